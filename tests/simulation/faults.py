@@ -24,7 +24,7 @@ OUTCOMES = frozenset(("complete", "complete_available", "record_outcomes"))
 CLAIMS = frozenset(("claim", "claim_limited"))
 WRITES = OUTCOMES | frozenset(
     ("claim", "claim_limited", "touch", "report_progress", "release_tasks_of_process", "release_unknown_claims",
-     "rescue_untouched", "register_process", "register_incarnation", "enqueue", "failures")
+     "rescue_untouched", "register_process", "register_incarnation", "enqueue", "stage_due")
 )  # fmt: skip
 
 

@@ -104,7 +104,7 @@ def test_of_nodes_that_take_different_waiting_runs_at_once_one_does(world: World
         assert sorted(map(len, at_once(calls))) == [0, 1]
         for run in runs(world):
             world.store.run(schedule_runs.end_run, run.id, RunStatus.DONE)
-            world.store.run(schedule_runs.abandon_run, run.id, RunStatus.REFUSED, "the end of the test")
+            world.store.run(schedule_runs.end_run, run.id, RunStatus.REFUSED, "the end of the test", was=run.status)
 
 
 def test_a_run_ends_once(world: World) -> None:

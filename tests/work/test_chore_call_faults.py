@@ -17,20 +17,23 @@ from tests.work.harness import RunnerHarness
 from tests.work.test_manager import managing
 from tests.work.test_worker_call_faults import WAYS, harm
 
-CHORES = (
-    "scheduled",
-    "failures",
-    "ahead",
-    "expired",
-    "done",
-    "canceled",
-    "dead",
-    "keys",
-    "starts",
-    "processes",
-    "apply_pinned_policy",
+CALLS = (
+    ("stage_due", 1),
+    ("stage_due", 2),
+    ("postpone", 1),
+    ("expire", 1),
+    ("purge", 1),
+    ("purge", 2),
+    ("purge", 3),
+    ("purge_keys", 1),
+    ("purge_limit_starts", 1),
+    ("purge_processes", 1),
+    ("apply_pinned_policy", 1),
+    ("_heartbeat_and_read_due", 1),
+    ("rescue_untouched", 1),
+    ("deactivate_silent", 1),
 )
-OWN = ("_heartbeat_and_read_due", "rescue_untouched", "deactivate_silent")
+"""Operations, and the number of the call: each status is staged or purged by a call of its own."""
 PERIODS = ManagerSettings(every=0.02, max_update=0.5, max_completed=1800.0, max_failed=1800.0, pinned_policy="move")
 
 
@@ -58,7 +61,7 @@ def due(harness: RunnerHarness) -> dict[str, Task]:
 async def test_whatever_becomes_of_its_calls_a_manager_does_its_work(each_harness: RunnerHarness, way: str) -> None:
     world = each_harness.world
     rows = due(each_harness)
-    faults = {operation: harm(each_harness.database, way, operation, 1) for operation in (*CHORES, *OWN)}
+    faults = {(name, call): harm(each_harness.database, way, name, call) for name, call in CALLS}
     async with managing(each_harness, PERIODS):
         await eventually_async(lambda: all(fault.hits for fault in faults.values()), timeout=30)
 

@@ -111,9 +111,9 @@ async def test_a_chore_that_has_more_to_do_goes_on_at_once_and_lets_the_others_h
 async def test_endless_chores_do_not_keep_a_manager_from_its_beat_and_the_rescue(
     harness: RunnerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def endless(connection: sa.Connection, given: ManagerSettings) -> int:
+    def endless(connection: sa.Connection, batch: int) -> int:
         time.sleep(0.03)
-        return given.batch
+        return batch
 
     monkeypatch.setattr(service, "CHORES", [Chore(f"endless {number}", endless) for number in range(12)])
     monkeypatch.setattr(service, "CHORE_TIME_SLICE", 0.1)
@@ -197,7 +197,7 @@ async def test_the_time_begins_anew_after_an_outage(harness: RunnerHarness) -> N
         outage.heal()
         held = len(harness.of(RescueSuspended))
         await eventually_async(lambda: manager._rescue_guard.steady_seconds(asyncio.get_running_loop().time()) > 0)
-        assert "it has not beaten" in manager._rescue_guard.reason
+        assert "no heartbeat" in manager._rescue_guard.reason
     assert held >= 1
 
 
@@ -215,7 +215,9 @@ async def test_a_rescue_that_the_database_answers_late_judges_by_the_nodes_lates
 
 
 async def test_a_chore_that_fails_does_not_keep_the_others_from_their_work(harness: RunnerHarness) -> None:
-    harness.database.fail("scheduled", times=None, error=ValueError("boom"))
+    harness.database.fail(
+        "stage_due", times=None, error=ValueError("boom"), when=lambda status, batch: status is Status.SCHEDULED
+    )
     scheduled = harness.world.insert(status="scheduled", start_at=seconds_from_now(-1.0))
     late = harness.world.insert(finish_at=seconds_from_now(-1.0))
     async with managing(harness, settings()):
@@ -315,7 +317,5 @@ async def test_an_idle_manager_asks_once_in_a_pause_and_runs_no_chore(harness: R
     async with managing(harness, settings()):
         calls = harness.database.calls
         await eventually_async(lambda: calls["_heartbeat_and_read_due"] >= 5)
-    assert not {
-        name: calls[name] for name in ("scheduled", "failures", "ahead", "expired", "done", "keys") if calls[name]
-    }
+    assert not {name: calls[name] for name in ("stage_due", "postpone", "expire", "purge", "purge_keys") if calls[name]}
     assert not calls["rescue_untouched"]

@@ -14,7 +14,7 @@ from peerd import Worker
 from peerd.runtime.observability.events import ComponentFailed, Event, EventBus, PeriodicLoopEnded
 from peerd.runtime.observability.log_messages import log_message_of
 from peerd.store.connection.outages import OutageTracker
-from peerd.store.nodes import process_registration
+from peerd.store.nodes import processes
 from peerd.testing import eventually_async
 from peerd.work.worker import EffectiveWorkerSettings, WorkerExited, WorkerState
 from tests.work.harness import RunnerHarness
@@ -217,12 +217,12 @@ async def test_a_teardown_that_raises_is_told_and_does_not_hang_the_stop() -> No
 async def test_a_beat_that_fails_unexpectedly_is_told_and_is_not_the_last(
     harness: RunnerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process_registration, "HEARTBEAT_INTERVAL", 0.01)
+    monkeypatch.setattr(processes, "HEARTBEAT_INTERVAL", 0.01)
     process_id = harness.world.claimer().process_id
     events = EventBus(harness.events)
     outages = OutageTracker(events, asyncio.get_running_loop().time)
     harness.database.fail("heartbeat_process", error=RuntimeError("boom"))
-    beating = asyncio.create_task(process_registration.keep_heartbeat(harness.database, process_id, outages, events))
+    beating = asyncio.create_task(processes.keep_heartbeat(harness.database, process_id, outages, events))
     await eventually_async(lambda: harness.database.calls["heartbeat_process"] >= 3)
     assert [(event.component, event.error) for event in harness.of(ComponentFailed)] == [("beat", "RuntimeError: boom")]
     beating.cancel()

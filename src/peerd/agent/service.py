@@ -24,8 +24,7 @@ from peerd.runtime.process.link import Link
 from peerd.store.connection.database import Database, DatabaseThreads
 from peerd.store.connection.outages import OutageTracker
 from peerd.store.nodes.nodes import deregister_node, mark_node_silent
-from peerd.store.nodes.process_registration import retry_if_replacement
-from peerd.store.nodes.processes import end_process, register_process
+from peerd.store.nodes.processes import end_process, register_process, retry_if_replacement
 from peerd.store.schema.migrate import require_current_schema
 
 SIGN_OFF_WITHIN: Final = 3.0

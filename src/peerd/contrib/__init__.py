@@ -1,1 +1,1 @@
-"""Bridges to other frameworks; each needs what its name says, and nothing of peerd needs them."""
+"""Integrations with other frameworks. Each needs that framework installed; nothing else in peerd needs them."""

@@ -1,7 +1,7 @@
-"""Enqueuing from Django: in the transaction of Django's connection, on its cursor.
+"""Enqueuing from Django, in the transaction of Django's connection.
 
-The statements are peerd's own, compiled by SQLAlchemy for the database that Django is connected to. They run on
-Django's cursor, so they are part of its transaction, its debug log and its errors.
+The statements are peerd's own, compiled by SQLAlchemy for Django's database. They run on Django's cursor, so Django's
+transaction, debug log and errors include them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from sqlalchemy.pool import NullPool
 
 from peerd.domain.call import Call
 from peerd.domain.errors import UnsupportedDatabase
-from peerd.domain.ring import Ring
 from peerd.domain.task import NewTask
 from peerd.operate.enqueuing import rings_for
 from peerd.operate.request import EnqueueOptions, new_task
@@ -32,11 +31,11 @@ DIALECTS: Final = {
     ("postgresql", "psycopg2"): "postgresql+psycopg2",
     ("sqlite", ""): "sqlite+pysqlite",
 }
-"""Django's vendor, and its driver where that matters."""
+"""SQLAlchemy's names by Django's vendor and, for PostgreSQL, driver."""
 
 
 def enqueue(what: Call | str | NewTask, *, using: str = "default", **options: Unpack[EnqueueOptions]) -> Enqueued:
-    """Write one task; it commits with the transaction around it, or not at all.
+    """Write one task; it is committed with the surrounding transaction, or not at all.
 
     Args:
         what: a call, ``handler.with_args(…)``; or a queue's name; or a `NewTask`, which brings its own options.
@@ -44,11 +43,11 @@ def enqueue(what: Call | str | NewTask, *, using: str = "default", **options: Un
         options: as for `Client.enqueue`.
 
     Raises:
-        InvalidTask: an option is wrong; it is named, and nothing is written.
+        InvalidTask: an option is wrong; the error names it.
         NodeNotFound: no node has the name of ``node``.
-        django.db.Error: the database refused it. The transaction around it can go on.
+        django.db.Error: the database refused it. The surrounding transaction can continue.
 
-    With ``PEERD_CLIENT = Client(…)`` in Django's settings the nodes are rung at after the commit; else they poll.
+    With ``PEERD_CLIENT = Client(…)`` in Django's settings the nodes are notified after the commit; else they poll.
 
     Example::
 
@@ -62,24 +61,23 @@ def enqueue(what: Call | str | NewTask, *, using: str = "default", **options: Un
 def enqueue_many(
     what: Iterable[Call | str | NewTask], *, using: str = "default", **options: Unpack[EnqueueOptions]
 ) -> list[Enqueued]:
-    """Write many tasks, all or none; the answers stand in the order of what was given. See `enqueue`."""
-    new = [_new(one, options) for one in what]
+    """Write many tasks, all or none, and return them in the same order. See `enqueue`."""
+    tasks = []
+    for call in what:
+        if isinstance(call, NewTask) and options:
+            raise TypeError(f"a NewTask brings its own {', '.join(options)}")
+        tasks.append(call if isinstance(call, NewTask) else new_task(call, **options))
     with transaction.atomic(using=using), django_connection(using) as connection, utc_session(connection):
-        enqueued = store.enqueue_many(connection, new)
-    _ring_after_commit(using, rings_for(new))
-    return enqueued
-
-
-def _ring_after_commit(using: str, rings: list[Ring]) -> None:
-    """Wake the nodes when Django's transaction has been committed, if settings.PEERD_CLIENT says by whom."""
+        enqueued = store.enqueue_many(connection, tasks)
     client = getattr(conf.settings, "PEERD_CLIENT", None)
     if client is not None:
-        transaction.on_commit(lambda: client.notifier.ring(*rings), using=using)
+        transaction.on_commit(lambda: client.notifier.ring(*rings_for(tasks)), using=using)
+    return enqueued
 
 
 @contextmanager
 def django_connection(using: str) -> Iterator[Connection]:
-    """SQLAlchemy's view of Django's connection: it executes on Django's cursor, and begins and ends nothing."""
+    """A SQLAlchemy connection that executes on Django's cursor, and neither begins nor ends transactions."""
     wrapper = connections[using]
     connect: Any = partial(DjangoConnection, wrapper)
     engine = Engine(NullPool(connect, reset_on_return=None), _dialect(wrapper), URL.create("django"))
@@ -88,7 +86,7 @@ def django_connection(using: str) -> Iterator[Connection]:
 
 
 class DjangoConnection:
-    """A connection as the DBAPI has it, whose transaction is somebody else's."""
+    """A DBAPI connection on Django's cursor; Django commits, rolls back and closes."""
 
     def __init__(self, wrapper: Any) -> None:
         self._wrapper = wrapper
@@ -98,25 +96,13 @@ class DjangoConnection:
         return self._wrapper.cursor()
 
     def commit(self) -> None:
-        """Django's to do."""
+        """Nothing."""
 
-    def rollback(self) -> None:
-        """Django's to do."""
-
-    def close(self) -> None:
-        """Django's to do."""
-
-
-def _new(what: Call | str | NewTask, options: EnqueueOptions) -> NewTask:
-    if not isinstance(what, NewTask):
-        return new_task(what, **options)
-    if options:
-        raise TypeError(f"a NewTask brings its own {', '.join(options)}")
-    return what
+    rollback = close = commit
 
 
 def _dialect(wrapper: Any) -> Any:
-    """SQLAlchemy's dialect of the database behind it, with Django's driver, its places written as Django wants them."""
+    """SQLAlchemy's dialect for Django's database and driver, with Django's style of parameters."""
     driver = wrapper.Database.__name__ if wrapper.vendor == "postgresql" else ""
     name = DIALECTS.get((wrapper.vendor, driver))
     if name is None:

@@ -21,8 +21,8 @@ from peerd.operate.client import Client
 from peerd.runtime.observability.alert_detection import AlertingService
 from peerd.runtime.process.process_context import LIMITS_ACTION
 from peerd.runtime.process.service import Service
-from peerd.schedules.agent_component import SchedulesComponent
 from peerd.schedules.registry import ScheduleRegistry
+from peerd.schedules.scheduler import SchedulesComponent
 from peerd.store.connection.database import Database
 
 LIMITS_REQUEST_TIMEOUT: Final = 2.0

@@ -1,58 +1,99 @@
-"""The chores that keep the table healthy, with their periods, on one screen.
+"""The chores that stage due tasks and delete rows that are no longer needed.
 
-Every node's manager runs all of them; each is safe to run everywhere at once. A chore does one bounded batch in a
-transaction and says how many rows that were; after a full batch it rests a little, and does the next one, for as long
-as its turn lasts (`peerd.manager.service`). A chore with ``due`` is run only when its moment has come, by the agenda
-that is read in each round.
+Every node's manager runs all of them; each is safe to run on all nodes at once. A chore does one bounded batch in a
+transaction and returns its number of rows. After a full batch it pauses shortly and does the next one, until its time
+slice is over (`peerd.manager.service`). A chore with ``due`` runs only when that moment has come, according to the row
+that each round reads. Rescue, lost runs and the activity of nodes depend on the manager's own heartbeats, and are steps
+of `peerd.manager.service`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from sqlalchemy.engine import Connection
 
 from peerd.config.settings import ManagerSettings
-from peerd.manager import pinned, purge, stage
+from peerd.domain.lifecycle import Status
+from peerd.store.limits.definitions import purge_limit_starts
+from peerd.store.maintenance import chore_batches as batches
 from peerd.store.maintenance.due import DueMaintenance
+from peerd.store.nodes.nodes import purge_nodes
+from peerd.store.schedule_runs import purge_runs
+from peerd.store.schedules import purge_schedules
 
-ChoreFunction = Callable[[Connection, ManagerSettings], int]
 ChoreDue = Callable[[DueMaintenance, ManagerSettings], datetime | None]
-"""When there is something to do; None: nothing as far as one sees."""
+"""When there is something to do; None: nothing is known that needs the chore."""
 
 
 class Chore(msgspec.Struct, frozen=True):
-    """A chore: its name, what it does, when, and how many periods (``[manager] every``) lie between two runs."""
+    """A chore: its name, its operation and the arguments of it, when it is due, and the least time between two runs."""
 
     name: str
-    run: ChoreFunction
-    due: ChoreDue | None = None
+    run: Callable[..., int]
+    """A function over a connection and the arguments; it returns how many rows it treated."""
+    arguments: Callable[[ManagerSettings], tuple[Any, ...]] = lambda s: (s.batch,)
+    due: ChoreDue = lambda due, _: due.now
     periods: int = 1
+    """Between two runs, in units of ``[manager] every``."""
 
 
-def _aged(since: datetime | None, age: float) -> datetime | None:
+def apply_pinned_policy(connection: Connection, settings: ManagerSettings) -> int:
+    """Free or fail the tasks that have been pinned to a silent node for ``pinned_after``; with ``wait``, none."""
+    match settings.pinned_policy:
+        case "move":
+            return batches.free_pinned(connection, settings.pinned_after, settings.batch)
+        case "fail":
+            return batches.fail_pinned(connection, settings.pinned_after, settings.batch)
+        case "wait":
+            return 0
+
+
+def moment_after(since: datetime | None, age: float) -> datetime | None:
+    """``age`` seconds after a moment, if there is one."""
     return None if since is None else since + timedelta(seconds=age)
 
 
 CHORES: Final = (
-    Chore("arrive scheduled", stage.scheduled, lambda agenda, _: agenda.scheduled),
-    Chore("arrive failures", stage.failures, lambda agenda, _: agenda.failure),
-    Chore("postpone", stage.ahead, lambda agenda, _: agenda.ahead and agenda.now, periods=2),
-    Chore("expire", purge.expired, lambda agenda, _: agenda.pending),
-    Chore("purge done", purge.done, lambda agenda, given: _aged(agenda.done, given.max_completed), periods=10),
+    Chore("arrive scheduled", batches.stage_due, lambda s: (Status.SCHEDULED, s.batch), lambda due, _: due.scheduled),
+    Chore("arrive failures", batches.stage_due, lambda s: (Status.FAILURE, s.batch), lambda due, _: due.failure),
+    Chore("postpone", batches.postpone, due=lambda due, _: due.ahead and due.now, periods=2),
+    Chore("expire", batches.expire, due=lambda due, _: due.pending),
     Chore(
-        "purge canceled", purge.canceled, lambda agenda, given: _aged(agenda.canceled, given.max_completed), periods=10
+        "purge done",
+        batches.purge,
+        lambda s: (Status.DONE, s.max_completed, s.batch),
+        lambda due, s: moment_after(due.done, s.max_completed),
+        periods=10,
     ),
-    Chore("purge dead", purge.dead, lambda agenda, given: _aged(agenda.dead, given.max_failed), periods=10),
-    Chore("purge keys", purge.keys, lambda agenda, _: agenda.key, periods=30),
-    Chore("purge starts", purge.starts, lambda agenda, _: agenda.start, periods=30),
-    Chore("purge processes", purge.processes, periods=600),
-    Chore("purge runs", purge.runs, periods=300),
-    Chore("purge schedules", purge.schedules, periods=600),
-    Chore("purge nodes", purge.nodes, periods=3600),
-    Chore("pinned", pinned.apply_pinned_policy, pinned.pinned_policy_due, periods=10),
+    Chore(
+        "purge canceled",
+        batches.purge,
+        lambda s: (Status.CANCELED, s.max_completed, s.batch),
+        lambda due, s: moment_after(due.canceled, s.max_completed),
+        periods=10,
+    ),
+    Chore(
+        "purge dead",
+        batches.purge,
+        lambda s: (Status.DEAD, s.max_failed, s.batch),
+        lambda due, s: moment_after(due.dead, s.max_failed),
+        periods=10,
+    ),
+    Chore("purge keys", batches.purge_keys, due=lambda due, _: due.key, periods=30),
+    Chore("purge starts", purge_limit_starts, due=lambda due, _: due.start, periods=30),
+    Chore("purge processes", batches.purge_processes, lambda s: (s.max_failed, s.batch), periods=600),
+    Chore("purge runs", purge_runs, lambda s: (s.max_runs, s.max_run_age, s.batch), periods=300),
+    Chore("purge schedules", purge_schedules, lambda s: (s.max_run_age,), periods=600),
+    Chore("purge nodes", purge_nodes, lambda s: (s.max_node_age, s.batch), periods=3600),
+    Chore(
+        "pinned",
+        apply_pinned_policy,
+        lambda s: (s,),
+        lambda due, s: None if s.pinned_policy == "wait" else due.now,
+        periods=10,
+    ),
 )
-"""Two more need the manager's own state and stand in `service`: rescue, and the activity of nodes."""

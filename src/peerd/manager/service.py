@@ -1,4 +1,4 @@
-"""The manager's process: its beat, the rescue of frozen tasks, the activity of nodes, and the chores."""
+"""The manager's process: its heartbeat, the rescue of untouched tasks, the activity of nodes, and the chores."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import partial
 from typing import Final
 
@@ -16,7 +16,7 @@ from peerd.config.settings import ManagerSettings
 from peerd.domain.backoff import Backoff
 from peerd.domain.errors import DatabaseUnavailable
 from peerd.domain.lifecycle import TaskEvent
-from peerd.manager.chores import CHORES, Chore
+from peerd.manager.chores import CHORES, Chore, ChoreDue, moment_after
 from peerd.manager.rescue_guard import RescueGuard
 from peerd.runtime.observability.events import (
     ChoreRan,
@@ -36,36 +36,28 @@ from peerd.store.maintenance.chore_batches import count_pinned
 from peerd.store.maintenance.due import DueMaintenance, read_due_maintenance
 from peerd.store.maintenance.rescue import rescue_untouched
 from peerd.store.nodes.nodes import deactivate_silent
-from peerd.store.nodes.process_registration import register_this_process_with_retry
-from peerd.store.nodes.processes import heartbeat_process
+from peerd.store.nodes.processes import heartbeat_process, register_this_process_with_retry
 from peerd.store.schedule_runs import mark_lost_runs
 
 CHORE_STOP_TIMEOUT: Final = 3.0
-"""Seconds that a stop waits for the chore that runs."""
+"""Seconds that a stop waits for the running chore."""
 CHORE_TIME_SLICE: Final = 0.5
-"""Seconds after which a chore that has more to do lets the others have their turn. It goes on in the next round."""
+"""Seconds after which a chore with more work lets the others run; it continues in the next round."""
 BATCH_PAUSE_RATIO: Final = 0.5
-"""How long a chore rests after a full batch, as a share of what the batch took: a busy database makes it slower."""
+"""Pause after a full batch, as a share of the batch's duration: a busy database slows the chore down."""
 LOST_RUNS_PERIODS: Final = 10
-"""Between two looks for scheduled runs of nodes that are gone."""
+"""Periods between two searches for scheduled runs of nodes that are gone."""
 PINNED_REPORT_INTERVAL: Final = 60.0
 """Seconds."""
 LONGEST_PAUSE: Final = 5.0
-"""Seconds between two rounds at the most, unless ``every`` is longer."""
+"""Maximum of seconds between two rounds, unless ``every`` is longer."""
 ALREADY_DUE: Final = datetime.min.replace(tzinfo=UTC)
-"""A moment that has come."""
 CLOCK_MARGIN: Final = 0.001
-"""Seconds after a moment at which the database knows that it has come."""
+"""Seconds after a moment at which it has passed on the database's clock as well."""
 
 
 class ManagerService:
-    """The manager of one node.
-
-    Args:
-        settings: the periods.
-        database: of this process.
-        events: what happens.
-    """
+    """The manager of one node."""
 
     def __init__(self, settings: ManagerSettings, database: Database, events: EventBus) -> None:
         self._settings = settings
@@ -75,17 +67,16 @@ class ManagerService:
         self._stopping = asyncio.Event()
         self._ended = asyncio.Event()
         self._next_runs: dict[str, float] = {}
-        """When a step may come again, by its name."""
+        """The earliest next run of a step, by its name."""
         self._next_round_at = 0.0
         self._next_pinned_report = 0.0
         self._hold_reported = False
         self._has_more: set[str] = set()
         self._heartbeat_at = 0.0
-        self._agenda: DueMaintenance | None = None
+        self._due: DueMaintenance | None = None
+        """Read with this round's heartbeat; None where that failed otherwise than by an outage: everything is due."""
         self._pauses = Backoff(first=settings.every, longest=max(settings.every, LONGEST_PAUSE))
-        self._rescue_guard = RescueGuard(
-            needed=settings.max_update, gap=max(3 * settings.every, settings.max_update / 3)
-        )
+        self._rescue_guard = RescueGuard(settings.max_update, gap=max(3 * settings.every, settings.max_update / 3))
         self._activity_guard = RescueGuard(
             settings.inactive_after, gap=max(3 * settings.every, settings.inactive_after)
         )
@@ -107,107 +98,96 @@ class ManagerService:
             self._ended.set()
 
     async def receive(self, message: Mapping[str, object]) -> None:
-        """Nothing that the master says concerns it."""
+        """The manager uses no message of the master."""
 
     async def quiet(self) -> None:
-        """Begin no further round."""
+        """Start no further round."""
         self._stopping.set()
 
     async def stop(self, grace: float) -> None:
-        """Let the chore that runs end: it is a short transaction."""
+        """Let the running chore end: it is a short transaction."""
         self._stopping.set()
         with suppress(TimeoutError):
             async with asyncio.timeout(CHORE_STOP_TIMEOUT):
                 await self._ended.wait()
 
     async def _run_round(self) -> None:
-        self._agenda = None
+        self._due = None
         if not await self._run_step("beat", self._heartbeat):
-            self._back_off()
+            self._next_round_at = self._now() + self._pauses.next()  # each further step would time out as well
             return
         self._pauses.reset()
         self._next_round_at = self._now() + self._longest_pause()
-        if self._may_rescue() and self._is_step_due("rescue", self._touch_is_late()):
+        untouched_at = self._due_at(lambda due, settings: moment_after(due.oldest_touch, settings.max_update))
+        if self._may_rescue() and self._is_due("rescue", untouched_at):
             await self._run_step("rescue", self._rescue)
-        if self._is_step_due("lost runs", self._due_if(lambda agenda: agenda.runs), LOST_RUNS_PERIODS):
-            await self._run_step("lost runs", self._lose_runs)
-        if self._is_step_due("nodes", self._heartbeat_is_late()):
+        if self._is_due("lost runs", self._due_at(lambda due, _: due.now if due.runs else None), LOST_RUNS_PERIODS):
+            await self._run_step("lost runs", self._mark_lost_runs)
+        if self._is_due("nodes", self._due_at(self._node_silent_at)):
             await self._run_step("nodes", self._deactivate_nodes)
         for chore in CHORES:
-            if self._is_due(chore) and not self._stopping.is_set():
+            is_due = self._is_due(chore.name, self._due_at(chore.due), chore.periods) or chore.name in self._has_more
+            if is_due and not self._stopping.is_set():
                 await self._run_step(chore.name, partial(self._run_chore, chore))
         await self._run_step("report pinned", self._report_pinned)
 
-    # ---------------------------------------------------------------- what there is to do, and when
+    # ---------------------------------------------------------------- when a step is due
 
-    def _is_step_due(self, name: str, due: datetime | None, periods: int = 1) -> bool:
-        """Whether it is time for a step; if not, the next round comes in time for it.
+    def _is_due(self, name: str, due: datetime | None, periods: int = 1) -> bool:
+        """Whether a step may run now: it is due, and ``periods`` have passed since its last run.
 
-        Args:
-            name: the step's.
-            due: when there is something to do, by the database's clock; None: nothing.
-            periods: between two of these steps at the least.
+        The next round starts in time for it. ``due`` is by the database's clock; None: there is nothing to do.
         """
         if due is None:
             return False
         now = self._now()
         soonest = self._next_runs.get(name, now)
-        if self._agenda is not None:
-            soonest = max(soonest, now + (due - self._agenda.now).total_seconds())
-        if soonest > now:
-            self._next_round_at = min(self._next_round_at, soonest)
-            return False
-        self._next_runs[name] = now + periods * self._settings.every
-        self._next_round_at = min(
-            self._next_round_at, self._next_runs[name]
-        )  # what comes after it is on the next agenda
-        return True
+        if self._due is not None:
+            soonest = max(soonest, now + (due - self._due.now).total_seconds())
+        is_due = soonest <= now
+        if is_due:
+            soonest = self._next_runs[name] = now + periods * self._settings.every
+        self._next_round_at = min(self._next_round_at, soonest)
+        return is_due
 
-    def _is_due(self, chore: Chore) -> bool:
-        return self._is_step_due(chore.name, self._chore_due_at(chore), chore.periods) or chore.name in self._has_more
+    def _due_at(self, read: ChoreDue) -> datetime | None:
+        return ALREADY_DUE if self._due is None else read(self._due, self._settings)
 
-    def _chore_due_at(self, chore: Chore) -> datetime | None:
-        if self._agenda is None or chore.due is None:
-            return ALREADY_DUE
-        return chore.due(self._agenda, self._settings)
-
-    def _due_if(self, what: Callable[[DueMaintenance], object]) -> datetime | None:
-        return ALREADY_DUE if self._agenda is None or what(self._agenda) else None
-
-    def _touch_is_late(self) -> datetime | None:
-        if self._agenda is None:
-            return ALREADY_DUE
-        oldest = self._agenda.oldest_touch
-        return None if oldest is None else oldest + timedelta(seconds=self._settings.max_update)
-
-    def _heartbeat_is_late(self) -> datetime | None:
-        if self._agenda is None:
-            return ALREADY_DUE
-        oldest = self._agenda.oldest_beat
-        late = None if oldest is None else oldest + timedelta(seconds=self._settings.inactive_after)
-        return None if self._is_only_node and late is not None and late > self._agenda.now else late
+    def _node_silent_at(self, due: DueMaintenance, settings: ManagerSettings) -> datetime | None:
+        silent_at = moment_after(due.oldest_beat, settings.inactive_after)
+        return None if self._is_only_node and silent_at is not None and silent_at > due.now else silent_at
 
     @property
     def _is_only_node(self) -> bool:
-        """Whether there is no other node whose silence would have to be noticed the moment it is too long."""
-        return self._agenda is not None and self._agenda.nodes <= 1
+        """Whether there is no other node whose silence must be noticed as soon as it is too long."""
+        return self._due is not None and self._due.nodes <= 1
 
     def _longest_pause(self) -> float:
-        """Seconds to the next round when nothing is to be done before. Its own beats must leave no gap."""
+        """Maximum of seconds to the next round: this node's own heartbeats must have no gap."""
         gap = self._rescue_guard.gap if self._is_only_node else min(self._rescue_guard.gap, self._activity_guard.gap)
         return max(self._settings.every, min(LONGEST_PAUSE, gap / 2))
 
-    def _back_off(self) -> None:
-        """Each step of the round would ask anew for a database that is away."""
-        self._next_round_at = self._now() + self._pauses.next()
+    async def _pause(self) -> None:
+        """Wait for the next round: at least ``every``, spread so that nodes do not read at the same time.
+
+        There is no pause while a chore has more to do and the database answers: it has paused after its batches.
+        """
+        if self._has_more and self._due is not None:
+            return
+        pause = max(self._settings.every * random.uniform(0.8, 1.2), self._next_round_at + CLOCK_MARGIN - self._now())
+        with suppress(TimeoutError):
+            async with asyncio.timeout(min(pause, self._longest_pause() * random.uniform(0.8, 1.2))):
+                await self._stopping.wait()
+
+    # ---------------------------------------------------------------- the steps
 
     async def _run_step(self, name: str, step: Callable[[], Awaitable[None]]) -> bool:
-        """One step; what goes wrong in it does not keep the others from theirs. Whether the database was there."""
+        """Run one step, and report its failure so that the others still run. False when the database is away."""
         try:
             await step()
         except DatabaseUnavailable:
-            return False  # the agent and the workers say so; the pulse will notice the gap
-        except Exception as error:  # noqa: BLE001 - a chore that fails is tried again in the next round
+            return False  # the agent and the workers report it; the guards find the gap
+        except Exception as error:  # noqa: BLE001 - a step that failed is repeated in the next round
             self._events.emit(
                 ComponentFailed(
                     component=f"chore {name}", error=describe_exception(error), again_in=self._settings.every
@@ -216,34 +196,36 @@ class ManagerService:
         return True
 
     async def _heartbeat(self) -> None:
-        """Write that it goes on, which is what gives it the right to judge others; and look what there is to do."""
-        self._agenda = await self._threads.run_idempotent(_heartbeat_and_read_due, self._process_id)
-        self._rescue_guard.record_heartbeat(self._now(), self._agenda.now)
-        self._activity_guard.record_heartbeat(self._now(), self._agenda.now)
+        """Write the heartbeat, which is required before rescuing, and read what is due."""
+        self._due = await self._threads.run_idempotent(_heartbeat_and_read_due, self._process_id)
+        self._rescue_guard.record_heartbeat(self._now(), self._due.now)
+        self._activity_guard.record_heartbeat(self._now(), self._due.now)
         self._heartbeat_at = self._now()
 
     def _may_rescue(self) -> bool:
-        """Whether its pulse has been steady for long enough; if not, the next round comes when it may be."""
-        missing = self._rescue_guard.needed - self._rescue_guard.steady_seconds(self._now())
+        """Whether the guard allows it; if not, that is reported once, and the next round starts when it may."""
         if self._rescue_guard.may_rescue(self._now()):
             self._hold_reported = False
             return True
-        self._report_hold(missing)
+        missing = self._rescue_guard.needed - self._rescue_guard.steady_seconds(self._now())
+        if not self._hold_reported:
+            self._hold_reported = True
+            self._events.emit(RescueSuspended(seconds=missing, reason=self._rescue_guard.reason))
         self._next_round_at = min(self._next_round_at, self._now() + missing)
         return False
 
     async def _rescue(self) -> None:
-        taken = await self._threads.run(
-            rescue_untouched, self._settings.max_update, self._settings.batch, as_of=self._rescue_guard.last_heartbeat
+        silence = self._settings.max_update
+        rescued = await self._threads.run(
+            rescue_untouched, silence, self._settings.batch, as_of=self._rescue_guard.last_heartbeat
         )
-        if taken:
-            dead = sum(one.event is TaskEvent.DIE for one in taken)
-            ids = tuple(one.task_id for one in taken)
-            cause = f"untouched for {self._settings.max_update:g} s"
-            self._events.emit(TasksRescued(cause=cause, task_ids=ids, dead=dead))
+        if rescued:
+            dead = sum(task.event is TaskEvent.DIE for task in rescued)
+            ids = tuple(task.task_id for task in rescued)
+            self._events.emit(TasksRescued(cause=f"untouched for {silence:g} s", task_ids=ids, dead=dead))
 
-    async def _lose_runs(self) -> None:
-        """End the scheduled runs of nodes that are gone, by the same rule as tasks are rescued."""
+    async def _mark_lost_runs(self) -> None:
+        """End the scheduled runs of nodes that are gone, under the same condition as a rescue."""
         if self._rescue_guard.may_rescue(self._now()):
             lost = await self._threads.run(
                 mark_lost_runs, self._settings.max_update, as_of=self._rescue_guard.last_heartbeat
@@ -251,26 +233,20 @@ class ManagerService:
             if lost:
                 self._events.emit(ScheduleRunsLost(run_ids=tuple(lost)))
 
-    def _report_hold(self, seconds: float) -> None:
-        if not self._hold_reported:
-            self._hold_reported = True
-            self._events.emit(RescueSuspended(seconds=seconds, reason=self._rescue_guard.reason))
-
     async def _deactivate_nodes(self) -> None:
-        """Say which nodes are silent; after an outage only when all have had the time to be heard again."""
-        if not self._activity_guard.may_rescue(self._now()):
-            return
-        silent = await self._threads.run(deactivate_silent, self._settings.inactive_after)
-        if silent:
-            self._events.emit(NodesMarkedInactive(nodes=tuple(silent)))
+        """Mark silent nodes; after an outage only when all nodes have had time for a heartbeat."""
+        if self._activity_guard.may_rescue(self._now()):
+            silent = await self._threads.run(deactivate_silent, self._settings.inactive_after)
+            if silent:
+                self._events.emit(NodesMarkedInactive(nodes=tuple(silent)))
 
     async def _run_chore(self, chore: Chore) -> None:
-        """One turn: batch after batch, with a rest after each, while there is more and the turn lasts."""
+        """One time slice: batch after batch, with a pause after each. Heartbeats continue meanwhile, without a gap."""
         self._has_more.discard(chore.name)
         ends, total = self._now() + CHORE_TIME_SLICE, 0
         while True:
             began = self._now()
-            count = await self._threads.run(chore.run, self._settings)
+            count = await self._threads.run(chore.run, *chore.arguments(self._settings))
             total += count
             if count < self._settings.batch or self._stopping.is_set():
                 break
@@ -278,14 +254,10 @@ class ManagerService:
                 self._has_more.add(chore.name)
                 break
             await asyncio.sleep(BATCH_PAUSE_RATIO * (self._now() - began))
-            await self._heartbeat_if_due()
+            if self._now() - self._heartbeat_at >= self._settings.every:
+                await self._run_step("beat", self._heartbeat)
         if total:
             self._events.emit(ChoreRan(chore=chore.name, count=total))
-
-    async def _heartbeat_if_due(self) -> None:
-        """Beat, if it is time: chores that have much to do must not look like a node that was away."""
-        if self._now() - self._heartbeat_at >= self._settings.every:
-            await self._run_step("beat", self._heartbeat)
 
     async def _report_pinned(self) -> None:
         if self._now() < self._next_pinned_report:
@@ -294,18 +266,6 @@ class ManagerService:
         count = await self._threads.read(count_pinned, self._settings.pinned_after)
         if count:
             self._events.emit(PinnedTasksBlocked(count=count, policy=self._settings.pinned_policy))
-
-    async def _pause(self) -> None:
-        """Until there is something to do, spread so that nodes do not look together; never shorter than ``every``.
-
-        There is no pause while a chore has more to do and the database is there: it has rested between its batches.
-        """
-        if self._has_more and self._agenda is not None:
-            return
-        rest = max(self._settings.every * random.uniform(0.8, 1.2), self._next_round_at + CLOCK_MARGIN - self._now())
-        with suppress(TimeoutError):
-            async with asyncio.timeout(min(rest, self._longest_pause() * random.uniform(0.8, 1.2))):
-                await self._stopping.wait()
 
 
 def _heartbeat_and_read_due(connection: Connection, process_id: int) -> DueMaintenance:

@@ -1,5 +1,5 @@
-"""Schedules: the agent's clock that fires, the way of a run to a worker process, and its running there.
+"""Schedules: the scheduler in the agent fires ticks; the dispatcher gives each run to a worker process' executor.
 
-book ── clock ── dispatch ── messages ── runner (in a worker process)
-          └──────── the tables ────────────┘ (by way of the agent)
+registry ── scheduler ── run_dispatcher ── messages ── run_executor (in a worker process)
+                └──────────── the tables ────────────────┘ (through the agent)
 """

@@ -1,4 +1,4 @@
-"""What a scheduled function is given."""
+"""The context of a scheduled function."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from peerd.schedules.run_requests import RunRequest
 
 
 class ScheduleContext:
-    """The run that goes on: the first argument of a scheduled function, if its name is ``ctx``.
+    """The current run: the first argument of a scheduled function, if that argument's name is ``ctx``.
 
     Attributes:
         schedule: the schedule's name.
-        tick_at: the moment that the run is for, in UTC; by hand, when it was asked for.
+        tick_at: the moment that the run is for, in UTC; for a manual run, when it was requested.
         origin: ``clock``, ``start``, ``hand``, ``custom`` or ``again``.
         run_id: of its row in ``schedule_runs``.
         process: the worker process: ``messenger``, ``client``, ``shared``, ``options``, ``run_in_background``.
-        log: names the schedule and the run in each line.
-        cancelled: becomes true when its timeout is over or the process must end. Look at it in plain functions, which
-            cannot be interrupted.
+        log: a logger that adds the schedule and the run to each line.
+        cancelled: becomes true when the timeout is over or the process must end. Plain functions, which cannot be
+            interrupted, should check it.
     """
 
     def __init__(self, request: RunRequest, process: ProcessContext) -> None:
@@ -44,10 +44,10 @@ class ScheduleContext:
 
     @property
     def client(self) -> Any:
-        """A `Client` on the process's database; in a coroutine use what is below ``ctx.client.aio``."""
+        """A `Client` on the process's database; coroutines use ``ctx.client.aio``."""
         return self.process.client
 
     @property
     def shared(self) -> Any:
-        """The way to what the processes of the node share in its agent."""
+        """Access to the objects that the node's processes share in its agent."""
         return self.process.shared

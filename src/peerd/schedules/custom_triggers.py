@@ -1,4 +1,9 @@
-"""Schedules whose type is a class of the user: it decides when they tick, and who runs them."""
+"""Schedules with a custom trigger: a class of the user that decides when they tick.
+
+The class lives in the agent and not in a worker process, because its ``run`` must exist once per node and outlive the
+workers' recycling; a failing class must not stop the other schedules. Both would be the user's task if custom triggers
+were left to the agent's setup, so they are kept.
+"""
 
 from __future__ import annotations
 
@@ -17,33 +22,35 @@ from peerd.runtime.process.uncaught_exceptions import describe_exception
 from peerd.schedules.run_dispatcher import CUSTOM_ALL
 from peerd.store.connection.database import DatabaseThreads
 from peerd.store.schedule_runs import NodeIdentity
-from peerd.store.schedules import CLUSTER_ROW, ScheduleSnapshot, fire_custom_tick
+from peerd.store.schedules import fire_custom_tick
 
 FIRST_PAUSE: Final = 1.0
 LONGEST_PAUSE: Final = 60.0
-"""Seconds before a class whose `run` has failed is begun again."""
+"""Seconds before a `run` that has failed is started again."""
 MAX_ARGUMENTS_LENGTH: Final = 64 * 1024
 """Characters of JSON."""
 
 
 class BadScheduleType(PeerdError):
-    """The class that [schedules.NAME] type names is not there, or cannot be made."""
+    """The class that [schedules.NAME] type names is missing, or its constructor failed."""
 
     def __init__(self, entry: str, problem: str) -> None:
         super().__init__(f"type {entry}: {problem}")
 
 
 class CustomTrigger:
-    """What a class of the user is made with: its schedule, and the ways to let it run.
+    """The constructor argument of the user's class: its schedule, and methods that start runs.
 
     Attributes:
         name: the schedule's.
-        schedule: its definition; ``interval`` and ``cron`` are the class's to read, if it likes.
+        schedule: its definition; ``interval`` and ``cron`` have no effect except what the class makes of them.
         args: the schedule's own arguments.
-        log: names the schedule in each line.
+        log: a logger that adds the schedule to each line.
     """
 
-    def __init__(self, schedule: Schedule, send: Callable[[str, str, str | None], Coroutine[Any, Any, bool]]) -> None:
+    def __init__(
+        self, schedule: Schedule, send: Callable[[Schedule, str, str | None], Coroutine[Any, Any, bool]]
+    ) -> None:
         self.name = schedule.name
         self.schedule = schedule
         self.args = schedule.args
@@ -51,30 +58,23 @@ class CustomTrigger:
         self._send = send
 
     async def send_one(self, *args: object) -> bool:
-        """Let one worker process of this node run it, or its task be enqueued.
+        """Run the schedule in one worker process of this node, or enqueue its task.
 
         Args:
-            args: instead of the schedule's own arguments; JSON values.
+            args: JSON values that replace the schedule's own arguments.
 
         Returns:
-            whether it will run: not while it is disabled, nor where an earlier run goes on that it must not overlap.
+            whether it will run: not while it is disabled, nor when `overlap` skips it.
         """
-        return await self._send(self.name, "custom", _json(args))
+        return await self._send(self.schedule, "custom", _to_json(args))
 
     async def send_all(self, *args: object) -> bool:
-        """Let every worker process of this node run it; as `send_one`."""
-        return await self._send(self.name, CUSTOM_ALL, _json(args))
+        """Run the schedule in every worker process of this node; as `send_one`."""
+        return await self._send(self.schedule, CUSTOM_ALL, _to_json(args))
 
 
 class CustomTriggers:
-    """Keeps the objects of such classes going, on one node.
-
-    Args:
-        find: gives what an entry ``module:name`` names; called in a thread, for it imports.
-        threads: of the database.
-        identity: the node, and its life.
-        events: what happens.
-    """
+    """The custom triggers of one node. ``find`` returns the object of ``module:name``; it is called in a thread."""
 
     def __init__(
         self, find: Callable[[str], object], threads: DatabaseThreads, identity: NodeIdentity, events: EventBus
@@ -85,15 +85,14 @@ class CustomTriggers:
         self._events = events
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._schedules: dict[str, Schedule] = {}
-        self._disabled: set[str] = set()
         self.wake: Callable[[], None] = lambda: None
-        """Called when something shall run."""
+        """Called when a run is waiting."""
 
     async def start(self, schedule: Schedule) -> None:
-        """Make the object of a schedule, in place of an earlier one, and begin its `run`, if it has one.
+        """Create the trigger of a schedule in place of an earlier one, and start its `run`, if it has one.
 
         Raises:
-            BadScheduleType: its class is not there, or its constructor has raised an exception.
+            BadScheduleType: its class is missing, or its constructor failed.
         """
         await self.stop(schedule.name)
         if not schedule.enabled:
@@ -111,7 +110,7 @@ class CustomTriggers:
             self._tasks[schedule.name] = asyncio.create_task(self._run_forever(schedule.name, run), name=schedule.name)
 
     async def stop(self, name: str) -> None:
-        """End the object of a schedule, if there is one."""
+        """Stop the trigger of a schedule, if there is one."""
         self._schedules.pop(name, None)
         task = self._tasks.pop(name, None)
         if task is not None:
@@ -119,23 +118,16 @@ class CustomTriggers:
             await asyncio.wait([task])
 
     async def stop_all(self) -> None:
-        """End all of them."""
+        """Stop all triggers."""
         for name in list(self._tasks):
             await self.stop(name)
 
-    def update_disabled(self, snapshot: ScheduleSnapshot) -> None:
-        """Learn which schedules are disabled by hand."""
-        self._disabled = {
-            name for (name, node_id), clock in snapshot.rows.items() if node_id == CLUSTER_ROW and clock.disabled
-        }
-
-    async def _send(self, name: str, origin: str, args: str | None) -> bool:
-        schedule = self._schedules.get(name)
-        if schedule is None or name in self._disabled:
-            return False
+    async def _send(self, schedule: Schedule, origin: str, args: str | None) -> bool:
+        if self._schedules.get(schedule.name) is not schedule:
+            return False  # it was stopped
         run = await self._threads.run(fire_custom_tick, schedule, self._identity, origin, args)
         self.wake()
-        return run.status is RunStatus.WAITING
+        return run is not None and run.status is RunStatus.WAITING
 
     async def _run_forever(self, name: str, run: Callable[[], Coroutine[Any, Any, object]]) -> None:
         pauses = Backoff(FIRST_PAUSE, LONGEST_PAUSE, jitter=0.0)
@@ -144,12 +136,12 @@ class CustomTriggers:
                 await run()
             except Exception as error:  # noqa: BLE001 - the user's code; nothing ends the agent
                 self._events.emit(ScheduleFailed(schedule=name, error=describe_exception(error)))
+                await asyncio.sleep(pauses.next())
             else:
                 return
-            await asyncio.sleep(pauses.next())
 
 
-def _json(args: tuple[object, ...]) -> str | None:
+def _to_json(args: tuple[object, ...]) -> str | None:
     if not args:
         return None
     text = json.dumps(args, allow_nan=False, separators=(",", ":"))

@@ -1,4 +1,4 @@
-"""The schedules that an agent has: those of the configuration, and those that its user's code has registered."""
+"""The schedules of an agent: those of the configuration, and those that the user's code has registered."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ MAX_NAME_LENGTH = 191
 
 
 class ScheduleRegistry:
-    """Schedules by name. Used on the agent's event loop.
+    """Schedules by name. Use it on the agent's event loop.
 
     Args:
-        schedules: those that there are from the beginning.
+        schedules: the initial ones.
 
-    >>> book = ScheduleRegistry([])
-    >>> book.register("refresh", run="studio.jobs:refresh", interval="10s")
-    >>> [schedule.interval for schedule in book]
+    >>> registry = ScheduleRegistry([])
+    >>> registry.register("refresh", run="studio.jobs:refresh", interval="10s")
+    >>> [schedule.interval for schedule in registry]
     [10.0]
     """
 
     def __init__(self, schedules: Iterable[Schedule]) -> None:
         self._schedules = {schedule.name: schedule for schedule in schedules}
         self.on_change: Callable[[], None] = lambda: None
-        """Called after each change; the clock listens."""
+        """Called after each change."""
 
     def register(self, name: str, **keys: object) -> None:
-        """Have a schedule from now on, in place of one of this name.
+        """Add a schedule, or replace the one of this name.
 
-        Say it in the agent's setup, which every agent of a node runs: it is known again by its name, so that an
-        ``immediate`` run is not repeated and its ticks go on.
+        Call it in the agent's setup, which every agent of a node runs: a schedule is identified by its name, so an
+        ``immediate`` run is not repeated and its ticks continue.
 
         Args:
             name: unique in the cluster.
@@ -44,11 +44,13 @@ class ScheduleRegistry:
         Raises:
             InvalidSchedule: a key is wrong; it is named.
         """
-        self._schedules[_checked_name(name)] = to_schedule(name, _settings(keys))
+        if not 0 < len(name) <= MAX_NAME_LENGTH or not name.isprintable():
+            raise InvalidSchedule("name", f"{quoted(name)} is not a text of 1 to {MAX_NAME_LENGTH} letters")
+        self._schedules[name] = to_schedule(name, _parse(keys))
         self.on_change()
 
     def unregister(self, name: str) -> None:
-        """Have a schedule no more; runs that go on are not disturbed. Nothing happens where there is none."""
+        """Remove a schedule, if it is there; its current runs continue."""
         if self._schedules.pop(name, None) is not None:
             self.on_change()
 
@@ -57,17 +59,12 @@ class ScheduleRegistry:
         return self._schedules.get(name)
 
     def __iter__(self) -> Iterator[Schedule]:
-        """All of them."""
+        """All schedules; the registry may change meanwhile."""
         return iter(list(self._schedules.values()))
 
-    def __len__(self) -> int:
-        """How many there are."""
-        return len(self._schedules)
 
-
-def _settings(keys: dict[str, object]) -> ScheduleSettings:
-    # Few agents read settings.
-    from peerd.config.reading.models import (  # noqa: PLC0415
+def _parse(keys: dict[str, object]) -> ScheduleSettings:
+    from peerd.config.reading.models import (  # noqa: PLC0415 - few agents need pydantic
         ValidationError,
         describe_error,
         key_path_of,
@@ -80,14 +77,7 @@ def _settings(keys: dict[str, object]) -> ScheduleSettings:
         first = error.errors(include_url=False)[0]
         field = ".".join(key_path_of(first)) or "schedule"
         if first["type"] == "extra_forbidden":
-            raise InvalidSchedule(
-                field, f"there is no such key; there are {', '.join(ScheduleSettings.known_keys())}"
-            ) from None
+            known = ", ".join(ScheduleSettings.known_keys())
+            raise InvalidSchedule(field, f"there is no such key; there are {known}") from None
         problem, remedy = describe_error(first)
         raise InvalidSchedule(field, "; ".join(filter(None, [problem, remedy]))) from None
-
-
-def _checked_name(name: str) -> str:
-    if not 0 < len(name) <= MAX_NAME_LENGTH or not name.isprintable():
-        raise InvalidSchedule("name", f"{quoted(name)} is not a text of 1 to {MAX_NAME_LENGTH} letters")
-    return name

@@ -1,4 +1,4 @@
-"""In the agent: gives waiting runs to worker processes or enqueues their tasks, and writes how runs have ended."""
+"""In the agent: gives waiting runs to worker processes or enqueues their tasks, and records how runs have ended."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import random
 from collections.abc import Callable
 from typing import Final
 
+import msgspec
+
 from peerd.domain.errors import InvalidTask, NoReply, PeerdError, RequestFailed, Undeliverable
 from peerd.domain.schedule import ALL, CLUSTER, RunStatus, Schedule
 from peerd.runtime.messages.addressing import Peer
@@ -14,38 +16,21 @@ from peerd.runtime.messages.inbox import Message
 from peerd.runtime.observability.events import EventBus, ScheduleRunEnded, ScheduleRunStarted
 from peerd.runtime.process.process_context import ProcessContext
 from peerd.schedules.registry import ScheduleRegistry
-from peerd.schedules.run_requests import REPORT_ACTION, RUN_ACTION, RunRequest, decode_run_report, to_json
+from peerd.schedules.run_requests import REPORT_ACTION, RUN_ACTION, RunReport, RunRequest
+from peerd.store import schedule_runs
 from peerd.store.connection.database import DatabaseThreads
-from peerd.store.schedule_runs import (
-    NodeIdentity,
-    ScheduleRun,
-    abandon_run,
-    claim_run,
-    end_run,
-    end_runs_of_process,
-    enqueue_run,
-    release_run,
-    run_arguments,
-)
+from peerd.store.schedule_runs import NodeIdentity, ScheduleRun
 from peerd.store.schedules import CLUSTER_ROW, ScheduleSnapshot
 
 MIN_WAIT_FOR_WORKER: Final = 10.0
-"""Seconds that a run waits for a worker process at the least, wherever one may be, before it is refused."""
+"""Minimum of seconds that a run waits for a worker process on any node before it is refused."""
 CUSTOM_ALL: Final = "custom all"
-"""The origin of a run for all processes of the node that a class of the user has sent."""
+"""The origin of a run for all processes of the node that a custom trigger has sent."""
 PROCESS_LEFT_ERROR: Final = "its process left before it could begin"
 
 
 class RunDispatcher:
-    """The way of runs to where they are run, on one node.
-
-    Args:
-        registry: the schedules of the node.
-        process: the agent's process.
-        threads: of the database.
-        identity: the node, and its life.
-        events: what happens.
-    """
+    """Brings the runs of one node to its worker processes."""
 
     def __init__(
         self,
@@ -62,13 +47,13 @@ class RunDispatcher:
         self._events = events
         self._requested: set[int] = set()
         self._writing = asyncio.Lock()
-        """Reports and deaths are written in the order in which they came."""
+        """Reports and process deaths are recorded in the order of their arrival."""
         self.wake: Callable[[], None] = lambda: None
         """Called when a run has ended, so that others may begin."""
-        process.messenger.on(REPORT_ACTION, self._write_report)
+        process.messenger.on(REPORT_ACTION, self._record_report)
 
     async def process_snapshot(self, snapshot: ScheduleSnapshot) -> None:
-        """Begin what can begin, and see to what an earlier agent of this node has begun."""
+        """Start the runs that may start, and repeat the requests of an earlier agent of this node."""
         self._requested &= {run.id for run in snapshot.running}
         for run in snapshot.waiting:
             schedule = self._registry.get(run.schedule)
@@ -82,7 +67,7 @@ class RunDispatcher:
     async def end_runs_of_dead_process(self, pid: int, cause: str) -> None:
         """End the runs of a process that has died."""
         async with self._writing:
-            ended = await self._threads.run(end_runs_of_process, self._identity, pid, cause)
+            ended = await self._threads.run(schedule_runs.end_runs_of_process, self._identity, pid, cause)
         for run in ended:
             self._requested.discard(run.id)
             self._emit_ended(run, RunStatus.DIED, f"its process died: {cause}")
@@ -90,7 +75,7 @@ class RunDispatcher:
             self.wake()
 
     def _may_take(self, run: ScheduleRun, schedule: Schedule, snapshot: ScheduleSnapshot) -> bool:
-        """Whether a run is for this node: of the definition that stands, and not for a node that is drained."""
+        """Whether this node may take a run: not with another definition than the row's, nor while it drains."""
         if run.node_id is not None:
             return True
         cluster = snapshot.rows.get((run.schedule, CLUSTER_ROW))
@@ -107,50 +92,43 @@ class RunDispatcher:
             await self._refuse_if_overdue(run, schedule, waited)
             return
         slots = [(peer.slot, peer.pid) for peer in processes]
-        for taken in await self._threads.run(claim_run, run, schedule, self._identity, slots):
-            self._events.emit(ScheduleRunStarted(schedule=run.schedule, run_id=taken.id, slot=taken.slot or ""))
-            self._request_in_background(taken, schedule, just_claimed=True)
+        for claimed in await self._threads.run(schedule_runs.claim_run, run, schedule, self._identity, slots):
+            self._events.emit(ScheduleRunStarted(schedule=run.schedule, run_id=claimed.id, slot=claimed.slot or ""))
+            self._request_in_background(claimed, schedule, just_claimed=True)
 
     async def _enqueue(self, run: ScheduleRun, schedule: Schedule) -> None:
         try:
-            ended = await self._threads.run(enqueue_run, run, schedule, self._identity)
+            enqueued = await self._threads.run(schedule_runs.enqueue_run, run, schedule, self._identity)
         except InvalidTask as error:
-            if await self._threads.run(abandon_run, run.id, RunStatus.FAILED, str(error)):
-                self._emit_ended(run, RunStatus.FAILED, str(error))
+            await self._end(run, RunStatus.FAILED, str(error))
             return
-        if ended is not None:
-            self._emit_ended(ended, RunStatus.ENQUEUED, None, queue=schedule.queue)
+        if enqueued is not None:
+            self._emit_ended(enqueued, RunStatus.ENQUEUED, None, queue=schedule.queue)
 
     def _processes_for(self, run: ScheduleRun, schedule: Schedule) -> list[Peer]:
-        """The worker processes that shall run it: all, or one at random."""
-        ready = [
-            peer
-            for peer in self._process.messenger.workers
-            if schedule.workers is None or peer.kind in schedule.workers
-        ]
+        """The worker processes that run it: all that qualify, or a random one."""
+        kinds = schedule.workers
+        ready = [peer for peer in self._process.messenger.workers if kinds is None or peer.kind in kinds]
         if not ready or (schedule.type == ALL and run.origin != "again") or run.origin == CUSTOM_ALL:
             return ready
         return [random.choice(ready)]
 
     async def _refuse_if_overdue(self, run: ScheduleRun, schedule: Schedule, waited: float) -> None:
-        """No process could run it now; perhaps one is about to be ready, here or on another node."""
+        """End a run that no process could take; before that, one may become ready here or on another node."""
         kinds = f" of {', '.join(schedule.workers)}" if schedule.workers else ""
         error = f"no worker process{kinds} was ready for {waited:.0f} s"
         is_overdue = schedule.misfire == "skip" and waited > max(schedule.misfire_grace, MIN_WAIT_FOR_WORKER)
-        if is_overdue and await self._threads.run(abandon_run, run.id, RunStatus.REFUSED, error):
-            self._emit_ended(run, RunStatus.REFUSED, error)
+        if is_overdue:
+            await self._end(run, RunStatus.REFUSED, error)
 
     def _request_in_background(self, run: ScheduleRun, schedule: Schedule, *, just_claimed: bool) -> None:
         self._requested.add(run.id)
         self._process.run_in_background(self._request_run(run, schedule, just_claimed=just_claimed))
 
     async def _request_run(self, run: ScheduleRun, schedule: Schedule, *, just_claimed: bool) -> None:
-        """Give a run to its process. Where it is not known whether it was taken, a report or a death will tell.
+        """Send a run to its process. If the reply is missing, a report or the process's death ends the run.
 
-        Args:
-            run: it.
-            schedule: whose it is.
-            just_claimed: this agent has taken it just now, so that the process cannot have had it yet.
+        ``just_claimed``: this agent has claimed it now, so no earlier agent can have sent it.
         """
         assert schedule.run is not None
         assert run.pid is not None
@@ -160,54 +138,52 @@ class RunDispatcher:
             tick_at=run.tick_at,
             origin=run.origin,
             function=schedule.run,
-            args=run_arguments(run, schedule),
+            args=schedule_runs.run_arguments(run, schedule),
             timeout=schedule.timeout,
         )
         try:
-            taken = await self._process.messenger.request(run.pid, RUN_ACTION, to_json(request))
+            accepted = await self._process.messenger.request(run.pid, RUN_ACTION, msgspec.to_builtins(request))
         except NoReply:
             return
         except Undeliverable:
-            taken = False
+            accepted = False
         except (RequestFailed, PeerdError) as error:
             await self._end(run, RunStatus.REFUSED, str(error))
             return
-        if taken:
+        if accepted:
             return
         if just_claimed and schedule.type != ALL and run.origin != CUSTOM_ALL:
-            await self._put_back(run, schedule)
+            for_any_node = schedule.type == CLUSTER or run.origin == "hand"
+            await self._threads.run(schedule_runs.release_run, run, for_any_node=for_any_node)
+            self._requested.discard(run.id)
         else:
             await self._end(run, RunStatus.REFUSED if just_claimed else RunStatus.DIED, PROCESS_LEFT_ERROR)
 
-    async def _put_back(self, run: ScheduleRun, schedule: Schedule) -> None:
-        for_any_node = schedule.type == CLUSTER or run.origin == "hand"
-        await self._threads.run(release_run, run, for_any_node=for_any_node)
-        self._requested.discard(run.id)
-
     async def _end(self, run: ScheduleRun, status: RunStatus, error: str) -> None:
-        if await self._threads.run(end_run, run.id, status, error):
+        if await self._threads.run(schedule_runs.end_run, run.id, status, error, was=run.status):
             self._requested.discard(run.id)
             self._emit_ended(run, status, error)
             self.wake()
 
-    async def _write_report(self, message: Message) -> bool:
-        """Write how a run has ended. What is raised (the database is away) lets its process say it again."""
-        report = decode_run_report(message.data)
+    async def _record_report(self, message: Message) -> bool:
+        """Record how a run has ended. If that fails (the database is away), the process repeats its report."""
+        report = msgspec.convert(message.data, RunReport)
         async with self._writing:
-            written = await self._threads.run(end_run, report.run_id, report.status, report.error, report.traceback)
+            written = await self._threads.run(
+                schedule_runs.end_run, report.run_id, report.status, report.error, report.traceback
+            )
         self._requested.discard(report.run_id)
         self.wake()
         return written
 
     def _emit_ended(self, run: ScheduleRun, status: RunStatus, error: str | None, queue: str | None = None) -> None:
-        self._events.emit(
-            ScheduleRunEnded(
-                schedule=run.schedule,
-                run_id=run.id,
-                status=status,
-                seconds=0.0,
-                error=error,
-                task_id=run.task_id,
-                queue=queue,
-            )
+        ended = ScheduleRunEnded(
+            schedule=run.schedule,
+            run_id=run.id,
+            status=status,
+            seconds=0.0,
+            error=error,
+            task_id=run.task_id,
+            queue=queue,
         )
+        self._events.emit(ended)

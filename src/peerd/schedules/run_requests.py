@@ -1,4 +1,4 @@
-"""What the agent and a worker process say to each other about a run."""
+"""The messages between the agent and a worker process about a run of a schedule."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import msgspec
 from peerd.domain.schedule import RunStatus
 
 RUN_ACTION: Final = "peerd.schedules.run"
-"""The action of an order: answered with whether it is taken, before it is carried out."""
+"""The action of a `RunRequest`; the reply says whether it is accepted, before the run begins."""
 REPORT_ACTION: Final = "peerd.schedules.ended"
-"""The action of a report: answered when it is written."""
+"""The action of a `RunReport`; the reply comes when it is written."""
 
 
 class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """That a function shall be run."""
+    """A request to run a function."""
 
     run_id: int
     schedule: str
@@ -28,33 +28,9 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunReport(msgspec.Struct, frozen=True, kw_only=True):
-    """How a run has ended."""
+    """The outcome of a run."""
 
     run_id: int
     status: RunStatus
     error: str | None = None
     traceback: str | None = None
-
-
-def to_json(value: RunRequest | RunReport) -> dict[str, Any]:
-    """As a message carries it."""
-    built: dict[str, Any] = msgspec.to_builtins(value)
-    return built
-
-
-def decode_run_request(data: object) -> RunRequest:
-    """An order that has come.
-
-    Raises:
-        msgspec.ValidationError: it is none.
-    """
-    return msgspec.convert(data, RunRequest)
-
-
-def decode_run_report(data: object) -> RunReport:
-    """A report that has come.
-
-    Raises:
-        msgspec.ValidationError: it is none.
-    """
-    return msgspec.convert(data, RunReport)

@@ -1,64 +1,120 @@
-"""In the agent: looks at the schedules' clocks about every second, and when a tick is due; fires it; lets runs begin.
+"""In the agent: polls the schedules' rows about every second and when a tick is due, fires ticks, and starts runs.
 
-What time it is, the database says at each look; between two looks only spans are measured here, so it does not matter
-what the machine's own clock shows. The looks are the truth: whatever happens meanwhile (a run by hand, a switch, a node
-that is lost) is seen at the next one.
+Each poll reads the database's clock, and only differences are measured between two polls, so this machine's own clock
+does not matter. The tables are the truth: a manual run, a disabled schedule or a lost node is found at the next poll.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
-from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final, Protocol, TypeVar
 
 from peerd.domain.backoff import Backoff
 from peerd.domain.errors import DatabaseUnavailable
 from peerd.domain.schedule import CLUSTER, FireTick, MissTick, RunStatus, Schedule, WaitForTick, decide_tick
 from peerd.runtime.observability.events import EventBus, ScheduleFailed, ScheduleTickFired
+from peerd.runtime.process.link import Link
+from peerd.runtime.process.process_context import ProcessContext
 from peerd.runtime.process.uncaught_exceptions import describe_exception
 from peerd.schedules.custom_triggers import CustomTriggers
 from peerd.schedules.registry import ScheduleRegistry
 from peerd.schedules.run_dispatcher import RunDispatcher
-from peerd.store.connection.database import DatabaseThreads
+from peerd.store import schedules as stored
+from peerd.store.connection.database import Database, DatabaseThreads
+from peerd.store.nodes.nodes import get_node_id
 from peerd.store.schedule_runs import NodeIdentity, ScheduleRun
-from peerd.store.schedules import (
-    CLUSTER_ROW,
-    ScheduleRow,
-    ScheduleSnapshot,
-    clock_node_id,
-    declare_schedule,
-    fire_tick,
-    read_snapshot,
-    record_schedule_error,
-    skip_tick,
-    take_over_definition,
-    withdraw_schedule,
-)
+from peerd.store.schedules import CLUSTER_ROW, ScheduleRow, ScheduleSnapshot, clock_node_id
+
+T = TypeVar("T")
 
 POLL_INTERVAL: Final = 1.0
-"""Seconds between two looks at the most, while the node has schedules."""
+"""Maximum of seconds between two polls, while the node has schedules."""
 CLOCK_MARGIN: Final = 0.001
-"""Seconds after a tick at which it is looked at: SQLite tells milliseconds."""
+"""Seconds after a tick at which it is polled: SQLite's clock has milliseconds."""
+COMPONENT: Final = "schedules"
+STOP_TIMEOUT: Final = 1.0
+"""Seconds that the current poll, and the recording of known process deaths, may take at a stop."""
 
 
-class Scheduler:
-    """The clock of one node.
+class ComponentStarter(Protocol):
+    """The agent's supervisor of components, which is in a higher layer."""
 
-    Args:
-        registry: its schedules.
-        dispatch: the way of runs to their processes.
-        custom: the schedules whose ticks are those of a class of the user.
-        threads: of the database.
-        identity: the node, and its life.
-        silence: seconds without a beat after which a node counts as gone.
-        events: what happens.
+    def start(self, name: str, run: Callable[[], Awaitable[None]]) -> object: ...
+    async def stop(self, names: Iterable[str], within: float) -> None: ...
+
+
+class SchedulesComponent:
+    """The schedules of a node, as a component of its agent.
+
+    ``process`` returns the agent's process, once the preceding components have started; ``find`` the object of
+    ``module:name``. Without a heartbeat for ``silence`` seconds another node counts as gone.
     """
 
     def __init__(
         self,
         registry: ScheduleRegistry,
-        dispatch: RunDispatcher,
+        process: Callable[[], ProcessContext],
+        find: Callable[[str], object],
+        database: Database,
+        *,
+        incarnation: str,
+        silence: float,
+        events: EventBus,
+    ) -> None:
+        self._registry = registry
+        self._process = process
+        self._find = find
+        self._database = database
+        self._incarnation = incarnation
+        self._silence = silence
+        self._events = events
+        self._ready = asyncio.Event()
+        self._scheduler: Scheduler | None = None
+
+    async def start(self, link: Link, components: ComponentStarter) -> None:
+        """Start; ticks are fired when the node is ready."""
+        self._components = components
+        registry, events = self._registry, self._events
+        threads = DatabaseThreads(self._database, threads=2)
+        identity = NodeIdentity(await threads.read(get_node_id, link.node), self._incarnation)
+        dispatcher = RunDispatcher(registry, self._process(), threads, identity, events)
+        custom = CustomTriggers(self._find, threads, identity, events)
+        scheduler = Scheduler(registry, dispatcher, custom, threads, identity, silence=self._silence, events=events)
+        self._scheduler = scheduler
+
+        async def run() -> None:
+            await self._ready.wait()
+            await scheduler.run()
+
+        components.start(COMPONENT, run)
+
+    def receive(self, message: Mapping[str, Any]) -> None:
+        """A message of the master: the node is ready, or a process has died."""
+        match message.get("type"):
+            case "ready":
+                self._ready.set()
+            case "death" if self._scheduler is not None:
+                self._scheduler.on_process_death(int(message["pid"]), str(message["cause"]["text"]))
+
+    async def stop(self, grace: float) -> None:
+        """Stop polling, and record the ends that are known."""
+        if self._scheduler is None:
+            return
+        await self._components.stop([COMPONENT], within=STOP_TIMEOUT)
+        with suppress(TimeoutError, DatabaseUnavailable):  # runs that stay open are found lost by other nodes
+            async with asyncio.timeout(STOP_TIMEOUT):
+                await self._scheduler.record_process_deaths()
+
+
+class Scheduler:
+    """Fires the ticks of one node's schedules."""
+
+    def __init__(
+        self,
+        registry: ScheduleRegistry,
+        dispatcher: RunDispatcher,
         custom: CustomTriggers,
         threads: DatabaseThreads,
         identity: NodeIdentity,
@@ -67,7 +123,7 @@ class Scheduler:
         events: EventBus,
     ) -> None:
         self._registry = registry
-        self._dispatch = dispatch
+        self._dispatcher = dispatcher
         self._custom = custom
         self._threads = threads
         self._identity = identity
@@ -76,161 +132,134 @@ class Scheduler:
         self._declared: dict[str, str] = {}
         self._process_deaths: list[tuple[int, str]] = []
         self._wake_event = asyncio.Event()
-        registry.on_change = dispatch.wake = custom.wake = self.wake
-
-    def wake(self) -> None:
-        """Look at once."""
-        self._wake_event.set()
+        registry.on_change = dispatcher.wake = custom.wake = self._wake_event.set
 
     def on_process_death(self, pid: int, cause: str) -> None:
-        """Hear that a process of the node has died."""
+        """A process of the node has died: its runs end."""
         self._process_deaths.append((pid, cause))
-        self.wake()
+        self._wake_event.set()
 
     async def run(self) -> None:
-        """Look, and do what is to be done, until cancelled."""
+        """Poll until cancelled."""
         pauses = Backoff(first=POLL_INTERVAL)
         try:
             while True:
                 self._wake_event.clear()
                 try:
-                    await self._pause(await self.step())
+                    pause = await self.step()
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(pause):
+                            await self._wake_event.wait()
                     pauses.reset()
-                except DatabaseUnavailable:  # the heartbeat says so
+                except DatabaseUnavailable:  # the heartbeat reports it
                     await asyncio.sleep(pauses.next())
         finally:
             await self._custom.stop_all()
 
     async def step(self) -> float | None:
-        """One look; the seconds until the next one, None when there is nothing to look at."""
+        """One poll; the seconds until the next one, None while the node has no schedules."""
         await self.record_process_deaths()
         await self._declare()
-        if not len(self._registry):
+        schedules = list(self._registry)
+        if not schedules:
             return None
-        snapshot = await self._read_snapshot()
-        fired = [run for schedule in self._registry if (run := await self._tick_safely(schedule, snapshot)) is not None]
-        self._custom.update_disabled(snapshot)
-        if fired:
-            snapshot = await self._read_snapshot()
-        await self._dispatch.process_snapshot(snapshot)
-        return self._until_next(snapshot)
+        snapshot = await self._read_snapshot(schedules)
+        fired = [await self._isolate(schedule, self._tick(schedule, snapshot)) for schedule in schedules]
+        if any(fired):
+            snapshot = await self._read_snapshot(schedules)
+        await self._dispatcher.process_snapshot(snapshot)
+        return self._seconds_to_next_poll(snapshot)
 
     async def record_process_deaths(self) -> None:
         """End the runs of processes that have died."""
         while self._process_deaths:
-            await self._dispatch.end_runs_of_dead_process(*self._process_deaths[0])
+            await self._dispatcher.end_runs_of_dead_process(*self._process_deaths[0])
             self._process_deaths.pop(0)
 
     async def _declare(self) -> None:
-        """Say in the table which schedules this node has."""
+        """Write which schedules this node has."""
         for name in [name for name in self._declared if self._registry.get(name) is None]:
-            await self._threads.run(withdraw_schedule, name, self._identity)
+            await self._threads.run(stored.withdraw_schedule, name, self._identity)
             await self._custom.stop(name)
             del self._declared[name]
         for schedule in self._registry:
             if self._declared.get(schedule.name) != schedule.fingerprint:
-                await self._threads.run(declare_schedule, schedule, self._identity, self._silence)
+                await self._threads.run(stored.declare_schedule, schedule, self._identity, self._silence)
                 self._declared[schedule.name] = schedule.fingerprint
                 if schedule.is_custom:
-                    await self._start_custom(schedule)
+                    await self._isolate(schedule, self._custom.start(schedule))
 
-    async def _start_custom(self, schedule: Schedule) -> None:
+    async def _read_snapshot(self, schedules: Iterable[Schedule]) -> ScheduleSnapshot:
+        return await self._threads.read(stored.read_snapshot, [schedule.name for schedule in schedules], self._identity)
+
+    async def _isolate(self, schedule: Schedule, step: Awaitable[T]) -> T | None:
+        """Record what goes wrong with a schedule, so that the others still tick."""
         try:
-            await self._custom.start(schedule)
-        except Exception as error:  # noqa: BLE001 - the user's code; the other schedules go on
-            await self._fail(schedule, error)
-
-    async def _read_snapshot(self) -> ScheduleSnapshot:
-        return await self._threads.read(read_snapshot, [schedule.name for schedule in self._registry], self._identity)
-
-    async def _tick_safely(self, schedule: Schedule, snapshot: ScheduleSnapshot) -> ScheduleRun | None:
-        """See to a schedule's tick; what goes wrong with one does not keep the others from theirs."""
-        try:
-            return await self._tick(schedule, snapshot)
+            return await step
         except DatabaseUnavailable:
             raise
         except Exception as error:  # noqa: BLE001 - see above
-            await self._fail(schedule, error)
+            text = describe_exception(error)
+            self._events.emit(ScheduleFailed(schedule=schedule.name, error=text))
+            await self._threads.run(stored.record_schedule_error, schedule.name, self._identity, text)
             return None
 
     async def _tick(self, schedule: Schedule, snapshot: ScheduleSnapshot) -> ScheduleRun | None:
-        seen = self._row(schedule, snapshot)
-        if seen is None or not await self._definition_matches(schedule, seen):
+        row = self._clock_row(schedule, snapshot)
+        if row is None or not await self._definition_matches(schedule, row):
             return None
-        assert seen.anchor_at is not None
         if self._is_disabled(schedule, snapshot):
-            if seen.next_at is not None and seen.next_at <= snapshot.now:
-                await self._threads.run(skip_tick, seen, schedule, snapshot.now)
+            if row.next_at is not None and row.next_at <= snapshot.now:
+                await self._threads.run(stored.skip_tick, row, schedule, snapshot.now)
             return None
         if snapshot.draining and schedule.type == CLUSTER:
             return None
-        decided = decide_tick(schedule, seen.next_at, seen.anchor_at, snapshot.now, self._seed(seen))
-        if isinstance(decided, WaitForTick):
+        decision = _decide(schedule, row, snapshot)
+        if isinstance(decision, WaitForTick):
             return None
-        run = await self._threads.run(fire_tick, seen, schedule, decided)
+        run = await self._threads.run(stored.fire_tick, row, schedule, decision)
         if run is not None:
-            self._emit_fired(run, decided)
+            self._events.emit(
+                ScheduleTickFired(
+                    schedule=run.schedule,
+                    run_id=run.id,
+                    tick=run.tick_at.isoformat(timespec="milliseconds"),
+                    status=run.status,
+                    reason=run.error if run.status in (RunStatus.SKIPPED, RunStatus.MISSED) else None,
+                    late=decision.late if isinstance(decision, MissTick) else None,
+                )
+            )
         return run
 
-    async def _definition_matches(self, schedule: Schedule, seen: ScheduleRow) -> bool:
-        """Whether the clock's row means what we mean. If nobody means what it says, we write our own."""
-        if seen.fingerprint == schedule.fingerprint:
+    async def _definition_matches(self, schedule: Schedule, row: ScheduleRow) -> bool:
+        """Whether the row has this node's definition; a definition that no living node has is replaced."""
+        if row.fingerprint == schedule.fingerprint:
             return True
-        if schedule.type == CLUSTER and await self._threads.run(
-            take_over_definition, schedule, self._identity, self._silence
-        ):
-            self.wake()
+        take_over = stored.take_over_definition
+        if schedule.type == CLUSTER and await self._threads.run(take_over, schedule, self._identity, self._silence):
+            self._wake_event.set()
         return False
 
-    def _until_next(self, snapshot: ScheduleSnapshot) -> float:
-        """Seconds until the next tick is due, at most until the next look in any case."""
+    def _seconds_to_next_poll(self, snapshot: ScheduleSnapshot) -> float:
         pause = POLL_INTERVAL
         for schedule in self._registry:
-            seen = self._row(schedule, snapshot)
-            if seen is None or seen.anchor_at is None or self._is_disabled(schedule, snapshot):
+            row = self._clock_row(schedule, snapshot)
+            if row is None or row.anchor_at is None or self._is_disabled(schedule, snapshot):
                 continue
-            if seen.fingerprint == schedule.fingerprint:
-                decided = decide_tick(schedule, seen.next_at, seen.anchor_at, snapshot.now, self._seed(seen))
-                if isinstance(decided, WaitForTick) and decided.until is not None:
-                    pause = min(pause, _seconds(decided.until - snapshot.now) + CLOCK_MARGIN)
+            if row.fingerprint == schedule.fingerprint:
+                decision = _decide(schedule, row, snapshot)
+                if isinstance(decision, WaitForTick) and decision.until is not None:
+                    pause = min(pause, (decision.until - snapshot.now).total_seconds() + CLOCK_MARGIN)
         return max(pause, CLOCK_MARGIN)
 
-    def _row(self, schedule: Schedule, snapshot: ScheduleSnapshot) -> ScheduleRow | None:
+    def _clock_row(self, schedule: Schedule, snapshot: ScheduleSnapshot) -> ScheduleRow | None:
         return snapshot.rows.get((schedule.name, clock_node_id(schedule, self._identity)))
 
     def _is_disabled(self, schedule: Schedule, snapshot: ScheduleSnapshot) -> bool:
         cluster = snapshot.rows.get((schedule.name, CLUSTER_ROW))
         return not schedule.enabled or cluster is None or cluster.disabled
 
-    def _seed(self, seen: ScheduleRow) -> str:
-        return f"{seen.name} {seen.node_id}"
 
-    async def _pause(self, seconds: float | None) -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._wake_event.wait()
-
-    async def _fail(self, schedule: Schedule, error: Exception) -> None:
-        self._events.emit(ScheduleFailed(schedule=schedule.name, error=describe_exception(error)))
-        await self._threads.run(record_schedule_error, schedule.name, self._identity, describe_exception(error))
-
-    def _emit_fired(self, run: ScheduleRun, decided: FireTick | MissTick) -> None:
-        late = decided.late if isinstance(decided, MissTick) else None
-        self._events.emit(
-            ScheduleTickFired(
-                schedule=run.schedule,
-                run_id=run.id,
-                tick=_text(run.tick_at),
-                status=run.status,
-                reason=run.error if run.status in (RunStatus.SKIPPED, RunStatus.MISSED) else None,
-                late=late,
-            )
-        )
-
-
-def _seconds(span: timedelta) -> float:
-    return max(span.total_seconds(), 0.0)
-
-
-def _text(moment: datetime) -> str:
-    return moment.isoformat(timespec="milliseconds")
+def _decide(schedule: Schedule, row: ScheduleRow, snapshot: ScheduleSnapshot) -> WaitForTick | FireTick | MissTick:
+    assert row.anchor_at is not None
+    return decide_tick(schedule, row.next_at, row.anchor_at, snapshot.now, f"{row.name} {row.node_id}")

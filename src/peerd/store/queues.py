@@ -1,4 +1,4 @@
-"""Queues: which are known, which are paused, and until when; and in which of them tasks wait."""
+"""Queues: which are known, which are paused and until when, and how many tasks are pending in each."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ class QueueState(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     known: bool
-    """A worker process has served it at some time, or somebody has paused it."""
+    """It has been served by a worker process, or paused."""
     paused: bool
     paused_until: datetime | None
     counts: dict[Status, int]
 
 
 def pause(connection: Connection, name: str, duration: float | None = None) -> None:
-    """Let nobody claim from a queue, for ``duration`` seconds or until `resume`. Running tasks go on.
+    """Stop claims from a queue, for ``duration`` seconds or until `resume`. Running tasks continue.
 
     Raises:
-        InvalidTask: no queue can have this name.
+        InvalidTask: the name is not valid for a queue.
     """
-    NewTask(queue=name)
+    NewTask(queue=name)  # validates the name
     until = None if duration is None else seconds_from_now(duration)
     insert_if_absent(connection, queues, [{"name": name}], key=("name",))
     statement = sa.update(queues).where(queues.c.name == name)
@@ -41,13 +41,13 @@ def pause(connection: Connection, name: str, duration: float | None = None) -> N
 
 
 def resume(connection: Connection, name: str) -> None:
-    """Let a queue be claimed from again."""
+    """Allow claims from a queue again."""
     statement = sa.update(queues).where(queues.c.name == name)
     connection.execute(statement.values(paused=False, paused_until=None, updated_at=now()))
 
 
 def list_queues(connection: Connection) -> list[QueueState]:
-    """All queues that have tasks, or were ever served or paused, by name."""
+    """All queues that have tasks, or have been served or paused, by name."""
     counts: dict[str, dict[Status, int]] = {}
     grouped = sa.select(tasks.c.queue, tasks.c.status, sa.func.count()).group_by(tasks.c.queue, tasks.c.status)
     for queue, status, count in connection.execute(grouped):
@@ -67,17 +67,17 @@ def list_queues(connection: Connection) -> list[QueueState]:
 
 
 def is_known(connection: Connection, name: str) -> bool:
-    """Whether a worker process has ever served a queue, or somebody has paused it."""
+    """Whether a queue has ever been served or paused."""
     return connection.execute(sa.select(queues.c.name).where(queues.c.name == name)).first() is not None
 
 
 def known_queues(connection: Connection) -> list[str]:
-    """The names of all queues that were ever served or paused."""
+    """The names of all queues that have ever been served or paused."""
     return list(connection.execute(sa.select(queues.c.name).order_by(queues.c.name)).scalars())
 
 
 def pending_queues(connection: Connection, most: int) -> list[str]:
-    """The queues that have pending tasks, by name; each is one step in an index, however many its tasks are."""
+    """The first queues with pending tasks, by name; each takes one step in an index, however many tasks it has."""
     found: set[str] = set()
     for kind in (PENDING_WITHOUT_KEY, PENDING_WITH_KEY):
         name = sa.literal("")
@@ -93,22 +93,15 @@ def pending_queues(connection: Connection, most: int) -> list[str]:
 
 
 class QueueBacklog(msgspec.Struct, frozen=True):
-    """Pending tasks of a queue, for any node, that may start: how many of its first ones, and since when."""
+    """How many of a queue's first pending tasks are waiting for any node, and since when."""
 
     count: int
     since: datetime | None
 
 
 def measure_backlog(connection: Connection, name: str, most: int, longer_than: float = 0.0) -> QueueBacklog:
-    """What waits in a queue, as far as it has waited for longer than some seconds.
-
-    Args:
-        connection: in a transaction that only reads.
-        name: of the queue.
-        most: of each kind, with a key and without, so many are looked at, in the order in which they are claimed.
-        longer_than: seconds.
-    """
-    count, moments = 0, []
+    """The tasks of a queue that have waited for longer than some seconds, among the first ``most`` of each kind."""
+    count, oldest = 0, []
     for kind, order in ((PENDING_WITHOUT_KEY, CLAIM_ORDER), (PENDING_WITH_KEY, KEYED_CLAIM_ORDER[1:])):
         first = sa.select(tasks.c.due_at).where(kind.of(sa.literal(name)), tasks.c.lane == 0).order_by(*order)
         head = by_index(first, kind.index).limit(most).subquery()
@@ -117,8 +110,8 @@ def measure_backlog(connection: Connection, name: str, most: int, longer_than: f
         )
         number, since = connection.execute(long).one()
         count += number
-        moments += [since] if number else []
-    return QueueBacklog(count, min(moments, default=None))
+        oldest += [since] if number else []
+    return QueueBacklog(count, min(oldest, default=None))
 
 
 def has_working_task(connection: Connection, name: str) -> bool:

@@ -15,8 +15,7 @@ from peerd.runtime.process.link import Link
 from peerd.runtime.process.process_context import LIMITS_ACTION, ProcessContext
 from peerd.store.connection.database import Database
 from peerd.store.connection.outages import OutageTracker
-from peerd.store.nodes.process_registration import keep_heartbeat, register_this_process_with_retry
-from peerd.store.nodes.processes import end_process
+from peerd.store.nodes.processes import end_process, keep_heartbeat, register_this_process_with_retry
 from peerd.web_server.server import WebServer
 
 END_WITHIN: Final = 3.0

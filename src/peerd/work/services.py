@@ -19,8 +19,12 @@ from peerd.store.claim.claimer import Claimer
 from peerd.store.connection.database import Database
 from peerd.store.connection.outages import OutageTracker
 from peerd.store.nodes.known_handlers import encode_handlers
-from peerd.store.nodes.process_registration import keep_heartbeat, register_this_process_with_retry
-from peerd.store.nodes.processes import ProcessCapabilities, end_process
+from peerd.store.nodes.processes import (
+    ProcessCapabilities,
+    end_process,
+    keep_heartbeat,
+    register_this_process_with_retry,
+)
 from peerd.work.claims.wake_ups import WakeUpReceiver
 from peerd.work.task_runner import Runner
 from peerd.work.task_worker import TaskWorker

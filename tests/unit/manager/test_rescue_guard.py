@@ -62,4 +62,4 @@ def test_silence_is_counted_back_from_its_latest_beat() -> None:
 
 def test_a_gap_is_given_as_the_reason() -> None:
     guard, _, _ = beaten([(1.0, 0.0), (9.0, 0.0)])
-    assert guard.reason == "it has not beaten for 9.0 s"
+    assert guard.reason == "no heartbeat for 9.0 s"

@@ -14,7 +14,7 @@ from peerd.domain.schedule import Schedule
 from peerd.store.connection.database import Database
 from peerd.store.schema.migrate import migrate
 from tests.unit.schedules import functions
-from tests.unit.schedules.fake_node import Wire
+from tests.unit.schedules.fake_node import FakeNode
 from tests.unit.schedules.functions import CALLS, GATES
 
 
@@ -45,19 +45,19 @@ async def gate() -> AsyncIterator[asyncio.Event]:
 
 
 @pytest.fixture
-async def wires() -> AsyncIterator[list[Wire]]:
-    made: list[Wire] = []
+async def wires() -> AsyncIterator[list[FakeNode]]:
+    made: list[FakeNode] = []
     yield made
-    for wire in made:
-        await wire.stop()
+    for fake in made:
+        await fake.stop()
 
 
 @pytest.fixture
-def node(database: Database, wires: list[Wire]) -> Any:
+def node(database: Database, wires: list[FakeNode]) -> Any:
     """Make a node that has schedules."""
 
-    def make(*given: Schedule, name: str = "a") -> Wire:
-        wires.append(Wire(database, *given, name=name))
+    def make(*given: Schedule, name: str = "a") -> FakeNode:
+        wires.append(FakeNode(database, *given, name=name))
         return wires[-1]
 
     return make

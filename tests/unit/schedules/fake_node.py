@@ -1,4 +1,4 @@
-"""The processes of a node in one event loop: an agent with its clock, workers with their runners, and the wire."""
+"""The processes of a node in one event loop: an agent with its scheduler, workers with executors, and messages."""
 
 from __future__ import annotations
 
@@ -30,34 +30,34 @@ SILENCE = 5.0
 AGENT = 1
 
 
-class End:
-    """A process's end of the wire."""
+class FakeLink:
+    """A process's link to the fake master."""
 
-    def __init__(self, wire: Wire, pid: int, slot: str, kind: str, role: str) -> None:
-        self.node = wire.name
+    def __init__(self, fake: FakeNode, pid: int, slot: str, kind: str, role: str) -> None:
+        self.node = fake.name
         self.slot = slot
         self.kind = kind
         self.role = role
         self.pid = pid
-        self._wire = wire
+        self._fake = fake
 
     def send(self, message: Mapping[str, object]) -> None:
-        self._wire.carry(self, json.loads(json.dumps(message)))
+        self._fake.route(self, json.loads(json.dumps(message)))
 
     def stuck(self, attempt: object, reason: str) -> None:
-        self._wire.stuck.append(reason)
+        self._fake.stuck.append(reason)
 
 
-class Wire:
-    """A node: what the master does for messages, an agent, and workers that a test adds and takes away."""
+class FakeNode:
+    """A node: message routing as in the master, an agent, and workers that a test adds and removes."""
 
     def __init__(self, database: Database, *given: Schedule, name: str = "a") -> None:
         self.name = name
         self.database = database
-        self.facts: list[Event] = []
+        self.emitted: list[Event] = []
         self.stuck: list[str] = []
-        """Why processes were to be ended."""
-        self.events = EventBus(self.facts.append)
+        """Reasons for which processes were to be replaced."""
+        self.events = EventBus(self.emitted.append)
         incarnation = nodes.new_incarnation()
         seen = database.read(nodes.find_node, name)
         node_id = database.run(
@@ -66,7 +66,7 @@ class Wire:
         assert node_id is not None
         self.identity = NodeIdentity(node_id, incarnation)
         self._loop = asyncio.get_running_loop()
-        self._ends: dict[int, tuple[End, ProcessContext]] = {}
+        self._ends: dict[int, tuple[FakeLink, ProcessContext]] = {}
         self._next_pid = 10
         self.registry = ScheduleRegistry(given)
         self.threads = DatabaseThreads(database, 2)
@@ -76,9 +76,9 @@ class Wire:
     # ---------------------------------------------------------------- processes
 
     def replace_agent(self, registry: ScheduleRegistry | None = None) -> None:
-        """A new agent, as after the death of the one before."""
+        """A new agent, as after the death of the earlier one."""
         self.registry = registry or self.registry
-        context = self._join(End(self, AGENT, "agent", "agent", "agent"))
+        context = self._join(FakeLink(self, AGENT, "agent", "agent", "agent"))
         self.agent = context
         dispatch = RunDispatcher(self.registry, context, self.threads, self.identity, self.events)
         self.custom = CustomTriggers(functions.find, self.threads, self.identity, self.events)
@@ -89,32 +89,32 @@ class Wire:
     def add_worker(self, kind: str = "w", *, runs: bool = True, timeout_grace: float = 30.0) -> ProcessContext:
         self._next_pid += 1
         pid = self._next_pid
-        context = self._join(End(self, pid, f"{kind}-{pid}", kind, "worker"))
+        context = self._join(FakeLink(self, pid, f"{kind}-{pid}", kind, "worker"))
         if runs:
             ScheduleRunExecutor(context, functions.find, self.events, timeout_grace=timeout_grace)
         return context
 
     def kill_worker(self, process: ProcessContext) -> int:
-        """Let it be gone, and the agent hear of it; its process id."""
-        pid = self.lose_worker(process)
+        """Remove a worker and report its death to the agent; its process id."""
+        pid = self.remove_worker(process)
         self.clock.on_process_death(pid, "killed by SIGKILL")
         return pid
 
-    def lose_worker(self, process: ProcessContext, *, tell: bool = True) -> int:
-        """Let it be gone, and nobody hear of its death."""
+    def remove_worker(self, process: ProcessContext, *, announce: bool = True) -> int:
+        """Remove a worker without a report of its death."""
         pid = next(pid for pid, (_, context) in self._ends.items() if context is process)
         del self._ends[pid]
-        if tell:
-            self.tell_processes()
+        if announce:
+            self.announce_processes()
         return pid
 
-    def _join(self, end: End) -> ProcessContext:
+    def _join(self, end: FakeLink) -> ProcessContext:
         context = ProcessContext(end, self.events)
         self._ends[end.pid] = end, context
-        self.tell_processes()
+        self.announce_processes()
         return context
 
-    def tell_processes(self) -> None:
+    def announce_processes(self) -> None:
         peers = [
             {"slot": end.slot, "kind": end.kind, "role": end.role, "pid": end.pid, "generation": 1}
             for end, _ in self._ends.values()
@@ -124,10 +124,10 @@ class Wire:
 
     # ---------------------------------------------------------------- messages
 
-    def carry(self, sender: End, frame: dict[str, Any]) -> None:
+    def route(self, sender: FakeLink, frame: dict[str, Any]) -> None:
         self._loop.call_soon(self._deliver, sender, frame)
 
-    def _deliver(self, sender: End, frame: dict[str, Any]) -> None:
+    def _deliver(self, sender: FakeLink, frame: dict[str, Any]) -> None:
         if sender.pid not in self._ends:
             return
         to = frame.get("to", {})
@@ -138,21 +138,21 @@ class Wire:
                 who = {key: getattr(sender, key) for key in ("pid", "slot", "kind", "role")}
                 reached[1].messenger.receive({**frame, "from": {**who, "generation": 1}})
                 if not frame["request"]:
-                    self._tell(sender, {"type": "delivery", "id": frame["id"], "delivered": 1, "error": None})
+                    self._receive(sender, {"type": "delivery", "id": frame["id"], "delivered": 1, "error": None})
             case "message" if frame["request"]:
                 answer = {"type": "reply", "id": frame["id"], "error": "it is not there", "reason": "undeliverable"}
-                self._tell(sender, answer)
+                self._receive(sender, answer)
             case "reply" if reached is not None:
                 reason = {"reason": "handler"} if "error" in frame else {}
                 reached[1].messenger.receive({**frame, **reason})
 
-    def _tell(self, end: End, frame: dict[str, Any]) -> None:
+    def _receive(self, end: FakeLink, frame: dict[str, Any]) -> None:
         self._ends[end.pid][1].messenger.receive(frame)
 
     # ---------------------------------------------------------------- time
 
     def start(self) -> None:
-        """Let the clock go on by itself."""
+        """Let the scheduler run by itself."""
         self._ticking = asyncio.create_task(self.clock.run())
 
     async def stop(self) -> None:
@@ -172,7 +172,7 @@ class Wire:
         return [str(run.status) for run in self.runs()]
 
     async def until(self, *statuses: str, steps: bool = True) -> list[ScheduleRun]:
-        """Wait for runs of these statuses, in their order; looking, as the clock does, or not."""
+        """Wait for runs of these statuses, in their order; with or without polls of the scheduler."""
 
         async def look() -> list[ScheduleRun] | None:
             if steps and self._ticking is None:
@@ -180,12 +180,12 @@ class Wire:
             found = await self.threads.read(schedule_runs.list_runs)
             return found[::-1] if [str(run.status) for run in found[::-1]] == list(statuses) else None
 
-        found = await eventually_async(look, message=lambda: str((self.runs(), self.facts)))
+        found = await eventually_async(look, message=lambda: str((self.runs(), self.emitted)))
         assert found is not None
         return found
 
-    def let_be_due(self, name: str = "s", seconds: float = 0.0) -> None:
-        self.database.run(_let_be_due, name, seconds)
+    def make_due(self, name: str = "s", seconds: float = 0.0) -> None:
+        self.database.run(_make_due, name, seconds)
 
     def request(self, name: str = "s", args: str | None = None) -> ScheduleRun:
         return self.database.run(schedule_runs.request_run, name, args)
@@ -194,13 +194,13 @@ class Wire:
         self.database.run(schedules.set_schedule_disabled, name, disabled=disabled)
 
 
-def _let_be_due(connection: Any, name: str, seconds: float) -> None:
+def _make_due(connection: Any, name: str, seconds: float) -> None:
     ticking = sa.and_(table.c.name == name, table.c.next_at.is_not(None))
     connection.execute(sa.update(table).where(ticking).values(next_at=seconds_from_now(-seconds)))
 
 
 def schedule(function: str = "works", **given: Any) -> Schedule:
-    """One that runs a function of `functions`, each hour unless it is given when."""
+    """A schedule that runs a function of `functions`, each hour by default."""
     when = {} if {"interval", "cron", "immediate"} & set(given) else {"interval": 3600.0}
     what = {} if "queue" in given else {"run": f"m:{function}"}
     return Schedule(**{"name": "s", **what, **when, **given})

@@ -16,10 +16,10 @@ from tests.unit.schedules.functions import CALLS
 
 
 async def test_a_type_of_the_users_lets_one_or_all_run_and_its_arguments_pass_through(node: Any) -> None:
-    wire = node(Schedule(name="s", run="m:works", type="m:Twice", overlap="allow"))
-    wire.add_worker()
-    wire.add_worker()
-    await wire.until("done", "done", "done")
+    fake = node(Schedule(name="s", run="m:works", type="m:Twice", overlap="allow"))
+    fake.add_worker()
+    fake.add_worker()
+    await fake.until("done", "done", "done")
     sent = {call for call in CALLS if call[0] in ("one", "all")}
     assert sent == {("one", True), ("all", True)}
     ran = sorted((call[1], str(call[3])) for call in CALLS if call[0] == "s")
@@ -27,32 +27,32 @@ async def test_a_type_of_the_users_lets_one_or_all_run_and_its_arguments_pass_th
 
 
 async def test_a_type_without_run_is_made_and_does_nothing(node: Any) -> None:
-    wire = node(Schedule(name="s", run="m:works", type="m:Inert", args=[1]))
-    await wire.clock.step()
+    fake = node(Schedule(name="s", run="m:works", type="m:Inert", args=[1]))
+    await fake.clock.step()
     assert CALLS == [("made", "s", [1])]
-    assert wire.runs() == []
+    assert fake.runs() == []
 
 
 async def test_a_type_that_cannot_be_made_is_told_and_disturbs_no_other(node: Any) -> None:
     broken = Schedule(name="broken", run="m:works", type="m:Broken")
     absent = Schedule(name="absent", run="m:works", type="m:missing")
-    wire = node(broken, absent, schedule())
-    wire.add_worker()
-    await wire.clock.step()
-    errors = {clock.name: clock.error for clock in wire.database.read(list_schedule_rows) if clock.error}
+    fake = node(broken, absent, schedule())
+    fake.add_worker()
+    await fake.clock.step()
+    errors = {clock.name: clock.error for clock in fake.database.read(list_schedule_rows) if clock.error}
     assert errors == {
         "broken": "BadScheduleType: type m:Broken: cannot be made: RuntimeError: no such disk",
         "absent": "ImportError: no module named 'missing'",
     }
-    assert {fact.schedule for fact in wire.facts if isinstance(fact, ScheduleFailed)} == {"broken", "absent"}
-    wire.let_be_due()
-    await wire.until("done")
+    assert {fact.schedule for fact in fake.emitted if isinstance(fact, ScheduleFailed)} == {"broken", "absent"}
+    fake.make_due()
+    await fake.until("done")
 
 
 async def test_a_type_whose_run_fails_is_begun_again(node: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(custom_triggers, "FIRST_PAUSE", 0.01)
-    wire = node(Schedule(name="s", run="m:works", type="m:Falters"))
-    wire.add_worker()
-    await wire.until("done")
+    fake = node(Schedule(name="s", run="m:works", type="m:Falters"))
+    fake.add_worker()
+    await fake.until("done")
     assert functions.Falters.times == 2
-    assert [fact.error for fact in wire.facts if isinstance(fact, ScheduleFailed)] == ["RuntimeError: at first"]
+    assert [fact.error for fact in fake.emitted if isinstance(fact, ScheduleFailed)] == ["RuntimeError: at first"]

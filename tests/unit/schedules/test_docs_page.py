@@ -21,5 +21,5 @@ def test_the_examples_are_configurations(tmp_path: Path) -> None:
 
 
 def test_every_status_is_explained() -> None:
-    chapter = PAGE.partition("## What became of it")[2].partition("\n## ")[0]
+    chapter = PAGE.partition("## Outcomes")[2].partition("\n## ")[0]
     assert set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`.*?) \| ", chapter, re.MULTILINE)))) == set(RunStatus)

@@ -16,69 +16,69 @@ from tests.unit.schedules.functions import CALLS
 
 
 async def test_a_queued_tick_runs_when_the_earlier_run_has_ended(node: Any, gate: asyncio.Event) -> None:
-    wire = node(schedule("gated", overlap="queue"))
-    wire.add_worker()
-    await wire.clock.step()
-    wire.let_be_due()
-    await wire.until("running")
-    wire.let_be_due()
-    await wire.until("running", "waiting")
+    fake = node(schedule("gated", overlap="queue"))
+    fake.add_worker()
+    await fake.clock.step()
+    fake.make_due()
+    await fake.until("running")
+    fake.make_due()
+    await fake.until("running", "waiting")
     gate.set()
-    await wire.until("done", "done")
+    await fake.until("done", "done")
     assert len(CALLS) == 2
 
 
 async def test_a_disabled_schedule_does_not_tick_and_may_be_run_by_hand(node: Any) -> None:
-    wire = node(schedule())
-    wire.add_worker()
-    await wire.clock.step()
-    wire.disable()
-    wire.let_be_due()
-    await wire.clock.step()
-    assert wire.runs() == []
-    wire.request()
-    [run] = await wire.until("done")
+    fake = node(schedule())
+    fake.add_worker()
+    await fake.clock.step()
+    fake.disable()
+    fake.make_due()
+    await fake.clock.step()
+    assert fake.runs() == []
+    fake.request()
+    [run] = await fake.until("done")
     assert run.origin == "hand"
-    wire.disable(disabled=False)
-    await wire.clock.step()
-    assert len(wire.runs()) == 1, "what has passed is not made up for"
-    wire.let_be_due()
-    await wire.until("done", "done")
+    fake.disable(disabled=False)
+    await fake.clock.step()
+    assert len(fake.runs()) == 1, "what has passed is not made up for"
+    fake.make_due()
+    await fake.until("done", "done")
 
 
 async def test_what_is_off_in_the_configuration_may_be_run_by_hand(node: Any) -> None:
-    wire = node(schedule(enabled=False, immediate=True))
-    wire.add_worker()
-    await wire.clock.step()
-    wire.let_be_due()
-    await wire.clock.step()
-    assert wire.runs() == []
-    wire.request()
-    await wire.until("done")
+    fake = node(schedule(enabled=False, immediate=True))
+    fake.add_worker()
+    await fake.clock.step()
+    fake.make_due()
+    await fake.clock.step()
+    assert fake.runs() == []
+    fake.request()
+    await fake.until("done")
 
 
 async def test_an_unknown_schedule_of_the_table_is_left_alone(node: Any) -> None:
-    wire = node(schedule())
-    wire.add_worker()
-    wire.request("another")
-    await wire.clock.step()
-    assert wire.statuses() == ["waiting"]
-    wire.request()
-    await wire.until("waiting", "done")
+    fake = node(schedule())
+    fake.add_worker()
+    fake.request("another")
+    await fake.clock.step()
+    assert fake.statuses() == ["waiting"]
+    fake.request()
+    await fake.until("waiting", "done")
 
 
 async def test_schedules_are_registered_and_unregistered_at_run_time(node: Any) -> None:
-    wire = node()
-    wire.add_worker()
-    wire.start()
-    wire.registry.register("s", run="m:works", immediate=True, interval="1h")
-    await wire.until("done")
-    wire.registry.unregister("s")
-    await eventually_async(lambda: [c.node_id for c in wire.database.read(list_schedule_rows)] == [0])
-    wire.request()
-    wire.registry.register("t", run="m:works", interval="1h")
-    await eventually_async(lambda: len(wire.database.read(list_schedule_rows)) == 3)
-    assert wire.statuses() == ["done", "waiting"]
+    fake = node()
+    fake.add_worker()
+    fake.start()
+    fake.registry.register("s", run="m:works", immediate=True, interval="1h")
+    await fake.until("done")
+    fake.registry.unregister("s")
+    await eventually_async(lambda: [c.node_id for c in fake.database.read(list_schedule_rows)] == [0])
+    fake.request()
+    fake.registry.register("t", run="m:works", interval="1h")
+    await eventually_async(lambda: len(fake.database.read(list_schedule_rows)) == 3)
+    assert fake.statuses() == ["done", "waiting"]
 
 
 def test_what_is_registered_is_checked_as_the_configuration_is() -> None:
@@ -94,21 +94,21 @@ def test_what_is_registered_is_checked_as_the_configuration_is() -> None:
             registry.register("s", **keys)
     with pytest.raises(InvalidSchedule, match="name"):
         registry.register("x" * 200, run="m:f", interval=1)
-    assert len(registry) == 0
+    assert not list(registry)
 
 
 async def test_the_clock_ticks_by_itself_and_keeps_its_time(node: Any) -> None:
-    wire = node(schedule(interval=0.2))
-    wire.add_worker()
-    wire.start()
-    await eventually_async(lambda: len(wire.runs()) >= 4)
-    anchor = wire.database.read(list_schedule_rows)[0].anchor_at
+    fake = node(schedule(interval=0.2))
+    fake.add_worker()
+    fake.start()
+    await eventually_async(lambda: len(fake.runs()) >= 4)
+    anchor = fake.database.read(list_schedule_rows)[0].anchor_at
     assert anchor is not None
-    late = [(run.created_at - run.tick_at).total_seconds() for run in wire.runs()]
+    late = [(run.created_at - run.tick_at).total_seconds() for run in fake.runs()]
     assert min(late) >= 0
-    assert {round((run.tick_at - anchor).total_seconds() * 1000) % 200 for run in wire.runs()} == {0}
-    await wire.stop()
-    count = len(wire.runs())
-    wire.let_be_due()
+    assert {round((run.tick_at - anchor).total_seconds() * 1000) % 200 for run in fake.runs()} == {0}
+    await fake.stop()
+    count = len(fake.runs())
+    fake.make_due()
     await asyncio.sleep(0)
-    assert len(wire.runs()) == count
+    assert len(fake.runs()) == count

@@ -27,35 +27,35 @@ from tests.unit.schedules.functions import CALLS, THREADS_MAY_END
     ],
 )
 async def test_what_a_function_raises_is_on_record_and_it_ticks_again(node: Any, function: str, words: str) -> None:
-    wire = node(schedule(function))
-    wire.add_worker()
-    await wire.clock.step()
-    wire.let_be_due()
-    [run] = await wire.until("failed")
+    fake = node(schedule(function))
+    fake.add_worker()
+    await fake.clock.step()
+    fake.make_due()
+    [run] = await fake.until("failed")
     assert words in (run.error or "")
     assert "Traceback" in (run.traceback or "")
-    [ended] = [fact for fact in wire.facts if isinstance(fact, ScheduleRunEnded)]
+    [ended] = [fact for fact in fake.emitted if isinstance(fact, ScheduleRunEnded)]
     assert ended.status == "failed"
-    wire.let_be_due()
-    await wire.until("failed", "failed")
+    fake.make_due()
+    await fake.until("failed", "failed")
 
 
 async def test_a_plain_function_runs_in_a_thread_and_needs_no_context(node: Any) -> None:
-    wire = node(schedule("plain"))
-    wire.add_worker()
-    await wire.clock.step()
-    wire.request()
-    await wire.until("done")
+    fake = node(schedule("plain"))
+    fake.add_worker()
+    await fake.clock.step()
+    fake.request()
+    await fake.until("done")
     assert CALLS == [(True,)]
 
 
 @pytest.mark.parametrize("function", ["gated", "waits_until_told"])
 async def test_what_takes_too_long_is_ended_or_told(node: Any, function: str) -> None:
-    wire = node(schedule(function, timeout=0.05))
-    wire.add_worker()
-    await wire.clock.step()
-    wire.request()
-    [run] = await wire.until("timeout")
+    fake = node(schedule(function, timeout=0.05))
+    fake.add_worker()
+    await fake.clock.step()
+    fake.request()
+    [run] = await fake.until("timeout")
     assert run.error == "it took longer than 0.05 s"
     if function == "waits_until_told":
         assert CALLS == [("told",)]
@@ -66,40 +66,40 @@ async def test_what_does_not_return_after_its_timeout_is_to_end_with_its_process
     node: Any, function: str, in_the_end: str
 ) -> None:
     THREADS_MAY_END.clear()
-    wire = node(schedule(function, timeout=0.05))
-    wire.add_worker(timeout_grace=0.02)
-    await wire.clock.step()
-    wire.request()
-    [run] = await wire.until("running")
-    reason = await eventually_async(lambda: wire.stuck)
+    fake = node(schedule(function, timeout=0.05))
+    fake.add_worker(timeout_grace=0.02)
+    await fake.clock.step()
+    fake.request()
+    [run] = await fake.until("running")
+    reason = await eventually_async(lambda: fake.stuck)
     assert reason == [f"schedule s (run {run.id}) did not return within 20ms after its timeout of 50ms"]
-    assert [one.status for one in wire.runs()] == ["running"], "it counts as running while it runs"
+    assert [one.status for one in fake.runs()] == ["running"], "it counts as running while it runs"
     THREADS_MAY_END.set()
-    await wire.until(in_the_end)
+    await fake.until(in_the_end)
 
 
 async def test_a_process_that_stops_has_its_runs_canceled_and_takes_no_others(node: Any) -> None:
-    wire = node(schedule("gated"))
-    process = wire.add_worker()
-    await wire.clock.step()
-    wire.request()
-    await wire.until("running")
+    fake = node(schedule("gated"))
+    process = fake.add_worker()
+    await fake.clock.step()
+    fake.request()
+    await fake.until("running")
     await eventually_async(lambda: CALLS)
     await process.finish(0.0)
-    await wire.until("canceled")
-    wire.request()
-    await wire.clock.step()
-    await wire.until("canceled", "waiting", steps=False)
+    await fake.until("canceled")
+    fake.request()
+    await fake.clock.step()
+    await fake.until("canceled", "waiting", steps=False)
 
 
 async def test_arguments_are_passed_through(node: Any) -> None:
-    wire = node(schedule(args=["a", {"b": [1]}]), Schedule(name="n", run="m:works", interval=60.0, args={"key": 1}))
-    wire.add_worker()
-    await wire.clock.step()
-    wire.request()
-    await wire.until("done")
-    wire.request("n")
-    await wire.until("done", "done")
-    wire.request("s", '["by hand"]')
-    await wire.until("done", "done", "done")
+    fake = node(schedule(args=["a", {"b": [1]}]), Schedule(name="n", run="m:works", interval=60.0, args={"key": 1}))
+    fake.add_worker()
+    await fake.clock.step()
+    fake.request()
+    await fake.until("done")
+    fake.request("n")
+    await fake.until("done", "done")
+    fake.request("s", '["by hand"]')
+    await fake.until("done", "done", "done")
     assert [call[3:] for call in CALLS] == [(("a", {"b": [1]}), {}), ((), {"key": 1}), (("by hand",), {})]

@@ -14,11 +14,11 @@ from tests.unit.schedules.functions import CALLS
 async def test_a_tick_of_the_cluster_is_run_by_one_process_of_one_node(node: Any) -> None:
     given = schedule()
     first, second = node(given, name="a"), node(given, name="b")
-    for wire in (first, second):
-        wire.add_worker()
-        wire.add_worker()
-        await wire.clock.step()
-    first.let_be_due()
+    for fake in (first, second):
+        fake.add_worker()
+        fake.add_worker()
+        await fake.clock.step()
+    first.make_due()
     await asyncio.gather(first.clock.step(), second.clock.step())
     [run] = await first.until("done")
     assert len(CALLS) == 1
@@ -28,55 +28,55 @@ async def test_a_tick_of_the_cluster_is_run_by_one_process_of_one_node(node: Any
 async def test_a_worker_tick_is_run_by_one_process_of_each_node(node: Any) -> None:
     given = schedule(type="worker")
     both = [node(given, name=name) for name in ("a", "b")]
-    for wire in both:
-        wire.add_worker()
-        wire.add_worker()
-        await wire.clock.step()
-    both[0].let_be_due()
-    for wire in both:
-        await wire.clock.step()
+    for fake in both:
+        fake.add_worker()
+        fake.add_worker()
+        await fake.clock.step()
+    both[0].make_due()
+    for fake in both:
+        await fake.clock.step()
     runs = await both[0].until("done", "done")
-    assert {run.node_id for run in runs} == {wire.identity.node_id for wire in both}
+    assert {run.node_id for run in runs} == {fake.identity.node_id for fake in both}
 
 
 async def test_an_all_tick_is_run_by_every_process_of_its_kinds(node: Any) -> None:
-    wire = node(schedule(type="all", workers=("w",)))
-    processes = [wire.add_worker() for _ in range(3)]
-    wire.add_worker("other")
-    await wire.clock.step()
-    wire.let_be_due()
-    runs = await wire.until("done", "done", "done")
+    fake = node(schedule(type="all", workers=("w",)))
+    processes = [fake.add_worker() for _ in range(3)]
+    fake.add_worker("other")
+    await fake.clock.step()
+    fake.make_due()
+    runs = await fake.until("done", "done", "done")
     assert {run.slot for run in runs} == {process.slot for process in processes}
     assert len({run.tick_at for run in runs}) == 1
 
 
 async def test_a_tick_waits_for_a_process_that_could_run_it(node: Any) -> None:
-    wire = node(schedule(workers=("w",)))
-    wire.add_worker("other")
-    await wire.clock.step()
-    wire.let_be_due()
-    await wire.until("waiting")
-    wire.add_worker("w")
-    await wire.until("done")
+    fake = node(schedule(workers=("w",)))
+    fake.add_worker("other")
+    await fake.clock.step()
+    fake.make_due()
+    await fake.until("waiting")
+    fake.add_worker("w")
+    await fake.until("done")
 
 
 async def test_a_schedule_may_enqueue_a_task(node: Any) -> None:
-    wire = node(schedule(queue="q", task="t", body='{"a":1}'))
-    await wire.clock.step()
-    wire.let_be_due()
-    [run] = await wire.until("enqueued")
-    task = wire.database.read(read.get_task, run.task_id)
+    fake = node(schedule(queue="q", task="t", body='{"a":1}'))
+    await fake.clock.step()
+    fake.make_due()
+    [run] = await fake.until("enqueued")
+    task = fake.database.read(read.get_task, run.task_id)
     assert (task.queue, task.name, task.json) == ("q", "t", {"a": 1})
 
 
 async def test_a_drained_node_leaves_the_ticks_of_the_cluster_to_others(node: Any) -> None:
     given = schedule()
     first, second = node(given, name="a"), node(given, name="b")
-    for wire in (first, second):
-        wire.add_worker()
-        await wire.clock.step()
+    for fake in (first, second):
+        fake.add_worker()
+        await fake.clock.step()
     first.database.run(nodes.set_draining, "a", draining=True)
-    first.let_be_due()
+    first.make_due()
     await first.clock.step()
     assert first.runs() == []
     [run] = await second.until("done")

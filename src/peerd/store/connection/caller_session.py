@@ -1,4 +1,4 @@
-"""Working in a connection that is not ours: the caller's transaction, with the caller's settings."""
+"""Operations in the transaction of a caller, whose session has other settings than peerd's."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ from peerd.store.schema.types import MYSQL
 
 @contextmanager
 def utc_session(connection: Connection) -> Iterator[None]:
-    """Let a moment that is written mean what it says, whatever the caller's session has as its time zone.
+    """Set the session's time zone to UTC, so that written timestamps are unambiguous, and restore it afterwards.
 
-    MySQL reads a TIMESTAMP in the session's zone, in which an hour of autumn is ambiguous; so the session is at UTC
-    meanwhile. The other databases are told the zone with the moment.
+    Only on MySQL, which reads a TIMESTAMP in the session's zone; elsewhere the value carries its zone.
     """
     if connection.dialect.name not in MYSQL:
         yield
@@ -28,16 +27,16 @@ def utc_session(connection: Connection) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        with suppress(DBAPIError):  # a lost connection has lost its zone with it; the first error is the one to tell
+        with suppress(DBAPIError):  # the first error is the one to raise
             connection.execute(restore, {"zone": zone})
         raise
     connection.execute(restore, {"zone": zone})
 
 
 def reads_latest_commits(connection: Connection) -> bool:
-    """Whether a plain read sees what others committed a moment ago.
+    """Whether a plain read sees the latest commits: not in a caller's REPEATABLE READ on MySQL.
 
-    On MySQL a caller's REPEATABLE READ does not. PostgreSQL and SQLite refuse a write that began from an older view.
+    PostgreSQL and SQLite refuse a write that is based on an older snapshot.
     """
     if connection.dialect.name not in MYSQL:
         return True

@@ -1,8 +1,8 @@
 """One database, and how an operation runs on it.
 
-Every operation of the store is a plain function over a synchronous SQLAlchemy ``Connection``. `Database.run` gives it
-one, in a transaction of its own, and repeats it where the database undid it through no fault of its own. Applications
-may call the same functions inside a transaction of theirs; there nothing is ever repeated.
+Every operation of the store is a plain function over a synchronous SQLAlchemy ``Connection``. `Database.run` calls it
+with one, in a transaction of its own, and repeats it when the database rolled it back. Applications can call the same
+functions inside their own transactions; there nothing is repeated.
 """
 
 from __future__ import annotations
@@ -32,35 +32,36 @@ from peerd.runtime.concurrency.fork_hooks import register_fork_hooks
 from peerd.store.connection import database_errors
 from peerd.store.connection.engines import open_engines, with_driver
 from peerd.store.connection.galera import may_lag
-from peerd.store.connection.inherited_connections import OpenedConnections
-from peerd.store.connection.pool_liveness import was_idle, without_liveness_check
+from peerd.store.connection.pool_liveness import OpenedConnections, was_idle, without_liveness_check
 from peerd.store.connection.sqlite_lock import writer_lock_of
 from peerd.store.statements.autocommit import AutocommitConnection
 
 P = ParamSpec("P")
 T = TypeVar("T")
+Operation = Callable[Concatenate[Connection, P], T]
+StatementOperation = Callable[Concatenate[AutocommitConnection, P], T]
 
 TRIES: Final = 10
 FIRST_PAUSE: Final = 0.01
-"""Seconds; doubled at each try, so that ten tries take about five seconds on average."""
+"""Seconds; doubled after each try, so that ten tries take about five seconds on average."""
 MAX_RETRY_SECONDS: Final = 60.0
-"""Seconds after which nothing is tried again: a try that waits for a lock may take 30 to 50 itself."""
+"""Seconds after which nothing is repeated: one try that waits for a lock may take 30 to 50."""
 
 
 class Database:
-    """A database and the connections of this process to it. Safe to use from several threads, and after a fork.
+    """A database and this process's connections to it. Thread-safe, and usable after a fork.
 
-    A forked process gets connections of its own; those of its parent stay the parent's. On SQLite, whose files must not
-    be open across a fork, idle ones are closed before it. A fork is not for the middle of a transaction.
+    A forked process opens connections of its own and leaves those of its parent alone. On SQLite, whose files must not
+    be open across a fork, idle connections are closed before it. Do not fork in the middle of a transaction.
 
     Args:
         url: ``mysql://…``, ``postgresql://…`` or ``sqlite:///file``.
         pool_size: connections that are kept; as many again are opened when all are busy.
-        response_timeout: seconds that a statement may take on MySQL, a minute if not given: after it, the server counts
-            as away.
+        response_timeout: seconds that a statement may take on MySQL before the server counts as away; a minute by
+            default.
 
     Raises:
-        UnsupportedDatabase: an unknown database, or its driver is not installed.
+        UnsupportedDatabase: the database is not supported, or its driver is not installed.
 
     >>> database = Database("sqlite:////tmp/peerd-example.sqlite")
     >>> database.run(lambda connection: connection.exec_driver_sql("select 1").scalar())
@@ -70,8 +71,10 @@ class Database:
 
     def __init__(self, url: str | URL, *, pool_size: int = 5, response_timeout: int | None = None) -> None:
         self.url = with_driver(url)
-        self._engines = open_engines(self.url, pool_size, response_timeout=response_timeout)
-        self.engine, self._statements, self._hot_path = self._engines
+        engines = open_engines(self.url, pool_size, response_timeout=response_timeout)
+        self.engine, self._statements, self._hot_path = engines
+        self.engines: tuple[Engine, ...] = engines.distinct_pools()
+        """The engines with pools of their own: for transactions, statements and `run_autocommit`."""
         self._opened = OpenedConnections(self.engines)
         register_fork_hooks(self)
 
@@ -82,74 +85,58 @@ class Database:
 
     @property
     def is_single_writer(self) -> bool:
-        """Whether all others wait while one writes, whatever it writes."""
+        """Whether all other writers wait while one writes."""
         return self.name == "sqlite"
-
-    @property
-    def engines(self) -> tuple[Engine, ...]:
-        """All that connect: for transactions, for statements, and for `run_autocommit`, as far as these are not the
-        same.
-        """
-        return self._engines.distinct_pools()
 
     def __repr__(self) -> str:
         return f"Database({self.url.render_as_string(hide_password=True)!r})"
 
-    def run(self, operation: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    def run(self, operation: Operation[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Run an operation in a transaction of its own, and commit it.
 
-        It is run again, after a short random pause, when the database rolled it back (deadlock, lock time-out,
-        serialization failure, busy, a statement that somebody cancelled); and at once, on another connection, when one
-        that had rested turns out to be closed before the commit was sent: then nothing of it was done. It is not when
-        the answer to its commit was lost: only the operation knows what that means.
+        It is repeated after a short random pause when the database rolled it back (deadlock, lock time-out,
+        serialization failure, busy, a cancelled statement), and at once on another connection when an idle one turns
+        out to be closed before the commit was sent. It is not repeated when the reply to the commit was lost: only the
+        operation can tell whether it was done.
 
         Raises:
-            DatabaseUnavailable: the database could not be reached, or the answer was lost.
-            DatabaseConnectionRefused: it does not let us in.
-            DatabaseBusy: it undid the work at each try, for about a minute at the most.
+            DatabaseUnavailable: the database could not be reached, or its reply was lost.
+            DatabaseConnectionRefused: it refused access.
+            DatabaseBusy: it rolled back each try, for about a minute at most.
         """
         return self._run_with_retries(partial(self._run_in_transaction, self.engine, operation, *args, **kwargs))
 
-    def run_autocommit(
-        self, operation: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
-    ) -> T:
-        """Run an operation whose statements may each be committed by itself; otherwise as `run`.
+    def run_autocommit(self, operation: Operation[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run an operation whose statements may be committed one by one; otherwise as `run`.
 
-        A server is then spared the round trips that begin and end a transaction. Only for operations that may be
-        repeated when some of their statements are committed. On SQLite, where a round trip costs nothing and a commit
-        much, they are one transaction, and no CHECK is asked: what they write the database has made itself. PostgreSQL
-        plans their statements once, without a look at the values that they are executed with.
+        This saves the round trips that begin and end a transaction. The operation must be repeatable after some of its
+        statements were committed, and write only values that the database made: SQLite, where all statements are one
+        transaction, checks no CHECK, and PostgreSQL plans them once, without regard to the values.
 
         Raises:
-            RowLocked: the transaction of another session holds a row, and has not let it go within a second. Statements
-                before may be committed.
+            RowLocked: another session has held a row for more than a second. Earlier statements may be committed.
         """
-        if self.name == "sqlite":
+        if self.is_single_writer:
             return self._run_with_retries(partial(self._run_in_transaction, self._hot_path, operation, *args, **kwargs))
         return self._run_with_retries(partial(self._run_autocommit, operation, *args, **kwargs), waits_for_locks=False)
 
-    def run_idempotent(
-        self, operation: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
-    ) -> T:
-        """As `run_autocommit`, for an operation that may be done twice as well as once, as a beat.
+    def run_idempotent(self, operation: Operation[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """As `run_autocommit`, for an operation that may run twice, such as a heartbeat.
 
-        A connection that has rested is then not asked first whether it is still there, which is a round trip: if it
-        is not, another one is taken.
+        An idle connection is not pinged before, which saves a round trip: if it is closed, another one is used.
         """
-        if self.name == "sqlite":
+        if self.is_single_writer:
             return self.run(operation, *args, **kwargs)
         return self._run_with_retries(partial(self._run_idempotent, operation, *args, **kwargs), waits_for_locks=False)
 
-    def run_statement(
-        self, operation: Callable[Concatenate[AutocommitConnection, P], T], /, *args: P.args, **kwargs: P.kwargs
-    ) -> T:
-        """Run an operation that is one statement, which is committed by itself, and soonest; otherwise as `run`."""
+    def run_statement(self, operation: StatementOperation[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run an operation that is one statement, committed by itself, on the fastest path; otherwise as `run`."""
         return self._run_with_retries(partial(self._run_statement, operation, *args, **kwargs))
 
-    def read(self, operation: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run an operation that only reads; on SQLite it does not wait for the writer, and sees one moment.
+    def read(self, operation: Operation[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run an operation that only reads; on SQLite it reads one snapshot and does not wait for the writer.
 
-        On servers each of its statements sees the moment at which it begins, as under READ COMMITTED.
+        On servers each of its statements reads a snapshot of its own, as under READ COMMITTED.
 
         Raises:
             DatabaseUnavailable: see `run`.
@@ -157,7 +144,7 @@ class Database:
         return self._run_with_retries(partial(self._run_idempotent, operation, *args, **kwargs))
 
     def may_lag(self) -> bool:
-        """Whether a read may lack for a moment what somebody else has committed: there are, or may be, more servers.
+        """Whether a read may lack recent commits, because there are, or may be, several servers.
 
         Raises:
             DatabaseUnavailable: see `run`.
@@ -179,99 +166,87 @@ class Database:
         self._opened.abandon_inherited()
 
     def _run_in_transaction(self, engine: Engine, operation: Callable[..., T], *args: object, **kwargs: object) -> T:
-        # The commit is outside of what may be done again: whether one took place that was not answered is not known.
+        # The commit is outside of what may be repeated: without its reply it is unknown whether it took place.
         with (
             self._writer_turn(),
             _connect_without_ping(engine) as connection,
             connection.begin(),
-            _detect_stale_connection(connection),
-            _detect_cancellation(),
+            _repeatable_errors(connection, unchecked=True),
         ):
             return operation(connection, *args, **kwargs)
 
     def _run_autocommit(self, operation: Callable[..., T], *args: object, **kwargs: object) -> T:
-        with self._hot_path.connect() as connection, _detect_cancellation():
+        with self._hot_path.connect() as connection, _repeatable_errors(connection):
             return operation(connection, *args, **kwargs)
 
     def _run_statement(self, operation: Callable[..., T], *args: object, **kwargs: object) -> T:
-        with self._writer_turn(), self._statements.connect() as connection, _detect_cancellation():
+        with self._writer_turn(), self._statements.connect() as connection, _repeatable_errors(connection):
             return operation(AutocommitConnection(connection), *args, **kwargs)
-
-    def _writer_turn(self) -> AbstractContextManager[None]:
-        """On SQLite the turn of one writer among those of this process; servers have locks of their own."""
-        return writer_lock_of(self.url.database or "").hold() if self.is_single_writer else nullcontext()
 
     def _run_idempotent(self, operation: Callable[..., T], *args: object, **kwargs: object) -> T:
         with (
             _connect_without_ping(self._statements) as connection,
-            _detect_stale_connection(connection),
-            _detect_cancellation(),
+            _repeatable_errors(connection, unchecked=True),
         ):
             return operation(connection, *args, **kwargs)
 
-    def _run_with_retries(self, once: Callable[[], T], *, waits_for_locks: bool = True) -> T:
+    def _writer_turn(self) -> AbstractContextManager[None]:
+        """On SQLite the lock of this process's writers; servers have locks of their own."""
+        return writer_lock_of(self.url.database or "").hold() if self.is_single_writer else nullcontext()
+
+    def _run_with_retries(self, attempt: Callable[[], T], *, waits_for_locks: bool = True) -> T:
         began = time.monotonic()
-        for attempt in count():
+        for number in count():
             try:
                 with translated_errors():
-                    return once()
+                    return attempt()
             except _StaleConnection:
-                continue  # the next connection is a new one, for all that had rested with it are distrusted
+                continue  # the next connection is a new one: SQLAlchemy discards all of the pool
             except Exception as error:
                 if not (database_errors.was_rolled_back(error) or isinstance(error, _StatementCancelled)):
                     raise
-                tried = time.monotonic() - began
+                seconds = time.monotonic() - began
                 if not waits_for_locks and database_errors.is_lock_timeout(error):
-                    raise RowLocked(database_errors.driver_message(error), tried) from error
-                if attempt == TRIES - 1 or tried > MAX_RETRY_SECONDS:
-                    raise DatabaseBusy(database_errors.driver_message(error), tried) from error
-                time.sleep(exponential_backoff(attempt + 1, base=FIRST_PAUSE, jitter=0.5))
+                    raise RowLocked(database_errors.driver_message(error), seconds) from error
+                if number == TRIES - 1 or seconds > MAX_RETRY_SECONDS:
+                    raise DatabaseBusy(database_errors.driver_message(error), seconds) from error
+                time.sleep(exponential_backoff(number + 1, base=FIRST_PAUSE, jitter=0.5))
         raise AssertionError("the last try returns or raises")
 
 
 class _StatementCancelled(Exception):
-    """Somebody, or a time limit of the server, cancelled a statement; it was not the commit of a transaction."""
+    """A command or a time limit of the server cancelled a statement: it did nothing, and was not a commit."""
+
+
+class _StaleConnection(Exception):
+    """A connection was closed while it was idle: its operation did nothing."""
 
 
 @contextmanager
-def _detect_cancellation() -> Iterator[None]:
-    """Tell apart a statement that was cancelled: it did nothing, and its transaction can only be rolled back."""
+def _connect_without_ping(engine: Engine) -> Iterator[Connection]:
+    with without_liveness_check():
+        opened = engine.connect()
+    with opened as connection:
+        yield connection
+
+
+@contextmanager
+def _repeatable_errors(connection: Connection, *, unchecked: bool = False) -> Iterator[None]:
+    """Raise `_StatementCancelled` and, on an idle connection that is used unchecked, `_StaleConnection`."""
+    may_be_stale = unchecked and was_idle(connection)
     try:
         yield
     except DBAPIError as error:
         if database_errors.was_cancelled(error):
             raise _StatementCancelled(database_errors.driver_message(error)) from error
-        raise
-
-
-class _StaleConnection(Exception):
-    """A connection had been closed while it rested."""
-
-
-@contextmanager
-def _connect_without_ping(engine: Engine) -> Iterator[Connection]:
-    """A connection that was not asked whether it is still there."""
-    with without_liveness_check():
-        lent = engine.connect()
-    with lent as connection:
-        yield connection
-
-
-@contextmanager
-def _detect_stale_connection(connection: Connection) -> Iterator[None]:
-    """Tell apart a connection that had rested and was lost from all else that goes wrong."""
-    rested = was_idle(connection)
-    try:
-        yield
-    except DBAPIError as error:
-        if rested and error.connection_invalidated:
+        if may_be_stale and error.connection_invalidated:
             raise _StaleConnection from error
         raise
 
 
 @contextmanager
 def translated_errors() -> Iterator[None]:
-    """Turn the drivers' many ways of saying that a database is away, or refuses us, into our own errors."""
+    """Raise peerd's own errors where the driver reports that a database is away or refuses access."""
     try:
         yield
     except Exception as error:
@@ -288,11 +263,11 @@ def translated_errors() -> Iterator[None]:
 
 
 class DatabaseThreads:
-    """A database for an event loop: the same operations, each on one of a few threads.
+    """A database for an event loop: each operation runs on one of a few threads.
 
     Args:
         database: it is not closed with the threads.
-        threads: operations that can run at once; each has a connection.
+        threads: operations that can run at the same time; each has a connection.
     """
 
     def __init__(self, database: Database, threads: int = 4) -> None:
@@ -301,44 +276,36 @@ class DatabaseThreads:
         self.reset_after_fork()
         register_fork_hooks(self)
 
-    async def run(self, operation: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    async def run(self, operation: Operation[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """`Database.run`, awaited."""
-        call = partial(self.database.run, operation, *args, **kwargs)
-        return await asyncio.get_running_loop().run_in_executor(self._pool, call)
+        return await self._call(partial(self.database.run, operation, *args, **kwargs))
 
-    async def run_autocommit(
-        self, operation: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
-    ) -> T:
+    async def run_autocommit(self, operation: Operation[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """`Database.run_autocommit`, awaited."""
-        call = partial(self.database.run_autocommit, operation, *args, **kwargs)
-        return await asyncio.get_running_loop().run_in_executor(self._pool, call)
+        return await self._call(partial(self.database.run_autocommit, operation, *args, **kwargs))
 
-    async def run_statement(
-        self, operation: Callable[Concatenate[AutocommitConnection, P], T], /, *args: P.args, **kwargs: P.kwargs
-    ) -> T:
+    async def run_statement(self, operation: StatementOperation[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """`Database.run_statement`, awaited."""
-        call = partial(self.database.run_statement, operation, *args, **kwargs)
-        return await asyncio.get_running_loop().run_in_executor(self._pool, call)
+        return await self._call(partial(self.database.run_statement, operation, *args, **kwargs))
 
-    async def run_idempotent(
-        self, operation: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
-    ) -> T:
+    async def run_idempotent(self, operation: Operation[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """`Database.run_idempotent`, awaited."""
-        call = partial(self.database.run_idempotent, operation, *args, **kwargs)
-        return await asyncio.get_running_loop().run_in_executor(self._pool, call)
+        return await self._call(partial(self.database.run_idempotent, operation, *args, **kwargs))
 
-    async def read(self, operation: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    async def read(self, operation: Operation[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """`Database.read`, awaited."""
-        call = partial(self.database.read, operation, *args, **kwargs)
-        return await asyncio.get_running_loop().run_in_executor(self._pool, call)
+        return await self._call(partial(self.database.read, operation, *args, **kwargs))
 
     def before_fork(self) -> None:
         """Called in a process that forks: its threads stay in it."""
 
     def reset_after_fork(self) -> None:
-        """Have threads of one's own; called in a process that was forked, too."""
+        """Create threads; called in a process that was forked, too."""
         self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="peerd-database")
 
     def close(self) -> None:
-        """Let the threads end; what runs is finished first."""
+        """Let the threads end after what they run now."""
         self._pool.shutdown(wait=False, cancel_futures=True)
+
+    async def _call(self, call: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._pool, call)

@@ -1,9 +1,9 @@
-"""An engine per database: isolation, time zone, durability, time-outs. Nothing else knows the drivers."""
+"""The engines of a database: isolation level, time zone, durability, time-outs. The drivers are known only here."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import closing, suppress
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -25,41 +25,39 @@ from peerd.store.statements.autocommit import AutocommitConnection
 
 CONNECT_TIMEOUT: Final = 10
 RESPONSE_TIMEOUT: Final = 60
-"""Seconds without an answer after which a server counts as away: a cut cable says nothing at all."""
+"""Seconds without an answer after which a server counts as away: a lost network sends no error."""
 IDLE_TRANSACTION_TIMEOUT: Final = 10
-"""Seconds after which PostgreSQL and MariaDB end a transaction in which nothing is said any more: they do not learn for
-hours that a machine is lost, and it may have locked what others wait for. MySQL cannot be told so."""
+"""Seconds after which PostgreSQL and MariaDB end an idle transaction: they notice the loss of a client's machine only
+hours later, and its transaction may hold locks. MySQL has no such setting."""
 LOCK_TIMEOUT: Final = 30
-"""Seconds that a statement waits for another one's locks on PostgreSQL; InnoDB's own limit is 50."""
+"""Seconds that a statement waits for a lock on PostgreSQL; InnoDB's own limit is 50."""
 SHORT_LOCK_TIMEOUT: Final = 1
-"""The same for statements that commit by themselves, on InnoDB too: what a process says of all its tasks at once must
-not stand still for the one row that somebody's open transaction holds. Whole seconds, for MySQL."""
+"""The same for statements that commit by themselves, on InnoDB too: a statement about all tasks of a process must not
+wait for the one row that another session holds. Whole seconds, for MySQL."""
 IS_OPEN: Final = "peerd_is_open"
 """In a connection's ``info``: whether a transaction has begun and not ended."""
 MINIMUM_VERSIONS: Final = {"mysql": (8, 0, 1), "mariadb": (10, 6), "postgresql": (12,), "sqlite": (3, 35)}
-"""Versions that have what our statements say: SKIP LOCKED, stored generated columns, RETURNING where it is used."""
+"""They have SKIP LOCKED, stored generated columns, and RETURNING where it is used."""
 HOST: Final = "peerd_host"
 """In a connection's ``info``: its server."""
 GENERIC_PLAN_SETTINGS: Final = {"plan_cache_mode": "force_generic_plan"} | dict.fromkeys(
     ("enable_seqscan", "enable_hashjoin", "enable_mergejoin"), "off"
 )
-"""Settings of PostgreSQL for statements that are planned once. The table may be empty then, and read whole: the plan
-would stay so when a million rows have come, until it is analyzed. By an index, row by row, is right for either."""
+"""Settings of PostgreSQL for statements that are planned once. A plan made for an empty table would read it whole, and
+stay so until the table is analyzed; a plan by an index, row by row, is right for every size."""
 UNUSABLE_SERVER_ERRORS: Final = frozenset({galera.NOT_READY, 1290, 1836})
-"""MySQL's errors of servers that answer and cannot be worked with: not ready, or left read-only by a fail-over."""
+"""MySQL's errors of servers that answer and cannot be used: not ready, or left read-only by a fail-over."""
 READ_ONLY: Final = "peerd_read_only"
-"""Execution option: this transaction only reads, so on SQLite it need not wait for the writer."""
-
+"""Execution option: this transaction only reads, so on SQLite it does not wait for the writer."""
 LENIENT_TEXT: Final = partial(str, encoding="utf-8", errors="replace")
-"""How a text of SQLite is read: it holds whatever bytes a program in another language has called text, and one such row
-must not keep all others from being read."""
+"""Reads a text of SQLite, which may hold any bytes: one such row must not make the others unreadable."""
 
 
 def with_driver(url: str | URL) -> URL:
     """A database's URL with the driver that peerd uses.
 
     Raises:
-        UnsupportedDatabase: it is not one that peerd can use.
+        UnsupportedDatabase: peerd does not support this database.
 
     >>> str(with_driver("postgres://peerd@db/peerd"))
     'postgresql+psycopg://peerd@db/peerd'
@@ -72,50 +70,47 @@ def with_driver(url: str | URL) -> URL:
 
 
 class Engines(NamedTuple):
-    """The engines of one database: each begins its transactions in a way of its own."""
+    """The engines of one database; they differ in their transactions and settings."""
 
     transactions: Engine
     """For transactions that write."""
     statements: Engine
-    """Commits each statement, which saves two round trips where a transaction would have one; on SQLite, where nothing
-    is saved by that, it begins transactions that only read."""
+    """Commits each statement, which saves two round trips per transaction; on SQLite, which has none, it begins
+    transactions that only read."""
     hot_path: Engine
-    """For the few operations that write thousands of rows in a second, and no values but the database's own. SQLite
-    asks no CHECK there, which took half of their time. PostgreSQL plans each of their statements once, and not again at
-    each execution, as it does for a LIMIT whose number it may know: a third of a claim of ten. MySQL does neither."""
+    """For the few operations that write thousands of rows a second, with values of the database only. SQLite checks no
+    CHECK there, which took half of their time. PostgreSQL plans each of their statements once instead of at each
+    execution (it does so for a LIMIT whose value it knows), which took a third of a claim of ten. MySQL does neither.
+    """
 
     def distinct_pools(self) -> tuple[Engine, ...]:
-        """All that have connections of their own."""
-        found: dict[int, Engine] = {}
-        for engine in self:
-            found.setdefault(id(engine.pool), engine)
-        return tuple(found.values())
+        """The engines with pools of their own."""
+        return tuple({id(engine.pool): engine for engine in reversed(self)}.values())[::-1]
 
 
 def open_engines(url: URL, pool_size: int, *, response_timeout: int | None = None) -> Engines:
-    """The engines for a normalised URL. Nothing connects yet.
+    """The engines for a URL. Nothing connects yet.
 
     Args:
         url: from `with_driver`.
-        pool_size: connections that all of them together keep.
-        response_timeout: seconds that a statement on MySQL may take; `RESPONSE_TIMEOUT` if not given. PostgreSQL's
-            driver
-            asks the system whether the server is still there, however long a statement takes.
+        pool_size: connections that all engines together keep.
+        response_timeout: seconds that a statement on MySQL may take, `RESPONSE_TIMEOUT` by default. On PostgreSQL,
+            TCP keepalives detect a lost server, however long a statement takes.
 
     Raises:
-        UnsupportedDatabase: its driver is not installed; the error names the extra that brings it.
+        UnsupportedDatabase: its driver is not installed; the error names the extra to install.
     """
-    plain, autocommit = (_server_options(pool_size, autocommit=autocommit) for autocommit in (False, True))
     try:
         match url.get_backend_name():
             case "mysql" | "mariadb":
                 hosts = FailoverHosts(hosts_of(url))
-                seconds = RESPONSE_TIMEOUT if response_timeout is None else response_timeout
-                statements = _mysql(url, hosts, autocommit, seconds)
-                return Engines(_mysql(url, hosts, plain, seconds), statements, statements)
+                mysql = partial(_mysql, url, hosts, pool_size, response_timeout or RESPONSE_TIMEOUT)
+                statements = mysql(autocommit=True)
+                return Engines(mysql(autocommit=False), statements, statements)
             case "postgresql":
-                hot_path = _postgresql(url, autocommit, generic_plans=True)
-                return Engines(_postgresql(url, plain), _postgresql(url, autocommit), hot_path)
+                hot_path = _postgresql(url, pool_size, autocommit=True, settings=GENERIC_PLAN_SETTINGS)
+                plain = _postgresql(url, pool_size, autocommit=False)
+                return Engines(plain, _postgresql(url, pool_size, autocommit=True), hot_path)
             case _:
                 engine, hot_path = _sqlite(url, pool_size), _sqlite(url, pool_size, check_constraints=False)
                 return Engines(engine, engine.execution_options(**{READ_ONLY: True}), hot_path)
@@ -127,74 +122,73 @@ def open_engines(url: URL, pool_size: int, *, response_timeout: int | None = Non
 
 
 def require_version(connection: Connection) -> None:
-    """See that the database is not too old.
+    """Check the version of the database.
 
     Raises:
-        UnsupportedDatabase: it is; the error says which version is needed.
+        UnsupportedDatabase: it is too old; the error says which version is needed.
     """
     dialect = connection.dialect
     name = "mariadb" if getattr(dialect, "is_mariadb", False) else dialect.name
     found = getattr(dialect, "server_version_info", None)
     if name == "sqlite":
-        found = tuple(
-            int(part) for part in connection.exec_driver_sql("SELECT sqlite_version()").scalar_one().split(".")
-        )
+        text = connection.exec_driver_sql("SELECT sqlite_version()").scalar_one()
+        found = tuple(int(part) for part in text.split("."))
     if found is not None and found[:3] < MINIMUM_VERSIONS[name]:
         needed, given = (".".join(str(part) for part in parts) for parts in (MINIMUM_VERSIONS[name], found))
         raise UnsupportedDatabase(f"{name} {given} is too old: peerd needs {needed} or later")
 
 
-def _server_options(pool_size: int, *, autocommit: bool) -> dict[str, Any]:
-    return {
-        "pool_size": (pool_size + 1) // 2,
-        "max_overflow": pool_size,
-        "pool_recycle": 1800,
-        "pool_timeout": RESPONSE_TIMEOUT,
-        "pool_use_lifo": True,  # the one that was used last need not be asked whether it is still there
+def _server_engine(url: URL, pool_size: int, arguments: dict[str, Any], *, autocommit: bool, **more: Any) -> Engine:
+    return sa.create_engine(
+        url,
+        connect_args=arguments,
+        pool_size=(pool_size + 1) // 2,
+        max_overflow=pool_size,
+        pool_recycle=1800,
+        pool_timeout=RESPONSE_TIMEOUT,
+        pool_use_lifo=True,  # the connection that was used last rarely needs a liveness check
         # Under REPEATABLE READ even an empty poll blocks inserts on InnoDB.
-        "isolation_level": "AUTOCOMMIT" if autocommit else "READ COMMITTED",
-        "skip_autocommit_rollback": True,
+        isolation_level="AUTOCOMMIT" if autocommit else "READ COMMITTED",
+        skip_autocommit_rollback=True,
+        **more,
+    )
+
+
+def _mysql(url: URL, hosts: FailoverHosts, pool_size: int, response_timeout: int, *, autocommit: bool) -> Engine:
+    idle = f"/*M!100300 , idle_transaction_timeout = {IDLE_TRANSACTION_TIMEOUT} */"  # a comment to all but MariaDB
+    lock = f", innodb_lock_wait_timeout = {SHORT_LOCK_TIMEOUT}" if autocommit else ""
+    arguments = {
+        "connect_timeout": CONNECT_TIMEOUT,
+        "charset": "utf8mb4",
+        "init_command": f"SET time_zone = '+00:00' {idle} {lock}",
+        "read_timeout": response_timeout,
+        "write_timeout": RESPONSE_TIMEOUT,
+        "conv": _conversions(url),
     }
-
-
-def _is_autocommit(options: Mapping[str, Any]) -> bool:
-    """Whether an engine of these options commits each statement."""
-    return bool(options["isolation_level"] == "AUTOCOMMIT")
-
-
-def _mysql(url: URL, hosts: FailoverHosts, options: Mapping[str, Any], response_timeout: int) -> Engine:
-    arguments: dict[str, Any] = {"connect_timeout": CONNECT_TIMEOUT, "charset": "utf8mb4"}
-    silence = f"/*M!100300 , idle_transaction_timeout = {IDLE_TRANSACTION_TIMEOUT} */"  # a comment to all but MariaDB
-    short = f", innodb_lock_wait_timeout = {SHORT_LOCK_TIMEOUT}" if _is_autocommit(options) else ""
-    arguments["init_command"] = f"SET time_zone = '+00:00' {silence} {short}"
-    arguments |= {"read_timeout": response_timeout, "write_timeout": RESPONSE_TIMEOUT, "conv": _conversions(url)}
     one_host = url.difference_update_query(["host"])
-    engine = sa.create_engine(one_host, connect_args=arguments, pool_reset_on_return=None, **options)
+    engine = _server_engine(one_host, pool_size, arguments, autocommit=autocommit, pool_reset_on_return=None)
     _connect_with_failover(hosts, engine)
 
     @event.listens_for(engine, "connect")
     def on_connect(connection: Any, record: Any) -> None:
-        with closing(connection.cursor()) as cursor:  # SQLAlchemy sets it too, but not where it commits each statement
+        with closing(connection.cursor()) as cursor:  # SQLAlchemy does not set it for AUTOCOMMIT
             cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
 
-    if not _is_autocommit(options):
+    if not autocommit:
         _roll_back_open_transactions(engine)
 
     @event.listens_for(engine, "handle_error")
     def on_error(context: ExceptionContext) -> None:
-        # The connection is whole, and its server of no use: another one must be found.
-        if (
-            isinstance(context.sqlalchemy_exception, DBAPIError)
-            and error_code(context.sqlalchemy_exception) in UNUSABLE_SERVER_ERRORS
-        ):
-            context.is_disconnect = True
+        error = context.sqlalchemy_exception
+        if isinstance(error, DBAPIError) and error_code(error) in UNUSABLE_SERVER_ERRORS:
+            context.is_disconnect = True  # the connection is intact, but another server is needed
 
     check_idle_connections(engine)
     return engine
 
 
 def _roll_back_open_transactions(engine: Engine) -> None:
-    """Roll back a connection that is given back in the middle of a transaction, and spare all others the round trip."""
+    """Roll back only connections that are returned in the middle of a transaction: others need no round trip."""
 
     @event.listens_for(engine, "begin")
     def on_begin(connection: Connection) -> None:
@@ -203,7 +197,7 @@ def _roll_back_open_transactions(engine: Engine) -> None:
     @event.listens_for(engine, "commit")
     @event.listens_for(engine, "rollback")
     def on_end(connection: Connection) -> None:
-        if not connection.invalidated:  # then it is gone, with its transaction
+        if not connection.invalidated:
             connection.info[IS_OPEN] = False  # a commit that fails is followed by a rollback
 
     @event.listens_for(engine, "reset")
@@ -213,7 +207,7 @@ def _roll_back_open_transactions(engine: Engine) -> None:
 
 
 def _conversions(url: URL) -> dict[Any, Any]:
-    """How the driver reads values: as it does, but times as moments in UTC, which is what our sessions speak."""
+    """The driver's conversions, with timestamps read as aware datetimes: the sessions are at UTC."""
     if url.get_driver_name() == "mysqldb":
         from MySQLdb.constants import FIELD_TYPE  # noqa: PLC0415 - drivers are imported when they are used
         from MySQLdb.converters import conversions  # noqa: PLC0415
@@ -224,8 +218,10 @@ def _conversions(url: URL) -> dict[Any, Any]:
 
 
 def _connect_with_failover(hosts: FailoverHosts, engine: Engine) -> None:
-    """Let all connections of an engine go to one server of its address: the first that takes them."""
-    connect = _connect_function(engine)
+    """Let all connections of an engine go to the server that `FailoverHosts` selects."""
+    connect: Callable[..., Any] = engine.dialect.connect
+    if engine.driver == "pymysql":
+        from peerd.store.connection.pymysql_tls import SharedTlsConnection as connect  # noqa: N813, PLC0415 - the driver
 
     @event.listens_for(engine, "do_connect")
     def do_connect(dialect: Any, record: Any, arguments: list[Any], parameters: dict[str, Any]) -> Any:
@@ -245,39 +241,31 @@ def _connect_with_failover(hosts: FailoverHosts, engine: Engine) -> None:
     @event.listens_for(engine, "checkout")
     def on_checkout(connection: Any, record: Any, proxy: Any) -> None:
         if record.info[HOST] != hosts.current:
-            raise DisconnectionError(f"its server is {record.info[HOST]}, and now we work with {hosts.current}")
+            raise DisconnectionError(f"its server is {record.info[HOST]}; the server in use is {hosts.current}")
 
 
-def _connect_function(engine: Engine) -> Callable[..., Any]:
-    if engine.driver != "pymysql":
-        return engine.dialect.connect
-    from peerd.store.connection.pymysql_tls import SharedTlsConnection  # noqa: PLC0415 - it needs the driver
-
-    return SharedTlsConnection
-
-
-def _postgresql(url: URL, options: Mapping[str, Any], *, generic_plans: bool = False) -> Engine:
-    settings = {
+def _postgresql(url: URL, pool_size: int, *, autocommit: bool, settings: dict[str, str] | None = None) -> Engine:
+    options = {
         "timezone": "UTC",
-        "lock_timeout": f"{SHORT_LOCK_TIMEOUT if _is_autocommit(options) else LOCK_TIMEOUT}s",
+        "lock_timeout": f"{SHORT_LOCK_TIMEOUT if autocommit else LOCK_TIMEOUT}s",
         "idle_in_transaction_session_timeout": f"{IDLE_TRANSACTION_TIMEOUT}s",
-        **(GENERIC_PLAN_SETTINGS if generic_plans else {}),
+        **(settings or {}),
     }
     arguments: dict[str, Any] = {
         "connect_timeout": CONNECT_TIMEOUT,
-        "options": " ".join(f"-c {name}={value}" for name, value in settings.items()),
+        "options": " ".join(f"-c {name}={value}" for name, value in options.items()),
         "keepalives_idle": 10,
         "keepalives_interval": 5,
         "keepalives_count": 4,
         "tcp_user_timeout": RESPONSE_TIMEOUT * 1000,
     }
     if isinstance(url.query.get("host"), tuple) and "target_session_attrs" not in url.query:
-        arguments["target_session_attrs"] = "read-write"  # a standby takes connections, and refuses every write
-    engine = sa.create_engine(url, connect_args=arguments, **options)
+        arguments["target_session_attrs"] = "read-write"  # a standby accepts connections, and refuses every write
+    engine = _server_engine(url, pool_size, arguments, autocommit=autocommit)
 
     @event.listens_for(engine, "connect")
     def on_connect(connection: Any, record: Any) -> None:
-        from peerd.store.connection.postgresql_timestamps import use_lenient_timestamps  # noqa: PLC0415 - it needs the driver
+        from peerd.store.connection.postgresql_timestamps import use_lenient_timestamps  # noqa: PLC0415 - the driver
 
         use_lenient_timestamps(connection)
 
@@ -296,22 +284,21 @@ def _sqlite(url: URL, pool_size: int, *, check_constraints: bool = True) -> Engi
 
     @event.listens_for(engine, "do_connect")
     def do_connect(dialect: Any, record: Any, arguments: list[Any], parameters: dict[str, Any]) -> None:
-        create_private_file(url.database)
+        _create_private_file(url.database)
 
     @event.listens_for(engine, "connect")
     def on_connect(connection: Any, record: Any) -> None:
-        connection.isolation_level = None  # the driver begins nothing by itself
+        connection.isolation_level = None  # the driver begins no transactions
         connection.text_factory = LENIENT_TEXT
-        cursor = connection.cursor()
-        cursor.execute("PRAGMA journal_mode = WAL")
-        cursor.execute("PRAGMA synchronous = FULL")  # accepted means accepted
-        if not check_constraints:
-            cursor.execute("PRAGMA ignore_check_constraints = ON")
-        cursor.close()
+        with closing(connection.cursor()) as cursor:
+            cursor.execute("PRAGMA journal_mode = WAL")
+            cursor.execute("PRAGMA synchronous = FULL")  # an enqueued task survives a power failure
+            if not check_constraints:
+                cursor.execute("PRAGMA ignore_check_constraints = ON")
 
     @event.listens_for(engine, "begin")
     def on_begin(connection: Connection) -> None:
-        # A writer that began as a reader and finds another writer fails at once, whatever its time-out.
+        # A reader that becomes a writer while there is another writer fails at once, whatever the time-out.
         if connection.get_execution_options().get(READ_ONLY, False):
             connection.exec_driver_sql("BEGIN")
         else:
@@ -320,15 +307,13 @@ def _sqlite(url: URL, pool_size: int, *, check_constraints: bool = True) -> Engi
     return engine
 
 
-def create_private_file(file: str | None) -> None:
-    """Make a file of SQLite, if it is not there, that nobody else may read; those beside it get its mode from SQLite.
+def _create_private_file(file: str | None) -> None:
+    """Create the database file with mode 0600; SQLite creates its other files with the same mode.
 
-    Bodies are private, and a lock on a file that can only be read stops the queue.
-
-    A file that is there is not opened: to close it again would take away all locks that this process has on it, as
-    POSIX has it, and with them what keeps another process from removing the log that our connections read.
-    (https://www.sqlite.org/howtocorrupt.html, 2.2)
+    Task bodies are private, and even a read lock on a file can stop the queue. An existing file is not opened: closing
+    it again would drop all POSIX locks of this process on it, and with them what protects the log of its connections
+    (https://www.sqlite.org/howtocorrupt.html, 2.2).
     """
     if file and file != ":memory:" and not file.startswith("file:"):
-        with suppress(OSError):  # which SQLite words itself
+        with suppress(OSError):  # SQLite reports it
             os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))

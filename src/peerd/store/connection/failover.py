@@ -1,8 +1,9 @@
-"""The servers of an address, and which of them a process works with.
+"""The servers of a URL with several hosts, and the one that a process uses.
 
-All its connections go to one server, so that what one of them has committed the others see. When that server takes none
-any more, the next one does, and the connections that are left to the earlier one are given up as they are asked for. A
-server that failed is passed over for a while; then the process goes back to the first that takes it.
+All connections of a process go to one server, so that each reads what another has committed; pools that fail over on
+their own, as SQLAlchemy's would, do not give that. When the server accepts no connection, the next one is used, and
+connections to the former one are discarded at their checkout. A server that failed is tried last for a while; then the
+process returns to the first that accepts it. On PostgreSQL libpq does this; MySQL's drivers know one host only.
 """
 
 from __future__ import annotations
@@ -13,17 +14,17 @@ from typing import Final, TypeVar
 
 T = TypeVar("T")
 Host = tuple[str | None, int | None]
-"""Its name and its port; None: the driver's own."""
+"""Name and port; None is the driver's default."""
 
 RETRY_FAILED_HOST_AFTER: Final = 30.0
-"""Seconds in which a server that failed comes last."""
+"""Seconds in which a server that failed is tried last."""
 
 
 class FailoverHosts:
-    """The servers of one address, as one process sees them. Safe to use from several threads.
+    """The servers of one URL, as one process uses them. Thread-safe.
 
     Args:
-        hosts: in the order in which they are to be tried.
+        hosts: in order of preference.
         clock: a monotonic clock, in seconds.
 
     >>> moment = 0.0
@@ -46,24 +47,16 @@ class FailoverHosts:
         self._clock = clock
         self._failed_at: dict[Host, float] = {}
         self.current = self._hosts[0]
-        """The server that the process works with."""
+        """The server in use."""
 
     def connect_order(self) -> list[Host]:
-        """The servers, in the order in which they are to be tried now."""
-        too_fresh = self._clock() - RETRY_FAILED_HOST_AFTER
-        failed = {host: moment for host, moment in self._failed_at.copy().items() if moment > too_fresh}
-        return sorted(self._hosts, key=lambda host: failed.get(host, 0.0) if host in failed else -1.0)
+        """The servers, in the order in which they are tried now."""
+        recent = self._clock() - RETRY_FAILED_HOST_AFTER
+        failed = {host: moment for host, moment in self._failed_at.copy().items() if moment > recent}
+        return sorted(self._hosts, key=lambda host: failed.get(host, -1.0))
 
     def connect(self, connect_to: Callable[[Host], T], failure: type[Exception]) -> T:
-        """Connect to the first server that takes us.
-
-        Args:
-            connect_to: connects to one server.
-            failure: what it raises when that server does not take us.
-
-        Raises:
-            failure: none does; it is what the first of them said.
-        """
+        """Connect to the first server that accepts; if all raise ``failure``, the error of the first is raised."""
         first_error: Exception | None = None
         for host in self.connect_order():
             began = self._clock()
@@ -73,16 +66,12 @@ class FailoverHosts:
                 self._failed_at[host] = self._clock()
                 first_error = first_error or error
             else:
-                self._switch_to(host, began)
+                if self._failed_at.get(host, began) <= began:  # no other thread has met its failure meanwhile
+                    self._failed_at.pop(host, None)
+                    self.current = host
                 return connection
         assert first_error is not None
         try:
             raise first_error
         finally:
-            del first_error  # its traceback has this function in it
-
-    def _switch_to(self, host: Host, began: float) -> None:
-        """A server that failed somebody else while it took us is not gone back to at once."""
-        if self._failed_at.get(host, began) <= began:
-            self._failed_at.pop(host, None)
-            self.current = host
+            del first_error  # its traceback refers to this frame

@@ -1,4 +1,4 @@
-"""Times in which the database does not answer: said once when they begin and once when they end, and outlasted."""
+"""Outages of the database: reported once at the begin and once at the end, and waited out with a growing pause."""
 
 from __future__ import annotations
 
@@ -15,12 +15,7 @@ T = TypeVar("T")
 
 
 class OutageTracker:
-    """Whether the database is away, as this process sees it; says so once when it goes and once when it is back.
-
-    Args:
-        events: where it says so.
-        clock: the machine's monotonic clock, in seconds; the event loop's own ``time``.
-    """
+    """Whether this process can reach the database; emits an event at each change. Thread-safe."""
 
     def __init__(self, events: EventBus, clock: Callable[[], float]) -> None:
         self._events = events
@@ -29,21 +24,21 @@ class OutageTracker:
         self._since: float | None = None
 
     def lost(self, error: DatabaseUnavailable) -> None:
-        """It did not answer. Called from the event loop and from the touch thread."""
+        """Record an attempt that failed."""
         with self._lock:
             known, self._since = self._since, self._since or self._clock()
         if known is None:
             self._events.emit(DatabaseOutageStarted(reason=error.reason))
 
     def found(self) -> None:
-        """It answered."""
+        """Record an attempt that succeeded."""
         with self._lock:
             since, self._since = self._since, None
         if since is not None:
             self._events.emit(DatabaseOutageEnded(seconds=self._clock() - since))
 
     async def retry_while_down(self, attempt: Callable[[], Awaitable[T]]) -> T:
-        """Try until the database answers, with pauses that grow and are spread."""
+        """Repeat an attempt until the database answers."""
         pauses = Backoff()
         while True:
             try:

@@ -1,11 +1,18 @@
-"""Connections that have rested: whether they are still there, asked as rarely as will do."""
+"""Whether a pooled connection can still be used: it may have been closed while idle, or inherited by a fork.
+
+SQLAlchemy's ``pool_pre_ping`` costs a round trip before each use, where a claim has three. Here a connection that was
+in use a moment ago is not checked; one that was idle for seconds is checked by a look at its socket, without a round
+trip; only one that was idle for longer is pinged. That is why these listeners are worth their code.
+"""
 
 from __future__ import annotations
 
+import os
 import select
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+import weakref
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any, Final
 
@@ -13,24 +20,24 @@ from sqlalchemy import event
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import DisconnectionError
 
-from peerd.store.connection.inherited_connections import descriptor_of
-
 NO_CHECK_WITHIN: Final = 0.1
-"""Seconds without use for which a connection is thought to be there: those that are used all the time are not asked."""
+"""Seconds of idleness up to which a connection is not checked."""
 SOCKET_CHECK_WITHIN: Final = 30.0
-"""Seconds without use for which a connection is thought to be there as long as its server says nothing: who closes one
-says so. After that it is asked: firewalls forget connections in silence, though after minutes."""
+"""Seconds of idleness up to which a silent socket is enough: a server that closes a connection sends a notice. After
+that the connection is pinged, because firewalls drop connections without a notice, though only after minutes."""
 USED_AT: Final = "peerd_used_at"
-"""In a connection's ``info``: when it was given back, by the machine's monotonic clock."""
-WAS_IDLE: Final = "peerd_has_rested"
-"""In a connection's ``info``: whether it had not been used for that long when it was lent."""
+"""In a connection's ``info``: when it was given back, by the monotonic clock."""
+WAS_IDLE: Final = "peerd_was_idle"
+"""In a connection's ``info``: whether it had been idle for longer than `NO_CHECK_WITHIN` at its checkout."""
 
-_skips_check: ContextVar[bool] = ContextVar("connections that have rested are trusted", default=False)
+_skips_check: ContextVar[bool] = ContextVar("idle connections are not checked", default=False)
+_inherited_pools: Final[list[object]] = []
+"""References to the parent's pools and connections: their collection would run the drivers' close."""
 
 
 @contextmanager
 def without_liveness_check() -> Iterator[None]:
-    """Lend connections that have rested without asking them first: for who can do again what one that is gone loses."""
+    """Check out connections unchecked: for callers that can repeat what fails on a closed one."""
     before = _skips_check.set(True)
     try:
         yield
@@ -39,16 +46,12 @@ def without_liveness_check() -> Iterator[None]:
 
 
 def was_idle(connection: Connection) -> bool:
-    """Whether a connection had rested when it was lent, so that it may have been closed meanwhile."""
+    """Whether a connection was idle before its checkout, so that it may be closed."""
     return bool(connection.info.get(WAS_IDLE, False))
 
 
 def check_idle_connections(engine: Engine) -> None:
-    """See that a connection that has not been used for a while is still there, and open another one if not.
-
-    SQLAlchemy's own look comes before each use: a round trip more, where a claim has three. Here one that has rested
-    for seconds is asked only if something has arrived for it, as it does when the other end closes it.
-    """
+    """Check connections that were idle at their checkout, and replace those that are closed."""
 
     @event.listens_for(engine, "checkin")
     def on_checkin(connection: Any, record: Any) -> None:
@@ -58,18 +61,18 @@ def check_idle_connections(engine: Engine) -> None:
     def on_checkout(connection: Any, record: Any, proxy: Any) -> None:
         used_at = record.info.get(USED_AT)
         unused = time.monotonic() - used_at if used_at is not None else -1.0
-        record.info[WAS_IDLE] = rested = unused > NO_CHECK_WITHIN
-        if not rested or _skips_check.get() or (unused <= SOCKET_CHECK_WITHIN and _is_silent(connection)):
+        record.info[WAS_IDLE] = unused > NO_CHECK_WITHIN
+        if unused <= NO_CHECK_WITHIN or _skips_check.get():
             return
-        if not _responds_to_ping(engine, connection):
-            raise DisconnectionError("it was closed while nobody used it")
+        if not (unused <= SOCKET_CHECK_WITHIN and _is_silent(connection)) and not _responds_to_ping(engine, connection):
+            raise DisconnectionError("the connection was closed while it was idle")
 
 
 def _is_silent(connection: Any) -> bool:
-    """Whether nothing has arrived that was not asked for: a farewell, or the end of the stream."""
+    """Whether the socket holds no unread data: neither a notice of the server nor the end of the stream."""
     waiting = select.poll()
     try:
-        waiting.register(descriptor_of(connection), select.POLLIN)
+        waiting.register(_descriptor_of(connection), select.POLLIN)
         return not waiting.poll(0)
     except (OSError, ValueError, AttributeError):  # it is closed at this end
         return False
@@ -83,3 +86,34 @@ def _responds_to_ping(engine: Engine, connection: Any) -> bool:
         if dialect.is_disconnect(error, connection, None):
             return False
         raise
+
+
+class OpenedConnections:
+    """The connections that some engines, each with its own pool, have opened."""
+
+    def __init__(self, engines: Iterable[Engine]) -> None:
+        self._engines = tuple(engines)
+        self._connections: weakref.WeakSet[Any] = weakref.WeakSet()
+        for engine in self._engines:
+            if engine.dialect.name != "sqlite":  # it has no sockets
+                event.listen(engine, "connect", lambda connection, _: self._connections.add(connection))
+
+    def abandon_inherited(self) -> None:
+        """In a forked process: create new pools, and replace the sockets of the parent's connections by /dev/null.
+
+        Some drivers send a farewell to the server when a connection is collected, which would end the parent's session.
+        """
+        nowhere = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        for connection in list(self._connections):
+            with suppress(OSError, ValueError, AttributeError, TypeError):  # it is closed
+                os.dup2(nowhere, _descriptor_of(connection), inheritable=False)
+        os.close(nowhere)
+        _inherited_pools.extend([*self._connections, *(engine.pool for engine in self._engines)])
+        self._connections = weakref.WeakSet()
+        for engine in self._engines:
+            engine.dispose(close=False)
+
+
+def _descriptor_of(connection: Any) -> int:
+    file = connection._sock if hasattr(connection, "_sock") else connection  # noqa: SLF001 - PyMySQL has no other way
+    return int(file.fileno())

@@ -1,4 +1,4 @@
-"""The handlers that each process knows: the column ``handlers`` of ``processes``; see `peerd.domain.known_handlers`."""
+"""The handlers that each process knows, in ``processes.handlers``; see `peerd.domain.known_handlers`."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from peerd.store.schema.tables import attempts, processes, tasks
 from peerd.store.tasks.conditions import is_waiting_as
 
 HEARTBEAT_WITHIN: Final = 60.0
-"""Seconds since its last beat for which a process counts as alive."""
+"""Seconds since its last heartbeat for which a process counts as alive."""
 MAX_EXAMINED: Final = 500
-"""Waiting tasks that `count_unknown_handlers` looks at, at the most."""
+"""Maximum of waiting tasks that `count_unknown_handlers` reads."""
 MAX_RELEASE_DELAY: Final = 60.0
-"""Seconds for which a task is given back at the most."""
+"""Maximum of seconds for which a task is released."""
 
 
 class UnknownHandler(msgspec.Struct, frozen=True):
-    """Tasks of one handler that wait for a process that knows it."""
+    """Tasks of one handler that no process knows yet."""
 
     queue: str
     name: str
@@ -36,67 +36,57 @@ class UnknownHandler(msgspec.Struct, frozen=True):
 
 
 def encode_handlers(knowledge: KnownHandlers) -> str:
-    """What a process knows, as it is stored."""
+    """The handlers of a process, as text for its row."""
     return msgspec.json.encode(knowledge).decode()
 
 
 def read_known_handlers(connection: Connection, task: Task, unknown_after: float) -> KnownHandlersSnapshot:
-    """What there is to be seen for a process that cannot run a task.
+    """The handlers known in the cluster, or on the node that a task is pinned to, for a task whose handler is unknown.
 
-    Args:
-        connection: one that reads.
-        task: one that waits for a node is only known to that node's processes.
-        unknown_after: seconds for which what a process knew counts after its end.
+    The handlers of a process count until ``unknown_after`` seconds after its end.
     """
     moment = connection.execute(sa.select(now())).scalar_one()
-    lives = sa.and_(
+    alive = sa.and_(
         processes.c.ended_at.is_(None), processes.c.checked_at > seconds_from_now(-max(unknown_after, HEARTBEAT_WITHIN))
     )
-    lived = sa.or_(lives, processes.c.ended_at > seconds_from_now(-unknown_after))
-    known = sa.select(processes.c.handlers).distinct().where(processes.c.handlers.is_not(None), lived)
+    counts = sa.or_(alive, processes.c.ended_at > seconds_from_now(-unknown_after))
+    known = sa.select(processes.c.handlers).distinct().where(processes.c.handlers.is_not(None), counts)
     if task.node_id is not None:
         known = known.where(processes.c.node_id == task.node_id)
     return KnownHandlersSnapshot(
         moment,
-        _first_given_back(connection, task.id),
+        _first_released_at(connection, task.id),
         [_decode_handlers(text) for text in connection.execute(known).scalars()],
     )
 
 
 def count_unknown_handlers(connection: Connection) -> Sequence[UnknownHandler]:
-    """The tasks that were given back because a process did not know them, by handler: of the next that fall due."""
+    """The tasks that were released because a process did not know their handler, among the next that are due."""
     soon = tasks.c.due_at <= seconds_from_now(MAX_RELEASE_DELAY)
-    given_back = (
+    released = (
         sa.select(tasks.c.id, tasks.c.queue, tasks.c.name, tasks.c.lease, tasks.c.error)
         .where(is_waiting_as(Status.SCHEDULED), soon)
         .order_by(tasks.c.due_at)
         .limit(MAX_EXAMINED)
         .subquery()
     )
-    of_claim = sa.and_(attempts.c.task_id == given_back.c.id, attempts.c.lease == given_back.c.lease)
+    of_claim = sa.and_(attempts.c.task_id == released.c.id, attempts.c.lease == released.c.lease)
     found = (
-        sa.select(
-            given_back.c.queue,
-            given_back.c.name,
-            sa.func.count(),
-            sa.func.max(given_back.c.error),
-        )
-        .join_from(given_back, attempts, of_claim)
+        sa.select(released.c.queue, released.c.name, sa.func.count(), sa.func.max(released.c.error))
+        .join_from(released, attempts, of_claim)
         .where(attempts.c.outcome == UNKNOWN_LABEL)
-        .group_by(given_back.c.queue, given_back.c.name)
-        .order_by(given_back.c.queue, given_back.c.name)
+        .group_by(released.c.queue, released.c.name)
+        .order_by(released.c.queue, released.c.name)
     )
     return [UnknownHandler(*row) for row in connection.execute(found)]
 
 
-def _first_given_back(connection: Connection, task_id: int) -> datetime | None:
-    """When a task was given back for the first time since a process that knew it has run it; None: it was not."""
+def _first_released_at(connection: Connection, task_id: int) -> datetime | None:
+    """When a task was first released as unknown since its last run; None if it was not."""
     ran = sa.and_(attempts.c.task_id == task_id, attempts.c.outcome.not_in([UNKNOWN_LABEL, RELEASED_LABEL]))
     last = sa.select(sa.func.coalesce(sa.func.max(attempts.c.lease), -1)).where(ran).scalar_subquery()
-    given_back = sa.and_(attempts.c.task_id == task_id, attempts.c.outcome == UNKNOWN_LABEL, attempts.c.lease > last)
-    found: datetime | None = connection.execute(
-        sa.select(sa.func.min(attempts.c.started_at)).where(given_back)
-    ).scalar()
+    released = sa.and_(attempts.c.task_id == task_id, attempts.c.outcome == UNKNOWN_LABEL, attempts.c.lease > last)
+    found: datetime | None = connection.scalar(sa.select(sa.func.min(attempts.c.started_at)).where(released))
     return found
 
 
@@ -104,4 +94,4 @@ def _decode_handlers(text: str) -> KnownHandlers:
     try:
         return msgspec.json.decode(text, type=dict[str, dict[str, dict[str, tuple[str, bool]]] | None])
     except msgspec.DecodeError:
-        return {}  # a later version says it in another way
+        return {}  # written by a later version

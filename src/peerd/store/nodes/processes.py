@@ -1,25 +1,41 @@
-"""Processes: an identity that is new at each start, for the tasks that each holds."""
+"""Processes: registration under a node, heartbeats, and ends. Each start of a process has a row of its own."""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Callable
 from datetime import datetime
+from typing import Final, TypeVar
 
 import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from peerd.domain.errors import DatabaseUnavailable, NodeNotRunning
 from peerd.domain.outcome import truncate
+from peerd.runtime.observability.events import ComponentFailed, EventBus
+from peerd.runtime.process.link import Link
+from peerd.runtime.process.uncaught_exceptions import describe_exception
+from peerd.store.connection.database import Database
+from peerd.store.connection.outages import OutageTracker
+from peerd.store.nodes.nodes import Node, find_node
+from peerd.store.schema.migrate import require_current_schema
 from peerd.store.schema.sql_clock import now
 from peerd.store.schema.tables import processes, queues
 from peerd.store.tasks.rows import insert_if_absent
 
+T = TypeVar("T")
+
+HEARTBEAT_INTERVAL: Final = 10.0
+"""Seconds between two heartbeats of a process that touches no tasks."""
+
 
 class ProcessCapabilities(msgspec.Struct, frozen=True):
-    """What tasks a process takes; nothing where it takes none."""
+    """The queues and handlers that a process serves; empty where it runs no tasks."""
 
     queues: tuple[str, ...] = ()
     handlers: str | None = None
-    """What it can run, from `peerd.store.nodes.known_handlers.encode_handlers`."""
+    """From `peerd.store.nodes.known_handlers.encode_handlers`."""
 
 
 NO_CAPABILITIES = ProcessCapabilities()
@@ -41,13 +57,13 @@ class ProcessRecord(msgspec.Struct, frozen=True, kw_only=True):
     cause: str | None
 
 
-PROCESS_COLUMNS = tuple(processes.c[field] for field in ProcessRecord.__struct_fields__)
-HEARTBEAT = (
+PROCESS_COLUMNS: Final = tuple(processes.c[field] for field in ProcessRecord.__struct_fields__)
+HEARTBEAT: Final = (
     sa.update(processes)
     .where(processes.c.id == sa.bindparam("process"), processes.c.ended_at.is_(None))
     .values(checked_at=now())
 )
-"""Made once: it is run every few seconds by every process."""
+"""Built once: every process runs it every few seconds."""
 
 
 def register_process(
@@ -61,58 +77,123 @@ def register_process(
     pid: int,
     capabilities: ProcessCapabilities = NO_CAPABILITIES,
 ) -> int:
-    """Begin a process; its identity. Where it has begun already and was not answered, that record ends.
+    """Register a process; returns its id. An earlier registration whose reply was lost is ended.
 
-    Each queue that it serves has a row in ``queues`` from now on: what has none was never served.
+    Each queue that it serves gets a row in ``queues``: one without a row was never served.
     """
-    end_unregistered_process(connection, incarnation, slot, pid, "it began again: it had got no answer")
-    values: dict[str, object] = {
-        "node_id": node_id,
-        "incarnation": incarnation,
-        "kind": kind,
-        "slot": slot,
-        "role": role,
-        "pid": pid,
-        "handlers": capabilities.handlers,
-    }
+    end_unregistered_process(connection, incarnation, slot, pid, "it registered again: the first reply was lost")
     if capabilities.queues:
-        insert_if_absent(
-            connection, queues, [{"name": name} for name in sorted(set(capabilities.queues))], key=("name",)
-        )
-    key = connection.execute(sa.insert(processes).values(values)).inserted_primary_key
+        rows = [{"name": name} for name in sorted(set(capabilities.queues))]
+        insert_if_absent(connection, queues, rows, key=("name",))
+    insert = sa.insert(processes).values(
+        node_id=node_id,
+        incarnation=incarnation,
+        kind=kind,
+        slot=slot,
+        role=role,
+        pid=pid,
+        handlers=capabilities.handlers,
+    )
+    key = connection.execute(insert).inserted_primary_key
     assert key is not None
     return int(key[0])
 
 
 def heartbeat_process(connection: Connection, process_id: int) -> bool:
-    """Say that a process goes on; False when its record is gone or it was declared dead."""
+    """Write a heartbeat; False when the process's row is gone or says that it has ended."""
     return connection.execute(HEARTBEAT, {"process": process_id}).rowcount == 1
 
 
 def end_process(connection: Connection, process_id: int, cause: str) -> None:
-    """Record how a process ended; the first record stays."""
-    alive = sa.update(processes).where(processes.c.id == process_id, processes.c.ended_at.is_(None))
-    connection.execute(alive.values(ended_at=now(), cause=truncate(cause, 255)))
+    """Record how a process ended; an earlier record is kept."""
+    _end(connection, processes.c.id == process_id, cause=cause)
 
 
 def end_unregistered_process(connection: Connection, incarnation: str, slot: str, pid: int, cause: str) -> None:
-    """Record the end of a process that died in its boot, perhaps after it had registered: it told nobody as whom."""
-    its = sa.and_(processes.c.incarnation == incarnation, processes.c.slot == slot, processes.c.pid == pid)
-    statement = sa.update(processes).where(its, processes.c.ended_at.is_(None))
-    connection.execute(statement.values(ended_at=now(), cause=truncate(cause, 255)))
+    """Record the end of a process that died in its boot, perhaps after its registration: its id was not reported."""
+    own = processes.c.incarnation == incarnation, processes.c.slot == slot, processes.c.pid == pid
+    _end(connection, *own, cause=cause)
 
 
 def end_earlier_processes(connection: Connection, node_id: int, incarnation: str) -> None:
-    """Record the end of processes of a node's earlier lives."""
-    earlier = sa.update(processes).where(
-        processes.c.node_id == node_id, processes.c.incarnation != incarnation, processes.c.ended_at.is_(None)
-    )
-    connection.execute(earlier.values(ended_at=now(), cause="its node was started anew"))
+    """Record the end of the processes of a node's earlier incarnations."""
+    earlier = processes.c.node_id == node_id, processes.c.incarnation != incarnation
+    _end(connection, *earlier, cause="its node was started again")
+
+
+def _end(connection: Connection, *conditions: sa.ColumnElement[bool], cause: str) -> None:
+    statement = sa.update(processes).where(*conditions, processes.c.ended_at.is_(None))
+    connection.execute(statement.values(ended_at=now(), cause=truncate(cause, 255)))
 
 
 def list_processes(connection: Connection, *, ended: bool = False) -> list[ProcessRecord]:
-    """The processes of all nodes, the living ones or all that are on record."""
+    """The processes of all nodes; with ``ended``, also those that have ended."""
     statement = sa.select(*PROCESS_COLUMNS).order_by(processes.c.node_id, processes.c.slot, processes.c.id)
     if not ended:
         statement = statement.where(processes.c.ended_at.is_(None))
     return [ProcessRecord(**row) for row in connection.execute(statement).mappings()]
+
+
+# ---------------------------------------------------------------- from the process itself
+
+
+async def retry_if_replacement(register: Callable[[], Awaitable[T]], link: Link, outages: OutageTracker) -> T:
+    """Register; a process that replaces another one repeats it while the database is away.
+
+    The node is up, and gets its process as soon as the database is back; the master is informed of the wait. The first
+    process of a slot fails instead, so that the start of a node reports the cause.
+    """
+
+    async def attempt() -> T:
+        try:
+            return await register()
+        except DatabaseUnavailable as error:
+            link.report_still_booting(str(error))
+            raise
+
+    return await (outages.retry_while_down(attempt) if link.is_replacement else register())
+
+
+async def register_this_process_with_retry(
+    database: Database, link: Link, outages: OutageTracker, capabilities: ProcessCapabilities = NO_CAPABILITIES
+) -> tuple[Node, int]:
+    """Register this process under its node, with `retry_if_replacement`; returns the node and the process's id.
+
+    Raises:
+        NodeNotRunning: the node's agent has not registered it.
+        SchemaMissing: the tables are missing or too old.
+        DatabaseUnavailable: the database does not answer.
+    """
+
+    def register() -> tuple[Node, int]:
+        require_current_schema(database)
+        node = database.read(find_node, link.node)
+        if node is None or node.incarnation is None:
+            raise NodeNotRunning(link.node)
+        process_id = database.run(
+            register_process,
+            node_id=node.id,
+            incarnation=node.incarnation,
+            kind=link.kind,
+            slot=link.slot,
+            role=link.role,
+            pid=link.pid,
+            capabilities=capabilities,
+        )
+        return node, process_id
+
+    return await retry_if_replacement(lambda: asyncio.to_thread(register), link, outages)
+
+
+async def keep_heartbeat(database: Database, process_id: int, outages: OutageTracker, events: EventBus) -> None:
+    """Write heartbeats of a process until cancelled; without them its row would be purged after some days."""
+    while True:
+        await asyncio.sleep(HEARTBEAT_INTERVAL)
+        try:
+            await asyncio.to_thread(database.run_idempotent, heartbeat_process, process_id)
+        except DatabaseUnavailable as error:
+            outages.lost(error)
+        except Exception as error:  # noqa: BLE001 - the next heartbeat is written all the same
+            events.emit(ComponentFailed(component="beat", error=describe_exception(error), again_in=HEARTBEAT_INTERVAL))
+        else:
+            outages.found()

@@ -1,10 +1,10 @@
-"""Bringing a database's tables to what this version of peerd needs.
+"""Migrating a database to the revision that this version of peerd needs.
 
-Every process asks at its start at which revision the tables are; only one that migrates loads Alembic, which takes
-longer than all the rest. `peerd.store.schema.revisions` says what they are, and which code may work with which.
+Every process compares the revision at its start; only a process that migrates loads Alembic, which takes longer than
+all the rest. `peerd.store.schema.revisions` has the history.
 
-Others work with the tables meanwhile. So no statement waits long for a table: whoever came after it would wait behind
-it, on MySQL and PostgreSQL alike. It gives up after `TABLE_LOCK_TIMEOUT`, and is tried again.
+The tables are in use meanwhile. So no statement of a migration waits long for a table: on MySQL and PostgreSQL every
+later statement on that table would queue behind it. It fails after `TABLE_LOCK_TIMEOUT`, and is repeated.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from peerd.store.connection.database_errors import error_code
 from peerd.store.connection.engines import require_version
 from peerd.store.connection.galera import is_member
 from peerd.store.schema.revisions import (
+    NODE_ALIVE_WITHIN,
     SchemaVersion,
     newest,
     oldest_compatible_revision,
@@ -45,29 +46,36 @@ __all__ = ["current_revision", "find_schema_version", "migrate", "newest", "requ
 FOLDER: Final = Path(str(files("peerd.store"))) / "migrations"
 LOCK_NAME: Final = "concat('peerd_migrate.', md5(database()))"
 MIGRATION_LOCK_TIMEOUT: Final = 50
-"""Seconds that one migration waits for another on MySQL; less than a driver waits for an answer."""
+"""Seconds that a migration waits for another one on MySQL; less than the driver waits for an answer."""
 TABLE_LOCK_TIMEOUT: Final = 5
-"""Seconds that a statement waits for a table that somebody uses."""
+"""Seconds that a statement waits for a table in use."""
 MAX_STATEMENT_SECONDS: Final = 86_400
 """Seconds that a statement of a migration may take."""
 ALREADY_APPLIED_ERRORS: Final = frozenset({1060, 1061, 1091})
-"""MySQL: the column is there, the index is there, what shall be dropped is not there."""
-ALIVE_WITHIN: Final = 60.0
-"""Seconds since its last beat within which a node counts as alive."""
+"""MySQL: the column exists, the index exists, what is dropped does not exist."""
+GALERA_TRIES: Final = 5
+"""A named lock is local to a server of a Galera cluster, so two servers may migrate at once. DDL is applied on all of
+them in one order, and what is applied already is ignored, but the later migration may fail, in many ways (a lost
+connection is one). It is repeated, and then finds nothing to do."""
 
 
 def find_schema_version(database: Database) -> SchemaVersion | None:
-    """What the database says of its tables; None when it has none of peerd.
+    """The schema version of a database; None when it has no tables of peerd.
 
     Raises:
-        DatabaseUnavailable: it does not answer.
+        DatabaseUnavailable: the database does not answer.
         UnsupportedDatabase: it is too old.
     """
-    return database.read(_find_schema_version)
+
+    def find(connection: Connection) -> SchemaVersion | None:
+        require_version(connection)
+        return read_schema_version(connection)
+
+    return database.read(find)
 
 
 def current_revision(database: Database) -> str | None:
-    """The revision that the database is at; None when it has no tables of peerd.
+    """The revision of a database; None when it has no tables of peerd.
 
     Raises:
         DatabaseUnavailable, UnsupportedDatabase: as `find_schema_version`.
@@ -77,58 +85,41 @@ def current_revision(database: Database) -> str | None:
 
 
 def migrate(database: Database) -> str:
-    """Create or change the tables up to `newest`; a database that is there already, or further, is left as it is.
+    """Create or change the tables up to `newest`; a database that is at it, or beyond, is not changed.
 
-    Two that migrate at once: one waits for the other, and finds nothing left to do.
+    Of two migrations at the same time, one waits for the other, and then finds nothing to do.
 
     Returns:
-        the revision that it is at now.
+        the revision of the database afterwards.
 
     Raises:
-        SchemaTooNew: a newer version of peerd has migrated it, and it is no longer for this one.
-        NodesTooOld: a node runs whose code could not work with the tables any more; nothing was changed.
+        SchemaTooNew: a newer version of peerd has migrated it, and this one must not use it.
+        NodesTooOld: a node runs whose code cannot use the tables afterwards; nothing was changed.
         DatabaseUnavailable: it does not answer.
-        DatabaseBusy: somebody holds a table, or migrates it, for a minute.
+        DatabaseBusy: a table was locked, or another migration ran, for a minute.
         UnsupportedDatabase: it is too old.
     """
     found = _refuse_incompatible(find_schema_version(database))
     if found is not None and not found.is_older:
         return found.revision
-    if database.read(is_member):
-        return _upgrade_galera(database)
-    with _migration_lock(database):
-        return _upgrade_without_timeout(database)
-
-
-def _upgrade_galera(database: Database) -> str:
-    """On a Galera cluster, where a lock by name ends at its server, and another server may do the same at this moment.
-
-    Each statement is carried out everywhere at once, and whatever a member has done already is passed over; the one
-    that comes too late is told so in many ways (a lost connection is one). Then it find_schema_versions again.
-    """
-    for last in (False, False, False, False, True):
+    for _ in range(GALERA_TRIES - 1 if database.read(is_member) else 0):
         try:
-            if current_revision(database) == newest():
-                break
-            with _migration_lock(database):
-                return _upgrade_without_timeout(database)
+            return _upgrade_under_lock(database)
         except (SchemaTooNew, NodesTooOld):
             raise
-        except Exception:
-            if last:
-                raise
+        except Exception:  # noqa: BLE001 - see GALERA_TRIES; the last try raises it
             time.sleep(random.uniform(0.5, 1.5))
-    return newest()
+    return _upgrade_under_lock(database)
 
 
 def require_current_schema(database: Database) -> None:
-    """See that this version can work with the tables; an embedded database is brought there, quietly.
+    """Check that this version can use the tables; a SQLite database is migrated.
 
-    Newer ones will do, if they say so: a node of this version goes on while the others are upgraded.
+    A newer schema is accepted if it allows this version, so a node keeps running while others are upgraded.
 
     Raises:
-        SchemaMissing: it cannot; the error says what to do.
-        SchemaTooNew: a newer version of peerd has migrated it, and it is no longer for this one.
+        SchemaMissing: the tables are missing or too old; the error says what to do.
+        SchemaTooNew: a newer version of peerd has migrated it, and this one must not use it.
         DatabaseUnavailable: the database does not answer.
         UnsupportedDatabase: it is too old.
     """
@@ -140,24 +131,19 @@ def require_current_schema(database: Database) -> None:
     migrate(database)
 
 
-def _find_schema_version(connection: Connection) -> SchemaVersion | None:
-    require_version(connection)
-    return read_schema_version(connection)
-
-
 def _refuse_incompatible(found: SchemaVersion | None) -> SchemaVersion | None:
-    """The schema, unless this version must not touch it."""
     if found is not None and found.is_incompatible:
         raise SchemaTooNew(found.revision, newest())
     return found
 
 
-def _upgrade_without_timeout(database: Database) -> str:
-    """A large table may take hours, in which MySQL says nothing: no time-out may take its server for lost meanwhile."""
-    if database.name not in MYSQL:
-        return database.run(_upgrade)
-    with closing(Database(database.url, pool_size=1, response_timeout=MAX_STATEMENT_SECONDS)) as unlimited:
-        return unlimited.run(_upgrade)
+def _upgrade_under_lock(database: Database) -> str:
+    """Run the upgrade; on MySQL without a response time-out, because a statement on a large table may take hours."""
+    with _migration_lock(database):
+        if database.name not in MYSQL:
+            return database.run(_upgrade)
+        with closing(Database(database.url, pool_size=1, response_timeout=MAX_STATEMENT_SECONDS)) as unlimited:
+            return unlimited.run(_upgrade)
 
 
 def _upgrade(connection: Connection) -> str:
@@ -172,13 +158,13 @@ def _upgrade(connection: Connection) -> str:
 
 
 def _block_older_code(connection: Connection, found: SchemaVersion) -> None:
-    """Before anything changes: no process of older code begins any more, and no node of older code is there."""
+    """Before any change: let no process of older code start any more, and check that no older node is alive."""
     write_oldest_compatible(connection)
     barrier = oldest_compatible_revision()
     if barrier <= (found.oldest or found.revision):
         return
-    alive = sa.and_(nodes.c.incarnation.is_not(None), nodes.c.checked_at > seconds_from_now(-ALIVE_WITHIN))
-    older: sa.ColumnElement[bool] = sa.true()  # as all are, where they cannot say it yet
+    alive = sa.and_(nodes.c.incarnation.is_not(None), nodes.c.checked_at > seconds_from_now(-NODE_ALIVE_WITHIN))
+    older: sa.ColumnElement[bool] = sa.true()  # before revision 0002, the column does not exist
     if found.oldest is not None:
         older = sa.or_(nodes.c.revision.is_(None), nodes.c.revision < barrier)
     names = connection.execute(sa.select(nodes.c.name).where(older, alive).order_by(nodes.c.name)).scalars().all()
@@ -195,7 +181,7 @@ def _run_alembic(connection: Connection) -> None:
 
 
 def run_script(connection: Connection, revision: str) -> None:
-    """Run the SQL of a revision that is written for this database."""
+    """Run the SQL script of a revision for this database."""
     name = "mysql" if connection.dialect.name in MYSQL else connection.dialect.name
     text = (FOLDER / "sql" / f"{revision}_{name}.sql").read_text()
     for statement in text.split(";\n"):
@@ -204,7 +190,7 @@ def run_script(connection: Connection, revision: str) -> None:
 
 
 def _run_statement(connection: Connection, statement: str) -> None:
-    """DDL is not undone on MySQL: what a run that was cut off has done already is passed over."""
+    """DDL is not rolled back on MySQL: what an interrupted run has applied already is ignored."""
     try:
         connection.exec_driver_sql(statement)
     except DBAPIError as error:
@@ -223,22 +209,23 @@ def _config() -> Config:
 
 @contextmanager
 def _migration_lock(database: Database) -> Iterator[None]:
-    """Hold MySQL's lock by name, on a connection of its own: it must outlast the commit. Others lock in
-    `_short_lock_timeouts`.
+    """Hold MySQL's named lock, on a connection of its own: it must outlast the commit.
+
+    The other databases lock in `_short_lock_timeouts`.
 
     Raises:
-        DatabaseBusy: somebody else has it for too long.
+        DatabaseBusy: another migration has held it for too long.
     """
     if database.name not in MYSQL:
         yield
         return
     with translated_errors(), database.engine.connect() as guard:
         if guard.execute(sa.text(f"SELECT GET_LOCK({LOCK_NAME}, {MIGRATION_LOCK_TIMEOUT})")).scalar() != 1:
-            raise DatabaseBusy("somebody else migrates it", MIGRATION_LOCK_TIMEOUT)
+            raise DatabaseBusy("another migration is running", MIGRATION_LOCK_TIMEOUT)
         try:
             yield
         finally:
-            with suppress(DBAPIError):  # the first error is the one to tell
+            with suppress(DBAPIError):  # the first error is the one to raise
                 guard.execute(sa.text(f"SELECT RELEASE_LOCK({LOCK_NAME})"))
 
 
@@ -251,11 +238,11 @@ def _short_lock_timeouts(connection: Connection) -> Iterator[None]:
             try:
                 yield
             finally:
-                with suppress(DBAPIError):  # the first error is the one to tell
+                with suppress(DBAPIError):  # the first error is the one to raise
                     connection.execute(sa.text("SET SESSION lock_wait_timeout = DEFAULT"))
         case "postgresql":
             connection.execute(sa.text("SELECT pg_advisory_xact_lock(7308327)"))
             connection.execute(sa.text(f"SET LOCAL lock_timeout = '{TABLE_LOCK_TIMEOUT}s'"))
             yield
         case _:
-            yield  # BEGIN IMMEDIATE has done it
+            yield  # BEGIN IMMEDIATE has waited

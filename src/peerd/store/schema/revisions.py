@@ -1,12 +1,12 @@
-"""The revisions of the tables, and which code may work with which of them.
+"""The revisions of the tables, and the versions of the code that may use each of them.
 
-A cluster is upgraded node by node, so for a while nodes of two versions share the tables. Each revision says the oldest
-one whose code can work with the tables after it, and the migration writes that beside the revision into the database.
-There an older node reads it, which cannot know the revision itself.
+A cluster is upgraded node by node, so for a while nodes of two versions share the tables. Each revision names the
+oldest revision whose code can use the tables after it. The migration writes that into the database, where nodes read it
+that are too old to know the revision itself.
 
-A revision that only adds (a table, a column with a default or null, an index) names an old one: it *expands*. One that
-takes away or changes what older code uses names itself, or one before it that stopped using that: it *contracts*, and
-is not carried out while a living node is older.
+A revision that only adds (a table, a nullable column or one with a default, an index) *expands* and names an old one. A
+revision that removes or changes what older code uses *contracts*: it names itself, or the one before it that stopped
+that use, and is not applied while an older node is alive.
 """
 
 from __future__ import annotations
@@ -18,14 +18,12 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 VERSION_TABLE: Final = "peerd_version"
+NODE_ALIVE_WITHIN: Final = 60.0
+"""Seconds since its last heartbeat for which a node counts as alive before a migration, or the deletion of its row."""
 
 
 class Revision(msgspec.Struct, frozen=True):
-    """A change of the tables.
-
-    ``number`` is what its file in ``migrations/versions`` begins with; ``oldest`` is the newest revision that the
-    oldest code knows which can work with the tables after this one.
-    """
+    """A change of the tables. ``oldest``: the newest revision known to the oldest code that can use the tables then."""
 
     number: str
     oldest: str
@@ -35,51 +33,48 @@ HISTORY: Final = (
     Revision("0001", oldest="0001"),
     Revision("0002", oldest="0001"),  # adds peerd_version.oldest and nodes.revision
     Revision("0003", oldest="0001"),  # adds schedules, schedule_runs
-    Revision("0004", oldest="0004"),  # adds limits; the claim's index leaves out what is taken by turns
+    Revision("0004", oldest="0004"),  # adds limits; the claim's index leaves out tasks with limit keys
     Revision("0005", oldest="0004"),  # adds processes.handlers
 )
-"""All revisions that this version of peerd knows, in their order."""
+"""All revisions that this version of peerd knows, in order."""
 
 
 def newest() -> str:
-    """The revision that this version of peerd is written for."""
+    """The revision that this version of peerd needs."""
     return HISTORY[-1].number
 
 
 def oldest_compatible_revision() -> str:
-    """The newest revision that the oldest code knows which may work with the tables at `newest`."""
+    """The newest revision known to the oldest code that may use the tables at `newest`."""
     return HISTORY[-1].oldest
 
 
 class SchemaVersion(msgspec.Struct, frozen=True):
-    """What a database says of its tables: their revision, and the oldest whose code may work with them.
-
-    ``oldest`` is None at revisions that did not say it yet.
-    """
+    """The revision in a database, and the oldest one whose code may use its tables; None before revision 0002."""
 
     revision: str
     oldest: str | None
 
     @property
     def is_older(self) -> bool:
-        """Whether it must be migrated before this version can work with it."""
+        """Whether it must be migrated before this version can use it."""
         return not self.is_incompatible and self.revision < newest()
 
     @property
     def is_newer(self) -> bool:
-        """Whether a newer version of peerd has migrated it, and lets this one go on."""
+        """Whether a newer version of peerd has migrated it and this one may still use it."""
         return not self.is_incompatible and self.revision > newest()
 
     @property
     def is_incompatible(self) -> bool:
-        """Whether this version must not touch it: it is newer, and does not say that this version may go on."""
+        """Whether this version must not use it: it is newer, and does not allow this version."""
         if self.oldest is None:
             return all(self.revision != known.number for known in HISTORY)
         return self.oldest > newest()
 
 
 def read_schema_version(connection: Connection) -> SchemaVersion | None:
-    """The schema that a database is at; None when it has no tables of peerd."""
+    """The schema version of a database; None when it has no tables of peerd."""
     if not sa.inspect(connection).has_table(VERSION_TABLE):
         return None
     row = connection.execute(sa.text(f"SELECT * FROM {VERSION_TABLE}")).mappings().first()  # noqa: S608 - our own name
@@ -87,7 +82,7 @@ def read_schema_version(connection: Connection) -> SchemaVersion | None:
 
 
 def write_oldest_compatible(connection: Connection) -> None:
-    """Write into the database which code may work with the tables; nothing where it has no place for that yet."""
+    """Write which code may use the tables, if the database is at revision 0002 or later."""
     if any(column["name"] == "oldest" for column in sa.inspect(connection).get_columns(VERSION_TABLE)):
         connection.execute(
             sa.text(f"UPDATE {VERSION_TABLE} SET oldest = :oldest"),  # noqa: S608 - as above

@@ -1,4 +1,4 @@
-"""How each database says 'now' and 'in some seconds': the only clock that decides anything."""
+"""SQL for 'now' and 'in some seconds'. Only the database's clock decides when something is due."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class now(expression.FunctionElement[datetime]):  # noqa: N801 - it reads as a f
 
 
 class seconds_from_now(expression.FunctionElement[datetime]):  # noqa: N801 - as above
-    """The database's clock and a number of seconds, which may be negative.
+    """The database's clock plus a number of seconds, which may be negative.
 
-    On MySQL at most `LATEST`, because a TIMESTAMP ends soon after it.
+    On MySQL at most `LATEST`, because the range of TIMESTAMP ends soon after it.
     """
 
     type = Instant()
@@ -36,43 +36,28 @@ class seconds_from_now(expression.FunctionElement[datetime]):  # noqa: N801 - as
         super().__init__(given)
 
 
-# A volatile function in a WHERE is called for each row and cannot be searched for in an index; a scalar subquery of
-# it is called once. now() would be the beginning of the transaction, too early inside a caller's long one.
-PG_NOW = "(SELECT clock_timestamp())"
+@compiles(now)
+def _now(element: now, compiler: Any, **options: Any) -> str:
+    match compiler.dialect.name:
+        case "postgresql":
+            # A volatile function in a WHERE is called for each row and cannot be searched for in an index; a scalar
+            # subquery of it is called once. PostgreSQL's now() is the time at which the transaction began.
+            return "(SELECT clock_timestamp())"
+        case "sqlite":
+            return f"strftime('{compiler.escape_literal_column(SQLITE_TIME_FORMAT)}', 'now')"
+        case _:
+            return "now(6)"
 
 
-@compiles(now, "mysql")
-@compiles(now, "mariadb")
-def _now_on_mysql(element: now, compiler: Any, **options: Any) -> str:
-    return "now(6)"
-
-
-@compiles(now, "postgresql")
-def _now_on_postgresql(element: now, compiler: Any, **options: Any) -> str:
-    return PG_NOW
-
-
-@compiles(now, "sqlite")
-def _now_on_sqlite(element: now, compiler: Any, **options: Any) -> str:
-    return compiler.escape_literal_column(f"strftime('{SQLITE_TIME_FORMAT}', 'now')")  # type: ignore[no-any-return]
-
-
-@compiles(seconds_from_now, "mysql")
-@compiles(seconds_from_now, "mariadb")
-def _later_on_mysql(element: seconds_from_now, compiler: Any, **options: Any) -> str:
+@compiles(seconds_from_now)
+def _seconds_from_now(element: seconds_from_now, compiler: Any, **options: Any) -> str:
     seconds = compiler.process(element.clauses, **options)
-    later = f"timestampadd(MICROSECOND, round(({seconds}) * 1000000), now(6))"
-    return f"least({later}, TIMESTAMP'{LATEST:%Y-%m-%d %H:%M:%S}')"
-
-
-@compiles(seconds_from_now, "postgresql")
-def _later_on_postgresql(element: seconds_from_now, compiler: Any, **options: Any) -> str:
-    seconds = compiler.process(element.clauses, **options)
-    return f"(SELECT clock_timestamp() + make_interval(secs => {seconds}))"
-
-
-@compiles(seconds_from_now, "sqlite")
-def _later_on_sqlite(element: seconds_from_now, compiler: Any, **options: Any) -> str:
-    seconds = compiler.process(element.clauses, **options)
-    form = compiler.escape_literal_column(SQLITE_TIME_FORMAT)
-    return f"strftime('{form}', 'now', ({seconds}) || ' seconds')"
+    match compiler.dialect.name:
+        case "postgresql":
+            return f"(SELECT clock_timestamp() + make_interval(secs => {seconds}))"
+        case "sqlite":
+            time_format = compiler.escape_literal_column(SQLITE_TIME_FORMAT)
+            return f"strftime('{time_format}', 'now', ({seconds}) || ' seconds')"
+        case _:
+            later = f"timestampadd(MICROSECOND, round(({seconds}) * 1000000), now(6))"
+            return f"least({later}, TIMESTAMP'{LATEST:%Y-%m-%d %H:%M:%S}')"

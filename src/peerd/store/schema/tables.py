@@ -1,36 +1,53 @@
-"""The tables, as docs/schema.md explains them. The migrations are held equal to this page by a test."""
+"""The tables, which docs/schema.md explains. A test compares them with the result of the migrations."""
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import sqlalchemy as sa
 
 from peerd.domain.lifecycle import FINISHED, Status
 from peerd.domain.schedule import RunStatus
 from peerd.domain.task import DEFAULT_PRIORITY, PRIORITY_RANGE
-from peerd.store.schema.columns import (
+from peerd.store.schema.types import (
+    BIG_KEY,
+    BINARY,
+    LONG_TEXT,
+    MYSQL,
+    Instant,
     dialect_only_options,
     enum_check,
     enum_type,
     mysql_generated_column,
+    name_type,
     only_on,
     partial_index,
+    short_text,
     sql_literals,
     time_column,
     time_column_with_default,
     time_format_checks,
     updated_now,
 )
-from peerd.store.schema.types import MYSQL, Instant, big_key, binary, long_text, name_type, short_text
-
-TABLE_OPTIONS: Final[dict[str, Any]] = {
-    "mysql_engine": "InnoDB",
-    "mysql_charset": "utf8mb4",
-    "mysql_collate": "utf8mb4_bin",
-}
 
 metadata = sa.MetaData()
+
+
+def _table(name: str, *items: sa.schema.SchemaItem, autoincrement: bool = False, **info: Any) -> sa.Table:
+    """A table. ``autoincrement``: SQLite never gives an id again."""
+    if autoincrement:
+        info |= dialect_only_options(["sqlite"], autoincrement=True)
+    return sa.Table(
+        name,
+        metadata,
+        *items,
+        *time_format_checks(items),
+        info=info,
+        mysql_engine="InnoDB",
+        mysql_charset="utf8mb4",
+        mysql_collate="utf8mb4_bin",
+    )
+
 
 LANE = "CASE WHEN crashes > 0 THEN -1 - COALESCE(node_id, 0) ELSE COALESCE(node_id, 0) END"
 CLOSING_AT = (
@@ -41,26 +58,24 @@ PENDING = "status = 'pending'"
 WORKING = "status = 'working'"
 DUE = f"status IN ({sql_literals([Status.SCHEDULED, Status.FAILURE])})"
 CLAIMABLE = f"{PENDING} AND limit_key IS NULL"
-"""What a claim takes by the order of all; what has a key is taken by turns."""
+"""Claimed in `CLAIM_ORDER`; tasks with a limit key are claimed by limited claims."""
 KEYED = f"{PENDING} AND limit_key IS NOT NULL"
 
 LIMIT_KEY_FORMAT = "limit_key NOT IN ('', '*') AND limit_key NOT LIKE '% '"
-"""In `limits` the first is the queue, the second each key. MySQL takes texts for equal that differ in spaces at the
-end."""
+"""In `limits`, '' is the queue and '*' is each key. MySQL ignores spaces at the end in comparisons."""
 
 CLAIM_QUEUE = f"CASE WHEN {CLAIMABLE} THEN queue WHEN {WORKING} THEN '' END"
 TURN_QUEUE = f"CASE WHEN {KEYED} THEN queue END"
 WAITING_AS = f"CASE WHEN {DUE} OR {PENDING} AND start_at IS NOT NULL THEN status END"
 CLOSING_AS = f"CASE WHEN {PENDING} AND finish_at IS NOT NULL OR status IN ({sql_literals(FINISHED)}) THEN status END"
 
-tasks = sa.Table(
+tasks = _table(
     "tasks",
-    metadata,
-    sa.Column("id", big_key(), primary_key=True, autoincrement=True),
+    sa.Column("id", BIG_KEY, primary_key=True, autoincrement=True),
     sa.Column("queue", name_type(200, ascii_only=True), nullable=False),
     sa.Column("name", name_type(200), nullable=False, server_default=""),
-    sa.Column("body", long_text()),
-    sa.Column("body_bytes", binary()),
+    sa.Column("body", LONG_TEXT),
+    sa.Column("body_bytes", BINARY),
     sa.Column("status", enum_type(Status), nullable=False, server_default=Status.PENDING),
     sa.Column("priority", sa.BigInteger(), nullable=False, server_default=str(DEFAULT_PRIORITY)),
     sa.Column("attempts", sa.Integer(), nullable=False, server_default="0"),
@@ -79,8 +94,8 @@ tasks = sa.Table(
     time_column("checked_at"),
     sa.Column("progress", sa.Double()),
     sa.Column("progress_note", short_text(255)),
-    sa.Column("result", long_text()),
-    sa.Column("error", long_text()),
+    sa.Column("result", LONG_TEXT),
+    sa.Column("error", LONG_TEXT),
     time_column("finished_at"),
     sa.Column("trace_context", short_text(512)),
     time_column_with_default("created_at"),
@@ -98,19 +113,15 @@ tasks = sa.Table(
     sa.CheckConstraint("length(queue) BETWEEN 1 AND 200", name="queue_length"),
     sa.CheckConstraint(f"priority >= {PRIORITY_RANGE[0]}", name="priority_range"),
     sa.CheckConstraint(LIMIT_KEY_FORMAT, name="limit_key_form"),
-    *time_format_checks(
-        "start_at", "finish_at", "worker_started_at", "checked_at", "finished_at", "created_at", "updated_at"
-    ),
-    info=dialect_only_options(["sqlite"], autoincrement=True)
-    | dialect_only_options(["postgresql"], **{"with": {"fillfactor": "80"}}),
-    **TABLE_OPTIONS,
+    autoincrement=True,
+    **dialect_only_options(["postgresql"], **{"with": {"fillfactor": "80"}}),
 )
 
 CLAIM_ORDER = (tasks.c.claim_rank, tasks.c.attempts, tasks.c.due_at, tasks.c.id)
-"""The order of a claim, and of its index."""
+"""The order of a claim and of its index."""
 
 KEYED_CLAIM_ORDER = (tasks.c.lane, tasks.c.claim_rank, tasks.c.limit_key, tasks.c.attempts, tasks.c.due_at, tasks.c.id)
-"""The index of tasks with keys: of each priority, key by key."""
+"""The order of the index of tasks with limit keys: by priority, then key by key."""
 
 only_on(MYSQL, sa.Index("tasks_claim", tasks.c.claim_queue, tasks.c.lane, *CLAIM_ORDER))
 only_on(MYSQL, sa.Index("tasks_turns", tasks.c.turn_queue, *KEYED_CLAIM_ORDER))
@@ -124,10 +135,9 @@ partial_index("tasks_ahead", tasks.c.start_at, where=f"{PENDING} AND start_at IS
 partial_index("tasks_closing", tasks.c.status, tasks.c.closing_at, where="closing_at IS NOT NULL")
 partial_index("tasks_working", tasks.c.process_id, where=WORKING)
 
-attempts = sa.Table(
+attempts = _table(
     "attempts",
-    metadata,
-    sa.Column("id", big_key(), primary_key=True, autoincrement=True),
+    sa.Column("id", BIG_KEY, primary_key=True, autoincrement=True),
     sa.Column("task_id", sa.BigInteger(), nullable=False),
     sa.Column("lease", sa.BigInteger(), nullable=False),
     sa.Column("number", sa.Integer(), nullable=False),
@@ -136,18 +146,15 @@ attempts = sa.Table(
     time_column("started_at"),
     time_column_with_default("ended_at"),
     sa.Column("outcome", name_type(20, ascii_only=True), nullable=False),
-    sa.Column("error", long_text()),
-    sa.Column("traceback", long_text()),
+    sa.Column("error", LONG_TEXT),
+    sa.Column("traceback", LONG_TEXT),
     sa.Column("cause", short_text(255)),
     sa.UniqueConstraint("task_id", "lease", name="attempts_claim"),
-    *time_format_checks("started_at", "ended_at"),
-    info=dialect_only_options(["sqlite"], autoincrement=True),
-    **TABLE_OPTIONS,
+    autoincrement=True,
 )
 
-nodes = sa.Table(
+nodes = _table(
     "nodes",
-    metadata,
     sa.Column("id", sa.Integer(), primary_key=True, autoincrement=True),
     sa.Column("name", name_type(200), nullable=False),
     sa.Column("incarnation", name_type(32, ascii_only=True)),
@@ -161,15 +168,12 @@ nodes = sa.Table(
     time_column_with_default("created_at"),
     sa.Column("revision", name_type(32, ascii_only=True)),
     sa.UniqueConstraint("name", name="nodes_name"),
-    *time_format_checks("started_at", "checked_at", "created_at"),
-    info=dialect_only_options(["sqlite"], autoincrement=True),
-    **TABLE_OPTIONS,
+    autoincrement=True,
 )
 
-processes = sa.Table(
+processes = _table(
     "processes",
-    metadata,
-    sa.Column("id", big_key(), primary_key=True, autoincrement=True),
+    sa.Column("id", BIG_KEY, primary_key=True, autoincrement=True),
     sa.Column("node_id", sa.Integer(), nullable=False),
     sa.Column("incarnation", name_type(32, ascii_only=True), nullable=False),
     sa.Column("kind", name_type(100), nullable=False),
@@ -180,28 +184,22 @@ processes = sa.Table(
     time_column_with_default("checked_at"),
     time_column("ended_at"),
     sa.Column("cause", short_text(255)),
-    sa.Column("handlers", long_text()),
+    sa.Column("handlers", LONG_TEXT),
     sa.Index("processes_node", "node_id", "ended_at"),
-    *time_format_checks("started_at", "checked_at", "ended_at"),
-    info=dialect_only_options(["sqlite"], autoincrement=True),
-    **TABLE_OPTIONS,
+    autoincrement=True,
 )
 
-queues = sa.Table(
+queues = _table(
     "queues",
-    metadata,
     sa.Column("name", name_type(200, ascii_only=True), primary_key=True),
     sa.Column("paused", sa.Boolean(), nullable=False, server_default=sa.false()),
     time_column("paused_until"),
     time_column_with_default("created_at"),
     time_column_with_default("updated_at", updated_now),
-    *time_format_checks("paused_until", "created_at", "updated_at"),
-    **TABLE_OPTIONS,
 )
 
-limits = sa.Table(
+limits = _table(
     "limits",
-    metadata,
     sa.Column("queue", name_type(200, ascii_only=True), primary_key=True),
     sa.Column("limit_key", name_type(200), primary_key=True, server_default=""),
     sa.Column("running", sa.Integer()),
@@ -212,22 +210,17 @@ limits = sa.Table(
     sa.CheckConstraint("running >= 0", name="running_range"),
     sa.CheckConstraint("starts > 0 AND period > 0", name="rate_range"),
     sa.CheckConstraint("(starts IS NULL) = (period IS NULL)", name="rate_whole"),
-    *time_format_checks("created_at", "updated_at"),
-    **TABLE_OPTIONS,
 )
 
-turns = sa.Table(
+turns = _table(
     "turns",
-    metadata,
     sa.Column("queue", name_type(200, ascii_only=True), primary_key=True),
     sa.Column("turn", sa.BigInteger(), nullable=False, server_default="0"),
     sa.Column("last_key", name_type(200), nullable=False, server_default=""),
-    **TABLE_OPTIONS,
 )
 
-limit_starts = sa.Table(
+limit_starts = _table(
     "limit_starts",
-    metadata,
     sa.Column("queue", name_type(200, ascii_only=True), primary_key=True),
     sa.Column("limit_key", name_type(200), primary_key=True),
     sa.Column("turn", sa.BigInteger(), primary_key=True, autoincrement=False),
@@ -235,15 +228,12 @@ limit_starts = sa.Table(
     time_column_with_default("started_at"),
     time_column("counts_until"),
     sa.Index("limit_starts_over", "counts_until"),
-    *time_format_checks("started_at", "counts_until"),
-    **TABLE_OPTIONS,
 )
 
 SCOPES = ("unfinished", "period", "forever")
 
-unique_keys = sa.Table(
+unique_keys = _table(
     "unique_keys",
-    metadata,
     sa.Column("queue", name_type(200, ascii_only=True), primary_key=True),
     sa.Column("unique_key", name_type(200), primary_key=True),
     sa.Column("task_id", sa.BigInteger()),
@@ -253,17 +243,14 @@ unique_keys = sa.Table(
     time_column_with_default("created_at"),
     sa.Index("unique_keys_expires", "expires_at"),
     enum_check("scope", SCOPES),
-    *time_format_checks("expires_at", "created_at"),
-    **TABLE_OPTIONS,
 )
 
-schedules = sa.Table(
+schedules = _table(
     "schedules",
-    metadata,
     sa.Column("name", name_type(200), primary_key=True),
     sa.Column("node_id", sa.Integer(), primary_key=True, autoincrement=False),
     sa.Column("type", name_type(200), nullable=False),
-    sa.Column("definition", long_text(), nullable=False),
+    sa.Column("definition", LONG_TEXT, nullable=False),
     sa.Column("fingerprint", name_type(32, ascii_only=True), nullable=False),
     sa.Column("incarnation", name_type(32, ascii_only=True)),
     sa.Column("disabled", sa.Boolean(), nullable=False, server_default=sa.false()),
@@ -271,37 +258,32 @@ schedules = sa.Table(
     time_column("anchor_at"),
     time_column("next_at"),
     time_column("last_at"),
-    sa.Column("error", long_text()),
+    sa.Column("error", LONG_TEXT),
     time_column_with_default("created_at"),
     time_column_with_default("updated_at", updated_now),
-    *time_format_checks("anchor_at", "next_at", "last_at", "created_at", "updated_at"),
-    **TABLE_OPTIONS,
 )
 
-schedule_runs = sa.Table(
+schedule_runs = _table(
     "schedule_runs",
-    metadata,
-    sa.Column("id", big_key(), primary_key=True, autoincrement=True),
+    sa.Column("id", BIG_KEY, primary_key=True, autoincrement=True),
     sa.Column("schedule", name_type(200), nullable=False),
     time_column_with_default("tick_at"),
     sa.Column("origin", name_type(20, ascii_only=True), nullable=False, server_default="hand"),
     sa.Column("number", sa.Integer(), nullable=False, server_default="1"),
-    sa.Column("args", long_text()),
+    sa.Column("args", LONG_TEXT),
     sa.Column("status", name_type(20, ascii_only=True), nullable=False, server_default=RunStatus.WAITING),
     sa.Column("node_id", sa.Integer()),
     sa.Column("incarnation", name_type(32, ascii_only=True)),
     sa.Column("slot", name_type(100)),
     sa.Column("pid", sa.Integer()),
     sa.Column("task_id", sa.BigInteger()),
-    sa.Column("error", long_text()),
-    sa.Column("traceback", long_text()),
+    sa.Column("error", LONG_TEXT),
+    sa.Column("traceback", LONG_TEXT),
     time_column_with_default("created_at"),
     time_column("started_at"),
     time_column("finished_at"),
     sa.Index("schedule_runs_schedule", "schedule", "id"),
     sa.Index("schedule_runs_status", "status", "schedule"),
     sa.Index("schedule_runs_finished", "finished_at"),
-    *time_format_checks("tick_at", "created_at", "started_at", "finished_at"),
-    info=dialect_only_options(["sqlite"], autoincrement=True),
-    **TABLE_OPTIONS,
+    autoincrement=True,
 )

@@ -281,9 +281,9 @@ class InlineSteps:
     async def _run_chores(self, names: Sequence[str]) -> None:
         for chore in CHORES:
             if chore.name in names:
-                total = count = await self._threads.run(chore.run, self._settings)
+                total = count = await self._threads.run(chore.run, *chore.arguments(self._settings))
                 while count == self._settings.batch:
-                    count = await self._threads.run(chore.run, self._settings)
+                    count = await self._threads.run(chore.run, *chore.arguments(self._settings))
                     total += count
                 if total:
                     self._events.emit(ChoreRan(chore=chore.name, count=total))
