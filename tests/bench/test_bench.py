@@ -162,7 +162,7 @@ def test_peers_stand_beside_a_drain_of_a_hundred_at_once() -> None:
     assert row_of(run, "drain on SQLite ÷ Huey")[2] == "sqlite: 20.0 (20.0–20.0)"
 
 
-def test_every_goal_says_so_when_it_was_not_measured() -> None:
+def test_every_goal_reports_when_it_was_not_measured() -> None:
     said = {goal.measured([]) for goal in GOALS}
     assert said == {"not measured", "not by make bench: docs/scaling.md"}
 
@@ -225,7 +225,7 @@ def test_a_peer_that_cannot_be_measured_is_in_the_report(monkeypatch: pytest.Mon
     assert "- redis: RQ: drain 10 30 20: ModuleNotFoundError: No module named 'redis'" in report(run_with(*failures))
 
 
-def test_peers_without_an_environment_say_how_to_make_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_peers_without_an_environment_shows_how_to_make_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(peer_measurements, "PYTHON", tmp_path / "python")
     peers = PeerMeasurements("redis", "redis", {"rq": "redis://127.0.0.1:1/0"}, ("rq",))
     [failure] = peers.pick_up(TINY)

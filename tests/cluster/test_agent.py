@@ -61,7 +61,7 @@ def test_shared_connections_survive_the_agent_and_no_worker_is_touched(cluster: 
     assert node.pid("studio-1") == worker == saw[-1]["pid"]
 
 
-def test_a_component_that_fails_is_started_again_alone_and_a_person_hears_of_it(
+def test_a_component_that_fails_is_started_again_alone_and_an_alert_is_sent(
     cluster: Cluster, node: ClusterNode
 ) -> None:
     node.up()

@@ -30,7 +30,7 @@ def test_a_killed_workers_task_is_finished_by_another_process_long_before_max_up
     eventually(node.replaced(slot, pid), timeout=WITHIN, message=node.log_text)
 
 
-def test_the_record_of_a_killed_process_tells_how_it_died(cluster: Cluster) -> None:
+def test_the_record_of_a_killed_process_shows_how_it_died(cluster: Cluster) -> None:
     [node] = cluster.up("one")
     before = {process.slot: process.id for process in cluster.client.nodes.processes()}
     pid = node.kill("jobs-1")
@@ -57,7 +57,7 @@ def test_a_killed_master_leaves_no_process_behind_and_loses_no_task(each_cluster
     eventually(lambda: len(each_cluster.processes()) == 1 + len(two_alone), timeout=WITHIN, message=str(mine))
 
 
-def test_a_node_whose_master_was_killed_is_silent_at_once_and_a_person_hears_of_it(cluster: Cluster) -> None:
+def test_a_node_whose_master_was_killed_is_silent_at_once_and_an_alert_is_sent(cluster: Cluster) -> None:
     file = cluster.folder / "alerts"
     hook = {"command": ["sh", "-c", f"cat >> {file}; echo >> {file}"]}
     node = cluster.node("one", sections={"alerts.all": hook}, manager={"inactive_after": "60s"}).up()
@@ -139,7 +139,7 @@ def test_a_second_living_node_of_a_name_is_refused(cluster: Cluster) -> None:
     cluster.done(cluster.enqueue("quick"))
 
 
-def test_a_killed_agent_is_replaced_and_the_node_beats_on_in_the_same_life(cluster: Cluster) -> None:
+def test_a_killed_agent_is_replaced_and_the_node_keeps_its_heartbeat_and_incarnation(cluster: Cluster) -> None:
     [node] = cluster.up("one")
     job = cluster.enqueue("gated")
     cluster.wait_for(job, "began")
@@ -156,7 +156,7 @@ def test_a_killed_agent_is_replaced_and_the_node_beats_on_in_the_same_life(clust
     assert cluster.outcomes(job) == []
 
 
-def test_a_death_that_no_agent_heard_of_is_told_to_the_next_one(cluster: Cluster) -> None:
+def test_a_death_that_no_agent_received_is_reported_to_the_next_one(cluster: Cluster) -> None:
     [node] = cluster.up("one", manager={"max_update": "60s"})
     job = cluster.enqueue("first_hangs")
     cluster.wait_for(job, "began")

@@ -135,7 +135,7 @@ def test_a_ring_does_not_wait_for_the_master(idle_pair: Cluster) -> None:
 
 
 @pytest.mark.each_database_in_ci
-def test_who_has_no_ear_is_told_by_the_master(own: Cluster) -> None:
+def test_a_process_without_a_wake_up_socket_is_woken_by_the_master(own: Cluster) -> None:
     [node] = up_with_working_doorbell(own, "one")
     ears = list(node.run_directory.glob(f"{SOCKET_PREFIX}*"))
     assert ears
@@ -145,7 +145,7 @@ def test_who_has_no_ear_is_told_by_the_master(own: Cluster) -> None:
 
 
 @pytest.mark.each_database_in_ci
-def test_a_killed_worker_leaves_no_ear(own: Cluster) -> None:
+def test_a_killed_worker_leaves_no_wake_up_socket(own: Cluster) -> None:
     [node] = up_with_working_doorbell(own, "one")
     [ear] = node.run_directory.glob(f"{SOCKET_PREFIX}*")
     node.kill("jobs-1")
@@ -198,7 +198,7 @@ def test_a_retry_begins_when_it_is_due(idle_pair: Cluster) -> None:
     idle_pair.done(job, within=5.0)
 
 
-def test_a_canceled_task_is_ended_at_once_and_a_moved_one_goes_on_elsewhere(idle_pair: Cluster) -> None:
+def test_a_canceled_task_is_ended_at_once_and_a_moved_one_continues_elsewhere(idle_pair: Cluster) -> None:
     canceled = idle_pair.enqueue("gated", node="one")
     soon(idle_pair, canceled, "began")
     idle_pair.client.tasks.cancel(canceled.id)
@@ -287,7 +287,7 @@ def test_on_sqlite_nothing_needs_to_be_configured(cluster: Cluster) -> None:
     assert bell(node)["address"].startswith("127.0.0.1:")
 
 
-def test_a_ring_with_another_secret_is_refused_and_told(cluster: Cluster) -> None:
+def test_a_ring_with_another_secret_is_refused_and_reported(cluster: Cluster) -> None:
     [node] = up_with_working_doorbell(cluster, "one")
     with Client(cluster.url, secret="quite another secret") as stranger:
         job = stranger.enqueue("jobs", name="quick")
@@ -300,7 +300,7 @@ def test_a_ring_with_another_secret_is_refused_and_told(cluster: Cluster) -> Non
     assert cluster.client.tasks.get(job.id).status in (Status.PENDING, Status.DONE)
 
 
-def test_without_a_secret_the_nodes_of_a_server_poll_and_say_why(each_cluster: Cluster) -> None:
+def test_without_a_secret_the_nodes_of_a_server_poll_and_report_the_reason(each_cluster: Cluster) -> None:
     if each_cluster.client.database.name != "mysql":
         pytest.skip("SQLite has its own secret, PostgreSQL needs none")
     [node] = each_cluster.up("one")
@@ -311,7 +311,7 @@ def test_without_a_secret_the_nodes_of_a_server_poll_and_say_why(each_cluster: C
 
 
 @pytest.mark.each_database_in_ci
-def test_a_replaced_agent_hears_again(own: Cluster) -> None:
+def test_a_replaced_agent_receives_again(own: Cluster) -> None:
     [node] = up_with_working_doorbell(own, "one")
     address = bell(node)["address"]
     pid = node.kill("agent")

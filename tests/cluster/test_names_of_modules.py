@@ -84,7 +84,7 @@ def test_the_command_line_works_beside_files_named_like_the_standard_library(
     assert "handles greet, greet_apart" in answer.stdout
 
 
-def test_a_queue_in_a_file_named_like_the_standard_library_is_told_of_by_its_cause(shadowing: Cluster) -> None:
+def test_a_queue_in_a_file_named_like_the_standard_library_is_reported_of_by_its_cause(shadowing: Cluster) -> None:
     (shadowing.folder / "peerd.toml").write_text("[workers.own]\ntasks = 'queue:own'\n")
     answer = subprocess.run(
         [*shadowing.command, "check"], cwd=shadowing.folder, capture_output=True, text=True, check=False

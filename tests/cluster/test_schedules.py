@@ -80,7 +80,7 @@ def test_each_type_of_schedule_is_run_by_those_that_it_is_for(cluster: Cluster) 
     eventually(lambda: cluster.notes(fact="ran"), timeout=WITHIN)
 
 
-def test_a_killed_agent_repeats_no_immediate_run_and_the_next_one_hears_of_its_end(cluster: Cluster) -> None:
+def test_a_killed_agent_repeats_no_immediate_run_and_the_next_one_receives_its_end(cluster: Cluster) -> None:
     [node] = cluster.up("one", schedules={"slow": {**GATED, "type": "worker"}})
     until_runs(cluster, "slow", "running")
     eventually(lambda: ran(cluster), timeout=WITHIN)
@@ -161,7 +161,7 @@ def test_the_agents_setup_registers_schedules(cluster: Cluster) -> None:
     assert [run.origin for run in runs(cluster, "registered")] == ["start", "hand"]
 
 
-def test_a_type_of_the_users_decides_by_itself_and_one_that_cannot_be_made_disturbs_nobody(cluster: Cluster) -> None:
+def test_a_type_of_the_users_decides_by_itself_and_one_that_cannot_be_made_disturbs_no_other(cluster: Cluster) -> None:
     own = {"run": "scheduled:notes", "overlap": "allow"}
     schedules = {
         "tide": {**own, "type": "scheduled:Tide", "args": ["Husum"]},

@@ -58,7 +58,7 @@ def test_what_outlives_the_grace_of_such_a_process_is_given_back_and_not_counted
     assert f"task {last.id} (jobs/deaf) is dead" in node.log_text()
 
 
-def test_a_thread_that_goes_on_after_its_finish_at_is_canceled_with_its_process(cluster: Cluster) -> None:
+def test_a_thread_that_continues_after_its_finish_at_is_canceled_with_its_process(cluster: Cluster) -> None:
     cluster.up("one", **LIMITS)
     job = cluster.enqueue("deaf", finish_in=1.0)
     cluster.wait_for(job, "began")

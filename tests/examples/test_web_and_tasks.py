@@ -59,7 +59,7 @@ def refusals(site: str) -> dict[str, int]:
 
 
 @pytest.mark.slow
-def test_a_site_enqueues_shows_progress_cancels_and_is_told_by_the_worker_when_it_is_done(
+def test_a_site_enqueues_shows_progress_cancels_and_is_reported_by_the_worker_when_it_is_done(
     project: ExampleProject,
 ) -> None:
     with project.node():

@@ -69,7 +69,7 @@ def test_each_change_of_a_task_is_written_down_in_its_order(client: Client) -> N
         ]
 
 
-def test_a_change_tells_who_when_and_what(client: Client) -> None:
+def test_a_change_names_its_author_time_and_content(client: Client) -> None:
     with client:
         job = client.enqueue("work", name="x", body={"key": "k"}, start_in=0, finish_in=60)
         held = take(client)

@@ -37,7 +37,7 @@ def test_events_of_all_processes_come_in_the_order_of_their_time(
     assert fault.time <= began.time <= healed.time
 
 
-def test_a_kill_loses_nothing_that_was_told(tmp_path: Path) -> None:
+def test_a_kill_loses_nothing_that_was_reported(tmp_path: Path) -> None:
     environment = {**os.environ, history.VARIABLE: str(tmp_path)}
     teller = subprocess.Popen([sys.executable, "-c", TELLS_UNTIL_KILLED], cwd=ROOT, env=environment)
     try:

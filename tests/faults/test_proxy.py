@@ -96,7 +96,7 @@ def test_a_connection_ends_when_its_client_or_its_server_goes(connect: Connect, 
     eventually(lambda: proxy.connections == 0)
 
 
-def test_what_is_dropped_reaches_nobody_and_its_connections_are_closed_afterwards(
+def test_what_is_dropped_reaches_no_one_and_its_connections_are_closed_afterwards(
     connect: Connect, proxy: TcpProxy, server: LineServer
 ) -> None:
     silent, old = connect(), connect()

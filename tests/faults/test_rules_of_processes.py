@@ -50,7 +50,7 @@ def test_a_crash_of_a_process_that_nothing_has_hurt_is_caught(history_builder: H
     assert_violation(history_builder, "crash", "nothing has hurt its process")
 
 
-def test_a_process_that_goes_on_after_its_tasks_were_taken_back_is_caught(history_builder: HistoryBuilder) -> None:
+def test_a_process_that_continues_after_its_tasks_were_taken_back_is_caught(history_builder: HistoryBuilder) -> None:
     task, other = history_builder.task("long"), history_builder.task("long")
     for one in (task, other):
         history_builder.start(one)

@@ -28,7 +28,7 @@ def test_a_task_that_ends_as_it_should_not_is_lost(history_builder: HistoryBuild
     assert_violation(history_builder, "lost", "ends as done, and this one is dead")
 
 
-def test_a_row_that_nobody_deleted_and_that_is_gone_is_lost(history_builder: HistoryBuilder) -> None:
+def test_a_row_that_was_not_deleted_and_that_is_gone_is_lost(history_builder: HistoryBuilder) -> None:
     task = history_builder.task()
     history_builder.succeed(task)
     del history_builder.rows[task]
@@ -53,7 +53,7 @@ def test_a_key_that_is_written_twice_is_caught(history_builder: HistoryBuilder) 
     assert_violation(history_builder, "keys", "written 2 times")
 
 
-def test_a_task_that_nobody_has_enqueued_is_caught(history_builder: HistoryBuilder) -> None:
+def test_a_task_that_was_never_enqueued_is_caught(history_builder: HistoryBuilder) -> None:
     history_builder.succeed(history_builder.task())
     history_builder.events = [event for event in history_builder.events if event.event != "enqueued"]
     assert_violation(history_builder, "keys", "nobody has enqueued")
@@ -92,7 +92,7 @@ def test_a_way_that_the_lifecycle_does_not_know_is_caught(history_builder: Histo
     assert_violation(history_builder, "lifecycle", "no way from pending to failure")
 
 
-def test_a_write_that_nobody_wrote_down_is_caught(history_builder: HistoryBuilder) -> None:
+def test_a_write_that_was_not_recorded_is_caught(history_builder: HistoryBuilder) -> None:
     task = history_builder.task("failing")
     history_builder.fail(task)
     history_builder.stage_due(task)
@@ -127,7 +127,7 @@ def test_a_claim_of_a_task_that_is_held_is_caught(history_builder: HistoryBuilde
     assert "lease" in {problem.rule for problem in history_builder.judge().problems}
 
 
-def test_a_lease_that_nobody_may_raise_is_caught(history_builder: HistoryBuilder) -> None:
+def test_a_lease_that_no_claim_may_raise_is_caught(history_builder: HistoryBuilder) -> None:
     task = history_builder.task("failing")
     history_builder.fail(task)
     history_builder.change(task, status="pending", lease=2)

@@ -34,7 +34,7 @@ def grows_by(history_builder: HistoryBuilder) -> int:
     return task
 
 
-def test_the_processes_of_the_script_have_the_code_that_is_said_here(history_builder: HistoryBuilder) -> None:
+def test_the_processes_of_the_script_have_the_code_that_is_reported_here(history_builder: HistoryBuilder) -> None:
     codes = {row.id: versions.code_of(history_builder.nodes[row.node_id]) for row in history_builder.processes}
     assert (codes[OF_OLD], codes[OF_NEW]) == (versions.OLD, versions.NEW)
 

@@ -113,7 +113,7 @@ def test_whatever_is_typed_there_is_an_answer_or_a_sentence(
         (["migrate", "--database", "nonsense://x"], 2, "is no database that peerd knows"),
     ],
 )
-def test_what_is_wrong_is_said_with_its_remedy(folder: Path, words: list[str], status: int, says: str) -> None:
+def test_what_is_wrong_is_reported_with_its_remedy(folder: Path, words: list[str], status: int, says: str) -> None:
     found, said = run(*words)
     assert (found, says in " ".join(said.split())) == (status, True), said
 

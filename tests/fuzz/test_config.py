@@ -165,6 +165,6 @@ def test_a_large_file_is_read_in_time(what: str, text: str, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("path", ["/dev/zero", "/proc/self/mem", ".", "a\0b", "x" * 300, "~nobody-there/peerd.toml"])
 @pytest.mark.timeout(20)
-def test_what_is_no_file_is_said_to_be_none(path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_no_file_is_reported_none(path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert check(Path(path), {}).problems

@@ -182,7 +182,7 @@ LIKELY = st.fixed_dictionaries(
 @example(answer={"streams": [{"index": 0, "codec_type": "video", "avg_frame_rate": "²/1"}]})
 @example(answer={"streams": [{"index": 0, "codec_type": "video", "avg_frame_rate": f"{'9' * 5000}/1"}]})
 @example(answer={"streams": [{"index": 0, "codec_type": "video", "tags": {"DURATION": "1e14:1e14:nan"}}]})
-def test_whatever_the_prober_says_it_is_a_description_or_unreadable(answer: Any) -> None:
+def test_whatever_the_prober_shows_it_is_a_description_or_unreadable(answer: Any) -> None:
     text = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
     try:
         found = parse_probe(text)

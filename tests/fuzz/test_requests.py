@@ -99,7 +99,7 @@ def test_a_task_is_refused_or_comes_back_as_it_went_in(store: Database, queue: s
     ),
     value=values.anything,
 )  # fmt: skip
-def test_whatever_is_asked_is_answered_or_refused(store: Database, ask: str, value: Any) -> None:
+def test_every_request_is_answered_or_refused(store: Database, ask: str, value: Any) -> None:
     client = Client(store)
     job = client.enqueue("q")
     asks: dict[str, Callable[[], Any]] = {

@@ -94,7 +94,7 @@ async def fails(ctx: Context) -> None:
 
 
 @pytest.mark.parametrize(("database", "hostile"), CASES, indirect=["database"], ids=str)
-async def test_a_row_that_no_library_would_write_harms_nobody(each_harness: RunnerHarness, hostile: str) -> None:
+async def test_a_row_that_no_library_would_write_harms_nothing(each_harness: RunnerHarness, hostile: str) -> None:
     harness = each_harness
     name = {"mysql": "mariadb"}.get(harness.database.name, harness.database.name)
     change = EVERYWHERE.get(hostile) or OF_ONE[name][hostile]

@@ -59,7 +59,7 @@ def test_a_plain_enqueue_begins_no_transaction_and_one_with_a_key_does(world: Wo
 
 
 @SERVERS
-def test_a_lost_answer_is_told_and_nothing_is_written_twice(world: World) -> None:
+def test_a_lost_answer_is_reported_and_nothing_is_written_twice(world: World) -> None:
     tries = 0
     cut = "KILL CONNECTION CONNECTION_ID()"
     if world.store.name == "postgresql":
@@ -111,7 +111,7 @@ def test_what_is_wrong_is_sqlalchemys_error_and_costs_no_connection(world: World
 
 
 @SERVERS
-def test_a_connection_whose_question_was_interrupted_answers_nobody_else(world: World) -> None:
+def test_a_connection_whose_question_was_interrupted_gives_its_answer_to_no_other(world: World) -> None:
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 

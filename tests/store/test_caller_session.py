@@ -42,7 +42,9 @@ def orders(world: World) -> int:
 
 
 @pytest.mark.parametrize("commits", [True, False])
-def test_a_task_shares_the_fate_of_a_connections_transaction(world: World, engine: Engine, commits: bool) -> None:  # noqa: FBT001
+def test_a_task_commits_and_rolls_back_with_a_connections_transaction(
+    world: World, engine: Engine, *, commits: bool
+) -> None:
     with engine.connect() as connection:
         transaction = connection.begin()
         connection.exec_driver_sql("INSERT INTO orders VALUES (7)")
@@ -74,7 +76,7 @@ def test_a_business_transaction_on_an_engine_of_its_own_may_be_silent_for_longer
 
 
 @pytest.mark.parametrize("commits", [True, False])
-def test_a_task_shares_the_fate_of_a_session(world: World, engine: Engine, commits: bool) -> None:  # noqa: FBT001
+def test_a_task_commits_and_rolls_back_with_a_session(world: World, engine: Engine, commits: bool) -> None:  # noqa: FBT001
     with Session(engine) as session:
         session.execute(sa.text("INSERT INTO orders VALUES (7)"))
         enqueue.enqueue(session.connection(), NEW)
@@ -90,7 +92,7 @@ async def async_engine(world: World, engine: Engine) -> AsyncIterator[AsyncEngin
 
 
 @pytest.mark.parametrize("commits", [True, False])
-async def test_a_task_shares_the_fate_of_an_async_session(
+async def test_a_task_commits_and_rolls_back_with_an_async_session(
     world: World,
     async_engine: AsyncEngine,
     commits: bool,  # noqa: FBT001

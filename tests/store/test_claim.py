@@ -108,7 +108,7 @@ def test_a_replaced_incarnation_takes_nothing(world: World) -> None:
     assert order(world, claimer) == []
 
 
-def test_a_claim_writes_who_holds_the_task_and_raises_its_lease(world: World) -> None:
+def test_a_claim_writes_the_holder_of_the_task_and_raises_its_lease(world: World) -> None:
     task_id = world.add()
     world.set(task_id, progress=0.5, progress_note="of an earlier attempt", lease=7)
     claimer = world.claimer(default_attempts=4)
@@ -125,7 +125,7 @@ def test_a_claim_writes_who_holds_the_task_and_raises_its_lease(world: World) ->
     assert world.column(task_id, "claim_token") == token
 
 
-def test_a_claim_tells_every_column_as_it_is_in_the_row(world: World) -> None:
+def test_a_claim_shows_every_column_as_it_is_in_the_row(world: World) -> None:
     assert sorted((*RETURNED_COLUMNS, *WRITTEN_COLUMNS)) == sorted(Task.__struct_fields__)
     world.node("a")
     hour = timedelta(hours=1)

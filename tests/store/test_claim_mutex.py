@@ -66,7 +66,7 @@ def test_who_has_met_others_waits_for_its_turn(world: World) -> None:
         assert claimed.result(timeout=10) == ids[:MANY]
 
 
-def test_who_has_met_nobody_asks_for_nothing(world: World) -> None:
+def test_a_claimer_that_has_met_no_other_requests_nothing(world: World) -> None:
     fill(world)
     with standing(world.store, "q"), statements(world.store) as said:
         assert take(world.store, world.claimer(), ClaimMutex())
@@ -115,7 +115,7 @@ def test_the_line_is_trusted_again_after_a_while(world: World) -> None:
     assert lines_up(said)
 
 
-def test_who_meets_nobody_any_more_leaves_the_line(world: World) -> None:
+def test_a_claimer_that_no_longer_meets_another_leaves_the_mutex(world: World) -> None:
     clock = ManualClock()
     mutex = ClaimMutex(clock)
     mutex.record_contention()
@@ -192,7 +192,7 @@ def _waits_for_rows(store: Database) -> bool:
     return store.read(lambda connection: int(connection.execute(sa.text(waits)).scalar_one())) > 0
 
 
-def test_claims_one_after_another_have_met_nobody(world: World) -> None:
+def test_claims_one_after_another_have_met_no_other(world: World) -> None:
     fill(world)
     mutex = ClaimMutex(ManualClock())
     for _ in range(3):

@@ -54,7 +54,7 @@ def test_a_deadlock_is_undone_and_run_again_as_a_whole(world: World) -> None:
 
 
 @SERVERS
-def test_a_deadlock_in_a_callers_own_transaction_is_told_and_never_repeated(world: World) -> None:
+def test_a_deadlock_in_a_callers_own_transaction_is_reported_and_never_repeated(world: World) -> None:
     first, second = world.add(), world.add()
     meet = threading.Barrier(2)
 
@@ -110,7 +110,7 @@ def test_a_lock_that_is_waited_for_too_long_is_busy_not_a_drivers_error(
 
 @SERVERS
 @pytest.mark.parametrize("way", ["run", "run_autocommit", "run_idempotent"])
-def test_a_statement_that_somebody_cancelled_is_tried_again(world: World, way: str) -> None:
+def test_a_statement_that_was_cancelled_is_tried_again(world: World, way: str) -> None:
     task_id, sessions = world.add(), queue.SimpleQueue[int]()
     own = "connection_id()" if world.store.name == "mysql" else "pg_backend_pid()"
     cancel = "KILL QUERY {}" if world.store.name == "mysql" else "SELECT pg_cancel_backend({})"
@@ -266,7 +266,7 @@ def test_what_the_operations_say_is_not_what_the_password_is(tmp_path: Path) -> 
     database.close()
 
 
-def test_a_login_that_needs_another_package_says_which(
+def test_a_login_that_needs_another_package_shows_which(
     tmp_path: Path, opened: Callable[..., Database], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """MySQL 8's usual login, without TLS: PyMySQL cannot do it alone, and says so with a RuntimeError."""

@@ -82,7 +82,7 @@ def test_the_first_node_is_rung_at_soon(
     assert first.heard()
 
 
-def test_further_ones_when_the_doors_are_asked_for_anew(
+def test_further_ones_when_the_endpoints_are_read_again(
     world: World, way: DatagramTransport, clock: ManualClock, hearers: list[Hearer]
 ) -> None:
     hearers.append(first := Hearer(world, "first"))

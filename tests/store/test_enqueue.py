@@ -21,7 +21,7 @@ from peerd.store.schema.tables import tasks
 from tests.store.world import World
 
 
-def test_a_task_is_stored_with_all_that_was_said_about_it(world: World) -> None:
+def test_a_task_is_stored_with_all_its_fields(world: World) -> None:
     node_id = world.node("a")
     soon, late = datetime.now(UTC) + timedelta(hours=1), datetime.now(UTC) + timedelta(hours=2)
     task_id = world.add(

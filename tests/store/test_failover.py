@@ -121,7 +121,7 @@ def test_a_postgresql_that_only_reads_is_passed_over(
         assert port_of("postgresql", database) == primary.port
 
 
-def test_when_no_server_answers_the_first_ones_words_are_told() -> None:
+def test_when_no_server_answers_the_first_ones_words_are_reported() -> None:
     ports = free_port(), free_port()
     with (
         closing(Database(address("mariadb", *ports))) as database,

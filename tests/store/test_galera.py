@@ -122,7 +122,7 @@ def test_all_servers_promote_purge_and_rescue_at_once_and_each_row_once(world: W
     assert world.count() == world.attempt_rows() == 0
 
 
-def test_of_all_who_enqueue_a_key_at_once_one_makes_a_task(world: World, servers: list[Database]) -> None:
+def test_of_all_enqueues_of_a_key_at_once_one_makes_a_task(world: World, servers: list[Database]) -> None:
     for number in range(10):
         new = NewTask(queue="q", unique_key=f"key {number}")
         answers = at_once([partial(server.run, enqueue.enqueue, new) for server in servers])
@@ -146,7 +146,7 @@ def test_of_two_servers_that_give_a_key_to_different_tasks_one_fails(world: Worl
     assert world.count() == 1
 
 
-def test_many_ids_of_one_insert_are_told_in_their_order_whatever_their_gaps(
+def test_many_ids_of_one_insert_are_reported_in_their_order_whatever_their_gaps(
     world: World, servers: list[Database]
 ) -> None:
     new = [NewTask(queue="q", name=f"n{number}") for number in range(300)]

@@ -174,7 +174,7 @@ def test_within_a_key_the_usual_order_holds(world: World, claimer: Claimer) -> N
     assert [task.id for _ in range(4) for task in take(world, claimer, 1)] == ids
 
 
-def test_a_full_key_with_many_tasks_hides_nobody(world: World, claimer: Claimer) -> None:
+def test_a_full_key_with_many_tasks_hides_no_other(world: World, claimer: Claimer) -> None:
     limit(world, "a", running=1)
     for priority in range(MAX_LEVELS + 20):
         add(world, "a", 3, priority=1000 + priority)
@@ -182,7 +182,7 @@ def test_a_full_key_with_many_tasks_hides_nobody(world: World, claimer: Claimer)
     assert keys(take(world, claimer)) == {"a": 1, "b": 2}
 
 
-def test_more_full_keys_than_a_claim_looks_at_hide_nobody_for_long(
+def test_more_full_keys_than_a_claim_reads_hide_no_other_for_long(
     world: World, claimer: Claimer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limited_claim, "MAX_KEYS", 10)
@@ -194,7 +194,7 @@ def test_more_full_keys_than_a_claim_looks_at_hide_nobody_for_long(
     assert found == ["k45"]
 
 
-def test_more_full_keys_than_a_claim_looks_at_do_not_hide_lower_priorities(
+def test_more_full_keys_than_a_claim_reads_do_not_hide_lower_priorities(
     world: World, claimer: Claimer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limited_claim, "MAX_KEYS", 10)
@@ -268,7 +268,7 @@ def test_keys_that_differ_in_a_control_character_are_each_counted_once(world: Wo
 
 
 @pytest.mark.parametrize("store", ["mariadb", "postgresql"], indirect=True)
-def test_a_machine_that_is_lost_in_the_middle_of_its_turn_keeps_nobody_waiting(
+def test_a_machine_that_is_lost_in_the_middle_of_its_turn_delays_no_other(
     world: World, claimer: Claimer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its server does not learn of it: what it would still have to say may come at any time."""
@@ -311,7 +311,7 @@ def test_a_limited_queue_gets_past_rows_that_are_locked(world: World, claimer: C
     assert [task.id for task in take(world, claimer)] == urgent[:1]
 
 
-def test_a_look_tells_what_waits_beside_the_plain_tasks(world: World) -> None:
+def test_a_check_shows_what_waits_beside_the_plain_tasks(world: World) -> None:
     claimer = world.claimer("q", "other", "limited")
     assert world.store.read(limited_claim.find_claimable, claimer) == limited_claim.ClaimableWork()
     add(world, None, 3, priority=99)

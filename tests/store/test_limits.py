@@ -86,7 +86,7 @@ def test_a_queue_each_key_and_a_key_have_limits_of_their_own(world: World) -> No
     assert [state.key for state in listed(world, "q")] == ["", "Acme", "acme"]
 
 
-def test_several_who_set_one_limit_at_once_leave_one(world: World) -> None:
+def test_several_sets_of_one_limit_at_once_leave_one(world: World) -> None:
     wanted = [Limit(queue="q", running=number, rate=Rate(number + 1, 60.0)) for number in range(8)]
     at_once([partial(world.store.run, set_limit, one) for one in wanted])
     [state] = listed(world)
@@ -113,7 +113,7 @@ def test_the_limit_of_a_key_counts_that_key_alone(world: World) -> None:
     assert {state.key: state.running_now for state in listed(world)} == {"a": 2, "A": 0}
 
 
-def test_the_limit_of_each_key_tells_how_many_keys_are_full(world: World) -> None:
+def test_the_limit_of_each_key_shows_how_many_keys_are_full(world: World) -> None:
     limit(world, key="*", running=2)
     run_tasks(world, "a", "a", "b", "c", "c", "c", None, None, None)
     [state] = listed(world)
@@ -151,7 +151,7 @@ def test_a_key_that_has_a_limit_of_its_own_is_counted_by_that_one(world: World) 
     }
 
 
-def test_limits_that_somebody_wrote_with_sql_are_limits(world: World) -> None:
+def test_limits_written_with_sql_are_limits(world: World) -> None:
     execute(world, "INSERT INTO limits (queue, running) VALUES ('q', 3)")
     execute(world, "INSERT INTO limits (queue, limit_key, starts, period) VALUES ('q', '*', 100, 60)")
     execute(world, "INSERT INTO limits (queue, limit_key) VALUES ('q', 'free')")
@@ -229,7 +229,7 @@ def take_turn(world: World) -> int:
     return len(world.store.run(limited_claim.claim_limited, claimer, "q", token=token, limit=100).tasks)
 
 
-def test_what_claims_have_taken_is_what_is_told(world: World) -> None:
+def test_what_claims_have_taken_is_what_is_reported(world: World) -> None:
     limit(world, running=7, rate=Rate(10, 3600.0))
     limit(world, key="*", running=3, rate=Rate(3, 3600.0))
     limit(world, key="own", running=2, rate=Rate(100, 3600.0))
@@ -260,7 +260,7 @@ def test_what_claims_have_taken_is_what_is_told(world: World) -> None:
     ],
 )
 @pytest.mark.parametrize("key", ["", "*", "a"])
-def test_no_limit_that_somebody_can_write_with_sql_stops_its_queue(world: World, key: str, values: str) -> None:
+def test_no_limit_written_with_sql_stops_its_queue(world: World, key: str, values: str) -> None:
     try:
         execute(
             world, f"INSERT INTO limits (queue, limit_key, running, starts, period) VALUES ('q', '{key}', {values})"
@@ -301,7 +301,7 @@ def test_several_nodes_that_purge_starts_at_once_delete_each_once(world: World) 
     assert world.count(limit_starts) == 0
 
 
-def test_the_agenda_tells_when_the_next_start_counts_no_more(world: World) -> None:
+def test_due_maintenance_shows_when_the_next_start_counts_no_more(world: World) -> None:
     assert world.store.read(read_due_maintenance).start is None
     starts(world, ("a", 1, 10.0), ("", 1, 20.0))
     agenda = world.store.read(read_due_maintenance)

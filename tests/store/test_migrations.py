@@ -133,7 +133,7 @@ def test_several_that_migrate_at_once_do_not_disturb_each_other(open_new: Open) 
     assert set(schema(database)) == set(metadata.tables)
 
 
-def test_a_server_without_tables_is_told_so_and_sqlite_gets_them(open_new: Open) -> None:
+def test_a_server_without_tables_is_reported_and_sqlite_gets_them(open_new: Open) -> None:
     database = open_new()
     if database.name == "sqlite":
         require_current_schema(database)
@@ -188,14 +188,14 @@ def test_every_revision_says_the_oldest_code_that_may_work_with_it() -> None:
     assert barriers == sorted(barriers), "older code that was let in no more cannot be let in again"
 
 
-def test_the_database_says_which_code_may_work_with_it(open_new: Open) -> None:
+def test_the_database_shows_which_code_may_work_with_it(open_new: Open) -> None:
     database = open_new()
     assert find_schema_version(database) is None
     migrate(database)
     assert find_schema_version(database) == SchemaVersion(newest(), oldest_compatible_revision())
 
 
-def test_a_table_that_somebody_holds_is_not_waited_for_in_front_of_everybody(
+def test_a_table_that_is_locked_is_not_waited_for_by_blocking_others(
     open_new: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     database = open_new()
@@ -246,7 +246,7 @@ def test_a_migration_that_takes_longer_than_any_answer_may_is_carried_out(
     assert migrate(open_new()) == newest()
 
 
-def test_who_waits_for_another_migration_in_vain_is_told_before_the_driver_gives_up() -> None:
+def test_a_migration_that_waits_for_another_in_vain_is_reported_before_the_driver_gives_up() -> None:
     assert migrations.MIGRATION_LOCK_TIMEOUT < engines.RESPONSE_TIMEOUT
 
 

@@ -22,7 +22,7 @@ def let_be_silent(world: World, name: str, seconds: float) -> None:
     world.store.run(lambda c: c.execute(statement.values(checked_at=seconds_from_now(-seconds))))
 
 
-def test_a_node_registers_beats_and_leaves(world: World) -> None:
+def test_a_node_registers_sends_heartbeats_and_leaves(world: World) -> None:
     node_id = world.store.run(
         nodes.register_incarnation, "a", "life-1", replaces=None, address="10.0.0.1:7", zone="z", version="0.1.0"
     )
@@ -70,7 +70,7 @@ def test_of_many_that_begin_under_one_name_one_does(world: World, known: bool) -
         assert len([answer for answer in answers if answer is not None]) == 1
 
 
-def test_a_silent_node_becomes_inactive_and_active_again_with_its_next_beat(world: World) -> None:
+def test_a_silent_node_becomes_inactive_and_active_again_with_its_next_heartbeat(world: World) -> None:
     world.node("a")
     world.node("b")
     let_be_silent(world, "a", 20)

@@ -231,7 +231,7 @@ def test_giving_back_counts_nothing_and_keeps_the_last_error(world: World) -> No
     assert world.take_one().lease == task.lease + 1
 
 
-def test_texts_that_a_database_would_refuse_are_cut_and_mended(world: World) -> None:
+def test_texts_that_a_database_would_refuse_are_cut_and_repaired(world: World) -> None:
     task_id = world.add()
     task = world.take_one()
     assert task.process_id is not None
@@ -280,7 +280,7 @@ def test_progress_is_written_for_many_at_once_and_touches_them(world: World) -> 
     assert [one.task_id for one in world.store.run(rescue.rescue_untouched, 30.0)] == [taken[2].id]
 
 
-def test_the_table_says_what_a_process_holds(world: World) -> None:
+def test_the_table_shows_what_a_process_holds(world: World) -> None:
     for _ in range(3):
         world.add()
     claimer = world.claimer()

@@ -241,7 +241,7 @@ def hot_operations(world: World, claimer: Claimer) -> Iterator[tuple[Callable[[]
 
 
 @pytest.mark.parametrize("store", ["postgresql"], indirect=True)
-def test_a_claim_and_a_completion_are_planned_once_and_what_people_ask_each_time(world: World) -> None:
+def test_a_claim_and_a_completion_are_planned_once_and_queries_of_users_each_time(world: World) -> None:
     claimer = world.claimer()
     rows = [{"queue": "other", "name": "n", "priority": number % 7} for number in range(5000)]
     world.store.run(lambda connection: connection.execute(sa.insert(tasks), rows))

@@ -78,7 +78,7 @@ def test_one_that_was_closed_long_ago_is_replaced(world: World, resting: Databas
     test_one_that_was_closed_is_replaced(world, resting, "run_autocommit")
 
 
-def test_one_whose_server_has_said_nothing_since_it_was_used_is_not_asked(
+def test_one_whose_server_has_sent_nothing_since_it_was_used_is_not_checked(
     world: World, resting: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = resting.run_autocommit(number_of)
@@ -90,7 +90,7 @@ def test_one_whose_server_has_said_nothing_since_it_was_used_is_not_asked(
         assert len(seen) == 1
 
 
-def test_beats_reads_and_transactions_are_not_preceded_by_a_look(
+def test_heartbeats_reads_and_transactions_are_not_preceded_by_a_check(
     world: World, resting: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("peerd.store.connection.pool_liveness.SOCKET_CHECK_WITHIN", -1.0)

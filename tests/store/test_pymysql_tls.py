@@ -62,13 +62,13 @@ def test_all_connections_of_a_process_share_one_tls_context(opened: tuple[Databa
     assert len({id(context) for context in found}) == 1
 
 
-def test_where_nothing_is_said_of_tls_a_server_without_it_is_no_outage(opened: tuple[Database, Database]) -> None:
+def test_where_nothing_is_reported_of_tls_a_server_without_it_is_no_outage(opened: tuple[Database, Database]) -> None:
     context = contexts_of(opened[0])[0]
     assert (context.verify_mode, context.check_hostname) == (ssl.CERT_NONE, False)
     assert context.cert_store_stats()["x509"] == 0, "certificates that nothing is verified by were read"
 
 
-def test_a_certificate_that_is_named_is_verified_and_read_anew_when_it_is_renewed(url: str, certificate: Path) -> None:
+def test_a_certificate_that_is_named_is_verified_and_read_again_when_it_is_renewed(url: str, certificate: Path) -> None:
     plain = make_url(url).translate_connect_args(username="user")
     words: dict[str, Any] = {"ssl_ca": str(certificate), "ssl_verify_identity": True, "defer_connect": True}
 

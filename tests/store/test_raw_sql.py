@@ -133,7 +133,7 @@ def test_ids_are_never_given_again(world: World) -> None:
     assert world.add() > first
 
 
-def test_the_clock_of_a_long_transaction_goes_on(world: World) -> None:
+def test_the_clock_of_a_long_transaction_continues(world: World) -> None:
     """PostgreSQL's now() is the transaction's beginning: what is enqueued in a long one would be due before it was."""
     with world.store.engine.begin() as connection:
         first = database_now(connection)
@@ -152,7 +152,7 @@ STRANGE = (
 
 
 @pytest.mark.parametrize("store", ["sqlite"], indirect=True)
-def test_on_sqlite_a_row_that_json_cannot_say_is_claimed_with_all_others(world: World) -> None:
+def test_on_sqlite_a_row_that_json_cannot_encode_is_claimed_with_all_others(world: World) -> None:
     """Columns take bytes where texts belong, and infinity; the rows of a claim travel as JSON."""
     claimer = world.claimer()
     for strange in STRANGE:

@@ -59,7 +59,7 @@ def test_a_dead_processs_tasks_are_released_at_once_and_count_a_crash(world: Wor
     assert world.store.run(rescue.release_tasks_of_process, claimer.process_id, "again", crashed=True) == []
 
 
-def test_a_process_that_was_told_to_end_costs_its_tasks_nothing(world: World) -> None:
+def test_a_process_that_was_cancelled_costs_its_tasks_nothing(world: World) -> None:
     task_id = world.add()
     task = world.take_one()
     assert task.process_id is not None
@@ -114,7 +114,7 @@ def test_rescuers_everywhere_at_once_rescue_each_task_once(world: World) -> None
     assert world.attempt_rows() == 40
 
 
-def test_a_row_that_somebody_made_working_by_hand_does_not_stop_the_rescue(world: World) -> None:
+def test_a_row_that_was_set_to_working_by_hand_does_not_stop_the_rescue(world: World) -> None:
     """It may carry a lease at which an attempt is on record already."""
     task_id = world.task_in(Status.FAILURE)
     handmade = world.insert(status="working", updated_at=seconds_from_now(-60))

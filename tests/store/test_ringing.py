@@ -61,7 +61,7 @@ async def test_an_awaited_enqueue_rings_too(bell: Bell) -> None:
     bell.client.aio.close()
 
 
-def test_reading_rings_nobody_and_actions_ring_for_what_they_change(world: World, bell: Bell) -> None:
+def test_reading_sends_no_ring_and_actions_ring_for_what_they_change(world: World, bell: Bell) -> None:
     bell.client.tasks.list()
     assert bell.heard() == []
     dead, working, other = world.task_in(Status.DEAD), world.task_in(Status.WORKING), world.task_in(Status.WORKING)

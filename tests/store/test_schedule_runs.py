@@ -169,7 +169,7 @@ def test_the_runs_of_a_dead_process_end_with_its_cause(world: World) -> None:
 
 
 @pytest.mark.parametrize("misfire", ["skip", "run_once"])
-def test_a_run_whose_node_is_gone_is_lost_and_run_again_by_another_where_the_policy_says_so(
+def test_a_run_whose_node_is_gone_is_lost_and_run_again_by_another_where_the_policy_decides(
     world: World, misfire: Any
 ) -> None:
     given = schedule(misfire=misfire)
@@ -190,7 +190,7 @@ def test_a_run_whose_node_is_gone_is_lost_and_run_again_by_another_where_the_pol
         assert take(world, runs(world)[-1], given, "b")
 
 
-def test_a_run_is_not_lost_while_its_process_beats_though_its_node_has_no_agent(world: World) -> None:
+def test_a_run_is_not_lost_while_its_process_sends_heartbeats_though_its_node_has_no_agent(world: World) -> None:
     given = schedule()
     declare(world, given)
     claimer = world.claimer(pid=PROCESS[1])

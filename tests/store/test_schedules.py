@@ -48,7 +48,7 @@ def test_a_node_fires_no_tick_of_a_definition_that_is_not_its_own(world: World) 
     assert fire(world, new, "a") is not None
 
 
-def test_when_nobody_alive_means_what_stands_another_one_writes_its_own(world: World) -> None:
+def test_when_no_process_alive_means_what_stands_another_one_writes_its_own(world: World) -> None:
     old, new = schedule(interval=60.0), schedule(interval=30.0)
     declare(world, old, "b")
     declare(world, new, "a")
@@ -72,7 +72,7 @@ def test_a_changed_definition_lets_the_clock_go_on_unless_it_ticks_otherwise(wor
     assert clock(world).next_at != before.next_at
 
 
-def test_a_row_that_somebody_has_spoilt_harms_nobody(world: World) -> None:
+def test_a_row_that_was_spoilt_harms_nothing(world: World) -> None:
     declare(world, schedule())
     for text in ("", "null", "[]", '{"name": 1}', '{"name": "s"}', "{" * 10_000):
         world.store.run(sa.Connection.execute, sa.update(schedule_table).values(definition=text, fingerprint="?"))

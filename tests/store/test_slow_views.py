@@ -46,7 +46,7 @@ def events_of_agent(store: Database, node: str) -> list[DatabaseSlowdownDetected
 
 
 @SERVERS
-def test_the_agent_says_which_session_has_a_long_view_open(world: World) -> None:
+def test_the_agent_reports_which_session_has_a_long_view_open(world: World) -> None:
     world.node("a")
     with forgotten_view(world.store) as session:
         # The server is shared: for a moment the oldest transaction may be another test's. MariaDB looks for them anew
@@ -61,7 +61,7 @@ def test_the_agent_says_which_session_has_a_long_view_open(world: World) -> None
 
 
 @SERVERS
-def test_of_several_nodes_one_looks(world: World) -> None:
+def test_of_several_nodes_one_checks(world: World) -> None:
     world.node("a")
     world.node("b")
     with forgotten_view(world.store):
@@ -88,9 +88,7 @@ def test_a_prepared_transaction_that_was_forgotten_is_named(private_server: Serv
 
 
 @pytest.mark.parametrize("store", [pytest.param("galera")], indirect=True)
-def test_on_galera_every_node_looks_for_it_may_be_at_another_server(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_on_galera_every_node_checks_because_servers_may_differ(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.node("a")
     world.node("b")
     with forgotten_view(world.store):
@@ -104,5 +102,5 @@ def test_on_galera_every_node_looks_for_it_may_be_at_another_server(
 
 
 @pytest.mark.parametrize("store", DATABASES, indirect=True)
-def test_elsewhere_nothing_is_said_of_galera(store: Database) -> None:
+def test_elsewhere_nothing_is_reported_of_galera(store: Database) -> None:
     assert store.read(mysql.galera_members) == store.read(mysql.galera_flow_control) == []

@@ -80,7 +80,7 @@ def test_a_statement_alone_waits_for_its_turn_and_is_written_once(file: Path) ->
     database.close()
 
 
-def test_writers_of_one_process_do_not_look_for_the_lock_that_one_of_them_has(
+def test_writers_of_one_process_do_not_poll_for_the_lock_that_one_of_them_has(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sqlite_lock, "LOCK_RETRY_PAUSE", (600.0, 600.0))

@@ -87,7 +87,7 @@ def test_the_agenda_knows_what_the_chores_wait_for(world: World) -> None:
     assert abs(agenda.now - agenda.oldest_beat) < timedelta(minutes=5)
 
 
-def test_the_doors_are_those_of_active_nodes_that_say_where_they_hear(world: World) -> None:
+def test_the_doors_are_those_of_active_nodes_that_shows_where_they_listen(world: World) -> None:
     for name in ("hears", "deaf", "gone"):
         world.node(name)
         world.store.run(write_endpoint, name, world.incarnation(name), None if name == "deaf" else "10.0.0.7:7070")

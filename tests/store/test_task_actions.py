@@ -41,7 +41,7 @@ def test_an_action_does_what_the_table_of_transitions_says(world: World, event: 
 
 
 @pytest.mark.parametrize("event", list(ACTIONS))
-def test_acting_on_a_task_that_is_not_there_says_so(world: World, event: TaskEvent) -> None:
+def test_acting_on_a_task_that_is_not_there_reports_it(world: World, event: TaskEvent) -> None:
     for nowhere in (10**9, 0, -1, 2**64):
         with pytest.raises(TaskNotFound, match=str(nowhere)):
             world.store.run(ACTIONS[event], nowhere)

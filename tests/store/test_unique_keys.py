@@ -84,7 +84,7 @@ def test_purging_a_task_forgets_its_unfinished_key_but_not_one_that_a_younger_ta
 
 
 @pytest.mark.parametrize("scope", ["unfinished", 3600.0, "forever"])
-def test_of_many_competitors_one_wins_and_the_others_learn_who(world: World, scope: str | float) -> None:
+def test_of_many_competitors_one_wins_and_the_others_learn_the_winner(world: World, scope: str | float) -> None:
     for round_ in range(5):
         enqueue_one = partial(enqueue_key, world.store, f"k{round_}", "q", scope)
         answers = at_once([enqueue_one] * COMPETITORS)

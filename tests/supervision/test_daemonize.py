@@ -100,7 +100,7 @@ def test_whatever_the_log_is_called_no_shell_reads_it(background: Make) -> None:
     assert not Path("pwned").exists()
 
 
-def test_a_node_that_cannot_start_says_why_and_leaves_nothing_behind(background: Make) -> None:
+def test_a_node_that_cannot_start_reports_the_reason_and_leaves_nothing_behind(background: Make) -> None:
     stub_node = background(AGENT, {**WORKER, "start": ["fail no ffmpeg here"]})
     answer = stub_node.begin()
     assert "RuntimeError: no ffmpeg here" in answer["why"]
@@ -109,7 +109,7 @@ def test_a_node_that_cannot_start_says_why_and_leaves_nothing_behind(background:
     assert not stub_node.processes()
 
 
-def test_what_the_log_said_before_is_not_the_cause(background: Make) -> None:
+def test_what_was_logged_before_is_not_the_cause(background: Make) -> None:
     stub_node = background(AGENT)
     stub_node.log.parent.mkdir()
     stub_node.log.write_text("peerd stubs: cannot start: that was yesterday\n")

@@ -78,7 +78,7 @@ def test_a_deleted_log_is_created_again(node: Nodes) -> None:
     eventually(lambda: same_file(log, stub_node.pid) and same_file(log, stub_node.slot("agent")["pid"]))
 
 
-def test_a_log_that_cannot_be_opened_anew_is_written_on_to(node: Nodes) -> None:
+def test_a_log_that_cannot_be_opened_again_is_written_on_to(node: Nodes) -> None:
     stub_node, log = with_a_log(node, AGENT)
     stub_node.up()
     old = log.rename(stub_node.folder / "old.log")
@@ -96,7 +96,7 @@ def test_a_failed_start_names_the_log_on_the_original_stderr(node: Nodes) -> Non
     assert "no ffmpeg here" in log.read_text()
 
 
-def test_a_node_without_a_log_file_says_so(node: Nodes) -> None:
+def test_a_node_without_a_log_file_reports_it(node: Nodes) -> None:
     stub_node = node(AGENT).up()
     with pytest.raises(control_client.CommandRefused, match="has no log file"):
         control_client.send_command(stub_node.run_directory, {"command": "reopen-logs"})

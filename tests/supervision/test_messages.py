@@ -206,7 +206,7 @@ def test_malformed_messages_are_answered_and_harm_no_process(node: Nodes) -> Non
     assert stub_node.slot("video-1")["restarts"] == 0
 
 
-def test_a_node_without_an_agent_says_so(node: Nodes) -> None:
+def test_a_node_without_an_agent_reports_it(node: Nodes) -> None:
     stub_node = node(VIDEO).up()
     with pytest.raises(control_client.CommandRefused, match="'note': this node has no agent"):
         control_client.call_agent(stub_node.run_directory, "note")

@@ -91,7 +91,7 @@ def test_sighup_replaces_every_process_but_the_master(node: Nodes) -> None:
     assert stub_node.notes("received", "agent")[-1]["message"].get("expected") is not False
 
 
-def test_a_new_generation_that_does_not_boot_is_abandoned_and_the_old_one_goes_on(node: Nodes) -> None:
+def test_a_new_generation_that_does_not_boot_is_abandoned_and_the_old_one_continues(node: Nodes) -> None:
     stub_node = planned(node(AGENT, VIDEO, {"name": "video-2"}, AUDIO)).up()
     before = pids(stub_node)
     payload = stub_node.plan["kinds"][1]["payload"] | {"start": ["fail the new code is broken"]}

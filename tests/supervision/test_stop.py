@@ -46,7 +46,7 @@ def test_a_child_that_does_not_stop_is_ended_after_its_grace_with_its_group(node
     assert not stub_node.processes()
 
 
-def test_the_agent_is_asked_to_stop_only_when_the_last_worker_that_ran_out_of_time_is_dead(node: Nodes) -> None:
+def test_the_agent_is_stopped_only_when_the_last_worker_that_ran_out_of_time_is_dead(node: Nodes) -> None:
     stubborn = {"run": ["block"], "grace": 0.3, "give_back": 0.3}
     stub_node = node(AGENT, {**WORKER, **stubborn}, {"name": "audio-1", "work": 0.2}).up()
     eventually(lambda: stub_node.notes("blocks"))

@@ -82,7 +82,7 @@ def test_a_frozen_master_does_not_feed_the_watchdog(node: Nodes, notifications: 
 
 
 @pytest.mark.slow
-def test_a_node_whose_agent_fails_again_and_again_has_systemd_start_it_anew(
+def test_a_node_whose_agent_fails_again_and_again_has_systemd_start_it_again(
     node: Nodes, notifications: Notifications
 ) -> None:
     """The master itself never gives up: what it does is to let the watchdog starve."""

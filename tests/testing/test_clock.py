@@ -41,7 +41,7 @@ def test_a_claim_takes_what_is_due_by_the_clock(world: World, clock: Clock) -> N
     assert (task.worker_started_at, task.checked_at) == (clock.now, clock.now)
 
 
-def test_a_scheduled_task_and_a_retry_arrive_when_the_clock_says_so(world: World, clock: Clock) -> None:
+def test_a_scheduled_task_and_a_retry_arrive_when_the_clock_decides(world: World, clock: Clock) -> None:
     scheduled = world.add(start_in=90.0)
     failing = world.add()
     assert world.fail(world.take_one(), retry_in=60.0)
@@ -60,7 +60,7 @@ def test_a_scheduled_task_and_a_retry_arrive_when_the_clock_says_so(world: World
     ]
 
 
-def test_a_task_that_nobody_touches_is_rescued_when_the_clock_says_so(world: World, clock: Clock) -> None:
+def test_a_task_that_is_not_touched_is_rescued_when_the_clock_decides(world: World, clock: Clock) -> None:
     touched, silent = world.add(), world.add()
     tasks = {task.id: task for task in world.take(world.claimer())}
     clock.advance(20)
@@ -70,7 +70,7 @@ def test_a_task_that_nobody_touches_is_rescued_when_the_clock_says_so(world: Wor
     assert world.get(silent).start_at == clock.now
 
 
-def test_a_task_is_expired_and_purged_when_the_clock_says_so(world: World, clock: Clock) -> None:
+def test_a_task_is_expired_and_purged_when_the_clock_decides(world: World, clock: Clock) -> None:
     late, done = world.add(finish_in=30.0), world.add(priority=99)
     assert world.complete(world.take_one())
     clock.advance(29)
@@ -85,7 +85,7 @@ def test_a_task_is_expired_and_purged_when_the_clock_says_so(world: World, clock
     assert world.store.run(chore_batches.purge, Status.DONE, 3600.0) == 1
 
 
-def test_a_pause_and_a_unique_key_end_when_the_clock_says_so(world: World, clock: Clock) -> None:
+def test_a_pause_and_a_unique_key_end_when_the_clock_decides(world: World, clock: Clock) -> None:
     first = world.add(unique_key="k", unique_for=60.0)
     world.store.run(queues.pause, "q", 60.0)
     assert (world.take(world.claimer()), world.add(unique_key="k", unique_for=60.0)) == ([], first)

@@ -61,7 +61,7 @@ def test_while_the_database_is_away_nothing_is_answered(client: Client, database
     assert (client.tasks.list(), outage.hits) == ([], 3)
 
 
-def test_the_arguments_say_which_calls_count(client: Client, database: FaultyDatabase) -> None:
+def test_the_arguments_shows_which_calls_count(client: Client, database: FaultyDatabase) -> None:
     def add(connection: object, number: int, *, twice: bool = False) -> int:
         return number * (1 + twice)
 

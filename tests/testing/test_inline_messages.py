@@ -63,7 +63,7 @@ def test_messages_have_been_handled_when_the_task_has_run() -> None:
         assert job.result(timeout=0) == 2
 
 
-def test_what_nobody_awaits_and_nobody_gets_is_a_fact() -> None:
+def test_what_is_not_awaited_and_not_delivered_is_an_event() -> None:
     @talk.task(name="lonely")
     async def lonely(ctx: Context) -> None:
         ctx.messenger.send_to_agent("hello")
@@ -97,7 +97,7 @@ def test_endless_work_in_the_background_is_cancelled_when_the_node_is_left(monke
     assert node.events.of(BackgroundWorkCancelled)
 
 
-def test_outside_a_process_an_error_says_where_there_is_one() -> None:
+def test_outside_a_process_an_error_shows_where_there_is_one() -> None:
     @talk.task(name="astray")
     async def astray(ctx: Context) -> None:
         ctx.messenger.broadcast("hello")
@@ -108,7 +108,7 @@ def test_outside_a_process_an_error_says_where_there_is_one() -> None:
         Listener().process  # noqa: B018 - it is the asking that raises
 
 
-async def test_what_a_process_does_not_have_is_said_by_name() -> None:
+async def test_what_a_process_does_not_have_is_reported_by_name() -> None:
     listener = Listener()
     async with InlineNode(listener) as node:
         assert listener.process.client.tasks.list() == []

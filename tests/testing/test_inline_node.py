@@ -119,7 +119,7 @@ def test_two_runs_of_a_test_write_the_same_rows() -> None:
     assert rows() == rows()
 
 
-def test_what_happens_is_told_as_facts() -> None:
+def test_what_happens_is_reported_as_events() -> None:
     with InlineNode(mail) as node:
         job = node.client.enqueue(send.with_args("nobody"))
         node.run_all()

@@ -15,7 +15,7 @@ from tests.testing.mail import invite, look, mail, ran, send, statuses, wait
 from tests.unit.work import process_handlers
 
 
-def test_a_task_is_run_when_the_test_says_so_and_not_before() -> None:
+def test_a_task_is_run_when_the_test_decides_and_not_before() -> None:
     with InlineNode(mail) as node:
         job = node.client.enqueue(send.with_args("me"))
         assert (job.status, ran) == (Status.PENDING, [])

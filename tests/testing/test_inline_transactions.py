@@ -62,7 +62,7 @@ async def test_in_a_coroutine_everything_runs_in_the_tests_own_loop() -> None:
     assert loops == [asyncio.get_running_loop()] * 3
 
 
-async def test_the_wrong_way_of_running_says_which_one_is_right() -> None:
+async def test_the_wrong_way_of_running_shows_which_one_is_right() -> None:
     node = InlineNode(mail)
     with pytest.raises(RuntimeError, match="enter it first"):
         node.run_all()

@@ -82,7 +82,7 @@ def test_the_chores_find_the_rows(world: World) -> None:
         assert world.store.run(chore_batches.purge, status, 3600.0) == 1
 
 
-def test_a_row_that_is_claimed_goes_on_where_it_stands(world: World) -> None:
+def test_a_row_that_is_claimed_continues_where_it_stands(world: World) -> None:
     made = insert_task(world.store, queue="q", attempts=2)
     assert (made.lease, world.outcomes(made.id)) == (2, ["failure", "failure"])
     task = world.take_one()

@@ -47,6 +47,6 @@ def test_the_tests_that_show_a_behaviour_exist(behaviour: str, tests: str) -> No
 
 
 @pytest.mark.parametrize(("peerd", "tests"), [(peerd, tests) for _, peerd, tests in BEHAVIOURS])
-def test_a_behaviour_is_shown_by_real_processes_unless_the_page_says_otherwise(peerd: str, tests: str) -> None:
+def test_a_behaviour_is_shown_by_real_processes_unless_the_page_names_another_way(peerd: str, tests: str) -> None:
     shown = [file for file, _ in named(tests) if file.startswith(OF_REAL_PROCESSES)]
     assert bool(shown) is not peerd.endswith(IN_ONE_PROCESS)

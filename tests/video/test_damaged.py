@@ -185,7 +185,7 @@ async def test_a_source_of_which_nothing_can_be_shown_is_not_tried_again(
     assert "salvage" not in str(refused.value), "poster has no such argument"
 
 
-async def test_a_source_whose_times_start_anew_is_not_tried_again(directory: Path) -> None:
+async def test_a_source_whose_times_start_again_is_not_tried_again(directory: Path) -> None:
     part = make_clip(directory / "part.ts", seconds=2)
     (directory / "twice.ts").write_bytes(part.read_bytes() * 2)
     with pytest.raises(MediaDamaged, match=r"times run backwards.*salvage=true"):

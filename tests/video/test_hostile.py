@@ -247,7 +247,7 @@ async def test_an_invalid_request_is_refused_before_its_source_is_read(directory
         await poster(RecordingContext(directory), "coming.mp4", height=15)
 
 
-async def test_a_stream_that_nobody_asked_for_opens_no_decoder_that_is_not_listed(directory: Path) -> None:
+async def test_a_stream_that_was_not_requested_opens_no_decoder_that_is_not_listed(directory: Path) -> None:
     clip = make_clip(directory / "clip.mp4", seconds=1)
     second = ("-i", clip, "-f", "lavfi", "-i", "testsrc2=size=64x64:rate=5:duration=1", "-map", "0", "-map", "1:v")
     run_ffmpeg(*second, "-c", "copy", "-c:v:1", "qtrle", directory / "two.mov")

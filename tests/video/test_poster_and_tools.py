@@ -27,7 +27,7 @@ async def test_a_poster_is_a_picture_of_the_video(bunny: Path, directory: Path) 
     assert work_in_progress(directory) == []
 
 
-async def test_a_poster_is_taken_at_the_second_that_is_asked_for(bunny: Path, directory: Path) -> None:
+async def test_a_poster_is_taken_at_the_second_that_is_requested(bunny: Path, directory: Path) -> None:
     first = await poster(RecordingContext(directory), "bunny.mp4", "a.jpg", at=0.0)
     same = await poster(RecordingContext(directory), "bunny.mp4", "b.jpg", at=0.0)
     later = await poster(RecordingContext(directory), "bunny.mp4", "c.jpg", at=4.0)
@@ -122,7 +122,7 @@ def test_another_file_under_the_name_of_the_clip_is_not_taken(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_generated_clip_says_that_it_is_generated(tmp_path: Path) -> None:
+def test_the_generated_clip_shows_that_it_is_generated(tmp_path: Path) -> None:
     clip = generated_sample(tmp_path, 1)
     assert clip.generated
     assert "not real video" in clip.description

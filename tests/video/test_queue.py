@@ -61,7 +61,7 @@ def test_what_the_source_is_at_fault_for_is_dead_at_once_and_the_rest_is_retried
         assert handler.retries(OSError())
 
 
-def test_each_error_is_either_final_or_retried_and_says_a_remedy() -> None:
+def test_each_error_is_either_final_or_retried_and_shows_a_remedy() -> None:
     for kind in every_kind(VideoError) - {VideoError}:
         assert kind.remedy
         assert issubclass(kind, MediaRefused) == (not transcode.retries(kind.__new__(kind)))

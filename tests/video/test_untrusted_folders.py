@@ -128,7 +128,7 @@ async def test_an_output_folder_that_is_exchanged_for_a_link_leads_nowhere(
         await transcode(RecordingContext(directory), "clip.mp4", "out/a.mp4", quality="draft")
 
 
-async def test_an_output_folder_that_is_removed_meanwhile_is_made_anew_by_the_next_attempt(directory: Path) -> None:
+async def test_an_output_folder_that_is_removed_meanwhile_is_made_again_by_the_next_attempt(directory: Path) -> None:
     make_clip(directory / "clip.mp4", seconds=1)
     context = Interrupted(directory, "publishing", (directory / "out").rmdir)
     with pytest.raises(PublishFailed, match="folder was moved or exchanged"):

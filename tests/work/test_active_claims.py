@@ -45,7 +45,7 @@ async def test_a_blocked_event_loop_does_not_keep_tasks_from_being_touched(harne
 
 
 @pytest.mark.parametrize("fault", ["the loop is blocked", "the answer is lost"])
-async def test_what_was_won_is_touched_although_the_loop_has_not_heard_of_it(
+async def test_what_was_won_is_touched_although_the_loop_does_not_know_it_yet(
     each_harness: RunnerHarness, gates: Gates, fault: str
 ) -> None:
     database, world = each_harness.database, each_harness.world

@@ -108,7 +108,7 @@ async def test_outcomes_are_kept_while_the_database_is_away_and_nothing_new_is_c
     assert len(gates.began) == 4
 
 
-async def test_a_database_that_is_away_does_not_end_the_process_while_it_looks_for_quarantined_tasks(
+async def test_a_database_that_is_away_does_not_end_the_process_while_it_searches_for_quarantined_tasks(
     harness: RunnerHarness, gates: Gates
 ) -> None:
     task_id = harness.world.add(name="gated")
@@ -197,7 +197,7 @@ async def test_a_task_about_which_nothing_can_be_written_stays_held_and_taints_t
     assert harness.of(UnknownClaimReleased) == []
 
 
-async def test_a_claim_that_fails_unexpectedly_is_tried_again_and_what_runs_goes_on(
+async def test_a_claim_that_fails_unexpectedly_is_tried_again_and_what_runs_continues(
     harness: RunnerHarness, gates: Gates
 ) -> None:
     first = harness.world.add(name="gated", body='{"key": "first"}')
@@ -213,7 +213,9 @@ async def test_a_claim_that_fails_unexpectedly_is_tried_again_and_what_runs_goes
     assert {fact.component for fact in harness.of(ComponentFailed)} == {"claim"}
 
 
-async def test_a_touch_that_crosses_the_last_write_does_not_say_that_the_task_was_taken(harness: RunnerHarness) -> None:
+async def test_a_touch_that_crosses_the_last_write_does_not_report_that_the_task_was_taken(
+    harness: RunnerHarness,
+) -> None:
     queue, _ = counting()
     task_id = harness.world.add(name="it")
     reply = harness.database.hold_reply("complete")

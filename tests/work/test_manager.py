@@ -77,7 +77,7 @@ def held_by_a_dead_process(harness: RunnerHarness) -> int:
     return task_id
 
 
-async def test_a_manager_asks_for_a_database_that_is_away_once_in_a_round(
+async def test_a_manager_queries_a_database_that_is_away_once_in_a_round(
     harness: RunnerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(service, "LONGEST_PAUSE", 0.1)
@@ -93,7 +93,7 @@ async def test_a_manager_asks_for_a_database_that_is_away_once_in_a_round(
         await eventually_async(lambda: harness.database.calls["_heartbeat_and_read_due"] > beats + 1)
 
 
-async def test_a_chore_that_has_more_to_do_goes_on_at_once_and_lets_the_others_have_their_turn(
+async def test_a_chore_that_has_more_to_do_continues_at_once_and_lets_the_others_have_their_turn(
     harness: RunnerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(service, "CHORE_TIME_SLICE", 0.0)
@@ -108,7 +108,7 @@ async def test_a_chore_that_has_more_to_do_goes_on_at_once_and_lets_the_others_h
     assert [count for _, count in ran(harness)] == [10] * 3 + [10] * 3 + [5] * 3
 
 
-async def test_endless_chores_do_not_keep_a_manager_from_its_beat_and_the_rescue(
+async def test_endless_chores_do_not_keep_a_manager_from_its_heartbeat_and_the_rescue(
     harness: RunnerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def endless(connection: sa.Connection, batch: int) -> int:
@@ -187,7 +187,7 @@ async def test_a_node_does_not_rescue_before_it_has_beaten_for_max_update(harnes
         await harness.until(frozen, Status.PENDING)
 
 
-async def test_the_time_begins_anew_after_an_outage(harness: RunnerHarness) -> None:
+async def test_the_time_begins_again_after_an_outage(harness: RunnerHarness) -> None:
     async with managing(harness, settings(max_update=1.0)) as manager:
         await eventually_async(lambda: manager._rescue_guard.steady_seconds(asyncio.get_running_loop().time()) > 0.3)
         outage = harness.database.away()
@@ -201,7 +201,7 @@ async def test_the_time_begins_anew_after_an_outage(harness: RunnerHarness) -> N
     assert held >= 1
 
 
-async def test_a_rescue_that_the_database_answers_late_judges_by_the_nodes_latest_beat(
+async def test_a_rescue_that_the_database_answers_late_judges_by_the_nodes_latest_heartbeat(
     each_harness: RunnerHarness,
 ) -> None:
     world = each_harness.world
@@ -252,7 +252,7 @@ async def test_a_task_pinned_to_a_node_that_stays_silent_follows_the_policy(
     assert world.get(other).node_id == world.node("a")
 
 
-async def test_a_silent_node_is_inactive_until_it_beats_again(harness: RunnerHarness) -> None:
+async def test_a_silent_node_is_inactive_until_its_next_heartbeat(harness: RunnerHarness) -> None:
     world = harness.world
     world.node("b")
     long_ago = nodes.update().where(nodes.c.name == "b").values(checked_at=seconds_from_now(-60.0))
@@ -313,7 +313,7 @@ async def test_a_round_comes_the_moment_a_task_falls_due_however_idle_the_table_
     assert late < timedelta(seconds=1)
 
 
-async def test_an_idle_manager_asks_once_in_a_pause_and_runs_no_chore(harness: RunnerHarness) -> None:
+async def test_an_idle_manager_queries_once_in_a_pause_and_runs_no_chore(harness: RunnerHarness) -> None:
     async with managing(harness, settings()):
         calls = harness.database.calls
         await eventually_async(lambda: calls["_heartbeat_and_read_due"] >= 5)

@@ -88,7 +88,7 @@ async def test_it_can_be_abandoned_in_its_round() -> None:
     await worker.ended()
 
 
-async def test_a_teardown_that_has_begun_is_not_cut_short_by_somebody_who_hurries() -> None:
+async def test_a_teardown_that_has_begun_is_not_cut_short_by_a_second_signal() -> None:
     begun, may_end, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     class Slow(Steps):
@@ -124,7 +124,7 @@ async def test_it_is_started_once() -> None:
     await worker.abandon()
 
 
-async def test_an_exception_in_the_loop_is_told_and_the_loop_goes_on() -> None:
+async def test_an_exception_in_the_loop_is_reported_and_the_loop_continues() -> None:
     rounds: list[int] = []
 
     class Failing(Worker):
@@ -200,7 +200,7 @@ async def test_a_status_that_is_not_0_crashes_the_process(worker: type[Leaves]) 
             await made.ended()
 
 
-async def test_a_teardown_that_raises_is_told_and_does_not_hang_the_stop() -> None:
+async def test_a_teardown_that_raises_is_reported_and_does_not_hang_the_stop() -> None:
     class Bad(Steps):
         async def teardown(self) -> None:
             raise ValueError("cannot close")
@@ -214,7 +214,7 @@ async def test_a_teardown_that_raises_is_told_and_does_not_hang_the_stop() -> No
         await worker.ended()
 
 
-async def test_a_beat_that_fails_unexpectedly_is_told_and_is_not_the_last(
+async def test_a_heartbeat_that_fails_unexpectedly_is_reported_and_is_not_the_last(
     harness: RunnerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(processes, "HEARTBEAT_INTERVAL", 0.01)

@@ -14,7 +14,7 @@ from tests.store.claim_mutex import MANY, standing, waiting
 from tests.work.harness import Gates, RunnerHarness
 
 
-async def test_it_looks_and_claims_nothing(each_harness: RunnerHarness, gates: Gates) -> None:
+async def test_it_reads_and_claims_nothing(each_harness: RunnerHarness, gates: Gates) -> None:
     calls = each_harness.database.calls
     each_harness.run(gates.queue, poll_every=0.3)
     await eventually_async(lambda: calls["find_claimable"] >= 8)
@@ -68,7 +68,7 @@ async def test_a_ring_finds_tasks_for_limited_claims(each_harness: RunnerHarness
 
 
 @pytest.mark.parametrize("crashes", [0, 1])
-async def test_it_finds_what_nobody_has_rung_for(each_harness: RunnerHarness, gates: Gates, crashes: int) -> None:
+async def test_it_finds_what_was_not_rung_for(each_harness: RunnerHarness, gates: Gates, crashes: int) -> None:
     each_harness.run(gates.queue, poll_every=0.3)
     await eventually_async(lambda: each_harness.database.calls["find_claimable"] >= 3)
     gates.open("")
@@ -76,7 +76,7 @@ async def test_it_finds_what_nobody_has_rung_for(each_harness: RunnerHarness, ga
     await each_harness.until(task_id, Status.DONE)
 
 
-async def test_what_nobody_claims_is_not_looked_for_for_ever(
+async def test_what_is_never_claimed_is_not_searched_for_ever(
     each_harness: RunnerHarness, gates: Gates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(toucher, "CHECK_UNKNOWN_FOR", 0.2)
@@ -113,7 +113,7 @@ async def test_a_process_that_has_met_contention_waits_for_the_claim_mutex(
     await each_harness.until(task, Status.DONE)
 
 
-async def test_rings_in_vain_cost_a_few_looks_a_second_however_many_they_are(
+async def test_rings_in_vain_cost_a_few_checks_a_second_however_many_they_are(
     each_harness: RunnerHarness, gates: Gates
 ) -> None:
     calls = each_harness.database.calls

@@ -22,7 +22,7 @@ from peerd.work.worker import WorkerState
 from tests.work.harness import Gates, RunnerHarness
 
 
-async def test_as_many_tasks_run_at_once_as_count_says_and_no_more(each_harness: RunnerHarness, gates: Gates) -> None:
+async def test_as_many_tasks_run_at_once_as_count_shows_and_no_more(each_harness: RunnerHarness, gates: Gates) -> None:
     ids = [each_harness.world.add(name="gated", body=f'{{"key": "{n}"}}') for n in range(5)]
     runner = each_harness.run(gates.queue, count=3)
     await eventually_async(lambda: len(gates.began) == 3)
@@ -163,7 +163,7 @@ async def test_attempts_end_at_the_handlers_own_maximum(harness: RunnerHarness) 
     assert [attempt.number for attempt in harness.world.attempts(task_id)] == [1, 2]
 
 
-async def test_a_handler_can_enqueue_and_ask_the_client(harness: RunnerHarness) -> None:
+async def test_a_handler_can_enqueue_and_use_the_client(harness: RunnerHarness) -> None:
     queue = Queue("q")
 
     @queue.task
@@ -295,7 +295,7 @@ async def test_an_attempt_that_has_ended_leaves_nothing_to_the_collector_of_garb
         gc.enable()
 
 
-async def test_a_queue_that_was_written_with_a_space_at_its_end_harms_nobody(each_harness: RunnerHarness) -> None:
+async def test_a_queue_that_was_written_with_a_space_at_its_end_harms_nothing(each_harness: RunnerHarness) -> None:
     """MariaDB takes it for the same queue, others for one that nobody serves."""
     queue = Queue("q")
 

@@ -47,7 +47,7 @@ def test_what_another_process_knows_waits_for_it_without_end(waited: float) -> N
         assert 1.0 <= outcome.after <= 10.0
 
 
-def test_a_handler_that_nobody_knows_is_waited_for_ever_more_rarely_and_not_for_ever() -> None:
+def test_a_handler_that_is_unknown_everywhere_is_waited_for_ever_more_rarely_and_not_for_ever() -> None:
     afters = []
     for waited in (0.0, 100.0, 2000.0, HOUR - 1.0):
         outcome = judge(UNKNOWN, None, waited=waited)

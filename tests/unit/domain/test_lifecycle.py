@@ -71,7 +71,7 @@ def test_only_working_tasks_have_outcomes() -> None:
 
 @pytest.mark.parametrize("event", list(TaskEvent))
 @pytest.mark.parametrize("status", list(Status))
-def test_what_the_table_does_not_allow_is_refused_and_says_what_it_allows(status: Status, event: TaskEvent) -> None:
+def test_what_the_table_does_not_allow_is_refused_and_shows_what_it_allows(status: Status, event: TaskEvent) -> None:
     if (status, event) in TRANSITIONS:
         assert after(status, event) is TRANSITIONS[status, event]
         return

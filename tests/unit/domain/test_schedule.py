@@ -44,7 +44,7 @@ def test_one_without_ticks_is_never_due() -> None:
     assert decide_tick(schedule(), None, START, after(10), "") == WaitForTick(None)
 
 
-def test_of_ticks_that_nobody_saw_the_last_one_counts() -> None:
+def test_of_ticks_that_no_node_saw_the_last_one_counts() -> None:
     assert decide_tick(schedule(), after(10), START, after(54), "") == FireTick(after(50), after(60))
 
 
@@ -57,7 +57,7 @@ def test_a_tick_that_is_too_late_is_missed_or_made_up_for_once() -> None:
     assert decide_tick(schedule(**late), tick, START, just, "") == FireTick(tick, following)
 
 
-def test_a_week_without_anybody_is_made_up_for_once() -> None:
+def test_a_week_without_any_node_is_made_up_for_once() -> None:
     nightly = schedule(cron="0 3 * * *", misfire="run_once")
     now = at_three(8) + timedelta(hours=1)
     assert decide_tick(nightly, at_three(1), START, now, "") == FireTick(at_three(8), at_three(9))
@@ -86,7 +86,7 @@ def test_clocks_of_different_nodes_spread_differently() -> None:
 
 
 @given(st.floats(0, 10), st.integers(1, 20), st.floats(0, 300))
-def test_a_clock_that_looks_at_any_time_sees_each_tick_once_and_in_order(jitter: float, n: int, pause: float) -> None:
+def test_a_clock_that_is_read_at_any_time_sees_each_tick_once_and_in_order(jitter: float, n: int, pause: float) -> None:
     spread = schedule(jitter=jitter, interval=10.0)
     next_at, now, seen = after(10 * n), after(10 * n), []
     for _ in range(20):
@@ -135,7 +135,7 @@ def test_a_task_that_could_not_be_enqueued_is_refused_at_once() -> None:
         schedule(run=None, queue="no spaces")
 
 
-def test_a_fingerprint_is_of_all_that_is_said() -> None:
+def test_a_fingerprint_covers_all_fields() -> None:
     assert schedule().fingerprint == schedule().fingerprint
     others: list[dict[str, Any]] = [
         {"interval": 11.0},

@@ -49,13 +49,13 @@ def test_it_may_rescue_only_after_it_has_beaten_for_so_long_without_gap_or_step(
         assert may
 
 
-def test_it_may_not_before_its_first_beat() -> None:
+def test_it_may_not_before_its_first_heartbeat() -> None:
     guard = RescueGuard(needed=0.0, gap=GAP)
     assert guard.last_heartbeat is None
     assert not RescueGuard(needed=NEEDED, gap=GAP).may_rescue(1e9)
 
 
-def test_silence_is_counted_back_from_its_latest_beat() -> None:
+def test_silence_is_counted_back_from_its_latest_heartbeat() -> None:
     guard, _, _ = beaten([(1.0, 0.0), (1.0, 0.0)])
     assert guard.last_heartbeat == MIDNIGHT + timedelta(seconds=2)
 

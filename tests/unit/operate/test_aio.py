@@ -35,7 +35,7 @@ async def test_errors_come_to_whoever_awaits(client: Client) -> None:
         await client.aio.tasks.get(4711)
 
 
-async def test_the_event_loop_goes_on_while_a_result_is_awaited(client: Client, holder: ClaimingProcess) -> None:
+async def test_the_event_loop_continues_while_a_result_is_awaited(client: Client, holder: ClaimingProcess) -> None:
     job = await client.aio.enqueue(CALL)
     waiting = asyncio.create_task(client.aio.result(job, timeout="10s"))
     await asyncio.sleep(0)

@@ -68,7 +68,7 @@ def test_a_task_can_be_pinned_to_a_node_by_its_name(client: Client, holder: Clai
     assert client.tasks.get(job.id).node_id == holder.node_id
 
 
-def test_a_database_without_tables_is_told_from_one_that_is_away(server_database: str) -> None:
+def test_a_database_without_tables_is_distinguished_from_one_that_is_away(server_database: str) -> None:
     with Client(server_database) as client, pytest.raises(SchemaMissing, match="peerd migrate"):
         client.enqueue(CALL)
 

@@ -46,7 +46,7 @@ def test_processes_that_were_forked_work_beside_their_parent(client: Client) -> 
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
-def test_a_fork_in_the_middle_of_another_threads_first_question_stops_nobody(
+def test_a_fork_in_the_middle_of_another_threads_first_question_stops_no_one_else(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks, go_on = threading.Event(), threading.Event()

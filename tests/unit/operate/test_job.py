@@ -59,7 +59,7 @@ def test_a_task_that_is_gone_has_expired(client: Client) -> None:
             ask()
 
 
-def test_a_time_out_is_a_timeout_error_and_the_task_goes_on(client: Client) -> None:
+def test_a_time_out_is_a_timeout_error_and_the_task_continues(client: Client) -> None:
     job = client.enqueue("video")
     with pytest.raises(TimeoutError, match="still pending after 50ms"):
         job.result(timeout="50ms")

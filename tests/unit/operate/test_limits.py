@@ -65,7 +65,7 @@ def test_a_wrong_limit_is_refused_and_nothing_is_written(
     assert client.limits.list() == []
 
 
-def test_what_nothing_can_be_is_not_asked_for(client: Client) -> None:
+def test_what_nothing_can_be_is_not_searched_for(client: Client) -> None:
     with pytest.raises(InvalidLimit, match="queue: 'no spaces'"):
         client.limits.remove("no spaces")
     with pytest.raises(InvalidLimit, match="not both"):

@@ -37,7 +37,7 @@ def test_a_filter_that_nothing_can_meet_is_refused(client: Client) -> None:
         client.tasks.list(node="nowhere")
 
 
-def test_a_task_that_is_not_there_is_said_so(client: Client) -> None:
+def test_a_task_that_is_not_there_is_reported(client: Client) -> None:
     for ask in (client.tasks.get, client.tasks.attempts, client.tasks.retry, client.tasks.cancel, client.tasks.delete):
         with pytest.raises(TaskNotFound, match="no task 4711"):
             ask(4711)

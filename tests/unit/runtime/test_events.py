@@ -38,7 +38,7 @@ class OfChores:
         self.read.append(event)
 
 
-def test_a_reader_that_chooses_gets_what_it_hears_and_the_others_get_all() -> None:
+def test_a_reader_that_chooses_gets_what_it_accepts_and_the_others_get_all() -> None:
     chores, everything = OfChores(), list[Event]()
     events = EventBus(chores, everything.append)
     events.emit(CLAIMED)
@@ -47,7 +47,7 @@ def test_a_reader_that_chooses_gets_what_it_hears_and_the_others_get_all() -> No
     assert everything == [CLAIMED, RAN]
 
 
-def test_a_fact_is_heard_from_the_moment_on_at_which_somebody_listens_to_it() -> None:
+def test_an_event_is_received_from_the_moment_on_at_which_it_is_subscribed() -> None:
     events, everything = EventBus(OfChores()), list[Event]()
     assert (events.has_listeners(TasksClaimed), events.has_listeners(ChoreRan)) == (False, True)
     events.emit(CLAIMED)
@@ -58,7 +58,7 @@ def test_a_fact_is_heard_from_the_moment_on_at_which_somebody_listens_to_it() ->
 
 
 @pytest.mark.parametrize(("level", "heard"), [(logging.INFO, False), (logging.DEBUG, True)])
-def test_that_a_handler_begins_is_read_by_nobody_but_the_log_at_its_finest(level: int, heard: bool) -> None:  # noqa: FBT001
+def test_that_a_handler_begins_is_read_only_by_the_log_at_its_finest(level: int, heard: bool) -> None:  # noqa: FBT001
     log = structlog.wrap_logger(None, wrapper_class=structlog.make_filtering_bound_logger(level))
     ringing, alerting = DoorbellEventListener(lambda ring: None), AlertEventListener(lambda *_, **__: None)
     events = EventBus(SuccessAggregator(LogEventListener(log)), ringing, alerting)

@@ -36,7 +36,7 @@ def test_messages_come_out_as_they_went_in_however_the_stream_is_cut(
         (b"\x00\x00\x00\x00", "a frame holds no JSON"),
     ],
 )
-def test_what_is_no_frame_is_said_to_be_none(stream: bytes, why: str) -> None:
+def test_what_is_no_frame_is_reported_none(stream: bytes, why: str) -> None:
     with pytest.raises(FrameError, match=why):
         FrameDecoder().feed(stream)
 

@@ -46,7 +46,7 @@ def test_without_limits_there_are_those_of_the_parent() -> None:
     assert (shown["nice"], shown["group"]) == (os.nice(0), False)
 
 
-def test_a_program_that_writes_too_much_is_ended_by_the_signal_that_says_so(tmp_path: Path) -> None:
+def test_a_program_that_writes_too_much_is_ended_by_the_signal_that_reports_it(tmp_path: Path) -> None:
     done = run(
         "dd", "if=/dev/zero", f"of={tmp_path / 'big'}", "bs=4k", "count=100", limits=ResourceLimits(file_bytes=65536)
     )

@@ -75,7 +75,7 @@ def test_sending_never_waits_for_a_master_that_does_not_read(ends: tuple[socket.
     assert link._control.flushed.is_set(), "nothing holds up a process that has lost its master"
 
 
-def test_a_taint_is_said_once_and_costs_the_status(ends: tuple[socket.socket, socket.socket]) -> None:
+def test_a_taint_is_reported_once_and_costs_the_status(ends: tuple[socket.socket, socket.socket]) -> None:
     link = make_link(ends[0])
     link.tainted("first")
     link.tainted("second")

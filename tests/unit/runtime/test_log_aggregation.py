@@ -12,7 +12,7 @@ def ended(task_id: int, outcome: str = "done", name: str = "send") -> AttemptEnd
     return AttemptEnded(task_id=task_id, queue="mail", name=name, outcome=outcome, seconds=0.25)
 
 
-async def test_the_first_of_a_second_are_told_each_and_the_rest_together() -> None:
+async def test_the_first_of_a_second_are_reported_each_and_the_rest_together() -> None:
     seen: list[Event] = []
     tell = SuccessAggregator(seen.append)
     for task_id in range(MAX_EACH_SPAN + 3):
@@ -27,7 +27,7 @@ async def test_the_first_of_a_second_are_told_each_and_the_rest_together() -> No
     )
 
 
-async def test_what_went_wrong_is_told_each() -> None:
+async def test_what_went_wrong_is_reported_one_by_one() -> None:
     seen: list[Event] = []
     tell = SuccessAggregator(seen.append)
     failures = [ended(task_id, "failure") for task_id in range(2 * MAX_EACH_SPAN)]

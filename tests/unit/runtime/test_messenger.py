@@ -66,7 +66,7 @@ async def bench() -> Bench:
 # -------------------------------------------------------------------- sending
 
 
-async def test_each_way_of_sending_names_whom_it_is_for(bench: Bench) -> None:
+async def test_each_way_of_sending_names_its_recipients(bench: Bench) -> None:
     messenger = bench.messenger
     messenger.broadcast("a", 1)
     messenger.send_to_workers("a")
@@ -89,7 +89,7 @@ async def test_each_way_of_sending_names_whom_it_is_for(bench: Bench) -> None:
     assert bench.sent[0] == first
 
 
-async def test_what_is_sent_can_be_awaited_and_says_how_many_it_reached(bench: Bench) -> None:
+async def test_what_is_sent_can_be_awaited_and_shows_how_many_it_reached(bench: Bench) -> None:
     delivery = bench.messenger.broadcast("a")
     assert not delivery.future.done()
     bench.messenger.receive({"type": "delivery", "id": 1, "delivered": 3, "error": None})
@@ -98,7 +98,7 @@ async def test_what_is_sent_can_be_awaited_and_says_how_many_it_reached(bench: B
     assert await asyncio.to_thread(delivery.wait, 1.0) == 3
 
 
-async def test_who_awaits_hears_that_a_message_was_not_delivered_and_else_the_log_does(bench: Bench) -> None:
+async def test_an_undelivered_message_raises_in_the_awaiting_sender_and_else_is_logged(bench: Bench) -> None:
     awaited = asyncio.ensure_future(_await(bench.messenger.send_to(17, "a")))
     bench.messenger.send_to_agent("b")
     await asyncio.sleep(0)
@@ -147,7 +147,7 @@ async def test_what_is_too_large_is_refused_with_its_size(bench: Bench, size: in
     assert caught.value.size > MAX_MESSAGE_BYTES
 
 
-async def test_who_sends_more_than_is_delivered_is_told_and_may_go_on_when_it_is(bench: Bench) -> None:
+async def test_a_sender_of_more_than_is_delivered_is_reported_and_may_continue_when_it_is(bench: Bench) -> None:
     for _ in range(MAX_IN_FLIGHT):
         bench.messenger.send_to_agent("a")
     with pytest.raises(MessengerFull, match="await what the send methods return"):
@@ -218,7 +218,7 @@ async def test_a_timeout_that_makes_no_sense_is_refused(bench: Bench, seconds: f
         await bench.messenger.request("agent", "a", timeout=seconds)
 
 
-async def test_a_process_that_stops_tells_all_who_wait(bench: Bench) -> None:
+async def test_a_process_that_stops_shows_all_waiters(bench: Bench) -> None:
     delivery = bench.messenger.broadcast("a")
     asking = asyncio.ensure_future(bench.messenger.request("agent", "b"))
     await asyncio.sleep(0)
@@ -231,7 +231,7 @@ async def test_a_process_that_stops_tells_all_who_wait(bench: Bench) -> None:
 # -------------------------------------------------------------------- handlers
 
 
-async def test_handlers_hear_their_action_in_order_and_once_means_once(bench: Bench) -> None:
+async def test_handlers_get_their_action_in_order_and_once_means_once(bench: Bench) -> None:
     heard: list[tuple[str, Any]] = []
 
     def always(message: Message) -> None:
@@ -253,7 +253,7 @@ async def test_a_handler_that_is_no_function_is_refused(bench: Bench) -> None:
         bench.messenger.on("a", "refresh")  # type: ignore[arg-type]  # what careless code does
 
 
-async def test_an_exception_in_a_handler_is_a_fact_and_the_others_hear_the_message(bench: Bench) -> None:
+async def test_an_exception_in_a_handler_is_an_event_and_the_others_receive_the_message(bench: Bench) -> None:
     heard: list[Any] = []
 
     def broken(message: Message) -> None:
@@ -293,7 +293,7 @@ async def test_what_a_handler_returns_answers_a_request(bench: Bench) -> None:
     ]
 
 
-async def test_a_request_that_cannot_be_answered_is_told_why(bench: Bench) -> None:
+async def test_a_request_that_cannot_be_answered_gets_the_reason(bench: Bench) -> None:
     async def broken(message: Message) -> None:
         raise ValueError("no such cache")
 
@@ -334,14 +334,14 @@ async def test_so_many_handlers_run_at_once_and_the_rest_wait_in_order(
     assert began == [0, 1, 2, 3, 4]
 
 
-async def test_the_master_is_told_how_many_have_been_taken(bench: Bench) -> None:
+async def test_the_master_is_reported_how_many_have_been_taken(bench: Bench) -> None:
     for _ in range(inbox.ACKNOWLEDGE_AT + 3):
         bench.come("a")
     await eventually_async(lambda: sum(frame["count"] for frame in bench.of_type("taken")) == inbox.ACKNOWLEDGE_AT + 3)
     assert len(bench.of_type("taken")) == 2
 
 
-async def test_it_knows_who_is_there_and_tells_who_wants_to_know(bench: Bench) -> None:
+async def test_it_knows_the_processes_and_notifies_subscribers(bench: Bench) -> None:
     seen: list[int] = []
 
     def broken() -> None:
@@ -404,7 +404,7 @@ async def test_what_does_not_end_within_the_grace_is_cancelled_and_named(bench: 
     assert event.names[0].endswith("endless")
 
 
-async def test_a_handler_that_goes_on_when_its_process_stops_is_cancelled_and_answers_that(bench: Bench) -> None:
+async def test_a_handler_that_continues_when_its_process_stops_is_cancelled_and_answers_that(bench: Bench) -> None:
     async def endless(message: Message) -> None:
         await asyncio.Event().wait()
 
@@ -417,7 +417,7 @@ async def test_a_handler_that_goes_on_when_its_process_stops_is_cancelled_and_an
     assert log_message_of(event)[2] == {"work": "the handler of the message 'wait'"}
 
 
-async def test_an_exception_in_the_background_is_a_fact(bench: Bench) -> None:
+async def test_an_exception_in_the_background_is_an_event(bench: Bench) -> None:
     async def broken() -> None:
         raise SystemExit(1)
 

@@ -33,7 +33,7 @@ async def test_a_type_without_run_is_made_and_does_nothing(node: Any) -> None:
     assert fake.runs() == []
 
 
-async def test_a_type_that_cannot_be_made_is_told_and_disturbs_no_other(node: Any) -> None:
+async def test_a_type_that_cannot_be_made_is_reported_and_disturbs_no_other(node: Any) -> None:
     broken = Schedule(name="broken", run="m:works", type="m:Broken")
     absent = Schedule(name="absent", run="m:works", type="m:missing")
     fake = node(broken, absent, schedule())

@@ -36,7 +36,7 @@ async def test_a_run_that_reaches_no_process_is_given_to_another(node: Any) -> N
     assert run.slot == process.slot
 
 
-async def test_a_process_that_cannot_run_schedules_says_so(node: Any) -> None:
+async def test_a_process_that_cannot_run_schedules_reports_it(node: Any) -> None:
     fake = node(schedule())
     fake.add_worker(runs=False)
     await fake.clock.step()
@@ -44,7 +44,7 @@ async def test_a_process_that_cannot_run_schedules_says_so(node: Any) -> None:
     await fake.until("refused")
 
 
-async def test_a_new_agent_repeats_nothing_and_hears_of_what_the_earlier_one_has_begun(
+async def test_a_new_agent_repeats_nothing_and_receives_what_the_earlier_one_has_begun(
     node: Any, gate: asyncio.Event
 ) -> None:
     fake = node(schedule("gated", immediate=True, type="worker"))

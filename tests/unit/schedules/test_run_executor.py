@@ -50,7 +50,7 @@ async def test_a_plain_function_runs_in_a_thread_and_needs_no_context(node: Any)
 
 
 @pytest.mark.parametrize("function", ["gated", "waits_until_told"])
-async def test_what_takes_too_long_is_ended_or_told(node: Any, function: str) -> None:
+async def test_what_takes_too_long_is_ended_or_reported(node: Any, function: str) -> None:
     fake = node(schedule(function, timeout=0.05))
     fake.add_worker()
     await fake.clock.step()

@@ -10,7 +10,7 @@ from peerd.supervision.host.node_lock import node_lock
 
 
 @pytest.mark.parametrize("folder", ["", "missing"])
-def test_a_folder_without_a_master_says_so(tmp_path: Path, folder: str) -> None:
+def test_a_folder_without_a_master_reports_it(tmp_path: Path, folder: str) -> None:
     with pytest.raises(control_client.MasterNotRunning, match="no node is running in"):
         control_client.status(tmp_path / folder)
     with pytest.raises(control_client.MasterNotRunning):

@@ -95,7 +95,7 @@ def test_a_port_that_is_given_up_in_a_moment_is_waited_for(
         ("nonsense", "'nonsense' names no port"),
     ],
 )
-def test_what_cannot_be_bound_says_why(sockets: ListeningSockets, bind: str, problem: str) -> None:
+def test_what_cannot_be_bound_reports_the_reason(sockets: ListeningSockets, bind: str, problem: str) -> None:
     with pytest.raises(ListenError, match=problem) as refused:
         sockets.bind(plans(bind))
     assert refused.value.bind == bind

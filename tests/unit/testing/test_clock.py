@@ -78,7 +78,7 @@ def test_a_clock_does_not_step_out_of_its_range() -> None:
         ("round((julianday('now') - julianday('2026-03-04')) * 86400)", 18367.0),
     ],
 )
-def test_whatever_asks_for_the_present_is_answered_by_the_clock(pair: Pair, expression: str, answer: object) -> None:
+def test_whatever_reads_the_present_is_answered_by_the_clock(pair: Pair, expression: str, answer: object) -> None:
     assert ask(pair[0], expression) == answer
 
 
@@ -92,7 +92,7 @@ def test_whatever_asks_for_the_present_is_answered_by_the_clock(pair: Pair, expr
 )  # fmt: skip
 @pytest.mark.parametrize("form", [SQLITE_TIME_FORMAT, "%s", "%J", "%q", None, 5])
 @pytest.mark.parametrize("modifiers", [(), ("+1 day",), ("-0.5 seconds",), ("unixepoch",), ("wrong",), (None,), (3,)])
-def test_what_does_not_ask_for_it_is_answered_as_ever(
+def test_what_does_not_request_it_is_answered_as_ever(
     pair: Pair, form: object, value: object, modifiers: tuple[object, ...]
 ) -> None:
     governed, plain, _ = pair

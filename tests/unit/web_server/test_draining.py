@@ -199,7 +199,7 @@ async def test_an_idle_websocket_is_closed_with_1012_at_once(serve: Serve) -> No
     assert served.events == []
 
 
-async def test_what_a_websocket_has_asked_is_answered_before_it_is_closed(serve: Serve) -> None:
+async def test_what_a_websocket_has_requested_is_answered_before_it_is_closed(serve: Serve) -> None:
     app = App()
     served = await serve(app, PATIENT)
     client = await websocket(served)

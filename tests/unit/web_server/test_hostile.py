@@ -158,7 +158,7 @@ async def test_a_body_that_trickles_is_not_waited_for(serve: Serve) -> None:
     assert (await client.answer())[0] == 408
 
 
-async def test_a_slow_upload_that_goes_on_may_take_as_long_as_it_needs(serve: Serve) -> None:
+async def test_a_slow_upload_that_continues_may_take_as_long_as_it_needs(serve: Serve) -> None:
     served = await serve(Reading(), web_settings(body_timeout=0.3, min_body_rate=100))
     client = await served.connect()
     client.send("POST / HTTP/1.1\nhost: test\ncontent-length: 3000\n\n")

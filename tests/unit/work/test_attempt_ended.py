@@ -33,7 +33,7 @@ ROW = {
         ({"worker_started_at": None}, Failed(error="no", retry_in=5.0), ("failure", 5.0)),
     ],
 )
-def test_a_failure_after_which_there_is_no_other_attempt_says_so(
+def test_a_failure_after_which_there_is_no_other_attempt_reports_it(
     row: dict[str, object], failed: Failed, expected: tuple[str, float | None]
 ) -> None:
     task = msgspec.convert({**ROW, **row}, Task)

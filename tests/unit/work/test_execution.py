@@ -65,7 +65,7 @@ async def test_a_coroutine_that_catches_its_cancellation_and_finishes_is_done() 
     assert await ended_after(execution(queue, "it"), StopReason.STOPPING, started) == Done('"saved"')
 
 
-async def test_a_coroutine_that_catches_its_cancellation_may_ask_for_an_outcome() -> None:
+async def test_a_coroutine_that_catches_its_cancellation_may_choose_an_outcome() -> None:
     queue, started = Queue("q"), asyncio.Event()
 
     @queue.task
@@ -115,7 +115,7 @@ async def test_a_thread_that_never_saw_that_it_was_cancelled_has_finished_its_wo
     assert await ending == outcome
 
 
-async def test_a_handler_that_was_told_to_end_before_it_began_does_not_begin() -> None:
+async def test_a_handler_that_was_cancelled_before_it_began_does_not_begin() -> None:
     queue, ran = Queue("q"), []
 
     @queue.task
@@ -128,7 +128,7 @@ async def test_a_handler_that_was_told_to_end_before_it_began_does_not_begin() -
     assert ran == []
 
 
-async def test_a_handler_that_goes_on_although_it_was_told_to_end_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_handler_that_continues_although_it_was_cancelled_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attempt_execution, "REPORT_LINGERING_AFTER", 0.01)
     queue, started, facts = Queue("q"), threading.Event(), list[Event]()
     go_on = threading.Event()

@@ -137,7 +137,7 @@ def test_arguments_find_their_names_as_python_has_it(given_by_place: list[int], 
 
 
 @given(st.dictionaries(st.text(max_size=5), st.integers(-(2**63), 2**63 - 1) | st.text() | st.none(), max_size=4))
-def test_whatever_json_can_say_comes_back(value: dict[str, Any]) -> None:
+def test_whatever_json_can_encode_comes_back(value: dict[str, Any]) -> None:
     arguments = HandlerArguments(untyped, "untyped")
     try:
         body = arguments.body(value)
@@ -206,7 +206,7 @@ def test_the_backoff_of_a_handler_is_its_own() -> None:
 @pytest.mark.parametrize(
     "word", ["delay", "apply_async", "s", "send", "send_with_options", "enqueue", "defer", "schedule"]
 )
-def test_what_other_libraries_call_to_enqueue_says_what_to_call_here(word: str) -> None:
+def test_what_other_libraries_call_to_enqueue_shows_what_to_call_here(word: str) -> None:
     mail = Queue("mail")
 
     @mail.task
@@ -219,7 +219,7 @@ def test_what_other_libraries_call_to_enqueue_says_what_to_call_here(word: str) 
 
 
 @pytest.mark.parametrize("word", ["enqueue", "enqueue_in", "enqueue_many", "put"])
-def test_a_queue_that_is_asked_to_enqueue_says_what_to_call(word: str) -> None:
+def test_a_queue_that_is_called_to_enqueue_names_the_call(word: str) -> None:
     with pytest.raises(AttributeError, match=rf"no {word}\(\).* client\.enqueue\(HANDLER\.with_args\(…\)\)"):
         getattr(Queue("mail"), word)(print, "you")
     assert not hasattr(Queue("mail"), "unheard_of")

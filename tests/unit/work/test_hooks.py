@@ -16,7 +16,7 @@ from peerd.work.attempts.attempt_outcome import StopReason
 from tests.unit.work.run_execution import ended_after, execution
 
 
-async def test_hooks_stand_around_an_attempt_and_hear_its_outcome() -> None:
+async def test_hooks_stand_around_an_attempt_and_receive_its_outcome() -> None:
     queue, seen = Queue("q"), list[object]()
 
     @queue.task

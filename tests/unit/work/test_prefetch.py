@@ -48,7 +48,7 @@ def test_a_long_task_among_quick_ones_is_noticed_while_it_runs() -> None:
     assert prefetch.prefetch_size() == 0
 
 
-def test_a_guess_that_proved_wrong_is_forgotten_until_it_is_measured_anew() -> None:
+def test_a_guess_that_proved_wrong_is_forgotten_until_it_is_measured_again() -> None:
     clock = ManualClock()
     prefetch = paced(clock, 1000, 0.1)
     assert prefetch.prefetch_size() == 100

@@ -29,7 +29,7 @@ def ends() -> Iterator[tuple[socket.socket, Link]]:
         (EffectiveWorkerSettings(recycle_age=0.05), "recycle_age"),
     ],
 )
-async def test_a_limit_that_is_reached_is_said_once_with_its_reason(
+async def test_a_limit_that_is_reached_is_reported_once_with_its_reason(
     settings: EffectiveWorkerSettings, reason: str, ends: tuple[socket.socket, Link], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(services, "RECYCLE_CHECK_EVERY", 0.01)

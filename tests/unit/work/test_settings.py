@@ -20,7 +20,7 @@ class Video(TaskWorker):
     recycle_memory = "1GB"
 
 
-def test_what_nobody_says_is_the_default() -> None:
+def test_what_is_not_set_is_the_default() -> None:
     assert Worker().settings == EffectiveWorkerSettings()
 
 
