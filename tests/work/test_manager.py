@@ -104,7 +104,7 @@ async def test_a_chore_that_has_more_to_do_continues_at_once_and_lets_the_others
         world.insert(status="scheduled", start_at=long_ago)
     async with managing(harness, settings(every=20.0, batch=10)):
         await eventually_async(lambda: len(ran(harness)) >= 9)
-    assert [name for name, _ in ran(harness)] == ["arrive scheduled", "purge done", "purge dead"] * 3
+    assert [name for name, _ in ran(harness)] == ["stage scheduled", "purge done", "purge dead"] * 3
     assert [count for _, count in ran(harness)] == [10] * 3 + [10] * 3 + [5] * 3
 
 
@@ -169,7 +169,7 @@ async def test_every_chore_does_its_work_with_a_manager_on_each_of_three_nodes(e
     assert len(each_harness.of(TasksRescued)) == 1
     assert [event.nodes for event in each_harness.of(NodesMarkedInactive)] == [("silent",)]
     assert each_harness.of(ComponentFailed) == []
-    assert {"arrive failures", "expire", "purge dead"} <= {event.chore for event in each_harness.of(ChoreRan)}
+    assert {"stage failures", "expire", "purge dead"} <= {event.chore for event in each_harness.of(ChoreRan)}
 
 
 async def test_a_failure_is_due_at_once_after_a_crash_and_runs_again(harness: RunnerHarness) -> None:
@@ -222,7 +222,7 @@ async def test_a_chore_that_fails_does_not_keep_the_others_from_their_work(harne
     late = harness.world.insert(finish_at=seconds_from_now(-1.0))
     async with managing(harness, settings()):
         await eventually_async(lambda: harness.world.find(late) is None)
-    assert {event.component for event in harness.of(ComponentFailed)} == {"chore arrive scheduled"}
+    assert {event.component for event in harness.of(ComponentFailed)} == {"chore stage scheduled"}
     assert harness.world.find(scheduled) is not None
 
 

@@ -17,7 +17,7 @@ from peerd.store.maintenance.rescue import holds_tasks, release_tasks_of_process
 from peerd.store.nodes.processes import end_process, end_unregistered_process
 from peerd.store.outcomes.recording import ClaimId, record_outcomes
 
-DeathReport = Mapping[str, Any]
+ExitReport = Mapping[str, Any]
 
 RETRY_LOCKED_AFTER: Final = 0.5
 """Seconds until tasks whose rows were locked are tried again; most often the server is undoing the last write of the
@@ -37,9 +37,9 @@ class OrphanReleaser:
     events: EventBus
 
     def __post_init__(self) -> None:
-        self._reports: asyncio.Queue[DeathReport] = asyncio.Queue()
+        self._reports: asyncio.Queue[ExitReport] = asyncio.Queue()
 
-    def receive(self, report: DeathReport) -> None:
+    def receive(self, report: ExitReport) -> None:
         """Queue a report of the master."""
         cause = report["cause"]
         exited_cleanly = cause["kind"] == "exit" and cause["status"] == exit_codes.OK
@@ -80,7 +80,7 @@ class OrphanReleaser:
         else:
             asyncio.get_running_loop().call_later(RETRY_LOCKED_AFTER, self._reports.put_nowait, report)
 
-    async def _release(self, report: DeathReport) -> bool:
+    async def _release(self, report: ExitReport) -> bool:
         """Release the claims of a dead process, and record its end; return whether it holds none any more."""
         cause = str(report["cause"]["text"])
         process_id = (report.get("identity") or {}).get("process_id")
@@ -96,7 +96,7 @@ class OrphanReleaser:
         await self.threads.run(end_process, process_id, cause)
         return not await self.threads.read(holds_tasks, process_id)
 
-    async def _record_stuck_attempts(self, process_id: int, report: DeathReport, cause: str) -> None:
+    async def _record_stuck_attempts(self, process_id: int, report: ExitReport, cause: str) -> None:
         """Write the outcomes of attempts that ended with their process.
 
         That of an attempt that ended before is refused; one whose row is locked is written when the report is

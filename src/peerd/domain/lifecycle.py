@@ -29,7 +29,7 @@ class Status(StrEnum):
 class TaskEvent(StrEnum):
     """The events of a task."""
 
-    STAGE = "arrive"  # its start_at has come
+    STAGE = "stage"  # its start_at has come
     POSTPONE = "postpone"  # it was written as pending although its start_at is in the future
     UNBLOCK = "unblock"  # the tasks that it depends on have ended
     CLAIM = "claim"  # a process claims it

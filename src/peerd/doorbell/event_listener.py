@@ -18,8 +18,8 @@ from peerd.runtime.observability.events import (
 )
 
 RINGS_BY_CHORE: Final[dict[str, Ring]] = {
-    "arrive scheduled": TasksAvailable(),
-    "arrive failures": TasksAvailable(),
+    "stage scheduled": TasksAvailable(),
+    "stage failures": TasksAvailable(),
     "pinned": TasksAvailable(),
     "postpone": TaskScheduled(within=0.0),
 }
@@ -31,7 +31,7 @@ class DoorbellEventListener:
 
     >>> rung = []
     >>> listener = DoorbellEventListener(rung.append)
-    >>> listener(ChoreRan(chore="arrive scheduled", count=3))
+    >>> listener(ChoreRan(chore="stage scheduled", count=3))
     >>> listener(ChoreRan(chore="purge done", count=3))
     >>> rung
     [TasksAvailable(queues=())]

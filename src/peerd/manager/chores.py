@@ -58,8 +58,8 @@ def moment_after(since: datetime | None, age: float) -> datetime | None:
 
 
 CHORES: Final = (
-    Chore("arrive scheduled", batches.stage_due, lambda s: (Status.SCHEDULED, s.batch), lambda due, _: due.scheduled),
-    Chore("arrive failures", batches.stage_due, lambda s: (Status.FAILURE, s.batch), lambda due, _: due.failure),
+    Chore("stage scheduled", batches.stage_due, lambda s: (Status.SCHEDULED, s.batch), lambda due, _: due.scheduled),
+    Chore("stage failures", batches.stage_due, lambda s: (Status.FAILURE, s.batch), lambda due, _: due.failure),
     Chore("postpone", batches.postpone, due=lambda due, _: due.ahead and due.now, periods=2),
     Chore("expire", batches.expire, due=lambda due, _: due.pending),
     Chore(

@@ -32,7 +32,7 @@ from peerd.supervision.agent_reports import AgentReports
 from peerd.supervision.console import CANNOT_START, Console
 from peerd.supervision.control.control_server import ControlServer, SendAnswer
 from peerd.supervision.event_loop import SelectorLoop
-from peerd.supervision.exits import orphans
+from peerd.supervision.exits import leftover_processes
 from peerd.supervision.host.launch import STOP_SIGNALS, has_controlling_tty, raise_descriptor_limit
 from peerd.supervision.host.listening_sockets import ListenError, ListeningSockets, SystemdSockets
 from peerd.supervision.host.node_lock import AlreadyRunning, UnsafeRunDirectory, node_lock
@@ -116,7 +116,7 @@ class Master:
             self._loop.run_guarded(control.advance)
             self._loop.run_guarded(lambda: self._router.advance(time.monotonic()))
             self._loop.wait(self._until_next_round(control.due_at))
-        orphans.kill_all_orphans()
+        leftover_processes.kill_all_orphans()
         if self._reloads.planner:
             self._reloads.planner.kill()
         control.close()
@@ -141,7 +141,7 @@ class Master:
             if self._is_due(entry, now):
                 self._process_manager.start(entry, now)
         planner = self._reloads.planner
-        orphans.reap(self._table.pids() | ({planner.pid} if planner else set()))
+        leftover_processes.reap(self._table.pids() | ({planner.pid} if planner else set()))
         reloading = self._phase is NodePhase.RUNNING and self._reloads.is_active
         self._systemd.notify(build_condition(self._phase, self._table, now, reloading=reloading), now)
 

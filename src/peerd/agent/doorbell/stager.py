@@ -1,4 +1,4 @@
-"""Makes scheduled tasks pending at the moment when they fall due, and rings for them.
+"""Makes scheduled and failed tasks pending at the moment when they fall due, and rings for them.
 
 The database's clock decides what is due; here only spans between two looks are measured. The first of the active nodes
 stages a due task; if it has not after a quarter of a second, the others do. A task that is enqueued to fall due earlier

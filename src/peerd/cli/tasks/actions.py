@@ -51,7 +51,7 @@ class TaskSelection(FilterOptions):
 
 
 def retry(context: CommandContext, selection: TaskSelection) -> None:
-    """Run tasks again at once, whatever their status, with all their attempts.
+    """Run tasks again at once, with all their attempts, unless they are pending.
 
     peerd tasks retry 17 18
 

@@ -61,14 +61,14 @@ def holds_tasks(connection: Connection, process_id: int) -> bool:
 
 
 def release_unknown_claims(
-    connection: Connection, process_id: int, held: Sequence[ClaimId], cause: str
+    connection: Connection, process_id: int, claims: Sequence[ClaimId], cause: str
 ) -> list[RescuedTask]:
     """Give back claims that this process has in the table but does not know of, because their reply was lost.
 
     Rows that another session has locked are left out; they are found again.
     """
-    mine, unknown = (status_is(*WORKING_STATUSES), tasks.c.process_id == process_id), set(held)
-    locked = lock_tasks(connection, [claim.id for claim in held], *mine, skip_locked=True)
+    mine, unknown = (status_is(*WORKING_STATUSES), tasks.c.process_id == process_id), set(claims)
+    locked = lock_tasks(connection, [claim.id for claim in claims], *mine, skip_locked=True)
     return _release(connection, [task for task in locked if ClaimId(task.id, task.lease) in unknown], cause)
 
 

@@ -1,7 +1,7 @@
 """Actions on a task: cancel, retry, move, delete. Each takes effect at once, on a running task too.
 
-They raise the lease. The holder of a running task learns of it at its next touch or refused write; until then it works
-in vain, and can change nothing.
+An action on a running task invalidates the claim. The holder learns of it by a ring, or at its next touch or refused
+write; until then the handler runs on, and nothing of it is written.
 """
 
 from __future__ import annotations

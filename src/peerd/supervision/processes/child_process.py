@@ -24,8 +24,8 @@ from peerd.supervision.exits.exit_cause import (
     ExitFacts,
     determine_cause,
 )
+from peerd.supervision.exits.leftover_processes import mark
 from peerd.supervision.exits.oom import OomKillCounter
-from peerd.supervision.exits.orphans import mark
 from peerd.supervision.plan import Kind, Plan
 
 STARVED_FACTOR: Final = 3

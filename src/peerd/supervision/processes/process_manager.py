@@ -17,7 +17,7 @@ from peerd.supervision.agent_reports import AgentReports
 from peerd.supervision.console import Console
 from peerd.supervision.control.channel import MAX_READ_BYTES
 from peerd.supervision.event_loop import SelectorLoop
-from peerd.supervision.exits import orphans
+from peerd.supervision.exits import leftover_processes
 from peerd.supervision.exits.exit_cause import CPU_LIMIT, MEMORY_LIMIT, SCALED, ExitCause, stop_reason
 from peerd.supervision.exits.oom import OomKillCounter
 from peerd.supervision.host.listening_sockets import ListeningSockets
@@ -300,7 +300,7 @@ class ProcessManager:
         was_current, was_successor = entry.process is process, entry.successor is process
         entry.remove(process)
         entry.last_cause = cause
-        orphans.kill_orphans(process.mark, self.table.pids())
+        leftover_processes.kill_orphans(process.mark, self.table.pids())
         self.reports.report_exit(process, cause)
         if was_successor and not process.asked_to_stop:
             entry.error = f"generation {process.generation} was abandoned: {cause.text}"

@@ -36,7 +36,7 @@ INLINE_SETTINGS: Final = ("delay_ratio", "max_attempts", "options", "timeout")
 """Settings of a worker that have an effect where nothing runs at the same time."""
 MAX_ATTEMPTS: Final = 1000
 """Attempts after which `run_all` raises, because its tasks seem to have no end."""
-BEFORE_A_CLAIM: Final = ("arrive scheduled", "arrive failures", "postpone", "expire")
+BEFORE_A_CLAIM: Final = ("stage scheduled", "stage failures", "postpone", "expire")
 """Chores that decide which tasks may be claimed."""
 
 
