@@ -1,4 +1,4 @@
-"""Plugins of our own that every test may use (see each module's first lines), and how Hypothesis looks for examples."""
+"""Plugins of our own that every test may use (see each module's first lines), and the settings of Hypothesis."""
 
 import hypothesis
 
@@ -9,7 +9,7 @@ pytest_plugins = [
     "tests.support.xdist_groups",
 ]
 
-# How long an example takes says something about the machine, not about the code.
+# The time of an example depends on the machine, not on the code.
 hypothesis.settings.register_profile(
     "peerd",
     deadline=None,

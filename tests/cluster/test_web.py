@@ -118,7 +118,7 @@ async def test_what_is_under_way_when_its_process_is_replaced_or_stopped_is_answ
     port = port_of(node)
     busy, idle, websocket = await connect(port), await connect(port), await open_websocket(f"ws://127.0.0.1:{port}")
     assert (await idle.answered("/"))[:2] == (200, None)
-    busy.ask("/gated")
+    busy.request("/gated")
     await asyncio.to_thread(eventually, (cluster.folder / "entered").exists)
     await asyncio.to_thread(reload, node)
     with pytest.raises(ConnectionClosed):
@@ -134,7 +134,7 @@ async def test_what_is_under_way_when_its_process_is_replaced_or_stopped_is_answ
         (cluster.folder / path).unlink()
     last = await connect(port)
     await last.answered("/later")
-    last.ask("/gated")
+    last.request("/gated")
     await asyncio.to_thread(eventually, (cluster.folder / "entered").exists)
     stopping = asyncio.create_task(asyncio.to_thread(node.stop))
     await asyncio.to_thread(eventually, lambda: "stopping" in node.log_text())
@@ -153,7 +153,7 @@ async def test_a_request_that_raises_costs_itself_and_an_exception_outside_of_re
     node = site(cluster, processes=1).up()
     port, pid = port_of(node), node.pid("site-1")
     busy, other = await connect(port), await connect(port)
-    busy.ask("/gated")
+    busy.request("/gated")
     await asyncio.to_thread(eventually, (cluster.folder / "entered").exists)
     assert (await other.answered("/fails"))[0] == 500
     assert node.pid("site-1") == pid

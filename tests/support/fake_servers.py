@@ -25,7 +25,7 @@ class FakeWebServer:
         )
         self.bodies.append(json.loads(await reader.readexactly(length)))
         status = self.statuses.pop(0) if len(self.statuses) > 1 else self.statuses[0]
-        writer.write(f"HTTP/1.1 {status} Said\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".encode())
+        writer.write(f"HTTP/1.1 {status} Status\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".encode())
         await writer.drain()
         writer.close()
 
@@ -42,38 +42,38 @@ class FakeMailServer:
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         known = self.password is None
 
-        async def say(line: str) -> None:
+        async def reply(line: str) -> None:
             writer.write(f"{line}\r\n".encode())
             await writer.drain()
 
-        await say("220 mail of the test")
+        await reply("220 mail of the test")
         while line := (await reader.readline()).decode().rstrip():
             verb, _, rest = line.partition(" ")
             match verb.upper():
                 case "EHLO":
-                    await say("250-mail of the test")
-                    await say("250 AUTH PLAIN")
+                    await reply("250-mail of the test")
+                    await reply("250 AUTH PLAIN")
                 case "AUTH":
                     import base64  # noqa: PLC0415 - this verb only
 
                     given = base64.b64decode(rest.partition(" ")[2]).split(b"\0")[-1].decode()
                     known = given == self.password
-                    await say("235 welcome" if known else "535 wrong password")
+                    await reply("235 welcome" if known else "535 wrong password")
                 case "MAIL":
-                    await say("250 fine" if known else "530 log in first")
+                    await reply("250 fine" if known else "530 log in first")
                 case "RCPT":
                     self.recipients.append(rest.partition("<")[2].rstrip(">"))
-                    await say("250 fine")
+                    await reply("250 fine")
                 case "DATA":
-                    await say("354 go on")
+                    await reply("354 go on")
                     text = await reader.readuntil(b"\r\n.\r\n")
                     self.mails.append(text.decode())
-                    await say("250 taken")
+                    await reply("250 taken")
                 case "QUIT":
-                    await say("221 bye")
+                    await reply("221 bye")
                     break
                 case _:
-                    await say("250 fine")
+                    await reply("250 fine")
         writer.close()
 
 

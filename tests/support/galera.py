@@ -1,8 +1,8 @@
 """A MariaDB Galera cluster for tests: three real servers that hold the same tables, each of which takes writes.
 
 Debian's galera-4 comes with its mariadb-server, and so does all that a state transfer by rsync needs. Every server has
-four ports: for its clients, for the group, for incremental and for whole state transfers. Nobody waits for the disk
-unless `durable` says so; a server that is killed with SIGKILL comes back by a state transfer from another.
+four ports: for its clients, for the group, for incremental and for whole state transfers. No commit waits for the disk
+unless `durable` is set; a server that is killed with SIGKILL comes back by a state transfer from another.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class GaleraServer(MariaDB):
         ]
 
     def environment(self) -> dict[str, str]:
-        """The scripts of a state transfer look for their programs where Debian puts servers too."""
+        """The scripts of a state transfer find their programs where Debian puts servers too."""
         environment = super().environment()
         return environment | {"PATH": environment["PATH"] + ":/usr/sbin:/sbin:/usr/bin:/bin"}
 
@@ -96,7 +96,7 @@ class GaleraServer(MariaDB):
         return False
 
     def status(self, name: str) -> str:
-        """What the server says of itself: ``wsrep_cluster_size`` and the like."""
+        """A status variable of the server: ``wsrep_cluster_size`` and the like."""
         import pymysql  # noqa: PLC0415 - only where a server is wanted
 
         try:
@@ -163,7 +163,7 @@ class Galera:
         return f"mysql+pymysql://root@127.0.0.1:{self.ports[at]}/{database}?charset=utf8mb4"
 
     def multi_host_url(self, database: str, *, first: int = 0) -> str:
-        """The address of a database with all servers, of which the one of this place comes first."""
+        """The address of a database with all servers, of which the one of this index comes first."""
         hosts = [f"127.0.0.1:{port}" for port in self.ports]
         return f"mysql+pymysql://root@{','.join(hosts[first:] + hosts[:first])}/{database}?charset=utf8mb4"
 
@@ -178,7 +178,7 @@ class Galera:
 
 @contextmanager
 def replace_sched_idle_with_nice() -> Iterator[None]:
-    """What is started under SCHED_IDLE is started at nice 19 instead: a thread of Galera asks for the usual policy, and
+    """What is started under SCHED_IDLE is started at nice 19 instead: a thread of Galera requests the usual policy, and
     the server crashes where it is refused."""
     if os.sched_getscheduler(0) != os.SCHED_IDLE:
         yield

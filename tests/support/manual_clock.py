@@ -1,10 +1,10 @@
-"""A clock for what asks one in seconds, monotonic or not."""
+"""A clock in seconds, monotonic or not, for the code under test."""
 
 from __future__ import annotations
 
 
 class ManualClock:
-    """It stands until the test moves it."""
+    """Its time changes only when the test sets it."""
 
     def __init__(self, now: float = 0.0) -> None:
         self.now = now

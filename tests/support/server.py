@@ -86,7 +86,7 @@ class DatabaseServer(ABC):
             self._run_on_a_free_port()
 
     def stop(self, timeout: float = 20) -> None:
-        """End the server without a farewell to its clients; its data stay."""
+        """End the server without closing its clients' connections first; its data stay."""
         self._end(self.death_signal, timeout)
 
     def kill(self) -> None:
@@ -156,7 +156,7 @@ class DatabaseServer(ABC):
         return None
 
     def _run_on_a_free_port(self) -> None:
-        """Somebody may take the port between our look and the server's: then another one."""
+        """Another process may bind the port between the check and the start of the server: then use another one."""
         for attempt in range(1, PORTS_TO_TRY + 1):
             try:
                 self._run_on(free_port())
@@ -193,7 +193,7 @@ class DatabaseServer(ABC):
             return
         sessions: list[psutil.Process] = []
         if self.process.poll() is None:
-            self.thaw()  # a frozen server hears nothing but SIGKILL
+            self.thaw()  # a frozen server handles no signal but SIGKILL
             sessions = self._process_tree()[1:]
             self.process.send_signal(number)
         try:
@@ -218,7 +218,7 @@ class DatabaseServer(ABC):
 
 
 def find_program(name: str) -> str:
-    """The program's path, looked for where Debian puts servers too; raises ServerUnavailableError."""
+    """The program's path, also in the folders in which Debian installs servers; raises ServerUnavailableError."""
     folders = [*os.get_exec_path(), "/usr/sbin", "/usr/local/sbin"]
     folders += [str(path) for path in sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=_version, reverse=True)]
     found = shutil.which(name, path=os.pathsep.join(folders))
@@ -232,7 +232,7 @@ def _version(path: Path) -> int:
 
 
 def free_port() -> int:
-    """A port that nobody has at the moment."""
+    """A port that no process uses at the moment."""
     while True:
         port = random.choice(PORTS)
         with suppress(OSError), socket.create_server(("127.0.0.1", port)):

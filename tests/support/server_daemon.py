@@ -44,7 +44,7 @@ def run_server(server: DatabaseServer | Galera, folder: Path) -> None:
         answer = {"ports": server.ports}
     except ServerUnavailableError as error:
         answer = {"unavailable": str(error)}
-    except Exception as error:  # noqa: BLE001 - whoever asked raises it
+    except Exception as error:  # noqa: BLE001 - the test process raises it
         answer = {"broken": str(error)}
     unfinished = folder / f"{server.kind}.json.new"
     unfinished.write_text(json.dumps(answer))

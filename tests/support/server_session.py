@@ -1,4 +1,4 @@
-"""What the processes of one test run share: a folder, and the database servers, each started when first wanted.
+"""What the processes of one test run share: a folder, and the database servers, each started at its first use.
 
 The controller (pytest itself, not an xdist worker) opens the run and closes it; servers are kept by `server_daemon`
 processes, which end with the controller however it ends.
@@ -49,7 +49,7 @@ class ServerSession:
 
 
 def shared_server(kind: str) -> DatabaseServer | Galera:
-    """The run's server of this kind, started by whoever wants it first; raises ServerUnavailableError."""
+    """The run's server of this kind, started by the first process that needs it; raises ServerUnavailableError."""
     folder = Path(os.environ[FOLDER_VARIABLE])
     answer = folder / f"{kind}.json"
     with (folder / f"{kind}.lock").open("w") as lock:

@@ -128,9 +128,9 @@ def create_database(server: DatabaseServer | Galera, name: str) -> str:
     return server.url(name)
 
 
-def _installed(kind: str, item: pytest.Item, ask: Callable[[], T]) -> T:
+def _installed(kind: str, item: pytest.Item, start: Callable[[], T]) -> T:
     try:
-        answer = ask()
+        answer = start()
     except ServerUnavailableError as error:
         note_missing_server(item, kind)
         pytest.skip(f"NOT TESTED on {kind}: {error}")

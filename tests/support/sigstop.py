@@ -24,7 +24,7 @@ def stop_processes(pids: Iterable[int]) -> None:
 
 
 def wait_until_stopped(pids: Iterable[int]) -> None:
-    """After SIGSTOP: until then a thread on another processor goes on, and may take a lock."""
+    """After SIGSTOP: until then a thread on another processor continues, and may take a lock."""
     pids = list(pids)
     eventually(lambda: all(map(is_stopped, pids)), every=0.001, message=f"the threads of {pids} are stopped")
 

@@ -59,7 +59,7 @@ def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
 
 def _processor_time() -> float:
     """Seconds of this process, and of the processes that it started and that have ended."""
-    used = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    used = (resource.getrusage(target) for target in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return sum(one.ru_utime + one.ru_stime for one in used)
 
 

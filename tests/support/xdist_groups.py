@@ -19,7 +19,7 @@ _KIND = re.compile(r"\[(sqlite|mariadb|postgresql)")
 
 
 class GroupScheduling(LoadScopeScheduling):  # type: ignore[misc]
-    """Hands out tests by what `group_of` says."""
+    """Distributes tests by `group_of`."""
 
     def _split_scope(self, nodeid: str) -> str:
         return group_of(nodeid)

@@ -14,20 +14,20 @@ ran: list[str] = []
 async def send(ctx: Context, to: str = "you") -> str:
     ran.append(to)
     await ctx.progress(0.5, "dialled")
-    if to == "nobody":
+    if to == "unknown":
         raise OSError("no such address")
     return f"sent to {to} by {ctx.node}"
 
 
 @mail.task
-def look(ctx: Context, outcome: str) -> object:
+def ends_with(ctx: Context, outcome: str) -> object:
     return {"retry": Retry("10m"), "snooze": Snooze("1h"), "cancel": Cancel("no"), "dead": Dead("spam")}[outcome]
 
 
 @mail.task
-async def invite(ctx: Context, guests: list[str]) -> None:
-    for guest in guests:
-        await ctx.enqueue(send.with_args(guest), priority=20)
+async def invite(ctx: Context, recipients: list[str]) -> None:
+    for recipient in recipients:
+        await ctx.enqueue(send.with_args(recipient), priority=20)
     ran.append("invited")
 
 

@@ -55,9 +55,9 @@ def test_a_lost_reply_is_of_a_call_that_was_committed(client: Client, database: 
 
 def test_while_the_database_is_away_nothing_is_answered(client: Client, database: FaultyDatabase) -> None:
     with database.away() as outage:
-        for ask in (lambda: client.enqueue("q"), client.tasks.list, client.queues.list):
+        for call in (lambda: client.enqueue("q"), client.tasks.list, client.queues.list):
             with pytest.raises(DatabaseUnavailable, match="a test made it unavailable"):
-                ask()
+                call()
     assert (client.tasks.list(), outage.hits) == ([], 3)
 
 
@@ -101,7 +101,7 @@ def test_a_slow_call_waits_and_is_done(client: Client, database: FaultyDatabase)
     assert slow.hits == 1
 
 
-def test_of_many_calls_at_once_exactly_so_many_go_wrong(client: Client, database: FaultyDatabase) -> None:
+def test_of_many_concurrent_calls_exactly_the_given_number_fail(client: Client, database: FaultyDatabase) -> None:
     database.fail("enqueue", call=5, times=3)
 
     def went_well() -> bool:
@@ -122,6 +122,6 @@ def test_what_cannot_happen_is_refused(database: FaultyDatabase) -> None:
         database.fail("claim", times=0)
 
 
-def test_it_is_a_database_for_whoever_takes_one(database: FaultyDatabase) -> None:
+def test_it_is_accepted_wherever_a_database_is(database: FaultyDatabase) -> None:
     assert isinstance(database, Database)
     assert database.name == "sqlite"

@@ -20,14 +20,14 @@ class Listener(TaskWorker):
 
     def __init__(self) -> None:
         super().__init__()
-        self.heard: list[Any] = []
+        self.received: list[Any] = []
 
     async def setup(self) -> None:
-        self.process.messenger.on("hello", self.hear)
+        self.process.messenger.on("hello", self.receive)
 
-    async def hear(self, message: Message) -> None:
+    async def receive(self, message: Message) -> None:
         await asyncio.sleep(0.01)
-        self.heard.append((message.data, message.sender.slot))
+        self.received.append((message.data, message.sender.slot))
         self.process.messenger.send_to(message.sender.pid, "thanks")
 
     def handle_task(self, task: Task) -> object:
@@ -51,7 +51,7 @@ def test_workers_of_an_inline_node_write_to_one_another() -> None:
         greeting = node.client.enqueue(greets.with_args())
         node.run_all()
         assert greeting.result(timeout=0) == ["Listener-1"]
-        assert listener.heard == [(1, "QueueWorker-1")]
+        assert listener.received == [(1, "QueueWorker-1")]
 
 
 def test_messages_have_been_handled_when_the_task_has_run() -> None:
@@ -59,17 +59,17 @@ def test_messages_have_been_handled_when_the_task_has_run() -> None:
     with InlineNode(talk, listener) as node:
         job = node.client.enqueue("listens")
         node.run_one()
-        assert listener.heard == [("from a thread", "Listener-1")]
+        assert listener.received == [("from a thread", "Listener-1")]
         assert job.result(timeout=0) == 2
 
 
 def test_what_is_not_awaited_and_not_delivered_is_an_event() -> None:
-    @talk.task(name="lonely")
-    async def lonely(ctx: Context) -> None:
+    @talk.task(name="sends_to_none")
+    async def sends_to_none(ctx: Context) -> None:
         ctx.messenger.send_to_agent("hello")
 
     with InlineNode(talk) as node:
-        node.client.enqueue(lonely.with_args())
+        node.client.enqueue(sends_to_none.with_args())
         node.run_one()
         [event] = node.events.of(MessageNotDelivered)
         assert "this node has no agent" in event.error
@@ -105,7 +105,7 @@ def test_outside_a_process_an_error_shows_where_there_is_one() -> None:
     ran = asyncio.run(run_inline(astray.with_args()))
     assert "work in a worker's own process only" in (ran.error or "")
     with pytest.raises(NotAvailableInProcess, match=r"self\.process is there from setup\(\) on"):
-        Listener().process  # noqa: B018 - it is the asking that raises
+        Listener().process  # noqa: B018 - the attribute access raises
 
 
 async def test_what_a_process_does_not_have_is_reported_by_name() -> None:

@@ -1,4 +1,4 @@
-"""The inline node itself: its worker's life, its database and clock, what it tells, how it ends."""
+"""The inline node itself: the life cycle of its worker, its database and clock, its events, its end."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_postgresql_has_no_clock_to_set(database_factory: DatabaseFactory) -> No
             node.clock.advance("1m")
 
 
-def test_a_database_that_is_away_at_the_end_is_left_in_good_order(tmp_path: Path) -> None:
+def test_a_database_that_is_away_at_the_end_is_left_without_an_error(tmp_path: Path) -> None:
     with closing(FaultyDatabase(f"sqlite:///{tmp_path / 'app.sqlite'}")) as database:
         with InlineNode(mail, database=database) as node:
             node.faults.away()
@@ -110,7 +110,7 @@ def test_two_runs_of_a_test_write_the_same_rows() -> None:
     def rows() -> list[dict[str, Any]]:
         with InlineNode(mail) as node:
             node.client.enqueue(send.with_args())
-            node.client.enqueue(send.with_args("nobody"))
+            node.client.enqueue(send.with_args("unknown"))
             node.run_all()
             node.clock.advance("1h")
             node.run_all()
@@ -121,7 +121,7 @@ def test_two_runs_of_a_test_write_the_same_rows() -> None:
 
 def test_what_happens_is_reported_as_events() -> None:
     with InlineNode(mail) as node:
-        job = node.client.enqueue(send.with_args("nobody"))
+        job = node.client.enqueue(send.with_args("unknown"))
         node.run_all()
         assert node.events.wait(AttemptStarted, task_id=job.id).number == 1
         assert node.events.wait(AttemptEnded, task_id=job.id, outcome="failure").retry_in == 300.0

@@ -11,7 +11,7 @@ from peerd import Context, JobFailed, Queue, Snooze, Status
 from peerd.domain.errors import DatabaseUnavailable
 from peerd.testing import AttemptEnded, ClaimLost, InlineNode
 from tests.support.servers import DatabaseFactory
-from tests.testing.mail import invite, look, mail, ran, send, statuses, wait
+from tests.testing.mail import ends_with, invite, mail, ran, send, statuses, wait
 from tests.unit.work import process_handlers
 
 
@@ -29,7 +29,7 @@ def test_a_task_is_run_when_the_test_decides_and_not_before() -> None:
 @pytest.mark.parametrize("kind", ["sqlite", "mariadb", "postgresql"])
 def test_a_failure_is_retried_when_its_time_has_come(database_factory: DatabaseFactory, kind: str) -> None:
     with InlineNode(mail, database=database_factory(kind), delay_ratio="0s" if kind == "postgresql" else "5m") as node:
-        job = node.client.enqueue(send.with_args("nobody"))
+        job = node.client.enqueue(send.with_args("unknown"))
         if kind != "postgresql":
             for attempt in range(1, 4):
                 assert statuses(node.run_all()) == ["failure"]
@@ -41,7 +41,7 @@ def test_a_failure_is_retried_when_its_time_has_come(database_factory: DatabaseF
         assert [attempt.number for attempt in node.client.tasks.attempts(job.id)] == [1, 2, 3, 4]
         with pytest.raises(JobFailed, match="no such address"):
             job.result(timeout=0)
-    assert ran == ["nobody"] * 4
+    assert ran == ["unknown"] * 4
 
 
 def test_tasks_run_in_the_order_of_the_claim() -> None:
@@ -71,9 +71,9 @@ def test_a_paused_queue_and_a_drained_node_claim_nothing() -> None:
 
 def test_every_outcome_is_written_as_a_worker_writes_it() -> None:
     with InlineNode(mail) as node:
-        jobs = {how: node.client.enqueue(look.with_args(how)) for how in ("retry", "snooze", "cancel", "dead")}
+        jobs = {how: node.client.enqueue(ends_with.with_args(how)) for how in ("retry", "snooze", "cancel", "dead")}
         jobs["timeout"] = node.client.enqueue(wait.with_args())
-        jobs["arguments"] = node.client.enqueue("mail", name="look", body={"wrong": 1})
+        jobs["arguments"] = node.client.enqueue("mail", name="ends_with", body={"wrong": 1})
         node.run_all()
         rows = {how: node.client.tasks.get(job.id) for how, job in jobs.items()}
         labels = {how: [one.outcome for one in node.client.tasks.attempts(job.id)] for how, job in jobs.items()}
@@ -90,20 +90,20 @@ def test_every_outcome_is_written_as_a_worker_writes_it() -> None:
 
 
 def test_handlers_of_one_name_in_two_queues_have_each_its_own_attempts() -> None:
-    strict, patient, usual = Queue("strict"), Queue("patient"), Queue("usual")
+    strict, persistent, usual = Queue("strict"), Queue("persistent"), Queue("usual")
 
     async def fails() -> None:
         raise ValueError("boom")
 
     calls = [
         strict.task(name="it", max_attempts=1)(fails).with_args(),
-        patient.task(name="it", max_attempts=5)(fails).with_args(),
+        persistent.task(name="it", max_attempts=5)(fails).with_args(),
         usual.task(name="it")(fails).with_args(),
     ]
-    with InlineNode(strict, patient, usual) as node:
+    with InlineNode(strict, persistent, usual) as node:
         node.client.enqueue_many(calls)
         ended = {task.queue: (task.status.value, task.max_attempts) for task in node.run_all()}
-    assert ended == {"strict": ("dead", 1), "patient": ("failure", 5), "usual": ("failure", 3)}
+    assert ended == {"strict": ("dead", 1), "persistent": ("failure", 5), "usual": ("failure", 3)}
 
 
 def test_what_a_handler_enqueues_is_run_in_its_turn() -> None:
@@ -191,7 +191,7 @@ def test_a_task_that_was_taken_away_while_it_ran_keeps_what_was_done_to_it() -> 
 @pytest.mark.parametrize("operation", ["claim", "complete", "record_outcomes"])
 def test_lost_replies_run_nothing_twice(operation: str) -> None:
     with InlineNode(mail, delay_ratio=60.0) as node:
-        jobs = [node.client.enqueue(send.with_args(to)) for to in ("a", "nobody")]
+        jobs = [node.client.enqueue(send.with_args(to)) for to in ("a", "unknown")]
         node.faults.lose_reply(operation)
         if operation == "claim":
             with pytest.raises(DatabaseUnavailable):
@@ -199,7 +199,7 @@ def test_lost_replies_run_nothing_twice(operation: str) -> None:
         node.run_all()
         assert [job.refresh().status for job in jobs] == [Status.DONE, Status.FAILURE]
         assert [node.client.tasks.get(job.id).lease for job in jobs] == [1, 1]
-    assert ran == ["a", "nobody"]
+    assert ran == ["a", "unknown"]
 
 
 def test_a_result_that_the_database_refuses_fails_the_attempt() -> None:

@@ -1,4 +1,4 @@
-"""docs/architecture.md names the tests that hold each invariant: they must exist."""
+"""docs/architecture.md names the tests that check each invariant: they must exist."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_every_invariant_is_there() -> None:
 
 
 @pytest.mark.parametrize(("number", "tests"), INVARIANTS)
-def test_the_tests_that_hold_an_invariant_exist(number: str, tests: str) -> None:
+def test_the_tests_that_check_an_invariant_exist(number: str, tests: str) -> None:
     named = re.findall(r"`(test_\w+)`", tests)
     assert len(named) >= 5
     assert set(named) <= DEFINED

@@ -1,4 +1,4 @@
-"""docs/egg-parity.md names the tests that show each behaviour: they must exist, where it says."""
+"""docs/egg-parity.md names the tests that show each behaviour: they must exist at the given path."""
 
 from __future__ import annotations
 

@@ -22,10 +22,10 @@ ROWS = [
 ]
 
 
-@pytest.mark.parametrize(("term", "places"), [(term, places) for term, _, places in ROWS])
-def test_the_modules_and_classes_of_a_term_exist(term: str, places: str) -> None:
-    named = re.findall(r"`([\w.]+)`", places)
-    assert named or places == "–"
+@pytest.mark.parametrize(("term", "names"), [(term, names) for term, _, names in ROWS])
+def test_the_modules_and_classes_of_a_term_exist(term: str, names: str) -> None:
+    named = re.findall(r"`([\w.]+)`", names)
+    assert named or names == "–"
     unknown = [name for name in named if name not in CLASSES and f"peerd.{name.removeprefix('peerd.')}" not in MODULES]
     assert not unknown, term
 

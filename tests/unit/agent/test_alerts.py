@@ -37,7 +37,7 @@ def alert(kind: str = "dead-tasks", text: str = "task 17 is dead") -> Alert:
 
 
 class RecordingHook:
-    """A hook that records alerts, after so many failures."""
+    """A hook that records alerts, after a given number of failures."""
 
     def __init__(self, failures: int = 0) -> None:
         self.failures = failures
@@ -46,7 +46,7 @@ class RecordingHook:
     async def send(self, alert: Alert) -> None:
         if self.failures:
             self.failures -= 1
-            raise ConnectionRefusedError("nobody listens")
+            raise ConnectionRefusedError("no listener")
         self.sent_alerts.append(alert)
 
 
@@ -120,7 +120,7 @@ async def test_a_hook_gets_the_latest_suppressed_alert_when_its_time_is_over() -
 
 @pytest.mark.parametrize("text", ["", "1", "0 per 5m", "1 per", "1 per 0s", "often", "-1 per 5m", 5, None])
 def test_an_invalid_rate_is_rejected(text: object) -> None:
-    with pytest.raises(ValueError):  # noqa: PT011 - the settings word it
+    with pytest.raises(ValueError):  # noqa: PT011 - the message is that of the settings
         AlertRate.parse(text)
 
 

@@ -91,7 +91,7 @@ async def test_other_programs_have_the_limits_of_their_section(parent: subproces
     master, components = RecordingMaster(), ComponentSupervisor(EventBus())
 
     async def request_limits(pid: int) -> Any:
-        raise AssertionError(f"process {pid} cannot be asked")
+        raise AssertionError(f"process {pid} cannot be measured")
 
     monitor = ResourceMonitor(request_limits, {"tunnel": UsageLimits(memory=2**20)}, every=0.01)
     tunnel = {"slot": "tunnel-1", "kind": "tunnel", "role": "command", "pid": parent.pid, "generation": 1}

@@ -94,8 +94,8 @@ def test_a_narrow_terminal_has_fewer_figures_and_the_notes_below_them(width: int
 
 
 def test_a_process_without_heartbeats_is_shown_as_silent() -> None:
-    vitals = {"lag": 0.0, "in_flight": 1}
-    slots = [slot("video-1", vitals=vitals, silent_for=3.9), slot("video-2", vitals=vitals, silent_for=75.0)]
+    measured = {"lag": 0.0, "in_flight": 1}
+    slots = [slot("video-1", vitals=measured, silent_for=3.9), slot("video-2", vitals=measured, silent_for=75.0)]
     speaks, silent = [line for line in drawn(160, {**HERE, "slots": slots}) if "video-" in line]
     assert "0 ms" in speaks
     assert "silent 1 min" in silent

@@ -1,4 +1,4 @@
-"""Reading a file as the tests of the configuration do: in the environment that they say and in no other."""
+"""Read a configuration file for a test, with only the environment variables that the test sets."""
 
 from __future__ import annotations
 

@@ -117,9 +117,9 @@ def test_a_text_or_list_of_a_wrong_length_is_refused_with_the_limit(text: str, p
     assert problems(write(text)) == [problem]
 
 
-@pytest.mark.parametrize("place", ["project_directory", "file"])
-def test_settings_derived_from_the_path_of_the_file_cannot_be_set(place: str, write: Write) -> None:
-    [problem] = problems(write(f'{place} = "/"'))
+@pytest.mark.parametrize("key", ["project_directory", "file"])
+def test_settings_derived_from_the_path_of_the_file_cannot_be_set(key: str, write: Write) -> None:
+    [problem] = problems(write(f'{key} = "/"'))
     assert "unknown table" in problem
 
 

@@ -18,7 +18,7 @@ from peerd.domain.bind_address import SystemdSocket, TcpAddress, UnixAddress, pa
         ("systemd:site.socket", SystemdSocket("site.socket")),
     ],
 )
-def test_what_names_a_place_is_read(text: str, binding: object) -> None:
+def test_a_valid_address_is_read(text: str, binding: object) -> None:
     assert parse_bind_address(text) == binding
 
 
@@ -47,7 +47,7 @@ def test_what_names_a_place_is_read(text: str, binding: object) -> None:
         ("x" * 100_000 + ":80", "is neither an address nor the name of a host"),
     ],
 )
-def test_what_names_no_place_is_refused_in_words_of_readable_length(text: str, problem: str) -> None:
+def test_an_invalid_address_is_refused_with_a_short_message(text: str, problem: str) -> None:
     with pytest.raises(ValueError, match=problem) as refused:
         parse_bind_address(text)
     assert len(str(refused.value)) < 400

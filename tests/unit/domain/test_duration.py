@@ -40,12 +40,12 @@ def test_anything_else_is_refused_with_the_forms_that_are_accepted(value: object
 
 
 @given(st.integers(0, 3_599_999))
-def test_below_an_hour_what_is_written_reads_as_the_same_milliseconds(milliseconds: int) -> None:
+def test_a_written_duration_below_an_hour_is_read_with_the_same_milliseconds(milliseconds: int) -> None:
     assert round(parse_duration(format_duration(milliseconds / 1000)) * 1000) == milliseconds
 
 
 @given(st.floats(0, 1e9))
-def test_what_is_written_is_near_what_was_meant(seconds: float) -> None:
+def test_a_written_duration_is_near_the_given_one(seconds: float) -> None:
     written = parse_duration(format_duration(seconds))
     assert written == pytest.approx(seconds, rel=0.05, abs=0.001)
 

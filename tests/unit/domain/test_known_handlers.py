@@ -1,4 +1,4 @@
-"""What becomes of a task that the process which holds it does not know."""
+"""The decision about a claimed task that its process does not support."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ WIDER: HandlerSignature = {"n": ("int | str", True)}
 HOUR = 3600.0
 
 
-def judge(error: UnsupportedTask, *known: HandlerSignature | None, waited: float = 0.0) -> Deferred | Failed:
-    knowledge: list[KnownHandlers] = [{"q": {} if one is None else {"grows": one}, "other": None} for one in known]
-    sight = KnownHandlersSnapshot(NOW, NOW - timedelta(seconds=waited), knowledge)
-    return decide_unsupported_task(make_task(queue="q", name="grows"), error, sight, HOUR)
+def decide(error: UnsupportedTask, *known: HandlerSignature | None, waited: float = 0.0) -> Deferred | Failed:
+    known_handlers: list[KnownHandlers] = [{"q": {} if one is None else {"grows": one}, "other": None} for one in known]
+    snapshot = KnownHandlersSnapshot(NOW, NOW - timedelta(seconds=waited), known_handlers)
+    return decide_unsupported_task(make_task(queue="q", name="grows"), error, snapshot, HOUR)
 
 
 def of(signature: HandlerSignature, *given: str) -> UnsupportedTask:
@@ -39,9 +39,9 @@ UNKNOWN = UnsupportedTask("no handler")
 @pytest.mark.parametrize("waited", [0.0, HOUR, 100 * HOUR])
 def test_what_another_process_knows_waits_for_it_without_end(waited: float) -> None:
     for outcome in (
-        judge(UNKNOWN, None, OLD, waited=waited),
-        judge(of(OLD, "n", "by"), OLD, NEW, waited=waited),
-        judge(of(NEW, "by"), {"by": ("int", True)}, waited=waited),
+        decide(UNKNOWN, None, OLD, waited=waited),
+        decide(of(OLD, "n", "by"), OLD, NEW, waited=waited),
+        decide(of(NEW, "by"), {"by": ("int", True)}, waited=waited),
     ):
         assert isinstance(outcome, Deferred)
         assert 1.0 <= outcome.after <= 10.0
@@ -50,11 +50,11 @@ def test_what_another_process_knows_waits_for_it_without_end(waited: float) -> N
 def test_a_handler_that_is_unknown_everywhere_is_waited_for_ever_more_rarely_and_not_for_ever() -> None:
     afters = []
     for waited in (0.0, 100.0, 2000.0, HOUR - 1.0):
-        outcome = judge(UNKNOWN, None, waited=waited)
+        outcome = decide(UNKNOWN, None, waited=waited)
         assert isinstance(outcome, Deferred)
         afters.append(outcome.after)
     assert afters == [5.0, 25.0, 60.0, 1.0]
-    assert judge(UNKNOWN, None, waited=HOUR) == Failed(
+    assert decide(UNKNOWN, None, waited=HOUR) == Failed(
         error="no handler; no process of the cluster knows it, and none that does was there for 1h (unknown_after)"
     )
 
@@ -62,21 +62,21 @@ def test_a_handler_that_is_unknown_everywhere_is_waited_for_ever_more_rarely_and
 @pytest.mark.parametrize("error", [of(OLD, "m"), of(OLD, "n", "by"), of(NEW)], ids=["other", "more", "less"])
 def test_arguments_that_no_process_knows_yet_are_waited_for_and_not_for_ever(error: UnsupportedTask) -> None:
     known = error.signature
-    waiting = judge(error, known)
+    waiting = decide(error, known)
     assert isinstance(waiting, Deferred)
     assert waiting.after == 5.0
     assert "no process of the cluster takes these arguments: dead at 2026-01-01 01:00:00 UTC" in waiting.reason
-    assert isinstance(judge(error, known, waited=HOUR), Failed)
+    assert isinstance(decide(error, known, waited=HOUR), Failed)
 
 
 def test_a_value_of_a_wrong_type_is_dead_at_once() -> None:
-    assert judge(of(OLD, "n"), OLD) == Failed(error="it does not fit")
-    assert judge(of(OLD, "n"), OLD, None, {"m": ("int", True)}) == Failed(error="it does not fit")
+    assert decide(of(OLD, "n"), OLD) == Failed(error="it does not fit")
+    assert decide(of(OLD, "n"), OLD, None, {"m": ("int", True)}) == Failed(error="it does not fit")
 
 
 def test_a_type_that_is_wrong_here_is_given_to_versions_that_have_another_and_not_for_ever() -> None:
-    assert isinstance(judge(of(OLD, "n"), OLD, WIDER), Deferred)
-    assert isinstance(judge(of(OLD, "n"), OLD, WIDER, waited=HOUR), Failed)
+    assert isinstance(decide(of(OLD, "n"), OLD, WIDER), Deferred)
+    assert isinstance(decide(of(OLD, "n"), OLD, WIDER, waited=HOUR), Failed)
 
 
 def test_a_process_that_runs_whole_rows_knows_every_name() -> None:

@@ -31,7 +31,7 @@ def diagram_script() -> ModuleType:
     return module
 
 
-def test_the_documented_diagram_is_what_the_table_says() -> None:
+def test_the_documented_diagram_matches_the_table() -> None:
     script = diagram_script()
     page = (ROOT / "docs" / "lifecycle.md").read_text()
     assert page.count("-->") > len(Status)

@@ -60,7 +60,7 @@ def test_anything_else_is_refused_with_the_forms_that_are_accepted(value: object
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         ("0/s", "0 is not a number of starts from 1"),
         ("2147483648/s", "not a number of starts from 1 to 2147483647"),
@@ -68,8 +68,8 @@ def test_anything_else_is_refused_with_the_forms_that_are_accepted(value: object
         ("5/3651d", "to ten years"),
     ],
 )
-def test_what_no_rate_can_be_is_refused_by_its_range(text: str, says: str) -> None:
-    with pytest.raises(InvalidLimit, match=says):
+def test_a_rate_out_of_range_is_refused_with_the_range(text: str, message: str) -> None:
+    with pytest.raises(InvalidLimit, match=message):
         Rate.parse(text)
 
 
@@ -91,7 +91,7 @@ def test_a_rate_is_written_so_that_it_is_read_again(starts: int, period: float) 
 
 
 @given(st.text(max_size=30))
-def test_any_text_is_a_rate_or_refused_in_words(text: str) -> None:
+def test_any_text_is_a_rate_or_refused_with_a_message(text: str) -> None:
     try:
         rate = Rate.parse(text)
     except InvalidLimit as error:
@@ -107,7 +107,7 @@ def test_a_limit_is_of_a_queue_of_each_key_or_of_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("parts", "field", "says"),
+    ("parts", "field", "message"),
     [
         ({"queue": "no spaces", "running": 1}, "queue", "is not 1 to 200 of"),
         ({"queue": "", "running": 1}, "queue", "is not 1 to 200 of"),
@@ -122,8 +122,8 @@ def test_a_limit_is_of_a_queue_of_each_key_or_of_one() -> None:
         ({"queue": "q", "running": 1, "key": 7}, "key", "7 is not text"),
     ],
 )
-def test_a_wrong_limit_is_refused_by_its_part(parts: dict[str, Any], field: str, says: str) -> None:
-    with pytest.raises(InvalidLimit, match=says) as refused:
+def test_a_wrong_limit_is_refused_with_the_name_of_its_field(parts: dict[str, Any], field: str, message: str) -> None:
+    with pytest.raises(InvalidLimit, match=message) as refused:
         Limit(**parts)
     assert refused.value.field == field
 
@@ -144,6 +144,6 @@ def test_whatever_sql_has_written_is_a_limit_that_can_be_counted(running: Any, s
 
 
 @given(st.none() | st.integers(0, MAX_COUNT), st.integers(1, MAX_COUNT), periods)
-def test_what_was_set_is_what_it_was(running: int | None, starts: int, period: float) -> None:
+def test_columns_of_a_set_limit_are_read_as_they_were(running: int | None, starts: int, period: float) -> None:
     assert parse_limit_columns(running, starts, period) == (running, starts, period)
     assert parse_limit_columns(running, None, None) == (running, None, None)

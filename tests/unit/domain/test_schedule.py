@@ -106,7 +106,7 @@ def test_overlapping_runs_are_skipped_queued_or_allowed() -> None:
     assert initial_run_status("skip", busy=True, waiting=0) is RunStatus.SKIPPED
     assert initial_run_status("queue", busy=False, waiting=0) is RunStatus.RUNNING
     assert initial_run_status("queue", busy=True, waiting=0) is RunStatus.WAITING
-    assert initial_run_status("queue", busy=False, waiting=1) is RunStatus.WAITING, "those who wait come first"
+    assert initial_run_status("queue", busy=False, waiting=1) is RunStatus.WAITING, "waiting runs come first"
     assert initial_run_status("queue", busy=True, waiting=MAX_WAITING) is RunStatus.SKIPPED
     assert initial_run_status("allow", busy=True, waiting=5) is RunStatus.RUNNING
 

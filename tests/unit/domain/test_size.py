@@ -22,5 +22,5 @@ def test_anything_else_is_refused_with_the_forms_that_are_accepted(value: object
 
 
 @given(st.integers(0, 10**17))
-def test_what_is_written_is_near_what_was_meant(size: int) -> None:
+def test_a_written_size_is_near_the_given_one(size: int) -> None:
     assert parse_size(format_size(size)) == pytest.approx(size, rel=0.01)

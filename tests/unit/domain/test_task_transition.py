@@ -67,7 +67,7 @@ def test_a_delay_ends_at_the_last_moment_that_every_database_holds() -> None:
     ],
     ids=repr,
 )
-def test_other_outcomes_are_what_they_say(outcome: Outcome, event: TaskEvent, counted: bool) -> None:  # noqa: FBT001
+def test_other_outcomes_keep_their_event_and_count(outcome: Outcome, event: TaskEvent, counted: bool) -> None:  # noqa: FBT001
     verdict = transition_after(task(), outcome, NOW)
     assert (verdict.event, verdict.counted) == (event, counted)
 

@@ -32,6 +32,6 @@ def test_beside_sqlite_a_secret_is_made_once_and_for_its_owner_alone(tmp_path: P
     assert [path.name for path in tmp_path.iterdir()] == ["peerd.sqlite.secret"]
 
 
-def test_without_a_place_for_the_file_there_is_no_secret(tmp_path: Path) -> None:
+def test_without_a_folder_for_the_file_there_is_no_secret(tmp_path: Path) -> None:
     assert read_secret(make_url("sqlite://"), None, make=True) is None
     assert read_secret(make_url(f"sqlite:///{tmp_path / 'nowhere' / 'peerd.sqlite'}"), None, make=True) is None

@@ -72,9 +72,9 @@ def test_the_largest_rings_go_into_one_datagram(signer: Signer, verifier: Verifi
 
 def test_a_forged_one_is_rejected_wherever_it_was_changed(signer: Signer, verifier: Verifier) -> None:
     datagram = signer.sign(TasksAvailable(("video",)), "life")
-    for place in range(len(HEADER), len(datagram)):
+    for index in range(len(HEADER), len(datagram)):
         forged = bytearray(datagram)
-        forged[place] ^= 1
+        forged[index] ^= 1
         assert rejection(verifier, bytes(forged)) is RejectionReason.SECRET
 
 
@@ -94,7 +94,7 @@ def test_an_oversized_one_is_rejected_before_anything_else(verifier: Verifier) -
     assert rejection(verifier, HEADER + b"x" * MAX_DATAGRAM_BYTES) is RejectionReason.STRANGE
 
 
-def test_one_of_another_version_is_distinguished_from_noise(signer: Signer, verifier: Verifier) -> None:
+def test_one_of_another_version_is_distinguished_from_invalid_bytes(signer: Signer, verifier: Verifier) -> None:
     datagram = bytearray(signer.sign(TasksAvailable(), "life"))
     datagram[len(MAGIC)] += 1
     assert rejection(verifier, bytes(datagram)) is RejectionReason.VERSION
@@ -155,7 +155,7 @@ def test_a_message_is_never_taken_twice_however_many_come(
         verifier.open(signer.sign(Broadcast("prices"), "life"))
     assert (
         rejection(verifier, signer.sign(Broadcast("prices"), "life")) is RejectionReason.AGAIN
-    )  # there is no room to remember it
+    )  # it cannot be recorded
     clock.now += REPLAY_WINDOW
     assert rejection(verifier, first) is RejectionReason.AGAIN
     clock.now += REPLAY_WINDOW + 1

@@ -117,7 +117,7 @@ def test_a_forked_process_sends_its_own_rings(notifier: Notifier, transport: Rec
 
 
 def test_without_a_secret_no_thread_is_started() -> None:
-    mute = Notifier(Database("mysql://nobody@127.0.0.1:9/nothing"))
+    mute = Notifier(Database("mysql://user@127.0.0.1:9/nothing"))
     before = threading.active_count()
     mute.ring(TasksAvailable())
     assert mute.has_no_secret
@@ -125,7 +125,7 @@ def test_without_a_secret_no_thread_is_started() -> None:
 
 
 def test_a_database_that_is_away_does_not_delay_callers() -> None:
-    notifier = Notifier(Database("mysql://nobody@127.0.0.1:9/nothing"), "a secret of some length")
+    notifier = Notifier(Database("mysql://user@127.0.0.1:9/nothing"), "a secret of some length")
     began = time.monotonic()
     for _ in range(1000):
         notifier.ring(TasksAvailable())

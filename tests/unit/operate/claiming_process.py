@@ -1,4 +1,4 @@
-"""A process that holds tasks, as the table sees it: what a worker's process does, one step at a time."""
+"""A simulated process that claims and ends tasks, one step at a time, with the writes of a worker process."""
 
 from __future__ import annotations
 

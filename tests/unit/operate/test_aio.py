@@ -28,7 +28,7 @@ async def test_everything_is_awaitable_too(client: Client) -> None:
     assert await client.aio.nodes.list() == []
 
 
-async def test_errors_come_to_whoever_awaits(client: Client) -> None:
+async def test_errors_are_raised_in_the_awaiting_caller(client: Client) -> None:
     with pytest.raises(InvalidTask):
         await client.aio.enqueue("no spaces")
     with pytest.raises(TaskNotFound):

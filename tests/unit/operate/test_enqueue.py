@@ -43,7 +43,7 @@ def test_a_task_with_a_start_ahead_is_scheduled_by_the_databases_clock(client: C
 
 
 def test_many_are_enqueued_in_their_order(client: Client) -> None:
-    jobs = client.enqueue_many(Call("video", "look", f'{{"n":{n}}}') for n in range(30))
+    jobs = client.enqueue_many(Call("video", "transcode", f'{{"n":{n}}}') for n in range(30))
     assert [client.tasks.get(job.id).json for job in jobs] == [{"n": n} for n in range(30)]
 
 
@@ -126,11 +126,11 @@ def test_what_is_no_transaction_is_refused(client: Client) -> None:
 
 
 def test_a_plain_task_costs_the_callers_session_one_statement(client: Client) -> None:
-    told: list[str] = []
+    statements: list[str] = []
     with client.database.engine.begin() as connection:
-        sa.event.listen(connection, "before_cursor_execute", lambda _c, _u, statement, *_: told.append(statement))
+        sa.event.listen(connection, "before_cursor_execute", lambda _c, _u, statement, *_: statements.append(statement))
         client.enqueue_in(connection, CALL)
-    assert len(told) == 1, told
+    assert len(statements) == 1, statements
 
 
 ZONES = {"mysql": "SET time_zone = '-08:00'", "postgresql": "SET TIME ZONE 'America/Los_Angeles'"}

@@ -46,25 +46,25 @@ def test_processes_that_were_forked_work_beside_their_parent(client: Client) -> 
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
-def test_a_fork_in_the_middle_of_another_threads_first_question_stops_no_one_else(
+def test_a_fork_during_another_threads_first_call_does_not_block_the_child(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    looks, go_on = threading.Event(), threading.Event()
+    checking, resume = threading.Event(), threading.Event()
 
-    def look(_: Database) -> None:
-        looks.set()
-        go_on.wait(FORK_TIMEOUT)
+    def check_schema(_: Database) -> None:
+        checking.set()
+        resume.wait(FORK_TIMEOUT)
 
     def use_in_child() -> int:
         monkeypatch.undo()
         return use_client(client)
 
-    monkeypatch.setattr("peerd.operate.operations.require_current_schema", look)
-    asking = threading.Thread(target=client.tasks.list)
-    asking.start()
+    monkeypatch.setattr("peerd.operate.operations.require_current_schema", check_schema)
+    caller = threading.Thread(target=client.tasks.list)
+    caller.start()
     try:
-        assert looks.wait(FORK_TIMEOUT)
+        assert checking.wait(FORK_TIMEOUT)
         assert run_in_fork(use_in_child) == 2
     finally:
-        go_on.set()
-        asking.join(FORK_TIMEOUT)
+        resume.set()
+        caller.join(FORK_TIMEOUT)

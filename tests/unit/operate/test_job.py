@@ -12,7 +12,7 @@ from tests.unit.operate.claiming_process import ClaimingProcess
 
 
 def test_a_result_is_what_the_handler_returned(client: Client, holder: ClaimingProcess) -> None:
-    job = client.enqueue("video", name="look")
+    job = client.enqueue("video", name="transcode")
     holder.run(Done('{"height":720}'))
     assert job.result(timeout=5) == {"height": 720}
     assert job.status is Status.DONE
@@ -37,7 +37,7 @@ def test_a_dead_task_raises_its_error(client: Client, holder: ClaimingProcess) -
     assert failed.value.task.status is Status.DEAD
 
 
-def test_a_failure_is_no_end(client: Client, holder: ClaimingProcess) -> None:
+def test_a_failure_is_not_final(client: Client, holder: ClaimingProcess) -> None:
     job = client.enqueue("video")
     holder.run(Failed(error="again", retry_in=60.0))
     with pytest.raises(JobTimeout, match="still failure"):
@@ -46,17 +46,17 @@ def test_a_failure_is_no_end(client: Client, holder: ClaimingProcess) -> None:
 
 def test_a_canceled_task_raises_the_reason(client: Client, holder: ClaimingProcess) -> None:
     job = client.enqueue("video")
-    holder.run(Canceled("nobody wants it"))
-    with pytest.raises(JobCanceled, match="nobody wants it"):
+    holder.run(Canceled("not wanted"))
+    with pytest.raises(JobCanceled, match="not wanted"):
         job.result()
 
 
 def test_a_task_that_is_gone_has_expired(client: Client) -> None:
     job = client.enqueue("video")
     client.tasks.delete(job.id)
-    for ask in (job.refresh, job.result, lambda: job.status):
+    for call in (job.refresh, job.result, lambda: job.status):
         with pytest.raises(JobExpired, match="gone"):
-            ask()
+            call()
 
 
 def test_a_time_out_is_a_timeout_error_and_the_task_continues(client: Client) -> None:

@@ -14,7 +14,7 @@ from peerd.operate.validation import InvalidFilter
 KEYED = Call("uploads", "receive", '{"customer":"acme"}', limit_key="acme")
 
 
-def places(client: Client, queue: str | None = None) -> list[tuple[str, str, int | None, int | None]]:
+def listed(client: Client, queue: str | None = None) -> list[tuple[str, str, int | None, int | None]]:
     return [(one.queue, one.key, one.running, one.starts) for one in client.limits.list(queue)]
 
 
@@ -25,13 +25,13 @@ def test_limits_are_set_listed_and_removed(client: Client) -> None:
     assert client.limits.set("uploads", key="acme", running=5, rate="100/1m").rate == Rate(100, 60.0)
     client.limits.set("api", rate=Rate(5, 1.0))
     own = [("uploads", "", 8, None), ("uploads", "*", 3, None), ("uploads", "acme", 5, 100)]
-    assert places(client) == [("api", "", None, 5), *own]
-    assert places(client, "uploads") == own
+    assert listed(client) == [("api", "", None, 5), *own]
+    assert listed(client, "uploads") == own
     client.limits.set("uploads", key="acme", rate="7/h")
-    assert places(client, "uploads")[2] == ("uploads", "acme", None, 7)
+    assert listed(client, "uploads")[2] == ("uploads", "acme", None, 7)
     assert [client.limits.remove("uploads", key="acme") for _ in range(2)] == [True, False]
     assert [client.limits.remove("uploads", each_key=True), client.limits.remove("uploads")] == [True, True]
-    assert places(client) == [("api", "", None, 5)]
+    assert listed(client) == [("api", "", None, 5)]
 
 
 async def test_limits_are_awaitable_too(client: Client) -> None:
@@ -43,7 +43,7 @@ async def test_limits_are_awaitable_too(client: Client) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "field", "says"),
+    ("given", "field", "message"),
     [
         ({}, "running", "give running, rate or both"),
         ({"key": "acme"}, "running", "give running, rate or both"),
@@ -57,15 +57,15 @@ async def test_limits_are_awaitable_too(client: Client) -> None:
     ],
 )
 def test_a_wrong_limit_is_refused_and_nothing_is_written(
-    client: Client, given: dict[str, Any], field: str, says: str
+    client: Client, given: dict[str, Any], field: str, message: str
 ) -> None:
-    with pytest.raises(InvalidLimit, match=says) as refused:
+    with pytest.raises(InvalidLimit, match=message) as refused:
         client.limits.set("uploads", **given)
     assert refused.value.field == field
     assert client.limits.list() == []
 
 
-def test_what_nothing_can_be_is_not_searched_for(client: Client) -> None:
+def test_a_filter_that_nothing_can_match_is_refused(client: Client) -> None:
     with pytest.raises(InvalidLimit, match="queue: 'no spaces'"):
         client.limits.remove("no spaces")
     with pytest.raises(InvalidLimit, match="not both"):
@@ -74,7 +74,7 @@ def test_what_nothing_can_be_is_not_searched_for(client: Client) -> None:
         client.limits.list(7)  # type: ignore[arg-type]
 
 
-def test_a_call_brings_its_key_and_an_option_goes_before_it() -> None:
+def test_the_key_of_a_call_is_used_and_an_option_overrides_it() -> None:
     assert new_task(KEYED).limit_key == "acme"
     assert new_task(KEYED, limit_key=None).limit_key == "acme"
     assert new_task(KEYED, limit_key="other").limit_key == "other"
@@ -85,7 +85,7 @@ def test_a_call_brings_its_key_and_an_option_goes_before_it() -> None:
 
 
 @pytest.mark.parametrize("key", ["", "*", "a ", "a\x00", "x" * 201, 7])
-def test_what_is_no_key_is_refused_by_its_name(key: Any) -> None:
+def test_an_invalid_key_is_refused_with_its_name(key: Any) -> None:
     with pytest.raises(InvalidTask) as refused:
         new_task("uploads", limit_key=key)
     assert refused.value.field == "limit_key"

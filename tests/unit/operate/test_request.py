@@ -12,7 +12,7 @@ from peerd.operate.request import new_task
 CALL = Call("video", "transcode", '{"source":"a.mp4"}')
 
 
-def test_a_call_brings_its_queue_its_name_and_its_body() -> None:
+def test_a_call_gives_the_queue_the_name_and_the_body() -> None:
     task = new_task(CALL, priority=20)
     assert (task.queue, task.name, task.body, task.priority) == ("video", "transcode", '{"source":"a.mp4"}', 20)
 
@@ -56,7 +56,7 @@ def test_durations_are_read_as_people_write_them() -> None:
         ({"node": 7}, "node", "not text"),
     ],
 )
-def test_a_wrong_option_is_refused_by_its_name(options: dict[str, Any], field: str, words: str) -> None:
+def test_a_wrong_option_is_refused_with_its_name(options: dict[str, Any], field: str, words: str) -> None:
     with pytest.raises(InvalidTask, match=words) as refused:
         new_task("legacy", **options)
     assert refused.value.field == field

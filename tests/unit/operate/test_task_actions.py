@@ -18,17 +18,17 @@ def test_pages_follow_each_other_by_the_last_id(client: Client) -> None:
 
 
 def test_tasks_are_found_by_queue_name_status_and_node(client: Client, holder: ClaimingProcess) -> None:
-    mine = client.enqueue("video", name="look", node="video-1")
+    mine = client.enqueue("video", name="transcode", node="video-1")
     other = client.enqueue("mail", name="send")
     assert [task.id for task in client.tasks.list(queue="mail")] == [other.id]
-    assert [task.id for task in client.tasks.list(name="look")] == [mine.id]
+    assert [task.id for task in client.tasks.list(name="transcode")] == [mine.id]
     assert [task.id for task in client.tasks.list(node="video-1")] == [mine.id]
     holder.claim()
     assert [task.id for task in client.tasks.list(status="working")] == [mine.id]
     assert client.tasks.counts()[Status.WORKING] == 1
 
 
-def test_a_filter_that_nothing_can_meet_is_refused(client: Client) -> None:
+def test_a_filter_that_nothing_can_match_is_refused(client: Client) -> None:
     with pytest.raises(InvalidFilter, match="'finished' is none of scheduled, pending"):
         client.tasks.list(status="finished")
     with pytest.raises(InvalidFilter, match="limit"):
@@ -38,9 +38,9 @@ def test_a_filter_that_nothing_can_meet_is_refused(client: Client) -> None:
 
 
 def test_a_task_that_is_not_there_is_reported(client: Client) -> None:
-    for ask in (client.tasks.get, client.tasks.attempts, client.tasks.retry, client.tasks.cancel, client.tasks.delete):
+    for call in (client.tasks.get, client.tasks.attempts, client.tasks.retry, client.tasks.cancel, client.tasks.delete):
         with pytest.raises(TaskNotFound, match="no task 4711"):
-            ask(4711)
+            call(4711)
     assert client.tasks.find(4711) is None
 
 

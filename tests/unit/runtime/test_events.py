@@ -1,4 +1,4 @@
-"""Events: each reader gets what it reads, and a fact that nobody reads need not be made."""
+"""Events: each listener gets the kinds that it accepts; an event without listeners need not be created."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ RAN = ChoreRan(chore="expire", count=3)
 
 
 class OfChores:
-    """Reads what chores do."""
+    """A listener for the events of chores."""
 
     def __init__(self) -> None:
         self.read: list[Event] = []
@@ -38,7 +38,7 @@ class OfChores:
         self.read.append(event)
 
 
-def test_a_reader_that_chooses_gets_what_it_accepts_and_the_others_get_all() -> None:
+def test_a_listener_that_filters_gets_what_it_accepts_and_the_others_get_all() -> None:
     chores, everything = OfChores(), list[Event]()
     events = EventBus(chores, everything.append)
     events.emit(CLAIMED)
@@ -57,11 +57,11 @@ def test_an_event_is_received_from_the_moment_on_at_which_it_is_subscribed() -> 
     assert everything == [CLAIMED]
 
 
-@pytest.mark.parametrize(("level", "heard"), [(logging.INFO, False), (logging.DEBUG, True)])
-def test_that_a_handler_begins_is_read_only_by_the_log_at_its_finest(level: int, heard: bool) -> None:  # noqa: FBT001
+@pytest.mark.parametrize(("level", "listened"), [(logging.INFO, False), (logging.DEBUG, True)])
+def test_the_start_of_a_handler_is_logged_only_at_the_debug_level(level: int, listened: bool) -> None:  # noqa: FBT001
     log = structlog.wrap_logger(None, wrapper_class=structlog.make_filtering_bound_logger(level))
     ringing, alerting = DoorbellEventListener(lambda ring: None), AlertEventListener(lambda *_, **__: None)
     events = EventBus(SuccessAggregator(LogEventListener(log)), ringing, alerting)
-    assert [events.has_listeners(kind) for kind in DEBUG_EVENTS] == [heard] * len(DEBUG_EVENTS)
+    assert [events.has_listeners(kind) for kind in DEBUG_EVENTS] == [listened] * len(DEBUG_EVENTS)
     assert AttemptStarted in DEBUG_EVENTS
     assert events.has_listeners(AttemptEnded)

@@ -19,10 +19,10 @@ def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
 
 
 def make_link(end: socket.socket, role: str = "worker") -> Link:
-    return Link(end, ProcessInfo(slot="video-1", kind="video", role=role, node="toys", grace=10.0))
+    return Link(end, ProcessInfo(slot="video-1", kind="video", role=role, node="here", grace=10.0))
 
 
-def heard(masters: socket.socket) -> list[dict[str, object]]:
+def received_frames(masters: socket.socket) -> list[dict[str, object]]:
     masters.setblocking(False)
     try:
         return FrameDecoder().feed(masters.recv(65536))
@@ -44,7 +44,7 @@ def test_the_first_signal_leaves_the_grace_and_the_second_none(ends: tuple[socke
     events: list[object] = []
     watch._count_signals(b"\0\x0f\0")
     watch.attach(events.append)
-    assert events == [StopRequested(30.0)], "what came before somebody listened is kept"
+    assert events == [StopRequested(30.0)], "what came before a listener was attached is kept"
     watch._count_signals(b"\x0f")
     assert events == [StopRequested(30.0), StopRequested(0.0)]
 
@@ -71,16 +71,16 @@ def test_sending_never_waits_for_a_master_that_does_not_read(ends: tuple[socket.
     ends[1].close()
     link._control._read()
     assert link.master_lost
-    link.send({"type": "nobody hears it"})
-    assert link._control.flushed.is_set(), "nothing holds up a process that has lost its master"
+    link.send({"type": "unread"})
+    assert link._control.flushed.is_set(), "nothing delays a process that has lost its master"
 
 
-def test_a_taint_is_reported_once_and_costs_the_status(ends: tuple[socket.socket, socket.socket]) -> None:
+def test_a_taint_is_reported_once_and_sets_the_exit_status(ends: tuple[socket.socket, socket.socket]) -> None:
     link = make_link(ends[0])
     link.tainted("first")
     link.tainted("second")
     link.recycle("third")
-    assert heard(ends[1]) == [{"type": "tainted", "reason": "first"}]
+    assert received_frames(ends[1]) == [{"type": "tainted", "reason": "first"}]
     assert (link.status, link._control.stopping) == (70, True)
 
 
@@ -88,5 +88,5 @@ def test_the_agent_raises_an_alert_for_each_and_stays(ends: tuple[socket.socket,
     link = make_link(ends[0], role="agent")
     link.tainted("first")
     link.tainted("second")
-    assert [message["type"] for message in heard(ends[1])] == ["alert", "alert"]
+    assert [message["type"] for message in received_frames(ends[1])] == ["alert", "alert"]
     assert (link.status, link._control.stopping) == (0, False)

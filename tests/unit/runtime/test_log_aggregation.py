@@ -1,4 +1,4 @@
-"""Many successes are told together."""
+"""Many successes become one log line."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ def ended(task_id: int, outcome: str = "done", name: str = "send") -> AttemptEnd
 
 async def test_the_first_of_a_second_are_reported_each_and_the_rest_together() -> None:
     seen: list[Event] = []
-    tell = SuccessAggregator(seen.append)
+    aggregate = SuccessAggregator(seen.append)
     for task_id in range(MAX_EACH_SPAN + 3):
-        tell(ended(task_id, name="send" if task_id % 2 else ""))
+        aggregate(ended(task_id, name="send" if task_id % 2 else ""))
     assert [event.task_id for event in seen if isinstance(event, AttemptEnded)] == list(range(MAX_EACH_SPAN))
     await eventually_async(lambda: isinstance(seen[-1], TasksDone), timeout=20 * SPAN_SECONDS)
     assert seen[-1] == TasksDone(count=3, seconds=0.75, by_handler={"mail.send": 2, "mail": 1})
@@ -27,28 +27,28 @@ async def test_the_first_of_a_second_are_reported_each_and_the_rest_together() -
     )
 
 
-async def test_what_went_wrong_is_reported_one_by_one() -> None:
+async def test_failures_are_reported_one_by_one() -> None:
     seen: list[Event] = []
-    tell = SuccessAggregator(seen.append)
+    aggregate = SuccessAggregator(seen.append)
     failures = [ended(task_id, "failure") for task_id in range(2 * MAX_EACH_SPAN)]
     for failure in failures:
-        tell(failure)
+        aggregate(failure)
     assert seen == failures
 
 
-async def test_a_new_span_begins_when_one_is_over() -> None:
+async def test_a_new_interval_begins_when_one_is_over() -> None:
     seen: list[Event] = []
-    tell = SuccessAggregator(seen.append)
+    aggregate = SuccessAggregator(seen.append)
     for task_id in range(MAX_EACH_SPAN + 1):
-        tell(ended(task_id))
-    tell.flush()
-    tell(ended(99))
+        aggregate(ended(task_id))
+    aggregate.flush()
+    aggregate(ended(99))
     assert seen[-2:] == [TasksDone(count=1, seconds=0.25, by_handler={"mail.send": 1}), ended(99)]
 
 
-def test_without_an_event_loop_nothing_is_kept_back() -> None:
+def test_without_an_event_loop_nothing_is_delayed() -> None:
     seen: list[Event] = []
-    tell = SuccessAggregator(seen.append)
+    aggregate = SuccessAggregator(seen.append)
     for task_id in range(2 * MAX_EACH_SPAN):
-        tell(ended(task_id))
+        aggregate(ended(task_id))
     assert len(seen) == 2 * MAX_EACH_SPAN

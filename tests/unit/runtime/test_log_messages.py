@@ -45,7 +45,7 @@ def test_nothing_in_an_entry_resembles_another_one_or_steers_a_terminal() -> Non
     assert "    LookupError: x\n    12:00:00.000 [info" in text
 
 
-def test_each_line_is_an_object_where_that_is_wanted() -> None:
+def test_each_line_is_an_object_in_the_json_format() -> None:
     lines = written("json").splitlines()
     assert len(lines) == 3
     for line in lines:
@@ -54,7 +54,7 @@ def test_each_line_is_an_object_where_that_is_wanted() -> None:
 
 
 @pytest.mark.parametrize("form", ["console", "json"])
-def test_what_the_master_says_is_one_line_of_the_form_that_is_wanted(form: str) -> None:
+def test_a_message_of_the_master_is_one_line_in_the_configured_format(form: str) -> None:
     code = (
         "import sys; from peerd.supervision.console import Console; console = Console('n', sys.argv[1])\n"
         "console.log('died: x\\n12:00:00.000 [info] \\x1b[2J'); console.log('ä' * 5000, level='error')"

@@ -24,7 +24,7 @@ def burst():
 async def main():
     rotation = LogRotation(log, 1_000_000, 100, lambda: logfile.redirect_output(log))
     rotating = asyncio.create_task(rotation.run())
-    await asyncio.sleep(0.1)  # the burst does not begin with a look at the file
+    await asyncio.sleep(0.1)  # the burst does not begin with a check of the file
     await asyncio.to_thread(burst)
     rotating.cancel()
 
@@ -32,7 +32,7 @@ asyncio.run(main())
 """
 
 
-def test_a_burst_does_not_make_the_log_many_times_as_large_as_it_may_be(tmp_path: Path) -> None:
+def test_a_burst_does_not_make_the_log_many_times_its_limit(tmp_path: Path) -> None:
     log = tmp_path / "peerd.log"
     subprocess.run([sys.executable, "-c", WRITE, str(log)], check=True, timeout=60)
     sizes = [file.stat().st_size for file in tmp_path.glob("peerd.log*")]

@@ -1,4 +1,4 @@
-"""The messenger of one process: an outlet that the test reads, and frames that the test hands in."""
+"""The messenger of one process: the test reads what it sends and gives it frames."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ AGENT = Peer(7, "agent", "agent", "agent")
 
 
 class Bench:
-    """A messenger, what it has sent, and what it has told."""
+    """A messenger, what it has sent, and its events."""
 
     def __init__(self) -> None:
         self.sent: list[dict[str, Any]] = []
-        self.facts: list[Event] = []
-        self.background = BackgroundTasks(EventBus(self.facts.append))
-        self.messenger = Messenger(self, self.background, EventBus(self.facts.append))
+        self.events: list[Event] = []
+        self.background = BackgroundTasks(EventBus(self.events.append))
+        self.messenger = Messenger(self, self.background, EventBus(self.events.append))
 
     def send(self, message: Mapping[str, object]) -> None:
         self.sent.append(dict(message))
@@ -103,13 +103,13 @@ async def test_an_undelivered_message_raises_in_the_awaiting_sender_and_else_is_
     bench.messenger.send_to_agent("b")
     await asyncio.sleep(0)
     for number in (1, 2):
-        bench.messenger.receive({"type": "delivery", "id": number, "delivered": 0, "error": "nobody is there"})
-    with pytest.raises(Undeliverable, match="'a' for process 17 was not delivered: nobody is there") as caught:
+        bench.messenger.receive({"type": "delivery", "id": number, "delivered": 0, "error": "no such process"})
+    with pytest.raises(Undeliverable, match="'a' for process 17 was not delivered: no such process") as caught:
         await awaited
     assert caught.value.delivered == 0
-    (event,) = bench.facts
+    (event,) = bench.events
     assert isinstance(event, MessageNotDelivered)
-    assert "'b' for the agent was not delivered: nobody is there" in event.error
+    assert "'b' for the agent was not delivered: no such process" in event.error
 
 
 async def _await(delivery: Any) -> Any:
@@ -117,7 +117,7 @@ async def _await(delivery: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("action", "data", "target", "says"),
+    ("action", "data", "target", "problem"),
     [
         ("a", {1, 2}, "agent", "cannot be written as JSON"),
         ("a", float("inf"), "agent", "cannot be written as JSON"),
@@ -130,10 +130,10 @@ async def _await(delivery: Any) -> Any:
         ("a", None, None, "is none of these"),
     ],
 )
-async def test_what_cannot_be_sent_is_refused_at_the_door(
-    bench: Bench, action: Any, data: object, target: Any, says: str
+async def test_what_cannot_be_sent_is_refused_at_once(
+    bench: Bench, action: Any, data: object, target: Any, problem: str
 ) -> None:
-    with pytest.raises(InvalidMessage, match=says):
+    with pytest.raises(InvalidMessage, match=problem):
         bench.messenger.send(target, action, data)
     assert bench.sent == []
     assert bench.messenger._in_flight.close_all() == []
@@ -181,12 +181,12 @@ async def test_threads_may_send_and_wait(bench: Bench) -> None:
 
 
 async def test_a_request_returns_what_it_is_answered_with(bench: Bench) -> None:
-    asking = asyncio.ensure_future(bench.messenger.request("agent", "a", {"b": 1}, timeout=5.0))
+    request = asyncio.ensure_future(bench.messenger.request("agent", "a", {"b": 1}, timeout=5.0))
     await asyncio.sleep(0)
     assert bench.sent[0]["request"] is True
     assert bench.sent[0]["timeout"] == 5.0
     bench.messenger.receive({"type": "reply", "id": 1, "data": [1, 2]})
-    assert await asking == [1, 2]
+    assert await request == [1, 2]
     bench.messenger.receive({"type": "reply", "id": 1, "data": "again"})
 
 
@@ -197,12 +197,12 @@ async def test_a_request_returns_what_it_is_answered_with(bench: Bench) -> None:
 async def test_each_failure_of_a_request_is_an_error_of_its_own(
     bench: Bench, reason: str, error: type[Exception]
 ) -> None:
-    asking = asyncio.ensure_future(bench.messenger.request(Target.random("video"), "a"))
+    request = asyncio.ensure_future(bench.messenger.request(Target.random("video"), "a"))
     await asyncio.sleep(0)
     bench.messenger.receive({"type": "reply", "id": 1, "error": "it is broken", "reason": reason})
     with pytest.raises(error, match=r"'a'.*one worker of video.*it is broken"):
-        await asking
-    assert bench.facts == []
+        await request
+    assert bench.events == []
 
 
 async def test_a_request_without_a_reply_ends_with_its_time_and_is_forgotten(bench: Bench) -> None:
@@ -218,12 +218,12 @@ async def test_a_timeout_that_makes_no_sense_is_refused(bench: Bench, seconds: f
         await bench.messenger.request("agent", "a", timeout=seconds)
 
 
-async def test_a_process_that_stops_shows_all_waiters(bench: Bench) -> None:
+async def test_a_process_that_stops_ends_all_waiting_calls(bench: Bench) -> None:
     delivery = bench.messenger.broadcast("a")
-    asking = asyncio.ensure_future(bench.messenger.request("agent", "b"))
+    request = asyncio.ensure_future(bench.messenger.request("agent", "b"))
     await asyncio.sleep(0)
     bench.messenger.close()
-    for waiting in (_await(delivery), asking):
+    for waiting in (_await(delivery), request):
         with pytest.raises(Undeliverable, match="this process stops"):
             await waiting
 
@@ -232,29 +232,29 @@ async def test_a_process_that_stops_shows_all_waiters(bench: Bench) -> None:
 
 
 async def test_handlers_get_their_action_in_order_and_once_means_once(bench: Bench) -> None:
-    heard: list[tuple[str, Any]] = []
+    received: list[tuple[str, Any]] = []
 
     def always(message: Message) -> None:
-        heard.append((message.sender.slot, message.data))
+        received.append((message.sender.slot, message.data))
 
     bench.messenger.on("a", always)
-    bench.messenger.once("a", lambda message: heard.append(("once", message.data)))
+    bench.messenger.once("a", lambda message: received.append(("once", message.data)))
     for number in (1, 2):
         bench.come("a", number)
     bench.come("b", 3)
     bench.messenger.off("a", always)
     bench.messenger.off("a", always)
     bench.come("a", 4)
-    assert heard == [("agent", 1), ("once", 1), ("agent", 2)]
+    assert received == [("agent", 1), ("once", 1), ("agent", 2)]
 
 
 async def test_a_handler_that_is_no_function_is_refused(bench: Bench) -> None:
     with pytest.raises(TypeError, match="the handler of messages 'a' must be a function"):
-        bench.messenger.on("a", "refresh")  # type: ignore[arg-type]  # what careless code does
+        bench.messenger.on("a", "refresh")  # type: ignore[arg-type]  # a mistake of user code
 
 
 async def test_an_exception_in_a_handler_is_an_event_and_the_others_receive_the_message(bench: Bench) -> None:
-    heard: list[Any] = []
+    received: list[Any] = []
 
     def broken(message: Message) -> None:
         raise SystemExit(3)
@@ -262,18 +262,18 @@ async def test_an_exception_in_a_handler_is_an_event_and_the_others_receive_the_
     async def broken_later(message: Message) -> None:
         raise ValueError("no such cache")
 
-    for handler in (broken, broken_later, lambda message: heard.append(message.data)):
+    for handler in (broken, broken_later, lambda message: received.append(message.data)):
         bench.messenger.on("a", handler)
     bench.come("a", 1)
-    await eventually_async(lambda: len(bench.facts) == 2)
-    assert heard == [1]
-    told = [log_message_of(event)[2]["exception"] for event in bench.facts]
-    assert ("in broken\n" in told[0], "in broken_later\n" in told[1]) == (True, True), "they say where"
-    assert [event.error for event in bench.facts if isinstance(event, MessageHandlerFailed)] == [
+    await eventually_async(lambda: len(bench.events) == 2)
+    assert received == [1]
+    tracebacks = [log_message_of(event)[2]["exception"] for event in bench.events]
+    assert ("in broken\n" in tracebacks[0], "in broken_later\n" in tracebacks[1]) == (True, True), "with the function"
+    assert [event.error for event in bench.events if isinstance(event, MessageHandlerFailed)] == [
         "SystemExit: 3",
         "ValueError: no such cache",
     ]
-    assert log_message_of(bench.facts[0])[1] == "a message handler failed"
+    assert log_message_of(bench.events[0])[1] == "a message handler failed"
 
 
 async def test_what_a_handler_returns_answers_a_request(bench: Bench) -> None:
@@ -327,7 +327,7 @@ async def test_so_many_handlers_run_at_once_and_the_rest_wait_in_order(
     bench.come("a", 6, number=66, request=True)
     await asyncio.sleep(0)
     assert began == [0, 1]
-    assert [type(event) for event in bench.facts] == [MessageDropped, MessageDropped], "the sixth and the seventh"
+    assert [type(event) for event in bench.events] == [MessageDropped, MessageDropped], "the sixth and the seventh"
     assert bench.of_type("reply")[0]["error"] == "3 messages wait there to be handled"
     gate.set()
     await eventually_async(lambda: bench.messenger.is_idle)
@@ -355,10 +355,10 @@ async def test_it_knows_the_processes_and_notifies_subscribers(bench: Bench) -> 
         bench.messenger.receive({"type": "processes", "processes": [peer.to_json() for peer in peers]})
     assert seen == [0, 2, 1]
     assert (bench.messenger.workers, bench.messenger.agent) == ((video,), None)
-    assert len(bench.facts) == 3
+    assert len(bench.events) == 3
 
 
-async def test_frames_of_others_are_not_the_messengers(bench: Bench) -> None:
+async def test_other_frames_are_left_to_other_readers(bench: Bench) -> None:
     assert not bench.messenger.receive({"type": "ready"})
     assert not bench.messenger.receive({"type": ["message"]})
 
@@ -381,7 +381,7 @@ async def test_work_in_the_background_is_awaited_when_the_process_stops(bench: B
     gate.set()
     await finishing
     assert done == ["refreshed", "refreshed"]
-    assert bench.facts == []
+    assert bench.events == []
 
 
 async def test_what_does_not_end_within_the_grace_is_cancelled_and_named(bench: Bench) -> None:
@@ -396,10 +396,10 @@ async def test_what_does_not_end_within_the_grace_is_cancelled_and_named(bench: 
     bench.background.run(endless())
     first = asyncio.ensure_future(bench.background.finish(grace=30.0))
     await asyncio.sleep(0)
-    first.cancel()  # somebody hurries: the stop is made again, with no grace
+    first.cancel()  # a second stop, with no grace
     await bench.background.finish(grace=0.0)
     assert ended == ["cleaned up"]
-    (event,) = bench.facts
+    (event,) = bench.events
     assert isinstance(event, BackgroundWorkCancelled)
     assert event.names[0].endswith("endless")
 
@@ -413,7 +413,7 @@ async def test_a_handler_that_continues_when_its_process_stops_is_cancelled_and_
     await bench.background.finish(grace=0.0)
     await eventually_async(lambda: bench.of_type("reply"))
     assert bench.of_type("reply")[0]["error"] == "its process stopped before it had ended"
-    (event,) = bench.facts
+    (event,) = bench.events
     assert log_message_of(event)[2] == {"work": "the handler of the message 'wait'"}
 
 
@@ -422,10 +422,10 @@ async def test_an_exception_in_the_background_is_an_event(bench: Bench) -> None:
         raise SystemExit(1)
 
     bench.background.run(broken())
-    await eventually_async(lambda: len(bench.facts) == 1)
-    (event,) = bench.facts
+    await eventually_async(lambda: len(bench.events) == 1)
+    (event,) = bench.events
     assert isinstance(event, BackgroundWorkFailed)
-    assert "in broken" in log_message_of(event)[2]["exception"], "it says where"
+    assert "in broken" in log_message_of(event)[2]["exception"], "with the function"
     assert (event.name.rpartition(".")[2], event.error) == ("broken", "SystemExit: 1")
 
 
@@ -444,4 +444,4 @@ async def test_a_process_that_stops_begins_nothing_more(bench: Bench) -> None:
 
 async def test_what_is_no_coroutine_is_refused(bench: Bench) -> None:
     with pytest.raises(TypeError, match=r"as in run_in_background\(refresh\(\)\)"):
-        bench.background.run(print)  # type: ignore[arg-type]  # what careless code does
+        bench.background.run(print)  # type: ignore[arg-type]  # a mistake of user code

@@ -135,8 +135,8 @@ class FakeNode:
         reached = self._ends.get(pid)
         match frame["type"]:
             case "message" if reached is not None:
-                who = {key: getattr(sender, key) for key in ("pid", "slot", "kind", "role")}
-                reached[1].messenger.receive({**frame, "from": {**who, "generation": 1}})
+                sender_fields = {key: getattr(sender, key) for key in ("pid", "slot", "kind", "role")}
+                reached[1].messenger.receive({**frame, "from": {**sender_fields, "generation": 1}})
                 if not frame["request"]:
                     self._receive(sender, {"type": "delivery", "id": frame["id"], "delivered": 1, "error": None})
             case "message" if frame["request"]:
@@ -174,13 +174,13 @@ class FakeNode:
     async def until(self, *statuses: str, steps: bool = True) -> list[ScheduleRun]:
         """Wait for runs of these statuses, in their order; with or without polls of the scheduler."""
 
-        async def look() -> list[ScheduleRun] | None:
+        async def find() -> list[ScheduleRun] | None:
             if steps and self._ticking is None:
                 await self.clock.step()
             found = await self.threads.read(schedule_runs.list_runs)
             return found[::-1] if [str(run.status) for run in found[::-1]] == list(statuses) else None
 
-        found = await eventually_async(look, message=lambda: str((self.runs(), self.emitted)))
+        found = await eventually_async(find, message=lambda: str((self.runs(), self.emitted)))
         assert found is not None
         return found
 

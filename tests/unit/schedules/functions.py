@@ -37,10 +37,10 @@ async def gated(ctx: ScheduleContext) -> None:
     await GATES["gate"].wait()
 
 
-def waits_until_told(ctx: ScheduleContext) -> None:
+def waits_until_canceled(ctx: ScheduleContext) -> None:
     while not ctx.cancelled:
         THREADS_MAY_END.wait(0.01)
-    CALLS.append(("told",))
+    CALLS.append(("canceled",))
 
 
 def deaf() -> None:
@@ -88,32 +88,32 @@ not_a_function = 7
 class Twice:
     """A type of its own: at once one and all."""
 
-    def __init__(self, ticker: CustomTrigger) -> None:
-        self.ticker = ticker
+    def __init__(self, trigger: CustomTrigger) -> None:
+        self.trigger = trigger
 
     async def run(self) -> None:
-        CALLS.append(("one", await self.ticker.send_one("first", {"a": 1})))
-        CALLS.append(("all", await self.ticker.send_all("all")))
+        CALLS.append(("one", await self.trigger.send_one("first", {"a": 1})))
+        CALLS.append(("all", await self.trigger.send_all("all")))
 
 
 class Inert:
-    def __init__(self, ticker: CustomTrigger) -> None:
-        CALLS.append(("made", ticker.name, ticker.args))
+    def __init__(self, trigger: CustomTrigger) -> None:
+        CALLS.append(("made", trigger.name, trigger.args))
 
 
 class Broken:
-    def __init__(self, ticker: CustomTrigger) -> None:
+    def __init__(self, trigger: CustomTrigger) -> None:
         raise RuntimeError("no such disk")
 
 
 class Falters:
     times = 0
 
-    def __init__(self, ticker: CustomTrigger) -> None:
-        self.ticker = ticker
+    def __init__(self, trigger: CustomTrigger) -> None:
+        self.trigger = trigger
 
     async def run(self) -> None:
         Falters.times += 1
         if Falters.times == 1:
             raise RuntimeError("at first")
-        await self.ticker.send_one()
+        await self.trigger.send_one()

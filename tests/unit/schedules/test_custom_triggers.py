@@ -33,7 +33,7 @@ async def test_a_type_without_run_is_made_and_does_nothing(node: Any) -> None:
     assert fake.runs() == []
 
 
-async def test_a_type_that_cannot_be_made_is_reported_and_disturbs_no_other(node: Any) -> None:
+async def test_a_type_that_cannot_be_made_is_reported_and_the_others_run(node: Any) -> None:
     broken = Schedule(name="broken", run="m:works", type="m:Broken")
     absent = Schedule(name="absent", run="m:works", type="m:missing")
     fake = node(broken, absent, schedule())
@@ -44,15 +44,15 @@ async def test_a_type_that_cannot_be_made_is_reported_and_disturbs_no_other(node
         "broken": "BadScheduleType: type m:Broken: cannot be made: RuntimeError: no such disk",
         "absent": "ImportError: no module named 'missing'",
     }
-    assert {fact.schedule for fact in fake.emitted if isinstance(fact, ScheduleFailed)} == {"broken", "absent"}
+    assert {event.schedule for event in fake.emitted if isinstance(event, ScheduleFailed)} == {"broken", "absent"}
     fake.make_due()
     await fake.until("done")
 
 
-async def test_a_type_whose_run_fails_is_begun_again(node: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_type_whose_run_fails_is_restarted(node: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(custom_triggers, "FIRST_PAUSE", 0.01)
     fake = node(Schedule(name="s", run="m:works", type="m:Falters"))
     fake.add_worker()
     await fake.until("done")
     assert functions.Falters.times == 2
-    assert [fact.error for fact in fake.emitted if isinstance(fact, ScheduleFailed)] == ["RuntimeError: at first"]
+    assert [event.error for event in fake.emitted if isinstance(event, ScheduleFailed)] == ["RuntimeError: at first"]

@@ -1,4 +1,4 @@
-"""Runs whose process or agent dies, and what the next agent makes of them."""
+"""Runs whose process or agent dies, and how the next agent continues them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.unit.schedules.fake_node import schedule
 from tests.unit.schedules.functions import CALLS
 
 
-async def test_a_run_whose_process_dies_is_on_record_as_that(node: Any) -> None:
+async def test_a_run_whose_process_dies_is_recorded_as_such(node: Any) -> None:
     fake = node(schedule("gated"))
     process = fake.add_worker()
     await fake.clock.step()
@@ -26,7 +26,7 @@ async def test_a_run_that_reaches_no_process_is_given_to_another(node: Any) -> N
     fake = node(schedule())
     gone = fake.add_worker()
     await fake.clock.step()
-    fake.remove_worker(gone, announce=False)  # the agent has not heard of it yet
+    fake.remove_worker(gone, announce=False)  # the exit has not been reported to the agent yet
     fake.request()
     await fake.clock.step()
     await fake.until("waiting", steps=False)
@@ -59,7 +59,7 @@ async def test_a_new_agent_repeats_nothing_and_receives_what_the_earlier_one_has
     assert [(run.id,)] == CALLS
 
 
-async def test_a_run_that_an_agent_took_and_did_not_live_to_send_is_sent_by_the_next(node: Any) -> None:
+async def test_a_run_that_a_dead_agent_took_and_did_not_send_is_sent_by_the_next(node: Any) -> None:
     fake = node(schedule())
     await fake.clock.step()
     run = fake.request()

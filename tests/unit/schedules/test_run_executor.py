@@ -26,7 +26,7 @@ from tests.unit.schedules.functions import CALLS, THREADS_MAY_END
         ("unprintable", "Unprintable"),
     ],
 )
-async def test_what_a_function_raises_is_on_record_and_it_ticks_again(node: Any, function: str, words: str) -> None:
+async def test_an_exception_of_a_function_is_recorded_and_it_ticks_again(node: Any, function: str, words: str) -> None:
     fake = node(schedule(function))
     fake.add_worker()
     await fake.clock.step()
@@ -34,7 +34,7 @@ async def test_what_a_function_raises_is_on_record_and_it_ticks_again(node: Any,
     [run] = await fake.until("failed")
     assert words in (run.error or "")
     assert "Traceback" in (run.traceback or "")
-    [ended] = [fact for fact in fake.emitted if isinstance(fact, ScheduleRunEnded)]
+    [ended] = [event for event in fake.emitted if isinstance(event, ScheduleRunEnded)]
     assert ended.status == "failed"
     fake.make_due()
     await fake.until("failed", "failed")
@@ -49,20 +49,20 @@ async def test_a_plain_function_runs_in_a_thread_and_needs_no_context(node: Any)
     assert CALLS == [(True,)]
 
 
-@pytest.mark.parametrize("function", ["gated", "waits_until_told"])
-async def test_what_takes_too_long_is_ended_or_reported(node: Any, function: str) -> None:
+@pytest.mark.parametrize("function", ["gated", "waits_until_canceled"])
+async def test_a_run_that_takes_too_long_is_ended_or_reported(node: Any, function: str) -> None:
     fake = node(schedule(function, timeout=0.05))
     fake.add_worker()
     await fake.clock.step()
     fake.request()
     [run] = await fake.until("timeout")
     assert run.error == "it took longer than 0.05 s"
-    if function == "waits_until_told":
-        assert CALLS == [("told",)]
+    if function == "waits_until_canceled":
+        assert CALLS == [("canceled",)]
 
 
 @pytest.mark.parametrize(("function", "in_the_end"), [("swallows", "done"), ("deaf", "timeout")])
-async def test_what_does_not_return_after_its_timeout_is_to_end_with_its_process(
+async def test_the_process_of_a_run_that_ignores_its_timeout_is_replaced(
     node: Any, function: str, in_the_end: str
 ) -> None:
     THREADS_MAY_END.clear()

@@ -1,4 +1,4 @@
-"""Who runs a tick: one process of the cluster, one of each node, or all."""
+"""Which process runs a tick: one process of the cluster, one of each node, or all."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from peerd.supervision.exits.exit_cause import ExitFacts, determine_cause, stop_
 
 
 @pytest.mark.parametrize(
-    ("facts", "kind", "text"),
+    ("exit_facts", "kind", "text"),
     [
         (ExitFacts(0, ready=True), "exit", "exit status 0"),
         (ExitFacts(1, ready=True, error="ValueError: no"), "exit", "exit status 1: ValueError: no"),
@@ -42,7 +42,7 @@ from peerd.supervision.exits.exit_cause import ExitFacts, determine_cause, stop_
         (ExitFacts(75, ready=True, retired="recycle", error="had 9"), "recycled", "recycled (exit status 75): had 9"),
     ],
 )
-def test_an_exit_has_one_cause_and_its_text(facts: ExitFacts, kind: str, text: str) -> None:
-    cause = determine_cause(facts)
+def test_an_exit_has_one_cause_and_its_text(exit_facts: ExitFacts, kind: str, text: str) -> None:
+    cause = determine_cause(exit_facts)
     assert (cause.kind, cause.text) == (kind, text)
-    assert (cause.status is None) == (facts.returncode < 0) == (cause.signal is not None)
+    assert (cause.status is None) == (exit_facts.returncode < 0) == (cause.signal is not None)

@@ -14,7 +14,7 @@ from tests.unit.supervision.router_node import RouterNode, by_name
 # ---------------------------------------------------------------- floods
 
 
-def test_a_flood_fills_the_senders_own_share_and_leaves_the_others_theirs(node: RouterNode) -> None:
+def test_a_flood_fills_only_the_share_of_its_sender(node: RouterNode) -> None:
     flooding_sender, other, site = by_name(node, "video-1"), by_name(node, "video-2"), by_name(node, "site-1")
     to = {"pid": site.peer.pid}
     for number in range(MAX_IN_FLIGHT + 50):
@@ -32,7 +32,7 @@ def test_a_flood_fills_the_senders_own_share_and_leaves_the_others_theirs(node: 
     assert node.received("video-1")[0]["delivered"] == 1
 
 
-def test_a_process_that_does_not_read_costs_the_master_no_more_than_its_room(node: RouterNode) -> None:
+def test_a_process_that_does_not_read_uses_no_more_of_the_masters_memory_than_its_limit(node: RouterNode) -> None:
     site = by_name(node, "site-1")
     senders = [by_name(node, slot) for slot in ("agent", "video-1", "video-2")]
     for number in range(60):
@@ -41,7 +41,7 @@ def test_a_process_that_does_not_read_costs_the_master_no_more_than_its_room(nod
     assert isinstance(site.link, FrameChannel)
     assert site.link.has_unsent()
     assert len(site.link._outgoing) < 7 * 1024 * 1024
-    assert site.link.send({"type": "stop"}), "there is room for what the master has to say"
+    assert site.link.send({"type": "stop"}), "there is room for messages of the master"
 
 
 def test_a_delivery_to_only_some_recipients_is_reported(node: RouterNode) -> None:
@@ -98,7 +98,7 @@ def test_quota_is_released_in_the_order_in_which_messages_were_sent() -> None:
 
 
 @pytest.mark.parametrize(
-    ("more", "says"),
+    ("more", "problem"),
     [
         ({"to": {"role": "boss"}}, "a message is for all, workers, agent, random, or a process id"),
         ({"to": {"role": ["all"]}}, "is none of these"),
@@ -125,11 +125,11 @@ def test_quota_is_released_in_the_order_in_which_messages_were_sent() -> None:
         ({"request": True, "timeout": True}, "its `timeout` must be seconds"),
     ],
 )
-def test_a_malformed_message_is_answered_with_the_error(node: RouterNode, more: dict[str, Any], says: str) -> None:
+def test_a_malformed_message_is_answered_with_the_error(node: RouterNode, more: dict[str, Any], problem: str) -> None:
     node.send(by_name(node, "video-1"), {"role": "agent"}, 7, **more)
     (report,) = node.received("video-1")
     assert report["id"] == 7
-    assert says in report["error"]
+    assert problem in report["error"]
     assert node.received("agent") == []
 
 

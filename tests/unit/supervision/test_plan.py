@@ -28,7 +28,7 @@ def test_processes_are_replaced_when_their_plan_has_changed_and_not_for_their_nu
 @pytest.mark.parametrize(
     ("kinds", "error"),
     [
-        ([VIDEO | {"colour": "red"}], "kind 'video': unknown colour"),
+        ([VIDEO | {"shade": "red"}], "kind 'video': unknown shade"),
         ([{"entry": "studio:video"}], "kind '\\?': .*'name'"),
         ([VIDEO | {"role": "king"}], "role 'king' is not one of agent, manager, watcher, worker, web"),
         ([VIDEO | {"payload": "x" * 600_000}], "its payload has 600018 bytes"),
@@ -37,8 +37,8 @@ def test_processes_are_replaced_when_their_plan_has_changed_and_not_for_their_nu
         ([VIDEO, VIDEO], "two kinds have the same name"),
         ([VIDEO | {"role": "agent"}, VIDEO | {"role": "agent", "name": "b"}], "a node has one agent"),
         ([VIDEO | {"command": ["ls"]}], "a command has a command line, and every other kind an entry"),
-        ([VIDEO | {"sockets": ["door"]}], "there is no socket door"),
-        ([{"name": "t", "role": "command", "command": ["ls"], "sockets": ["door"]}], "a command is given no sockets"),
+        ([VIDEO | {"sockets": ["web"]}], "there is no socket web"),
+        ([{"name": "t", "role": "command", "command": ["ls"], "sockets": ["web"]}], "a command is given no sockets"),
         ([{"name": "t", "role": "command"}], "a command has a command line"),
     ],
 )

@@ -29,7 +29,7 @@ def test_a_planner_whose_child_holds_its_pipes_is_ended_with_it_when_its_time_is
 
 
 def _lives(pid: int) -> bool:
-    """Nobody may have taken its exit status yet."""
+    """Its exit status may not have been collected yet."""
     try:
         return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
     except OSError:

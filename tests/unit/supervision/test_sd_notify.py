@@ -64,7 +64,7 @@ def test_a_node_reports_each_change_from_start_to_stop_once(fake_systemd: FakeSy
     node.close()
 
 
-def test_the_watchdog_is_fed_twice_in_its_time_while_the_node_is_well(fake_systemd: FakeSystemd, address: str) -> None:
+def test_the_watchdog_is_fed_twice_in_its_time_while_the_node_runs(fake_systemd: FakeSystemd, address: str) -> None:
     node = systemd(address, WATCHDOG_USEC="20000000", WATCHDOG_PID="7")
     node.notify(RUNNING, 100.0)
     assert fake_systemd.received() == [["READY=1", f"STATUS={RUNNING.text}", "WATCHDOG=1"]]
@@ -74,7 +74,7 @@ def test_the_watchdog_is_fed_twice_in_its_time_while_the_node_is_well(fake_syste
     lost = NodeCondition("running", RUNNING.text, healthy=False)
     node.notify(lost, 110.0)
     assert fake_systemd.received() == []
-    assert node.due_at == 110.0 + RETRY_DELAY, "it is no reason to turn in circles"
+    assert node.due_at == 110.0 + RETRY_DELAY, "it is not sent again in a busy loop"
     node.notify(RUNNING, 111.0)
     assert fake_systemd.received() == [["WATCHDOG=1"]]
     node.close()

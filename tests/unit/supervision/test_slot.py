@@ -28,7 +28,7 @@ PATHS = {
 
 
 @pytest.mark.parametrize(("state", "event"), list(itertools.product(SlotState, SlotEvent)))
-def test_what_is_in_the_table_happens_and_all_else_is_refused(state: SlotState, event: SlotEvent) -> None:
+def test_a_transition_of_the_table_happens_and_others_are_refused(state: SlotState, event: SlotEvent) -> None:
     slot = slot_after(*PATHS[state])
     assert slot.state is state
     if (state, event) in TRANSITIONS:
@@ -50,7 +50,7 @@ def test_each_state_can_be_stopped_and_none_but_those_that_have_a_process_needs_
         )
 
 
-def test_the_first_failure_is_made_good_at_once_and_the_next_ones_wait_longer_and_longer() -> None:
+def test_the_first_failure_is_retried_at_once_and_each_later_one_waits_longer() -> None:
     slot = slot_after(SlotEvent.START)
     waits = []
     for _ in range(9):

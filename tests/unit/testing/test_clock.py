@@ -26,7 +26,7 @@ def pair() -> Iterator[Pair]:
     plain.close()
 
 
-def ask(connection: sqlite3.Connection, expression: str, *values: object) -> object:
+def evaluate(connection: sqlite3.Connection, expression: str, *values: object) -> object:
     return connection.execute(f"SELECT {expression}", values).fetchone()[0]
 
 
@@ -78,8 +78,8 @@ def test_a_clock_does_not_step_out_of_its_range() -> None:
         ("round((julianday('now') - julianday('2026-03-04')) * 86400)", 18367.0),
     ],
 )
-def test_whatever_reads_the_present_is_answered_by_the_clock(pair: Pair, expression: str, answer: object) -> None:
-    assert ask(pair[0], expression) == answer
+def test_each_expression_of_the_present_reads_the_clock(pair: Pair, expression: str, answer: object) -> None:
+    assert evaluate(pair[0], expression) == answer
 
 
 @pytest.mark.parametrize(
@@ -92,14 +92,14 @@ def test_whatever_reads_the_present_is_answered_by_the_clock(pair: Pair, express
 )  # fmt: skip
 @pytest.mark.parametrize("form", [SQLITE_TIME_FORMAT, "%s", "%J", "%q", None, 5])
 @pytest.mark.parametrize("modifiers", [(), ("+1 day",), ("-0.5 seconds",), ("unixepoch",), ("wrong",), (None,), (3,)])
-def test_what_does_not_request_it_is_answered_as_ever(
+def test_an_expression_without_the_present_has_its_usual_value(
     pair: Pair, form: object, value: object, modifiers: tuple[object, ...]
 ) -> None:
     governed, plain, _ = pair
-    places = ", ".join("?" * (2 + len(modifiers)))
+    placeholders = ", ".join("?" * (2 + len(modifiers)))
     for _ in range(2):
-        answer = ask(governed, f"strftime({places})", form, value, *modifiers)
-        assert answer == ask(plain, f"strftime({places})", form, value, *modifiers)
+        answer = evaluate(governed, f"strftime({placeholders})", form, value, *modifiers)
+        assert answer == evaluate(plain, f"strftime({placeholders})", form, value, *modifiers)
 
 
 def test_times_in_the_tables_form_are_what_sqlite_makes_of_them(pair: Pair) -> None:
@@ -109,8 +109,8 @@ def test_times_in_the_tables_form_are_what_sqlite_makes_of_them(pair: Pair) -> N
         year, month, day = drawn.randrange(1970, 2040), drawn.randrange(1, 13), drawn.randrange(1, 32)
         hour, minute, second = drawn.randrange(25), drawn.randrange(60), drawn.randrange(61)
         value = f"{year}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}.{drawn.randrange(1000):03}"
-        asked = f"strftime('{SQLITE_TIME_FORMAT}', ?)"
-        assert ask(governed, asked, value) == ask(plain, asked, value), value
+        expression_text = f"strftime('{SQLITE_TIME_FORMAT}', ?)"
+        assert evaluate(governed, expression_text, value) == evaluate(plain, expression_text, value), value
 
 
 def test_so_many_seconds_from_now_are_counted_as_sqlite_counts_them(pair: Pair) -> None:
@@ -120,8 +120,8 @@ def test_so_many_seconds_from_now_are_counted_as_sqlite_counts_them(pair: Pair) 
     spans += [drawn.uniform(-1e6, 1e6) for _ in range(500)] + [drawn.randrange(-(10**7), 10**7) for _ in range(500)]
     for span in spans:
         clock.set(datetime(2026, 1, 1, tzinfo=UTC) + timedelta(microseconds=drawn.randrange(10**13)))
-        answer = ask(governed, f"strftime('{SQLITE_TIME_FORMAT}', 'now', (?) || ' seconds')", span)
-        expected = ask(plain, f"strftime('{SQLITE_TIME_FORMAT}', ?, (?) || ' seconds')", clock.sqlite_text, span)
+        answer = evaluate(governed, f"strftime('{SQLITE_TIME_FORMAT}', 'now', (?) || ' seconds')", span)
+        expected = evaluate(plain, f"strftime('{SQLITE_TIME_FORMAT}', ?, (?) || ' seconds')", clock.sqlite_text, span)
         assert answer == expected, span
 
 
@@ -147,9 +147,9 @@ def test_the_clock_may_be_read_in_defaults_checks_and_indexes(pair: Pair) -> Non
 
 def test_one_statement_run_twice_reads_the_clock_twice(pair: Pair) -> None:
     governed, _, clock = pair
-    first = ask(governed, "strftime('%s', 'now')")
+    first = evaluate(governed, "strftime('%s', 'now')")
     clock.advance(10)
-    assert int(str(ask(governed, "strftime('%s', 'now')"))) - int(str(first)) == 10
+    assert int(str(evaluate(governed, "strftime('%s', 'now')"))) - int(str(first)) == 10
 
 
 def test_a_clock_that_cannot_be_set_names_the_remedy() -> None:

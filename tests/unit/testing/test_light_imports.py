@@ -5,7 +5,7 @@ import sys
 
 import peerd.testing
 
-LOOK = """
+LIST_IMPORTS = """
 import sys
 import peerd.testing
 heavy = {"sqlalchemy", "msgspec", "peerd.store", "peerd.work"} & set(sys.modules)
@@ -18,11 +18,11 @@ assert not ours, ours
 
 
 def test_importing_it_loads_nothing_and_all_of_it_needs_nothing_but_peerd() -> None:
-    ran = subprocess.run([sys.executable, "-c", LOOK], capture_output=True, text=True, timeout=60, check=False)
+    ran = subprocess.run([sys.executable, "-c", LIST_IMPORTS], capture_output=True, text=True, timeout=60, check=False)
     assert ran.returncode == 0, ran.stderr
 
 
-def test_each_public_name_has_a_home_and_words_for_users() -> None:
+def test_each_public_name_has_a_module_and_a_docstring() -> None:
     for name in peerd.testing.__all__:
         found = getattr(peerd.testing, name)
         assert found.__doc__, name

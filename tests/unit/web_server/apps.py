@@ -104,7 +104,7 @@ class RawConnection:
     def send(self, text: str) -> None:
         self.writer.write(text.replace("\n", "\r\n").encode())
 
-    def ask(self, path: str, more: str = "") -> None:
+    def request(self, path: str, more: str = "") -> None:
         self.send(f"GET {path} HTTP/1.1\nhost: test\n{more}\n")
 
     @property
@@ -123,8 +123,8 @@ class RawConnection:
         return int(status.split()[1]), headers, body.decode()
 
     async def answered(self, path: str) -> tuple[int, str | None, str]:
-        """Ask; status, the connection header and body."""
-        self.ask(path)
+        """Send a request; status, the connection header and body."""
+        self.request(path)
         status, headers, body = await self.answer()
         return status, headers.get("connection"), body
 

@@ -12,14 +12,14 @@ from peerd.runtime.observability import events
 from tests.unit.web_server.apps import App
 from tests.unit.web_server.conftest import Serve, Served, web_settings
 
-PATIENT = web_settings(keep_alive=60, head_timeout=60)
+LONG_TIMEOUTS = web_settings(keep_alive=60, head_timeout=60)
 
 
 async def test_a_request_in_flight_is_answered_and_its_connection_closed(serve: Serve) -> None:
     app = App()
-    served = await serve(app, PATIENT)
+    served = await serve(app, LONG_TIMEOUTS)
     client = await served.connect()
-    client.ask("/gated")
+    client.request("/gated")
     await app.entered.wait()
     draining = served.start_draining()
     await served.wait_until_draining()
@@ -31,7 +31,7 @@ async def test_a_request_in_flight_is_answered_and_its_connection_closed(serve: 
 
 
 async def test_a_request_that_begins_on_an_idle_connection_during_the_drain_is_answered(serve: Serve) -> None:
-    served = await serve(App(), PATIENT)
+    served = await serve(App(), LONG_TIMEOUTS)
     idle = await served.connect()
     assert await idle.answered("/a") == (200, "keep-alive", "/a")
     draining = served.start_draining()
@@ -52,7 +52,7 @@ async def test_an_idle_connection_is_closed_when_its_time_is_up_and_not_before(s
 
 
 async def test_a_connection_that_is_accepted_and_not_attached_yet_is_answered(serve: Serve) -> None:
-    served = await serve(App(), PATIENT)
+    served = await serve(App(), LONG_TIMEOUTS)
     with socket.socket(socket.AF_UNIX) as client:
         client.connect(str(served.path))
         client.sendall(b"GET /a HTTP/1.1\r\nhost: test\r\n\r\n")
@@ -66,10 +66,10 @@ async def test_a_connection_that_is_accepted_and_not_attached_yet_is_answered(se
 
 
 async def test_a_replaced_process_leaves_waiting_connections_to_its_siblings(serve: Serve) -> None:
-    served = await serve(App(), PATIENT)
+    served = await serve(App(), LONG_TIMEOUTS)
     served.server.stop_accepting(close_listeners=False)
     client = await served.connect()
-    client.ask("/a")
+    client.request("/a")
     await served.server.drain(5.0)
     sibling = served.listening.dup()
     connection, _ = sibling.accept()
@@ -79,10 +79,10 @@ async def test_a_replaced_process_leaves_waiting_connections_to_its_siblings(ser
 
 
 async def test_a_process_without_siblings_answers_waiting_connections_and_closes_its_listener(serve: Serve) -> None:
-    served = await serve(App(), PATIENT)
+    served = await serve(App(), LONG_TIMEOUTS)
     waiting = [await served.connect() for _ in range(5)]
     for client in waiting:
-        client.ask("/a")
+        client.request("/a")
     draining = served.start_draining(close_listeners=True)
     with socket.socket(socket.AF_UNIX) as late, pytest.raises(ConnectionRefusedError):
         late.connect(str(served.path))
@@ -94,9 +94,9 @@ async def test_a_process_without_siblings_answers_waiting_connections_and_closes
 
 async def test_an_answer_that_has_begun_is_finished_and_the_next_one_is_the_last(serve: Serve) -> None:
     app = App()
-    served = await serve(app, PATIENT)
+    served = await serve(app, LONG_TIMEOUTS)
     client = await served.connect()
-    client.ask("/halfway")
+    client.request("/halfway")
     await client.reader.readuntil(b"\r\n\r\n")
     draining = served.start_draining()
     await served.wait_until_draining()
@@ -108,11 +108,11 @@ async def test_an_answer_that_has_begun_is_finished_and_the_next_one_is_the_last
 
 async def test_all_requests_that_a_client_has_sent_ahead_are_answered(serve: Serve) -> None:
     app = App()
-    served = await serve(app, PATIENT)
+    served = await serve(app, LONG_TIMEOUTS)
     client = await served.connect()
-    client.ask("/gated")
-    client.ask("/b")
-    client.ask("/c")
+    client.request("/gated")
+    client.request("/b")
+    client.request("/c")
     await app.entered.wait()
     draining = served.start_draining()
     await served.wait_until_draining()
@@ -125,7 +125,7 @@ async def test_all_requests_that_a_client_has_sent_ahead_are_answered(serve: Ser
 
 async def test_a_client_that_still_sends_is_not_reset_under_its_answer(serve: Serve) -> None:
     app = App()
-    served = await serve(app, PATIENT)
+    served = await serve(app, LONG_TIMEOUTS)
     client = await served.connect()
     client.send("POST /gated HTTP/1.1\nhost: test\ncontent-length: 10\n\n12345")
     await app.entered.wait()
@@ -141,9 +141,9 @@ async def test_a_client_that_still_sends_is_not_reset_under_its_answer(serve: Se
 
 async def test_what_the_app_does_after_its_answer_is_waited_for(serve: Serve) -> None:
     app = App()
-    served = await serve(app, PATIENT)
+    served = await serve(app, LONG_TIMEOUTS)
     client = await served.connect()
-    client.ask("/afterwards")
+    client.request("/afterwards")
     await client.answer()
     client.writer.close()
     draining = served.start_draining()
@@ -156,10 +156,10 @@ async def test_what_the_app_does_after_its_answer_is_waited_for(serve: Serve) ->
 
 async def test_requests_not_answered_within_the_grace_are_cut_off_and_reported(serve: Serve) -> None:
     app = App()
-    served = await serve(app, PATIENT)
+    served = await serve(app, LONG_TIMEOUTS)
     client, idle = await served.connect(), await served.connect()
     await idle.answered("/a")
-    client.ask("/gated")
+    client.request("/gated")
     app.entered.clear()
     await app.entered.wait()
     await served.start_draining(grace=0.1)
@@ -188,7 +188,7 @@ async def closed_with(client: ClientConnection) -> int | None:
 
 async def test_an_idle_websocket_is_closed_with_1012_at_once(serve: Serve) -> None:
     app = App()
-    served = await serve(app, PATIENT)
+    served = await serve(app, LONG_TIMEOUTS)
     client = await websocket(served)
     await client.send("a")
     assert await client.recv() == "A"
@@ -201,7 +201,7 @@ async def test_an_idle_websocket_is_closed_with_1012_at_once(serve: Serve) -> No
 
 async def test_what_a_websocket_has_requested_is_answered_before_it_is_closed(serve: Serve) -> None:
     app = App()
-    served = await serve(app, PATIENT)
+    served = await serve(app, LONG_TIMEOUTS)
     client = await websocket(served)
     await client.send("gated")
     await app.entered.wait()
@@ -215,7 +215,7 @@ async def test_what_a_websocket_has_requested_is_answered_before_it_is_closed(se
 
 
 async def test_a_websocket_whose_app_only_sends_is_closed_between_two_messages(serve: Serve) -> None:
-    served = await serve(App(), PATIENT)
+    served = await serve(App(), LONG_TIMEOUTS)
     client = await websocket(served, "/pushes")
     assert await client.recv() == "tick"
     draining = served.start_draining()
@@ -226,7 +226,7 @@ async def test_a_websocket_whose_app_only_sends_is_closed_between_two_messages(s
 
 async def test_a_websocket_that_is_being_opened_is_opened_and_then_closed(serve: Serve) -> None:
     app = App()
-    served = await serve(app, PATIENT)
+    served = await serve(app, LONG_TIMEOUTS)
     opening = asyncio.create_task(websocket(served, "/unaccepted"))
     await app.entered.wait()
     draining = served.start_draining()

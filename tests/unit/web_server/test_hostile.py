@@ -108,7 +108,7 @@ async def test_what_is_neither_head_nor_body_may_not_be_larger_than_a_head(serve
             sent += 10_000
             await client.writer.drain()
             await asyncio.sleep(0.01)
-    assert sent < 2_000_000, "it may send for ever"
+    assert sent < 2_000_000, "it could send without end"
     assert (await client.answer())[0] == 431
 
 
@@ -142,7 +142,7 @@ async def test_a_body_that_stalls_is_not_waited_for(serve: Serve) -> None:
     status, headers, text = await stalled.answer()
     assert (status, headers["connection"], text) == (408, "close", "the request's body did not arrive in time")
     assert await stalled.ended() == b""
-    assert (await (await served.connect()).answered("/a"))[0] == 200, "its place is free"
+    assert (await (await served.connect()).answered("/a"))[0] == 200, "its connection slot is free"
 
 
 async def test_a_body_that_trickles_is_not_waited_for(serve: Serve) -> None:
@@ -172,16 +172,16 @@ async def test_a_client_is_not_charged_for_an_app_that_does_not_read(serve: Serv
     app = Reading()
     app.gate.clear()
     served = await serve(app, web_settings(body_timeout=0.1))
-    waits_to_be_asked, has_sent_what_fits = await served.connect(), await served.connect()
-    waits_to_be_asked.send("POST / HTTP/1.1\nhost: test\ncontent-length: 5\nexpect: 100-continue\n\n")
-    has_sent_what_fits.send("POST / HTTP/1.1\nhost: test\ncontent-length: 1000000\n\n")
-    has_sent_what_fits.writer.write(b"y" * 1_000_000)
+    expects_continue, has_sent_all = await served.connect(), await served.connect()
+    expects_continue.send("POST / HTTP/1.1\nhost: test\ncontent-length: 5\nexpect: 100-continue\n\n")
+    has_sent_all.send("POST / HTTP/1.1\nhost: test\ncontent-length: 1000000\n\n")
+    has_sent_all.writer.write(b"y" * 1_000_000)
     await asyncio.sleep(0.5)
     app.gate.set()
-    assert await waits_to_be_asked.reader.readexactly(25) == b"HTTP/1.1 100 Continue\r\n\r\n"
-    waits_to_be_asked.writer.write(b"hello")
-    assert (await waits_to_be_asked.answer())[::2] == (200, "5")
-    assert (await has_sent_what_fits.answer())[::2] == (200, "1000000")
+    assert await expects_continue.reader.readexactly(25) == b"HTTP/1.1 100 Continue\r\n\r\n"
+    expects_continue.writer.write(b"hello")
+    assert (await expects_continue.answer())[::2] == (200, "5")
+    assert (await has_sent_all.answer())[::2] == (200, "1000000")
 
 
 async def test_a_body_that_stalls_after_its_answer_has_begun_ends_the_connection(serve: Serve) -> None:
@@ -235,7 +235,7 @@ async def test_what_is_refused_does_not_answer_the_request_before_it(serve: Serv
     app = App()
     served = await serve(app)
     client = await served.connect()
-    client.ask("/gated")
+    client.request("/gated")
     await app.entered.wait()
     client.send("GET /a HTTP/1.1\n\n")  # without a host
     await asyncio.sleep(0.05)
@@ -265,9 +265,9 @@ async def test_a_websocket_that_pings_and_does_not_read_is_not_read_either(serve
                 sent += len(MASKED_PING) * 500
     [connection] = served.server.connections.open
     held = connection.transport.get_write_buffer_size()
-    assert sent < 20_000_000, "it is read for ever"
+    assert sent < 20_000_000, "it is read without end"
     assert held < 1_000_000
-    while held := connection.transport.get_write_buffer_size():  # it reads: all goes on
+    while held := connection.transport.get_write_buffer_size():  # the client reads: sending continues
         await loop.sock_recv(pinging, 1_000_000)
     pinging.close()
 

@@ -19,7 +19,7 @@ async def test_the_app_finds_its_process_in_the_state_of_each_scope(serve: Serve
     client = await served.connect()
     assert await client.answered("/a") == (200, "keep-alive", "/a")
     socket = await served.connect()
-    socket.ask("/", "upgrade: websocket\nconnection: upgrade\nsec-websocket-version: 13\nsec-websocket-key: " + KEY)
+    socket.request("/", "upgrade: websocket\nconnection: upgrade\nsec-websocket-version: 13\nsec-websocket-key: " + KEY)
     assert (await socket.answer())[0] == 101
     assert app.states == [(kind, "the context") for kind in ("lifespan", "http", "websocket")]
 
@@ -52,7 +52,7 @@ async def test_the_access_log_names_method_path_and_status(serve: Serve) -> None
 async def test_a_head_that_is_too_large_is_refused_however_it_arrives(serve: Serve) -> None:
     served = await serve(App(), web_settings(max_head=1000))
     at_once = await served.connect()
-    at_once.ask("/", f"x: {'y' * 1000}\n")
+    at_once.request("/", f"x: {'y' * 1000}\n")
     assert (await at_once.answer())[::2] == (431, TOO_LARGE)
     in_parts = await served.connect()
     in_parts.send("GET / HTTP/1.1\nx: ")
@@ -61,7 +61,7 @@ async def test_a_head_that_is_too_large_is_refused_however_it_arrives(serve: Ser
         await asyncio.sleep(0)
     assert (await in_parts.answer())[::2] == (431, TOO_LARGE)
     enough = await served.connect()
-    enough.ask("/", f"x: {'y' * 800}\n")
+    enough.request("/", f"x: {'y' * 800}\n")
     assert (await enough.answer())[0] == 200
 
 
@@ -85,9 +85,9 @@ async def test_requests_above_the_concurrency_are_answered_with_503(serve: Serve
     app = App()
     served = await serve(app, web_settings(concurrency=1))
     first, second = await served.connect(), await served.connect()
-    first.ask("/gated")
+    first.request("/gated")
     await app.entered.wait()
-    second.ask("/a")
+    second.request("/a")
     head = await second.ended()
     assert head.startswith(b"HTTP/1.1 503 ")
     assert b"retry-after: 1\r\n" in head
@@ -112,7 +112,7 @@ async def test_the_lifespan_begins_before_the_first_request_and_ends_after_the_l
     app = App()
     served = await serve(app)
     client = await served.connect()
-    client.ask("/gated")
+    client.request("/gated")
     await app.entered.wait()
     draining = served.start_draining()
     await asyncio.sleep(0.05)
@@ -124,7 +124,7 @@ async def test_the_lifespan_begins_before_the_first_request_and_ends_after_the_l
     assert app.lifespan == ["startup", "shutdown"]
 
 
-async def says_that_it_failed(scope: Any, receive: Any, send: Any) -> None:
+async def reports_failure(scope: Any, receive: Any, send: Any) -> None:
     await receive()
     await send({"type": "lifespan.startup.failed", "message": "Traceback …\n  File …\nKeyError: 'a'\n"})
     raise KeyError("a")
@@ -143,7 +143,7 @@ async def leaves_in_its_startup(scope: Any, receive: Any, send: Any) -> None:
 @pytest.mark.parametrize(
     "app, words",
     [
-        (says_that_it_failed, "KeyError: 'a'"),
+        (reports_failure, "KeyError: 'a'"),
         (raises_in_its_startup, "LookupError: there is no cache"),
         (leaves_in_its_startup, "RuntimeError: the lifespan raised SystemExit: 1"),
     ],

@@ -1,4 +1,4 @@
-"""Handlers that tests run in processes of their own: they must stand at the top of a module."""
+"""Handlers that tests run in processes of their own: they must be at the top level of a module."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def raises_what_cannot_be_worded() -> None:
 
 
 @apart.task(process=True)
-def asks(kind: str) -> object:
+def returns_outcome(kind: str) -> object:
     if kind == "retry":
         raise Retry("7s", "later")
     return Dead("never")

@@ -1,4 +1,4 @@
-"""The fact of an attempt's end says what was judged, and not what was wished: people are alarmed by it."""
+"""The event of the end of an attempt has the decided outcome, not the requested one: alerts are made of it."""
 
 from __future__ import annotations
 
@@ -37,5 +37,5 @@ def test_a_failure_after_which_there_is_no_other_attempt_reports_it(
     row: dict[str, object], failed: Failed, expected: tuple[str, float | None]
 ) -> None:
     task = msgspec.convert({**ROW, **row}, Task)
-    fact = attempt_ended_event(task, failed, 2.0)
-    assert (fact.outcome, fact.retry_in) == expected
+    event = attempt_ended_event(task, failed, 2.0)
+    assert (event.outcome, event.retry_in) == expected

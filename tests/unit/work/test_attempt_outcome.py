@@ -1,4 +1,4 @@
-"""What an attempt comes to, by what its code returned or raised."""
+"""The outcome of an attempt, by what its code returned or raised."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from peerd.testing import run_inline, run_row
 from peerd.work.attempts import attempt_execution
 from tests.unit.work.run_execution import execution
 
-ASKED = [
+REQUESTED = [
     (Retry("10s", "not yet"), Failed(error="not yet", retry_in=10.0)),
     (Retry(), Failed(error="the handler asked for another attempt", retry_in=300.0)),
     (Snooze("1h", "tired"), Snoozed(3600.0, "tired")),
-    (Cancel("nobody"), Canceled("nobody")),
+    (Cancel("unwanted"), Canceled("unwanted")),
     (Cancel(), Canceled("the handler canceled it")),
     (Dead("no video"), Failed(error="no video")),
 ]
 
 
-@pytest.mark.parametrize(("asked", "outcome"), ASKED)
+@pytest.mark.parametrize(("requested", "outcome"), REQUESTED)
 @pytest.mark.parametrize("raises", [False, True], ids=["returned", "raised"])
 @pytest.mark.parametrize("thread", [False, True], ids=["coroutine", "thread"])
 async def test_an_outcome_counts_whether_it_is_returned_or_raised(
-    asked: Exception,
+    requested: Exception,
     outcome: Outcome,
     raises: bool,  # noqa: FBT001
     thread: bool,  # noqa: FBT001
@@ -37,8 +37,8 @@ async def test_an_outcome_counts_whether_it_is_returned_or_raised(
 
     def plain() -> object:
         if raises:
-            raise asked
-        return asked
+            raise requested
+        return requested
 
     async def coroutine() -> object:
         return plain()
@@ -59,7 +59,7 @@ async def test_a_value_is_done_with_its_json() -> None:
 
 
 class Odd:
-    """Asked what it is, it fails in a way of its own."""
+    """Its inspection raises an exception that is not a TypeError."""
 
     @property
     def __dataclass_fields__(self) -> Any:
@@ -67,7 +67,7 @@ class Odd:
 
 
 @pytest.mark.parametrize(
-    ("value", "says"),
+    ("value", "message"),
     [
         (object(), "not JSON"),
         ("\ud800", "not JSON"),
@@ -76,7 +76,7 @@ class Odd:
         (Dead, "class Dead"),
     ],
 )
-async def test_a_result_that_cannot_be_kept_makes_the_task_dead_with_words(value: object, says: str) -> None:
+async def test_a_result_that_cannot_be_kept_makes_the_task_dead_with_a_message(value: object, message: str) -> None:
     queue = Queue("q")
 
     @queue.task
@@ -85,10 +85,10 @@ async def test_a_result_that_cannot_be_kept_makes_the_task_dead_with_words(value
 
     ran = await run_inline(it.with_args())
     assert ran.status is Status.DEAD
-    assert says in str(ran.error)
+    assert message in str(ran.error)
 
 
-async def test_an_exception_is_retried_with_its_traceback_as_retry_on_and_discard_on_say() -> None:
+async def test_an_exception_is_retried_with_its_traceback_according_to_retry_on_and_discard_on() -> None:
     queue = Queue("q")
 
     @queue.task(retry_on=(OSError,))
@@ -133,7 +133,7 @@ async def test_a_delay_that_makes_no_sense_does_not_lose_the_task(delay: Any) ->
     ran = await run_inline(queue.handlers["it"].with_args())
     assert ran.status is Status.FAILURE
     assert (ran.retry_in, ran.error) == (attempt_execution.FALLBACK_DELAY, "ZeroDivisionError: division by zero")
-    assert [fact.hook for fact in ran.events if isinstance(fact, AttemptHookFailed)] == ["delay"]
+    assert [event.hook for event in ran.events if isinstance(event, AttemptHookFailed)] == ["delay"]
 
 
 async def test_a_backoff_that_raises_does_not_lose_the_task() -> None:
@@ -186,7 +186,7 @@ async def test_a_task_without_a_handler_is_dead_and_names_those_that_are() -> No
 
 
 class Unspeakable(Exception):
-    """It cannot say what it is."""
+    """Its __str__ raises."""
 
     def __str__(self) -> str:
         raise ValueError("no words")
@@ -196,7 +196,7 @@ class Unspeakable(Exception):
 
 @pytest.mark.parametrize("thread", [False, True], ids=["coroutine", "thread"])
 @pytest.mark.parametrize(
-    ("error", "status", "says"),
+    ("error", "status", "message"),
     [
         (Unspeakable(), Status.FAILURE, "Unspeakable: (its __str__ raised ValueError)"),
         (
@@ -211,11 +211,11 @@ class Unspeakable(Exception):
 async def test_an_exception_that_cannot_be_worded_is_an_outcome_as_any_other(
     error: BaseException,
     status: Status,
-    says: str,
+    message: str,
     thread: bool,  # noqa: FBT001
 ) -> None:
     queue = raising(error, thread=thread)
     outcome = await execution(queue, "it").outcome()
     assert isinstance(outcome, Failed)
     assert (outcome.retry_in is None) is (status is Status.DEAD)
-    assert says in outcome.error
+    assert message in outcome.error

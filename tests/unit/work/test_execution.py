@@ -1,4 +1,4 @@
-"""How a running attempt is told to end, and what of it counts."""
+"""How a running attempt is stopped, and which outcome counts."""
 
 from __future__ import annotations
 
@@ -94,9 +94,9 @@ async def test_an_exception_that_comes_of_a_cancellation_is_not_the_tasks_failur
     assert outcome == Released("its process was stopped")
 
 
-@pytest.mark.parametrize(("looks", "outcome"), [(True, Released("its process was stopped")), (False, Done('"whole"'))])
+@pytest.mark.parametrize(("checks", "outcome"), [(True, Released("its process was stopped")), (False, Done('"whole"'))])
 async def test_a_thread_that_never_saw_that_it_was_cancelled_has_finished_its_work(
-    looks: bool,  # noqa: FBT001
+    checks: bool,  # noqa: FBT001
     outcome: Outcome,
 ) -> None:
     queue, started, go_on = Queue("q"), threading.Event(), threading.Event()
@@ -105,7 +105,7 @@ async def test_a_thread_that_never_saw_that_it_was_cancelled_has_finished_its_wo
     def it(ctx: Context) -> str:
         started.set()
         go_on.wait(10)
-        return "half" if looks and ctx.cancelled else "whole"
+        return "half" if checks and ctx.cancelled else "whole"
 
     running = execution(queue, "it")
     ending = asyncio.ensure_future(running.outcome())
@@ -130,7 +130,7 @@ async def test_a_handler_that_was_cancelled_before_it_began_does_not_begin() -> 
 
 async def test_a_handler_that_continues_although_it_was_cancelled_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attempt_execution, "REPORT_LINGERING_AFTER", 0.01)
-    queue, started, facts = Queue("q"), threading.Event(), list[Event]()
+    queue, started, events = Queue("q"), threading.Event(), list[Event]()
     go_on = threading.Event()
 
     @queue.task
@@ -138,14 +138,14 @@ async def test_a_handler_that_continues_although_it_was_cancelled_is_reported(mo
         started.set()
         go_on.wait(10)
 
-    running = execution(queue, "it", events=EventBus(facts.append))
+    running = execution(queue, "it", events=EventBus(events.append))
     ending = asyncio.ensure_future(running.outcome())
     await eventually_async(started.is_set)
     running.end(StopReason.TIMEOUT)
-    await eventually_async(lambda: facts)
+    await eventually_async(lambda: events)
     go_on.set()
     await ending
-    assert facts == [AttemptUnresponsive(task_id=1, queue="q", name="it", stop_reason="timeout")]
+    assert events == [AttemptUnresponsive(task_id=1, queue="q", name="it", stop_reason="timeout")]
 
 
 async def test_a_whole_row_worker_finds_its_context_and_reports_progress() -> None:

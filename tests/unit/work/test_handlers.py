@@ -81,7 +81,7 @@ def test_a_signature_that_no_json_object_can_serve_is_refused_when_it_is_declare
 
 
 @pytest.mark.parametrize(
-    ("body", "says"),
+    ("body", "problem"),
     [
         ("[]", "Expected `object`"),
         ("{", "truncated"),
@@ -92,8 +92,8 @@ def test_a_signature_that_no_json_object_can_serve_is_refused_when_it_is_declare
         ('{"anything": ' + "[" * 100_000, "recursion"),
     ],
 )
-def test_a_body_that_does_not_fit_is_refused_with_words(body: str | bytes, says: str) -> None:
-    with pytest.raises(InvalidArguments, match=f"(?i)^untyped: .*{says}"):
+def test_a_body_that_does_not_fit_is_refused_with_a_message(body: str | bytes, problem: str) -> None:
+    with pytest.raises(InvalidArguments, match=f"(?i)^untyped: .*{problem}"):
         HandlerArguments(untyped, "untyped").decode(body)
 
 
@@ -101,21 +101,21 @@ def test_no_body_is_no_arguments() -> None:
     assert HandlerArguments(nothing, "nothing").decode(None) == {}
 
 
-def test_arguments_are_checked_at_the_door() -> None:
+def test_arguments_are_checked_when_a_call_is_made() -> None:
     queue = Queue("q")
 
     @queue.task
     async def transcode(ctx: Context, source: str, height: int = 720) -> None: ...
 
     assert transcode.with_args("a.mp4", height=7) == Call("q", "transcode", '{"source":"a.mp4","height":7}')
-    for arguments, options, says in (
+    for arguments, options, problem in (
         (("a.mp4",), {"height": "tall"}, r"\$\.height"),
         ((), {}, "source"),
         (("a", 1, 2), {}, "too many"),
         (("a",), {"widht": 3}, "widht"),
         ((object(),), {}, "cannot be written as JSON"),
     ):
-        with pytest.raises(InvalidArguments, match=f"^transcode: .*{says}"):
+        with pytest.raises(InvalidArguments, match=f"^transcode: .*{problem}"):
             transcode.with_args(*arguments, **options)
 
 
@@ -123,17 +123,17 @@ NAMED = st.dictionaries(st.sampled_from(["a", "b", "c", "d", "self", "x"]), st.i
 
 
 @given(st.lists(st.integers(0, 9), max_size=5), NAMED)
-def test_arguments_find_their_names_as_python_has_it(given_by_place: list[int], named: dict[str, int]) -> None:
+def test_arguments_are_bound_as_in_python(positional: list[int], named: dict[str, int]) -> None:
     def declared(a: int, self: int, b: int = 1, *, c: int, d: int = 2) -> None: ...
 
     arguments = HandlerArguments(declared, "declared")
     try:
-        bound = inspect.signature(declared).bind(*given_by_place, **named).arguments
+        bound = inspect.signature(declared).bind(*positional, **named).arguments
     except TypeError as error:
         with pytest.raises(InvalidArguments, match=f"^declared: {re.escape(str(error))}$"):
-            arguments.body(*given_by_place, **named)
+            arguments.body(*positional, **named)
     else:
-        assert arguments.body(*given_by_place, **named) == json.dumps(bound, separators=(",", ":"))
+        assert arguments.body(*positional, **named) == json.dumps(bound, separators=(",", ":"))
 
 
 @given(st.dictionaries(st.text(max_size=5), st.integers(-(2**63), 2**63 - 1) | st.text() | st.none(), max_size=4))
@@ -178,8 +178,12 @@ def test_a_handler_in_a_process_is_a_plain_function_at_the_top_of_a_module() -> 
         def method(self) -> None: ...
 
     assert Queue("q").task(process=True)(nothing).kind == "process"
-    for wrong, says in ((coroutine, "plain functions"), (inner, "top of a module"), (Holder.method, "top of a module")):
-        with pytest.raises(InvalidArguments, match=says):
+    for wrong, problem in (
+        (coroutine, "plain functions"),
+        (inner, "top of a module"),
+        (Holder.method, "top of a module"),
+    ):
+        with pytest.raises(InvalidArguments, match=problem):
             Queue("q").task(process=True)(wrong)
 
 
@@ -215,14 +219,14 @@ def test_what_other_libraries_call_to_enqueue_shows_what_to_call_here(word: str)
 
     with pytest.raises(AttributeError, match=rf"no {word}\(\).* client\.enqueue\(greet\.with_args\(…\)\)"):
         getattr(greet, word)("you")
-    assert not hasattr(greet, "unheard_of")
+    assert not hasattr(greet, "unknown")
 
 
 @pytest.mark.parametrize("word", ["enqueue", "enqueue_in", "enqueue_many", "put"])
 def test_a_queue_that_is_called_to_enqueue_names_the_call(word: str) -> None:
     with pytest.raises(AttributeError, match=rf"no {word}\(\).* client\.enqueue\(HANDLER\.with_args\(…\)\)"):
         getattr(Queue("mail"), word)(print, "you")
-    assert not hasattr(Queue("mail"), "unheard_of")
+    assert not hasattr(Queue("mail"), "unknown")
 
 
 @pytest.mark.parametrize("value", [float("nan"), [1.0, float("inf")], {"deep": (None, float("-inf"))}])

@@ -1,4 +1,4 @@
-"""Hooks around attempts: what they hear, what they can change, and what they cannot."""
+"""Hooks around attempts: what they receive, what they can change, and what they cannot."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from peerd.work.attempts.attempt_outcome import StopReason
 from tests.unit.work.run_execution import ended_after, execution
 
 
-async def test_hooks_stand_around_an_attempt_and_receive_its_outcome() -> None:
+async def test_hooks_run_before_and_after_an_attempt_and_receive_its_outcome() -> None:
     queue, seen = Queue("q"), list[object]()
 
     @queue.task
@@ -56,7 +56,7 @@ async def test_a_hook_before_an_attempt_can_fail_it_and_one_after_it_cannot() ->
 
 
 async def test_a_hook_after_an_attempt_that_does_not_end_leaves_the_outcome_as_it_is() -> None:
-    queue, facts = Queue("q"), list[Event]()
+    queue, events = Queue("q"), list[Event]()
 
     @queue.task
     async def it() -> int:
@@ -66,13 +66,13 @@ async def test_a_hook_after_an_attempt_that_does_not_end_leaves_the_outcome_as_i
     async def hangs(ctx: Context, outcome: Outcome) -> None:
         while True:  # it does not even let itself be cancelled
             with suppress(asyncio.CancelledError):
-                await asyncio.sleep(1000 if not facts else 0.3)
-            if facts:
+                await asyncio.sleep(1000 if not events else 0.3)
+            if events:
                 return
 
-    running = execution(queue, "it", events=EventBus(facts.append), hook_timeout=0.05)
+    running = execution(queue, "it", events=EventBus(events.append), hook_timeout=0.05)
     assert await running.outcome() == Done("1")
-    [failed] = facts
+    [failed] = events
     assert isinstance(failed, AttemptHookFailed)
     assert failed.error == "it took longer than its hook_timeout of 50ms, and was cancelled"
 

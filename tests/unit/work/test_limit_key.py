@@ -63,7 +63,7 @@ def test_the_key_is_a_function_of_the_arguments_without_the_context() -> None:
         (UUID(int=7), "00000000-0000-0000-0000-000000000007"),
     ],
 )  # fmt: skip
-def test_texts_numbers_and_what_json_words_as_such_are_keys_and_none_is_none(value: Any, key: str | None) -> None:
+def test_texts_numbers_and_what_json_encodes_as_such_are_keys_and_none_is_none(value: Any, key: str | None) -> None:
     assert key_of(declared("value", anything).with_args(value)) == key
     assert key_of(declared(lambda **_: value, anything).with_args()) == key
 
@@ -79,7 +79,7 @@ def test_anything_else_is_no_key(value: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("limit_key", "function", "says"),
+    ("limit_key", "function", "problem"),
     [
         ("client", upload, "upload: limit_key names no argument of it: 'client'; it has customer, path, number"),
         ("ctx", upload, "names no argument of it: 'ctx'"),
@@ -91,10 +91,10 @@ def test_anything_else_is_no_key(value: Any) -> None:
     ],
 )
 def test_what_the_arguments_cannot_give_is_refused_when_it_is_declared(
-    limit_key: LimitKey, function: Any, says: str
+    limit_key: LimitKey, function: Any, problem: str
 ) -> None:
     queue = Queue("uploads")
-    with pytest.raises(InvalidArguments, match=says):
+    with pytest.raises(InvalidArguments, match=problem):
         queue.task(limit_key=limit_key)(function)
     assert queue.handlers == {}
 
@@ -114,10 +114,10 @@ def test_calls_of_two_keys_are_two_calls() -> None:
 async def test_the_handler_sees_the_key_of_its_task() -> None:
     seen: list[Task] = []
 
-    async def look(ctx: Context, customer: str) -> None:
+    async def upload(ctx: Context, customer: str) -> None:
         seen.append(ctx.task)
 
-    call = declared("customer", look).with_args("acme")
+    call = declared("customer", upload).with_args("acme")
     await run_inline(call)
     await run_inline(call, limit_key="other")
     assert [task.limit_key for task in seen] == ["acme", "other"]

@@ -1,4 +1,4 @@
-"""When a process takes a turn: between its other work, between queues, and after turns in vain."""
+"""When a process takes a turn: between its other work, between queues, and after turns that claimed nothing."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_what_a_rate_lets_start_soon_is_not_claimed_before_the_next_backlog_chec
     assert (limited_polling.check_is_due, limited_polling.pause()) == (True, 0.0)
 
 
-def until_the_next_look(limited_polling: LimitedPolling, clock: ManualClock) -> float:
+def until_next_check(limited_polling: LimitedPolling, clock: ManualClock) -> float:
     began = clock.now
     while not limited_polling.check_is_due:
         clock.now += 0.005
@@ -55,7 +55,7 @@ def test_backlog_checks_become_rare_without_tasks_for_limited_claims() -> None:
     for ranks in ({}, {}, {}, {}, {}, {}, {"a": -10}, {"a": -10}, {}):
         limited_polling.begin_check()
         limited_polling.record_backlog(ranks)
-        pauses.append(until_the_next_look(limited_polling, clock))
+        pauses.append(until_next_check(limited_polling, clock))
     assert pauses == [0.06, 0.12, 0.24, 0.48, 0.5, 0.5, 0.03, 0.03, 0.06]
 
 
@@ -66,12 +66,12 @@ def test_a_ring_causes_a_backlog_check_at_once_where_limited_claims_found_someth
         limited_polling.begin_check()
         limited_polling.record_backlog({})
     limited_polling.on_capacity_change()
-    assert until_the_next_look(limited_polling, clock) == 0.1
+    assert until_next_check(limited_polling, clock) == 0.1
     clock.now += 1.0
     limited_polling.begin_check()
-    limited_polling.on_capacity_change()  # while it looks
+    limited_polling.on_capacity_change()  # during its check
     limited_polling.record_backlog({})
-    assert until_the_next_look(limited_polling, clock) == 0.1
+    assert until_next_check(limited_polling, clock) == 0.1
     limited_polling.begin_check()
     limited_polling.record_backlog({"a": -10})
     limited_polling.on_capacity_change()

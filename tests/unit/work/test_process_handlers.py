@@ -24,8 +24,8 @@ async def test_exceptions_and_outcomes_come_out_of_a_process() -> None:
     assert (retried.status, retried.error) == (Status.FAILURE, "ValueError: boom")
     assert "in raises" in str(retried.traceback)
     assert (await run_inline(process_handlers.raises.with_args("key"))).status is Status.DEAD
-    assert (await run_inline(process_handlers.asks.with_args("retry"))).retry_in == 7.0
-    assert (await run_inline(process_handlers.asks.with_args("dead"))).status is Status.DEAD
+    assert (await run_inline(process_handlers.returns_outcome.with_args("retry"))).retry_in == 7.0
+    assert (await run_inline(process_handlers.returns_outcome.with_args("dead"))).status is Status.DEAD
     assert "SystemExit" in str((await run_inline(process_handlers.exits.with_args())).error)
 
 

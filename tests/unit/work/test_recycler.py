@@ -1,4 +1,4 @@
-"""Recycling: after so many tasks, so much time, so much memory, a process asks to be replaced."""
+"""Recycling: after so many tasks, so much time, so much memory, a process requests its replacement."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The settings of a worker: what its class says, and over that what the config gives."""
+"""The settings of a worker: the attributes of its class, overridden by the configuration."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_one_queue_may_be_named_without_a_tuple() -> None:
     ("name", "value"),
     [("count", 0), ("count", "four"), ("max_attempts", 0), ("update", 0), ("sleep", "soon"), ("recycle_after", -1)],
 )
-def test_an_attribute_that_makes_no_sense_is_refused_by_its_name(name: str, value: Any) -> None:
+def test_an_invalid_attribute_is_refused_with_its_name(name: str, value: Any) -> None:
     wrong = type("Wrong", (TaskWorker,), {name: value, "queues": ("q",)})
     with pytest.raises(ValueError, match=name):
         wrong()
