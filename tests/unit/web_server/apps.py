@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 
@@ -107,11 +109,6 @@ class RawConnection:
     def request(self, path: str, more: str = "") -> None:
         self.send(f"GET {path} HTTP/1.1\nhost: test\n{more}\n")
 
-    @property
-    def has_received(self) -> bool:
-        """Whether anything has come that was not read yet, or the end."""
-        return bool(self.reader._buffer) or self.reader.at_eof()  # type: ignore[attr-defined]
-
     async def answer(self) -> tuple[int, dict[str, str], str]:
         """Status, headers and body."""
         async with asyncio.timeout(10):
@@ -121,6 +118,21 @@ class RawConnection:
             assert len(headers) == len(lines), f"a header came twice: {lines}"
             body = await self.reader.readexactly(int(headers.get("content-length", 0)))
         return int(status.split()[1]), headers, body.decode()
+
+    async def answer_while_sending(self, data: bytes, at_most: int = 400) -> tuple[int, dict[str, str], str]:
+        """The answer that comes while these bytes are sent again and again.
+
+        They go past the stream: it drops the received answer when a write fails, as it does once the server has closed.
+        """
+        answer = asyncio.ensure_future(self.answer())
+        client = self.writer.get_extra_info("socket")
+        for _ in range(at_most):
+            if (await asyncio.wait({answer}, timeout=0.02))[0]:
+                break
+            with suppress(OSError):
+                os.write(client.fileno(), data)
+        assert answer.done(), "it may send for ever"
+        return await answer
 
     async def answered(self, path: str) -> tuple[int, str | None, str]:
         """Send a request; status, the connection header and body."""
