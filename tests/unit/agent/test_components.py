@@ -40,7 +40,7 @@ def failing(times: int, error: Callable[[], BaseException]) -> tuple[list[int], 
 
 
 @pytest.mark.parametrize("error", [ValueError, SystemExit, KeyboardInterrupt, asyncio.CancelledError])
-async def test_what_a_component_raises_starts_it_again_and_ends_nothing_else(
+async def test_a_component_that_raises_is_restarted_and_nothing_else_ends(
     components: ComponentSupervisor, events: list[Event], error: type[BaseException]
 ) -> None:
     _, neighbour = failing(0, ValueError)
@@ -55,7 +55,7 @@ async def test_what_a_component_raises_starts_it_again_and_ends_nothing_else(
     assert failures[-1].again_in > 2 * failures[0].again_in
 
 
-async def test_one_that_returns_is_logged_and_not_started_again(
+async def test_a_component_that_returns_is_logged_and_not_restarted(
     components: ComponentSupervisor, events: list[Event]
 ) -> None:
     components.start("short", lambda: asyncio.sleep(0))
@@ -63,7 +63,7 @@ async def test_one_that_returns_is_logged_and_not_started_again(
     assert components.to_json()[0]["state"] == "ended"
 
 
-async def test_they_are_stopped_in_reverse_order_and_their_names_are_free_again(
+async def test_components_are_stopped_in_reverse_order_and_their_names_are_free_again(
     components: ComponentSupervisor,
 ) -> None:
     ended = []
@@ -83,7 +83,9 @@ async def test_they_are_stopped_in_reverse_order_and_their_names_are_free_again(
     assert (ended, components.names) == (["three", "one"], ["two"])
 
 
-async def test_one_that_resists_its_cancellation_does_not_block_the_stop(components: ComponentSupervisor) -> None:
+async def test_a_component_that_ignores_its_cancellation_does_not_block_the_stop(
+    components: ComponentSupervisor,
+) -> None:
     let_go = asyncio.Event()
 
     async def stubborn() -> None:
@@ -100,7 +102,7 @@ async def test_one_that_resists_its_cancellation_does_not_block_the_stop(compone
     let_go.set()
 
 
-async def test_one_that_fails_while_it_is_stopped_is_not_started_again(
+async def test_a_component_that_fails_while_it_is_stopped_is_not_restarted(
     components: ComponentSupervisor, events: list[Event], capsys: pytest.CaptureFixture[str]
 ) -> None:
     async def failing_at_end() -> None:

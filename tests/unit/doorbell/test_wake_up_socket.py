@@ -84,7 +84,7 @@ async def test_a_full_wake_up_socket_is_detected_and_drained(
     await eventually_async(lambda: received[-1] == TasksAvailable(("mail",)))
 
 
-async def test_garbage_does_no_harm(
+async def test_invalid_datagrams_are_ignored(
     folder: Path,
     sender: WakeUpSender,
     wake_up_socket: WakeUpSocket,

@@ -31,7 +31,7 @@ def test_a_database_is_empty_and_can_be_written(database: str) -> None:
     engine.dispose()
 
 
-def test_two_databases_of_one_test_are_two(database: str, database_factory: DatabaseFactory) -> None:
+def test_two_databases_of_one_test_are_different(database: str, database_factory: DatabaseFactory) -> None:
     kind = {"sqlite": "sqlite", "mysql+pymysql": "mariadb", "postgresql+psycopg": "postgresql"}
     assert database_factory(kind[database.partition(":")[0]]) != database
 
@@ -55,7 +55,7 @@ def test_a_killed_server_comes_back_with_what_was_committed(kind: str, private_s
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT], ids=["kill", "ctrl-c"])
-def test_a_test_run_that_is_cut_off_leaves_no_server_behind(
+def test_an_aborted_test_run_leaves_no_server_behind(
     number: signal.Signals,
     tmp_path: Path,
     database_factory: DatabaseFactory,
