@@ -1,4 +1,4 @@
-"""Tasks are run in the test itself, and all that is decided about them is decided as on a real node."""
+"""Tasks run in the test itself, with the same decisions as on a real node."""
 
 from __future__ import annotations
 

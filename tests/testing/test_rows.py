@@ -1,4 +1,4 @@
-"""A row that a factory writes is one that the lifecycle could have led to."""
+"""A row that a factory writes equals one that the operations of the lifecycle write."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def filled(task: Task) -> set[str]:
 def test_a_made_row_of_each_status_equals_one_that_reached_it_by_operations(world: World) -> None:
     for status in Status:
         if status is Status.BURIED:
-            continue  # no operation leads there yet
+            continue  # no operation gives this status yet
         most = 1 if status is Status.DEAD else 3
         real = world.get(world.task_in(status, max_attempts=most))
         made = insert_task(world.store, status, queue="q", max_attempts=most, result=real.result)

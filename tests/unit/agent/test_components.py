@@ -1,4 +1,4 @@
-"""Components: each is started again alone, and what it raises ends nothing else."""
+"""Components: each is restarted alone, and its exceptions end nothing else."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ async def components(events: list[Event], monkeypatch: pytest.MonkeyPatch) -> As
 
 
 def failing(times: int, error: Callable[[], BaseException]) -> tuple[list[int], Callable[[], object]]:
-    """Runs that fail so many times, and then go on; their numbers."""
-    begun: list[int] = []
+    """Runs that fail so many times, and then run; the numbers of the runs."""
+    starts: list[int] = []
 
     async def run() -> None:
-        begun.append(len(begun))
-        if len(begun) <= times:
+        starts.append(len(starts))
+        if len(starts) <= times:
             raise error()
         await asyncio.Event().wait()
 
-    return begun, run
+    return starts, run
 
 
 @pytest.mark.parametrize("error", [ValueError, SystemExit, KeyboardInterrupt, asyncio.CancelledError])
@@ -44,10 +44,10 @@ async def test_a_component_that_raises_is_restarted_and_nothing_else_ends(
     components: ComponentSupervisor, events: list[Event], error: type[BaseException]
 ) -> None:
     _, neighbour = failing(0, ValueError)
-    begun, run = failing(3, lambda: error("again"))
+    starts, run = failing(3, lambda: error("again"))
     components.start("neighbour", neighbour)  # type: ignore[arg-type]
     components.start("failing", run)  # type: ignore[arg-type]
-    await eventually_async(lambda: len(begun) == 4)
+    await eventually_async(lambda: len(starts) == 4)
     states = {one["name"]: (one["state"], one["failures"], one["restarts"]) for one in components.to_json()}
     assert states == {"neighbour": ("running", 0, 0), "failing": ("running", 3, 3)}
     failures = [event for event in events if isinstance(event, ComponentFailed)]

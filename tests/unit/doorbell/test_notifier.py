@@ -1,4 +1,4 @@
-"""Ringing: it never blocks and never fails, and many rings become few."""
+"""Ringing: it never blocks and never fails, and many rings are merged into few."""
 
 from __future__ import annotations
 
@@ -117,10 +117,10 @@ def test_a_forked_process_sends_its_own_rings(notifier: Notifier, transport: Rec
 
 
 def test_without_a_secret_no_thread_is_started() -> None:
-    mute = Notifier(Database("mysql://user@127.0.0.1:9/nothing"))
+    without_secret = Notifier(Database("mysql://user@127.0.0.1:9/nothing"))
     before = threading.active_count()
-    mute.ring(TasksAvailable())
-    assert mute.has_no_secret
+    without_secret.ring(TasksAvailable())
+    assert without_secret.has_no_secret
     assert threading.active_count() == before
 
 

@@ -1,4 +1,4 @@
-"""Wake-up sockets: the agent wakes a process directly, and learns at once when it cannot."""
+"""Wake-up sockets: the agent wakes a process directly, and detects at once when it cannot."""
 
 from __future__ import annotations
 
@@ -91,10 +91,10 @@ async def test_invalid_datagrams_are_ignored(
     received: list[TasksAvailable],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as stranger:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as other_socket:
         monkeypatch.chdir(folder)
-        for garbage in (b"", b"\xff" * 100_000, b"[]", b'{"type":"work","queues":["no queue!"]}', b'{"type":"taken"}'):
-            stranger.sendto(garbage, f"{SOCKET_PREFIX}{ME}")
+        for invalid in (b"", b"\xff" * 100_000, b"[]", b'{"type":"work","queues":["no queue!"]}', b'{"type":"taken"}'):
+            other_socket.sendto(invalid, f"{SOCKET_PREFIX}{ME}")
     assert sender.send(ME, TasksAvailable(("video",)))
     await eventually_async(lambda: received == [TasksAvailable(("video",))])
 

@@ -1,4 +1,4 @@
-"""Lines of the log: each entry is recognizable as one, whatever its texts hold."""
+"""Lines of the log: each entry is recognizable as one entry for any texts."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ class Bench:
     def send(self, message: Mapping[str, object]) -> None:
         self.sent.append(dict(message))
 
-    def come(self, action: str, data: object = None, *, number: int = 1, request: bool = False) -> None:
+    def receive(self, action: str, data: object = None, *, number: int = 1, request: bool = False) -> None:
         frame = {"type": "message", "action": action, "data": data, "from": AGENT.to_json()}
         assert self.messenger.receive({**frame, "id": number, "request": request})
 
@@ -238,11 +238,11 @@ async def test_handlers_get_their_action_in_order_and_once_means_once(bench: Ben
     bench.messenger.on("a", always)
     bench.messenger.once("a", lambda message: received.append(("once", message.data)))
     for number in (1, 2):
-        bench.come("a", number)
-    bench.come("b", 3)
+        bench.receive("a", number)
+    bench.receive("b", 3)
     bench.messenger.off("a", always)
     bench.messenger.off("a", always)
-    bench.come("a", 4)
+    bench.receive("a", 4)
     assert received == [("agent", 1), ("once", 1), ("agent", 2)]
 
 
@@ -262,7 +262,7 @@ async def test_an_exception_in_a_handler_is_an_event_and_the_others_receive_the_
 
     for handler in (broken, broken_later, lambda message: received.append(message.data)):
         bench.messenger.on("a", handler)
-    bench.come("a", 1)
+    bench.receive("a", 1)
     await eventually_async(lambda: len(bench.events) == 2)
     assert received == [1]
     tracebacks = [log_message_of(event)[2]["exception"] for event in bench.events]
@@ -282,8 +282,8 @@ async def test_the_result_of_a_handler_is_the_reply_to_a_request(bench: Bench) -
     bench.messenger.on("plain", lambda message: message.data + 1)
     bench.messenger.on("async", lambda message: None)
     bench.messenger.on("async", later)
-    bench.come("plain", 1, number=10, request=True)
-    bench.come("async", 1, number=11, request=True)
+    bench.receive("plain", 1, number=10, request=True)
+    bench.receive("async", 1, number=11, request=True)
     await eventually_async(lambda: len(bench.of_type("reply")) == 2)
     assert bench.of_type("reply") == [
         {"type": "reply", "to": {"pid": 7}, "id": 10, "data": 2},
@@ -299,7 +299,7 @@ async def test_a_request_that_cannot_be_answered_gets_the_reason(bench: Bench) -
     bench.messenger.on("unsayable", lambda message: {1, 2})
     bench.messenger.on("large", lambda message: "x" * MAX_MESSAGE_BYTES)
     for number, action in enumerate(("unknown", "unsayable", "large", "broken")):
-        bench.come(action, number=number, request=True)
+        bench.receive(action, number=number, request=True)
     await eventually_async(lambda: len(bench.of_type("reply")) == 4)
     unknown, unsayable, large, failed = (frame["error"] for frame in bench.of_type("reply"))
     assert unknown == "no handler is registered for 'unknown' there"
@@ -321,8 +321,8 @@ async def test_a_limited_number_of_handlers_runs_at_once_and_the_rest_wait_in_or
 
     bench.messenger.on("a", slow)
     for number in range(6):
-        bench.come("a", number)
-    bench.come("a", 6, number=66, request=True)
+        bench.receive("a", number)
+    bench.receive("a", 6, number=66, request=True)
     await asyncio.sleep(0)
     assert began == [0, 1]
     assert [type(event) for event in bench.events] == [MessageDropped, MessageDropped], "the sixth and the seventh"
@@ -334,7 +334,7 @@ async def test_a_limited_number_of_handlers_runs_at_once_and_the_rest_wait_in_or
 
 async def test_the_number_of_handled_messages_is_reported_to_the_master(bench: Bench) -> None:
     for _ in range(inbox.ACKNOWLEDGE_AT + 3):
-        bench.come("a")
+        bench.receive("a")
     await eventually_async(lambda: sum(frame["count"] for frame in bench.of_type("taken")) == inbox.ACKNOWLEDGE_AT + 3)
     assert len(bench.of_type("taken")) == 2
 
@@ -409,7 +409,7 @@ async def test_a_handler_that_continues_when_its_process_stops_is_cancelled_and_
         await asyncio.Event().wait()
 
     bench.messenger.on("wait", endless)
-    bench.come("wait", number=5, request=True)
+    bench.receive("wait", number=5, request=True)
     await bench.background.finish(grace=0.0)
     await eventually_async(lambda: bench.of_type("reply"))
     assert bench.of_type("reply")[0]["error"] == "its process stopped before it had ended"
@@ -437,7 +437,7 @@ async def test_a_stopping_process_starts_no_background_work(bench: Bench) -> Non
     with pytest.raises(ProcessStopping, match="refresh was not started: the process stops"):
         bench.background.run(refresh())
     bench.messenger.on("a", lambda message: refresh())
-    bench.come("a", number=5, request=True)
+    bench.receive("a", number=5, request=True)
     await eventually_async(lambda: bench.of_type("reply"))
     assert "the process stops" in bench.of_type("reply")[0]["error"]
 

@@ -171,23 +171,23 @@ def test_sockets_of_another_process_are_not_taken() -> None:
 def test_a_change_binds_new_sockets_closes_removed_ones_and_keeps_the_rest(
     sockets: ListeningSockets, tmp_path: Path
 ) -> None:
-    stays, goes, comes = (f"unix:{tmp_path / name}" for name in ("stays", "goes", "comes"))
-    sockets.bind(plans(stays, goes))
-    before = sockets.descriptors([stays])
-    waiting = connect(tmp_path / "stays")
-    sockets.apply(plans(stays, comes, backlog=5))
-    assert sockets.descriptors([stays]) == before
-    assert accepts(sockets, stays, waiting)
-    assert accepts(sockets, comes, connect(tmp_path / "comes"))
-    assert not (tmp_path / "goes").exists()
-    with pytest.raises(OSError, match=f"the node no longer listens on {goes}"):
-        sockets.descriptors([goes])
+    kept, removed, added = (f"unix:{tmp_path / name}" for name in ("kept", "removed", "added"))
+    sockets.bind(plans(kept, removed))
+    before = sockets.descriptors([kept])
+    waiting = connect(tmp_path / "kept")
+    sockets.apply(plans(kept, added, backlog=5))
+    assert sockets.descriptors([kept]) == before
+    assert accepts(sockets, kept, waiting)
+    assert accepts(sockets, added, connect(tmp_path / "added"))
+    assert not (tmp_path / "removed").exists()
+    with pytest.raises(OSError, match=f"the node no longer listens on {removed}"):
+        sockets.descriptors([removed])
 
 
 def test_a_change_that_cannot_be_made_changes_nothing(sockets: ListeningSockets, tmp_path: Path) -> None:
-    stays = f"unix:{tmp_path / 'stays'}"
-    sockets.bind(plans(stays))
+    kept = f"unix:{tmp_path / 'kept'}"
+    sockets.bind(plans(kept))
     with pytest.raises(ListenError):
         sockets.apply(plans(f"unix:{tmp_path / 'new'}", "unix:/nowhere/at/all"))
-    assert list(sockets.plans) == [stays]
+    assert list(sockets.plans) == [kept]
     assert not (tmp_path / "new").exists()

@@ -1,4 +1,4 @@
-"""The tests' own ground: databases are real, fresh and gone afterwards."""
+"""The fixtures of databases: real servers, empty databases, removed afterwards."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_an_aborted_test_run_leaves_no_server_behind(
     tmp_path: Path,
     database_factory: DatabaseFactory,
 ) -> None:
-    """An inner pytest -n 2 is ended while both of its servers run: they end, and their folder goes."""
+    """An inner pytest -n 2 is ended while both of its servers run: they end, and their folder is removed."""
     for kind in ("mariadb", "postgresql"):
         database_factory(kind)  # skips this test where there is none
     (tmp_path / "conftest.py").write_text('pytest_plugins = ["tests.support.servers"]\n')

@@ -1,4 +1,4 @@
-"""The summary counts what ran on each database, and what did not for want of a server."""
+"""The summary counts the tests of each database that ran, and those skipped without a server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a process holds, seen from its loop and from its touch thread."""
+"""The active claims of a process, read by its event loop and its touch thread."""
 
 from __future__ import annotations
 

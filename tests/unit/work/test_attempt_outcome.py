@@ -185,7 +185,7 @@ async def test_a_task_without_a_handler_is_dead_and_names_those_that_are() -> No
     assert outcome == Failed(error="queue q has no handler named 'that'; its handlers are: this")
 
 
-class Unspeakable(Exception):
+class WithoutText(Exception):
     """Its __str__ raises."""
 
     def __str__(self) -> str:
@@ -198,13 +198,13 @@ class Unspeakable(Exception):
 @pytest.mark.parametrize(
     ("error", "status", "message"),
     [
-        (Unspeakable(), Status.FAILURE, "Unspeakable: (its __str__ raised ValueError)"),
+        (WithoutText(), Status.FAILURE, "WithoutText: (its __str__ raised ValueError)"),
         (
-            type("Leaving", (SystemExit,), {"__str__": Unspeakable.__str__})(3),
+            type("Leaving", (SystemExit,), {"__str__": WithoutText.__str__})(3),
             Status.FAILURE,
             "(its __str__ raised ValueError)",
         ),
-        (Dead(Unspeakable()), Status.DEAD, "Unspeakable: (its __str__ raised ValueError)"),  # type: ignore[arg-type]
+        (Dead(WithoutText()), Status.DEAD, "WithoutText: (its __str__ raised ValueError)"),  # type: ignore[arg-type]
         (Dead(ValueError("no video")), Status.DEAD, "no video"),  # type: ignore[arg-type]
     ],
 )

@@ -1,4 +1,4 @@
-"""Handlers in processes of their own: what comes out of them, and how they end."""
+"""Handlers in processes of their own: their results, and their end."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ async def test_exceptions_and_outcomes_are_returned_from_a_process() -> None:
 
 
 async def test_an_exception_without_a_text_is_returned_from_a_process_too() -> None:
-    ran = await run_inline(process_handlers.raises_what_cannot_be_worded.with_args())
-    assert (ran.status, ran.error) == (Status.FAILURE, "Unspeakable: (its __str__ raised ValueError)")
+    ran = await run_inline(process_handlers.raises_without_text.with_args())
+    assert (ran.status, ran.error) == (Status.FAILURE, "WithoutText: (its __str__ raised ValueError)")
 
 
 async def test_a_process_that_ends_without_a_result_is_a_failure() -> None:
