@@ -1,4 +1,4 @@
-"""A function in a forked process, and what a client's connections are called at the server."""
+"""Run a function in a forked process, and list the server's numbers of a client's connections."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def run_in_fork(function: Callable[[], Any]) -> Any:
 def _run_and_send(theirs: Pipe, function: Callable[[], Any]) -> None:
     try:
         answer = function()
-    except Exception as error:  # noqa: BLE001 - it is raised where it can be seen
+    except Exception as error:  # noqa: BLE001 - it is raised in the parent
         answer = RuntimeError(f"in the forked process: {error!r}")
     gc.collect()
     theirs.send(answer)

@@ -2,7 +2,7 @@
 
 `python -m tests.support.server_daemon KIND FOLDER` starts the server, writes FOLDER/KIND.json (its ports, or why it has
 none) and waits for the run's end: that is when the lock on FOLDER/alive becomes free. The test run's controller holds
-this lock, and the kernel frees it however the controller ends. While the keeper lives it holds a lock on
+this lock, and the kernel frees it however the controller ends. While the daemon runs it holds a lock on
 FOLDER/KIND.kept.
 """
 
@@ -25,7 +25,7 @@ RUN_LOCK = "alive"
 
 def main() -> None:
     kind, folder = sys.argv[1], Path(sys.argv[2])
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the controller; its end is ours
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the controller; this process ends with it
     with (folder / f"{kind}.kept").open("w") as kept:
         fcntl.flock(kept, fcntl.LOCK_EX)
         server = SHARED_SERVERS[kind](folder / kind, durable=os.environ.get("PEERD_TEST_DURABLE") == "1")
@@ -59,7 +59,7 @@ def wait_for_run_end(folder: Path) -> None:
 
 
 def remove_folder_when_last(folder: Path) -> None:
-    """Remove the run's folder if its controller was killed and no other server's keeper is left."""
+    """Remove the run's folder if its controller was killed and no other server's daemon is left."""
     with (folder / RUN_LOCK).open("r+") as alive:
         try:
             fcntl.lockf(alive, fcntl.LOCK_EX | fcntl.LOCK_NB)

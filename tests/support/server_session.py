@@ -29,22 +29,22 @@ _ROOT = Path(__file__).parents[2]
 
 
 class ServerSession:
-    """The controller's hold on a test run."""
+    """The controller's side of a test run."""
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="peerd-", dir=_short_temporary_folder()))
         self.folder.chmod(0o755)  # PostgreSQL runs as another user when we are root
         self._alive: IO[str] = (self.folder / RUN_LOCK).open("w")
-        fcntl.lockf(self._alive, fcntl.LOCK_EX)  # per process: a forked child does not hold it on
+        fcntl.lockf(self._alive, fcntl.LOCK_EX)  # per process: a forked child does not keep it
         os.environ[FOLDER_VARIABLE] = str(self.folder)  # xdist's workers inherit it
 
     def close(self) -> None:
-        """Let the keepers stop their servers, wait for them, remove the folder."""
+        """Let the daemons stop their servers, wait for them, remove the folder."""
         os.environ.pop(FOLDER_VARIABLE, None)
         self._alive.close()
         for kept in self.folder.glob("*.kept"):
             with suppress(FileNotFoundError), kept.open() as lock:
-                eventually(partial(_is_free, lock), timeout=30, message=f"the keeper of {kept.stem} did not end")
+                eventually(partial(_is_free, lock), timeout=30, message=f"the daemon of {kept.stem} did not end")
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
@@ -73,10 +73,10 @@ def _start_daemon(kind: str, folder: Path, answer: Path) -> None:
     eventually(
         lambda: answer.exists() or server_daemon.poll() is not None,
         timeout=JOIN_WITHIN,
-        message=f"the keeper of {kind} did not answer",
+        message=f"the daemon of {kind} did not answer",
     )
     if not answer.exists():
-        raise RuntimeError(f"the keeper of {kind} failed:\n{(folder / f'{kind}.keeper.log').read_text()}")
+        raise RuntimeError(f"the daemon of {kind} failed:\n{(folder / f'{kind}.keeper.log').read_text()}")
 
 
 _daemons: list[subprocess.Popen[bytes]] = []  # not to be collected before they end: that is a ResourceWarning

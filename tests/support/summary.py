@@ -1,4 +1,4 @@
-"""At the end of a run: how many tests ran on each database, how many could not for want of a server, what tests have to
+"""At the end of a run: how many tests ran on each database, how many were skipped without a server, what tests have to
 report, where the time went, and how much of the budget the run has used.
 
 A test notes it among its report's properties, so that this works with xdist too.
@@ -64,7 +64,7 @@ def _processor_time() -> float:
 
 
 class Summary:
-    """Counts reports on the controller, and words the counts."""
+    """Counts reports on the controller, and prints the counts."""
 
     def __init__(self, budget: float) -> None:
         self.budget = budget

@@ -1,4 +1,4 @@
-"""`world`: on each database whose clock can be set, with people in it; `clock` governs it."""
+"""`world`: a database of each kind whose clock can be set; `clock` governs it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All that a database judges by time follows a clock that governs it."""
+"""All that a database decides by time follows the clock that governs it."""
 
 from __future__ import annotations
 

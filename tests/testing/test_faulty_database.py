@@ -36,7 +36,7 @@ def test_the_call_that_was_named_fails_before_it_is_done(client: Client, databas
     assert (len(client.tasks.list()), database.calls["enqueue"], fault.hits) == (2, 3, 1)
 
 
-def test_any_call_may_be_meant_and_any_error(client: Client, database: FaultyDatabase) -> None:
+def test_any_call_and_any_error_can_be_chosen(client: Client, database: FaultyDatabase) -> None:
     database.fail(call=2, error=ValueError("no such column"))
     client.queues.list()
     with pytest.raises(ValueError, match="no such column"):
@@ -53,7 +53,7 @@ def test_a_lost_reply_is_of_a_call_that_was_committed(client: Client, database: 
     assert len(client.tasks.list()) == 1
 
 
-def test_while_the_database_is_away_nothing_is_answered(client: Client, database: FaultyDatabase) -> None:
+def test_an_unavailable_database_answers_no_call(client: Client, database: FaultyDatabase) -> None:
     with database.away() as outage:
         for call in (lambda: client.enqueue("q"), client.tasks.list, client.queues.list):
             with pytest.raises(DatabaseUnavailable, match="a test made it unavailable"):
@@ -73,7 +73,9 @@ def test_the_arguments_shows_which_calls_count(client: Client, database: FaultyD
 
 
 @pytest.mark.parametrize("way", ["hold", "hold_reply"])
-def test_a_call_or_its_reply_is_held_until_it_is_healed(client: Client, database: FaultyDatabase, way: str) -> None:
+def test_a_call_or_its_reply_is_delayed_until_the_fault_is_healed(
+    client: Client, database: FaultyDatabase, way: str
+) -> None:
     fault = getattr(database, way)("enqueue")
     enqueuing = threading.Thread(target=client.enqueue, args=("q",))
     enqueuing.start()
@@ -87,7 +89,7 @@ def test_a_call_or_its_reply_is_held_until_it_is_healed(client: Client, database
     assert (len(client.tasks.list()), enqueuing.is_alive()) == (1, False)
 
 
-def test_a_slow_call_waits_and_is_done(client: Client, database: FaultyDatabase) -> None:
+def test_a_slow_call_waits_and_succeeds(client: Client, database: FaultyDatabase) -> None:
     fault = database.slow("enqueue", seconds=3600.0)
     enqueuing = threading.Thread(target=client.enqueue, args=("q",))
     enqueuing.start()
@@ -115,7 +117,7 @@ def test_of_many_concurrent_calls_exactly_the_given_number_fail(client: Client, 
     assert (len(client.tasks.list(limit=100)), database.calls["enqueue"]) == (13, 16)
 
 
-def test_what_cannot_happen_is_refused(database: FaultyDatabase) -> None:
+def test_an_impossible_fault_is_refused(database: FaultyDatabase) -> None:
     with pytest.raises(ValueError, match="counted from 1"):
         database.fail("claim", call=0)
     with pytest.raises(ValueError, match="counted from 1"):

@@ -24,7 +24,7 @@ def test_customers_take_turns() -> None:
     assert order == ["a0", "b0", "a1", "b1", "a2", "b2", "a3", "b3"]
 
 
-def test_a_rate_of_each_key_lets_so_many_start_in_a_period() -> None:
+def test_a_rate_of_each_key_limits_the_starts_in_a_period() -> None:
     with InlineNode(uploads) as node:
         node.client.limits.set("uploads", each_key=True, rate="3/1m")
         node.client.limits.set("uploads", key="b", rate="1/1m")

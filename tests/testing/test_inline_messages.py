@@ -63,7 +63,7 @@ def test_messages_have_been_handled_when_the_task_has_run() -> None:
         assert job.result(timeout=0) == 2
 
 
-def test_what_is_not_awaited_and_not_delivered_is_an_event() -> None:
+def test_an_undelivered_message_that_is_not_awaited_is_an_event() -> None:
     @talk.task(name="sends_to_none")
     async def sends_to_none(ctx: Context) -> None:
         ctx.messenger.send_to_agent("hello")
@@ -108,7 +108,7 @@ def test_outside_a_process_an_error_shows_where_there_is_one() -> None:
         Listener().process  # noqa: B018 - the attribute access raises
 
 
-async def test_what_a_process_does_not_have_is_reported_by_name() -> None:
+async def test_an_attribute_that_a_process_does_not_have_is_named_in_the_error() -> None:
     listener = Listener()
     async with InlineNode(listener) as node:
         assert listener.process.client.tasks.list() == []

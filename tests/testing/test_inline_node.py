@@ -79,7 +79,7 @@ def test_a_node_of_the_same_name_replaces_one_that_was_left_behind(tmp_path: Pat
         assert statuses(other.run_all()) == ["done"]
 
 
-def test_postgresql_has_no_clock_to_set(database_factory: DatabaseFactory) -> None:
+def test_the_clock_of_postgresql_cannot_be_set(database_factory: DatabaseFactory) -> None:
     url = database_factory("postgresql")
     with InlineNode(mail, database=url) as node:
         job = node.client.enqueue(send.with_args())
@@ -89,7 +89,7 @@ def test_postgresql_has_no_clock_to_set(database_factory: DatabaseFactory) -> No
             node.clock.advance("1m")
 
 
-def test_a_database_that_is_away_at_the_end_is_left_without_an_error(tmp_path: Path) -> None:
+def test_a_database_that_is_unavailable_at_the_end_causes_no_error(tmp_path: Path) -> None:
     with closing(FaultyDatabase(f"sqlite:///{tmp_path / 'app.sqlite'}")) as database:
         with InlineNode(mail, database=database) as node:
             node.faults.away()
@@ -119,7 +119,7 @@ def test_two_runs_of_a_test_write_the_same_rows() -> None:
     assert rows() == rows()
 
 
-def test_what_happens_is_reported_as_events() -> None:
+def test_the_events_of_the_node_are_recorded() -> None:
     with InlineNode(mail) as node:
         job = node.client.enqueue(send.with_args("unknown"))
         node.run_all()

@@ -1,4 +1,4 @@
-"""Tasks are run in the test itself, and all that is decided about them is decided as on a real node."""
+"""Tasks run in the test itself, with the same decisions as on a real node."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_handlers_of_one_name_in_two_queues_have_each_its_own_attempts() -> None
     assert ended == {"strict": ("dead", 1), "persistent": ("failure", 5), "usual": ("failure", 3)}
 
 
-def test_what_a_handler_enqueues_is_run_in_its_turn() -> None:
+def test_tasks_that_a_handler_enqueues_run_in_their_order() -> None:
     with InlineNode(mail) as node:
         node.client.enqueue(send.with_args("later"))
         node.client.enqueue(invite.with_args(["a", "b"]), priority=30)
@@ -152,7 +152,7 @@ def test_a_handler_in_a_process_of_its_own_is_run_in_one() -> None:
         assert (task.process_id, job.result(timeout=0)) == (1, 42)
 
 
-async def test_a_cancelled_attempt_is_given_back_as_by_a_process_that_stops() -> None:
+async def test_a_cancelled_attempt_is_released_as_by_a_stopping_process() -> None:
     queue = Queue("q")
     began = asyncio.Event()
 
@@ -172,7 +172,7 @@ async def test_a_cancelled_attempt_is_given_back_as_by_a_process_that_stops() ->
         assert [one.outcome for one in await node.client.aio.tasks.attempts(job.id)] == ["released"]
 
 
-def test_a_task_that_was_taken_away_while_it_ran_keeps_what_was_done_to_it() -> None:
+def test_a_task_that_was_changed_while_it_ran_keeps_the_change() -> None:
     queue = Queue("q")
 
     @queue.task

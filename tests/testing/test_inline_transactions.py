@@ -73,6 +73,6 @@ async def test_the_wrong_way_of_running_shows_which_one_is_right() -> None:
         await InlineNode(mail).aio.run_all()
 
 
-def test_below_with_there_is_no_aio() -> None:
+def test_there_is_no_aio_inside_a_with_statement() -> None:
     with InlineNode(mail) as node, pytest.raises(RuntimeError, match=r"call node\.run_all"):
         _ = node.aio

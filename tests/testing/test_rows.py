@@ -1,4 +1,4 @@
-"""A row that a factory writes is one that the lifecycle could have led to."""
+"""A row that a factory writes equals one that the operations of the lifecycle write."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def filled(task: Task) -> set[str]:
     return {field for field in Task.__struct_fields__ if getattr(task, field) is not None}
 
 
-def test_a_row_of_each_status_is_like_one_that_came_there_by_itself(world: World) -> None:
+def test_a_made_row_of_each_status_equals_one_that_reached_it_by_operations(world: World) -> None:
     for status in Status:
         if status is Status.BURIED:
-            continue  # no operation leads there yet
+            continue  # no operation gives this status yet
         most = 1 if status is Status.DEAD else 3
         real = world.get(world.task_in(status, max_attempts=most))
         made = insert_task(world.store, status, queue="q", max_attempts=most, result=real.result)
@@ -46,13 +46,13 @@ def test_a_row_of_each_status_is_like_one_that_came_there_by_itself(world: World
         assert world.outcomes(made.id) == world.outcomes(real.id), status
 
 
-def test_a_value_is_what_the_table_would_hold(world: World) -> None:
+def test_a_made_value_equals_one_read_from_the_table(world: World) -> None:
     for status in Status:
         row = insert_task(world.store, status)
         assert filled(make_task(status)) == filled(row), status
 
 
-def test_each_event_that_a_status_allows_can_happen_to_its_row(world: World) -> None:
+def test_each_event_that_a_status_allows_can_be_applied_to_its_row(world: World) -> None:
     def made(status: Status) -> int:
         return insert_task(world.store, status, queue="q").id
 
@@ -82,7 +82,7 @@ def test_the_chores_find_the_rows(world: World) -> None:
         assert world.store.run(chore_batches.purge, status, 3600.0) == 1
 
 
-def test_a_row_that_is_claimed_continues_where_it_stands(world: World) -> None:
+def test_a_claimed_row_continues_from_its_attempts(world: World) -> None:
     made = insert_task(world.store, queue="q", attempts=2)
     assert (made.lease, world.outcomes(made.id)) == (2, ["failure", "failure"])
     task = world.take_one()
@@ -100,7 +100,7 @@ def test_a_poison_task_is_claimed_alone(world: World) -> None:
     assert [task.id for task in world.take(claimer, quarantined=True)] == [made.id]
 
 
-def test_the_holder_that_is_given_can_end_what_it_holds(world: World) -> None:
+def test_the_given_holder_can_write_the_outcome_of_its_task(world: World) -> None:
     claimer = world.claimer()
     mine = {"worker_node_id": claimer.node_id, "process_id": claimer.process_id}
     task = insert_task(world.store, "working", queue="q", **mine)
@@ -114,7 +114,7 @@ def test_a_unique_key_is_held_by_the_row(world: World) -> None:
     assert world.add(unique_key="other") > made.id
 
 
-def test_it_may_be_written_in_a_transaction_of_the_tests_own(world: World) -> None:
+def test_a_row_can_be_written_in_a_transaction_of_the_test(world: World) -> None:
     with world.store.engine.connect() as connection:
         insert_task(connection)
         connection.rollback()

@@ -17,7 +17,7 @@ DEFINED = {
 }
 
 
-def test_every_invariant_is_there() -> None:
+def test_every_invariant_is_on_the_page() -> None:
     assert [number for number, _ in INVARIANTS] == list("123456")
 
 

@@ -33,7 +33,7 @@ def named(tests: str) -> list[tuple[str, str]]:
     return re.findall(r"`([\w/]+\.py)::(test_\w+)`", tests)
 
 
-def test_every_area_is_there() -> None:
+def test_every_area_is_on_the_page() -> None:
     assert re.findall(r"^## (.*)$", TABLES, re.MULTILINE) == AREAS
     rows = [line for line in TABLES.splitlines() if line.startswith("| ") and not line.startswith("| what ")]
     assert len(BEHAVIOURS) == len(rows), "a row has another form"

@@ -1,4 +1,4 @@
-"""What is installed is more than modules: a wheel without its SQL could not make a table."""
+"""The wheel contains the SQL files too: without them it cannot create the tables."""
 
 from __future__ import annotations
 

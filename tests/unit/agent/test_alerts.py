@@ -53,7 +53,7 @@ class RecordingHook:
 # ---------------------------------------------------------------- which events
 
 
-def test_tasks_that_die_together_are_one_alert_and_a_count() -> None:
+def test_tasks_that_die_together_raise_one_alert_with_a_count() -> None:
     sent: list[tuple[str, str, dict[str, Any]]] = []
     clock = iter([0.0, 1.0, 2.0, 20.0])
     read = AlertEventListener(lambda alert, text, **data: sent.append((alert, text, data)), lambda: next(clock))
@@ -75,7 +75,7 @@ def test_tasks_that_die_together_are_one_alert_and_a_count() -> None:
         TasksRescued(cause="video-1 killed by SIGKILL", task_ids=(1, 2)),
     ],
 )
-def test_an_event_that_needs_no_person_is_no_alert(event: Event) -> None:
+def test_an_event_that_needs_no_operator_raises_no_alert(event: Event) -> None:
     sent: list[str] = []
     AlertEventListener(lambda alert, text, **data: sent.append(text))(event)
     assert sent == []
@@ -124,7 +124,7 @@ def test_an_invalid_rate_is_rejected(text: object) -> None:
         AlertRate.parse(text)
 
 
-def test_no_span_of_time_has_more_alerts_than_its_rate() -> None:
+def test_no_period_has_more_alerts_than_its_rate() -> None:
     limit = AlertRateLimiter(AlertRate(2, 10.0))
     assert [limit.admit("a", now) for now in (0.0, 9.0, 9.5, 10.0, 11.0, 19.0)] == [0, 0, None, 1, None, 1]
 
@@ -158,7 +158,7 @@ async def test_a_hook_gets_its_kinds_each_at_its_rate_with_the_number_of_suppres
     task.cancel()
 
 
-async def test_a_hook_that_fails_is_tried_again_and_then_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_failing_hook_is_retried_and_then_abandoned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "FIRST_PAUSE", 0.001)
     events: list[Event] = []
     hook = RecordingHook(failures=2 + MAX_TRIES)
@@ -245,7 +245,7 @@ async def test_a_command_reads_the_alert_and_its_failure_has_its_stderr(tmp_path
         await CommandHook(["no-such-pager"], tmp_path).send(alert())
 
 
-async def test_the_log_is_a_hook_too() -> None:
+async def test_the_log_is_a_hook() -> None:
     events: list[Event] = []
     await LogHook(EventBus(events.append)).send(alert())
     assert events == [AlertRaised(alert="dead-tasks", text="task 17 is dead", slot="video-1")]

@@ -1,4 +1,4 @@
-"""Components: each is started again alone, and what it raises ends nothing else."""
+"""Components: each is restarted alone, and its exceptions end nothing else."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ async def components(events: list[Event], monkeypatch: pytest.MonkeyPatch) -> As
 
 
 def failing(times: int, error: Callable[[], BaseException]) -> tuple[list[int], Callable[[], object]]:
-    """Runs that fail so many times, and then go on; their numbers."""
-    begun: list[int] = []
+    """Runs that fail so many times, and then run; the numbers of the runs."""
+    starts: list[int] = []
 
     async def run() -> None:
-        begun.append(len(begun))
-        if len(begun) <= times:
+        starts.append(len(starts))
+        if len(starts) <= times:
             raise error()
         await asyncio.Event().wait()
 
-    return begun, run
+    return starts, run
 
 
 @pytest.mark.parametrize("error", [ValueError, SystemExit, KeyboardInterrupt, asyncio.CancelledError])
-async def test_what_a_component_raises_starts_it_again_and_ends_nothing_else(
+async def test_a_component_that_raises_is_restarted_and_nothing_else_ends(
     components: ComponentSupervisor, events: list[Event], error: type[BaseException]
 ) -> None:
     _, neighbour = failing(0, ValueError)
-    begun, run = failing(3, lambda: error("again"))
+    starts, run = failing(3, lambda: error("again"))
     components.start("neighbour", neighbour)  # type: ignore[arg-type]
     components.start("failing", run)  # type: ignore[arg-type]
-    await eventually_async(lambda: len(begun) == 4)
+    await eventually_async(lambda: len(starts) == 4)
     states = {one["name"]: (one["state"], one["failures"], one["restarts"]) for one in components.to_json()}
     assert states == {"neighbour": ("running", 0, 0), "failing": ("running", 3, 3)}
     failures = [event for event in events if isinstance(event, ComponentFailed)]
@@ -55,7 +55,7 @@ async def test_what_a_component_raises_starts_it_again_and_ends_nothing_else(
     assert failures[-1].again_in > 2 * failures[0].again_in
 
 
-async def test_one_that_returns_is_logged_and_not_started_again(
+async def test_a_component_that_returns_is_logged_and_not_restarted(
     components: ComponentSupervisor, events: list[Event]
 ) -> None:
     components.start("short", lambda: asyncio.sleep(0))
@@ -63,7 +63,7 @@ async def test_one_that_returns_is_logged_and_not_started_again(
     assert components.to_json()[0]["state"] == "ended"
 
 
-async def test_they_are_stopped_in_reverse_order_and_their_names_are_free_again(
+async def test_components_are_stopped_in_reverse_order_and_their_names_are_free_again(
     components: ComponentSupervisor,
 ) -> None:
     ended = []
@@ -83,7 +83,9 @@ async def test_they_are_stopped_in_reverse_order_and_their_names_are_free_again(
     assert (ended, components.names) == (["three", "one"], ["two"])
 
 
-async def test_one_that_resists_its_cancellation_does_not_block_the_stop(components: ComponentSupervisor) -> None:
+async def test_a_component_that_ignores_its_cancellation_does_not_block_the_stop(
+    components: ComponentSupervisor,
+) -> None:
     let_go = asyncio.Event()
 
     async def stubborn() -> None:
@@ -100,7 +102,7 @@ async def test_one_that_resists_its_cancellation_does_not_block_the_stop(compone
     let_go.set()
 
 
-async def test_one_that_fails_while_it_is_stopped_is_not_started_again(
+async def test_a_component_that_fails_while_it_is_stopped_is_not_restarted(
     components: ComponentSupervisor, events: list[Event], capsys: pytest.CaptureFixture[str]
 ) -> None:
     async def failing_at_end() -> None:

@@ -93,7 +93,7 @@ def test_two_different_rings_for_this_node_reveal_a_misconfigured_sender_and_one
     assert rejected.misconfigured_sender() is None
 
 
-async def test_a_flood_is_logged_once_and_leaves_the_event_loop_its_turns(sender: RingSender) -> None:
+async def test_a_flood_is_logged_once_and_does_not_block_the_event_loop(sender: RingSender) -> None:
     for _ in range(2 * DATAGRAMS_PER_TURN):  # the kernel keeps a few hundred such small ones
         sender.send(HEADER + b"forged" * 4)
     turns = 0
@@ -110,7 +110,7 @@ async def test_a_flood_is_logged_once_and_leaves_the_event_loop_its_turns(sender
     assert len(sender.events) == 1
 
 
-async def test_rings_of_a_few_milliseconds_are_passed_on_together() -> None:
+async def test_rings_within_a_few_milliseconds_are_forwarded_together() -> None:
     wake_ups: list[Any] = []
     others: list[Any] = []
     dispatcher = RingDispatcher(wake_ups.append, others.append, others.append, others.append)

@@ -118,5 +118,5 @@ def test_without_a_node_the_status_shows_how_to_start_one() -> None:
     assert "peerd start" in console.export_text()
 
 
-def test_how_long_a_node_is_up_is_not_how_long_it_stops() -> None:
+def test_the_uptime_of_a_node_is_not_the_duration_of_its_stop() -> None:
     assert drawn(160, {**HERE, "state": "stopping"})[0].startswith("node here stopping, up for 1 h, master is")

@@ -10,7 +10,7 @@ def last(path: Path, count: int, *slots: str) -> list[str]:
     return last_lines(path, count, LineFilter(slots), end_of_lines(path))
 
 
-def test_the_last_lines_go_back_into_the_rotated_files(tmp_path: Path) -> None:
+def test_the_last_lines_include_rotated_files(tmp_path: Path) -> None:
     log = tmp_path / "peerd.log"
     for part in ("one\ntwo\n", "three\n\nfour\n", "five\nhalf a li"):
         if log.exists():
@@ -49,7 +49,7 @@ def test_lines_of_a_slot_or_of_all_of_a_kind(tmp_path: Path) -> None:
     assert len(last(log, 99, "video-12", "video-hd")) == 4
 
 
-def test_a_log_is_followed_over_its_rotation(tmp_path: Path) -> None:
+def test_a_log_is_followed_across_its_rotation(tmp_path: Path) -> None:
     log = tmp_path / "peerd.log"
     log.write_text("before\n")
     follower = LogFollower(log, end_of_lines(log))

@@ -35,7 +35,7 @@ def test_an_address_gets_its_driver_and_keeps_the_rest(url: str, normal: str) ->
 
 
 @pytest.mark.parametrize("scheme", ["mysql", "mariadb"])
-def test_mysql_is_spoken_by_the_c_driver_where_it_is_installed(
+def test_the_c_driver_is_used_for_mysql_where_it_is_installed(
     scheme: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in [name for name in sys.modules if name.partition(".")[0] == "MySQLdb"]:
@@ -47,7 +47,7 @@ def test_mysql_is_spoken_by_the_c_driver_where_it_is_installed(
     assert normalise_url(f"{scheme}://db/peerd") == "mysql+mysqldb://db/peerd"
 
 
-def test_pymysql_under_the_name_of_the_c_driver_is_still_pymysql(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pymysql_installed_under_the_name_of_the_c_driver_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "MySQLdb", pymysql)  # what pymysql.install_as_MySQLdb() does
     assert normalise_url("mysql://db/peerd") == "mysql+pymysql://db/peerd"
 
@@ -101,7 +101,7 @@ def test_an_address_that_cannot_be_used_is_refused_with_the_reason(url: str, wor
         "sqlite://peerd:secret@/x",
     ],
 )
-def test_no_text_shows_a_password(url: str) -> None:
+def test_a_password_is_not_shown(url: str) -> None:
     assert "secret" not in mask_url(url)
     try:
         found = make_url(normalise_url(url))
@@ -120,7 +120,7 @@ def test_a_password_is_added_to_an_address_of_several_servers() -> None:
     assert (url.password, hosts_of(url)) == ("p@ss,word", [("db1", None), ("db2", 3307)])
 
 
-def test_a_relative_file_is_meant_from_the_folder_of_the_configuration() -> None:
+def test_a_relative_path_is_relative_to_the_folder_of_the_configuration() -> None:
     assert (
         make_sqlite_path_absolute("sqlite:///data/a.sqlite", Path("/srv/studio"))
         == "sqlite:////srv/studio/data/a.sqlite"

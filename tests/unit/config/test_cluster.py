@@ -28,7 +28,7 @@ def test_the_secret_comes_from_its_file_from_the_environment_or_from_peerd_toml(
     assert (settings.cluster.secret, settings.cluster.port) == ("another secret, of all", 7071)
 
 
-def test_it_is_never_shown(tmp_path: Path) -> None:
+def test_the_secret_is_not_shown(tmp_path: Path) -> None:
     assert problems(tmp_path, f'[cluster]\nsecret = "{SECRET}"\n') == ""
     assert SECRET not in repr(load(tmp_path / "peerd.toml", {}))
 
@@ -49,7 +49,7 @@ def test_a_file_that_holds_none_is_refused_with_the_remedy(tmp_path: Path, writt
     assert "/dev/urandom" in found
 
 
-def test_two_secrets_are_one_too_many(tmp_path: Path) -> None:
+def test_two_secrets_are_refused(tmp_path: Path) -> None:
     (tmp_path / "cluster.secret").write_text(SECRET)
     found = problems(tmp_path, f'[cluster]\nsecret = "{SECRET}"\nsecret_file = "cluster.secret"\n')
     assert "there is a secret already" in found

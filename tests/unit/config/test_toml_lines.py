@@ -62,7 +62,7 @@ def test_each_key_has_the_line_that_it_is_written_on() -> None:
     assert lines[("many", "last")] == written("last")
 
 
-def test_text_inside_values_is_no_key() -> None:
+def test_text_inside_values_is_not_a_key() -> None:
     lines = index_key_lines(TEXT)
     assert ("workers", "no") not in lines
     assert not any("x" in path for path in lines)

@@ -37,7 +37,7 @@ UNKNOWN = UnsupportedTask("no handler")
 
 
 @pytest.mark.parametrize("waited", [0.0, HOUR, 100 * HOUR])
-def test_what_another_process_knows_waits_for_it_without_end(waited: float) -> None:
+def test_a_task_that_another_process_supports_waits_without_a_limit(waited: float) -> None:
     for outcome in (
         decide(UNKNOWN, None, OLD, waited=waited),
         decide(of(OLD, "n", "by"), OLD, NEW, waited=waited),
@@ -47,7 +47,7 @@ def test_what_another_process_knows_waits_for_it_without_end(waited: float) -> N
         assert 1.0 <= outcome.after <= 10.0
 
 
-def test_a_handler_that_is_unknown_everywhere_is_waited_for_ever_more_rarely_and_not_for_ever() -> None:
+def test_a_task_of_an_unknown_handler_waits_with_growing_delays_and_not_for_ever() -> None:
     afters = []
     for waited in (0.0, 100.0, 2000.0, HOUR - 1.0):
         outcome = decide(UNKNOWN, None, waited=waited)
@@ -60,7 +60,7 @@ def test_a_handler_that_is_unknown_everywhere_is_waited_for_ever_more_rarely_and
 
 
 @pytest.mark.parametrize("error", [of(OLD, "m"), of(OLD, "n", "by"), of(NEW)], ids=["other", "more", "less"])
-def test_arguments_that_no_process_knows_yet_are_waited_for_and_not_for_ever(error: UnsupportedTask) -> None:
+def test_a_task_with_arguments_that_no_process_knows_waits_and_not_for_ever(error: UnsupportedTask) -> None:
     known = error.signature
     waiting = decide(error, known)
     assert isinstance(waiting, Deferred)
@@ -79,7 +79,7 @@ def test_a_type_that_is_wrong_here_is_given_to_versions_that_have_another_and_no
     assert isinstance(decide(of(OLD, "n"), OLD, WIDER, waited=HOUR), Failed)
 
 
-def test_a_process_that_runs_whole_rows_knows_every_name() -> None:
+def test_a_process_that_runs_whole_rows_supports_every_name() -> None:
     task = make_task(queue="other", name="any")
     assert isinstance(
         decide_unsupported_task(task, UNKNOWN, KnownHandlersSnapshot(NOW, None, [{"other": None}]), 0.0), Deferred

@@ -50,7 +50,7 @@ def test_every_status_can_be_reached_and_every_event_can_happen() -> None:
     assert {event for _, event in TRANSITIONS} == set(TaskEvent)
 
 
-def test_only_a_person_leads_out_of_an_end() -> None:
+def test_only_a_retry_or_a_removal_follows_a_final_status() -> None:
     for status in FINISHED:
         events = {event for source, event in TRANSITIONS if source is status}
         assert events == {TaskEvent.RETRY, TaskEvent.PURGE, TaskEvent.DELETE}
@@ -71,7 +71,7 @@ def test_only_working_tasks_have_outcomes() -> None:
 
 @pytest.mark.parametrize("event", list(TaskEvent))
 @pytest.mark.parametrize("status", list(Status))
-def test_what_the_table_does_not_allow_is_refused_and_shows_what_it_allows(status: Status, event: TaskEvent) -> None:
+def test_a_transition_outside_the_table_is_refused_with_the_allowed_ones(status: Status, event: TaskEvent) -> None:
     if (status, event) in TRANSITIONS:
         assert after(status, event) is TRANSITIONS[status, event]
         return

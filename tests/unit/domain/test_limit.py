@@ -134,7 +134,7 @@ numbers = st.none() | st.integers(0, 2**70) | st.floats(0) | st.text(max_size=3)
 @given(numbers, numbers, numbers)
 @example(math.inf, math.inf, math.inf)
 @example(1.5, 0.5, 1e-320)
-def test_whatever_sql_has_written_is_a_limit_that_can_be_counted(running: Any, starts: Any, period: Any) -> None:
+def test_every_limit_written_by_sql_can_be_counted(running: Any, starts: Any, period: Any) -> None:
     limited, rate, seconds = parse_limit_columns(running, starts, period)
     for count in (limited, rate):
         assert count is None or 0 <= count <= MAX_COUNT

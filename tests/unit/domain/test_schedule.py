@@ -39,12 +39,12 @@ def test_nothing_happens_before_a_tick_is_due() -> None:
     assert decide_tick(schedule(), after(10), START, after(10), "") == FireTick(after(10), after(20))
 
 
-def test_one_without_ticks_is_never_due() -> None:
+def test_a_schedule_without_ticks_is_not_due() -> None:
     assert decide_tick(schedule(immediate=True), None, START, after(10), "") == WaitForTick(None)
     assert decide_tick(schedule(), None, START, after(10), "") == WaitForTick(None)
 
 
-def test_of_ticks_that_no_node_saw_the_last_one_counts() -> None:
+def test_the_last_of_several_missed_ticks_counts() -> None:
     assert decide_tick(schedule(), after(10), START, after(54), "") == FireTick(after(50), after(60))
 
 
@@ -81,7 +81,7 @@ def test_jitter_delays_a_tick_within_its_bounds_and_everywhere_alike(jitter: flo
         )
 
 
-def test_clocks_of_different_nodes_spread_differently() -> None:
+def test_different_nodes_have_different_jitter() -> None:
     assert len({tick_jitter(10.0, str(node), START) for node in range(10)}) > 5
 
 
@@ -125,7 +125,7 @@ def test_overlapping_runs_are_skipped_queued_or_allowed() -> None:
         ({"cron": "never"}, "cron: 'never'"),
     ],
 )
-def test_keys_that_do_not_go_together_are_refused(given_: dict[str, Any], words: str) -> None:
+def test_keys_that_exclude_each_other_are_refused(given_: dict[str, Any], words: str) -> None:
     with pytest.raises(InvalidSchedule, match=words):
         schedule(**given_)
 

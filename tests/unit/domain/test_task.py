@@ -51,14 +51,14 @@ AWARE = datetime(2030, 1, 1, tzinfo=UTC)
     ],
     ids=lambda value: str(value)[:40],
 )
-def test_a_task_that_no_database_could_hold_is_refused_by_its_field(field: str, values: dict[str, Any]) -> None:
+def test_a_task_that_no_database_can_store_is_refused_with_the_field(field: str, values: dict[str, Any]) -> None:
     with pytest.raises(InvalidTask) as caught:
         NewTask(**{"queue": "q", **values})
     assert caught.value.field == field
     assert str(caught.value).startswith(f"{field}: ")
 
 
-def test_what_every_database_holds_is_accepted() -> None:
+def test_a_task_that_every_database_can_store_is_accepted() -> None:
     zone = timezone(timedelta(hours=5, minutes=30))
     NewTask(
         queue="a/b:c@d",

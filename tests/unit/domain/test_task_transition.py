@@ -27,7 +27,7 @@ def test_a_failure_with_attempts_left_is_retried_after_its_delay() -> None:
 
 
 @pytest.mark.parametrize("attempts, max_attempts", [(2, 3), (0, 1), (5, 3), (0, None)])
-def test_the_last_attempts_failure_is_the_end(attempts: int, max_attempts: int | None) -> None:
+def test_a_failure_of_the_last_attempt_is_final(attempts: int, max_attempts: int | None) -> None:
     verdict = transition_after(
         task(attempts=attempts, max_attempts=max_attempts), Failed(error="boom", retry_in=0.0), NOW
     )
@@ -40,7 +40,7 @@ def test_a_timeout_keeps_its_name_at_the_end() -> None:
     )
 
 
-def test_a_failure_that_will_not_be_retried_is_the_end_at_once() -> None:
+def test_a_failure_that_is_not_retried_is_final() -> None:
     assert transition_after(task(), Failed(error="boom"), NOW).event is TaskEvent.DIE
 
 
@@ -51,7 +51,7 @@ def test_a_retry_after_the_tasks_end_is_not_scheduled(left: float, event: TaskEv
     assert ("finish_at" in (verdict.error or "")) is (event is TaskEvent.DIE)
 
 
-def test_a_delay_ends_at_the_last_moment_that_every_database_holds() -> None:
+def test_a_delay_ends_at_the_last_time_that_every_database_can_store() -> None:
     for delay in (1e12, 1e300, float("inf")):
         assert transition_after(task(), Failed(error="boom", retry_in=delay), NOW).start_at == LATEST
     assert transition_after(task(), Snoozed(-5.0, "at once"), NOW).start_at == NOW

@@ -54,7 +54,7 @@ def test_an_interval_begins_one_interval_after_its_anchor() -> None:
     assert interval.latest(ANCHOR + timedelta(seconds=121), ANCHOR) == ANCHOR + timedelta(minutes=2)
 
 
-def test_an_interval_longer_than_a_timer_of_31_bits_is_as_any_other() -> None:
+def test_an_interval_longer_than_a_timer_of_31_bits_ticks() -> None:
     seconds = 2**31 / 1000 + 0.25
     assert Interval(seconds).after(ANCHOR, ANCHOR) == ANCHOR + timedelta(milliseconds=2**31 + 250)
     assert Interval(100 * 365 * 86_400.0).after(ANCHOR, ANCHOR) is None
@@ -96,7 +96,7 @@ def test_a_time_that_a_day_has_twice_ticks_once(expression: str, second: int) ->
 
 
 @pytest.mark.parametrize("day", ["2026-03-29", "2026-10-25"])
-def test_what_ticks_every_so_many_minutes_does_so_through_both_changes(day: str) -> None:
+def test_a_schedule_in_minutes_ticks_through_both_clock_changes(day: str) -> None:
     start = at(f"{day}T00:00") - timedelta(hours=3)
     found = ticks(Cron("*/15 * * * *", "Europe/Berlin"), start, start + timedelta(hours=9))
     assert {b - a for a, b in pairwise(found)} == {timedelta(minutes=15)}
@@ -124,6 +124,6 @@ def test_a_zone_that_does_not_exist_is_refused(zone: str) -> None:
         Cron("* * * * *", zone)
 
 
-def test_an_interval_has_a_shortest() -> None:
+def test_an_interval_has_a_minimum() -> None:
     with pytest.raises(InvalidSchedule, match=r"interval: 0\.01 s is shorter than 0\.1 s"):
         Interval(0.01)

@@ -70,7 +70,7 @@ def test_the_largest_rings_go_into_one_datagram(signer: Signer, verifier: Verifi
         signer.sign(Broadcast("long", "x" * MAX_DATAGRAM_BYTES), "life")
 
 
-def test_a_forged_one_is_rejected_wherever_it_was_changed(signer: Signer, verifier: Verifier) -> None:
+def test_a_datagram_with_any_changed_byte_is_rejected(signer: Signer, verifier: Verifier) -> None:
     datagram = signer.sign(TasksAvailable(("video",)), "life")
     for index in range(len(HEADER), len(datagram)):
         forged = bytearray(datagram)
@@ -78,23 +78,23 @@ def test_a_forged_one_is_rejected_wherever_it_was_changed(signer: Signer, verifi
         assert rejection(verifier, bytes(forged)) is RejectionReason.SECRET
 
 
-def test_one_of_another_secret_is_rejected(clock: ManualClock, verifier: Verifier) -> None:
+def test_a_datagram_of_another_secret_is_rejected(clock: ManualClock, verifier: Verifier) -> None:
     assert (
         rejection(verifier, Signer("some other secret", clock).sign(TasksAvailable(), "life")) is RejectionReason.SECRET
     )
 
 
-def test_a_truncated_one_is_rejected_at_every_length(signer: Signer, verifier: Verifier) -> None:
+def test_a_truncated_datagram_is_rejected_at_every_length(signer: Signer, verifier: Verifier) -> None:
     datagram = signer.sign(TasksAvailable(("video",)), "life")
     for length in range(len(datagram)):
         assert rejection(verifier, datagram[:length]) in {RejectionReason.STRANGE, RejectionReason.SECRET}
 
 
-def test_an_oversized_one_is_rejected_before_anything_else(verifier: Verifier) -> None:
+def test_an_oversized_datagram_is_rejected_before_any_other_check(verifier: Verifier) -> None:
     assert rejection(verifier, HEADER + b"x" * MAX_DATAGRAM_BYTES) is RejectionReason.STRANGE
 
 
-def test_one_of_another_version_is_distinguished_from_invalid_bytes(signer: Signer, verifier: Verifier) -> None:
+def test_a_datagram_of_another_version_is_distinguished_from_invalid_bytes(signer: Signer, verifier: Verifier) -> None:
     datagram = bytearray(signer.sign(TasksAvailable(), "life"))
     datagram[len(MAGIC)] += 1
     assert rejection(verifier, bytes(datagram)) is RejectionReason.VERSION
@@ -102,12 +102,12 @@ def test_one_of_another_version_is_distinguished_from_invalid_bytes(signer: Sign
     assert rejection(verifier, b"") is RejectionReason.STRANGE
 
 
-def test_one_for_another_incarnation_is_rejected(signer: Signer, verifier: Verifier) -> None:
+def test_a_datagram_for_another_incarnation_is_rejected(signer: Signer, verifier: Verifier) -> None:
     assert rejection(verifier, signer.sign(TasksAvailable(), "another life")) is RejectionReason.ELSEWHERE
 
 
 @pytest.mark.parametrize("seconds", [-REPLAY_WINDOW - 1, REPLAY_WINDOW + 1])
-def test_one_of_another_time_is_rejected(
+def test_a_datagram_of_another_time_is_rejected(
     signer: Signer, verifier: Verifier, clock: ManualClock, seconds: float
 ) -> None:
     datagram = signer.sign(TasksAvailable(), "life")

@@ -1,4 +1,4 @@
-"""Ringing: it never blocks and never fails, and many rings become few."""
+"""Ringing: it never blocks and never fails, and many rings are merged into few."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_rings_that_come_during_a_sending_become_one(notifier: Notifier, transpo
     assert min(ring.within or 0 for ring in everything if isinstance(ring, TaskScheduled)) == 1.0
 
 
-def test_continuous_rings_are_sent_less_and_less_often(notifier: Notifier, transport: RecordingTransport) -> None:
+def test_continuous_rings_are_sent_at_a_decreasing_rate(notifier: Notifier, transport: RecordingTransport) -> None:
     began = time.monotonic()
     while time.monotonic() - began < 0.5:
         notifier.ring(TasksAvailable(("video",)))
@@ -117,14 +117,14 @@ def test_a_forked_process_sends_its_own_rings(notifier: Notifier, transport: Rec
 
 
 def test_without_a_secret_no_thread_is_started() -> None:
-    mute = Notifier(Database("mysql://user@127.0.0.1:9/nothing"))
+    without_secret = Notifier(Database("mysql://user@127.0.0.1:9/nothing"))
     before = threading.active_count()
-    mute.ring(TasksAvailable())
-    assert mute.has_no_secret
+    without_secret.ring(TasksAvailable())
+    assert without_secret.has_no_secret
     assert threading.active_count() == before
 
 
-def test_a_database_that_is_away_does_not_delay_callers() -> None:
+def test_an_unavailable_database_does_not_delay_callers() -> None:
     notifier = Notifier(Database("mysql://user@127.0.0.1:9/nothing"), "a secret of some length")
     began = time.monotonic()
     for _ in range(1000):

@@ -1,4 +1,4 @@
-"""Wake-up sockets: the agent wakes a process directly, and learns at once when it cannot."""
+"""Wake-up sockets: the agent wakes a process directly, and detects at once when it cannot."""
 
 from __future__ import annotations
 
@@ -84,17 +84,17 @@ async def test_a_full_wake_up_socket_is_detected_and_drained(
     await eventually_async(lambda: received[-1] == TasksAvailable(("mail",)))
 
 
-async def test_garbage_does_no_harm(
+async def test_invalid_datagrams_are_ignored(
     folder: Path,
     sender: WakeUpSender,
     wake_up_socket: WakeUpSocket,
     received: list[TasksAvailable],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as stranger:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as other_socket:
         monkeypatch.chdir(folder)
-        for garbage in (b"", b"\xff" * 100_000, b"[]", b'{"type":"work","queues":["no queue!"]}', b'{"type":"taken"}'):
-            stranger.sendto(garbage, f"{SOCKET_PREFIX}{ME}")
+        for invalid in (b"", b"\xff" * 100_000, b"[]", b'{"type":"work","queues":["no queue!"]}', b'{"type":"taken"}'):
+            other_socket.sendto(invalid, f"{SOCKET_PREFIX}{ME}")
     assert sender.send(ME, TasksAvailable(("video",)))
     await eventually_async(lambda: received == [TasksAvailable(("video",))])
 

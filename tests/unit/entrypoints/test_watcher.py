@@ -27,11 +27,11 @@ FOLDER = Path("/srv/.work/venv/studio")
         ("/elsewhere/it.py", False),
     ],
 )
-def test_code_and_configuration_matter_and_what_others_have_written_does_not(*, file: str, matters: bool) -> None:
+def test_code_and_configuration_are_watched_and_files_of_other_programs_are_not(*, file: str, matters: bool) -> None:
     assert WatchedFiles(FOLDER, FOLDER / "peerd.toml")(None, str(FOLDER / file)) == matters
 
 
-def test_a_configuration_elsewhere_matters_too() -> None:
+def test_a_configuration_in_another_folder_is_watched_too() -> None:
     watched_files = WatchedFiles(FOLDER, Path("/etc/peerd.toml"))
     assert watched_files(None, "/etc/peerd.toml")
     assert not watched_files(None, "/etc/it.py")

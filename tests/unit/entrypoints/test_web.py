@@ -34,7 +34,7 @@ def load(name: str, *, factory: bool = False) -> object:
 
 
 @pytest.mark.parametrize(("name", "factory"), [("app", False), ("site", False), ("Site.nested", False), ("make", True)])
-def test_whatever_can_be_called_as_an_asgi_app_is_one(name: str, factory: bool) -> None:  # noqa: FBT001 - of the table
+def test_every_form_of_an_asgi_app_is_accepted(name: str, factory: bool) -> None:  # noqa: FBT001 - of the table
     assert callable(load(name, factory=factory))
 
 
@@ -49,7 +49,7 @@ def test_whatever_can_be_called_as_an_asgi_app_is_one(name: str, factory: bool) 
         ("broken", True, "cannot be created: OSError: no templates"),
     ],
 )
-def test_an_object_that_is_no_app_is_refused(name: str, factory: bool, problem: str) -> None:  # noqa: FBT001 - of the table
+def test_an_object_that_is_not_an_app_is_refused(name: str, factory: bool, problem: str) -> None:  # noqa: FBT001 - of the table
     with pytest.raises(InvalidEntry) as refused:
         load(name, factory=factory)
     assert str(refused.value).startswith(f"[web.site] site_of_the_test:{name}: ")

@@ -55,7 +55,7 @@ def test_rescue_is_not_allowed_before_the_first_heartbeat() -> None:
     assert not RescueGuard(needed=NEEDED, gap=GAP).may_rescue(1e9)
 
 
-def test_silence_is_counted_back_from_its_latest_heartbeat() -> None:
+def test_silence_is_counted_from_the_latest_heartbeat() -> None:
     guard, _, _ = guard_after([(1.0, 0.0), (1.0, 0.0)])
     assert guard.last_heartbeat == MIDNIGHT + timedelta(seconds=2)
 

@@ -42,12 +42,12 @@ def test_a_task_with_a_start_ahead_is_scheduled_by_the_databases_clock(client: C
     assert client.enqueue(CALL, start_at=later - timedelta(hours=2)).status is Status.PENDING
 
 
-def test_many_are_enqueued_in_their_order(client: Client) -> None:
+def test_many_tasks_are_enqueued_in_their_order(client: Client) -> None:
     jobs = client.enqueue_many(Call("video", "transcode", f'{{"n":{n}}}') for n in range(30))
     assert [client.tasks.get(job.id).json for job in jobs] == [{"n": n} for n in range(30)]
 
 
-def test_of_many_none_is_written_when_one_is_wrong(client: Client) -> None:
+def test_no_task_is_written_when_one_of_many_is_wrong(client: Client) -> None:
     with pytest.raises(InvalidTask):
         client.enqueue_many(["video", "no spaces"])
     with pytest.raises(NodeNotFound, match="nowhere"):
@@ -55,7 +55,7 @@ def test_of_many_none_is_written_when_one_is_wrong(client: Client) -> None:
     assert client.tasks.list() == []
 
 
-def test_a_second_task_of_a_unique_key_is_the_first_one(client: Client, holder: ClaimingProcess) -> None:
+def test_enqueuing_a_unique_key_again_returns_the_first_task(client: Client, holder: ClaimingProcess) -> None:
     first = client.enqueue(CALL, unique="a.mp4")
     again = client.enqueue(CALL, unique="a.mp4")
     assert (again.id, again.created) == (first.id, False)
@@ -68,12 +68,12 @@ def test_a_task_can_be_pinned_to_a_node_by_its_name(client: Client, holder: Clai
     assert client.tasks.get(job.id).node_id == holder.node_id
 
 
-def test_a_database_without_tables_is_distinguished_from_one_that_is_away(server_database: str) -> None:
+def test_a_database_without_tables_is_distinguished_from_an_unavailable_one(server_database: str) -> None:
     with Client(server_database) as client, pytest.raises(SchemaMissing, match="peerd migrate"):
         client.enqueue(CALL)
 
 
-def test_an_embedded_database_gets_its_tables_at_the_first_question(
+def test_an_embedded_database_gets_its_tables_at_the_first_call(
     database_factory: object,
     tmp_path: object,
 ) -> None:
@@ -120,7 +120,7 @@ def test_a_refused_task_leaves_the_callers_transaction_as_it_was(client: Client)
     assert [task.id for task in client.tasks.list()] == [kept.id]
 
 
-def test_what_is_no_transaction_is_refused(client: Client) -> None:
+def test_a_connection_that_is_not_a_transaction_is_refused(client: Client) -> None:
     with pytest.raises(TypeError, match="neither a Connection nor a Session"):
         client.enqueue_in(client.database.engine, CALL)  # type: ignore[arg-type]
 
@@ -136,7 +136,7 @@ def test_a_plain_task_costs_the_callers_session_one_statement(client: Client) ->
 ZONES = {"mysql": "SET time_zone = '-08:00'", "postgresql": "SET TIME ZONE 'America/Los_Angeles'"}
 
 
-def test_a_moment_means_the_same_from_a_session_in_another_time_zone(client: Client) -> None:
+def test_a_time_is_the_same_from_a_session_in_another_time_zone(client: Client) -> None:
     moment = datetime(2037, 7, 1, 12, 30, tzinfo=UTC)
     engine = sa.create_engine(client.database.url)
     with engine.begin() as connection:
@@ -172,7 +172,7 @@ def test_a_key_taken_since_the_callers_transaction_began_is_seen(
     engine.dispose()
 
 
-def test_a_finished_key_of_an_hour_still_holds(client: Client, holder: ClaimingProcess) -> None:
+def test_a_unique_key_of_an_hour_holds_after_its_task_has_finished(client: Client, holder: ClaimingProcess) -> None:
     first = client.enqueue(CALL, unique="a", unique_for="1h")
     holder.run(Failed(error="no", retry_in=None))
     assert client.enqueue(CALL, unique="a", unique_for="1h").id == first.id

@@ -51,7 +51,7 @@ def test_a_canceled_task_raises_the_reason(client: Client, holder: ClaimingProce
         job.result()
 
 
-def test_a_task_that_is_gone_has_expired(client: Client) -> None:
+def test_the_job_of_a_deleted_task_has_expired(client: Client) -> None:
     job = client.enqueue("video")
     client.tasks.delete(job.id)
     for call in (job.refresh, job.result, lambda: job.status):

@@ -24,12 +24,12 @@ def test_a_body_is_written_as_json_a_text_stays_and_bytes_are_binary() -> None:
     assert (binary.body, binary.body_bytes) == (None, b"\xff\x00")
 
 
-def test_an_option_that_is_none_is_as_if_it_were_not_given() -> None:
+def test_an_option_that_is_none_counts_as_not_given() -> None:
     options: dict[str, Any] = dict.fromkeys(("priority", "start_at", "node", "unique", "unique_for", "timeout", "body"))
     assert new_task("legacy", **options) == new_task("legacy")
 
 
-def test_durations_are_read_as_people_write_them() -> None:
+def test_durations_are_accepted_as_text_with_units() -> None:
     task = new_task("legacy", start_in="10m", finish_in="20m", timeout="2h", unique="a", unique_for="1d")
     assert (task.start_in, task.finish_in, task.timeout, task.unique_for) == (600.0, 1200.0, 7200.0, 86400.0)
 
@@ -75,7 +75,7 @@ def test_an_option_that_does_not_exist_is_named() -> None:
         new_task("legacy", **options)
 
 
-def test_what_is_neither_a_call_nor_a_name_is_refused() -> None:
+def test_a_value_that_is_neither_a_call_nor_a_name_is_refused() -> None:
     handler: Any = print
     with pytest.raises(TypeError, match="with_args"):
         new_task(handler)

@@ -37,14 +37,14 @@ def test_a_filter_that_nothing_can_match_is_refused(client: Client) -> None:
         client.tasks.list(node="nowhere")
 
 
-def test_a_task_that_is_not_there_is_reported(client: Client) -> None:
+def test_a_missing_task_is_reported(client: Client) -> None:
     for call in (client.tasks.get, client.tasks.attempts, client.tasks.retry, client.tasks.cancel, client.tasks.delete):
         with pytest.raises(TaskNotFound, match="no task 4711"):
             call(4711)
     assert client.tasks.find(4711) is None
 
 
-def test_the_holder_of_a_canceled_task_can_write_nothing_any_more(client: Client, holder: ClaimingProcess) -> None:
+def test_the_holder_of_a_canceled_task_can_no_longer_write_it(client: Client, holder: ClaimingProcess) -> None:
     client.enqueue("video")
     task = holder.claim()
     client.tasks.cancel(task.id, "not today")

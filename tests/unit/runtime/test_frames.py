@@ -18,7 +18,7 @@ MESSAGES = st.lists(st.dictionaries(st.text(st.characters(exclude_categories=["C
 
 
 @given(MESSAGES, st.integers(1, 40))
-def test_messages_come_out_as_they_went_in_however_the_stream_is_cut(
+def test_messages_are_decoded_as_encoded_for_any_split_of_the_stream(
     messages: list[dict[str, object]], size: int
 ) -> None:
     stream = b"".join(encode(message) for message in messages)
@@ -36,7 +36,7 @@ def test_messages_come_out_as_they_went_in_however_the_stream_is_cut(
         (b"\x00\x00\x00\x00", "a frame holds no JSON"),
     ],
 )
-def test_what_is_no_frame_is_reported_none(stream: bytes, why: str) -> None:
+def test_an_invalid_frame_is_reported(stream: bytes, why: str) -> None:
     with pytest.raises(FrameError, match=why):
         FrameDecoder().feed(stream)
 
@@ -44,7 +44,7 @@ def test_what_is_no_frame_is_reported_none(stream: bytes, why: str) -> None:
 @pytest.mark.parametrize(
     "message", [{"n": float("nan")}, {"o": object()}, {"t": "\ud800"}, {"b": "x" * MAX_BODY_BYTES}]
 )
-def test_what_cannot_be_a_frame_is_refused(message: dict[str, object]) -> None:
+def test_a_message_that_cannot_be_encoded_is_refused(message: dict[str, object]) -> None:
     with pytest.raises(FrameError):
         encode(message)
 

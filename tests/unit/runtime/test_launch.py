@@ -40,7 +40,7 @@ def test_limits_reach_the_program() -> None:
     }
 
 
-def test_without_limits_there_are_those_of_the_parent() -> None:
+def test_without_limits_those_of_the_parent_apply() -> None:
     shown = json.loads(run(sys.executable, "-c", SHOW).stdout)
     assert shown["files"] == resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     assert (shown["nice"], shown["group"]) == (os.nice(0), False)
@@ -65,12 +65,12 @@ def test_a_program_that_takes_too_much_memory_fails() -> None:
     assert "MemoryError" in done.stderr
 
 
-def test_a_program_that_is_not_there_is_named() -> None:
+def test_a_missing_program_is_named() -> None:
     done = run("no-such-program", "-x")
     assert (done.returncode, done.stderr) == (NOT_FOUND, "there is no program 'no-such-program'\n")
 
 
-def test_a_program_that_may_not_run_is_named(tmp_path: Path) -> None:
+def test_a_program_that_is_not_executable_is_named(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("no program")
     done = run(str(tmp_path / "text"))
     assert done.returncode == NOT_STARTED

@@ -38,7 +38,9 @@ def test_a_request_to_stop_counts_only_if_it_leaves_less_time(ends: tuple[socket
     assert events == [StopRequested(30.0), StopRequested(0.0)]
 
 
-def test_the_first_signal_leaves_the_grace_and_the_second_none(ends: tuple[socket.socket, socket.socket]) -> None:
+def test_the_first_signal_stops_with_the_grace_and_the_second_without(
+    ends: tuple[socket.socket, socket.socket],
+) -> None:
     watch = ControlThread(ends[0], "video-1", give_back=5.0, loop_monitor=LoopMonitor(None, print))
     watch.grace = 30.0
     events: list[object] = []
@@ -63,7 +65,7 @@ def test_the_lost_master_and_the_signal_of_its_death_are_one_stop_request(
     assert events == [StopRequested(30.0)]
 
 
-def test_sending_never_waits_for_a_master_that_does_not_read(ends: tuple[socket.socket, socket.socket]) -> None:
+def test_sending_does_not_block_while_the_master_does_not_read(ends: tuple[socket.socket, socket.socket]) -> None:
     link = make_link(ends[0])
     for _ in range(20):
         link.send({"type": "much", "text": "x" * 500_000})
@@ -84,7 +86,7 @@ def test_a_taint_is_reported_once_and_sets_the_exit_status(ends: tuple[socket.so
     assert (link.status, link._control.stopping) == (70, True)
 
 
-def test_the_agent_raises_an_alert_for_each_and_stays(ends: tuple[socket.socket, socket.socket]) -> None:
+def test_the_agent_raises_an_alert_for_each_taint_and_continues(ends: tuple[socket.socket, socket.socket]) -> None:
     link = make_link(ends[0], role="agent")
     link.tainted("first")
     link.tainted("second")

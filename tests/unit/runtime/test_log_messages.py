@@ -1,4 +1,4 @@
-"""Lines of the log: each entry is recognizable as one, whatever its texts hold."""
+"""Lines of the log: each entry is recognizable as one entry for any texts."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def written(form: str) -> str:
     return done.stderr
 
 
-def test_nothing_in_an_entry_resembles_another_one_or_steers_a_terminal() -> None:
+def test_an_entry_cannot_forge_another_entry_or_control_a_terminal() -> None:
     text = written("console")
     assert not {one for one in text if not (one.isprintable() or one == "\n")}
     entries = [line for line in text.splitlines() if not line.startswith("    ")]

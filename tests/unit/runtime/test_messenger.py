@@ -50,7 +50,7 @@ class Bench:
     def send(self, message: Mapping[str, object]) -> None:
         self.sent.append(dict(message))
 
-    def come(self, action: str, data: object = None, *, number: int = 1, request: bool = False) -> None:
+    def receive(self, action: str, data: object = None, *, number: int = 1, request: bool = False) -> None:
         frame = {"type": "message", "action": action, "data": data, "from": AGENT.to_json()}
         assert self.messenger.receive({**frame, "id": number, "request": request})
 
@@ -89,7 +89,7 @@ async def test_each_way_of_sending_names_its_recipients(bench: Bench) -> None:
     assert bench.sent[0] == first
 
 
-async def test_what_is_sent_can_be_awaited_and_shows_how_many_it_reached(bench: Bench) -> None:
+async def test_a_sent_message_can_be_awaited_and_returns_the_number_of_its_recipients(bench: Bench) -> None:
     delivery = bench.messenger.broadcast("a")
     assert not delivery.future.done()
     bench.messenger.receive({"type": "delivery", "id": 1, "delivered": 3, "error": None})
@@ -98,7 +98,7 @@ async def test_what_is_sent_can_be_awaited_and_shows_how_many_it_reached(bench: 
     assert await asyncio.to_thread(delivery.wait, 1.0) == 3
 
 
-async def test_an_undelivered_message_raises_in_the_awaiting_sender_and_else_is_logged(bench: Bench) -> None:
+async def test_an_undelivered_message_raises_in_an_awaiting_sender_and_is_logged_otherwise(bench: Bench) -> None:
     awaited = asyncio.ensure_future(_await(bench.messenger.send_to(17, "a")))
     bench.messenger.send_to_agent("b")
     await asyncio.sleep(0)
@@ -130,7 +130,7 @@ async def _await(delivery: Any) -> Any:
         ("a", None, None, "is none of these"),
     ],
 )
-async def test_what_cannot_be_sent_is_refused_at_once(
+async def test_an_invalid_message_is_refused_at_once(
     bench: Bench, action: Any, data: object, target: Any, problem: str
 ) -> None:
     with pytest.raises(InvalidMessage, match=problem):
@@ -140,7 +140,7 @@ async def test_what_cannot_be_sent_is_refused_at_once(
 
 
 @pytest.mark.parametrize("size", [MAX_MESSAGE_BYTES, 5 * MAX_MESSAGE_BYTES])
-async def test_what_is_too_large_is_refused_with_its_size(bench: Bench, size: int) -> None:
+async def test_a_message_that_is_too_large_is_refused_with_its_size(bench: Bench, size: int) -> None:
     bench.messenger.broadcast("a", "x" * (MAX_MESSAGE_BYTES - 100))
     with pytest.raises(MessageTooLarge, match="put what is large into a file or the database") as caught:
         bench.messenger.broadcast("a", "x" * size)
@@ -157,7 +157,7 @@ async def test_a_sender_of_more_than_is_delivered_is_reported_and_may_continue_w
     assert len(bench.sent) == MAX_IN_FLIGHT + 1
 
 
-async def test_large_messages_fill_it_sooner(bench: Bench) -> None:
+async def test_large_messages_reach_the_limit_sooner(bench: Bench) -> None:
     for _ in range(16):
         bench.messenger.send_to_agent("a", "x" * 250_000)
     with pytest.raises(MessengerFull):
@@ -180,7 +180,7 @@ async def test_threads_may_send_and_wait(bench: Bench) -> None:
 # -------------------------------------------------------------------- requests
 
 
-async def test_a_request_returns_what_it_is_answered_with(bench: Bench) -> None:
+async def test_a_request_returns_its_reply(bench: Bench) -> None:
     request = asyncio.ensure_future(bench.messenger.request("agent", "a", {"b": 1}, timeout=5.0))
     await asyncio.sleep(0)
     assert bench.sent[0]["request"] is True
@@ -194,9 +194,7 @@ async def test_a_request_returns_what_it_is_answered_with(bench: Bench) -> None:
     ("reason", "error"),
     [("handler", RequestFailed), ("died", NoReply), ("late", NoReply), ("undeliverable", Undeliverable)],
 )
-async def test_each_failure_of_a_request_is_an_error_of_its_own(
-    bench: Bench, reason: str, error: type[Exception]
-) -> None:
+async def test_each_failure_of_a_request_has_its_own_error(bench: Bench, reason: str, error: type[Exception]) -> None:
     request = asyncio.ensure_future(bench.messenger.request(Target.random("video"), "a"))
     await asyncio.sleep(0)
     bench.messenger.receive({"type": "reply", "id": 1, "error": "it is broken", "reason": reason})
@@ -205,7 +203,7 @@ async def test_each_failure_of_a_request_is_an_error_of_its_own(
     assert bench.events == []
 
 
-async def test_a_request_without_a_reply_ends_with_its_time_and_is_forgotten(bench: Bench) -> None:
+async def test_a_request_without_a_reply_ends_at_its_timeout_and_is_removed(bench: Bench) -> None:
     with pytest.raises(NoReply, match=r"no reply to the request 'a' from process 17: its 0\.01 s are over"):
         await bench.messenger.request(17, "a", timeout=0.01)
     bench.messenger.receive({"type": "reply", "id": 1, "data": "late"})
@@ -213,7 +211,7 @@ async def test_a_request_without_a_reply_ends_with_its_time_and_is_forgotten(ben
 
 
 @pytest.mark.parametrize("seconds", [0, -1, float("nan"), float("inf"), 100_000])
-async def test_a_timeout_that_makes_no_sense_is_refused(bench: Bench, seconds: float) -> None:
+async def test_an_invalid_timeout_is_refused(bench: Bench, seconds: float) -> None:
     with pytest.raises(InvalidMessage, match="its timeout is"):
         await bench.messenger.request("agent", "a", timeout=seconds)
 
@@ -240,15 +238,15 @@ async def test_handlers_get_their_action_in_order_and_once_means_once(bench: Ben
     bench.messenger.on("a", always)
     bench.messenger.once("a", lambda message: received.append(("once", message.data)))
     for number in (1, 2):
-        bench.come("a", number)
-    bench.come("b", 3)
+        bench.receive("a", number)
+    bench.receive("b", 3)
     bench.messenger.off("a", always)
     bench.messenger.off("a", always)
-    bench.come("a", 4)
+    bench.receive("a", 4)
     assert received == [("agent", 1), ("once", 1), ("agent", 2)]
 
 
-async def test_a_handler_that_is_no_function_is_refused(bench: Bench) -> None:
+async def test_a_handler_that_is_not_a_function_is_refused(bench: Bench) -> None:
     with pytest.raises(TypeError, match="the handler of messages 'a' must be a function"):
         bench.messenger.on("a", "refresh")  # type: ignore[arg-type]  # a mistake of user code
 
@@ -264,7 +262,7 @@ async def test_an_exception_in_a_handler_is_an_event_and_the_others_receive_the_
 
     for handler in (broken, broken_later, lambda message: received.append(message.data)):
         bench.messenger.on("a", handler)
-    bench.come("a", 1)
+    bench.receive("a", 1)
     await eventually_async(lambda: len(bench.events) == 2)
     assert received == [1]
     tracebacks = [log_message_of(event)[2]["exception"] for event in bench.events]
@@ -276,7 +274,7 @@ async def test_an_exception_in_a_handler_is_an_event_and_the_others_receive_the_
     assert log_message_of(bench.events[0])[1] == "a message handler failed"
 
 
-async def test_what_a_handler_returns_answers_a_request(bench: Bench) -> None:
+async def test_the_result_of_a_handler_is_the_reply_to_a_request(bench: Bench) -> None:
     async def later(message: Message) -> dict[str, Any]:
         await asyncio.sleep(0)
         return {"twice": 2 * message.data}
@@ -284,8 +282,8 @@ async def test_what_a_handler_returns_answers_a_request(bench: Bench) -> None:
     bench.messenger.on("plain", lambda message: message.data + 1)
     bench.messenger.on("async", lambda message: None)
     bench.messenger.on("async", later)
-    bench.come("plain", 1, number=10, request=True)
-    bench.come("async", 1, number=11, request=True)
+    bench.receive("plain", 1, number=10, request=True)
+    bench.receive("async", 1, number=11, request=True)
     await eventually_async(lambda: len(bench.of_type("reply")) == 2)
     assert bench.of_type("reply") == [
         {"type": "reply", "to": {"pid": 7}, "id": 10, "data": 2},
@@ -301,7 +299,7 @@ async def test_a_request_that_cannot_be_answered_gets_the_reason(bench: Bench) -
     bench.messenger.on("unsayable", lambda message: {1, 2})
     bench.messenger.on("large", lambda message: "x" * MAX_MESSAGE_BYTES)
     for number, action in enumerate(("unknown", "unsayable", "large", "broken")):
-        bench.come(action, number=number, request=True)
+        bench.receive(action, number=number, request=True)
     await eventually_async(lambda: len(bench.of_type("reply")) == 4)
     unknown, unsayable, large, failed = (frame["error"] for frame in bench.of_type("reply"))
     assert unknown == "no handler is registered for 'unknown' there"
@@ -310,7 +308,7 @@ async def test_a_request_that_cannot_be_answered_gets_the_reason(bench: Bench) -
     assert failed == "ValueError: no such cache"
 
 
-async def test_so_many_handlers_run_at_once_and_the_rest_wait_in_order(
+async def test_a_limited_number_of_handlers_runs_at_once_and_the_rest_wait_in_order(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(inbox, "MAX_CONCURRENT_HANDLERS", 2)
@@ -323,8 +321,8 @@ async def test_so_many_handlers_run_at_once_and_the_rest_wait_in_order(
 
     bench.messenger.on("a", slow)
     for number in range(6):
-        bench.come("a", number)
-    bench.come("a", 6, number=66, request=True)
+        bench.receive("a", number)
+    bench.receive("a", 6, number=66, request=True)
     await asyncio.sleep(0)
     assert began == [0, 1]
     assert [type(event) for event in bench.events] == [MessageDropped, MessageDropped], "the sixth and the seventh"
@@ -334,14 +332,14 @@ async def test_so_many_handlers_run_at_once_and_the_rest_wait_in_order(
     assert began == [0, 1, 2, 3, 4]
 
 
-async def test_the_master_is_reported_how_many_have_been_taken(bench: Bench) -> None:
+async def test_the_number_of_handled_messages_is_reported_to_the_master(bench: Bench) -> None:
     for _ in range(inbox.ACKNOWLEDGE_AT + 3):
-        bench.come("a")
+        bench.receive("a")
     await eventually_async(lambda: sum(frame["count"] for frame in bench.of_type("taken")) == inbox.ACKNOWLEDGE_AT + 3)
     assert len(bench.of_type("taken")) == 2
 
 
-async def test_it_knows_the_processes_and_notifies_subscribers(bench: Bench) -> None:
+async def test_the_messenger_keeps_the_list_of_processes_and_notifies_subscribers(bench: Bench) -> None:
     seen: list[int] = []
 
     def broken() -> None:
@@ -384,7 +382,7 @@ async def test_work_in_the_background_is_awaited_when_the_process_stops(bench: B
     assert bench.events == []
 
 
-async def test_what_does_not_end_within_the_grace_is_cancelled_and_named(bench: Bench) -> None:
+async def test_work_that_does_not_end_within_the_grace_is_cancelled_and_named(bench: Bench) -> None:
     ended: list[str] = []
 
     async def endless() -> None:
@@ -404,12 +402,14 @@ async def test_what_does_not_end_within_the_grace_is_cancelled_and_named(bench: 
     assert event.names[0].endswith("endless")
 
 
-async def test_a_handler_that_continues_when_its_process_stops_is_cancelled_and_answers_that(bench: Bench) -> None:
+async def test_a_handler_that_continues_when_its_process_stops_is_cancelled_and_its_request_gets_that_reply(
+    bench: Bench,
+) -> None:
     async def endless(message: Message) -> None:
         await asyncio.Event().wait()
 
     bench.messenger.on("wait", endless)
-    bench.come("wait", number=5, request=True)
+    bench.receive("wait", number=5, request=True)
     await bench.background.finish(grace=0.0)
     await eventually_async(lambda: bench.of_type("reply"))
     assert bench.of_type("reply")[0]["error"] == "its process stopped before it had ended"
@@ -429,7 +429,7 @@ async def test_an_exception_in_the_background_is_an_event(bench: Bench) -> None:
     assert (event.name.rpartition(".")[2], event.error) == ("broken", "SystemExit: 1")
 
 
-async def test_a_process_that_stops_begins_nothing_more(bench: Bench) -> None:
+async def test_a_stopping_process_starts_no_background_work(bench: Bench) -> None:
     async def refresh() -> None:
         raise AssertionError("it runs")
 
@@ -437,11 +437,11 @@ async def test_a_process_that_stops_begins_nothing_more(bench: Bench) -> None:
     with pytest.raises(ProcessStopping, match="refresh was not started: the process stops"):
         bench.background.run(refresh())
     bench.messenger.on("a", lambda message: refresh())
-    bench.come("a", number=5, request=True)
+    bench.receive("a", number=5, request=True)
     await eventually_async(lambda: bench.of_type("reply"))
     assert "the process stops" in bench.of_type("reply")[0]["error"]
 
 
-async def test_what_is_no_coroutine_is_refused(bench: Bench) -> None:
+async def test_a_value_that_is_not_a_coroutine_is_refused(bench: Bench) -> None:
     with pytest.raises(TypeError, match=r"as in run_in_background\(refresh\(\)\)"):
         bench.background.run(print)  # type: ignore[arg-type]  # a mistake of user code

@@ -1,4 +1,4 @@
-"""What the tests' schedules run, found by name as modules would be."""
+"""Functions that the schedules of tests run, found by name instead of by import."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ THREADS_MAY_END = threading.Event()
 
 
 def find(entry: str) -> object:
-    """As importing does it."""
+    """The function of this name, in place of an import."""
     name = entry.partition(":")[2]
     if name == "missing":
         raise ImportError("no module named 'missing'")
@@ -43,7 +43,7 @@ def waits_until_canceled(ctx: ScheduleContext) -> None:
     CALLS.append(("canceled",))
 
 
-def deaf() -> None:
+def ignores_its_end() -> None:
     THREADS_MAY_END.wait(30)
 
 

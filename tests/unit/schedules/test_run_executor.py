@@ -1,4 +1,4 @@
-"""What a scheduled function returns, raises, and takes too long for."""
+"""Results, exceptions and time-outs of scheduled functions."""
 
 from __future__ import annotations
 
@@ -61,9 +61,9 @@ async def test_a_run_that_takes_too_long_is_ended_or_reported(node: Any, functio
         assert CALLS == [("canceled",)]
 
 
-@pytest.mark.parametrize(("function", "in_the_end"), [("swallows", "done"), ("deaf", "timeout")])
+@pytest.mark.parametrize(("function", "final_status"), [("swallows", "done"), ("ignores_its_end", "timeout")])
 async def test_the_process_of_a_run_that_ignores_its_timeout_is_replaced(
-    node: Any, function: str, in_the_end: str
+    node: Any, function: str, final_status: str
 ) -> None:
     THREADS_MAY_END.clear()
     fake = node(schedule(function, timeout=0.05))
@@ -75,7 +75,7 @@ async def test_the_process_of_a_run_that_ignores_its_timeout_is_replaced(
     assert reason == [f"schedule s (run {run.id}) did not return within 20ms after its timeout of 50ms"]
     assert [one.status for one in fake.runs()] == ["running"], "it counts as running while it runs"
     THREADS_MAY_END.set()
-    await fake.until(in_the_end)
+    await fake.until(final_status)
 
 
 async def test_a_process_that_stops_has_its_runs_canceled_and_takes_no_others(node: Any) -> None:

@@ -12,7 +12,7 @@ from peerd.shared.client import SharedClient
 
 @dataclass
 class Source:
-    """What is outside: it outlives each connection to it."""
+    """The external service: it remains when a connection to it ends."""
 
     values: dict[str, Any] = field(default_factory=dict)
     requests: list[str] = field(default_factory=list)

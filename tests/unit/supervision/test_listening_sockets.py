@@ -75,7 +75,7 @@ def test_a_port_that_is_taken_is_named(sockets: ListeningSockets) -> None:
     assert sockets.to_json() == [], "all or nothing"
 
 
-def test_a_port_that_is_given_up_in_a_moment_is_waited_for(
+def test_binding_waits_for_a_port_that_is_released_soon(
     sockets: ListeningSockets, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = socket.create_server(("127.0.0.1", 0))
@@ -95,7 +95,7 @@ def test_a_port_that_is_given_up_in_a_moment_is_waited_for(
         ("nonsense", "'nonsense' names no port"),
     ],
 )
-def test_what_cannot_be_bound_reports_the_reason(sockets: ListeningSockets, bind: str, problem: str) -> None:
+def test_an_address_that_cannot_be_bound_reports_the_reason(sockets: ListeningSockets, bind: str, problem: str) -> None:
     with pytest.raises(ListenError, match=problem) as refused:
         sockets.bind(plans(bind))
     assert refused.value.bind == bind
@@ -132,7 +132,7 @@ def test_the_socket_of_a_dead_owner_is_replaced_and_that_of_a_living_one_is_not(
     assert accepts(sockets, f"unix:{path}", connect(path))
 
 
-def test_a_file_that_is_no_socket_is_left_alone(sockets: ListeningSockets, tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_socket_is_left_alone(sockets: ListeningSockets, tmp_path: Path) -> None:
     path = tmp_path / "precious"
     path.write_text("data")
     with pytest.raises(ListenError, match="a file of this name exists and is no socket"):
@@ -150,7 +150,7 @@ def test_a_socket_that_took_the_name_meanwhile_is_not_removed(sockets: Listening
         assert path.exists()
 
 
-def test_a_path_that_is_too_long_for_a_socket_is_refused_before(sockets: ListeningSockets) -> None:
+def test_a_path_that_is_too_long_for_a_socket_is_refused_before_binding(sockets: ListeningSockets) -> None:
     with pytest.raises(ListenError, match=f"at most {MAX_UNIX_PATH_BYTES} bytes"):
         sockets.bind(plans(f"unix:/{'x' * MAX_UNIX_PATH_BYTES}"))
 
@@ -168,26 +168,26 @@ def test_sockets_of_another_process_are_not_taken() -> None:
 # ---------------------------------------------------------------- changes
 
 
-def test_a_change_binds_what_is_new_and_closes_what_is_gone_and_leaves_the_rest(
+def test_a_change_binds_new_sockets_closes_removed_ones_and_keeps_the_rest(
     sockets: ListeningSockets, tmp_path: Path
 ) -> None:
-    stays, goes, comes = (f"unix:{tmp_path / name}" for name in ("stays", "goes", "comes"))
-    sockets.bind(plans(stays, goes))
-    before = sockets.descriptors([stays])
-    waiting = connect(tmp_path / "stays")
-    sockets.apply(plans(stays, comes, backlog=5))
-    assert sockets.descriptors([stays]) == before
-    assert accepts(sockets, stays, waiting)
-    assert accepts(sockets, comes, connect(tmp_path / "comes"))
-    assert not (tmp_path / "goes").exists()
-    with pytest.raises(OSError, match=f"the node no longer listens on {goes}"):
-        sockets.descriptors([goes])
+    kept, removed, added = (f"unix:{tmp_path / name}" for name in ("kept", "removed", "added"))
+    sockets.bind(plans(kept, removed))
+    before = sockets.descriptors([kept])
+    waiting = connect(tmp_path / "kept")
+    sockets.apply(plans(kept, added, backlog=5))
+    assert sockets.descriptors([kept]) == before
+    assert accepts(sockets, kept, waiting)
+    assert accepts(sockets, added, connect(tmp_path / "added"))
+    assert not (tmp_path / "removed").exists()
+    with pytest.raises(OSError, match=f"the node no longer listens on {removed}"):
+        sockets.descriptors([removed])
 
 
 def test_a_change_that_cannot_be_made_changes_nothing(sockets: ListeningSockets, tmp_path: Path) -> None:
-    stays = f"unix:{tmp_path / 'stays'}"
-    sockets.bind(plans(stays))
+    kept = f"unix:{tmp_path / 'kept'}"
+    sockets.bind(plans(kept))
     with pytest.raises(ListenError):
         sockets.apply(plans(f"unix:{tmp_path / 'new'}", "unix:/nowhere/at/all"))
-    assert list(sockets.plans) == [stays]
+    assert list(sockets.plans) == [kept]
     assert not (tmp_path / "new").exists()

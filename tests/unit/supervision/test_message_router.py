@@ -52,7 +52,7 @@ def test_the_list_of_processes_is_sent_after_each_change_and_only_then(node: Rou
     assert [peer["slot"] for peer in node.received("video-3", "processes")[-1]["processes"]][-1] == "video-3"
 
 
-def test_what_is_sent_before_the_node_is_ready_waits_and_keeps_its_order(router_node: RouterNode) -> None:
+def test_messages_sent_before_the_node_is_ready_wait_and_keep_their_order(router_node: RouterNode) -> None:
     agent = router_node.begin("agent", "agent")
     router_node.send(agent, {"role": "workers"}, 1)
     router_node.send(agent, {"role": "agent"}, 2)
@@ -65,7 +65,7 @@ def test_what_is_sent_before_the_node_is_ready_waits_and_keeps_its_order(router_
     assert [frame["data"]["n"] for frame in router_node.received("agent", "message")] == [2]
 
 
-def test_what_is_for_an_agent_that_is_being_replaced_waits_for_the_next_one(node: RouterNode) -> None:
+def test_messages_for_an_agent_that_is_being_replaced_wait_for_the_next_one(node: RouterNode) -> None:
     video = by_name(node, "video-1")
     node.expected.add(("agent", "agent"))
     node.end(by_name(node, "agent"))
@@ -81,7 +81,7 @@ def test_what_is_for_an_agent_that_is_being_replaced_waits_for_the_next_one(node
     assert node.received("video-1") == [{"type": "delivery", "id": 1, "delivered": 1, "error": None}]
 
 
-def test_what_waits_too_long_is_undeliverable(node: RouterNode) -> None:
+def test_a_message_that_waits_too_long_is_undeliverable(node: RouterNode) -> None:
     video = by_name(node, "video-1")
     node.expected.add(("agent", "agent"))
     node.end(by_name(node, "agent"))
@@ -98,7 +98,7 @@ def test_what_waits_too_long_is_undeliverable(node: RouterNode) -> None:
     assert node.router.due_at == float("inf")
 
 
-def test_a_process_that_boots_gets_what_is_for_it_when_it_is_ready(node: RouterNode) -> None:
+def test_a_booting_process_gets_its_messages_when_it_is_ready(node: RouterNode) -> None:
     booting = node.begin("video-3", ready=False)
     node.send(by_name(node, "agent"), {"pid": booting.peer.pid})
     assert node.received("video-3") == []
@@ -106,7 +106,7 @@ def test_a_process_that_boots_gets_what_is_for_it_when_it_is_ready(node: RouterN
     assert [frame["action"] for frame in node.received("video-3")] == ["hello"]
 
 
-def test_a_kind_whose_only_process_is_replaced_is_waited_for(node: RouterNode) -> None:
+def test_messages_for_a_kind_whose_only_process_is_replaced_wait(node: RouterNode) -> None:
     node.expected.add(("site", "web"))
     node.end(by_name(node, "site-1"))
     node.send(by_name(node, "agent"), {"role": "random", "kind": "site"})

@@ -71,7 +71,7 @@ def test_waiting_messages_are_limited_for_each_sender(router_node: RouterNode) -
     assert len(router_node.received("agent")) == 1, "what the dead have sent and is not delivered is forgotten"
 
 
-def test_requests_that_are_open_are_bounded_too(node: RouterNode) -> None:
+def test_open_requests_are_limited_too(node: RouterNode) -> None:
     video = by_name(node, "video-1")
     for number in range(MAX_IN_FLIGHT + 1):
         node.send_request(video, {"role": "agent"}, number)
@@ -141,7 +141,7 @@ def test_an_invalid_message_id_is_not_sent_back(node: RouterNode, number: Any) -
     ]
 
 
-def test_replies_and_counts_that_make_no_sense_change_nothing(node: RouterNode) -> None:
+def test_invalid_replies_and_counts_change_nothing(node: RouterNode) -> None:
     agent = by_name(node, "agent")
     node.send_request(by_name(node, "video-1"), {"role": "agent"}, 5)
     (request,) = node.received("agent")

@@ -5,7 +5,7 @@ from pathlib import Path
 from peerd.supervision.exits.oom import OomKillCounter, read_oom_kills
 
 
-def test_the_kernels_count_is_read_wherever_it_stands(tmp_path: Path) -> None:
+def test_the_kernels_counter_is_read_from_each_of_its_files(tmp_path: Path) -> None:
     events = tmp_path / "memory.events"
     events.write_text("low 0\noom 3\noom_kill 2\noom_group_kill 0\n")
     assert read_oom_kills(events) == 2

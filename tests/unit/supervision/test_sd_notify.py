@@ -15,7 +15,7 @@ STOPPING = NodeCondition("stopping", "stopping: 1 of 2 processes run")
 
 
 class FakeSystemd:
-    """Plays systemd: what was sent to it, datagram by datagram."""
+    """Simulates systemd: records the datagrams that it receives."""
 
     def __init__(self, address: str) -> None:
         self.end = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)

@@ -64,7 +64,7 @@ def test_the_first_failure_is_retried_at_once_and_each_later_one_waits_longer() 
 
 
 @pytest.mark.parametrize(("ran", "failures"), [(59.0, 3), (60.0, 1)])
-def test_a_slot_that_was_stable_starts_from_nothing_again(ran: float, failures: int) -> None:
+def test_a_stable_slot_starts_again_without_earlier_failures(ran: float, failures: int) -> None:
     slot = slot_after(SlotEvent.START, SlotEvent.FAIL, SlotEvent.START, SlotEvent.FAIL, SlotEvent.START)
     slot.apply(SlotEvent.READY, now=1000.0)
     slot.apply(SlotEvent.FAIL, now=1000.0 + ran)
@@ -88,13 +88,13 @@ def test_a_retry_after_a_change_is_immediate_and_resets_the_failures() -> None:
     assert slot.is_due(0.6)
 
 
-def test_a_long_boot_is_not_stability() -> None:
+def test_a_long_boot_does_not_count_as_stability() -> None:
     slot = slot_after(SlotEvent.START, SlotEvent.FAIL, SlotEvent.START)
     slot.apply(SlotEvent.FAIL, now=1000.0)
     assert slot.failures == 2
 
 
-def test_recycling_is_at_once_and_no_failure() -> None:
+def test_recycling_is_immediate_and_not_a_failure() -> None:
     slot = slot_after(
         SlotEvent.START, SlotEvent.FAIL, SlotEvent.START, SlotEvent.FAIL, SlotEvent.START, SlotEvent.READY
     )

@@ -1,4 +1,4 @@
-"""The tests' own ground: databases are real, fresh and gone afterwards."""
+"""The fixtures of databases: real servers, empty databases, removed afterwards."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_a_database_is_empty_and_can_be_written(database: str) -> None:
     engine.dispose()
 
 
-def test_two_databases_of_one_test_are_two(database: str, database_factory: DatabaseFactory) -> None:
+def test_two_databases_of_one_test_are_different(database: str, database_factory: DatabaseFactory) -> None:
     kind = {"sqlite": "sqlite", "mysql+pymysql": "mariadb", "postgresql+psycopg": "postgresql"}
     assert database_factory(kind[database.partition(":")[0]]) != database
 
@@ -55,12 +55,12 @@ def test_a_killed_server_comes_back_with_what_was_committed(kind: str, private_s
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT], ids=["kill", "ctrl-c"])
-def test_a_test_run_that_is_cut_off_leaves_no_server_behind(
+def test_an_aborted_test_run_leaves_no_server_behind(
     number: signal.Signals,
     tmp_path: Path,
     database_factory: DatabaseFactory,
 ) -> None:
-    """An inner pytest -n 2 is ended while both of its servers run: they end, and their folder goes."""
+    """An inner pytest -n 2 is ended while both of its servers run: they end, and their folder is removed."""
     for kind in ("mariadb", "postgresql"):
         database_factory(kind)  # skips this test where there is none
     (tmp_path / "conftest.py").write_text('pytest_plugins = ["tests.support.servers"]\n')

@@ -24,7 +24,7 @@ for _ in range(3):
 """
 
 
-def test_after_the_wait_no_thread_does_anything_more(tmp_path: Path) -> None:
+def test_after_the_wait_no_thread_runs(tmp_path: Path) -> None:
     counter = tmp_path / "counter"
     counter.write_bytes(bytes(8))
     with subprocess.Popen([sys.executable, "-c", COUNTS, str(counter)]) as process:

@@ -1,4 +1,4 @@
-"""The summary counts what ran on each database, and what did not for want of a server."""
+"""The summary counts the tests of each database that ran, and those skipped without a server."""
 
 from __future__ import annotations
 
@@ -35,5 +35,5 @@ def test_a_test_without_its_server_counts_as_skipped_and_not_as_run() -> None:
     assert (summary.ran["mariadb"], summary.missing["mariadb"]) == (0, 1)
 
 
-def test_a_database_that_was_never_tried_is_shown_as_zero() -> None:
+def test_a_database_without_tests_is_shown_as_zero() -> None:
     assert set(Summary(budget=60.0).ran) == {"sqlite", "mariadb", "postgresql"}

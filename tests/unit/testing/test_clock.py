@@ -49,12 +49,12 @@ def test_a_clock_means_instants_and_not_wall_clocks() -> None:
     "moment",
     [datetime(2026, 1, 1), datetime(1960, 1, 1, tzinfo=UTC), datetime(2040, 1, 1, tzinfo=UTC)],  # noqa: DTZ001
 )
-def test_a_moment_that_not_every_database_holds_is_refused(moment: datetime) -> None:
+def test_a_time_that_not_every_database_can_store_is_refused(moment: datetime) -> None:
     with pytest.raises(ValueError, match=r"time zone|not between"):
         Clock(moment)
 
 
-def test_a_clock_does_not_step_out_of_its_range() -> None:
+def test_a_clock_cannot_leave_its_range() -> None:
     clock = Clock()
     with pytest.raises(ValueError, match="not between"):
         clock.advance("9000d")
@@ -102,7 +102,7 @@ def test_an_expression_without_the_present_has_its_usual_value(
         assert answer == evaluate(plain, f"strftime({placeholders})", form, value, *modifiers)
 
 
-def test_times_in_the_tables_form_are_what_sqlite_makes_of_them(pair: Pair) -> None:
+def test_times_in_the_format_of_the_tables_equal_those_of_sqlite(pair: Pair) -> None:
     governed, plain, _ = pair
     drawn = random.Random(8)
     for _ in range(1000):
@@ -113,7 +113,7 @@ def test_times_in_the_tables_form_are_what_sqlite_makes_of_them(pair: Pair) -> N
         assert evaluate(governed, expression_text, value) == evaluate(plain, expression_text, value), value
 
 
-def test_so_many_seconds_from_now_are_counted_as_sqlite_counts_them(pair: Pair) -> None:
+def test_an_offset_in_seconds_from_now_equals_that_of_sqlite(pair: Pair) -> None:
     governed, plain, clock = pair
     drawn = random.Random(7)
     spans = [0.0, 0.0005, -0.0005, 0.0015, 1e-05, 1e9, -1e12, float("inf"), float("nan"), "x", None]

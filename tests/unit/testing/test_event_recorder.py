@@ -14,7 +14,7 @@ def recorder() -> EventRecorder:
     return EventRecorder()
 
 
-def test_an_event_counts_that_happened_before_the_query(recorder: EventRecorder) -> None:
+def test_an_event_before_the_query_counts(recorder: EventRecorder) -> None:
     EventBus(recorder).emit(ChoreRan(chore="expire", count=3))
     assert recorder.wait(ChoreRan, timeout=0) == ChoreRan(chore="expire", count=3)
     assert recorder.of(ChoreRan, count=4) == []
@@ -22,7 +22,7 @@ def test_an_event_counts_that_happened_before_the_query(recorder: EventRecorder)
     assert (len(recorder), list(recorder)) == (0, [])
 
 
-def test_one_waits_for_an_event_from_another_thread(recorder: EventRecorder) -> None:
+def test_waiting_ends_with_an_event_of_another_thread(recorder: EventRecorder) -> None:
     events = EventBus(recorder)
     go_on = threading.Event()
 
@@ -39,14 +39,14 @@ def test_one_waits_for_an_event_from_another_thread(recorder: EventRecorder) -> 
     emitting.join()
 
 
-async def test_the_event_loop_continues_while_one_waits(recorder: EventRecorder) -> None:
+async def test_the_event_loop_continues_during_the_wait(recorder: EventRecorder) -> None:
     asyncio.get_running_loop().call_later(0.01, recorder, TasksClaimed(count=1, milliseconds=0.5))
     assert (await recorder.seen(TasksClaimed, count=1)).milliseconds == 0.5
     with pytest.raises(AssertionError, match=r"ChoreRan\(\) among what happened:\n  TasksClaimed"):
         await recorder.seen(ChoreRan, timeout=0.01)
 
 
-def test_what_did_not_happen_is_reported_with_what_did(recorder: EventRecorder) -> None:
+def test_a_missing_event_is_reported_with_the_recorded_ones(recorder: EventRecorder) -> None:
     with pytest.raises(AssertionError, match=r"ChoreRan\(chore='x'\) among what happened: nothing"):
         recorder.wait(ChoreRan, chore="x", timeout=0)
 

@@ -12,7 +12,7 @@ def test_the_first_true_value_is_returned() -> None:
     assert eventually(lambda: next(numbers) >= 3 and "three", every=0) == "three"
 
 
-def test_what_never_holds_fails_with_the_message_and_the_last_reason() -> None:
+def test_a_condition_that_never_holds_fails_with_the_message_and_the_last_reason() -> None:
     def never() -> bool:
         raise AssertionError("2 of 3 are ready")
 

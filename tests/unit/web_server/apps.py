@@ -1,4 +1,4 @@
-"""ASGI apps for tests, and a client that sees each byte."""
+"""ASGI apps for tests, and a client that reads the raw bytes."""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ async def test_all_requests_that_a_client_has_sent_ahead_are_answered(serve: Ser
     await draining
 
 
-async def test_a_client_that_still_sends_is_not_reset_under_its_answer(serve: Serve) -> None:
+async def test_a_client_that_still_sends_receives_its_answer_without_a_reset(serve: Serve) -> None:
     app = App()
     served = await serve(app, LONG_TIMEOUTS)
     client = await served.connect()
@@ -139,7 +139,7 @@ async def test_a_client_that_still_sends_is_not_reset_under_its_answer(serve: Se
     await draining
 
 
-async def test_what_the_app_does_after_its_answer_is_waited_for(serve: Serve) -> None:
+async def test_the_drain_waits_for_work_of_the_app_after_its_answer(serve: Serve) -> None:
     app = App()
     served = await serve(app, LONG_TIMEOUTS)
     client = await served.connect()
@@ -199,7 +199,7 @@ async def test_an_idle_websocket_is_closed_with_1012_at_once(serve: Serve) -> No
     assert served.events == []
 
 
-async def test_what_a_websocket_has_requested_is_answered_before_it_is_closed(serve: Serve) -> None:
+async def test_requests_on_a_websocket_are_answered_before_it_is_closed(serve: Serve) -> None:
     app = App()
     served = await serve(app, LONG_TIMEOUTS)
     client = await websocket(served)

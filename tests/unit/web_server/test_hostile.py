@@ -69,7 +69,7 @@ async def uncaught() -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("data", [*HOSTILE, *map(mangled, range(60))])
-async def test_what_a_client_sends_cannot_harm_the_process(
+async def test_hostile_bytes_of_a_client_cannot_harm_the_process(
     serve: Serve, uncaught: list[dict[str, Any]], data: bytes
 ) -> None:
     served = await serve(App(), web_settings(head_timeout=0.05, keep_alive=0.05))
@@ -96,7 +96,7 @@ ENDLESS = {
 
 
 @pytest.mark.parametrize("what", ENDLESS)
-async def test_what_is_neither_head_nor_body_may_not_be_larger_than_a_head(serve: Serve, what: str) -> None:
+async def test_bytes_that_are_neither_head_nor_body_are_limited_like_a_head(serve: Serve, what: str) -> None:
     served = await serve(Reading(), web_settings(max_head=50_000))
     client = await served.connect()
     begin, more = ENDLESS[what]
@@ -104,14 +104,14 @@ async def test_what_is_neither_head_nor_body_may_not_be_larger_than_a_head(serve
     assert (await client.answer_while_sending(more * (10_000 // len(more)), at_most=200))[0] == 431
 
 
-async def test_trailers_that_do_not_end_are_not_waited_for(serve: Serve) -> None:
+async def test_trailers_that_do_not_end_are_refused_after_the_timeout(serve: Serve) -> None:
     served = await serve(Reading(), web_settings(body_timeout=0.2))
     client = await served.connect()
     client.writer.write(CHUNKED % b"" + b"0\r\n")
     assert (await client.answer_while_sending(b"x: y\r\n"))[0] == 408
 
 
-async def test_trailers_are_read_and_are_no_headers_of_the_request(serve: Serve) -> None:
+async def test_trailers_are_read_and_are_not_headers_of_the_request(serve: Serve) -> None:
     app = Reading()
     served = await serve(app)
     client = await served.connect()
@@ -121,7 +121,7 @@ async def test_trailers_are_read_and_are_no_headers_of_the_request(serve: Serve)
     assert await client.answered("/a") == (200, None, "0")
 
 
-async def test_a_body_that_stalls_is_not_waited_for(serve: Serve) -> None:
+async def test_a_body_that_stalls_is_refused_after_the_timeout(serve: Serve) -> None:
     served = await serve(Reading(), web_settings(concurrency=1, body_timeout=0.2))
     stalled = await served.connect()
     stalled.send("POST / HTTP/1.1\nhost: test\ncontent-length: 10\n\n12345")
@@ -131,14 +131,14 @@ async def test_a_body_that_stalls_is_not_waited_for(serve: Serve) -> None:
     assert (await (await served.connect()).answered("/a"))[0] == 200, "its connection slot is free"
 
 
-async def test_a_body_that_trickles_is_not_waited_for(serve: Serve) -> None:
+async def test_a_body_that_arrives_too_slowly_is_refused_after_the_timeout(serve: Serve) -> None:
     served = await serve(Reading(), web_settings(body_timeout=0.3, min_body_rate=1000))
     client = await served.connect()
     client.send("POST / HTTP/1.1\nhost: test\ncontent-length: 10000\n\n")
     assert (await client.answer_while_sending(b"y"))[0] == 408
 
 
-async def test_a_slow_upload_that_continues_may_take_as_long_as_it_needs(serve: Serve) -> None:
+async def test_a_slow_upload_that_continues_has_no_total_timeout(serve: Serve) -> None:
     served = await serve(Reading(), web_settings(body_timeout=0.3, min_body_rate=100))
     client = await served.connect()
     client.send("POST / HTTP/1.1\nhost: test\ncontent-length: 3000\n\n")
@@ -148,7 +148,7 @@ async def test_a_slow_upload_that_continues_may_take_as_long_as_it_needs(serve: 
     assert (await client.answer())[::2] == (200, "3000")
 
 
-async def test_a_client_is_not_charged_for_an_app_that_does_not_read(serve: Serve) -> None:
+async def test_a_client_is_not_timed_out_for_an_app_that_does_not_read(serve: Serve) -> None:
     app = Reading()
     app.gate.clear()
     served = await serve(app, web_settings(body_timeout=0.1))
@@ -173,7 +173,7 @@ async def test_a_body_that_stalls_after_its_answer_has_begun_ends_the_connection
     assert b"408" not in answer
 
 
-async def test_a_head_behind_a_body_is_counted_from_where_it_begins(serve: Serve) -> None:
+async def test_the_size_of_a_head_behind_a_body_is_counted_from_its_start(serve: Serve) -> None:
     served = await serve(Reading(), web_settings(max_head=10_000))
     client = await served.connect()
     body = b"y" * 200_000
@@ -211,7 +211,7 @@ async def test_a_client_of_1_0_needs_no_host(serve: Serve) -> None:
     assert (await client.answer())[0] == 200
 
 
-async def test_what_is_refused_does_not_answer_the_request_before_it(serve: Serve) -> None:
+async def test_a_refused_request_does_not_answer_the_request_before_it(serve: Serve) -> None:
     app = App()
     served = await serve(app)
     client = await served.connect()
@@ -252,7 +252,7 @@ async def test_a_websocket_that_pings_and_does_not_read_is_not_read_either(serve
     pinging.close()
 
 
-async def test_a_websocket_outlives_the_time_of_a_head(serve: Serve) -> None:
+async def test_a_websocket_stays_open_after_the_timeout_of_a_head(serve: Serve) -> None:
     served = await serve(App(), web_settings(head_timeout=0.1, keep_alive=0.1))
     client = await served.connect()
     client.writer.write(b"GET / HTTP/1.1\r\nhost: x\r\n" + UPGRADE + b"\r\n")

@@ -27,7 +27,7 @@ async def test_the_app_finds_its_process_in_the_state_of_each_scope(serve: Serve
 KEY = "dGhlIHNhbXBsZSBub25jZQ==\n"
 
 
-async def test_a_request_that_raises_is_answered_with_500_and_is_no_more_than_that(serve: Serve) -> None:
+async def test_a_request_that_raises_is_answered_with_500_and_has_no_other_effect(serve: Serve) -> None:
     served = await serve(App())
     for path, error in (("/broken", "RuntimeError: it is broken"), ("/leaves", "SystemExit: 3")):
         status, connection, _ = await (await served.connect()).answered(path)
@@ -65,7 +65,7 @@ async def test_a_head_that_is_too_large_is_refused_however_it_arrives(serve: Ser
     assert (await enough.answer())[0] == 200
 
 
-async def test_a_head_that_does_not_arrive_is_not_waited_for(serve: Serve) -> None:
+async def test_an_incomplete_head_is_refused_after_its_timeout(serve: Serve) -> None:
     served = await serve(App(), web_settings(head_timeout=0.1))
     silent, slow = await served.connect(), await served.connect()
     slow.send("GET / HTTP/1.1\n")
@@ -73,7 +73,7 @@ async def test_a_head_that_does_not_arrive_is_not_waited_for(serve: Serve) -> No
     assert (await slow.answer())[0] == 408
 
 
-async def test_blank_lines_do_not_keep_a_connection_for_ever(serve: Serve) -> None:
+async def test_blank_lines_do_not_keep_a_connection_open(serve: Serve) -> None:
     served = await serve(App(), web_settings(head_timeout=0.1, keep_alive=60))
     client = await served.connect()
     await client.answered("/a")
@@ -96,7 +96,7 @@ async def test_requests_above_the_concurrency_are_answered_with_503(serve: Serve
     assert (await first.answer())[0] == 200
 
 
-async def test_what_is_no_http_is_refused(serve: Serve) -> None:
+async def test_invalid_http_is_refused(serve: Serve) -> None:
     served = await serve(App())
     client = await served.connect()
     client.send("\x16\x03\x01\n\n")
@@ -167,7 +167,7 @@ async def does_nothing_else(scope: Any, receive: Any, send: Any) -> None:
 
 
 @pytest.mark.parametrize("app", [knows_http_only, does_nothing_else])
-async def test_an_app_without_a_lifespan_is_served_all_the_same(serve: Serve, app: Any) -> None:
+async def test_an_app_without_a_lifespan_is_served(serve: Serve, app: Any) -> None:
     served = await serve(app)
     assert (await (await served.connect()).answered("/a"))[0] == 200
 

@@ -15,7 +15,7 @@ apart = Queue("apart")
 
 @apart.task(process=True)
 def double(ctx: Context, n: int) -> int:
-    print("what it prints is the log, and not its answer")  # noqa: T201
+    print("printed text goes to the log, not to the result")  # noqa: T201
     ctx.progress(0.5, f"on {ctx.node}")
     return 2 * n
 
@@ -25,14 +25,14 @@ def raises(kind: str) -> None:
     raise {"value": ValueError, "key": KeyError}[kind]("boom")
 
 
-class Unspeakable(Exception):
+class WithoutText(Exception):
     def __str__(self) -> str:
         raise ValueError("no words")
 
 
 @apart.task(process=True)
-def raises_what_cannot_be_worded() -> None:
-    raise Unspeakable
+def raises_without_text() -> None:
+    raise WithoutText
 
 
 @apart.task(process=True)

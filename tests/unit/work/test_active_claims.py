@@ -1,4 +1,4 @@
-"""What a process holds, seen from its loop and from its touch thread."""
+"""The active claims of a process, read by its event loop and its touch thread."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_an_older_lease_of_a_reclaimed_task_is_an_unknown_claim() -> None:
 
 
 @given(st.sets(claims), st.sets(claims))
-def test_unknown_claims_are_what_is_found_and_not_held(held: set[ClaimId], found: set[ClaimId]) -> None:
+def test_unknown_claims_are_rows_that_are_found_and_not_held(held: set[ClaimId], found: set[ClaimId]) -> None:
     active_claims = ActiveClaims()
     active_claims.begin_claim(1)
     active_claims.end_claim(1, held)
@@ -44,7 +44,7 @@ def test_unknown_claims_are_what_is_found_and_not_held(held: set[ClaimId], found
     assert len(active_claims) == 0
 
 
-def test_only_the_newest_progress_of_what_is_held_is_kept() -> None:
+def test_only_the_newest_progress_of_held_tasks_is_kept() -> None:
     active_claims = ActiveClaims()
     active_claims.begin_claim(1)
     active_claims.end_claim(1, [ClaimId(1, 1)])

@@ -47,7 +47,7 @@ async def test_an_outcome_counts_whether_it_is_returned_or_raised(
     assert await execution(queue, "it").outcome() == outcome
 
 
-async def test_a_value_is_done_with_its_json() -> None:
+async def test_a_returned_value_is_done_with_its_json() -> None:
     queue = Queue("q")
 
     @queue.task
@@ -76,7 +76,7 @@ class Odd:
         (Dead, "class Dead"),
     ],
 )
-async def test_a_result_that_cannot_be_kept_makes_the_task_dead_with_a_message(value: object, message: str) -> None:
+async def test_a_result_that_cannot_be_stored_makes_the_task_dead_with_a_message(value: object, message: str) -> None:
     queue = Queue("q")
 
     @queue.task
@@ -127,7 +127,7 @@ async def test_the_delay_can_be_overridden() -> None:
 
 
 @pytest.mark.parametrize("delay", [float("nan"), "soon", None])
-async def test_a_delay_that_makes_no_sense_does_not_lose_the_task(delay: Any) -> None:
+async def test_an_invalid_delay_does_not_lose_the_task(delay: Any) -> None:
     queue = Queue("q")
     queue.task(name="it", backoff=lambda _: delay)(lambda: 1 / 0)
     ran = await run_inline(queue.handlers["it"].with_args())
@@ -158,7 +158,7 @@ def raising(error: BaseException, *, thread: bool) -> Queue:
 
 @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()])
 @pytest.mark.parametrize("thread", [False, True], ids=["coroutine", "thread"])
-async def test_leaving_the_interpreter_ends_the_attempt_and_not_the_process(
+async def test_system_exit_ends_the_attempt_and_not_the_process(
     error: BaseException,
     thread: bool,  # noqa: FBT001
 ) -> None:
@@ -185,7 +185,7 @@ async def test_a_task_without_a_handler_is_dead_and_names_those_that_are() -> No
     assert outcome == Failed(error="queue q has no handler named 'that'; its handlers are: this")
 
 
-class Unspeakable(Exception):
+class WithoutText(Exception):
     """Its __str__ raises."""
 
     def __str__(self) -> str:
@@ -198,17 +198,17 @@ class Unspeakable(Exception):
 @pytest.mark.parametrize(
     ("error", "status", "message"),
     [
-        (Unspeakable(), Status.FAILURE, "Unspeakable: (its __str__ raised ValueError)"),
+        (WithoutText(), Status.FAILURE, "WithoutText: (its __str__ raised ValueError)"),
         (
-            type("Leaving", (SystemExit,), {"__str__": Unspeakable.__str__})(3),
+            type("Leaving", (SystemExit,), {"__str__": WithoutText.__str__})(3),
             Status.FAILURE,
             "(its __str__ raised ValueError)",
         ),
-        (Dead(Unspeakable()), Status.DEAD, "Unspeakable: (its __str__ raised ValueError)"),  # type: ignore[arg-type]
+        (Dead(WithoutText()), Status.DEAD, "WithoutText: (its __str__ raised ValueError)"),  # type: ignore[arg-type]
         (Dead(ValueError("no video")), Status.DEAD, "no video"),  # type: ignore[arg-type]
     ],
 )
-async def test_an_exception_that_cannot_be_worded_is_an_outcome_as_any_other(
+async def test_an_exception_without_a_text_is_an_outcome_too(
     error: BaseException,
     status: Status,
     message: str,

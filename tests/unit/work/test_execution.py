@@ -79,7 +79,7 @@ async def test_a_coroutine_that_catches_its_cancellation_may_choose_an_outcome()
     assert await ended_after(execution(queue, "it"), StopReason.STOPPING, started) == Snoozed(300.0, "interrupted")
 
 
-async def test_an_exception_that_comes_of_a_cancellation_is_not_the_tasks_failure() -> None:
+async def test_an_exception_caused_by_a_cancellation_is_not_a_failure_of_the_task() -> None:
     queue, started = Queue("q"), asyncio.Event()
 
     @queue.task
@@ -95,23 +95,23 @@ async def test_an_exception_that_comes_of_a_cancellation_is_not_the_tasks_failur
 
 
 @pytest.mark.parametrize(("checks", "outcome"), [(True, Released("its process was stopped")), (False, Done('"whole"'))])
-async def test_a_thread_that_never_saw_that_it_was_cancelled_has_finished_its_work(
+async def test_a_thread_that_did_not_check_its_cancellation_is_done(
     checks: bool,  # noqa: FBT001
     outcome: Outcome,
 ) -> None:
-    queue, started, go_on = Queue("q"), threading.Event(), threading.Event()
+    queue, started, resume = Queue("q"), threading.Event(), threading.Event()
 
     @queue.task
     def it(ctx: Context) -> str:
         started.set()
-        go_on.wait(10)
+        resume.wait(10)
         return "half" if checks and ctx.cancelled else "whole"
 
     running = execution(queue, "it")
     ending = asyncio.ensure_future(running.outcome())
     await eventually_async(started.is_set)
     running.end(StopReason.STOPPING)
-    go_on.set()
+    resume.set()
     assert await ending == outcome
 
 
@@ -131,24 +131,24 @@ async def test_a_handler_that_was_cancelled_before_it_began_does_not_begin() -> 
 async def test_a_handler_that_continues_although_it_was_cancelled_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attempt_execution, "REPORT_LINGERING_AFTER", 0.01)
     queue, started, events = Queue("q"), threading.Event(), list[Event]()
-    go_on = threading.Event()
+    resume = threading.Event()
 
     @queue.task
     def it() -> None:
         started.set()
-        go_on.wait(10)
+        resume.wait(10)
 
     running = execution(queue, "it", events=EventBus(events.append))
     ending = asyncio.ensure_future(running.outcome())
     await eventually_async(started.is_set)
     running.end(StopReason.TIMEOUT)
     await eventually_async(lambda: events)
-    go_on.set()
+    resume.set()
     await ending
     assert events == [AttemptUnresponsive(task_id=1, queue="q", name="it", stop_reason="timeout")]
 
 
-async def test_a_whole_row_worker_finds_its_context_and_reports_progress() -> None:
+async def test_a_whole_row_worker_has_its_context_and_reports_progress() -> None:
     class Legacy(TaskWorker):
         queues = ("legacy",)
 

@@ -46,7 +46,7 @@ def untyped(ctx, anything, other=3):  # type: ignore[no-untyped-def] # noqa: ANN
     return anything, other
 
 
-def test_dataclasses_dates_enums_and_paths_come_back_as_they_were() -> None:
+def test_dataclasses_dates_enums_and_paths_survive_the_round_trip() -> None:
     arguments = HandlerArguments(rich, "rich")
     given_values = {"clip": Clip(Path("a.mp4")), "at": datetime(2026, 1, 2, tzinfo=UTC), "codec": Codec.H264}
     body = arguments.body(**given_values)
@@ -60,7 +60,7 @@ def test_a_mutable_default_is_not_shared_between_calls() -> None:
     assert arguments.decode(body)["tags"] == []
 
 
-def test_defaults_are_left_to_the_code_that_runs() -> None:
+def test_defaults_are_those_of_the_code_that_runs() -> None:
     assert HandlerArguments(untyped, "untyped").body("x") == '{"anything":"x"}'
 
 
@@ -73,7 +73,7 @@ def test_defaults_are_left_to_the_code_that_runs() -> None:
         (unknowable, "Unknowable"),
     ],
 )
-def test_a_signature_that_no_json_object_can_serve_is_refused_when_it_is_declared(
+def test_a_signature_that_no_json_object_fits_is_refused_at_its_declaration(
     function: Callable[..., None], names: str
 ) -> None:
     with pytest.raises(InvalidArguments, match=f"^{function.__name__}: .*{names.replace('*', '[*]')}"):
@@ -97,7 +97,7 @@ def test_a_body_that_does_not_fit_is_refused_with_a_message(body: str | bytes, p
         HandlerArguments(untyped, "untyped").decode(body)
 
 
-def test_no_body_is_no_arguments() -> None:
+def test_a_missing_body_means_no_arguments() -> None:
     assert HandlerArguments(nothing, "nothing").decode(None) == {}
 
 
@@ -137,7 +137,7 @@ def test_arguments_are_bound_as_in_python(positional: list[int], named: dict[str
 
 
 @given(st.dictionaries(st.text(max_size=5), st.integers(-(2**63), 2**63 - 1) | st.text() | st.none(), max_size=4))
-def test_whatever_json_can_encode_comes_back(value: dict[str, Any]) -> None:
+def test_every_json_value_survives_the_round_trip(value: dict[str, Any]) -> None:
     arguments = HandlerArguments(untyped, "untyped")
     try:
         body = arguments.body(value)
@@ -159,7 +159,7 @@ def test_a_name_can_be_declared_once_in_a_queue() -> None:
 
 
 @pytest.mark.parametrize("options", [{"timeout": 0}, {"max_attempts": 0}, {"name": "x" * 300}])
-def test_a_policy_that_no_row_could_hold_is_refused(options: dict[str, Any]) -> None:
+def test_a_policy_that_no_row_can_store_is_refused(options: dict[str, Any]) -> None:
     with pytest.raises(InvalidTask):
         Queue("q").task(**options)(nothing)
 
@@ -230,7 +230,7 @@ def test_a_queue_that_is_called_to_enqueue_names_the_call(word: str) -> None:
 
 
 @pytest.mark.parametrize("value", [float("nan"), [1.0, float("inf")], {"deep": (None, float("-inf"))}])
-def test_a_number_that_json_does_not_have_is_refused_and_not_made_null(value: object) -> None:
+def test_a_number_outside_json_is_refused_and_not_written_as_null(value: object) -> None:
     @Queue("q").task
     def handler(ctx: object, anything: Any, other: Any = None) -> None: ...
 

@@ -32,7 +32,7 @@ def declared(limit_key: LimitKey, function: Any = upload) -> Any:
     return Queue("uploads").task(limit_key=limit_key)(function)
 
 
-def test_the_key_is_the_value_of_an_argument_however_it_is_given() -> None:
+def test_the_key_is_the_value_of_a_positional_or_keyword_argument() -> None:
     by_customer = declared("customer")
     assert key_of(by_customer.with_args("acme")) == "acme"
     assert key_of(by_customer.with_args(path=Path("a"), customer="b")) == "b"
@@ -40,7 +40,7 @@ def test_the_key_is_the_value_of_an_argument_however_it_is_given() -> None:
     assert key_of(declared("path").with_args("acme", Path("/in/a.mp4"))) == "/in/a.mp4"
 
 
-def test_an_argument_that_is_left_out_has_its_default() -> None:
+def test_an_omitted_argument_has_its_default() -> None:
     assert key_of(declared("number").with_args("acme")) == "3"
     assert key_of(declared("path").with_args("acme")) == "/in/none"
 
@@ -69,7 +69,7 @@ def test_texts_numbers_and_what_json_encodes_as_such_are_keys_and_none_is_none(v
 
 
 @pytest.mark.parametrize("value", [True, [1], {"a": 1}])
-def test_anything_else_is_no_key(value: Any) -> None:
+def test_other_values_are_refused_as_keys(value: Any) -> None:
     with pytest.raises(
         InvalidArguments, match=r"^anything: limit_key is a text or a number, and the argument value is"
     ):
@@ -90,7 +90,7 @@ def test_anything_else_is_no_key(value: Any) -> None:
         (lambda customer: customer, nothing, r"by their names \(none\)"),
     ],
 )
-def test_what_the_arguments_cannot_give_is_refused_when_it_is_declared(
+def test_a_key_that_the_arguments_cannot_give_is_refused_at_its_declaration(
     limit_key: LimitKey, function: Any, problem: str
 ) -> None:
     queue = Queue("uploads")
@@ -111,7 +111,7 @@ def test_calls_of_two_keys_are_two_calls() -> None:
     assert first != other
 
 
-async def test_the_handler_sees_the_key_of_its_task() -> None:
+async def test_the_context_has_the_key_of_its_task() -> None:
     seen: list[Task] = []
 
     async def upload(ctx: Context, customer: str) -> None:

@@ -26,7 +26,7 @@ def test_a_queue_with_a_higher_priority_goes_first_each_time() -> None:
         limited_polling.record_claim("b", 1, 1, None)
 
 
-def test_what_a_rate_lets_start_soon_is_not_claimed_before_the_next_backlog_check() -> None:
+def test_a_task_that_a_rate_allows_soon_is_not_claimed_before_the_next_backlog_check() -> None:
     clock = ManualClock(100.0)
     limited_polling = LimitedPolling(clock, lambda: 10.0)
     limited_polling.record_backlog({"a": -10})

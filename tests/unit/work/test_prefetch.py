@@ -16,7 +16,7 @@ def paced(clock: ManualClock, attempts: int, seconds: float, *, slots: int = 10)
     return prefetch
 
 
-def test_nothing_is_claimed_ahead_before_anything_is_known() -> None:
+def test_nothing_is_prefetched_before_a_duration_is_known() -> None:
     assert PrefetchEstimate(ManualClock(), 10).prefetch_size() == 0
 
 
@@ -24,13 +24,11 @@ def test_nothing_is_claimed_ahead_before_anything_is_known() -> None:
     ("attempts", "seconds", "slots", "ahead"),
     [(1000, 0.1, 10, 100), (100_000, 0.1, 10, MAX_PREFETCH), (100, 10.0, 10, 0), (1000, 10.0, 100, 0)],
 )
-def test_what_is_claimed_ahead_begins_within_milliseconds(
-    attempts: int, seconds: float, slots: int, ahead: int
-) -> None:
+def test_prefetched_tasks_begin_within_milliseconds(attempts: int, seconds: float, slots: int, ahead: int) -> None:
     assert paced(ManualClock(), attempts, seconds, slots=slots).prefetch_size() == ahead
 
 
-def test_time_in_which_nothing_runs_does_not_count() -> None:
+def test_idle_time_does_not_count() -> None:
     clock = ManualClock()
     prefetch = paced(clock, 1000, 0.1)
     prefetch.pause()
@@ -39,7 +37,7 @@ def test_time_in_which_nothing_runs_does_not_count() -> None:
     assert prefetch.prefetch_size() == 100
 
 
-def test_a_long_task_among_quick_ones_is_noticed_while_it_runs() -> None:
+def test_a_long_task_among_quick_ones_is_detected_while_it_runs() -> None:
     clock = ManualClock()
     prefetch = paced(clock, 1000, 0.1)
     assert prefetch.prefetch_size() == 100
@@ -48,7 +46,7 @@ def test_a_long_task_among_quick_ones_is_noticed_while_it_runs() -> None:
     assert prefetch.prefetch_size() == 0
 
 
-def test_a_guess_that_proved_wrong_is_forgotten_until_it_is_measured_again() -> None:
+def test_a_wrong_estimate_is_dropped_until_it_is_measured_again() -> None:
     clock = ManualClock()
     prefetch = paced(clock, 1000, 0.1)
     assert prefetch.prefetch_size() == 100

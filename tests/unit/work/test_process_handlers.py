@@ -1,4 +1,4 @@
-"""Handlers in processes of their own: what comes out of them, and how they end."""
+"""Handlers in processes of their own: their results, and their end."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ async def test_a_handler_in_a_process_returns_and_reports() -> None:
     assert (ran.result, ran.progress) == (42, [(0.5, "on here")])
 
 
-async def test_exceptions_and_outcomes_come_out_of_a_process() -> None:
+async def test_exceptions_and_outcomes_are_returned_from_a_process() -> None:
     retried = await run_inline(process_handlers.raises.with_args("value"))
     assert (retried.status, retried.error) == (Status.FAILURE, "ValueError: boom")
     assert "in raises" in str(retried.traceback)
@@ -29,19 +29,19 @@ async def test_exceptions_and_outcomes_come_out_of_a_process() -> None:
     assert "SystemExit" in str((await run_inline(process_handlers.exits.with_args())).error)
 
 
-async def test_an_exception_that_cannot_be_worded_comes_out_of_a_process_too() -> None:
-    ran = await run_inline(process_handlers.raises_what_cannot_be_worded.with_args())
-    assert (ran.status, ran.error) == (Status.FAILURE, "Unspeakable: (its __str__ raised ValueError)")
+async def test_an_exception_without_a_text_is_returned_from_a_process_too() -> None:
+    ran = await run_inline(process_handlers.raises_without_text.with_args())
+    assert (ran.status, ran.error) == (Status.FAILURE, "WithoutText: (its __str__ raised ValueError)")
 
 
-async def test_a_process_that_ends_without_an_answer_is_a_failure() -> None:
+async def test_a_process_that_ends_without_a_result_is_a_failure() -> None:
     ran = await run_inline(process_handlers.leaves.with_args(5))
     assert (ran.status, ran.error) == (
         Status.FAILURE, "HandlerProcessDied: the handler's process ended with status 5 before it answered",
     )  # fmt: skip
 
 
-async def test_a_large_result_comes_out_of_a_process_and_a_larger_one_is_refused() -> None:
+async def test_a_large_result_is_returned_from_a_process_and_a_larger_one_is_refused() -> None:
     assert len((await run_inline(process_handlers.large.with_args(900_000))).result) == 900_000
     assert "more than 1048576" in str((await run_inline(process_handlers.large.with_args(2_000_000))).error)
 

@@ -49,7 +49,7 @@ async def test_a_limit_that_is_reached_is_reported_once_with_its_reason(
     assert checks == ["quiet", *["drained?"] * 3], "it claims nothing more before it waits for what runs"
 
 
-async def test_what_does_not_end_within_the_drain_timeout_is_waited_for_no_longer(
+async def test_the_drain_ends_at_its_timeout_with_tasks_still_running(
     ends: tuple[socket.socket, Link], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(services, "RECYCLE_CHECK_EVERY", 0.01)

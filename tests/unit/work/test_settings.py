@@ -20,7 +20,7 @@ class Video(TaskWorker):
     recycle_memory = "1GB"
 
 
-def test_what_is_not_set_is_the_default() -> None:
+def test_settings_that_are_not_given_have_their_defaults() -> None:
     assert Worker().settings == EffectiveWorkerSettings()
 
 
@@ -30,7 +30,7 @@ def test_attributes_of_the_class_are_read_with_their_units() -> None:
     assert (settings.timeout, settings.recycle_memory) == (7200.0, 10**9)
 
 
-def test_the_config_overrides_what_it_gives_and_nothing_else() -> None:
+def test_the_config_overrides_only_the_settings_that_it_gives() -> None:
     given = parse_section(WorkerSettings, {"worker": "m:Video", "count": 2, "delay_ratio": "10s", "timeout": None})
     settings = EffectiveWorkerSettings.of(Video(), given)
     assert (settings.count, settings.delay_ratio) == (2, 10.0)

@@ -72,7 +72,7 @@ async def harness() -> Harness:
     return Harness()
 
 
-async def test_it_polls_for_its_own_queues_and_for_any(harness: Harness) -> None:
+async def test_rings_for_its_own_queues_and_for_any_cause_a_poll(harness: Harness) -> None:
     await harness.ring(TasksAvailable(("others",)))
     assert harness.runner.rung == 0
     await harness.ring(TasksAvailable(("others", "mail")))
@@ -108,7 +108,7 @@ async def test_with_one_server_it_polls_once(monkeypatch: pytest.MonkeyPatch) ->
     assert harness.runner.rung == 1
 
 
-async def test_where_servers_may_lag_it_polls_once_more(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_with_servers_that_may_lag_it_polls_once_more(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wake_ups, "SECOND_POLL_AFTER", 0.02)
     for _ in range(5):
         await harness.ring(TasksAvailable())
