@@ -25,7 +25,7 @@ def fill(world: World, number: int, **values: object) -> None:
 
 
 @pytest.mark.parametrize("status", [Status.SCHEDULED, Status.FAILURE])
-def test_what_is_due_arrives_and_what_is_ahead_stays(world: World, status: Status) -> None:
+def test_what_is_due_is_staged_and_what_is_ahead_stays(world: World, status: Status) -> None:
     due = world.insert(status=str(status), start_at=seconds_from_now(-1))
     ahead = world.insert(status=str(status), start_at=seconds_from_now(60))
     startless = world.insert(status=str(status))

@@ -1,4 +1,4 @@
-"""Limits and turns: what may run at once, what may start in a period, and who comes next."""
+"""Limits and turns: what may run at once, what may start in a period, and which key is next."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def claimer(world: World) -> Claimer:
 
 
 def limit(world: World, key: str, **values: Any) -> None:
-    """Say how much of a queue ('') or of each key ('*'), or of one key, may run or start."""
+    """Set the limit of a queue (''), of each key ('*'), or of one key."""
     row = {"queue": "q", "limit_key": key, **values}
     world.store.run(lambda connection: connection.execute(sa.insert(limits).values(**row)).rowcount)
 
@@ -117,7 +117,7 @@ def test_a_limited_queue_is_claimed_by_turns_alone_whether_its_tasks_have_keys_o
     assert len(take(world, claimer)) == 2
 
 
-def test_places_of_the_dead_are_free_again(world: World, claimer: Claimer) -> None:
+def test_the_capacity_of_dead_processes_is_free_again(world: World, claimer: Claimer) -> None:
     limit(world, "*", running=1)
     add(world, "a", 3)
     other = world.claimer("q", node="other")
@@ -128,7 +128,7 @@ def test_places_of_the_dead_are_free_again(world: World, claimer: Claimer) -> No
     assert not take(world, claimer)
 
 
-def test_a_failure_frees_its_place(world: World, claimer: Claimer) -> None:
+def test_a_failure_frees_its_capacity(world: World, claimer: Claimer) -> None:
     limit(world, "*", running=1)
     add(world, "a", 2)
     [task] = take(world, claimer)
@@ -145,7 +145,7 @@ def test_keys_take_turns_one_task_each_however_many_the_others_have(world: World
     assert keys(take(world, claimer, 10)) == {"big": 10}
 
 
-def test_a_claim_of_several_deals_them_out(world: World, claimer: Claimer) -> None:
+def test_a_claim_of_several_takes_one_of_each_key_in_turn(world: World, claimer: Claimer) -> None:
     add(world, "a", 50)
     add(world, "b", 1)
     add(world, "c", 50)
@@ -259,7 +259,7 @@ def test_lanes_are_kept_apart(world: World, claimer: Claimer) -> None:
 
 
 def test_keys_that_differ_in_a_control_character_are_each_counted_once(world: World, claimer: Claimer) -> None:
-    """MySQL sorts them as if the shorter one went on with spaces, unlike everybody else."""
+    """MySQL sorts them as if the shorter one were padded with spaces, unlike other databases."""
     limit(world, "*", running=1)
     add(world, "a\t", 2)
     add(world, "a", 2)
@@ -271,7 +271,7 @@ def test_keys_that_differ_in_a_control_character_are_each_counted_once(world: Wo
 def test_a_machine_that_is_lost_in_the_middle_of_its_turn_delays_no_other(
     world: World, claimer: Claimer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its server does not learn of it: what it would still have to say may come at any time."""
+    """The server does not notice: a statement of that machine could still arrive at any time."""
     monkeypatch.setattr(engines, "IDLE_TRANSACTION_TIMEOUT", 1)
     add(world, "a", 2)
     lost = Database(world.store.url)
@@ -332,7 +332,7 @@ def test_a_check_shows_what_waits_beside_the_plain_tasks(world: World) -> None:
 
 
 def test_many_claimers_at_once_never_run_more_than_k(world: World) -> None:
-    """Each claims, sees by the table how many run, and completes: there are never more than the limits allow."""
+    """Each claims, counts the running tasks in the table, and completes: never more run than the limits allow."""
     limit(world, "*", running=2)
     limit(world, "", running=5)
     for key in "abcd":

@@ -1,4 +1,4 @@
-"""Limits as they are kept, what is told of their use, and the purge of starts that count no more."""
+"""Stored limits, the report of their use, and the purge of starts that count no more."""
 
 from __future__ import annotations
 
@@ -224,7 +224,7 @@ def test_a_key_stays_with_its_task_whatever_becomes_of_it(world: World) -> None:
 
 
 def take_turn(world: World) -> int:
-    """How many tasks one claim by turns brings."""
+    """The number of tasks that one limited claim takes."""
     claimer, token = world.claimer("q"), new_token()
     return len(world.store.run(limited_claim.claim_limited, claimer, "q", token=token, limit=100).tasks)
 
@@ -304,6 +304,6 @@ def test_several_nodes_that_purge_starts_at_once_delete_each_once(world: World) 
 def test_due_maintenance_shows_when_the_next_start_counts_no_more(world: World) -> None:
     assert world.store.read(read_due_maintenance).start is None
     starts(world, ("a", 1, 10.0), ("", 1, 20.0))
-    agenda = world.store.read(read_due_maintenance)
-    assert agenda.start is not None
-    assert (agenda.start - agenda.now).total_seconds() == pytest.approx(40.0, abs=3.0)
+    due_maintenance = world.store.read(read_due_maintenance)
+    assert due_maintenance.start is not None
+    assert (due_maintenance.start - due_maintenance.now).total_seconds() == pytest.approx(40.0, abs=3.0)

@@ -1,4 +1,4 @@
-"""Taking tasks back from the dead, and what is written about it."""
+"""Rescue of tasks from dead processes, and the attempts that it records."""
 
 from __future__ import annotations
 
@@ -108,8 +108,8 @@ def test_rescuers_everywhere_at_once_rescue_each_task_once(world: World) -> None
     for task in world.take(world.claimer(), 40):
         world.silence(task.id, 60)
     answers = at_once([lambda: world.store.run(rescue.rescue_untouched, 30.0, 15) for _ in range(4)])
-    rest = world.store.run(rescue.rescue_untouched, 30.0)
-    ids = [one.task_id for answer in [*answers, rest] for one in answer]
+    remaining = world.store.run(rescue.rescue_untouched, 30.0)
+    ids = [one.task_id for answer in [*answers, remaining] for one in answer]
     assert len(ids) == len(set(ids)) == 40
     assert world.attempt_rows() == 40
 

@@ -1,4 +1,4 @@
-"""Ticks: each is fired once, whoever tries and whatever their clocks say, or is on record as missed."""
+"""Ticks: each is fired once, by any node and with any clock, or is recorded as missed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people do to a task: cancel, retry, move, delete."""
+"""Actions of users on a task: cancel, retry, move, delete."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ACTIONS = {
 
 @pytest.mark.parametrize("status", list(Status))
 @pytest.mark.parametrize("event", list(ACTIONS))
-def test_an_action_does_what_the_table_of_transitions_says(world: World, event: TaskEvent, status: Status) -> None:
+def test_an_action_makes_the_transition_of_the_table(world: World, event: TaskEvent, status: Status) -> None:
     task_id = world.task_in(status)
     before = world.get(task_id)
     if status not in sources(event):

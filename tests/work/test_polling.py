@@ -10,7 +10,7 @@ from peerd import Client, Status
 from peerd.testing import eventually_async
 from peerd.work import task_runner
 from peerd.work.claims import toucher
-from tests.store.claim_mutex import MANY, standing, waiting
+from tests.store.claim_mutex import MANY, holding_mutex, waiting
 from tests.work.harness import Gates, RunnerHarness
 
 
@@ -103,7 +103,7 @@ async def test_a_process_that_has_met_contention_waits_for_the_claim_mutex(
 ) -> None:
     """And claims when it is its turn."""
     store = each_harness.database
-    with standing(store, "q"):
+    with holding_mutex(store, "q"):
         runner = each_harness.run(gates.queue, count=MANY)
         runner._task_fetcher._mutex.record_contention()
         task = each_harness.world.add("q", name="gated")
