@@ -102,7 +102,7 @@ def test_what_the_server_rolled_back_is_repeated_a_bounded_number_of_times(
     assert (tries, world.count()) == (2, 1)
 
 
-def test_what_is_wrong_is_sqlalchemys_error_and_costs_no_connection(world: World) -> None:
+def test_an_invalid_statement_raises_sqlalchemys_error_and_costs_no_connection(world: World) -> None:
     number = "SELECT connection_id()" if world.store.name == "mysql" else "SELECT pg_backend_pid()"
     same = "SELECT 1" if world.store.name == "sqlite" else number
     before = world.store.run_statement(run_query, same)

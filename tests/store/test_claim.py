@@ -173,7 +173,7 @@ def test_a_task_that_crashed_a_process_is_claimed_only_alone(world: World) -> No
     claimer = world.claimer()
     world.take(claimer)
     world.store.run(rescue.release_tasks_of_process, claimer.process_id, "killed by signal 9", crashed=True)
-    world.arrive()
+    world.stage_due()
     innocent = world.add()
     another = world.claimer()
     assert order(world, another) == [innocent]
@@ -224,5 +224,5 @@ def test_a_row_written_as_pending_too_early_waits_and_then_comes(world: World) -
     assert world.store.run(chore_batches.postpone) == 1
     assert world.status(task_id) is Status.SCHEDULED
     world.set(task_id, start_at=seconds_from_now(-1))
-    world.arrive()
+    world.stage_due()
     assert order(world, world.claimer()) == [task_id]

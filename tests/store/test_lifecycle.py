@@ -83,7 +83,7 @@ class Play:
         self.world.set(self.any_id(number), finish_at=seconds_from_now(-1))
         self.world.store.run(chore_batches.expire)
 
-    def arrive(self, number: int) -> None:
+    def stage_due(self, number: int) -> None:
         self.world.set(self.any_id(number), start_at=None)
         self.world.store.run(chore_batches.stage_due, Status.SCHEDULED)
         self.world.store.run(chore_batches.stage_due, Status.FAILURE)
@@ -118,7 +118,7 @@ MOVES: list[tuple[set[TaskEvent], Callable[[Play, int], None]]] = [
     ({E.MOVE}, Play.move),
     ({E.POSTPONE}, Play.start_later),
     ({E.EXPIRE}, Play.expire),
-    ({E.STAGE}, Play.arrive),
+    ({E.STAGE}, Play.stage_due),
     ({E.PURGE}, Play.purge),
 ]
 

@@ -203,7 +203,7 @@ def test_a_failure_counts_and_is_due_after_its_delay(world: World) -> None:
 def test_the_last_attempts_failure_is_dead(world: World) -> None:
     task_id = world.add(max_attempts=2)
     world.fail(world.take_one())
-    world.arrive()
+    world.stage_due()
     world.fail(world.take_one())
     dead = world.get(task_id)
     assert (dead.status, dead.attempts) == (Status.DEAD, 2)
@@ -221,10 +221,10 @@ def test_a_snooze_counts_nothing_and_is_scheduled(world: World) -> None:
     assert [(one.number, one.outcome, one.error) for one in world.attempts(task_id)] == [(0, "snoozed", "not now")]
 
 
-def test_giving_back_counts_nothing_and_keeps_the_last_error(world: World) -> None:
+def test_a_release_counts_nothing_and_keeps_the_last_error(world: World) -> None:
     task_id = world.add()
     world.fail(world.take_one())
-    world.arrive()
+    world.stage_due()
     task = world.take_one()
     assert task.process_id is not None
     world.store.run(record_outcome, task.process_id, held(task), Released("the process ends"))
@@ -282,7 +282,7 @@ def test_progress_is_written_for_many_at_once_and_touches_them(world: World) -> 
     assert [one.task_id for one in world.store.run(rescue.rescue_untouched, 30.0)] == [taken[2].id]
 
 
-def test_the_table_shows_what_a_process_holds(world: World) -> None:
+def test_the_table_shows_the_claims_of_a_process(world: World) -> None:
     for _ in range(3):
         world.add()
     claimer = world.claimer()

@@ -75,7 +75,7 @@ def test_the_last_attempt_dies_with_its_cause(world: World) -> None:
         [task] = world.take(claimer, 1, quarantined=number > 1)
         assert task.crashes == number - 1
         world.store.run(rescue.release_tasks_of_process, claimer.process_id, f"out of memory {number}", crashed=True)
-        world.arrive()
+        world.stage_due()
     row = world.get(task_id)
     assert (row.status, row.attempts, row.crashes) == (Status.DEAD, 3, 3)
     assert "out of memory 3; that was the last attempt" in (row.error or "")
@@ -95,7 +95,7 @@ def test_every_extra_run_is_explained_by_an_attempt(world: World) -> None:
             world.store.run(rescue.rescue_untouched, 30.0)
         else:
             world.store.run(rescue.release_tasks_of_process, claimer.process_id, "SIGKILL", crashed=True)
-        world.arrive()
+        world.stage_due()
     world.set(task_id, crashes=0)
     task = world.take_one()
     world.complete(task)

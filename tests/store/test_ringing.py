@@ -104,7 +104,7 @@ def test_in_the_callers_transaction_it_rings_after_the_commit_once(world: World,
     assert bell.received() == [TasksAvailable(("last",))]
 
 
-def test_when_it_rings_the_work_can_be_seen(world: World, bell: Bell) -> None:
+def test_when_a_ring_is_sent_the_task_is_visible(world: World, bell: Bell) -> None:
     seen: list[Status] = []
     with world.store.engine.begin() as connection:
         job = bell.client.enqueue_in(connection, "video")
@@ -124,7 +124,7 @@ def test_a_session_rings_after_its_commit_and_not_after_its_rollback(world: Worl
     assert bell.received() == [TasksAvailable(("mail",))]
 
 
-def test_by_hand_names_are_checked(bell: Bell) -> None:
+def test_queue_names_of_a_manual_ring_are_checked(bell: Bell) -> None:
     bell.client.ring("video", "mail")
     assert bell.received() == [TasksAvailable(("mail", "video"))]
     bell.client.ring()

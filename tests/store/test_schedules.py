@@ -63,7 +63,7 @@ def test_when_no_process_alive_has_the_valid_definition_another_one_writes_its_o
     assert not take_over()
 
 
-def test_a_changed_definition_lets_the_clock_go_on_unless_it_ticks_otherwise(world: World) -> None:
+def test_a_changed_definition_keeps_the_clock_unless_its_ticks_differ(world: World) -> None:
     declare(world, schedule())
     before = clock(world)
     declare(world, schedule(args=[1]))
@@ -72,7 +72,7 @@ def test_a_changed_definition_lets_the_clock_go_on_unless_it_ticks_otherwise(wor
     assert clock(world).next_at != before.next_at
 
 
-def test_a_row_that_was_spoilt_harms_nothing(world: World) -> None:
+def test_an_invalid_row_harms_nothing(world: World) -> None:
     declare(world, schedule())
     for text in ("", "null", "[]", '{"name": 1}', '{"name": "s"}', "{" * 10_000):
         world.store.run(sa.Connection.execute, sa.update(schedule_table).values(definition=text, fingerprint="?"))

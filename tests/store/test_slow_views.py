@@ -49,7 +49,7 @@ def events_of_agent(store: Database, node: str) -> list[DatabaseSlowdownDetected
 def test_the_agent_reports_which_session_has_a_long_view_open(world: World) -> None:
     world.node("a")
     with forgotten_view(world.store) as session:
-        # The server is shared: for a moment the oldest transaction may be another test's. MariaDB looks for them anew
+        # The server is shared: for a moment the oldest transaction may be another test's. MariaDB reads them anew
         # only when no session has queried them for a tenth of a second.
         [event] = eventually(
             lambda: [event for event in events_of_agent(world.store, "a") if session in event.remedy],

@@ -47,7 +47,7 @@ def test_acting_on_a_task_that_is_not_there_reports_it(world: World, event: Task
             world.store.run(ACTIONS[event], nowhere)
 
 
-def test_the_attempt_that_an_action_ends_is_on_record(world: World) -> None:
+def test_the_attempt_that_an_action_ends_is_recorded(world: World) -> None:
     for event, label in ((TaskEvent.CANCEL, "withdrawn"), (TaskEvent.RETRY, "retried"), (TaskEvent.MOVE, "moved")):
         task_id = world.task_in(Status.WORKING)
         world.store.run(ACTIONS[event], task_id)

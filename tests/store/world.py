@@ -183,7 +183,7 @@ class World:
         backdate = sa.update(processes).where(processes.c.id == holder).values(checked_at=seconds_from_now(-seconds))
         self.store.run(lambda connection: connection.execute(backdate).rowcount)
 
-    def arrive(self) -> None:
+    def stage_due(self) -> None:
         for status in (Status.SCHEDULED, Status.FAILURE):
             self.store.run(chore_batches.stage_due, status)
 
