@@ -1,4 +1,4 @@
-"""Standing in the line of claimers, as a test does it; and who waits there."""
+"""Holding the claim mutex in a test, and counting the claimers that wait for it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WAITERS: Final = {
     " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())",
 }
 MANY: Final = MUTEX_FROM_LIMIT
-"""Tasks in a claim that lines up."""
+"""Tasks in a claim that acquires the mutex."""
 
 
 def contended_mutex() -> ClaimMutex:
@@ -32,8 +32,8 @@ def waiting(store: Database) -> int:
 
 
 @contextmanager
-def standing(store: Database, *queues: str) -> Iterator[None]:
-    """Somebody has its turn, and takes its time."""
+def holding_mutex(store: Database, *queues: str) -> Iterator[None]:
+    """Another claimer holds the mutex until the block ends."""
 
     def acquire(connection: Connection) -> Iterator[None]:
         with contended_mutex().acquire(connection, queues, MANY) as is_acquired:
@@ -41,9 +41,9 @@ def standing(store: Database, *queues: str) -> Iterator[None]:
             yield
 
     with store.engines[-1].connect() as connection:
-        turn = acquire(connection)
-        next(turn)
+        acquisition = acquire(connection)
+        next(acquisition)
         try:
             yield
         finally:
-            next(turn, None)
+            next(acquisition, None)

@@ -1,4 +1,4 @@
-"""A program that claims and completes until nothing is left, and says what it had, line by line."""
+"""A program that claims and completes until nothing is left, and prints its claims, one per line."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from peerd.store.outcomes.recording import ClaimId
 from peerd.store.statements.token import new_token
 
 
-def say(mutex: str) -> None:
-    sys.stdout.write(mutex + "\n")
+def print_line(text: str) -> None:
+    sys.stdout.write(text + "\n")
     sys.stdout.flush()
 
 
@@ -22,7 +22,7 @@ def main() -> None:
     url, node_id, incarnation, process_id, limit = sys.argv[1:]
     database = Database(url, pool_size=1)
     claimer = Claimer(node_id=int(node_id), incarnation=incarnation, process_id=int(process_id), queues=("q", "r"))
-    say("ready")
+    print_line("ready")
     sys.stdin.readline()
     mutex, lost_candidates = ClaimMutex(), True
     while True:
@@ -32,10 +32,10 @@ def main() -> None:
             break
         lost_candidates = won.lost_candidates
         for task in won.tasks:
-            say(f"{task.id} {task.lease}")
+            print_line(f"{task.id} {task.lease}")
         results = {ClaimId(task.id, task.lease): None for task in won.tasks}
         if refused := database.run(complete.complete, claimer.process_id, results):
-            say(f"refused {refused}")
+            print_line(f"refused {refused}")
     database.close()
 
 

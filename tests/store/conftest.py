@@ -1,7 +1,7 @@
 """Fixtures of the conformance suite: the same tests, unchanged, on SQLite, MariaDB and PostgreSQL.
 
 `store`       an empty, migrated database; one is kept for each kind and each worker of the run, and emptied per test
-`world`       the same with people in it: nodes, processes, and short words for what a test does
+`world`       the same with helpers: nodes and processes of the test, tasks in every state
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def kept_stores(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Ite
 
         def store_of(kind: str) -> Database:
             if kind not in kept:
-                name = f"kept_{worker_id}_{secrets.token_hex(4)}"  # each folder that borrows the fixture has its own
+                name = f"kept_{worker_id}_{secrets.token_hex(4)}"  # each folder that imports the fixture has its own
                 url = (
                     f"sqlite:///{tmp_path_factory.mktemp('store') / 'kept.sqlite'}"
                     if kind == "sqlite"

@@ -1,4 +1,4 @@
-"""Short words for what the tests of schedules do: declare one, let it be due, fire its tick, take a run."""
+"""Helpers of the tests of schedules: declare one, make it due, fire its tick, take a run."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ def clock(world: World, node_id: int = CLUSTER_ROW, node: str = "a") -> Schedule
 
 
 def let_be_due(world: World, seconds: float = 0.0, node_id: int = CLUSTER_ROW) -> None:
-    """Let the next tick have come so long ago."""
+    """Backdate the next tick."""
     row = sa.update(schedule_table).where(schedule_table.c.node_id == node_id)
     world.store.run(lambda c: c.execute(row.values(next_at=seconds_from_now(-seconds))))
 
 
 def fire(world: World, given: Schedule, node: str = "a", node_id: int = CLUSTER_ROW) -> ScheduleRun | None:
-    """Look, decide and fire, as an agent does."""
+    """Read the schedules, decide and fire, as an agent does."""
     seen = snapshot(world, node=node)
     found = seen.rows["s", node_id]
     assert found.anchor_at is not None

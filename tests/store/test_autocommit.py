@@ -1,4 +1,4 @@
-"""A statement alone, without SQLAlchemy between: it commits, and its errors and lost connections are what they were."""
+"""A single statement, executed without SQLAlchemy: it commits, and reports errors and lost connections as with it."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ SERVERS = pytest.mark.parametrize("store", ["mariadb", "postgresql"], indirect=T
 INSERT = "INSERT INTO tasks (queue) VALUES ('q')"
 
 
-def ask(connection: AutocommitConnection, question: str) -> int:
-    answer: int = connection.exec_driver_sql(question, ()).scalar_one()
+def run_query(connection: AutocommitConnection, query: str) -> int:
+    answer: int = connection.exec_driver_sql(query, ()).scalar_one()
     return answer
 
 
-def test_it_is_committed_when_it_is_answered(world: World) -> None:
+def test_it_is_committed_when_it_returns(world: World) -> None:
     assert world.store.run_statement(lambda connection: connection.exec_driver_sql(INSERT, ()).rowcount) == 1
     assert world.count() == 1
 
@@ -80,7 +80,9 @@ def test_a_lost_answer_is_reported_and_nothing_is_written_twice(world: World) ->
 
 
 @SERVERS
-def test_what_the_server_undid_is_done_again_and_not_for_ever(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_server_rolled_back_is_repeated_a_bounded_number_of_times(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tries = 0
     undo = "SIGNAL SQLSTATE '40001' SET MYSQL_ERRNO = 1213"
     if world.store.name == "postgresql":
@@ -100,18 +102,18 @@ def test_what_the_server_undid_is_done_again_and_not_for_ever(world: World, monk
     assert (tries, world.count()) == (2, 1)
 
 
-def test_what_is_wrong_is_sqlalchemys_error_and_costs_no_connection(world: World) -> None:
+def test_an_invalid_statement_raises_sqlalchemys_error_and_costs_no_connection(world: World) -> None:
     number = "SELECT connection_id()" if world.store.name == "mysql" else "SELECT pg_backend_pid()"
     same = "SELECT 1" if world.store.name == "sqlite" else number
-    before = world.store.run_statement(ask, same)
+    before = world.store.run_statement(run_query, same)
     with pytest.raises(DBAPIError, match="nowhere") as caught:
         world.store.run_statement(lambda connection: connection.exec_driver_sql("INSERT INTO nowhere VALUES (1)", ()))
     assert not caught.value.connection_invalidated
-    assert world.store.run_statement(ask, same) == before
+    assert world.store.run_statement(run_query, same) == before
 
 
 @SERVERS
-def test_a_connection_whose_question_was_interrupted_gives_its_answer_to_no_other(world: World) -> None:
+def test_a_connection_whose_query_was_interrupted_gives_its_answer_to_no_other(world: World) -> None:
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
@@ -125,5 +127,5 @@ def test_a_connection_whose_question_was_interrupted_gives_its_answer_to_no_othe
     finally:
         timer.join()
         signal.signal(signal.SIGUSR1, kept)
-    answers = [world.store.run_statement(ask, f"SELECT {number}") for number in range(5)]
+    answers = [world.store.run_statement(run_query, f"SELECT {number}") for number in range(5)]
     assert answers == [0, 1, 2, 3, 4]

@@ -60,7 +60,7 @@ def test_a_task_commits_and_rolls_back_with_a_connections_transaction(
 def test_a_business_transaction_on_an_engine_of_its_own_may_be_silent_for_longer_than_ones_of_peerd(
     world: World, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`Database.engine`, which docs/api.md warns of, ends it."""
+    """`Database.engine`, which docs/api.md warns against, ends it."""
     monkeypatch.setattr(engines, "IDLE_TRANSACTION_TIMEOUT", 1)
     ours = Database(world.store.url)
     with ours.engine.connect() as silent, engine.begin() as own:

@@ -25,7 +25,7 @@ def fill(world: World, number: int, **values: object) -> None:
 
 
 @pytest.mark.parametrize("status", [Status.SCHEDULED, Status.FAILURE])
-def test_what_is_due_arrives_and_what_is_ahead_stays(world: World, status: Status) -> None:
+def test_what_is_due_is_staged_and_what_is_ahead_stays(world: World, status: Status) -> None:
     due = world.insert(status=str(status), start_at=seconds_from_now(-1))
     ahead = world.insert(status=str(status), start_at=seconds_from_now(60))
     startless = world.insert(status=str(status))
@@ -56,7 +56,7 @@ def test_pending_rows_with_a_start_ahead_are_postponed(world: World) -> None:
 def test_pending_tasks_past_their_end_are_deleted_with_their_keys_and_attempts(world: World) -> None:
     late = world.add(unique_key="k", max_attempts=5)
     world.fail(world.take_one())
-    world.arrive()
+    world.stage_due()
     world.set(late, finish_at=seconds_from_now(-1))
     kept = [world.add(finish_in=60.0), world.add()]
     working = world.task_in(Status.WORKING)
@@ -148,7 +148,7 @@ def test_a_pinned_task_that_has_failed_before_can_be_abandoned_too(world: World)
     world.node("a")
     task_id = world.add(node="a")
     world.fail(world.take_one())
-    world.arrive()
+    world.stage_due()
     silence_node(world, "a")
     assert world.store.run(chore_batches.fail_pinned, 60.0) == 1
     assert world.status(task_id) is Status.DEAD

@@ -1,4 +1,4 @@
-"""Claims: who gets what, in which order, and what a claim writes."""
+"""Claims: which process gets which tasks, in which order, and what a claim writes."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_several_queues_are_served_as_one(world: World) -> None:
     assert order(world, world.claimer("a", "b", "c"), 3) == expected[3:]
 
 
-def test_a_node_takes_what_is_anybodys_and_its_own_but_not_what_is_pinned_elsewhere(world: World) -> None:
+def test_a_node_takes_unpinned_tasks_and_its_own_but_not_those_pinned_elsewhere(world: World) -> None:
     world.node("a")
     world.node("b")
     anybodys, mine, others = world.add(), world.add(node="a", priority=11), world.add(node="b", priority=12)
@@ -173,7 +173,7 @@ def test_a_task_that_crashed_a_process_is_claimed_only_alone(world: World) -> No
     claimer = world.claimer()
     world.take(claimer)
     world.store.run(rescue.release_tasks_of_process, claimer.process_id, "killed by signal 9", crashed=True)
-    world.arrive()
+    world.stage_due()
     innocent = world.add()
     another = world.claimer()
     assert order(world, another) == [innocent]
@@ -201,8 +201,8 @@ def test_a_bulk_enqueues_token_is_no_claim(world: World) -> None:
     assert world.store.read(claim.claimed_by_token, claimer, world.column(one.id, "claim_token")) == []
 
 
-def test_who_has_met_others_takes_everything_all_the_same_and_nothing_twice(world: World) -> None:
-    """It wants too few to line up; where claimers write what they have read, it draws from a window."""
+def test_a_claimer_that_has_met_contention_takes_everything_and_nothing_twice(world: World) -> None:
+    """Its limit is too small for the mutex; where claimers write what they have read, it draws from a window."""
     ids = {world.add() for _ in range(30)}
     claimer, mutex = world.claimer(), ClaimMutex()
     mutex.record_contention()
@@ -224,5 +224,5 @@ def test_a_row_written_as_pending_too_early_waits_and_then_comes(world: World) -
     assert world.store.run(chore_batches.postpone) == 1
     assert world.status(task_id) is Status.SCHEDULED
     world.set(task_id, start_at=seconds_from_now(-1))
-    world.arrive()
+    world.stage_due()
     assert order(world, world.claimer()) == [task_id]

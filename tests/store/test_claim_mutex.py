@@ -1,4 +1,4 @@
-"""Claimers that have met claim one after another; who is in nobody's way waits for nobody."""
+"""Claimers that have met contention claim one after another; a claimer without contention does not wait."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sqlalchemy.engine import Connection
 
 from peerd.domain.task import NewTask
 from peerd.store.claim import claim
-from peerd.store.claim import mutex as lines
+from peerd.store.claim import mutex as mutex_module
 from peerd.store.claim.claimer import Claimer
 from peerd.store.claim.mutex import ACQUIRE_TIMEOUT, UNUSED_AFTER_TIMEOUT, ClaimMutex
 from peerd.store.connection.database import Database
@@ -21,7 +21,7 @@ from peerd.store.enqueue import enqueue
 from peerd.store.statements.compiled import CompiledStatement
 from peerd.store.statements.token import new_token
 from peerd.testing import eventually
-from tests.store.claim_mutex import MANY, contended_mutex, standing, waiting
+from tests.store.claim_mutex import MANY, contended_mutex, holding_mutex, waiting
 from tests.store.world import World
 from tests.support.manual_clock import ManualClock
 
@@ -30,21 +30,21 @@ pytestmark = pytest.mark.parametrize("store", ["mariadb", "postgresql"], indirec
 
 @contextmanager
 def statements(store: Database) -> Iterator[list[str]]:
-    """What is said to the database meanwhile."""
-    said: list[str] = []
+    """The statements that are sent to the database meanwhile."""
+    sent: list[str] = []
 
     def listen(_: Any, __: Any, statement: str, *about: Any) -> None:
-        said.append(statement)
+        sent.append(statement)
 
     for engine in store.engines:
         sa.event.listen(engine, "before_cursor_execute", listen)
-    yield said
+    yield sent
     for engine in store.engines:
         sa.event.remove(engine, "before_cursor_execute", listen)
 
 
-def lines_up(said: list[str]) -> bool:
-    return any("get_lock" in statement.lower() or "then 0" in statement.lower() for statement in said)
+def acquires_mutex(sent: list[str]) -> bool:
+    return any("get_lock" in statement.lower() or "then 0" in statement.lower() for statement in sent)
 
 
 def fill(world: World, number: int = 3 * MANY) -> list[int]:
@@ -56,77 +56,77 @@ def take(store: Database, claimer: Claimer, mutex: ClaimMutex, limit: int = MANY
     return [task.id for task in taken]
 
 
-def test_who_has_met_others_waits_for_its_turn(world: World) -> None:
+def test_a_claimer_that_has_met_contention_waits_for_the_mutex(world: World) -> None:
     ids = fill(world)
     with ThreadPoolExecutor() as threads:
-        with standing(world.store, "q"):
+        with holding_mutex(world.store, "q"):
             claimed = threads.submit(take, world.store, world.claimer(), contended_mutex())
             eventually(lambda: waiting(world.store) == 1)
             assert not claimed.done()
         assert claimed.result(timeout=10) == ids[:MANY]
 
 
-def test_a_claimer_that_has_met_no_other_requests_nothing(world: World) -> None:
+def test_a_claimer_that_has_met_no_contention_requests_no_mutex(world: World) -> None:
     fill(world)
-    with standing(world.store, "q"), statements(world.store) as said:
+    with holding_mutex(world.store, "q"), statements(world.store) as sent:
         assert take(world.store, world.claimer(), ClaimMutex())
-    assert said
-    assert not lines_up(said)
+    assert sent
+    assert not acquires_mutex(sent)
 
 
-def test_who_wants_a_few_does_not_line_up(world: World) -> None:
+def test_a_claimer_of_a_few_tasks_does_not_wait_for_the_mutex(world: World) -> None:
     fill(world)
-    with standing(world.store, "q"), statements(world.store) as said:
+    with holding_mutex(world.store, "q"), statements(world.store) as sent:
         assert len(take(world.store, world.claimer(), contended_mutex(), MANY - 1)) == MANY - 1
-    assert not lines_up(said)
+    assert not acquires_mutex(sent)
 
 
-def test_other_queues_have_another_line(world: World) -> None:
+def test_other_queues_have_another_mutex(world: World) -> None:
     fill(world)
-    with standing(world.store, "r"), statements(world.store) as said:
+    with holding_mutex(world.store, "r"), statements(world.store) as sent:
         assert take(world.store, world.claimer(), contended_mutex())
-    assert lines_up(said)
+    assert acquires_mutex(sent)
 
 
-def test_a_turn_that_does_not_come_is_not_waited_for_again(world: World) -> None:
-    """Whoever has it may be frozen: one claim is late by as long as a claimer waits, and the next are not."""
+def test_a_mutex_that_was_not_acquired_in_time_is_not_waited_for_again(world: World) -> None:
+    """Its holder may be frozen: one claim is delayed by the time-out, and later claims are not."""
     ids, mutex, claimer = fill(world), contended_mutex(), world.claimer()
-    with standing(world.store, "q"):
-        with statements(world.store) as said:
+    with holding_mutex(world.store, "q"):
+        with statements(world.store) as sent:
             assert len(take(world.store, claimer, mutex)) == MANY
-        assert lines_up(said)
-        with statements(world.store) as said:
+        assert acquires_mutex(sent)
+        with statements(world.store) as sent:
             assert len(take(world.store, claimer, mutex)) == MANY
-        assert not lines_up(said)
+        assert not acquires_mutex(sent)
     assert len(take(world.store, claimer, mutex)) == len(ids) - 2 * MANY
 
 
-def test_the_line_is_trusted_again_after_a_while(world: World) -> None:
+def test_the_mutex_is_used_again_after_a_while(world: World) -> None:
     fill(world)
     clock = ManualClock()
     mutex, claimer = ClaimMutex(clock), world.claimer()
     mutex.record_contention()
-    with standing(world.store, "q"):
+    with holding_mutex(world.store, "q"):
         take(world.store, claimer, mutex)
     clock.now += UNUSED_AFTER_TIMEOUT + 1
     mutex.record_contention()
-    with statements(world.store) as said:
+    with statements(world.store) as sent:
         take(world.store, claimer, mutex)
-    assert lines_up(said)
+    assert acquires_mutex(sent)
 
 
-def test_a_claimer_that_no_longer_meets_another_leaves_the_mutex(world: World) -> None:
+def test_a_claimer_that_meets_no_more_contention_stops_using_the_mutex(world: World) -> None:
     clock = ManualClock()
     mutex = ClaimMutex(clock)
     mutex.record_contention()
-    clock.now += lines.CONTENDED_FOR / 2
+    clock.now += mutex_module.CONTENDED_FOR / 2
     with world.store.engines[-1].connect() as connection, mutex.acquire(connection, ("q",), MANY) as is_acquired:
         assert is_acquired
-    clock.now += lines.CONTENDED_FOR
+    clock.now += mutex_module.CONTENDED_FOR
     assert not mutex.is_contended
 
 
-def test_a_claim_that_fails_leaves_its_turn_to_the_next(world: World) -> None:
+def test_a_claim_that_fails_releases_the_mutex(world: World) -> None:
     fill(world)
     with (
         world.store.engines[-1].connect() as connection,
@@ -135,20 +135,20 @@ def test_a_claim_that_fails_leaves_its_turn_to_the_next(world: World) -> None:
     ):
         raise ZeroDivisionError
     mutex = contended_mutex()
-    with statements(world.store) as said:
+    with statements(world.store) as sent:
         assert len(take(world.store, world.claimer(), mutex)) == MANY
-    assert lines_up(said)
+    assert acquires_mutex(sent)
     assert waiting(world.store) == 0
 
 
-def test_a_connection_that_is_lost_leaves_its_turn_to_the_next(world: World) -> None:
+def test_a_connection_that_is_lost_releases_the_mutex(world: World) -> None:
     with world.store.engines[-1].connect() as connection, pytest.raises(sa.exc.DBAPIError):
-        _be_cut_off(connection)
+        _kill_own_connection(connection)
     fill(world)
     assert len(take(world.store, world.claimer(), contended_mutex())) == MANY
 
 
-def _be_cut_off(connection: Connection) -> None:
+def _kill_own_connection(connection: Connection) -> None:
     own = {"mysql": "KILL CONNECTION_ID()", "postgresql": "SELECT pg_terminate_backend(pg_backend_pid())"}
     with contended_mutex().acquire(connection, ("q",), MANY):
         connection.exec_driver_sql(own[connection.dialect.name])
@@ -159,12 +159,12 @@ def test_a_server_that_refuses_such_locks_is_claimed_from_all_the_same(
 ) -> None:
     unknown = CompiledStatement(sa.text("SELECT no_such_lock(:mutex)"))
     for name in ("_ACQUIRE_ON_MYSQL", "_ACQUIRE_ON_POSTGRESQL"):
-        monkeypatch.setattr(lines, name, unknown)
+        monkeypatch.setattr(mutex_module, name, unknown)
     fill(world)
     assert len(take(world.store, world.claimer(), contended_mutex())) == MANY
 
 
-def test_two_that_claim_at_the_same_moment_have_met(world: World) -> None:
+def test_two_claims_at_the_same_moment_are_contention(world: World) -> None:
     ids = fill(world)
     mutex = ClaimMutex(ManualClock())
     other = claim.claim
@@ -183,7 +183,7 @@ def test_two_that_claim_at_the_same_moment_have_met(world: World) -> None:
 def _waits_for_rows(store: Database) -> bool:
     """Whether an UPDATE of this database takes far longer than it would without waiting.
 
-    InnoDB's own table of waits is not renewed while somebody asks it all the time, for nobody on that server.
+    While a session keeps reading InnoDB's own table of waits, InnoDB does not renew it, for any session of the server.
     """
     waits = (
         "SELECT count(*) FROM information_schema.processlist"
@@ -192,7 +192,7 @@ def _waits_for_rows(store: Database) -> bool:
     return store.read(lambda connection: int(connection.execute(sa.text(waits)).scalar_one())) > 0
 
 
-def test_claims_one_after_another_have_met_no_other(world: World) -> None:
+def test_claims_one_after_another_are_no_contention(world: World) -> None:
     fill(world)
     mutex = ClaimMutex(ManualClock())
     for _ in range(3):

@@ -21,7 +21,7 @@ TASKS = 2000
 
 
 def start(world: World, node: str, url: URL | None = None, *, limit: int = 7) -> subprocess.Popen[str]:
-    """Start a claimer; it begins when `claims_of` lets it."""
+    """Start a claimer; it begins when `claims_of` releases it."""
     claimer = world.claimer(node=node)
     address = (url or world.store.url).render_as_string(hide_password=False)
     identity = [str(claimer.node_id), claimer.incarnation, str(claimer.process_id)]
@@ -35,7 +35,7 @@ def start(world: World, node: str, url: URL | None = None, *, limit: int = 7) ->
 
 
 def claims_of(processes: list[subprocess.Popen[str]]) -> list[tuple[int, int]]:
-    """Let claimers go all at once; the tasks that they claimed, and the leases."""
+    """Release all claimers at once; returns the tasks that they claimed, and the leases."""
     try:
         for process in processes:
             assert process.stdout is not None
@@ -44,18 +44,18 @@ def claims_of(processes: list[subprocess.Popen[str]]) -> list[tuple[int, int]]:
             assert process.stdin is not None
             process.stdin.write("go\n")
             process.stdin.flush()
-        said = [process.communicate(timeout=90)[0].splitlines() for process in processes]
+        outputs = [process.communicate(timeout=90)[0].splitlines() for process in processes]
     finally:
         for process in processes:
             process.kill()
             process.communicate()
-    pairs = [line.split() for lines in said for line in lines]
+    pairs = [line.split() for output in outputs for line in output]
     return [(int(task_id), int(lease)) for task_id, lease in pairs]
 
 
 @pytest.mark.parametrize("limit", [7, MUTEX_FROM_LIMIT])
 def test_claimers_in_separate_processes_never_share_a_task(world: World, limit: int) -> None:
-    """Neither those that part, as they want a few, nor those that line up."""
+    """With small claims that use no mutex, and with large ones that use it."""
     new = [NewTask(queue="qr"[n % 2], priority=n % 3) for n in range(TASKS)]
     ids = {one.id for one in world.store.run(enqueue.enqueue_many, new)}
     processes = [start(world, f"node-{number % 2}", limit=limit) for number in range(PROCESSES)]

@@ -1,4 +1,4 @@
-"""What databases say when something is wrong, provoked on real ones; and what `Database` makes of it."""
+"""Errors of databases, provoked on real ones, and the errors that `Database` raises for them."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def write_both(world: World, ids: list[int], meet: threading.Barrier) -> Callabl
     def unit(connection: Connection) -> int:
         nonlocal tries
         tries += 1
-        for place, task_id in enumerate(ids):
+        for index, task_id in enumerate(ids):
             connection.exec_driver_sql(f"UPDATE tasks SET priority = priority + 1 WHERE id = {task_id}")
-            if place == 0 and tries == 1:
+            if index == 0 and tries == 1:
                 meet.wait(10)
         return tries
 
@@ -202,9 +202,9 @@ def test_a_database_that_does_not_exist_is_refused_with_the_remedy(
 
 @SERVERS
 def test_a_wrong_user_or_password_is_refused_with_the_remedy(world: World, opened: Callable[..., Database]) -> None:
-    url = world.store.url.set(username="nobody", password="secret")
+    url = world.store.url.set(username="unknown_user", password="secret")
     with pytest.raises(
-        DatabaseConnectionRefused, match=r"nobody.*see that the user in .* is right, and its password"
+        DatabaseConnectionRefused, match=r"unknown_user.*see that the user in .* is right, and its password"
     ) as caught:
         current_revision(opened(url.render_as_string(hide_password=False)))
     assert "secret" not in str(caught.value)
@@ -212,7 +212,7 @@ def test_a_wrong_user_or_password_is_refused_with_the_remedy(world: World, opene
 
 @SERVERS
 def test_a_user_without_rights_is_refused_with_the_remedy(world: World, opened: Callable[..., Database]) -> None:
-    name = f"guest_{world.node('a')}"
+    name = f"no_rights_{world.node('a')}"
     with world.store.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as admin:
         if world.store.name == "mysql":
             admin.exec_driver_sql(f"CREATE USER IF NOT EXISTS {name}@'%%'")
@@ -220,10 +220,10 @@ def test_a_user_without_rights_is_refused_with_the_remedy(world: World, opened: 
         else:
             admin.exec_driver_sql(f"DROP ROLE IF EXISTS {name}")
             admin.exec_driver_sql(f"CREATE ROLE {name} LOGIN")
-        guest = opened(world.store.url.set(username=name).render_as_string())
+        without_rights = opened(world.store.url.set(username=name).render_as_string())
         with pytest.raises(DatabaseConnectionRefused, match="GRANT"):
-            guest.run(enqueue.enqueue, NewTask(queue="q"))
-        guest.close()
+            without_rights.run(enqueue.enqueue, NewTask(queue="q"))
+        without_rights.close()
         admin.exec_driver_sql(f"DROP {'USER' if world.store.name == 'mysql' else 'ROLE'} {name}")
 
 
@@ -259,7 +259,7 @@ def test_an_operation_that_fails_by_itself_writes_nothing_and_is_not_repeated(wo
     assert (world.count(), len(tries)) == (0, 1)
 
 
-def test_what_the_operations_say_is_not_what_the_password_is(tmp_path: Path) -> None:
+def test_no_error_of_an_operation_contains_the_password(tmp_path: Path) -> None:
     database = Database("mysql://peerd:secret@db/peerd")
     assert "secret" not in repr(database)
     assert make_url("mysql://peerd:secret@db/peerd").password == "secret"
@@ -269,7 +269,7 @@ def test_what_the_operations_say_is_not_what_the_password_is(tmp_path: Path) -> 
 def test_a_login_that_needs_another_package_shows_which(
     tmp_path: Path, opened: Callable[..., Database], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """MySQL 8's usual login, without TLS: PyMySQL cannot do it alone, and says so with a RuntimeError."""
+    """MySQL 8's usual login, without TLS: PyMySQL cannot do it alone, and raises a RuntimeError."""
     auth = importlib.import_module("pymysql._auth")
     monkeypatch.setattr(auth, "_have_cryptography", False)
 

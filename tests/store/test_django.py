@@ -120,7 +120,7 @@ def test_a_task_that_is_refused_leaves_the_transaction_usable(world: World, usin
     assert (orders(using), world.count()) == (1, 0)
 
 
-def test_what_the_database_says_is_djangos_error(world: World, using: str) -> None:
+def test_an_error_of_the_database_is_djangos_error(world: World, using: str) -> None:
     with connections[using].cursor() as cursor:
         cursor.execute("ALTER TABLE tasks RENAME TO hidden")
     try:

@@ -100,16 +100,16 @@ def test_many_of_all_kinds_keep_their_order(world: World) -> None:
     new = [NewTask(queue="q", body=str(n), priority=n, **kinds[n % 7]) for n in range(70)]  # type: ignore[arg-type]
     answers = world.store.run(enqueue.enqueue_many, new)
     rows = [world.get(answer.id) for answer in answers]
-    keyed = [place for place in range(70) if place % 7 == 2]
-    assert [answers[place].created for place in keyed] == [True] + [False] * 9
-    assert [row.body for place, row in enumerate(rows) if place not in keyed] == [
-        str(place) for place in range(70) if place not in keyed
+    keyed = [index for index in range(70) if index % 7 == 2]
+    assert [answers[index].created for index in keyed] == [True] + [False] * 9
+    assert [row.body for index, row in enumerate(rows) if index not in keyed] == [
+        str(index) for index in range(70) if index not in keyed
     ]
     assert world.count() == 61
 
 
 def test_of_many_each_column_may_differ_or_be_common_to_all(world: World) -> None:
-    """What all have in common is said once, what all leave to its default not at all: any mixture comes out right."""
+    """Values common to all are sent once, defaults of all are not sent: any mixture is stored correctly."""
     node_id = world.node("a")
     columns: dict[str, tuple[Any, Any]] = {
         "name": ("resize", "%s %%"),
@@ -127,7 +127,7 @@ def test_of_many_each_column_may_differ_or_be_common_to_all(world: World) -> Non
     plain = NewTask(queue="q")
     alike = [[NewTask(queue="q", **{name: given[0]})] * 2 for name, given in columns.items()]
     mixed = [[NewTask(queue="q", **{name: one}) for one in given] for name, given in columns.items()]
-    whole = [NewTask(queue=f"q{place}", **{name: given[place] for name, given in columns.items()}) for place in (0, 1)]
+    whole = [NewTask(queue=f"q{index}", **{name: given[index] for name, given in columns.items()}) for index in (0, 1)]
     for new in [*alike, *mixed, whole, [plain, whole[0]], [plain] * 3]:
         answers = world.store.run(enqueue.enqueue_many, new)
         for given, answer in zip(new, answers, strict=True):
@@ -140,11 +140,11 @@ def test_of_many_each_column_may_differ_or_be_common_to_all(world: World) -> Non
             assert task.status is (Status.PENDING if given.start_in is None else Status.SCHEDULED)
 
 
-SAID = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12)
+PLAIN = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12)
 AWKWARD = st.sampled_from(
     ["%", "%s", "%%s", "%(name)s", "'", "\\", "\\'", '"', "?", ":x", "\x1a", "ключ", "🎬", "'),('", "--"]
 )
-TEXTS = SAID | AWKWARD | st.tuples(AWKWARD, SAID, AWKWARD).map("".join)
+TEXTS = PLAIN | AWKWARD | st.tuples(AWKWARD, PLAIN, AWKWARD).map("".join)
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -157,7 +157,7 @@ def test_whatever_texts_many_share_or_differ_in_come_back(
     rows: list[tuple[str, str | None, bytes | None, str | None]],
     alike: bool,  # noqa: FBT001 - drawn
 ) -> None:
-    """Of many, what all share may stand in the statement itself: no text is taken for a part of it."""
+    """Values that all rows share may be part of the statement's text: none is parsed as SQL."""
     chosen = [rows[0]] * (len(rows) + 1) if alike else [(rows[0][0], *row[1:]) for row in rows]
     new = [NewTask(queue="q", name=name, body=a, body_bytes=b, trace_context=c) for name, a, b, c in chosen]
     ids = [answer.id for answer in world.store.run(enqueue.enqueue_many, new)]
@@ -168,7 +168,7 @@ def test_whatever_texts_many_share_or_differ_in_come_back(
 
 
 class Marked(str):
-    """Text of somebody's own kind, as template engines have it."""
+    """A user's subclass of str, as template engines have it."""
 
     __slots__ = ()
 
@@ -176,7 +176,7 @@ class Marked(str):
         return self
 
 
-def test_texts_of_somebodys_own_kind_are_texts(world: World) -> None:
+def test_texts_of_a_users_subclass_are_texts(world: World) -> None:
     new = [NewTask(queue="q", body=Marked(body)) for body in ("<a>", "ä'")]
     answers = [*world.store.run(enqueue.enqueue_many, new), world.store.run(enqueue.enqueue, new[0])]
     assert [world.get(answer.id).body for answer in answers] == ["<a>", "ä'", "<a>"]
@@ -207,7 +207,7 @@ def test_three_thousand_are_written_in_their_order(world: World) -> None:
     answers = world.store.run(enqueue.enqueue_many, new)
     ids = [answer.id for answer in answers]
     assert ids == sorted(set(ids))
-    assert [world.get(ids[place]).body for place in (0, 1, 999, 1000, 1001, 2999)] == [
+    assert [world.get(ids[index]).body for index in (0, 1, 999, 1000, 1001, 2999)] == [
         "0",
         "1",
         "999",
@@ -242,5 +242,5 @@ def test_a_node_that_never_was_refuses_the_whole_bulk(world: World) -> None:
     assert world.count() == 0
 
 
-def test_nothing_given_is_nothing_written(world: World) -> None:
+def test_an_empty_list_writes_nothing(world: World) -> None:
     assert world.store.run(enqueue.enqueue_many, []) == []

@@ -36,17 +36,17 @@ def pair(private_server: ServerFactory) -> Callable[[str], tuple[DatabaseServer,
     return lambda kind: (private_server(kind), private_server(kind))
 
 
-def after_an_outage(ask: Callable[[], int]) -> int:
+def after_an_outage(operation: Callable[[], int]) -> int:
     """The first call meets the connection that was lost; it is not repeated, because its answer might have been."""
     try:
-        return ask()
+        return operation()
     except DatabaseUnavailable:
-        return ask()
+        return operation()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", PORT)
-def test_when_a_server_dies_the_next_one_is_worked_with(
+def test_when_a_server_dies_the_next_one_is_used(
     kind: str, pair: Callable[[str], tuple[DatabaseServer, DatabaseServer]]
 ) -> None:
     first, second = pair(kind)
@@ -87,31 +87,31 @@ def test_what_is_left_of_the_connections_to_an_earlier_server_is_given_up(
 def test_a_server_that_has_lost_its_galera_cluster_is_left_for_another(
     private_galera: Galera,
 ) -> None:
-    """It answers all the time: that it may not be worked with."""
+    """It answers every statement, with an error."""
     first, second, _ = private_galera.servers
-    ask = partial(port_of, "mariadb")
+    operation = partial(port_of, "mariadb")
     with closing(Database(private_galera.multi_host_url("peerd"))) as database:
         database.run(lambda connection: connection.exec_driver_sql("CREATE TABLE kept (id INT PRIMARY KEY)"))
 
         def read() -> list[Any]:
             return database.read(lambda connection: list(connection.exec_driver_sql("SELECT * FROM kept")))
 
-        assert ask(database) == first.port
+        assert operation(database) == first.port
         assert read() == []  # so that its connection is there
         _at_the_server(first, "SET GLOBAL wsrep_provider_options = 'gmcast.isolate = 1'")
         eventually(lambda: first.status("wsrep_ready") == "OFF", timeout=60)
-        assert read() == []  # the connection has rested, so another one is tried at once
-        assert ask(database) == second.port
+        assert read() == []  # the connection has been idle, so another one is tried at once
+        assert operation(database) == second.port
         _at_the_server(first, "SET GLOBAL wsrep_provider_options = 'gmcast.isolate = 0'")
         private_galera.wait_until_synced()
     with closing(Database(private_galera.multi_host_url("peerd"))) as database:
-        assert ask(database) == first.port
+        assert operation(database) == first.port
 
 
 def test_a_postgresql_that_only_reads_is_passed_over(
     pair: Callable[[str], tuple[DatabaseServer, DatabaseServer]],
 ) -> None:
-    """So is a standby, which takes connections and refuses every write."""
+    """A standby accepts connections and refuses every write."""
     standby, primary = pair("postgresql")
     with closing(Database(standby.url("peerd"))) as database:
         database.run(
@@ -121,7 +121,7 @@ def test_a_postgresql_that_only_reads_is_passed_over(
         assert port_of("postgresql", database) == primary.port
 
 
-def test_when_no_server_answers_the_first_ones_words_are_reported() -> None:
+def test_when_no_server_answers_the_error_of_the_first_one_is_reported() -> None:
     ports = free_port(), free_port()
     with (
         closing(Database(address("mariadb", *ports))) as database,
@@ -130,7 +130,7 @@ def test_when_no_server_answers_the_first_ones_words_are_reported() -> None:
         port_of("mariadb", database)
 
 
-def test_a_server_that_failed_meanwhile_is_not_gone_back_to() -> None:
+def test_a_server_that_failed_meanwhile_is_not_used_again() -> None:
     """Two threads connect; the one that had been let in learns that the other one was not."""
     one, two = ("one", None), ("two", None)
     now = 100.0

@@ -1,4 +1,4 @@
-"""Three servers that each take writes: what one of them cannot see of the others must break nothing."""
+"""Three servers that each accept writes: transactions of other servers that one does not see yet break nothing."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def servers(store: Database) -> Iterator[list[Database]]:
     assert isinstance(cluster, Galera)
     assert store.url.database is not None
     with ExitStack() as afterwards:
-        urls = [cluster.url(store.url.database, at=place) for place in range(len(cluster.ports))]
+        urls = [cluster.url(store.url.database, at=index) for index in range(len(cluster.ports))]
         yield [afterwards.enter_context(closing(Database(url))) for url in urls]
 
 
@@ -157,7 +157,7 @@ def test_many_ids_of_one_insert_are_reported_in_their_order_whatever_their_gaps(
 
 
 def test_two_nodes_do_not_take_runs_of_one_schedule_on_two_servers(world: World, servers: list[Database]) -> None:
-    """Both see that no run goes on, and lock the schedule's row where the other one cannot see it."""
+    """Both see that no run is active, and lock the schedule's row where the other one cannot see it."""
     given = schedule()
     declare(world, given, "a")
     declare(world, given, "b")
@@ -182,13 +182,13 @@ def test_a_claim_whose_answer_was_lost_is_found_on_a_server_that_lags(world: Wor
     with hold_back(servers[2]):
         assert world.store.run(claim.claim, claimer, token=7, limit=1).tasks
         assert not servers[2].read(touch.claims_of_process, claimer.process_id), "it lags"
-        asked = threading.Thread(
+        thread = threading.Thread(
             target=lambda: found.extend(task.id for task in servers[2].read(claim.claimed_by_token, claimer, 7))
         )
-        asked.start()
-        asked.join(0.3)
-        assert asked.is_alive(), "it waits until that server has caught up"
-    asked.join(30)
+        thread.start()
+        thread.join(0.3)
+        assert thread.is_alive(), "it waits until that server has caught up"
+    thread.join(30)
     assert found == [task_id]
 
 
@@ -200,12 +200,12 @@ def test_the_tasks_of_a_dead_process_are_released_by_a_server_that_lags(world: W
     with hold_back(servers[2]):
         assert world.store.run(claim.claim, claimer, token=7, limit=1).tasks
         release = partial(rescue.release_tasks_of_process, cause="SIGKILL", crashed=True)
-        asked = threading.Thread(
+        thread = threading.Thread(
             target=lambda: taken.extend(one.task_id for one in servers[2].run(release, claimer.process_id))
         )
-        asked.start()
-        asked.join(0.3)
-    asked.join(30)
+        thread.start()
+        thread.join(0.3)
+    thread.join(30)
     assert taken == [task_id]
 
 
@@ -223,11 +223,11 @@ def test_a_process_that_comes_to_another_server_sees_there_what_it_has_done(
 
     with hold_back(servers[2]):
         world.node("late")
-        asked = threading.Thread(target=enter)
-        asked.start()
-        asked.join(0.3)
-        assert asked.is_alive()
-    asked.join(30)
+        thread = threading.Thread(target=enter)
+        thread.start()
+        thread.join(0.3)
+        assert thread.is_alive()
+    thread.join(30)
     assert entered == [True]
 
 
@@ -237,7 +237,7 @@ def test_three_nodes_that_migrate_at_once_on_three_servers(world: World, databas
     assert isinstance(cluster, Galera)
     name = database_factory("galera").rpartition("/")[2].partition("?")[0]
     with ExitStack() as afterwards:
-        fresh = [afterwards.enter_context(closing(Database(cluster.url(name, at=place)))) for place in range(3)]
+        fresh = [afterwards.enter_context(closing(Database(cluster.url(name, at=index)))) for index in range(3)]
         assert at_once([partial(migrate, database) for database in fresh]) == [newest()] * 3
         for database in fresh:
             database.run(galera.wait_for_sync)

@@ -1,4 +1,4 @@
-"""Whatever is done in whatever order, a status changes only as the table of transitions says."""
+"""In any order of operations, a status changes only by the table of transitions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ E = TaskEvent
 
 @dataclass
 class Play:
-    """A table, a claimer, and all claims that anybody ever had: the stale ones write too."""
+    """A table, a claimer, and all claims that were ever made: the stale ones write too."""
 
     world: World
     claimer: Claimer
@@ -83,7 +83,7 @@ class Play:
         self.world.set(self.any_id(number), finish_at=seconds_from_now(-1))
         self.world.store.run(chore_batches.expire)
 
-    def arrive(self, number: int) -> None:
+    def stage_due(self, number: int) -> None:
         self.world.set(self.any_id(number), start_at=None)
         self.world.store.run(chore_batches.stage_due, Status.SCHEDULED)
         self.world.store.run(chore_batches.stage_due, Status.FAILURE)
@@ -118,7 +118,7 @@ MOVES: list[tuple[set[TaskEvent], Callable[[Play, int], None]]] = [
     ({E.MOVE}, Play.move),
     ({E.POSTPONE}, Play.start_later),
     ({E.EXPIRE}, Play.expire),
-    ({E.STAGE}, Play.arrive),
+    ({E.STAGE}, Play.stage_due),
     ({E.PURGE}, Play.purge),
 ]
 
@@ -136,7 +136,7 @@ def test_every_operation_makes_only_transitions_of_the_table(world: World, moves
         try:
             move(play, number)
         except PeerdError:
-            assert play.statuses() == before  # refused is as if it had not been asked
+            assert play.statuses() == before  # a refused operation changes nothing
             continue
         after = play.statuses()
         allowed = {(status, end) for (status, event), end in TRANSITIONS.items() if event in events}
@@ -148,7 +148,7 @@ def test_every_operation_makes_only_transitions_of_the_table(world: World, moves
 
 
 def assert_attempts_explain_every_run(play: Play) -> None:
-    """Each claim ended as a row of its own, or is the present one; or somebody took the row's later leases by hand."""
+    """Each claim ended as a row of its own, or is the present one; or the row's later leases were written by hand."""
     for task_id, (status, lease) in play.statuses().items():
         leases = [attempt.lease for attempt in play.world.attempts(task_id)]
         assert leases == sorted(set(leases))

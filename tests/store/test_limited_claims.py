@@ -1,4 +1,4 @@
-"""Limits and turns: what may run at once, what may start in a period, and who comes next."""
+"""Limited claims: what may run at once, what may start in a period, and which key is next."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def claimer(world: World) -> Claimer:
 
 
 def limit(world: World, key: str, **values: Any) -> None:
-    """Say how much of a queue ('') or of each key ('*'), or of one key, may run or start."""
+    """Set the limit of a queue (''), of each key ('*'), or of one key."""
     row = {"queue": "q", "limit_key": key, **values}
     world.store.run(lambda connection: connection.execute(sa.insert(limits).values(**row)).rowcount)
 
@@ -65,7 +65,7 @@ def done(world: World, claimer: Claimer, taken: list[Task]) -> None:
     assert not refused
 
 
-def test_a_plain_claim_leaves_what_has_a_key_and_a_claim_by_turns_what_has_none(world: World, claimer: Claimer) -> None:
+def test_a_plain_claim_skips_tasks_with_a_key_and_a_limited_claim_those_without(world: World, claimer: Claimer) -> None:
     add(world, "a", 2)
     add(world, None, 3)
     assert keys(world.take(claimer, 10)) == {None: 3}
@@ -73,7 +73,7 @@ def test_a_plain_claim_leaves_what_has_a_key_and_a_claim_by_turns_what_has_none(
     assert not take(world, claimer)
 
 
-def test_what_was_claimed_is_held_as_ever(world: World, claimer: Claimer) -> None:
+def test_a_limited_claim_is_held_like_any_other(world: World, claimer: Claimer) -> None:
     add(world, "a")
     [task] = take(world, claimer)
     found = world.find(task.id)
@@ -103,7 +103,7 @@ def test_a_limit_of_none_stops_a_key(world: World, claimer: Claimer) -> None:
     assert keys(take(world, claimer)) == {"b": 1}
 
 
-def test_a_limited_queue_is_claimed_by_turns_alone_whether_its_tasks_have_keys_or_not(
+def test_a_limited_queue_is_claimed_by_limited_claims_alone_with_keys_or_without(
     world: World, claimer: Claimer
 ) -> None:
     limit(world, "", running=3)
@@ -117,7 +117,7 @@ def test_a_limited_queue_is_claimed_by_turns_alone_whether_its_tasks_have_keys_o
     assert len(take(world, claimer)) == 2
 
 
-def test_places_of_the_dead_are_free_again(world: World, claimer: Claimer) -> None:
+def test_the_capacity_of_dead_processes_is_free_again(world: World, claimer: Claimer) -> None:
     limit(world, "*", running=1)
     add(world, "a", 3)
     other = world.claimer("q", node="other")
@@ -128,7 +128,7 @@ def test_places_of_the_dead_are_free_again(world: World, claimer: Claimer) -> No
     assert not take(world, claimer)
 
 
-def test_a_failure_frees_its_place(world: World, claimer: Claimer) -> None:
+def test_a_failure_frees_its_capacity(world: World, claimer: Claimer) -> None:
     limit(world, "*", running=1)
     add(world, "a", 2)
     [task] = take(world, claimer)
@@ -145,7 +145,7 @@ def test_keys_take_turns_one_task_each_however_many_the_others_have(world: World
     assert keys(take(world, claimer, 10)) == {"big": 10}
 
 
-def test_a_claim_of_several_deals_them_out(world: World, claimer: Claimer) -> None:
+def test_a_claim_of_several_takes_one_of_each_key_in_turn(world: World, claimer: Claimer) -> None:
     add(world, "a", 50)
     add(world, "b", 1)
     add(world, "c", 50)
@@ -160,7 +160,7 @@ def test_tasks_without_a_key_have_their_turn_too_where_the_queue_is_limited(worl
     assert seen in (["a", None] * 3, [None, "a"] * 3)
 
 
-def test_a_higher_priority_goes_before_all_turns(world: World, claimer: Claimer) -> None:
+def test_a_higher_priority_precedes_the_order_of_keys(world: World, claimer: Claimer) -> None:
     add(world, "a", 3, priority=5)
     add(world, "b", 2, priority=50)
     add(world, "a", 1, priority=50)
@@ -215,10 +215,10 @@ def test_no_more_than_so_many_start_in_a_period(world: World, claimer: Claimer) 
     first = take(world, claimer)
     assert keys(first) == {"a": 3, "b": 2}
     done(world, claimer, first)
-    turn = world.store.run(limited_claim.claim_limited, claimer, "q", token=new_token(), limit=9)
-    assert turn.tasks == []
-    assert turn.again_in is not None
-    assert 3500 < turn.again_in <= 3600
+    answer = world.store.run(limited_claim.claim_limited, claimer, "q", token=new_token(), limit=9)
+    assert answer.tasks == []
+    assert answer.again_in is not None
+    assert 3500 < answer.again_in <= 3600
 
 
 def test_a_rate_of_the_queue_counts_all_of_it(world: World, claimer: Claimer) -> None:
@@ -229,7 +229,7 @@ def test_a_rate_of_the_queue_counts_all_of_it(world: World, claimer: Claimer) ->
     assert not take(world, claimer)
 
 
-def test_when_the_period_is_over_there_is_room_again(world: World, claimer: Claimer) -> None:
+def test_when_the_period_is_over_there_is_capacity_again(world: World, claimer: Claimer) -> None:
     limit(world, "*", starts=1, period=0.3)
     add(world, "a", 2)
     [first] = take(world, claimer)
@@ -241,7 +241,7 @@ def test_when_the_period_is_over_there_is_room_again(world: World, claimer: Clai
     assert (again[0].worker_started_at - first.worker_started_at).total_seconds() >= 0.3
 
 
-def test_paused_queues_and_nodes_that_drain_take_no_turn(world: World, claimer: Claimer) -> None:
+def test_paused_queues_and_nodes_that_drain_make_no_limited_claim(world: World, claimer: Claimer) -> None:
     add(world, "a", 2)
     world.store.run(queues.pause, "q")
     assert not take(world, claimer)
@@ -259,7 +259,7 @@ def test_lanes_are_kept_apart(world: World, claimer: Claimer) -> None:
 
 
 def test_keys_that_differ_in_a_control_character_are_each_counted_once(world: World, claimer: Claimer) -> None:
-    """MySQL sorts them as if the shorter one went on with spaces, unlike everybody else."""
+    """MySQL sorts them as if the shorter one were padded with spaces, unlike other databases."""
     limit(world, "*", running=1)
     add(world, "a\t", 2)
     add(world, "a", 2)
@@ -268,10 +268,10 @@ def test_keys_that_differ_in_a_control_character_are_each_counted_once(world: Wo
 
 
 @pytest.mark.parametrize("store", ["mariadb", "postgresql"], indirect=True)
-def test_a_machine_that_is_lost_in_the_middle_of_its_turn_delays_no_other(
+def test_a_machine_that_is_lost_in_the_middle_of_its_limited_claim_delays_no_other(
     world: World, claimer: Claimer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its server does not learn of it: what it would still have to say may come at any time."""
+    """The server does not notice: a statement of that machine could still arrive at any time."""
     monkeypatch.setattr(engines, "IDLE_TRANSACTION_TIMEOUT", 1)
     add(world, "a", 2)
     lost = Database(world.store.url)
@@ -289,7 +289,7 @@ def test_a_machine_that_is_lost_in_the_middle_of_its_turn_delays_no_other(
 
 
 @pytest.mark.parametrize("store", ["mariadb", "postgresql"], indirect=True)
-def test_a_turn_gets_past_rows_that_are_locked(world: World, claimer: Claimer) -> None:
+def test_a_limited_claim_skips_rows_that_are_locked(world: World, claimer: Claimer) -> None:
     limit(world, "*", running=2)
     first, second, third = add(world, "a", 3)
     [other] = add(world, "b", 1)
@@ -311,7 +311,7 @@ def test_a_limited_queue_gets_past_rows_that_are_locked(world: World, claimer: C
     assert [task.id for task in take(world, claimer)] == urgent[:1]
 
 
-def test_a_check_shows_what_waits_beside_the_plain_tasks(world: World) -> None:
+def test_a_backlog_check_shows_keyed_tasks_beside_plain_ones(world: World) -> None:
     claimer = world.claimer("q", "other", "limited")
     assert world.store.read(limited_claim.find_claimable, claimer) == limited_claim.ClaimableWork()
     add(world, None, 3, priority=99)
@@ -332,7 +332,7 @@ def test_a_check_shows_what_waits_beside_the_plain_tasks(world: World) -> None:
 
 
 def test_many_claimers_at_once_never_run_more_than_k(world: World) -> None:
-    """Each claims, sees by the table how many run, and completes: there are never more than the limits allow."""
+    """Each claims, counts the running tasks in the table, and completes: never more run than the limits allow."""
     limit(world, "*", running=2)
     limit(world, "", running=5)
     for key in "abcd":

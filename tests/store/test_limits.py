@@ -1,4 +1,4 @@
-"""Limits as they are kept, what is told of their use, and the purge of starts that count no more."""
+"""Stored limits, the report of their use, and the purge of starts that count no more."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_a_key_is_full_by_its_starts_too(world: World) -> None:
     run_tasks(world, "a", "b", "b")
     starts(world, ("", 99, 1.0), ("a", 9, 1.0), ("c", 6, 1.0), ("c", 4, 50.0), ("d", 10, 61.0), ("own", 500, 1.0))
     states = {state.key: state for state in listed(world)}
-    assert states["*"].full_keys == 2  # b by what runs, c by its starts
+    assert states["*"].full_keys == 2  # b by its running tasks, c by its starts
     assert states["own"].starts_now == 500
 
 
@@ -223,8 +223,8 @@ def test_a_key_stays_with_its_task_whatever_becomes_of_it(world: World) -> None:
         assert insert_task(world.store, status, queue="q", limit_key="a").limit_key == "a"
 
 
-def take_turn(world: World) -> int:
-    """How many tasks one claim by turns brings."""
+def claim_limited(world: World) -> int:
+    """The number of tasks that one limited claim takes."""
     claimer, token = world.claimer("q"), new_token()
     return len(world.store.run(limited_claim.claim_limited, claimer, "q", token=token, limit=100).tasks)
 
@@ -235,17 +235,17 @@ def test_what_claims_have_taken_is_what_is_reported(world: World) -> None:
     limit(world, key="own", running=2, rate=Rate(100, 3600.0))
     for key in ["a"] * 5 + ["b", None] + ["own"] * 5:
         world.add(limit_key=key)
-    assert (take_turn(world), take_turn(world)) == (7, 0)
+    assert (claim_limited(world), claim_limited(world)) == (7, 0)
     states = {state.key: state for state in listed(world)}
     assert (states[""].running_now, states[""].starts_now) == (7, 7)
     assert states["*"].full_keys == 1
     assert (states["own"].running_now, states["own"].starts_now) == (2, 2)
     limit(world, rate=Rate(8, 3600.0))
     world.add(limit_key="c")
-    assert (take_turn(world), listed(world)[0].starts_now) == (1, 8)
+    assert (claim_limited(world), listed(world)[0].starts_now) == (1, 8)
     world.store.run(remove_limit, "q", "")
     world.store.run(remove_limit, "q", "own")
-    assert take_turn(world) == 1  # what has no limit of its own any more has that of each key: 3, of which 2 run
+    assert claim_limited(world) == 1  # without a limit of its own, the key has that of each key: 3, of which 2 run
 
 
 @pytest.mark.parametrize(
@@ -268,14 +268,14 @@ def test_no_limit_written_with_sql_stops_its_queue(world: World, key: str, value
     except DBAPIError:
         return  # this database refuses it
     world.add(limit_key="a")
-    assert take_turn(world) == 1
+    assert claim_limited(world) == 1
 
 
 def test_what_claims_have_started_is_purged_when_its_period_is_over(world: World) -> None:
     limit(world, rate=Rate(10, 0.3))
     for key in ("a", "b", None):
         world.add(limit_key=key)
-    assert (take_turn(world), world.store.run(purge_limit_starts)) == (3, 0)
+    assert (claim_limited(world), world.store.run(purge_limit_starts)) == (3, 0)
     eventually(lambda: world.store.run(purge_limit_starts))
     assert world.count(limit_starts) == 0
 
@@ -304,6 +304,6 @@ def test_several_nodes_that_purge_starts_at_once_delete_each_once(world: World) 
 def test_due_maintenance_shows_when_the_next_start_counts_no_more(world: World) -> None:
     assert world.store.read(read_due_maintenance).start is None
     starts(world, ("a", 1, 10.0), ("", 1, 20.0))
-    agenda = world.store.read(read_due_maintenance)
-    assert agenda.start is not None
-    assert (agenda.start - agenda.now).total_seconds() == pytest.approx(40.0, abs=3.0)
+    due_maintenance = world.store.read(read_due_maintenance)
+    assert due_maintenance.start is not None
+    assert (due_maintenance.start - due_maintenance.now).total_seconds() == pytest.approx(40.0, abs=3.0)

@@ -1,4 +1,4 @@
-"""A claim locks what it takes and little else: whoever claims beside it must not wait, nor walk over what it locked."""
+"""A claim locks what it takes and little else: other claimers must not wait, nor read through the locked rows."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def fill(world: World, node: str) -> None:
 
 
 def rows_locked(store: Database, connection: sa.Connection) -> int:
-    """How many rows of `tasks` an open transaction has locked, as others see it."""
+    """The number of rows of `tasks` that an open transaction has locked, as other sessions see it."""
     if store.name == "postgresql":
         return _rows_that_others_skip(store)
     session = connection.exec_driver_sql("SELECT connection_id()").scalar_one()

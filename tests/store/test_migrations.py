@@ -40,7 +40,7 @@ def open_new(request: pytest.FixtureRequest, database_factory: DatabaseFactory) 
 
 
 def schema(database: Database) -> dict[str, list[str]]:
-    """What the database says that it has, by table: columns, constraints, indexes."""
+    """The schema as the database reports it, by table: columns, constraints, indexes."""
     words = {"mysql": _schema_of_mysql, "postgresql": _schema_of_postgresql, "sqlite": _schema_of_sqlite}
     found = database.read(words[database.name])
     found.pop(VERSION_TABLE, None)
@@ -147,7 +147,7 @@ def test_a_server_without_tables_is_reported_and_sqlite_gets_them(open_new: Open
 
 
 def set_schema(database: Database, revision: str, oldest: str | None) -> None:
-    """Let the tables be as another version would leave them."""
+    """Set the revision as another version would leave it."""
     word = sa.text(f"UPDATE {VERSION_TABLE} SET version_num = :revision, oldest = :oldest")
     database.run(lambda c: c.execute(word, {"revision": revision, "oldest": oldest}))
 
@@ -157,9 +157,9 @@ def test_tables_of_a_newer_version_are_left_alone(open_new: Open, oldest: str | 
     database = open_new()
     migrate(database)
     set_schema(database, "9999", oldest)
-    for ask in (require_current_schema, migrate):
+    for operation in (require_current_schema, migrate):
         with pytest.raises(SchemaTooNew, match=r"9999, which this version of peerd does not know"):
-            ask(database)
+            operation(database)
 
 
 def test_tables_of_a_newer_version_that_let_older_code_in_are_worked_with(open_new: Open) -> None:
@@ -181,7 +181,7 @@ def test_a_contraction_that_was_cut_off_lets_no_older_code_in(open_new: Open) ->
         require_current_schema(database)
 
 
-def test_every_revision_says_the_oldest_code_that_may_work_with_it() -> None:
+def test_every_revision_names_the_oldest_code_that_may_work_with_it() -> None:
     assert [one.number for one in HISTORY] == sorted(one.number for one in HISTORY)
     assert all(one.oldest <= one.number for one in HISTORY)
     barriers = [one.oldest for one in HISTORY]
@@ -212,12 +212,12 @@ def test_a_table_that_is_locked_is_not_waited_for_by_blocking_others(
     assert current_revision(database) == "0001"
     migrate(database)
     with database.engine.connect() as after:
-        patience = {"mysql": "@@lock_wait_timeout", "postgresql": "current_setting('lock_timeout')"}[database.name]
-        assert after.execute(sa.text(f"SELECT {patience}")).scalar() not in (1, "1s")
+        lock_timeout = {"mysql": "@@lock_wait_timeout", "postgresql": "current_setting('lock_timeout')"}[database.name]
+        assert after.execute(sa.text(f"SELECT {lock_timeout}")).scalar() not in (1, "1s")
 
 
 def test_a_migration_keeps_others_out_for_as_long_as_it_takes(open_new: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its lock is held by a connection that says nothing meanwhile."""
+    """Its lock is held by a connection that sends nothing meanwhile."""
     monkeypatch.setattr(engines, "IDLE_TRANSACTION_TIMEOUT", 1)
     monkeypatch.setattr(migrations, "MIGRATION_LOCK_TIMEOUT", 1)
     database = open_new()
@@ -238,7 +238,7 @@ def test_a_migration_that_takes_longer_than_any_answer_may_is_carried_out(
 
     def carry_out_slowly(connection: sa.Connection) -> None:
         if connection.dialect.name == "mysql":
-            connection.exec_driver_sql("SELECT SLEEP(2.5)")  # as an ALTER of a large table, which says nothing either
+            connection.exec_driver_sql("SELECT SLEEP(2.5)")  # as an ALTER of a large table, which sends nothing either
         carry_out(connection)
 
     monkeypatch.setattr(engines, "RESPONSE_TIMEOUT", 1)
@@ -246,7 +246,7 @@ def test_a_migration_that_takes_longer_than_any_answer_may_is_carried_out(
     assert migrate(open_new()) == newest()
 
 
-def test_a_migration_that_waits_for_another_in_vain_is_reported_before_the_driver_gives_up() -> None:
+def test_a_migration_whose_wait_for_another_times_out_is_reported_before_the_driver_gives_up() -> None:
     assert migrations.MIGRATION_LOCK_TIMEOUT < engines.RESPONSE_TIMEOUT
 
 
@@ -278,7 +278,7 @@ def test_each_earlier_revision_can_be_migrated_with_what_is_in_it(open_new: Open
 
 @pytest.mark.parametrize("open_new", ["mariadb"], indirect=True)
 def test_a_migration_that_was_cut_off_can_be_run_again(open_new: Open) -> None:
-    """On MySQL a table that was made stays, whatever becomes of the rest."""
+    """On MySQL a table that was made stays, even if the rest of the migration fails."""
     database = open_new()
     migrate(database)
     before = schema(database)

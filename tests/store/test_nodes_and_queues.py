@@ -1,4 +1,4 @@
-"""Nodes, processes and queues: names, lives, beats, pauses."""
+"""Nodes, processes and queues: names, incarnations, heartbeats, pauses."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_node_registers_sends_heartbeats_and_leaves(world: World) -> None:
     assert world.store.run(nodes.register_incarnation, "a", "life-2", replaces=None) == node_id
 
 
-def test_a_name_is_taken_over_only_from_the_life_that_was_seen(world: World) -> None:
+def test_a_name_is_taken_over_only_from_the_incarnation_that_was_read(world: World) -> None:
     world.store.run(nodes.register_incarnation, "a", "life-1", replaces=None)
     assert world.store.run(nodes.register_incarnation, "a", "life-2", replaces=None) is None
     assert world.store.run(nodes.register_incarnation, "a", "life-2", replaces="life-0") is None
@@ -55,7 +55,7 @@ def test_a_name_is_taken_over_only_from_the_life_that_was_seen(world: World) -> 
 
 
 @pytest.mark.parametrize("known", [False, True], ids=["a new name", "a known name"])
-def test_of_many_that_begin_under_one_name_one_does(world: World, known: bool) -> None:  # noqa: FBT001
+def test_of_many_nodes_that_start_under_one_name_one_registers(world: World, known: bool) -> None:  # noqa: FBT001
     for round_ in range(3):
         name = f"node-{round_}"
         if known:
@@ -87,7 +87,7 @@ def test_an_unknown_node_is_named_with_the_known_ones(world: World) -> None:
         world.store.run(nodes.set_draining, "b", draining=True)
 
 
-def test_draining_outlives_a_restart(world: World) -> None:
+def test_draining_persists_across_a_restart(world: World) -> None:
     world.node("a")
     world.store.run(nodes.set_draining, "a", draining=True)
     world.store.run(nodes.register_incarnation, "a", "second", replaces=world.incarnation("a"))
@@ -115,7 +115,7 @@ def test_a_process_that_begins_again_after_a_lost_answer_has_one_living_record(w
     assert not world.store.run(processes.heartbeat_process, unanswered)
 
 
-def test_processes_of_earlier_lives_are_ended_together(world: World) -> None:
+def test_processes_of_earlier_incarnations_are_ended_together(world: World) -> None:
     old, other = world.claimer().process_id, world.claimer(node="b").process_id
     world.store.run(processes.end_earlier_processes, world.node("a"), "a new life")
     assert [one.id for one in world.store.read(processes.list_processes)] == [other]

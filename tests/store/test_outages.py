@@ -1,4 +1,4 @@
-"""A database that is away: asking for it again and again leaves nothing in memory, and is done ever less often."""
+"""A database that is away: repeated attempts to connect leave nothing in memory, and become less frequent."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from peerd.store.outcomes.touch import TaskProgress
 from peerd.work.claims.active_claims import ActiveClaims
 from peerd.work.claims.toucher import Toucher
 
-NOBODY_THERE = ["mysql://peerd@127.0.0.1:9/peerd", "postgresql://peerd@127.0.0.1:9/peerd"]
+UNREACHABLE = ["mysql://peerd@127.0.0.1:9/peerd", "postgresql://peerd@127.0.0.1:9/peerd"]
 WAYS = ["run", "run_autocommit", "run_idempotent", "run_statement", "read"]
 KILL_ITSELF = {"mysql": "KILL CONNECTION_ID()", "postgresql": "SELECT pg_terminate_backend(pg_backend_pid())"}
 HELD = ClaimId(1, 1)
@@ -48,7 +48,7 @@ def break_off(connection: Connection) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("url", NOBODY_THERE)
+@pytest.mark.parametrize("url", UNREACHABLE)
 def test_a_failed_connect_leaves_nothing_to_the_garbage_collector(url: str, way: str) -> None:
     database = Database(url)
 
@@ -59,8 +59,8 @@ def test_a_failed_connect_leaves_nothing_to_the_garbage_collector(url: str, way:
     assert garbage_of(fail) == 0
 
 
-@pytest.mark.parametrize("url", NOBODY_THERE)
-def test_neither_does_one_that_an_event_loop_waits_for(url: str) -> None:
+@pytest.mark.parametrize("url", UNREACHABLE)
+def test_a_failed_connect_in_an_event_loop_leaves_nothing_to_the_garbage_collector(url: str) -> None:
     threads = DatabaseThreads(Database(url))
 
     async def attempt() -> None:
@@ -77,7 +77,7 @@ def test_neither_does_one_that_an_event_loop_waits_for(url: str) -> None:
     threads.close()
 
 
-def test_neither_does_a_connection_that_is_lost_in_the_middle(server_database: str) -> None:
+def test_a_connection_that_is_lost_in_the_middle_leaves_nothing_to_the_garbage_collector(server_database: str) -> None:
     database = Database(server_database)
 
     def fail() -> None:
@@ -97,7 +97,7 @@ def test_connections_share_what_they_encrypt_with(monkeypatch: pytest.MonkeyPatc
         return make(**options)
 
     monkeypatch.setattr(ssl, "create_default_context", note)
-    database = Database(NOBODY_THERE[0])
+    database = Database(UNREACHABLE[0])
     for _ in range(5):
         with pytest.raises(DatabaseUnavailable):
             database.run(anything)
@@ -109,7 +109,7 @@ def test_touching_pauses_longer_and_longer_while_the_database_is_away() -> None:
     active_claims.begin_claim(token=1)
     active_claims.end_claim(1, [HELD])
     toucher = Toucher(
-        Database(NOBODY_THERE[1]),
+        Database(UNREACHABLE[1]),
         process_id=1,
         active_claims=active_claims,
         update=3.0,

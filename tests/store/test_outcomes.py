@@ -1,4 +1,4 @@
-"""The holder's writes: done, failed, touched, told how far; each refused once the claim is lost."""
+"""The holder's writes: outcomes, touches, progress; each is refused once the claim is lost."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def lose_by_death(world: World, task: Task) -> None:
 
 
 def lose_by_hand(world: World, task: Task) -> None:
-    """The UPDATE that docs/schema.md gives to whoever moves a running task with SQL."""
+    """The UPDATE that docs/schema.md gives for moving a running task with SQL."""
     node_id = world.node("b")
     assert world.set(task.id, node_id=node_id, status="pending", lease=tasks.c.lease + 1)
 
@@ -83,7 +83,9 @@ def test_a_holder_that_lost_its_claim_can_change_nothing(world: World, lose: Cal
 
 
 @pytest.mark.parametrize("lose", LOSSES, ids=lambda lose: lose.__name__)
-def test_so_it_is_when_the_same_process_has_claimed_it_again(world: World, lose: Callable[[World, Task], None]) -> None:
+def test_an_old_claim_can_change_nothing_when_the_same_process_has_claimed_the_task_again(
+    world: World, lose: Callable[[World, Task], None]
+) -> None:
     world.add(max_attempts=9)
     claimer = world.claimer()
     first = world.take_one(claimer)
@@ -99,7 +101,7 @@ def test_so_it_is_when_the_same_process_has_claimed_it_again(world: World, lose:
 
 
 def assert_refused(world: World, task: Task) -> None:
-    """Every write of the lost claim is refused, and leaves everything as it is."""
+    """Every write of the lost claim is refused and changes nothing."""
     assert task.process_id is not None
     row, attempts = world.find(task.id), world.attempt_rows()
     assert world.store.run(complete.complete, task.process_id, {held(task): "1"}) == {held(task)}
@@ -177,7 +179,7 @@ def test_an_outcome_is_refused_when_another_one_was_written_about_the_claim(worl
     world.add()
     task = world.take_one()
     assert task.process_id is not None
-    world.store.run(rescue.release_tasks_of_process, task.process_id, "told to end", crashed=False)
+    world.store.run(rescue.release_tasks_of_process, task.process_id, "canceled by its user", crashed=False)
     assert world.outcomes(task.id) == ["released"]
     assert not world.fail(task)
     assert not world.store.run(record_outcome, task.process_id, held(task), Snoozed(1.0, "x"))
@@ -201,7 +203,7 @@ def test_a_failure_counts_and_is_due_after_its_delay(world: World) -> None:
 def test_the_last_attempts_failure_is_dead(world: World) -> None:
     task_id = world.add(max_attempts=2)
     world.fail(world.take_one())
-    world.arrive()
+    world.stage_due()
     world.fail(world.take_one())
     dead = world.get(task_id)
     assert (dead.status, dead.attempts) == (Status.DEAD, 2)
@@ -219,10 +221,10 @@ def test_a_snooze_counts_nothing_and_is_scheduled(world: World) -> None:
     assert [(one.number, one.outcome, one.error) for one in world.attempts(task_id)] == [(0, "snoozed", "not now")]
 
 
-def test_giving_back_counts_nothing_and_keeps_the_last_error(world: World) -> None:
+def test_a_release_counts_nothing_and_keeps_the_last_error(world: World) -> None:
     task_id = world.add()
     world.fail(world.take_one())
-    world.arrive()
+    world.stage_due()
     task = world.take_one()
     assert task.process_id is not None
     world.store.run(record_outcome, task.process_id, held(task), Released("the process ends"))
@@ -280,7 +282,7 @@ def test_progress_is_written_for_many_at_once_and_touches_them(world: World) -> 
     assert [one.task_id for one in world.store.run(rescue.rescue_untouched, 30.0)] == [taken[2].id]
 
 
-def test_the_table_shows_what_a_process_holds(world: World) -> None:
+def test_the_table_shows_the_claims_of_a_process(world: World) -> None:
     for _ in range(3):
         world.add()
     claimer = world.claimer()
@@ -316,7 +318,7 @@ def test_each_of_many_results_is_written_into_its_own_task(world: World, number:
     for _ in range(number):
         world.add()
     taken = world.take(world.claimer(), number)
-    given = {held(task): RESULTS[place % len(RESULTS)] for place, task in enumerate(reversed(taken))}
+    given = {held(task): RESULTS[index % len(RESULTS)] for index, task in enumerate(reversed(taken))}
     refused = world.store.run_autocommit(complete.complete, taken[0].process_id or 0, given)
     assert refused == set()
     assert {

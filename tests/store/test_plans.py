@@ -46,7 +46,7 @@ KINDS: list[tuple[int, dict[str, Any]]] = [
     (1500, {"status": "pending", "queue": "q", "finish_at": 7200}),
     (100, {"status": "working", "queue": "q", "process_id": 77, "worker_node_id": PINNED_TO, "lease": 1}),
 ]
-Said = list[tuple[str, Any]]
+SentStatements = list[tuple[str, Any]]
 
 
 def fill(connection: sa.Connection) -> None:
@@ -61,24 +61,24 @@ def fill(connection: sa.Connection) -> None:
 
 
 @contextmanager
-def listening(database: Database) -> Iterator[Said]:
+def recorded_statements(database: Database) -> Iterator[SentStatements]:
     """The statements that are sent meanwhile."""
-    said: Said = []
+    sent: SentStatements = []
 
-    def hear(_: object, __: object, statement: str, parameters: Any, ___: object, many: bool) -> None:  # noqa: FBT001
-        said.append((statement, parameters[0] if many else parameters))
+    def record(_: object, __: object, statement: str, parameters: Any, ___: object, many: bool) -> None:  # noqa: FBT001
+        sent.append((statement, parameters[0] if many else parameters))
 
     for engine in database.engines:
-        sa.event.listen(engine, "before_cursor_execute", hear)
+        sa.event.listen(engine, "before_cursor_execute", record)
     try:
-        yield said
+        yield sent
     finally:
         for engine in database.engines:
-            sa.event.remove(engine, "before_cursor_execute", hear)
+            sa.event.remove(engine, "before_cursor_execute", record)
 
 
 def plan_of(database: Database, statement: str, parameters: Any) -> tuple[set[str], list[str]]:
-    """The indexes by which a statement reaches `tasks`, and the plan in the database's words."""
+    """The indexes by which a statement reaches `tasks`, and the plan as the database prints it."""
     word = "EXPLAIN QUERY PLAN" if database.name == "sqlite" else "EXPLAIN"
     with database.engine.connect() as connection:
         rows = connection.exec_driver_sql(f"{word} {statement}", parameters).mappings().all()
@@ -92,7 +92,7 @@ def plan_of(database: Database, statement: str, parameters: Any) -> tuple[set[st
                 if row["table"] == "tasks"
             }
             if any("const table" in str(row["Extra"]) for row in rows):
-                reached.add("PRIMARY")  # one row was looked up, and is not as the condition says any more
+                reached.add("PRIMARY")  # one row was looked up, and no longer meets the condition
             if any(re.search("optimized away|min/max", str(row["Extra"])) for row in rows):
                 reached |= set(re.findall(r"FORCE INDEX \((\w+)\)", statement))  # one entry was looked up
             if any("filesort" in str(row["Extra"]) for row in rows if row["table"] == "tasks"):
@@ -113,20 +113,20 @@ def plan_of(database: Database, statement: str, parameters: Any) -> tuple[set[st
 
 
 def check(database: Database, operation: Callable[[], object], expected: set[str]) -> None:
-    with listening(database) as said:
+    with recorded_statements(database) as sent:
         operation()
-    looked_at = 0
-    for statement, parameters in said:
+    checked = 0
+    for statement, parameters in sent:
         if not re.match(r"\s*(WITH|SELECT|UPDATE|DELETE)\b", statement) or not re.search(r"\btasks\b", statement):
             continue
-        looked_at += 1
+        checked += 1
         reached, plan = plan_of(database, statement, parameters)
         shown = f"{statement}\n" + "\n".join(plan)
         assert reached, f"no table is reached:\n{shown}"
         assert reached <= expected, f"by {reached}, not by {expected}:\n{shown}"
         if database.name == "sqlite":
             assert sum("TEMP B-TREE" in line for line in plan) <= 1, shown
-    assert looked_at, said
+    assert checked, sent
 
 
 @pytest.mark.slow
@@ -158,9 +158,9 @@ def silence_a_node(connection: sa.Connection, node_id: int) -> None:
 
 def check_newest(store: Database) -> None:
     """A page of the newest tasks is read from the end of the table, and nothing else is."""
-    with listening(store) as said:
+    with recorded_statements(store) as sent:
         assert len(store.read(read.list_tasks, limit=50)) == 50
-    _, plan = plan_of(store, *said[-1])
+    _, plan = plan_of(store, *sent[-1])
     shown = "\n".join(plan)
     assert not re.search("filesort|Sort|TEMP B-TREE|Seq Scan", shown), shown
     assert store.name != "mysql" or "PRIMARY 8 None 50" in shown, shown
@@ -168,9 +168,9 @@ def check_newest(store: Database) -> None:
 
 def check_generic_plan(store: Database, claimer: Claimer) -> None:
     """After some calls PostgreSQL plans a statement once for all values; psycopg prepares what it sees often."""
-    with listening(store) as said:
+    with recorded_statements(store) as sent:
         store.run(claim.claim, claimer, token=new_token(), limit=5)
-    [(statement, parameters)] = [one for one in said if one[0].lstrip().startswith("WITH")]
+    [(statement, parameters)] = [one for one in sent if one[0].lstrip().startswith("WITH")]
     names = list(dict.fromkeys(re.findall(r"%\((\w+)\)s", statement)))
     for number, name in enumerate(names, 1):
         statement = statement.replace(f"%({name})s", f"${number}")
@@ -218,7 +218,7 @@ def hot_operations(world: World, claimer: Claimer) -> Iterator[tuple[Callable[[]
     yield partial(run, touch.report_progress, {held(task): TaskProgress(0.5) for task in held_now}), by_id
     done: dict[Any, str | None] = {held(task): "1" for task in held_now[:5]}
     yield partial(run, complete.complete, claimer.process_id, done), by_id
-    yield partial(run, complete.complete, claimer.process_id, done), by_id  # and what a repeated one asks
+    yield partial(run, complete.complete, claimer.process_id, done), by_id  # and the query of a repeated one
     failed = Failed(error="boom", retry_in=0.0)
     yield partial(run, record_outcome, claimer.process_id, held(held_now[6]), failed), by_id
     yield partial(run, chore_batches.stage_due, Status.FAILURE, 20), {"tasks_due"} | by_id
@@ -231,7 +231,7 @@ def hot_operations(world: World, claimer: Claimer) -> Iterator[tuple[Callable[[]
         yield partial(run, pinned, 0.0), {"tasks_claim", "tasks_turns"} | by_id
     with_key = NewTask(queue="q", unique_key="key")
     assert run(enqueue.enqueue, with_key).created
-    yield partial(run, enqueue.enqueue, with_key), by_id  # which looks whether the holder has ended
+    yield partial(run, enqueue.enqueue, with_key), by_id  # which checks whether the holder has ended
     yield (
         partial(run, rescue.release_tasks_of_process, claimer.process_id, "SIGKILL", crashed=True, limit=20),
         working | by_id,
@@ -260,7 +260,7 @@ def test_a_claim_and_a_completion_are_planned_once_and_queries_of_users_each_tim
             assert not complete.complete(connection, claimer.process_id, {held(task): None})
         return [plans(connection, word) for word in ("FOR UPDATE", "unnest")]
 
-    def ask(connection: sa.Connection) -> tuple[int, int]:
+    def list_page(connection: sa.Connection) -> tuple[int, int]:
         for _ in range(20):
             read.list_tasks(connection, read.TaskConditions(queue="q"), limit=5)
         return plans(connection, "tasks.queue =")
@@ -270,25 +270,25 @@ def test_a_claim_and_a_completion_are_planned_once_and_queries_of_users_each_tim
     for generic, custom in world.store.run_autocommit(work):
         assert generic > 0
         assert custom == 0
-    assert world.store.read(ask)[1] > 0
+    assert world.store.read(list_page)[1] > 0
 
 
 @pytest.mark.parametrize("store", ["postgresql"], indirect=True)
 def test_what_was_planned_for_an_empty_table_is_right_for_a_full_one(world: World) -> None:
     claimer = world.claimer("q", "other")
-    nobody = ClaimId(1, 1)
+    unclaimed = ClaimId(1, 1)
 
     def work(connection: sa.Connection) -> list[str]:
         for _ in range(10):
             assert not claim.claim(connection, claimer, token=new_token(), limit=500).tasks
             for result in (None, "1"):
-                assert complete.complete(connection, claimer.process_id, {nobody: result}) == {nobody}
-        prepared = "SELECT name, cardinality(parameter_types) AS places, statement FROM pg_prepared_statements"
+                assert complete.complete(connection, claimer.process_id, {unclaimed: result}) == {unclaimed}
+        prepared = "SELECT name, cardinality(parameter_types) AS parameters, statement FROM pg_prepared_statements"
         plans = []
         for found in connection.exec_driver_sql(prepared).all():
             if "UPDATE tasks" in found.statement:
-                places = ", ".join(["NULL"] * found.places)
-                plan = connection.exec_driver_sql(f'EXPLAIN EXECUTE "{found.name}" ({places})').scalars()
+                nulls = ", ".join(["NULL"] * found.parameters)
+                plan = connection.exec_driver_sql(f'EXPLAIN EXECUTE "{found.name}" ({nulls})').scalars()
                 plans.append("\n".join([found.statement, *plan]))
         return plans
 

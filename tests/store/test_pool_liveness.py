@@ -1,4 +1,4 @@
-"""Connections that were closed while they rested: nobody notices, and nothing is done twice."""
+"""Connections that were closed while idle: callers get no error, and nothing is executed twice."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ GONE = {
 
 
 @pytest.fixture
-def resting(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[Database]:
-    """A database whose connections count as rested the moment that they are given back."""
+def idle_database(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[Database]:
+    """A database whose connections count as idle as soon as they are returned to the pool."""
     monkeypatch.setattr("peerd.store.connection.pool_liveness.NO_CHECK_WITHIN", -1.0)
     opened = Database(world.store.url)
     yield opened
@@ -40,7 +40,7 @@ def number_of(connection: Connection) -> int:
 
 
 def close_from_outside(world: World, number: int) -> None:
-    """As a server does that is started again, or a firewall that forgets."""
+    """As a restart of the server does, or a firewall that drops the connection."""
     name = world.store.name
     with world.store.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as admin:
         admin.exec_driver_sql(KILL[name].format(number))
@@ -50,63 +50,67 @@ def close_from_outside(world: World, number: int) -> None:
 
 @contextmanager
 def pings(engines_: tuple[Engine, ...], monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
-    """Each look whether a connection is still there."""
+    """Each check of a connection."""
     seen: list[Any] = []
     with monkeypatch.context() as patched:
         for engine in engines_:
             ping = engine.dialect.do_ping
 
-            def look(connection: Any, ping: Callable[[Any], bool] = ping) -> bool:
+            def counted_ping(connection: Any, ping: Callable[[Any], bool] = ping) -> bool:
                 seen.append(connection)
                 return ping(connection)
 
-            patched.setattr(engine.dialect, "do_ping", look)
+            patched.setattr(engine.dialect, "do_ping", counted_ping)
         yield seen
 
 
 @pytest.mark.parametrize("way", ["run", "run_autocommit", "run_idempotent", "read"])
-def test_one_that_was_closed_is_replaced(world: World, resting: Database, way: str) -> None:
-    operate: Callable[..., int] = getattr(resting, way)
+def test_a_connection_that_was_closed_is_replaced(world: World, idle_database: Database, way: str) -> None:
+    operate: Callable[..., int] = getattr(idle_database, way)
     before = operate(number_of)
     assert operate(number_of) == before
     close_from_outside(world, before)
     assert operate(number_of) != before
 
 
-def test_one_that_was_closed_long_ago_is_replaced(world: World, resting: Database, monkeypatch: Any) -> None:
-    monkeypatch.setattr("peerd.store.connection.pool_liveness.SOCKET_CHECK_WITHIN", -1.0)
-    test_one_that_was_closed_is_replaced(world, resting, "run_autocommit")
-
-
-def test_one_whose_server_has_sent_nothing_since_it_was_used_is_not_checked(
-    world: World, resting: Database, monkeypatch: pytest.MonkeyPatch
+def test_a_connection_that_was_closed_long_ago_is_replaced(
+    world: World, idle_database: Database, monkeypatch: Any
 ) -> None:
-    before = resting.run_autocommit(number_of)
-    with pings(resting.engines, monkeypatch) as seen:
-        assert resting.run_autocommit(number_of) == before
+    monkeypatch.setattr("peerd.store.connection.pool_liveness.SOCKET_CHECK_WITHIN", -1.0)
+    test_a_connection_that_was_closed_is_replaced(world, idle_database, "run_autocommit")
+
+
+def test_a_connection_whose_server_has_sent_nothing_since_its_last_use_is_not_checked(
+    world: World, idle_database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = idle_database.run_autocommit(number_of)
+    with pings(idle_database.engines, monkeypatch) as seen:
+        assert idle_database.run_autocommit(number_of) == before
         assert not seen
         close_from_outside(world, before)
-        assert resting.run_autocommit(number_of) != before
+        assert idle_database.run_autocommit(number_of) != before
         assert len(seen) == 1
 
 
 def test_heartbeats_reads_and_transactions_are_not_preceded_by_a_check(
-    world: World, resting: Database, monkeypatch: pytest.MonkeyPatch
+    world: World, idle_database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("peerd.store.connection.pool_liveness.SOCKET_CHECK_WITHIN", -1.0)
     incarnation = world.incarnation("a")
-    for way in (resting.run, resting.run_autocommit, resting.read):
+    for way in (idle_database.run, idle_database.run_autocommit, idle_database.read):
         way(number_of)
-    with pings(resting.engines, monkeypatch) as seen:
-        resting.run_idempotent(heartbeat_only, "a", incarnation)
-        resting.read(number_of)
-        resting.run(number_of)
+    with pings(idle_database.engines, monkeypatch) as seen:
+        idle_database.run_idempotent(heartbeat_only, "a", incarnation)
+        idle_database.read(number_of)
+        idle_database.run(number_of)
         assert not seen
-        resting.run_autocommit(claim.claim, world.claimer(), token=new_token(), limit=1)
+        idle_database.run_autocommit(claim.claim, world.claimer(), token=new_token(), limit=1)
         assert len(seen) == 1
 
 
-def test_a_transaction_that_is_lost_before_its_commit_was_sent_is_done_once(world: World, resting: Database) -> None:
+def test_a_transaction_that_is_lost_before_its_commit_was_sent_is_done_once(
+    world: World, idle_database: Database
+) -> None:
     tries: list[int] = []
 
     def write(connection: Connection) -> None:
@@ -116,13 +120,13 @@ def test_a_transaction_that_is_lost_before_its_commit_was_sent_is_done_once(worl
             close_from_outside(world, tries[0])
         connection.execute(sa.text("INSERT INTO tasks (queue, body) VALUES ('q', '{}')"))
 
-    resting.run(number_of)
-    resting.run(write)
+    idle_database.run(number_of)
+    idle_database.run(write)
     assert len(tries) == 2
     assert world.count() == 2
 
 
-def test_a_transaction_whose_commit_was_not_answered_is_not_repeated(world: World, resting: Database) -> None:
+def test_a_transaction_whose_commit_was_not_answered_is_not_repeated(world: World, idle_database: Database) -> None:
     tries: list[int] = []
 
     def write(connection: Connection) -> None:
@@ -130,14 +134,14 @@ def test_a_transaction_whose_commit_was_not_answered_is_not_repeated(world: Worl
         tries.append(number_of(connection))
         close_from_outside(world, tries[0])
 
-    resting.run(number_of)
+    idle_database.run(number_of)
     with pytest.raises(DatabaseUnavailable):
-        resting.run(write)
+        idle_database.run(write)
     assert len(tries) == 1
     assert world.count() == 0
 
 
-def test_statements_that_are_committed_one_by_one_are_not_repeated(world: World, resting: Database) -> None:
+def test_statements_that_are_committed_one_by_one_are_not_repeated(world: World, idle_database: Database) -> None:
     tries: list[int] = []
 
     def write(connection: Connection) -> None:
@@ -146,14 +150,14 @@ def test_statements_that_are_committed_one_by_one_are_not_repeated(world: World,
         close_from_outside(world, tries[0])
         number_of(connection)
 
-    resting.run_autocommit(number_of)
+    idle_database.run_autocommit(number_of)
     with pytest.raises(DatabaseUnavailable):
-        resting.run_autocommit(write)
+        idle_database.run_autocommit(write)
     assert len(tries) == world.count() == 1
 
 
-def test_one_that_was_in_use_just_now_is_not_tried_again(world: World) -> None:
-    """What is lost then is an outage, and told at once."""
+def test_an_operation_on_a_connection_that_was_just_in_use_is_not_repeated(world: World) -> None:
+    """A connection that is lost then is an outage, and is reported at once."""
     tries: list[int] = []
     with_new_connections = Database(world.store.url)
 

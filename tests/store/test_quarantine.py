@@ -1,4 +1,4 @@
-"""Tasks that must run alone: which processes run empty for one, and when."""
+"""Quarantined tasks: which processes empty themselves for one, and when."""
 
 from __future__ import annotations
 
@@ -12,71 +12,71 @@ from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import limits
 from tests.store.world import World
 
-PATIENCE = 10.0
+WAIT = 10.0
 
 
-def those_who_run_empty(world: World, *claimers: Claimer) -> list[int]:
-    """Their places in this row."""
-    asked = enumerate(claimers)
-    return [number for number, claimer in asked if world.store.read(should_empty_for_quarantined, claimer, PATIENCE)]
+def emptying_processes(world: World, *claimers: Claimer) -> list[int]:
+    """Indexes of the claimers whose processes are to empty themselves."""
+    numbered = enumerate(claimers)
+    return [number for number, claimer in numbered if world.store.read(should_empty_for_quarantined, claimer, WAIT)]
 
 
 def test_a_task_that_has_waited_is_noticed(world: World) -> None:
     claimer = world.claimer()
-    assert those_who_run_empty(world, claimer) == []
-    task_id = world.insert(crashes=1, created_at=seconds_from_now(-PATIENCE / 2))
-    assert those_who_run_empty(world, claimer) == []
-    world.set(task_id, created_at=seconds_from_now(-PATIENCE - 1))
-    assert those_who_run_empty(world, claimer) == [0]
+    assert emptying_processes(world, claimer) == []
+    task_id = world.insert(crashes=1, created_at=seconds_from_now(-WAIT / 2))
+    assert emptying_processes(world, claimer) == []
+    world.set(task_id, created_at=seconds_from_now(-WAIT - 1))
+    assert emptying_processes(world, claimer) == [0]
     world.set(task_id, queue="other")
-    assert those_who_run_empty(world, claimer) == []
+    assert emptying_processes(world, claimer) == []
 
 
 def test_it_is_noticed_behind_more_urgent_ones(world: World) -> None:
     world.insert(crashes=1, created_at=seconds_from_now(-60))
     world.insert(crashes=1, priority=99)
-    assert those_who_run_empty(world, world.claimer()) == [0]
+    assert emptying_processes(world, world.claimer()) == [0]
 
 
 @pytest.mark.parametrize(
-    ("waited", "run_empty"), [(11, [0]), (19, [0]), (21, [0, 1]), (39, [0, 1]), (41, [0, 1, 2]), (9_999, [0, 1, 2])]
+    ("waited", "emptying"), [(11, [0]), (19, [0]), (21, [0, 1]), (39, [0, 1]), (41, [0, 1, 2]), (9_999, [0, 1, 2])]
 )
-def test_one_process_after_another_runs_empty_the_oldest_first_and_half_of_them_never(
-    world: World, waited: float, run_empty: list[int]
+def test_one_process_after_another_empties_the_oldest_first_and_half_of_them_never(
+    world: World, waited: float, emptying: list[int]
 ) -> None:
     world.insert(crashes=1, created_at=seconds_from_now(-waited))
     claimers = [world.claimer(), world.claimer(node="b"), world.claimer(), world.claimer(), world.claimer(node="b")]
-    assert those_who_run_empty(world, *claimers) == run_empty
+    assert emptying_processes(world, *claimers) == emptying
 
 
 def test_a_pinned_task_concerns_the_processes_of_its_node(world: World) -> None:
     elsewhere, first, second = world.claimer(node="a"), world.claimer(node="b"), world.claimer(node="b")
     world.insert(crashes=1, node_id=world.node("b"), created_at=seconds_from_now(-11))
-    assert those_who_run_empty(world, elsewhere, first, second) == [1]
+    assert emptying_processes(world, elsewhere, first, second) == [1]
 
 
-def test_who_cannot_come_first_is_not_waited_for(world: World) -> None:
+def test_a_process_that_cannot_empty_first_is_not_waited_for(world: World) -> None:
     ended, other_kind = world.claimer(), world.claimer(kind="thumbnails")
     draining, silent, mine = world.claimer(node="b"), world.claimer(node="c"), world.claimer()
     world.insert(crashes=1, created_at=seconds_from_now(-11))
     world.store.run(processes.end_process, ended.process_id, "killed by SIGKILL")
-    assert those_who_run_empty(world, mine) == []
+    assert emptying_processes(world, mine) == []
     world.store.run(nodes.set_draining, "b", draining=True)
-    assert those_who_run_empty(world, mine) == []
+    assert emptying_processes(world, mine) == []
     world.store.run(nodes.deregister_node, "c", world.incarnation("c"))
-    assert those_who_run_empty(world, mine) == [0]
-    assert those_who_run_empty(world, draining, silent, other_kind) == [2]
+    assert emptying_processes(world, mine) == [0]
+    assert emptying_processes(world, draining, silent, other_kind) == [2]
 
 
 @pytest.mark.parametrize("limited", ["a", "*", ""])
-def test_nobody_runs_empty_for_a_task_that_may_not_start(world: World, limited: str) -> None:
+def test_no_process_empties_for_a_task_that_may_not_start(world: World, limited: str) -> None:
     claimer = world.claimer()
     world.insert(crashes=1, limit_key="a", created_at=seconds_from_now(-60))
-    assert those_who_run_empty(world, claimer) == [0]
+    assert emptying_processes(world, claimer) == [0]
     limit = {"queue": "q", "limit_key": limited, "running": 1}
     world.store.run(lambda connection: connection.execute(sa.insert(limits).values(**limit)).rowcount)
-    assert those_who_run_empty(world, claimer) == [0]
+    assert emptying_processes(world, claimer) == [0]
     beside = world.insert(limit_key="a", status="working", process_id=claimer.process_id)
-    assert those_who_run_empty(world, claimer) == []
+    assert emptying_processes(world, claimer) == []
     world.set(beside, status="done")
-    assert those_who_run_empty(world, claimer) == [0]
+    assert emptying_processes(world, claimer) == [0]

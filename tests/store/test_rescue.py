@@ -1,4 +1,4 @@
-"""Taking tasks back from the dead, and what is written about it."""
+"""Rescue of tasks from dead processes, and the attempts that it records."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_the_last_attempt_dies_with_its_cause(world: World) -> None:
         [task] = world.take(claimer, 1, quarantined=number > 1)
         assert task.crashes == number - 1
         world.store.run(rescue.release_tasks_of_process, claimer.process_id, f"out of memory {number}", crashed=True)
-        world.arrive()
+        world.stage_due()
     row = world.get(task_id)
     assert (row.status, row.attempts, row.crashes) == (Status.DEAD, 3, 3)
     assert "out of memory 3; that was the last attempt" in (row.error or "")
@@ -95,7 +95,7 @@ def test_every_extra_run_is_explained_by_an_attempt(world: World) -> None:
             world.store.run(rescue.rescue_untouched, 30.0)
         else:
             world.store.run(rescue.release_tasks_of_process, claimer.process_id, "SIGKILL", crashed=True)
-        world.arrive()
+        world.stage_due()
     world.set(task_id, crashes=0)
     task = world.take_one()
     world.complete(task)
@@ -108,8 +108,8 @@ def test_rescuers_everywhere_at_once_rescue_each_task_once(world: World) -> None
     for task in world.take(world.claimer(), 40):
         world.silence(task.id, 60)
     answers = at_once([lambda: world.store.run(rescue.rescue_untouched, 30.0, 15) for _ in range(4)])
-    rest = world.store.run(rescue.rescue_untouched, 30.0)
-    ids = [one.task_id for answer in [*answers, rest] for one in answer]
+    remaining = world.store.run(rescue.rescue_untouched, 30.0)
+    ids = [one.task_id for answer in [*answers, remaining] for one in answer]
     assert len(ids) == len(set(ids)) == 40
     assert world.attempt_rows() == 40
 

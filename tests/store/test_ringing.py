@@ -1,4 +1,4 @@
-"""What rings, and when: after the commit of the work, and not after its rollback; on each database."""
+"""Which operations ring, and when: after the commit of the work, and not after its rollback; on each database."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from tests.store.world import World
 
 
 class Bell:
-    """Hears what a client rings."""
+    """Records the rings of a client."""
 
     def __init__(self) -> None:
-        self._heard: list[Ring] = []
+        self._received: list[Ring] = []
         self.client: Client
 
     def send(self, rings: Sequence[Ring]) -> None:
-        self._heard += rings
+        self._received += rings
 
     def close(self) -> None:
-        """It stays."""
+        """It stays open."""
 
-    def heard(self) -> list[Ring]:
-        """Since it was asked last."""
+    def received(self) -> list[Ring]:
+        """The rings since the last call."""
         assert self.client.notifier.flush(10)
-        heard, self._heard = self._heard, []
-        return sorted(heard, key=lambda ring: type(ring).__name__)
+        received, self._received = self._received, []
+        return sorted(received, key=lambda ring: type(ring).__name__)
 
 
 @pytest.fixture
@@ -48,63 +48,63 @@ def bell(world: World) -> Iterator[Bell]:
 
 def test_an_enqueue_rings_for_its_queue_or_for_its_time(bell: Bell) -> None:
     bell.client.enqueue("video")
-    assert bell.heard() == [TasksAvailable(("video",))]
+    assert bell.received() == [TasksAvailable(("video",))]
     bell.client.enqueue_many(["video", "mail"])
-    assert bell.heard() == [TasksAvailable(("mail", "video"))]
+    assert bell.received() == [TasksAvailable(("mail", "video"))]
     bell.client.enqueue("video", start_in=60)
-    assert bell.heard() == [TaskScheduled(within=60.0)]
+    assert bell.received() == [TaskScheduled(within=60.0)]
 
 
 async def test_an_awaited_enqueue_rings_too(bell: Bell) -> None:
     await bell.client.aio.enqueue("video")
-    assert bell.heard() == [TasksAvailable(("video",))]
+    assert bell.received() == [TasksAvailable(("video",))]
     bell.client.aio.close()
 
 
 def test_reading_sends_no_ring_and_actions_ring_for_what_they_change(world: World, bell: Bell) -> None:
     bell.client.tasks.list()
-    assert bell.heard() == []
+    assert bell.received() == []
     dead, working, other = world.task_in(Status.DEAD), world.task_in(Status.WORKING), world.task_in(Status.WORKING)
     bell.client.tasks.retry(dead)
-    assert bell.heard() == [ClaimRevoked((dead,)), TasksAvailable()]
+    assert bell.received() == [ClaimRevoked((dead,)), TasksAvailable()]
     bell.client.tasks.cancel(working)
-    assert bell.heard() == [ClaimRevoked((working,))]
+    assert bell.received() == [ClaimRevoked((working,))]
     bell.client.tasks.move(other, None)
-    assert bell.heard() == [ClaimRevoked((other,)), TasksAvailable()]
+    assert bell.received() == [ClaimRevoked((other,)), TasksAvailable()]
     bell.client.tasks.delete(other)
-    assert bell.heard() == [ClaimRevoked((other,))]
+    assert bell.received() == [ClaimRevoked((other,))]
     bell.client.queues.pause("q")
-    assert bell.heard() == []
+    assert bell.received() == []
     bell.client.queues.resume("q")
-    assert bell.heard() == [TasksAvailable()]
+    assert bell.received() == [TasksAvailable()]
     bell.client.limits.set("q", running=3)
-    assert bell.heard() == [TasksAvailable(("q",))]
+    assert bell.received() == [TasksAvailable(("q",))]
     bell.client.limits.list()
-    assert bell.heard() == []
+    assert bell.received() == []
     bell.client.limits.remove("q")
-    assert bell.heard() == [TasksAvailable(("q",))]
+    assert bell.received() == [TasksAvailable(("q",))]
 
 
 def test_in_the_callers_transaction_it_rings_after_the_commit_once(world: World, bell: Bell) -> None:
     with world.store.engine.connect() as connection:
         for _ in range(3):
             bell.client.enqueue_in(connection, "video")
-        assert bell.heard() == []
+        assert bell.received() == []
         connection.commit()
-        assert bell.heard() == [TasksAvailable(("video",))]
+        assert bell.received() == [TasksAvailable(("video",))]
         connection.commit()
         bell.client.enqueue_in(connection, "mail")
         connection.rollback()
         connection.commit()
-        assert bell.heard() == []
+        assert bell.received() == []
     with world.store.engine.connect() as connection:
         bell.client.enqueue_in(connection, "mail")  # and the connection goes back to the pool as it is
     with world.store.engine.begin() as connection:
         bell.client.enqueue_in(connection, "last")
-    assert bell.heard() == [TasksAvailable(("last",))]
+    assert bell.received() == [TasksAvailable(("last",))]
 
 
-def test_when_it_rings_the_work_can_be_seen(world: World, bell: Bell) -> None:
+def test_when_a_ring_is_sent_the_task_is_visible(world: World, bell: Bell) -> None:
     seen: list[Status] = []
     with world.store.engine.begin() as connection:
         job = bell.client.enqueue_in(connection, "video")
@@ -119,16 +119,16 @@ def test_a_session_rings_after_its_commit_and_not_after_its_rollback(world: Worl
         bell.client.enqueue_in(session, "video")
         session.rollback()
         bell.client.enqueue_in(session, "mail")
-        assert bell.heard() == []
+        assert bell.received() == []
         session.commit()
-    assert bell.heard() == [TasksAvailable(("mail",))]
+    assert bell.received() == [TasksAvailable(("mail",))]
 
 
-def test_by_hand_names_are_checked(bell: Bell) -> None:
+def test_queue_names_of_a_manual_ring_are_checked(bell: Bell) -> None:
     bell.client.ring("video", "mail")
-    assert bell.heard() == [TasksAvailable(("mail", "video"))]
+    assert bell.received() == [TasksAvailable(("mail", "video"))]
     bell.client.ring()
-    assert bell.heard() == [TasksAvailable()]
+    assert bell.received() == [TasksAvailable()]
     with pytest.raises(InvalidFilter, match="no queue"):
         bell.client.ring("no queue!")
 
@@ -139,8 +139,8 @@ async def test_an_async_connection_rings_after_its_commit(world: World, bell: Be
     engine = create_async_engine(world.store.url)
     async with engine.connect() as connection:
         await bell.client.aio.enqueue_in(connection, "video")
-        assert bell.heard() == []
+        assert bell.received() == []
         await connection.commit()
-    assert bell.heard() == [TasksAvailable(("video",))]
+    assert bell.received() == [TasksAvailable(("video",))]
     await engine.dispose()
     bell.client.aio.close()

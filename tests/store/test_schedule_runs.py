@@ -1,4 +1,4 @@
-"""Runs of schedules: each is taken once, is on record, and ends, also when its process or its node is gone."""
+"""Runs of schedules: each is taken once, is recorded, and ends, also when its process or its node is gone."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_run_of_all_processes_has_a_row_for_each(world: World) -> None:
     assert taken == snapshot(world).running
 
 
-def test_what_people_insert_with_sql_alone_is_a_request(world: World) -> None:
+def test_a_row_that_users_insert_with_sql_is_a_request(world: World) -> None:
     declare(world, schedule())
     world.store.run(lambda c: c.execute(sa.text("INSERT INTO schedule_runs (schedule) VALUES ('s')")))
     [run] = snapshot(world).waiting
@@ -183,7 +183,7 @@ def test_a_run_whose_node_is_gone_is_lost_and_run_again_by_another_where_the_pol
     silence_node(world, "a", SILENCE + 1)
     assert world.store.run(schedule_runs.mark_lost_runs, SILENCE) == [run.id]
     assert world.store.read(schedule_runs.get_run, run.id).status is RunStatus.LOST
-    assert not world.store.run(schedule_runs.end_run, run.id, RunStatus.DONE), "it thaws, and is told"
+    assert not world.store.run(schedule_runs.end_run, run.id, RunStatus.DONE), "it thaws, and its write is refused"
     again = [(one.tick_at, one.number, one.status) for one in runs(world) if one.origin == "again"]
     assert again == ([(run.tick_at, 2, RunStatus.WAITING)] if misfire == "run_once" else [])
     if again:
@@ -203,7 +203,7 @@ def test_a_run_is_not_lost_while_its_process_sends_heartbeats_though_its_node_ha
     assert world.store.run(schedule_runs.mark_lost_runs, SILENCE) == [run.id]
 
 
-def test_a_run_of_an_earlier_life_is_lost_when_the_new_one_is_old_enough(world: World) -> None:
+def test_a_run_of_an_earlier_incarnation_is_lost_when_the_new_one_is_old_enough(world: World) -> None:
     given = schedule()
     declare(world, given)
     run = world.store.run(schedule_runs.request_run, "s")
@@ -215,7 +215,7 @@ def test_a_run_of_an_earlier_life_is_lost_when_the_new_one_is_old_enough(world: 
     assert world.store.run(schedule_runs.mark_lost_runs, SILENCE) == [run.id]
 
 
-def test_a_run_whose_process_went_before_it_had_it_waits_again(world: World) -> None:
+def test_a_run_whose_process_ended_before_it_received_the_run_waits_again(world: World) -> None:
     given = schedule()
     declare(world, given)
     run = world.store.run(schedule_runs.request_run, "s")

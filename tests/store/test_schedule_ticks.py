@@ -1,4 +1,4 @@
-"""Ticks: each is fired once, whoever tries and whatever their clocks say, or is on record as missed."""
+"""Ticks: each is fired once, by any node and with any clock, or is recorded as missed."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_each_node_has_a_clock_of_its_own_but_for_the_cluster(world: World) -> N
     assert len(runs(world)) == 2
 
 
-def test_a_tick_that_is_too_late_is_on_record_as_missed(world: World) -> None:
+def test_a_tick_that_is_too_late_is_recorded_as_missed(world: World) -> None:
     given = schedule(cron="0 0 1 1 *")
     declare(world, given)
     let_be_due(world, 3600)
@@ -86,7 +86,7 @@ def test_a_tick_that_is_too_late_is_on_record_as_missed(world: World) -> None:
     assert run.status is RunStatus.WAITING
 
 
-def test_what_is_disabled_passes_its_ticks_over(world: World) -> None:
+def test_a_disabled_schedule_skips_its_ticks(world: World) -> None:
     given = schedule()
     declare(world, given)
     world.store.run(schedules.set_schedule_disabled, "s", disabled=True)

@@ -1,4 +1,4 @@
-"""Schedules as they are declared: whose definition stands, what a start runs at once, and what is left of them."""
+"""Declared schedules: which node's definition is valid, what a start runs at once, and when they are purged."""
 
 from __future__ import annotations
 
@@ -48,22 +48,22 @@ def test_a_node_fires_no_tick_of_a_definition_that_is_not_its_own(world: World) 
     assert fire(world, new, "a") is not None
 
 
-def test_when_no_process_alive_means_what_stands_another_one_writes_its_own(world: World) -> None:
+def test_when_no_process_alive_has_the_valid_definition_another_one_writes_its_own(world: World) -> None:
     old, new = schedule(interval=60.0), schedule(interval=30.0)
     declare(world, old, "b")
     declare(world, new, "a")
 
-    def stand_in() -> bool:
+    def take_over() -> bool:
         return world.store.run(schedules.take_over_definition, old, identity(world, "b"), SILENCE)
 
-    assert not stand_in()
+    assert not take_over()
     silence_node(world, "a", SILENCE + 1)
-    assert stand_in()
+    assert take_over()
     assert clock(world).schedule == old
-    assert not stand_in()
+    assert not take_over()
 
 
-def test_a_changed_definition_lets_the_clock_go_on_unless_it_ticks_otherwise(world: World) -> None:
+def test_a_changed_definition_keeps_the_clock_unless_its_ticks_differ(world: World) -> None:
     declare(world, schedule())
     before = clock(world)
     declare(world, schedule(args=[1]))
@@ -72,7 +72,7 @@ def test_a_changed_definition_lets_the_clock_go_on_unless_it_ticks_otherwise(wor
     assert clock(world).next_at != before.next_at
 
 
-def test_a_row_that_was_spoilt_harms_nothing(world: World) -> None:
+def test_an_invalid_row_harms_nothing(world: World) -> None:
     declare(world, schedule())
     for text in ("", "null", "[]", '{"name": 1}', '{"name": "s"}', "{" * 10_000):
         world.store.run(sa.Connection.execute, sa.update(schedule_table).values(definition=text, fingerprint="?"))

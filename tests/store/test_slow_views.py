@@ -1,4 +1,4 @@
-"""A transaction that stays open makes every claim slower: the agent notices, and says whose it is."""
+"""A transaction that stays open makes every claim slower: the agent notices, and reports its session."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def everything_is_old(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @contextmanager
 def forgotten_view(store: Database) -> Iterator[str]:
-    """A dump that nobody ends: a session that has only read; its number."""
+    """A session that has only read and stays open, as a forgotten dump does; yields its number."""
     own = {"mysql": "connection_id()", "postgresql": "pg_backend_pid()"}[store.name]
     engine = sa.create_engine(store.url, isolation_level="REPEATABLE READ")
     with engine.connect() as connection:
@@ -39,25 +39,25 @@ def forgotten_view(store: Database) -> Iterator[str]:
 
 def events_of_agent(store: Database, node: str) -> list[DatabaseSlowdownDetected]:
     events: list[Event] = []
-    checkup = DatabaseHealthMonitor(store, EventBus(events.append))
-    checkup._node = node  # what `start` sets, without its loop
-    asyncio.run(checkup.examine())
-    return [fact for fact in events if isinstance(fact, DatabaseSlowdownDetected)]
+    monitor = DatabaseHealthMonitor(store, EventBus(events.append))
+    monitor._node = node  # what `start` sets, without its loop
+    asyncio.run(monitor.examine())
+    return [event for event in events if isinstance(event, DatabaseSlowdownDetected)]
 
 
 @SERVERS
 def test_the_agent_reports_which_session_has_a_long_view_open(world: World) -> None:
     world.node("a")
     with forgotten_view(world.store) as session:
-        # The server is shared: for a moment the oldest transaction may be another test's. MariaDB looks for them anew
-        # only when nobody has asked for a tenth of a second.
-        [fact] = eventually(
-            lambda: [fact for fact in events_of_agent(world.store, "a") if session in fact.remedy],
+        # The server is shared: for a moment the oldest transaction may be another test's. MariaDB reads them anew
+        # only when no session has queried them for a tenth of a second.
+        [event] = eventually(
+            lambda: [event for event in events_of_agent(world.store, "a") if session in event.remedy],
             timeout=60,
             every=0.2,
         )
-    assert session in fact.message
-    assert ("KILL" if world.store.name == "mysql" else "pg_terminate_backend") in fact.remedy
+    assert session in event.message
+    assert ("KILL" if world.store.name == "mysql" else "pg_terminate_backend") in event.remedy
 
 
 @SERVERS

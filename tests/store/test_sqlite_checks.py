@@ -1,4 +1,4 @@
-"""SQLite's CHECKs: asked of what others write; what claims and completions write meets them without being asked."""
+"""SQLite's CHECKs apply to what others write; what claims and completions write meets them without being checked."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ def test_what_claims_and_completions_write_meets_every_check(world: World) -> No
     won = world.store.run_autocommit(claim.claim, claimer, token=new_token(), limit=4).tasks
     results = {ClaimId(task.id, task.lease): '{"n":1}' if task.priority % 2 else None for task in won[:2]}
     assert not world.store.run_autocommit(complete.complete, claimer.process_id, results)
-    told = world.store.read(lambda connection: connection.exec_driver_sql("PRAGMA integrity_check").scalars().all())
-    assert told == ["ok"]
+    reported = world.store.read(lambda connection: connection.exec_driver_sql("PRAGMA integrity_check").scalars().all())
+    assert reported == ["ok"]
 
 
 def test_integrity_is_broken_by_what_a_check_forbids(world: World) -> None:
-    """So the test above can fail."""
+    """Proves that the test above can fail."""
     world.add()
     world.store.run_autocommit(lambda connection: connection.execute(BAD))
-    told = world.store.read(lambda connection: connection.exec_driver_sql("PRAGMA integrity_check").scalars().all())
-    assert told == ["CHECK constraint failed in tasks"]
+    reported = world.store.read(lambda connection: connection.exec_driver_sql("PRAGMA integrity_check").scalars().all())
+    assert reported == ["CHECK constraint failed in tasks"]
 
 
 def test_all_other_writes_are_checked(world: World) -> None:

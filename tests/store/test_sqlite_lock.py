@@ -1,4 +1,4 @@
-"""Writers of SQLite wait for one another: nobody is overtaken for long, and nobody waits for ever."""
+"""Writers of SQLite wait for one another: no writer is overtaken for long, and none waits for ever."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_writer_that_has_waited_for_long_is_not_overtaken_again_and_again(file
         with hog(file, first=0.4) as rounds:
             overtaken += database.run(lambda connection: rounds[0])
     database.close()
-    assert overtaken < 110  # SQLite's own waiting, a look each 100 ms, is overtaken 40 to 100 times in each of the five
+    assert overtaken < 110  # SQLite's own waiting, a poll each 100 ms, is overtaken 40 to 100 times in each of the five
 
 
 def write(connection: AutocommitConnection, number: int) -> None:

@@ -1,4 +1,4 @@
-"""What falls due next, what there is to do, and letting tasks arrive."""
+"""Due maintenance: what falls due next, and staging of due tasks."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from tests.store.world import World
 def test_an_empty_table_has_nothing_ahead(world: World) -> None:
     ahead = world.store.read(find_next_due)
     assert (ahead.next_at, ahead.first_node) == (None, None)
-    agenda = world.store.read(read_due_maintenance)
-    assert agenda.nodes == 0
-    assert not agenda.runs
-    moments = {name: getattr(agenda, name) for name in agenda.__struct_fields__}
+    due_maintenance = world.store.read(read_due_maintenance)
+    assert due_maintenance.nodes == 0
+    assert not due_maintenance.runs
+    moments = {name: getattr(due_maintenance, name) for name in due_maintenance.__struct_fields__}
     assert {name for name, moment in moments.items() if moment is not None} == {"now", "nodes", "runs"}
 
 
@@ -42,11 +42,14 @@ def test_the_next_moment_is_that_of_the_first_scheduled_task_or_failure(world: W
     failed = world.take_one()
     world.fail(failed, retry_in=5.0)
     assert world.store.read(find_next_due).next_at == world.get(failed.id).start_at
-    agenda = world.store.read(read_due_maintenance)
-    assert (agenda.scheduled, agenda.failure) == (world.get(second).start_at, world.get(failed.id).start_at)
+    due_maintenance = world.store.read(read_due_maintenance)
+    assert (due_maintenance.scheduled, due_maintenance.failure) == (
+        world.get(second).start_at,
+        world.get(failed.id).start_at,
+    )
 
 
-def test_what_is_due_arrives_and_nothing_else(world: World) -> None:
+def test_what_is_due_is_staged_and_nothing_else(world: World) -> None:
     due = [world.add(queue=queue, start_in=60.0) for queue in ("mail", "video", "video")]
     later = world.add(queue="later", start_in=120.0)
     for task_id in due:
@@ -54,53 +57,53 @@ def test_what_is_due_arrives_and_nothing_else(world: World) -> None:
     world.add(queue="failed", priority=99)
     failed = world.take_one(world.claimer("failed"))
     world.fail(failed, retry_in=0.0)
-    arrived = world.store.run(stage_all_due)
-    assert (arrived.count, arrived.queues) == (4, ("failed", "mail", "video"))
+    staged = world.store.run(stage_all_due)
+    assert (staged.count, staged.queues) == (4, ("failed", "mail", "video"))
     assert {world.get(task_id).status for task_id in (*due, failed.id)} == {Status.PENDING}
     assert world.get(later).status is Status.SCHEDULED
     assert world.store.run(stage_all_due).count == 0
 
 
-def test_so_many_arrive_at_a_time_the_longest_due_first(world: World) -> None:
+def test_a_limited_number_is_staged_at_a_time_the_longest_due_first(world: World) -> None:
     due = [world.add(start_in=60.0) for _ in range(5)]
-    for place, task_id in enumerate(due):
-        world.set(task_id, start_at=seconds_from_now(-60.0 + place))
+    for index, task_id in enumerate(due):
+        world.set(task_id, start_at=seconds_from_now(-60.0 + index))
     assert world.store.run(stage_all_due, 2).count == 2
     assert [world.get(task_id).status for task_id in due] == [Status.PENDING] * 2 + [Status.SCHEDULED] * 3
     assert [world.store.run(stage_all_due, 2).count for _ in range(3)] == [2, 1, 0]
 
 
-def test_the_agenda_knows_what_the_chores_wait_for(world: World) -> None:
+def test_due_maintenance_shows_what_the_chores_wait_for(world: World) -> None:
     ended = {status: world.task_in(status) for status in (Status.DONE, Status.DEAD, Status.CANCELED)}
     working = world.get(world.task_in(Status.WORKING))
     late = world.insert(finish_at=seconds_from_now(60.0))
     ahead = world.insert(start_at=seconds_from_now(3600.0))
-    agenda = world.store.read(read_due_maintenance)
-    assert agenda.oldest_touch == working.checked_at
-    assert agenda.done == world.get(ended[Status.DONE]).finished_at
-    assert agenda.dead == world.get(ended[Status.DEAD]).finished_at
-    assert agenda.canceled == world.get(ended[Status.CANCELED]).finished_at
-    assert agenda.pending == world.get(late).finish_at
-    assert agenda.ahead == world.get(ahead).start_at
-    assert agenda.nodes >= 1
-    assert agenda.oldest_beat is not None
-    assert abs(agenda.now - agenda.oldest_beat) < timedelta(minutes=5)
+    due_maintenance = world.store.read(read_due_maintenance)
+    assert due_maintenance.oldest_touch == working.checked_at
+    assert due_maintenance.done == world.get(ended[Status.DONE]).finished_at
+    assert due_maintenance.dead == world.get(ended[Status.DEAD]).finished_at
+    assert due_maintenance.canceled == world.get(ended[Status.CANCELED]).finished_at
+    assert due_maintenance.pending == world.get(late).finish_at
+    assert due_maintenance.ahead == world.get(ahead).start_at
+    assert due_maintenance.nodes >= 1
+    assert due_maintenance.oldest_beat is not None
+    assert abs(due_maintenance.now - due_maintenance.oldest_beat) < timedelta(minutes=5)
 
 
-def test_the_doors_are_those_of_active_nodes_that_shows_where_they_listen(world: World) -> None:
-    for name in ("hears", "deaf", "gone"):
+def test_the_endpoints_are_those_of_active_nodes_that_have_written_one(world: World) -> None:
+    for name in ("listening", "silent", "gone"):
         world.node(name)
-        world.store.run(write_endpoint, name, world.incarnation(name), None if name == "deaf" else "10.0.0.7:7070")
+        world.store.run(write_endpoint, name, world.incarnation(name), None if name == "silent" else "10.0.0.7:7070")
     gone = sa.update(nodes).where(nodes.c.name == "gone").values(active=False)
     assert world.store.run(lambda connection: connection.execute(gone).rowcount) == 1
-    [door], _ = world.store.read(read_endpoints)
-    assert (door.incarnation, door.host, door.port) == (world.incarnation("hears"), "10.0.0.7", 7070)
-    assert world.store.read(nodes_without_endpoint) == ["deaf"]
+    [endpoint], _ = world.store.read(read_endpoints)
+    assert (endpoint.incarnation, endpoint.host, endpoint.port) == (world.incarnation("listening"), "10.0.0.7", 7070)
+    assert world.store.read(nodes_without_endpoint) == ["silent"]
 
 
 @asynccontextmanager
 async def staging(world: World, node: str) -> AsyncIterator[tuple[DueTaskStager, list[TasksAvailable]]]:
-    """The timer of a node that runs, and what it has rung."""
+    """The stager of a node that runs, and the rings that it has sent."""
     rung: list[TasksAvailable] = []
     threads = DatabaseThreads(world.store, threads=1)
     stager = DueTaskStager(threads, world.node(node), rung.append, ClusterClock())
@@ -113,14 +116,14 @@ async def staging(world: World, node: str) -> AsyncIterator[tuple[DueTaskStager,
         threads.close()
 
 
-async def test_the_first_node_lets_a_task_arrive_the_moment_it_falls_due(world: World) -> None:
+async def test_the_first_node_stages_a_task_the_moment_it_falls_due(world: World) -> None:
     task_id = world.add(queue="video", start_in=0.5)
     async with staging(world, "first") as (_, rung):
         await eventually_async(lambda: rung == [TasksAvailable(("video",))])
     assert world.get(task_id).status is Status.PENDING
 
 
-async def test_another_node_steps_in_a_little_later_when_the_first_one_does_not(world: World) -> None:
+async def test_another_node_stages_a_task_a_little_later_when_the_first_one_does_not(world: World) -> None:
     world.node("first")
     task_id = world.add(queue="video", start_in=0.3)
     due = world.get(task_id).start_at

@@ -1,4 +1,4 @@
-"""What people do to a task: cancel, retry, move, delete."""
+"""Actions of users on a task: cancel, retry, move, delete."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ACTIONS = {
 
 @pytest.mark.parametrize("status", list(Status))
 @pytest.mark.parametrize("event", list(ACTIONS))
-def test_an_action_does_what_the_table_of_transitions_says(world: World, event: TaskEvent, status: Status) -> None:
+def test_an_action_makes_the_transition_of_the_table(world: World, event: TaskEvent, status: Status) -> None:
     task_id = world.task_in(status)
     before = world.get(task_id)
     if status not in sources(event):
@@ -47,7 +47,7 @@ def test_acting_on_a_task_that_is_not_there_reports_it(world: World, event: Task
             world.store.run(ACTIONS[event], nowhere)
 
 
-def test_the_attempt_that_an_action_ends_is_on_record(world: World) -> None:
+def test_the_attempt_that_an_action_ends_is_recorded(world: World) -> None:
     for event, label in ((TaskEvent.CANCEL, "withdrawn"), (TaskEvent.RETRY, "retried"), (TaskEvent.MOVE, "moved")):
         task_id = world.task_in(Status.WORKING)
         world.store.run(ACTIONS[event], task_id)

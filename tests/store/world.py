@@ -1,4 +1,4 @@
-"""Short words for what the tests of the store do: nodes and processes, tasks in every state, rows as they are."""
+"""Helpers of the store's tests: nodes and processes, tasks in every state, rows as they are."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _urgent = count(2**40)
 
 @dataclass
 class World:
-    """A database, and the people in it."""
+    """A database with the nodes and processes that a test creates."""
 
     store: Database
     _nodes: dict[str, tuple[int, str]] = field(default_factory=dict)
@@ -47,7 +47,7 @@ class World:
         self._nodes.clear()
 
     def node(self, name: str = "a") -> int:
-        """The id of a living node."""
+        """The id of an active node."""
         if name not in self._nodes:
             incarnation = nodes.new_incarnation()
             node_id = self.store.run(nodes.register_incarnation, name, incarnation, replaces=None)
@@ -77,7 +77,7 @@ class World:
         return self.store.run(enqueue.enqueue, NewTask(queue=queue, **fields)).id
 
     def insert(self, **values: Any) -> int:
-        """A row as somebody's own SQL writes it."""
+        """A row that a user's own SQL inserts."""
 
         def write(connection: sa.Connection) -> int:
             result = connection.execute(sa.insert(tasks).values({"queue": "q", **values}))
@@ -87,7 +87,7 @@ class World:
         return self.store.run(write)
 
     def set(self, task_id: int, **values: Any) -> int:
-        """An UPDATE as somebody's own SQL writes it."""
+        """An UPDATE by a user's own SQL."""
         return self.store.run(
             lambda connection: (
                 connection.execute(sa.update(tasks).where(tasks.c.id == task_id).values(**values)).rowcount
@@ -96,7 +96,7 @@ class World:
 
     @contextmanager
     def locking(self, table: sa.Table, *row_ids: int) -> Iterator[None]:
-        """A transaction of somebody else, which has locked rows and does not end."""
+        """Another session's transaction, which has locked rows and stays open."""
         how: dict[str, Any] = {"poolclass": sa.NullPool, "isolation_level": "READ COMMITTED"}  # these rows, and no gaps
         engine = sa.create_engine(self.store.url, **how)
         with engine.connect() as connection:
@@ -177,13 +177,13 @@ class World:
         return not self.store.run(complete.complete, task.process_id, {held(task): result})
 
     def silence(self, task_id: int, seconds: float) -> None:
-        """Let nobody have touched a task for so long, nor its process have beaten."""
+        """Backdate the last touch of a task and the last heartbeat of its process."""
         self.set(task_id, checked_at=seconds_from_now(-seconds))
         holder = sa.select(tasks.c.process_id).where(tasks.c.id == task_id).scalar_subquery()
-        beat = sa.update(processes).where(processes.c.id == holder).values(checked_at=seconds_from_now(-seconds))
-        self.store.run(lambda connection: connection.execute(beat).rowcount)
+        backdate = sa.update(processes).where(processes.c.id == holder).values(checked_at=seconds_from_now(-seconds))
+        self.store.run(lambda connection: connection.execute(backdate).rowcount)
 
-    def arrive(self) -> None:
+    def stage_due(self) -> None:
         for status in (Status.SCHEDULED, Status.FAILURE):
             self.store.run(chore_batches.stage_due, status)
 
@@ -204,23 +204,23 @@ def held(task: Task) -> ClaimId:
 
 
 def at_once(functions: Sequence[Callable[[], T]]) -> list[T]:
-    """Run each in a thread of its own, all let go at the same moment; their answers, or the first error."""
+    """Run each in a thread of its own, all released at the same moment; their answers, or the first error."""
     gate = threading.Barrier(len(functions))
     answers: dict[int, T] = {}
     errors: list[BaseException] = []
 
-    def live(place: int, function: Callable[[], T]) -> None:
+    def run(index: int, function: Callable[[], T]) -> None:
         gate.wait()
         try:
-            answers[place] = function()
-        except BaseException as error:  # noqa: BLE001 - told to the test
+            answers[index] = function()
+        except BaseException as error:  # noqa: BLE001 - raised again in the test's thread
             errors.append(error)
 
-    threads = [threading.Thread(target=live, args=pair) for pair in enumerate(functions)]
+    threads = [threading.Thread(target=run, args=pair) for pair in enumerate(functions)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     if errors:
         raise errors[0]
-    return [answers[place] for place in range(len(functions))]
+    return [answers[index] for index in range(len(functions))]

@@ -50,7 +50,7 @@ def test_a_scheduled_task_and_a_retry_arrive_when_the_clock_decides(world: World
     for _ in range(3):
         seen.append((world.status(scheduled), world.status(failing)))
         clock.advance(45)
-        world.arrive()
+        world.stage_due()
     seen.append((world.status(scheduled), world.status(failing)))
     assert seen == [
         (Status.SCHEDULED, Status.FAILURE),

@@ -71,7 +71,7 @@ def test_each_event_that_a_status_allows_can_be_applied_to_its_row(world: World)
 def test_the_chores_find_the_rows(world: World) -> None:
     long_ago = insert_task(world.store).created_at - timedelta(days=30)
     due = [insert_task(world.store, status, start_at=long_ago).id for status in ("scheduled", "failure")]
-    world.arrive()
+    world.stage_due()
     assert [world.status(task_id) for task_id in due] == [Status.PENDING] * 2
     frozen = insert_task(world.store, "working", checked_at=long_ago)
     insert_task(world.store, "working")

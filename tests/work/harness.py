@@ -18,7 +18,7 @@ F = TypeVar("F", bound=Event)
 
 
 class RunnerHarness:
-    """The database, what happened, and the runners that run."""
+    """The database, the events, and the runners that run."""
 
     def __init__(self, database: FaultyDatabase, world: World) -> None:
         self.database = database
@@ -46,7 +46,7 @@ class RunnerHarness:
         return runner
 
     async def stop(self, runner: Runner, grace: float = 10.0) -> None:
-        """Stop a runner in good order, and see that it ended without an exception."""
+        """Stop a runner gracefully, and check that it ended without an exception."""
         await runner.stop(grace)
         for one, running in self._runners:
             if one is runner:
@@ -63,23 +63,23 @@ class RunnerHarness:
     async def until(self, task_id: int, status: Status, within: float = 20.0) -> Task:
         """The task's row, once it has this status."""
 
-        def look() -> Task | None:
+        def task_with_status() -> Task | None:
             task = self.world.find(task_id)
             assert task is not None
             assert task.status is status, task
             return task
 
-        found = await eventually_async(look, timeout=within)
+        found = await eventually_async(task_with_status, timeout=within)
         assert found is not None
         return found
 
     def of(self, kind: type[F]) -> list[F]:
-        """What happened of one kind."""
+        """The events of one kind."""
         return self.events.of(kind)
 
 
 class Gates:
-    """A queue with a handler ``gated(key)`` that runs until its gate is opened, and what it has seen."""
+    """A queue with a handler ``gated(key)`` that runs until its gate is opened, and a record of its calls."""
 
     def __init__(self) -> None:
         self.queue = Queue("q")
@@ -97,7 +97,7 @@ class Gates:
             self.cancelled.append(key)
             raise
         if key in self._failing:
-            raise RuntimeError(f"{key} was told to fail")
+            raise RuntimeError(f"{key} is set to fail")
         return key
 
     def gate(self, key: str) -> asyncio.Event:

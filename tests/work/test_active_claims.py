@@ -1,4 +1,4 @@
-"""What a process holds: it is touched whatever the handler does, taken away, or given back by a stop."""
+"""Active claims: touched whatever the handler does, revoked by an action, or released by a stop."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def test_a_blocked_event_loop_does_not_keep_tasks_from_being_touched(harne
 
 
 @pytest.mark.parametrize("fault", ["the loop is blocked", "the answer is lost"])
-async def test_what_was_won_is_touched_although_the_loop_does_not_know_it_yet(
+async def test_a_claimed_task_is_touched_before_the_event_loop_has_received_the_claim(
     each_harness: RunnerHarness, gates: Gates, fault: str
 ) -> None:
     database, world = each_harness.database, each_harness.world
@@ -65,7 +65,7 @@ async def test_what_was_won_is_touched_although_the_loop_does_not_know_it_yet(
     assert world.outcomes(task_id) == []
 
 
-# ---------------------------------------------------------------- taken away
+# ---------------------------------------------------------------- revoked
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ async def test_what_was_won_is_touched_although_the_loop_does_not_know_it_yet(
     ],
     ids=["cancel", "move", "delete"],
 )
-async def test_what_takes_a_running_task_away_cancels_its_handler(
+async def test_an_action_that_revokes_a_claim_cancels_the_handler(
     each_harness: RunnerHarness, gates: Gates, take: Take, status: Status | None
 ) -> None:
     world = each_harness.world
@@ -99,7 +99,7 @@ async def test_the_late_outcome_of_a_task_that_was_retried_is_refused(each_harne
     def it(ctx: Context) -> int:
         began.append(ctx.lease)
         if ctx.lease == 1:
-            go_on.wait(20)  # a thread cannot be cancelled: it will say something when it has lost its claim
+            go_on.wait(20)  # a thread cannot be cancelled: it reports progress after it has lost its claim
         return ctx.lease
 
     task_id = each_harness.world.add(name="it")
@@ -137,7 +137,9 @@ async def test_stopping_claims_no_more_and_lets_what_runs_end(harness: RunnerHar
     assert [harness.world.status(task_id) for task_id in (first, second)] == [Status.DONE, Status.PENDING]
 
 
-async def test_what_outlives_the_grace_is_given_back_and_not_counted(each_harness: RunnerHarness, gates: Gates) -> None:
+async def test_a_task_that_outlives_the_grace_is_released_and_not_counted(
+    each_harness: RunnerHarness, gates: Gates
+) -> None:
     task_id = each_harness.world.add(name="gated")
     runner = each_harness.run(gates.queue)
     await eventually_async(lambda: gates.began)
@@ -147,7 +149,7 @@ async def test_what_outlives_the_grace_is_given_back_and_not_counted(each_harnes
     assert gates.cancelled == [""]
 
 
-async def test_the_task_of_a_thread_is_not_given_back_before_the_thread_has_ended(harness: RunnerHarness) -> None:
+async def test_the_task_of_a_thread_is_not_released_before_the_thread_has_ended(harness: RunnerHarness) -> None:
     queue, began, go_on = Queue("q"), threading.Event(), threading.Event()
 
     @queue.task
@@ -180,9 +182,9 @@ async def test_a_stop_can_be_hurried(harness: RunnerHarness, gates: Gates) -> No
     task_id = harness.world.add(name="gated")
     runner = harness.run(gates.queue)
     await eventually_async(lambda: gates.began)
-    patient = asyncio.create_task(runner.stop(600.0))
+    graceful_stop = asyncio.create_task(runner.stop(600.0))
     await asyncio.sleep(0)
-    patient.cancel()
-    await asyncio.gather(patient, return_exceptions=True)
+    graceful_stop.cancel()
+    await asyncio.gather(graceful_stop, return_exceptions=True)
     await harness.stop(runner, grace=0.0)
     assert harness.world.status(task_id) is Status.PENDING

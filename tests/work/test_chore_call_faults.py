@@ -58,7 +58,7 @@ def due(harness: RunnerHarness) -> dict[str, Task]:
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_whatever_becomes_of_its_calls_a_manager_does_its_work(each_harness: RunnerHarness, way: str) -> None:
+async def test_whatever_fault_a_call_has_a_manager_does_its_work(each_harness: RunnerHarness, way: str) -> None:
     world = each_harness.world
     rows = due(each_harness)
     faults = {(name, call): harm(each_harness.database, way, name, call) for name, call in CALLS}

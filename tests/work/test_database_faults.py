@@ -24,7 +24,7 @@ from tests.work.harness import Gates, RunnerHarness
 
 
 def counting() -> tuple[Queue, list[int]]:
-    """A queue whose handler ``it`` notes each run."""
+    """A queue whose handler ``it`` records each run."""
     queue, ran = Queue("q"), list[int]()
 
     @queue.task
@@ -71,18 +71,16 @@ async def test_a_failure_whose_answer_was_lost_was_accepted_and_counted_once(eac
     assert each_harness.of(ClaimLost) == []
 
 
-async def test_a_row_that_this_process_holds_without_knowing_is_given_back(
-    each_harness: RunnerHarness, gates: Gates
-) -> None:
+async def test_an_unknown_claim_of_this_process_is_released(each_harness: RunnerHarness, gates: Gates) -> None:
     world = each_harness.world
     claimer = world.claimer()
-    stray = world.add(name="gated")
+    unknown = world.add(name="gated")
     world.take_one(claimer)  # its answer never reached the runner
     each_harness.run(gates.queue, claimer)
     await eventually_async(lambda: each_harness.of(UnknownClaimReleased))
-    assert world.outcomes(stray) == ["released"]
+    assert world.outcomes(unknown) == ["released"]
     gates.open("")
-    assert (await each_harness.until(stray, Status.DONE)).attempts == 0
+    assert (await each_harness.until(unknown, Status.DONE)).attempts == 0
 
 
 async def test_outcomes_are_kept_while_the_database_is_away_and_nothing_new_is_claimed(
@@ -115,8 +113,8 @@ async def test_a_database_that_is_away_does_not_end_the_process_while_it_searche
     harness.run(gates.queue, count=2)
     await eventually_async(lambda: gates.began)
     harness.database.fail("should_empty_for_quarantined", times=None)
-    looks = harness.database.calls["should_empty_for_quarantined"]
-    await eventually_async(lambda: harness.database.calls["should_empty_for_quarantined"] > looks + 1)
+    queries = harness.database.calls["should_empty_for_quarantined"]
+    await eventually_async(lambda: harness.database.calls["should_empty_for_quarantined"] > queries + 1)
     assert harness.of(DatabaseOutageStarted)
     assert harness.of(ComponentFailed) == []
     gates.open("")
@@ -124,18 +122,18 @@ async def test_a_database_that_is_away_does_not_end_the_process_while_it_searche
 
 
 async def test_progress_that_could_not_be_written_is_written_when_the_database_is_back(harness: RunnerHarness) -> None:
-    queue, said, go_on = Queue("q"), asyncio.Event(), asyncio.Event()
+    queue, reported, go_on = Queue("q"), asyncio.Event(), asyncio.Event()
 
     @queue.task
     async def it(ctx: Context) -> None:
         harness.database.away()
         await ctx.progress(0.5, "half of it")
-        said.set()
+        reported.set()
         await go_on.wait()
 
     task_id = harness.world.add(name="it")
     harness.run(queue)
-    await said.wait()
+    await reported.wait()
     await eventually_async(lambda: harness.database.calls["report_progress"])
     harness.database.heal()
     await eventually_async(lambda: harness.world.get(task_id).progress == 0.5)
@@ -210,7 +208,7 @@ async def test_a_claim_that_fails_unexpectedly_is_tried_again_and_what_runs_cont
     await harness.until(first, Status.DONE)
     refusal.heal()
     await harness.until(second, Status.DONE)
-    assert {fact.component for fact in harness.of(ComponentFailed)} == {"claim"}
+    assert {event.component for event in harness.of(ComponentFailed)} == {"claim"}
 
 
 async def test_a_touch_that_crosses_the_last_write_does_not_report_that_the_task_was_taken(
@@ -248,8 +246,8 @@ async def test_a_reader_of_events_that_fails_is_reported_and_leaves_nothing_in_f
 
         async def handle_task(self, task: Task) -> None: ...
 
-    def fails(fact: Event) -> None:
-        if isinstance(fact, AttemptEnded):
+    def fails(event: Event) -> None:
+        if isinstance(event, AttemptEnded):
             raise OSError("no room for the log")
 
     worker = Whole()

@@ -1,4 +1,4 @@
-"""What a process makes of turns beside its other work: when it takes one, and when it leaves it."""
+"""Limited claims of a process beside its other work: when it makes one, and when it does not."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.work.harness import Gates, RunnerHarness
 
 @pytest.fixture
 def ahead(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Five tasks are claimed ahead, and wait for as long as it takes."""
+    """Five tasks are claimed ahead, and wait without a practical limit."""
     monkeypatch.setattr(executor_slots, "MAX_PREFETCH_WAIT", 600.0)
     monkeypatch.setattr(PrefetchEstimate, "prefetch_size", lambda prefetch: 5)
     monkeypatch.setattr(PrefetchEstimate, "reset", lambda prefetch: None)
@@ -30,7 +30,7 @@ def limit(harness: RunnerHarness, key: str, **values: Any) -> None:
 
 
 @pytest.mark.usefixtures("ahead")
-async def test_a_process_that_always_claims_ahead_takes_its_turns_too(each_harness: RunnerHarness) -> None:
+async def test_a_process_that_always_claims_ahead_makes_limited_claims_too(each_harness: RunnerHarness) -> None:
     queue, began = Queue("q"), []
 
     @queue.task
@@ -49,7 +49,7 @@ async def test_a_process_that_always_claims_ahead_takes_its_turns_too(each_harne
 
 
 @pytest.mark.usefixtures("ahead")
-async def test_a_turn_in_vain_costs_no_busy_loop_while_no_place_is_free(
+async def test_an_empty_limited_claim_causes_no_busy_loop_while_no_slot_is_free(
     each_harness: RunnerHarness, gates: Gates
 ) -> None:
     limit(each_harness, "a", running=0)

@@ -1,4 +1,4 @@
-"""Rows that somebody else's open transaction has locked: whatever stands beside them goes on."""
+"""Rows that another session's open transaction has locked: work on other rows continues."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def touched_again(harness: RunnerHarness, task_id: int) -> None:
 
 
 async def silent_for(harness: RunnerHarness, task_id: int, seconds: float) -> None:
-    """Wait until nobody has touched a task for so long."""
+    """Wait until a task has not been touched for this time."""
     age = sa.select(tasks.c.checked_at).where(tasks.c.id == task_id)
     before = harness.database.read(lambda connection: connection.execute(age).scalar_one())
     await asyncio.sleep(seconds)
@@ -125,7 +125,7 @@ async def test_tasks_are_touched_while_the_row_of_their_process_is_locked(
         await server_bench.until(ids[0], Status.DONE)
 
 
-async def test_claims_get_past_rows_that_are_locked(server_bench: RunnerHarness, gates: Gates) -> None:
+async def test_claims_skip_rows_that_are_locked(server_bench: RunnerHarness, gates: Gates) -> None:
     gates.open("")
     urgent = [server_bench.world.add(name="gated", priority=99) for _ in range(3)]
     with server_bench.world.locking(tasks, *urgent):

@@ -1,4 +1,4 @@
-"""The manager on a real table: all chores, on several nodes at once; and when it may not rescue."""
+"""The manager on a real table: all chores, on several nodes at once; and when rescue is suspended."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def settings(**more: Any) -> ManagerSettings:
     return ManagerSettings(**(periods | more))
 
 
-async def beats_of(harness: RunnerHarness, node: str) -> None:
+async def send_heartbeats(harness: RunnerHarness, node: str) -> None:
     while True:
         with suppress(DatabaseUnavailable):
             await asyncio.to_thread(harness.database.run, heartbeat, node, harness.world.incarnation(node))
@@ -52,25 +52,25 @@ async def beats_of(harness: RunnerHarness, node: str) -> None:
 
 @asynccontextmanager
 async def managing(harness: RunnerHarness, given: ManagerSettings, node: str = "a") -> AsyncIterator[ManagerService]:
-    """A manager that runs, on a node whose agent beats."""
+    """A manager that runs, on a node whose agent sends heartbeats."""
     harness.world.node(node)
     ours, theirs = socket.socketpair()
     manager = ManagerService(given, harness.database, EventBus(harness.events))
     with ours, theirs:
         await manager.start(Link(theirs, ProcessInfo(slot="manager", kind="manager", role="manager", node=node)))
         running = asyncio.create_task(manager.run())
-        beating = asyncio.create_task(beats_of(harness, node))
+        heartbeats = asyncio.create_task(send_heartbeats(harness, node))
         try:
             yield manager
         finally:
-            beating.cancel()
+            heartbeats.cancel()
             await manager.quiet()
             await manager.stop(5.0)
             await running
 
 
 def held_by_a_dead_process(harness: RunnerHarness) -> int:
-    """A task that nobody touches."""
+    """A task that no process touches."""
     task_id = harness.world.add(priority=99)
     harness.world.take_one()
     harness.world.silence(task_id, 60.0)
@@ -87,10 +87,10 @@ async def test_a_manager_queries_a_database_that_is_away_once_in_a_round(
             await eventually_async(lambda: harness.database.calls["_heartbeat_and_read_due"] > 5)
             before = harness.database.calls.copy()
             await eventually_async(lambda: harness.database.calls["_heartbeat_and_read_due"] > 10)
-            asked = harness.database.calls - before
-        assert set(asked) <= {"_heartbeat_and_read_due", "heartbeat"}, "the other steps wait for its heartbeat"
-        beats = harness.database.calls["_heartbeat_and_read_due"]
-        await eventually_async(lambda: harness.database.calls["_heartbeat_and_read_due"] > beats + 1)
+            queries = harness.database.calls - before
+        assert set(queries) <= {"_heartbeat_and_read_due", "heartbeat"}, "the other steps wait for its heartbeat"
+        rounds = harness.database.calls["_heartbeat_and_read_due"]
+        await eventually_async(lambda: harness.database.calls["_heartbeat_and_read_due"] > rounds + 1)
 
 
 async def test_a_chore_that_has_more_to_do_continues_at_once_and_lets_the_others_have_their_turn(
@@ -120,7 +120,7 @@ async def test_endless_chores_do_not_keep_a_manager_from_its_heartbeat_and_the_r
     frozen = held_by_a_dead_process(harness)
     async with managing(harness, settings(max_update=1.5)):
         await eventually_async(lambda: harness.world.status(frozen) is Status.FAILURE, timeout=30)
-    assert len(harness.events.of(RescueSuspended)) == 1, "its pulse began once, and did not stop"
+    assert len(harness.events.of(RescueSuspended)) == 1, "the rescue was suspended once, and heartbeats continued"
 
 
 def ran(harness: RunnerHarness) -> list[tuple[str, int]]:
@@ -179,7 +179,7 @@ async def test_a_failure_is_due_at_once_after_a_crash_and_runs_again(harness: Ru
     assert harness.world.take_one().id == frozen
 
 
-async def test_a_node_does_not_rescue_before_it_has_beaten_for_max_update(harness: RunnerHarness) -> None:
+async def test_a_node_does_not_rescue_before_it_has_sent_heartbeats_for_max_update(harness: RunnerHarness) -> None:
     frozen = held_by_a_dead_process(harness)
     async with managing(harness, settings(max_update=1.0)):
         await eventually_async(lambda: harness.of(RescueSuspended))
@@ -191,9 +191,9 @@ async def test_the_time_begins_again_after_an_outage(harness: RunnerHarness) -> 
     async with managing(harness, settings(max_update=1.0)) as manager:
         await eventually_async(lambda: manager._rescue_guard.steady_seconds(asyncio.get_running_loop().time()) > 0.3)
         outage = harness.database.away()
-        beats = harness.database.calls["_heartbeat_and_read_due"]
+        rounds = harness.database.calls["_heartbeat_and_read_due"]
         await eventually_async(lambda: manager._rescue_guard.steady_seconds(asyncio.get_running_loop().time()) == 0.0)
-        assert harness.database.calls["_heartbeat_and_read_due"] > beats
+        assert harness.database.calls["_heartbeat_and_read_due"] > rounds
         outage.heal()
         held = len(harness.of(RescueSuspended))
         await eventually_async(lambda: manager._rescue_guard.steady_seconds(asyncio.get_running_loop().time()) > 0)
@@ -207,11 +207,11 @@ async def test_a_rescue_that_the_database_answers_late_judges_by_the_nodes_lates
     world = each_harness.world
     alive = world.add()
     world.take_one()
-    beat: datetime = each_harness.database.read(database_now)
-    world.silence(alive, 20.0)  # as if the server had been frozen since the beat, and nobody could touch anything
-    assert world.store.run(rescue.rescue_untouched, 10.0, as_of=beat - timedelta(seconds=20)) == []
+    latest_heartbeat: datetime = each_harness.database.read(database_now)
+    world.silence(alive, 20.0)  # as if the server had been frozen since the heartbeat, so that no touch was possible
+    assert world.store.run(rescue.rescue_untouched, 10.0, as_of=latest_heartbeat - timedelta(seconds=20)) == []
     assert world.status(alive) is Status.WORKING
-    assert [one.task_id for one in world.store.run(rescue.rescue_untouched, 10.0, as_of=beat)] == [alive]
+    assert [one.task_id for one in world.store.run(rescue.rescue_untouched, 10.0, as_of=latest_heartbeat)] == [alive]
 
 
 async def test_a_chore_that_fails_does_not_keep_the_others_from_their_work(harness: RunnerHarness) -> None:
@@ -277,13 +277,13 @@ async def test_after_an_outage_nodes_that_are_only_coming_back_are_not_called_si
         await eventually_async(lambda: harness.of(NodesMarkedInactive), message="b has no agent")
         harness.database.run(heartbeat, "b", harness.world.incarnation("b"))
         with harness.database.away() as outage:
-            looks = harness.database.calls["_heartbeat_and_read_due"]
-            # Each look at a database that is away is one; so many take longer than a node may be silent.
-            await eventually_async(lambda: harness.database.calls["_heartbeat_and_read_due"] > looks + 12)
+            queries = harness.database.calls["_heartbeat_and_read_due"]
+            # Each attempt to reach a database that is away is one; so many take longer than a node may be silent.
+            await eventually_async(lambda: harness.database.calls["_heartbeat_and_read_due"] > queries + 12)
             outage.heal()
-        looks = harness.database.calls["_heartbeat_and_read_due"]
-        await eventually_async(lambda: harness.database.calls["_heartbeat_and_read_due"] > looks + 2)
-        assert len(harness.of(NodesMarkedInactive)) == 1, "nothing is said before it has had its time"
+        queries = harness.database.calls["_heartbeat_and_read_due"]
+        await eventually_async(lambda: harness.database.calls["_heartbeat_and_read_due"] > queries + 2)
+        assert len(harness.of(NodesMarkedInactive)) == 1, "nothing is reported before its period is over"
         await eventually_async(
             lambda: len(harness.of(NodesMarkedInactive)) == 2, message="b stays silent, and that is seen then"
         )
@@ -302,7 +302,7 @@ async def test_a_rescue_that_is_held_up_takes_nothing_that_was_touched_before_it
 
 
 async def test_a_round_comes_the_moment_a_task_falls_due_however_idle_the_table_is(each_harness: RunnerHarness) -> None:
-    """What the next look finds, which comes after six seconds at the latest, is begun the moment it is due."""
+    """What the next query finds, at most six seconds later, is started at the moment at which it is due."""
     given = settings(every=0.05, max_update=60.0, inactive_after=60.0)
     async with managing(each_harness, given):
         await eventually_async(lambda: each_harness.database.calls["_heartbeat_and_read_due"] >= 1)

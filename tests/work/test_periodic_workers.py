@@ -141,7 +141,7 @@ async def test_an_exception_in_the_loop_is_reported_and_the_loop_continues() -> 
     await worker.stop()
     ended = [event for event in events if isinstance(event, PeriodicLoopEnded)]
     assert {event.error for event in ended} == {"ValueError: boom"}
-    assert f'{__file__}", line ' in log_message_of(ended[0])[2]["exception"], "it says where"
+    assert f'{__file__}", line ' in log_message_of(ended[0])[2]["exception"], "it shows the location"
 
 
 async def test_a_plain_loop_runs_in_a_thread() -> None:
@@ -222,8 +222,8 @@ async def test_a_heartbeat_that_fails_unexpectedly_is_reported_and_is_not_the_la
     events = EventBus(harness.events)
     outages = OutageTracker(events, asyncio.get_running_loop().time)
     harness.database.fail("heartbeat_process", error=RuntimeError("boom"))
-    beating = asyncio.create_task(processes.keep_heartbeat(harness.database, process_id, outages, events))
+    heartbeats = asyncio.create_task(processes.keep_heartbeat(harness.database, process_id, outages, events))
     await eventually_async(lambda: harness.database.calls["heartbeat_process"] >= 3)
     assert [(event.component, event.error) for event in harness.of(ComponentFailed)] == [("beat", "RuntimeError: boom")]
-    beating.cancel()
-    await asyncio.wait([beating])
+    heartbeats.cancel()
+    await asyncio.wait([heartbeats])

@@ -1,4 +1,4 @@
-"""A process that polls in vain asks one question each time, and finds by it all that it might claim."""
+"""A poll that finds nothing costs one query, and the query finds every kind of task that the process might claim."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from peerd import Client, Status
 from peerd.testing import eventually_async
 from peerd.work import task_runner
 from peerd.work.claims import toucher
-from tests.store.claim_mutex import MANY, standing, waiting
+from tests.store.claim_mutex import MANY, holding_mutex, waiting
 from tests.work.harness import Gates, RunnerHarness
 
 
-async def test_it_reads_and_claims_nothing(each_harness: RunnerHarness, gates: Gates) -> None:
+async def test_an_empty_poll_reads_and_claims_nothing(each_harness: RunnerHarness, gates: Gates) -> None:
     calls = each_harness.database.calls
     each_harness.run(gates.queue, poll_every=0.3)
     await eventually_async(lambda: calls["find_claimable"] >= 8)
     assert not calls["claim"]
 
 
-async def at_rest(harness: RunnerHarness) -> None:
-    """It has looked so often in vain that its next pause is 1.2 s at the least."""
+async def polling_slowly(harness: RunnerHarness) -> None:
+    """Wait until the runner has polled without a task so often that its next pause is at least 1.2 s."""
     await eventually_async(lambda: harness.database.calls["find_claimable"] >= 5)
 
 
-async def test_a_ring_in_vain_causes_a_backlog_check_and_pauses_again(
+async def test_a_ring_without_a_task_causes_a_backlog_check_and_pauses_again(
     each_harness: RunnerHarness, gates: Gates
 ) -> None:
     calls = each_harness.database.calls
     runner = each_harness.run(gates.queue, poll_every=60.0)
-    await at_rest(each_harness)
-    looks = calls["find_claimable"]
+    await polling_slowly(each_harness)
+    checks = calls["find_claimable"]
     runner.ring()
-    await eventually_async(lambda: calls["find_claimable"] > looks)
+    await eventually_async(lambda: calls["find_claimable"] > checks)
     assert calls["claim"] == (0 if each_harness.database.is_single_writer else 1)
     gates.open("")
     task_id = each_harness.world.add(name="gated")
@@ -47,20 +47,20 @@ async def test_a_ring_causes_a_claim_before_a_backlog_check_on_a_server(
 ) -> None:
     calls = each_harness.database.calls
     runner = each_harness.run(gates.queue, poll_every=60.0)
-    await at_rest(each_harness)
-    looks = calls["find_claimable"]
+    await polling_slowly(each_harness)
+    checks = calls["find_claimable"]
     task_id = each_harness.world.add(name="gated")
     runner.ring()
     await each_harness.until(task_id, Status.WORKING)
     if not each_harness.database.is_single_writer:
-        assert (calls["claim"], calls["find_claimable"]) == (1, looks)
+        assert (calls["claim"], calls["find_claimable"]) == (1, checks)
     gates.open("")
     await each_harness.until(task_id, Status.DONE)
 
 
 async def test_a_ring_finds_tasks_for_limited_claims(each_harness: RunnerHarness, gates: Gates) -> None:
     runner = each_harness.run(gates.queue, poll_every=60.0)
-    await at_rest(each_harness)
+    await polling_slowly(each_harness)
     gates.open("")
     task_id = each_harness.world.insert(name="gated", body="{}", limit_key="a.mp4")
     runner.ring()
@@ -68,7 +68,7 @@ async def test_a_ring_finds_tasks_for_limited_claims(each_harness: RunnerHarness
 
 
 @pytest.mark.parametrize("crashes", [0, 1])
-async def test_it_finds_what_was_not_rung_for(each_harness: RunnerHarness, gates: Gates, crashes: int) -> None:
+async def test_polling_finds_tasks_without_a_ring(each_harness: RunnerHarness, gates: Gates, crashes: int) -> None:
     each_harness.run(gates.queue, poll_every=0.3)
     await eventually_async(lambda: each_harness.database.calls["find_claimable"] >= 3)
     gates.open("")
@@ -85,25 +85,25 @@ async def test_what_is_never_claimed_is_not_searched_for_ever(
     await eventually_async(lambda: calls["claims_of_process"] >= 1)
     await eventually_async(lambda: calls["find_claimable"] >= 3)
 
-    async def beats(more: int) -> None:
+    async def wait_for_heartbeats(more: int) -> None:
         until = calls["heartbeat_process"] + more
         await eventually_async(lambda: calls["heartbeat_process"] >= until)
 
-    await beats(5)
-    looks = calls["claims_of_process"]
-    await beats(5)
-    assert calls["claims_of_process"] == looks
+    await wait_for_heartbeats(5)
+    queries = calls["claims_of_process"]
+    await wait_for_heartbeats(5)
+    assert calls["claims_of_process"] == queries
     each_harness.world.add(name="gated")  # it claims again, so its answer may be lost again
-    await eventually_async(lambda: calls["claims_of_process"] > looks)
+    await eventually_async(lambda: calls["claims_of_process"] > queries)
 
 
 @pytest.mark.parametrize("database", ["mariadb", "postgresql"], indirect=True)
 async def test_a_process_that_has_met_contention_waits_for_the_claim_mutex(
     each_harness: RunnerHarness, gates: Gates
 ) -> None:
-    """And claims when it is its turn."""
+    """It claims once it has acquired the mutex."""
     store = each_harness.database
-    with standing(store, "q"):
+    with holding_mutex(store, "q"):
         runner = each_harness.run(gates.queue, count=MANY)
         runner._task_fetcher._mutex.record_contention()
         task = each_harness.world.add("q", name="gated")
@@ -113,36 +113,38 @@ async def test_a_process_that_has_met_contention_waits_for_the_claim_mutex(
     await each_harness.until(task, Status.DONE)
 
 
-async def test_rings_in_vain_cost_a_few_checks_a_second_however_many_they_are(
+async def test_any_number_of_rings_without_a_task_cost_a_few_checks_a_second(
     each_harness: RunnerHarness, gates: Gates
 ) -> None:
     calls = each_harness.database.calls
     runner = each_harness.run(gates.queue, poll_every=60.0)
-    await at_rest(each_harness)
+    await polling_slowly(each_harness)
     before = calls["find_claimable"] + calls["claim"]
     for _ in range(300):
         runner.ring()
         await asyncio.sleep(0.005)
-    asked = calls["find_claimable"] + calls["claim"] - before
+    queries = calls["find_claimable"] + calls["claim"] - before
     capacity, per_second = task_runner.EMPTY_POLL_BUDGET
-    assert capacity <= asked <= 2 * (capacity + per_second * 5.0), "a claim and a look for each"
+    assert capacity <= queries <= 2 * (capacity + per_second * 5.0), "a claim and a backlog check for each"
     gates.open("")
     task_id = each_harness.world.add(name="gated")
     runner.ring()
     await each_harness.until(task_id, Status.DONE, within=5.0)
 
 
-async def test_so_do_rings_that_say_in_vain_that_tasks_were_taken(harness: RunnerHarness, gates: Gates) -> None:
+async def test_any_number_of_rings_about_claims_that_were_not_revoked_cost_a_few_checks_a_second(
+    harness: RunnerHarness, gates: Gates
+) -> None:
     calls = harness.database.calls
     task_id = harness.world.add(name="gated")
     runner = harness.run(gates.queue, update=60.0)
     await eventually_async(lambda: gates.began)
     before = calls["claims_of_process"]
-    looking = []
+    checks = []
     for _ in range(300):
-        looking.append(asyncio.create_task(runner.check_claims(frozenset({task_id}))))
+        checks.append(asyncio.create_task(runner.check_claims(frozenset({task_id}))))
         await asyncio.sleep(0.005)
-    await asyncio.gather(*looking)
+    await asyncio.gather(*checks)
     capacity, per_second = task_runner.EMPTY_POLL_BUDGET
     assert capacity <= calls["claims_of_process"] - before <= capacity + per_second * 5.0
     Client(harness.database).tasks.cancel(task_id)

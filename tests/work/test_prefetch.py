@@ -1,4 +1,4 @@
-"""What a process claims ahead of its places, and what has ended and is not written yet."""
+"""Tasks that a process claims ahead of its executor slots, and outcomes that are not written yet."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def ahead(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is claimed ahead waits for as long as it takes."""
+def long_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is claimed ahead waits without a practical limit."""
     monkeypatch.setattr(executor_slots, "MAX_PREFETCH_WAIT", 600.0)
 
 
@@ -42,7 +42,7 @@ def was_released(harness: RunnerHarness, task_id: int) -> bool:
     return harness.world.outcomes(task_id) == ["released"]
 
 
-async def test_a_place_is_free_before_the_outcome_is_committed(each_harness: RunnerHarness) -> None:
+async def test_an_executor_slot_is_free_before_the_outcome_is_committed(each_harness: RunnerHarness) -> None:
     queue, ran = Queue("q"), asyncio.Semaphore(0)
 
     @queue.task
@@ -65,7 +65,7 @@ async def test_a_place_is_free_before_the_outcome_is_committed(each_harness: Run
 
 
 @pytest.mark.usefixtures("ahead")
-async def test_what_was_claimed_ahead_and_does_not_begin_in_time_goes_back(
+async def test_a_task_that_was_claimed_ahead_and_does_not_begin_in_time_is_released(
     each_harness: RunnerHarness, gates: Gates
 ) -> None:
     first, *others = gated(each_harness, "0", "1", "2", "3")
@@ -81,8 +81,8 @@ async def test_what_was_claimed_ahead_and_does_not_begin_in_time_goes_back(
     assert sorted(gates.began) == list("0123")
 
 
-@pytest.mark.usefixtures("ahead", "patience")
-async def test_a_stop_gives_back_at_once_what_was_claimed_ahead(each_harness: RunnerHarness, gates: Gates) -> None:
+@pytest.mark.usefixtures("ahead", "long_wait")
+async def test_a_stop_releases_at_once_what_was_claimed_ahead(each_harness: RunnerHarness, gates: Gates) -> None:
     first, *others = gated(each_harness, "0", "1", "2")
     runner = each_harness.run(gates.queue, count=1)
     await eventually_async(lambda: runner.in_flight == 3)
@@ -96,14 +96,14 @@ async def test_a_stop_gives_back_at_once_what_was_claimed_ahead(each_harness: Ru
     assert gates.began == ["0"]
 
 
-@pytest.mark.usefixtures("ahead", "patience")
-async def test_what_was_canceled_while_it_waited_for_a_place_never_begins(
+@pytest.mark.usefixtures("ahead", "long_wait")
+async def test_a_task_that_was_canceled_while_it_waited_for_a_slot_never_begins(
     each_harness: RunnerHarness, gates: Gates
 ) -> None:
     first, second = gated(each_harness, "0", "1")
     runner = each_harness.run(gates.queue, count=1)
     await eventually_async(lambda: runner.in_flight == 2)
-    each_harness.database.run(actions.cancel, second, "nobody wants it")
+    each_harness.database.run(actions.cancel, second, "not needed any more")
     await eventually_async(lambda: each_harness.of(ClaimLost))
     gates.open("0", "1")
     await each_harness.until(first, Status.DONE)
@@ -112,8 +112,8 @@ async def test_what_was_canceled_while_it_waited_for_a_place_never_begins(
     assert each_harness.world.status(second) is Status.CANCELED
 
 
-@pytest.mark.usefixtures("ahead", "patience")
-async def test_what_waits_for_a_place_is_touched(each_harness: RunnerHarness, gates: Gates) -> None:
+@pytest.mark.usefixtures("ahead", "long_wait")
+async def test_a_task_that_waits_for_a_slot_is_touched(each_harness: RunnerHarness, gates: Gates) -> None:
     _, second = gated(each_harness, "0", "1")
     runner = each_harness.run(gates.queue, count=1)
     await eventually_async(lambda: runner.in_flight == 2)

@@ -1,4 +1,4 @@
-"""Quarantined tasks: a process drains for them, and then takes one after another."""
+"""Quarantined tasks: a process empties itself for them, and then takes one after another."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ async def test_a_task_that_has_crashed_a_process_runs_in_an_empty_one(
     await eventually_async(lambda: each_harness.database.calls["should_empty_for_quarantined"] >= 2)
     later = world.add(name="gated", body='{"key": "later"}')
     await eventually_async(lambda: each_harness.database.calls["should_empty_for_quarantined"] >= 4)
-    assert gates.began == ["beside"]  # the process drains for it
+    assert gates.began == ["beside"]  # the process empties itself for it
     gates.open("beside")
     await each_harness.until(beside, Status.DONE)
     await eventually_async(lambda: gates.began == ["beside", "poison"])
@@ -47,7 +47,7 @@ async def test_quarantined_tasks_follow_one_another_at_once_where_nothing_else_w
         await each_harness.until(task_id, Status.DONE)
 
 
-async def test_a_process_that_has_drained_takes_one_quarantined_task_after_another(
+async def test_a_process_that_has_emptied_takes_one_quarantined_task_after_another(
     each_harness: RunnerHarness, gates: Gates
 ) -> None:
     world = each_harness.world
@@ -78,7 +78,7 @@ async def test_a_quarantined_task_that_has_not_waited_yet_comes_after_all_else(
     assert gates.began == [*others, "quarantined"]
 
 
-async def test_draining_for_a_quarantined_task_costs_no_busy_loop(harness: RunnerHarness, gates: Gates) -> None:
+async def test_emptying_for_a_quarantined_task_causes_no_busy_loop(harness: RunnerHarness, gates: Gates) -> None:
     harness.world.add(name="gated", body='{"key": "beside"}')
     runner = harness.run(gates.queue, count=3)
     await eventually_async(lambda: gates.began)

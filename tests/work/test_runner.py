@@ -1,4 +1,4 @@
-"""Tasks run: how many at once, in which order, what is written of them, and what a handler has at hand."""
+"""Running tasks: how many at once, in which order, what is written of them, and what a handler can use."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ async def test_progress_is_written_while_the_task_runs(each_harness: RunnerHarne
     [
         (Retry("1h", "later"), Status.FAILURE, 1, "failure"),
         (Snooze("1h", "tired"), Status.SCHEDULED, 0, "snoozed"),
-        (Cancel("nobody"), Status.CANCELED, 1, "canceled"),
+        (Cancel("not needed"), Status.CANCELED, 1, "canceled"),
         (Dead("no video"), Status.DEAD, 1, "dead"),
         (ValueError("boom"), Status.FAILURE, 1, "failure"),
     ],
@@ -155,11 +155,11 @@ async def test_attempts_end_at_the_handlers_own_maximum(harness: RunnerHarness) 
     task_id = harness.world.add(name="it")
     harness.run(queue)
 
-    def look() -> bool:
-        harness.world.arrive()
+    def is_dead() -> bool:
+        harness.world.stage_due()
         return harness.world.status(task_id) is Status.DEAD
 
-    await eventually_async(look)
+    await eventually_async(is_dead)
     assert [attempt.number for attempt in harness.world.attempts(task_id)] == [1, 2]
 
 
@@ -181,14 +181,14 @@ async def test_a_handler_can_enqueue_and_use_the_client(harness: RunnerHarness) 
 
 async def test_attempts_share_neither_context_variables_nor_the_asyncio_task(harness: RunnerHarness) -> None:
     queue, seen = Queue("q"), list[tuple[str, asyncio.Task[Any]]]()
-    said = ContextVar("said", default="nothing")
+    variable = ContextVar("variable", default="nothing")
 
     @queue.task
     async def it() -> None:
         task = asyncio.current_task()
         assert task is not None
-        seen.append((said.get(), task))
-        said.set("something")
+        seen.append((variable.get(), task))
+        variable.set("something")
         asyncio.get_running_loop().call_soon(task.cancel)
 
     ids = [harness.world.add(name="it") for _ in range(20)]
@@ -218,7 +218,7 @@ async def test_a_workers_own_hooks_are_called(harness: RunnerHarness) -> None:
     assert called == [task_id, (task_id, Done('"well"'))]
 
 
-async def test_a_hook_that_does_not_end_holds_neither_its_place_nor_the_outcome(harness: RunnerHarness) -> None:
+async def test_a_hook_that_does_not_end_blocks_neither_its_slot_nor_the_outcome(harness: RunnerHarness) -> None:
     queue = Queue("q")
 
     @queue.task
@@ -271,8 +271,8 @@ async def test_enqueued_in_bulk_all_run(harness: RunnerHarness) -> None:
     assert sorted(ran) == list(range(300))
 
 
-async def test_an_attempt_that_has_ended_leaves_nothing_to_the_collector_of_garbage(harness: RunnerHarness) -> None:
-    """Circles of objects would be found, at the cost of a part of each task's time."""
+async def test_an_attempt_that_has_ended_leaves_nothing_to_the_garbage_collector(harness: RunnerHarness) -> None:
+    """Reference cycles would be collected, at the cost of a part of each task's time."""
     queue = Queue("q")
 
     @queue.task
@@ -296,7 +296,7 @@ async def test_an_attempt_that_has_ended_leaves_nothing_to_the_collector_of_garb
 
 
 async def test_a_queue_that_was_written_with_a_space_at_its_end_harms_nothing(each_harness: RunnerHarness) -> None:
-    """MariaDB takes it for the same queue, others for one that nobody serves."""
+    """MariaDB takes it for the same queue, other databases for one that no worker serves."""
     queue = Queue("q")
 
     @queue.task(name="it")

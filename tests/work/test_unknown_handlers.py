@@ -1,4 +1,4 @@
-"""A process that gives tasks back for other code makes way for the processes that have it."""
+"""A process that releases tasks with unknown handlers lets processes that know them claim first."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from peerd.work.attempts.attempt_outcome import MAX_YIELD_DELAY, UnknownHandlerR
 from tests.support.servers import DatabaseFactory
 
 
-def test_a_process_that_has_given_a_task_back_makes_way_when_it_is_rung_at(database_factory: DatabaseFactory) -> None:
+def test_a_process_that_has_released_an_unknown_task_delays_its_claims(
+    database_factory: DatabaseFactory,
+) -> None:
     with Client(database_factory("sqlite")) as client:
         migrate(client.database)
         task = client.tasks.get(client.enqueue("work", name="goes").id)

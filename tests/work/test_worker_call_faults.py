@@ -1,6 +1,6 @@
 """Each call that a worker's process makes fails once, loses its reply once, and is refused once.
 
-Whatever it was: every task ends done, no attempt runs twice, and each lease is explained.
+In every case, every task ends done, no attempt runs twice, and each lease is explained.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ WAYS = ("away", "lost", "refused")
 
 
 class Rounds:
-    """A queue of tasks of which every third fails at first, one that stays until it may go on, and what ran."""
+    """A queue of tasks of which every third fails at first, one that waits for its release, and a record of runs."""
 
     def __init__(self) -> None:
         self.queue = Queue("q")
@@ -58,17 +58,17 @@ def harm(database: FaultyDatabase, way: str, operation: str, call: int) -> Fault
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_whatever_becomes_of_a_call_each_attempt_runs_once(each_harness: RunnerHarness, way: str) -> None:
+async def test_whatever_fault_a_call_has_each_attempt_runs_once(each_harness: RunnerHarness, way: str) -> None:
     rounds, world = Rounds(), each_harness.world
     claimer: Claimer = world.claimer()
     each_harness.run(rounds.queue, claimer, count=4, update=0.05)
 
     async def all_done(ids: list[int]) -> None:
-        def look() -> bool:
-            world.arrive()
+        def all_are_done() -> bool:
+            world.stage_due()
             return all(world.status(task_id) is Status.DONE for task_id in ids)
 
-        await eventually_async(look, timeout=30)
+        await eventually_async(all_are_done, timeout=30)
 
     for operation, call in itertools.product(OPERATIONS, (1, 2)):
         rounds.may_go_on.clear()
@@ -82,10 +82,10 @@ async def test_whatever_becomes_of_a_call_each_attempt_runs_once(each_harness: R
         rounds.may_go_on.set()
         await all_done(ids)
         for task_id in ids:
-            said, task = world.outcomes(task_id), world.get(task_id)
-            where = (way, operation, call, task, said)
+            outcomes, task = world.outcomes(task_id), world.get(task_id)
+            where = (way, operation, call, task, outcomes)
             assert task.result == str(task_id), where
             assert rounds.runs[task_id] == task.attempts + 1, where
-            assert task.lease == len(said) + 1, where
-            assert set(said) <= {"failure", "released"}, where
+            assert task.lease == len(outcomes) + 1, where
+            assert set(outcomes) <= {"failure", "released"}, where
     assert each_harness.uncaught == []

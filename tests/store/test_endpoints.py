@@ -1,4 +1,4 @@
-"""Where is rung: at the doors of the nodes, also of those that came after the first ring."""
+"""Rings are sent to the endpoints of the nodes, also of nodes that started after the first ring."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from tests.store.world import World
 from tests.support.manual_clock import ManualClock
 
 WORK = TasksAvailable(("video",))
-SECRET = "open, sesame, and let us in"
+SECRET = "a secret of at least 16 bytes"
 
 
-class Hearer:
-    """A node's door."""
+class EndpointSocket:
+    """A node's endpoint."""
 
     def __init__(self, world: World, name: str) -> None:
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -35,15 +35,15 @@ class Hearer:
         )
 
     def datagrams(self) -> list[bytes]:
-        """What has come since it was asked last."""
+        """The datagrams received since the last call."""
         found: list[bytes] = []
         with suppress(BlockingIOError):
             while True:
                 found.append(self._socket.recv(65_536))
         return found
 
-    def heard(self) -> bool:
-        """Whether a ring came since it was asked last; on one machine it is there when it has been sent."""
+    def was_rung(self) -> bool:
+        """Whether a ring was received since the last call; on one machine, a ring is received when it has been sent."""
         return bool(self.datagrams())
 
     def close(self) -> None:
@@ -56,59 +56,59 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-def way(world: World, clock: ManualClock) -> Iterator[DatagramTransport]:
+def transport(world: World, clock: ManualClock) -> Iterator[DatagramTransport]:
     made = DatagramTransport(world.store, SECRET, clock=clock)
     yield made
     made.close()
 
 
 @pytest.fixture
-def hearers() -> Iterator[list[Hearer]]:
-    made: list[Hearer] = []
+def endpoints() -> Iterator[list[EndpointSocket]]:
+    made: list[EndpointSocket] = []
     yield made
     for one in made:
         one.close()
 
 
 def test_the_first_node_is_rung_at_soon(
-    world: World, way: DatagramTransport, clock: ManualClock, hearers: list[Hearer]
+    world: World, transport: DatagramTransport, clock: ManualClock, endpoints: list[EndpointSocket]
 ) -> None:
-    way.send([WORK])
-    hearers.append(first := Hearer(world, "first"))
-    way.send([WORK])
-    assert not first.heard()  # who enqueues where no node is up does not ask at each ring
+    transport.send([WORK])
+    endpoints.append(first := EndpointSocket(world, "first"))
+    transport.send([WORK])
+    assert not first.was_rung()  # without a node that is up, the endpoints are not read at each ring
     clock.now += NO_ENDPOINTS_TTL
-    way.send([WORK])
-    assert first.heard()
+    transport.send([WORK])
+    assert first.was_rung()
 
 
 def test_further_ones_when_the_endpoints_are_read_again(
-    world: World, way: DatagramTransport, clock: ManualClock, hearers: list[Hearer]
+    world: World, transport: DatagramTransport, clock: ManualClock, endpoints: list[EndpointSocket]
 ) -> None:
-    hearers.append(first := Hearer(world, "first"))
-    way.send([WORK])
-    assert first.heard()
-    hearers.append(second := Hearer(world, "second"))
+    endpoints.append(first := EndpointSocket(world, "first"))
+    transport.send([WORK])
+    assert first.was_rung()
+    endpoints.append(second := EndpointSocket(world, "second"))
     clock.now += NO_ENDPOINTS_TTL
-    way.send([WORK])
-    assert first.heard()
-    assert not second.heard()
+    transport.send([WORK])
+    assert first.was_rung()
+    assert not second.was_rung()
     clock.now += ENDPOINTS_TTL - NO_ENDPOINTS_TTL
-    way.send([WORK])
-    assert first.heard()
-    assert second.heard()
+    transport.send([WORK])
+    assert first.was_rung()
+    assert second.was_rung()
 
 
 def test_a_ring_is_of_the_databases_time_whatever_the_machines_clock_shows(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hearer = Hearer(world, "a")
+    endpoint = EndpointSocket(world, "a")
     now = time.time
     monkeypatch.setattr(time, "time", lambda: now() + 600)
     ringing = DatagramTransport(world.store, SECRET)
     ringing.send([WORK])
     monkeypatch.undo()
-    opener = Verifier(SECRET, world.incarnation("a"), time.time)
-    assert [opener.open(datagram) for datagram in hearer.datagrams()] == [WORK]
+    verifier = Verifier(SECRET, world.incarnation("a"), time.time)
+    assert [verifier.open(datagram) for datagram in endpoint.datagrams()] == [WORK]
     ringing.close()
-    hearer.close()
+    endpoint.close()
