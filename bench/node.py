@@ -18,7 +18,7 @@ ROOT: Final = Path(__file__).parents[1]
 
 @contextmanager
 def running_node(target: BenchDatabase, name: str, sections: str = "") -> Iterator[Path]:
-    """A node of this name with these sections of a peerd.toml, stopped in good order; its folder."""
+    """A node of this name with these sections of a peerd.toml, stopped gracefully; its folder."""
     folder = target.folder / name
     folder.mkdir(exist_ok=True)
     config = folder / "peerd.toml"

@@ -139,7 +139,7 @@ class WorkerFleet:
 
 
 def _end(worker: subprocess.Popen[bytes]) -> None:
-    """In good order: what it holds is given back."""
+    """Stop gracefully: its claims are released."""
     try:
         worker.communicate(timeout=30)  # ends its standard input
     except subprocess.TimeoutExpired:

@@ -123,16 +123,16 @@ def test_processes_and_nodes_share_the_tasks(request: pytest.FixtureRequest) -> 
 
 
 @pytest.mark.slow
-def test_the_waits_of_a_node_with_four_places_are_measured(request: pytest.FixtureRequest) -> None:
+def test_the_waits_of_a_node_with_four_executor_slots_are_measured(request: pytest.FixtureRequest) -> None:
     note_database(request.node, "sqlite")
     taken = taken_on("sqlite", ("fairness",))
     assert taken[MeasurementFailure] == []
     assert len(taken[FairnessWait]) == TINY.naps
 
 
-def test_only_the_waiting_beside_a_free_place_counts() -> None:
+def test_only_the_waiting_beside_a_free_executor_slot_counts() -> None:
     four = dict.fromkeys(range(1, 5), 0) | {-1: 100, -2: 200, -3: 200, -4: 200}
-    # All four places are taken until 100: of the fifth's 50 + 7, seven count; the sixth has a place at once, at 230.
+    # All executor slots are taken until 100: of the fifth's 50 + 7, seven count; the sixth has one at once, at 230.
     noted = four | {5: 107, -5: 300, 6: 233, -6: 300}
     assert list(waits({5: 50, 6: 230}, noted)) == [7, 3]
 

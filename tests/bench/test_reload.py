@@ -74,7 +74,7 @@ async def test_a_request_on_a_connection_that_is_closed_under_it_is_lost() -> No
     assert set(await counted("busy", close_the_second_time)) == {"ok", "closed without an answer"}
 
 
-async def test_a_closed_door_is_a_failure() -> None:
+async def test_a_refused_connection_is_a_failure() -> None:
     server = await asyncio.start_server(reply(OK), "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     server.close()

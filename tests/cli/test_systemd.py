@@ -43,7 +43,7 @@ def test_what_the_environment_gives_is_in_the_unit_but_for_the_address_of_the_da
     unit = peerd("systemd").out
     assert "Environment=PEERD_NODE_NAME=two" in unit
     assert "secret" not in unit
-    assert "# PEERD_DATABASE_URL is set and was left out" in unit
+    assert "# PEERD_DATABASE_URL was given and is left out" in unit
 
 
 @pytest.mark.parametrize("output", ["missing/dir", "missing/", "missing"])

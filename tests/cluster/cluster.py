@@ -36,7 +36,7 @@ WORKER = {"tasks": "jobs:jobs", "count": 4, "update": "500ms", "poll_every": "20
 
 
 class ClusterNode:
-    """One node: its configuration, its master's process, and what a test does with them."""
+    """One node: its configuration, its master's process, and the actions of a test on them."""
 
     def __init__(self, cluster: Cluster, name: str, sections: dict[str, dict[str, Any]]) -> None:
         self.cluster = cluster
@@ -78,13 +78,13 @@ class ClusterNode:
         eventually(lambda: self.state() == "running", timeout=WITHIN, message=self.log_text)
 
     def signal_slot(self, slot: str, number: signal.Signals) -> int:
-        """Send a signal to a slot's process; its process id."""
+        """Send a signal to a slot's process; return its process id."""
         pid = self.pid(slot)
         os.kill(pid, number)
         return pid
 
     def kill(self, slot: str) -> int:
-        """Kill a slot's process with SIGKILL; what its process id was."""
+        """Kill a slot's process with SIGKILL; return its process id."""
         return self.signal_slot(slot, signal.SIGKILL)
 
     def kill_master(self) -> None:
@@ -93,10 +93,10 @@ class ClusterNode:
         self.master.wait(WITHIN)
 
     def kill_all(self) -> None:
-        """What a power cut does: the whole node is gone at once."""
+        """Simulate a power cut: kill all processes of the node at once."""
         assert self.master is not None
         all_pids = self.all_pids()
-        stop_processes(all_pids)  # first, so that none of them can still do anything about the others' end
+        stop_processes(all_pids)  # first, so that none of them can react to the end of another
         for pid in all_pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -112,12 +112,12 @@ class ClusterNode:
         return self.master.poll() is not None or f"peerd {self.name}: stopping" in self.log_text()
 
     def stop(self) -> int:
-        """Stop it in good order; the master's exit status."""
+        """Stop it with SIGTERM; return the master's exit status."""
         assert self.master is not None
         self.master.send_signal(signal.SIGTERM)
         return self.master.wait(WITHIN)
 
-    # ------------------------------------------------------------ looking
+    # ------------------------------------------------------------ reading
 
     def all_pids(self) -> list[int]:
         """The master's process id, and those of all that descend from it."""
@@ -152,8 +152,8 @@ class Cluster:
     Args:
         folder: the project's.
         url: the database's.
-        environment: for the nodes, beside our own.
-        migrated: whether its tables shall be made now.
+        environment: variables for the nodes, in addition to those of the test.
+        migrated: whether to create its tables now.
     """
 
     def __init__(
@@ -165,11 +165,11 @@ class Cluster:
         self.command = [sys.executable, "-m", "peerd"]
         self.mark = uuid.uuid4().hex
         self.nodes: list[ClusterNode] = []
-        self._facts = folder / "facts"
-        self._facts.touch()
+        self._events_file = folder / "events"
+        self._events_file.touch()
         self._gates = folder / "gates"
         self._gates.mkdir()
-        self.options = {"facts": str(self._facts), "gates": str(self._gates)}
+        self.options = {"events": str(self._events_file), "gates": str(self._gates)}
         shutil.copy(JOBS, folder / "jobs.py")
         shutil.copy(SCHEDULED, folder / "scheduled.py")
         self.client = Client(url)
@@ -205,7 +205,7 @@ class Cluster:
         return self.client.enqueue("jobs", name=name, **options)
 
     def freeze(self, pids: list[int]) -> None:
-        """Stop processes with SIGSTOP while none of them writes: on SQLite it would lock out everybody."""
+        """Stop processes with SIGSTOP while none writes: on SQLite a stopped writer would lock out all others."""
 
         def frozen() -> bool:
             stop_processes(pids)
@@ -235,22 +235,22 @@ class Cluster:
         """Open a task's gate."""
         (self._gates / str(job.id)).touch()
 
-    def notes(self, job: Job | None = None, fact: str | None = None) -> list[dict[str, Any]]:
-        lines = self._facts.read_text().rpartition("\n")[0].splitlines()
+    def notes(self, job: Job | None = None, event: str | None = None) -> list[dict[str, Any]]:
+        lines = self._events_file.read_text().rpartition("\n")[0].splitlines()
         found = [json.loads(line) for line in lines]
-        return [one for one in found if (job is None or one["task"] == job.id) and fact in (None, one["fact"])]
+        return [one for one in found if (job is None or one["task"] == job.id) and event in (None, one["event"])]
 
-    def wait_for(self, job: Job, fact: str, times: int = 1) -> dict[str, Any]:
-        """The latest fact of this name, when there are so many."""
-        found = eventually(lambda: self.notes(job, fact)[times - 1 :], timeout=WITHIN, message=self.describe)
+    def wait_for(self, job: Job, event: str, times: int = 1) -> dict[str, Any]:
+        """Wait until this event has occurred so many times; return the latest."""
+        found = eventually(lambda: self.notes(job, event)[times - 1 :], timeout=WITHIN, message=self.describe)
         return found[-1]
 
     def wait_until(self, job: Job, *statuses: Status, within: float = WITHIN) -> Task:
-        def look() -> Task | None:
+        def task_with_status() -> Task | None:
             task = self.client.tasks.get(job.id)
             return task if task.status in statuses else None
 
-        found = eventually(look, timeout=within, message=self.describe)
+        found = eventually(task_with_status, timeout=within, message=self.describe)
         assert found is not None
         return found
 
@@ -267,14 +267,14 @@ class Cluster:
         return next(node for node in self.nodes if node.name == names[held.worker_node_id or 0])
 
     def describe(self) -> str:
-        """All that is known, for a test that fails."""
+        """Tasks, events and logs, for the message of a failed test."""
         tasks = "\n".join(str(task) for task in self.client.tasks.list(limit=20))
-        return "\n".join([tasks, self._facts.read_text(), *(node.log_text() for node in self.nodes)])
+        return "\n".join([tasks, self._events_file.read_text(), *(node.log_text() for node in self.nodes)])
 
     # ------------------------------------------------------------ the end
 
     def processes(self) -> list[int]:
-        """All living processes that descend from these nodes, whatever became of their parents."""
+        """All living processes that descend from these nodes, even if their parents have ended."""
         found = []
         for folder in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
@@ -287,17 +287,17 @@ class Cluster:
         """End all tasks, and wait until none runs."""
         for status in sources(TaskEvent.CANCEL):
             for task in self.client.tasks.list(status=status, limit=1000):
-                with contextlib.suppress(IllegalTransition):  # it has ended by itself
+                with contextlib.suppress(IllegalTransition):  # it has ended meanwhile
                     self.client.tasks.cancel(task.id)
         eventually(lambda: not self.client.tasks.list(status=Status.WORKING), timeout=WITHIN, message=self.describe)
 
     def clean_up(self) -> list[int]:
-        """Stop what runs, end it in any case; the processes that a stop has left behind."""
+        """Stop all nodes, kill what is left, and return the processes that a stop has left behind."""
         running = [node for node in self.nodes if node.master and node.master.poll() is None]
         for number in (signal.SIGCONT, signal.SIGTERM):
             for node in running:
                 node.signal_master(number)
-        for node in running:  # a second signal that comes before the first was taken is one with it
+        for node in running:  # a second signal before the first is handled is lost
             with contextlib.suppress(AssertionError):
                 eventually(node.is_stopping, timeout=5)
             node.signal_master(signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""Everything of a project that is called at the end of a node. What has been called to its end is a line of a file."""
+"""All hooks of a project that run at the end of a node. Each hook appends a line to a file when it has finished."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from peerd import Agent, Task, TaskWorker, Worker
 HERE = Path(__file__).parent
 
 
-async def note(who: str) -> None:
+async def note(process_name: str) -> None:
     """It takes a while, as closing a connection does."""
     await asyncio.sleep(0.2)
     with (HERE / "hooks").open("a") as file:
-        file.write(f"{who}\n")
+        file.write(f"{process_name}\n")
 
 
 def setup(agent: Agent) -> None:

@@ -1,4 +1,4 @@
-"""The user's code of the clusters under test. Each attempt writes facts; a gate is a file that opens by being made."""
+"""User code of the clusters under test. Attempts record events in a file; a gate opens when its file is created."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from peerd import Context, Message, Queue, Worker, launch_command
 from peerd.work.claims import task_fetcher
 
 jobs = Queue("jobs")
-if "FIRST_PAUSE" in os.environ:  # so that a worker looks once, and then only when it is rung at
+if "FIRST_PAUSE" in os.environ:  # a worker polls once, and then only after a ring
     assert task_fetcher.FIRST_PAUSE
     vars(task_fetcher).update(FIRST_PAUSE=float(os.environ["FIRST_PAUSE"]))
 ENDLESS_ENCODING = ["ffmpeg", "-v", "error", "-re", "-f", "lavfi", "-i", "testsrc=size=64x64:rate=5", "-f", "null", "-"]
 
 
-def note(ctx: Context, fact: str, **more: Any) -> None:
-    line = {"fact": fact, "task": ctx.task.id, "lease": ctx.lease, "pid": os.getpid(), "node": ctx.node, **more}
-    with Path(ctx.options["facts"]).open("a") as file:
+def note(ctx: Context, event: str, **more: Any) -> None:
+    line = {"event": event, "task": ctx.task.id, "lease": ctx.lease, "pid": os.getpid(), "node": ctx.node, **more}
+    with Path(ctx.options["events"]).open("a") as file:
         file.write(json.dumps(line) + "\n")
 
 
@@ -74,11 +74,11 @@ async def first_hangs(ctx: Context) -> dict[str, Any]:
 
 @jobs.task
 async def hears(ctx: Context) -> dict[str, Any]:
-    """Runs until another process says something."""
-    heard: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
-    ctx.messenger.once("news", heard.set_result)
+    """Runs until it receives a message of another process."""
+    received: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+    ctx.messenger.once("news", received.set_result)
     note(ctx, "listens")
-    message = await heard
+    message = await received
     return {"data": message.data, "sender": message.sender.pid, "pid": os.getpid(), "slot": ctx.process.slot}
 
 
@@ -95,7 +95,7 @@ async def tells_all_nodes(ctx: Context, data: str) -> int:
 
 @jobs.task
 async def leaves_work_behind(ctx: Context) -> str:
-    """Its work in the background goes on until its gate is opened."""
+    """Its work in the background continues until its gate is opened."""
 
     async def work() -> None:
         while not gate(ctx).exists():  # noqa: ASYNC110 - it is a file
@@ -108,7 +108,7 @@ async def leaves_work_behind(ctx: Context) -> str:
 
 @jobs.task
 async def first_encodes(ctx: Context) -> int:
-    """The first claim has a program run until its gate is opened; every later one is done at once."""
+    """The first claim runs a program until its gate is opened; every later one is done at once."""
     note(ctx, "began")
     if ctx.lease == 1:
         encoder = await asyncio.create_subprocess_exec(*launch_command(ENDLESS_ENCODING), stdin=subprocess.DEVNULL)
@@ -124,7 +124,7 @@ async def first_encodes(ctx: Context) -> int:
 
 @jobs.task
 def deaf(ctx: Context) -> str:
-    """The first claim is a thread that hears nothing; every later one is done at once."""
+    """The first claim is a thread that ignores its cancellation; every later one is done at once."""
     note(ctx, "began")
     while ctx.lease == 1:
         time.sleep(0.02)
@@ -133,7 +133,7 @@ def deaf(ctx: Context) -> str:
 
 @jobs.task
 def gated_thread(ctx: Context) -> bool:
-    """A thread that runs until its gate is opened; whether it was told to end meanwhile."""
+    """A thread that runs until its gate is opened; returns whether it was cancelled meanwhile."""
     note(ctx, "began")
     while not gate(ctx).exists():
         time.sleep(0.02)
@@ -142,7 +142,7 @@ def gated_thread(ctx: Context) -> bool:
 
 @jobs.task
 async def swallows(ctx: Context) -> str:
-    """The first claim is a coroutine that does not let itself be cancelled; every later one is done at once."""
+    """The first claim is a coroutine that swallows its cancellation; every later one is done at once."""
     note(ctx, "began")
     while ctx.lease == 1:
         try:
@@ -154,7 +154,7 @@ async def swallows(ctx: Context) -> str:
 
 @jobs.task(process=True)
 def program(ctx: Context) -> str:
-    """A process of its own, with a child that would go on for long."""
+    """A process of its own, with a child that would run for long."""
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"])
     note(ctx, "began", child=child.pid)
     child.wait()
@@ -176,7 +176,7 @@ def forks(ctx: Context) -> str:
 
 @jobs.task(max_attempts=5)
 async def poison(ctx: Context, times: int) -> int:
-    """Takes its process with it, so many times."""
+    """Kills its process, in its first so many claims."""
     note(ctx, "began")
     if ctx.task.crashes < times:
         os.kill(os.getpid(), 9)
@@ -184,7 +184,7 @@ async def poison(ctx: Context, times: int) -> int:
 
 
 class Leaver(Worker):
-    """Leaves for good at its first round."""
+    """Ends its process in its first round, without an error."""
 
     sleep = 0.01
 
@@ -204,7 +204,7 @@ class Endless(Worker):
 
 @jobs.task
 async def taints(ctx: Context) -> str:
-    """Leaves a thread behind whose exception nobody catches."""
+    """Leaves a thread behind whose exception is not caught."""
     thread = threading.Thread(target=lambda: 1 / 0)
     thread.start()
     thread.join()

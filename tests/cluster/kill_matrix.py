@@ -1,8 +1,8 @@
-"""The kill matrix: what becomes of a node when one of its processes is killed, asked to end, or frozen, at any time.
+"""The kill matrix: the state of a node after one of its processes was killed, terminated or frozen in any situation.
 
-Each cell is one signal to one process in one situation. Whatever it is, the same must hold in the end: what was hit is
-gone (or, when only the master was frozen, goes on), the node has all its processes again, every task is done, and there
-is no process that does not belong to the node, ffmpeg included.
+Each cell is one signal to one process in one situation. The same must hold after every cell: the process is gone (or,
+when only the master was frozen, continues), the node has all its processes again, every task is done, and there is no
+process that does not belong to the node, ffmpeg included.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ class MatrixNode:
         eventually(self.is_at_full_strength, timeout=WITHIN, message=self.cluster.describe)
 
     def make_busy(self) -> Job:
-        """Let a task run that has an ffmpeg."""
+        """Start a task that runs ffmpeg."""
         job = self.cluster.enqueue("first_encodes")
         self.jobs.append(job)
         self.cluster.wait_for(job, "encodes")
         return job
 
     def make_site_busy(self) -> socket.socket:
-        """Let a request be at work that is answered when the gate opens."""
+        """Send a request that is answered when the gate opens."""
         (address,) = control_client.status(self.node.run_directory)["sockets"]
         host, _, port = address["addresses"][0].rpartition(":")
         request = socket.create_connection((host, int(port)), timeout=WITHIN)
@@ -71,13 +71,13 @@ class MatrixNode:
         return request
 
     def open_gates(self) -> None:
-        """Let all end that was made busy."""
+        """Let the busy tasks and requests end."""
         (self.cluster.folder / "gate").touch()
         for job in self.jobs:
             self.cluster.open(job)
 
     def answer(self) -> str:
-        """What has become of the request."""
+        """How the request ended."""
         with self.requests.pop() as request, contextlib.suppress(ConnectionResetError):
             return "answered" if request.makefile("rb").readline().startswith(b"HTTP/1.1 200") else "cut off"
         return "cut off"
@@ -96,18 +96,18 @@ class MatrixNode:
         return eventually(boots, every=0.005, timeout=WITHIN) or 0
 
     def draining_process(self, kind: str, pid: int) -> int:
-        """A busy process, which a reload lets finish its work."""
+        """The given process, which finishes its work because of a reload."""
         control_client.send_command(self.node.run_directory, {"command": "reload", "kinds": [kind]})
         eventually(lambda: pid in self.leaving(kind), timeout=WITHIN)
         return pid
 
     def drain_the_node(self) -> None:
-        """Ask the whole node to stop; a task keeps it."""
+        """Stop the whole node, which waits for a running task."""
         assert self.node.master is not None
         self.node.master.send_signal(signal.SIGTERM)
         eventually(lambda: self.node.state() == "stopping", timeout=WITHIN)
 
-    # ------------------------------------------------------------ looking
+    # ------------------------------------------------------------ reading
 
     def slots(self, kind: str | None = None) -> list[dict[str, Any]]:
         slots = control_client.status(self.node.run_directory)["slots"]
@@ -162,7 +162,7 @@ class MatrixNode:
         )
 
     def leftover_pids(self) -> set[int]:
-        """Processes that the node has started and has no hold of any more."""
+        """Processes that the node has started and that its process table does not contain."""
         return set(self.cluster.processes()) - set(self.node.all_pids())
 
 

@@ -1,4 +1,4 @@
-"""What the clusters under test run by schedule. Each run writes a fact; a gate is a file that opens by being made."""
+"""Schedules of the clusters under test. Each run records an event in a file; a gate opens when its file is created."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from peerd.schedules.context import ScheduleContext
 from peerd.schedules.custom_triggers import CustomTrigger
 
 
-def note(ctx: ScheduleContext, fact: str, **more: Any) -> None:
+def note(ctx: ScheduleContext, event: str, **more: Any) -> None:
     line = {
-        "fact": fact,
+        "event": event,
         "task": None,
         "schedule": ctx.schedule,
         "tick": ctx.tick_at.isoformat(),
@@ -25,7 +25,7 @@ def note(ctx: ScheduleContext, fact: str, **more: Any) -> None:
         "pid": os.getpid(),
         **more,
     }
-    with Path(ctx.process.options["facts"]).open("a") as file:
+    with Path(ctx.process.options["events"]).open("a") as file:
         file.write(json.dumps(line) + "\n")
 
 
@@ -46,7 +46,7 @@ async def gated(ctx: ScheduleContext) -> None:
 
 
 def deaf(ctx: ScheduleContext) -> None:
-    """Does not return, whatever it is told, until the gate of its schedule is opened."""
+    """Ignores its cancellation and does not return until the gate of its schedule is opened."""
     gate = Path(ctx.process.options["gates"]) / ctx.schedule
     note(ctx, "scheduled")
     while not gate.exists():
@@ -54,20 +54,20 @@ def deaf(ctx: ScheduleContext) -> None:
 
 
 class Tide:
-    """A type of its own: sends its arguments to one process, and to all of them."""
+    """A custom trigger that sends its arguments to one process, and to all processes."""
 
-    def __init__(self, ticker: CustomTrigger) -> None:
-        self.ticker = ticker
+    def __init__(self, trigger: CustomTrigger) -> None:
+        self.trigger = trigger
 
     async def run(self) -> None:
-        await self.ticker.send_one(*self.ticker.args, "one")
-        await self.ticker.send_all(*self.ticker.args, "all")
+        await self.trigger.send_one(*self.trigger.args, "one")
+        await self.trigger.send_all(*self.trigger.args, "all")
 
 
 class Dry:
-    """A type that cannot be made."""
+    """A custom trigger whose constructor fails."""
 
-    def __init__(self, ticker: CustomTrigger) -> None:
+    def __init__(self, trigger: CustomTrigger) -> None:
         raise LookupError("there is no sea")
 
 

@@ -58,7 +58,7 @@ async def act(path: str, process: Any) -> None:
             careless.join()
         case "/later":
             process.run_in_background(later())
-        case "/tell":
+        case "/notify":
             process.messenger.send_to_workers("note", process.options["word"])
 
 

@@ -1,4 +1,4 @@
-"""What the agents of the clusters under test run: a shared client whose source is a folder, and a fragile component."""
+"""For the agents of the clusters under test: a shared client whose source is a folder, and a fragile component."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from peerd import Agent, Context, Queue, SharedClient
 studio = Queue("studio")
 
 
-def note(options: Any, fact: str, **more: Any) -> None:
-    with Path(options["facts"]).open("a") as file:
-        file.write(json.dumps({"fact": fact, "task": 0, "pid": os.getpid(), **more}) + "\n")
+def note(options: Any, event: str, **more: Any) -> None:
+    with Path(options["events"]).open("a") as file:
+        file.write(json.dumps({"event": event, "task": 0, "pid": os.getpid(), **more}) + "\n")
 
 
 class Feed(SharedClient):

@@ -39,25 +39,25 @@ def test_shared_connections_survive_the_agent_and_no_worker_is_touched(cluster: 
     gate(cluster, "news").write_text("first")
     follow = {"key": "news", "until": "last"}
     followers = [cluster.client.enqueue("studio", name="follow", body=follow) for _ in range(2)]
-    eventually(lambda: [fact["value"] for fact in cluster.notes(fact="saw")] == ["first"] * 2, timeout=WITHIN)
-    assert len(cluster.notes(fact="follow")) == 1
+    eventually(lambda: [event["value"] for event in cluster.notes(event="saw")] == ["first"] * 2, timeout=WITHIN)
+    assert len(cluster.notes(event="follow")) == 1
 
     assert cluster.client.enqueue("studio", name="call").result(timeout=WITHIN) == agent
-    eventually(lambda: [fact["value"] for fact in cluster.notes(fact="saw")][2:] == ["called"] * 2, timeout=WITHIN)
+    eventually(lambda: [event["value"] for event in cluster.notes(event="saw")][2:] == ["called"] * 2, timeout=WITHIN)
     assert cluster.client.enqueue("studio", name="call_from_a_thread").result(timeout=WITHIN) == agent
 
     node.kill("agent")
     later = cluster.client.enqueue("studio", name="call")  # may be made while there is no agent
-    gate(cluster, "news").write_text("while nobody looked")
+    gate(cluster, "news").write_text("while no agent ran")
     eventually(node.replaced("agent", agent), timeout=WITHIN, message=node.log_text)
     assert later.result(timeout=WITHIN) == node.pid("agent")
     gate(cluster, "news").write_text("last")
     for follower in followers:
         cluster.done(follower)
-    saw = cluster.notes(fact="saw")
-    after = [fact for fact in saw if fact["generation"] > saw[0]["generation"]]
-    assert {fact["missed"] for fact in after[:2]} == {True}
-    assert len(cluster.notes(fact="follow")) == 2
+    saw = cluster.notes(event="saw")
+    after = [event for event in saw if event["generation"] > saw[0]["generation"]]
+    assert {event["missed"] for event in after[:2]} == {True}
+    assert len(cluster.notes(event="follow")) == 2
     assert node.pid("studio-1") == worker == saw[-1]["pid"]
 
 
@@ -66,9 +66,9 @@ def test_a_component_that_fails_is_started_again_alone_and_an_alert_is_sent(
 ) -> None:
     node.up()
     agent = node.pid("agent")
-    eventually(lambda: len(cluster.notes(fact="fragile began")) == 1, timeout=WITHIN)
+    eventually(lambda: len(cluster.notes(event="fragile began")) == 1, timeout=WITHIN)
     gate(cluster, "break").touch()
-    eventually(lambda: len(cluster.notes(fact="fragile began")) == 2, timeout=WITHIN, message=node.log_text)
+    eventually(lambda: len(cluster.notes(event="fragile began")) == 2, timeout=WITHIN, message=node.log_text)
     dead = cluster.client.enqueue("studio", name="fail")
     expected = {
         ("exception", "fragile failed: SystemExit: it is broken"),
@@ -76,9 +76,9 @@ def test_a_component_that_fails_is_started_again_alone_and_an_alert_is_sent(
     }
     eventually(lambda: expected <= set(alerts(cluster)), timeout=WITHIN, message=cluster.describe)
     assert node.pid("agent") == agent
-    assert len(cluster.notes(fact="set up")) == 1
+    assert len(cluster.notes(event="set up")) == 1
     assert node.stop() == 0
-    assert cluster.notes(fact="stopped")[0]["pid"] == agent
+    assert cluster.notes(event="stopped")[0]["pid"] == agent
 
 
 def test_a_setup_that_fails_ends_the_first_start_of_a_node_and_nothing_later(
@@ -104,7 +104,7 @@ def test_a_setup_that_fails_ends_the_first_start_of_a_node_and_nothing_later(
     waiting = cluster.client.enqueue("studio", name="call")
     gate(cluster, "broken").unlink()
     assert waiting.result(timeout=WITHIN) == node.pid("agent")
-    assert [fact["pid"] for fact in cluster.notes(fact="set up")] == [agent, node.pid("agent")]
+    assert [event["pid"] for event in cluster.notes(event="set up")] == [agent, node.pid("agent")]
 
 
 def test_a_blocked_event_loop_of_the_agent_does_not_make_its_node_look_dead(

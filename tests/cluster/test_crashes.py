@@ -68,8 +68,8 @@ def test_a_node_whose_master_was_killed_is_silent_at_once_and_an_alert_is_sent(c
     assert records[agent].cause == "its master died"
     [row] = cluster.client.nodes.list()
     assert node_state(row) == "silent"
-    told = [json.loads(line) for line in file.read_text().splitlines() if line]
-    assert [(one["alert"], one["text"]) for one in told] == [
+    alerts = [json.loads(line) for line in file.read_text().splitlines() if line]
+    assert [(one["alert"], one["text"]) for one in alerts] == [
         ("master-died", "the master of one has died: its processes end; none is restarted until the node is")
     ]
     assert "the master has died; this node ends" in node.log_text()
@@ -184,7 +184,7 @@ def test_a_process_frozen_beyond_max_update_can_change_nothing_when_it_thaws(clu
     try:
         task = cluster.done(job)
         assert cluster.outcomes(job) == [("rescued", f"the task was not touched for {MAX_UPDATE:g} s")]
-        cluster.open(job)  # it would end, and write, as soon as it goes on
+        cluster.open(job)  # it would end, and write, as soon as it continues
     finally:
         cluster.thaw([worker])
     eventually(lambda: "the claim of a task was lost" in frozen.log_text(), timeout=WITHIN, message=frozen.log_text)

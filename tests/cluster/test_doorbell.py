@@ -1,4 +1,4 @@
-"""The doorbell between real nodes. A worker looks once here, and then not for a minute: what is quick was rung for.
+"""The doorbell between real nodes. A worker polls once here, and then not for a minute: a quick start is due to a ring.
 
 Most of these tests share two nodes on each database (`idle_pair`); a test that leaves a node in another state than it
 found it in has nodes of its own (`own`).
@@ -76,12 +76,12 @@ def idle_pair(request: pytest.FixtureRequest, pair: Cluster | None) -> Iterator[
 
 @pytest.fixture
 def own(each_cluster: Cluster) -> Cluster:
-    """A cluster of the test's own, without nodes yet, whose client has the secret."""
+    """A cluster for one test, without nodes yet, whose client has the secret."""
     return with_secret(each_cluster)
 
 
 def with_secret(cluster: Cluster) -> Cluster:
-    """Its workers look once, and then wait to be rung at."""
+    """Its workers poll once, and then wait for a ring."""
     cluster.client.close()
     cluster.client = Client(cluster.url, secret=SECRET)
     cluster.environment["FIRST_PAUSE"] = "60"
@@ -104,7 +104,7 @@ def bell(node: ClusterNode) -> dict[str, Any]:
 
 
 def up_with_working_doorbell(cluster: Cluster, *names: str) -> list[ClusterNode]:
-    """Nodes whose bells are known to work, and whose workers have looked in vain."""
+    """Nodes whose doorbells are known to work, and whose workers have polled and found no task."""
     nodes = up(cluster, *names)
     for node in nodes:
         wait_for_bell(node)
@@ -115,8 +115,8 @@ def wait_for_bell(node: ClusterNode) -> None:
     eventually(lambda: bool(bell(node)["works"]), timeout=30, message=lambda: str(bell(node)))
 
 
-def soon(cluster: Cluster, job: Job, fact: str) -> None:
-    eventually(lambda: cluster.notes(job, fact), timeout=RING_DEADLINE, message=cluster.describe)
+def soon(cluster: Cluster, job: Job, event: str) -> None:
+    eventually(lambda: cluster.notes(job, event), timeout=RING_DEADLINE, message=cluster.describe)
 
 
 def test_what_is_enqueued_is_begun_at_once_by_whichever_node(idle_pair: Cluster) -> None:
@@ -137,20 +137,21 @@ def test_a_ring_does_not_wait_for_the_master(idle_pair: Cluster) -> None:
 @pytest.mark.each_database_in_ci
 def test_a_process_without_a_wake_up_socket_is_woken_by_the_master(own: Cluster) -> None:
     [node] = up_with_working_doorbell(own, "one")
-    ears = list(node.run_directory.glob(f"{SOCKET_PREFIX}*"))
-    assert ears
-    for ear in ears:
-        ear.unlink()
+    wake_up_sockets = list(node.run_directory.glob(f"{SOCKET_PREFIX}*"))
+    assert wake_up_sockets
+    for wake_up_socket in wake_up_sockets:
+        wake_up_socket.unlink()
     soon(own, own.enqueue("quick"), "ran")
 
 
 @pytest.mark.each_database_in_ci
 def test_a_killed_worker_leaves_no_wake_up_socket(own: Cluster) -> None:
     [node] = up_with_working_doorbell(own, "one")
-    [ear] = node.run_directory.glob(f"{SOCKET_PREFIX}*")
+    [wake_up_socket] = node.run_directory.glob(f"{SOCKET_PREFIX}*")
     node.kill("jobs-1")
     eventually(
-        lambda: ear not in (now := list(node.run_directory.glob(f"{SOCKET_PREFIX}*"))) and len(now) == 1, timeout=20
+        lambda: wake_up_socket not in (now := list(node.run_directory.glob(f"{SOCKET_PREFIX}*"))) and len(now) == 1,
+        timeout=20,
     )
     soon(own, own.enqueue("quick"), "ran")
 
@@ -160,11 +161,11 @@ def test_a_ring_goes_out_after_the_commit_and_not_after_a_rollback(idle_pair: Cl
     with idle_pair.client.database.engine.connect() as connection:
         idle_pair.client.enqueue_in(connection, "jobs", name="quick")
         assert idle_pair.client.notifier.flush()
-        heard = bell(node)["heard"]
+        received = bell(node)["heard"]
         connection.rollback()
         job = idle_pair.client.enqueue_in(connection, "jobs", name="quick")
         assert idle_pair.client.notifier.flush()
-        assert bell(node)["heard"] == heard
+        assert bell(node)["heard"] == received
         connection.commit()
         soon(idle_pair, job, "ran")
 
@@ -247,7 +248,7 @@ def test_a_message_reaches_the_workers_of_all_nodes_once(idle_pair: Cluster) -> 
     assert [job.result(timeout=10)["data"] for job in listening] == ["hello"] * 3
 
 
-def test_nobody_without_the_secret_can_send_a_message_by_postgresql(each_cluster: Cluster) -> None:
+def test_a_message_by_postgresql_without_the_secret_is_refused(each_cluster: Cluster) -> None:
     database = each_cluster.client.database
     if database.name != "postgresql":
         pytest.skip("only PostgreSQL listens")
@@ -265,7 +266,7 @@ def test_nobody_without_the_secret_can_send_a_message_by_postgresql(each_cluster
         with each_cluster.client.database.engine.begin() as connection:
             connection.execute(sa.text("SELECT pg_notify('peerd', :payload)"), {"payload": payload})
     eventually(lambda: sum(bell(node)["refused"].values()) == 2, timeout=10, message=lambda: str(bell(node)))
-    assert bell(node)["works"], "one that is forged says nothing about the bell"
+    assert bell(node)["works"], "a forged message has no effect on the state of the doorbell"
     each_cluster.enqueue("tells_all_nodes", body={"data": "hello"})
     assert listening.result(timeout=10)["data"] == "hello"
 

@@ -28,9 +28,9 @@ def test_one_of_three_servers_is_killed_under_load_and_comes_back(
     cluster = make_cluster(private_galera.multi_host_url("peerd"))
     nodes = [
         cluster.node(
-            f"n{place}", database={"url": private_galera.multi_host_url("peerd", first=place)}, count=20
+            f"n{index}", database={"url": private_galera.multi_host_url("peerd", first=index)}, count=20
         ).start()
-        for place in range(3)
+        for index in range(3)
     ]
     for node in nodes:
         node.wait_until_running()
@@ -57,7 +57,7 @@ def test_one_of_three_servers_is_killed_under_load_and_comes_back(
 
     everything = [*first, *second, *third, elsewhere.id]
     assert len(set(everything)) == len(everything)
-    begun = Counter((fact["task"], fact["lease"]) for fact in cluster.notes(fact="ran"))
+    begun = Counter((event["task"], event["lease"]) for event in cluster.notes(event="ran"))
     assert set(begun.values()) == {1}, "no claim was run twice"
     for task_id in everything:
         task = cluster.client.tasks.get(task_id)

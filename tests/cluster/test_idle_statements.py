@@ -1,7 +1,7 @@
-"""An idle node with default settings sends its database little: two statements a second at the most, of whatever kind.
+"""An idle node with default settings sends its database little: two statements a second at the most, of any kind.
 
 The servers count, so that nothing is missed: MariaDB by its general log, and its number of pings, PostgreSQL by its log
-of statements. BEGIN, COMMIT, ROLLBACK, SET and the look whether a connection is still there count as all others do.
+of statements. BEGIN, COMMIT, ROLLBACK, SET and the check of a connection count as all others do.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from tests.support.servers import ServerFactory
 
 MAX_STATEMENTS_PER_SECOND: Final = 2.0
 """Statements per second."""
-SETTLE_SECONDS: Final = 35.0
-"""Seconds until the pauses between looks have grown, and nothing that was claimed can be astray."""
+WARM_UP_SECONDS: Final = 35.0
+"""Seconds until the pauses between polls have grown, and no unknown claim can exist."""
 COUNT_SECONDS: Final = 60.0
 """Seconds: the rarest chores that an idle node has come once in them."""
 DEFAULTS: Final[dict[str, Any]] = {
@@ -64,7 +64,7 @@ def assert_few_statements(cluster: Cluster, workers: dict[str, Any], count: Call
     """One idle node sends little; what it sent stands in the message."""
     [node] = cluster.up("one", workers=workers, **DEFAULTS)
     eventually(lambda: bool(control_client.call_agent(node.run_directory, "peerd.doorbell")["works"]), timeout=30)
-    time.sleep(SETTLE_SECONDS)
+    time.sleep(WARM_UP_SECONDS)
     before, began = count(), time.monotonic()
     time.sleep(COUNT_SECONDS)
     sent, seconds = count() - before, time.monotonic() - began
@@ -122,7 +122,7 @@ def test_on_postgresql(make_cluster: MakeCluster, private_server: ServerFactory)
 
 
 def test_on_sqlite(cluster: Cluster, tmp_path: Path) -> None:
-    """There is nobody to send to: what reads or writes is counted, where it is given to the driver."""
+    """SQLite has no server: the statements that the driver executes are counted."""
     folder = tmp_path / "counting"
     folder.mkdir()
     (folder / "sitecustomize.py").write_text(COUNTING)

@@ -23,7 +23,7 @@ def note(record_line: RecordLine, target: str, situation: str, number: signal.Si
 
 
 @pytest.mark.parametrize("kind", ["agent", "manager", "jobs", "site"])
-def test_a_process_that_is_hit_is_replaced_and_nothing_is_lost(
+def test_a_signaled_process_is_replaced_and_nothing_is_lost(
     cluster: Cluster, record_line: RecordLine, kind: str
 ) -> None:
     matrix_node = MatrixNode(cluster, WITH_A_SITE if kind == "site" else KINDS)
@@ -50,7 +50,7 @@ def test_a_process_that_is_hit_is_replaced_and_nothing_is_lost(
 
 
 def answer_of(matrix_node: MatrixNode, number: signal.Signals) -> str:
-    """What became of the request that was at work: who is only asked to stop answers it."""
+    """How the running request ended: a process that receives SIGTERM answers it."""
     answer = matrix_node.answer()
     assert (answer == "answered") == (number is signal.SIGTERM)
     return f"; its request was {answer}"
@@ -65,7 +65,7 @@ def outcome_of(matrix_node: MatrixNode, pid: int, situation: str, *, node_ends: 
 
 
 def process_in_situation(matrix_node: MatrixNode, kind: str, situation: str) -> int:
-    """Bring the situation about, and say whom to hit."""
+    """Bring about the situation; return the process id that receives the signal."""
     if situation == "booting":
         return matrix_node.booting_process(kind)
     if situation == "idle":
@@ -84,7 +84,7 @@ def process_in_situation(matrix_node: MatrixNode, kind: str, situation: str) -> 
     return pid
 
 
-def test_a_master_that_is_hit_leaves_no_process_and_loses_no_task(cluster: Cluster, record_line: RecordLine) -> None:
+def test_a_signaled_master_leaves_no_process_and_loses_no_task(cluster: Cluster, record_line: RecordLine) -> None:
     matrix_node = MatrixNode(cluster, KINDS)
     for situation in SITUATIONS:
         for number in SIGNALS:
@@ -119,7 +119,7 @@ def signal_master(matrix_node: MatrixNode, situation: str, number: signal.Signal
         if situation == "draining":
             assert master.wait(WITHIN) == 0
         matrix_node.assert_recovers(node_ended=situation == "draining")
-        return "waits while it is frozen, then goes on"
+        return "waits while it is frozen, then continues"
     matrix_node.open_gates()
     status = master.wait(WITHIN)
     assert status == (-signal.SIGKILL if number is signal.SIGKILL else 0)

@@ -13,19 +13,21 @@ from tests.cluster.cluster import WITHIN, Cluster
 
 def running(cluster: Cluster) -> set[int]:
     """The tasks whose handlers began an attempt, and neither ended it nor died in it."""
-    latest = {fact["task"]: fact["fact"] for fact in cluster.notes() if fact["fact"] in ("began", "ended", "cancelled")}
-    return {task for task, fact in latest.items() if fact == "began"}
+    latest = {
+        event["task"]: event["event"] for event in cluster.notes() if event["event"] in ("began", "ended", "cancelled")
+    }
+    return {task for task, event in latest.items() if event == "began"}
 
 
 def max_running(cluster: Cluster, keys: dict[int, str]) -> Counter[str]:
-    """How many tasks of each key ran at once at the most, by the order of what they told."""
+    """How many tasks of each key ran at once at the most, by the order of their events."""
     now: dict[int, str] = {}
     most: Counter[str] = Counter()
-    for fact in cluster.notes():
-        if fact["fact"] == "began":
-            now[fact["task"]] = keys[fact["task"]]
-        elif fact["fact"] in ("ended", "cancelled"):
-            now.pop(fact["task"], None)
+    for event in cluster.notes():
+        if event["event"] == "began":
+            now[event["task"]] = keys[event["task"]]
+        elif event["event"] in ("ended", "cancelled"):
+            now.pop(event["task"], None)
         for key, number in Counter(now.values()).items():
             most[key] = max(most[key], number)
     return most
@@ -54,7 +56,7 @@ def test_of_each_key_no_more_run_at_once_than_its_limit_allows(each_cluster: Clu
 
 
 @pytest.mark.each_database_in_ci
-def test_the_place_of_a_holder_that_was_killed_is_taken_by_the_next(each_cluster: Cluster) -> None:
+def test_the_capacity_of_a_killed_holder_is_used_by_the_next_claim(each_cluster: Cluster) -> None:
     cluster = each_cluster
     cluster.client.limits.set("jobs", each_key=True, running=1)
     nodes = {node.name: node for node in cluster.up("one", "two", count=2)}

@@ -13,12 +13,12 @@ def test_a_handler_writes_to_the_handlers_of_the_nodes_other_processes(cluster: 
     listening = [cluster.enqueue("hears") for _ in range(4)]
     for job in listening:
         cluster.wait_for(job, "listens")
-    told = cluster.enqueue("tells", body={"data": "it rains"}).result(timeout=WITHIN)
-    assert told["reached"] == 2
-    heard = [job.result(timeout=WITHIN) for job in listening]
-    assert {one["data"] for one in heard} == {"it rains"}
-    assert {one["sender"] for one in heard} == {told["pid"]}
-    assert {one["slot"] for one in heard} == {"jobs-1", "jobs-2"}
+    reply = cluster.enqueue("tells", body={"data": "it rains"}).result(timeout=WITHIN)
+    assert reply["reached"] == 2
+    received = [job.result(timeout=WITHIN) for job in listening]
+    assert {one["data"] for one in received} == {"it rains"}
+    assert {one["sender"] for one in received} == {reply["pid"]}
+    assert {one["slot"] for one in received} == {"jobs-1", "jobs-2"}
 
 
 def test_work_in_the_background_is_awaited_when_its_process_stops(cluster: Cluster) -> None:

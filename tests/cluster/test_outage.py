@@ -93,8 +93,8 @@ def _waits_for_the_database(node: ClusterNode, slot: str, killed: int) -> bool:
 
 
 def _see_that_rescues_are_allowed(cluster: Cluster) -> None:
-    """A task whose holder never was is taken back: both the sweep and the right to sweep are there."""
-    job = cluster.client.enqueue("nobody-serves-this", max_attempts=9)
+    """A task whose holder never existed is released: the rescue and its right work again."""
+    job = cluster.client.enqueue("no-worker-serves-this", max_attempts=9)
     long_ago = seconds_from_now(-60.0)
     orphaned = sa.update(tasks).where(tasks.c.id == job.id).values(status="working", checked_at=long_ago)
     cluster.client.database.run(lambda connection: connection.execute(orphaned).rowcount)

@@ -20,7 +20,7 @@ def test_a_process_is_recycled_after_so_many_tasks_and_loses_none(cluster: Clust
     for job in jobs:
         assert cluster.done(job).attempts == 0
     eventually(node.replaced("jobs-1", first), timeout=WITHIN, message=node.log_text)
-    ran = [fact["task"] for fact in cluster.notes(fact="ran")]
+    ran = [event["task"] for event in cluster.notes(event="ran")]
     assert sorted(ran) == [job.id for job in jobs]
     assert [cluster.outcomes(job) for job in jobs] == [[]] * 30
     eventually(lambda: len({p.id for p in cluster.client.nodes.processes(ended=True) if p.slot == "jobs-1"}) > 1)
@@ -43,8 +43,8 @@ def test_a_recycled_process_finishes_what_it_runs_however_long_that_takes(cluste
         cluster.open(job)
         task = cluster.done(job)
         assert (task.attempts, task.lease, cluster.outcomes(job)) == (0, 1, [])
-    assert cluster.notes(fact="cancelled") == []
-    assert kept[1].refresh().result() is False, "nobody told it to end"
+    assert cluster.notes(event="cancelled") == []
+    assert kept[1].refresh().result() is False, "it was not cancelled"
     eventually(lambda: not psutil.pid_exists(first), timeout=WITHIN, message=node.log_text)
 
 

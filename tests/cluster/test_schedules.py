@@ -1,4 +1,4 @@
-"""Schedules on real nodes: who runs a tick, and what becomes of it when agents, workers and nodes die."""
+"""Schedules on real nodes: which process runs a tick, and how the run ends when agents, workers and nodes die."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ GATED = {"run": "scheduled:gated", "interval": "1h", "immediate": True}
 
 
 def ran(cluster: Cluster, schedule: str | None = None) -> list[dict[str, Any]]:
-    return [fact for fact in cluster.notes(fact="scheduled") if schedule in (None, fact["schedule"])]
+    return [event for event in cluster.notes(event="scheduled") if schedule in (None, event["schedule"])]
 
 
 def runs(cluster: Cluster, schedule: str) -> list[ScheduleRun]:
@@ -32,11 +32,13 @@ def runs(cluster: Cluster, schedule: str) -> list[ScheduleRun]:
 
 
 def until_runs(cluster: Cluster, schedule: str, *statuses: str) -> list[ScheduleRun]:
-    def look() -> list[ScheduleRun] | None:
+    def runs_with_statuses() -> list[ScheduleRun] | None:
         found = runs(cluster, schedule)
         return found if [str(run.status) for run in found] == list(statuses) else None
 
-    found = eventually(look, timeout=WITHIN, message=lambda: f"{runs(cluster, schedule)} {cluster.describe()}")
+    found = eventually(
+        runs_with_statuses, timeout=WITHIN, message=lambda: f"{runs(cluster, schedule)} {cluster.describe()}"
+    )
     assert found is not None
     return found
 
@@ -69,15 +71,15 @@ def test_each_type_of_schedule_is_run_by_those_that_it_is_for(cluster: Cluster) 
         timeout=WITHIN,
         message=cluster.describe,
     )
-    places = {name: {(fact["node"], fact["slot"]) for fact in ran(cluster, name)} for name in enough}
+    processes = {name: {(event["node"], event["slot"]) for event in ran(cluster, name)} for name in enough}
     everyone = {(node, slot) for node in ("one", "two") for slot in ("jobs-1", "jobs-2")}
-    assert places["everywhere"] == everyone
-    assert {node for node, _ in places["each"]} == {"one", "two"}
-    per_tick = Counter(fact["tick"] for fact in ran(cluster, "once"))
+    assert processes["everywhere"] == everyone
+    assert {node for node, _ in processes["each"]} == {"one", "two"}
+    per_tick = Counter(event["tick"] for event in ran(cluster, "once"))
     assert set(per_tick.values()) == {1}, "a tick of the cluster is run once"
     tasks = [run.task_id for run in runs(cluster, "task") if run.status is RunStatus.ENQUEUED]
     assert len(tasks) == len(set(tasks)) > 0
-    eventually(lambda: cluster.notes(fact="ran"), timeout=WITHIN)
+    eventually(lambda: cluster.notes(event="ran"), timeout=WITHIN)
 
 
 def test_a_killed_agent_repeats_no_immediate_run_and_the_next_one_receives_its_end(cluster: Cluster) -> None:
@@ -117,7 +119,7 @@ def test_a_run_of_a_lost_node_is_run_again_by_another(cluster: Cluster) -> None:
     (cluster.folder / "gates" / "slow").touch()
     lost, again = until_runs(cluster, "slow", "lost", "done")
     assert (again.origin, again.number, again.tick_at) == ("again", 2, lost.tick_at)
-    assert [fact["node"] for fact in ran(cluster)] == ["one", "two"]
+    assert [event["node"] for event in ran(cluster)] == ["one", "two"]
 
 
 def test_what_fails_is_logged_and_ticks_again_until_it_is_disabled(cluster: Cluster) -> None:
@@ -127,12 +129,12 @@ def test_what_fails_is_logged_and_ticks_again_until_it_is_disabled(cluster: Clus
     pid = node.pid("jobs-1")
     cluster.client.schedules.disable("bad")
 
-    def rests() -> bool:
-        """No tick has come for longer than the agent takes to hear of it, and then some."""
+    def has_no_new_runs() -> bool:
+        """No tick has come for longer than the agent needs to notice the change."""
         latest = runs(cluster, "bad")[-1]
         return latest.status is RunStatus.FAILED and (cluster.client.now() - latest.created_at).total_seconds() > 2
 
-    eventually(rests, timeout=WITHIN)
+    eventually(has_no_new_runs, timeout=WITHIN)
     assert node.pid("jobs-1") == pid, "it does its process no harm"
     count = len(runs(cluster, "bad"))
     by_hand = peerd(node, "schedules", "run", "bad", "--json")
@@ -147,7 +149,7 @@ def test_a_run_by_hand_is_waited_for_and_its_arguments_arrive(cluster: Cluster) 
     done = peerd(node, "schedules", "run", "report", '{"day": 3}')
     assert done.returncode == 0, done.stderr
     assert "done in jobs-1" in done.stdout
-    assert [fact["args"] for fact in ran(cluster)] == [[{"day": 3}]]
+    assert [event["args"] for event in ran(cluster)] == [[{"day": 3}]]
 
 
 def test_the_agents_setup_registers_schedules(cluster: Cluster) -> None:
@@ -177,14 +179,14 @@ def test_a_type_of_the_users_decides_by_itself_and_one_that_cannot_be_made_distu
     until_runs(cluster, "far", *["done"] * 2)
     until_runs(cluster, "once", "done")
     until_runs(cluster, "here", "done")
-    sent = sorted((fact["args"][1], fact["slot"]) for fact in ran(cluster, "tide"))
+    sent = sorted((event["args"][1], event["slot"]) for event in ran(cluster, "tide"))
     assert sent[:2] == [("all", "jobs-1"), ("all", "jobs-2")]
     assert sent[2][0] == "one"
-    assert {fact["args"][0] for fact in ran(cluster, "tide")} == {"Husum"}
+    assert {event["args"][0] for event in ran(cluster, "tide")} == {"Husum"}
     assert "there is no sea" in peerd(node, "schedules", "list", "--json").stdout
     assert not runs(cluster, "elsewhere")
-    missing = peerd(node, "schedules", "run", "nobody")
-    assert (missing.returncode, "nobody" in missing.stderr) == (1, True)
+    missing = peerd(node, "schedules", "run", "unknown")
+    assert (missing.returncode, "unknown" in missing.stderr) == (1, True)
     assert node.stop() == 0
 
 
@@ -211,16 +213,16 @@ def test_a_function_that_does_not_return_after_its_timeout_ends_with_its_process
         schedules={"report": {**GATED, "run": "scheduled:deaf", "type": "worker", "timeout": "200ms"}},
     )
     eventually(lambda: ran(cluster), timeout=WITHIN, message=cluster.describe)
-    [fact] = ran(cluster)
+    [event] = ran(cluster)
     [run] = until_runs(cluster, "report", "died")
     reason = f"schedule report (run {run.id}) did not return within 300ms after its timeout of 200ms"
     assert run.error == f"its process died: tainted (exit status 70): {reason}"
-    assert not psutil.pid_exists(fact["pid"])
+    assert not psutil.pid_exists(event["pid"])
     eventually(lambda: f"is tainted: {reason}" in node.log_text(), timeout=WITHIN, message=node.log_text)
     assert " in deaf" in node.log_text(), "it shows where it was"
     cluster.done(cluster.enqueue("quick"))
     (cluster.folder / "gates" / "report").touch()
-    assert peerd(node, "schedules", "run", "report").returncode == 0, "it runs again in the process that took its place"
+    assert peerd(node, "schedules", "run", "report").returncode == 0, "it runs again in the replacement"
     assert node.stop() == 0
 
 
@@ -240,9 +242,9 @@ def test_a_run_by_hand_in_all_processes_has_failed_where_one_of_them_has(cluster
         assert f"failed in {slot}: OSError: no disk in {slot}" in log_text.stdout
     answer = run("some", "--json")
     assert answer.returncode == 1
-    told = json.loads(answer.stdout)
-    assert (told["status"], told["failed"]) == ("failed", ["jobs-2", "jobs-4"])
-    assert sorted((one["slot"], one["status"]) for one in told["processes"]) == [
+    result = json.loads(answer.stdout)
+    assert (result["status"], result["failed"]) == ("failed", ["jobs-2", "jobs-4"])
+    assert sorted((one["slot"], one["status"]) for one in result["processes"]) == [
         ("jobs-1", "done"),
         ("jobs-2", "failed"),
         ("jobs-3", "done"),

@@ -29,7 +29,7 @@ def test_a_handler_that_does_not_return_after_its_timeout_ends_with_its_process(
     assert (leaving["pid"], leaving["reason"]) == (old, reason)
     eventually(lambda: f"is tainted: {reason}" in node.log_text().partition("alert: ")[2], timeout=WITHIN)
     task = cluster.client.tasks.get(job.id)
-    assert (task.status, task.lease) == (Status.WORKING, 1), "nobody else runs it while it runs here"
+    assert (task.status, task.lease) == (Status.WORKING, 1), "no other process runs it while it runs here"
 
     cluster.open(held)
     assert cluster.done(held).attempts == 0, "its neighbours finish"
@@ -40,7 +40,7 @@ def test_a_handler_that_does_not_return_after_its_timeout_ends_with_its_process(
     assert (attempt.outcome, attempt.number) == ("timeout", 1)
     assert attempt.error == "it did not return within 300ms after its timeout of 200ms; its process was ended"
     assert attempt.cause == f"tainted (exit status 70): {reason}"
-    assert f"in {handler}" in str(attempt.traceback), "it says where it was"
+    assert f"in {handler}" in str(attempt.traceback), "the traceback has the function"
 
 
 def test_what_outlives_the_grace_of_such_a_process_is_given_back_and_not_counted(cluster: Cluster) -> None:

@@ -1,4 +1,4 @@
-"""Web processes of a real node, asked through real sockets."""
+"""Web processes of a real node, with requests through real sockets."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def connect(port: int) -> Connection:
     return Connection(*await asyncio.open_connection("127.0.0.1", port))
 
 
-async def ask(port: int) -> str:
+async def request_slot(port: int) -> str:
     """The slot that answers."""
     connection = await connect(port)
     status, _, slot = await connection.answered("/")
@@ -68,10 +68,10 @@ async def test_web_processes_are_workers_and_a_killed_one_is_replaced_while_its_
     async with asyncio.timeout(WITHIN):
         slots: set[str] = set()
         while slots != {"site-1", "site-2"}:
-            slots.add(await ask(port))
-        teller = await connect(port)
-        await teller.answered("/tell")
-        teller.writer.close()
+            slots.add(await request_slot(port))
+        notifying_client = await connect(port)
+        await notifying_client.answered("/notify")
+        notifying_client.writer.close()
         for slot in slots:
             await asyncio.to_thread(eventually, (cluster.folder / f"hello-{slot}").exists)
         await asyncio.to_thread(
@@ -80,7 +80,7 @@ async def test_web_processes_are_workers_and_a_killed_one_is_replaced_while_its_
         killed = node.kill("site-1")
         replaced = node.replaced("site-1", killed)
         while not replaced():
-            await ask(port)
+            await request_slot(port)
     records = {process.pid: process for process in cluster.client.nodes.processes(ended=True)}
     assert records[killed].role == "web"
     eventually(lambda: {p.pid: p.cause for p in cluster.client.nodes.processes(ended=True)}[killed])
@@ -160,7 +160,7 @@ async def test_a_request_that_raises_costs_itself_and_an_exception_outside_of_re
     again = await connect(port)
     assert (await again.answered("/taints"))[0] == 200
     await asyncio.to_thread(eventually, node.replaced("site-1", pid), timeout=WITHIN, message=node.log_text)
-    assert await ask(port) == "site-1"
+    assert await request_slot(port) == "site-1"
     (cluster.folder / "gate").touch()
     assert (await busy.answer())[0] == 200, "what it had begun is answered"
     cause = await asyncio.to_thread(eventually, lambda: node.slot("site-1")["last_cause"], timeout=WITHIN)

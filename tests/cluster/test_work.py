@@ -33,7 +33,7 @@ def test_two_nodes_with_several_processes_share_the_tasks_and_run_each_once(each
         cluster.open(job)
     jobs = [cluster.enqueue("quick", body={"n": n}) for n in range(40)]
     assert [cluster.done(job).attempts for job in [*gated, *jobs]] == [0] * 48
-    assert sorted(fact["task"] for fact in cluster.notes(fact="ran")) == [job.id for job in jobs]
+    assert sorted(event["task"] for event in cluster.notes(event="ran")) == [job.id for job in jobs]
 
 
 def test_a_pinned_task_runs_on_its_node_only(cluster: Cluster) -> None:
@@ -41,7 +41,7 @@ def test_a_pinned_task_runs_on_its_node_only(cluster: Cluster) -> None:
     jobs = [cluster.enqueue("quick", node="two") for _ in range(10)]
     for job in jobs:
         cluster.done(job)
-    assert {fact["node"] for fact in cluster.notes(fact="ran")} == {"two"}
+    assert {event["node"] for event in cluster.notes(event="ran")} == {"two"}
 
 
 def test_a_drained_node_finishes_what_it_has_and_takes_nothing_new(cluster: Cluster) -> None:
@@ -52,7 +52,7 @@ def test_a_drained_node_finishes_what_it_has_and_takes_nothing_new(cluster: Clus
     jobs = [cluster.enqueue("quick") for _ in range(10)]
     for job in jobs:
         cluster.done(job)
-    assert {fact["node"] for fact in cluster.notes(fact="ran")} == {"two"}
+    assert {event["node"] for event in cluster.notes(event="ran")} == {"two"}
     cluster.open(held)
     assert cluster.done(held).attempts == 0
     pinned = cluster.enqueue("quick", node="one")
@@ -79,7 +79,7 @@ def test_canceling_a_running_task_kills_its_process_and_what_that_had_started(cl
     began = cluster.wait_for(job, "began")
     assert is_alive(began["pid"])
     assert is_alive(began["child"])
-    cluster.client.tasks.cancel(job.id, "nobody wants it")
+    cluster.client.tasks.cancel(job.id, "not needed")
     for pid in (began["pid"], began["child"]):
         eventually(lambda pid=pid: not is_alive(pid), timeout=WITHIN, message=cluster.describe)  # type: ignore[misc]
     assert cluster.client.tasks.get(job.id).status is Status.CANCELED
@@ -141,7 +141,7 @@ def test_what_does_not_end_within_the_grace_is_given_back_and_not_counted(cluste
     assert cluster.wait_for(job, "cancelled")
 
 
-def test_a_periodic_worker_whose_round_does_not_end_leaves_in_good_order(cluster: Cluster) -> None:
+def test_a_periodic_worker_whose_round_does_not_end_exits_with_status_0(cluster: Cluster) -> None:
     [node] = cluster.up("one", workers={"endless": {"worker": "jobs:Endless", "update": "1s"}}, node={"grace": "200ms"})
     assert node.stop() == 0
     assert "Traceback" not in node.log_text()
@@ -158,7 +158,7 @@ def test_the_task_of_a_thread_that_does_not_end_is_given_back_when_its_process_i
     master.send_signal(signal.SIGTERM)
 
     def given_back() -> bool:
-        alive = is_alive(pid)  # looked at first: while it lives, nobody else may have the task
+        alive = is_alive(pid)  # checked first: while it lives, no other process may have the task
         status = cluster.client.tasks.get(job.id).status
         assert status is Status.WORKING if alive else True
         return status is Status.PENDING

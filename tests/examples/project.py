@@ -67,7 +67,7 @@ class ExampleProject:
 
     @contextmanager
     def node(self) -> Iterator[None]:
-        """Its node, ready; at the end it stops in good order."""
+        """Its node, ready; at the end it stops gracefully."""
         with self.program("-m", "peerd", "up") as node:
             eventually(lambda: self._is_running() or node.poll() is not None, timeout=90)
             assert node.poll() is None, self.output()

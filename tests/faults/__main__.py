@@ -75,7 +75,7 @@ def arguments() -> argparse.Namespace:
 
 
 def plan_of(given: argparse.Namespace, kind: str) -> CampaignPlan:
-    """The campaign that was asked for."""
+    """The campaign of the command line."""
     seconds = given.minutes * 60.0
     return CampaignPlan(
         kind=kind,

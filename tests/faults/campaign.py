@@ -36,7 +36,7 @@ UNEXPECTED: Final = re.compile(
     r"fault in the master|an event without a message|went wrong"
     r"|^(?!sqlalchemy|pymysql|psycopg|sqlite3|peerd\.domain|Connection\w*Error|TimeoutError|OSError)[\w.]*Error\b"
 )
-"""What no fault excuses in a log: the master's own faults, facts without words, errors that nobody has worded."""
+"""What no fault excuses in a log: the master's own faults, events without a message, errors without a text."""
 
 
 UNFINISHED: Final = tasks.c.status.not_in([str(status) for status in FINISHED])
@@ -83,7 +83,7 @@ class Campaign:
     Args:
         plan: what it is to be.
         folder: for the history, the project and the logs; it must exist.
-        database: its stage.
+        database: the target database.
     """
 
     def __init__(self, plan: CampaignPlan, folder: Path, database: TargetDatabase) -> None:

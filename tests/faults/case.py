@@ -1,4 +1,4 @@
-"""All that is known of a run, put together by task and by claim: what the rules look at."""
+"""All that is known of a run, put together by task and by claim: the input of the rules."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DELETED: Final = "deleted"
 
 
 class CheckerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What the nodes were told, and how exact the checker is; all in seconds."""
+    """The settings of the nodes, and the tolerances of the checker; all in seconds."""
 
     max_update: float
     max_completed: float = 3_600.0
@@ -78,7 +78,7 @@ class ClaimRecord(msgspec.Struct):
 
 
 class HandlerRun(msgspec.Struct):
-    """A handler that ran: its begin, and its end if it told one."""
+    """A handler that ran: its begin, and its end if it recorded one."""
 
     began: HistoryEvent
     ended: HistoryEvent | None = None
@@ -125,11 +125,11 @@ class RunRecord:
             (change.at, f"{change.at:.3f} table   {_format_change(change)}") for change in self.changes.get(task, ())
         ]
         lines += [(event.time, f"{event.time:.3f} history {_format_fields(event)}") for event in self.events_of[task]]
-        told = [line for _, line in sorted(lines)]
-        told += [
+        shown = [line for _, line in sorted(lines)]
+        shown += [
             f"              attempt {_format_fields(row)}" for (owner, _), row in self.attempts.items() if owner == task
         ]
-        return told if len(told) <= most else [*told[: most // 2], "…", *told[-most // 2 :]]
+        return shown if len(shown) <= most else [*shown[: most // 2], "…", *shown[-most // 2 :]]
 
 
 def _by_task(changes: Iterable[AuditEntry]) -> dict[int, list[AuditEntry]]:
@@ -172,12 +172,12 @@ def _runs(events: Iterable[HistoryEvent]) -> Iterator[HandlerRun]:
     """Each begin with the end that follows it, in the same process."""
     open_runs: dict[tuple[int, int, int], HandlerRun] = {}
     for event in events:
-        who = (event.task, event.lease, event.pid)
+        handler_key = (event.task, event.lease, event.pid)
         if event.event == "began":
-            open_runs[who] = run = HandlerRun(event)
+            open_runs[handler_key] = run = HandlerRun(event)
             yield run
-        elif event.event == "ended" and who in open_runs:
-            open_runs.pop(who).ended = event
+        elif event.event == "ended" and handler_key in open_runs:
+            open_runs.pop(handler_key).ended = event
 
 
 def _format_change(change: AuditEntry) -> str:

@@ -78,7 +78,7 @@ def check(history_folder: Path, url: str, settings: CheckerSettings) -> CheckRep
     Args:
         history_folder: where $PEERD_HISTORY pointed.
         url: of the database, in which `audit.install` was called before the first task.
-        settings: what the nodes were told.
+        settings: the settings of the nodes.
     """
     return judge(history.read(history_folder), final_tables.read(url), settings)
 

@@ -83,7 +83,7 @@ class ServerFaultInjector(FaultInjector):
         )
 
     def lock_a_row(self) -> None:
-        """Somebody's transaction writes the row of a running task, and stays open for longer than max_update.
+        """Another session writes the row of a running task, and its transaction stays open for longer than max_update.
 
         It excuses nothing: neither this task nor those beside it are rescued from a process that lives.
         """
@@ -107,7 +107,7 @@ class ServerFaultInjector(FaultInjector):
                 self._server.thaw()
 
     def stop_server(self, seconds: float | None = None) -> None:
-        """The database is there, and nobody reaches it."""
+        """The database runs, and no process reaches it."""
         mode = self.rng.choice((ProxyMode.DROP, ProxyMode.REFUSE))
         kind = "outage of a minute" if seconds else "outage"
         seconds = seconds or self.rng.uniform(1.0, self._tempo.longest_outage)
@@ -152,7 +152,7 @@ class ServerFaultInjector(FaultInjector):
 
 
 class FileFaultInjector(FaultInjector):
-    """What becomes of a database in a file: its disk is full, or somebody else holds its lock."""
+    """What becomes of a database in a file: its disk is full, or another process holds its lock."""
 
     def __init__(
         self, fleet: NodeFleet, disk: Disk, rng: random.Random, rates: FaultRates, stopping: threading.Event

@@ -55,7 +55,7 @@ class SmallFileSystem(Disk):
     def fill(self) -> None:
         with self._ballast.open("wb", buffering=0) as file:
             free = os.statvfs(self.folder)
-            with suppress(OSError):  # somebody was quicker: what is left is taken in pieces
+            with suppress(OSError):  # another process was quicker: the rest is allocated in pieces
                 os.posix_fallocate(file.fileno(), 0, free.f_bavail * free.f_frsize)
             file.seek(0, os.SEEK_END)
             try:

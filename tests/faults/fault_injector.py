@@ -1,7 +1,7 @@
 """A lane: a thread that does one fault after another, drawn from its own random numbers.
 
 The same seed, the same choices, as far as the same processes are there to choose from. Every fault, and its healing, is
-told to the history (see `tests.faults.history` for the words): before it is done, and after it is undone.
+recorded in the history (see `tests.faults.history` for the words): before it is done, and after it is undone.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class FaultRates(msgspec.Struct, frozen=True):
 
 
 class FaultInjector(ABC):
-    """One fault after another, until it is told to end. What goes wrong in it is kept for who asks.
+    """One fault after another, until it is stopped. Its exceptions are kept for the caller.
 
     Args:
         name: of its thread.

@@ -90,7 +90,7 @@ class FinalTables(msgspec.Struct, kw_only=True):
 
 
 def read(url: str) -> FinalTables:
-    """All that is in the tables of a database, read at one moment when nobody writes any more."""
+    """All that is in the tables of a database, read at one moment after the last write."""
     database = Database(url)
     try:
         return database.read(_read)

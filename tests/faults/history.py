@@ -12,7 +12,7 @@ The events, and their fields beyond `at`, `wall`, `pid`:
     ended     task lease outcome saw_cancel handler process_id node
     dying     task lease handler process_id node pids
                                         a handler in a process of its own kills that process; its children go on
-    hand      task action               somebody is about to cancel, retry or move a task
+    hand      task action               a user is about to cancel, retry or move a task
     fault     kind target effect [pids] [nodes] [everyone] [lingers]
     healed    kind target
     sample    counts slots alone        for the plot: tasks by status, slots by state, tasks that wait to run alone
@@ -22,8 +22,8 @@ An `ended` has the outcome of the handler's code: done, failure, snoozed, cancel
 end), crashing (it is about to kill its process).
 
 A fault's `effect` is `dead` (these processes were killed), `frozen` (they stood still until `healed`) or `cut` (they
-were alive, and could not reach the database until `healed`). Whom it hits: `pids`, or all processes of `nodes` (their
-names), or `everyone`. A fault is told before it is done, and its healing, a `healed` with the same kind and target,
+were alive, and could not reach the database until `healed`). Its target: `pids`, or all processes of `nodes` (their
+names), or `everyone`. A fault is recorded before it is done, and its healing, a `healed` with the same kind and target,
 after that is done. `lingers` are seconds that it may go on afterwards (a connection that has to time out first).
 """
 

@@ -1,4 +1,4 @@
-"""Hand-made histories for the checker: a good run told by verbs, in which a test then breaks one thing."""
+"""Hand-made histories for the checker: a good run built by methods, in which a test then breaks one thing."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ class HistoryBuilder:
 
     def add_event(self, event: str, **fields: Any) -> HistoryEvent:
         self.now += 0.01
-        told = HistoryEvent(at=int(self.now * 1e9), wall=int(self.now * 1e9), event=event, **fields)
-        self.events.append(told)
-        return told
+        event_record = HistoryEvent(at=int(self.now * 1e9), wall=int(self.now * 1e9), event=event, **fields)
+        self.events.append(event_record)
+        return event_record
 
     def change(self, task: int, **new: Any) -> AuditEntry:
         """A change of a row; what is not given stays as it is."""
@@ -109,13 +109,25 @@ class HistoryBuilder:
 
     def begin(self, task: int, **other: Any) -> HistoryEvent:
         row = self.rows[task]
-        who = {"task": task, "lease": row.lease, "process_id": row.process_id, "pid": 100 + (row.process_id or 0)}
-        return self.add_event("began", **{**who, "handler": row.name, "crashes": self.crashed[task], **other})
+        fields_of_claim = {
+            "task": task,
+            "lease": row.lease,
+            "process_id": row.process_id,
+            "pid": 100 + (row.process_id or 0),
+        }
+        return self.add_event(
+            "began", **{**fields_of_claim, "handler": row.name, "crashes": self.crashed[task], **other}
+        )
 
     def end(self, task: int, outcome: str = "done", **other: Any) -> HistoryEvent:
         row = self.rows[task]
-        who = {"task": task, "lease": row.lease, "process_id": row.process_id, "pid": 100 + (row.process_id or 0)}
-        return self.add_event("ended", **{**who, "handler": row.name, "outcome": outcome, **other})
+        fields_of_claim = {
+            "task": task,
+            "lease": row.lease,
+            "process_id": row.process_id,
+            "pid": 100 + (row.process_id or 0),
+        }
+        return self.add_event("ended", **{**fields_of_claim, "handler": row.name, "outcome": outcome, **other})
 
     def complete(self, task: int) -> AuditEntry:
         result = json.dumps({"lease": self.rows[task].lease, "pid": 1})

@@ -47,8 +47,14 @@ OUTCOMES: dict[type[BaseException], str] = {
 def attempt(ctx: Context, handler: str, key: str, code: str = "") -> Iterator[None]:
     """One attempt in the history: its begin, and how its code ended. `code` is its version, where there are two."""
     task = ctx.task
-    who = {"task": task.id, "lease": ctx.lease, "process_id": task.process_id, "node": ctx.node, "handler": handler}
-    history.record("began", **who, attempt=task.attempts + 1, crashes=task.crashes, key=key, code=code)
+    fields_of_claim = {
+        "task": task.id,
+        "lease": ctx.lease,
+        "process_id": task.process_id,
+        "node": ctx.node,
+        "handler": handler,
+    }
+    history.record("began", **fields_of_claim, attempt=task.attempts + 1, crashes=task.crashes, key=key, code=code)
     outcome = "done"
     try:
         yield
@@ -56,7 +62,7 @@ def attempt(ctx: Context, handler: str, key: str, code: str = "") -> Iterator[No
         outcome = OUTCOMES.get(type(error), "failure")
         raise
     finally:
-        history.record("ended", **who, outcome=outcome, saw_cancel=ctx.saw_cancelled)
+        history.record("ended", **fields_of_claim, outcome=outcome, saw_cancel=ctx.saw_cancelled)
 
 
 def result(ctx: Context) -> Result:
@@ -89,7 +95,7 @@ async def long(ctx: Context, key: str, seconds: float) -> Result:
 
 @work.task
 def thread(ctx: Context, key: str, seconds: float) -> Result:
-    """A thread that looks whether it is wanted."""
+    """A thread that checks for its cancellation."""
     with attempt(ctx, "thread", key):
         until = time.monotonic() + seconds
         while time.monotonic() < until:
@@ -101,7 +107,7 @@ def thread(ctx: Context, key: str, seconds: float) -> Result:
 
 @work.task
 def deaf(ctx: Context, key: str, seconds: float) -> Result:
-    """A thread that hears nothing."""
+    """A thread that ignores its cancellation."""
     with attempt(ctx, "deaf", key):
         time.sleep(seconds)
         return result(ctx)
@@ -160,7 +166,7 @@ def failing_program(ctx: Context, key: str, times: int) -> Result:
 
 @work.task
 async def snoozing(ctx: Context, key: str, times: int) -> Result:
-    """It asks to be run later in its first so many claims."""
+    """It snoozes in its first so many claims."""
     with attempt(ctx, "snoozing", key):
         if ctx.lease <= times:
             raise Snooze(0.2, words(ctx))
@@ -203,14 +209,14 @@ async def poison(ctx: Context, key: str) -> Result:
     """It takes its process with it, each time."""
     with attempt(ctx, "poison", key):
         await asyncio.sleep(0.05)
-        who: dict[str, Any] = {"task": ctx.task.id, "lease": ctx.lease, "process_id": ctx.task.process_id}
-        history.record("ended", **who, handler="poison", outcome="crashing", saw_cancel=False)
+        fields_of_claim: dict[str, Any] = {"task": ctx.task.id, "lease": ctx.lease, "process_id": ctx.task.process_id}
+        history.record("ended", **fields_of_claim, handler="poison", outcome="crashing", saw_cancel=False)
         os.kill(os.getpid(), signal.SIGKILL)
         return result(ctx)
 
 
 OUTLIVES: Final = 600.0
-"""Seconds that the child of a handler goes on."""
+"""Seconds that the child of a handler continues."""
 
 
 @work.task(process=True)
@@ -222,8 +228,12 @@ def forking(ctx: Context, key: str, times: int) -> Result:
             if not child:
                 time.sleep(OUTLIVES)
                 os._exit(0)
-            who: dict[str, Any] = {"task": ctx.task.id, "lease": ctx.lease, "process_id": ctx.task.process_id}
-            history.record("dying", **who, handler="forking", node=ctx.node, pids=[child])
+            fields_of_claim: dict[str, Any] = {
+                "task": ctx.task.id,
+                "lease": ctx.lease,
+                "process_id": ctx.task.process_id,
+            }
+            history.record("dying", **fields_of_claim, handler="forking", node=ctx.node, pids=[child])
             os.kill(os.getpid(), signal.SIGKILL)
         return result(ctx)
 

@@ -1,4 +1,4 @@
-"""The load: enqueues a mix of tasks at a rate, whatever becomes of the database, and interferes with some by hand.
+"""The load: enqueues a mix of tasks at a rate, also during outages of the database, and interferes with some by hand.
 
 Each task's body has a key of its own. A commit that was acknowledged is `enqueued` in the history; where the reply was
 lost, the key is `unsure`, and the task is enqueued again: under another key, or, where it is unique, under the same.
@@ -79,7 +79,7 @@ class LoadGenerator:
         wanted: the tasks, in their order.
         rate: tasks a second.
         rng: when hands interfere, and how many tasks go together.
-        is_over: asked now and then; what was not enqueued by then is left out.
+        is_over: called now and then; what was not enqueued by then is left out.
     """
 
     def __init__(
@@ -195,16 +195,16 @@ def run(
     nodes: Sequence[str] = (),
     is_over: Callable[[], bool] = lambda: False,
 ) -> LoadResult:
-    """Enqueue so many tasks at a rate, and tell the history ($PEERD_HISTORY).
+    """Enqueue so many tasks at a rate, and record them in the history ($PEERD_HISTORY).
 
     Args:
-        url: of the database, directly: what the load sees of an outage, it tells as `unsure`.
+        url: of the database, directly: enqueues during an outage are recorded as `unsure`.
         tasks: how many are to be accepted.
         rate: tasks a second.
         seed: of the mix, and of what is done by hand.
         max_update: of the nodes' managers, seconds.
         nodes: names of registered nodes, to which some tasks are pinned.
-        is_over: asked now and then; what was not enqueued by then is left out.
+        is_over: called now and then; what was not enqueued by then is left out.
     """
     wanted = plan(seed, tasks, max_update=max_update, nodes=nodes)
     with Client(url) as client:

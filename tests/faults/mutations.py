@@ -30,7 +30,7 @@ VARIABLE: Final = "PEERD_BREAK"
 
 
 def complete_without_lease() -> None:
-    """A holder that does not hear that it lost its claim writes success by the task's id alone."""
+    """A holder that does not notice the loss of its claim writes success by the task's id alone."""
 
     def complete(connection: Connection, process_id: int, results: Mapping[ClaimId, str | None]) -> set[ClaimId]:
         for held, result in results.items():
@@ -92,7 +92,7 @@ def drop_unknown_arguments() -> None:
 MUTATIONS: Final[dict[str, Callable[[], None]]] = {
     "completes without its lease": complete_without_lease,
     "touches nothing": skip_touch,
-    "does not beat": skip_heartbeat,
+    "sends no heartbeat": skip_heartbeat,
     "forgets outcomes": drop_outcomes,
     "runs the crashed beside others": run_crashed_beside_others,
     "gives nothing back": never_give_back,

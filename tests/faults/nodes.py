@@ -77,9 +77,9 @@ class RestartingNode:
         self.proxy = proxy
         self.starts = 0
         self.is_ready = False
-        """Whether its present master has said that all its processes were ready once."""
+        """Whether its present master has logged that all its processes were ready once."""
         self.states: list[str] = []
-        """Of its slots, as its master said a moment ago."""
+        """Of its slots, by the latest status of its master."""
         self._running: dict[str, int] = {}
         self._stopping = threading.Event()
         self._restarter = threading.Thread(target=self._restart_loop, name=f"keeper-{node.name}", daemon=True)
@@ -93,7 +93,7 @@ class RestartingNode:
         self._restarter.start()
 
     def stop(self) -> None:
-        """Start it no more, and let it end in good order."""
+        """Start it no more, and stop it gracefully."""
         self._stopping.set()
         self._restarter.join()
         assert self.node.master is not None
@@ -110,7 +110,7 @@ class RestartingNode:
         return None
 
     def children(self) -> list[ProcessHandle]:
-        """The processes of its slots that have booted and run, as its master said a moment ago."""
+        """The processes of its slots that have booted and run, by the latest status of its master."""
         master = self.master()
         if master is None:
             return []
@@ -177,7 +177,7 @@ class NodeFleet:
         url: of the database, as nodes without a proxy see it.
         history_folder: where handlers write what they see.
         timing: of the nodes.
-        names: of the nodes. The last one has a periodic worker in the place of one for whole rows.
+        names: of the nodes. The last one has a periodic worker instead of one for whole rows.
         through: the address and the proxy of each node; where there is none, nodes go straight to the database.
     """
 
@@ -234,7 +234,7 @@ class NodeFleet:
         return [handle for node in self.nodes for handle in node.booting()]
 
     def stop(self) -> list[int]:
-        """Stop all in good order; the processes that were left behind, which are ended now."""
+        """Stop all gracefully; return the processes that were left behind, which are ended now."""
         for node in self.nodes:
             node.stop()
         return self.cluster.clean_up()

@@ -15,12 +15,12 @@ GATE = Path("gate")
 @busy.task
 async def reports_progress(ctx: Context) -> int:
     """Say how far it is until the gate is opened, a file in the node's folder."""
-    said = 0
-    while not GATE.exists():  # noqa: ASYNC240 - one look at a file
-        said += 1
-        await ctx.progress((said % 100) / 100, f"step {said}")
+    step = 0
+    while not GATE.exists():  # noqa: ASYNC240 - one check of a file
+        step += 1
+        await ctx.progress((step % 100) / 100, f"step {step}")
         await asyncio.sleep(PROGRESS_EVERY)
-    return said
+    return step
 
 
 @idle.task

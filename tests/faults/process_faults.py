@@ -40,7 +40,7 @@ class KillInjector(FaultInjector):
             kill(f"kill {handle.role}", handle.name, [handle])
 
     def kill_master(self) -> None:
-        """Its children are told by the kernel, and leave."""
+        """The kernel notifies its children, which end."""
         node = self._node()
         if node and (master := node.master()):
             kill("kill master", master.name, [master])
@@ -52,7 +52,7 @@ class KillInjector(FaultInjector):
             kill("kill node", node.name, all_processes)
 
     def _node(self) -> RestartingNode | None:
-        """One of two, at least, that are up: so that there is somebody to notice."""
+        """One of two, at least, that are up: so that another one can notice."""
         ready = [node for node in self._fleet.nodes if node.is_ready]
         return self.rng.choice(ready) if len(ready) > 1 else None
 
@@ -125,7 +125,7 @@ def signal_all(handles: Iterable[ProcessHandle], number: signal.Signals) -> None
 
 
 def is_writable(file: Path) -> bool:
-    """Whether nobody holds the lock of a database in a file for longer than a transaction takes."""
+    """Whether no process holds the lock of a database in a file for longer than a transaction takes."""
     with closing(sqlite3.connect(file, timeout=0.3, isolation_level=None)) as connection:
         with suppress(sqlite3.OperationalError):
             connection.execute("BEGIN IMMEDIATE")

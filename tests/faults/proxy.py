@@ -1,10 +1,10 @@
-"""TCP proxies between nodes and their database server, whose manners are changed while they run.
+"""TCP proxies between nodes and their database server, whose mode can be changed while they run.
 
 All proxies of a campaign live on one thread with an event loop of its own; their methods may be called from any other.
 
-What a network does to a connection is told apart, because a client sees each differently: nothing comes any more
-(`ProxyMode.DROP`: the cut cable), nobody listens (`ProxyMode.REFUSE`), everything is closed (`cut`), and the worst one:
-the server did what it was asked, and its answer never came (`lose_replies`).
+The failures of a network are distinguished, because a client sees each differently: nothing comes any more
+(`ProxyMode.DROP`: the cut cable), nothing listens (`ProxyMode.REFUSE`), everything is closed (`cut`), and the worst:
+the server executed a statement, and its answer was lost (`lose_replies`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class ProxyMode(StrEnum):
 
     PASS = "pass"
     DROP = "drop"
-    """Accept, and swallow all bytes silently. Who had bytes swallowed finds the connection closed afterwards."""
+    """Accept, and swallow all bytes silently. A connection with swallowed bytes is closed afterwards."""
     REFUSE = "refuse"
     """Close what is there, and listen no more."""
 

@@ -13,7 +13,7 @@ SHOWN: Final = 20
 
 
 def words(result: CampaignResult) -> str:
-    """All of it, for who reads along."""
+    """The whole report as text."""
     plan = result.plan
     lines = [
         f"=== {plan.kind}: {plan.seconds:g} s of faults, {plan.tasks} tasks, seed {plan.seed}",

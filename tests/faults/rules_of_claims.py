@@ -33,7 +33,7 @@ BECOMES: Final = {
     "cancelled": ("released",),
     "crashing": (),
 }
-"""How the claim of a handler that ended so may end, if nobody takes it away."""
+"""How the claim of a handler that ended so may end, unless it is taken away."""
 
 
 def no_stale_write_is_accepted(case: RunRecord) -> Iterator[RuleViolation]:
@@ -49,8 +49,8 @@ def no_stale_write_is_accepted(case: RunRecord) -> Iterator[RuleViolation]:
 
 
 def _lease_in(result: str | None) -> int | None:
-    said = json.loads(result or "null")
-    return said.get("lease") if isinstance(said, dict) else None
+    decoded = json.loads(result or "null")
+    return decoded.get("lease") if isinstance(decoded, dict) else None
 
 
 def _why_another_wrote(claim: ClaimRecord) -> str:
@@ -62,7 +62,7 @@ def _why_another_wrote(claim: ClaimRecord) -> str:
         return "" if wrote == claim.lease else f"with the result of claim {wrote}"
     attempt = claim.attempt
     if attempt is None:
-        return ""  # which another rule tells
+        return ""  # which another rule reports
     if attempt.process_id != claim.process_id:
         return f"by process {attempt.process_id}, and process {claim.process_id} had claimed it"
     named = AT_LEASE.search(attempt.error or "")
@@ -70,7 +70,7 @@ def _why_another_wrote(claim: ClaimRecord) -> str:
 
 
 def _why_it_did_not_happen(case: RunRecord, claim: ClaimRecord) -> str:
-    """A handler in a process of its own that was killed tells nothing; so does one that finish_at came before."""
+    """A handler in a process of its own that was killed records nothing; so does one whose finish_at passed before."""
     ended = [run.ended for run in case.runs_of[claim.task, claim.lease] if run.ended is not None]
     limited = case.finish_at(claim.task) is not None and claim.label in ("canceled", "dead")
     if claim.label == "timeout":
@@ -99,7 +99,7 @@ def claims_never_overlap(case: RunRecord) -> Iterator[RuleViolation]:
     for (task, lease), runs in case.runs_of.items():
         claim = case.claims.get((task, lease))
         if claim is None:
-            yield case.problem("overlap", task, f"its handler ran at lease {lease}, which nobody has claimed")
+            yield case.problem("overlap", task, f"its handler ran at lease {lease}, which was never claimed")
             continue
         if len(runs) > 1:
             yield case.problem("overlap", task, f"its handler ran {len(runs)} times for the claim {lease}")
@@ -118,7 +118,7 @@ def _why_not_its_own(case: RunRecord, claim: ClaimRecord, run: HandlerRun) -> st
 
 
 def _why_ran_past_claim(case: RunRecord, claim: ClaimRecord, run: HandlerRun) -> str:
-    """It may go on until it hears that it was taken; whether it was rightly rescued is another rule's question."""
+    """It may continue until it notices the loss; whether it was rightly rescued is another rule's question."""
     if claim.ended_by_hand or claim.label == "rescued":
         return ""
     disruptions = case.disruptions.of(claim.process_id, claim.change.at, claim.ended_at)
@@ -143,7 +143,7 @@ def every_extra_run_is_explained(case: RunRecord) -> Iterator[RuleViolation]:
         if claim.attempt is None and claim.label not in ("done", BY_SQL, DELETED):
             yield case.problem("attempts", task, f"its claim {lease} ended as {claim.label} without a row in attempts")
         if claim.label == BY_SQL and task not in case.hands:
-            yield case.problem("attempts", task, f"nobody took its claim {lease} away by hand")
+            yield case.problem("attempts", task, f"its claim {lease} was not taken away by hand")
         if problem := _why_miscounted(claim):
             yield case.problem("attempts", task, f"its claim {lease} ended as {claim.label}, and {problem}")
     for key, attempt in case.attempts.items():

@@ -1,4 +1,4 @@
-"""Rules about the ends of handlers that are not their own: one that was killed is heard of, recycling ends none."""
+"""Rules about the ends of handlers that are not their own: the kill of a handler is noticed, recycling ends none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules about processes: who lives keeps its tasks, who is called dead is dead, who kills is kept alone."""
+"""Rules about processes: a living process keeps its tasks, a recorded death is real, a poison task runs alone."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def no_rescue_from_living_process(case: RunRecord) -> Iterator[RuleViolation]:
 
 
 def crashed_processes_are_dead(case: RunRecord) -> Iterator[RuleViolation]:
-    """A task is taken back as crashed only when its process has died of something, and nothing is heard of it then."""
+    """A task is taken back as crashed only when its process has died of something, and records nothing afterwards."""
     last_heard = _last_event_at(case)
     for (task, lease), claim in case.claims.items():
         if claim.label != "crash" or claim.process_id is None:
@@ -47,7 +47,7 @@ def crashed_processes_are_dead(case: RunRecord) -> Iterator[RuleViolation]:
 
 
 def _last_event_at(case: RunRecord) -> dict[int, float]:
-    """When a process's handlers were last heard of."""
+    """When a process's handlers last recorded something."""
     heard: dict[int, float] = {}
     for event in case.events:
         if event.event in ("began", "ended"):
@@ -69,16 +69,16 @@ def _beside(case: RunRecord, process_id: int, runs: Sequence[HandlerRun]) -> Ite
     still: list[HandlerRun] = []
     for run in runs:
         still = [other for other in still if _end(case, other) > run.began.time]
-        lonely = [one for one in (run, *still) if one.began.crashes]
-        if still and lonely:
-            beside = ", ".join(str(one.began.task) for one in (run, *still) if one is not lonely[0])
+        quarantined = [one for one in (run, *still) if one.began.crashes]
+        if still and quarantined:
+            beside = ", ".join(str(one.began.task) for one in (run, *still) if one is not quarantined[0])
             text = f"it had crashed a process, and ran in process {process_id} beside {beside}"
-            yield case.problem("poison", lonely[0].began.task, text)
+            yield case.problem("poison", quarantined[0].began.task, text)
         still.append(run)
 
 
 def _end(case: RunRecord, run: HandlerRun) -> float:
-    """When a handler has ended for certain; one that was killed told nothing, and ended before its claim did."""
+    """When a handler has ended for certain; one that was killed recorded nothing, and ended before its claim did."""
     if run.ended is not None:
         return run.ended.time
     claim = case.claims.get(run.key)

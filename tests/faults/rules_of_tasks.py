@@ -15,7 +15,7 @@ from tests.faults.final_tables import AuditEntry, key_of
 ENDED: Final = {str(status) for status in FINISHED}
 LEGAL: Final = {(str(source), str(target)) for (source, _), target in TRANSITIONS.items() if isinstance(target, Status)}
 LATE: Final = 5.0
-"""Seconds that a statement may wait for a lock between its look at the clock and the write of its row."""
+"""Seconds that a statement may wait for a lock between its reading of the clock and the write of its row."""
 CHILD: Final = re.compile(r".+/\d+/\d+")
 """The key of a task that `jobs.parent` enqueued."""
 
@@ -54,22 +54,22 @@ def _why_deleted_wrongly(case: RunRecord, changes: Sequence[AuditEntry]) -> str:
 def _why_ended_wrongly(case: RunRecord, task: int, status: str) -> str:
     row = case.rows.get(task)
     if row is None:
-        return f"its row is gone, and nobody has deleted it; it was {status}"
-    fate = case.settings.expected_ends.get(row.name, "done")
+        return f"its row is gone, and it was not deleted by hand; it was {status}"
+    expected_end = case.settings.expected_ends.get(row.name, "done")
     has_a_limit = case.finish_at(task) is not None
     match status:
-        case _ if status == fate:
+        case _ if status == expected_end:
             return ""
         case "dead" if has_a_limit or row.attempts >= (row.max_attempts or 1):
             return ""
         case "canceled" if has_a_limit or task in case.hands:
             return ""
         case _:
-            return f"a task of {row.name or 'whole rows'} ends as {fate}, and this one is {status}"
+            return f"a task of {row.name or 'whole rows'} ends as {expected_end}, and this one is {status}"
 
 
 def every_key_is_written_once(case: RunRecord) -> Iterator[RuleViolation]:
-    """One enqueuing makes one task, however often its reply was lost; and nobody else's tasks are there."""
+    """One enqueuing makes one task, however often its reply was lost; and no other tasks exist."""
     known = {event.key for event in case.events if event.event in ("enqueued", "unsure")}
     by_key: dict[str, list[int]] = defaultdict(list)
     for task, changes in case.changes.items():
@@ -78,7 +78,7 @@ def every_key_is_written_once(case: RunRecord) -> Iterator[RuleViolation]:
         if len(tasks) > 1:
             yield case.problem("keys", tasks[1], f"its key {key} was written {len(tasks)} times: {tasks[:5]}")
         if key.partition("/")[0] not in known:
-            yield case.problem("keys", tasks[0], f"nobody has enqueued its key {key!r}")
+            yield case.problem("keys", tasks[0], f"no enqueue has its key {key!r}")
     for event in case.events:
         if event.event == "enqueued" and event.task in case.changes and event.task not in by_key[event.key]:
             yield case.problem("keys", event.task, f"it was acknowledged for the key {event.key}, which it has not")
@@ -135,7 +135,7 @@ def _why_badly_leased(case: RunRecord, before: AuditEntry, change: AuditEntry) -
         return "" if moved else f"its result or its counts were written although it stayed {change.new_status}"
     if raised == 0 or (raised == 1 and change.task_id in case.hands):
         return ""
-    return f"nobody who may do so raised its lease by {raised}"
+    return f"no permitted operation raised its lease by {raised}"
 
 
 def _why_badly_claimed(case: RunRecord, change: AuditEntry) -> str:

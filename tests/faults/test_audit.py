@@ -40,7 +40,7 @@ def take(client: Client) -> ClaimId:
     return ClaimId(task.id, task.lease)
 
 
-def story(client: Client) -> list[tuple[str, str | None, str | None, int | None, int | None]]:
+def recorded_changes(client: Client) -> list[tuple[str, str | None, str | None, int | None, int | None]]:
     changes = final_tables.read(str(client.database.url.render_as_string(hide_password=False))).changes
     return [(one.what, one.old_status, one.new_status, one.old_lease, one.new_lease) for one in changes]
 
@@ -57,7 +57,7 @@ def test_each_change_of_a_task_is_written_down_in_its_order(client: Client) -> N
         assert client.database.run(complete.complete, 7, {held: '{"lease": 2}'}) == set()
         client.tasks.retry(held.id)
         client.database.run(actions.delete, held.id)
-        assert story(client) == [
+        assert recorded_changes(client) == [
             ("insert", None, "pending", None, 0),
             ("update", "pending", "working", 0, 1),
             ("update", "working", "failure", 1, 1),
@@ -104,7 +104,7 @@ def test_what_is_undone_leaves_no_trace(client: Client) -> None:
         connection.begin()
         client.enqueue_in(connection, "work", name="x", body={"key": "1"})
         connection.rollback()
-        assert story(client) == []
+        assert recorded_changes(client) == []
 
 
 def test_a_load_is_enqueued_once_and_all_of_it_is_in_the_history(
@@ -115,11 +115,11 @@ def test_a_load_is_enqueued_once_and_all_of_it_is_in_the_history(
     with client:
         loaded = load.run(url, tasks=400, rate=5000, seed=5, max_update=6.0)
         assert (loaded.accepted, loaded.unsure) == (400, 0)
-        told = [event for event in history.read(tmp_path) if event.event == "enqueued"]
+        enqueued_events = [event for event in history.read(tmp_path) if event.event == "enqueued"]
         found = final_tables.read(url)
-        assert sorted(event.task for event in told) == sorted(row.id for row in found.rows)
+        assert sorted(event.task for event in enqueued_events) == sorted(row.id for row in found.rows)
         keys = {row.id: final_tables.key_of(row.body) for row in found.rows}
-        assert {event.task: event.key for event in told} == keys
+        assert {event.task: event.key for event in enqueued_events} == keys
         assert len(set(keys.values())) == 400
         inserted = [change for change in found.changes if change.what == "insert"]
         assert {change.task_id: final_tables.key_of(change.details) for change in inserted} == keys

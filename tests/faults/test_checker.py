@@ -22,7 +22,7 @@ def a_kill(history_builder: HistoryBuilder) -> None:
 
 
 def a_freeze(history_builder: HistoryBuilder) -> None:
-    """The stale holder goes on when it thaws, and what it writes is refused."""
+    """The stale holder continues when it thaws, and what it writes is refused."""
     task = rescued_while_frozen(history_builder)
     history_builder.end(task, lease=1, process_id=1, pid=101)
     history_builder.end(task)
@@ -103,7 +103,7 @@ def a_snooze_and_a_stop(history_builder: HistoryBuilder) -> None:
         history_builder.succeed(task, process=2)
 
 
-def ends_that_are_asked_for(history_builder: HistoryBuilder) -> None:
+def ends_on_request(history_builder: HistoryBuilder) -> None:
     for name, label in (("gives_up", "dead"), ("withdraws", "canceled")):
         task = history_builder.task(name)
         history_builder.start(task)
@@ -159,7 +159,7 @@ ACCEPTED_HISTORIES = (
     a_failure,
     a_timeout,
     a_snooze_and_a_stop,
-    ends_that_are_asked_for,
+    ends_on_request,
     an_end_by_finish_at,
     children,
     a_purge,
@@ -168,16 +168,18 @@ ACCEPTED_HISTORIES = (
 )
 
 
-@pytest.mark.parametrize("story", ACCEPTED_HISTORIES)
-def test_what_may_happen_is_accepted(history_builder: HistoryBuilder, story: Callable[[HistoryBuilder], None]) -> None:
-    story(history_builder)
+@pytest.mark.parametrize("build_history", ACCEPTED_HISTORIES)
+def test_what_may_happen_is_accepted(
+    history_builder: HistoryBuilder, build_history: Callable[[HistoryBuilder], None]
+) -> None:
+    build_history(history_builder)
     report = history_builder.judge()
     assert report.problems == [], str(report)
 
 
 def test_all_of_it_in_one_run_is_accepted_and_counted(history_builder: HistoryBuilder) -> None:
-    for story in ACCEPTED_HISTORIES[1:]:
-        story(history_builder)
+    for build_history in ACCEPTED_HISTORIES[1:]:
+        build_history(history_builder)
     report = history_builder.judge()
     assert report.problems == [], str(report)
     counts = report.counts

@@ -54,11 +54,13 @@ class MutationTrial:
         history.record("enqueued", task=job.id, queue=call.queue, name=call.name, key=key)
         return job
 
-    def told(self, job: Job, event: str) -> list[history.HistoryEvent]:
+    def events_of(self, job: Job, event: str) -> list[history.HistoryEvent]:
         return [one for one in history.read(self.history) if (one.task, one.event) == (job.id, event)]
 
-    def wait_until_told(self, job: Job, event: str, times: int = 1) -> list[history.HistoryEvent]:
-        return eventually(lambda: self.told(job, event)[times - 1 :], timeout=WITHIN, message=self.cluster.describe)
+    def wait_for_event(self, job: Job, event: str, times: int = 1) -> list[history.HistoryEvent]:
+        return eventually(
+            lambda: self.events_of(job, event)[times - 1 :], timeout=WITHIN, message=self.cluster.describe
+        )
 
     def done(self, job: Job) -> None:
         self.cluster.wait_until(job, Status.DONE)
@@ -91,7 +93,7 @@ def begin(tmp_path: Path, database_factory: DatabaseFactory) -> Iterator[Begin]:
 def freeze_a_holder(trial: MutationTrial) -> None:
     """It thaws when another one has done its task."""
     job = trial.enqueue(jobs.deaf.with_args(key="frozen", seconds=1.0))
-    [began] = trial.wait_until_told(job, "began")
+    [began] = trial.wait_for_event(job, "began")
     history.record("fault", kind="freeze", target="w", effect="frozen", pids=[began.pid])
     trial.cluster.freeze([began.pid])
     try:
@@ -99,7 +101,7 @@ def freeze_a_holder(trial: MutationTrial) -> None:
     finally:
         trial.cluster.thaw([began.pid])
         history.record("healed", kind="freeze", target="w")
-    trial.wait_until_told(job, "ended", times=2)
+    trial.wait_for_event(job, "ended", times=2)
     after = trial.enqueue(jobs.short.with_args(key="after", seconds=0.0))
     trial.done(after)
 
@@ -107,24 +109,24 @@ def freeze_a_holder(trial: MutationTrial) -> None:
 def run_for_long(trial: MutationTrial) -> None:
     """Longer than max_update, in a process that lives."""
     job = trial.enqueue(jobs.deaf.with_args(key="long", seconds=2.5 * MAX_UPDATE))
-    trial.wait_until_told(job, "ended")
+    trial.wait_for_event(job, "ended")
     eventually(lambda: trial.cluster.client.tasks.get(job.id).status is not Status.WORKING, timeout=WITHIN)
 
 
 def lock_the_row_of_one_that_runs(trial: MutationTrial) -> None:
     """For longer than max_update, by a transaction that stays open."""
     job = trial.enqueue(jobs.deaf.with_args(key="locked", seconds=3.5 * MAX_UPDATE))
-    trial.wait_until_told(job, "began")
+    trial.wait_for_event(job, "began")
     with locked_row(trial.url, job.id) as task_id:
         assert task_id == job.id
         time.sleep(1.5 * MAX_UPDATE)
-    trial.wait_until_told(job, "ended")
+    trial.wait_for_event(job, "ended")
     trial.done(job)
 
 
 def run_a_short_one(trial: MutationTrial) -> None:
     job = trial.enqueue(jobs.short.with_args(key="short", seconds=0.0))
-    trial.wait_until_told(job, "ended")
+    trial.wait_for_event(job, "ended")
     eventually(
         lambda: trial.cluster.client.tasks.get(job.id).lease > 1 or job.refresh().status == "done", timeout=WITHIN
     )
@@ -134,7 +136,7 @@ def add_one_that_has_crashed(trial: MutationTrial) -> None:
     """While every process has something to do."""
     held = [trial.enqueue(jobs.long.with_args(key=f"held{number}", seconds=3.0)) for number in range(6)]
     for job in held:
-        trial.wait_until_told(job, "began")
+        trial.wait_for_event(job, "began")
     history.record("unsure", key="crashed")
     insert = "INSERT INTO tasks (queue, name, body, crashes) VALUES ('work', 'short', :body, 1)"
     body = '{"key": "crashed", "seconds": 0.0}'
@@ -167,7 +169,7 @@ def offer_to_the_wrong_code_first(trial: MutationTrial) -> None:
 TRIALS: dict[str, tuple[Callable[[MutationTrial], None], str]] = {
     "completes without its lease": (freeze_a_holder, "stale write"),
     "touches nothing": (run_for_long, "rescue"),
-    "does not beat": (lock_the_row_of_one_that_runs, "rescue"),
+    "sends no heartbeat": (lock_the_row_of_one_that_runs, "rescue"),
     "forgets outcomes": (run_a_short_one, "not written"),
     "runs the crashed beside others": (add_one_that_has_crashed, "poison"),
     "gives nothing back": (offer_to_the_wrong_code_first, "versions"),

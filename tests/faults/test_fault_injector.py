@@ -1,4 +1,4 @@
-"""Lanes of faults: the same seed, the same choices; what goes wrong in one is not hidden; all is told."""
+"""Lanes of faults: the same seed, the same choices; exceptions of a lane are not hidden; every fault is recorded."""
 
 from __future__ import annotations
 

@@ -40,10 +40,10 @@ def test_whatever_dies_nothing_is_lost_and_each_task_has_one_holder(
         note_missing_server(request.node, kind)
         pytest.skip(f"NOT TESTED on {kind}: {error}")
     note_database(request.node, kind)
-    told = report.words(result)
-    print(told)  # noqa: T201 - pytest shows it with a failure
-    assert result.is_good, told
+    report_text = report.words(result)
+    print(report_text)  # noqa: T201 - pytest shows it with a failure
+    assert result.is_good, report_text
     faults = {name for name, count in result.report.counts.items() if name.startswith("fault") and count}
-    assert {"fault: kill worker"} < faults, told
+    assert {"fault: kill worker"} < faults, report_text
     assert result.report.counts["acknowledged"] >= plan.tasks
-    assert result.report.counts["unknown"], told
+    assert result.report.counts["unknown"], report_text

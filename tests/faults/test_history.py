@@ -1,4 +1,4 @@
-"""The history: what was told is there, whatever became of who told it."""
+"""The history: recorded events are kept, even if their writer was killed."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def test_events_of_all_processes_come_in_the_order_of_their_time(
 ) -> None:
     monkeypatch.setenv(history.VARIABLE, str(tmp_path))
     history.record("fault", kind="kill", pids=[1, 2], nodes=["one"])
-    tell = "from tests.faults import history; history.record('began', task=7, unheard_of=1)"
-    subprocess.run([sys.executable, "-c", tell], cwd=ROOT, check=True)
+    script = "from tests.faults import history; history.record('began', task=7, unheard_of=1)"
+    subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=True)
     history.record("healed", kind="kill")
     fault, began, healed = history.read(tmp_path)
     assert (fault.event, fault.pids, fault.nodes, fault.pid) == ("fault", (1, 2), ("one",), os.getpid())
@@ -45,9 +45,9 @@ def test_a_kill_loses_nothing_that_was_reported(tmp_path: Path) -> None:
     finally:
         teller.kill()
         teller.wait()
-    told = [event.task for event in history.read(tmp_path)]
-    assert len(told) > 500
-    assert told == list(range(1, len(told) + 1))
+    tasks = [event.task for event in history.read(tmp_path)]
+    assert len(tasks) > 500
+    assert tasks == list(range(1, len(tasks) + 1))
 
 
 def test_a_line_that_was_cut_off_is_left_out(tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ def connect(proxy: TcpProxy) -> Iterator[Connect]:
         one.close()
 
 
-def ask(client: socket.socket, line: bytes) -> bytes:
+def request(client: socket.socket, line: bytes) -> bytes:
     client.sendall(line)
     return client.recv(1000)
 
@@ -83,14 +83,14 @@ def is_closed(client: socket.socket) -> bool:
 
 def test_requests_and_replies_pass(connect: Connect) -> None:
     one, two = connect(), connect()
-    assert ask(one, b"a\n") == b"did a\n"
-    assert ask(two, b"b\n") == b"did b\n"
-    assert ask(one, b"c\n") == b"did c\n"
+    assert request(one, b"a\n") == b"did a\n"
+    assert request(two, b"b\n") == b"did b\n"
+    assert request(one, b"c\n") == b"did c\n"
 
 
 def test_a_connection_ends_when_its_client_or_its_server_goes(connect: Connect, proxy: TcpProxy) -> None:
     client = connect()
-    assert ask(client, b"a\n") == b"did a\n"
+    assert request(client, b"a\n") == b"did a\n"
     assert proxy.connections == 1
     client.close()
     eventually(lambda: proxy.connections == 0)
@@ -100,8 +100,8 @@ def test_what_is_dropped_reaches_no_one_and_its_connections_are_closed_afterward
     connect: Connect, proxy: TcpProxy, server: LineServer
 ) -> None:
     silent, old = connect(), connect()
-    assert ask(silent, b"a\n") == b"did a\n"
-    assert ask(old, b"b\n") == b"did b\n"
+    assert request(silent, b"a\n") == b"did a\n"
+    assert request(old, b"b\n") == b"did b\n"
     proxy.set_mode(ProxyMode.DROP)
     young = connect()
     for client in (old, young):
@@ -113,14 +113,14 @@ def test_what_is_dropped_reaches_no_one_and_its_connections_are_closed_afterward
     proxy.set_mode(ProxyMode.PASS)
     assert is_closed(old)
     assert is_closed(young)
-    assert ask(silent, b"c\n") == b"did c\n"
-    assert ask(connect(), b"d\n") == b"did d\n"
+    assert request(silent, b"c\n") == b"did c\n"
+    assert request(connect(), b"d\n") == b"did d\n"
     assert server.did == [b"a\n", b"b\n", b"c\n", b"d\n"]
 
 
-def test_nobody_listens_while_it_refuses_and_the_port_is_the_same_afterwards(connect: Connect, proxy: TcpProxy) -> None:
+def test_a_refusing_proxy_does_not_listen_and_has_the_same_port_afterwards(connect: Connect, proxy: TcpProxy) -> None:
     client = connect()
-    assert ask(client, b"a\n") == b"did a\n"
+    assert request(client, b"a\n") == b"did a\n"
     port = proxy.port
     proxy.set_mode(ProxyMode.REFUSE)
     assert is_closed(client)
@@ -128,17 +128,17 @@ def test_nobody_listens_while_it_refuses_and_the_port_is_the_same_afterwards(con
         connect()
     proxy.set_mode(ProxyMode.PASS)
     assert proxy.port == port
-    assert ask(connect(), b"b\n") == b"did b\n"
+    assert request(connect(), b"b\n") == b"did b\n"
 
 
 def test_a_cut_closes_all_that_is_there_and_nothing_that_comes(connect: Connect, proxy: TcpProxy) -> None:
     one, two = connect(), connect()
-    assert ask(one, b"a\n") == b"did a\n"
-    assert ask(two, b"a\n") == b"did a\n"
+    assert request(one, b"a\n") == b"did a\n"
+    assert request(two, b"a\n") == b"did a\n"
     assert proxy.cut() == 2
     assert is_closed(one)
     assert is_closed(two)
-    assert ask(connect(), b"b\n") == b"did b\n"
+    assert request(connect(), b"b\n") == b"did b\n"
 
 
 @pytest.mark.parametrize("after", [0, 3])
@@ -147,28 +147,28 @@ def test_a_lost_reply_is_to_what_the_server_did(
 ) -> None:
     proxy.lose_replies(1, to=b"COMMIT", after=after)
     client = connect()
-    assert ask(client, b"INSERT\n") == b"did INSERT\n"
+    assert request(client, b"INSERT\n") == b"did INSERT\n"
     client.sendall(b"COMMIT\n")
     if after:
         assert client.recv(1000) == b"did"
     assert is_closed(client)
     assert server.did == [b"INSERT\n", b"COMMIT\n"]
     assert proxy.lost_replies == 1
-    assert ask(connect(), b"COMMIT\n") == b"did COMMIT\n"
+    assert request(connect(), b"COMMIT\n") == b"did COMMIT\n"
 
 
 def test_delays_and_limits_make_it_slow_and_end(connect: Connect, proxy: TcpProxy) -> None:
     client = connect()
     proxy.set_mode(ProxyMode.PASS, delay=0.1)
     began = time.monotonic()
-    assert ask(client, b"a\n") == b"did a\n"
+    assert request(client, b"a\n") == b"did a\n"
     assert time.monotonic() - began >= 0.2
     proxy.set_mode(ProxyMode.PASS, bytes_per_second=50)
     began = time.monotonic()
-    assert ask(client, b"ten bytes\n") == b"did ten bytes\n"
+    assert request(client, b"ten bytes\n") == b"did ten bytes\n"
     assert time.monotonic() - began >= (10 + 14) / 50
     proxy.set_mode(ProxyMode.PASS)
-    assert ask(client, b"b\n") == b"did b\n"
+    assert request(client, b"b\n") == b"did b\n"
 
 
 def test_a_server_that_is_away_closes_the_connection() -> None:

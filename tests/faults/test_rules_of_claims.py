@@ -96,7 +96,7 @@ def test_a_handler_that_runs_without_a_claim_is_caught(history_builder: HistoryB
     task = history_builder.task()
     history_builder.begin(task, lease=7, process_id=2)
     history_builder.succeed(task)
-    assert_violation(history_builder, "overlap", "which nobody has claimed")
+    assert_violation(history_builder, "overlap", "which was never claimed")
 
 
 def test_a_handler_that_runs_twice_for_a_claim_is_caught(history_builder: HistoryBuilder) -> None:

@@ -1,4 +1,4 @@
-"""The rules of handlers catch what they are there for: a killed one that nobody hears of, recycling that cuts off."""
+"""The rules of handlers catch what they are there for: an unnoticed kill, recycling that cuts off a handler."""
 
 from __future__ import annotations
 

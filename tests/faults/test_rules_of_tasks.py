@@ -56,7 +56,7 @@ def test_a_key_that_is_written_twice_is_caught(history_builder: HistoryBuilder) 
 def test_a_task_that_was_never_enqueued_is_caught(history_builder: HistoryBuilder) -> None:
     history_builder.succeed(history_builder.task())
     history_builder.events = [event for event in history_builder.events if event.event != "enqueued"]
-    assert_violation(history_builder, "keys", "nobody has enqueued")
+    assert_violation(history_builder, "keys", "no enqueue has its key")
 
 
 def test_an_answer_that_names_another_task_is_caught(history_builder: HistoryBuilder) -> None:
@@ -132,7 +132,7 @@ def test_a_lease_that_no_claim_may_raise_is_caught(history_builder: HistoryBuild
     history_builder.fail(task)
     history_builder.change(task, status="pending", lease=2)
     history_builder.succeed(task)
-    assert_violation(history_builder, "lease", "nobody who may do so raised its lease")
+    assert_violation(history_builder, "lease", "no permitted operation raised its lease")
 
 
 def test_a_claim_by_another_node_than_the_tasks_is_caught(history_builder: HistoryBuilder) -> None:

@@ -2,7 +2,7 @@
 
 The nodes of `OLD_NODES` load `tests.faults.versions:old`, all others `tests.faults.versions:new`. Both have what stands
 in `tests.faults.jobs`. `goes` is known to the old code alone; `comes`, `comes_apart` and the argument `by` of `grows`
-to the new. Each of these handlers tells the history which code it is of.
+to the new. Each of these handlers records its version of the code in the history.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ def media(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def internal() -> Iterator[socket.socket]:
-    """A server that only this machine should reach: who connects has been fooled."""
+    """A server that only this machine should reach: a connection to it is a failure."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.setblocking(False)
         yield server

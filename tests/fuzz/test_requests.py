@@ -1,4 +1,4 @@
-"""The API's doors: what is not right is refused with a clear error before anything is written; the rest comes back."""
+"""The entry points of the API: invalid input is refused with a clear error before a write; the rest comes back."""
 
 from __future__ import annotations
 

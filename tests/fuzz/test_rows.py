@@ -1,4 +1,4 @@
-"""Rows that somebody wrote with SQL, without asking us: none may stop a worker, or harm those beside it."""
+"""Rows written with SQL, past the API: none may stop a worker, or harm those beside it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EVERYWHERE: dict[str, str] = {
     "a key that is given twice": 'body = \'{"n": 1, "n": 2}\'',
     "no such argument": "body = '{\"m\": 1}'",
     "an argument of another type": 'body = \'{"n": "many"}\'',
-    "no handler of this name": "name = 'nobody'",
+    "no handler of this name": "name = 'unknown'",
     "a name with control characters": "name = 'a\x1b[2J\nb'",
     "no attempts at all": "max_attempts = 0",
     "fewer than no attempts": "max_attempts = -5",

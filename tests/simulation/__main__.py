@@ -21,9 +21,9 @@ from tests.simulation.plan import draw_plan
 from tests.simulation.runner import SimulationTotals, find_violation, report, run
 
 AT_ONCE: Final = 100
-"""Seeds that one process runs in an arena."""
-TOLD_EVERY: Final = 1000
-"""Seeds after which it is said how far it is."""
+"""Seeds that one process runs on one backing database."""
+PROGRESS_EVERY: Final = 1000
+"""Seeds after which the progress is printed."""
 FOLDER: Final = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 
@@ -57,7 +57,7 @@ def _run_all(seeds: range, jobs: int) -> int:
             if problem is not None:
                 failures += 1
                 print(problem, flush=True)
-            if totals.runs // TOLD_EVERY > (totals.runs - part.runs) // TOLD_EVERY:
+            if totals.runs // PROGRESS_EVERY > (totals.runs - part.runs) // PROGRESS_EVERY:
                 spent = time.monotonic() - began
                 print(f"{totals.runs} of {len(seeds)} seeds, {failures} failed; {spent:.0f} s", flush=True)
     print(f"{totals}\n{failures} failed; {time.monotonic() - began:.0f} s")
@@ -65,21 +65,21 @@ def _run_all(seeds: range, jobs: int) -> int:
 
 
 def _run_part(seeds: range) -> tuple[SimulationTotals, str | None]:
-    """Some seeds in an arena of their own; up to the first that fails."""
+    """Run some seeds on a backing database; stop at the first that fails."""
     totals = SimulationTotals()
-    with tempfile.TemporaryDirectory(dir=FOLDER) as folder, open_backing_database(Path(folder)) as place:
-        outcome = find_violation(seeds, place, totals=totals)
-        return totals, None if outcome is None else report(outcome, place)
+    with tempfile.TemporaryDirectory(dir=FOLDER) as folder, open_backing_database(Path(folder)) as backing_database:
+        outcome = find_violation(seeds, backing_database, totals=totals)
+        return totals, None if outcome is None else report(outcome, backing_database)
 
 
 def _show_one(seed: int) -> int:
-    with tempfile.TemporaryDirectory(dir=FOLDER) as folder, open_backing_database(Path(folder)) as place:
-        outcome = run(draw_plan(seed), place)
+    with tempfile.TemporaryDirectory(dir=FOLDER) as folder, open_backing_database(Path(folder)) as backing_database:
+        outcome = run(draw_plan(seed), backing_database)
         print("\n".join(outcome.history.lines))
         if outcome.rule is None:
             print(f"seed {seed} holds; {outcome.history.digest()}")
             return 0
-        print(report(outcome, place))
+        print(report(outcome, backing_database))
         return 1
 
 
@@ -91,10 +91,10 @@ def _show_mutations(seeds: range) -> int:
 def _show_mutation(mutation: Mutation, seeds: range) -> bool:
     with (
         tempfile.TemporaryDirectory(dir=FOLDER) as folder,
-        open_backing_database(Path(folder)) as place,
+        open_backing_database(Path(folder)) as backing_database,
         mutated(mutation),
     ):
-        outcome = find_violation(seeds, place)
+        outcome = find_violation(seeds, backing_database)
     how = "NOT CAUGHT" if outcome is None else f"seed {outcome.plan.seed}: {outcome.rule}"
     print(f"{mutation.name:<55} {how}", flush=True)
     return outcome is not None

@@ -57,7 +57,7 @@ class BackingDatabase:
 
 @contextmanager
 def open_backing_database(folder: Path) -> Iterator[BackingDatabase]:
-    """An arena that is closed at the end."""
+    """A backing database that is closed at the end."""
     made = BackingDatabase(folder)
     try:
         yield made

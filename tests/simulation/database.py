@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 
 class SimulatedDatabase(Database):
-    """A process's way to the database that all share.
+    """A process's access to the shared database.
 
     Args:
-        shared: the real one.
-        process: whose.
+        shared: the real database.
+        process: the process that makes the calls.
     """
 
     def __init__(self, shared: Database, process: SimulatedProcess) -> None:
@@ -31,28 +31,28 @@ class SimulatedDatabase(Database):
         self._process = process
 
     def run(self, operation: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        return self._ask(operation, partial(self._shared.run, operation, *args, **kwargs))
+        return self._call(operation, partial(self._shared.run, operation, *args, **kwargs))
 
     def run_autocommit(self, operation: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        return self._ask(operation, partial(self._each, operation, *args, **kwargs))
+        return self._call(operation, partial(self._each, operation, *args, **kwargs))
 
     def run_statement(self, operation: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        return self._ask(operation, partial(self._shared.run_statement, operation, *args, **kwargs))
+        return self._call(operation, partial(self._shared.run_statement, operation, *args, **kwargs))
 
     def run_idempotent(self, operation: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         return self.run(operation, *args, **kwargs)
 
     def read(self, operation: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        return self._ask(operation, partial(self._shared.read, operation, *args, **kwargs))
+        return self._call(operation, partial(self._shared.read, operation, *args, **kwargs))
 
     def close(self) -> None:
-        """The connections are everybody's."""
+        """Do nothing: all processes share the connections."""
 
     def _each(self, operation: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if operation is complete and meets_a_lock(args, self._process.world.locked_rows()):
             raise RowLocked("lock wait timeout exceeded", WAITED)
         return self._shared.run(operation, *args, **kwargs)
 
-    def _ask(self, operation: Callable[..., Any], make: Callable[[], Any]) -> Any:
+    def _call(self, operation: Callable[..., Any], make: Callable[[], Any]) -> Any:
         call = StoreCall(operation.__name__, make, self._process.world.now)
-        return SimulatedThread.current().ask(call)
+        return SimulatedThread.current().wait_for_answer(call)

@@ -1,4 +1,4 @@
-"""What fate does: to processes, nodes, the database, the clock, and to single calls."""
+"""Planned faults: of processes, nodes, the database, the clock, and of single calls."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ WRITES = OUTCOMES | frozenset(
 
 
 def matches_call(fault: PlannedEvent, call: StoreCall) -> bool:
-    """Whether this is the call that a fault is for."""
+    """Whether a fault applies to this call."""
     if fault.target < 0.4:
         return call.name in OUTCOMES
     return call.name in WRITES if fault.target < 0.8 else True
@@ -37,7 +37,7 @@ def matches_call(fault: PlannedEvent, call: StoreCall) -> bool:
 
 def apply(world: World, one: PlannedEvent) -> None:
     """Let a fault happen now, or at the next call."""
-    world.note(f"fate: {one.what}")
+    world.note(f"fault: {one.what}")
     world.history.count(one.what)
     if one.what in OF_CALLS:
         world.next_call_fault = one
@@ -61,7 +61,7 @@ def inject_into_call(
     """Let a fault happen to this call.
 
     Returns:
-        whether it did: to lose the answer of a claim that won nothing would be a waste of it.
+        whether it happened: to lose the answer of a claim without tasks would have no effect.
     """
     match fault.what:
         case "fail the call":
@@ -80,7 +80,7 @@ def inject_into_call(
                 thread.answer(value)
                 return False
             _inject_into_answer(fault, process, thread, value, error)
-    world.note(f"fate has struck {process} {call.name}: {fault.what}")
+    world.note(f"fault injected into {process} {call.name}: {fault.what}")
     process.hinder()
     return True
 
@@ -103,7 +103,7 @@ def _inject_into_answer(
 
 
 def _lock_a_row(world: World, one: PlannedEvent) -> None:
-    """Somebody's transaction writes the row of a running task, and stays open for longer than max_update, or less."""
+    """Another session writes the row of a running task; its transaction may stay open for longer than max_update."""
     running = [row.id for row in world.rules.rows.values() if row.status == "working"]
     if running:
         world.locks.lock(running[int(one.target * len(running))], until=world.now + 60.0 + 200.0 * one.extent)

@@ -1,4 +1,4 @@
-"""The handlers that the simulated workers run. Each tells the world when it begins and when it ends."""
+"""The handlers that the simulated workers run. Each reports its begin and its end to the world."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 def process_of(ctx: Context) -> SimulatedProcess:
-    """The simulated process in which a handler runs; it stands in its worker's options."""
+    """The simulated process in which a handler runs, from its worker's options."""
     process: SimulatedProcess = ctx.options["process"]
     return process
 
 
 @asynccontextmanager
 async def running(ctx: Context) -> AsyncIterator[dict[str, Any]]:
-    """Between the beginning and the end of a handler, whatever ends it."""
+    """Report the begin and the end of a handler, also when it raises."""
     process, claim = process_of(ctx), (ctx.task.id, ctx.task.lease)
     process.world.handler_began(process, claim, ctx)
     how: dict[str, Any] = {"end": "raised"}
@@ -58,7 +58,7 @@ def _declare(queue: Queue) -> Queue:  # noqa: C901 - eight small handlers
             if ctx.task.attempts == 0:
                 raise ValueError("the first attempt fails")
             if ctx.task.attempts == 1:
-                return Retry(seconds / 10, "the second one asks for another")
+                return Retry(seconds / 10, "the second one requests another")
             how["end"] = "done"
             return ctx.task.lease
 

@@ -1,4 +1,4 @@
-"""What happened in a run, as rules and people need it."""
+"""The events of a run, for the rules and for the report."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class HandlerEnd(msgspec.Struct):
 
 
 class SimulationHistory:
-    """The handlers that began and ended, the dead, what people deleted; and the whole as lines of text."""
+    """The handlers that began and ended, the dead, tasks deleted by hand; and all events as lines of text."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -27,10 +27,10 @@ class SimulationHistory:
         self.ended: dict[ClaimKey, HandlerEnd] = {}
         self.claimed: dict[ClaimKey, int] = {}
         """To which process identity the table gave it."""
-        self.given_back_unheard: set[ClaimKey] = set()
-        """Claims whose answer was lost, given back by their own process."""
+        self.released_as_unknown: set[ClaimKey] = set()
+        """Claims whose answer was lost, released by their own process."""
         self.taken_by_sql: set[ClaimKey] = set()
-        """Claims that somebody ended by an UPDATE of his own, which records no attempt."""
+        """Claims that were ended by an UPDATE by hand, which records no attempt."""
         self.deleted_by_hand: set[int] = set()
         self.retried_by_hand: set[int] = set()
         self.counts: dict[str, int] = {}

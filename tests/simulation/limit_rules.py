@@ -49,7 +49,7 @@ class LimitRules:
                 self._judge_rate(limit, row)
 
     def leaves_room(self, row: ObservedTask, rows: Iterable[ObservedTask]) -> bool:
-        """Whether the limits let a task start now. Where the clock was set, a rate is not sure of it."""
+        """Whether the limits let a task start now. After a step of the clock the answer is uncertain for a rate."""
         working = [one for one in rows if one.status == "working"]
         return all(
             (limit.running is None or sum(_is_alike(limit, row, one) for one in working) < limit.running)
@@ -96,5 +96,5 @@ class LimitRules:
 
 
 def _is_alike(limit: PlannedLimit, row: ObservedTask, other: ObservedTask) -> bool:
-    """Whether a limit counts another task with this one."""
+    """Whether a limit counts both tasks together."""
     return other.queue == row.queue and (limit.key == WHOLE_QUEUE or other.limit_key == row.limit_key)

@@ -1,4 +1,4 @@
-"""A process's link with its simulated master: the real `Link` over a watch without socket and thread."""
+"""A process's link with its simulated master: the real `Link` over a control thread without socket and thread."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class SimulatedControlThread:
-    """What `Link` needs of a watch: frames to the master, the wish to stop, and the hard end after it."""
+    """What `Link` needs of a control thread: frames to the master, the request to stop, and the hard end after it."""
 
     def __init__(self, process: SimulatedProcess, give_back: float) -> None:
         self.grace = 0.0
@@ -68,8 +68,8 @@ class SimulatedLink(Link):
     """The link of a simulated process.
 
     Args:
-        process: whose.
-        place: who it is.
+        process: the process of the link.
+        place: its slot and role.
     """
 
     def __init__(self, process: SimulatedProcess, info: ProcessInfo) -> None:

@@ -1,7 +1,7 @@
 """Rows of running tasks that the open transaction of another session has locked.
 
-SQLite has no locks of rows. What a server makes of them is put in their place: what skips locked rows does not see
-these, and a statement that would wait for one is told that it has waited in vain.
+SQLite has no row locks. Their effect on a server is simulated: statements that skip locked rows do not see these rows,
+and a statement that would wait for one fails with a lock timeout.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from peerd.store.tasks import rows
 from peerd.store.tasks.rows import lock_available, lock_tasks
 
 WAITED: Final = 1.0
-"""Seconds that a statement which commits by itself waits for a lock."""
+"""Seconds that an autocommit statement waits for a lock."""
 
 
 class RowLocks:
@@ -39,10 +39,10 @@ class RowLocks:
 
 @contextmanager
 def rows_may_be_locked(locked: Callable[[], set[int]]) -> Iterator[None]:
-    """Let the operations of the store meet these locks.
+    """Apply these locks to the operations of the store.
 
     Args:
-        locked: asked for the ids of the tasks whose rows are locked.
+        locked: returns the ids of the tasks whose rows are locked.
     """
 
     def free(connection: Any, ids: Iterable[int], *conditions: Any) -> list[int]:
@@ -63,6 +63,6 @@ def rows_may_be_locked(locked: Callable[[], set[int]]) -> Iterator[None]:
 
 
 def meets_a_lock(args: tuple[Any, ...], locked: set[int]) -> bool:
-    """Whether a `complete` that is called with these would wait for a row."""
+    """Whether a `complete` with these arguments would wait for a row."""
     _, results = args
     return any(held.id in locked for held in results)

@@ -1,4 +1,4 @@
-"""An event loop in virtual time: it runs what is ready and due when it is told to, and never waits."""
+"""An event loop in virtual time: `run_until_blocked` runs what is ready and due; it never waits."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     Args:
         clock: the monotonic clock of its machine, in seconds.
-        start_thread: takes what is to run in a thread, and the future that its end is told to.
+        start_thread: takes a function to run in a thread, and the future for its result.
     """
 
     def __init__(self, clock: Callable[[], float], start_thread: StartThread) -> None:
@@ -45,7 +45,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._start_thread(partial(func, *args), ended)
         return ended
 
-    def settle(self) -> None:
+    def run_until_blocked(self) -> None:
         """Run until nothing is ready and nothing is due."""
         if not (self._ready or self._is_due()):  # type: ignore[attr-defined]
             return
@@ -69,14 +69,14 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._halted = True
 
     def forget(self) -> None:
-        """End what will never run again where it stands."""
+        """Throw away everything that will never run again."""
         events._set_running_loop(self)
         try:
             for task in sorted(asyncio.all_tasks(self), key=lambda one: one.get_name()):
                 task._log_destroy_pending = False  # type: ignore[attr-defined]
                 coroutine = task.get_coro()
                 assert coroutine is not None
-                with suppress(BaseException):  # what it still does on its way out concerns nobody
+                with suppress(BaseException):  # errors of its clean-up are ignored
                     coroutine.close()
         finally:
             events._set_running_loop(None)
@@ -90,4 +90,4 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         """No sockets, no events."""
 
     def _write_to_self(self) -> None:
-        """Nobody sleeps in it, so nobody need be woken."""
+        """Do nothing: no thread sleeps in this loop."""

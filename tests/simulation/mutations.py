@@ -47,10 +47,10 @@ from tests.support.caches import clear_caches
 
 
 class Mutation(msgspec.Struct, frozen=True):
-    """A precaution that is taken away: for each place (object, attribute) what stands there instead.
+    """A removed precaution: replacements of attributes, as (object, attribute, new value).
 
-    ``focus`` names the faults, acts and handlers by which it shows soonest, and ``seed`` one that has caught it. That
-    seed is tried first; the search goes on from 0 where it catches the variant no more.
+    ``focus`` names the faults, acts and handlers that detect it soonest, and ``seed`` a seed that has detected it. That
+    seed is tried first; if it no longer detects the variant, the search continues from 0.
     """
 
     name: str
@@ -87,7 +87,7 @@ async def _run_code(code: Any, ctx: Any) -> Any:
 
 
 async def _end_without_waiting(self: Any) -> Any:
-    """A stop writes that a task is given back while its handler still runs."""
+    """A stop releases a task while its handler still runs."""
     running = asyncio.ensure_future(_run_code(self._handler_adapter, self.ctx))
     while not running.done() and self.stop_reason is not StopReason.STOPPING:
         with suppress(asyncio.CancelledError):
@@ -103,14 +103,14 @@ async def _end_without_waiting(self: Any) -> Any:
 
 
 async def _claim_in_two_steps(self: Any, limit: int, *, quarantined: bool) -> ClaimResult:
-    """Read the head, then write by primary key, without the conditions."""
+    """Read the candidates, then write by primary key, without the conditions."""
     lanes = (-1, -1 - self._claimer.node_id) if quarantined else (0, self._claimer.node_id)
 
-    async def ask(token: int) -> ClaimResult:
+    async def claim_once(token: int) -> ClaimResult:
         ids = await self._database.read(_read_candidates, self._claimer, limit, lanes)
         return await self._database.run(_take, self._claimer, token, ids) if ids else ClaimResult([])
 
-    return await self._claim_and_hold(ask)  # type: ignore[no-any-return]
+    return await self._claim_and_hold(claim_once)  # type: ignore[no-any-return]
 
 
 def _read_candidates(connection: Any, claimer: Any, limit: int, lanes: tuple[int, int]) -> list[int]:
@@ -130,7 +130,7 @@ def _take(connection: Any, claimer: Any, token: int, ids: list[int]) -> ClaimRes
 
 
 async def _turn_in_two_steps(self: Any, queue: str, limit: int, *, quarantined: bool) -> LimitedClaim:
-    """Choose what to claim, and claim it afterwards: the lock of the turn is let go in between."""
+    """Choose the tasks and claim them afterwards: the claim mutex is released in between."""
     taken = await self._database.read(_choose_unlocked, self._claimer, queue, limit, quarantined)
 
     async def take(token: int) -> ClaimResult:
@@ -152,9 +152,9 @@ def _write_claims(connection: Any, claimer: Any, lanes: tuple[int, int], token: 
     return compare_and_set.claim_ids(connection, claimer, lanes, token, ids, limited=True)
 
 
-async def _ignore_lost_claims(self: Any, token: int, ask: Any) -> ClaimResult:
+async def _ignore_lost_claims(self: Any, token: int, claim_once: Any) -> ClaimResult:
     try:
-        return await ask(token)  # type: ignore[no-any-return]
+        return await claim_once(token)  # type: ignore[no-any-return]
     except DatabaseUnavailable:
         return ClaimResult([])
 
@@ -171,7 +171,7 @@ def _drop_outcomes(add: Any) -> Any:
 
 
 async def _claim_crashed_among_others(self: Any, wanted: int, running: int, free: int) -> list[Any]:
-    """Tasks that have crashed a process are claimed like all others, into any free place."""
+    """Tasks that have crashed a process are claimed like all others, into any free executor slot."""
     claimed: list[Any] = await self._claim_quarantined() or (await self._claim_next(wanted, free)).tasks
     return claimed
 
@@ -197,14 +197,14 @@ def _expire_whatever_it_does(connection: Any, limit: int = 500) -> int:
 
 
 def _ignore_database_clock(self: Any, monotonic: float, database: Any) -> None:
-    """The pulse as it would be without an eye on the database's clock."""
+    """The rescue guard without its check of the database's clock."""
     if self._since is None or (self._last is not None and monotonic - self._last[0] > self.gap):
         self._since = monotonic
     self._last = (monotonic, database)
 
 
-def _never_poll_again(self: Any, queue: str, asked: int, won: int, again_in: float | None) -> None:
-    _TOOK(self, queue, asked, won, again_in)
+def _never_poll_again(self: Any, queue: str, requested: int, won: int, again_in: float | None) -> None:
+    _TOOK(self, queue, requested, won, again_in)
     if not won:
         self._not_before[queue] = math.inf
 
@@ -234,7 +234,7 @@ MUTATIONS: Final = (
         seed=11,
     ),
     Mutation(
-        "outcomes are written whatever the status",
+        "outcomes are written regardless of the status",
         ((recording, "is_held", _lease_alone),),
         ("kill, and the call comes late", "let the call come late", "long", "quick", "pause"),
         seed=17,
@@ -258,25 +258,25 @@ MUTATIONS: Final = (
         ("lose the answer",),
     ),
     Mutation(
-        "nodes rescue without a steady pulse",
+        "nodes rescue without a rescue guard",
         ((RescueGuard, "may_rescue", lambda self, monotonic: True),),
         ("step the clock", "long"),
         seed=29,
     ),
     Mutation(
-        "a rescue does not ask whether the holder lives",
+        "a rescue does not check whether the holder lives",
         ((rescue, "_is_held_by_live_process", lambda before: sa.false()),),
         ("lock a row", "long"),
         seed=86,
     ),
     Mutation(
-        "the pulse does not see the clock's steps",
+        "the rescue guard ignores steps of the clock",
         ((RescueGuard, "record_heartbeat", _ignore_database_clock),),
         ("step the clock", "long"),
         seed=29,
     ),
     Mutation(
-        "touch goes by the process, not by the claims",
+        "touch is by process, not by claims",
         ((Toucher, "_touch", _touch_by_process),),
         ("cancel", "move", "retry", "long"),
     ),
@@ -286,7 +286,7 @@ MUTATIONS: Final = (
         ("delay the answer",),
     ),
     Mutation(
-        "a stop gives back what still runs",
+        "a stop releases running tasks",
         ((Execution, "_run", _end_without_waiting),),
         ("stop a node", "recycle a worker", "stubborn"),
     ),
@@ -296,7 +296,9 @@ MUTATIONS: Final = (
         ("database away", "fail the call", "long", "flaky"),
     ),
     Mutation(
-        "poison runs beside other tasks", ((TaskFetcher, "claim", _claim_crashed_among_others),), ("poison", "long")
+        "a quarantined task runs beside other tasks",
+        ((TaskFetcher, "claim", _claim_crashed_among_others),),
+        ("poison", "long"),
     ),
     Mutation("attempts are not recorded", ((recording, "record_attempts", lambda *args: None),), ("flaky",)),
     Mutation("a retry by hand leaves the lease", ((actions, "update_tasks", _without_lease),), ("retry", "long")),
@@ -304,7 +306,7 @@ MUTATIONS: Final = (
     Mutation("no queue is full", ((LimitCapacity, "for_queue", lambda self: UNLIMITED),), (KEYS, "long")),
     Mutation("what runs is not counted", ((LimitCapacity, "_count_running", lambda self: Counter()),), (KEYS, "long")),
     Mutation(
-        "what starts is not recorded",
+        "starts are not recorded",
         ((LimitCapacity, "record_starts", lambda self, turn, started: None),),
         (KEYS, "quick"),
     ),
@@ -315,10 +317,12 @@ MUTATIONS: Final = (
         seed=14,
     ),
     Mutation(
-        "a turn looks and takes in two steps", ((TaskFetcher, "_claim_limited", _turn_in_two_steps),), (KEYS, "long")
+        "a limited claim chooses and writes in two steps",
+        ((TaskFetcher, "_claim_limited", _turn_in_two_steps),),
+        (KEYS, "long"),
     ),
     Mutation(
-        "a turn in vain is the last one",
+        "a limited claim without tasks is the last one",
         (
             (LimitedPolling, "record_claim", _never_poll_again),
             (LimitedPolling, "on_capacity_change", lambda self: None),
@@ -326,7 +330,7 @@ MUTATIONS: Final = (
         (KEYS, "long"),
     ),
     Mutation(
-        "what the code does not know is dead at once",
+        "a task that the code does not know is dead at once",
         ((attempt_outcome, "decide_unsupported_task", dead_at_once),),
         (VERSIONS, "enqueue"),
     ),

@@ -44,18 +44,18 @@ class SimulatedNode:
         self.retired = False
         """It does not come back any more."""
         self._orphans: list[SimulatedProcess] = []
-        """Processes of an earlier life, whose master was killed: they leave by themselves."""
+        """Processes of an earlier incarnation, whose master was killed: they stop without a master."""
         self._generations: dict[str, int] = {}
         self._replacements: dict[str, float] = {}
         self._exit_reports: dict[int, dict[str, object]] = {}
         self._last_exit_report = 0
         self.is_ready = False
-        """All its processes were ready, and were told so: before that no worker claims."""
+        """All its processes were ready and have been notified: before that no worker claims."""
 
-    # ---------------------------------------------------------------- its life
+    # ---------------------------------------------------------------- start and stop
 
     def start(self) -> None:
-        """Begin a life: the agent first."""
+        """Begin an incarnation: the agent starts first."""
         self.incarnation = self.world.next_incarnation(self.name)
         self.up, self.stopping, self.is_ready, self.starts_at = True, False, False, None
         self._exit_reports.clear()
@@ -66,13 +66,13 @@ class SimulatedNode:
         self._spawn(AGENT)
 
     def kill(self, down_for: float) -> None:
-        """All its processes end on the spot; the machine is back after a while."""
+        """Kill all its processes at once; the machine starts again after a while."""
         self._go_down(down_for)
         for process in self._all():
             process.kill("the node was killed")
 
     def lose_master(self, down_for: float) -> None:
-        """Its master alone is killed: its processes hear nothing more of it, and leave in good order."""
+        """Kill its master alone: its processes lose their links, and stop gracefully."""
         self._go_down(down_for)
         self._orphans += self.processes.values()
         for process in self._orphans:
@@ -81,29 +81,29 @@ class SimulatedNode:
         self.processes.clear()
 
     def freeze(self, seconds: float) -> None:
-        """All its processes stand still; its clock goes on."""
+        """Freeze all its processes; its clock continues."""
         for process in self._all():
             process.freeze(seconds)
 
     def sleep(self, seconds: float) -> None:
-        """The machine sleeps: its monotonic clock stands still with it."""
+        """Let the machine sleep: its monotonic clock stops, too."""
         self.freeze(seconds)
         until = self.world.now + seconds
         self.slept += max(0.0, until - max(self._asleep_until, self.world.now))
         self._asleep_until = max(self._asleep_until, until)
 
     def leave(self) -> None:
-        """Stop in good order: workers and manager first, the agent last; it comes back a little later."""
+        """Stop gracefully: workers and manager first, the agent last; it starts again a little later."""
         if not self.up or self.stopping:
             return
         self.stopping = True
         self.world.note(f"{self.name} stops")
         for process in self._others():
-            self._ask_to_stop(process)
+            self._stop_process(process)
         self._stop_agent_at_last()
 
     def next_event(self) -> float | None:
-        """When the master has something to do by itself."""
+        """When the next timer of the master is due."""
         moments = list(self._replacements.values())
         if self.starts_at is not None:
             moments.append(self.starts_at)
@@ -191,7 +191,7 @@ class SimulatedNode:
     def _others(self) -> list[SimulatedProcess]:
         return [process for slot, process in self.processes.items() if slot != AGENT]
 
-    def _ask_to_stop(self, process: SimulatedProcess) -> None:
+    def _stop_process(self, process: SimulatedProcess) -> None:
         process.asked_to_stop = True
         process.link.watch.ask_to_stop(GRACE)
 
@@ -200,7 +200,7 @@ class SimulatedNode:
             return
         agent = self.processes.get(AGENT)
         if agent is not None:
-            self._ask_to_stop(agent)
+            self._stop_process(agent)
         else:
             self._go_down(self.world.draw(1.0, 30.0))
 

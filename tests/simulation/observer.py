@@ -1,4 +1,4 @@
-"""Reads the table after each step, and tells what changed."""
+"""Reads the table after each step, and reports the changes."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class ObservedChange(msgspec.Struct, frozen=True):
 
 
 class Observer:
-    """A reader of its own, beside all that the cluster does.
+    """A separate connection that reads the tables of the cluster.
 
     Args:
         path: the file.
@@ -81,7 +81,7 @@ class Observer:
         self._version = self._data_version()
 
     def changes(self) -> list[ObservedChange]:
-        """What has changed since the last look."""
+        """The changes since the last call."""
         version = self._data_version()
         if version == self._version:
             return []

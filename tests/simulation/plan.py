@@ -32,7 +32,7 @@ FAULTS: Final = {
     "kill before the call": 4,
     "kill, and the call comes late": 4,
 }
-"""What may go wrong, and how often beside the others."""
+"""The faults and their relative frequencies."""
 USER_ACTIONS: Final = {
     "enqueue": 20,
     "insert by hand": 3,
@@ -46,7 +46,7 @@ USER_ACTIONS: Final = {
     "drain": 1,
     "undrain": 1,
 }
-"""What people do meanwhile."""
+"""Actions by hand and their relative frequencies."""
 ENQUEUING: Final = ("enqueue", "insert by hand")
 HANDLERS: Final = {
     "quick": 10,
@@ -58,7 +58,7 @@ HANDLERS: Final = {
     "poison": 1,
     "parent": 2,
 }
-"""What a task does."""
+"""Handlers and their relative frequencies."""
 QUEUES: Final = ("q", "r")
 KEYS: Final = "keys"
 """In a focus: tasks with keys, and limits."""
@@ -77,7 +77,7 @@ LIMITED: Final = ("*", "a", "")
 
 
 class PlannedEvent(msgspec.Struct, frozen=True):
-    """Something that is done to the cluster, by fate or by people, at a moment (in seconds of virtual time).
+    """A fault or an action by hand at a moment (in seconds of virtual time).
 
     ``target`` and ``extent`` are numbers between 0 and 1, which choose among what is there when it happens.
     """

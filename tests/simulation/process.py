@@ -24,8 +24,8 @@ class SimulatedProcess:
 
     Args:
         world: where.
-        node: whose.
-        place: who it is.
+        node: the node of the process.
+        place: its slot and role.
         make: its service; called with the process.
     """
 
@@ -42,7 +42,7 @@ class SimulatedProcess:
         self.blocked_until = 0.0
         """Its event loop stands still until then: a handler blocks it."""
         self.unresponsive_until = 0.0
-        """Until then its handlers cannot be told anything."""
+        """Until then its handlers cannot be cancelled."""
         self.ends_hard_at: float | None = None
         self.asked_to_stop = False
         self.identity: Mapping[str, Any] | None = None
@@ -74,21 +74,21 @@ class SimulatedProcess:
 
     @property
     def has_free_executor_slot(self) -> bool:
-        """Whether it could run one more task, for all that can be seen."""
+        """Whether it seems able to run one more task."""
         may_begin = self.ready and self.node.is_ready
         is_there = self.alive and may_begin and not (self.asked_to_stop or self.is_frozen or self.node.stopping)
         is_free = len(self.running) < self.world.plan.executor_slots and self.world.now >= self.blocked_until
         return self.info.role == "worker" and is_there and is_free
 
-    def settle(self) -> None:
+    def run_until_blocked(self) -> None:
         """Run everything that can run without an answer of the database."""
-        while self.alive and not self.is_frozen and self._settle_once():
+        while self.alive and not self.is_frozen and self._run_once():
             pass
 
-    def _settle_once(self) -> bool:
+    def _run_once(self) -> bool:
         moved = False
         if self.world.now >= self.blocked_until:
-            self.loop.settle()
+            self.loop.run_until_blocked()
         now = self.world.now
         for thread in [thread for thread in self.threads if thread.is_awake(now)]:
             if self.alive:
@@ -105,7 +105,7 @@ class SimulatedProcess:
         return [thread for thread in self.threads if thread.call is not None]
 
     def next_event(self) -> float | None:
-        """When it has something to do by itself, in virtual time."""
+        """When its next timer is due, in virtual time."""
         if not self.alive:
             return None
         moments = [moment for thread in self.threads if (moment := thread.next_moment()) is not None]
@@ -146,9 +146,9 @@ class SimulatedProcess:
             thread.forget()
         self.loop.forget()
 
-    def tick(self, step: PeriodicStep) -> SimulatedTicker:
-        """A ticker in a thread of this process."""
-        return SimulatedTicker(self, step)
+    def tick(self, step: PeriodicStep) -> SimulatedPeriodicThread:
+        """A periodic thread of this process."""
+        return SimulatedPeriodicThread(self, step)
 
     def begin(self, work: Callable[[], Any], ended: Callable[[Any, BaseException | None], None]) -> None:
         """Begin a thread."""
@@ -168,8 +168,8 @@ class SimulatedProcess:
             self.kill(f"status {life.result()}" if error is None else f"its life failed: {error!r}")
 
 
-class SimulatedTicker(PeriodicThread):
-    """A ticker (`peerd.runtime.concurrency.threads`) in a thread of a simulated process."""
+class SimulatedPeriodicThread(PeriodicThread):
+    """`PeriodicThread` (`peerd.runtime.concurrency.threads`) in a simulated process."""
 
     def __init__(self, process: SimulatedProcess, step: PeriodicStep) -> None:
         self._process = process

@@ -1,4 +1,4 @@
-"""What must hold after every step, and at the end: invariants 1 to 6 of the design, as a simulation can see them."""
+"""The invariants 1 to 6 of the design, checked after every step and at the end of a simulation."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ BY_HAND: Final = frozenset(("cancel", "retry", "move", "move by hand"))
 
 
 class InvariantRules:
-    """Judges a world.
+    """Checks the invariants of a world.
 
     Args:
-        world: it.
+        world: the simulated world.
         observer: reads its table.
     """
 
@@ -72,7 +72,7 @@ class InvariantRules:
         self._judge_running()
 
     def _judge_running(self) -> None:
-        """A handler whose claim was lost is told to end, soon."""
+        """A handler whose claim was lost is cancelled soon."""
         for process in self._world.processes:
             if not process.alive:
                 continue
@@ -91,7 +91,7 @@ class InvariantRules:
                     )
 
     def judge_waiting(self) -> None:
-        """While nothing goes wrong, nothing waits for which a place is free and the limits leave room."""
+        """Without faults, no task waits while an executor slot is free and the limits permit it."""
         rows = self.rows.values()
         startable = set()
         if any(process.has_free_executor_slot for process in self._world.processes) and not any(
@@ -102,7 +102,7 @@ class InvariantRules:
         self._waiting_since = {one: self._waiting_since.get(one, self._world.now) for one in startable}
         for task_id, since in self._waiting_since.items():
             if self._world.now - since > STARTED_WITHIN:
-                raise InvariantViolation("what may start is started", f"{self.rows[task_id]} waits since {since}")
+                raise InvariantViolation("a startable task is started", f"{self.rows[task_id]} waits since {since}")
 
     def _judge_deletion(self, before: ObservedTask) -> None:
         if before.id in self._history.deleted_by_hand:
@@ -117,83 +117,85 @@ class InvariantRules:
 
     def _judge_status(self, before: ObservedTask, after: ObservedTask) -> None:
         if before.status != after.status and (before.status, after.status) not in STEPS:
-            raise InvariantViolation("a status changes as the lifecycle says", f"{before} -> {after} by {self._by()}")
+            raise InvariantViolation("a status changes only by a transition", f"{before} -> {after} by {self._by()}")
 
     def _judge_lease(self, before: ObservedTask, after: ObservedTask) -> None:
         if after.lease < before.lease or after.lease > before.lease + 1:
-            raise InvariantViolation("a lease grows, one by one", f"{before} -> {after} by {self._by()}")
+            raise InvariantViolation("a lease grows by one", f"{before} -> {after} by {self._by()}")
         if before.status != "working" and after.status == "working" and after.lease == before.lease:
             raise InvariantViolation("a claim raises the lease", f"{before} -> {after} by {self._by()}")
         if before.status == "working" and self._world.call_name in BY_HAND and after.lease == before.lease:
             raise InvariantViolation(
-                "who takes a task from its holder raises the lease", f"{before} -> {after} by {self._by()}"
+                "taking a task from its holder raises the lease", f"{before} -> {after} by {self._by()}"
             )
 
     def _judge_claim(self, before: ObservedTask, after: ObservedTask) -> None:
         """A task was claimed: it was eligible, and only its claimer holds it."""
-        proof = f"{before} -> {after} by {self._by()}"
+        evidence = f"{before} -> {after} by {self._by()}"
         caller = self._world.caller
         now = self._world.database_text()
         if before.status != "pending":
-            raise InvariantViolation("only pending tasks are claimed", proof)
+            raise InvariantViolation("only pending tasks are claimed", evidence)
         if caller is None or after.process_id != caller.process_id:
-            raise InvariantViolation("a claimer claims for itself", proof)
+            raise InvariantViolation("a claimer claims for itself", evidence)
         assert after.process_id is not None
         if (before.start_at and before.start_at > now) or (before.finish_at and before.finish_at <= now):
-            raise InvariantViolation("a task is claimed between start_at and finish_at", proof)
+            raise InvariantViolation("a task is claimed between start_at and finish_at", evidence)
         if before.node_id not in (None, after.worker_node_id):
-            raise InvariantViolation("a pinned task is claimed by its node", proof)
+            raise InvariantViolation("a pinned task is claimed by its node", evidence)
         if self._observer.is_paused(before.queue, now):
-            raise InvariantViolation("a paused queue is left alone", proof)
+            raise InvariantViolation("no task of a paused queue is claimed", evidence)
         if not self._observer.is_on_duty(after.worker_node_id or 0):
-            raise InvariantViolation("a node that is drained or gone claims nothing", proof)
+            raise InvariantViolation("a draining or ended node claims nothing", evidence)
         if before.crashes and caller.running:
-            raise InvariantViolation("a task that crashed a process runs alone", proof)
+            raise InvariantViolation("a task that crashed a process runs alone", evidence)
         self._history.claimed[after.claim] = after.process_id
         self._history.count("claims")
 
     def _judge_end_of_claim(self, before: ObservedTask, after: ObservedTask) -> None:
-        """A claim ended: by its holder, by somebody's hand, or because its holder is dead or was away for long."""
+        """A claim ended: by its holder, by hand, or because its holder is dead or was unreachable for long."""
         claim, name, caller = before.claim, self._world.call_name, self._world.caller
-        proof = f"{before} -> {after} by {self._by()}"
+        evidence = f"{before} -> {after} by {self._by()}"
         if name == "move by hand":
             self._history.taken_by_sql.add(claim)
         if caller is None or name in BY_HAND:
             return
         holder = self._holder(before)
         if name in OUTCOMES:
-            self._judge_outcome(claim, after, holder, proof)
+            self._judge_outcome(claim, after, holder, evidence)
         elif name == "release_unknown_claims":
             if holder is not caller or claim in self._history.began:
-                raise InvariantViolation("only a claim that its process never heard of is given back unstarted", proof)
-            self._history.given_back_unheard.add(claim)
+                raise InvariantViolation("only a claim unknown to its process is released unstarted", evidence)
+            self._history.released_as_unknown.add(claim)
         elif name == "release_tasks_of_process":
             if holder is not None and holder.alive and not self._was_away(holder):
-                raise InvariantViolation("only what a dead process held is taken back at once", proof)
+                raise InvariantViolation("only tasks of a dead process are released at once", evidence)
             self._history.count("taken back")
         elif name == "rescue_untouched":
             could_touch = holder is not None and holder.alive and not self._was_away(holder)
             if could_touch and not self._world.clock_was_stepped(within=MAX_UPDATE):
-                raise InvariantViolation("nobody rescues what a living holder can touch", proof)
+                raise InvariantViolation("no task that a living holder can touch is rescued", evidence)
             self._history.count("rescued")
         else:
-            raise InvariantViolation("a claim is ended by those who may", proof)
+            raise InvariantViolation("only a permitted operation ends a claim", evidence)
 
-    def _judge_outcome(self, claim: ClaimKey, after: ObservedTask, holder: SimulatedProcess | None, proof: str) -> None:
+    def _judge_outcome(
+        self, claim: ClaimKey, after: ObservedTask, holder: SimulatedProcess | None, evidence: str
+    ) -> None:
         ended = self._history.ended.get(claim)
         released_unstarted = after.status == "pending" and claim not in self._history.began
         if self._history.claimed.get(claim) is None:
-            raise InvariantViolation("an outcome is written under the lease of its claim", proof)
+            raise InvariantViolation("an outcome is written under the lease of its claim", evidence)
         if ended is None and not released_unstarted:
             never_begun = claim not in self._history.began  # its arguments did not fit, or a hook failed
             if not never_begun:
-                raise InvariantViolation("an outcome is written after the handler has ended", proof)
+                raise InvariantViolation("an outcome is written after the handler has ended", evidence)
         if ended is not None and after.status == "done" and ended.how != "done":
-            raise InvariantViolation("done is what a handler has done", proof)
+            raise InvariantViolation("a task is done only if its handler was", evidence)
         if after.status == "done" and after.result != str(after.lease):
-            raise InvariantViolation("the result is that of the claim", proof)
+            raise InvariantViolation("the result is that of the claim", evidence)
         if holder is None or (self._world.caller is not holder):
-            raise InvariantViolation("an outcome is written by its holder", proof)
+            raise InvariantViolation("an outcome is written by its holder", evidence)
         judge_dead(after, has_begun=claim in self._history.began)
         self._history.count("outcomes")
 
@@ -213,21 +215,21 @@ class InvariantRules:
 
     def judge_beginning(self, process: SimulatedProcess, claim: ClaimKey, crashes: int) -> None:
         """A handler begins."""
-        proof = f"{claim} in {process}; {self.rows.get(claim[0])}"
+        evidence = f"{claim} in {process}; {self.rows.get(claim[0])}"
         judge_beginning(process, self.rows.get(claim[0]))
         if claim in self._history.began:
-            raise InvariantViolation("a claim is run once", proof)
-        if claim in self._history.given_back_unheard:
-            raise InvariantViolation("what was given back is not run", proof)
+            raise InvariantViolation("a claim is run once", evidence)
+        if claim in self._history.released_as_unknown:
+            raise InvariantViolation("a released claim is not run", evidence)
         if self._history.claimed.get(claim) != process.process_id:
-            raise InvariantViolation("a handler runs under its own process's claim", proof)
+            raise InvariantViolation("a handler runs under its own process's claim", evidence)
         crashed = crashes or any(ctx.task.crashes for ctx in process.running.values())
         if process.running and crashed:
             raise InvariantViolation(
-                "a task that crashed a process runs alone", f"{proof} beside {list(process.running)}"
+                "a task that crashed a process runs alone", f"{evidence} beside {list(process.running)}"
             )
         if len(process.running) >= self._world.plan.executor_slots:
-            raise InvariantViolation("a process runs as many tasks as it has places", proof)
+            raise InvariantViolation("a process runs no more tasks than it has executor slots", evidence)
 
     def judge_accepted(self, task_id: int) -> None:
         """An enqueue was acknowledged: the row is there."""
@@ -235,13 +237,13 @@ class InvariantRules:
             raise InvariantViolation("nothing is lost", f"task {task_id} was accepted, and is not there")
 
     def judge_uncaught(self, process: SimulatedProcess, reason: str) -> None:
-        """Nothing in this cluster has a reason to be tainted."""
+        """No process of this cluster has a reason to be tainted."""
         raise InvariantViolation("no exception goes uncaught", f"{process}: {reason}")
 
     # ---------------------------------------------------------------- at the end
 
     def judge_the_end(self) -> None:
-        """All has ended; what happened on the way is explained."""
+        """All tasks have ended; each run is explained by an attempt."""
         attempts = self._observer.attempts()
         recorded = {(one.task_id, one.lease) for one in attempts}
         for claim in sorted(self._history.began):
@@ -258,7 +260,7 @@ class InvariantRules:
             self._judge_attempts_of(row, [one for one in attempts if one.task_id == row.id])
 
     def _is_done_by(self, claim: ClaimKey, row: ObservedTask) -> bool:
-        """Whether this run is the one that succeeded, or did before somebody had the task done again."""
+        """Whether this run is the one that succeeded, or that had succeeded before a retry by hand."""
         if row.id in self._history.retried_by_hand:
             ended = self._history.ended.get(claim)
             return ended is not None and ended.how == "done"
@@ -281,11 +283,11 @@ class InvariantRules:
         return next((one for one in self._world.processes if one.process_id == row.process_id), None)
 
     def _was_away(self, process: SimulatedProcess) -> bool:
-        """Whether it was kept from touching, within the time that others wait for a touch."""
+        """Whether a fault kept it from touching within the last max_update seconds."""
         return self._world.now - process.hindered_at <= MAX_UPDATE
 
     def _by(self) -> str:
-        return f"{self._world.caller or 'somebody'} in {self._world.call_name}"
+        return f"{self._world.caller or 'by hand'} in {self._world.call_name}"
 
 
 def _is_due(row: ObservedTask, now: str) -> bool:

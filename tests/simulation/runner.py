@@ -1,4 +1,4 @@
-"""Runs plans: one, many, and a failing one again and again until it is small."""
+"""Runs plans: one, many, and a failing one repeatedly until it is reduced."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class SimulationResult(msgspec.Struct, frozen=True):
 
     plan: SimulationPlan
     rule: str | None
-    proof: str
+    evidence: str
     history: SimulationHistory
 
 
@@ -51,7 +51,7 @@ def run(plan: SimulationPlan, backing_database: BackingDatabase) -> SimulationRe
     try:
         world.run()
     except InvariantViolation as broken:
-        return SimulationResult(plan, broken.rule, broken.proof, world.history)
+        return SimulationResult(plan, broken.rule, broken.evidence, world.history)
     finally:
         gc.enable()
     return SimulationResult(plan, None, "", world.history)
@@ -77,14 +77,14 @@ def find_violation(
 
 
 def report(outcome: SimulationResult, backing_database: BackingDatabase) -> str:
-    """A broken run for people: made small, with its whole history."""
+    """The report of a failed run: the reduced plan, with its whole history."""
     small = shrink(outcome.plan, lambda plan: run(plan, backing_database).rule == outcome.rule)
     again = run(small, backing_database)
     return "\n".join(
         [
             f"seed {outcome.plan.seed} breaks: {outcome.rule}",
-            again.proof or outcome.proof,
-            f"made small: {small.nodes} nodes × {small.workers} processes × {small.executor_slots} places,",
+            again.evidence or outcome.evidence,
+            f"reduced to: {small.nodes} nodes × {small.workers} processes × {small.executor_slots} executor slots,",
             *(f"    {one}" for one in small.limits),
             *(f"    at {one.at}: {one.what} {one.handler}" for one in small.events),
             "what happened:",

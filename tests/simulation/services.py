@@ -92,4 +92,4 @@ def worker(process: SimulatedProcess, executor_slots: int) -> Service:
 
 
 def _events(process: SimulatedProcess) -> EventBus:
-    return EventBus(lambda fact: process.world.note(f"{process} {fact}") if process.alive else None)
+    return EventBus(lambda event: process.world.note(f"{process} {event}") if process.alive else None)

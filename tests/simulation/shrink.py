@@ -1,4 +1,4 @@
-"""Makes a failing plan small: leaves out what the failure does not need.
+"""Reduces a failing plan: leaves out all that the failure does not need.
 
 Delta debugging (Zeller and Hildebrandt, 'Simplifying and isolating failure-inducing input', 2002) over the happenings,
 then fewer nodes, processes and executor slots.
@@ -20,7 +20,7 @@ def shrink(plan: SimulationPlan, fails: Fails, tries: int = 400) -> SimulationPl
 
     Args:
         plan: it fails.
-        fails: whether another one fails alike.
+        fails: whether another plan fails in the same way.
         tries: plans to try at the most.
 
     >>> from tests.simulation.plan import draw_plan

@@ -39,13 +39,13 @@ def test_nothing_is_lost_and_each_claim_has_one_holder_whatever_dies(
 @pytest.mark.parametrize(
     "seed",
     [
-        6264,  # the only manager is frozen, and nobody deletes a task whose finish_at has passed: it need not start
+        6264,  # the only manager is frozen, and no other deletes a task whose finish_at has passed: it need not start
         15431,  # of two tasks that are touched together, one is locked and the other was retried: it is lost
     ],
 )
 def test_a_seed_that_once_broke_a_rule_breaks_none(seed: int, backing_database: BackingDatabase) -> None:
     outcome = run(draw_plan(seed), backing_database)
-    assert outcome.rule is None, outcome.proof
+    assert outcome.rule is None, outcome.evidence
 
 
 @pytest.mark.timeout(400)
@@ -55,7 +55,7 @@ def test_every_mutation_is_caught(
 ) -> None:
     with mutated(mutation):
         outcome = find_violation((mutation.seed, *range(SEEDS_PER_MUTATION)), backing_database, focus=mutation.focus)
-    assert outcome is not None, f"nobody notices that {mutation.name}"
+    assert outcome is not None, f"no rule detects that {mutation.name}"
     record_line(
         "broken variants, and the seed that caught each",
         f"{mutation.name:<55} seed {outcome.plan.seed}: {outcome.rule}",
@@ -77,7 +77,7 @@ def test_a_seed_replays_exactly_in_another_process(backing_database: BackingData
 
 
 def test_a_failing_run_is_made_small(backing_database: BackingDatabase) -> None:
-    mutation = next(one for one in MUTATIONS if one.name == "outcomes are written whatever the status")
+    mutation = next(one for one in MUTATIONS if one.name == "outcomes are written regardless of the status")
     with mutated(mutation):
         outcome = find_violation((mutation.seed, *range(SEEDS_PER_MUTATION)), backing_database, focus=mutation.focus)
         assert outcome is not None

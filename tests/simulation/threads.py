@@ -1,4 +1,4 @@
-"""Threads that run only when they are told to: each is a greenlet, which stops at every call of the database."""
+"""Threads that run only when the simulation runs them: each is a greenlet that stops at every call of the database."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class StoreCall:
         asked_at: virtual time, in seconds.
     """
 
-    def __init__(self, name: str, make: Callable[[], Any], asked_at: float) -> None:
+    def __init__(self, name: str, make: Callable[[], Any], called_at: float) -> None:
         self.name = name
         self.make = make
-        self.asked_at = asked_at
+        self.called_at = called_at
 
 
 class SimulatedThread(greenlet):
@@ -29,7 +29,7 @@ class SimulatedThread(greenlet):
 
     Args:
         work: what it does.
-        ended: told how that ended, if anybody wants to know.
+        ended: called with the result or the exception, if given.
     """
 
     def __init__(self, work: Callable[[], Any], ended: Callable[[Any, BaseException | None], None]) -> None:
@@ -52,8 +52,8 @@ class SimulatedThread(greenlet):
 
     # ---------------------------------------------------------------- from inside
 
-    def ask(self, call: StoreCall) -> Any:
-        """Stop until the world has answered a call."""
+    def wait_for_answer(self, call: StoreCall) -> Any:
+        """Wait until the world has answered a call."""
         self.call = call
         return self._pause()
 
@@ -72,7 +72,7 @@ class SimulatedThread(greenlet):
     # ---------------------------------------------------------------- from the world
 
     def is_awake(self, now: float) -> bool:
-        """Whether it can go on without an answer."""
+        """Whether it can continue without an answer."""
         if self.dead or self.call is not None:
             return False
         if not self._begun:
@@ -82,19 +82,19 @@ class SimulatedThread(greenlet):
         return self.wakes_at is not None and (self.wakes_at <= now or self._woken_early())
 
     def next_moment(self) -> float | None:
-        """When it can go on by itself, if it can."""
+        """When it can continue without an answer, if it can."""
         if self.call is not None:
             return None
         return self.wakes_at if self._answer is None else self._answered_at
 
     def answer(self, value: Any = None, error: BaseException | None = None, *, at: float = 0.0) -> None:
-        """Let it find the answer of its call when it goes on, not before a moment."""
+        """Set the result of its call, which it receives when it continues, not before a moment."""
         self.call = None
         self._answer = (value, error)
         self._answered_at = at
 
     def go_on(self) -> None:
-        """Run until it stops by itself."""
+        """Run until its next call, sleep or end."""
         self.parent = getcurrent()
         if not self._begun:
             self._begun = True

@@ -1,4 +1,4 @@
-"""What people do: they enqueue, and they change what is there, by the API's functions and by SQL."""
+"""Actions of users: they enqueue and change tasks, by the functions of the API and by SQL."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def apply(world: World, one: PlannedEvent) -> None:
-    """Do it; what cannot be done is refused, as it is to people."""
+    """Do it; an action that is not possible is refused, as it is to users."""
     try:
         _do(world, one)
     except PeerdError as error:
@@ -30,14 +30,14 @@ def apply(world: World, one: PlannedEvent) -> None:
 
 
 def restore_service(world: World) -> None:
-    """Resume the queues, end the draining, let pinned tasks go where they can."""
+    """Resume the queues, end the draining, unpin tasks of ended nodes."""
     for queue in QUEUES:
         world.by_hand("resume", resume, queue)
     for name in sorted({node.name for node in world.nodes}):
         try:
             world.by_hand("undrain", set_draining, name, draining=False)
         except PeerdError:
-            continue  # it never got as far as the table
+            continue  # it was never registered
 
 
 def _do(world: World, one: PlannedEvent) -> None:

@@ -40,13 +40,13 @@ def served_by(process: SimulatedProcess) -> tuple[Queue, ...]:
 def judge_beginning(process: SimulatedProcess, row: ObservedTask | None) -> None:
     """A handler begins: its process has the code for it."""
     if row is not None and row.name in ONLY_NEW and is_old(process):
-        raise InvariantViolation("no process runs what its code does not know", f"{row} in {process}")
+        raise InvariantViolation("no process runs a task that its code does not know", f"{row} in {process}")
 
 
 def judge_dead(after: ObservedTask, *, has_begun: bool) -> None:
     """A holder made a task dead: it has run it."""
     if after.status == "dead" and after.name in ONLY_NEW and not has_begun:
-        raise InvariantViolation("what other code knows is not dead for that", str(after))
+        raise InvariantViolation("a task that other code knows is not made dead", str(after))
 
 
 def _declare(name: str, *, new: bool) -> Queue:
@@ -83,21 +83,21 @@ SERVED_NEW: Final = tuple(_declare(name, new=True) for name in QUEUES)
 
 
 def body_of(handler: str, seconds: float) -> str:
-    """A body of the new code, which says the argument that the old code does not know."""
+    """A body of the new code, with the argument that the old code does not know."""
     more = ', "by": 0.5' if handler == "grows" else ""
     return f'{{"seconds": {seconds:.3f}{more}}}'
 
 
-# ---------------------------------------------------------------- what must be noticed
+# ---------------------------------------------------------------- mutations
 
 
-def dead_at_once(task: Any, error: UnsupportedTask, sight: Any, unknown_after: float) -> Failed:
-    """In the place of `decide_unsupported_task`: what a process does not know is dead."""
+def dead_at_once(task: Any, error: UnsupportedTask, snapshot: Any, unknown_after: float) -> Failed:
+    """Replaces `decide_unsupported_task`: a task that a process does not know is dead."""
     return Failed(error=str(error))
 
 
 def prepare_leniently(prepare: Any) -> Any:
-    """In the place of `DeclaredHandlerAdapter.prepare`: an argument that is not known is left out."""
+    """Replaces `DeclaredHandlerAdapter.prepare`: an unknown argument is left out."""
 
     def lenient(self: Any, ctx: Context) -> None:
         known = self._handler.arguments.signature

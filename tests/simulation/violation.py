@@ -1,4 +1,4 @@
-"""A rule that was broken, and what shows it."""
+"""A broken rule and the evidence."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ class InvariantViolation(AssertionError):
     """A rule was broken.
 
     Args:
-        rule: which.
+        rule: its name.
         proof: what shows it.
     """
 
-    def __init__(self, rule: str, proof: str) -> None:
+    def __init__(self, rule: str, evidence: str) -> None:
         self.rule = rule
-        self.proof = proof
-        super().__init__(f"{rule}: {proof}")
+        self.evidence = evidence
+        super().__init__(f"{rule}: {evidence}")

@@ -1,7 +1,7 @@
-"""The one scheduler: it draws from a seed who calls the database next, and what goes wrong meanwhile.
+"""The scheduler: from a seed it draws which process calls the database next, and the faults.
 
-A step is one call of the store, or the passing of time until somebody has something to do. After each step the rules
-are asked. Everything that the cluster does between two steps needs no database, so its order does not matter.
+A step is one call of the store, or the passing of time until the next timer is due. After each step the rules
+are checked. Everything that the cluster does between two steps needs no database, so its order does not matter.
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ from tests.simulation.violation import InvariantViolation
 CALL_TAKES: Final = (0.0005, 0.05)
 """Seconds that a call takes, drawn between these."""
 SLOW_CALLS: Final = 0.1
-"""How often time passes although somebody waits for the database."""
+"""How often time passes although a call waits for the database."""
 SLOW_ANSWERS: Final = 0.1
 """How often an answer takes its time, while the others go on."""
 LONGEST_WAIT: Final = 2.0
 """Seconds after which a waiting call comes before everything else: the database is slow, not unfair."""
-BETWEEN_BEATS: Final = 30.0
-"""Seconds between two beats of a manager, at the most; it does not see two steps of the clock that undo each other."""
+BETWEEN_HEARTBEATS: Final = 30.0
+"""Seconds between two heartbeats of a manager, at most; two steps of the clock that cancel out are not noticed."""
 HEAL_WITHIN: Final = 1800.0
 """Seconds of virtual time that a healed cluster has to end all tasks."""
 MOST_STEPS: Final = 20_000
 
 
 class World:
-    """A cluster, its database, and fate.
+    """A cluster, its database, and the faults.
 
     Args:
-        plan: what is to happen.
-        arena: the database; emptied first.
+        plan: the planned events.
+        backing_database: emptied first.
     """
 
     def __init__(self, plan: SimulationPlan, backing_database: BackingDatabase) -> None:
@@ -69,10 +69,10 @@ class World:
         self.next_call_fault: PlannedEvent | None = None
         self.locks = RowLocks()
         self.late: list[tuple[SimulatedProcess, StoreCall]] = []
-        """Calls that the server will do although their callers were told that it is away."""
+        """Calls that the server will execute although their callers got an error."""
         self.nodes = [SimulatedNode(self, name, services.slots(plan)) for name in NODES[: plan.nodes]]
         self.caller: SimulatedProcess | None = None
-        """Whose call is being made; None is a person's."""
+        """The process that makes the present call; None for an action by hand."""
         self.call_name = ""
         self._clock = backing_database.clock
         self._clock_is_ahead = 0.0
@@ -133,11 +133,11 @@ class World:
             node.tick()
         living = [process for process in self.processes if process.alive]
         for process in living:
-            process.settle()
+            process.run_until_blocked()
         if self._broken is not None:
             raise self._broken
         waiting = [(process, thread) for process in living for thread in process.calls()]
-        urgent = [one for one in waiting if self.now - _asked_at(one[1]) > LONGEST_WAIT]
+        urgent = [one for one in waiting if self.now - _called_at(one[1]) > LONGEST_WAIT]
         if not waiting or (not urgent and self.random.random() < SLOW_CALLS):
             self._pass_time(short=bool(waiting))
         else:
@@ -146,7 +146,7 @@ class World:
         self._run_delayed_calls()
 
     def _pass_time(self, *, short: bool) -> None:
-        """Time passes until somebody has something to do; less, if somebody waits for the database."""
+        """Advance the time to the next timer; by less if a call waits for the database."""
         moments = [node.next_event() for node in self.nodes] + [process.next_event() for process in self.processes]
         moments += [one.at for one in self._happenings[:1]]
         coming = [moment for moment in moments if moment is not None]
@@ -155,7 +155,7 @@ class World:
         self._set_clock()
 
     def _call(self, process: SimulatedProcess, thread: SimulatedThread) -> None:
-        """One call of the store, and what fate makes of it."""
+        """Make one call of the store, with its fault, if any."""
         call = thread.call
         assert call is not None
         self.now += self.random.uniform(*CALL_TAKES)
@@ -183,23 +183,23 @@ class World:
         return value, error
 
     def _run_delayed_calls(self) -> None:
-        """What a server still does that nobody waits for any more."""
+        """Execute calls whose callers wait no more."""
         if self.late and self.now >= self.database_away_until and self.random.random() < 0.2:
             process, call = self.late.pop(0)
             self.make(process, call)
             self.rules.judge_step()
 
     def by_hand(self, what: str, act: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Something that a person does, in a transaction of its own."""
+        """Perform an action by hand, in a transaction of its own."""
         self.caller, self.call_name = None, what
         self._set_clock()
         result = self.database.run(act, *args, **kwargs)
-        self.note(f"somebody does: {what} {args}")
+        self.note(f"by hand: {what} {args}")
         self.rules.judge_step()
         return result
 
     def _heal(self) -> None:
-        self.note("no more faults; what is frozen or down comes back in its time")
+        self.note("no more faults; frozen processes and stopped nodes come back at their times")
         self._happenings.clear()
         self.next_call_fault = None
         self.database_away_until = self.now
@@ -214,7 +214,7 @@ class World:
             process.forget()
         self._observer.close()
 
-    # ---------------------------------------------------------------- what the others ask and tell
+    # ---------------------------------------------------------------- used by the other modules
 
     def locked_rows(self) -> set[int]:
         """The ids of running tasks whose rows another session has locked."""
@@ -242,14 +242,14 @@ class World:
         return process
 
     def first_time(self, what: Any) -> bool:
-        """Whether this is asked for the first time."""
+        """Whether this is the first call with this value."""
         if what in self._firsts:
             return False
         self._firsts.add(what)
         return True
 
     def database_now(self) -> datetime:
-        """What the database's clock says."""
+        """The time of the database's clock."""
         return START + timedelta(seconds=self.now + self._clock_is_ahead)
 
     def database_text(self, ago: float = 0.0) -> str:
@@ -270,13 +270,13 @@ class World:
 
     def clock_was_stepped(self, within: float) -> bool:
         """Whether the database's clock was set twice within the last seconds, so quickly that no manager saw it."""
-        recent = [step for step in self._clock_steps if step >= self.now - within - BETWEEN_BEATS]
-        return any(later - earlier <= BETWEEN_BEATS for earlier, later in pairwise(recent))
+        recent = [step for step in self._clock_steps if step >= self.now - within - BETWEEN_HEARTBEATS]
+        return any(later - earlier <= BETWEEN_HEARTBEATS for earlier, later in pairwise(recent))
 
     def handler_began(self, process: SimulatedProcess, claim: ClaimKey, ctx: Context) -> None:
         if process.alive:
             self.note(f"{process} begins task {claim}")
-            with self._remembered():
+            with self._violations_kept():
                 self.rules.judge_beginning(process, claim, ctx.task.crashes)
             self.history.began[claim] = process.pid
             process.running[claim] = ctx
@@ -289,17 +289,17 @@ class World:
 
     def accepted(self, task_id: int) -> None:
         """An enqueue was acknowledged."""
-        with self._remembered():
+        with self._violations_kept():
             self.rules.judge_accepted(task_id)
 
     def uncaught(self, process: SimulatedProcess, reason: str) -> None:
-        """A process says that it cannot be trusted any more."""
-        with self._remembered():
+        """A process reports that it is tainted."""
+        with self._violations_kept():
             self.rules.judge_uncaught(process, reason)
 
     @contextmanager
-    def _remembered(self) -> Iterator[None]:
-        """What is found inside the code under test, which would catch it, is raised after the step."""
+    def _violations_kept(self) -> Iterator[None]:
+        """Keep a violation found inside the code under test, which would catch it, and raise it after the step."""
         try:
             yield
         except InvariantViolation as broken:
@@ -311,7 +311,7 @@ class World:
 
 @contextmanager
 def _hooks_restored() -> Iterator[None]:
-    """A process's life sets the interpreter's hooks for exceptions; the simulated ones are not alone in theirs."""
+    """Restore the interpreter's hooks for exceptions, which each simulated process sets."""
     hooks = sys.unraisablehook, threading.excepthook
     try:
         yield
@@ -319,5 +319,5 @@ def _hooks_restored() -> Iterator[None]:
         sys.unraisablehook, threading.excepthook = hooks
 
 
-def _asked_at(thread: SimulatedThread) -> float:
-    return 0.0 if thread.call is None else thread.call.asked_at
+def _called_at(thread: SimulatedThread) -> float:
+    return 0.0 if thread.call is None else thread.call.called_at

@@ -50,7 +50,7 @@ class StubNode:
 
     def __init__(self, folder: Path, *slots: dict[str, Any], **plan: Any) -> None:
         self.folder = folder
-        self.notes_file = folder / "facts"
+        self.notes_file = folder / "notes"
         self.notes_file.touch()
         self.run_directory = folder / "run"
         self.mark = f"PEERD_TEST={uuid.uuid4()}"
@@ -78,7 +78,7 @@ class StubNode:
             kind |= {key: slot[key] for key in PLANNED & slot.keys()}
             if role != "command":
                 kind.setdefault("entry", "stub_services:stub")
-                payload = kind.setdefault("payload", {"facts": str(self.notes_file), "slots": {}})
+                payload = kind.setdefault("payload", {"notes": str(self.notes_file), "slots": {}})
                 payload["slots"][name] = {key: slot[key] for key in slot.keys() - PLANNED - {"name", "role"}}
         return list(kinds.values())
 
@@ -130,7 +130,7 @@ class StubNode:
         # The last line may be being written.
         lines = self.notes_file.read_text().rpartition("\n")[0].splitlines()
         notes = [json.loads(line) for line in lines]
-        return [one for one in notes if kind in (None, one["fact"]) and slot in (None, one["slot"])]
+        return [one for one in notes if kind in (None, one["kind"]) and slot in (None, one["slot"])]
 
     def received(self, kind: str, slot: str | None = None) -> list[dict[str, Any]]:
         return [f["message"] for f in self.notes("received", slot) if f["message"]["type"] == kind]

@@ -23,20 +23,20 @@ from peerd.runtime.process.process_context import ProcessContext
 
 
 class StubService:
-    """Does what its payload says for its slot: `{"facts": file, "slots": {SLOT: {"start": …, "run": …}}}`."""
+    """Does what its payload says for its slot: `{"notes": file, "slots": {SLOT: {"start": …, "run": …}}}`."""
 
     def __init__(self, payload: Mapping[str, Any]) -> None:
         self.payload = {**payload, **payload["slots"].get(payload["slot"], {})}
         self.stopped = asyncio.Event()
 
-    def note(self, fact: str, **more: object) -> None:
-        line = json.dumps({"fact": fact, "slot": self.link.slot, "pid": os.getpid(), "at": time.monotonic(), **more})
-        with Path(self.payload["facts"]).open("a") as file:
+    def note(self, kind: str, **more: object) -> None:
+        line = json.dumps({"kind": kind, "slot": self.link.slot, "pid": os.getpid(), "at": time.monotonic(), **more})
+        with Path(self.payload["notes"]).open("a") as file:
             file.write(line + "\n")
 
     async def start(self, link: Link) -> Mapping[str, object]:
         self.link = link
-        self.process = ProcessContext(link, EventBus(lambda fact: self.note("event", event=repr(fact))))
+        self.process = ProcessContext(link, EventBus(lambda event: self.note("event", event=repr(event))))
         self.messenger = self.process.messenger
         self._listen()
         self.note("start", generation=link.generation)
@@ -139,7 +139,7 @@ class StubService:
 
     def _once(self, what: str) -> bool:
         """True the first `payload[what]` times over all processes of the slot (1 when not given)."""
-        counter = Path(f"{self.payload['facts']}.{self.link.slot}.{what}")
+        counter = Path(f"{self.payload['notes']}.{self.link.slot}.{what}")
         done = len(counter.read_bytes()) if counter.exists() else 0
         if what == "unacknowledged" and what not in self.payload:
             return False
@@ -209,7 +209,7 @@ class StubService:
 
     def do_orphan(self, _: str) -> None:
         """Start a program whose parent ends at once. It ends when there is a file `orphan-may-end`."""
-        until = Path(self.payload["facts"]).with_name("orphan-may-end")
+        until = Path(self.payload["notes"]).with_name("orphan-may-end")
         script = f"(while [ ! -e {until} ]; do sleep 0.02; done) > /dev/null 2>&1 & echo $!"
         orphan = int(subprocess.run(["sh", "-c", script], capture_output=True, check=True).stdout)
         stat = Path(f"/proc/{orphan}/stat").read_text()
@@ -226,10 +226,10 @@ class StubService:
             await asyncio.start_server(answer, sock=one)
         self.note("environment", names=sorted(os.environ))
 
-    async def do_side_door(self, _: str) -> None:
+    async def do_extra_socket(self, _: str) -> None:
         """Listen on a port of one's own, which has nothing to do with being ready."""
         server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
-        self.note("side door", port=server.sockets[0].getsockname()[1])
+        self.note("extra socket", port=server.sockets[0].getsockname()[1])
 
     async def do_until(self, file: str) -> None:
         """Wait until there is such a file."""
@@ -248,7 +248,7 @@ class StubService:
 
     def do_taint_task(self, _: str) -> None:
         async def fail() -> None:
-            raise RuntimeError("nobody looks at this task")
+            raise RuntimeError("no code awaits this task")
 
         # No reference is kept, as in careless code: its failure is reported when it is collected.
         asyncio.get_running_loop().create_task(fail()).add_done_callback(lambda _: None)

@@ -174,7 +174,7 @@ while True:
         pass
 """
 
-ASK = """
+SEND_REQUEST = """
 import os, sys
 from peerd.supervision.control import control_client
 os.setuid(int(sys.argv[2]))
@@ -194,13 +194,13 @@ def test_a_control_socket_of_another_user_is_not_trusted(tmp_path: Path) -> None
         assert fake.stdout is not None
         fake.stdout.readline()
         try:
-            log_text = {user: asked(tmp_path, user) for user in (str(STRANGER), "54321")}
+            log_text = {user: send_request_as(tmp_path, user) for user in (str(STRANGER), "54321")}
         finally:
             fake.kill()
     assert "belongs to user 54321" in log_text[str(STRANGER)], log_text
     assert log_text["54321"] == "forged\n", "it is its own"
 
 
-def asked(run_directory: Path, user: str) -> str:
-    command = [sys.executable, "-c", ASK, str(run_directory), user]
+def send_request_as(run_directory: Path, user: str) -> str:
+    command = [sys.executable, "-c", SEND_REQUEST, str(run_directory), user]
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout

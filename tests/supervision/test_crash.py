@@ -113,7 +113,9 @@ def test_a_replacement_that_dies_in_its_boot_is_tried_again(node: Nodes) -> None
 def test_a_boot_that_reports_what_it_waits_for_has_its_timeout_again(node: Nodes) -> None:
     stub_node = node(AGENT, {**WORKER, "entry": "stub_services:waits_when_it_replaces", "boot_timeout": 1.7}).up()
     pid = stub_node.kill("video-1")
-    eventually(lambda: stub_node.slot("video-1")["error"] == "the database does not answer", message="status says why")
+    eventually(
+        lambda: stub_node.slot("video-1")["error"] == "the database does not answer", message="status has the reason"
+    )
     running_again(stub_node, "video-1", pid)
     assert (stub_node.slot("video-1")["generation"], stub_node.slot("video-1")["error"]) == (2, None)
 
@@ -131,7 +133,7 @@ def test_a_tainted_process_is_replaced_at_once_finishes_its_work_and_leaves_with
     (death,) = eventually(lambda: stub_node.received("death", "agent"))
     assert (death["pid"], death["cause"]["kind"], death["cause"]["status"]) == (tainted, "tainted", 70)
     assert death["expected"] is False
-    finished = [f["fact"] for f in stub_node.notes(slot="video-1") if f["pid"] == tainted]
+    finished = [f["kind"] for f in stub_node.notes(slot="video-1") if f["pid"] == tainted]
     assert finished[-3:] == ["quiet", "stop", "stopped"]
     assert stub_node.slot("video-1")["pid"] == pid
 

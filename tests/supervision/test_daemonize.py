@@ -34,7 +34,7 @@ print(json.dumps(answer))
 
 
 class BackgroundNode(StubNode):
-    """A node whose master is no child of the test."""
+    """A node whose master is not a child of the test's process."""
 
     def __init__(self, folder: Path, *slots: dict[str, Any]) -> None:
         super().__init__(folder, *slots, log_file=str(folder / "logs" / "peerd.log"), background=True)

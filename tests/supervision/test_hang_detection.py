@@ -14,16 +14,16 @@ WORKER = {"name": "video-1"}
 
 def test_a_process_reports_the_delay_of_its_event_loop(node: Nodes) -> None:
     stub_node = node(AGENT, WORKER).up()
-    vitals = eventually(lambda: stub_node.slot("video-1")["vitals"])
-    assert vitals["lag"] < 2.0
-    assert vitals["in_flight"] == 0
+    measurements = eventually(lambda: stub_node.slot("video-1")["vitals"])
+    assert measurements["lag"] < 2.0
+    assert measurements["in_flight"] == 0
 
 
 def test_the_status_shows_how_long_a_process_has_been_silent(node: Nodes) -> None:
     stub_node = node(AGENT, WORKER, {"name": "any-1", "role": "command", "command": ["sleep", "600"]}).up()
     eventually(lambda: stub_node.slot("video-1")["vitals"])
     pid = stub_node.slot("video-1")["pid"]
-    assert stub_node.slot("video-1")["silent_for"] < 2.5, "it says something every two seconds"
+    assert stub_node.slot("video-1")["silent_for"] < 2.5, "it sends a frame every two seconds"
     os.kill(pid, signal.SIGSTOP)
     eventually(lambda: stub_node.slot("video-1")["silent_for"] > 3.0)
     assert stub_node.slot("any-1")["silent_for"] is None, "which has no way to say anything"

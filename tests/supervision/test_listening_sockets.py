@@ -27,7 +27,7 @@ def port_of(stub_node: StubNode, bind: str = PORT) -> int:
     return int(address.rpartition(":")[2])
 
 
-def ask(to: int | Path) -> tuple[int, str]:
+def request(to: int | Path) -> tuple[int, str]:
     """The process id of the process that answers, and the names of its sockets."""
     family = socket.AF_INET if isinstance(to, int) else socket.AF_UNIX
     with socket.socket(family) as client:
@@ -43,12 +43,12 @@ def test_several_processes_answer_on_one_port_which_never_refuses_while_they_die
     port = port_of(stub_node)
     assert f"ready: 3 processes, listening on 127.0.0.1:{port}\n" in stub_node.log_text()
     both = {stub_node.slot("web-1")["pid"], stub_node.slot("web-2")["pid"]}
-    eventually(lambda: {ask(port)[0] for _ in range(50)} == both, message="both take their part")
+    eventually(lambda: {request(port)[0] for _ in range(50)} == both, message="both processes answer requests")
     for slot in ("web-1", "web-2"):
         stub_node.kill(slot)
-        assert ask(port)[0] not in (None, stub_node.pid)
+        assert request(port)[0] not in (None, stub_node.pid)
     killed = {stub_node.kill("web-1"), stub_node.kill("web-2")}
-    assert ask(port)[0] not in both | killed, "without any process, the connection has waited"
+    assert request(port)[0] not in both | killed, "without any process, the connection has waited"
 
 
 def test_a_unix_socket_and_a_port_serve_the_same_kind_and_the_file_goes_with_the_node(
@@ -57,7 +57,7 @@ def test_a_unix_socket_and_a_port_serve_the_same_kind_and_the_file_goes_with_the
     path = tmp_path / "s"
     bind = f"unix:{path}"
     stub_node = node(AGENT, web(1, bind, PORT), sockets=listening(bind, PORT)).up()
-    assert ask(path) == ask(port_of(stub_node)) == (stub_node.slot("web-1")["pid"], str([PORT, bind]))
+    assert request(path) == request(port_of(stub_node)) == (stub_node.slot("web-1")["pid"], str([PORT, bind]))
     assert stub_node.stop() == 0
     assert not path.exists()
 
@@ -77,7 +77,7 @@ def test_a_node_whose_master_was_killed_can_listen_again_at_once(node: Nodes) ->
     stub_node.signal(signal.SIGKILL)
     stub_node.wait()
     again = node(AGENT, web(1, bind), sockets=listening(bind)).up()
-    assert ask(port_of(again, bind))[0] == again.slot("web-1")["pid"]
+    assert request(port_of(again, bind))[0] == again.slot("web-1")["pid"]
 
 
 def test_sockets_of_systemd_are_used_and_no_child_gets_their_variables(node: Nodes) -> None:
@@ -94,7 +94,7 @@ for number, fd in enumerate(high):
 os.environ |= {{"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "2", "LISTEN_FDNAMES": "site:site"}}
 """
         stub_node.up()
-        assert {ask(each.getsockname()[1]) for each in (one, two)} == {
+        assert {request(each.getsockname()[1]) for each in (one, two)} == {
             (stub_node.slot("web-1")["pid"], "['systemd:site', 'systemd:site#2']")
         }
         [environment] = [fact["names"] for fact in stub_node.notes("environment")]
@@ -107,7 +107,7 @@ def test_a_reload_listens_on_what_is_new_and_no_more_on_what_is_gone(node: Nodes
     stub_node.plan["sockets"] = listening(new)
     plan_anew(stub_node, web={"sockets": [new]})
     assert reload(stub_node, "web")["progress"] == "done"
-    assert ask(tmp_path / "new")[0] == stub_node.slot("web-1")["pid"]
+    assert request(tmp_path / "new")[0] == stub_node.slot("web-1")["pid"]
     eventually(lambda: not (tmp_path / "old").exists(), message="the old socket is closed")
 
 
@@ -122,4 +122,4 @@ def test_a_reload_that_cannot_listen_changes_nothing(node: Nodes, tmp_path: Path
         "abandoned",
         f"cannot listen on {new}: there is no such folder",
     )
-    assert ask(tmp_path / "old")[0] == before
+    assert request(tmp_path / "old")[0] == before

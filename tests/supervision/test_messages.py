@@ -18,7 +18,7 @@ AGENT: dict[str, Any] = {"name": "agent", "role": "agent"}
 VIDEO: dict[str, Any] = {"name": "video-1"}
 VIDEO_2: dict[str, Any] = {"name": "video-2"}
 SITE: dict[str, Any] = {"name": "site-1", "role": "web"}
-EVERYBODY = ["agent", "site-1", "video-1", "video-2"]
+ALL_PROCESSES = ["agent", "site-1", "video-1", "video-2"]
 
 
 def got(stub_node: StubNode, data: object) -> list[str]:
@@ -39,7 +39,7 @@ def test_messages_reach_their_recipients(node: Nodes) -> None:
     assert delivered(stub_node.call_messenger("video-2", "send_random", "note", "to one", kind="site")) == 1
     for _ in range(20):
         stub_node.call_messenger("agent", "send_random", "note", "random")
-    eventually(lambda: got(stub_node, "to all") == EVERYBODY)
+    eventually(lambda: got(stub_node, "to all") == ALL_PROCESSES)
     eventually(lambda: got(stub_node, "to workers") == ["site-1", "video-1", "video-2"])
     eventually(lambda: got(stub_node, "to video") == ["video-1", "video-2"])
     eventually(lambda: got(stub_node, "to the agent") == ["agent"])
@@ -69,7 +69,7 @@ def test_what_is_sent_before_the_node_is_ready_waits_for_it(node: Nodes) -> None
     stub_node = node({**AGENT, "start": ["early of the agent"]}, {**VIDEO, "start": ["early of video"]}, late).up()
     all_slots = ["agent", "site-1", "video-1"]
     for text in ("of the agent", "of video"):
-        eventually(lambda: got(stub_node, text) == sorted([*all_slots, "agent"]))  # noqa: B023 - asked at once
+        eventually(lambda: got(stub_node, text) == sorted([*all_slots, "agent"]))  # noqa: B023 - called at once
     first = min(fact["at"] for fact in stub_node.notes("message"))
     assert first > max(fact["at"] for fact in stub_node.notes("run")) - 0.05
 
@@ -104,8 +104,7 @@ def test_a_message_for_an_agent_that_has_died_waits_for_the_next_one(node: Nodes
         stub_node.call_messenger("agent", "send_to", stub_node.slot("video-1")["pid"], "bereave")
     eventually(lambda: stub_node.slot("agent")["pid"] != agent)
     assert (
-        control_client.call_agent(stub_node.run_directory, "note", "asked over the control socket", timeout=20.0)
-        is None
+        control_client.call_agent(stub_node.run_directory, "note", "sent over the control socket", timeout=20.0) is None
     )
     (bereaved,) = eventually(lambda: stub_node.notes("bereaved"))
     assert bereaved["delivered"] == 1
@@ -196,11 +195,11 @@ def memory_of(pid: int) -> int:
 def test_malformed_messages_are_answered_and_harm_no_process(node: Nodes) -> None:
     stub_node = node(AGENT, {**VIDEO, "raw": True, "run": ["sleep 0.2", "nonsense"]}).up()
     eventually(lambda: len(stub_node.received("delivery", "video-1")) == 4)
-    says = [answer["error"] for answer in stub_node.received("delivery", "video-1")]
-    assert "is none of these" in says[0]
-    assert "its `action` must be a text" in says[1]
-    assert "this node has no process 1" in says[2]
-    assert says[3] == "malformed message: its `id` must be a number"
+    errors = [answer["error"] for answer in stub_node.received("delivery", "video-1")]
+    assert "is none of these" in errors[0]
+    assert "its `action` must be a text" in errors[1]
+    assert "this node has no process 1" in errors[2]
+    assert errors[3] == "malformed message: its `id` must be a number"
     (reply,) = eventually(lambda: stub_node.received("reply", "video-1"))
     assert reply["reason"] == "undeliverable"
     assert stub_node.slot("video-1")["restarts"] == 0

@@ -73,8 +73,8 @@ def test_a_reload_replaces_one_kind_new_process_first_and_touches_nothing_else(n
     assert (death["expected"], death["cause"]["kind"]) == (True, "replaced")
     assert death["cause"]["text"] == "replaced by a reload (exit status 0)"
     ready = next(f["at"] + 0.3 for f in stub_node.notes("start", "video-1") if f["pid"] == after["video-1"])
-    asked = next(f["at"] for f in stub_node.notes("quiet", "video-1") if f["pid"] == before["video-1"])
-    assert ready <= asked, "the new one was ready before the old one was asked to stop"
+    quieted_at = next(f["at"] for f in stub_node.notes("quiet", "video-1") if f["pid"] == before["video-1"])
+    assert ready <= quieted_at, "the new process was ready before the old one had to stop"
     assert stub_node.slot("video-1")["generation"] == 2
 
 
@@ -176,7 +176,7 @@ def test_scaling_adds_and_drains_slots_and_leaves_the_others_alone(node: Nodes) 
     eventually(lambda: stub_node.slot("video-1")["state"] == "RUNNING", message="it is there again")
 
 
-def test_what_was_scaled_stays_so_until_the_plan_says_another_number(node: Nodes) -> None:
+def test_a_scaled_number_of_processes_stays_until_the_plan_has_another_number(node: Nodes) -> None:
     stub_node = planned(node(AGENT, VIDEO)).up()
     control_client.send_command(stub_node.run_directory, {"command": "scale", "kind": "video", "processes": 3})
     reload(stub_node, "video")

@@ -21,12 +21,12 @@ def test_the_agent_is_ready_before_others_start_and_all_are_notified_when_the_no
     stub_node = node({**AGENT, "start": ["sleep 0.3"]}, MANAGER, WORKER, {"name": "video-2"}).up()
     eventually(lambda: len(stub_node.received("ready")) == 4, message="all are notified")
     notes = stub_node.notes()
-    ran = next(f["at"] for f in notes if f["fact"] == "run" and f["slot"] == "agent")
-    started = [f for f in notes if f["fact"] == "start"]
+    ran = next(f["at"] for f in notes if f["kind"] == "run" and f["slot"] == "agent")
+    started = [f for f in notes if f["kind"] == "start"]
     assert started[0]["slot"] == "agent"
     assert all(f["at"] > ran - 0.05 and f["at"] > started[0]["at"] + 0.3 for f in started[1:])
     last_start = max(f["at"] for f in started)
-    assert all(f["at"] > last_start for f in notes if f["fact"] == "received")
+    assert all(f["at"] > last_start for f in notes if f["kind"] == "received")
 
 
 def test_the_status_shows_each_slot(node: Nodes) -> None:
@@ -101,12 +101,17 @@ def test_a_process_is_ready_when_its_start_has_ended_and_not_when_it_listens_som
     node: Nodes, tmp_path: Path
 ) -> None:
     may_go_on = tmp_path / "go on"
-    stub_node = node(AGENT, {**WORKER, "start": ["side_door", f"until {may_go_on}"], "run": ["side_door"]}).start()
-    (door,) = eventually(lambda: stub_node.notes("side door"))
-    with socket.create_connection(("127.0.0.1", door["port"]), timeout=20):
+    stub_node = node(
+        AGENT, {**WORKER, "start": ["extra_socket", f"until {may_go_on}"], "run": ["extra_socket"]}
+    ).start()
+    (extra_socket,) = eventually(lambda: stub_node.notes("extra socket"))
+    with socket.create_connection(("127.0.0.1", extra_socket["port"]), timeout=20):
         assert (stub_node.state(), stub_node.slot("video-1")["state"]) == ("starting", "STARTING")
     may_go_on.touch()
-    eventually(lambda: len(stub_node.notes("side door")) == 2, message="another one is opened, and means nothing")
+    eventually(
+        lambda: len(stub_node.notes("extra socket")) == 2,
+        message="a second listening socket is opened and has no effect",
+    )
     eventually(lambda: stub_node.state() == "running")
 
 
@@ -142,7 +147,7 @@ def test_a_new_master_takes_over_the_folder_of_a_killed_one(node: Nodes) -> None
 def test_the_master_loads_the_standard_library_and_its_own_few_modules_only(node: Nodes) -> None:
     stub_node = node(AGENT, WORKER).up()
     loaded = control_client.send_command(stub_node.run_directory, {"command": "modules"})["modules"]
-    site = {"sitecustomize", "usercustomize", "_distutils_hack"}  # what an interpreter loads by itself
+    site = {"sitecustomize", "usercustomize", "_distutils_hack"}  # what an interpreter loads without an import
     known = sys.stdlib_module_names | site | {"peerd", "__main__"}
     assert not {m for m in loaded if m.partition(".")[0] not in known and not m.startswith("__editable__")}
     own = {m for m in loaded if m.startswith("peerd.") and not m.startswith("peerd.supervision")}

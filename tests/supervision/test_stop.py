@@ -25,9 +25,9 @@ def test_a_stop_lets_work_finish_and_ends_the_agent_last(node: Nodes, how: signa
     assert stub_node.wait() == 0
     assert {f["slot"] for f in stub_node.notes("stopped")} == {"agent", "manager", "video-1", "video-2"}
     notes = stub_node.notes()
-    assert all(f["grace"] == 30.0 for f in notes if f["fact"] == "stop")
-    agents_turn = next(f["at"] for f in notes if f["fact"] == "quiet" and f["slot"] == "agent")
-    assert agents_turn > max(f["at"] for f in notes if f["fact"] == "stopped" and f["slot"] != "agent")
+    assert all(f["grace"] == 30.0 for f in notes if f["kind"] == "stop")
+    agent_quieted_at = next(f["at"] for f in notes if f["kind"] == "quiet" and f["slot"] == "agent")
+    assert agent_quieted_at > max(f["at"] for f in notes if f["kind"] == "stopped" and f["slot"] != "agent")
     deaths = stub_node.received("death", "agent")
     assert sorted(d["slot"] for d in deaths) == ["manager", "video-1", "video-2"]
     assert all(d["expected"] and d["cause"]["status"] == 0 for d in deaths)
@@ -51,10 +51,10 @@ def test_the_agent_is_stopped_only_when_the_last_worker_that_ran_out_of_time_is_
     stub_node = node(AGENT, {**WORKER, **stubborn}, {"name": "audio-1", "work": 0.2}).up()
     eventually(lambda: stub_node.notes("blocks"))
     assert stub_node.stop() == 0
-    (asked,) = stub_node.notes("stop", "agent")
+    (stop_note,) = stub_node.notes("stop", "agent")
     deaths = [fact for fact in stub_node.notes("received", "agent") if fact["message"]["type"] == "death"]
     assert [fact["message"]["slot"] for fact in deaths] == ["audio-1", "video-1"]
-    assert asked["at"] > deaths[-1]["at"]
+    assert stop_note["at"] > deaths[-1]["at"]
     assert stub_node.received("death")[1]["cause"]["kind"] == "killed-after-grace"
 
 

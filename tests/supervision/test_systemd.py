@@ -114,7 +114,7 @@ in_a_container = pytest.mark.skipif(
 
 
 class Container(StubNode):
-    """A node whose master is process 1 of a namespace of its own."""
+    """A node whose master is process 1 of a separate namespace."""
 
     PREFIX: tuple[str, ...] = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
 

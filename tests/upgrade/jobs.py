@@ -16,9 +16,9 @@ from peerd import Context, Queue
 jobs = Queue("jobs")
 
 
-def note(ctx: Context, fact: str) -> None:
-    line = {"fact": fact, "task": ctx.task.id, "lease": ctx.lease, "pid": os.getpid(), "node": ctx.node}
-    with Path(ctx.options["facts"]).open("a") as file:
+def note(ctx: Context, event: str) -> None:
+    line = {"event": event, "task": ctx.task.id, "lease": ctx.lease, "pid": os.getpid(), "node": ctx.node}
+    with Path(ctx.options["events"]).open("a") as file:
         file.write(json.dumps({**line, "at": time.monotonic()}) + "\n")
 
 

@@ -69,9 +69,9 @@ class SqlLoad:
             attempts = connection.execute(sa.text("SELECT task_id, lease FROM attempts")).all()
         explained = {(row.task_id, row.lease) for row in attempts}
         runs: defaultdict[int, list[dict[str, Any]]] = defaultdict(list)
-        for began in self.cluster.notes(fact="began"):
+        for began in self.cluster.notes(event="began"):
             runs[began["task"]].append(began)
-        ended = {(one["task"], one["lease"]): one["at"] for one in self.cluster.notes(fact="ended")}
+        ended = {(one["task"], one["lease"]): one["at"] for one in self.cluster.notes(event="ended")}
         assert len(runs) == self.inserted
         for task, own in runs.items():
             own.sort(key=lambda run: int(run["lease"]))
@@ -91,7 +91,7 @@ class SqlLoad:
         return min(at for at in deaths if at is not None)
 
     def _ended(self, node: str) -> list[dict[str, Any]]:
-        return [fact for fact in self.cluster.notes(fact="ended") if fact["node"] == node]
+        return [event for event in self.cluster.notes(event="ended") if event["node"] == node]
 
     def describe(self) -> str:
         nodes = "\n".join(node.log_text() for node in self.cluster.nodes)

@@ -28,7 +28,7 @@ EXPANSION = FutureRevision(
 CONTRACTION = FutureRevision("9999", "9998", ("ALTER TABLE tasks DROP COLUMN colour", "DROP TABLE colours"))
 
 
-def test_nodes_of_this_version_go_on_with_newer_tables_and_replace_their_processes(
+def test_nodes_of_this_version_continue_with_newer_tables_and_replace_their_processes(
     project: Cluster, node_of: NodeOf, engine: Engine, tmp_path: Path
 ) -> None:
     this, next_one = Version(), version_to_come(tmp_path, "next", EXPANSION)
@@ -61,7 +61,7 @@ def test_nodes_of_this_version_go_on_with_newer_tables_and_replace_their_process
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
-def test_what_this_version_says_of_newer_tables(project: Cluster, tmp_path: Path) -> None:
+def test_the_messages_of_this_version_about_newer_tables(project: Cluster, tmp_path: Path) -> None:
     this, next_one = Version(), version_to_come(tmp_path, "next", EXPANSION)
     where = ("--database", project.url)
     next_one.call("migrate", *where, folder=project.folder)
