@@ -26,7 +26,7 @@ def exponential_backoff(
         base: seconds after the first failure.
         factor: how much longer each further wait is.
         maximum: seconds at the most, before the jitter.
-        jitter: the wait is spread evenly over ±this fraction.
+        jitter: the wait is spread evenly over ±this fraction; with 0 no random number is drawn.
         random: gives numbers in [0, 1); a test can fix it.
 
     >>> [exponential_backoff(n, random=lambda: 0.5) for n in (1, 2, 3, 20)]
@@ -36,7 +36,7 @@ def exponential_backoff(
     """
     exponent = min(max(attempts, 1) - 1, 64)
     delay = min(base * factor**exponent, maximum)
-    return delay * (1.0 - jitter + 2.0 * jitter * random())
+    return delay * (1.0 - jitter + 2.0 * jitter * random()) if jitter else delay
 
 
 class Backoff:
