@@ -113,7 +113,7 @@ def test_dead_tasks_and_paused_queues_are_reported(client: Client, holder: Claim
     client.enqueue("video")
     holder.run(Failed(error="no"))
     client.queues.pause("mail")
-    assert found(client, "dead tasks").message == "1 task is kept for you to look at"
+    assert found(client, "dead tasks").message == "1 task is kept for inspection"
     assert found(client, "queues").message == "mail is paused"
 
 
@@ -124,7 +124,7 @@ def test_counting_ends_where_it_would_cost(
     for _ in range(3):
         client.enqueue("video")
         holder.run(Failed(error="no"))
-    assert found(client, "dead tasks").message == "2 or more tasks are kept for you to look at"
+    assert found(client, "dead tasks").message == "2 or more tasks are kept for inspection"
 
 
 def test_a_long_open_transaction_is_reported_with_its_session(
@@ -178,7 +178,7 @@ def test_the_doctor_prints_its_findings_and_fails_on_a_problem(peerd: Peerd, pro
     answer = peerd("doctor", status=1)
     assert answer.lines[-3:-1] == [
         "problem  nodes  video-1 is silent; their tasks go to others",
-        "try: look at the machine and its log; start it again with peerd up, or, if it is gone, peerd nodes forget",
+        "try: check the machine and its log; start it again with peerd up, or, if it is gone, peerd nodes forget",
     ]
     assert answer.lines[-1] == "1 problem"
 

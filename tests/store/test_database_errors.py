@@ -98,7 +98,7 @@ def test_a_lock_that_is_waited_for_too_long_is_busy_not_a_drivers_error(
     try:
         with other.connect() as holder:
             holder.exec_driver_sql(f"UPDATE tasks SET priority = 2 WHERE id = {task_id}")
-            with pytest.raises(DatabaseBusy, match="look for a transaction that stays open"):
+            with pytest.raises(DatabaseBusy, match="find the transaction that stays open"):
                 impatient.run(write)
             holder.rollback()
         impatient.run(write)

@@ -224,6 +224,8 @@ async def test_a_heartbeat_that_fails_unexpectedly_is_reported_and_is_not_the_la
     harness.database.fail("heartbeat_process", error=RuntimeError("boom"))
     heartbeats = asyncio.create_task(processes.keep_heartbeat(harness.database, process_id, outages, events))
     await eventually_async(lambda: harness.database.calls["heartbeat_process"] >= 3)
-    assert [(event.component, event.error) for event in harness.of(ComponentFailed)] == [("beat", "RuntimeError: boom")]
+    assert [(event.component, event.error) for event in harness.of(ComponentFailed)] == [
+        ("heartbeat", "RuntimeError: boom")
+    ]
     heartbeats.cancel()
     await asyncio.wait([heartbeats])

@@ -198,7 +198,7 @@ class DatabaseBusy(DatabaseUnavailable):
         super().__init__(
             reason,
             f"the database rolled this back for {seconds:.0f} s, because of other transactions: {reason}; "
-            "look for a transaction that stays open, and holds locks",
+            "find the transaction that stays open and holds locks",
         )
 
 

@@ -184,7 +184,7 @@ def check_limit_key(key: str) -> None:
     if key == EACH_KEY:
         raise InvalidTask("limit_key", "'*' stands for each key of a queue; a task needs one of its own")
     if key.endswith(" "):
-        problem = f"{quoted(key)} ends with a space, which MySQL does not tell from none; strip it"
+        problem = f"{quoted(key)} ends with a space, which MySQL ignores in comparisons; strip it"
         raise InvalidTask("limit_key", problem)
 
 

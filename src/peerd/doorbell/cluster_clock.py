@@ -8,7 +8,7 @@ from datetime import datetime
 
 
 def _since_boot() -> float:
-    """A clock that is never set, and that goes on while the machine sleeps, where the system has one."""
+    """A clock that is never set, and that runs while the machine sleeps, where the system has one."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 

@@ -37,7 +37,7 @@ def _read(file: Path) -> str | None:
     try:
         return file.read_text(encoding="ascii").strip() or None
     except (OSError, UnicodeDecodeError):
-        return None  # a user who may not read the file does not ring
+        return None  # without the right to read the file there are no rings
 
 
 def _make(file: Path) -> str | None:

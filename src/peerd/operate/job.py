@@ -44,11 +44,11 @@ class JobExpired(PeerdError):
 
 
 class JobTimeout(PeerdError, TimeoutError):
-    """The task has not ended within the timeout; it goes on. ``task`` is its row."""
+    """The task has not ended within the timeout; it is not cancelled. ``task`` is its row."""
 
     def __init__(self, task: Task, timeout: float) -> None:
         self.task = task
-        super().__init__(f"task {task.id} is still {task.status} after {format_duration(timeout)}; it goes on")
+        super().__init__(f"task {task.id} is still {task.status} after {format_duration(timeout)}; it still runs")
 
 
 class Job:

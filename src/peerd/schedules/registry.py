@@ -45,7 +45,7 @@ class ScheduleRegistry:
             InvalidSchedule: a key is wrong; it is named.
         """
         if not 0 < len(name) <= MAX_NAME_LENGTH or not name.isprintable():
-            raise InvalidSchedule("name", f"{quoted(name)} is not a text of 1 to {MAX_NAME_LENGTH} letters")
+            raise InvalidSchedule("name", f"{quoted(name)} is not a text of 1 to {MAX_NAME_LENGTH} characters")
         self._schedules[name] = to_schedule(name, _parse(keys))
         self.on_change()
 

@@ -76,7 +76,7 @@ class WebService:
             group.create_task(self._server.update_date_periodically(), name="date")
             group.create_task(self._request_recycling(), name="recycling")
             beat = keep_heartbeat(self._database, self._process_id, self._outages, self._events)
-            group.create_task(beat, name="beat")
+            group.create_task(beat, name="heartbeat")
 
     async def receive(self, message: Mapping[str, object]) -> None:
         """Handle a message of another process."""

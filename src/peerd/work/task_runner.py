@@ -1,6 +1,6 @@
 """Run tasks: claim them into free slots, run each attempt, write its outcome, and stop in order.
 
-A stop makes no new claims, gives running attempts their grace, tells them to end, and releases those that have *ended*.
+A stop makes no new claims, gives running attempts their grace, ends them, and releases those that have *ended*.
 A thread that does not end keeps its task until the process is dead; then the agent releases it.
 
 `OutcomeWriter` and `ExecutorSlots` call back into the runner, because each end of an attempt may make a claim worth
@@ -156,7 +156,7 @@ class Runner:
             return
         await asyncio.sleep(self._lost_check_budget.take(self._loop.time()))
         suspected, self._claims_to_check = self._claims_to_check, set()
-        with suppress(DatabaseUnavailable):  # the next touch, or the outcome, will tell
+        with suppress(DatabaseUnavailable):  # the next touch, or the outcome, shows it
             found = await self._threads.read(claims_of_process, self._process_id)
             for held in suspected:
                 if held not in found:

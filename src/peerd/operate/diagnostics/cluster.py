@@ -45,7 +45,7 @@ def silent_nodes(connection: Connection) -> list[Finding]:
     if not names:
         return [Finding(Level.OK, "nodes", f"{alive} active, none silent")]
     message = f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} silent; their tasks go to others"
-    remedy = "look at the machine and its log; start it again with peerd up, or, if it is gone, peerd nodes forget"
+    remedy = "check the machine and its log; start it again with peerd up, or, if it is gone, peerd nodes forget"
     return [Finding(Level.PROBLEM, "nodes", message, remedy)]
 
 
@@ -155,7 +155,7 @@ def dead_tasks(connection: Connection) -> list[Finding]:
     if not dead:
         return [Finding(Level.OK, "dead tasks", "none")]
     remedy = "peerd tasks list --status dead; then peerd tasks retry, or delete"
-    return [Finding(Level.WARNING, "dead tasks", f"{_count_text(dead)} kept for you to look at", remedy)]
+    return [Finding(Level.WARNING, "dead tasks", f"{_count_text(dead)} kept for inspection", remedy)]
 
 
 def paused_queues(connection: Connection) -> list[Finding]:

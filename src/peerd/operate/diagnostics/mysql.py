@@ -103,7 +103,7 @@ def galera_flow_control(connection: Connection) -> list[Finding]:
     if share < MAX_PAUSED_SHARE:
         return []
     message = f"all servers have waited for the slowest one for {share:.0%} of the time"
-    remedy = "raise wsrep_slave_threads, or look at the slowest server's disk"
+    remedy = "raise wsrep_slave_threads, or check the slowest server's disk"
     return [Finding(Level.WARNING, "Galera", message, remedy)]
 
 

@@ -61,7 +61,7 @@ def _quarantined_ids(serves: tuple[str, ...], lane: int) -> sa.Select[int]:
 
 
 def _any_overdue(connection: Connection, ids: Sequence[int], seconds: float) -> bool:
-    """Whether one has waited for so long, and its limits let it start, as far as a read without locks can tell."""
+    """Whether one has waited for so long, and its limits let it start, as far as a read without locks can show."""
     late = sa.select(tasks.c.queue, tasks.c.limit_key).distinct()
     late = late.where(tasks.c.id.in_(ids), tasks.c.due_at < seconds_from_now(-seconds))
     for queue, key in connection.execute(late).all():

@@ -97,7 +97,7 @@ class Database:
         It is repeated after a short random pause when the database rolled it back (deadlock, lock time-out,
         serialization failure, busy, a cancelled statement), and at once on another connection when an idle one turns
         out to be closed before the commit was sent. It is not repeated when the reply to the commit was lost: only the
-        operation can tell whether it was done.
+        operation can find out whether it was done.
 
         Raises:
             DatabaseUnavailable: the database could not be reached, or its reply was lost.

@@ -1,7 +1,7 @@
 """Whether a pooled connection can still be used: it may have been closed while idle, or inherited by a fork.
 
 SQLAlchemy's ``pool_pre_ping`` costs a round trip before each use, where a claim has three. Here a connection that was
-in use a moment ago is not checked; one that was idle for seconds is checked by a look at its socket, without a round
+in use a moment ago is not checked; one that was idle for seconds is checked at its socket, without a round
 trip; only one that was idle for longer is pinged. That is why these listeners are worth their code.
 """
 

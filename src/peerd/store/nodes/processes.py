@@ -194,6 +194,8 @@ async def keep_heartbeat(database: Database, process_id: int, outages: OutageTra
         except DatabaseUnavailable as error:
             outages.lost(error)
         except Exception as error:  # noqa: BLE001 - the next heartbeat is written all the same
-            events.emit(ComponentFailed(component="beat", error=describe_exception(error), again_in=HEARTBEAT_INTERVAL))
+            events.emit(
+                ComponentFailed(component="heartbeat", error=describe_exception(error), again_in=HEARTBEAT_INTERVAL)
+            )
         else:
             outages.found()

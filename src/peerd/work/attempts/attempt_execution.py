@@ -35,7 +35,7 @@ from peerd.work.context import Context
 from peerd.work.task_worker import HandlerAdapter
 
 REPORT_LINGERING_AFTER: Final = 10.0
-"""Seconds after which a handler is reported that was told to end and still runs."""
+"""Seconds after which a handler is reported that was ended and still runs."""
 FALLBACK_DELAY: Final = 60.0
 """Seconds until the next attempt where the user's own function for it failed."""
 
@@ -70,7 +70,7 @@ class AttemptCallbacks(NamedTuple):
 class Execution:
     """A running attempt. `end` cancels it and records the reason.
 
-    Its time has two limits. At the first it is told to end. If its code still runs `timeout_grace` seconds later, it is
+    Its time has two limits. At the first it is ended. If its code still runs `timeout_grace` seconds later, it is
     stuck: only the end of the process ends it, and `AttemptCallbacks.stuck` is called.
     """
 
@@ -219,7 +219,7 @@ class Execution:
         return self.stop_reason is None or isinstance(error, OutcomeSignal)
 
     def _result_counts(self, value: object) -> bool:
-        """Whether a returned value counts although the attempt may have been told to end.
+        """Whether a returned value counts although the attempt may have been ended.
 
         A coroutine that returns a value has caught its cancellation and finished. A thread has finished too, unless it
         is late, or has read ``ctx.cancelled`` and may have given up, which looks the same.

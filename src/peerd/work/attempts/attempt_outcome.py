@@ -53,7 +53,7 @@ because where two versions each lack a handler of the other, processes of both w
 
 
 class StopReason(StrEnum):
-    """Why a running attempt is told to end."""
+    """Why a running attempt is ended."""
 
     TIMEOUT = "timeout"
     FINISH_AT = "finish_at"
@@ -86,7 +86,7 @@ class TimeLimits(NamedTuple):
         return f"its hook_timeout of {format_duration(self.hook_timeout or 0.0)}"
 
     def hard_limit_text(self, stop_reason: StopReason | None) -> str:
-        """The limit that code has exceeded which was told to end and still runs, in words."""
+        """The limit that code has exceeded that was ended and still runs, in words."""
         match stop_reason:
             case StopReason.FINISH_AT:
                 after = "its finish_at"
@@ -100,7 +100,7 @@ class TimeLimits(NamedTuple):
 def outcome_of_stop(
     stop_reason: StopReason | None, limits: TimeLimits, error: BaseException | None, delay: Delay
 ) -> Outcome:
-    """The outcome of an attempt that was told to end, or has cancelled itself, and of the exception it raised."""
+    """The outcome of an attempt that was ended, or has cancelled itself, and of the exception it raised."""
     trace = None if error is None else _traceback(error)
     match stop_reason:
         case StopReason.TIMEOUT:

@@ -127,7 +127,7 @@ class ExecutorSlots:
     def on_claim_lost(self, held: ClaimId, noticed_at: str) -> None:
         """A claim is not held any more: stop its handler, or do not start it, and write no outcome.
 
-        A handler that has ended is left alone: its outcome is being written, and that tells whether the claim is lost.
+        A handler that has ended is left alone: its outcome is being written, which shows whether the claim is lost.
         A touch misses its row for that reason, too.
         """
         attempt = self._running.get(held)

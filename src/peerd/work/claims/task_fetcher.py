@@ -11,8 +11,8 @@ whatever uses ``ctx.process`` need the worker's own process.
 Tasks that count for a limit are claimed apart, see `peerd.work.claims.limited_polling`.
 
 After an empty poll the process first reads what is claimable, in one statement that writes nothing, and claims what it
-finds. After a ring it claims at once and reads if that was in vain, because the read takes as long as the claim; except
-on SQLite, where an empty claim takes the only writer's lock.
+finds. After a ring it claims at once and reads if that found nothing, because the read takes as long as the claim;
+except on SQLite, where an empty claim takes the only writer's lock.
 """
 
 from __future__ import annotations

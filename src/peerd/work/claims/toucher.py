@@ -103,7 +103,9 @@ class Toucher:
         self._outages.found()
 
     def _beat(self) -> None:
-        """Before all touches: while its process beats, no task is rescued, even if its row cannot be touched."""
+        """Before all touches: while its process sends heartbeats, no task is rescued, even if its row cannot be
+        touched.
+        """
         with suppress(RowLocked):  # by another transaction; the touches that follow prevent a rescue, too
             self._database.run_idempotent(heartbeat_process, self._process_id)
 

@@ -120,7 +120,7 @@ class SourceMissing(WorkFailed):
 
 class SourceUnavailable(WorkFailed):
     cause = "{source} cannot be opened: {reason}"
-    remedy = "look at the disks and mounts of this node; the task is retried"
+    remedy = "check the disks and mounts of this node; the task is retried"
 
 
 class SourceChanged(WorkFailed):
@@ -135,7 +135,7 @@ class DiskFull(WorkFailed):
 
 class EncoderStalled(WorkFailed):
     cause = "ffmpeg made no progress for {seconds:.0f} s while {doing} {source}"
-    remedy = "look at the disks and mounts of this node; the task is retried"
+    remedy = "check the disks and mounts of this node; the task is retried"
 
 
 class EncoderFailed(WorkFailed):

@@ -1,0 +1,99 @@
+"""Words that the code does not use any more, because each concept has one word: the one of docs/glossary.md."""
+
+from __future__ import annotations
+
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+ROOT: Final = Path(__file__).parents[2]
+RETIRED: Final = {
+    "addressee": "recipient",
+    "agenda": "due maintenance",
+    "book": "schedule registry",
+    "checkup": "diagnostics",
+    "conclude": "record an outcome",
+    "condensing": "log aggregation",
+    "desk": "command context, alert dispatcher",
+    "ear": "wake-up socket",
+    "endings": "pending outcomes",
+    "fate": "outcome",
+    "guest": "caller's session",
+    "hear": "receive",
+    "heard": "received",
+    "hearing": "wake-up",
+    "holdings": "active claims",
+    "intervene": "action",
+    "keeper": "process manager",
+    "letter": "envelope",
+    "lonely": "quarantined",
+    "mailroom": "message router",
+    "nobody": "no recipient",
+    "outlast": "retry",
+    "pace": "prefetch",
+    "porter": "debouncer",
+    "presence": "registration",
+    "pulse": "rescue guard",
+    "resting": "pool liveness",
+    "ringer": "notifier",
+    "rooms": "capacity",
+    "roster": "process table",
+    "said": "output, report",
+    "sealer": "signer",
+    "sight": "snapshot",
+    "somebody": "sender, user",
+    "stand_in": "take over",
+    "story": "exit facts",
+    "stray": "unknown claim",
+    "tell": "report, send",
+    "told": "reported, sent",
+    "traffic": "connection tracker",
+    "who": "holder, sender",
+    "whom": "recipient",
+    "wish": "stop reason",
+}
+IN_PROSE: Final = (
+    "agenda",
+    "anybody",
+    "everybody",
+    "fate",
+    "heard",
+    "hears",
+    "lonely",
+    "nobody",
+    "somebody",
+    "told",
+    "whom",
+)
+SHOWN: Final = ('"heard"', 'tag="told"', '"type":"told"', "nobody'")
+"""What users see or send: a field of `peerd status --json`, and the tag of a ring."""
+
+
+def _identifiers() -> Iterator[tuple[Path, str]]:
+    for path in sorted((ROOT / "src").rglob("*.py")):
+        for token in tokenize.generate_tokens(io.StringIO(path.read_text()).readline):
+            if token.type == tokenize.NAME:
+                yield path, re.sub(r"(?<=[a-z])(?=[A-Z])", "_", token.string).lower()
+
+
+@pytest.mark.parametrize(("word", "instead"), RETIRED.items())
+def test_no_name_of_the_code_has_a_retired_word(word: str, instead: str) -> None:
+    found = [f"{path.relative_to(ROOT)}: {name}" for path, name in IDENTIFIERS if re.search(rf"(^|_){word}(_|$)", name)]
+    assert not found, f"write {instead}"
+
+
+def test_no_sentence_of_the_code_has_a_retired_word() -> None:
+    found = []
+    for path in sorted((ROOT / "src").rglob("*.py")):
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            if re.search(rf"\b({'|'.join(IN_PROSE)})\b", line) and not any(shown in line for shown in SHOWN):
+                found.append(f"{path.relative_to(ROOT)}:{number}: {line.strip()}")
+    assert found == []
+
+
+IDENTIFIERS: Final = sorted(set(_identifiers()))
