@@ -65,7 +65,10 @@ def test_a_worker_that_is_not_enabled_is_not_started_and_one_that_leaves_is_not_
     [node] = cluster.up("one", workers={"jobs": WORKER, "off": {**leaver, "enabled": False}, "leaver": leaver})
     eventually(lambda: node.slot("leaver-1")["state"] == "EXITED", timeout=WITHIN, message=node.log_text)
     cluster.done(cluster.enqueue("quick"))
-    assert {process.slot for process in cluster.client.nodes.processes()} == {"agent", "manager", "jobs-1"}
+    eventually(
+        lambda: {process.slot for process in cluster.client.nodes.processes()} == {"agent", "manager", "jobs-1"},
+        timeout=WITHIN,
+    )
     ended = eventually(
         lambda: [line for line in node.log_text().splitlines() if "process ended" in line], timeout=WITHIN
     )

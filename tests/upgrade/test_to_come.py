@@ -91,7 +91,7 @@ def test_a_contraction_waits_until_no_older_node_runs_and_lets_none_begin_again(
         eventually(old.replaced("jobs-1", pid), timeout=WITHIN, message=old.log_text)
         load.wait_for_runs("old")
         assert old.stop() == 0
-        assert "nodes that do not know revision 9998 may not go on" in after.call(
+        assert "nodes that do not support revision 9998 cannot continue" in after.call(
             "migrate", *where, folder=project.folder
         )
         refused = this.call("up", "--config", str(old.config), folder=project.folder, status=1)

@@ -1,7 +1,12 @@
 from __future__ import annotations
 
+import os
+import signal
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 
@@ -92,3 +97,36 @@ def test_the_agent_raises_an_alert_for_each_taint_and_continues(ends: tuple[sock
     link.tainted("second")
     assert [message["type"] for message in received_frames(ends[1])] == ["alert", "alert"]
     assert (link.status, link._control.stopping) == (0, False)
+
+
+ORPHAN = """
+import os, socket, subprocess, sys, time
+from peerd.runtime.process.control_thread import ControlThread
+from peerd.runtime.process.loop_monitor import LoopMonitor
+
+master, link = socket.socketpair()
+if os.fork():
+    os.read(0, 1)
+    os._exit(0)
+control_thread = ControlThread(link, "video-1", give_back=5.0, loop_monitor=LoopMonitor(None, print))
+child = subprocess.Popen(["sleep", "60"], start_new_session=True)
+print(child.pid, flush=True)
+while os.getppid() == control_thread._master:
+    time.sleep(0.01)
+control_thread._kill_process_group()
+print(child.wait(5), flush=True)
+"""
+
+
+def test_a_process_whose_master_has_died_kills_its_children_before_it_has_read_the_end_of_the_link() -> None:
+    command = [sys.executable, "-c", ORPHAN]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        child = int(process.stdout.readline())
+        process.stdin.close()  # its parent, the master, ends; the other end of the link stays open
+        try:
+            assert process.stdout.readline() == f"{-signal.SIGKILL}\n"
+        finally:
+            with suppress(ProcessLookupError):
+                os.kill(child, signal.SIGKILL)

@@ -239,8 +239,11 @@ class ControlThread:
             self._deliver_or_keep(message)
 
     def _kill_process_group(self) -> None:
-        """Kill the descendants too if the master, which would do it, is gone."""
-        if not self._lost:
+        """Kill the descendants too if the master, which would do it, is gone.
+
+        A process that the death signal of its master has ended quickly may not have read the end of the link yet.
+        """
+        if not self.lost:
             return
         process_tree.kill_processes(process_tree.descendants(os.getpid()))
         if os.getpgrp() == os.getpid():
