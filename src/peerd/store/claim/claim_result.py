@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any, Final
 
 import msgspec
@@ -11,17 +12,38 @@ from peerd.domain.lifecycle import TaskEvent, target
 from peerd.domain.task import Task
 from peerd.store.claim.claimer import Claimer
 from peerd.store.schema.types import parse_timestamp
-from peerd.store.tasks.rows import TASK_FIELDS, to_number
+from peerd.store.tasks.rows import to_number
 
 WRITTEN_COLUMNS: Final = frozenset(
     ("status", "worker_node_id", "process_id", "checked_at", "updated_at", "progress", "progress_note")
 )
 """Columns whose values a claim knows, because it has written them, once it has read ``worker_started_at``."""
-RETURNED_COLUMNS: Final = tuple(field for field in TASK_FIELDS if field not in WRITTEN_COLUMNS)
+RETURNED_COLUMNS: Final = (
+    "id",
+    "queue",
+    "name",
+    "body",
+    "body_bytes",
+    "priority",
+    "attempts",
+    "max_attempts",
+    "crashes",
+    "node_id",
+    "start_at",
+    "finish_at",
+    "timeout",
+    "unique_key",
+    "limit_key",
+    "lease",
+    "worker_started_at",
+    "result",
+    "error",
+    "finished_at",
+    "trace_context",
+    "created_at",
+)
 """The columns that are read from the database, in this order."""
 BODY_BYTES_POSITION: Final = RETURNED_COLUMNS.index("body_bytes")
-NUMBERS: Final = ("priority", "attempts", "max_attempts", "crashes", "timeout")
-TIMES: Final = ("start_at", "finish_at", "worker_started_at", "finished_at", "created_at")
 CLAIMED_STATUS: Final = target(TaskEvent.CLAIM)
 
 
@@ -43,24 +65,67 @@ def sort_in_claim_order(claimed: list[Task]) -> list[Task]:
 
 
 def _to_task(row: Sequence[Any], claimer: Claimer) -> Task:
-    values = dict(zip(RETURNED_COLUMNS, row, strict=True))
-    for name in NUMBERS:
-        if (number := values[name]) is not None and type(number) is not int:
-            values[name] = to_number(number)
-    for name in TIMES:
-        if isinstance(time := values[name], str):  # SQLite's times are texts
-            values[name] = parse_timestamp(time)
-    claimed_at = values["worker_started_at"]
+    # Unpacked by position and written out, because a dictionary for each row costs 2 µs, a tenth of a task.
+    (
+        task_id,
+        queue,
+        name,
+        body,
+        body_bytes,
+        priority,
+        attempts,
+        max_attempts,
+        crashes,
+        node_id,
+        start_at,
+        finish_at,
+        timeout,
+        unique_key,
+        limit_key,
+        lease,
+        claimed_at,
+        result,
+        error,
+        finished_at,
+        trace_context,
+        created_at,
+    ) = row
+    claimed_at = _to_datetime(claimed_at)
     return Task(
+        id=task_id,
+        queue=queue,
+        name=name,
+        body=body,
+        body_bytes=body_bytes,
         status=CLAIMED_STATUS,
+        priority=priority if type(priority) is int else to_number(priority),
+        attempts=attempts if type(attempts) is int else to_number(attempts),
+        max_attempts=max_attempts if type(max_attempts) is int else to_number(max_attempts),
+        crashes=crashes if type(crashes) is int else to_number(crashes),
+        node_id=node_id,
+        start_at=None if start_at is None else _to_datetime(start_at),
+        finish_at=None if finish_at is None else _to_datetime(finish_at),
+        timeout=None if timeout is None else to_number(timeout),
+        unique_key=unique_key,
+        limit_key=limit_key,
+        lease=lease,
         worker_node_id=claimer.node_id,
         process_id=claimer.process_id,
+        worker_started_at=claimed_at,
         checked_at=claimed_at,
-        updated_at=claimed_at,
         progress=None,
         progress_note=None,
-        **values,
+        result=result,
+        error=error,
+        finished_at=None if finished_at is None else _to_datetime(finished_at),
+        trace_context=trace_context,
+        created_at=_to_datetime(created_at),
+        updated_at=claimed_at,
     )
+
+
+def _to_datetime(value: datetime | str) -> datetime:
+    return parse_timestamp(value) if isinstance(value, str) else value
 
 
 def decode_json_rows(text: str) -> list[list[Any]]:
