@@ -207,7 +207,7 @@ def test_a_table_that_is_locked_is_not_waited_for_by_blocking_others(
     held = "SELECT count(*) FROM nodes"
     with database.engine.connect() as forgotten:
         forgotten.execute(sa.text(held))
-        with pytest.raises(DatabaseBusy, match="a transaction that stays open"):
+        with pytest.raises(DatabaseBusy, match="find the transaction that stays open"):
             migrate(database)
     assert current_revision(database) == "0001"
     migrate(database)
