@@ -75,7 +75,7 @@ class StopWatch:
         return kind is AttemptEnded
 
     def __call__(self, event: Event) -> None:
-        """Count the tasks that are done and committed; what is given back at the end is none of them."""
+        """Count the tasks that are done and committed; what is released at the end is none of them."""
         if not isinstance(event, AttemptEnded) or self.all_ended.is_set():
             return
         if event.outcome == "released":

@@ -12,15 +12,18 @@ from tests.cli.test_node import call, folder, started  # noqa: F401 - a fixture
 
 def test_status_and_doctor_show_whether_it_works_and_why_not(folder: Path) -> None:  # noqa: F811
     with started(folder):
-        eventually(lambda: json.loads(call("status", "--json", folder=folder))["here"]["bell"]["works"], timeout=20)
+        eventually(lambda: json.loads(call("status", "--json", folder=folder))["here"]["doorbell"]["works"], timeout=20)
         assert "doorbell works by datagrams, at 127.0.0.1:" in call("status", folder=folder)
         assert {"level": "ok", "subject": "doorbell", "message": "works by datagrams", "remedy": ""} in json.loads(
             call("doctor", "--json", folder=folder)
         )["findings"]
-        heard = json.loads(call("status", "--json", folder=folder))["here"]["bell"]["heard"]
+        received = json.loads(call("status", "--json", folder=folder))["here"]["doorbell"]["rings_received"]
         assert json.loads(call("ring", "jobs", "--json", folder=folder)) == {"rung": ["jobs"]}
         eventually(
-            lambda: json.loads(call("status", "--json", folder=folder))["here"]["bell"]["heard"] > heard, timeout=20
+            lambda: (
+                json.loads(call("status", "--json", folder=folder))["here"]["doorbell"]["rings_received"] > received
+            ),
+            timeout=20,
         )
 
 
@@ -34,8 +37,8 @@ def test_a_port_that_is_in_use_is_reported_and_the_node_works_without_it(folder:
         text = (folder / "peerd.toml").read_text()
         (folder / "peerd.toml").write_text(text.replace("[cluster]", "", 1) if text.count("[cluster]") > 1 else text)
         with started(folder):
-            bell = json.loads(call("status", "--json", folder=folder))["here"]["bell"]
-            assert not bell["works"]
+            doorbell = json.loads(call("status", "--json", folder=folder))["here"]["doorbell"]
+            assert not doorbell["works"]
             eventually(lambda: "already in use" in call("status", folder=folder), timeout=20)
 
 

@@ -45,7 +45,7 @@ def test_each_change_is_reported_once(client: Client, holder: ClaimingProcess) -
     assert not state.running
 
 
-def test_a_task_that_was_given_back_and_taken_again_is_started_again(client: Client, holder: ClaimingProcess) -> None:
+def test_a_task_that_was_released_and_taken_again_is_started_again(client: Client, holder: ClaimingProcess) -> None:
     state = WatchState()
     client.enqueue("video")
     running = holder.claim()

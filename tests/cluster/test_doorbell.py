@@ -161,11 +161,11 @@ def test_a_ring_goes_out_after_the_commit_and_not_after_a_rollback(idle_pair: Cl
     with idle_pair.client.database.engine.connect() as connection:
         idle_pair.client.enqueue_in(connection, "jobs", name="quick")
         assert idle_pair.client.notifier.flush()
-        received = bell(node)["heard"]
+        received = bell(node)["rings_received"]
         connection.rollback()
         job = idle_pair.client.enqueue_in(connection, "jobs", name="quick")
         assert idle_pair.client.notifier.flush()
-        assert bell(node)["heard"] == received
+        assert bell(node)["rings_received"] == received
         connection.commit()
         soon(idle_pair, job, "ran")
 
@@ -211,7 +211,7 @@ def test_a_canceled_task_is_ended_at_once_and_a_moved_one_continues_elsewhere(id
     eventually(lambda: len(idle_pair.notes(moved, "began")) == 2, timeout=RING_DEADLINE, message=idle_pair.describe)
 
 
-def test_what_a_node_gives_back_is_begun_by_another_at_once(idle_pair: Cluster) -> None:
+def test_what_a_node_releases_is_begun_by_another_at_once(idle_pair: Cluster) -> None:
     job = idle_pair.enqueue("gated", node="one")
     soon(idle_pair, job, "began")
     idle_pair.client.tasks.move(job.id, None)
@@ -259,7 +259,7 @@ def test_a_message_by_postgresql_without_the_secret_is_refused(each_cluster: Clu
     listening = each_cluster.enqueue("hears")
     each_cluster.wait_for(listening, "listens")
     forged = [
-        '{"type":"told","action":"news","data":"forged"}',
+        '{"type":"broadcast","action":"news","data":"forged"}',
         encode_text(Signer("quite another secret", time.time).sign(Broadcast("news", "forged"), ALL_NODES)),
     ]
     for payload in forged:

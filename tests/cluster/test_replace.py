@@ -38,7 +38,7 @@ def test_a_recycled_process_finishes_what_it_runs_however_long_that_takes(cluste
     cluster.done(later)
     assert cluster.notes(later, "ran")[0]["pid"] != first, "it takes no new work"
     began = time.monotonic()
-    eventually(lambda: time.monotonic() - began > 8.0, timeout=WITHIN)  # grace, time to give back, and to be killed
+    eventually(lambda: time.monotonic() - began > 8.0, timeout=WITHIN)  # grace, time to release, and to be killed
     for job in kept:
         cluster.open(job)
         task = cluster.done(job)
@@ -61,7 +61,7 @@ def test_a_process_that_is_killed_while_it_is_recycled_has_crashed(cluster: Clus
     assert str(cause).startswith("killed by SIGKILL while it was recycled")
 
 
-def test_what_outlives_the_drain_timeout_of_a_recycled_process_is_given_back_and_not_counted(cluster: Cluster) -> None:
+def test_what_outlives_the_drain_timeout_of_a_recycled_process_is_released_and_not_counted(cluster: Cluster) -> None:
     [node] = cluster.up("one", recycle_after=1, count=3, grace="200ms", drain_timeout="100ms")
     job = cluster.enqueue("deaf", max_attempts=1)
     first = cluster.wait_for(job, "began")["pid"]

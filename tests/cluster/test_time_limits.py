@@ -43,7 +43,7 @@ def test_a_handler_that_does_not_return_after_its_timeout_ends_with_its_process(
     assert f"in {handler}" in str(attempt.traceback), "the traceback has the function"
 
 
-def test_what_outlives_the_grace_of_such_a_process_is_given_back_and_not_counted(cluster: Cluster) -> None:
+def test_what_outlives_the_grace_of_such_a_process_is_released_and_not_counted(cluster: Cluster) -> None:
     [node] = cluster.up("one", **LIMITS, grace="200ms")
     innocent = cluster.enqueue("deaf")
     old = cluster.wait_for(innocent, "began")["pid"]

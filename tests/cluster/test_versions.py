@@ -45,8 +45,8 @@ def result(cluster: Cluster, job: Job) -> str:
     return str(json.loads(cluster.done(job).result or ""))
 
 
-def given_back(cluster: Cluster, job: Job) -> str:
-    """Wait until a task was given back; why."""
+def released(cluster: Cluster, job: Job) -> str:
+    """Wait until a task was released; why."""
 
     def why() -> str | None:
         task = cluster.client.tasks.get(job.id)
@@ -62,13 +62,13 @@ def test_what_only_new_code_knows_waits_for_it_and_is_not_counted(each_deployed:
     tasks = [enqueue(cluster, "comes", n=n) for n in range(3)]
     apart = enqueue(cluster, "comes_apart")
     for job in (*tasks, apart):
-        why = given_back(cluster, job)
+        why = released(cluster, job)
         assert "no handler named 'comes" in why
         assert "its handlers are: goes, grows, steady" in why
         assert "no process of the cluster knows it: dead at" in why
     [finding] = [one for one in cluster.client.examine() if one.subject == "unknown tasks" and "'comes'" in one.message]
     assert finding.message.startswith("3 tasks are waiting for code that knows handler 'comes' of queue mixed")
-    assert "task given back for other code" in old.log_text()
+    assert "task released for other code" in old.log_text()
     node(cluster, "new", "new").up()
     grown = [enqueue(cluster, "grows", n=n, by=5) for n in range(20)]
     plain = [enqueue(cluster, "grows", n=n) for n in range(20)]
@@ -85,7 +85,7 @@ def test_what_only_old_code_knew_is_finished_by_it_while_it_is_there(deployed: C
     cluster = deployed
     node(cluster, "new", "new").up()
     job = enqueue(cluster, "goes")
-    given_back(cluster, job)
+    released(cluster, job)
     node(cluster, "old", "old").up()
     assert result(cluster, job) == "old"
 
@@ -94,7 +94,7 @@ def test_a_handler_that_no_process_knows_for_long_enough_makes_its_task_dead(dep
     cluster = deployed
     node(cluster, "one", "old", unknown_after="2s").up()
     job = enqueue(cluster, "stedy", n=1)
-    assert "no handler named 'stedy'" in given_back(cluster, job)
+    assert "no handler named 'stedy'" in released(cluster, job)
     dead = cluster.wait_until(job, Status.DEAD)
     assert "none that does was there for 2s (unknown_after)" in str(dead.error)
     outcomes = [outcome for outcome, _ in cluster.outcomes(job)]
@@ -107,7 +107,7 @@ def test_a_body_that_is_wrong_is_dead_at_once_and_one_for_other_code_only_after_
     wrong = [enqueue(cluster, "steady", n="seven"), cluster.client.enqueue("mixed", name="grows", text="[7]")]
     others = [enqueue(cluster, "grows", m=7), enqueue(cluster, "grows"), enqueue(cluster, "grows", n=7, of="x")]
     for job in others:
-        assert "no process of the cluster takes these arguments: dead at" in given_back(cluster, job)
+        assert "no process of the cluster takes these arguments: dead at" in released(cluster, job)
     for job in wrong:
         assert "unknown_after" not in str(cluster.wait_until(job, Status.DEAD, within=5.0).error)
     for job in others:

@@ -133,7 +133,7 @@ def test_stopping_finishes_what_ends_within_the_grace(cluster: Cluster) -> None:
     assert cluster.client.nodes.list()[0].incarnation is None
 
 
-def test_what_does_not_end_within_the_grace_is_given_back_and_not_counted(cluster: Cluster) -> None:
+def test_what_does_not_end_within_the_grace_is_released_and_not_counted(cluster: Cluster) -> None:
     [node] = cluster.up("one", node={"grace": "200ms"})
     job = cluster.enqueue("gated")
     cluster.wait_for(job, "began")
@@ -152,7 +152,7 @@ def test_a_periodic_worker_whose_round_does_not_end_exits_with_status_0(cluster:
     assert causes["endless-1"] == "exit status 0"
 
 
-def test_the_task_of_a_thread_that_does_not_end_is_given_back_when_its_process_is_dead(cluster: Cluster) -> None:
+def test_the_task_of_a_thread_that_does_not_end_is_released_when_its_process_is_dead(cluster: Cluster) -> None:
     [node] = cluster.up("one", node={"grace": "200ms"})
     job = cluster.enqueue("deaf")
     pid = cluster.wait_for(job, "began")["pid"]
@@ -160,13 +160,13 @@ def test_the_task_of_a_thread_that_does_not_end_is_given_back_when_its_process_i
     assert master is not None
     master.send_signal(signal.SIGTERM)
 
-    def given_back() -> bool:
+    def released() -> bool:
         alive = is_alive(pid)  # checked first: while it lives, no other process may have the task
         status = cluster.client.tasks.get(job.id).status
         assert status is Status.WORKING if alive else True
         return status is Status.PENDING
 
-    eventually(given_back, timeout=WITHIN, message=cluster.describe)
+    eventually(released, timeout=WITHIN, message=cluster.describe)
     assert master.wait(WITHIN) == 0
     task = cluster.client.tasks.get(job.id)
     assert (task.attempts, task.crashes) == (0, 0)

@@ -49,7 +49,7 @@ def skip_touch() -> None:
 
 def skip_heartbeat() -> None:
     """A process that holds tasks touches them, and does not say that it lives itself."""
-    toucher.Toucher._beat = lambda self: None  # type: ignore[method-assign]
+    toucher.Toucher._write_heartbeat = lambda self: None  # type: ignore[method-assign]
 
 
 def drop_outcomes() -> None:
@@ -71,7 +71,7 @@ def run_crashed_beside_others() -> None:
     task_fetcher.TaskFetcher.claim = claim  # type: ignore[method-assign]
 
 
-def never_give_back() -> None:
+def never_release() -> None:
     """What a process does not know is dead, although others know it."""
     vars(attempt_outcome)["decide_unsupported_task"] = lambda task, error, sight, unknown_after: Failed(
         error=str(error)
@@ -95,7 +95,7 @@ MUTATIONS: Final[dict[str, Callable[[], None]]] = {
     "sends no heartbeat": skip_heartbeat,
     "forgets outcomes": drop_outcomes,
     "runs the crashed beside others": run_crashed_beside_others,
-    "gives nothing back": never_give_back,
+    "releases nothing": never_release,
     "leaves out what it does not know": drop_unknown_arguments,
 }
 

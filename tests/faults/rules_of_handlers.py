@@ -26,7 +26,7 @@ def killed_handlers_are_recorded(case: RunRecord) -> Iterator[RuleViolation]:
 
 
 def recycling_ends_no_attempt(case: RunRecord) -> Iterator[RuleViolation]:
-    """What a process runs when it is recycled ends in it: nothing is given back for it, and nothing is a crash."""
+    """What a process runs when it is recycled ends in it: nothing is released for it, and nothing is a crash."""
     recycled = {row.id: row for row in case.tables.processes if is_recycled(row)}
     for key, claim in case.claims.items():
         if claim.process_id in recycled and claim.label in ("released", "crash") and case.runs_of.get(key):

@@ -1,4 +1,4 @@
-"""Rules about two versions of the users' code: what one does not know is given back, and run by the other alone."""
+"""Rules about two versions of the users' code: what one does not know is released, and run by the other alone."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def nothing_is_run_by_code_that_does_not_know_it(case: RunRecord) -> Iterator[Ru
             yield case.problem("versions", task, text)
 
 
-def what_other_code_knows_is_given_back(case: RunRecord) -> Iterator[RuleViolation]:
-    """A claim of a process that does not know the task is given back; one of a process that knows it is not."""
+def what_other_code_knows_is_released(case: RunRecord) -> Iterator[RuleViolation]:
+    """A claim of a process that does not know the task is released; one of a process that knows it is not."""
     codes = {row.id: versions.code_of(case.tables.nodes.get(row.node_id, "")) for row in case.tables.processes}
     for (task, lease), claim in case.claims.items():
         code = codes.get(claim.process_id or 0)
@@ -32,7 +32,7 @@ def what_other_code_knows_is_given_back(case: RunRecord) -> Iterator[RuleViolati
             continue
         is_known = code in _known_to(case, task)
         if is_known and claim.label == UNKNOWN_LABEL:
-            text = f"its claim {lease} was given back for other code, although the {code} code knows it"
+            text = f"its claim {lease} was released for other code, although the {code} code knows it"
             yield case.problem("versions", task, text)
         if not is_known and claim.label not in WITHOUT_A_RUN:
             text = f"its claim {lease} ended as {claim.label} in a process with the {code} code, which does not know it"
@@ -44,4 +44,4 @@ def _known_to(case: RunRecord, task: int) -> frozenset[str]:
     return versions.known_to(case.name(task), json.loads(changes[0].details or "{}")) if changes else versions.BOTH
 
 
-RULES: Final = (nothing_is_run_by_code_that_does_not_know_it, what_other_code_knows_is_given_back)
+RULES: Final = (nothing_is_run_by_code_that_does_not_know_it, what_other_code_knows_is_released)

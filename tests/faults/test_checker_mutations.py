@@ -178,7 +178,7 @@ TRIALS: dict[str, tuple[Callable[[MutationTrial], None], str]] = {
     "sends no heartbeat": (lock_the_row_of_one_that_runs, "rescue"),
     "forgets outcomes": (run_a_short_one, "not written"),
     "runs the crashed beside others": (add_one_that_has_crashed, "poison"),
-    "gives nothing back": (offer_to_the_wrong_code_first, "versions"),
+    "releases nothing": (offer_to_the_wrong_code_first, "versions"),
     "leaves out what it does not know": (offer_to_the_wrong_code_first, "versions"),
 }
 

@@ -43,7 +43,7 @@ def test_an_attempt_that_recycling_has_ended_is_caught(history_builder: HistoryB
     assert "recycle" in {problem.rule for problem in history_builder.judge().problems}
 
 
-def test_what_was_given_back_before_it_began_is_accepted(history_builder: HistoryBuilder) -> None:
+def test_what_was_released_before_it_began_is_accepted(history_builder: HistoryBuilder) -> None:
     task = history_builder.task("short")
     history_builder.claim(task)
     history_builder.processes[0].cause = RECYCLED

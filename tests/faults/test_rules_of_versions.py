@@ -13,7 +13,7 @@ OF_OLD, OF_NEW = 1, 2
 """Processes of the script."""
 
 
-def give_back(history_builder: HistoryBuilder, task: int, process: int) -> None:
+def release_unknown_task(history_builder: HistoryBuilder, task: int, process: int) -> None:
     """A process claims a task, does not know it, and it waits for another one."""
     history_builder.claim(task, process)
     history_builder.write(task, "unknown", error="queue work has no handler of this name; other processes know it")
@@ -39,7 +39,7 @@ def test_the_processes_of_the_script_have_the_code_that_is_reported_here(history
     assert (codes[OF_OLD], codes[OF_NEW]) == (versions.OLD, versions.NEW)
 
 
-def test_what_is_given_back_until_its_own_code_runs_it_is_accepted(history_builder: HistoryBuilder) -> None:
+def test_what_is_released_until_its_own_code_runs_it_is_accepted(history_builder: HistoryBuilder) -> None:
     coming, going, grown, plain = (
         history_builder.task("comes"),
         history_builder.task("goes"),
@@ -47,8 +47,8 @@ def test_what_is_given_back_until_its_own_code_runs_it_is_accepted(history_build
         history_builder.task("grows"),
     )
     for task in (coming, coming, grown):
-        give_back(history_builder, task, OF_OLD)
-    give_back(history_builder, going, OF_NEW)
+        release_unknown_task(history_builder, task, OF_OLD)
+    release_unknown_task(history_builder, going, OF_NEW)
     run(history_builder, coming, OF_NEW, versions.NEW)
     run(history_builder, grown, OF_NEW, versions.NEW)
     run(history_builder, going, OF_OLD, versions.OLD)
@@ -59,7 +59,7 @@ def test_what_is_given_back_until_its_own_code_runs_it_is_accepted(history_build
 
 
 @pytest.mark.parametrize("label", ["released", "crash"])
-def test_a_claim_whose_process_ended_before_it_was_given_back_is_accepted(
+def test_a_claim_whose_process_ended_before_it_was_released_is_accepted(
     history_builder: HistoryBuilder, label: str
 ) -> None:
     task = history_builder.task("comes")
@@ -102,14 +102,14 @@ def test_a_task_that_is_dead_or_fails_because_a_process_does_not_know_it_is_caug
     assert problems == [f"its claim 1 ended as {label} in a process with the old code, which does not know it"]
 
 
-def test_a_task_that_is_given_back_by_a_process_that_knows_it_is_caught(history_builder: HistoryBuilder) -> None:
+def test_a_task_that_is_released_by_a_process_that_knows_it_is_caught(history_builder: HistoryBuilder) -> None:
     task = history_builder.task("comes")
-    give_back(history_builder, task, OF_NEW)
+    release_unknown_task(history_builder, task, OF_NEW)
     run(history_builder, task, OF_NEW, versions.NEW)
     assert_violation(history_builder, "versions", "although the new code knows it")
 
 
-def test_an_attempt_that_is_counted_for_being_given_back_is_caught(history_builder: HistoryBuilder) -> None:
+def test_an_attempt_that_is_counted_for_being_released_is_caught(history_builder: HistoryBuilder) -> None:
     task = history_builder.task("comes")
     history_builder.claim(task, OF_OLD)
     history_builder.write(task, "unknown").number = 1

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 class SimulatedControlThread:
     """What `Link` needs of a control thread: frames to the master, the request to stop, and the hard end after it."""
 
-    def __init__(self, process: SimulatedProcess, give_back: float) -> None:
+    def __init__(self, process: SimulatedProcess, release_time: float) -> None:
         self.grace = 0.0
         self.lost = False
         self.replaced = False
         self.flushed = threading.Event()
         self.flushed.set()
         self._process = process
-        self._give_back = give_back
+        self._release_time = release_time
         self._current_grace: float | None = None
         self._early: list[StopRequested | dict[str, object]] = []
         self._deliver: ControlMessageHandler | None = None
@@ -50,7 +50,7 @@ class SimulatedControlThread:
         if self._current_grace is not None and grace >= self._current_grace:
             return False
         self._current_grace = grace
-        self._process.ends_hard_at = self._process.world.now + grace + self._give_back
+        self._process.ends_hard_at = self._process.world.now + grace + self._release_time
         self.post(StopRequested(grace))
         return True
 
@@ -78,7 +78,7 @@ class SimulatedLink(Link):
         self._status = exit_codes.OK
         self._ready = False
         self._loop_monitor = LoopMonitor(None, self._on_hang)
-        self.watch = SimulatedControlThread(process, info.give_back)
+        self.watch = SimulatedControlThread(process, info.release_time)
         self._control = self.watch  # type: ignore[assignment]
         self._process = process
 

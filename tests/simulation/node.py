@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 MakeService = Callable[[SimulatedProcess], Service]
 AGENT: Final = "agent"
 GRACE: Final = 20.0
-GIVE_BACK: Final = 5.0
+RELEASE_TIME: Final = 5.0
 """Seconds."""
 
 
@@ -182,7 +182,7 @@ class SimulatedNode:
         generation = self._generations[slot] = self._generations.get(slot, 0) + 1
         kind = slot.rpartition("-")[0] or slot
         role = slot if slot in (AGENT, "manager") else "worker"
-        info = ProcessInfo(slot, kind, role, self.name, generation, grace=GRACE, give_back=GIVE_BACK)
+        info = ProcessInfo(slot, kind, role, self.name, generation, grace=GRACE, release_time=RELEASE_TIME)
         self.processes[slot] = self.world.adopt(SimulatedProcess(self.world, self, info, self.slots[slot]))
 
     def _all(self) -> list[SimulatedProcess]:

@@ -129,7 +129,7 @@ def test_many_are_completed_together_and_the_lost_ones_are_named(world: World) -
         world.add()
     claimer = world.claimer()
     taken = world.take(claimer)
-    world.store.run(rescue.release_unknown_claims, claimer.process_id, [held(taken[0])], "given back")
+    world.store.run(rescue.release_unknown_claims, claimer.process_id, [held(taken[0])], "released")
     [again] = world.take(claimer)  # at a higher lease, in the same batch
     world.store.run(actions.cancel, taken[3].id)
     results = {held(task): f'"{task.id}"' for task in [*taken, again]} | {ClaimId(10**9, 1): None}

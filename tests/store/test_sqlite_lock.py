@@ -139,9 +139,7 @@ def test_a_process_that_has_met_a_writer_of_another_one_leaves_room_between_its_
         assert len(pauses) == 2
 
 
-def test_a_lock_that_is_never_given_back_is_not_waited_for_for_ever(
-    file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lock_that_is_never_released_is_not_waited_for_for_ever(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlite_lock, "BUSY_TIMEOUT", 0.05)
     monkeypatch.setattr(store, "TRIES", 1)
     database = Database(f"sqlite:///{file}")

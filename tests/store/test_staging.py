@@ -86,8 +86,8 @@ def test_due_maintenance_shows_what_the_chores_wait_for(world: World) -> None:
     assert due_maintenance.pending == world.get(late).finish_at
     assert due_maintenance.ahead == world.get(ahead).start_at
     assert due_maintenance.nodes >= 1
-    assert due_maintenance.oldest_beat is not None
-    assert abs(due_maintenance.now - due_maintenance.oldest_beat) < timedelta(minutes=5)
+    assert due_maintenance.oldest_heartbeat is not None
+    assert abs(due_maintenance.now - due_maintenance.oldest_heartbeat) < timedelta(minutes=5)
 
 
 def test_the_endpoints_are_those_of_active_nodes_that_have_written_one(world: World) -> None:

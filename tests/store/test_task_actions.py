@@ -25,7 +25,7 @@ def test_an_action_makes_the_transition_of_the_table(world: World, event: TaskEv
     task_id = world.task_in(status)
     before = world.get(task_id)
     if status not in sources(event):
-        with pytest.raises(IllegalTransition, match=f"a task that is {status} cannot {event}"):
+        with pytest.raises(IllegalTransition, match=f"cannot {event} a task that is {status}"):
             world.store.run(ACTIONS[event], task_id)
         assert world.get(task_id) == before
         return

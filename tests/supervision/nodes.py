@@ -19,12 +19,12 @@ from peerd.testing import eventually as eventually_within
 
 HERE = Path(__file__).parent
 WITHIN = 30.0
-DEFAULTS = {"backoff_initial": 0.1, "give_back": 1.0}
+DEFAULTS = {"backoff_initial": 0.1, "release_time": 1.0}
 PLANNED = {
     "entry",
     "command",
     "grace",
-    "give_back",
+    "release_time",
     "boot_timeout",
     "environment",
     "silent_after",

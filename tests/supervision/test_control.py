@@ -91,7 +91,7 @@ def test_idle_connections_cost_the_master_no_time_and_are_closed(node: Nodes) ->
 
 @pytest.mark.slow
 def test_an_idle_connection_is_closed_and_one_that_waits_for_the_exit_is_not(node: Nodes) -> None:
-    stub_node = node(AGENT, {**WORKER, "run": ["block"], "grace": 12.0, "give_back": 0.5}).up()
+    stub_node = node(AGENT, {**WORKER, "run": ["block"], "grace": 12.0, "release_time": 0.5}).up()
     eventually(lambda: stub_node.notes("blocks"))
     with connected(stub_node) as idle:
         control_client.stop(stub_node.run_directory)

@@ -52,7 +52,7 @@ def test_no_line_is_lost_or_torn_when_eight_processes_write_while_the_log_is_rot
 
 @pytest.mark.parametrize("how", ["signal", "command"])
 def test_a_log_that_another_program_rotates_is_reopened_by_all_processes(node: Nodes, how: str) -> None:
-    stub_node, log = with_a_log(node, AGENT, {**WORKER, "run": ["block"], "grace": 0.5, "give_back": 0.5})
+    stub_node, log = with_a_log(node, AGENT, {**WORKER, "run": ["block"], "grace": 0.5, "release_time": 0.5})
     stub_node.up()
     eventually(lambda: stub_node.notes("blocks"))
     rotate(log, keep=1)

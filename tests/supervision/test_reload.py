@@ -115,7 +115,7 @@ def test_a_new_generation_that_does_not_boot_is_abandoned_and_the_old_one_contin
 def test_a_reload_follows_the_plan_and_touches_only_what_has_changed(node: Nodes) -> None:
     stub_node = planned(node(AGENT, VIDEO, {"name": "video-2"}, AUDIO, {"name": "text-1"})).up()
     before = pids(stub_node)
-    new = {"entry": "stub_services:stub", "payload": stub_node.plan["kinds"][1]["payload"], "give_back": 1.0}
+    new = {"entry": "stub_services:stub", "payload": stub_node.plan["kinds"][1]["payload"], "release_time": 1.0}
     plan_anew(stub_node, video={"processes": 3}, text=None, audio={"grace": 7.0}, mail=new)
     result = reload(stub_node, config_only=True)
     eventually(lambda: len(pids(stub_node)) == 6 and stub_node.slot("mail-1")["state"] == "RUNNING")

@@ -33,7 +33,7 @@ def test_a_process_whose_stop_raises_ends_all_the_same_and_its_error_is_reported
 
 
 def test_a_process_whose_stop_does_not_end_is_ended_when_its_time_is_up(node: Nodes) -> None:
-    stub_node = node(AGENT, {**WORKER, "stop": ["sleep 600"], "grace": 0.3, "give_back": 0.3}).up()
+    stub_node = node(AGENT, {**WORKER, "stop": ["sleep 600"], "grace": 0.3, "release_time": 0.3}).up()
     assert stub_node.stop() == 0
     (death,) = stub_node.received("death", "agent")
     assert (death["cause"]["kind"], death["cause"]["status"]) == ("killed-after-grace", 124)

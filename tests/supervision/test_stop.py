@@ -37,7 +37,7 @@ def test_a_stop_lets_work_finish_and_ends_the_agent_last(node: Nodes, how: signa
 
 @pytest.mark.parametrize(("deed", "cause"), [("block", "exit status 124"), ("deaf", "killed by SIGKILL")])
 def test_a_child_that_does_not_stop_is_ended_after_its_grace_with_its_group(node: Nodes, deed: str, cause: str) -> None:
-    stub_node = node(AGENT, {**WORKER, "run": ["spawn", deed], "grace": 0.5, "give_back": 0.5}).up()
+    stub_node = node(AGENT, {**WORKER, "run": ["spawn", deed], "grace": 0.5, "release_time": 0.5}).up()
     eventually(lambda: stub_node.notes("blocks") or stub_node.notes("deaf"))
     assert stub_node.stop() == 0
     (death,) = stub_node.received("death", "agent")
@@ -47,7 +47,7 @@ def test_a_child_that_does_not_stop_is_ended_after_its_grace_with_its_group(node
 
 
 def test_the_agent_is_stopped_only_when_the_last_worker_that_ran_out_of_time_is_dead(node: Nodes) -> None:
-    stubborn = {"run": ["block"], "grace": 0.3, "give_back": 0.3}
+    stubborn = {"run": ["block"], "grace": 0.3, "release_time": 0.3}
     stub_node = node(AGENT, {**WORKER, **stubborn}, {"name": "audio-1", "work": 0.2}).up()
     eventually(lambda: stub_node.notes("blocks"))
     assert stub_node.stop() == 0
@@ -60,7 +60,7 @@ def test_the_agent_is_stopped_only_when_the_last_worker_that_ran_out_of_time_is_
 
 @pytest.mark.parametrize("deed", ["block", "deaf"])
 def test_an_agent_that_does_not_stop_is_ended_after_its_grace(node: Nodes, deed: str) -> None:
-    stub_node = node({**AGENT, "run": ["sleep 0.2", deed], "grace": 0.3, "give_back": 0.3}).up()
+    stub_node = node({**AGENT, "run": ["sleep 0.2", deed], "grace": 0.3, "release_time": 0.3}).up()
     eventually(lambda: stub_node.notes("blocks") or stub_node.notes("deaf"))
     began = time.monotonic()
     assert stub_node.stop() == 0
@@ -87,7 +87,7 @@ def test_programs_that_ignore_signals_end_with_the_process_that_started_them(nod
 
 def test_a_command_that_ignores_signals_is_killed_after_its_grace_with_all_that_it_has_started(node: Nodes) -> None:
     script = "trap '' TERM; sleep 600 & sleep 600 & touch ready; wait; wait; wait"
-    tunnel = {"name": "tunnel-1", "role": "command", "command": ["sh", "-c", script], "grace": 0.3, "give_back": 0.1}
+    tunnel = {"name": "tunnel-1", "role": "command", "command": ["sh", "-c", script], "grace": 0.3, "release_time": 0.1}
     stub_node = node(AGENT, tunnel)
     stub_node.plan["project_directory"] = str(stub_node.folder)
     stub_node.plan["kinds"][0]["environment"] = {"PYTHONPATH": str(HERE)}
@@ -109,7 +109,7 @@ def test_a_deleted_pid_file_is_no_error(node: Nodes) -> None:
 
 
 def test_a_thread_that_cannot_be_ended_does_not_block_the_exit(node: Nodes) -> None:
-    stub_node = node(AGENT, {**WORKER, "run": ["thread"], "grace": 60.0, "give_back": 0.5}).up()
+    stub_node = node(AGENT, {**WORKER, "run": ["thread"], "grace": 60.0, "release_time": 0.5}).up()
     eventually(lambda: stub_node.notes("run", "video-1"))
     assert stub_node.stop() == 0
     (death,) = stub_node.received("death", "agent")
@@ -156,7 +156,7 @@ def test_user_code_may_handle_other_signals_itself(node: Nodes, how: str) -> Non
 
 
 def test_a_killed_master_leaves_no_process_behind(node: Nodes) -> None:
-    stubborn = {"grace": 0.5, "give_back": 0.5}
+    stubborn = {"grace": 0.5, "release_time": 0.5}
     stub_node = node(
         AGENT,
         {**WORKER, "work": 1.0},

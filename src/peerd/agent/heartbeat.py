@@ -18,7 +18,7 @@ from peerd.store.nodes.processes import heartbeat_process
 
 RETRY_AFTER: Final = 0.2
 """Seconds until a heartbeat that the database did not answer is repeated; they grow up to the heartbeat's interval."""
-PROCESS_BEAT_EVERY: Final = 60.0
+PROCESS_HEARTBEAT_INTERVAL: Final = 60.0
 """Seconds between two heartbeats of the agent's process, whose record is purged after days of silence."""
 END_WITHIN: Final = 3.0
 """Seconds that the heartbeat being written may take to end."""
@@ -41,7 +41,7 @@ class NodeHeartbeat:
     """Makes the thread."""
 
     def __post_init__(self) -> None:
-        self._next_process_beat = 0.0
+        self._next_process_heartbeat = 0.0
         self._pauses = Backoff(first=RETRY_AFTER, longest=min(self.every, LONGEST_PAUSE))
 
     async def run(self) -> None:
@@ -62,9 +62,9 @@ class NodeHeartbeat:
     def _tick(self, now: float) -> float:
         try:
             self.database.run_idempotent(heartbeat_only, self.node, self.incarnation)
-            if now >= self._next_process_beat:
+            if now >= self._next_process_heartbeat:
                 self.database.run_idempotent(heartbeat_process, self.process_id)
-                self._next_process_beat = now + PROCESS_BEAT_EVERY
+                self._next_process_heartbeat = now + PROCESS_HEARTBEAT_INTERVAL
         except DatabaseUnavailable as error:
             self.outages.lost(error)
             return self._pauses.next()

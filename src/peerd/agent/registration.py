@@ -13,7 +13,7 @@ from peerd.store.nodes.nodes import Node, find_node, heartbeat, is_node_alive, r
 from peerd.store.nodes.processes import end_earlier_processes
 
 CHECKS_WITHIN_SILENCE: Final = 20
-"""How often an earlier incarnation is looked at until its silence counts as its end."""
+"""How often an earlier incarnation is read until its silence counts as its end."""
 
 
 async def register_node(

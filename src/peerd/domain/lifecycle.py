@@ -38,7 +38,7 @@ class TaskEvent(StrEnum):
     DIE = "die"  # its attempt failed, and no other one follows
     SNOOZE = "snooze"  # its handler asked to run later; the attempt is not counted
     DEFER = "defer"  # its process does not know its handler, or its arguments; the attempt is not counted
-    RELEASE = "release"  # its holder gives it back; the attempt is not counted
+    RELEASE = "release"  # its holder releases it; the attempt is not counted
     RESCUE = "rescue"  # its holder is dead; the attempt is counted
     CANCEL = "cancel"  # a person or an application withdraws it
     RETRY = "retry"  # a person or an application starts it anew, with all its attempts
@@ -118,7 +118,8 @@ class IllegalTransition(PeerdError):
     def __init__(self, status: Status, event: TaskEvent) -> None:
         self.status = status
         self.event = event
-        super().__init__(f"a task that is {status} cannot {event}; only one that is {', '.join(sources(event))} can")
+        allowed = " or ".join(", ".join(sources(event)).rsplit(", ", 1))
+        super().__init__(f"cannot {event} a task that is {status}; only one that is {allowed}")
 
 
 def sources(event: TaskEvent) -> tuple[Status, ...]:

@@ -46,7 +46,7 @@ class ClaimRevoked(msgspec.Struct, frozen=True, tag="taken", forbid_unknown_fiel
             raise ValueError("names too many tasks")
 
 
-class Broadcast(msgspec.Struct, frozen=True, tag="told", forbid_unknown_fields=True):
+class Broadcast(msgspec.Struct, frozen=True, tag="broadcast", forbid_unknown_fields=True):
     """A message for the workers of all nodes."""
 
     action: str

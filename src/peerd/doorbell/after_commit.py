@@ -2,7 +2,7 @@
 
 SQLAlchemy's event `commit` fires before the commit, when other sessions cannot see the work yet. So the two methods of
 the engine's dialect that commit and roll back are wrapped when a task is first enqueued through the engine. The ring of
-a savepoint that is rolled back is sent all the same, which costs a look; a two-phase commit is not noticed, and the
+a savepoint that is rolled back is sent all the same, which costs one query; a two-phase commit is not noticed, and the
 poll finds its tasks.
 """
 

@@ -2,7 +2,7 @@
 
     peerd | version | 16 bytes of BLAKE2b, keyed with the secret | JSON: to, at, nonce, ring
 
-Until its MAC has been verified, a datagram is hostile, and only its length and first bytes are looked at. ``to`` is the
+Until its MAC has been verified, a datagram is hostile, and only its length and first bytes are read. ``to`` is the
 incarnation of the addressed node: a ring of another cluster, or for an earlier incarnation, is rejected. ``at``, by the
 database's clock, limits how long a datagram can be replayed; for as long its nonce is remembered. A notification of
 PostgreSQL carries the same in base64, for all nodes of its database (`ALL_NODES`).
@@ -38,7 +38,7 @@ REPLAY_WINDOW: Final = 120.0
 MAX_BROADCAST_NONCES: Final = 10_000
 """Broadcasts whose nonces are remembered; further ones are rejected until the oldest has expired."""
 MAX_RING_NONCES: Final = 20_000
-"""Other rings whose nonces are remembered; then the oldest are forgotten, for a replay costs only a look."""
+"""Other rings whose nonces are remembered; then the oldest are forgotten, for a replay costs only one query."""
 ALL_NODES: Final = "all nodes of the database"
 ALL_NODES_BUT: Final = "all nodes of the database but "
 """Recipients of a notification; the incarnation of the sending node follows, which has the ring already."""
@@ -185,7 +185,7 @@ class NotificationVerifier:
     >>> verifier = NotificationVerifier(None, lambda: 0.0, "life")
     >>> verifier.open("video, mail"), verifier.open(""), verifier.open('{"type":"due","within":1.0}')
     (TasksAvailable(queues=('video', 'mail')), TasksAvailable(queues=()), TaskScheduled(within=1.0, at=None))
-    >>> verifier.open('{"type":"told","action":"prices"}')
+    >>> verifier.open('{"type":"broadcast","action":"prices"}')
     Traceback (most recent call last):
     peerd.doorbell.datagram.RingRejected: it is an unsigned message: give all nodes and applications the same \
 [cluster] secret
@@ -264,7 +264,7 @@ def decode_text(payload: str) -> bytes:
 
 def derive_key(secret: str) -> bytes:
     """A key of fixed length from a secret of any length."""
-    return hashlib.blake2b(secret.encode(), person=b"peerd bell key").digest()
+    return hashlib.blake2b(secret.encode(), person=b"peerd ring key").digest()
 
 
 def _decode(body: bytes) -> _SignedRing:
@@ -275,4 +275,4 @@ def _decode(body: bytes) -> _SignedRing:
 
 
 def _mac(key: bytes, body: bytes) -> bytes:
-    return hashlib.blake2b(HEADER + body, key=key, digest_size=MAC_SIZE, person=b"peerd bell").digest()
+    return hashlib.blake2b(HEADER + body, key=key, digest_size=MAC_SIZE, person=b"peerd ring").digest()

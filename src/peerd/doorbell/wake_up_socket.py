@@ -21,7 +21,7 @@ import msgspec
 from peerd.domain.ring import TasksAvailable
 from peerd.runtime.unix_socket_path import short_socket_directory
 
-SOCKET_PREFIX: Final = "ear."
+SOCKET_PREFIX: Final = "wake-up."
 """Beginning of the socket's name; the process id follows."""
 MAX_WAKE_UP_BYTES: Final = 8192
 """Bytes of a ring: of thirty-two queues with long names."""

@@ -113,7 +113,7 @@ class ManagerService:
 
     async def _run_round(self) -> None:
         self._due = None
-        if not await self._run_step("beat", self._heartbeat):
+        if not await self._run_step("heartbeat", self._heartbeat):
             self._next_round_at = self._now() + self._pauses.next()  # each further step would time out as well
             return
         self._pauses.reset()
@@ -154,7 +154,7 @@ class ManagerService:
         return ALREADY_DUE if self._due is None else read(self._due, self._settings)
 
     def _node_silent_at(self, due: DueMaintenance, settings: ManagerSettings) -> datetime | None:
-        silent_at = moment_after(due.oldest_beat, settings.inactive_after)
+        silent_at = moment_after(due.oldest_heartbeat, settings.inactive_after)
         return None if self._is_only_node and silent_at is not None and silent_at > due.now else silent_at
 
     @property
@@ -255,7 +255,7 @@ class ManagerService:
                 break
             await asyncio.sleep(BATCH_PAUSE_RATIO * (self._now() - began))
             if self._now() - self._heartbeat_at >= self._settings.every:
-                await self._run_step("beat", self._heartbeat)
+                await self._run_step("heartbeat", self._heartbeat)
         if total:
             self._events.emit(ChoreRan(chore=chore.name, count=total))
 

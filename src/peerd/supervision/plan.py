@@ -41,7 +41,7 @@ class Kind:
     """Processes of one kind: a section of the configuration, the agent, or the manager. All times are seconds.
 
     A process of role `command` runs `command`, any program; others call `entry` (`module:callable`) with `payload` in a
-    fresh interpreter. A stop leaves `grace` for running work and then `give_back` for releasing the rest. A failing
+    fresh interpreter. A stop leaves `grace` for running work and then `release_time` for releasing the rest. A failing
     slot is started again after `backoff_initial`, doubled each time up to `backoff_maximum`; after `stable_after`
     seconds of being ready its failures are reset. A process that is silent for `silent_after` and is stopped (SIGSTOP),
     or for three times as long otherwise, is killed; one whose event loop does not respond for `hang_after` is replaced
@@ -55,7 +55,7 @@ class Kind:
     payload: Any = None
     command: tuple[str, ...] = ()
     grace: float = 30.0
-    give_back: float = 5.0
+    release_time: float = 5.0
     boot_timeout: float = 60.0
     backoff_initial: float = 0.5
     backoff_maximum: float = 30.0

@@ -75,8 +75,8 @@ class WebService:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._server.update_date_periodically(), name="date")
             group.create_task(self._request_recycling(), name="recycling")
-            beat = keep_heartbeat(self._database, self._process_id, self._outages, self._events)
-            group.create_task(beat, name="heartbeat")
+            heartbeat = keep_heartbeat(self._database, self._process_id, self._outages, self._events)
+            group.create_task(heartbeat, name="heartbeat")
 
     async def receive(self, message: Mapping[str, object]) -> None:
         """Handle a message of another process."""

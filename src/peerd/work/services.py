@@ -179,15 +179,15 @@ class PeriodicService(WorkerService[Worker]):
     async def run(self) -> None:
         """Run the worker's loop once the node is ready; return when the worker stops by itself."""
         await self._node_is_ready.wait()
-        heartbeat = keep_heartbeat(self._database, self._process_id, self._outages, self._events)
-        beating = asyncio.create_task(heartbeat, name="beat")
+        heartbeats = keep_heartbeat(self._database, self._process_id, self._outages, self._events)
+        heartbeat = asyncio.create_task(heartbeats, name="heartbeat")
         try:
             await self._worker.start()
             await self._worker.ended()
             await self._process.finish(self._grace)
         finally:
-            beating.cancel()
-            await asyncio.wait([beating])
+            heartbeat.cancel()
+            await asyncio.wait([heartbeat])
 
     async def quiet(self) -> None:
         """Begin no further round."""

@@ -160,7 +160,7 @@ class Runner:
             found = await self._threads.read(claims_of_process, self._process_id)
             for held in suspected:
                 if held not in found:
-                    self.executor_slots.on_claim_lost(held, "bell")
+                    self.executor_slots.on_claim_lost(held, "doorbell")
 
     async def run(self) -> None:
         """Claim and run until `quiet`."""

@@ -49,7 +49,7 @@ class ChoreSteps(ModelMachine):
             wanted = (
                 rescue_rules.crash(self.state, task, "crash", "signal 9", now, crashes=1)
                 if crashed
-                else rescue_rules.give_back(self.state, task, "signal 9", now)
+                else rescue_rules.release_with_label(self.state, task, "signal 9", now)
             )
             self._same_verdict(got, task, wanted)
 

@@ -173,7 +173,7 @@ class ProcessSteps(ModelMachine):
     @rule(indexes=claim_indexes, other=ModelMachine.processes, own=st.booleans())
     @only_if(has_claimed)
     def release_unknown_claims(self, indexes: list[int], other: ModelProcess, own: bool) -> None:  # noqa: FBT001
-        """A process gives back claims of which it does not know; those of others are not its to give."""
+        """A process releases claims of which it does not know; those of others are not its to give."""
         claims, now = self._pick_some(indexes), self.clock.now()
         process = claims[0].process if own else other
         got = self.run(rescue.release_unknown_claims, process.id, [claim.held for claim in claims], "stray")

@@ -38,8 +38,8 @@ def crash(
     return event, label
 
 
-def give_back(state: ModelState, task: ModelTask, cause: str, now: datetime) -> tuple[TaskEvent, str]:
-    """Take a task back whose holder was told to end; it costs nothing."""
+def release_with_label(state: ModelState, task: ModelTask, cause: str, now: datetime) -> tuple[TaskEvent, str]:
+    """Release a task of a holder that was asked to end; the attempt is not counted."""
     release(state, task, cause, now)
     return TaskEvent.RELEASE, "released"
 
@@ -47,6 +47,6 @@ def give_back(state: ModelState, task: ModelTask, cause: str, now: datetime) -> 
 def release_unknown_claims(
     state: ModelState, process_id: int, claims: Collection[Claim], cause: str, now: datetime
 ) -> dict[int, tuple[TaskEvent, str]]:
-    """Give claims back that a process has and does not know of."""
+    """Release claims that a process has and does not know of."""
     mine = [task for task in claimed_by(state, process_id) if (task.id, task.lease) in claims]
-    return {task.id: give_back(state, task, cause, now) for task in mine}
+    return {task.id: release_with_label(state, task, cause, now) for task in mine}

@@ -77,7 +77,7 @@ def test_a_transition_outside_the_table_is_refused_with_the_allowed_ones(status:
         return
     with pytest.raises(IllegalTransition) as caught:
         after(status, event)
-    assert str(caught.value).startswith(f"a task that is {status} cannot {event}; only one that is ")
+    assert str(caught.value).startswith(f"cannot {event} a task that is {status}; only one that is ")
     assert all(source in str(caught.value) for source in sources(event))
 
 

@@ -51,7 +51,7 @@ def test_the_holder_of_a_canceled_task_can_no_longer_write_it(client: Client, ho
     with pytest.raises(AssertionError):
         holder.end(task, Done())
     assert client.tasks.get(task.id).error == "not today"
-    with pytest.raises(IllegalTransition, match="canceled cannot cancel"):
+    with pytest.raises(IllegalTransition, match="cannot cancel a task that is canceled"):
         client.tasks.cancel(task.id)
 
 

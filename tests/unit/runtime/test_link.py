@@ -36,7 +36,7 @@ def received_frames(masters: socket.socket) -> list[dict[str, object]]:
 
 
 def test_a_request_to_stop_counts_only_if_it_leaves_less_time(ends: tuple[socket.socket, socket.socket]) -> None:
-    watch = ControlThread(ends[0], "video-1", give_back=5.0, loop_monitor=LoopMonitor(None, print))
+    watch = ControlThread(ends[0], "video-1", release_time=5.0, loop_monitor=LoopMonitor(None, print))
     events: list[object] = []
     watch.attach(events.append)
     assert [watch.ask_to_stop(grace) for grace in (30.0, 30.0, 60.0, 0.0, 0.0)] == [True, False, False, True, False]
@@ -46,7 +46,7 @@ def test_a_request_to_stop_counts_only_if_it_leaves_less_time(ends: tuple[socket
 def test_the_first_signal_stops_with_the_grace_and_the_second_without(
     ends: tuple[socket.socket, socket.socket],
 ) -> None:
-    watch = ControlThread(ends[0], "video-1", give_back=5.0, loop_monitor=LoopMonitor(None, print))
+    watch = ControlThread(ends[0], "video-1", release_time=5.0, loop_monitor=LoopMonitor(None, print))
     watch.grace = 30.0
     events: list[object] = []
     watch._count_signals(b"\0\x0f\0")
@@ -59,7 +59,7 @@ def test_the_first_signal_stops_with_the_grace_and_the_second_without(
 def test_the_lost_master_and_the_signal_of_its_death_are_one_stop_request(
     ends: tuple[socket.socket, socket.socket],
 ) -> None:
-    watch = ControlThread(ends[0], "video-1", give_back=5.0, loop_monitor=LoopMonitor(None, print))
+    watch = ControlThread(ends[0], "video-1", release_time=5.0, loop_monitor=LoopMonitor(None, print))
     watch.grace = 30.0
     events: list[object] = []
     watch.attach(events.append)
@@ -108,7 +108,7 @@ master, link = socket.socketpair()
 if os.fork():
     os.read(0, 1)
     os._exit(0)
-control_thread = ControlThread(link, "video-1", give_back=5.0, loop_monitor=LoopMonitor(None, print))
+control_thread = ControlThread(link, "video-1", release_time=5.0, loop_monitor=LoopMonitor(None, print))
 child = subprocess.Popen(["sleep", "60"], start_new_session=True)
 print(child.pid, flush=True)
 while os.getppid() == control_thread._master:

@@ -5,7 +5,14 @@ import itertools
 import pytest
 
 from peerd.supervision.plan import Kind
-from peerd.supervision.processes.slot import TRANSITIONS, InvalidTransition, Slot, SlotEvent, SlotState, backoff_delay
+from peerd.supervision.processes.slot import (
+    TRANSITIONS,
+    InvalidSlotTransition,
+    Slot,
+    SlotEvent,
+    SlotState,
+    backoff_delay,
+)
 
 VIDEO = Kind("video", entry="studio:video", stable_after=60.0)
 
@@ -36,7 +43,7 @@ def test_a_transition_of_the_table_happens_and_others_are_refused(state: SlotSta
         assert slot.state is TRANSITIONS[state, event]
         assert (slot.backoff_until is not None) == (slot.state is SlotState.BACKOFF)
     else:
-        with pytest.raises(InvalidTransition, match=f"slot 'video-1' is {state}"):
+        with pytest.raises(InvalidSlotTransition, match=f"slot 'video-1' is {state}"):
             slot.apply(event, now=1.0)
         assert slot.state is state
 

@@ -100,10 +100,10 @@ class DoorbellHealth:
         last = self.rejected.last
         return {
             "works": self.problem is None,
-            "way": self.transport,
+            "transport": self.transport,
             "reason": self.problem,
             "address": self.address,
-            "heard": rings_received,
+            "rings_received": rings_received,
             "refused": {str(reason): count for reason, count in self.rejected.counts.copy().items()},
             "last_refused": None if last is None else "{}, from {}".format(*last),
         }

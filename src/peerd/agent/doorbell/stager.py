@@ -1,8 +1,8 @@
 """Makes scheduled and failed tasks pending at the moment when they fall due, and rings for them.
 
-The database's clock decides what is due; here only spans between two looks are measured. The first of the active nodes
+The database's clock decides what is due; here only spans between two checks are measured. The first of the active nodes
 stages a due task; if it has not after a quarter of a second, the others do. A task that is enqueued to fall due earlier
-than the next known one is rung (`TaskScheduled`); one written by raw SQL is found by a look every ten seconds, and by
+than the next known one is rung (`TaskScheduled`); one written by raw SQL is found by a check every ten seconds, and by
 the chores.
 """
 
@@ -27,15 +27,15 @@ from peerd.store.maintenance.due import find_next_due
 from peerd.store.tasks.rows import BATCH
 
 CHECK_EVERY: Final = 10.0
-"""Longest time between two looks, in seconds."""
+"""Longest time between two checks, in seconds."""
 TAKE_OVER_AFTER: Final = 0.25
 """Seconds that a task is due before other nodes than the first one stage it."""
 TIMER_MARGIN: Final = 0.001
-"""Seconds from the due time to the look: SQLite's clock has milliseconds."""
+"""Seconds from the due time to the check: SQLite's clock has milliseconds."""
 MIN_PAUSE: Final = 0.01
-"""Shortest time between two looks, in seconds, however many rings come."""
+"""Shortest time between two checks, in seconds, however many rings come."""
 FRUITLESS_CHECKS: Final = (20, 5.0)
-"""Looks that may find nothing, at once and in a second: a ring need not be true."""
+"""Checks that may find nothing, at once and in a second: a ring need not be true."""
 
 
 @dataclass(eq=False)
@@ -48,7 +48,7 @@ class DueTaskStager:
     ring: Callable[[TasksAvailable], None]
     """Rings at all nodes, this one included."""
     cluster_clock: ClusterClock
-    """Synchronized at each look."""
+    """Synchronized at each check."""
 
     def __post_init__(self) -> None:
         self._wake_at = 0.0
@@ -58,7 +58,7 @@ class DueTaskStager:
         self._fruitless_checks = TokenBucket(*FRUITLESS_CHECKS)
 
     def receive(self, due: TaskScheduled) -> None:
-        """Look earlier, if a task falls due before the next look."""
+        """Check earlier, if a task falls due before the next check."""
         times = [_now() + due.within] if due.within is not None else []
         if due.at is not None and self._clock_pair is not None:
             loop_time, database_time = self._clock_pair
@@ -91,7 +91,7 @@ class DueTaskStager:
                 return
             pause = -overdue + TIMER_MARGIN + (0.0 if found.first_node == self.node_id else TAKE_OVER_AFTER)
             self._wake_at = min(self._wake_at, _now() + max(pause, MIN_PAUSE))
-        await self._sleep()
+        await self._wait_for_next_check()
 
     async def _stage_due(self) -> None:
         staged = await self.threads.run(stage_all_due, BATCH)
@@ -101,8 +101,8 @@ class DueTaskStager:
         else:
             await asyncio.sleep(random.uniform(MIN_PAUSE, 2 * MIN_PAUSE))  # another node was faster, or locks the rows
 
-    async def _sleep(self) -> None:
-        """Sleep until the next look, or until a ring makes it earlier."""
+    async def _wait_for_next_check(self) -> None:
+        """Sleep until the next check, or until a ring makes it earlier."""
         while (remaining := self._wake_at - _now()) > 0:
             self._earlier_due.clear()
             with suppress(TimeoutError):

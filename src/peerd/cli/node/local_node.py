@@ -55,21 +55,21 @@ def render_node(node_status: Mapping[str, Any] | None, now: datetime) -> Rendera
     return Group(
         title,
         Text(f"run directory {sanitize(node_status['run_directory'])}", "bright_black"),
-        *_describe_doorbell(node_status.get("bell")),
+        *_describe_doorbell(node_status.get("doorbell")),
         *_describe_reloads(node_status["reloads"]),
         SlotsTable(node_status["slots"], now),
         *_describe_failing_components(node_status.get("components") or ()),
     )
 
 
-def _describe_doorbell(bell: Mapping[str, Any] | None) -> Iterator[Text]:
-    if bell is None:
+def _describe_doorbell(doorbell: Mapping[str, Any] | None) -> Iterator[Text]:
+    if doorbell is None:
         return
-    address = f", at {bell['address']}" if bell["address"] else ""
-    if bell["works"]:
-        yield Text.assemble("doorbell ", ("works", "green"), f" by {bell['way']}{address}")
+    address = f", at {doorbell['address']}" if doorbell["address"] else ""
+    if doorbell["works"]:
+        yield Text.assemble("doorbell ", ("works", "green"), f" by {doorbell['transport']}{address}")
     else:
-        yield Text.assemble("doorbell ", ("does not work", "yellow"), f"{address}: {first_line(bell['reason'])}")
+        yield Text.assemble("doorbell ", ("does not work", "yellow"), f"{address}: {first_line(doorbell['reason'])}")
 
 
 def _describe_failing_components(components: Sequence[Mapping[str, Any]]) -> Iterator[Text]:

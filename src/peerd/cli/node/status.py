@@ -68,7 +68,7 @@ def _read_node(context: CommandContext, run_directory: Path | None) -> dict[str,
         return {
             **status,
             "components": _query_agent(folder, "components"),
-            "bell": _query_agent(folder, DOORBELL_ACTION),
+            "doorbell": _query_agent(folder, DOORBELL_ACTION),
         }
     except control_client.MasterNotRunning:
         return None

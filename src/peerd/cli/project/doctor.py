@@ -61,18 +61,18 @@ def _check_tables(context: CommandContext) -> list[Finding]:
 def _check_doorbell(context: CommandContext) -> list[Finding]:
     """The doorbell of the node that runs here; without a node, whether tasks enqueued here ring."""
     try:
-        bell = control_client.call_agent(context.settings.node.run_directory, DOORBELL_ACTION, timeout=2.0)
+        doorbell = control_client.call_agent(context.settings.node.run_directory, DOORBELL_ACTION, timeout=2.0)
     except (control_client.MasterNotRunning, control_client.CommandRefused):
         return _check_secret(context)
     found = []
-    if bell["works"]:
-        found.append(Finding(Level.OK, "doorbell", f"works by {bell['way']}"))
+    if doorbell["works"]:
+        found.append(Finding(Level.OK, "doorbell", f"works by {doorbell['transport']}"))
     else:
-        message = f"does not work, so workers poll: {bell['reason']}"
+        message = f"does not work, so workers poll: {doorbell['reason']}"
         found.append(Finding(Level.WARNING, "doorbell", message, "see docs/doorbell.md"))
-    if bell["refused"]:
-        counted = "; ".join(f"{count} because {why}" for why, count in bell["refused"].items())
-        message = f"rings were refused: {counted}; the last one: {bell['last_refused']}"
+    if doorbell["refused"]:
+        counted = "; ".join(f"{count} because {why}" for why, count in doorbell["refused"].items())
+        message = f"rings were refused: {counted}; the last one: {doorbell['last_refused']}"
         remedy = "give all nodes and applications the same secret, and set their clocks by NTP"
         found.append(Finding(Level.NOTE, "doorbell", message, remedy))
     return found

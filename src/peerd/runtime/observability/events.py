@@ -77,7 +77,7 @@ class AttemptUnresponsive(AttemptEvent, frozen=True, kw_only=True):
 
 
 class UnknownClaimReleased(Event, frozen=True, kw_only=True):
-    """The table had a claim of this process for a task that does not run in it; the task was given back."""
+    """The table had a claim of this process for a task that does not run in it; the task was released."""
 
     task_id: int
 

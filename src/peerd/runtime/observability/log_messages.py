@@ -31,7 +31,7 @@ MESSAGES: Final[Mapping[type[Event], tuple[str, str, str]]] = {
         "a handler was asked to end and still runs",
         "task=task_id queue handler=name because=stop_reason",
     ),
-    events.UnknownClaimReleased: ("warning", "gave back a claimed task that did not run here", "task=task_id"),
+    events.UnknownClaimReleased: ("warning", "released a claimed task that did not run here", "task=task_id"),
     events.AttemptHookFailed: ("error", "a hook failed", "hook error exception=traceback"),
     events.WebRequestFailed: ("error", "a request failed", "what error exception=traceback"),
     events.WebRequestsAborted: ("warning", "unanswered requests were aborted after the grace", "requests connections"),
@@ -158,7 +158,7 @@ def _attempt_ended(event: events.AttemptEnded) -> LogMessage:
         case "snoozed" | "released" | "canceled":
             return "info", f"task {event.outcome}", figures | _figures(event, "reason=error")
         case "unknown":
-            return "warning", "task given back for other code", figures | _figures(event, "error again_in=retry_in")
+            return "warning", "task released for other code", figures | _figures(event, "error again_in=retry_in")
     figures |= _figures(event, "error")
     if event.retry_in is None:
         return "error", "task is dead", figures

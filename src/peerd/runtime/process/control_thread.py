@@ -47,7 +47,7 @@ class ControlThread:
     Args:
         end: the socket; it is not read before `start`.
         name: of the process, for its log lines.
-        give_back: seconds that the process has after the grace of a stop before it is killed.
+        release_time: seconds that the process has after the grace of a stop before it is killed.
         loop_monitor: measures the event loop for the master.
         on_signal: called from the control thread when a signal, and not the master, stops the process.
     """
@@ -56,7 +56,7 @@ class ControlThread:
         self,
         end: socket.socket,
         name: str,
-        give_back: float,
+        release_time: float,
         loop_monitor: LoopMonitor,
         on_signal: Callable[[], None] = lambda: None,
     ) -> None:
@@ -72,7 +72,7 @@ class ControlThread:
         self._end = end
         self._end.setblocking(False)
         self._name = name
-        self._give_back = give_back
+        self._release_time = release_time
         self._loop_monitor = loop_monitor
         self._on_stop_signal = on_signal
         self._decoder = FrameDecoder()
@@ -125,7 +125,7 @@ class ControlThread:
             if self._current_grace is not None and grace >= self._current_grace:
                 return False
             self._current_grace = grace
-            self._set_deadline(time.monotonic() + grace + self._give_back)
+            self._set_deadline(time.monotonic() + grace + self._release_time)
             self._deliver_or_keep(StopRequested(grace))
             return True
 
@@ -139,7 +139,7 @@ class ControlThread:
         return self._current_grace is not None
 
     def end_soon(self, status: int, *, at_once: bool = False) -> None:
-        """Kill the process with this status if the interpreter has not ended after `give_back` seconds, or at once.
+        """Kill the process with this status if the interpreter has not ended after `release_time` seconds, or at once.
 
         Called from the main thread. Stop signals are ignored from here on: the interpreter resets them to their
         defaults while it ends, and another one would kill the process with another status.
@@ -148,7 +148,7 @@ class ControlThread:
             signal.signal(number, signal.SIG_IGN)
         with self._lock:
             self._forced_status = status
-            self._set_deadline(time.monotonic() + (0.0 if at_once else self._give_back))
+            self._set_deadline(time.monotonic() + (0.0 if at_once else self._release_time))
 
     def log_line(self, text: str) -> None:
         log_error(f"{self._name}: {text}")

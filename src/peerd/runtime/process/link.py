@@ -26,7 +26,7 @@ class ProcessInfo:
 
     `slot` is such as `video-1`; `kind` the config section, or `agent`, or `manager`; `role` is `agent`, `manager`,
     `worker` or `web`; `generation` the number of processes that the slot has had, this one included. A stop leaves
-    `grace` seconds to running work, and then `give_back` seconds for giving the rest back. The process is replaced when
+    `grace` seconds to running work, then `release_time` seconds to release the rest. The process is replaced when
     its event loop does not answer for `hang_after` seconds. `log_file` is the file of stdout and stderr, if it is one
     of the node's; `run_directory` is the node's.
     """
@@ -37,7 +37,7 @@ class ProcessInfo:
     node: str
     generation: int = 1
     grace: float = 30.0
-    give_back: float = 5.0
+    release_time: float = 5.0
     hang_after: float | None = None
     log_file: str | None = None
     run_directory: Path | None = None
@@ -58,7 +58,7 @@ class Link:
         self._lock = threading.Lock()
         self._status: int = exit_codes.OK
         self._loop_monitor = LoopMonitor(info.hang_after, self._on_hang)
-        self._control = ControlThread(end, info.slot, info.give_back, self._loop_monitor, self._on_foreign_signal)
+        self._control = ControlThread(end, info.slot, info.release_time, self._loop_monitor, self._on_foreign_signal)
         self._ready = False
         self._skips_interpreter_shutdown = False
 
@@ -181,6 +181,6 @@ class Link:
         self.send({"type": "ready", "identity": dict(identity)})
 
     def leave(self, status: int) -> None:
-        """Send the last frames; the interpreter then has `give_back` seconds to end before it is killed."""
+        """Send the last frames; the interpreter then has `release_time` seconds to end before it is killed."""
         self._control.flushed.wait(FLUSH_TIMEOUT)
         self._control.end_soon(status, at_once=self._skips_interpreter_shutdown)

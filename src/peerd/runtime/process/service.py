@@ -52,7 +52,7 @@ class Service(Protocol):
     async def stop(self, grace: float) -> None:
         """Finish what runs within `grace` seconds, then give the rest back, and return.
 
-        Giving back may take a few seconds more, then the process is killed. After a second stop request the call is
+        Releasing may take a few seconds more, then the process is killed. After a second stop request the call is
         cancelled and made again with grace 0, so it must be possible to call it twice.
         """
 

@@ -26,7 +26,7 @@ SOCKET_CHECK_WITHIN: Final = 30.0
 """Seconds of idleness up to which a silent socket is enough: a server that closes a connection sends a notice. After
 that the connection is pinged, because firewalls drop connections without a notice, though only after minutes."""
 USED_AT: Final = "peerd_used_at"
-"""In a connection's ``info``: when it was given back, by the monotonic clock."""
+"""In a connection's ``info``: when it was returned to the pool, by the monotonic clock."""
 WAS_IDLE: Final = "peerd_was_idle"
 """In a connection's ``info``: whether it had been idle for longer than `NO_CHECK_WITHIN` at its checkout."""
 

@@ -1,6 +1,6 @@
 """The capacity of limits: how many more tasks of a queue, and of each of its keys, may start.
 
-Nothing is reserved and nothing is given back. Running tasks are counted in `tasks` itself, so a dead holder loses no
+Nothing is reserved and nothing is returned. Running tasks are counted in `tasks` itself, so a dead holder loses no
 capacity; a start that a rate counts is a row with a time after which it does not count. Both counts hold only while the
 queue's row in `turns` is locked, because every process that starts a task of the queue has that lock.
 """

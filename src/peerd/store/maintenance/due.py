@@ -35,7 +35,7 @@ class NextDue(msgspec.Struct, frozen=True):
 class DueMaintenance(msgspec.Struct, frozen=True, kw_only=True):
     """The times at which chores are due; None where there is no such row.
 
-    ``nodes`` counts the active ones, ``oldest_beat`` is theirs, ``oldest_touch`` that of the running tasks.
+    ``nodes`` counts the active ones, ``oldest_heartbeat`` is theirs, ``oldest_touch`` that of the running tasks.
     ``scheduled``, ``failure`` and ``ahead`` (written as pending too early) are when the next such task falls due,
     ``pending`` when the next one expires, ``done``, ``canceled`` and ``dead`` when the oldest ended, ``key`` and
     ``start`` when the next unique key ends and the next limited start is counted no longer. ``runs``: schedules run.
@@ -43,7 +43,7 @@ class DueMaintenance(msgspec.Struct, frozen=True, kw_only=True):
 
     now: datetime
     nodes: int
-    oldest_beat: datetime | None
+    oldest_heartbeat: datetime | None
     oldest_touch: datetime | None
     scheduled: datetime | None
     failure: datetime | None
@@ -81,7 +81,7 @@ def _due_maintenance_statement() -> sa.Select[Any]:
     touched = sa.func.coalesce(tasks.c.checked_at, tasks.c.updated_at)
     parts: dict[str, Any] = {
         "nodes": sa.select(sa.func.count()).select_from(active.subquery()).scalar_subquery(),
-        "oldest_beat": sa.select(sa.func.min(nodes.c.checked_at)).where(nodes.c.active).scalar_subquery(),
+        "oldest_heartbeat": sa.select(sa.func.min(nodes.c.checked_at)).where(nodes.c.active).scalar_subquery(),
         "oldest_touch": sa.select(sa.func.min(touched)).where(is_working()).scalar_subquery(),
         "scheduled": _waiting(Status.SCHEDULED),
         "failure": _waiting(Status.FAILURE),

@@ -63,7 +63,7 @@ def holds_tasks(connection: Connection, process_id: int) -> bool:
 def release_unknown_claims(
     connection: Connection, process_id: int, claims: Sequence[ClaimId], cause: str
 ) -> list[RescuedTask]:
-    """Give back claims that this process has in the table but does not know of, because their reply was lost.
+    """Release claims that this process has in the table but does not know of, because their reply was lost.
 
     Rows that another session has locked are left out; they are found again.
     """

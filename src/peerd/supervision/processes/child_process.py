@@ -115,7 +115,7 @@ class ChildProcess:
         """
         self.asked_to_stop = True
         self._stop_reason = self._stop_reason or reason
-        self.kill_at = now + grace + self.kind.give_back + KILL_MARGIN
+        self.kill_at = now + grace + self.kind.release_time + KILL_MARGIN
         if self.kind.role == "command":
             self._signal_group(signal.SIGTERM)
         else:
@@ -130,7 +130,7 @@ class ChildProcess:
         """Record that it stops by itself and wants to be replaced; only `drain` has no deadline."""
         self.retired = "recycle" if how == "drain" else how
         if how != "drain":
-            self.kill_at = now + self.kind.grace + self.kind.give_back + KILL_MARGIN
+            self.kill_at = now + self.kind.grace + self.kind.release_time + KILL_MARGIN
 
     def is_expected_exit(self, cause: ExitCause) -> bool:
         """Whether its exit was requested, so that its tasks are released without counting an attempt.
@@ -221,7 +221,7 @@ class ChildProcess:
 
     def _send_plan(self, plan: Plan, sockets: Mapping[str, int]) -> None:
         of_plan = ("node", "project_directory", "log_file", "log_format", "run_directory")
-        of_kind = ("role", "entry", "payload", "grace", "give_back", "hang_after")
+        of_kind = ("role", "entry", "payload", "grace", "release_time", "hang_after")
         own = {"slot": self.slot, "kind": self.kind.name, "generation": self.generation, "sockets": dict(sockets)}
         fields = {name: getattr(plan, name) for name in of_plan} | {name: getattr(self.kind, name) for name in of_kind}
         self.link.send({"type": "plan", **own, **fields})

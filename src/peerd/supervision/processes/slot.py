@@ -73,7 +73,7 @@ TRANSITIONS: Final = {
 """(state, event) → state; every other pair is invalid."""
 
 
-class InvalidTransition(RuntimeError):
+class InvalidSlotTransition(RuntimeError):
     """An event is not valid in the slot's state: a bug of the master."""
 
     def __init__(self, name: str, state: SlotState, event: SlotEvent) -> None:
@@ -109,11 +109,11 @@ class Slot:
         """Change the state by an event; `jitter`, from 0 to 1, varies the back-off by a fifth either way.
 
         Raises:
-            InvalidTransition: the event is not valid in this state.
+            InvalidSlotTransition: the event is not valid in this state.
         """
         state = TRANSITIONS.get((self.state, event))
         if state is None:
-            raise InvalidTransition(self.name, self.state, event)
+            raise InvalidSlotTransition(self.name, self.state, event)
         delay = 0.0
         if event is SlotEvent.FAIL:
             if self.ready_at is not None and now - self.ready_at >= self.kind.stable_after:

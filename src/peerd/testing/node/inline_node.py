@@ -254,7 +254,7 @@ class InlineSteps:
                     return await process.run(task)
         finally:
             self.running = False
-        await self._beat()  # it raises for a node that another one has replaced, which claims nothing
+        await self._write_heartbeat()  # it raises for a node that another one has replaced, which claims nothing
         return None
 
     async def run_all(self, limit: int = MAX_ATTEMPTS) -> list[Task]:
@@ -269,13 +269,13 @@ class InlineSteps:
 
     async def run_chores(self) -> None:
         """`InlineNode.run_chores`, awaited."""
-        await self._beat()
+        await self._write_heartbeat()
         await self._threads.run(deactivate_silent, self._settings.inactive_after)
         while await self._threads.run(rescue_untouched, self._settings.max_update, self._settings.batch):
             pass
         await self._run_chores([chore.name for chore in CHORES])
 
-    async def _beat(self) -> None:
+    async def _write_heartbeat(self) -> None:
         await self._threads.run(heartbeat, self._node.name, self._node.incarnation or "")
 
     async def _run_chores(self, names: Sequence[str]) -> None:

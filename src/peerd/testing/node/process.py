@@ -144,7 +144,7 @@ class InlineProcess:
     async def run(self, task: Task) -> Task:
         """One attempt, with its outcome written; the row as it is then.
 
-        If this is cancelled, the attempt is ended as in a process that stops: the task is given back.
+        If this is cancelled, the attempt is ended as in a process that stops: the task is released.
         """
         progress: list[TaskProgress] = []
         ctx = Context(

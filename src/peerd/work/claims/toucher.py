@@ -64,7 +64,7 @@ class Toucher:
         self._events = events
         self._pauses = Backoff(first=min(update, PROGRESS_EVERY), longest=min(update, LONGEST_PAUSE))
         self._next_touch: float | None = None
-        self._next_idle_beat = 0.0
+        self._next_idle_heartbeat = 0.0
         self._claims = -1
         self._check_until = 0.0
         self._next_rare_check = 0.0
@@ -90,10 +90,10 @@ class Toucher:
         return min(PROGRESS_EVERY, max(self._next_touch - now, SHORTEST_PAUSE))
 
     def _touch_all(self, now: float) -> None:
-        if self._active_claims.is_idle and now < self._next_idle_beat:
+        if self._active_claims.is_idle and now < self._next_idle_heartbeat:
             return
-        self._next_idle_beat = now + max(self._update, min(IDLE_UPDATES * self._update, IDLE_EVERY))
-        self._beat()
+        self._next_idle_heartbeat = now + max(self._update, min(IDLE_UPDATES * self._update, IDLE_EVERY))
+        self._write_heartbeat()
         self._touch()
         if self._should_check_unknown(now):
             found = self._database.read(claims_of_process, self._process_id)
@@ -102,7 +102,7 @@ class Toucher:
             self._release_unknown(found)
         self._outages.found()
 
-    def _beat(self) -> None:
+    def _write_heartbeat(self) -> None:
         """Before all touches: while its process sends heartbeats, no task is rescued, even if its row cannot be
         touched.
         """
