@@ -41,10 +41,10 @@ MINIMUM_VERSIONS: Final = {"mysql": (8, 0, 1), "mariadb": (10, 6), "postgresql":
 HOST: Final = "peerd_host"
 """In a connection's ``info``: its server."""
 GENERIC_PLAN_SETTINGS: Final = {"plan_cache_mode": "force_generic_plan"} | dict.fromkeys(
-    ("enable_seqscan", "enable_hashjoin", "enable_mergejoin"), "off"
+    ("enable_seqscan", "enable_bitmapscan", "enable_hashjoin", "enable_mergejoin"), "off"
 )
-"""Settings of PostgreSQL for statements that are planned once. A plan made for an empty table would read it whole, and
-stay so until the table is analyzed; a plan by an index, row by row, is right for every size."""
+"""Settings of PostgreSQL for statements that are planned once. A plan made for an empty table would read it whole, or
+all of an index, and stay so until the table is analyzed; a plan by an index, row by row, is right for every size."""
 UNUSABLE_SERVER_ERRORS: Final = frozenset({galera.NOT_READY, 1290, 1836})
 """MySQL's errors of servers that answer and cannot be used: not ready, or left read-only by a fail-over."""
 READ_ONLY: Final = "peerd_read_only"
