@@ -14,7 +14,7 @@ MINUTES := 10
 KINDS   := sqlite mariadb postgresql
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo demo-recording test bench bench-revisions bench-boot bench-flame bench-galera bench-peers bench-reload faults simulate check format constraints clean
+.PHONY: help venv demo demo-recording test bench bench-revisions bench-boot bench-flame bench-galera bench-gateway bench-peers bench-reload differential faults simulate check format constraints clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -49,6 +49,10 @@ bench-boot: $(VENV)/.dev ## Measure the boot of a node of eight processes, on ea
 	@scripts/debian-packages
 	$(BIN)/python -m bench.boot $(if $(OF),--of $(OF)) $(ARGUMENTS)
 
+bench-gateway: $(VENV)/.dev ## Measure the queue server beside Debian's beanstalkd, both waiting for the disk at each write
+	@scripts/debian-packages
+	$(BIN)/python -m bench.gateway $(ARGUMENTS)
+
 bench-galera: $(VENV)/.dev ## Measure six worker processes on a Galera cluster of three servers, beside a plain one
 	@scripts/debian-packages
 	$(BIN)/python -m bench.galera $(ARGUMENTS)
@@ -56,6 +60,10 @@ bench-galera: $(VENV)/.dev ## Measure six worker processes on a Galera cluster o
 faults: $(VENV)/.dev ## Kill, freeze and cut off real nodes and databases, and prove that nothing was lost (MINUTES=10 KINDS="mariadb …")
 	@scripts/debian-packages
 	$(BIN)/python -m tests.faults $(KINDS) --minutes $(MINUTES) $(ARGUMENTS)
+
+differential: $(VENV)/.dev ## Send random scripts to the queue server and to Debian's beanstalkd, and compare (SEEDS=0:5000)
+	@scripts/debian-packages
+	$(BIN)/python -m tests.gateway.differential $(or $(SEEDS),0:5000) $(ARGUMENTS)
 
 simulate: $(VENV)/.dev ## Run the simulated cluster through other seeds (SEEDS=0:20000, or one seed to see its history)
 	$(BIN)/python -m tests.simulation $(or $(SEEDS),0:20000) $(ARGUMENTS)

@@ -7,9 +7,11 @@ of a node imports this package too, and must stay small.
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
+TYPE_CHECKING = False  # importing typing takes as long as the rest of a program's start
 if TYPE_CHECKING:
+    from typing import Any
+
     from peerd.agent.agent import Agent
     from peerd.domain.call import Call
     from peerd.domain.duration import parse_duration

@@ -7,8 +7,10 @@ import pytest
 import sqlalchemy as sa
 
 from peerd.domain.outcome import Failed
+from peerd.domain.task import NewTask
 from peerd.operate.client import Client
 from peerd.operate.diagnostics import Finding, Level, cluster, mysql, postgresql
+from peerd.store.jobs import put
 from peerd.store.nodes.nodes import deregister_node
 from peerd.store.schema.migrate import migrate
 from peerd.store.schema.sql_clock import seconds_from_now
@@ -81,6 +83,28 @@ def test_tasks_of_a_queue_that_no_worker_has_ever_served_are_a_problem(client: C
     ]
     finding = findings["2 tasks are waiting in viedo, which no worker process has ever served"]
     assert (finding.level, finding.remedy.startswith("did you mean 'video'?")) == (Level.PROBLEM, True)
+
+
+def test_jobs_of_queue_clients_are_served_by_clients(client: Client, holder: ClaimingProcess) -> None:
+    client.database.run(lambda connection: put(connection, [NewTask(queue="tube", ttr=60)]))
+    assert [one for one in client.examine() if one.subject == "queues"] == []
+    client.database.run(wait_for_ten_minutes)
+    [finding] = [one for one in client.examine() if one.subject == "queues"]
+    assert finding.level is Level.WARNING
+    assert finding.remedy.startswith("see that a node with a queue client of it is up")
+
+
+def test_a_reservation_without_a_touch_is_none_that_was_forgotten(client: Client, holder: ClaimingProcess) -> None:
+    client.enqueue("video")
+    holder.claim()
+    ago = {"checked_at": seconds_from_now(-600), "updated_at": seconds_from_now(-600)}
+
+    def level_of(deadline: float) -> Level:
+        reserved = sa.update(tasks).values(ttr=3600, deadline_at=seconds_from_now(deadline), **ago)
+        client.database.run(lambda connection: connection.execute(reserved).rowcount)
+        return found(client, "running tasks").level
+
+    assert [level_of(deadline) for deadline in (3000.0, -1.0, -600.0)] == [Level.OK, Level.OK, Level.PROBLEM]
 
 
 def test_tasks_that_wait_for_long_while_none_of_their_queue_runs_are_a_warning(

@@ -50,6 +50,19 @@ def test_every_mistake_is_reported_with_its_line_and_remedy(peerd: Peerd, projec
     assert [problem["line"] for problem in error["problems"]] == [3, 4]
 
 
+def test_a_gateway_is_described_with_its_address_and_its_access(peerd: Peerd, project: Path) -> None:
+    with (project / "peerd.toml").open("a") as file:
+        file.write("\n[gateway.near]\n[gateway.far]\nbind = ':11301'\nprotocols = 'json'\n")
+        file.write("token = 'a-token-of-some-length'\n[gateway.off]\nenabled = false\nbind = 'unix:off'\n")
+    answer = peerd("check", "--json").json
+    gateways = [one for one in answer["right"] if one["what"].startswith("gateway")]
+    assert gateways == [
+        {"what": "gateway near", "words": "serves beanstalk and json on 127.0.0.1:11300"},
+        {"what": "gateway far", "words": "serves json on :11301, with a token"},
+    ]
+    assert "a-token-of-some-length" not in peerd("check").out
+
+
 def test_the_apps_of_web_sections_are_imported_too(peerd: Peerd, project: Path) -> None:
     (project / "site_app.py").write_text("async def app(scope, receive, send): ...\ntext = 7\n")
     section = "[web.{0}]\nbind = ':{1}'\napp = 'site_app:{0}'\n"

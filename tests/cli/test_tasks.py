@@ -1,12 +1,17 @@
 from __future__ import annotations
 
+import base64
+import re
 import tracemalloc
 
 import pytest
+import sqlalchemy as sa
 
 from peerd.domain.lifecycle import Status
 from peerd.domain.outcome import Done, Failed
 from peerd.operate.client import Client
+from peerd.store.schema.sql_clock import seconds_from_now
+from peerd.store.schema.tables import tasks
 from tests.cli.conftest import Peerd
 from tests.unit.operate.claiming_process import ClaimingProcess
 
@@ -98,6 +103,63 @@ def test_tasks_are_retried_moved_and_deleted(peerd: Peerd, client: Client, three
     assert client.tasks.get(2).node_id is None
     peerd("tasks", "delete", "1", "3")
     assert [task.id for task in client.tasks.list()] == [2]
+
+
+def test_tasks_are_buried_and_kicked(peerd: Peerd, client: Client, three_tasks: list[int]) -> None:
+    assert peerd("tasks", "bury", "2", "3").lines == ["buried 2 tasks"]
+    assert [client.tasks.get(task_id).status for task_id in (2, 3)] == [Status.BURIED] * 2
+    assert "cannot bury a task that is dead" in peerd("tasks", "bury", "1", status=1).out
+    shown = peerd("tasks", "show", "3").out
+    assert "is buried" in shown
+    assert re.search(r"counters +reserves 0, timeouts 0, releases 0, buries 1, kicks 0", shown)
+    assert peerd("tasks", "kick", "--status", "buried", "--name", client.tasks.get(3).name, "--yes").lines
+    assert client.tasks.get(3).status is Status.PENDING
+    assert "cannot kick a task that is pending" in peerd("tasks", "kick", "3", status=1).out
+
+
+def test_the_buried_tasks_of_a_queue_are_kicked_in_the_order_in_which_they_were_buried(
+    peerd: Peerd, client: Client
+) -> None:
+    first, second, third = (client.enqueue("mail").id for _ in range(3))
+    delayed = client.enqueue("mail", start_in="1h").id
+    for task_id in (third, first, second):
+        client.tasks.bury(task_id)
+    answer = peerd("tasks", "kick", "--queue", "mail", "--limit", "2", stdin="y\n")
+    assert answer.lines[-1].endswith("kicked 2 tasks; there may be more")
+    assert {client.tasks.get(task_id).status for task_id in (third, first)} == {Status.PENDING}
+    assert peerd("tasks", "kick", "--queue", "mail", "--yes", "--json").json == {
+        "verb": "kicked", "queue": "mail", "count": 1,
+    }  # fmt: skip
+    assert client.tasks.get(delayed).status is Status.SCHEDULED
+    peerd("tasks", "kick", "--queue", "mail", "--yes")
+    assert client.tasks.get(delayed).status is Status.PENDING, "as there were no buried ones"
+    assert "is not 1 to 200 of" in peerd("tasks", "kick", "--queue", "no queue", "--yes", status=2).err
+    assert "--yes" in peerd("tasks", "kick", "--queue", "mail", "--json", status=1).error["remedy"]
+
+
+def test_a_job_of_a_queue_client_is_shown_with_its_reservation(peerd: Peerd, client: Client) -> None:
+    body = b"\x89PNG\r\n\x1b[2J" + bytes(1000)
+    job = client.enqueue("thumbs", bytes=body)
+    values = {"ttr": 90, "delay": 5, "status": "working", "reserves": 3, "timeouts": 2, "worker_node_id": 1}
+    reserved = sa.update(tasks).where(tasks.c.id == job.id).values(**values, deadline_at=seconds_from_now(90))
+    client.database.run(lambda connection: connection.execute(reserved).rowcount)
+    page = peerd("tasks", "show", str(job.id)).out
+    for pattern in (
+        r"holder +a queue client of node 1,",
+        r"deadline +\d{4}-.* UTC \(in ",
+        r"reserved for +1m30s at a time \(ttr\)",
+        r"delay +5s",
+        r"counters +reserves 3, timeouts 2, releases 0, buries 0, kicks 0",
+        r"1,010 bytes: +\\x89PNG\\r\\n\\x1b\[2J\\x00.* … and 810 more",
+    ):
+        assert re.search(pattern, page.replace("\n", " ")), pattern
+    assert "\x1b" not in page
+    row = peerd("tasks", "show", str(job.id), "--json").json
+    assert (row["ttr"], row["reserves"], base64.b64decode(row["body_bytes"])) == (90, 3, body)
+    head, line = peerd("queues", "list").lines
+    assert (head.split(), line.split()[-2:]) == (["queue", "state", "working", "reserved"], ["1", "1"])
+    [state] = peerd("queues", "list", "--json").json
+    assert (state["counts"], state["reserved"]) == ({"working": 1}, 1)
 
 
 def test_an_action_on_what_a_filter_finds_needs_a_confirmation(

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from peerd import Context, Message, Queue, Worker, launch_command
+from peerd import Context, Message, Queue, Task, TaskWorker, Worker, launch_command
 from peerd.work.claims import task_fetcher
 
 jobs = Queue("jobs")
@@ -209,3 +209,14 @@ async def taints(ctx: Context) -> str:
     thread.start()
     thread.join()
     return "done"
+
+
+class Tubes(TaskWorker):
+    """Handles whatever queue clients have put."""
+
+    queues = ("handled",)
+
+    async def handle_task(self, task: Task) -> None:
+        ctx = self.context(task)
+        body = task.body_bytes if task.body is None else task.body.encode()
+        note(ctx, "handled", body=(body or b"").hex())

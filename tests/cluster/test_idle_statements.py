@@ -103,6 +103,8 @@ def test_on_postgresql(make_cluster: MakeCluster, private_server: ServerFactory)
     logged = re.compile(r"LOG:  (?:statement|execute [^:]*|fastpath[^:]*): (.*)")
     with closing(psycopg.connect(f"postgresql://peerd@127.0.0.1:{server.port}/peerd", autocommit=True)) as ours:
         ours.execute("ALTER DATABASE peerd SET log_statement = 'all'")
+        ours.execute("ALTER SYSTEM SET autovacuum = off")  # its transactions are counted too
+        ours.execute("SELECT pg_reload_conf()")
 
         transactions: list[int] = []
 
@@ -114,7 +116,7 @@ def test_on_postgresql(make_cluster: MakeCluster, private_server: ServerFactory)
             return Counter(first_words(found) for found in logged.findall(server.log.read_text(errors="replace")))
 
         assert_few_statements(cluster, TWO_KINDS, count)
-    rate = (transactions[1] - transactions[0]) / COUNT_SECONDS
+    rate = (transactions[1] - transactions[0] - 1) / COUNT_SECONDS  # one was the question itself
     print(f"{rate:.2f} transactions per second")  # noqa: T201
     assert rate <= MAX_STATEMENTS_PER_SECOND, (
         f"{rate:.2f} transactions per second, {MAX_STATEMENTS_PER_SECOND:g} are allowed"

@@ -59,6 +59,7 @@ def test_no_process_of_a_node_loads_what_it_does_not_use(each_cluster: Cluster) 
             "alerts.web": {"webhook": "http://127.0.0.1:1/"},
             "schedules.tick": {"run": "lean:setup", "interval": "1h"},
             "web.site": {"app": "lean:app", "bind": "unix:site.sock"},
+            "gateway.queue": {"bind": "unix:queue.sock"},
             "workers.video": {"tasks": "peerd.workers.video:video"},
             "workers.video.options": {"directory": str(each_cluster.folder)},
         },
@@ -67,7 +68,7 @@ def test_no_process_of_a_node_loads_what_it_does_not_use(each_cluster: Cluster) 
     eventually(lambda: each_cluster.client.tasks.get(job.id).status == "done", timeout=WITHIN, message=node.log_text)
     assert node.stop() == exit_codes.OK
     loaded = {file.name: set(file.read_text().splitlines()) for file in notes.iterdir()}
-    assert loaded.keys() == {"agent", "manager", "periodic-1", "tasks-1", "site-1", "video-1"}
+    assert loaded.keys() == {"agent", "manager", "periodic-1", "tasks-1", "site-1", "queue-1", "video-1"}
     others = set().union(*(modules for kind, modules in OF_DATABASES.items() if kind not in each_cluster.url))
     for slot, modules in loaded.items():
         assert "peerd.store.schema.tables" in modules

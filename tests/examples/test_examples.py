@@ -8,7 +8,7 @@ import pytest
 
 from tests.examples.project import EXAMPLES, ExampleProject
 
-TESTED_ALONE = {"cache_refresh", "web_and_tasks"}
+TESTED_ALONE = {"cache_refresh", "spider", "web_and_tasks"}
 
 
 @pytest.mark.parametrize("example", sorted({path.parent.name for path in EXAMPLES.glob("*/run.py")} - TESTED_ALONE))

@@ -55,6 +55,8 @@ class CampaignPlan(msgspec.Struct, frozen=True, kw_only=True):
     timing: NodeTiming = NodeTiming()
     names: tuple[str, ...] = NAMES
     """Of the nodes."""
+    jobs_per_second: float = 10.0
+    """That queue clients put."""
     ends_within: float = 300.0
     """Seconds that all tasks have to end in when everything is healed."""
 
@@ -95,6 +97,7 @@ class Campaign:
         project.mkdir()
         self._fleet = NodeFleet(project, database.url, self._history, plan.timing, plan.names, database.node_urls)
         self._load_log = folder / "load.log"
+        self._clients_log = folder / "queue-clients.log"
         self._stopping = threading.Event()
         self._problems: list[str] = []
 
@@ -104,7 +107,7 @@ class Campaign:
         audit.install(self._fleet.cluster.client.database.engine)
         try:
             self._fleet.start()
-            with self._sampling(), self._load() as load:
+            with self._sampling(), self._queue_clients(), self._load() as load:
                 self._inject_faults()
                 healed = time.monotonic()
                 self._wait_for_load(load)
@@ -148,6 +151,30 @@ class Campaign:
             )
         try:
             yield process
+        finally:
+            process.kill()
+            process.wait()
+
+    @contextmanager
+    def _queue_clients(self) -> Iterator[None]:
+        """A process with queue clients of all nodes, until all tasks have ended."""
+        seconds = self._plan.seconds * LOADED_BY
+        options = {
+            "--jobs": round(self._plan.jobs_per_second * seconds),
+            "--seconds": seconds,
+            "--seed": self._plan.seed,
+        }
+        words = [str(word) for option in options.items() for word in option]
+        ports = [str(port) for port in self._fleet.ports.values()]
+        command = [sys.executable, "-m", "tests.faults.queue_clients", *ports, *words]
+        with self._clients_log.open("wb") as log:
+            process = subprocess.Popen(
+                command, cwd=ROOT, env=self._fleet.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+        try:
+            yield
+            if process.poll() is not None:
+                self._problems.append(f"the queue clients have ended: {self._clients_log.read_text()[-2000:]}")
         finally:
             process.kill()
             process.wait()

@@ -11,7 +11,7 @@ import msgspec
 
 from tests.faults import jobs
 from tests.faults.disruptions import Disruptions, find_disruptions
-from tests.faults.final_tables import AuditEntry, FinalAttempt, FinalTables, FinalTask
+from tests.faults.final_tables import AuditEntry, FinalAttempt, FinalTables, FinalTask, key_of
 from tests.faults.history import HistoryEvent
 
 Key = tuple[int, int]
@@ -20,6 +20,8 @@ HAND_LABELS: Final = ("withdrawn", "retried", "moved")
 """Attempts that ended because a person took the task away."""
 BY_SQL: Final = "by SQL"
 HELD: Final = "held"
+JOB_KEY: Final = "job-"
+"""How the keys of jobs begin that queue clients put."""
 DELETED: Final = "deleted"
 
 
@@ -99,8 +101,14 @@ class RunRecord:
         self.tables = tables
         self.settings = settings
         self.rows: dict[int, FinalTask] = {row.id: row for row in tables.rows}
-        self.changes = _by_task(tables.changes)
-        self.attempts: dict[Key, FinalAttempt] = {(one.task_id, one.lease): one for one in tables.attempts}
+        changes = _by_task(tables.changes)
+        self.jobs = {task: found for task, found in changes.items() if is_job(found[0])}
+        """The changes of the jobs that queue clients have put; other rules judge these than those of tasks."""
+        self.changes = {task: found for task, found in changes.items() if task not in self.jobs}
+        attempts: dict[Key, FinalAttempt] = {(one.task_id, one.lease): one for one in tables.attempts}
+        self.attempts = {key: one for key, one in attempts.items() if key[0] not in self.jobs}
+        self.attempts_of_jobs = [one for one in tables.attempts if one.task_id in self.jobs]
+        self.reservations = _claims(self.jobs, {})
         self.claims = _claims(self.changes, self.attempts)
         self.runs = list(_runs(events))
         self.runs_of: dict[Key, list[HandlerRun]] = defaultdict(list)
@@ -121,15 +129,19 @@ class RunRecord:
 
     def lines(self, task: int, most: int = 40) -> list[str]:
         """What is known of a task, in the order of time."""
-        lines = [
-            (change.at, f"{change.at:.3f} table   {_format_change(change)}") for change in self.changes.get(task, ())
-        ]
+        changes = (*self.changes.get(task, ()), *self.jobs.get(task, ()))
+        lines = [(change.at, f"{change.at:.3f} table   {_format_change(change)}") for change in changes]
         lines += [(event.time, f"{event.time:.3f} history {_format_fields(event)}") for event in self.events_of[task]]
         shown = [line for _, line in sorted(lines)]
         shown += [
             f"              attempt {_format_fields(row)}" for (owner, _), row in self.attempts.items() if owner == task
         ]
         return shown if len(shown) <= most else [*shown[: most // 2], "…", *shown[-most // 2 :]]
+
+
+def is_job(inserted: AuditEntry) -> bool:
+    """Whether a queue client has put this row, by its key."""
+    return key_of(inserted.details).startswith(JOB_KEY)
 
 
 def _by_task(changes: Iterable[AuditEntry]) -> dict[int, list[AuditEntry]]:

@@ -18,6 +18,7 @@ from tests.faults import (
     history,
     rules_of_claims,
     rules_of_handlers,
+    rules_of_jobs,
     rules_of_processes,
     rules_of_tasks,
     rules_of_versions,
@@ -32,6 +33,7 @@ RULES: Final = (
     *rules_of_processes.RULES,
     *rules_of_handlers.RULES,
     *rules_of_versions.RULES,
+    *rules_of_jobs.RULES,
 )
 RULE_NAMES: Final = (
     "lost",
@@ -49,6 +51,9 @@ RULE_NAMES: Final = (
     "death",
     "recycle",
     "versions",
+    "jobs lost",
+    "jobs held",
+    "jobs counted",
 )
 """What a problem's `rule` may be."""
 SHOWN_LABELS: Final = ("failure", "timeout", "snoozed", "released", "unknown", "crash", "rescued")
@@ -106,6 +111,9 @@ def _count(case: RunRecord) -> dict[str, int]:
         "extra runs": len(case.runs) - len({run.began.task for run in case.runs}),
         **{label: labels[label] for label in SHOWN_LABELS},
         "killed handlers": events["dying"],
+        "jobs": len(case.jobs),
+        "reservations": len(case.reservations),
+        "jobs taken back": sum(rules_of_jobs.is_taken_back(case, claim) for claim in case.reservations.values()),
         "recycled": sum(map(rules_of_handlers.is_recycled, case.tables.processes)),
         "by hand": sum(claim.ended_by_hand for claim in case.claims.values()),
         "ended too late, and refused": len(refused),

@@ -15,6 +15,13 @@ The events, and their fields beyond `at`, `wall`, `pid`:
     hand      task action               a user is about to cancel, retry or move a task
     fault     kind target effect [pids] [nodes] [everyone] [lingers]
     healed    kind target
+    opened    connection server         a queue client has connected to the gateway process of this process id
+    inserted  task connection key       a put of a queue client was answered; where it was not, the key is `unsure`
+    reserved  task connection           a queue client has been given a job
+    finishing task connection action    it is about to delete, release or bury a job that it holds
+    finished  task connection action outcome
+                                        the answer to that
+    closed    connection                its connection has ended; recorded when it has noticed, or before it closes it
     sample    counts slots alone        for the plot: tasks by status, slots by state, tasks that wait to run alone
 
 A `began` has the version of the handler's code, where there are two (see `tests.faults.versions`).
@@ -63,6 +70,8 @@ class HistoryEvent(msgspec.Struct, kw_only=True):
     outcome: str = ""
     saw_cancel: bool = False
     action: str = ""
+    connection: str = ""
+    server: int = 0
     error: str = ""
     kind: str = ""
     target: str = ""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
+import socket
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -18,9 +20,12 @@ from peerd.supervision.control import control_client
 from tests.cluster.cluster import Cluster, ClusterNode
 from tests.faults import history, jobs, versions
 from tests.faults.proxy import TcpProxy
+from tests.support.server import PORTS
 
 ROOT: Final = Path(__file__).parents[2]
 NAMES: Final = ("one", "two", "three")
+GATEWAY: Final = "tubes"
+"""The kind of the gateway processes."""
 ROLES: Final = ("master", "agent", "manager")
 RESTART_AFTER: Final = 1.0
 """Seconds between the end of a master and its next start, as `RestartSec=1` of systemd."""
@@ -58,7 +63,9 @@ class ProcessHandle(msgspec.Struct, frozen=True):
 
     @property
     def role(self) -> str:
-        """`agent`, `manager`, `master`; whatever runs a user's code is a worker."""
+        """`agent`, `manager`, `master`, `gateway`; whatever runs a user's code is a worker."""
+        if self.slot.startswith(GATEWAY):
+            return "gateway"
         return self.slot if self.slot in ROLES else "worker"
 
     def signal(self, number: signal.Signals) -> bool:
@@ -198,6 +205,8 @@ class NodeFleet:
         self.cluster = Cluster(folder, url, environment)
         self.with_all_queues = names[:-1]
         """The nodes that tasks of any queue may be pinned to."""
+        self.ports = dict(zip(names, free_ports(len(names)), strict=True))
+        """Where the gateway process of each node listens, in each of its lives."""
         self.nodes = [self._node(name, timing, node_urls.get(name)) for name in names]
 
     def _node(self, name: str, timing: NodeTiming, node_urls: tuple[str, TcpProxy] | None) -> RestartingNode:
@@ -212,6 +221,7 @@ class NodeFleet:
                 "inactive_after": 3 * timing.heartbeat_every,
             },
             workers=workers(timing, versions.code_of(name), with_rows=name in self.with_all_queues),
+            sections={f"gateway.{GATEWAY}": {"bind": f"127.0.0.1:{self.ports[name]}", "protocols": ["beanstalk"]}},
         )
         return RestartingNode(node, proxy)
 
@@ -254,6 +264,18 @@ def workers(timing: NodeTiming, code: str, *, with_rows: bool) -> dict[str, dict
         jobs.work.name: tasks,
         "rounds": {"worker": "tests.faults.periodic_worker:CountingWorker", "update": timing.update},
     }
+
+
+def free_ports(number: int) -> list[int]:
+    """Ports that nothing listens on, of those that outgoing connections do not get."""
+    found: list[int] = []
+    for port in random.sample(PORTS, len(PORTS)):
+        if len(found) == number:
+            break
+        with socket.socket() as tried, suppress(OSError):
+            tried.bind(("127.0.0.1", port))
+            found.append(port)
+    return found
 
 
 def slot_of(process: psutil.Process, master: int) -> str:

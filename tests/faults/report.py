@@ -55,7 +55,7 @@ def _broken(*rules: str) -> Column:
 
 ROWS: Final[Mapping[str, Column]] = {
     "tasks": _count("tasks"),
-    "processes killed": _faults("kill worker", "kill agent", "kill manager", "kill master"),
+    "processes killed": _faults("kill worker", "kill gateway", "kill agent", "kill manager", "kill master"),
     "nodes killed": _faults("kill node"),
     "frozen beyond max_update": _faults("freeze worker", "freeze agent", "freeze manager", "freeze node"),
     "database killed or frozen": _faults("kill server", "freeze server"),
@@ -67,11 +67,15 @@ ROWS: Final[Mapping[str, Column]] = {
     "released after a crash": _count("crash"),
     "released for other code": _count("unknown"),
     "rescued": _count("rescued"),
+    "jobs of queue clients": _count("jobs"),
+    "their reservations": _count("reservations"),
+    "gateway processes killed": _faults("kill gateway"),
     "outcomes refused": _count("ended too late, and refused"),
     "**lost**": _broken("lost", "keys", "transaction"),
     "**stale writes accepted**": _broken("stale write", "lease", "lifecycle"),
     "**overlapping holders**": _broken("overlap"),
     "**rescued from the living**": _broken("rescue", "crash"),
     "**unexplained runs**": _broken("attempts", "not written", "poison"),
+    "**jobs lost, held twice or counted**": _broken("jobs lost", "jobs held", "jobs counted"),
     "**wrong for the code's version**": _broken("versions"),
 }

@@ -27,7 +27,8 @@ OPTIONS = (
 )  # fmt: skip
 COMMANDS = (
     ("enqueue",), ("tasks", "list"), ("tasks", "show"), ("tasks", "retry"), ("tasks", "cancel"), ("tasks", "delete"),
-    ("tasks", "move"), ("limits", "set"), ("limits", "remove"), ("limits", "list"),
+    ("tasks", "move"), ("tasks", "bury"), ("tasks", "kick"),
+    ("limits", "set"), ("limits", "remove"), ("limits", "list"),
     ("queues", "list"), ("queues", "pause"), ("queues", "resume"), ("nodes", "list"),
     ("nodes", "drain"), ("nodes", "undrain"), ("check",), ("doctor",), ("migrate",), ("status",), ("stop",),
     ("nonsense",), (),

@@ -17,9 +17,11 @@ from peerd.config import Settings, check
 from peerd.config.reading.environment import setting_variables
 from peerd.config.settings import (
     DatabaseSettings,
+    GatewaySettings,
     LoggingSettings,
     ManagerSettings,
     NodeSettings,
+    QueueSettings,
     ScheduleSettings,
     Section,
     WebSettings,
@@ -36,6 +38,8 @@ SECTIONS: Mapping[str, type[Section]] = {
     "workers.video": WorkerSettings,
     "schedules.refresh": ScheduleSettings,
     "web.site": WebSettings,
+    "gateway.queue": GatewaySettings,
+    "queues.mails": QueueSettings,
 }
 KEYS = [(section, key) for section, model in SECTIONS.items() for key in model.known_keys()]
 HOSTILE: tuple[Any, ...] = (

@@ -94,8 +94,8 @@ def test_a_task_is_refused_or_comes_back_as_it_went_in(store: Database, queue: s
 @given(
     ask=st.sampled_from(
         ["queue", "name", "status", "node", "before", "limit", "get", "attempts", "retry", "cancel", "reason", "delete",
-         "move", "pause", "resume", "duration", "drain", "undrain", "limited", "limit key", "running", "rate",
-         "unlimited", "limits"]
+         "move", "bury", "kick", "pause", "resume", "duration", "drain", "undrain", "limited", "limit key", "running",
+         "rate", "unlimited", "limits"]
     ),
     value=values.anything,
 )  # fmt: skip
@@ -110,6 +110,8 @@ def test_every_request_is_answered_or_refused(store: Database, ask: str, value: 
         "reason": lambda: client.tasks.cancel(job.id, value),
         "delete": lambda: client.tasks.delete(value),
         "move": lambda: client.tasks.move(job.id, value),
+        "bury": lambda: client.tasks.bury(value),
+        "kick": lambda: client.tasks.kick(value),
         "pause": lambda: client.queues.pause(value),
         "resume": lambda: client.queues.resume(value),
         "duration": lambda: client.queues.pause("q", value),

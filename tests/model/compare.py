@@ -110,7 +110,9 @@ def take_moments(kept: ComparedTable, wanted: Mapping[Any, Any], found: Rows) ->
 
 def _is_free(wanted: object, column: str) -> bool:
     """Whether nothing is promised about a column."""
-    return column == "claim_token" and isinstance(wanted, ModelTask) and wanted.status is not Status.WORKING
+    if column != "claim_token" or not isinstance(wanted, ModelTask):
+        return False
+    return wanted.status is not Status.WORKING or wanted.deadline_at is not None
 
 
 def _agree(column: str, want: object, got: object, *, exactly: bool) -> bool:

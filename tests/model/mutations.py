@@ -15,16 +15,19 @@ from sqlalchemy.dialects import sqlite
 from sqlalchemy.engine import Connection
 
 from peerd.domain import task_transition
-from peerd.domain.lifecycle import TaskEvent, sources
+from peerd.domain.lifecycle import Status, TaskEvent, sources
 from peerd.store.claim import candidates, claim, claimer, compare_and_set
 from peerd.store.enqueue import enqueue, insert, unique_keys
+from peerd.store.jobs import candidates as job_candidates
+from peerd.store.jobs import held, kicking
 from peerd.store.maintenance import chore_batches, rescue
 from peerd.store.outcomes import complete, recording, touch
 from peerd.store.schema.sql_clock import now, seconds_from_now
 from peerd.store.schema.tables import CLAIM_ORDER, tasks
+from peerd.store.statements.compiled import id_in_list
 from peerd.store.tasks import actions
 from peerd.store.tasks.conditions import status_is
-from peerd.store.tasks.rows import update_tasks
+from peerd.store.tasks.rows import lock_tasks, update_tasks
 
 Mutation = Callable[[pytest.MonkeyPatch], None]
 
@@ -200,6 +203,43 @@ def scheduled_tasks_are_enqueued_as_pending(patch: pytest.MonkeyPatch) -> None:
     )
 
 
+def reservation_ends_by_its_id_alone(patch: pytest.MonkeyPatch) -> None:
+    def is_held(*, is_one: bool) -> tuple[sa.ColumnElement[bool], ...]:
+        return (tasks.c.id == held.ID_PARAMETER if is_one else id_in_list(tasks.c.id), status_is(Status.WORKING))
+
+    patch.setattr(held, "_is_held", is_held)
+
+
+def reservation_of_a_dead_process_counts_an_attempt(patch: pytest.MonkeyPatch) -> None:
+    original = lock_tasks
+    patch.setattr(
+        rescue,
+        "lock_tasks",
+        lambda *about, **how: [msgspec.structs.replace(task, deadline_at=None) for task in original(*about, **how)],
+    )
+
+
+def staged_job_keeps_its_start(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(chore_batches, "start_at_when_pending", lambda: tasks.c.start_at)
+
+
+def youngest_is_kicked_first(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(kicking, "aside_order", lambda: (tasks.c.id.desc(),))
+
+
+def deleted_job_leaves_its_attempts(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(held, "_delete_rest", nothing)
+
+
+def touch_leaves_the_deadline(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(held, "seconds_from_now", lambda _: tasks.c.deadline_at)
+
+
+def least_urgent_is_reserved_first(patch: pytest.MonkeyPatch) -> None:
+    order = (tasks.c.claim_rank.desc(), tasks.c.attempts, tasks.c.due_at, tasks.c.id)
+    patch.setattr(job_candidates, "CLAIM_ORDER", order)
+
+
 MUTATIONS: Final[tuple[Mutation, ...]] = (
     claim_checked_by_status_alone,
     claim_checked_by_lease_alone,
@@ -223,6 +263,12 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     staged_before_due,
     bulk_answers_in_another_order,
     scheduled_tasks_are_enqueued_as_pending,
+    reservation_ends_by_its_id_alone,
+    reservation_of_a_dead_process_counts_an_attempt,
+    staged_job_keeps_its_start,
+    youngest_is_kicked_first,
+    touch_leaves_the_deadline,
+    least_urgent_is_reserved_first,
 )
 RARELY_CAUGHT: Final[tuple[Mutation, ...]] = (
     move_leaves_the_lease,
@@ -231,5 +277,6 @@ RARELY_CAUGHT: Final[tuple[Mutation, ...]] = (
     claim_puts_attempts_before_priority,
     claim_serves_nodes_of_any_life,
     unique_key_outlives_its_task,
+    deleted_job_leaves_its_attempts,
 )
 """Those that show themselves only where several rare things meet."""

@@ -11,6 +11,8 @@ from hypothesis.stateful import run_state_machine_as_test
 from peerd.store.claim import candidates, claim, compare_and_set
 from peerd.store.connection.database import Database
 from peerd.store.enqueue import insert
+from peerd.store.jobs import candidates as job_candidates
+from peerd.store.jobs import held, reserved_rows, reserving, reserving_unlimited, reserving_with_limits
 from peerd.store.limits import limited_claim
 from peerd.store.outcomes import complete
 from tests.model.machine.store_machine import machine_on
@@ -24,7 +26,9 @@ EXAMPLES = 800
 @pytest.fixture(autouse=True)
 def fresh_statements() -> Iterator[None]:
     """The store caches its statements; those of a mutation must be neither made too early nor kept."""
-    modules = (claim, compare_and_set, complete, candidates, insert, limited_claim)
+    of_claims = (claim, compare_and_set, complete, candidates, insert, limited_claim)
+    of_jobs = (job_candidates, held, reserved_rows, reserving, reserving_unlimited, reserving_with_limits)
+    modules = (*of_claims, *of_jobs)
     clear_caches(*modules)
     yield
     clear_caches(*modules)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple, cast
+
+from sqlalchemy.engine import Connection
 
 from peerd.domain.errors import RowLocked
 from peerd.store.connection.database import Database
@@ -14,6 +16,9 @@ from tests.simulation.threads import SimulatedThread, StoreCall
 
 if TYPE_CHECKING:
     from tests.simulation.process import SimulatedProcess
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 
 class SimulatedDatabase(Database):
@@ -28,7 +33,7 @@ class SimulatedDatabase(Database):
         self.url = shared.url
         self.engine = shared.engine
         self._shared = shared
-        self._process = process
+        self.process = process
 
     def run(self, operation: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         return self._call(operation, partial(self._shared.run, operation, *args, **kwargs))
@@ -38,6 +43,10 @@ class SimulatedDatabase(Database):
 
     def run_statement(self, operation: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         return self._call(operation, partial(self._shared.run_statement, operation, *args, **kwargs))
+
+    def run_group(self, operation: Callable[[Connection, *Ts], T], /, *args: *Ts, durable: bool = True) -> T:
+        run: Callable[[], T] = partial(self._shared.run_group, operation, *args, durable=durable)
+        return cast("T", self._call(operation, run))
 
     def run_idempotent(self, operation: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         return self.run(operation, *args, **kwargs)
@@ -49,10 +58,10 @@ class SimulatedDatabase(Database):
         """Do nothing: all processes share the connections."""
 
     def _each(self, operation: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        if operation is complete and meets_a_lock(args, self._process.world.locked_rows()):
+        if operation is complete and meets_a_lock(args, self.process.world.locked_rows()):
             raise RowLocked("lock wait timeout exceeded", WAITED)
         return self._shared.run(operation, *args, **kwargs)
 
     def _call(self, operation: Callable[..., Any], make: Callable[[], Any]) -> Any:
-        call = StoreCall(operation.__name__, make, self._process.world.now)
+        call = StoreCall(operation.__name__, make, self.process.world.now)
         return SimulatedThread.current().wait_for_answer(call)

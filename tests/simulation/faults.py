@@ -20,7 +20,9 @@ OF_CALLS = frozenset(
     )
 )  # fmt: skip
 AWAY = DatabaseUnavailable("the connection was lost")
-OUTCOMES = frozenset(("complete", "complete_available", "record_outcomes"))
+BATCH = "_execute_runs"
+"""The operation by which a gateway process executes a batch."""
+OUTCOMES = frozenset(("complete", "complete_available", "record_outcomes", BATCH))
 CLAIMS = frozenset(("claim", "claim_limited"))
 WRITES = OUTCOMES | frozenset(
     ("claim", "claim_limited", "touch", "report_progress", "release_tasks_of_process", "release_unknown_claims",
@@ -49,7 +51,9 @@ def apply(world: World, one: PlannedEvent) -> None:
             _lock_a_row(world, one)
         case "step the clock":
             world.step_clock(360.0 * (one.extent - 0.5))
-        case "kill a process" | "kill a worker" | "freeze a process" | "recycle a worker":
+        case "kill a process" | "kill a worker" | "freeze a process" | "recycle a worker" | "kill a gateway":
+            _to_a_process(world, one)
+        case "freeze a gateway" | "recycle a gateway":
             _to_a_process(world, one)
         case _:
             _to_a_node(world, one)
@@ -116,17 +120,15 @@ def _take_database_away(world: World, seconds: float) -> None:
 
 
 def _to_a_process(world: World, one: PlannedEvent) -> None:
-    wanted = "worker" in one.what
-    candidates = [
-        process for process in world.processes if process.alive and (not wanted or process.info.role == "worker")
-    ]
+    wanted = one.what.rpartition(" ")[2]
+    candidates = [process for process in world.processes if process.alive and wanted in ("process", process.info.role)]
     if not candidates:
         return
     process = candidates[int(one.target * len(candidates))]
     match one.what:
-        case "freeze a process":
+        case "freeze a process" | "freeze a gateway":
             process.freeze(2.0 + 200.0 * one.extent)
-        case "recycle a worker":
+        case "recycle a worker" | "recycle a gateway":
             if process.ready:
                 process.asked_to_stop = True
                 process.link.watch.ask_to_stop(10.0 * one.extent)

@@ -8,8 +8,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from peerd import Context, Queue, Retry, Snooze
-from tests.simulation.plan import QUEUES
+from peerd import Context, Queue, Retry, Snooze, TaskWorker
+from peerd.domain.task import Task
+from tests.simulation.plan import QUEUES, TUBE
 
 if TYPE_CHECKING:
     from tests.simulation.process import SimulatedProcess
@@ -109,3 +110,16 @@ def _declare(queue: Queue) -> Queue:  # noqa: C901 - eight small handlers
 
 SERVED = tuple(_declare(Queue(name)) for name in QUEUES)
 """The queues that a worker of the simulation serves."""
+
+
+class RowWorker(TaskWorker):
+    """Handles the jobs of queue clients as whole rows."""
+
+    queues = (TUBE,)
+
+    async def handle_task(self, task: Task) -> object:
+        ctx = self.context(task)
+        async with running(ctx) as how:
+            await asyncio.sleep(0.5)
+            how["end"] = "done"
+            return task.lease

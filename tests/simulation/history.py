@@ -32,6 +32,7 @@ class SimulationHistory:
         self.taken_by_sql: set[ClaimKey] = set()
         """Claims that were ended by an UPDATE by hand, which records no attempt."""
         self.deleted_by_hand: set[int] = set()
+        self.deleted_by_clients: set[int] = set()
         self.retried_by_hand: set[int] = set()
         self.counts: dict[str, int] = {}
 

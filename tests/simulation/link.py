@@ -74,6 +74,7 @@ class SimulatedLink(Link):
 
     def __init__(self, process: SimulatedProcess, info: ProcessInfo) -> None:
         self._set_info(info)
+        self.sockets = {}
         self._lock = threading.Lock()
         self._status = exit_codes.OK
         self._ready = False

@@ -16,7 +16,13 @@ import sqlalchemy as sa
 from peerd.domain.errors import DatabaseUnavailable
 from peerd.domain.lifecycle import Status, TaskEvent, sources
 from peerd.domain.outcome import Released
+from peerd.gateway import service as gateway_service
+from peerd.gateway.clients import Reservation
+from peerd.gateway.engine import Engine
+from peerd.gateway.reconciliation import Reconciliation
+from peerd.gateway.reservation_ends import ReservationEnds
 from peerd.manager.rescue_guard import RescueGuard
+from peerd.store import jobs
 from peerd.store.claim import candidates, claim, compare_and_set
 from peerd.store.claim import claimer as claimers
 from peerd.store.claim.claimer import ClaimResult
@@ -41,7 +47,8 @@ from peerd.work.claims.limited_polling import LimitedPolling
 from peerd.work.claims.task_fetcher import TaskFetcher
 from peerd.work.claims.toucher import Toucher
 from peerd.work.task_worker import DeclaredHandlerAdapter
-from tests.simulation.plan import KEYS, VERSIONS
+from tests.simulation import gateway_mutations
+from tests.simulation.plan import CLIENTS, KEYS, VERSIONS
 from tests.simulation.versions import dead_at_once, prepare_leniently
 from tests.support.caches import clear_caches
 
@@ -145,7 +152,7 @@ def _choose_unlocked(connection: Any, claimer: Any, queue: str, limit: int, quar
     wanted = min(limit, capacity.for_queue())
     lanes, without = claimers.lanes_for(claimer, quarantined=quarantined), capacity.queue_is_limited
     keys = KeyRoundRobin(connection, queue, lanes, after="", page=wanted + 1, with_unkeyed=without)
-    return limited_claim._choose_ids(keys, capacity, wanted)[0] if wanted else []
+    return limited_claim._choose_ids(keys, capacity, wanted, None)[0] if wanted else []
 
 
 def _write_claims(connection: Any, claimer: Any, lanes: tuple[int, int], token: int, ids: list[int]) -> list[Any]:
@@ -343,4 +350,67 @@ MUTATIONS: Final = (
         (VERSIONS, "enqueue"),
     ),
     Mutation("what runs is expired", ((chore_batches, "_delete", _expire_whatever_it_does),), ("long",), seed=85),
+    Mutation(
+        "a closed connection keeps its jobs",
+        ((ReservationEnds, "return_job", gateway_mutations.ignore),),
+        (CLIENTS,),
+        seed=4,
+    ),
+    Mutation(
+        "a deadline passes without a release", ((ReservationEnds, "expire", gateway_mutations.ignore),), (CLIENTS,)
+    ),
+    Mutation("a deadline comes too early", ((Reservation, "__init__", gateway_mutations.half_the_time),), (CLIENTS,)),
+    Mutation(
+        "a client deletes what another one holds",
+        ((Engine, "delete", gateway_mutations.delete_whoever_holds),),
+        (CLIENTS,),
+        seed=6,
+    ),
+    Mutation(
+        "a delete that failed is answered as done",
+        ((ReservationEnds, "_deleted_held", gateway_mutations.deleted_for_certain),),
+        (CLIENTS, "fail the call"),
+        seed=8,
+    ),
+    Mutation(
+        "a reserved job is deleted without the lease",
+        ((jobs, "delete_held", gateway_mutations.delete_by_id),),
+        (CLIENTS, "freeze a process", "freeze in the answer", "move"),
+        seed=38,
+    ),
+    Mutation(
+        "a reserved job is released without the lease",
+        ((jobs, "release", gateway_mutations.release_by_id),),
+        (CLIENTS, "freeze a process", "freeze in the answer", "move"),
+        seed=27,
+    ),
+    Mutation(
+        "a reservation whose answer was lost is forgotten",
+        ((Reconciliation, "_compare", gateway_mutations.ignore),),
+        (CLIENTS, "lose the answer"),
+        seed=3,
+    ),
+    Mutation(
+        "waiting clients depend on rings",
+        ((Engine, "poll_for_waiters", gateway_mutations.never_again),),
+        (CLIENTS,),
+        seed=7,
+    ),
+    Mutation(
+        "a gateway process sends no heartbeat",
+        ((gateway_service, "keep_heartbeat", gateway_mutations.never_again),),
+        (CLIENTS, "enqueue"),
+    ),
+    Mutation(
+        "a rescue takes reservations from living processes",
+        ((rescue, "_is_held_by_live_process", lambda before: sa.false()),),
+        (CLIENTS, "enqueue"),
+        seed=57,
+    ),
+    Mutation(
+        "the death of a gateway process counts for its jobs",
+        ((rescue, "_take_back", gateway_mutations.take_back_as_claims),),
+        (CLIENTS, "kill a process"),
+        seed=1,
+    ),
 )

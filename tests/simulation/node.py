@@ -135,8 +135,11 @@ class SimulatedNode:
             case "tainted" | "recycle":
                 self.world.note(f"{process} leaves: {message['reason']}")
                 self.world.uncaught(process, str(message["reason"]))
-            case "boot-failed" | "crashed":
-                self.world.note(f"{process} {message['type']}: {message['error']}")
+            case "boot-failed":
+                self.world.note(f"{process} boot-failed: {message['error']}")
+            case "crashed":
+                self.world.note(f"{process} crashed: {message['error']}")
+                self.world.uncaught(process, str(message["error"]))
 
     def on_process_end(self, process: SimulatedProcess, cause: str) -> None:
         """One of them has died."""
@@ -181,7 +184,7 @@ class SimulatedNode:
             return
         generation = self._generations[slot] = self._generations.get(slot, 0) + 1
         kind = slot.rpartition("-")[0] or slot
-        role = slot if slot in (AGENT, "manager") else "worker"
+        role = kind if kind in (AGENT, "manager", "gateway") else "worker"
         info = ProcessInfo(slot, kind, role, self.name, generation, grace=GRACE, release_time=RELEASE_TIME)
         self.processes[slot] = self.world.adopt(SimulatedProcess(self.world, self, info, self.slots[slot]))
 

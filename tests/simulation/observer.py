@@ -12,7 +12,7 @@ import msgspec
 COLUMNS: Final = (
     "id", "queue", "name", "status", "lease", "attempts", "max_attempts", "crashes", "node_id", "process_id",
     "worker_node_id", "start_at", "finish_at", "finished_at", "checked_at", "unique_key", "limit_key",
-    "result", "created_at", "updated_at",
+    "result", "created_at", "updated_at", "ttr", "deadline_at", "timeouts", "releases",
 )  # fmt: skip
 
 
@@ -39,6 +39,10 @@ class ObservedTask(msgspec.Struct, frozen=True):
     result: str | None
     created_at: str
     updated_at: str
+    ttr: int | None
+    deadline_at: str | None
+    timeouts: int | None
+    releases: int | None
 
     @property
     def claim(self) -> tuple[int, int]:

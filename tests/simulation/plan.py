@@ -64,6 +64,16 @@ KEYS: Final = "keys"
 """In a focus: tasks with keys, and limits."""
 VERSIONS: Final = "versions"
 """In a focus: nodes with old and with new code."""
+CLIENTS: Final = "clients"
+"""In a focus: gateway processes and queue clients."""
+TUBE: Final = "t"
+"""The queue into which queue clients put, and from which a worker of whole rows claims too."""
+CLIENT_FAULTS: Final = {"kill a gateway": 6, "freeze a gateway": 4, "recycle a gateway": 2, "kill a node": 1}
+"""Further faults of a run with queue clients, and their relative frequencies."""
+MAX_UPDATE: Final = 60.0
+"""Seconds of silence after which a holder loses what it holds."""
+WITHOUT_CLIENTS: Final = 0.7
+"""How often a run has no queue clients."""
 ONLY_NEW: Final = ("comes", "grows")
 """Handlers whose tasks need the new code: one is not in the old code, one has an argument more."""
 WITHOUT_VERSIONS: Final = 0.7
@@ -118,6 +128,12 @@ class SimulationPlan(msgspec.Struct, frozen=True, kw_only=True):
     limits: tuple[PlannedLimit, ...] = ()
     old_nodes: int = 0
     """How many of the nodes have old code; see `tests.simulation.versions`."""
+    gateways: int = 0
+    """Gateway processes of each node."""
+    row_workers: int = 0
+    """Workers of each node that handle the jobs of queue clients."""
+    clients: int = 0
+    """Queue clients, which connect to any gateway process; see `tests.simulation.queue_clients`."""
 
 
 def draw_plan(seed: int, focus: tuple[str, ...] = ()) -> SimulationPlan:
@@ -134,7 +150,7 @@ def draw_plan(seed: int, focus: tuple[str, ...] = ()) -> SimulationPlan:
     True
     """
     random = Random(seed)
-    focus_on_load = tuple(name for name in focus if name not in (KEYS, VERSIONS))
+    focus_on_load = tuple(name for name in focus if name not in (KEYS, VERSIONS, CLIENTS))
     seconds = random.choice((15.0, 30.0, 60.0, 90.0, 150.0))
     faults = _some(random, FAULTS, 4, focus_on_load)
     acts = _some(random, USER_ACTIONS, 3, focus_on_load)
@@ -155,7 +171,10 @@ def draw_plan(seed: int, focus: tuple[str, ...] = ()) -> SimulationPlan:
     )
     random = Random(f"versions {seed}")
     has_versions = VERSIONS in focus or (not focus and random.random() > WITHOUT_VERSIONS)
-    return _with_versions(plan, random) if has_versions else plan
+    plan = _with_versions(plan, random) if has_versions else plan
+    random = Random(f"clients {seed}")
+    has_clients = CLIENTS in focus or (not focus and random.random() > WITHOUT_CLIENTS)
+    return _with_clients(plan, random) if has_clients else plan
 
 
 def _with_versions(plan: SimulationPlan, random: Random) -> SimulationPlan:
@@ -169,6 +188,18 @@ def _with_versions(plan: SimulationPlan, random: Random) -> SimulationPlan:
     nodes = max(plan.nodes, 2)
     old_nodes = random.randint(1, nodes - 1)
     return msgspec.structs.replace(plan, events=tuple(events), nodes=nodes, old_nodes=old_nodes)
+
+
+def _with_clients(plan: SimulationPlan, random: Random) -> SimulationPlan:
+    """The same plan with gateway processes, queue clients, and faults of them."""
+    faults = [_draw_event(random, plan.seconds, CLIENT_FAULTS, {}) for _ in range(random.choice((0, 1, 2, 4)))]
+    return msgspec.structs.replace(
+        plan,
+        events=tuple(sorted((*plan.events, *faults), key=lambda one: one.at)),
+        gateways=random.choice((1, 1, 2)),
+        clients=random.randint(2, 6),
+        row_workers=random.choice((0, 1)),
+    )
 
 
 def _draw_limits(random: Random, *, always: bool) -> dict[str, Any]:

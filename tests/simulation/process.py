@@ -53,7 +53,8 @@ class SimulatedProcess:
         self.threads: list[SimulatedThread] = []
         self.link = SimulatedLink(self, info)
         self.loop = SimulatedLoop(self.monotonic, self._start_thread)
-        self._life = self.loop.create_task(run_service(make(self), self.link))
+        self.service = make(self)
+        self._life = self.loop.create_task(run_service(self.service, self.link))
         self._life.add_done_callback(self._ended)
 
     def __repr__(self) -> str:
@@ -74,11 +75,11 @@ class SimulatedProcess:
 
     @property
     def has_free_executor_slot(self) -> bool:
-        """Whether it seems able to run one more task."""
+        """Whether it seems able to run one more task of a queue with handlers."""
         may_begin = self.ready and self.node.is_ready
         is_there = self.alive and may_begin and not (self.asked_to_stop or self.is_frozen or self.node.stopping)
         is_free = len(self.running) < self.world.plan.executor_slots and self.world.now >= self.blocked_until
-        return self.info.role == "worker" and is_there and is_free
+        return self.info.kind == "work" and is_there and is_free
 
     def run_until_blocked(self) -> None:
         """Run everything that can run without an answer of the database."""

@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from peerd.domain.lifecycle import FINISHED, TRANSITIONS, Status
+from tests.simulation.faults import BATCH
 from tests.simulation.history import ClaimKey
 from tests.simulation.limit_rules import LimitRules
 from tests.simulation.observer import ObservedChange, ObservedTask, Observer
-from tests.simulation.services import MAX_COMPLETED, MAX_UPDATE, POLL_EVERY, UPDATE
+from tests.simulation.plan import MAX_UPDATE, QUEUES
+from tests.simulation.reservation_rules import ReservationRules, is_reservation
+from tests.simulation.services import MAX_COMPLETED, POLL_EVERY, UPDATE
 from tests.simulation.versions import judge_beginning, judge_dead
 from tests.simulation.violation import InvariantViolation
 
@@ -39,6 +42,7 @@ class InvariantRules:
         self._history = world.history
         self._observer = observer
         self._limits = LimitRules(world)
+        self.reservations = ReservationRules(world)
         self._lost_at: dict[ClaimKey, float] = {}
         self._waiting_since: dict[int, float] = {}
 
@@ -55,7 +59,9 @@ class InvariantRules:
         for change in self._observer.changes():
             before, after = change.before, change.after
             self._world.note(f"    {_describe(before)} -> {_describe(after)}")
+            self.reservations.judge_change(before, after)
             if before is None:
+                self._note_insert(after)
                 continue
             if after is None:
                 self._judge_deletion(before)
@@ -70,6 +76,12 @@ class InvariantRules:
             self._judge_unique(change)
         self._limits.judge(claimed, self.rows.values())
         self._judge_running()
+        self.reservations.judge_step()
+
+    def _note_insert(self, after: ObservedTask | None) -> None:
+        """A task was inserted; one batch of a gateway process can put a job and reserve it."""
+        if after is not None and after.status == "working" and after.process_id is not None:
+            self._history.claimed[after.claim] = after.process_id
 
     def _judge_running(self) -> None:
         """A handler whose claim was lost is cancelled soon."""
@@ -92,13 +104,18 @@ class InvariantRules:
 
     def judge_waiting(self) -> None:
         """Without faults, no task waits while an executor slot is free and the limits permit it."""
+        self.reservations.judge_waiting()
         rows = self.rows.values()
         startable = set()
         if any(process.has_free_executor_slot for process in self._world.processes) and not any(
             row.crashes for row in rows
         ):
             now = self._world.database_text()
-            startable = {row.id for row in rows if _is_due(row, now) and self._limits.leaves_room(row, rows)}
+            startable = {
+                row.id
+                for row in rows
+                if _is_due(row, now) and row.queue in QUEUES and self._limits.leaves_room(row, rows)
+            }
         self._waiting_since = {one: self._waiting_since.get(one, self._world.now) for one in startable}
         for task_id, since in self._waiting_since.items():
             if self._world.now - since > STARTED_WITHIN:
@@ -107,6 +124,9 @@ class InvariantRules:
     def _judge_deletion(self, before: ObservedTask) -> None:
         if before.id in self._history.deleted_by_hand:
             return
+        if self._world.call_name == BATCH and self._world.caller is not None:
+            self._judge_deletion_by_client(before)
+            return
         age = MAX_FAILED if before.status == "dead" else MAX_COMPLETED
         over = before.finished_at or before.updated_at
         if before.status in FINISHED and over <= self._world.database_text(ago=age):
@@ -114,6 +134,13 @@ class InvariantRules:
         if before.status == "pending" and before.finish_at and before.finish_at <= self._world.database_text():
             return
         raise InvariantViolation("nothing is lost", f"{before} was deleted by {self._by()}")
+
+    def _judge_deletion_by_client(self, before: ObservedTask) -> None:
+        self._history.deleted_by_clients.add(before.id)
+        if is_reservation(before):
+            self.reservations.judge_end(before, None)
+        elif before.status == "working" or before.status in FINISHED or not self.reservations.may_delete(before):
+            raise InvariantViolation("a client deletes only a job that it asked for", f"{before} by {self._by()}")
 
     def _judge_status(self, before: ObservedTask, after: ObservedTask) -> None:
         if before.status != after.status and (before.status, after.status) not in STEPS:
@@ -134,11 +161,16 @@ class InvariantRules:
         evidence = f"{before} -> {after} by {self._by()}"
         caller = self._world.caller
         now = self._world.database_text()
-        if before.status != "pending":
+        is_taken = self._world.call_name == BATCH and self.reservations.may_take(before)
+        is_staged = self._world.call_name == BATCH and before.status in ("scheduled", "failure")
+        if before.status != "pending" and not (is_taken or is_staged or is_reservation(before)):
             raise InvariantViolation("only pending tasks are claimed", evidence)
         if caller is None or after.process_id != caller.process_id:
             raise InvariantViolation("a claimer claims for itself", evidence)
         assert after.process_id is not None
+        self._history.claimed[after.claim] = after.process_id
+        if is_taken:
+            return
         if (before.start_at and before.start_at > now) or (before.finish_at and before.finish_at <= now):
             raise InvariantViolation("a task is claimed between start_at and finish_at", evidence)
         if before.node_id not in (None, after.worker_node_id):
@@ -149,7 +181,6 @@ class InvariantRules:
             raise InvariantViolation("a draining or ended node claims nothing", evidence)
         if before.crashes and caller.running:
             raise InvariantViolation("a task that crashed a process runs alone", evidence)
-        self._history.claimed[after.claim] = after.process_id
         self._history.count("claims")
 
     def _judge_end_of_claim(self, before: ObservedTask, after: ObservedTask) -> None:
@@ -161,9 +192,19 @@ class InvariantRules:
         if caller is None or name in BY_HAND:
             return
         holder = self._holder(before)
-        if name in OUTCOMES:
+        if is_reservation(before) and name == BATCH:
+            self.reservations.judge_end(before, after)
+        elif name in OUTCOMES:
             self._judge_outcome(claim, after, holder, evidence)
-        elif name == "release_unknown_claims":
+        else:
+            self._judge_taking_back(claim, caller, holder, evidence)
+
+    def _judge_taking_back(
+        self, claim: ClaimKey, caller: SimulatedProcess, holder: SimulatedProcess | None, evidence: str
+    ) -> None:
+        """A claim or a reservation was taken back from its holder."""
+        name = self._world.call_name
+        if name == "release_unknown_claims":
             if holder is not caller or claim in self._history.began:
                 raise InvariantViolation("only a claim unknown to its process is released unstarted", evidence)
             self._history.released_as_unknown.add(claim)
@@ -233,7 +274,8 @@ class InvariantRules:
 
     def judge_accepted(self, task_id: int) -> None:
         """An enqueue was acknowledged: the row is there."""
-        if task_id not in self.rows and task_id not in self._history.deleted_by_hand:
+        deleted = self._history.deleted_by_hand | self._history.deleted_by_clients
+        if task_id not in self.rows and task_id not in deleted:
             raise InvariantViolation("nothing is lost", f"task {task_id} was accepted, and is not there")
 
     def judge_uncaught(self, process: SimulatedProcess, reason: str) -> None:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Final
 from unittest.mock import patch
 
 from peerd.agent.service import AgentService
-from peerd.config.settings import LoggingSettings, ManagerSettings, NodeSettings
+from peerd.config.settings import GatewaySettings, LoggingSettings, ManagerSettings, NodeSettings
+from peerd.gateway import operation_queue, reconciliation, wake_ups
+from peerd.gateway import service as gateway_service
+from peerd.gateway.service import GatewayService
 from peerd.manager.service import ManagerService
 from peerd.operate import operations
 from peerd.operate.client import Client
@@ -17,11 +21,13 @@ from peerd.runtime.process import service as service_module
 from peerd.runtime.process.service import Service
 from peerd.work.claims import toucher
 from peerd.work.services import TaskService
-from peerd.work.task_worker import QueueWorker
+from peerd.work.task_worker import QueueWorker, TaskWorker
 from peerd.work.worker import EffectiveWorkerSettings
 from tests.simulation.database import SimulatedDatabase
+from tests.simulation.gateways import SimulatedGatewayServer, SimulatedGroupCommitter, SimulatedNotifier
+from tests.simulation.handlers import RowWorker
 from tests.simulation.node import AGENT, MakeService
-from tests.simulation.plan import SimulationPlan
+from tests.simulation.plan import MAX_UPDATE, SimulationPlan
 from tests.simulation.process import SimulatedProcess
 from tests.simulation.threads import SimulatedLock
 from tests.simulation.versions import served_by
@@ -29,10 +35,15 @@ from tests.simulation.versions import served_by
 UPDATE: Final = 10.0
 POLL_EVERY: Final = 20.0
 PROGRESS_EVERY: Final = 5.0
-MAX_UPDATE: Final = 60.0
 INACTIVE_AFTER: Final = 30.0
 MAX_COMPLETED: Final = 600.0
 """Seconds. The proportions are those of the defaults; the periods are longer, so that fewer calls are idle ones."""
+CLIENT_POLL_EVERY: Final = 15.0
+"""Seconds between two polls of a gateway process for waiting clients; no rings are simulated."""
+RECONCILE_EVERY: Final = 300.0
+"""Seconds between two comparisons of a gateway process's reservations with the table."""
+NO_FOLDER: Final = Path("/nonexistent/run")
+"""The run directory of a gateway process: it has no socket for rings."""
 NEVER: Final = 1e6
 """Seconds after its time-out in which code must end: a process that ends the hard way with it is not simulated."""
 
@@ -43,7 +54,13 @@ def patched_for_simulation() -> Iterator[None]:
     with (
         patch.object(toucher, "PROGRESS_EVERY", PROGRESS_EVERY),
         patch.object(service_module, "log_exception", lambda error: None),
+        patch.object(service_module, "log_boot_failure", lambda error: None),
         patch.object(operations, "Lock", SimulatedLock),
+        patch.object(operation_queue, "GroupCommitter", SimulatedGroupCommitter),
+        patch.object(gateway_service, "GatewayServer", SimulatedGatewayServer),
+        patch.object(gateway_service, "Notifier", SimulatedNotifier),
+        patch.object(wake_ups, "POLL_EVERY", CLIENT_POLL_EVERY),
+        patch.object(reconciliation, "EVERY", RECONCILE_EVERY),
     ):
         yield
 
@@ -53,7 +70,9 @@ def slots(plan: SimulationPlan) -> dict[str, MakeService]:
     workers = {
         f"work-{number + 1}": lambda process: worker(process, plan.executor_slots) for number in range(plan.workers)
     }
-    return {AGENT: agent, "manager": manager, **workers}
+    gateways = {f"gateway-{number + 1}": gateway for number in range(plan.gateways)}
+    rows = {f"rows-{number + 1}": rows_worker for number in range(plan.row_workers)}
+    return {AGENT: agent, "manager": manager, **workers, **rows, **gateways}
 
 
 def agent(process: SimulatedProcess) -> Service:
@@ -72,8 +91,21 @@ def manager(process: SimulatedProcess) -> Service:
 
 
 def worker(process: SimulatedProcess, executor_slots: int) -> Service:
+    return _task_service(process, QueueWorker(served_by(process)), executor_slots)
+
+
+def rows_worker(process: SimulatedProcess) -> Service:
+    """A worker of whole rows, which handles the jobs of queue clients."""
+    return _task_service(process, RowWorker(), executor_slots=1)
+
+
+def gateway(process: SimulatedProcess) -> Service:
     database = SimulatedDatabase(process.world.database, process)
-    serves = QueueWorker(served_by(process))
+    return GatewayService(GatewaySettings(), {}, database, None, NO_FOLDER, _events(process), MAX_UPDATE)
+
+
+def _task_service(process: SimulatedProcess, serves: TaskWorker, executor_slots: int) -> Service:
+    database = SimulatedDatabase(process.world.database, process)
     serves.settings = EffectiveWorkerSettings(
         queues=serves.queues,
         count=executor_slots,

@@ -50,7 +50,7 @@ def _smaller(plan: SimulationPlan) -> Iterator[SimulationPlan]:
         for begin in range(0, size, part):
             yield _with(plan, plan.events[:begin] + plan.events[begin + part :])
         part //= 2
-    for field in ("nodes", "workers", "executor_slots"):
+    for field in ("nodes", "workers", "executor_slots", "gateways", "row_workers", "clients"):
         for value in range(1, getattr(plan, field)):
             yield msgspec.structs.replace(plan, **{field: value})
     for number in range(len(plan.limits)):

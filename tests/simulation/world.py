@@ -27,6 +27,7 @@ from tests.simulation.node import SimulatedNode
 from tests.simulation.observer import Observer
 from tests.simulation.plan import NODES, USER_ACTIONS, PlannedEvent, SimulationPlan
 from tests.simulation.process import SimulatedProcess
+from tests.simulation.queue_clients import SimulatedQueueClient
 from tests.simulation.rules import InvariantRules
 from tests.simulation.threads import SimulatedThread, StoreCall
 from tests.simulation.violation import InvariantViolation
@@ -84,6 +85,9 @@ class World:
         self._broken: InvariantViolation | None = None
         self._observer = Observer(backing_database.path)
         self.rules = InvariantRules(self, self._observer)
+        self.clients = [
+            SimulatedQueueClient(self, number + 1) for number in range(plan.clients if plan.gateways else 0)
+        ]
 
     # ---------------------------------------------------------------- the run
 
@@ -131,6 +135,8 @@ class World:
         self.step_number += 1
         for node in self.nodes:
             node.tick()
+        for client in self.clients:
+            client.tick()
         living = [process for process in self.processes if process.alive]
         for process in living:
             process.run_until_blocked()
@@ -149,6 +155,7 @@ class World:
         """Advance the time to the next timer; by less if a call waits for the database."""
         moments = [node.next_event() for node in self.nodes] + [process.next_event() for process in self.processes]
         moments += [one.at for one in self._happenings[:1]]
+        moments += [client.next_event() for client in self.clients]
         coming = [moment for moment in moments if moment is not None]
         until = max(min(coming, default=self.now + 1.0), self.now) + 1e-6
         self.now = min(until, self.now + LONGEST_WAIT / 4) if short else until
@@ -204,6 +211,8 @@ class World:
         self.next_call_fault = None
         self.database_away_until = self.now
         user_actions.restore_service(self)
+        for client in self.clients:
+            client.drain()
 
     def _drop_all(self) -> None:
         sys.unraisablehook = lambda unraisable: None  # coroutines and threads are cut off where they stand
@@ -291,6 +300,11 @@ class World:
         """An enqueue was acknowledged."""
         with self._violations_kept():
             self.rules.judge_accepted(task_id)
+
+    def judge(self, rule: Callable[..., None], *args: Any) -> None:
+        """Judge something inside the code under test."""
+        with self._violations_kept():
+            rule(*args)
 
     def uncaught(self, process: SimulatedProcess, reason: str) -> None:
         """A process reports that it is tainted."""

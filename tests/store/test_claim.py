@@ -11,7 +11,7 @@ from peerd.domain.lifecycle import Status
 from peerd.domain.task import NewTask, Task
 from peerd.store import queues
 from peerd.store.claim import claim
-from peerd.store.claim.claim_result import RETURNED_COLUMNS, WRITTEN_COLUMNS
+from peerd.store.claim.claim_result import RETURNED_COLUMNS, UNREAD_COLUMNS, WRITTEN_COLUMNS
 from peerd.store.claim.claimer import Claimer
 from peerd.store.claim.mutex import ClaimMutex
 from peerd.store.enqueue import enqueue
@@ -126,7 +126,7 @@ def test_a_claim_writes_the_holder_of_the_task_and_raises_its_lease(world: World
 
 
 def test_a_claim_shows_every_column_as_it_is_in_the_row(world: World) -> None:
-    assert sorted((*RETURNED_COLUMNS, *WRITTEN_COLUMNS)) == sorted(Task.__struct_fields__)
+    assert sorted((*RETURNED_COLUMNS, *WRITTEN_COLUMNS, *UNREAD_COLUMNS)) == sorted(Task.__struct_fields__)
     world.node("a")
     hour = timedelta(hours=1)
     moment = datetime(2026, 1, 2, 3, 4, 5, 678000, tzinfo=UTC)
@@ -136,6 +136,7 @@ def test_a_claim_shows_every_column_as_it_is_in_the_row(world: World) -> None:
         "max_attempts": 9,
         "timeout": 12.5,
         "trace_context": "00-trace",
+        "ttr": 60,
     }
     task_id = world.add(name="n", body='{"ü": "🎬"}', body_bytes=b"\x00\xff", unique_key="once", **fields)
     times = {

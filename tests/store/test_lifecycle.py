@@ -13,9 +13,12 @@ from peerd.domain.errors import PeerdError
 from peerd.domain.lifecycle import GONE, TRANSITIONS, Gone, Status, TaskEvent
 from peerd.domain.outcome import Canceled, Deferred, Failed, Outcome, Released, Snoozed
 from peerd.domain.task import Task
+from peerd.store import jobs
 from peerd.store.claim.claimer import Claimer
+from peerd.store.jobs import Bury, Release, ReservedJob
 from peerd.store.maintenance import chore_batches, rescue
 from peerd.store.outcomes import touch
+from peerd.store.outcomes.recording import ClaimId
 from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import tasks
 from peerd.store.tasks import actions
@@ -32,6 +35,7 @@ class Play:
     world: World
     claimer: Claimer
     claims: list[Task] = field(default_factory=list)
+    reservations: list[ReservedJob] = field(default_factory=list)
 
     def statuses(self) -> dict[int, tuple[Status, int]]:
         rows = self.world.store.read(lambda c: c.execute(select(tasks.c.id, tasks.c.status, tasks.c.lease)).all())
@@ -91,6 +95,27 @@ class Play:
     def purge(self, number: int) -> None:
         self.world.store.run(chore_batches.purge, (Status.DONE, Status.DEAD, Status.CANCELED)[number % 3], -60.0)
 
+    def reserve(self, _: int) -> None:
+        self.reservations += self.world.store.run_group(jobs.reserve, self.claimer, 2, 60)
+
+    def take_job(self, number: int) -> None:
+        job = self.world.store.run_group(jobs.take, self.claimer, self.any_id(number), 60)
+        self.reservations += [] if job is None else [job]
+
+    def end_reservation(self, end: Callable[[ClaimId], tuple[Callable[..., object], object]], number: int) -> None:
+        if self.reservations:
+            operation, argument = end(self.reservations[number % len(self.reservations)].claim)
+            self.world.store.run_group(operation, self.claimer.process_id, [argument])
+
+    def kick(self, number: int) -> None:
+        if number % 2:
+            self.world.store.run_group(jobs.kick, "q", number)
+        else:
+            self.world.store.run_group(jobs.kick_job, self.any_id(number))
+
+    def delete_free(self, number: int) -> None:
+        self.world.store.run_group(jobs.delete_free, [self.any_id(number)])
+
     def add(self, number: int) -> None:
         self.world.add(priority=number, max_attempts=1 + number % 3, start_in=60.0 if number % 5 == 0 else None)
 
@@ -109,8 +134,8 @@ MOVES: list[tuple[set[TaskEvent], Callable[[Play, int], None]]] = [
     ({E.CANCEL}, lambda play, n: play.record_outcome(Canceled("unwanted"), n)),
     ({E.RELEASE}, lambda play, n: play.record_outcome(Released("it ends"), n)),
     (set(), Play.touch),
-    ({E.RESCUE, E.DIE}, Play.rescue),
-    ({E.RESCUE, E.DIE}, Play.crash),
+    ({E.RESCUE, E.DIE, E.RELEASE}, Play.rescue),
+    ({E.RESCUE, E.DIE, E.RELEASE}, Play.crash),
     ({E.RELEASE}, Play.end),
     ({E.CANCEL}, lambda play, n: play.by_hand(actions.cancel, n)),
     ({E.RETRY}, lambda play, n: play.by_hand(actions.retry, n)),
@@ -120,6 +145,14 @@ MOVES: list[tuple[set[TaskEvent], Callable[[Play, int], None]]] = [
     ({E.EXPIRE}, Play.expire),
     ({E.STAGE}, Play.stage_due),
     ({E.PURGE}, Play.purge),
+    ({E.CLAIM}, Play.reserve),
+    ({E.TAKE}, Play.take_job),
+    ({E.RELEASE}, lambda play, n: play.end_reservation(lambda claim: (jobs.release, Release(claim)), n)),
+    ({E.SNOOZE}, lambda play, n: play.end_reservation(lambda claim: (jobs.release, Release(claim, 1, 60)), n)),
+    ({E.BURY}, lambda play, n: play.end_reservation(lambda claim: (jobs.bury, Bury(claim, 1, n)), n)),
+    ({E.DELETE}, lambda play, n: play.end_reservation(lambda claim: (jobs.delete_held, claim), n)),
+    ({E.KICK}, Play.kick),
+    ({E.DELETE}, Play.delete_free),
 ]
 
 

@@ -97,6 +97,21 @@ def test_migrating_gives_exactly_the_tables_of_the_code(open_new: Open) -> None:
     assert schema(migrated) == schema(created)
 
 
+def test_a_new_sqlite_database_is_created_as_alembic_would_create_it(database_factory: DatabaseFactory) -> None:
+    created, migrated = Database(database_factory("sqlite")), Database(database_factory("sqlite"))
+    try:
+        migrate(created)
+        migrated.run(migrations._run_alembic)
+        everything = "SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY 1, 2"
+        rows = [database.read(lambda c: c.exec_driver_sql(everything).all()) for database in (created, migrated)]
+        without_blanks = [[(*row[:3], row[3] and "".join(row[3].split())) for row in found] for found in rows]
+        assert without_blanks[0] == without_blanks[1]
+        assert find_schema_version(created) == find_schema_version(migrated)
+    finally:
+        created.close()
+        migrated.close()
+
+
 def test_migrating_again_changes_nothing(open_new: Open) -> None:
     database = open_new()
     assert current_revision(database) is None

@@ -15,17 +15,22 @@ import sqlalchemy as sa
 from peerd.domain.lifecycle import Status
 from peerd.domain.outcome import Failed
 from peerd.domain.task import NewTask, Task
+from peerd.store import jobs
 from peerd.store.claim import claim, quarantined
 from peerd.store.claim.claimer import Claimer
 from peerd.store.connection.database import Database
 from peerd.store.enqueue import enqueue
+from peerd.store.jobs import Bury, Release
+from peerd.store.jobs.fill import count_unfinished_up_to
 from peerd.store.limits import limited_claim
-from peerd.store.maintenance import chore_batches, rescue
+from peerd.store.maintenance import chore_batches, due, rescue
+from peerd.store.maintenance.history import HistoryAge, HistoryPlace, purge_step
 from peerd.store.outcomes import complete, touch
 from peerd.store.outcomes.recording import ClaimId
 from peerd.store.outcomes.touch import TaskProgress
 from peerd.store.schema.migrate import migrate
 from peerd.store.schema.tables import limits, nodes, tasks
+from peerd.store.statements.driver_connection import DriverConnection, DriverResult
 from peerd.store.statements.token import new_token
 from peerd.store.tasks import read
 from tests.store.world import World, held
@@ -44,6 +49,8 @@ KINDS: list[tuple[int, dict[str, Any]]] = [
     (1000, {"status": "failure", "queue": "q", "start_at": 3600}),
     (500, {"status": "dead", "queue": "q"}),
     (1500, {"status": "pending", "queue": "q", "finish_at": 7200}),
+    (1000, {"status": "buried", "queue": "q", "buried_order": 1}),
+    (50, {"status": "pending", "queue": "small"}),
     (100, {"status": "working", "queue": "q", "process_id": 77, "worker_node_id": PINNED_TO, "lease": 1}),
 ]
 SentStatements = list[tuple[str, Any]]
@@ -68,19 +75,29 @@ def recorded_statements(database: Database) -> Iterator[SentStatements]:
     def record(_: object, __: object, statement: str, parameters: Any, ___: object, many: bool) -> None:  # noqa: FBT001
         sent.append((statement, parameters[0] if many else parameters))
 
+    execute = DriverConnection.exec_driver_sql
+
+    def record_and_execute(connection: DriverConnection, sql: str, arguments: Any) -> DriverResult:
+        sent.append((sql, arguments))
+        return execute(connection, sql, arguments)
+
     for engine in database.engines:
         sa.event.listen(engine, "before_cursor_execute", record)
+    DriverConnection.exec_driver_sql = record_and_execute  # type: ignore[method-assign, assignment]
     try:
         yield sent
     finally:
+        DriverConnection.exec_driver_sql = execute  # type: ignore[method-assign]
         for engine in database.engines:
             sa.event.remove(engine, "before_cursor_execute", record)
 
 
-def plan_of(database: Database, statement: str, parameters: Any) -> tuple[set[str], list[str]]:
+def plan_of(
+    database: Database, statement: str, parameters: Any, engine: sa.Engine | None = None
+) -> tuple[set[str], list[str]]:
     """The indexes by which a statement reaches `tasks`, and the plan as the database prints it."""
     word = "EXPLAIN QUERY PLAN" if database.name == "sqlite" else "EXPLAIN"
-    with database.engine.connect() as connection:
+    with (engine or database.engine).connect() as connection:
         rows = connection.exec_driver_sql(f"{word} {statement}", parameters).mappings().all()
         connection.rollback()
     words = [" ".join(str(value) for value in row.values()) for row in rows]
@@ -106,13 +123,16 @@ def plan_of(database: Database, statement: str, parameters: Any) -> tuple[set[st
             reached = set()
             for line in words:
                 if found := re.search(
-                    r"(SCAN|SEARCH) tasks(?: USING (?:COVERING )?INDEX (\w+)| USING (INTEGER PRIMARY KEY))?", line
+                    r"(SCAN|SEARCH) (?:tasks|job)(?: USING (?:COVERING )?INDEX (\w+)| USING (INTEGER PRIMARY KEY))?",
+                    line,
                 ):
                     reached.add(found[2] or found[3] or "SCAN")
     return {"PRIMARY" if name in ("tasks_pkey", "INTEGER PRIMARY KEY") else name for name in reached}, words
 
 
-def check(database: Database, operation: Callable[[], object], expected: set[str]) -> None:
+def check(
+    database: Database, operation: Callable[[], object], expected: set[str], engine: sa.Engine | None = None
+) -> None:
     with recorded_statements(database) as sent:
         operation()
     checked = 0
@@ -120,7 +140,7 @@ def check(database: Database, operation: Callable[[], object], expected: set[str
         if not re.match(r"\s*(WITH|SELECT|UPDATE|DELETE)\b", statement) or not re.search(r"\btasks\b", statement):
             continue
         checked += 1
-        reached, plan = plan_of(database, statement, parameters)
+        reached, plan = plan_of(database, statement, parameters, engine)
         shown = f"{statement}\n" + "\n".join(plan)
         assert reached, f"no table is reached:\n{shown}"
         assert reached <= expected, f"by {reached}, not by {expected}:\n{shown}"
@@ -143,6 +163,8 @@ def test_hot_statements_go_by_their_indexes(database: str) -> None:
             connection.exec_driver_sql(ANALYZE[store.name])
         for operation, expected in hot_operations(world, claimer):
             check(store, operation, expected)
+        for operation, expected in operations_on_jobs(world):
+            check(store, operation, expected, store._groups[True] if operation.func == store.run_group else None)
         check_newest(store)
         if store.name == "postgresql":
             check_generic_plan(store, claimer)
@@ -227,6 +249,10 @@ def hot_operations(world: World, claimer: Claimer) -> Iterator[tuple[Callable[[]
     yield partial(run, chore_batches.expire, 20), {"tasks_closing"} | by_id
     yield partial(run, chore_batches.purge, Status.DONE, -60.0, 20), {"tasks_closing"} | by_id
     yield partial(run, chore_batches.purge, Status.DEAD, 3600.0, 20), {"tasks_closing"} | by_id
+    for place in (None, HistoryPlace(LONG_AGO, 17)):
+        yield partial(run, purge_step, HistoryAge(-60.0, frozenset({"q"})), place, 20), {"tasks_closing"} | by_id
+    counted = {"tasks_claim", "tasks_turns", "tasks_aside"} | working
+    yield partial(run, count_unfinished_up_to, "q", 20), counted
     for pinned in (chore_batches.count_pinned, chore_batches.free_pinned, chore_batches.fail_pinned):
         yield partial(run, pinned, 0.0), {"tasks_claim", "tasks_turns"} | by_id
     with_key = NewTask(queue="q", unique_key="key")
@@ -238,6 +264,55 @@ def hot_operations(world: World, claimer: Claimer) -> Iterator[tuple[Callable[[]
     )
     yield partial(run, rescue.rescue_untouched, 3600.0, 20), working | by_id
     yield partial(run, rescue.rescue_untouched, -60.0, 20), working | by_id
+
+
+def operations_on_jobs(world: World) -> Iterator[tuple[partial[Any], set[str]]]:
+    run, by_id = world.store.run_group, {"PRIMARY"}
+    pending, aside = {"tasks_claim", "tasks_turns"}, {"tasks_aside"}
+    working = {"tasks_claim"} if world.store.name == "mysql" else {"tasks_working"}
+    few, many = world.claimer("other"), world.claimer("q2", "other", *(f"tube-{number}" for number in range(40)))
+    held: list[ClaimId] = []
+
+    def reserve(connection: sa.Connection, claimer: Claimer, limit: int) -> None:
+        held.extend(job.claim for job in jobs.reserve(connection, claimer, limit, 60))
+
+    for claimer, limit in ((few, 1), (few, 10), (many, 1), (many, 10)):
+        yield partial(run, reserve, claimer, limit), pending | by_id
+    assert len(held) == 22
+    yield partial(run, reserve, world.claimer("empty"), 1), pending | by_id
+    yield partial(run, reserve, world.claimer("q", "other"), 2), {*pending, *working, *by_id, "a sort of all"}
+    process_id = few.process_id
+    for claims in (held[:1], held[:9]):
+        yield partial(run, jobs.touch_reservations, process_id, claims), by_id
+    for claims in (held[:1], held[1:4]):
+        yield partial(run, jobs.release, process_id, [Release(claim, 1, 0, "releases") for claim in claims]), by_id
+    for claims in (held[4:5], held[5:8]):
+        yield partial(run, jobs.delete_held, process_id, claims), by_id
+    yield partial(run, jobs.bury, process_id, [Bury(held[8], 1, 1)]), by_id
+    yield partial(run, jobs.take, few, held[8].id, 60), by_id
+    yield partial(run, jobs.kick, "q", 5), aside | by_id
+    yield partial(run, jobs.kick, "other", 5), aside | by_id
+    yield partial(run, jobs.release_all, process_id), working | by_id
+    read = world.store.read
+    yield partial(read, jobs.peek_ready, "q"), pending | by_id
+    yield partial(read, jobs.peek_delayed, "q"), aside
+    yield partial(read, jobs.peek_buried, "q"), aside
+    yield partial(read, jobs.job_statistics, held[0].id), by_id
+    for queue in ("small", "empty"):
+        yield partial(read, jobs.tube_counts, queue), pending | aside | working
+        yield partial(read, jobs.has_jobs, queue), pending | aside | working
+    grouped = {*working, "a sort of all"}  # of those that are reserved
+    yield partial(read, jobs.tubes_with_jobs), pending | aside | grouped
+    yield partial(run, due.read_due_maintenance), {"tasks_due", "tasks_ahead", "tasks_closing"} | grouped
+
+
+def test_a_step_for_each_tube_and_not_for_each_job_lists_the_tubes(world: World) -> None:
+    """Every statement reads few rows, as the database counts them."""
+    rows = [{"queue": f"t{number % 3}", "ttr": 1} for number in range(3000)]
+    world.store.run(lambda connection: connection.execute(sa.insert(tasks), rows).close())
+    with recorded_statements(world.store) as sent:
+        assert world.store.read(jobs.tubes_with_jobs) == ["t0", "t1", "t2"]
+    assert len(sent) <= 20
 
 
 @pytest.mark.parametrize("store", ["postgresql"], indirect=True)
@@ -306,6 +381,39 @@ def test_what_was_planned_for_an_empty_table_is_right_for_a_full_one(world: Worl
         assert not re.search("(Seq|Bitmap Heap) Scan on tasks", plan), plan
         assert "using tasks_pkey on tasks" in plan, plan
         assert not re.search("Hash Join|Merge Join", plan), plan
+
+
+@pytest.mark.parametrize("store", ["postgresql"], indirect=True)
+def test_what_queue_clients_do_is_planned_for_every_size_of_the_table(world: World) -> None:
+    claimer = world.claimer("q", "other")
+    unheld = [ClaimId(1, 1), ClaimId(2, 1)]
+
+    def work(connection: sa.Connection) -> list[str]:
+        for _ in range(10):
+            assert not jobs.reserve(connection, claimer, 5, 60)
+            assert not jobs.release(connection, claimer.process_id, [Release(claim) for claim in unheld])
+            for claims in (unheld, unheld[:1]):
+                assert not jobs.delete_held(connection, claimer.process_id, claims)
+        prepared = "SELECT name, cardinality(parameter_types) AS parameters, statement FROM pg_prepared_statements"
+        plans = []
+        for found in connection.exec_driver_sql(prepared).all():
+            if "tasks" in found.statement:
+                nulls = ", ".join(["NULL"] * found.parameters)
+                plan = connection.exec_driver_sql(f'EXPLAIN EXECUTE "{found.name}" ({nulls})').scalars()
+                plans.append("\n".join([found.statement, *plan]))
+        return plans
+
+    database = Database(world.store.url)  # whose connections have planned nothing yet
+    plans = database.run_group(work)
+    database.close()
+    assert len(plans) >= 5
+    for plan in plans:
+        assert not re.search("(Seq|Bitmap Heap) Scan on tasks", plan), plan
+        assert not re.search("Hash Join|Merge Join", plan), plan
+        if "candidates" in plan:
+            assert re.search(
+                r"Limit[^\n]*\n(?: *InitPlan[^\n]*\n *->[^\n]*\n)* *-> +Index Scan using tasks_claim", plan
+            ), plan
 
 
 @pytest.mark.parametrize("store", ["mariadb"], indirect=True)

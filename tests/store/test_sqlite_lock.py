@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from sqlalchemy.engine import Connection
@@ -137,6 +138,36 @@ def test_a_process_that_has_met_a_writer_of_another_one_leaves_room_between_its_
     monkeypatch.setattr(sqlite_lock, "YIELD_WITHIN", 0.0)
     with writers.hold():
         assert len(pauses) == 2
+
+
+def test_the_transactions_of_a_group_pause_once_in_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    writers, now = sqlite_lock.SqliteWriterLock(), 1000.0
+    pauses: list[float] = []
+
+    def hold_group() -> None:
+        with writers.hold(turn=sqlite_lock.TURN):
+            pass
+
+    def hold_at_once() -> None:
+        with writers.hold_at_once():
+            pass
+
+    monkeypatch.setattr(sqlite_lock, "time", SimpleNamespace(monotonic=lambda: now, sleep=pauses.append))
+    hold_at_once()
+    writers.note_contention()
+    with pytest.raises(sqlite_lock.WriterBusy):
+        hold_at_once()
+    hold_group()
+    assert len(pauses) == 1
+    hold_group()
+    hold_at_once()
+    assert len(pauses) == 1
+    now += sqlite_lock.TURN
+    with pytest.raises(sqlite_lock.WriterBusy):
+        hold_at_once()
+    hold_group()  # long after the last transaction: the other processes have had their room
+    hold_at_once()
+    assert len(pauses) == 1
 
 
 def test_a_lock_that_is_never_released_is_not_waited_for_for_ever(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:

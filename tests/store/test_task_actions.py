@@ -1,4 +1,4 @@
-"""Actions of users on a task: cancel, retry, move, delete."""
+"""Actions of users on a task: cancel, retry, move, bury, kick, delete."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ ACTIONS = {
     TaskEvent.CANCEL: actions.cancel,
     TaskEvent.RETRY: actions.retry,
     TaskEvent.MOVE: lambda connection, task_id: actions.move(connection, task_id, None),
+    TaskEvent.BURY: lambda connection, task_id: actions.bury(connection, task_id, 17),
+    TaskEvent.KICK: actions.kick,
     TaskEvent.DELETE: actions.delete,
 }
 
@@ -48,7 +50,8 @@ def test_acting_on_a_task_that_is_not_there_reports_it(world: World, event: Task
 
 
 def test_the_attempt_that_an_action_ends_is_recorded(world: World) -> None:
-    for event, label in ((TaskEvent.CANCEL, "withdrawn"), (TaskEvent.RETRY, "retried"), (TaskEvent.MOVE, "moved")):
+    labels = ((TaskEvent.CANCEL, "withdrawn"), (TaskEvent.RETRY, "retried"), (TaskEvent.MOVE, "moved"))
+    for event, label in (*labels, (TaskEvent.BURY, "buried")):
         task_id = world.task_in(Status.WORKING)
         world.store.run(ACTIONS[event], task_id)
         assert [(one.outcome, one.number) for one in world.attempts(task_id)] == [(label, 0)]
@@ -67,6 +70,49 @@ def test_a_retry_gives_all_attempts_back_and_drops_an_end_that_has_passed(world:
     world.set(ahead, finish_at=seconds_from_now(60))
     world.store.run(actions.retry, ahead)
     assert world.get(ahead).finish_at is not None
+
+
+def test_a_task_that_a_queue_client_holds_is_taken_from_it_without_a_record_of_an_attempt(world: World) -> None:
+    for event in (TaskEvent.CANCEL, TaskEvent.RETRY, TaskEvent.MOVE, TaskEvent.BURY):
+        task_id = world.task_in(Status.WORKING)
+        world.set(task_id, ttr=60, deadline_at=seconds_from_now(60))
+        lease = world.get(task_id).lease
+        world.store.run(ACTIONS[event], task_id)
+        task = world.get(task_id)
+        assert (world.attempts(task_id), task.deadline_at, task.lease) == ([], None, lease + 1), event
+        world.store.run(actions.delete, task_id)
+
+
+def test_a_buried_task_is_claimed_by_nobody_until_it_is_kicked_and_keeps_its_attempts(world: World) -> None:
+    task_id = world.add()
+    world.fail(world.take_one(), retry_in=0.0)
+    world.store.run(actions.bury, task_id, 1234)
+    world.stage_due()
+    assert world.take(world.claimer()) == []
+    assert (world.column(task_id, "buried_order"), world.get(task_id).buries) == (1234, 1)
+    world.store.run(actions.kick, task_id)
+    task = world.get(task_id)
+    assert (world.column(task_id, "buried_order"), task.buries, task.kicks, task.attempts) == (None, 1, 1, 1)
+    assert world.take_one().id == task_id
+
+
+def test_a_kicked_task_is_due_at_once_and_does_not_expire_at_once(world: World) -> None:
+    scheduled = world.add(start_in=3600.0)
+    world.store.run(actions.kick, scheduled)
+    assert world.take_one().id == scheduled
+    expired = world.add()
+    world.store.run(actions.bury, expired, 1)
+    world.set(expired, finish_at=seconds_from_now(-1))
+    world.store.run(actions.kick, expired)
+    assert world.get(expired).finish_at is None
+
+
+def test_counters_of_burying_and_kicking_go_up(world: World) -> None:
+    task_id = world.add()
+    for order in range(3):
+        world.store.run(actions.bury, task_id, order)
+        world.store.run(actions.kick, task_id)
+    assert (world.get(task_id).buries, world.get(task_id).kicks) == (3, 3)
 
 
 def test_a_moved_task_is_taken_by_its_new_node_only(world: World) -> None:

@@ -29,6 +29,8 @@ PLANNED = {
     "environment",
     "silent_after",
     "hang_after",
+    "drains",
+    "drain_timeout",
     "sockets",
 }
 PLANNED |= {"backoff_initial", "backoff_maximum", "stable_after"}

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import math
 import os
 import signal
 import subprocess
@@ -127,6 +129,15 @@ class StubService:
         until = self.payload.get("until")
         while until and not os.path.exists(until):  # noqa: ASYNC110, ASYNC240, PTH110 - the test makes it
             await asyncio.sleep(0.02)
+        if clients := self.payload.get("clients"):
+            await self._wait_for_clients(clients, grace)
+
+    async def _wait_for_clients(self, clients: str, grace: float) -> None:
+        """Until the test has removed the file, or the grace is over."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(None if grace == math.inf else grace):
+                while os.path.exists(clients):  # noqa: ASYNC110, ASYNC240, PTH110 - the test removes it
+                    await asyncio.sleep(0.02)
 
     async def _do(self, when: str) -> None:
         for deed in self.payload.get(when, []):

@@ -162,6 +162,7 @@ def test_the_master_loads_the_standard_library_and_its_own_few_modules_only(node
         "process",
         "process.exit_codes",
         "process.process_tree",
+        "stale_socket",
         "unix_socket_path",
     )
     assert own == {"peerd.domain", "peerd.domain.bind_address", "peerd.domain.quoting", "peerd.runtime"} | {

@@ -68,6 +68,19 @@ def test_systemd_is_notified_of_a_start_a_reload_a_stop_and_a_running_loop(
     assert "EXTEND_TIMEOUT_USEC=30000000" in notifications.lines()[notifications.lines().index("STOPPING=1") :]
 
 
+def test_a_slot_that_was_scaled_away_and_still_drains_is_none_that_is_missing(
+    node: Nodes, notifications: Notifications, tmp_path: Path
+) -> None:
+    clients = tmp_path / "clients"
+    clients.touch()
+    door = {"role": "gateway", "drains": True, "clients": str(clients), "grace": 0.5}
+    stub_node = node(AGENT, {"name": "door-1", **door}, {"name": "door-2", **door}).up()
+    scale = {"command": "scale", "kind": "door", "processes": 1}
+    control_client.send_command(stub_node.run_directory, scale)
+    eventually(lambda: notifications.lines()[-1:] and "STATUS=running: 2 of 2 processes run" in notifications.lines())
+    assert stub_node.slot("door-2")["state"] == "STOPPED"
+
+
 def test_a_frozen_master_does_not_feed_the_watchdog(node: Nodes, notifications: Notifications) -> None:
     stub_node = node(AGENT).up()
     stub_node.signal(signal.SIGSTOP)

@@ -19,13 +19,14 @@ EARLIER = "8322dbf25296bb934d97e0afb1a1747002b8fe99"
 REVISION = """
 from alembic import op
 
+from peerd.store.schema.migrate import run_script
+
 revision = "{number}"
 down_revision = "{before}"
 
 
 def upgrade() -> None:
-    for statement in {statements!r}:
-        op.execute(statement)
+    run_script(op.get_bind(), "{number}")
 """
 
 
@@ -89,10 +90,12 @@ def version_to_come(folder: Path, name: str, *changes: FutureRevision) -> Versio
     text = history.read_text()
     before = text.split('Revision("')[-1].partition('"')[0]
     for change in changes:
-        file = sources / "peerd" / "store" / "migrations" / "versions" / f"{change.number}_to_come.py"
-        file.write_text(
-            REVISION.format(number=change.number, before=before, statements=list(change.statements)),
-        )
+        migrations = sources / "peerd" / "store" / "migrations"
+        program = REVISION.format(number=change.number, before=before)
+        (migrations / "versions" / f"{change.number}_to_come.py").write_text(program)
+        for database in ("mysql", "postgresql", "sqlite"):
+            script = migrations / "sql" / f"{change.number}_{database}.sql"
+            script.write_text(";\n".join(change.statements) + ";\n")
         end = text.index("\n)\n", text.index("HISTORY: Final = ("))
         text = f'{text[:end]}\n    Revision("{change.number}", oldest="{change.oldest}"),{text[end:]}'
         before = change.number

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime, timedelta
 from functools import partial
@@ -15,9 +15,9 @@ import pytest
 import sqlalchemy as sa
 
 from peerd import Status
-from peerd.config.settings import ManagerSettings
+from peerd.config.settings import ManagerSettings, QueueSettings
 from peerd.domain.errors import DatabaseUnavailable
-from peerd.manager import service
+from peerd.manager import chores, service
 from peerd.manager.chores import Chore
 from peerd.manager.service import ManagerService
 from peerd.runtime.observability.events import (
@@ -51,11 +51,16 @@ async def send_heartbeats(harness: RunnerHarness, node: str) -> None:
 
 
 @asynccontextmanager
-async def managing(harness: RunnerHarness, given: ManagerSettings, node: str = "a") -> AsyncIterator[ManagerService]:
+async def managing(
+    harness: RunnerHarness,
+    given: ManagerSettings,
+    node: str = "a",
+    queues: Mapping[str, QueueSettings] | None = None,
+) -> AsyncIterator[ManagerService]:
     """A manager that runs, on a node whose agent sends heartbeats."""
     harness.world.node(node)
     ours, theirs = socket.socketpair()
-    manager = ManagerService(given, harness.database, EventBus(harness.events))
+    manager = ManagerService(given, harness.database, EventBus(harness.events), queues)
     with ours, theirs:
         await manager.start(Link(theirs, ProcessInfo(slot="manager", kind="manager", role="manager", node=node)))
         running = asyncio.create_task(manager.run())
@@ -115,12 +120,27 @@ async def test_endless_chores_do_not_keep_a_manager_from_its_heartbeat_and_the_r
         time.sleep(0.03)
         return batch
 
-    monkeypatch.setattr(service, "CHORES", [Chore(f"endless {number}", endless) for number in range(12)])
+    monkeypatch.setattr(chores, "CHORES", [Chore(f"endless {number}", endless) for number in range(12)])
     monkeypatch.setattr(service, "CHORE_TIME_SLICE", 0.1)
     frozen = held_by_a_dead_process(harness)
     async with managing(harness, settings(max_update=1.5)):
         await eventually_async(lambda: harness.world.status(frozen) is Status.FAILURE, timeout=30)
     assert len(harness.events.of(RescueSuspended)) == 1, "the rescue was suspended once, and heartbeats continued"
+
+
+async def test_a_manager_purges_the_done_tasks_of_each_queue_by_its_history(each_harness: RunnerHarness) -> None:
+    world = each_harness.world
+
+    def ended(queue: str, ago: float) -> int:
+        return world.insert(queue=queue, status="done", finished_at=seconds_from_now(-ago))
+
+    gone = [ended("other", 7200.0), ended("short", 120.0), ended("long", 200_000.0)]
+    kept = [ended("other", 120.0), ended("short", 1.0), ended("long", 7200.0)]
+    queues = {"short": QueueSettings(history=60.0), "long": QueueSettings(history=86_400.0)}
+    async with managing(each_harness, settings(every=0.01), queues=queues):
+        await eventually_async(lambda: not any(map(world.find, gone)))
+    assert all(map(world.find, kept))
+    assert {name for name, _ in ran(each_harness)} == {"purge done", "purge done of short", "purge done of long"}
 
 
 def ran(harness: RunnerHarness) -> list[tuple[str, int]]:

@@ -214,15 +214,13 @@ async def test_a_teardown_that_raises_is_reported_and_does_not_hang_the_stop() -
         await worker.ended()
 
 
-async def test_a_heartbeat_that_fails_unexpectedly_is_reported_and_is_not_the_last(
-    harness: RunnerHarness, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(processes, "HEARTBEAT_INTERVAL", 0.01)
+async def test_a_heartbeat_that_fails_unexpectedly_is_reported_and_is_not_the_last(harness: RunnerHarness) -> None:
     process_id = harness.world.claimer().process_id
     events = EventBus(harness.events)
     outages = OutageTracker(events, asyncio.get_running_loop().time)
     harness.database.fail("heartbeat_process", error=RuntimeError("boom"))
-    heartbeats = asyncio.create_task(processes.keep_heartbeat(harness.database, process_id, outages, events))
+    keep = processes.keep_heartbeat(harness.database, process_id, outages, events, every=0.01)
+    heartbeats = asyncio.create_task(keep)
     await eventually_async(lambda: harness.database.calls["heartbeat_process"] >= 3)
     assert [(event.component, event.error) for event in harness.of(ComponentFailed)] == [
         ("heartbeat", "RuntimeError: boom")

@@ -7,13 +7,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from peerd.domain.lifecycle import TaskEvent
 from peerd.domain.outcome import StuckAttempt
-from peerd.runtime.observability.events import AttemptEnded, EventBus, ProcessExited, TasksRescued
+from peerd.runtime.observability.events import AttemptEnded, EventBus, ProcessExited
 from peerd.runtime.process import exit_codes
 from peerd.store.connection.database import DatabaseThreads
 from peerd.store.connection.outages import OutageTracker
-from peerd.store.maintenance.rescue import holds_tasks, release_tasks_of_process
+from peerd.store.maintenance.rescue import events_of_rescue, holds_tasks, release_tasks_of_process
 from peerd.store.nodes.processes import end_process, end_unregistered_process
 from peerd.store.outcomes.recording import ClaimId, record_outcomes
 
@@ -90,9 +89,8 @@ class OrphanReleaser:
         await self._record_stuck_attempts(process_id, report, cause)
         crashed = not report["expected"]
         while released := await self.threads.run(release_tasks_of_process, process_id, cause, crashed=crashed):
-            dead = sum(task.event is TaskEvent.DIE for task in released)
-            ids = tuple(task.task_id for task in released)
-            self.events.emit(TasksRescued(cause=f"{report['slot']} {cause}", task_ids=ids, dead=dead))
+            for event in events_of_rescue(released, f"{report['slot']} {cause}"):
+                self.events.emit(event)
         await self.threads.run(end_process, process_id, cause)
         return not await self.threads.read(holds_tasks, process_id)
 

@@ -18,7 +18,7 @@ from peerd.agent.components import ComponentSupervisor, Subsystem
 from peerd.domain.size import format_size
 from peerd.runtime.process.link import Link
 
-ROLES_WITH_LIMITS: Final = ("worker", "web")
+ROLES_WITH_LIMITS: Final = ("worker", "web", "gateway")
 """Roles of processes that can be asked for their limits."""
 SAMPLE_EVERY: Final = 5.0
 """Seconds between two samples."""

@@ -30,6 +30,7 @@ from peerd.config.values import (
     FilePath,
     Flag,
     HookUrl,
+    JobSize,
     KindNames,
     MailServer,
     Name,
@@ -43,11 +44,17 @@ from peerd.config.values import (
     SmallCount,
     Text,
     Texts,
+    TimeToRun,
+    Token,
     lower,
     to_tuple,
 )
 from peerd.domain.alert import AlertKind, AlertRate
 
+DEFAULT_BUFFER: Final = 1_048_576
+"""Bytes that are buffered for a connection of a gateway."""
+SECRET_KEYS: Final = frozenset({"secret", "token", "webhook"})
+"""Keys whose values representations mask."""
 GIVEN: Final = "given"
 """The field that is not a key: the names of the keys that the file gives."""
 
@@ -69,7 +76,7 @@ class Section(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self.__rich_repr__())})"
 
     def _masked(self, name: str, value: Any) -> Any:
-        return "***" if name in {"secret", "webhook"} and value is not None else value
+        return "***" if name in SECRET_KEYS and value is not None else value
 
 
 class NodeSettings(Section, frozen=True, kw_only=True):
@@ -243,6 +250,52 @@ class WebSettings(Section, frozen=True, kw_only=True):
     options: Mapping[str, Any] = field(default_factory=dict)  # the user's own
 
 
+class GatewaySettings(Section, frozen=True, kw_only=True):
+    """[gateway.NAME]: processes that serve queue clients, in two protocols, on shared sockets."""
+
+    bind: BindAddresses = ("127.0.0.1:11300",)
+    protocols: Annotated[tuple[Literal["beanstalk", "json"], ...], Meta(min_length=1), ConvertBefore(to_tuple)] = (
+        "beanstalk",
+        "json",
+    )  # both on one port: the first byte decides
+    enabled: Flag = True
+    processes: SmallCount = 1
+    grace: Duration | None = None  # None: the node's
+    drain_timeout: Period | None = None  # of a process that is replaced; None: as long as its clients stay connected
+    backlog: Count = 1024  # connections that wait to be accepted
+    unix_mode: FileMode = 0o666
+    reuse_port: Flag = False
+    token: Token | None = None
+    token_file: FilePath | None = None
+    tls_certificate: FilePath | None = None
+    tls_key: FilePath | None = None
+    allow_unauthenticated: Flag = False
+    max_job_size: JobSize = 65_535  # of a body; of the JSON protocol, as its text is sent
+    max_connections: Count = 16_384  # of each process
+    max_buffered: Size | None = None  # of a connection; None: 1 MiB, or two of the largest jobs
+    max_buffered_total: Size = 268_435_456  # of a process
+    head_timeout: Period = 30.0
+    body_timeout: Period = 30.0
+    default_ttr: TimeToRun = 60.0  # of a reservation of a job that has none of its own
+    recycle_memory: Size | None = None
+    recycle_cpu: Processors | None = None
+    hang_after: PeriodOrNone = 60.0
+
+    @property
+    def max_buffered_bytes(self) -> int:
+        """The bytes that a connection may have buffered: of a command that is incomplete, and of unsent replies."""
+        return self.max_buffered or max(DEFAULT_BUFFER, 2 * self.max_job_size)
+
+
+class QueueSettings(Section, frozen=True, kw_only=True):
+    """[queues.NAME]: what holds for all tasks of a queue. Every node should have the same."""
+
+    history: Duration | None = None  # how long done tasks are kept; None: manager.max_completed
+    expire_after: Period | None = None  # a client's job that was not reserved by then is deleted
+    bury_after: Count | None = None  # releases and time-outs of a job
+    max_jobs: Count | None = None  # unfinished tasks; queue clients are refused further ones
+
+
 class ManagerSettings(Section, frozen=True, kw_only=True):
     """[manager]: the periods of the chores."""
 
@@ -277,6 +330,8 @@ class Document(Section, frozen=True, kw_only=True):
     cluster: ClusterSettings = field(default_factory=ClusterSettings)
     workers: Mapping[Name, WorkerSettings] = field(default_factory=dict)
     web: Mapping[Name, WebSettings] = field(default_factory=dict)
+    gateway: Mapping[Name, GatewaySettings] = field(default_factory=dict)
+    queues: Mapping[QueueName, QueueSettings] = field(default_factory=dict)
     commands: Mapping[Name, CommandSettings] = field(default_factory=dict)
     agent: AgentSettings = field(default_factory=AgentSettings)
     schedules: Mapping[Name, ScheduleSettings] = field(default_factory=dict)

@@ -56,6 +56,16 @@ TEMPLATE: Final = """\
 # interval = "10s"            # or cron = "0 3 * * *", with timezone = "Europe/Berlin"
 # type = "worker"             # on each node; default: "cluster", once in the whole cluster
 
+# A gateway: clients of beanstalkd, and of the JSON protocol, put jobs into queues and reserve them.
+# [gateway.queue]
+# bind = "127.0.0.1:11300"    # other machines: give a token_file, or tls_certificate and tls_key, too
+# default_ttr = "1m"          # of the reservation of a task that was not put by a client
+
+# What holds for one queue, the same on every node.
+# [queues.mails]
+# history = "7d"              # how long done tasks are kept; default: manager.max_completed
+# max_jobs = 100000           # unfinished ones; queue clients are refused more
+
 [manager]
 # max_completed = "1h"        # how long done tasks are kept
 # max_failed = "3d"           # how long dead tasks are kept

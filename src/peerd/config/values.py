@@ -40,6 +40,7 @@ MAX_DURATION: Final = 100 * 365 * 86_400.0
 """Seconds: a hundred years, within the range of all timers and databases."""
 MAX_INTEGER: Final = 2**31 - 1
 """The largest value of an INTEGER column."""
+_TOKEN = re.compile(r"[!-~]{16,200}")
 _FILE_MODE = re.compile(r"0?[0-7]{3}")
 _ENTRY_POINT = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
@@ -121,6 +122,14 @@ def _to_file_mode(value: Any) -> Any:
     return value
 
 
+def check_token(text: str) -> str:
+    """A token that a command of every protocol can carry; raises ValueError with a message."""
+    if not _TOKEN.fullmatch(text):
+        problem = "must be 16 to 200 printable ASCII characters without a space, so that a command can carry it"
+        raise ValueError(problem)
+    return text
+
+
 Duration = Annotated[
     float, _check(lambda seconds: seconds <= MAX_DURATION, "is longer than 100 years"), ConvertBefore(parse_duration)
 ]
@@ -134,6 +143,15 @@ Size = Annotated[
 ]
 """Bytes."""
 
+TimeToRun = Annotated[
+    Duration, _check(lambda seconds: 1 <= seconds < 2**32, "must be from 1 to 4294967295 seconds, as beanstalkd has it")
+]
+"""Seconds of a reservation."""
+JobSize = Annotated[Size, _check(lambda size: 1 <= size <= 2**30, "must be from 1 byte to 1GiB")]
+"""Bytes of a job's body."""
+
+Token = Annotated[str, CheckAfter(check_token)]
+"""What a queue client presents; it is a secret."""
 HookUrl = Annotated[str, CheckAfter(_check_hook_url)]
 """An http or https address, which may hold a secret."""
 MailServer = Annotated[str, CheckAfter(_check_mail_server)]

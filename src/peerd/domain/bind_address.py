@@ -48,6 +48,23 @@ class SystemdSocket:
 SocketAddress = TcpAddress | UnixAddress | SystemdSocket
 
 
+def is_local(address: SocketAddress) -> bool:
+    """Whether only programs of this machine can connect; unknown of a host's name and of a socket of systemd: false.
+
+    >>> [is_local(parse_bind_address(text)) for text in ("127.0.0.1:80", "[::1]:80", "localhost:80", "unix:/run/a")]
+    [True, True, True, True]
+    >>> [is_local(parse_bind_address(text)) for text in (":80", "10.0.0.7:80", "db:80", "systemd:site")]
+    [False, False, False, False]
+    """
+    match address:
+        case UnixAddress():
+            return True
+        case SystemdSocket():
+            return False
+        case TcpAddress(host):
+            return host == "localhost" or (_is_ip(host) and ipaddress.ip_address(host).is_loopback)
+
+
 def parse_bind_address(text: str) -> SocketAddress:
     """The address in a text; raises ValueError with the cause and the possible forms.
 
@@ -96,6 +113,14 @@ def _host(host: str) -> str:
     if host and not _HOST_NAME.fullmatch(host):
         raise ValueError(f"{_shown(host)} is neither an address nor the name of a host; {_HOW}")
     return host
+
+
+def _is_ip(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _is_ipv6(text: str) -> bool:

@@ -32,7 +32,8 @@ class TaskEvent(StrEnum):
     STAGE = "stage"  # its start_at has come
     POSTPONE = "postpone"  # it was written as pending although its start_at is in the future
     UNBLOCK = "unblock"  # the tasks that it depends on have ended
-    CLAIM = "claim"  # a process claims it
+    CLAIM = "claim"  # a process claims it, for itself or for a queue client
+    TAKE = "take"  # a queue client reserves it by its id
     COMPLETE = "complete"  # its handler succeeded
     FAIL = "fail"  # its attempt failed, and another one follows
     DIE = "die"  # its attempt failed, and no other one follows
@@ -44,8 +45,8 @@ class TaskEvent(StrEnum):
     RETRY = "retry"  # a person or an application starts it anew, with all its attempts
     MOVE = "move"  # a person or an application pins it to another node, or to none
     ABANDON = "abandon"  # the node that it is pinned to has been silent for too long
-    BURY = "bury"  # a queue client sets it aside
-    KICK = "kick"  # a queue client makes a buried task pending
+    BURY = "bury"  # a queue client, or a person, sets it aside
+    KICK = "kick"  # a queue client, or a person, makes a task pending that is buried or waits for its time
     EXPIRE = "expire"  # its finish_at has come before it was started
     PURGE = "purge"  # it ended long ago
     DELETE = "delete"  # a person or an application deletes the row
@@ -72,6 +73,10 @@ TRANSITIONS: Final[dict[tuple[Status, TaskEvent], Status | Gone]] = {
     (S.PENDING, E.ABANDON): S.DEAD,
     # an attempt
     (S.PENDING, E.CLAIM): S.WORKING,
+    (S.PENDING, E.TAKE): S.WORKING,
+    (S.SCHEDULED, E.TAKE): S.WORKING,
+    (S.FAILURE, E.TAKE): S.WORKING,
+    (S.BURIED, E.TAKE): S.WORKING,
     (S.WORKING, E.COMPLETE): S.DONE,
     (S.WORKING, E.FAIL): S.FAILURE,
     (S.WORKING, E.DIE): S.DEAD,
@@ -99,7 +104,13 @@ TRANSITIONS: Final[dict[tuple[Status, TaskEvent], Status | Gone]] = {
     (S.FAILURE, E.MOVE): S.FAILURE,
     (S.WAITING, E.MOVE): S.WAITING,
     (S.BURIED, E.MOVE): S.BURIED,
+    (S.SCHEDULED, E.BURY): S.BURIED,
+    (S.PENDING, E.BURY): S.BURIED,
     (S.WORKING, E.BURY): S.BURIED,
+    (S.FAILURE, E.BURY): S.BURIED,
+    (S.WAITING, E.BURY): S.BURIED,
+    (S.SCHEDULED, E.KICK): S.PENDING,
+    (S.FAILURE, E.KICK): S.PENDING,
     (S.BURIED, E.KICK): S.PENDING,
     # the end of a row
     (S.DONE, E.PURGE): GONE,
@@ -125,7 +136,7 @@ class IllegalTransition(PeerdError):
 def sources(event: TaskEvent) -> tuple[Status, ...]:
     """The statuses that allow an event, in the order of the table.
 
-    >>> sources(TaskEvent.BURY)
+    >>> sources(TaskEvent.COMPLETE)
     (<Status.WORKING: 'working'>,)
     """
     return tuple(status for (status, happened) in TRANSITIONS if happened is event)

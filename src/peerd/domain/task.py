@@ -30,11 +30,18 @@ LATEST: Final = datetime(2038, 1, 1, tzinfo=UTC)
 """MySQL's TIMESTAMP ends on 2038-01-19; one limit for every database, so that tasks can move between them."""
 SPAN_LIMIT: Final = 10 * 365 * 86400.0
 """Seconds; a longer span is a mistake, or would end after `LATEST`."""
+LARGEST_CLIENT_SECONDS: Final = 2**32 - 1
+"""The largest number of seconds that a queue client can give: an unsigned number of 32 bits."""
 NON_FINITE_PROBLEM: Final = "holds inf or nan, which JSON does not have"
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """A row of the table ``tasks``. Times are aware, in UTC; durations are in seconds."""
+    """A row of the table ``tasks``. Times are aware, in UTC; durations are in seconds.
+
+    ``deadline_at`` is not None exactly while a queue client holds the task; it has ``ttr`` seconds after each touch.
+    ``delay`` is the last one that a queue client gave, in seconds; the counters after it are None in place of 0. Tasks
+    that a worker has claimed come without these, which no handler needs.
+    """
 
     id: int
     queue: str
@@ -65,6 +72,14 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     trace_context: str | None
     created_at: datetime
     updated_at: datetime
+    ttr: int | None = None
+    deadline_at: datetime | None = None
+    delay: int | None = None
+    reserves: int | None = None
+    timeouts: int | None = None
+    releases: int | None = None
+    buries: int | None = None
+    kicks: int | None = None
 
     @cached_property
     def json(self) -> object:
@@ -106,6 +121,8 @@ class NewTask(msgspec.Struct, frozen=True, kw_only=True):
     unique_for: str | float = "unfinished"  # ``"unfinished"``, ``"forever"``, or seconds
     limit_key: str | None = None  # the key by which limits and turns count it
     trace_context: str | None = None
+    ttr: int | None = None  # seconds that a queue client may hold it without a touch; tasks of queue clients have one
+    delay: int | None = None  # seconds, as a queue client gave them; it starts then, or in ten years if that is earlier
 
     def __post_init__(self) -> None:
         if len(self.queue) > NAME_LIMIT or not _is_queue_name(self.queue):
@@ -127,12 +144,26 @@ class NewTask(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidTask("max_attempts", f"{quoted(self.max_attempts)} is not a number from 1 to {2**31 - 1}")
         if self.timeout is not None and not 0 < self.timeout < float("inf"):
             raise InvalidTask("timeout", f"{self.timeout} is not a number of seconds above 0")
+        self._check_client_seconds()
         if self.has_times:
             self._check_times()
         scope = self.unique_for
         is_span = isinstance(scope, int | float) and 0 < scope < SPAN_LIMIT
         if not is_span and scope not in ("unfinished", "forever"):
             raise InvalidTask("unique_for", f"{quoted(scope)} is not 'unfinished', 'forever' or a duration above 0")
+
+    def _check_client_seconds(self) -> None:
+        """Check ttr and delay, and give a task with a delay its start."""
+        if self.ttr is not None:
+            check_client_seconds("ttr", self.ttr, least=1)
+        if self.delay is None:
+            return
+        check_client_seconds("delay", self.delay)
+        if self.delay:
+            start_in = delay_until_start(self.delay)
+            if self.start_at is not None or self.start_in not in (None, start_in):
+                raise InvalidTask("delay", "give delay or a start time, not both")
+            msgspec.structs.force_setattr(self, "start_in", start_in)
 
     @property
     def has_times(self) -> bool:
@@ -186,6 +217,26 @@ def check_limit_key(key: str) -> None:
     if key.endswith(" "):
         problem = f"{quoted(key)} ends with a space, which MySQL ignores in comparisons; strip it"
         raise InvalidTask("limit_key", problem)
+
+
+def check_client_seconds(field: str, seconds: int, least: int = 0) -> None:
+    """Raise InvalidTask for a number of seconds that no queue client can give.
+
+    >>> check_client_seconds("ttr", 0, least=1)
+    Traceback (most recent call last):
+    peerd.domain.errors.InvalidTask: ttr: 0 is not from 1 to 4294967295 seconds
+    """
+    if not least <= seconds <= LARGEST_CLIENT_SECONDS:
+        raise InvalidTask(field, f"{quoted(seconds)} is not from {least} to {LARGEST_CLIENT_SECONDS} seconds")
+
+
+def delay_until_start(delay: int) -> float:
+    """Seconds until a task starts to which a queue client gave a delay; it may be longer than what a database holds.
+
+    >>> delay_until_start(60), delay_until_start(2**32 - 1) < SPAN_LIMIT
+    (60.0, True)
+    """
+    return min(float(delay), SPAN_LIMIT - 1.0)
 
 
 def check_moment(field: str, moment: datetime | None, seconds: float | None) -> None:

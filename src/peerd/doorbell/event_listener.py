@@ -12,6 +12,7 @@ from peerd.runtime.observability.events import (
     ChoreRan,
     Event,
     LimitedTaskEnded,
+    ReservationsReleased,
     ScheduleRunEnded,
     TasksRescued,
     UnknownClaimReleased,
@@ -55,7 +56,7 @@ class DoorbellEventListener:
                 self._ring(TaskScheduled(within=max(event.retry_in, 0.0)))
             case LimitedTaskEnded() | ScheduleRunEnded(queue=str()):  # a schedule's run has enqueued its task
                 self._ring(TasksAvailable((str(event.queue),)))
-            case UnknownClaimReleased():
+            case UnknownClaimReleased() | ReservationsReleased():
                 self._ring(TasksAvailable())
             case TasksRescued():  # each is pending again, or a failure that is due at once
                 self._ring(TaskScheduled(within=0.0))

@@ -19,4 +19,4 @@ def manager(payload: Mapping[str, Any]) -> Service:
     database = Database(settings.database.url, pool_size=1)
     events = create_events(payload, settings)
     events.listen(DoorbellEventListener(Notifier(database, settings.cluster.secret).ring))
-    return AlertingService(ManagerService(settings.manager, database, events), events)
+    return AlertingService(ManagerService(settings.manager, database, events, settings.queues), events)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from peerd.config.serialization import serialize_section
-from peerd.config.settings import CommandSettings, Settings, WebSettings, WorkerSettings
+from peerd.config.settings import CommandSettings, GatewaySettings, Settings, WebSettings, WorkerSettings
 from peerd.store.nodes.nodes import new_incarnation
 
 ENTRIES: Final = {
@@ -24,6 +24,7 @@ ENTRIES: Final = {
     "watcher": "peerd.entrypoints.watcher:watcher",
     "worker": "peerd.entrypoints.worker:worker",
     "web": "peerd.entrypoints.web:web",
+    "gateway": "peerd.entrypoints.gateway:gateway",
 }
 PLANNER: Final = (sys.executable, "-P", "-m", "peerd.entrypoints.node_plan")
 COMMON_SECTIONS: Final = ("project_directory", "file", "node", "database", "cluster", "logging")
@@ -34,7 +35,7 @@ replaces it when these have changed."""
 def build_node_plan(
     settings: Settings, incarnation: str | None = None, *, background: bool = False, watch: bool = False
 ) -> dict[str, Any]:
-    """Return the plan: agent, manager, workers, web processes and commands.
+    """Return the plan: agent, manager, workers, web processes, gateways and commands.
 
     `incarnation` is that of the running master, if there is one; a node in the background needs a log file; with
     `watch` it has a watcher.
@@ -71,7 +72,8 @@ def _plan_kinds(settings: Settings, incarnation: str, *, watch: bool) -> Iterato
     limits = {name: [one.recycle_memory, one.recycle_cpu] for name, one in settings.commands.items()}
     agent_payload = {**payload("agent", **manager, **agent), "limits_of_commands": limits}
     yield _plan_kind("agent", "agent", payload=agent_payload, hang_after=60.0)
-    yield _plan_kind("manager", "manager", payload=payload("manager", **manager))
+    queues = {name: plain[name] for name in ("queues",) if name in plain}
+    yield _plan_kind("manager", "manager", payload=payload("manager", **manager, **queues))
     if watch:
         running_code = [*settings.workers, *settings.web, *(["agent"] if settings.agent.setup else [])]
         yield _plan_kind("watcher", "watcher", payload={**payload("watcher"), "kinds": running_code})
@@ -85,6 +87,15 @@ def _plan_kinds(settings: Settings, incarnation: str, *, watch: bool) -> Iterato
         own = {"payload": payload(name, web={name: plain["web"][name]}), "hang_after": web.hang_after}
         sockets = list(web.bind) if web.enabled else []
         yield _plan_kind(name, "web", **own, sockets=sockets, **_common_fields(web))
+    for name, gateway in settings.gateway.items():
+        own = {
+            "payload": payload(name, gateway={name: plain["gateway"][name]}, **manager, **queues),
+            "hang_after": gateway.hang_after,
+            "drains": True,
+            "drain_timeout": gateway.drain_timeout,
+        }
+        sockets = list(gateway.bind) if gateway.enabled else []
+        yield _plan_kind(name, "gateway", **own, sockets=sockets, **_common_fields(gateway))
     for name, command in settings.commands.items():
         own = {"command": list(command.command), "environment": dict(command.environment)}
         yield {"name": name, "role": "command", **own, **_common_fields(command)}
@@ -92,9 +103,11 @@ def _plan_kinds(settings: Settings, incarnation: str, *, watch: bool) -> Iterato
 
 def _plan_sockets(settings: Settings) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield sockets by address, not by kind: a renamed kind keeps the socket of the former one."""
-    for web in settings.web.values():
-        for bind in web.bind if web.enabled else ():
-            how = {"backlog": web.backlog, "mode": web.unix_mode, "reuse_port": web.reuse_port}
+    all_listening: tuple[WebSettings | GatewaySettings, ...]
+    all_listening = (*settings.web.values(), *settings.gateway.values())
+    for listening in all_listening:
+        for bind in listening.bind if listening.enabled else ():
+            how = {"backlog": listening.backlog, "mode": listening.unix_mode, "reuse_port": listening.reuse_port}
             yield bind, {"bind": bind, **how}
 
 
@@ -102,7 +115,7 @@ def _plan_kind(name: str, role: str, **more: Any) -> dict[str, Any]:
     return {"name": name, "role": role, "entry": ENTRIES[role], **more}
 
 
-def _common_fields(section: WorkerSettings | WebSettings | CommandSettings) -> dict[str, float]:
+def _common_fields(section: WorkerSettings | WebSettings | GatewaySettings | CommandSettings) -> dict[str, float]:
     grace = {} if section.grace is None else {"grace": section.grace}
     return {"processes": section.processes if section.enabled else 0, **grace}
 

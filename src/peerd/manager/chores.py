@@ -1,7 +1,7 @@
 """The chores that stage due tasks and delete rows that are no longer needed.
 
 Every node's manager runs all of them; each is safe to run on all nodes at once. A chore does one bounded batch in a
-transaction and returns its number of rows. After a full batch it pauses shortly and does the next one, until its time
+transaction and reports its number of rows. After a full batch it pauses shortly and does the next one, until its time
 slice is over (`peerd.manager.service`). A chore with ``due`` runs only when that moment has come, according to the row
 that each round reads. Rescue, lost runs and the activity of nodes depend on the manager's own heartbeats, and are steps
 of `peerd.manager.service`.
@@ -9,18 +9,20 @@ of `peerd.manager.service`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from sqlalchemy.engine import Connection
 
-from peerd.config.settings import ManagerSettings
+from peerd.config.settings import ManagerSettings, QueueSettings
 from peerd.domain.lifecycle import Status
+from peerd.manager.history import HistoryWalk, make_walks
 from peerd.store.limits.definitions import purge_limit_starts
 from peerd.store.maintenance import chore_batches as batches
 from peerd.store.maintenance.due import DueMaintenance
+from peerd.store.maintenance.history import HistoryStep
 from peerd.store.nodes.nodes import purge_nodes
 from peerd.store.schedule_runs import purge_runs
 from peerd.store.schedules import purge_schedules
@@ -29,16 +31,30 @@ ChoreDue = Callable[[DueMaintenance, ManagerSettings], datetime | None]
 """When there is something to do; None: nothing is known that needs the chore."""
 
 
+class ChoreBatch(NamedTuple):
+    """A batch that was committed: how many rows it treated, and whether there are more."""
+
+    rows: int
+    has_more: bool
+
+
+def is_full_batch(rows: int, limit: int) -> ChoreBatch:
+    """The batch of an operation that treats as many rows as it may if there are so many."""
+    return ChoreBatch(rows, rows >= limit)
+
+
 class Chore(msgspec.Struct, frozen=True):
     """A chore: its name, its operation and the arguments of it, when it is due, and the least time between two runs."""
 
     name: str
-    run: Callable[..., int]
-    """A function over a connection and the arguments; it returns how many rows it treated."""
+    run: Callable[..., Any]
+    """A function over a connection and the arguments."""
     arguments: Callable[[ManagerSettings], tuple[Any, ...]] = lambda s: (s.batch,)
     due: ChoreDue = lambda due, _: due.now
     periods: int = 1
     """Between two runs, in units of ``[manager] every``."""
+    record: Callable[[Any, int], ChoreBatch] = is_full_batch
+    """Called with the result of ``run``, when that is committed, and the most rows of a batch."""
 
 
 def apply_pinned_policy(connection: Connection, settings: ManagerSettings) -> int:
@@ -57,13 +73,15 @@ def moment_after(since: datetime | None, age: float) -> datetime | None:
     return None if since is None else since + timedelta(seconds=age)
 
 
+PURGE_DONE: Final = "purge done"
+
 CHORES: Final = (
     Chore("stage scheduled", batches.stage_due, lambda s: (Status.SCHEDULED, s.batch), lambda due, _: due.scheduled),
     Chore("stage failures", batches.stage_due, lambda s: (Status.FAILURE, s.batch), lambda due, _: due.failure),
     Chore("postpone", batches.postpone, due=lambda due, _: due.ahead and due.now, periods=2),
     Chore("expire", batches.expire, due=lambda due, _: due.pending),
     Chore(
-        "purge done",
+        PURGE_DONE,
         batches.purge,
         lambda s: (Status.DONE, s.max_completed, s.batch),
         lambda due, s: moment_after(due.done, s.max_completed),
@@ -97,3 +115,30 @@ CHORES: Final = (
         periods=10,
     ),
 )
+
+
+def make_chores(
+    queues: Mapping[str, QueueSettings], settings: ManagerSettings, clock: Callable[[], float]
+) -> tuple[Chore, ...]:
+    """The chores of a manager: where queues have a history of their own, done tasks are purged by walks.
+
+    Args:
+        queues: the sections ``[queues.NAME]``.
+        settings: for the age of all other queues.
+        clock: monotonic seconds.
+    """
+    walks = make_walks(queues, settings.max_completed, clock)
+    if not walks:
+        return tuple(CHORES)
+    return (*(chore for chore in CHORES if chore.name != PURGE_DONE), *map(_walking_chore, walks))
+
+
+def _walking_chore(walk: HistoryWalk) -> Chore:
+    def record(step: HistoryStep, limit: int) -> ChoreBatch:
+        return ChoreBatch(step.deleted, walk.record(step, limit))
+
+    age, (first, *more) = walk.wanted.age, sorted(walk.wanted.queues)  # a queue has one age, so the name is unique
+    name = PURGE_DONE if walk.wanted.are_exceptions else f"{PURGE_DONE} of {first}"
+    if more and not walk.wanted.are_exceptions:
+        name += f" and {len(more)} more"
+    return Chore(name, walk.run, due=lambda due, _: moment_after(due.done, age), periods=10, record=record)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -12,11 +13,10 @@ from typing import Final
 
 from sqlalchemy.engine import Connection
 
-from peerd.config.settings import ManagerSettings
+from peerd.config.settings import ManagerSettings, QueueSettings
 from peerd.domain.backoff import Backoff
 from peerd.domain.errors import DatabaseUnavailable
-from peerd.domain.lifecycle import TaskEvent
-from peerd.manager.chores import CHORES, Chore, ChoreDue, moment_after
+from peerd.manager.chores import Chore, ChoreDue, make_chores, moment_after
 from peerd.manager.rescue_guard import RescueGuard
 from peerd.runtime.observability.events import (
     ChoreRan,
@@ -26,7 +26,6 @@ from peerd.runtime.observability.events import (
     PinnedTasksBlocked,
     RescueSuspended,
     ScheduleRunsLost,
-    TasksRescued,
 )
 from peerd.runtime.process.link import Link
 from peerd.runtime.process.uncaught_exceptions import describe_exception
@@ -34,7 +33,7 @@ from peerd.store.connection.database import Database, DatabaseThreads
 from peerd.store.connection.outages import OutageTracker
 from peerd.store.maintenance.chore_batches import count_pinned
 from peerd.store.maintenance.due import DueMaintenance, read_due_maintenance
-from peerd.store.maintenance.rescue import rescue_untouched
+from peerd.store.maintenance.rescue import events_of_rescue, rescue_untouched
 from peerd.store.nodes.nodes import deactivate_silent
 from peerd.store.nodes.processes import heartbeat_process, register_this_process_with_retry
 from peerd.store.schedule_runs import mark_lost_runs
@@ -59,8 +58,15 @@ CLOCK_MARGIN: Final = 0.001
 class ManagerService:
     """The manager of one node."""
 
-    def __init__(self, settings: ManagerSettings, database: Database, events: EventBus) -> None:
+    def __init__(
+        self,
+        settings: ManagerSettings,
+        database: Database,
+        events: EventBus,
+        queues: Mapping[str, QueueSettings] | None = None,
+    ) -> None:
         self._settings = settings
+        self._chores = make_chores(queues or {}, settings, time.monotonic)
         self._database = database
         self._threads = DatabaseThreads(database, threads=1)
         self._events = events
@@ -125,7 +131,7 @@ class ManagerService:
             await self._run_step("lost runs", self._mark_lost_runs)
         if self._is_due("nodes", self._due_at(self._node_silent_at)):
             await self._run_step("nodes", self._deactivate_nodes)
-        for chore in CHORES:
+        for chore in self._chores:
             is_due = self._is_due(chore.name, self._due_at(chore.due), chore.periods) or chore.name in self._has_more
             if is_due and not self._stopping.is_set():
                 await self._run_step(chore.name, partial(self._run_chore, chore))
@@ -219,10 +225,8 @@ class ManagerService:
         rescued = await self._threads.run(
             rescue_untouched, silence, self._settings.batch, as_of=self._rescue_guard.last_heartbeat
         )
-        if rescued:
-            dead = sum(task.event is TaskEvent.DIE for task in rescued)
-            ids = tuple(task.task_id for task in rescued)
-            self._events.emit(TasksRescued(cause=f"untouched for {silence:g} s", task_ids=ids, dead=dead))
+        for event in events_of_rescue(rescued, f"untouched for {silence:g} s"):
+            self._events.emit(event)
 
     async def _mark_lost_runs(self) -> None:
         """End the scheduled runs of nodes that are gone, under the same condition as a rescue."""
@@ -246,9 +250,10 @@ class ManagerService:
         ends, total = self._now() + CHORE_TIME_SLICE, 0
         while True:
             began = self._now()
-            count = await self._threads.run(chore.run, *chore.arguments(self._settings))
-            total += count
-            if count < self._settings.batch or self._stopping.is_set():
+            result = await self._threads.run(chore.run, *chore.arguments(self._settings))
+            batch = chore.record(result, self._settings.batch)
+            total += batch.rows
+            if not batch.has_more or self._stopping.is_set():
                 break
             if self._now() >= ends:
                 self._has_more.add(chore.name)

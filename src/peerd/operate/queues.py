@@ -10,11 +10,13 @@ from peerd.domain.ring import TasksAvailable
 from peerd.domain.task import EACH_KEY
 from peerd.operate import validation
 from peerd.operate.operations import Mode, OperationGroup, Query, operation
-from peerd.store import queues
+from peerd.store import jobs, queues
 from peerd.store.limits import definitions
 from peerd.store.limits.definitions import LimitState
 from peerd.store.queues import QueueState
 
+MOST_KICKED = 10_000
+"""Tasks that one call kicks, in one transaction."""
 QueueStates = list[QueueState]
 LimitStates = list[LimitState]
 
@@ -50,6 +52,20 @@ class QueueOperations(OperationGroup[Mode]):
     def resume(self, name: str) -> Query[None]:
         """Allow claims from a queue again; nothing happens to one that is not paused."""
         return Query("run", queues.resume, validation.text("queue", name)).then_ring(TasksAvailable())
+
+    @operation
+    def kick(self, name: str, limit: int = 500) -> Query[int]:
+        """Make buried tasks of a queue pending, the longest buried first; if there are none, delayed ones.
+
+        Args:
+            name: the queue's.
+            limit: tasks at the most, 1 to 10,000.
+
+        Returns:
+            how many. Those that another session has locked are left out.
+        """
+        most = validation.number("limit", limit, 1, MOST_KICKED)
+        return Query("run", jobs.kick, validation.queue(name), most).then_ring(TasksAvailable((name,)))
 
 
 class LimitOperations(OperationGroup[Mode]):

@@ -1,7 +1,8 @@
-"""Tasks: read, retry, cancel, delete and move them."""
+"""Tasks: read, retry, cancel, bury, kick, delete and move them."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any, Self
 
@@ -53,7 +54,7 @@ class TaskOperations(OperationGroup[Mode]):
     """``client.tasks``. An action on a running task takes effect at once: its process cannot write to it any more.
 
     An action raises `TaskNotFound` if there is no such task, or if it does not meet the conditions of ``only`` when the
-    action is written. `retry`, `cancel` and `move` raise `IllegalTransition` if its status does not allow them.
+    action is written. All but `delete` raise `IllegalTransition` if its status does not allow them.
     """
 
     @operation
@@ -127,6 +128,17 @@ class TaskOperations(OperationGroup[Mode]):
         """End a task that has not ended."""
         query = _action_query(actions.cancel, only, validation.task_id(task_id), validation.reason(reason))
         return query.then_ring(ClaimRevoked((task_id,)))
+
+    @operation
+    def bury(self, task_id: int, *, only: TaskFilter | None = None) -> Query[None]:
+        """Set aside a task that has not ended: no worker and no queue client gets it until it is kicked or retried."""
+        query = _action_query(actions.bury, only, validation.task_id(task_id), time.time_ns() // 1000)
+        return query.then_ring(ClaimRevoked((task_id,)))
+
+    @operation
+    def kick(self, task_id: int, *, only: TaskFilter | None = None) -> Query[None]:
+        """Make a task pending that is buried, scheduled, or waits for another attempt; its attempts stay counted."""
+        return _action_query(actions.kick, only, validation.task_id(task_id)).then_ring(TasksAvailable())
 
     @operation
     def delete(self, task_id: int, *, only: TaskFilter | None = None) -> Query[None]:

@@ -25,6 +25,8 @@ class QueueState(msgspec.Struct, frozen=True, kw_only=True):
     paused: bool
     paused_until: datetime | None
     counts: dict[Status, int]
+    reserved: int
+    """Working ones that queue clients hold."""
 
 
 def pause(connection: Connection, name: str, duration: float | None = None) -> None:
@@ -52,6 +54,9 @@ def list_queues(connection: Connection) -> list[QueueState]:
     grouped = sa.select(tasks.c.queue, tasks.c.status, sa.func.count()).group_by(tasks.c.queue, tasks.c.status)
     for queue, status, count in connection.execute(grouped):
         counts.setdefault(queue, {})[Status(status)] = count
+    reserved = sa.select(tasks.c.queue, sa.func.count()).where(is_working(), tasks.c.deadline_at.is_not(None))
+    by_clients = by_index(reserved.group_by(tasks.c.queue), PENDING_WITHOUT_KEY.index)
+    held_by_clients = {row[0]: row[1] for row in connection.execute(by_clients)}
     over = sa.and_(queues.c.paused_until.is_not(None), queues.c.paused_until <= now())
     held = sa.select(queues.c.name, queues.c.paused, queues.c.paused_until, over.label("over"))
     rows = {row.name: row for row in connection.execute(held)}
@@ -61,7 +66,14 @@ def list_queues(connection: Connection) -> list[QueueState]:
         paused = row is not None and bool(row.paused) and not row.over
         until = row.paused_until if row is not None and paused else None
         states.append(
-            QueueState(name=name, known=row is not None, paused=paused, paused_until=until, counts=counts.get(name, {}))
+            QueueState(
+                name=name,
+                known=row is not None,
+                paused=paused,
+                paused_until=until,
+                counts=counts.get(name, {}),
+                reserved=held_by_clients.get(name, 0),
+            )
         )
     return states
 
@@ -112,6 +124,16 @@ def measure_backlog(connection: Connection, name: str, most: int, longer_than: f
         count += number
         oldest += [since] if number else []
     return QueueBacklog(count, min(oldest, default=None))
+
+
+def has_jobs_of_clients(connection: Connection, name: str) -> bool:
+    """Whether a queue client has put one of the pending tasks of a queue: the first ones are looked at."""
+    for kind in (PENDING_WITHOUT_KEY, PENDING_WITH_KEY):
+        first = by_index(sa.select(tasks.c.ttr).where(kind.of(sa.literal(name))), kind.index).limit(1)
+        row = connection.execute(first).first()
+        if row is not None and row.ttr is not None:
+            return True
+    return False
 
 
 def has_working_task(connection: Connection, name: str) -> bool:

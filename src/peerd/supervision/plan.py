@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from peerd.runtime.messages.frames import MAX_BODY_BYTES, FrameError, encode
 
-ROLES: Final = ("agent", "manager", "watcher", "worker", "web", "command")
+ROLES: Final = ("agent", "manager", "watcher", "worker", "web", "gateway", "command")
 SINGLETON_ROLES: Final = ("agent", "manager", "watcher")
 """Roles with at most one process per node, whose slot has the name of its kind."""
 
@@ -46,6 +46,9 @@ class Kind:
     seconds of being ready its failures are reset. A process that is silent for `silent_after` and is stopped (SIGSTOP),
     or for three times as long otherwise, is killed; one whose event loop does not respond for `hang_after` is replaced
     (None: never). Each process inherits the plan's `sockets` of these names.
+
+    A process that `drains` has no grace when a reload replaces or removes it, or it is scaled away: it serves its
+    clients until they have left, or `drain_timeout` is over (None: no limit). The node's stop leaves it its grace.
     """
 
     name: str
@@ -62,6 +65,8 @@ class Kind:
     stable_after: float = 10.0
     silent_after: float = 60.0
     hang_after: float | None = None
+    drains: bool = False
+    drain_timeout: float | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     sockets: tuple[str, ...] = ()
 

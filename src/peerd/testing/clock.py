@@ -100,8 +100,7 @@ class Clock:
                 self._govern_mysql(database)
             case name:
                 raise ClockNotGovernable(name)
-        for engine in database.engines:
-            engine.dispose()
+        database.close_idle_connections()
 
     def _govern_sqlite(self, database: Database) -> None:
         def on_connect(connection: Any, record: Any) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial, wraps
 from types import TracebackType
-from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar, cast
+from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar, TypeVarTuple, cast
 
 from sqlalchemy.engine import URL, Connection
 
@@ -17,6 +17,7 @@ from peerd.store.connection.database import Database
 
 P = ParamSpec("P")
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 Method = TypeVar("Method", bound=Callable[..., Any])
 FaultCondition = Callable[..., object]
 
@@ -212,6 +213,11 @@ class FaultyDatabase(Database):
     run_autocommit = _with_faults(Database.run_autocommit)
     run_statement = _with_faults(Database.run_statement)
     read = _with_faults(Database.read)
+
+    def run_group(self, operation: Callable[[Connection, *Ts], T], /, *args: *Ts, durable: bool = True) -> T:
+        """`Database.run_group`, with the faults before and after it."""
+        with self._faults_around(operation_name(operation), args, {}):
+            return super().run_group(operation, *args, durable=durable)
 
     def run_idempotent(
         self, operation: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs

@@ -129,7 +129,7 @@ class UserSteps(ModelMachine):
         self.state.tasks[task_id] = ModelTask(id=task_id, created_at=now, updated_at=now, **values)
 
     @rule(
-        what=st.sampled_from(["cancel", "retry", "move", "delete"]),
+        what=st.sampled_from(["cancel", "retry", "move", "bury", "kick", "delete"]),
         index=CLAIM_INDEXES,
         node=st.sampled_from([None, *NODES, NEVER]),
     )
@@ -151,6 +151,16 @@ class UserSteps(ModelMachine):
                 self.both(
                     lambda: self.run(actions.move, task_id, node),
                     lambda: task_action_rules.move(self.state, task_id, node, now),
+                )
+            case "bury":
+                self.both(
+                    lambda: self.run(actions.bury, task_id, 1),
+                    lambda: task_action_rules.bury(self.state, task_id, now),
+                )
+            case "kick":
+                self.both(
+                    lambda: self.run(actions.kick, task_id),
+                    lambda: task_action_rules.kick(self.state, task_id, now),
                 )
             case _:
                 self.both(

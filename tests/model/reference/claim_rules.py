@@ -65,14 +65,14 @@ def should_empty_for_quarantined(
 
 
 def _can_claim(state: ModelState, process: ModelProcess) -> bool:
-    return state.nodes[process.node].active and _is_on_duty(state, process)
+    return state.nodes[process.node].active and is_on_duty(state, process)
 
 
 def eligible(
     state: ModelState, process: ModelProcess, queues: Sequence[str], now: datetime, *, quarantined: bool
 ) -> list[ModelTask]:
     """What a process may take, best first. Tasks that have crashed a process are for those who run nothing else."""
-    if not _is_on_duty(state, process):
+    if not is_on_duty(state, process):
         return []
     open_queues = [queue for queue in queues if not is_paused(state, queue, now)]
     may = [
@@ -99,7 +99,7 @@ def is_paused(state: ModelState, queue: str, now: datetime) -> bool:
     return row is not None and row.paused and (row.paused_until is None or row.paused_until > now)
 
 
-def _is_on_duty(state: ModelState, process: ModelProcess) -> bool:
+def is_on_duty(state: ModelState, process: ModelProcess) -> bool:
     """Whether a process belongs to the present life of a node that takes new tasks."""
     node = state.nodes[process.node]
     return node.incarnation == process.incarnation and not node.draining

@@ -82,6 +82,8 @@ def _row(state: ModelState, new: NewTask, task_id: int, now: datetime) -> ModelT
         timeout=new.timeout,
         unique_key=new.unique_key,
         trace_context=new.trace_context,
+        ttr=new.ttr,
+        delay=new.delay,
         created_at=now,
         updated_at=now,
     )

@@ -14,8 +14,8 @@ def due_tasks(state: ModelState, status: Status, now: datetime) -> list[ModelTas
 
 
 def stage(state: ModelState, task: ModelTask, now: datetime) -> None:
-    """It may be claimed."""
-    state.follow(task, TaskEvent.STAGE, now)
+    """It may be claimed; a client's job in its old place."""
+    state.follow(task, TaskEvent.STAGE, now, start_at=None if task.ttr is not None else task.start_at)
 
 
 def pending_before_start(state: ModelState, now: datetime) -> list[ModelTask]:

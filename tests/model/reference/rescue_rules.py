@@ -30,6 +30,8 @@ def crash(
     state: ModelState, task: ModelTask, label: str, cause: str, now: datetime, *, crashes: int = 0
 ) -> tuple[TaskEvent, str]:
     """Take a task back whose holder is dead; what became of it, and how its attempt is called."""
+    if task.deadline_at is not None:
+        return release_reservation(state, task, now)
     event = TaskEvent.DIE if is_last(task) else TaskEvent.RESCUE
     state.record(task, now, label, counted=True, error=cause, cause=cause)
     due: dict[str, object] = {"start_at": now} if event is TaskEvent.RESCUE else {}
@@ -40,8 +42,16 @@ def crash(
 
 def release_with_label(state: ModelState, task: ModelTask, cause: str, now: datetime) -> tuple[TaskEvent, str]:
     """Release a task of a holder that was asked to end; the attempt is not counted."""
+    if task.deadline_at is not None:
+        return release_reservation(state, task, now)
     release(state, task, cause, now)
     return TaskEvent.RELEASE, "released"
+
+
+def release_reservation(state: ModelState, task: ModelTask, now: datetime) -> tuple[TaskEvent, str]:
+    """Release a job of a queue client whose server is gone: it was no attempt."""
+    state.follow(task, TaskEvent.RELEASE, now, start_at=None)
+    return TaskEvent.RELEASE, "reservation"
 
 
 def release_unknown_claims(

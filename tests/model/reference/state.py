@@ -47,7 +47,16 @@ class ModelTask:
     created_at: datetime
     updated_at: datetime
     claim_token: int | None = None
-    """Of a working task: the one that its claimer chose. Of any other: nothing is promised."""
+    """Of a working task: the one that its claimer chose. Of any other, and of a reservation: nothing is promised."""
+    ttr: int | None = None
+    delay: int | None = None
+    deadline_at: datetime | None = None
+    reserves: int | None = None
+    timeouts: int | None = None
+    releases: int | None = None
+    buries: int | None = None
+    kicks: int | None = None
+    buried_order: int | None = None
 
     @property
     def due_at(self) -> datetime:
@@ -162,6 +171,15 @@ class ModelState:
         status = after(task.status, event)
         assert isinstance(status, Status)
         ends: dict[str, object] = {"finished_at": now} if status in FINISHED else {}
+        if task.status is Status.WORKING or event in (
+            TaskEvent.CLAIM,
+            TaskEvent.CANCEL,
+            TaskEvent.RETRY,
+            TaskEvent.MOVE,
+        ):
+            ends["deadline_at"] = None
+        if event in (TaskEvent.CANCEL, TaskEvent.RETRY):
+            ends["buried_order"] = None
         self.write(task, now, status=status, **ends | changes)
 
     def record(

@@ -9,6 +9,9 @@ from peerd.domain.lifecycle import Status, TaskEvent, after
 from tests.model.reference.enqueue_rules import set_key, task_with_key
 from tests.model.reference.state import ModelState, ModelTask
 
+BURIED_ORDER = 1
+"""The order that the machine gives to each task that a person buries."""
+
 
 def cancel(state: ModelState, task_id: int, reason: str, now: datetime) -> None:
     """End a task that has not ended."""
@@ -29,9 +32,7 @@ def retry(state: ModelState, task_id: int, now: datetime) -> None:
             set_key(state, task.queue, task.unique_key, task.id, "unfinished", now)
     _revoke_claim(state, task, "retried", now)
     afresh = dict.fromkeys(("start_at", "finished_at", "result", "progress", "progress_note"))
-    has_passed = task.finish_at is not None and task.finish_at <= now
-    finish_at = None if has_passed else task.finish_at
-    lease = task.lease + 1
+    lease, finish_at = task.lease + 1, finish_at_ahead(task, now)
     state.follow(task, TaskEvent.RETRY, now, lease=lease, attempts=0, crashes=0, finish_at=finish_at, **afresh)
 
 
@@ -43,6 +44,33 @@ def move(state: ModelState, task_id: int, node: str | None, now: datetime) -> No
     lease = task.lease + 1 if task.status is Status.WORKING else task.lease
     _revoke_claim(state, task, "moved", now)
     state.follow(task, TaskEvent.MOVE, now, lease=lease, node_id=None if node is None else state.nodes[node].id)
+
+
+def bury(state: ModelState, task_id: int, now: datetime) -> None:
+    """Set a task aside that has not ended."""
+    task = _allowed(state, task_id, TaskEvent.BURY)
+    lease = task.lease + 1 if task.status is Status.WORKING else task.lease
+    _revoke_claim(state, task, "buried", now)
+    state.follow(task, TaskEvent.BURY, now, lease=lease, buries=(task.buries or 0) + 1, buried_order=BURIED_ORDER)
+
+
+def kick(state: ModelState, task_id: int, now: datetime) -> None:
+    """Make a task pending at once; its attempts stay."""
+    task = _allowed(state, task_id, TaskEvent.KICK)
+    state.follow(
+        task,
+        TaskEvent.KICK,
+        now,
+        start_at=None,
+        finish_at=finish_at_ahead(task, now),
+        kicks=(task.kicks or 0) + 1,
+        buried_order=None,
+    )
+
+
+def finish_at_ahead(task: ModelTask, now: datetime) -> datetime | None:
+    """The finish_at of a task that is made pending by hand."""
+    return None if task.finish_at is not None and task.finish_at <= now else task.finish_at
 
 
 def delete(state: ModelState, task_id: int) -> None:
@@ -67,6 +95,6 @@ def _allowed(state: ModelState, task_id: int, event: TaskEvent) -> ModelTask:
 
 
 def _revoke_claim(state: ModelState, task: ModelTask, label: str, now: datetime) -> None:
-    """The attempt that ends here is on record; it does not count."""
-    if task.status is Status.WORKING:
+    """The attempt that ends here is on record; it does not count. A reservation is no attempt."""
+    if task.status is Status.WORKING and task.deadline_at is None:
         state.record(task, now, label, counted=False, error="")

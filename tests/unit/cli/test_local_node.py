@@ -15,6 +15,7 @@ NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 def slot(name: str, **more: Any) -> dict[str, Any]:
     return {
         "name": name,
+        "role": "worker",
         "state": "RUNNING",
         "pid": 1234567,
         "generation": 1,

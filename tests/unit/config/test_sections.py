@@ -32,6 +32,28 @@ def test_a_command_is_a_list_and_its_name_its_own(write: Write) -> None:
     ]
 
 
+def test_an_unknown_key_of_any_named_section_is_reported_with_the_key_that_is_meant(write: Write) -> None:
+    path = write(
+        """
+        [commands.tunnel]
+        comand = ["ssh"]
+        [web.site]
+        bakclog = 1
+        [alerts.chat]
+        lgo = true
+        [schedules.refresh]
+        intervall = "1s"
+        """
+    )
+    unknown = [problem for problem in problems(path) if "unknown key" in problem]
+    assert unknown == [
+        "peerd.toml:2: commands.tunnel.comand: unknown key; did you mean 'command'?",
+        "peerd.toml:4: web.site.bakclog: unknown key; did you mean 'backlog'?",
+        "peerd.toml:6: alerts.chat.lgo: unknown key; did you mean 'log'?",
+        "peerd.toml:8: schedules.refresh.intervall: unknown key; did you mean 'interval'?",
+    ]
+
+
 # ---------------------------------------------------------------- web
 
 

@@ -38,6 +38,11 @@ interval = "10s"
 app = "site:app"
 bind = ["127.0.0.1:0", "unix:run/site"]
 hang_after = "none"
+[gateway.queue]
+bind = "unix:run/queue"
+protocols = "json"
+[queues.mails]
+history = "1d"
 [logging]
 file = "log/peerd.log"
 """
@@ -50,7 +55,19 @@ def read(write: Write) -> Settings:
 def test_deserialized_settings_equal_those_that_were_read(write: Write) -> None:
     settings = read(write)
     deserialized = deserialize_section(serialize_section(settings), Settings)
-    for section in ("node", "database", "cluster", "web", "agent", "schedules", "manager", "logging", "alerts"):
+    for section in (
+        "node",
+        "database",
+        "cluster",
+        "web",
+        "gateway",
+        "queues",
+        "agent",
+        "schedules",
+        "manager",
+        "logging",
+        "alerts",
+    ):
         assert getattr(deserialized, section) == getattr(settings, section), section
     assert deserialized.workers["video"].given == ("count", "options", "tasks")
     assert deserialized.project_directory == settings.project_directory
@@ -64,6 +81,19 @@ def test_a_plan_can_carry_any_options(write: Write) -> None:
     options = deserialize_section(serialize_section(settings), Settings).workers["video"].options
     assert options["numbers"] == [1, 0.5, None, None, 123456789012345678901234567890]
     assert options["moment"] == "2026-01-01T00:00:00Z"
+
+
+def test_a_gateway_is_planned_with_its_address_and_the_options_of_queues(write: Write) -> None:
+    settings = read(write)
+    plan = Plan.parse(build_node_plan(settings, "life"))
+    kinds = {kind.name: kind for kind in plan.kinds}
+    queue = kinds["queue"]
+    assert (queue.role, queue.sockets, queue.hang_after) == ("gateway", settings.gateway["queue"].bind, 60.0)
+    assert (queue.drains, queue.drain_timeout) == (True, None)
+    assert queue.payload["settings"]["queues"] == kinds["manager"].payload["settings"]["queues"]
+    assert queue.payload["settings"]["queues"] == {"mails": {"history": 86400.0}}
+    assert "queues" not in kinds["site"].payload["settings"]
+    assert not kinds["site"].drains
 
 
 def test_two_readings_of_one_file_make_the_same_plan(write: Write) -> None:

@@ -3,10 +3,11 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
+import msgspec
 import pytest
 
 from peerd.domain.errors import InvalidTask
-from peerd.domain.task import BODY_LIMIT, NewTask, encode_arguments
+from peerd.domain.task import BODY_LIMIT, SPAN_LIMIT, NewTask, encode_arguments
 
 AWARE = datetime(2030, 1, 1, tzinfo=UTC)
 
@@ -48,6 +49,12 @@ AWARE = datetime(2030, 1, 1, tzinfo=UTC)
         ("finish_in", {"start_in": 60.0, "finish_in": 60.0}),
         ("unique_for", {"unique_key": "k", "unique_for": "sometimes"}),
         ("unique_for", {"unique_key": "k", "unique_for": 0.0}),
+        ("ttr", {"ttr": 0}),
+        ("ttr", {"ttr": 2**32}),
+        ("delay", {"delay": -1}),
+        ("delay", {"delay": 2**32}),
+        ("delay", {"delay": 60, "start_in": 30.0}),
+        ("delay", {"delay": 60, "start_at": AWARE}),
     ],
     ids=lambda value: str(value)[:40],
 )
@@ -69,6 +76,16 @@ def test_a_task_that_every_database_can_store_is_accepted() -> None:
         unique_key="k" * 200,
         unique_for=0.001,
     )
+
+
+def test_a_delay_sets_the_start_and_keeps_the_number_given() -> None:
+    assert NewTask(queue="q", delay=0).start_in is None
+    assert NewTask(queue="q", delay=60).start_in == 60.0
+    longest = NewTask(queue="q", delay=2**32 - 1, ttr=2**32 - 1)
+    assert longest.delay == 2**32 - 1
+    assert longest.start_in is not None
+    assert 0 < longest.start_in < SPAN_LIMIT
+    assert msgspec.structs.replace(longest, priority=1).start_in == longest.start_in
 
 
 def test_arguments_that_are_not_json_are_refused() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 import os
 import signal
 import socket
@@ -41,6 +42,30 @@ def test_a_request_to_stop_counts_only_if_it_leaves_less_time(ends: tuple[socket
     watch.attach(events.append)
     assert [watch.ask_to_stop(grace) for grace in (30.0, 30.0, 60.0, 0.0, 0.0)] == [True, False, False, True, False]
     assert events == [StopRequested(30.0), StopRequested(0.0)]
+
+
+def test_a_process_that_drains_has_no_deadline_until_a_stop_gives_it_one(
+    ends: tuple[socket.socket, socket.socket],
+) -> None:
+    watch = ControlThread(ends[0], "door-1", release_time=5.0, loop_monitor=LoopMonitor(None, print))
+    events: list[object] = []
+    watch.attach(events.append)
+    watch._handle_frame({"type": "stop", "grace": None, "replaced": True})
+    assert (watch.replaced, watch.stopping, watch._deadline) == (True, False, None)
+    watch._handle_frame({"type": "stop", "grace": 10.0, "replaced": False})
+    assert (watch.replaced, watch.stopping) == (False, True)
+    assert watch._deadline is not None
+    assert events == [StopRequested(math.inf), StopRequested(10.0)]
+
+
+def test_a_draining_process_that_hangs_or_is_signalled_has_its_grace(ends: tuple[socket.socket, socket.socket]) -> None:
+    link = make_link(ends[0])
+    events: list[object] = []
+    link._control.attach(events.append)
+    link._control._handle_frame({"type": "stop", "grace": None, "replaced": True})
+    link._on_hang(60.0)
+    assert [message["type"] for message in received_frames(ends[1])] == ["hung"]
+    assert events == [StopRequested(math.inf), StopRequested(10.0)]
 
 
 def test_the_first_signal_stops_with_the_grace_and_the_second_without(

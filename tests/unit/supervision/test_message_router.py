@@ -128,6 +128,18 @@ def test_a_leaving_process_is_excluded_from_broadcasts_but_can_be_addressed(node
     assert node.received("video-2") == [{"type": "reply", "id": 4, "data": "yes"}]
 
 
+def test_a_gateway_is_rung_also_while_it_drains_and_gets_no_broadcasts(node: RouterNode) -> None:
+    agent, door = by_name(node, "agent"), node.begin("door-1", "gateway")
+    node.change(door, leaving=True)
+    node.begin("door-2", "gateway")
+    listed = node.received("agent", "processes")[-1]["processes"]
+    assert {peer["pid"] for peer in listed if peer["role"] == "gateway"} >= {door.peer.pid}
+    node.send(agent, {"role": "workers"}, 1)
+    node.send(agent, {"role": "all"}, 2)
+    node.send(agent, {"pid": door.peer.pid}, 3)
+    assert [frame["data"]["n"] for frame in node.received("door-1", "message")] == [3]
+
+
 def test_a_stopping_node_expects_no_more_processes(node: RouterNode) -> None:
     video = by_name(node, "video-1")
     node.expected.add(("agent", "agent"))

@@ -161,21 +161,27 @@ class DoorbellSubsystem(Subsystem):
     # ---------------------------------------------------------------- to the node's processes
 
     def _wake_workers(self, ring: Ring) -> None:
-        """By their wake-up sockets; by a message where there is none, and for a ring that the sockets do not carry."""
-        workers = self._messenger.workers
+        """By their wake-up sockets; by a message where there is none, and for a ring that the sockets do not carry.
+
+        Gateway processes get the rings for available tasks alone.
+        """
+        processes = self._messenger.workers
         if isinstance(ring, TasksAvailable):
-            workers = tuple(worker for worker in workers if not self._wake_up_sender.send(worker.pid, ring))
+            processes += self._messenger.gateways
+            processes = tuple(process for process in processes if not self._wake_up_sender.send(process.pid, ring))
         data = msgspec.to_builtins(ring)
         with suppress(MessengerFull):
-            for worker in workers:
-                self._messenger.send_to(worker.pid, RING_ACTION, data).is_awaited = True
+            for process in processes:
+                self._messenger.send_to(process.pid, RING_ACTION, data).is_awaited = True
 
     def _send_status_to_workers(self) -> None:
         """Workers that miss it poll as if the doorbell did not work."""
-        if self._messenger.workers:
-            with suppress(MessengerFull):
-                status = {"works": self._health.problem is None}
+        status = {"works": self._health.problem is None}
+        with suppress(MessengerFull):
+            if self._messenger.workers:
                 self._messenger.send_to_workers(DOORBELL_ACTION, status).is_awaited = True
+            for gateway in self._messenger.gateways:
+                self._messenger.send_to(gateway.pid, DOORBELL_ACTION, status).is_awaited = True
 
     # ---------------------------------------------------------------- to other nodes
 

@@ -24,7 +24,10 @@ QueueNamesArgument = Annotated[list[str], Argument(metavar="QUEUE", help="Names 
 
 @command(app, "list")
 def list_queues(context: CommandContext) -> None:
-    """List all queues that have tasks, or were ever served or paused, with their tasks by status."""
+    """List all queues that have tasks, or were ever served or paused, with their tasks by status.
+
+    Of the working tasks, those that queue clients hold are counted as reserved too.
+    """
     queues = context.client.queues.list()
     context.print_result(
         queues, lambda: _queues_table(queues, context.client.now()) if queues else Text("no queue has tasks")
@@ -74,15 +77,20 @@ def _warn_unknown(context: CommandContext, unknown: Sequence[str]) -> None:
 
 
 def _queues_table(queues: Sequence[QueueState], now: datetime) -> AlignedTable:
-    """A row for each queue; a column for each status that occurs."""
+    """A row for each queue; a column for each status that occurs, and one for reservations if there are any."""
     statuses = [status for status in Status if any(queue.counts.get(status) for queue in queues)]
     columns: list[Column | str] = ["queue", "state", *[right(status) for status in statuses]]
     rows: list[list[Text | str]] = [[queue.name, _state(queue, now), *_counts(queue, statuses)] for queue in queues]
+    if any(queue.reserved for queue in queues):
+        place = columns.index(right(Status.WORKING)) + 1
+        columns.insert(place, right("reserved"))
+        for row, queue in zip(rows, queues, strict=True):
+            row.insert(place, _count(queue.reserved, STATUS_STYLES[Status.WORKING]))
     return AlignedTable(columns, rows)
 
 
 def _state(queue: QueueState, now: datetime) -> Text:
-    if not queue.known:
+    if not queue.known and not queue.reserved:
         return Text("never served", "bold red")
     if not queue.paused:
         return Text("open", "green")
@@ -91,7 +99,8 @@ def _state(queue: QueueState, now: datetime) -> Text:
 
 
 def _counts(queue: QueueState, statuses: Sequence[Status]) -> list[Text]:
-    return [
-        Text(f"{count:,}", STATUS_STYLES[status]) if (count := queue.counts.get(status)) else Text("·", "bright_black")
-        for status in statuses
-    ]
+    return [_count(queue.counts.get(status, 0), STATUS_STYLES[status]) for status in statuses]
+
+
+def _count(count: int, style: str) -> Text:
+    return Text(f"{count:,}", style) if count else Text("·", "bright_black")

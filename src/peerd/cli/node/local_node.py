@@ -158,6 +158,8 @@ def _slot_notes(slot: Mapping[str, Any], now: datetime) -> Iterator[str]:
     for leaving in slot["leaving"]:
         reason = f": {first_line(leaving['reason'])}" if leaving.get("reason") else ""
         process = f"process {leaving['pid']} of generation {leaving['generation']}"
-        yield f"{process} is leaving, {_age(leaving['started_at'], now)} old{reason}"
+        has_clients = slot["role"] == "gateway" and leaving.get("in_flight")
+        clients = f", still serves {pluralize(leaving['in_flight'], 'client')}" if has_clients else ""
+        yield f"{process} is leaving, {_age(leaving['started_at'], now)} old{clients}{reason}"
     if error := slot["error"] or (slot["last_cause"] or {}).get("text"):
         yield first_line(str(error))

@@ -89,7 +89,7 @@ def _known_kinds(context: CommandContext, run_directory: Path | None) -> set[str
         if run_directory is not None:  # the configuration may be unreadable
             return set()
         settings = context.settings
-        return {"agent", "manager", *settings.workers, *settings.web, *settings.commands}
+        return {"agent", "manager", *settings.workers, *settings.web, *settings.gateway, *settings.commands}
 
 
 def _kind_of(slot: str) -> str:

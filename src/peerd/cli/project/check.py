@@ -17,7 +17,7 @@ from peerd.cli.output.formatting import pluralize, sanitize
 from peerd.cli.project.check_code import check_project_code
 from peerd.cli.project.check_files import check_privacy, check_writable_paths
 from peerd.cli.project.check_report import ConfigReport
-from peerd.config import Problem, Settings, WebSettings, WorkerSettings
+from peerd.config import GatewaySettings, Problem, Settings, WebSettings, WorkerSettings
 from peerd.config import check as check_configuration
 from peerd.config.address import is_sqlite
 from peerd.operate.client import Client
@@ -55,16 +55,30 @@ def _run_checks(context: CommandContext) -> ConfigReport:
     if settings is None:
         return report
     if configuration.settings is not None:
-        kinds: list[WorkerSettings | WebSettings] = [*settings.workers.values(), *settings.web.values()]
+        kinds: list[WorkerSettings | WebSettings | GatewaySettings]
+        kinds = [*settings.workers.values(), *settings.web.values(), *settings.gateway.values()]
         enabled = [kind for kind in kinds if kind.enabled]
         processes = pluralize(sum(kind.processes for kind in enabled), "process")
         report.passed.append(("configuration", f"{pluralize(len(enabled), 'worker')} in {processes}"))
+        report.passed += _describe_gateways(settings)
     check_project_code(settings, context.environment, report)
     check_writable_paths(settings, report)
     if not report.has_problem_in("database"):
         _check_database(settings, report)
     report.sort()
     return report
+
+
+def _describe_gateways(settings: Settings) -> Iterator[tuple[str, str]]:
+    for name, gateway in settings.gateway.items():
+        if gateway.enabled:
+            access = [
+                *(["a token"] if gateway.token else []),
+                *(["TLS"] if gateway.tls_certificate else []),
+            ]
+            how = f", with {' and '.join(access)}" if access else ""
+            words = f"serves {' and '.join(gateway.protocols)} on {', '.join(gateway.bind)}{how}"
+            yield f"gateway {name}", words
 
 
 def _check_database(settings: Settings, report: ConfigReport) -> None:

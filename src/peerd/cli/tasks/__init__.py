@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from peerd.cli.command import command, new_app
-from peerd.cli.tasks.actions import cancel, delete, move, retry
+from peerd.cli.tasks.actions import bury, cancel, delete, kick, move, retry
 from peerd.cli.tasks.show import list_tasks, show
 from peerd.cli.tasks.watch import watch
 
-app = new_app("List, show, watch, retry, cancel, delete and move tasks.")
+app = new_app("List, show, watch, retry, cancel, bury, kick, delete and move tasks.")
 
 command(app, "list")(list_tasks)
-for function in (show, watch, retry, cancel, delete, move):
+for function in (show, watch, retry, cancel, bury, kick, delete, move):
     command(app)(function)

@@ -1,4 +1,4 @@
-"""``peerd tasks retry``, ``cancel``, ``delete`` and ``move``: on tasks by id, or on all that a filter finds."""
+"""`peerd tasks retry | cancel | bury | kick | delete | move`: on tasks by id, or on all that a filter finds."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from peerd.cli.tasks.show import FILTERS, FilterOptions
 from peerd.domain.errors import DatabaseUnavailable, PeerdError, TaskNotFound
 
 PAGE_SIZE = 500
+KICKED_AT_ONCE = 500
+"""Tasks of a queue that are kicked if no number is given."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +36,11 @@ class TaskSelection(FilterOptions):
     def is_filter(self) -> bool:
         """Whether tasks are to be found."""
         return any(option is not None for option in (self.queue, self.name, self.status, self.node, self.limit))
+
+    @property
+    def is_queue_alone(self) -> bool:
+        """Whether nothing but a queue, and the number of tasks, is given."""
+        return self.queue is not None and (self.ids, self.name, self.status, self.node) == (None, None, None, None)
 
     def find(self, context: CommandContext) -> list[int]:
         """The ids of the tasks."""
@@ -67,6 +74,27 @@ def cancel(
 ) -> None:
     """Cancel tasks that have not ended; running ones too."""
     _apply_action(context, selection, partial(context.client.tasks.cancel, reason=reason), "cancel", "canceled")
+
+
+def bury(context: CommandContext, selection: TaskSelection) -> None:
+    """Set tasks aside that have not ended: nothing runs them until they are kicked or retried; running ones too."""
+    _apply_action(context, selection, context.client.tasks.bury, "bury", "buried")
+
+
+def kick(context: CommandContext, selection: TaskSelection) -> None:
+    """Make tasks pending that are buried or scheduled, or wait for another attempt.
+
+    peerd tasks kick 17 18
+
+    peerd tasks kick --queue mails --limit 100
+
+    With --queue alone: its buried tasks, the longest buried first; if there are none, the delayed ones, the soonest due
+    first.
+    """
+    if selection.is_queue_alone:
+        _kick_queue(context, selection)
+        return
+    _apply_action(context, selection, context.client.tasks.kick, "kick", "kicked")
 
 
 def delete(context: CommandContext, selection: TaskSelection) -> None:
@@ -121,6 +149,17 @@ def _apply_action(
     context.print_result(answer, *lines, summary)
     if refused:
         raise typer.Exit(1)
+
+
+def _kick_queue(context: CommandContext, selection: TaskSelection) -> None:
+    assert selection.queue is not None
+    limit = KICKED_AT_ONCE if selection.limit is None else selection.limit
+    if not selection.yes:
+        _confirm(context, f"kick up to {pluralize(limit, 'task')} of {sanitize(selection.queue)}?")
+    count = context.client.queues.kick(selection.queue, limit)
+    more = "; there may be more" if count == limit else ""
+    answer = {"verb": "kicked", "queue": selection.queue, "count": count}
+    context.print_result(answer, Text(f"kicked {pluralize(count, 'task')}{more}", "green" if count else ""))
 
 
 def _confirm(context: CommandContext, question: str) -> None:

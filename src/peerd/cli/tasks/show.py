@@ -30,6 +30,8 @@ from peerd.domain.task import Attempt, Task
 from peerd.operate.client import Client
 from peerd.operate.tasks import TaskFilter
 
+MAX_SHOWN_BYTES = 200
+"""Bytes of a body that is no text that are printed."""
 MAX_SHOWN_CHARACTERS = 4_000
 """Characters of a body, a result or a traceback that are printed."""
 OMITTED_COLUMNS = ("body", "body_bytes", "result")
@@ -43,6 +45,7 @@ COLUMNS = (
     Column("node", max_width=16),
     wide("note"),
 )
+JOB_COUNTERS = ("reserves", "timeouts", "releases", "buries", "kicks")
 FILTERS = "Filters"
 
 QueueOption = Annotated[
@@ -201,7 +204,7 @@ def render_task(task: Task, attempts: Sequence[Attempt], names: Mapping[int, str
         (f"task {task.id} ", "bold"), task_title(task), " is ", (task.status, STATUS_STYLES[task.status])
     )
     parts: list[RenderableType] = [title, make_key_value_table(_details(task, names, now))]
-    body = _indent_json(task.body) if task.body_bytes is None else f"{len(task.body_bytes):,} bytes"
+    body = _indent_json(task.body) if task.body_bytes is None else _render_bytes(task.body_bytes)
     for name, text in (("body", body), ("result", _indent_json(task.result)), ("error", task.error)):
         if text:
             parts += _render_block(name, text)
@@ -222,7 +225,9 @@ def _details(task: Task, names: Mapping[int, str], now: datetime) -> Iterator[tu
     if task.node_id is not None:
         yield "only on", _node_name(task.node_id, names)
     if task.worker_node_id is not None:
-        yield "holder", f"{_node_name(task.worker_node_id, names)}, process {task.process_id}, lease {task.lease}"
+        held_by = "a queue client of " if task.deadline_at is not None else ""
+        holder = f"{_node_name(task.worker_node_id, names)}, process {task.process_id}, lease {task.lease}"
+        yield "holder", f"{held_by}{holder}"
     if task.timeout is not None:
         yield "timeout", format_duration(task.timeout)
     for name, text in (("unique key", task.unique_key), ("limit key", task.limit_key), ("trace", task.trace_context)):
@@ -234,12 +239,36 @@ def _details(task: Task, names: Mapping[int, str], now: datetime) -> Iterator[tu
         ("finish by", task.finish_at),
         ("started", task.worker_started_at),
         ("touched", task.checked_at),
+        ("deadline", task.deadline_at),
         ("ended", task.finished_at),
     ):
         if moment is not None:
             yield name, format_timestamp(moment, now)
     if format_run_time(task):
         yield "ran for", format_run_time(task)
+    yield from _reservation_details(task)
+
+
+def _reservation_details(task: Task) -> Iterator[tuple[str, str]]:
+    """What queue clients have given, and how often each of these has happened to it."""
+    if task.ttr is not None:
+        yield "reserved for", f"{format_duration(float(task.ttr))} at a time (ttr)"
+    if task.delay:
+        yield "delay", f"{format_duration(float(task.delay))}, as it was last given"
+    counters = {name: getattr(task, name) or 0 for name in JOB_COUNTERS}
+    if any(counters.values()):
+        yield "counters", ", ".join(f"{name} {count:,}" for name, count in counters.items())
+
+
+def _render_bytes(body: bytes) -> str:
+    r"""The first bytes of a body that is no text, in ASCII.
+
+    >>> print(_render_bytes(b"\x89PNG\r\n"))
+    6 bytes: \x89PNG\r\n
+    """
+    shown = repr(body[:MAX_SHOWN_BYTES])[2:-1]
+    more = len(body) - MAX_SHOWN_BYTES
+    return f"{len(body):,} bytes: {shown}{f' … and {more:,} more' if more > 0 else ''}"
 
 
 def _indent_json(text: str | None) -> str | None:

@@ -11,9 +11,10 @@ from typing import Any
 
 from peerd.config.address import has_password, is_sqlite
 from peerd.config.problems import Problem
+from peerd.config.reading.gateway_access import find_gateway_problems, find_gateway_warnings
 from peerd.config.reading.source import ConfigSource, KeyPath, find_line
 from peerd.config.schedules import find_schedule_problems, find_schedule_warnings
-from peerd.config.settings import CommandSettings, Settings, WebSettings, WorkerSettings
+from peerd.config.settings import CommandSettings, GatewaySettings, Settings, WebSettings, WorkerSettings
 from peerd.domain.bind_address import SocketAddress, parse_bind_address
 from peerd.domain.duration import format_duration
 
@@ -46,7 +47,7 @@ def find_incomplete_tables(source: ConfigSource) -> Iterator[Problem]:
 def _name_problems(source: ConfigSource) -> Iterator[Problem]:
     """Names of kinds of processes must be unique: status and reload know a kind by its name alone."""
     taken: dict[str, str] = {}
-    for section in ("workers", "commands", "web"):
+    for section in ("workers", "commands", "web", "gateway"):
         for name, _ in _tables_in(source, section):
             if name in {"agent", "manager", "master", "watcher"}:
                 yield source.problem((section, name), "is the name of a process of peerd's own", "choose another name")
@@ -63,8 +64,9 @@ def _tables_in(source: ConfigSource, section: str) -> Iterator[tuple[str, dict[s
 
 
 def find_contradictions(settings: Settings, source: ConfigSource) -> Iterator[Problem]:
-    """Settings that cannot all hold: running tasks would be rescued, or two apps would listen on one address."""
+    """Settings that cannot all hold: running tasks would be rescued, or two sections would listen on one address."""
     yield from _duplicate_bindings(settings, source)
+    yield from find_gateway_problems(settings, source)
     heartbeat, inactive = settings.node.heartbeat_every, settings.manager.inactive_after
     if inactive <= heartbeat and source.has_valid(("node", "heartbeat_every"), ("manager", "inactive_after")):
         problem = f"{format_duration(inactive)} is no longer than a heartbeat ({format_duration(heartbeat)})"
@@ -81,17 +83,22 @@ def find_contradictions(settings: Settings, source: ConfigSource) -> Iterator[Pr
 
 
 def _duplicate_bindings(settings: Settings, source: ConfigSource) -> Iterator[Problem]:
-    """A connection would reach one app or the other by chance."""
-    taken: dict[SocketAddress, str] = {}
-    for name, web in settings.web.items():
-        for bind in web.bind:
-            try:
-                other = taken.setdefault(parse_bind_address(bind), name)
-            except ValueError as error:  # its path, now absolute, is too long
-                yield source.problem(("web", name, "bind"), str(error))
-                continue
-            if other != name:
-                yield source.problem(("web", name, "bind"), f"[web.{other}] listens on {bind} too", "choose another")
+    """A connection would reach one section or the other by chance."""
+    taken: dict[SocketAddress, KeyPath] = {}
+    sections: tuple[tuple[str, Mapping[str, WebSettings | GatewaySettings]], ...]
+    sections = (("web", settings.web), ("gateway", settings.gateway))
+    listening = [(section, name, bind) for section, of in sections for name, one in of.items() for bind in one.bind]
+    for section, name, bind in listening:
+        if not source.has_valid((section, name, "bind")):
+            continue
+        try:
+            other = taken.setdefault(parse_bind_address(bind), (section, name))
+        except ValueError as error:  # its path, now absolute, is too long
+            yield source.problem((section, name, "bind"), str(error))
+            continue
+        if other != (section, name):
+            problem = f"[{'.'.join(other)}] listens on {bind} too"
+            yield source.problem((section, name, "bind"), problem, "choose another")
 
 
 def find_warnings(settings: Settings, source: ConfigSource) -> list[Problem]:
@@ -102,13 +109,14 @@ def find_warnings(settings: Settings, source: ConfigSource) -> list[Problem]:
         *_conflicting_max_attempts(settings, source),
         *find_schedule_warnings(settings, source),
         *_web_warnings(settings, source),
+        *_gateway_warnings(settings, source),
         *_readable_secrets(settings, source),
     ]
 
 
 def _node_warnings(settings: Settings, source: ConfigSource) -> Iterator[Problem]:
-    sections: tuple[Mapping[str, WorkerSettings | WebSettings | CommandSettings], ...]
-    sections = (settings.workers, settings.web, settings.commands)
+    sections: tuple[Mapping[str, WorkerSettings | WebSettings | GatewaySettings | CommandSettings], ...]
+    sections = (settings.workers, settings.web, settings.gateway, settings.commands)
     if not any(kind.enabled for section in sections for kind in section.values()):
         yield source.problem(("workers",), "no worker is enabled", "this node will do maintenance, and run nothing")
     grace, limit = settings.node.grace, format_duration(SYSTEMD_STOP_TIMEOUT)
@@ -151,13 +159,26 @@ def _web_warnings(settings: Settings, source: ConfigSource) -> Iterator[Problem]
                 "a process that stops has to cut them off, and a request that is on its way is lost"
             )
             yield source.problem(("web", name, "keep_alive"), problem, "give less than the grace")
-        if web.reuse_port:
-            problem = (
-                "any program of this user may take a part of the connections, and connections in the queue of one "
-                "that ends are reset"
-            )
-            remedy = "leave it out, unless several nodes of one machine share the port"
-            yield source.problem(("web", name, "reuse_port"), problem, remedy)
+        yield from _reuse_port_warning(("web", name), web, source)
+
+
+def _gateway_warnings(settings: Settings, source: ConfigSource) -> Iterator[Problem]:
+    for name, gateway in settings.gateway.items():
+        yield from _grace_warnings(("gateway", name), gateway.grace, settings, source)
+        yield from _reuse_port_warning(("gateway", name), gateway, source)
+    yield from find_gateway_warnings(settings, source)
+
+
+def _reuse_port_warning(
+    section: KeyPath, settings: WebSettings | GatewaySettings, source: ConfigSource
+) -> Iterator[Problem]:
+    if settings.reuse_port:
+        problem = (
+            "any program of this user may take a part of the connections, and connections in the queue of one "
+            "that ends are reset"
+        )
+        remedy = "leave it out, unless several nodes of one machine share the port"
+        yield source.problem((*section, "reuse_port"), problem, remedy)
 
 
 def _conflicting_max_attempts(settings: Settings, source: ConfigSource) -> Iterator[Problem]:
@@ -198,3 +219,8 @@ def _secret_locations(settings: Settings) -> Iterator[tuple[KeyPath, str, Path |
             yield ("alerts", name, "mail", "password_file"), "password", hook.mail.password_file
         if hook.webhook is not None:
             yield ("alerts", name, "webhook"), "webhook's address, which is a secret,", settings.file
+    for name, gateway in settings.gateway.items():
+        yield ("gateway", name, "token_file"), "token", gateway.token_file
+        yield ("gateway", name, "tls_key"), "key", gateway.tls_key
+        if gateway.token_file is None and gateway.token is not None:
+            yield ("gateway", name, "token"), "token", settings.file

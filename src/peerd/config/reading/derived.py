@@ -11,7 +11,8 @@ from msgspec.structs import asdict, replace
 from peerd.config.address import add_password, has_password, is_sqlite, make_sqlite_path_absolute
 from peerd.config.problems import Problem
 from peerd.config.reading.source import ConfigSource
-from peerd.config.settings import ClusterSettings, DatabaseSettings, Document, Section, Settings
+from peerd.config.settings import ClusterSettings, DatabaseSettings, Document, GatewaySettings, Section, Settings
+from peerd.config.values import check_token
 from peerd.domain.bind_address import UnixAddress, parse_bind_address
 
 MIN_SECRET_LENGTH, MAX_SECRET_LENGTH = 16, 1000
@@ -41,6 +42,10 @@ def derive_settings(document: Document, source: ConfigSource) -> tuple[Settings,
             name: replace(web, bind=tuple(_absolute_socket(bind, folder) for bind in web.bind))
             for name, web in document.web.items()
         },
+        "gateway": {
+            name: _with_token(name, _with_absolute_paths(gateway, folder), source, problems)
+            for name, gateway in document.gateway.items()
+        },
         "manager": manager,
         "logging": _with_absolute_path(document.logging, "file", folder),
         "alerts": alerts,
@@ -57,6 +62,12 @@ def _with_absolute_path(section: AnySection, key: str, folder: Path) -> AnySecti
 def _absolute_socket(bind: str, folder: Path) -> str:
     address = parse_bind_address(bind)
     return f"unix:{folder / address.path}" if isinstance(address, UnixAddress) else bind
+
+
+def _with_absolute_paths(gateway: GatewaySettings, folder: Path) -> GatewaySettings:
+    for key in ("tls_certificate", "tls_key"):
+        gateway = _with_absolute_path(gateway, key, folder)
+    return replace(gateway, bind=tuple(_absolute_socket(bind, folder) for bind in gateway.bind))
 
 
 def _mail_problems(settings: Settings, source: ConfigSource) -> Iterator[Problem]:
@@ -105,6 +116,25 @@ def _with_secret(cluster: ClusterSettings, source: ConfigSource, problems: list[
         problems.append(source.problem(key_path, problem, remedy))
         return cluster
     return replace(cluster, secret=secret, secret_file=file)
+
+
+def _with_token(name: str, gateway: GatewaySettings, source: ConfigSource, problems: list[Problem]) -> GatewaySettings:
+    key_path = ("gateway", name, "token_file")
+    if gateway.token_file is None:
+        return gateway
+    if gateway.token is not None:
+        problems.append(source.problem(key_path, "there is a token already", "keep one of them"))
+        return gateway
+    file = source.folder / gateway.token_file.expanduser()
+    token, problem = _read_secret_file(file)
+    if not problem:
+        try:
+            return replace(gateway, token=check_token(token), token_file=file)
+        except ValueError as error:
+            problem = f"{file}: a token {error}"
+    remedy = "write one there, which clients present: head -c 32 /dev/urandom | base64"
+    problems.append(source.problem(key_path, problem, remedy))
+    return replace(gateway, token_file=file)
 
 
 def _read_secret_file(file: Path) -> tuple[str, str]:

@@ -161,13 +161,19 @@ def _validate(source: ConfigSource) -> tuple[Document | None, list[Problem], fro
         try:
             document = parse_section(Document, _without_keys(invalid_keys, source.values, ()))
         except ValidationError as error:
-            details = error.errors(include_url=False)
+            details = _without_consequences(error.errors(include_url=False))
             problems = _to_problems(details, source) if problems is None else problems
             invalid_keys |= {_invalid_key_of(detail) for detail in details}
             unknown |= {key_path_of(detail) for detail in details if detail["type"] == "extra_forbidden"}
         else:
             return document, problems or [], frozenset(invalid_keys - unknown)
     return None, problems or [], frozenset(invalid_keys)
+
+
+def _without_consequences(details: list[ErrorDetails]) -> list[ErrorDetails]:
+    """Without the shortness of a list whose values were all invalid, which pydantic reports beside them."""
+    invalid = {key_path_of(detail) for detail in details if detail["type"] != "too_short"}
+    return [detail for detail in details if detail["type"] != "too_short" or key_path_of(detail) not in invalid]
 
 
 def _to_problems(details: list[ErrorDetails], source: ConfigSource) -> list[Problem]:

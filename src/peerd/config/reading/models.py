@@ -175,7 +175,8 @@ def _section_at(path: tuple[str, ...]) -> type[Section]:
     if path[0] == "alerts" and path[-1] == "mail":
         return MailSettings
     annotation = get_type_hints(Document)[path[0]]
-    return next(kind for kind in (annotation, *get_args(annotation)) if isinstance(kind, type))
+    kinds = (kind for kind in (annotation, *get_args(annotation)) if isinstance(kind, type))
+    return next(kind for kind in kinds if issubclass(kind, Section))
 
 
 def _describe_type(value: object) -> str:

@@ -12,7 +12,13 @@ from peerd.domain.duration import format_duration
 from peerd.domain.lifecycle import Status
 from peerd.operate.diagnostics.finding import Finding, Level
 from peerd.store.nodes.known_handlers import count_unknown_handlers
-from peerd.store.queues import has_working_task, known_queues, measure_backlog, pending_queues
+from peerd.store.queues import (
+    has_jobs_of_clients,
+    has_working_task,
+    known_queues,
+    measure_backlog,
+    pending_queues,
+)
 from peerd.store.schema.revisions import read_schema_version
 from peerd.store.schema.sql_clock import now, seconds_from_now
 from peerd.store.schema.tables import limits, nodes, queues, tasks
@@ -68,11 +74,10 @@ def _older_node_finding(name: str, version: str | None, revision: str | None) ->
 
 
 def frozen_tasks(connection: Connection, max_update: float) -> list[Finding]:
-    """Running tasks without a touch, which a living manager would have rescued."""
+    """Running tasks without a touch, which a living manager would have rescued; reservations last to their deadline."""
     twice = seconds_from_now(-2 * max_update)
-    frozen = _count(
-        connection, status_is(Status.WORKING), sa.func.coalesce(tasks.c.checked_at, tasks.c.updated_at) < twice
-    )
+    last = sa.func.coalesce(tasks.c.deadline_at, tasks.c.checked_at, tasks.c.updated_at)
+    frozen = _count(connection, status_is(Status.WORKING), last < twice)
     if not frozen:
         return [Finding(Level.OK, "running tasks", "all are being touched")]
     message = f"{_count_text(frozen)} not touched for {format_duration(2 * max_update)}, and no node takes them back"
@@ -110,7 +115,7 @@ def unserved_queues(connection: Connection) -> list[Finding]:
     closed = set(connection.execute(_paused()).scalars())
     found = []
     for name in pending_queues(connection, MAX_COUNTED):
-        if name not in known:
+        if name not in known and not has_jobs_of_clients(connection, name):
             found.append(_unserved_finding(connection, name, known))
         elif name not in closed | limited:
             found += _stalled_findings(connection, name)
@@ -131,7 +136,8 @@ def _stalled_findings(connection: Connection, name: str) -> list[Finding]:
         return []
     waited = (connection.execute(sa.select(now())).scalar_one() - waiting.since).total_seconds()
     message = f"{_count_text(waiting.count)} waiting in {name}, the first for {format_duration(round(waited))}"
-    remedy = "see that a node with a worker of it is up, is not draining, and is not busy with other queues"
+    served_by = "a queue client of it" if has_jobs_of_clients(connection, name) else "a worker of it"
+    remedy = f"see that a node with {served_by} is up, is not draining, and is not busy with other queues"
     return [Finding(Level.WARNING, "queues", f"{message}, and none of this queue runs", remedy)]
 
 

@@ -21,6 +21,10 @@ MAX_REPLY_TIMEOUT: Final = 86_400.0
 """The longest such time that can be given, seconds."""
 WORKER_ROLES: Final = ("worker", "web")
 """The roles that are workers to messages: task workers, periodic workers and web processes."""
+GATEWAY_ROLE: Final = "gateway"
+"""The role of processes that serve queue clients. They get rings, and no messages of users."""
+ADDRESSED_ROLES: Final = (*WORKER_ROLES, GATEWAY_ROLE, "agent")
+"""Roles of processes that take messages which are addressed to them by their pid."""
 
 _ROLES: Final = ("all", "workers", "agent", "random")
 
@@ -36,7 +40,7 @@ class InvalidTarget(ValueError):
 class Peer:
     """A process of this node, as a sender or recipient of messages.
 
-    `role` is `agent`, `worker` or `web`; `control` for a message that was sent with the CLI.
+    `role` is `agent`, `worker`, `web` or `gateway`; `control` for a message that was sent with the CLI.
     """
 
     pid: int

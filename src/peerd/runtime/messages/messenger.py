@@ -18,6 +18,7 @@ from peerd.domain.errors import InvalidMessage, MessageTooLarge, NoReply, Reques
 from peerd.runtime.concurrency.background_tasks import BackgroundTasks
 from peerd.runtime.messages.addressing import (
     DEFAULT_REPLY_TIMEOUT,
+    GATEWAY_ROLE,
     MAX_ACTION_LENGTH,
     MAX_MESSAGE_BYTES,
     MAX_REPLY_TIMEOUT,
@@ -185,6 +186,11 @@ class Messenger:
     def workers(self) -> tuple[Peer, ...]:
         """The workers that are ready, as of the last frame about them."""
         return tuple(peer for peer in self._peers if peer.role in WORKER_ROLES)
+
+    @property
+    def gateways(self) -> tuple[Peer, ...]:
+        """The gateway processes that are ready, and those that still serve their clients after a reload."""
+        return tuple(peer for peer in self._peers if peer.role == GATEWAY_ROLE)
 
     @property
     def agent(self) -> Peer | None:

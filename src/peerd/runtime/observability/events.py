@@ -129,6 +129,18 @@ class AcceptFailed(Event, frozen=True, kw_only=True):
     error: str
 
 
+class QueueClientRefused(Event, frozen=True, kw_only=True):
+    """A queue client was refused, because the process has as many connections as it may have."""
+
+    most: int
+
+
+class QueueOperationFailed(Event, frozen=True, kw_only=True):
+    """An operation of a queue client failed for a reason that is not the client's; it was answered with an error."""
+
+    error: str
+
+
 class HttpServerWarned(Event, frozen=True, kw_only=True):
     """The HTTP server met a faulty request, or a faulty response of the app."""
 
@@ -208,6 +220,13 @@ class TasksRescued(Event, frozen=True, kw_only=True):
     cause: str
     task_ids: tuple[int, ...]
     dead: int = 0  # the number of them without another attempt
+
+
+class ReservationsReleased(Event, frozen=True, kw_only=True):
+    """Tasks that queue clients had reserved were released, because the process that served the clients is dead."""
+
+    cause: str
+    task_ids: tuple[int, ...]
 
 
 class ProcessExited(Event, frozen=True, kw_only=True):

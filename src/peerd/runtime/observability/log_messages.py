@@ -35,6 +35,8 @@ MESSAGES: Final[Mapping[type[Event], tuple[str, str, str]]] = {
     events.AttemptHookFailed: ("error", "a hook failed", "hook error exception=traceback"),
     events.WebRequestFailed: ("error", "a request failed", "what error exception=traceback"),
     events.WebRequestsAborted: ("warning", "unanswered requests were aborted after the grace", "requests connections"),
+    events.QueueClientRefused: ("warning", "a queue client was refused: there are too many (max_connections)", "most"),
+    events.QueueOperationFailed: ("error", "an operation of a queue client failed", "error"),
     events.AcceptFailed: ("error", "a connection could not be accepted", "error"),
     events.DatabaseOutageStarted: ("error", "the database does not answer; waiting for it", "reason"),
     events.DatabaseOutageEnded: ("info", "the database answers again", "after=seconds"),
@@ -87,6 +89,9 @@ def log_message_of(event: Event) -> LogMessage:  # noqa: C901, PLR0911, PLR0912 
         case events.TasksRescued():
             ids = {"tasks": len(event.task_ids), "ids": _first_ten(event.task_ids)}
             return "warning", "tasks were rescued", ids | _figures(event, "dead cause")
+        case events.ReservationsReleased():
+            ids = {"tasks": len(event.task_ids), "ids": _first_ten(event.task_ids)}
+            return "info", "reservations were released", ids | _figures(event, "cause")
         case events.ProcessExited():
             return "info" if event.expected else "error", "process ended", _figures(event, "slot pid cause")
         case events.PeriodicLoopEnded():

@@ -11,6 +11,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import faulthandler
+import math
 import os
 import select
 import signal
@@ -33,7 +34,7 @@ _STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 @dataclass(frozen=True, slots=True)
 class StopRequested:
-    """The process must stop; running work has `grace` seconds."""
+    """The process must stop; running work has `grace` seconds, infinitely many when it drains."""
 
     grace: float
 
@@ -136,7 +137,8 @@ class ControlThread:
 
     @property
     def stopping(self) -> bool:
-        return self._current_grace is not None
+        """Whether the process must end by a certain time; one that drains has none yet."""
+        return self._current_grace is not None and self._current_grace < math.inf
 
     def end_soon(self, status: int, *, at_once: bool = False) -> None:
         """Kill the process with this status if the interpreter has not ended after `release_time` seconds, or at once.
@@ -227,9 +229,9 @@ class ControlThread:
 
     def _handle_frame(self, message: dict[str, object]) -> None:
         if message.get("type") == "stop":
-            grace = message.get("grace")
+            grace = message.get("grace", self.grace)
             self.replaced = message.get("replaced") is True
-            self.ask_to_stop(float(grace) if isinstance(grace, int | float) else self.grace)
+            self.ask_to_stop(math.inf if grace is None else grace if isinstance(grace, int | float) else self.grace)
         elif message.get("type") == "reopen-logs":
             try:  # here and not in the service, because a blocked event loop would keep the old log open
                 logfile.redirect_output(str(message.get("file")))
@@ -267,6 +269,8 @@ class ControlThread:
         self.flushed.set()
 
     def _set_deadline(self, deadline: float) -> None:
+        if deadline == math.inf:
+            return
         self._deadline = deadline if self._deadline is None else min(self._deadline, deadline)
         self._wake()
 

@@ -25,10 +25,10 @@ class ProcessInfo:
     """The identity and settings of a process.
 
     `slot` is such as `video-1`; `kind` the config section, or `agent`, or `manager`; `role` is `agent`, `manager`,
-    `worker` or `web`; `generation` the number of processes that the slot has had, this one included. A stop leaves
-    `grace` seconds to running work, then `release_time` seconds to release the rest. The process is replaced when
-    its event loop does not answer for `hang_after` seconds. `log_file` is the file of stdout and stderr, if it is one
-    of the node's; `run_directory` is the node's.
+    `worker`, `web` or `gateway`; `generation` the number of processes that the slot has had, this one included. A stop
+    leaves `grace` seconds to running work, then `release_time` seconds to release the rest. The process is replaced
+    when its event loop does not answer for `hang_after` seconds. `log_file` is the file of stdout and stderr, if it is
+    one of the node's; `run_directory` is the node's.
     """
 
     slot: str

@@ -15,7 +15,7 @@ from peerd.store.schema.types import parse_timestamp
 from peerd.store.tasks.rows import to_number
 
 WRITTEN_COLUMNS: Final = frozenset(
-    ("status", "worker_node_id", "process_id", "checked_at", "updated_at", "progress", "progress_note")
+    ("status", "worker_node_id", "process_id", "checked_at", "updated_at", "progress", "progress_note", "deadline_at")
 )
 """Columns whose values a claim knows, because it has written them, once it has read ``worker_started_at``."""
 RETURNED_COLUMNS: Final = (
@@ -41,8 +41,11 @@ RETURNED_COLUMNS: Final = (
     "finished_at",
     "trace_context",
     "created_at",
+    "ttr",
 )
 """The columns that are read from the database, in this order."""
+UNREAD_COLUMNS: Final = ("delay", "reserves", "timeouts", "releases", "buries", "kicks")
+"""Figures of queue clients, which handlers do not need: a task that was claimed has None."""
 BODY_BYTES_POSITION: Final = RETURNED_COLUMNS.index("body_bytes")
 CLAIMED_STATUS: Final = target(TaskEvent.CLAIM)
 
@@ -89,6 +92,7 @@ def _to_task(row: Sequence[Any], claimer: Claimer) -> Task:
         finished_at,
         trace_context,
         created_at,
+        ttr,
     ) = row
     claimed_at = _to_datetime(claimed_at)
     return Task(
@@ -121,6 +125,7 @@ def _to_task(row: Sequence[Any], claimer: Claimer) -> Task:
         trace_context=trace_context,
         created_at=_to_datetime(created_at),
         updated_at=claimed_at,
+        ttr=ttr,
     )
 
 

@@ -60,12 +60,17 @@ def max_attempts_defaults(claimer: Claimer) -> MaxAttemptsDefaults:
 
 
 def claim_values(defaults: MaxAttemptsDefaults, moment: sa.ColumnElement[Any]) -> dict[str, Any]:
-    """The values that a claim writes. All its times are one expression: one of them, read back, gives the others."""
+    """The values that a worker's claim writes."""
     general, by_handler = defaults
     default: Any = sa.literal(general, sa.Integer())
     if by_handler:
         own = [(sa.and_(tasks.c.queue == queue, tasks.c.name == name), most) for (queue, name), most in by_handler]
         default = sa.case(*own, else_=default)
+    return {**claim_columns(moment), "max_attempts": sa.func.coalesce(tasks.c.max_attempts, default)}
+
+
+def claim_columns(moment: sa.ColumnElement[Any]) -> dict[str, Any]:
+    """The values that every claim writes. All times are one expression: one of them, read back, gives the others."""
     return {
         "status": status_literal(target(TaskEvent.CLAIM)),
         "lease": next_lease(tasks.c.lease),
@@ -75,7 +80,7 @@ def claim_values(defaults: MaxAttemptsDefaults, moment: sa.ColumnElement[Any]) -
         "worker_started_at": moment,
         "checked_at": moment,
         "updated_at": moment,
-        "max_attempts": sa.func.coalesce(tasks.c.max_attempts, default),
         "progress": None,
         "progress_note": None,
+        "deadline_at": None,
     }

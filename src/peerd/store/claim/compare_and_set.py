@@ -138,12 +138,12 @@ def _write_claim(
     if not ids:
         return 0
     guarded = _claim_update(claimer.queues, lanes, max_attempts_defaults(claimer), limited=limited)
-    listed = list_parameter(connection, sorted(ids))
+    listed = list_parameter(connection.dialect, sorted(ids))
     return guarded.run(connection, **claimer_parameters(claimer), token=token, ids=listed).rowcount
 
 
 def _read_claimed_rows(connection: Connection, token: int, ids: Sequence[int]) -> Sequence[Sequence[Any]]:
-    among = list_parameter(connection, sorted(ids))
+    among = list_parameter(connection.dialect, sorted(ids))
     if connection.dialect.name == "sqlite":
         with suppress(DBAPIError, msgspec.DecodeError):  # JSON has no bytes in a column of texts, and no infinity
             return decode_json_rows(_claimed_rows_in_json().run(connection, token=token, ids=among).scalar_one())

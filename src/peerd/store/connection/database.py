@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from itertools import count
-from typing import Concatenate, Final, ParamSpec, TypeVar
+from typing import Concatenate, Final, ParamSpec, TypeVar, TypeVarTuple
 
 from sqlalchemy.engine import URL, Connection, Engine
 from sqlalchemy.exc import DBAPIError
@@ -33,11 +33,13 @@ from peerd.store.connection import database_errors
 from peerd.store.connection.engines import open_engines, with_driver
 from peerd.store.connection.galera import may_lag
 from peerd.store.connection.pool_liveness import OpenedConnections, was_idle, without_liveness_check
+from peerd.store.connection.sqlite_groups import SqliteGroups
 from peerd.store.connection.sqlite_lock import writer_lock_of
 from peerd.store.statements.autocommit import AutocommitConnection
 
 P = ParamSpec("P")
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 Operation = Callable[Concatenate[Connection, P], T]
 StatementOperation = Callable[Concatenate[AutocommitConnection, P], T]
 
@@ -72,7 +74,9 @@ class Database:
     def __init__(self, url: str | URL, *, pool_size: int = 5, response_timeout: int | None = None) -> None:
         self.url = with_driver(url)
         engines = open_engines(self.url, pool_size, response_timeout=response_timeout)
-        self.engine, self._statements, self._hot_path = engines
+        self.engine, self._statements, self._hot_path = engines.transactions, engines.statements, engines.hot_path
+        self._groups = {True: engines.groups, False: engines.undurable_groups}
+        self._sqlite_groups = SqliteGroups(engines.groups)
         self.engines: tuple[Engine, ...] = engines.distinct_pools()
         """The engines with pools of their own: for transactions, statements and `run_autocommit`."""
         self._opened = OpenedConnections(self.engines)
@@ -129,6 +133,34 @@ class Database:
             return self.run(operation, *args, **kwargs)
         return self._run_with_retries(partial(self._run_idempotent, operation, *args, **kwargs), waits_for_locks=False)
 
+    def run_group(self, operation: Callable[[Connection, *Ts], T], /, *args: *Ts, durable: bool = True) -> T:
+        """Run an operation that does the work of many queue clients, in a transaction of its own, as `run`.
+
+        It costs little beside its statements, which must write only values that the database made or that were
+        checked: see `run_autocommit`.
+
+        Args:
+            operation: a function over a connection.
+            args: its other arguments.
+            durable: whether the commit survives a failure of power; on MySQL it does in any case.
+
+        Raises:
+            RowLocked: another session has held a row for more than a second; nothing was done.
+            DatabaseUnavailable, DatabaseConnectionRefused, DatabaseBusy: see `run`.
+        """
+        if self.is_single_writer:
+            return self._run_with_retries(partial(self._sqlite_groups.run, operation, *args, durable=durable))
+        group = partial(self._run_in_transaction, self._groups[durable], operation, *args)
+        return self._run_with_retries(group, waits_for_locks=False)
+
+    def run_group_at_once(self, operation: Callable[[Connection, *Ts], T], /, *args: *Ts, durable: bool = True) -> T:
+        """`run_group` on SQLite, once, without waiting for another writer, so that an event loop may call it.
+
+        Raises:
+            WriterBusy: there is one; nothing was done.
+        """
+        return self._sqlite_groups.run_at_once(operation, *args, durable=durable)
+
     def run_statement(self, operation: StatementOperation[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Run an operation that is one statement, committed by itself, on the fastest path; otherwise as `run`."""
         return self._run_with_retries(partial(self._run_statement, operation, *args, **kwargs))
@@ -153,6 +185,11 @@ class Database:
 
     def close(self) -> None:
         """Close all connections."""
+        self.close_idle_connections()
+
+    def close_idle_connections(self) -> None:
+        """Close the connections that are not in use; others are opened when they are needed."""
+        self._sqlite_groups.close()
         for engine in self.engines:
             engine.dispose()
 
@@ -163,6 +200,7 @@ class Database:
 
     def reset_after_fork(self) -> None:
         """Called in a process that was forked."""
+        self._sqlite_groups.abandon()
         self._opened.abandon_inherited()
 
     def _run_in_transaction(self, engine: Engine, operation: Callable[..., T], *args: object, **kwargs: object) -> T:
@@ -291,6 +329,10 @@ class DatabaseThreads:
     async def run_idempotent(self, operation: Operation[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """`Database.run_idempotent`, awaited."""
         return await self._call(partial(self.database.run_idempotent, operation, *args, **kwargs))
+
+    async def run_group(self, operation: Callable[[Connection, *Ts], T], /, *args: *Ts, durable: bool = True) -> T:
+        """`Database.run_group`, awaited."""
+        return await self._call(partial(self.database.run_group, operation, *args, durable=durable))
 
     async def read(self, operation: Operation[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """`Database.read`, awaited."""

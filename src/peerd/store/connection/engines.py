@@ -19,6 +19,7 @@ from peerd.store.connection import galera
 from peerd.store.connection.database_errors import error_code
 from peerd.store.connection.failover import FailoverHosts, Host
 from peerd.store.connection.pool_liveness import check_idle_connections
+from peerd.store.connection.sqlite_groups import IN_GROUP
 from peerd.store.connection.sqlite_lock import BUSY_TIMEOUT
 from peerd.store.schema.types import parse_timestamp
 from peerd.store.statements.autocommit import AutocommitConnection
@@ -77,6 +78,11 @@ class Engines(NamedTuple):
     statements: Engine
     """Commits each statement, which saves two round trips per transaction; on SQLite, which has none, it begins
     transactions that only read."""
+    groups: Engine
+    """For transactions in which the operations of many queue clients are committed together. No statement of them waits
+    long for a lock, because all of them would wait; they are planned and checked as those of the hot path."""
+    undurable_groups: Engine
+    """The same, of which a failure of the server may undo the last ones; on PostgreSQL only."""
     hot_path: Engine
     """For the few operations that write thousands of rows a second, with values of the database only. SQLite checks no
     CHECK there, which took half of their time. PostgreSQL plans each of their statements once instead of at each
@@ -105,15 +111,22 @@ def open_engines(url: URL, pool_size: int, *, response_timeout: int | None = Non
             case "mysql" | "mariadb":
                 hosts = FailoverHosts(hosts_of(url))
                 mysql = partial(_mysql, url, hosts, pool_size, response_timeout or RESPONSE_TIMEOUT)
-                statements = mysql(autocommit=True)
-                return Engines(mysql(autocommit=False), statements, statements)
+                statements, groups = mysql(autocommit=True), mysql(autocommit=False, waits_for_locks=False)
+                return Engines(mysql(autocommit=False), statements, groups, groups, statements)
             case "postgresql":
-                hot_path = _postgresql(url, pool_size, autocommit=True, settings=GENERIC_PLAN_SETTINGS)
-                plain = _postgresql(url, pool_size, autocommit=False)
-                return Engines(plain, _postgresql(url, pool_size, autocommit=True), hot_path)
+                postgresql = partial(_postgresql, url, pool_size)
+                planned_once = partial(postgresql, waits_for_locks=False, settings=GENERIC_PLAN_SETTINGS)
+                undurable = GENERIC_PLAN_SETTINGS | {"synchronous_commit": "off"}
+                return Engines(
+                    transactions=postgresql(autocommit=False),
+                    statements=postgresql(autocommit=True, waits_for_locks=False),
+                    groups=planned_once(autocommit=False),
+                    undurable_groups=planned_once(autocommit=False, settings=undurable),
+                    hot_path=planned_once(autocommit=True),
+                )
             case _:
                 engine, hot_path = _sqlite(url, pool_size), _sqlite(url, pool_size, check_constraints=False)
-                return Engines(engine, engine.execution_options(**{READ_ONLY: True}), hot_path)
+                return Engines(engine, engine.execution_options(**{READ_ONLY: True}), hot_path, hot_path, hot_path)
     except (ImportError, NoSuchModuleError) as error:
         extra = "postgresql" if url.get_backend_name() == "postgresql" else "mysql"
         raise UnsupportedDatabase(
@@ -154,9 +167,18 @@ def _server_engine(url: URL, pool_size: int, arguments: dict[str, Any], *, autoc
     )
 
 
-def _mysql(url: URL, hosts: FailoverHosts, pool_size: int, response_timeout: int, *, autocommit: bool) -> Engine:
+def _mysql(
+    url: URL,
+    hosts: FailoverHosts,
+    pool_size: int,
+    response_timeout: int,
+    *,
+    autocommit: bool,
+    waits_for_locks: bool | None = None,
+) -> Engine:
     idle = f"/*M!100300 , idle_transaction_timeout = {IDLE_TRANSACTION_TIMEOUT} */"  # a comment to all but MariaDB
-    lock = f", innodb_lock_wait_timeout = {SHORT_LOCK_TIMEOUT}" if autocommit else ""
+    waits_for_locks = not autocommit if waits_for_locks is None else waits_for_locks
+    lock = "" if waits_for_locks else f", innodb_lock_wait_timeout = {SHORT_LOCK_TIMEOUT}"
     arguments = {
         "connect_timeout": CONNECT_TIMEOUT,
         "charset": "utf8mb4",
@@ -244,10 +266,12 @@ def _connect_with_failover(hosts: FailoverHosts, engine: Engine) -> None:
             raise DisconnectionError(f"its server is {record.info[HOST]}; the server in use is {hosts.current}")
 
 
-def _postgresql(url: URL, pool_size: int, *, autocommit: bool, settings: dict[str, str] | None = None) -> Engine:
+def _postgresql(
+    url: URL, pool_size: int, *, autocommit: bool, waits_for_locks: bool = True, settings: dict[str, str] | None = None
+) -> Engine:
     options = {
         "timezone": "UTC",
-        "lock_timeout": f"{SHORT_LOCK_TIMEOUT if autocommit else LOCK_TIMEOUT}s",
+        "lock_timeout": f"{LOCK_TIMEOUT if waits_for_locks else SHORT_LOCK_TIMEOUT}s",
         "idle_in_transaction_session_timeout": f"{IDLE_TRANSACTION_TIMEOUT}s",
         **(settings or {}),
     }
@@ -299,6 +323,8 @@ def _sqlite(url: URL, pool_size: int, *, check_constraints: bool = True) -> Engi
     @event.listens_for(engine, "begin")
     def on_begin(connection: Connection) -> None:
         # A reader that becomes a writer while there is another writer fails at once, whatever the time-out.
+        if connection.info.get(IN_GROUP, False):
+            return
         if connection.get_execution_options().get(READ_ONLY, False):
             connection.exec_driver_sql("BEGIN")
         else:

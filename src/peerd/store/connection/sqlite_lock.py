@@ -18,12 +18,20 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
+from sqlalchemy.exc import DBAPIError
+
 BUSY_TIMEOUT: Final = 30
 """Seconds that a writer waits for another one."""
 LOCK_RETRY_PAUSE: Final = (0.0005, 0.006)
 """Range of the random seconds between two attempts."""
 YIELD_WITHIN: Final = 1.0
 """Seconds for which a process pauses between its transactions after it has met a writer of another process."""
+TURN: Final = 0.03
+"""Seconds for which the transactions of a group may follow one another before such a pause."""
+
+
+class WriterBusy(Exception):
+    """Another writer has the lock."""
 
 
 class SqliteWriterLock:
@@ -33,24 +41,52 @@ class SqliteWriterLock:
         self._lock = threading.Lock()
         self._contended_at = -math.inf
         self._released_at = -math.inf
+        self._paused_at = -math.inf
 
     @contextmanager
-    def hold(self) -> Iterator[None]:
+    def hold(self, *, turn: float = 0.0) -> Iterator[None]:
         """Hold the lock of this process. When it is not free within `BUSY_TIMEOUT`, SQLite's lock alone decides.
 
         If a writer of another process was met lately, there is a pause after the preceding transaction: without it the
         other process would never find SQLite's lock free.
+
+        Args:
+            turn: seconds since the last pause in which there is none.
         """
         acquired = self._lock.acquire(timeout=BUSY_TIMEOUT)
         try:
-            now = time.monotonic()
-            if now < self._contended_at + YIELD_WITHIN and now < self._released_at + LOCK_RETRY_PAUSE[1]:
-                time.sleep(random.uniform(*LOCK_RETRY_PAUSE))
+            if self._must_pause(turn):
+                if time.monotonic() < self._released_at + LOCK_RETRY_PAUSE[1]:
+                    time.sleep(random.uniform(*LOCK_RETRY_PAUSE))
+                self._paused_at = time.monotonic()
             yield
         finally:
             self._released_at = time.monotonic()
             if acquired:
                 self._lock.release()
+
+    @contextmanager
+    def hold_at_once(self) -> Iterator[None]:
+        """Hold the lock of this process without waiting for anything.
+
+        Raises:
+            WriterBusy: it is not free, or a pause is due.
+        """
+        if self._must_pause(TURN) or not self._lock.acquire(blocking=False):
+            raise WriterBusy
+        try:
+            yield
+        finally:
+            self._released_at = time.monotonic()
+            self._lock.release()
+
+    def _must_pause(self, turn: float) -> bool:
+        now = time.monotonic()
+        return now < self._contended_at + YIELD_WITHIN and now >= self._paused_at + turn
+
+    def note_contention(self) -> None:
+        """Another process has been met that writes to the file."""
+        self._contended_at = time.monotonic()
 
     def retry_while_locked(self, driver: Any, attempt: Callable[[], object]) -> None:
         """Repeat one statement, on a sqlite3 connection without a transaction, while another writer has the lock.
@@ -58,21 +94,31 @@ class SqliteWriterLock:
         Raises:
             sqlite3.Error: it failed; with SQLITE_BUSY after `BUSY_TIMEOUT`.
         """
-        deadline = time.monotonic() + BUSY_TIMEOUT
         driver.execute("PRAGMA busy_timeout = 0")
         try:
-            while True:
-                try:
-                    attempt()
-                except sqlite3.OperationalError as error:
-                    if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
-                        raise
-                else:
-                    return
-                self._contended_at = time.monotonic()
-                time.sleep(random.uniform(*LOCK_RETRY_PAUSE))
+            self.retry(attempt)
         finally:
             driver.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT * 1000:.0f}")
+
+    def retry(self, attempt: Callable[[], object]) -> None:
+        """`retry_while_locked`, on a connection whose busy_timeout is 0."""
+        deadline = time.monotonic() + BUSY_TIMEOUT
+        while True:
+            try:
+                attempt()
+            except (sqlite3.OperationalError, DBAPIError) as error:
+                if not is_busy(error) or time.monotonic() > deadline:
+                    raise
+            else:
+                return
+            self.note_contention()
+            time.sleep(random.uniform(*LOCK_RETRY_PAUSE))
+
+
+def is_busy(error: Exception) -> bool:
+    """Whether SQLite reports that another writer has the lock."""
+    reason = error.orig if isinstance(error, DBAPIError) else error
+    return bool(getattr(reason, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY)
 
 
 _writer_locks: Final[dict[str, SqliteWriterLock]] = {}

@@ -29,8 +29,8 @@ from peerd.store.connection.galera import IS_MEMBER
 from peerd.store.schema.sql_clock import now, seconds_from_now
 from peerd.store.schema.tables import tasks
 from peerd.store.schema.types import Instant
-from peerd.store.statements.autocommit import AutocommitConnection
 from peerd.store.statements.compiled import CompiledStatement
+from peerd.store.statements.driver_connection import DriverConnection
 from peerd.store.statements.token import new_token
 from peerd.store.tasks.conditions import select_by_id
 from peerd.store.tasks.rows import status_literal
@@ -54,7 +54,7 @@ TASK_ATTRIBUTES: Final = {
 }
 """Attributes of a task whose values have another name here."""
 TEXTS: Final = ("queue", "name", "body", "body_bytes", "unique_key", "limit_key", "trace_context")
-NUMBERS: Final = ("priority", "max_attempts", "timeout")
+NUMBERS: Final = ("priority", "max_attempts", "timeout", "ttr", "delay")
 GETTERS: Final = {name: attrgetter(TASK_ATTRIBUTES.get(name, name)) for name in (*TEXTS, *NUMBERS, *TASK_ATTRIBUTES)}
 NAMED_PLACEHOLDER: Final = re.compile(r"%\((\w+)\)s")
 
@@ -88,7 +88,7 @@ def insert_many(connection: Connection, new: Sequence[NewTask], node_ids: Mappin
             return _on_mysql(connection, values)
 
 
-def insert_one(connection: Connection | AutocommitConnection, new: NewTask, node_ids: Mapping[str, int]) -> int:
+def insert_one(connection: Connection | DriverConnection, new: NewTask, node_ids: Mapping[str, int]) -> int:
     """Insert a task; its id."""
     given = {name: value for name, of in GETTERS.items() if (value := of(new)) != DEFAULTS.get(name)}
     values = {name: _for_driver(name, value, node_ids, connection.dialect) for name, value in given.items()}

@@ -8,10 +8,10 @@ at its server, the second of two that wrote that row is undone at its commit. Co
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, partial
 from itertools import groupby, islice
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 import sqlalchemy as sa
@@ -19,7 +19,7 @@ from sqlalchemy.engine import Connection
 
 from peerd.domain.task import Task
 from peerd.store.claim.candidates import claiming_allowed, queue_is_limited, select_candidates
-from peerd.store.claim.claimer import NODE_PARAMETER, Claimer, Lanes, claimer_parameters, lanes_for
+from peerd.store.claim.claimer import NODE_PARAMETER, Claimer, claimer_parameters, lanes_for
 from peerd.store.claim.compare_and_set import claim_ids
 from peerd.store.limits.capacity import LimitCapacity
 from peerd.store.limits.key_round_robin import KeyCandidates, KeyRoundRobin
@@ -27,6 +27,8 @@ from peerd.store.schema.tables import tasks, turns
 from peerd.store.statements.compiled import CompiledStatement
 from peerd.store.tasks.conditions import PENDING_WITH_KEY, PENDING_WITHOUT_KEY, PendingKind, by_index
 from peerd.store.tasks.rows import BATCH, insert_if_absent, lock_available
+
+T = TypeVar("T")
 
 MAX_KEYS: Final = 300
 """Keys of a priority that one claim reads: each may cost a statement. The next claim continues after them."""
@@ -86,22 +88,66 @@ def claim_limited(
 
     The connection is in a transaction of its own; for the arguments see `claim`.
     """
+    lanes = lanes_for(claimer, quarantined=quarantined)
+    of_this_queue = msgspec.structs.replace(claimer, queues=(queue,))
+
+    def write(ids: Sequence[int]) -> list[tuple[Task, str]]:
+        won = claim_ids(connection, of_this_queue, lanes, token, ids, limited=True)
+        return [(task, task.limit_key or "") for task in won]
+
+    return LimitedClaim(*take_turn(connection, claimer, queue, lanes, limit, write))
+
+
+def take_turn(
+    connection: Connection,
+    claimer: Claimer,
+    queue: str,
+    lanes: Sequence[int],
+    limit: int,
+    write: Callable[[Sequence[int]], list[tuple[T, str]]],
+    *,
+    worst_rank: int | None = None,
+) -> tuple[list[T], float | None]:
+    """Choose the next tasks of a queue, as many as its limits allow, and write them.
+
+    Args:
+        connection: in a transaction.
+        claimer: the process.
+        queue: a limited queue, or one with tasks that have keys.
+        lanes: from which it may take.
+        limit: tasks at the most.
+        write: takes the tasks of these ids; returns those that it has taken, and their keys.
+        worst_rank: beyond which no task is taken.
+
+    Returns:
+        what was taken, in round-robin order, and `LimitedClaim.again_in`.
+    """
     number, last_key = _lock_queue(connection, queue)
     if not connection.execute(_claiming_allowed(queue), claimer_parameters(claimer)).scalar():
-        return LimitedClaim([])
+        return [], None
     capacity = LimitCapacity(connection, queue)
     wanted = min(limit, capacity.for_queue())
     if wanted <= 0:
-        return LimitedClaim([], capacity.again_in)
-    lanes = lanes_for(claimer, quarantined=quarantined)
-    chosen, served = _choose_unlocked_ids(connection, queue, lanes, last_key, capacity, wanted)
-    of_this_queue = msgspec.structs.replace(claimer, queues=(queue,))
-    won = claim_ids(connection, of_this_queue, lanes, token, chosen, limited=True) if chosen else []
+        return [], capacity.again_in
+    chosen, served = _choose_unlocked_ids(connection, queue, lanes, last_key, capacity, wanted, worst_rank)
+    won = write(chosen) if chosen else []
     if won:
-        capacity.record_starts(number, Counter(task.limit_key or "" for task in won))
+        capacity.record_starts(number, Counter(key for _, key in won))
     if served != last_key:
         connection.execute(sa.update(turns).where(turns.c.queue == queue).values(last_key=served))
-    return LimitedClaim(won, capacity.again_in)
+    return [taken for taken, _ in won], capacity.again_in
+
+
+def take_in_turn(
+    connection: Connection, queue: str, key: str, task_id: int, write: Callable[[Sequence[int]], list[tuple[T, str]]]
+) -> list[T]:
+    """Take one task, named by its id, if the limits let it start; see `take_turn`."""
+    number, _ = _lock_queue(connection, queue)
+    capacity = LimitCapacity(connection, queue)
+    won = write([task_id]) if min(capacity.for_queue(), capacity.for_key(key)) > 0 else []
+    if won:
+        capacity.record_starts(number, {key: 1})
+    return [taken for taken, _ in won]
 
 
 def _lock_queue(connection: Connection, queue: str) -> tuple[int, str]:
@@ -116,7 +162,13 @@ def _lock_queue(connection: Connection, queue: str) -> tuple[int, str]:
 
 
 def _choose_unlocked_ids(
-    connection: Connection, queue: str, lanes: Lanes, after: str, capacity: LimitCapacity, wanted: int
+    connection: Connection,
+    queue: str,
+    lanes: Sequence[int],
+    after: str,
+    capacity: LimitCapacity,
+    wanted: int,
+    worst_rank: int | None,
 ) -> tuple[list[int], str]:
     """The ids to claim, locked, and the key after which the next turn begins.
 
@@ -124,18 +176,22 @@ def _choose_unlocked_ids(
     are chosen again among the rows that are not locked.
     """
     read = partial(KeyRoundRobin, connection, queue, lanes, after=after, with_unkeyed=capacity.queue_is_limited)
-    chosen, served = _choose_ids(read(page=wanted + PAGE), capacity, wanted)
+    chosen, served = _choose_ids(read(page=wanted + PAGE), capacity, wanted, worst_rank)
     if len(lock_available(connection, chosen)) < len(chosen):
-        chosen, served = _choose_ids(read(page=BATCH, skip_locked_rows=True), capacity, wanted)
+        chosen, served = _choose_ids(read(page=BATCH, skip_locked_rows=True), capacity, wanted, worst_rank)
     return chosen, served
 
 
-def _choose_ids(keys: KeyRoundRobin, capacity: LimitCapacity, wanted: int) -> tuple[list[int], str]:
+def _choose_ids(
+    keys: KeyRoundRobin, capacity: LimitCapacity, wanted: int, worst_rank: int | None
+) -> tuple[list[int], str]:
     """The ids to claim, and the key after which the next turn begins."""
     chosen: list[int] = []
     chosen_of: Counter[str] = Counter()
     last, left_after = keys.after, ""
     for rank, level in groupby(keys, key=lambda candidates: candidates.rank):
+        if worst_rank is not None and rank > worst_rank:
+            break
         turn: list[tuple[KeyCandidates, int]] = []
         seen: set[str] = set()  # MySQL's collation orders keys unlike Python: one may come twice
         for number, candidates in enumerate(level, start=1):

@@ -35,6 +35,7 @@ from peerd.store.tasks.rows import (
     lock_tasks,
     next_lease,
     next_lease_number,
+    start_at_when_pending,
     status_literal,
     update_available,
     update_tasks,
@@ -137,7 +138,8 @@ def _stage(connection: Connection, status: Status, limit: int) -> tuple[int, set
     waiting = sa.select(tasks.c.id, tasks.c.queue).where(is_waiting_as(status), due)
     rows = connection.execute(waiting.order_by(tasks.c.due_at).limit(limit)).all()
     pending = status_literal(target(TaskEvent.STAGE))
-    count = update_available(connection, [row.id for row in rows], status_is(status), due, status=pending)
+    values = {"status": pending, "start_at": start_at_when_pending()}
+    count = update_available(connection, [row.id for row in rows], status_is(status), due, **values)
     return count, {row.queue for row in rows}
 
 

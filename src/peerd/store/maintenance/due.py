@@ -18,8 +18,8 @@ from sqlalchemy.engine import Connection
 from peerd.domain.lifecycle import Status
 from peerd.domain.schedule import RunStatus
 from peerd.store.schema.sql_clock import now
-from peerd.store.schema.tables import limit_starts, nodes, schedule_runs, tasks, unique_keys
-from peerd.store.tasks.conditions import is_closing_as, is_pending_too_early, is_waiting_as, is_working
+from peerd.store.schema.tables import limit_starts, nodes, processes, schedule_runs, tasks, unique_keys
+from peerd.store.tasks.conditions import by_index, is_closing_as, is_pending_too_early, is_waiting_as, is_working
 
 CLOSING_STATUSES = (Status.PENDING, Status.DONE, Status.CANCELED, Status.DEAD)
 
@@ -35,7 +35,8 @@ class NextDue(msgspec.Struct, frozen=True):
 class DueMaintenance(msgspec.Struct, frozen=True, kw_only=True):
     """The times at which chores are due; None where there is no such row.
 
-    ``nodes`` counts the active ones, ``oldest_heartbeat`` is theirs, ``oldest_touch`` that of the running tasks.
+    ``nodes`` counts the active ones, ``oldest_heartbeat`` is theirs, ``oldest_touch`` that of the running tasks, or the
+    oldest heartbeat of a process with reservations.
     ``scheduled``, ``failure`` and ``ahead`` (written as pending too early) are when the next such task falls due,
     ``pending`` when the next one expires, ``done``, ``canceled`` and ``dead`` when the oldest ended, ``key`` and
     ``start`` when the next unique key ends and the next limited start is counted no longer. ``runs``: schedules run.
@@ -65,8 +66,9 @@ def find_next_due(connection: Connection) -> NextDue:
 
 def read_due_maintenance(connection: Connection) -> DueMaintenance:
     """Read when each chore is due; one statement."""
-    row = connection.execute(_due_maintenance_statement()).mappings().one()
-    return DueMaintenance(**{**row, "runs": bool(row["runs"])})
+    row = dict(connection.execute(_due_maintenance_statement()).mappings().one())
+    touches = [time for time in (row["oldest_touch"], row.pop("oldest_reservation")) if time is not None]
+    return DueMaintenance(**{**row, "runs": bool(row["runs"]), "oldest_touch": min(touches, default=None)})
 
 
 @lru_cache(maxsize=1)
@@ -79,10 +81,12 @@ def _next_due_statement() -> sa.Select[Any]:
 def _due_maintenance_statement() -> sa.Select[Any]:
     active = sa.select(nodes.c.id).where(nodes.c.active)
     touched = sa.func.coalesce(tasks.c.checked_at, tasks.c.updated_at)
+    is_claim = tasks.c.deadline_at.is_(None)
     parts: dict[str, Any] = {
         "nodes": sa.select(sa.func.count()).select_from(active.subquery()).scalar_subquery(),
         "oldest_heartbeat": sa.select(sa.func.min(nodes.c.checked_at)).where(nodes.c.active).scalar_subquery(),
-        "oldest_touch": sa.select(sa.func.min(touched)).where(is_working()).scalar_subquery(),
+        "oldest_touch": sa.select(sa.func.min(touched)).where(is_working(), is_claim).scalar_subquery(),
+        "oldest_reservation": _oldest_reservation(touched),
         "scheduled": _waiting(Status.SCHEDULED),
         "failure": _waiting(Status.FAILURE),
         "ahead": _first(tasks.c.due_at, is_pending_too_early(now())),
@@ -92,6 +96,17 @@ def _due_maintenance_statement() -> sa.Select[Any]:
         "runs": sa.exists().where(schedule_runs.c.status == RunStatus.RUNNING.value),
     }
     return sa.select(now().label("now"), *(part.label(name) for name, part in parts.items()))
+
+
+def _oldest_reservation(touched: sa.ColumnElement[Any]) -> sa.ScalarSelect[Any]:
+    """The oldest heartbeat of a process that holds reservations; of one that has ended, its oldest reservation."""
+    columns = (tasks.c.process_id, sa.func.min(touched).label("touched_at"))
+    held = sa.select(*columns).where(is_working(), tasks.c.deadline_at.is_not(None)).group_by(tasks.c.process_id)
+    holder = by_index(held, "tasks_claim").subquery("holder")
+    lives = sa.and_(processes.c.id.is_not(None), processes.c.ended_at.is_(None))
+    shown = sa.case((lives, processes.c.checked_at), else_=holder.c.touched_at)
+    joined = holder.outerjoin(processes, processes.c.id == holder.c.process_id)
+    return sa.select(sa.func.min(shown)).select_from(joined).scalar_subquery()
 
 
 def _waiting(status: Status) -> sa.ScalarSelect[Any]:

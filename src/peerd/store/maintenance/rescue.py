@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
+from typing import Final
 
 import msgspec
 import sqlalchemy as sa
@@ -13,22 +14,41 @@ from peerd.domain.lifecycle import TaskEvent, sources
 from peerd.domain.outcome import Released
 from peerd.domain.task import Task
 from peerd.domain.task_transition import TaskTransition, transition_after, transition_after_crash
+from peerd.runtime.observability.events import Event, ReservationsReleased, TasksRescued
 from peerd.store.connection.galera import wait_for_sync
 from peerd.store.outcomes.recording import ClaimId, apply_verdicts, database_now
 from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import processes, tasks
 from peerd.store.tasks.conditions import by_index, is_working, status_is
-from peerd.store.tasks.rows import BATCH, lock_tasks
+from peerd.store.tasks.rows import BATCH, lock_tasks, update_tasks, values_of_release
 
 WORKING_STATUSES = sources(TaskEvent.RESCUE)
 
 
+RESERVATION_LABEL: Final = "reservation"
+"""In place of the label of an attempt: a reservation is none."""
+
+
 class RescuedTask(msgspec.Struct, frozen=True):
-    """A task that was taken back, and its transition."""
+    """A task that was taken back, its transition, and the label of the attempt that ended."""
 
     task_id: int
     event: TaskEvent
     label: str
+
+    @property
+    def was_reserved(self) -> bool:
+        """Whether a queue client had reserved it: then no attempt has ended."""
+        return self.label == RESERVATION_LABEL
+
+
+def events_of_rescue(rescued: Sequence[RescuedTask], cause: str) -> list[Event]:
+    """The events that report what was taken back from a dead holder."""
+    claimed = tuple(task.task_id for task in rescued if not task.was_reserved)
+    reserved = tuple(task.task_id for task in rescued if task.was_reserved)
+    dead = sum(task.event is TaskEvent.DIE for task in rescued)
+    found: list[Event] = [TasksRescued(cause=cause, task_ids=claimed, dead=dead)] if claimed else []
+    return [*found, ReservationsReleased(cause=cause, task_ids=reserved)] if reserved else found
 
 
 def release_tasks_of_process(
@@ -36,8 +56,9 @@ def release_tasks_of_process(
 ) -> list[RescuedTask]:
     """Take back the tasks of a process that is dead for certain; a batch of them.
 
-    Locked rows are left out, see `holds_tasks`: the server may still be undoing the last write of that process, or
-    another session has a transaction open.
+    What it has reserved for queue clients is released, whatever its end was. Locked rows are left out, see
+    `holds_tasks`: the server may still be undoing the last write of that process, or another session has a transaction
+    open.
 
     Args:
         connection: in a transaction of its own.
@@ -76,6 +97,8 @@ def rescue_untouched(
     connection: Connection, max_update: float, limit: int = BATCH, *, as_of: datetime | None = None
 ) -> list[RescuedTask]:
     """Take back tasks that were not touched for ``max_update`` seconds, by the database's clock; a batch of them.
+
+    A reservation of a queue client is released. The client may never touch it; so the silence of its process decides.
 
     Only a node whose own heartbeat had no gap for that long may call it; see `peerd.manager.rescue_guard`. The process
     that holds the task must be silent for as long, or ended, or unknown: a living process keeps a task that it cannot
@@ -124,6 +147,9 @@ def _take_back(
     *,
     crashed: bool = False,
 ) -> list[RescuedTask]:
-    judged = [(task, verdict_on(task)) for task in locked]
+    judged = [(task, verdict_on(task)) for task in locked if task.deadline_at is None]
     apply_verdicts(connection, judged, crashed=crashed)
-    return [RescuedTask(task.id, verdict.event, verdict.label) for task, verdict in judged]
+    reserved = [task.id for task in locked if task.deadline_at is not None]
+    update_tasks(connection, reserved, status_is(*WORKING_STATUSES), **values_of_release())
+    rescued = [RescuedTask(task.id, verdict.event, verdict.label) for task, verdict in judged]
+    return rescued + [RescuedTask(task_id, TaskEvent.RELEASE, RESERVATION_LABEL) for task_id in reserved]

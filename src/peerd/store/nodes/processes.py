@@ -185,17 +185,24 @@ async def register_this_process_with_retry(
     return await retry_if_replacement(lambda: asyncio.to_thread(register), link, outages)
 
 
-async def keep_heartbeat(database: Database, process_id: int, outages: OutageTracker, events: EventBus) -> None:
-    """Write heartbeats of a process until cancelled; without them its row would be purged after some days."""
+async def keep_heartbeat(
+    database: Database,
+    process_id: int,
+    outages: OutageTracker,
+    events: EventBus,
+    every: float = HEARTBEAT_INTERVAL,
+) -> None:
+    """Write a heartbeat of a process every so many seconds until cancelled.
+
+    Without them its row would be purged after some days; and what a gateway process holds would be taken from it.
+    """
     while True:
-        await asyncio.sleep(HEARTBEAT_INTERVAL)
+        await asyncio.sleep(every)
         try:
             await asyncio.to_thread(database.run_idempotent, heartbeat_process, process_id)
         except DatabaseUnavailable as error:
             outages.lost(error)
         except Exception as error:  # noqa: BLE001 - the next heartbeat is written all the same
-            events.emit(
-                ComponentFailed(component="heartbeat", error=describe_exception(error), again_in=HEARTBEAT_INTERVAL)
-            )
+            events.emit(ComponentFailed(component="heartbeat", error=describe_exception(error), again_in=every))
         else:
             outages.found()

@@ -156,5 +156,6 @@ def _completion_update(*conditions: sa.ColumnElement[bool], result: Any) -> Comp
         "progress": sa.literal_column("1.0"),
         "finished_at": now(),
         "updated_at": now(),
+        "deadline_at": sa.null(),
     }
     return CompiledStatement(update_by_id(sa.update(tasks).where(*conditions).values(values)))

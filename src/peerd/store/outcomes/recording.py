@@ -118,7 +118,7 @@ def _values_of(verdict: TaskTransition, *, crashed: bool) -> dict[str, Any]:
     """The columns that a transition changes."""
     status = after(Status.WORKING, verdict.event)
     assert isinstance(status, Status)
-    values: dict[str, Any] = {"status": status_literal(status)}
+    values: dict[str, Any] = {"status": status_literal(status), "deadline_at": None}
     if verdict.counted:
         values["attempts"] = incremented(tasks.c.attempts)
     if crashed:

@@ -35,6 +35,7 @@ HISTORY: Final = (
     Revision("0003", oldest="0001"),  # adds schedules, schedule_runs
     Revision("0004", oldest="0004"),  # adds limits; the claim's index leaves out tasks with limit keys
     Revision("0005", oldest="0004"),  # adds processes.handlers
+    Revision("0006", oldest="0004"),  # adds what queue clients need: columns of tasks, tasks_aside, queues.pause
 )
 """All revisions that this version of peerd knows, in order."""
 

@@ -67,6 +67,9 @@ LIMIT_KEY_FORMAT = "limit_key NOT IN ('', '*') AND limit_key NOT LIKE '% '"
 CLAIM_QUEUE = f"CASE WHEN {CLAIMABLE} THEN queue WHEN {WORKING} THEN '' END"
 TURN_QUEUE = f"CASE WHEN {KEYED} THEN queue END"
 WAITING_AS = f"CASE WHEN {DUE} OR {PENDING} AND start_at IS NOT NULL THEN status END"
+ASIDE = f"status IN ({sql_literals([Status.SCHEDULED, Status.FAILURE, Status.WAITING, Status.BURIED])})"
+"""Neither pending nor held nor ended: what queue clients see as delayed or buried."""
+ASIDE_QUEUE = f"CASE WHEN {ASIDE} THEN CONCAT(status, ' ', queue) END"
 CLOSING_AS = f"CASE WHEN {PENDING} AND finish_at IS NOT NULL OR status IN ({sql_literals(FINISHED)}) THEN status END"
 
 tasks = _table(
@@ -109,6 +112,16 @@ tasks = _table(
     mysql_generated_column("turn_queue", name_type(200, ascii_only=True), TURN_QUEUE),
     mysql_generated_column("waiting_as", enum_type(Status), WAITING_AS),
     mysql_generated_column("closing_as", enum_type(Status), CLOSING_AS),
+    sa.Column("ttr", sa.BigInteger()),
+    sa.Column("delay", sa.BigInteger()),
+    time_column("deadline_at"),
+    sa.Column("reserves", sa.Integer()),
+    sa.Column("timeouts", sa.Integer()),
+    sa.Column("releases", sa.Integer()),
+    sa.Column("buries", sa.Integer()),
+    sa.Column("kicks", sa.Integer()),
+    sa.Column("buried_order", sa.BigInteger()),
+    mysql_generated_column("aside_queue", name_type(220, ascii_only=True), ASIDE_QUEUE, persisted=False),
     enum_check("status", Status),
     sa.CheckConstraint("length(queue) BETWEEN 1 AND 200", name="queue_length"),
     sa.CheckConstraint(f"priority >= {PRIORITY_RANGE[0]}", name="priority_range"),
@@ -123,14 +136,29 @@ CLAIM_ORDER = (tasks.c.claim_rank, tasks.c.attempts, tasks.c.due_at, tasks.c.id)
 KEYED_CLAIM_ORDER = (tasks.c.lane, tasks.c.claim_rank, tasks.c.limit_key, tasks.c.attempts, tasks.c.due_at, tasks.c.id)
 """The order of the index of tasks with limit keys: by priority, then key by key."""
 
+ASIDE_ORDER = (tasks.c.buried_order, tasks.c.due_at, tasks.c.id)
+"""The order in which tasks are kicked: the longest buried first, or the soonest due. Those without an order come first,
+for which PostgreSQL needs words of its own."""
+
 only_on(MYSQL, sa.Index("tasks_claim", tasks.c.claim_queue, tasks.c.lane, *CLAIM_ORDER))
 only_on(MYSQL, sa.Index("tasks_turns", tasks.c.turn_queue, *KEYED_CLAIM_ORDER))
 only_on(MYSQL, sa.Index("tasks_due", tasks.c.waiting_as, tasks.c.due_at))
+only_on(MYSQL, sa.Index("tasks_aside", tasks.c.aside_queue, *ASIDE_ORDER))
 only_on(MYSQL, sa.Index("tasks_closing", tasks.c.closing_as, tasks.c.closing_at))
 
 partial_index("tasks_claim", tasks.c.queue, tasks.c.lane, *CLAIM_ORDER, where=CLAIMABLE)
 partial_index("tasks_turns", tasks.c.queue, *KEYED_CLAIM_ORDER, where=KEYED)
 partial_index("tasks_due", tasks.c.status, tasks.c.due_at, where=DUE)
+partial_index("tasks_aside", tasks.c.queue, tasks.c.status, *ASIDE_ORDER, where=ASIDE, dialects=("sqlite",))
+aside_order_on_postgresql = (tasks.c.buried_order.nulls_first(), *ASIDE_ORDER[1:])
+partial_index(
+    "tasks_aside",
+    tasks.c.queue,
+    tasks.c.status,
+    *aside_order_on_postgresql,
+    where=ASIDE,
+    dialects=("postgresql",),
+)
 partial_index("tasks_ahead", tasks.c.start_at, where=f"{PENDING} AND start_at IS NOT NULL")
 partial_index("tasks_closing", tasks.c.status, tasks.c.closing_at, where="closing_at IS NOT NULL")
 partial_index("tasks_working", tasks.c.process_id, where=WORKING)
@@ -196,6 +224,7 @@ queues = _table(
     time_column("paused_until"),
     time_column_with_default("created_at"),
     time_column_with_default("updated_at", updated_now),
+    sa.Column("pause", sa.BigInteger()),
 )
 
 limits = _table(

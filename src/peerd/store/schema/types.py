@@ -197,10 +197,12 @@ def enum_type(values: Iterable[str]) -> sa.types.TypeEngine[str]:
     return sa.Text().with_variant(on_mysql, *MYSQL)
 
 
-def partial_index(name: str, *columns: sa.ColumnElement[Any], where: str) -> sa.Index:
+def partial_index(
+    name: str, *columns: sa.ColumnElement[Any], where: str, dialects: tuple[str, ...] = WITH_PARTIAL_INDEXES
+) -> sa.Index:
     """A partial index, on the databases that have them."""
-    options = dialect_only_options(WITH_PARTIAL_INDEXES, where=sa.text(where))
-    return only_on(WITH_PARTIAL_INDEXES, sa.Index(name, *columns, info=options))
+    options = dialect_only_options(dialects, where=sa.text(where))
+    return only_on(dialects, sa.Index(name, *columns, info=options))
 
 
 def dialect_only_options(dialects: Iterable[str], **options: Any) -> dict[str, Any]:
@@ -211,12 +213,15 @@ def dialect_only_options(dialects: Iterable[str], **options: Any) -> dict[str, A
     return dict.fromkeys(dialects, options)
 
 
-def mysql_generated_column(name: str, kind: sa.types.TypeEngine[Any], value: str) -> sa.Column[Any]:
+def mysql_generated_column(
+    name: str, kind: sa.types.TypeEngine[Any], value: str, *, persisted: bool = True
+) -> sa.Column[Any]:
     """A generated column of MySQL, the condition of an index, because MySQL has no partial indexes.
 
-    It is null for rows that the index does not need: such an entry never moves.
+    It is null for rows that the index does not need: such an entry never moves. Only one that is not ``persisted`` can
+    be added to a table that is in use.
     """
-    return sa.Column(name, kind, sa.Computed(value, persisted=True), info={"only_on": MYSQL})
+    return sa.Column(name, kind, sa.Computed(value, persisted=persisted), info={"only_on": MYSQL})
 
 
 @compiles(CreateTable)

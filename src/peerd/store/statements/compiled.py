@@ -16,7 +16,7 @@ from sqlalchemy.engine import Connection, CursorResult, Dialect
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql import expression
 
-from peerd.store.statements.autocommit import AutocommitConnection, AutocommitResult
+from peerd.store.statements.driver_connection import DriverConnection, DriverResult
 
 
 class _list_parameter(expression.ColumnElement[Any]):  # noqa: N801 - it reads as an operand
@@ -49,9 +49,9 @@ def id_in_list(column: sa.ColumnElement[int]) -> sa.ColumnElement[bool]:
     return column.op("IN", is_comparison=True)(_list_parameter())
 
 
-def list_parameter(connection: Connection, ids: Sequence[int]) -> Any:
+def list_parameter(dialect: Dialect, ids: Sequence[int]) -> Any:
     """The value of the parameter of `id_in_list`."""
-    return str(list(ids)) if connection.dialect.name == "sqlite" else list(ids)
+    return str(list(ids)) if dialect.name == "sqlite" else list(ids)
 
 
 class CompiledStatement:
@@ -74,9 +74,9 @@ class CompiledStatement:
     @overload
     def run(self, connection: Connection, **values: Any) -> CursorResult[Any]: ...
     @overload
-    def run(self, connection: AutocommitConnection, **values: Any) -> AutocommitResult: ...
+    def run(self, connection: DriverConnection, **values: Any) -> DriverResult: ...
 
-    def run(self, connection: Connection | AutocommitConnection, **values: Any) -> CursorResult[Any] | AutocommitResult:
+    def run(self, connection: Connection | DriverConnection, **values: Any) -> CursorResult[Any] | DriverResult:
         """Execute it once."""
         text = self.text(connection.dialect)
         return connection.exec_driver_sql(text.sql, text.arguments(values))

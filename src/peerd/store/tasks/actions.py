@@ -1,10 +1,13 @@
-"""Actions on a task: cancel, retry, move, delete. Each takes effect at once, on a running task too.
+"""Actions on a task: cancel, retry, move, bury, kick, delete. Each takes effect at once, on a running task too.
 
 An action on a running task invalidates the claim. The holder learns of it by a ring, or at its next touch or refused
 write; until then the handler runs on, and nothing of it is written.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -21,7 +24,17 @@ from peerd.store.schema.sql_clock import now
 from peerd.store.schema.tables import attempts, tasks
 from peerd.store.statements.token import new_token
 from peerd.store.tasks.read import TaskConditions
-from peerd.store.tasks.rows import lock_tasks, next_lease_number, status_literal, update_tasks
+from peerd.store.tasks.rows import (
+    finish_at_ahead,
+    lock_tasks,
+    next_lease_number,
+    raised,
+    status_literal,
+    update_tasks,
+)
+
+NOT_HELD_OR_BURIED: Final[Mapping[str, None]] = {"deadline_at": None, "buried_order": None}
+"""Columns that only a task has which a queue client holds, or which is buried."""
 
 
 def cancel(
@@ -37,7 +50,7 @@ def cancel(
     status = _status_after(task, TaskEvent.CANCEL)
     _take_from_holder(connection, task, "withdrawn", reason)
     values = {"status": status_literal(status), "lease": next_lease_number(task.lease), "finished_at": now()}
-    update_tasks(connection, [task_id], error=truncate(reason, ERROR_LIMIT), **values)
+    update_tasks(connection, [task_id], error=truncate(reason, ERROR_LIMIT), **values, **NOT_HELD_OR_BURIED)
 
 
 def retry(connection: Connection, task_id: int, *, only: TaskConditions | None = None) -> None:
@@ -53,9 +66,8 @@ def retry(connection: Connection, task_id: int, *, only: TaskConditions | None =
     unique_keys.reacquire_key(connection, task, new_token())
     _take_from_holder(connection, task, "retried", "to be run again")
     values = {"status": status_literal(status), "lease": next_lease_number(task.lease), "attempts": 0, "crashes": 0}
-    finish_at = sa.case((tasks.c.finish_at > now(), tasks.c.finish_at), else_=sa.null())
     cleared = dict.fromkeys(("start_at", "finished_at", "result", "progress", "progress_note"))
-    update_tasks(connection, [task_id], finish_at=finish_at, **values, **cleared)
+    update_tasks(connection, [task_id], finish_at=finish_at_ahead(), **values, **cleared, **NOT_HELD_OR_BURIED)
 
 
 def move(connection: Connection, task_id: int, node: str | None, *, only: TaskConditions | None = None) -> None:
@@ -71,7 +83,38 @@ def move(connection: Connection, task_id: int, node: str | None, *, only: TaskCo
     status = _status_after(task, TaskEvent.MOVE)
     _take_from_holder(connection, task, "moved", f"moved to {node or 'any node'}")
     lease = next_lease_number(task.lease) if task.status is Status.WORKING else task.lease
-    update_tasks(connection, [task_id], status=status_literal(status), node_id=node_id, lease=lease)
+    values = {"status": status_literal(status), "node_id": node_id, "lease": lease}
+    update_tasks(connection, [task_id], **values, deadline_at=None)
+
+
+def bury(connection: Connection, task_id: int, order: int, *, only: TaskConditions | None = None) -> None:
+    """Set a task aside, which has not ended: nothing claims it until it is kicked or retried.
+
+    ``order`` is microseconds of a clock: queue clients kick what was buried first.
+
+    Raises:
+        TaskNotFound: it is not there, or not one of ``only``.
+        IllegalTransition: it has ended, or is buried already.
+    """
+    task = _lock_existing(connection, task_id, only)
+    status = _status_after(task, TaskEvent.BURY)
+    _take_from_holder(connection, task, "buried", "set aside by hand")
+    lease = next_lease_number(task.lease) if task.status is Status.WORKING else task.lease
+    values = {"status": status_literal(status), "lease": lease, "buries": raised(tasks.c.buries)}
+    update_tasks(connection, [task_id], **values, buried_order=order, deadline_at=None)
+
+
+def kick(connection: Connection, task_id: int, *, only: TaskConditions | None = None) -> None:
+    """Make a task pending that is buried, or waits for its time. Its attempts stay as they are.
+
+    Raises:
+        TaskNotFound: it is not there, or not one of ``only``.
+        IllegalTransition: it is neither buried, nor scheduled, nor a failure.
+    """
+    task = _lock_existing(connection, task_id, only)
+    status = _status_after(task, TaskEvent.KICK)
+    values = {"status": status_literal(status), "kicks": raised(tasks.c.kicks), "finish_at": finish_at_ahead()}
+    update_tasks(connection, [task_id], **values, start_at=None, buried_order=None)
 
 
 def delete(connection: Connection, task_id: int, *, only: TaskConditions | None = None) -> None:
@@ -111,7 +154,7 @@ def _status_after(task: Task, event: TaskEvent) -> Status:
 
 
 def _take_from_holder(connection: Connection, task: Task, label: str, reason: str) -> None:
-    """Record the attempt that ends here, if the task is running. It does not count."""
-    if task.status is Status.WORKING:
+    """Record the attempt that ends here, if the task is running. It does not count; a reservation is no attempt."""
+    if task.status is Status.WORKING and task.deadline_at is None:
         released = TaskTransition(event=TaskEvent.RELEASE, counted=False, label=label, error=reason)
         record_attempts(connection, [task], released)

@@ -15,7 +15,7 @@ from sqlalchemy.sql import expression
 from sqlalchemy.sql.visitors import InternalTraversal
 
 from peerd.domain.lifecycle import Status
-from peerd.store.schema.tables import DUE, tasks
+from peerd.store.schema.tables import ASIDE, ASIDE_ORDER, DUE, tasks
 from peerd.store.schema.types import MYSQL
 
 
@@ -96,6 +96,40 @@ def is_waiting_as(status: Status) -> sa.ColumnElement[bool]:
     """It is scheduled or a failure, and waits for its time: by `tasks_due`."""
     elsewhere = sa.and_(sa.text(DUE), status_is(status))
     return _by_database(on_mysql=tasks.c.waiting_as == sa.literal_column(f"'{status}'"), elsewhere=elsewhere)
+
+
+def is_aside(status: Status, queue: sa.ColumnElement[str] | None = None) -> sa.ColumnElement[bool]:
+    """It is scheduled, a failure, waiting or buried, in a queue or in any: by `tasks_aside`."""
+    prefix: sa.ColumnElement[str] = sa.literal_column(f"'{status} '", sa.Text())
+    elsewhere = sa.and_(status_is(status), sa.text(ASIDE))  # in this order: by the second alone, SQLite would sort
+    if queue is None:
+        after: sa.ColumnElement[str] = sa.literal_column(f"'{status}!'", sa.Text())
+        on_mysql = sa.and_(tasks.c.aside_queue > prefix, tasks.c.aside_queue < after)
+        return _by_database(on_mysql=on_mysql, elsewhere=elsewhere)
+    on_mysql = tasks.c.aside_queue == sa.func.concat(prefix, queue)
+    return _by_database(on_mysql=on_mysql, elsewhere=sa.and_(elsewhere, tasks.c.queue == queue))
+
+
+def aside_order() -> tuple[sa.ColumnElement[Any], ...]:
+    """The order of `tasks_aside` within one status of one queue."""
+    return (_nulls_first(tasks.c.buried_order), *ASIDE_ORDER[1:])
+
+
+class _nulls_first(expression.ColumnElement[Any]):  # noqa: N801 - it reads as an expression
+    """A column to order by, nulls first on every database."""
+
+    inherit_cache = True
+    _traverse_internals = [("column", InternalTraversal.dp_clauseelement)]  # noqa: RUF012 - SQLAlchemy's own shape
+
+    def __init__(self, column: sa.ColumnElement[Any]) -> None:
+        self.column = column
+        self.type = column.type
+
+
+@compiles(_nulls_first)
+def _compile_nulls_first(element: _nulls_first, compiler: Any, **options: Any) -> str:
+    text = str(compiler.process(element.column, **options))
+    return f"{text} NULLS FIRST" if compiler.dialect.name == "postgresql" else text
 
 
 def is_pending_too_early(moment: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:

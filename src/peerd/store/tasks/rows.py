@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, RowMapping
 
-from peerd.domain.lifecycle import Status
+from peerd.domain.lifecycle import Status, TaskEvent, target
 from peerd.domain.task import Task
 from peerd.store.schema.sql_clock import now
 from peerd.store.schema.tables import tasks
@@ -25,7 +25,10 @@ BATCH_BYTES: Final = 4 * 1024 * 1024
 TASK_FIELDS: Final = Task.__struct_fields__
 TASK_COLUMNS: Final = tuple(tasks.c[field] for field in TASK_FIELDS)
 STATUS_OF_TEXT: Final = {str(status): status for status in Status}
-NUMBER_COLUMNS: Final = ("priority", "attempts", "max_attempts", "crashes", "timeout", "progress")
+NUMBER_COLUMNS: Final = (
+    *("priority", "attempts", "max_attempts", "crashes", "timeout", "progress"),
+    *("ttr", "delay", "reserves", "timeouts", "releases", "buries", "kicks"),
+)
 LARGEST_INTEGER: Final = 2**31 - 1
 """The largest value of a column of the type INTEGER on MySQL and PostgreSQL."""
 LAST_LEASE: Final = 2**63 - 1
@@ -54,9 +57,25 @@ def to_number(value: Any) -> Any:
     return 0 if isinstance(value, (str, bytes)) or value != value else value  # noqa: PLR0124 - NaN is unlike itself
 
 
+def to_whole_number(value: Any) -> int:
+    """A whole number as Python counts it, whatever SQL by hand has written into its column; null is 0.
+
+    >>> to_whole_number(3), to_whole_number(2.5), to_whole_number(None), to_whole_number(float("inf")) == 2**63 - 1
+    (3, 2, 0, True)
+    """
+    if type(value) is int:
+        return value
+    return int(min(max(to_number(value) or 0, 1 - 2**63), 2**63 - 1))
+
+
 def incremented(column: sa.ColumnElement[int]) -> sa.ColumnElement[int]:
     """A count, increased by one; it stays at the column's largest value, beyond which no write would succeed."""
     return sa.case((column == LARGEST_INTEGER, column), else_=column + 1)
+
+
+def raised(counter: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
+    """A counter of queue clients, which is null instead of 0, increased by one."""
+    return sa.func.coalesce(counter, sa.literal_column("0")) + sa.literal_column("1")
 
 
 def next_lease(lease: sa.ColumnElement[int]) -> sa.ColumnElement[int]:
@@ -71,6 +90,21 @@ def next_lease_number(lease: int) -> int:
     (4, 1)
     """
     return 1 if lease == LAST_LEASE else lease + 1
+
+
+def finish_at_ahead() -> sa.ColumnElement[Any]:
+    """The finish_at of a task that a person makes pending; none if it has passed: it would be deleted at once."""
+    return sa.case((tasks.c.finish_at > now(), tasks.c.finish_at), else_=sa.null())
+
+
+def start_at_when_pending() -> sa.ColumnElement[Any]:
+    """The start_at of a task that becomes pending: none where it has a ttr, for queue clients get it in put order."""
+    return sa.case((tasks.c.ttr.is_(None), tasks.c.start_at))
+
+
+def values_of_release() -> dict[str, Any]:
+    """What a row gets whose reservation ends, and that is ready: it is in its old place, by priority and age."""
+    return {"status": status_literal(target(TaskEvent.RELEASE)), "start_at": sa.null(), "deadline_at": sa.null()}
 
 
 def by_id_only(

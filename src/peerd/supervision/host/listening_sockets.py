@@ -10,7 +10,6 @@ import contextlib
 import errno
 import os
 import socket
-import stat
 import time
 from collections.abc import Iterable, Mapping, MutableMapping
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from peerd.domain.bind_address import SystemdSocket, TcpAddress, UnixAddress, parse_bind_address
+from peerd.runtime.stale_socket import remove_stale_socket
 from peerd.supervision.plan import SocketPlan
 
 BIND_TIMEOUT: Final = 2.0
@@ -199,7 +199,7 @@ def _bind_tcp(plan: SocketPlan, host: str, port: int) -> socket.socket:
 
 
 def _bind_unix(plan: SocketPlan, path: str) -> _BoundSocket:
-    _remove_stale_socket(path)
+    remove_stale_socket(path)
     one = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     before = os.umask(0o777 & ~plan.mode)  # the file has its mode from the first moment
     try:
@@ -210,28 +210,6 @@ def _bind_unix(plan: SocketPlan, path: str) -> _BoundSocket:
         raise
     finally:
         os.umask(before)
-
-
-def _remove_stale_socket(path: str) -> None:
-    """Remove the socket of a process that has ended, and nothing else."""
-    try:
-        mode = os.lstat(path).st_mode
-    except FileNotFoundError:
-        return
-    if not stat.S_ISSOCK(mode):
-        raise FileExistsError(errno.EEXIST, "a file of this name exists and is no socket; remove it")
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
-        client.setblocking(False)
-        try:
-            client.connect(path)
-        except ConnectionRefusedError:
-            Path(path).unlink(missing_ok=True)
-            return
-        except FileNotFoundError:
-            return
-        except BlockingIOError:
-            pass  # its queue is full: a process listens
-    raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
 
 
 def _listen(one: socket.socket, plan: SocketPlan) -> socket.socket:

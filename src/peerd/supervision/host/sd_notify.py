@@ -43,7 +43,7 @@ class NodeCondition:
 
 def build_condition(phase: str, table: ProcessTable, now: float, *, reloading: bool) -> NodeCondition:
     """Return the condition of a node; its status line names the slots without a running process."""
-    states = [(entry.slot.name, entry.slot.state) for entry in table.entries]
+    states = [(entry.slot.name, entry.slot.state) for entry in table.entries if entry.wanted or entry.process]
     running = sum(state is SlotState.RUNNING for _, state in states)
     text = f"{'reloading' if reloading else phase}: {running} of {len(states)} processes run"
     if waiting := [f"{name} {state}" for name, state in states if state in {SlotState.BACKOFF, SlotState.STARTING}]:

@@ -316,8 +316,8 @@ class MessageRouter:
             self._flow_control.remove(process)
 
     def _broadcast_processes(self) -> None:
-        """Send every process the list of available ones whenever it has changed."""
-        peers = tuple(one.peer for one in self._directory.present if one.is_available)
+        """Send every process the list of the others whenever it has changed."""
+        peers = tuple(one.peer for one in self._directory.present if one.is_listed)
         for one in self._directory.present:
             if one.ready and one.peer.role != "command" and self._announced.get(one.process) != peers:
                 processes = [peer.to_json() for peer in peers]

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from peerd.runtime.messages.addressing import WORKER_ROLES, Peer, Target
+from peerd.runtime.messages.addressing import ADDRESSED_ROLES, GATEWAY_ROLE, WORKER_ROLES, Peer, Target
 from peerd.supervision.processes.child_process import ChildProcess
 from peerd.supervision.processes.process_table import ProcessTable
 from peerd.supervision.processes.slot import SlotState
@@ -40,6 +40,11 @@ class Recipient:
     def is_available(self) -> bool:
         """Whether it gets broadcasts and can be chosen at random."""
         return self.ready and not self.leaving
+
+    @property
+    def is_listed(self) -> bool:
+        """Whether other processes know of it: a gateway process that drains is still rung for its clients."""
+        return self.ready and (not self.leaving or self.peer.role == GATEWAY_ROLE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +101,7 @@ def _find_by_pid(target: Target, directory: ProcessDirectory) -> tuple[Recipient
     found = next((one for one in directory.present if one.peer.pid == target.pid), None)
     if found is None:
         raise NoRecipient(f"this node has no process {target.pid}")
-    if found.peer.role not in (*WORKER_ROLES, "agent"):
+    if found.peer.role not in ADDRESSED_ROLES:
         raise NoRecipient(f"process {target.pid} is the {found.peer.role}, which takes no messages")
     if not found.ready and found.leaving:
         raise NoRecipient(f"process {target.pid} is stopping")

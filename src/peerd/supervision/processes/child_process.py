@@ -19,6 +19,8 @@ from peerd.supervision.control.channel import FrameChannel
 from peerd.supervision.exits.exit_cause import (
     KILLED_AFTER_GRACE,
     RECYCLED,
+    REPLACED,
+    SCALED,
     TAINTED,
     ExitCause,
     ExitFacts,
@@ -34,6 +36,8 @@ ABORT_TIMEOUT: Final = 2.0
 """Seconds between SIGABRT, on which a silent process prints its stacks, and SIGKILL."""
 KILL_MARGIN: Final = 2.0
 """Seconds that a child has after its own hard deadline to end itself and print its stacks."""
+REASONS_TO_DRAIN: Final = frozenset({REPLACED, SCALED})
+"""Kinds of reasons to end that leave a process as long as it needs, if its kind drains."""
 
 
 @dataclass(eq=False, repr=False)
@@ -108,29 +112,38 @@ class ChildProcess:
         if not self.asked_to_stop:
             self.kill_at = None
 
-    def ask_to_stop(self, now: float, grace: float, reason: ExitCause | None = None) -> None:
+    def ask_to_leave(self, now: float, reason: ExitCause | None) -> None:
+        """Ask it to end because it is replaced or removed, within its grace, or as late as its kind allows."""
+        drains = self.kind.drains and reason is not None and reason.kind in REASONS_TO_DRAIN
+        self.ask_to_stop(now, self.kind.drain_timeout if drains else self.kind.grace, reason)
+
+    def ask_to_stop(self, now: float, grace: float | None, reason: ExitCause | None = None) -> None:
         """Ask it to end within `grace` seconds plus those for giving work back, after which it is killed.
 
-        `reason` is why it is replaced or removed; None when the node stops.
+        With None it may take any time. `reason` is why it is replaced or removed; None when the node stops.
         """
         self.asked_to_stop = True
         self._stop_reason = self._stop_reason or reason
-        self.kill_at = now + grace + self.kind.release_time + KILL_MARGIN
+        self.kill_at = None if grace is None else self._kill_time(now, grace)
         if self.kind.role == "command":
             self._signal_group(signal.SIGTERM)
         else:
             self.link.send({"type": "stop", "grace": grace, "replaced": reason is not None})
 
-    @property
-    def is_draining(self) -> bool:
-        """Whether it finishes its work without a deadline."""
-        return self.retired == "recycle" and self.kill_at is None and not self.asked_to_stop
+    def _kill_time(self, now: float, grace: float) -> float:
+        return now + grace + self.kind.release_time + KILL_MARGIN
+
+    def is_draining(self, now: float) -> bool:
+        """Whether it leaves, and has more time for that than its grace, or any time."""
+        if self._out_of_time or not (self.retired == "recycle" or self.asked_to_stop):
+            return False
+        return self.kill_at is None or self.kill_at > self._kill_time(now, self.kind.grace)
 
     def retire(self, now: float, how: str) -> None:
         """Record that it stops by itself and wants to be replaced; only `drain` has no deadline."""
         self.retired = "recycle" if how == "drain" else how
         if how != "drain":
-            self.kill_at = now + self.kind.grace + self.kind.release_time + KILL_MARGIN
+            self.kill_at = self._kill_time(now, self.kind.grace)
 
     def is_expected_exit(self, cause: ExitCause) -> bool:
         """Whether its exit was requested, so that its tasks are released without counting an attempt.

@@ -109,10 +109,12 @@ class ProcessManager:
         if entry.replacement:
             entry.replacement.finish(ReplacementOutcome.ABANDONED, "the slot is stopped")
         current = [one for one in (entry.process, entry.successor) if one]
-        draining = [one for one in entry.leaving if one.is_draining and reason is None]  # with a reason the node stays
+        draining = [one for one in entry.leaving if one.is_draining(now) and reason is None]  # else the node stays
         for process in entry.processes if fast else [*current, *draining]:
-            # A process that has not booted has no work to finish.
-            process.ask_to_stop(now, process.kind.grace if process.ready and not fast else 0.0, reason)
+            if process.ready and not fast:
+                process.ask_to_leave(now, reason)
+            else:  # a process that has not booted has no work to finish
+                process.ask_to_stop(now, 0.0, reason)
 
     def scale(self, name: object, processes: object) -> dict[str, object]:
         """Change the number of processes of a kind; return the answer of the command `scale`."""
@@ -131,6 +133,15 @@ class ProcessManager:
         for entry in entries:
             if entry.slot.state not in {SlotState.STOPPED, SlotState.DRAINING}:
                 self.stop(entry, fast=False, reason=stop_reason(SCALED, reason))
+                if entry.slot.kind.drains:
+                    self._vacate(entry)
+
+    def _vacate(self, entry: SlotEntry) -> None:
+        """Empty a slot that is stopping: what drains in it may take any time, and the slot may be wanted before."""
+        entry.leaving += [one for one in (entry.process, entry.successor) if one]
+        entry.process = entry.successor = None
+        if entry.slot.state is SlotState.DRAINING:
+            entry.slot.apply(SlotEvent.END, time.monotonic())
 
     def reopen_logs(self) -> dict[str, object]:
         """Reopen the log file, in the master and in every child; return the answer of the command `reopen-logs`."""
@@ -179,7 +190,7 @@ class ProcessManager:
             entry.replacement.finish(ReplacementOutcome.DONE)
         entry.slot.apply(SlotEvent.REPLACED, now)
         if predecessor:
-            predecessor.ask_to_stop(now, predecessor.kind.grace, reason)
+            predecessor.ask_to_leave(now, reason)
             entry.leaving.append(predecessor)
 
     def _mark_running(self, entry: SlotEntry, now: float) -> None:
@@ -252,15 +263,16 @@ class ProcessManager:
         entry, process = self.table.find(message.get("pid")) or (None, None)
         how = message.get("how")
         reason = stop_reason(how if how in {MEMORY_LIMIT, CPU_LIMIT} else MEMORY_LIMIT, str(message.get("reason")))
-        if process is not None and process.is_draining:  # it has a successor already
-            process.ask_to_stop(time.monotonic(), process.kind.grace, reason)
+        now = time.monotonic()
+        if process is not None and process.is_draining(now):  # it has a successor already
+            process.ask_to_stop(now, process.kind.grace, reason)
             self.console.log(f"{process} must end within its grace: {reason.text}")
         if entry is None or entry.process is not process:
             return  # it has ended meanwhile, or is leaving
         if entry.slot.state is not SlotState.RUNNING or entry.replacing:
             return
         self.console.log(f"{process} is replaced: {reason.text}")
-        self.replace(entry, Replacement(entry.slot.kind, reason), time.monotonic())
+        self.replace(entry, Replacement(entry.slot.kind, reason), now)
 
     def _on_stuck(self, _: SlotEntry, process: ChildProcess, message: Mapping[str, Any]) -> None:
         """A handler does not end; the process reports next that it is tainted."""

@@ -95,6 +95,7 @@ class SlotEntry:
                     "generation": one.generation,
                     "started_at": one.started_at.isoformat(),
                     "reason": one.leave_reason,
+                    "in_flight": (one.vitals or {}).get("in_flight"),
                 }
                 for one in self.leaving
             ],
@@ -137,7 +138,9 @@ class ProcessTable:
         names = {kind.slot_name(number): number for number in range(1, processes + 1)}
         for entry in self.entries:
             if entry.slot.kind.name == kind.name:
-                entry.wanted = entry.slot.name in names
+                was_wanted, entry.wanted = entry.wanted, entry.slot.name in names
+                if entry.wanted and not was_wanted:
+                    entry.slot.kind = kind  # its former process still leaves
                 names.pop(entry.slot.name, None)
         self.entries += [SlotEntry(Slot(name, kind)) for name in names]
         self.entries.sort(key=self._sort_key)
@@ -168,7 +171,7 @@ class ProcessTable:
 
     def sockets(self) -> set[str]:
         """Return the names of the sockets that its kinds listen on, before and after a change."""
-        kinds = [*self.kinds.values(), *(entry.slot.kind for entry in self.entries)]
+        kinds = [*self.kinds.values(), *(entry.slot.kind for entry in self.entries if entry.wanted)]
         return {name for kind in kinds for name in kind.sockets}
 
     def find(self, pid: object) -> tuple[SlotEntry, ChildProcess] | None:

@@ -180,7 +180,7 @@ class RollingRestart:
         )
         self._apply_plan(plan)
         self._queue = deque((entry, kind) for kind in kinds for entry in self._table.of_kind(kind.name))
-        request.by_kind |= {kind.name: "waiting" for kind in kinds}
+        request.by_kind |= {kind.name: "waiting" for _, kind in self._queue}
 
     def advance(self, now: float) -> None:
         """Continue; idempotent."""
@@ -198,7 +198,7 @@ class RollingRestart:
     def _kinds_to_replace(self, plan: Plan) -> Iterator[Kind]:
         for kind in plan.kinds:
             present = self._table.kinds.get(kind.name)
-            if present is None or not self.request.includes(kind.name):
+            if present is None or not self.request.includes(kind.name) or not self._table.of_kind(kind.name):
                 continue
             if not self.request.config_only or not kind.is_like(present):
                 yield kind
@@ -214,9 +214,14 @@ class RollingRestart:
                 self._table.scale(kind, kind.processes)
                 self.request.by_kind[name] = f"added, {kind.processes} processes"
             elif kind.processes != present.processes:  # else it keeps the number that `peerd scale` may have set
-                removed = self._table.scale(replace(present, processes=kind.processes), kind.processes)
-                self._manager.stop_removed(removed, "the node no longer has this slot")
+                has_slots = bool(self._table.of_kind(name))
+                changed = replace(present, processes=kind.processes) if has_slots else kind
+                self._manager.stop_removed(
+                    self._table.scale(changed, kind.processes), "the node no longer has this slot"
+                )
                 self.request.by_kind[name] = f"{kind.processes} processes"
+            if not self._table.of_kind(name):  # no process is replaced by one of the new plan
+                self._table.kinds[name] = kind
 
     def _is_finished(self, entry: SlotEntry, replacement: Replacement) -> bool:
         name = replacement.kind.name

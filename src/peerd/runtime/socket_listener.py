@@ -9,7 +9,10 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    import ssl
 
 ACCEPTS_PER_WAKE_UP: Final = 16
 """Connections accepted at one wake-up of the loop; the rest is left to the other processes, which wake up too."""
@@ -25,6 +28,7 @@ class SocketListener:
         listening_socket: non-blocking; the caller closes it.
         make_protocol: for each connection.
         on_error: called with the exception when a connection could not be accepted or attached.
+        tls: for connections by TLS.
     """
 
     def __init__(
@@ -32,10 +36,12 @@ class SocketListener:
         listening_socket: socket.socket,
         make_protocol: Callable[[], asyncio.Protocol],
         on_error: Callable[[BaseException], None],
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self._socket = listening_socket
         self._make_protocol = make_protocol
         self._on_error = on_error
+        self._tls = tls
         self._loop = asyncio.get_running_loop()
         self._attaching: set[asyncio.Task[Any]] = set()
         self._resume_timer: asyncio.TimerHandle | None = None
@@ -53,6 +59,14 @@ class SocketListener:
         if self._resume_timer is not None:
             self._resume_timer.cancel()
         self._loop.remove_reader(self._socket.fileno())
+
+    def stop_and_leave(self) -> None:
+        """Stop accepting, and close this process's copy of the socket.
+
+        While a process drains for long, its copy would keep an address open that nothing accepts on any more.
+        """
+        self.stop()
+        self._socket.close()
 
     def stop_and_close(self) -> None:
         """Accept the connections in the queue, then close the socket: no other process will accept them."""
@@ -87,7 +101,8 @@ class SocketListener:
                 self._resume_timer = self._loop.call_later(PAUSE_AFTER_ERROR, self.start)
             return False
         connection.setblocking(False)
-        task = self._loop.create_task(self._loop.connect_accepted_socket(self._make_protocol, connection))
+        attached = self._loop.connect_accepted_socket(self._make_protocol, connection, ssl=self._tls)
+        task = self._loop.create_task(attached)
         self._attaching.add(task)
         task.add_done_callback(self._attached)
         return True

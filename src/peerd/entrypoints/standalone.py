@@ -1,0 +1,103 @@
+"""The standalone server of `peerd-beanstalkd`, put together and run. Loading this module takes most of its start."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+import time
+from collections.abc import Callable
+from contextlib import closing
+from typing import Final
+
+from peerd.config.settings import ManagerSettings
+from peerd.domain.errors import PeerdError
+from peerd.gateway.standalone.flags import PROGRAM, Flags, ProgramExit
+from peerd.gateway.standalone.job_folder import JobFolder, open_folder, open_folder_in_memory
+from peerd.gateway.standalone.listeners import Listeners
+from peerd.gateway.standalone.server import StandaloneServer
+from peerd.manager.chores import CHORES
+from peerd.runtime.observability.events import Event, EventBus, EventListener
+from peerd.runtime.process import gc_tuning
+from peerd.store.connection.database import Database
+from peerd.store.maintenance.due import read_due_maintenance
+
+LEVELS: Final = ("warning", "info", "debug")
+"""Of the log, by the number of -V."""
+FAILED: Final = 1
+STAGING: Final = frozenset({"stage scheduled", "stage failures"})
+"""Chores that the engine of the gateway does itself, at the moment when a job is due."""
+
+
+def serve(flags: Flags, listeners: Listeners, was_drained: Callable[[], bool]) -> int:
+    """Serve until a signal stops the program; returns its exit status.
+
+    Raises:
+        ProgramExit: the folder or the file in it cannot be used.
+    """
+    events = EventBus(LateLog(LEVELS[min(flags.verbosity, len(LEVELS) - 1)]))
+    with closing(_open_folder(flags)) as folder:
+        server = StandaloneServer(flags, folder, Maintenance(), events)
+        gc_tuning.freeze_and_enable_gc()
+        try:
+            asyncio.run(_run(server, listeners, was_drained))
+        except PeerdError as error:
+            raise ProgramExit(FAILED, f"{PROGRAM}: {error}\n") from error
+    return 0
+
+
+def _open_folder(flags: Flags) -> JobFolder:
+    if flags.folder is None:
+        return open_folder_in_memory()
+    folder = open_folder(flags.folder)
+    if left := folder.foreign_logs():
+        sys.stderr.write(f"{PROGRAM}: jobs that beanstalkd has left in {', '.join(left)} are not read\n")
+    return folder
+
+
+async def _run(server: StandaloneServer, listeners: Listeners, was_drained: Callable[[], bool]) -> None:
+    loop = asyncio.get_running_loop()
+    stop, drain = asyncio.Event(), asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    loop.add_signal_handler(signal.SIGUSR1, drain.set)
+    if was_drained():
+        drain.set()
+    await server.run(listeners.sockets, stop, drain)
+
+
+class LateLog:
+    """The log, which is loaded with its first line: most servers never write one, and loading it takes 80 ms."""
+
+    def __init__(self, level: str) -> None:
+        self._level = level
+        self._listener: EventListener | None = None
+
+    def __call__(self, event: Event) -> None:
+        """Log an event."""
+        if self._listener is None:
+            from peerd.runtime.observability.log_messages import (  # noqa: PLC0415 - see above
+                LogEventListener,
+                configure_logging,
+            )
+
+            self._listener = LogEventListener(configure_logging(self._level, "console"))
+        self._listener(event)
+
+
+class Maintenance:
+    """The chores of a manager, for the one process that a standalone server is."""
+
+    def __init__(self) -> None:
+        self._settings = ManagerSettings()
+        self._next_runs: dict[str, float] = {}
+
+    def __call__(self, database: Database) -> None:
+        """Run what is due."""
+        due, now = database.read(read_due_maintenance), time.monotonic()
+        for chore in CHORES:
+            moment = chore.due(due, self._settings)
+            is_due = moment is not None and moment <= due.now and now >= self._next_runs.get(chore.name, now)
+            if is_due and chore.name not in STAGING:
+                self._next_runs[chore.name] = now + chore.periods * self._settings.every
+                database.run(chore.run, *chore.arguments(self._settings))

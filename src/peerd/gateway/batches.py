@@ -1,0 +1,219 @@
+"""Group commit: the operations of all connections that wait while a transaction runs are the next transaction.
+
+Under load a commit, which waits for the disk, is shared by all connections; an idle server commits each operation at
+once. Batches are executed one after the other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from queue import SimpleQueue
+from typing import Any, Final
+
+from sqlalchemy.engine import Connection
+
+from peerd.domain.errors import DatabaseBusy, DatabaseConnectionRefused, DatabaseUnavailable, RowLocked
+from peerd.gateway.operations import EXECUTIONS, Holder, JobOperation, Put, Reserve
+from peerd.store.connection.database import Database
+from peerd.store.enqueue.enqueue import enqueue_autocommit, is_one_statement
+
+OF_THE_DATABASE: Final = (DatabaseUnavailable, DatabaseBusy, DatabaseConnectionRefused, RowLocked)
+"""Errors that no single operation has caused."""
+JOIN_TIMEOUT: Final = 5.0
+"""Seconds that the thread may take to finish its last batch."""
+
+FEW: Final = 8
+"""Operations of a batch that the event loop may execute itself; of a larger one its commit is shared anyway."""
+QUICK: Final = 0.005
+"""Seconds that a batch may keep the event loop waiting before the thread executes the batches for a while."""
+REST: Final = 4.0
+"""How many times as long as a slow batch took: the event loop waits for a slow disk a fifth of its time at the most."""
+
+Answer = Callable[[Any], None]
+
+
+class OperationFailed:
+    """The result of an operation that was not executed, or whose reply was lost."""
+
+    __slots__ = ("error",)
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+
+Written = bool | OperationFailed
+"""The result of an operation that says whether it has found its row."""
+
+
+class Run:
+    """Operations of one kind, which are executed together."""
+
+    __slots__ = ("answers", "kind", "operations")
+
+    def __init__(self, kind: type[JobOperation]) -> None:
+        self.kind = kind
+        self.operations: list[JobOperation] = []
+        self.answers: list[Answer] = []
+
+    def add(self, operation: JobOperation, answer: Answer) -> None:
+        """Add an operation of this kind; ``answer`` is called with its result."""
+        self.operations.append(operation)
+        self.answers.append(answer)
+
+    def restart_demands(self) -> None:
+        """Forget what an execution that was rolled back has given to reserves."""
+        for operation in self.operations:
+            assert isinstance(operation, Reserve)
+            operation.demand.restart()
+
+
+class Batch:
+    """Operations of one transaction, gathered into runs.
+
+    An operation joins the last run of its kind, unless a later run has an operation of the same client.
+
+    >>> from peerd.gateway.operations import StoreCall, StoreQuery
+    >>> batch = Batch()
+    >>> for client, kind in (("a", StoreQuery), ("b", StoreQuery), ("a", StoreCall), ("b", StoreCall)):
+    ...     batch.add(client, kind(len), print)
+    >>> [(run.kind.__name__, len(run.operations)) for run in batch.runs]
+    [('StoreQuery', 2), ('StoreCall', 2)]
+    """
+
+    def __init__(self) -> None:
+        self.runs: list[Run] = []
+        self._last_of_client: dict[object, int] = {}
+        self._last_of_kind: dict[type[JobOperation], int] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self.runs)
+
+    @property
+    def is_durable(self) -> bool:
+        """Whether its commit must survive a power failure."""
+        return any(run.kind.durable for run in self.runs)
+
+    def only_operation(self) -> JobOperation | None:
+        """The operation, if there is only one."""
+        return self.runs[0].operations[0] if len(self.runs) == len(self.runs[0].operations) == 1 else None
+
+    def add(self, client: object, operation: JobOperation, answer: Answer) -> None:
+        """Add an operation; ``answer`` is called with its result."""
+        self.run_after(client, type(operation)).add(operation, answer)
+
+    def run_after(self, client: object, kind: type[JobOperation]) -> Run:
+        """The run for operations of a kind that are executed after those of a client so far, and before its next."""
+        place = self._last_of_kind.get(kind, -1)
+        if place < self._last_of_client.get(client, 0):
+            place = len(self.runs)
+            self.runs.append(Run(kind))
+            self._last_of_kind[kind] = place
+        self._last_of_client[client] = place
+        return self.runs[place]
+
+    def add_last(self, operation: JobOperation, answer: Answer) -> None:
+        """Add an operation that is executed after all others so far, and before those that are added by this later."""
+        if not self.runs or self.runs[-1].kind is not type(operation):
+            self.runs.append(Run(type(operation)))
+        self.runs[-1].add(operation, answer)
+
+    def drop_empty_runs(self) -> None:
+        """Forget runs that have got no operation. Nothing is added after this."""
+        self.runs = [run for run in self.runs if run.operations]
+
+
+class GroupCommitter:
+    """Executes batches, most of them on a thread of its own.
+
+    Args:
+        database: not closed with it.
+        holder: the process.
+        on_done: called on the event loop with each batch and the results of its runs.
+    """
+
+    def __init__(
+        self, database: Database, holder: Holder, on_done: Callable[[Batch, Sequence[Sequence[Any]]], None]
+    ) -> None:
+        self._database = database
+        self._holder = holder
+        self._on_done = on_done
+        self._loop = asyncio.get_running_loop()
+        self._disk_is_slow_until = 0.0
+        self._batches: SimpleQueue[Batch | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="peerd-commits", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def submit(self, batch: Batch) -> None:
+        """Have a batch executed; call it on the event loop.
+
+        On SQLite a small batch is executed at once, if no other writer is in the way: to wake the thread, and the loop
+        after it, would take as long as the statements.
+        """
+        results = self._execute_at_once(batch) if self._may_execute_at_once(batch) else None
+        if results is None:
+            self._batches.put(batch)
+        else:
+            self._on_done(batch, results)
+
+    def _may_execute_at_once(self, batch: Batch) -> bool:
+        small = sum(len(run.operations) for run in batch.runs) <= FEW
+        return small and self._database.is_single_writer and self._loop.time() >= self._disk_is_slow_until
+
+    def _execute_at_once(self, batch: Batch) -> Sequence[Sequence[Any]] | None:
+        """The results of a batch; None if the thread must execute it."""
+        began = self._loop.time()
+        try:
+            return self._database.run_group_at_once(self._execute_runs, batch.runs, durable=batch.is_durable)
+        except Exception:  # noqa: BLE001 - the thread executes it again, and reports what is wrong
+            return None
+        finally:
+            now = self._loop.time()
+            if now - began > QUICK:
+                self._disk_is_slow_until = now + REST * (now - began)
+
+    def close(self) -> None:
+        """End the thread after the batches that were submitted."""
+        self._batches.put(None)
+        self._thread.join(JOIN_TIMEOUT)
+
+    def _run(self) -> None:
+        while (batch := self._batches.get()) is not None:
+            results = self._execute(batch)
+            try:
+                self._loop.call_soon_threadsafe(self._on_done, batch, results)
+            except RuntimeError:  # the loop is closed
+                return
+
+    def _execute(self, batch: Batch) -> Sequence[Sequence[Any]]:
+        try:
+            return self._execute_together(batch)
+        except OF_THE_DATABASE as error:
+            return [[OperationFailed(error)] * len(run.operations) for run in batch.runs]
+        except Exception:  # noqa: BLE001 - one operation must not fail those of other clients
+            return [[self._execute_alone(run.kind, one) for one in run.operations] for run in batch.runs]
+
+    def _execute_together(self, batch: Batch) -> Sequence[Sequence[Any]]:
+        """Execute a batch in a transaction; a single put that is one statement commits by itself, in one round trip."""
+        only = batch.only_operation()
+        if isinstance(only, Put) and is_one_statement(only.job) and not self._database.is_single_writer:
+            return [[self._database.run_statement(enqueue_autocommit, only.job)]]
+        return self._database.run_group(self._execute_runs, batch.runs, durable=batch.is_durable)
+
+    def _execute_alone(self, kind: type[JobOperation], operation: JobOperation) -> Any:
+        run = Run(kind)
+        run.operations.append(operation)
+        try:
+            [[result]] = self._database.run_group(self._execute_runs, [run], durable=kind.durable)
+        except Exception as error:  # noqa: BLE001 - it is the answer to the client
+            return OperationFailed(error)
+        return result
+
+    def _execute_runs(self, connection: Connection, runs: Sequence[Run]) -> list[Sequence[Any]]:
+        for run in runs:
+            if run.kind is Reserve:
+                run.restart_demands()
+        return [EXECUTIONS[run.kind](connection, self._holder, run.operations) for run in runs]

@@ -1,0 +1,240 @@
+"""One connection: which protocol it speaks, its buffers and time limits, and the end of it.
+
+Both protocols may share a port, because clients speak first: JSON begins with a brace or a bracket, a command of
+beanstalkd with a letter.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from peerd.gateway.process_state import GatewayState
+
+if TYPE_CHECKING:
+    from peerd.gateway.server import GatewayServer
+
+MIN_BODY_RATE: Final = 500
+"""Bytes per second of a job, over each body_timeout (Apache's default MinRate)."""
+FAIR_SHARE: Final = 65_536
+"""Bytes that a connection may have buffered even when all connections together have too many."""
+JSON_BEGINNINGS: Final = b'{["'
+BLANKS: Final = b" \t\r\n"
+
+
+class Session(Protocol):
+    """What a connection needs of a protocol."""
+
+    client: Any
+    is_suspended: bool
+    is_producer: bool
+    is_worker: bool
+
+    @property
+    def buffered(self) -> int: ...
+    @property
+    def is_authorized(self) -> bool: ...
+    @property
+    def is_within_line(self) -> bool: ...
+    @property
+    def is_within_body(self) -> bool: ...
+    @property
+    def is_answered(self) -> bool: ...
+    @property
+    def is_busy(self) -> bool: ...
+    def receive(self, data: bytes) -> None: ...
+    def execute(self) -> None: ...
+    def end_of_input(self) -> None: ...
+    def closed(self) -> None: ...
+
+
+class GatewayConnection(asyncio.Protocol):
+    """One connection of a queue client."""
+
+    __slots__ = (
+        "_counted",
+        "_is_closing",
+        "_is_reading",
+        "_loop",
+        "_output",
+        "_received",
+        "_server",
+        "_session",
+        "_state",
+        "_timer",
+        "_token_timer",
+        "_transport",
+    )
+
+    def __init__(self, server: GatewayServer) -> None:
+        self._server = server
+        self._state: GatewayState = server.state
+        self._loop = server.loop
+        self._session: Session | None = None
+        self._output: list[bytes] = []
+        self._counted = 0
+        """Bytes that are counted as buffered by this connection."""
+        self._received = 0
+        """Bytes since the timer was set."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._token_timer: asyncio.TimerHandle | None = None
+        self._is_reading = True
+        self._is_closing = False
+
+    # ---------------------------------------------------------------- asyncio's calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        if not self._server.connection_opened(self):
+            transport.abort()
+            return
+        options = self._state.options
+        if options.token is not None:
+            self._token_timer = self._loop.call_later(options.head_timeout, self._close_unless_authorized)
+        connection = transport.get_extra_info("socket")
+        if connection is not None and connection.family != socket.AF_UNIX:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+
+    def data_received(self, data: bytes) -> None:
+        session = self._session
+        if session is None:
+            session = self._begin_session(data)
+            if session is None:
+                return
+        self._received += len(data)
+        session.receive(data)
+        if session.buffered or self._counted or self._timer is not None:
+            self._check_buffer(session)
+
+    def eof_received(self) -> bool:
+        if self._session is None:
+            return False
+        self._is_closing = True
+        self._session.end_of_input()
+        return not self._session.is_answered or bool(self._output)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_timer()
+        if self._token_timer is not None:
+            self._token_timer.cancel()
+        self._count_buffered(0)
+        if self._session is not None:
+            self._session.closed()
+            self._state.producers -= self._session.is_producer
+            self._state.workers -= self._session.is_worker
+        self._server.connection_closed(self)
+
+    def pause_writing(self) -> None:
+        if self._session is not None:
+            self._session.is_suspended = True
+
+    def resume_writing(self) -> None:
+        if self._session is not None:
+            self._session.is_suspended = False
+            self._session.execute()
+            self._check_buffer(self._session)
+
+    # ---------------------------------------------------------------- the protocol
+
+    def _begin_session(self, data: bytes) -> Session | None:
+        """The session of the protocol that the first byte belongs to; None if the connection is closed."""
+        protocols = self._state.options.protocols
+        first = data.lstrip(BLANKS)[:1]
+        is_json = "beanstalk" not in protocols or (first != b"" and first in JSON_BEGINNINGS)
+        if is_json and "json" not in protocols:
+            is_json = False
+        self._session = self._server.make_session("json" if is_json else "beanstalk", self.send, self.close)
+        return self._session
+
+    def send(self, data: bytes) -> None:
+        """Send bytes, together with those that follow before the outbox is flushed."""
+        if not self._output:
+            self._state.engine.outbox.add(self._flush)
+        self._output.append(data)
+
+    def _flush(self) -> None:
+        output, self._output = self._output, []
+        if self._transport.is_closing():
+            return
+        self._transport.write(output[0] if len(output) == 1 else b"".join(output))
+        session = self._session
+        if session is None:
+            return
+        if self._counted or not self._is_reading:
+            self._check_buffer(session)
+        if (self._is_closing and session.is_answered and not self._output) or (
+            self._server.is_draining and not session.is_busy
+        ):
+            self._transport.close()
+
+    # ---------------------------------------------------------------- the end
+
+    def close(self) -> None:
+        """Close when the commands so far are answered."""
+        self._is_closing = True
+        if not self._output and (self._session is None or self._session.is_answered):
+            self._transport.close()
+
+    def drain(self) -> None:
+        """Close as soon as no job is reserved and no command is being executed."""
+        if self._session is None or not (self._session.is_busy or self._output):
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Close at once."""
+        self._transport.abort()
+
+    # ---------------------------------------------------------------- limits
+
+    def _check_buffer(self, session: Session) -> None:
+        """Stop reading while too much is buffered; give an unfinished command its time."""
+        buffered = session.buffered
+        self._count_buffered(buffered)
+        options, state = self._state.options, self._state
+        is_full = buffered > options.max_buffered or (
+            state.buffered > options.max_buffered_total and buffered > FAIR_SHARE
+        )
+        if is_full is self._is_reading and not self._transport.is_closing():
+            self._is_reading = not is_full
+            if is_full:
+                self._transport.pause_reading()
+            else:
+                self._transport.resume_reading()
+        if session.is_within_line or session.is_within_body:
+            if self._timer is None:
+                self._start_timer(session)
+        else:
+            self._stop_timer()
+
+    def _count_buffered(self, buffered: int) -> None:
+        self._state.buffered += buffered - self._counted
+        self._counted = buffered
+
+    def _start_timer(self, session: Session) -> None:
+        self._received = 0
+        options = self._state.options
+        seconds = options.body_timeout if session.is_within_body else options.head_timeout
+        self._timer = self._loop.call_later(seconds, self._on_timer, seconds)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _close_unless_authorized(self) -> None:
+        """Close the connection of a client that has not shown its token: it would be one less for the others."""
+        if self._session is None or not self._session.is_authorized:
+            self.abort()
+
+    def _on_timer(self, seconds: float) -> None:
+        """Close a connection whose command does not arrive; a job that arrives quickly enough gets more time."""
+        self._timer = None
+        session = self._session
+        if session is not None and session.is_within_body and self._received >= MIN_BODY_RATE * seconds:
+            self._start_timer(session)
+        elif session is not None and session.is_answered:
+            self.abort()
+        elif session is not None:
+            self._start_timer(session)  # the commands before it are still being executed

@@ -1,0 +1,1 @@
+"""The JSON protocol; docs/protocol.md is its definition."""

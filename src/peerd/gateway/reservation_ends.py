@@ -1,0 +1,210 @@
+"""How reservations end: by their holder's word, by their deadline, and with their connection."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from enum import Enum
+from functools import partial
+from typing import Any, Final
+
+from sqlalchemy.engine import Connection
+
+from peerd.domain.task import delay_until_start
+from peerd.gateway.batches import Answer, OperationFailed, Written
+from peerd.gateway.clients import QueueClient, Reservation
+from peerd.gateway.operation_queue import OperationQueue
+from peerd.gateway.operations import BuryHeld, DeleteHeld, ReleaseHeld, StoreCall
+from peerd.gateway.queue_capacity import QueueCapacities
+from peerd.gateway.queue_options import QueueOptions
+from peerd.gateway.ready_jobs import ReadyJobs
+from peerd.gateway.tube_life import TubeLife
+from peerd.store import jobs
+from peerd.store.jobs.outcomes import RecordedFailure
+from peerd.store.jobs.types import Bury, Release, ReservedJob
+from peerd.store.outcomes.recording import ClaimId
+
+SOONEST_STAGING: Final = 0.001
+"""Seconds after which a failed job is staged for its next attempt, if that is due at once."""
+
+
+class Ending(Enum):
+    """How the release or the burial of a job ends."""
+
+    RELEASED = "released"
+    BURIED = "buried"
+    NOT_FOUND = "not found"
+
+
+class ReservationEnds:
+    """Ends the reservations of a process.
+
+    Args:
+        operations: of the process.
+        ready: counts the jobs that are ready again.
+        tube_life: counts deleted jobs.
+        capacities: counts jobs that have ended.
+        options: of the queues.
+    """
+
+    def __init__(
+        self,
+        operations: OperationQueue,
+        ready: ReadyJobs,
+        tube_life: TubeLife,
+        capacities: QueueCapacities,
+        options: QueueOptions,
+    ) -> None:
+        self.timeouts = 0
+        self._operations = operations
+        self._ready = ready
+        self._tube_life = tube_life
+        self._capacities = capacities
+        self._options = options
+
+    # ---------------------------------------------------------------- by the holder, or by anyone
+
+    def delete(self, client: QueueClient, job_id: int, answer: Answer) -> None:
+        """Delete a job that the client holds, or that none holds; the answer is whether it was there."""
+        held = client.reservations.pop(job_id, None)
+        if held is None:
+            operation = StoreCall(delete_free_job, (job_id, self._options.with_history))
+            self._operations.submit(client, operation, partial(self._deleted, answer))
+        else:
+            keep = held.job.queue in self._options.with_history
+            ended = partial(self._deleted_held, client, held, answer)
+            self._operations.submit(client, DeleteHeld(held.claim, keep), ended)
+
+    def _deleted_held(self, client: QueueClient, held: Reservation, answer: Answer, result: Written) -> None:
+        self._restore_if_unknown(client, held, result)
+        if result is True:
+            self._count_delete(held.job.queue)
+        answer(result)
+
+    def _deleted(self, answer: Answer, result: Mapping[int, str] | OperationFailed) -> None:
+        if isinstance(result, OperationFailed):
+            answer(result)
+            return
+        for queue in result.values():
+            self._count_delete(queue)
+        answer(bool(result))
+
+    def release(
+        self, client: QueueClient, job_id: int, answer: Answer, *, priority: int | None, delay: int | None
+    ) -> None:
+        """Release a job that the client holds; the answer is an `Ending`, because a queue may bury it instead."""
+        held = client.reservations.pop(job_id, None)
+        if held is None:
+            answer(Ending.NOT_FOUND)
+        elif self._is_buried_instead(held):
+            self._bury(client, held, priority, answer)
+        else:
+            release = Release(claim=held.claim, priority=priority, delay=delay, counts="releases")
+            self._release(client, held.job.queue, release, partial(self._released, client, held, delay or 0, answer))
+
+    def _released(self, client: QueueClient, held: Reservation, delay: int, answer: Answer, result: Written) -> None:
+        if result is True and delay:
+            self._ready.expect(delay_until_start(delay))
+        elif result is True:
+            self._ready.add(held.job.queue)
+        self._ended(client, held, answer, Ending.RELEASED, result)
+
+    def bury(self, client: QueueClient, job_id: int, priority: int | None, answer: Answer) -> None:
+        """Bury a job that the client holds; the answer is an `Ending`."""
+        held = client.reservations.pop(job_id, None)
+        if held is None:
+            answer(Ending.NOT_FOUND)
+        else:
+            self._bury(client, held, priority, answer)
+
+    def end(
+        self,
+        client: QueueClient,
+        held: Reservation,
+        function: Callable[..., bool | RecordedFailure],
+        arguments: tuple[Any, ...],
+        answer: Answer,
+    ) -> None:
+        """End a reservation of a client by a function of the store; the answer is its result."""
+        del client.reservations[held.job.id]
+        ended = partial(self._ended_by_call, client, held, answer)
+        self._operations.submit(client, StoreCall(function, arguments), ended)
+
+    def _ended_by_call(
+        self, client: QueueClient, held: Reservation, answer: Answer, result: RecordedFailure | Written
+    ) -> None:
+        self._restore_if_unknown(client, held, result)
+        match result:
+            case RecordedFailure(retry_in=None):
+                self._capacities.leave(held.job.queue)
+            case RecordedFailure(retry_in=float() | int() as seconds):
+                self._ready.expect(max(seconds, SOONEST_STAGING))
+            case True:
+                self._count_delete(held.job.queue)
+        answer(result)
+
+    # ---------------------------------------------------------------- by time, and with the connection
+
+    def expire(self, client: QueueClient, held: Reservation) -> None:
+        """Release a job whose deadline has come."""
+        self.timeouts += 1
+        if self._is_buried_instead(held):
+            self._bury(client, held, None, ignore)
+        else:
+            release = Release(claim=held.claim, priority=None, delay=None, counts="timeouts")
+            self._release(self, held.job.queue, release, partial(self._returned, held.job.queue))
+
+    def return_job(self, job: ReservedJob) -> None:
+        """Release a job whose client has gone; nothing is counted."""
+        release = Release(claim=ClaimId(job.id, job.lease), priority=None, delay=None, counts=None)
+        self._release(self, job.queue, release, partial(self._returned, job.queue))
+
+    def return_claim(self, claim: ClaimId) -> None:
+        """Release a reservation of which the memory knows nothing.
+
+        Its client may have ended it, by an operation that is not executed yet: that one goes first.
+        """
+        release = Release(claim=claim, priority=None, delay=None, counts=None)
+        self._operations.submit_last(ReleaseHeld(release), ignore)
+
+    def _returned(self, queue: str, result: Written) -> None:
+        if result is True:
+            self._ready.add(queue)
+
+    # ---------------------------------------------------------------- the ends themselves
+
+    def _is_buried_instead(self, held: Reservation) -> bool:
+        most = self._options.of(held.job.queue).bury_after
+        return most is not None and held.job.timeouts + held.job.releases + 1 >= most
+
+    def _release(self, client: object, queue: str, release: Release, answer: Answer) -> None:
+        self._operations.submit(client, ReleaseHeld(release), answer)
+        if not release.delay:
+            self._operations.offer(client, queue)
+
+    def _bury(self, client: QueueClient, held: Reservation, priority: int | None, answer: Answer) -> None:
+        bury = Bury(claim=held.claim, priority=priority, order=time.time_ns() // 1000)
+        ended = partial(self._ended, client, held, answer, Ending.BURIED)
+        self._operations.submit(client, BuryHeld(bury), ended)
+
+    def _ended(self, client: QueueClient, held: Reservation, answer: Answer, ending: Ending, result: Written) -> None:
+        self._restore_if_unknown(client, held, result)
+        answer(result if isinstance(result, OperationFailed) else ending if result else Ending.NOT_FOUND)
+
+    def _restore_if_unknown(self, client: QueueClient, held: Reservation, result: object) -> None:
+        """Keep a reservation whose end may not have been written; its client may try again."""
+        if isinstance(result, OperationFailed) and client.is_open:
+            client.reservations[held.job.id] = held
+
+    def _count_delete(self, queue: str) -> None:
+        self._capacities.leave(queue)
+        self._tube_life.count_delete(queue)
+
+
+def delete_free_job(connection: Connection, job_id: int, keep: frozenset[str]) -> Mapping[int, str]:
+    """Delete a job that no client holds; its queue by its id, or nothing."""
+    return jobs.delete_free(connection, [job_id], keep=keep)
+
+
+def ignore(_: object) -> None:
+    """For operations whose result does not matter: the table is right whatever it is."""

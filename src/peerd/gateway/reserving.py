@@ -1,0 +1,228 @@
+"""Reserves: clients that want jobs, the attempts to get them, deadlines and time-outs. One small state machine.
+
+A client with an unanswered reserve is among the `Waiters`. It attempts at once, and then whenever a job of its tubes
+may be ready; an attempt is one operation of the next batch. Each client has one timer, for the earliest of: the end of
+its wait, a deadline, and the margin before a deadline while it waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+
+from peerd.gateway.batches import Batch, OperationFailed, Run
+from peerd.gateway.clients import FOREVER, QueueClient, Reservation, ReserveAnswer, ReserveEnd, Want
+from peerd.gateway.offers import Offers
+from peerd.gateway.operations import Demand, Reserve
+from peerd.gateway.waiters import Waiters
+from peerd.store.jobs.types import ReservedJob
+
+
+class Reserving:
+    """The reserves and reservations of all clients of a process.
+
+    Args:
+        request_batch: called when there is an attempt to make, with the number of commands that have come.
+        return_job: called with a job that was reserved for a client that has gone.
+        expire: called with a client and a reservation whose deadline has come.
+    """
+
+    def __init__(
+        self,
+        request_batch: Callable[[int], None],
+        return_job: Callable[[ReservedJob], None],
+        expire: Callable[[QueueClient, Reservation], None],
+    ) -> None:
+        self.waiters = Waiters()
+        self.offers = Offers(self.waiters)
+        self.granted: Counter[str] = Counter()
+        """Jobs that clients have got in the batch whose results are being delivered, by tube."""
+        self._request_batch = request_batch
+        self._return_job = return_job
+        self._expire = expire
+        self._loop = asyncio.get_running_loop()
+        self._fresh: dict[QueueClient, None] = {}
+        """Clients with a reserve that no attempt covers."""
+        self._woken: dict[str, float] = {}
+        self._short: set[str] = set()
+        """Tubes in which the attempts of the present batch have left no job."""
+
+    # ---------------------------------------------------------------- reserves
+
+    def want(self, client: QueueClient, timeout: float | None, answer: ReserveAnswer) -> None:
+        """Reserve a job for a client.
+
+        Args:
+            client: it may have unanswered reserves; they are answered in their order.
+            timeout: seconds to wait at the most; None is for ever.
+            answer: called with the reservation, or with how the reserve ended.
+        """
+        if not client.wants:
+            self.waiters.add(client)
+        client.wants.append(Want(FOREVER if timeout is None else timeout, answer))
+        if len(client.wants) == 1:
+            client.waits_until = self._loop.time() + client.wants[0].timeout
+        self._fresh[client] = None
+        self._request_batch(1)
+
+    def wake(self, tube: str, jobs: float) -> None:
+        """Let waiting clients attempt to reserve: so many jobs of a tube may be ready."""
+        self.waiters.wake(tube, jobs)
+        self._request_batch(0)
+
+    def wake_all(self) -> None:
+        """Let waiting clients of all tubes attempt to reserve."""
+        self.waiters.wake_all()
+        self._request_batch(0)
+
+    def forget(self, client: QueueClient) -> None:
+        """Drop the reserves and the timer of a client that has gone."""
+        client.wants.clear()
+        self._stop_waiting(client)
+        if client.timer is not None:
+            client.timer.cancel()
+            client.timer = None
+
+    # ---------------------------------------------------------------- attempts
+
+    def add_attempts(self, batch: Batch) -> None:
+        """Add the attempts that are to be made to a batch that is complete, while no other one is being executed.
+
+        Those that were offered jobs come directly after these offers, the others after all operations; oldest client
+        first.
+        """
+        demands: dict[QueueClient, Demand] = {}
+        self._add_attempts_after_offers(demands)
+        clients, woken = self.waiters.take_woken()
+        for tube, ready in woken.items():
+            self._woken[tube] = self._woken.get(tube, 0.0) + ready
+        fresh = [client for client in self._fresh if not client.is_attempting]
+        for client in sorted({*clients, *fresh}, key=lambda client: client.number):
+            batch.add_last(*self._attempt(client, demands))
+        batch.drop_empty_runs()
+
+    def _add_attempts_after_offers(self, demands: dict[QueueClient, Demand]) -> None:
+        present: set[tuple[Run, QueueClient]] = set()
+        for offer, clients in self.offers.assign():
+            for client in clients:
+                if (offer.run, client) not in present:
+                    present.add((offer.run, client))
+                    offer.run.add(*self._attempt(client, demands))
+            self._woken[offer.tube] = self._woken.get(offer.tube, 0.0) + min(offer.jobs, len(clients))
+            if len(clients) < offer.jobs:
+                self.waiters.wake(offer.tube, offer.jobs - len(clients))
+
+    def _attempt(
+        self, client: QueueClient, demands: dict[QueueClient, Demand]
+    ) -> tuple[Reserve, Callable[[list[ReservedJob] | OperationFailed], None]]:
+        self._fresh.pop(client, None)
+        client.attempts += 1
+        demand = demands.get(client)
+        if demand is None:
+            demand = demands[client] = Demand(len(client.wants))
+        return Reserve(client.waits_on, demand), partial(self._attempted, client, demand)
+
+    def finish_batch(self) -> None:
+        """Wake the next clients for jobs that the attempts of a batch may have left."""
+        for tube, ready in self._woken.items():
+            left = ready - self.granted[tube]
+            if left > 0 and tube not in self._short:
+                self.waiters.wake(tube, left)
+        self._woken = {}
+        self._short.clear()
+        self.granted.clear()
+
+    @property
+    def has_attempts(self) -> bool:
+        """Whether `add_attempts` would add one."""
+        return self.waiters.has_woken or any(not client.is_attempting for client in self._fresh)
+
+    def _attempted(self, client: QueueClient, demand: Demand, found: list[ReservedJob] | OperationFailed) -> None:
+        client.attempts -= 1
+        if isinstance(found, OperationFailed):  # the client goes on waiting; `Engine._reconcile` wakes it
+            found = []
+        if demand.left:
+            self._short.update(client.waits_on)
+        for job in found:
+            self.grant(client, job, client.wants.popleft().answer if client.wants else None)
+            self._begin_wait_of_next(client)
+        if client.is_open:
+            self._settle(client)
+
+    def grant(self, client: QueueClient, job: ReservedJob, answer: ReserveAnswer | None) -> None:
+        """Give a client a job that was reserved for it; without a client, or an unanswered reserve, the job returns."""
+        if not client.is_open or answer is None:
+            self._return_job(job)
+            return
+        self.granted[job.queue] += 1
+        held = Reservation(job, self._loop.time())
+        client.reservations[job.id] = held
+        if held.deadline < client.timer_at:
+            self._set_timer(client, held.deadline)
+        answer(held)
+
+    # ---------------------------------------------------------------- time
+
+    def renew(self, held: Reservation) -> None:
+        """Give a reservation its whole time again; its client's timer finds out when it fires."""
+        held.deadline = self._loop.time() + held.job.ttr
+
+    def _settle(self, client: QueueClient) -> None:
+        """Answer the reserves that end without a job now, and set the timer for the others."""
+        now = self._loop.time()
+        while client.wants and not client.is_attempting and client not in self._fresh:
+            if client.is_deadline_soon(now):
+                end = ReserveEnd.DEADLINE_SOON
+            elif client.waits_until <= now:
+                end = ReserveEnd.TIMED_OUT
+            else:
+                break
+            want = client.wants.popleft()
+            self._begin_wait_of_next(client)
+            want.answer(end)
+        if client.wants:
+            self._set_timer(client, self._next_event(client, now))
+        elif client.number:
+            self._stop_waiting(client)
+
+    def _next_event(self, client: QueueClient, now: float) -> float:
+        """When the timer of a client must fire; an attempt that is being made settles it at its end."""
+        if client.is_attempting or client in self._fresh:
+            return client.soonest_deadline()
+        return client.next_event(now)
+
+    def end_waits(self, client: QueueClient) -> None:
+        """Answer the reserves of a client that sends nothing more: with a job that is ready, else as timed out."""
+        for want in client.wants:
+            want.timeout = 0.0
+        self._begin_wait_of_next(client)
+        if not client.is_attempting and client not in self._fresh:  # else when the attempt is over
+            self._settle(client)
+
+    def _begin_wait_of_next(self, client: QueueClient) -> None:
+        if client.wants:
+            client.waits_until = self._loop.time() + client.wants[0].timeout
+
+    def _stop_waiting(self, client: QueueClient) -> None:
+        self.waiters.remove(client)
+        self._fresh.pop(client, None)
+
+    def _set_timer(self, client: QueueClient, at: float) -> None:
+        if at >= client.timer_at:
+            return  # the timer fires earlier, and is set again then
+        if client.timer is not None:
+            client.timer.cancel()
+        client.timer_at = at
+        client.timer = self._loop.call_at(at, self._on_timer, client)
+
+    def _on_timer(self, client: QueueClient) -> None:
+        client.timer, client.timer_at = None, FOREVER
+        now = self._loop.time()
+        expired = [held for held in client.reservations.values() if held.deadline <= now]
+        for held in expired:
+            del client.reservations[held.job.id]
+            self._expire(client, held)
+        self._settle(client)
+        self._set_timer(client, self._next_event(client, now))

@@ -1,0 +1,308 @@
+"""What each command of beanstalkd's protocol does, in the order of its protocol text; `EXECUTE` is the table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from peerd.domain.errors import InvalidTask
+from peerd.domain.task import NewTask
+from peerd.gateway.clients import Reservation, ReserveEnd
+from peerd.gateway.protocols.beanstalk import commands, replies
+from peerd.gateway.protocols.beanstalk.priorities import to_task_priority
+from peerd.gateway.protocols.beanstalk.statistics import tube_list
+from peerd.gateway.puts import TubeFull
+from peerd.gateway.reservation_ends import Ending
+from peerd.gateway.sessions import beanstalk_statistics
+from peerd.store import jobs
+from peerd.store.enqueue.enqueue import Enqueued
+
+if TYPE_CHECKING:
+    from peerd.gateway.sessions.beanstalk import BeanstalkSession
+
+MAX_JOB_ID: Final = 2**63 - 1
+"""The largest id that a database has; a client may ask for larger ones."""
+
+RESERVE_ENDS: Final = {ReserveEnd.TIMED_OUT: replies.TIMED_OUT, ReserveEnd.DEADLINE_SOON: replies.DEADLINE_SOON}
+REPLIES_TO_ENDS: Final = {
+    Ending.RELEASED: replies.RELEASED,
+    Ending.BURIED: replies.BURIED,
+    Ending.NOT_FOUND: replies.NOT_FOUND,
+}
+
+# ---------------------------------------------------------------- producers
+
+
+def put(session: BeanstalkSession, command: commands.PutCommand) -> None:
+    if session.state.is_draining:
+        session.replies.add(replies.DRAINING)
+        return
+    text = text_of(command.body)
+    try:
+        job = NewTask(
+            queue=session.used,
+            body=text,
+            body_bytes=command.body if text is None else None,
+            priority=to_task_priority(command.priority),
+            ttr=command.ttr,
+            delay=command.delay,
+        )
+    except InvalidTask:  # larger than any task may be
+        session.replies.add(replies.JOB_TOO_BIG)
+        return
+    waits_for_count = session.engine.has_unknown_capacity(job.queue)
+    reply = session.reply_before_others if waits_for_count else session.reply_later
+    session.engine.put(session.client, job, reply(reply_to_put))
+
+
+def use(session: BeanstalkSession, command: commands.UseCommand) -> None:
+    session.engine.may_have_ended(session.engine.tubes.use(command.tube, previous=session.used))
+    session.used = command.tube
+    session.replies.add(replies.using(command.tube))
+
+
+# ---------------------------------------------------------------- workers
+
+
+def reserve(session: BeanstalkSession, _: commands.ReserveCommand) -> None:
+    become_worker(session)
+    session.engine.reserve(session.client, None, session.reply_to_reserve_later(reply_to_reserve))
+
+
+def reserve_with_timeout(session: BeanstalkSession, command: commands.ReserveWithTimeoutCommand) -> None:
+    become_worker(session)
+    answer = session.reply_to_reserve_later(reply_to_reserve)
+    session.engine.reserve(session.client, command.timeout, answer)
+
+
+def reserve_job(session: BeanstalkSession, command: commands.ReserveJobCommand) -> None:
+    if is_possible(session, command.job_id):
+        answer = session.reply_before_others(partial(reply_to_reserve_job, session))
+        session.engine.reserve_job(session.client, command.job_id, answer)
+
+
+def delete(session: BeanstalkSession, command: commands.DeleteCommand) -> None:
+    if is_possible(session, command.job_id):
+        session.engine.delete(session.client, command.job_id, session.reply_later(reply_to_delete))
+
+
+def release(session: BeanstalkSession, command: commands.ReleaseCommand) -> None:
+    priority = to_task_priority(command.priority)
+    answer = session.reply_later(REPLIES_TO_ENDS.__getitem__)
+    session.engine.release(session.client, command.job_id, answer, priority=priority, delay=command.delay)
+
+
+def bury(session: BeanstalkSession, command: commands.BuryCommand) -> None:
+    answer = session.reply_later(REPLIES_TO_ENDS.__getitem__)
+    session.engine.bury(session.client, command.job_id, to_task_priority(command.priority), answer)
+
+
+def touch(session: BeanstalkSession, command: commands.TouchCommand) -> None:
+    session.engine.touch(session.client, command.job_id, session.reply_later(reply_to_touch))
+
+
+def watch(session: BeanstalkSession, command: commands.WatchCommand) -> None:
+    if command.tube not in session.watched:
+        session.engine.tubes.watch(command.tube)
+        session.watched.append(command.tube)
+        session.client.watched = tuple(session.watched)
+    session.replies.add(replies.watching(len(session.watched)))
+
+
+def ignore(session: BeanstalkSession, command: commands.IgnoreCommand) -> None:
+    watched = session.watched
+    if command.tube in watched:
+        if len(watched) == 1:
+            session.replies.add(replies.NOT_IGNORED)
+            return
+        watched[watched.index(command.tube)] = watched[-1]  # beanstalkd fills the gap with the last one
+        watched.pop()
+        session.client.watched = tuple(watched)
+        session.engine.may_have_ended(session.engine.tubes.ignore(command.tube))
+    session.replies.add(replies.watching(len(watched)))
+
+
+# ---------------------------------------------------------------- everyone
+
+
+def peek(session: BeanstalkSession, command: commands.PeekCommand) -> None:
+    if is_possible(session, command.job_id):
+        session.query(reply_to_peek, jobs.peek, command.job_id)
+
+
+def peek_ready(session: BeanstalkSession, _: commands.PeekReadyCommand) -> None:
+    session.query(reply_to_peek, jobs.peek_ready, session.used)
+
+
+def peek_delayed(session: BeanstalkSession, _: commands.PeekDelayedCommand) -> None:
+    session.query(reply_to_peek, jobs.peek_delayed, session.used)
+
+
+def peek_buried(session: BeanstalkSession, _: commands.PeekBuriedCommand) -> None:
+    session.query(reply_to_peek, jobs.peek_buried, session.used)
+
+
+def kick(session: BeanstalkSession, command: commands.KickCommand) -> None:
+    session.engine.kick(session.client, session.used, command.bound, session.reply_later(replies.kicked))
+
+
+def kick_job(session: BeanstalkSession, command: commands.KickJobCommand) -> None:
+    if is_possible(session, command.job_id):
+        session.engine.kick_job(session.client, command.job_id, session.reply_before_others(reply_to_kick_job))
+
+
+def stats_job(session: BeanstalkSession, command: commands.StatsJobCommand) -> None:
+    if is_possible(session, command.job_id):
+        session.query(beanstalk_statistics.reply_to_stats_job, jobs.job_statistics, command.job_id)
+
+
+def stats_tube(session: BeanstalkSession, command: commands.StatsTubeCommand) -> None:
+    make_reply = partial(beanstalk_statistics.reply_to_stats_tube, session.engine, command.tube)
+    answer = session.reply_before_others(make_reply)
+    session.engine.query(
+        session.client, beanstalk_statistics.read_tube, (session.state.table_counts, command.tube), answer
+    )
+
+
+def stats(session: BeanstalkSession, _: commands.StatsCommand) -> None:
+    answer = session.reply_before_others(partial(beanstalk_statistics.reply_to_stats, session.state))
+    session.engine.query(session.client, beanstalk_statistics.read_server, (session.state.table_counts,), answer)
+
+
+def list_tubes(session: BeanstalkSession, _: commands.ListTubesCommand) -> None:
+    answer = session.reply_before_others(partial(reply_to_list_tubes, session))
+    session.engine.query(session.client, jobs.tubes_with_jobs, (), answer)
+
+
+def list_tube_used(session: BeanstalkSession, _: commands.ListTubeUsedCommand) -> None:
+    session.replies.add(replies.using(session.used))
+
+
+def list_tubes_watched(session: BeanstalkSession, _: commands.ListTubesWatchedCommand) -> None:
+    session.replies.add(replies.ok(tube_list(session.watched)))
+
+
+def quit_(session: BeanstalkSession, _: commands.QuitCommand) -> None:
+    session.end()
+
+
+def pause_tube(session: BeanstalkSession, command: commands.PauseTubeCommand) -> None:
+    session.engine.pause(session.client, command.tube, command.seconds, session.reply_later(reply_to_pause))
+
+
+# ---------------------------------------------------------------- what beanstalkd does not have
+
+
+def auth(session: BeanstalkSession, command: commands.AuthCommand) -> None:
+    if session.state.is_token(command.token):
+        session.parser.authorize()
+        session.replies.add(replies.AUTHORIZED)
+    else:
+        session.replies.add(replies.UNAUTHORIZED)
+        session.end()
+
+
+def invalid(session: BeanstalkSession, command: commands.InvalidCommand) -> None:
+    session.replies.add(command.reply)
+
+
+EXECUTE: Final[Mapping[type[commands.Command], Callable[[BeanstalkSession, Any], None]]] = {
+    commands.PutCommand: put,
+    commands.UseCommand: use,
+    commands.ReserveCommand: reserve,
+    commands.ReserveWithTimeoutCommand: reserve_with_timeout,
+    commands.ReserveJobCommand: reserve_job,
+    commands.DeleteCommand: delete,
+    commands.ReleaseCommand: release,
+    commands.BuryCommand: bury,
+    commands.TouchCommand: touch,
+    commands.WatchCommand: watch,
+    commands.IgnoreCommand: ignore,
+    commands.PeekCommand: peek,
+    commands.PeekReadyCommand: peek_ready,
+    commands.PeekDelayedCommand: peek_delayed,
+    commands.PeekBuriedCommand: peek_buried,
+    commands.KickCommand: kick,
+    commands.KickJobCommand: kick_job,
+    commands.StatsJobCommand: stats_job,
+    commands.StatsTubeCommand: stats_tube,
+    commands.StatsCommand: stats,
+    commands.ListTubesCommand: list_tubes,
+    commands.ListTubeUsedCommand: list_tube_used,
+    commands.ListTubesWatchedCommand: list_tubes_watched,
+    commands.QuitCommand: quit_,
+    commands.PauseTubeCommand: pause_tube,
+    commands.AuthCommand: auth,
+    commands.InvalidCommand: invalid,
+}
+"""The function of each command; `protocols.beanstalk.grammar.COMMANDS` has their lines."""
+
+
+def become_worker(session: BeanstalkSession) -> None:
+    """Count a connection that has reserved as a worker, as beanstalkd does."""
+    if not session.is_worker:
+        session.is_worker = True
+        session.state.workers += 1
+
+
+def is_possible(session: BeanstalkSession, job_id: int) -> bool:
+    """Whether a job can have this id; otherwise it is not found."""
+    if 0 < job_id <= MAX_JOB_ID:
+        return True
+    session.replies.add(replies.NOT_FOUND)
+    return False
+
+
+def text_of(body: bytes) -> str | None:
+    r"""A body as text, if a column of text can hold it.
+
+    >>> text_of("grüße".encode()), text_of(b"\xff"), text_of(b"\0")
+    ('grüße', None, None)
+    """
+    try:
+        text = body.decode()
+    except UnicodeDecodeError:
+        return None
+    return None if "\0" in text else text
+
+
+def reply_to_put(result: Enqueued | TubeFull) -> bytes:
+    return replies.OUT_OF_MEMORY if isinstance(result, TubeFull) else replies.inserted(result.id)
+
+
+def reply_to_reserve(result: Reservation | ReserveEnd) -> bytes:
+    if isinstance(result, Reservation):
+        return replies.reserved(result.job.id, result.job.body)
+    return RESERVE_ENDS[result]
+
+
+def reply_to_reserve_job(session: BeanstalkSession, result: Reservation | None) -> bytes:
+    if result is None:
+        return replies.NOT_FOUND
+    become_worker(session)
+    return reply_to_reserve(result)
+
+
+def reply_to_delete(deleted: bool) -> bytes:  # noqa: FBT001 - a result
+    return replies.DELETED if deleted else replies.NOT_FOUND
+
+
+def reply_to_touch(touched: bool) -> bytes:  # noqa: FBT001 - a result
+    return replies.TOUCHED if touched else replies.NOT_FOUND
+
+
+def reply_to_kick_job(queue: str | None) -> bytes:
+    return replies.NOT_FOUND if queue is None else replies.KICKED
+
+
+def reply_to_pause(paused: bool) -> bytes:  # noqa: FBT001 - a result
+    return replies.PAUSED if paused else replies.NOT_FOUND
+
+
+def reply_to_list_tubes(session: BeanstalkSession, with_jobs: list[str]) -> bytes:
+    return replies.ok(tube_list(dict.fromkeys([*session.engine.tubes.needed(), *with_jobs])))
+
+
+def reply_to_peek(found: tuple[int, bytes] | None) -> bytes:
+    return replies.NOT_FOUND if found is None else replies.found(*found)

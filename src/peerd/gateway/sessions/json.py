@@ -1,0 +1,281 @@
+"""A connection that speaks the JSON protocol: its messages are carried out in their order.
+
+One thing is not in order: a get_job that finds no job and may wait for one is put aside, and the messages behind it go
+on, save further get_jobs. Messages that follow a get_job wait until it is answered or put aside, so that a notify
+behind it is about the job that it has taken.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+from peerd.gateway.clients import Reservation, ReserveEnd
+from peerd.gateway.process_state import GatewayState
+from peerd.gateway.protocols.json import replies
+from peerd.gateway.protocols.json.messages import (
+    ErrorCode,
+    GetJob,
+    JsonMessage,
+    Message,
+    RefusedMessage,
+    ShowToken,
+    command_of,
+)
+from peerd.gateway.protocols.json.parser import MessageParser
+from peerd.gateway.sessions.json_messages import CARRY_OUT, reply_to_get_job
+from peerd.gateway.sessions.replies_in_order import RepliesInOrder
+from peerd.gateway.tubes import DEFAULT_TUBE
+
+MAX_UNANSWERED: Final = 1_000
+"""Messages of a connection that are carried out at once."""
+MAX_WAITING: Final = 100
+"""get_jobs of a connection that wait for a job."""
+
+
+class WaitingGetJob:
+    """A get_job that was put aside, and until when it waits, by the event loop's clock."""
+
+    __slots__ = ("message", "until")
+
+    def __init__(self, message: GetJob, until: float) -> None:
+        self.message = message
+        self.until = until
+
+
+class JsonSession:
+    """One connection.
+
+    Args:
+        state: of the process.
+        send: called with bytes for the client.
+        close: called when the connection is to end.
+    """
+
+    __slots__ = (
+        "_attempting",
+        "_close",
+        "_has_input_ended",
+        "_held",
+        "_is_authorized",
+        "_is_blocked",
+        "_is_continuing",
+        "_is_ended",
+        "_is_waiting",
+        "_loop",
+        "_may_put_aside",
+        "_parser",
+        "_send",
+        "_waiting",
+        "client",
+        "engine",
+        "is_producer",
+        "is_suspended",
+        "is_worker",
+        "replies",
+        "state",
+    )
+
+    def __init__(self, state: GatewayState, send: Callable[[bytes], None], close: Callable[[], None]) -> None:
+        self.state = state
+        self.engine = state.engine
+        self.replies = RepliesInOrder(send)  # an empty reply, too, lets the connection see what is buffered still
+        self.is_suspended = False
+        self.is_producer = self.is_worker = False
+        self._parser = MessageParser(state.options.max_job_size)
+        self._send = send
+        self._close = close
+        self._loop = asyncio.get_running_loop()
+        self._is_authorized = state.options.token is None
+        self._held: Message | RefusedMessage | None = None
+        """A message that waits for the get_jobs before it."""
+        self._attempting = 0
+        """get_jobs whose first attempt is not over."""
+        self._may_put_aside = False
+        """Whether the one that is attempted may wait."""
+        self._waiting: deque[WaitingGetJob] = deque()
+        self._is_waiting = False
+        """Whether the engine waits for the first of them."""
+        self._has_input_ended = self._is_ended = self._is_continuing = self._is_blocked = False
+        self.client = state.engine.connect()
+        self.client.watched = (DEFAULT_TUBE,)
+
+    # ---------------------------------------------------------------- the connection
+
+    @property
+    def buffered(self) -> int:
+        """Bytes of messages that were not carried out yet."""
+        return self._parser.buffered
+
+    @property
+    def is_within_line(self) -> bool:
+        """Whether the client has yet to show its token."""
+        return not self._is_authorized
+
+    @property
+    def is_within_body(self) -> bool:
+        """Whether a message has begun that is not whole."""
+        return self._is_authorized and self._parser.is_within_message
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether every message so far was carried out, and has its reply if it gets one."""
+        is_behind = self._is_continuing or self._held is not None or (self.is_suspended and self._parser.buffered)
+        return not (self.replies or self._waiting or (is_behind and not self._is_ended))
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether the connection holds a job, or a message that does not wait is being carried out."""
+        return bool(self.client.reservations or self.replies)
+
+    def receive(self, data: bytes) -> None:
+        """Take bytes of the client."""
+        self._parser.feed(data)
+        self.execute()
+
+    def end_of_input(self) -> None:
+        """The client sends nothing more: get_jobs that wait have found no job."""
+        self._has_input_ended = True
+        for waiting in self._waiting:
+            waiting.until = 0.0
+        if self._is_waiting:
+            self.engine.end_waits(self.client)
+
+    def end(self) -> None:
+        """Carry out no more messages, and close the connection when those so far are answered."""
+        self._is_ended = True
+        self._close()
+
+    def closed(self) -> None:
+        """The connection has ended: release what it holds."""
+        self._is_ended = True
+        self._waiting.clear()
+        self.engine.disconnect(self.client)
+
+    # ---------------------------------------------------------------- messages and replies
+
+    def execute(self) -> None:
+        """Carry out the messages that may be carried out now."""
+        while not (self._is_ended or self.is_suspended or self._is_blocked) and len(self.replies) < MAX_UNANSWERED:
+            message = self._held or self._parser.next_message()
+            if message is None:
+                return
+            if self._attempting and not self._may_follow(message):
+                self._held = message
+                return
+            self._held = None
+            self._carry_out(message)
+
+    def _carry_out(self, message: Message | RefusedMessage) -> None:
+        if isinstance(message, RefusedMessage):
+            self._refuse(message.code, message.problem, message.cmd, message.id)
+        elif not (self._is_authorized or isinstance(message, ShowToken)):
+            self.refuse(message, ErrorCode.UNAUTHORIZED, "this gateway requires a token: send auth first")
+        elif isinstance(message, GetJob):
+            self._get_job(message)
+        else:
+            CARRY_OUT[type(message)](self, message)
+
+    @property
+    def is_authorized(self) -> bool:
+        """Whether the client has shown its token, or needs none."""
+        return self._is_authorized
+
+    def authorize(self) -> None:
+        """Carry out all messages from now on."""
+        self._is_authorized = True
+
+    def reply_later(self, make_reply: Callable[[Any], bytes]) -> Callable[[Any], None]:
+        """An answer of the engine that gives the next reply: what a function makes of the result."""
+        return partial(self._answered, self.replies.reserve_place(), make_reply)
+
+    def reply_before_others(self, make_reply: Callable[[Any], bytes]) -> Callable[[Any], None]:
+        """The same for a message without whose answer the next one cannot be carried out."""
+        self._is_blocked = True
+        return partial(self._blocking_answered, self.replies.reserve_place(), make_reply)
+
+    def _blocking_answered(self, place: Any, make_reply: Callable[[Any], bytes], result: Any) -> None:
+        self._is_blocked = False
+        self._answered(place, make_reply, result)
+
+    def refuse(self, message: JsonMessage, code: ErrorCode, problem: str) -> None:
+        """Reply with an error, which may end the connection."""
+        self._refuse(code, problem, command_of(message), message.id)
+
+    def _refuse(self, code: ErrorCode, problem: str, cmd: str | None, message_id: int | str | None) -> None:
+        self.replies.add(replies.error_reply(code, problem, cmd, message_id))
+        if code.closes:
+            self.end()
+
+    def _answered(self, place: Any, make_reply: Callable[[Any], bytes], result: Any) -> None:
+        self.replies.fill(place, make_reply(result))
+        if self._held is not None or self._parser.buffered or self._has_input_ended:
+            self._continue_soon()
+
+    def _continue_soon(self) -> None:
+        """Go on when the engine has given all answers: it must not be asked for a job while it gives one."""
+        if not self._is_continuing:
+            self._is_continuing = True
+            self._loop.call_soon(self._continue)
+
+    def _continue(self) -> None:
+        self._is_continuing = False
+        self._wait_for_next()
+        self.execute()
+        if self._has_input_ended and self.is_answered:
+            self._close()
+
+    # ---------------------------------------------------------------- get_job
+
+    def _may_follow(self, message: Message | RefusedMessage) -> bool:
+        """Whether a message may be carried out while a get_job before it is attempted."""
+        return (
+            isinstance(message, GetJob)
+            and not (message.wait or self._may_put_aside)
+            and message.wanted == self.client.watched
+        )
+
+    def _get_job(self, message: GetJob) -> None:
+        if not self.is_worker:
+            self.is_worker = True
+            self.state.workers += 1
+        wait = 0.0 if self._has_input_ended else message.wait or 0.0
+        waiting = WaitingGetJob(message, self._loop.time() + wait)
+        if not self._waiting:
+            self._attempt(waiting)
+        elif len(self._waiting) < MAX_WAITING:
+            self._waiting.append(waiting)
+        else:
+            self.refuse(message, ErrorCode.TOO_MANY_WAITING, f"{MAX_WAITING} get_jobs of this connection wait already")
+
+    def _attempt(self, waiting: WaitingGetJob) -> None:
+        self._attempting += 1
+        self._may_put_aside = bool(waiting.message.wait)
+        self.client.watched = waiting.message.wanted
+        self.engine.reserve(self.client, 0.0, partial(self._attempted, self.replies.reserve_place(), waiting))
+
+    def _attempted(self, place: Any, waiting: WaitingGetJob, result: Reservation | ReserveEnd) -> None:
+        self._attempting -= 1
+        if result is ReserveEnd.TIMED_OUT and waiting.message.wait and not self._has_input_ended:
+            self._waiting.append(waiting)
+            self.replies.fill(place, b"")
+        else:
+            self.replies.fill(place, reply_to_get_job(waiting.message, result))
+        self._continue_soon()
+
+    def _wait_for_next(self) -> None:
+        """Let the engine wait for the first of the get_jobs that were put aside."""
+        if self._waiting and not (self._is_waiting or self._attempting or self._is_ended):
+            first = self._waiting[0]
+            self._is_waiting = True
+            self.client.watched = first.message.wanted
+            left = max(first.until - self._loop.time(), 0.0)
+            self.engine.reserve(self.client, left, self._waited)
+
+    def _waited(self, result: Reservation | ReserveEnd) -> None:
+        self._is_waiting = False
+        self._send(reply_to_get_job(self._waiting.popleft().message, result))
+        self._continue_soon()

@@ -1,0 +1,200 @@
+"""What each message of the JSON protocol does, and its reply; `CARRY_OUT` is the table. get_job is in `JsonSession`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from peerd.domain.errors import InvalidTask
+from peerd.domain.task import DEFAULT_PRIORITY, LARGEST_CLIENT_SECONDS, SPAN_LIMIT, NewTask
+from peerd.gateway.batches import OF_THE_DATABASE, OperationFailed
+from peerd.gateway.clients import Reservation, ReserveEnd
+from peerd.gateway.protocols.json import replies
+from peerd.gateway.protocols.json.messages import (
+    DEFAULT_QUEUE,
+    AddJob,
+    ErrorCode,
+    FailJob,
+    GetJob,
+    HeldJobMessage,
+    JsonMessage,
+    NotifyDone,
+    ReleaseJob,
+    ShowToken,
+    TouchJob,
+    command_of,
+)
+from peerd.gateway.puts import TubeFull
+from peerd.gateway.reservation_ends import Ending
+from peerd.store.enqueue.enqueue import Enqueued
+from peerd.store.jobs import outcomes
+
+if TYPE_CHECKING:
+    from peerd.gateway.sessions.json import JsonSession
+
+HELD_AS_LONG_AS_ITS_CONNECTION: Final = LARGEST_CLIENT_SECONDS
+"""The TTR of a job that was added without one."""
+DEFAULT_REASON: Final = "no reason given"
+
+RESERVE_ENDS: Final = {
+    ReserveEnd.TIMED_OUT: (ErrorCode.NO_WORK, replies.NO_WORK_TEXT),
+    ReserveEnd.DEADLINE_SOON: (
+        ErrorCode.DEADLINE_SOON,
+        "the time to run of a job that this connection holds ends within a second",
+    ),
+}
+
+
+def add_job(session: JsonSession, message: AddJob) -> None:
+    if not session.is_producer:
+        session.is_producer = True
+        session.state.producers += 1
+    if session.state.is_draining:
+        session.refuse(message, ErrorCode.DRAINING, "this gateway takes no new jobs, because it is about to stop")
+        return
+    size, most = len(bytes(message.job)), session.state.options.max_job_size
+    if size > most:
+        session.refuse(message, ErrorCode.TOO_BIG, f"the job has {size} bytes; at most {most} are taken")
+        return
+    try:
+        job = new_task(message)
+    except InvalidTask as error:
+        session.refuse(message, ErrorCode.INVALID, str(error))
+        return
+    waits_for_count = session.engine.has_unknown_capacity(job.queue)
+    reply = session.reply_before_others if waits_for_count else session.reply_later
+    session.engine.put(session.client, job, reply(partial(reply_to_add_job, message)))
+
+
+def notify(session: JsonSession, message: NotifyDone) -> None:
+    held = find_held(session, message)
+    if held is None:
+        return
+    answer = session.reply_later(partial(reply_to_held, message))
+    if (result := message.result_text) is None:
+        session.engine.delete(session.client, held.job.id, answer)
+    else:
+        session.engine.end(session.client, held, outcomes.complete_held, (result,), answer)
+
+
+def touch(session: JsonSession, message: TouchJob) -> None:
+    held = find_held(session, message)
+    if held is None:
+        return
+    answer = session.reply_later(partial(reply_to_held, message))
+    session.engine.touch(session.client, held.job.id, answer)
+    if message.progress is not None:
+        arguments = (session.engine.holder.process_id, held.claim, message.progress, message.note)
+        session.engine.call(session.client, outcomes.report_held, arguments, _ignore)
+
+
+def fail(session: JsonSession, message: FailJob) -> None:
+    held = find_held(session, message)
+    if held is not None:
+        answer = session.reply_later(partial(reply_to_held, message))
+        arguments = (message.reason or DEFAULT_REASON, message.retry)
+        session.engine.end(session.client, held, outcomes.fail_held, arguments, answer)
+
+
+def release(session: JsonSession, message: ReleaseJob) -> None:
+    held = find_held(session, message)
+    if held is not None:
+        answer = session.reply_later(partial(reply_to_held, message))
+        session.engine.release(session.client, held.job.id, answer, delay=message.delay or 0)
+
+
+def auth(session: JsonSession, message: ShowToken) -> None:
+    if session.state.is_token(message.token.encode()):
+        session.authorize()
+        session.replies.add(replies.confirmation(message.id))
+    else:
+        session.refuse(message, ErrorCode.UNAUTHORIZED, "the token is wrong")
+
+
+CARRY_OUT: Final[Mapping[type[JsonMessage], Callable[[JsonSession, Any], None]]] = {
+    AddJob: add_job,
+    NotifyDone: notify,
+    TouchJob: touch,
+    FailJob: fail,
+    ReleaseJob: release,
+    ShowToken: auth,
+}
+"""The function of each message but get_job."""
+
+
+def new_task(message: AddJob) -> NewTask:
+    """The task of an add_job. Raises InvalidTask."""
+    return NewTask(
+        queue=DEFAULT_QUEUE if message.queue is None else message.queue,
+        name=message.name or "",
+        body=bytes(message.job).decode(),
+        priority=DEFAULT_PRIORITY if message.priority is None else message.priority,
+        max_attempts=message.max_attempts,
+        unique_key=message.unique,
+        unique_for=message.unique_for or "unfinished",
+        ttr=message.ttr or HELD_AS_LONG_AS_ITS_CONNECTION,
+        delay=message.delay or 0,
+    )
+
+
+def find_held(session: JsonSession, message: HeldJobMessage) -> Reservation | None:
+    """The reservation that a message is about; without one, the message is refused."""
+    held = session.client.reservations
+    if message.job_id is None and len(held) > 1:
+        named = ", ".join(str(job_id) for job_id in list(held)[:5])
+        session.refuse(message, ErrorCode.WHICH_JOB, f"this connection holds {len(held)} jobs ({named}); give job_id")
+        return None
+    job_id = next(iter(held), None) if message.job_id is None else message.job_id
+    found = None if job_id is None else held.get(job_id)
+    if found is None:
+        session.refuse(message, ErrorCode.NOT_HELD, not_held_problem(job_id))
+    return found
+
+
+def not_held_problem(job_id: int | None) -> str:
+    """The text of the error `not_held`."""
+    return "this connection holds no job" if job_id is None else f"this connection does not hold the job {job_id}"
+
+
+def reply_to_add_job(message: AddJob, result: int | Enqueued | TubeFull | OperationFailed) -> bytes:
+    match result:
+        case OperationFailed():
+            return reply_to_failure(message, result)
+        case TubeFull():
+            problem = "the queue has as many jobs as it may have"
+            return replies.error_reply(ErrorCode.QUEUE_FULL, problem, command_of(message), message.id)
+        case Enqueued():
+            return replies.job_added(message.id, result.id, created=result.created)
+    return replies.job_added(message.id, result, created=True)
+
+
+def reply_to_get_job(message: GetJob, result: Reservation | ReserveEnd) -> bytes:
+    if isinstance(result, ReserveEnd):
+        return replies.error_reply(*RESERVE_ENDS[result], command_of(message), message.id)
+    job = result.job
+    ttr = job.ttr if job.ttr < SPAN_LIMIT else None
+    return replies.job_taken(message.id, job.id, job.queue, job.body, ttr)
+
+
+def reply_to_held(message: HeldJobMessage, result: bool | Ending | outcomes.RecordedFailure | OperationFailed) -> bytes:  # noqa: FBT001
+    """The reply to a message about a held job; the result says whether the row was found as the holder left it."""
+    if isinstance(result, OperationFailed):
+        return reply_to_failure(message, result)
+    if result is False or result is Ending.NOT_FOUND:
+        problem = not_held_problem(message.job_id)
+        return replies.error_reply(ErrorCode.NOT_HELD, problem, command_of(message), message.id)
+    return replies.confirmation(message.id)
+
+
+def reply_to_failure(message: JsonMessage, failed: OperationFailed) -> bytes:
+    """The reply to a message that the database has refused, or whose answer was lost."""
+    if isinstance(failed.error, InvalidTask):
+        return replies.error_reply(ErrorCode.INVALID, str(failed.error), command_of(message), message.id)
+    is_away = isinstance(failed.error, OF_THE_DATABASE)
+    problem = "the database did not answer; try again" if is_away else "the database has refused it; see the log"
+    return replies.error_reply(ErrorCode.UNAVAILABLE, problem, command_of(message), message.id)
+
+
+def _ignore(_: object) -> None:
+    """For a progress report: it is of no consequence whether it was written."""

@@ -1,0 +1,128 @@
+"""The life of `peerd-beanstalkd` after its start: tables, node, engine and server, until a signal stops it."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Final
+
+from peerd.gateway.engine import Engine, EngineOptions
+from peerd.gateway.process_state import GatewayOptions, GatewayState
+from peerd.gateway.server import GatewayServer
+from peerd.gateway.standalone.durability import StandaloneDatabase
+from peerd.gateway.standalone.flags import Flags
+from peerd.gateway.standalone.job_folder import JobFolder
+from peerd.gateway.standalone.own_node import OwnNode
+from peerd.runtime.observability.events import ComponentFailed, EventBus
+from peerd.runtime.process.uncaught_exceptions import describe_exception
+from peerd.store.connection.database import Database
+from peerd.store.connection.outages import OutageTracker
+from peerd.store.schema.migrate import require_current_schema
+
+DUTIES_EVERY: Final = 5.0
+"""Seconds between two rounds of heartbeats and chores."""
+POLL_EVERY: Final = 1.0
+"""Seconds between two polls for waiting clients: programs that write the file themselves do not ring."""
+DEFAULT_TTR: Final = 60
+FINISH_WITHIN: Final = 3.0
+"""Seconds that the release of the last reservations may take."""
+UNFINISHED_COMMAND: Final = 600.0
+"""Seconds for a command that has begun; beanstalkd itself waits for ever."""
+
+Maintain = Callable[[Database], None]
+"""Keeps the tables healthy; it is called every `DUTIES_EVERY` seconds."""
+
+
+class StandaloneServer:
+    """Serves beanstalkd's protocol on a SQLite file of its own.
+
+    Args:
+        flags: of the command line.
+        folder: has the file; the caller closes it afterwards.
+        maintain: does the chores of a manager.
+        events: what happens.
+    """
+
+    def __init__(self, flags: Flags, folder: JobFolder, maintain: Maintain, events: EventBus) -> None:
+        self._flags = flags
+        self._maintain = maintain
+        self._events = events
+        self._node = OwnNode()
+        self._database = StandaloneDatabase(folder.database, flags, partial(self._report, "log"))
+
+    async def run(self, sockets: Sequence[socket.socket], stop: asyncio.Event, drain: asyncio.Event) -> None:
+        """Serve until `stop` is set; once `drain` is set, no job may be put.
+
+        Raises:
+            SchemaTooNew: a newer version of peerd has used the file.
+            DatabaseUnavailable: the file cannot be used.
+        """
+        try:
+            await self._open(sockets)
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(one) for one in (self._follow(drain), self._perform_duties(), self._poll())]
+                await stop.wait()
+                for task in tasks:
+                    task.cancel()
+            await self._close()
+        finally:
+            self._database.close()
+
+    async def _open(self, sockets: Sequence[socket.socket]) -> None:
+        require_current_schema(self._database)
+        holder = self._database.run(self._node.register, DEFAULT_TTR)
+        options = EngineOptions(poll_every=POLL_EVERY, is_alone=True)
+        outages = OutageTracker(self._events, asyncio.get_running_loop().time)
+        self._engine = Engine(self._database, holder, options, lambda _: None, self._events, outages)
+        self._engine.start()
+        self._state = GatewayState(self._engine, gateway_options(self._flags))
+        self._server = GatewayServer(self._state, self._events)
+        self._server.start(sockets)
+
+    async def _close(self) -> None:
+        """Close all connections at once, as beanstalkd does; what they have reserved is released.
+
+        What cannot be released in time is released by the next start.
+        """
+        self._server.stop_accepting(close_listeners=True)
+        await self._server.drain(0.0)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(FINISH_WITHIN):
+                await self._engine.finish()
+        self._engine.close()
+        await asyncio.to_thread(self._database.run, self._node.deregister)
+
+    async def _poll(self) -> None:
+        await self._engine.poll_for_waiters()
+
+    async def _follow(self, drain: asyncio.Event) -> None:
+        await drain.wait()
+        self._state.is_draining = True
+
+    async def _perform_duties(self) -> None:
+        while True:
+            await asyncio.sleep(DUTIES_EVERY)
+            try:
+                await asyncio.to_thread(self._database.run, self._node.heartbeat)
+                await asyncio.to_thread(self._maintain, self._database)
+            except Exception as error:  # noqa: BLE001 - it is repeated in the next round
+                self._report("duties", error)
+
+    def _report(self, component: str, error: Exception) -> None:
+        described = describe_exception(error)
+        self._events.emit(ComponentFailed(component=component, error=described, again_in=DUTIES_EVERY))
+
+
+def gateway_options(flags: Flags) -> GatewayOptions:
+    """The limits of the server, with beanstalkd's protocol alone."""
+    return GatewayOptions(
+        protocols=("beanstalk",),
+        max_job_size=flags.max_job_size,
+        max_buffered=max(1_048_576, 2 * flags.max_job_size),
+        max_buffered_total=max(268_435_456, 4 * flags.max_job_size),
+        head_timeout=UNFINISHED_COMMAND,
+        body_timeout=UNFINISHED_COMMAND,
+    )

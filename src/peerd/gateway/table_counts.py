@@ -1,0 +1,51 @@
+"""Counts of jobs for statistics, which are not counted anew while that would take much of the time.
+
+A count walks the pending jobs of a tube, or of all; meanwhile the operations of all clients wait.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+from sqlalchemy.engine import Connection
+
+from peerd.store import jobs
+from peerd.store.jobs.types import TubeCounts
+
+QUICK: Final = 0.05
+"""Seconds of a count that may be made each time."""
+VALID_FOR: Final = 10.0
+"""How long a slower count is used, as a multiple of the time that it has taken."""
+LONGEST: Final = 1.0
+"""Seconds for which a count is used at the most."""
+
+
+class TableCounts:
+    """The counts of one process. Its methods are called on the thread of the batches, so they need no lock."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str | None, tuple[float, TubeCounts]] = {}
+        """By tube, until when a count is valid; None is all tubes."""
+
+    def of_tube(self, connection: Connection, tube: str) -> TubeCounts:
+        """The jobs of a tube in each state."""
+        return self._count(tube, lambda: jobs.tube_counts(connection, tube))
+
+    def of_all(self, connection: Connection) -> TubeCounts:
+        """The jobs of all tubes in each state."""
+        return self._count(None, lambda: jobs.cluster_counts(connection))
+
+    def _count(self, tube: str | None, count: Callable[[], TubeCounts]) -> TubeCounts:
+        began = time.monotonic()
+        until, kept = self._kept.pop(tube, (0.0, None))
+        if kept is not None and began < until:
+            self._kept[tube] = (until, kept)
+            return kept
+        counts = count()
+        now = time.monotonic()
+        if now - began > QUICK:
+            self._kept = {name: kept for name, kept in self._kept.items() if kept[0] > now}
+            self._kept[tube] = (now + min(VALID_FOR * (now - began), LONGEST), counts)
+        return counts

@@ -1,0 +1,309 @@
+"""What the holder of reservations does with them: delete, release, bury, touch.
+
+Each write names process and lease of each reservation, and one statement is for many of them. Which of them it has
+found is known by its rows where the database returns them, else by a token that it writes.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection, Dialect
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql import expression
+
+from peerd.domain.lifecycle import Status, TaskEvent, sources, target
+from peerd.domain.task import delay_until_start
+from peerd.store.enqueue import unique_keys
+from peerd.store.jobs.types import Bury, Release, ReleaseCounter
+from peerd.store.outcomes.complete import complete
+from peerd.store.outcomes.recording import ClaimId
+from peerd.store.schema.sql_clock import now, seconds_from_now
+from peerd.store.schema.tables import attempts, tasks
+from peerd.store.schema.types import MYSQL
+from peerd.store.statements.compiled import CompiledStatement, id_in_list, list_parameter
+from peerd.store.statements.driver_connection import DriverConnection
+from peerd.store.statements.token import new_token
+from peerd.store.tasks.conditions import by_index, is_working, select_by_id, status_is, update_by_id
+from peerd.store.tasks.rows import BATCH, batches, raised, status_literal, values_of_release
+
+PROCESS_PARAMETER: Final = sa.bindparam("process", type_=sa.BigInteger())
+ID_PARAMETER: Final = sa.bindparam("id", type_=sa.BigInteger())
+LEASE_PARAMETER: Final = sa.bindparam("of_lease", type_=sa.BigInteger())
+TOKEN_PARAMETER: Final = sa.bindparam("token", type_=sa.BigInteger())
+
+
+def delete_held(
+    connection: Connection, process_id: int, held: Sequence[ClaimId], *, keep: Collection[ClaimId] = frozenset()
+) -> set[ClaimId]:
+    """Delete reserved jobs, with their attempts and the keys that end with them.
+
+    Args:
+        connection: in a transaction.
+        process_id: the holder.
+        held: the reservations.
+        keep: those among them whose queues keep history: they become done.
+
+    Returns:
+        those that were still held.
+    """
+    deleted = {claim for claim in held if claim in keep}
+    if deleted:
+        deleted -= complete(connection, process_id, dict.fromkeys(deleted))
+    direct = DriverConnection(connection)
+    for batch in batches([claim for claim in held if claim not in keep] if keep else held):
+        rows = _delete(direct, process_id, batch)
+        deleted |= {ClaimId(task_id, lease) for task_id, lease, *_ in rows}
+        _delete_rest(connection, rows)
+    return deleted
+
+
+def release(connection: Connection, process_id: int, releases: Sequence[Release]) -> set[ClaimId]:
+    """End reservations, with the jobs ready or delayed. Those that are alike are one statement.
+
+    Returns:
+        those that were still held.
+    """
+    alike: dict[tuple[int | None, int | None, ReleaseCounter | None], list[ClaimId]] = defaultdict(list)
+    for one in releases:
+        alike[one.priority, one.delay, one.counts].append(one.claim)
+    released: set[ClaimId] = set()
+    direct = DriverConnection(connection)
+    for (priority, delay, counts), claims in alike.items():
+        shape = ReleaseShape(delay is not None, bool(delay), counts, priority is not None)
+        start_in = delay_until_start(delay) if delay else None
+        values = {"priority": priority, "delay": delay, "start_in": start_in}
+        given = {name: value for name, value in values.items() if value is not None}
+        for batch in batches(claims):
+            released |= _write(direct, _release_update(shape, is_one=len(batch) == 1), process_id, batch, given)
+    return released
+
+
+def bury(connection: Connection, process_id: int, buries: Sequence[Bury]) -> set[ClaimId]:
+    """End reservations, with the jobs buried.
+
+    Returns:
+        those that were still held.
+    """
+    buried: set[ClaimId] = set()
+    direct = DriverConnection(connection)
+    for one in buries:
+        statement = _bury_update(one.counts, one.priority is not None)
+        given = {"buried_order": one.order} | ({} if one.priority is None else {"priority": one.priority})
+        buried |= _write(direct, statement, process_id, [one.claim], given)
+    return buried
+
+
+def touch_reservations(connection: Connection, process_id: int, claims: Sequence[ClaimId]) -> set[ClaimId]:
+    """Set the deadlines of reservations anew, each to its ttr from now.
+
+    Returns:
+        those that are still held.
+    """
+    touched: set[ClaimId] = set()
+    direct = DriverConnection(connection)
+    for batch in batches(claims):
+        touched |= _write(direct, _touch_update(is_one=len(batch) == 1), process_id, batch, {})
+    return touched
+
+
+def release_all(connection: Connection, process_id: int) -> int:
+    """End all reservations of a process that is gone, without counting them; how many."""
+    released = 0
+    is_mine = (tasks.c.process_id == process_id, tasks.c.deadline_at.is_not(None))
+    found = by_index(sa.select(tasks.c.id).where(is_working(), *is_mine).limit(BATCH), "tasks_claim")
+    while ids := connection.execute(found).scalars().all():
+        update = sa.update(tasks).where(tasks.c.id.in_(sorted(ids)), *is_mine, status_is(*sources(TaskEvent.RELEASE)))
+        released += connection.execute(update_by_id(update.values(**values_of_release(), updated_at=now()))).rowcount
+    return released
+
+
+def target_of_release(*, is_delayed: bool) -> Status:
+    """The status of a job after a release.
+
+    >>> target_of_release(is_delayed=True)
+    <Status.SCHEDULED: 'scheduled'>
+    """
+    return target(TaskEvent.SNOOZE if is_delayed else TaskEvent.RELEASE)
+
+
+# ---------------------------------------------------------------- statements
+
+
+class ReleaseShape(NamedTuple):
+    """Which values a release has."""
+
+    has_delay: bool
+    is_delayed: bool
+    counts: ReleaseCounter | None
+    has_priority: bool
+
+
+@lru_cache(maxsize=64)
+def _release_update(shape: ReleaseShape, *, is_one: bool) -> CompiledStatement:
+    status = status_literal(target_of_release(is_delayed=shape.is_delayed))
+    values: dict[str, Any] = {**values_of_release(), "status": status}
+    if shape.is_delayed:
+        values["start_at"] = seconds_from_now(sa.bindparam("start_in", type_=sa.Double()))
+    if shape.has_delay:
+        values["delay"] = sa.bindparam("delay", type_=sa.BigInteger())
+    return _held_update(values | _counted(shape.counts) | _priority(shape.has_priority), is_one=is_one)
+
+
+@lru_cache(maxsize=8)
+def _bury_update(counts: ReleaseCounter | None, has_priority: bool) -> CompiledStatement:  # noqa: FBT001 - a shape
+    values = {
+        **values_of_release(),
+        "status": status_literal(target(TaskEvent.BURY)),
+        "buries": raised(tasks.c.buries),
+        "buried_order": sa.bindparam("buried_order", type_=sa.BigInteger()),
+    }
+    return _held_update(values | _counted(counts) | _priority(has_priority), is_one=True)
+
+
+@lru_cache(maxsize=2)
+def _touch_update(*, is_one: bool) -> CompiledStatement:
+    values = {"checked_at": now(), "deadline_at": seconds_from_now(tasks.c.ttr)}
+    return _held_update(values, is_one=is_one)
+
+
+def _counted(counts: ReleaseCounter | None) -> dict[str, Any]:
+    return {} if counts is None else {counts: raised(tasks.c[counts])}
+
+
+def _priority(is_given: bool) -> dict[str, Any]:  # noqa: FBT001 - the question is its name
+    return {"priority": sa.bindparam("priority", type_=sa.BigInteger())} if is_given else {}
+
+
+def _held_update(values: dict[str, Any], *, is_one: bool) -> CompiledStatement:
+    update = (
+        sa.update(tasks).where(*_is_held(is_one=is_one)).values(**values, updated_at=now(), claim_token=TOKEN_PARAMETER)
+    )
+    return CompiledStatement(update_by_id(update))
+
+
+def _write(
+    connection: DriverConnection,
+    statement: CompiledStatement,
+    process_id: int,
+    claims: Sequence[ClaimId],
+    values: dict[str, Any],
+) -> set[ClaimId]:
+    """Write the rows of reservations; those that were still held."""
+    token = new_token()
+    held = _claim_parameters(connection.dialect, process_id, claims)
+    if statement.run(connection, **held, token=token, **values).rowcount == len(claims):
+        return set(claims)
+    ids = list_parameter(connection.dialect, sorted(claim.id for claim in claims))
+    rows = _written_by_token().run(connection, ids=ids, token=token).all()
+    return {ClaimId(task_id, lease) for task_id, lease in rows}
+
+
+@lru_cache(maxsize=1)
+def _written_by_token() -> CompiledStatement:
+    written = sa.select(tasks.c.id, tasks.c.lease).where(id_in_list(tasks.c.id), tasks.c.claim_token == TOKEN_PARAMETER)
+    return CompiledStatement(select_by_id(written))
+
+
+def _delete(connection: DriverConnection, process_id: int, claims: Sequence[ClaimId]) -> Sequence[Sequence[Any]]:
+    """Delete the rows of reservations: id, lease, queue, unique key, and whether there may be attempts."""
+    held = _claim_parameters(connection.dialect, process_id, claims)
+    if connection.dialect.delete_returning:
+        return _delete_returning(is_one=len(claims) == 1).run(connection, **held).all()
+    rows = _lock_held(is_one=len(claims) == 1).run(connection, **held).all()
+    if rows:
+        _delete_by_id().run(connection, ids=list_parameter(connection.dialect, sorted(row[0] for row in rows)))
+    return rows
+
+
+@lru_cache(maxsize=2)
+def _delete_returning(*, is_one: bool) -> CompiledStatement:
+    return CompiledStatement(sa.delete(tasks).where(*_is_held(is_one=is_one)).returning(*_deleted_columns()))
+
+
+@lru_cache(maxsize=2)
+def _lock_held(*, is_one: bool) -> CompiledStatement:
+    found = sa.select(*_deleted_columns()).where(*_is_held(is_one=is_one))
+    return CompiledStatement(select_by_id(found).with_for_update())
+
+
+@lru_cache(maxsize=1)
+def _delete_by_id() -> CompiledStatement:
+    return CompiledStatement(sa.delete(tasks).where(id_in_list(tasks.c.id)))
+
+
+def _deleted_columns() -> tuple[sa.ColumnElement[Any], ...]:
+    reserves = sa.func.coalesce(tasks.c.reserves, sa.literal_column("0"))
+    has_attempts = sa.or_(tasks.c.attempts > sa.literal_column("0"), tasks.c.lease != reserves)
+    return tasks.c.id, tasks.c.lease, tasks.c.queue, tasks.c.unique_key, has_attempts.label("has_attempts")
+
+
+def _delete_rest(connection: Connection, rows: Sequence[Sequence[Any]]) -> None:
+    """Delete what other tables have of deleted jobs."""
+    tried = [task_id for task_id, *_, has_attempts in rows if has_attempts]
+    if tried:
+        connection.execute(sa.delete(attempts).where(attempts.c.task_id.in_(tried)))
+    keyed = {task_id: (queue, key) for task_id, _, queue, key, _ in rows if key is not None}
+    if keyed:
+        unique_keys.delete_keys(connection, list(keyed.values()), list(keyed))
+
+
+# ---------------------------------------------------------------- claims in a list
+
+
+def _is_held(*, is_one: bool) -> tuple[sa.ColumnElement[bool], ...]:
+    """That a row is held by the given reservation, or one of those; only the ids are looked up in an index."""
+    is_given: sa.ColumnElement[bool] = tasks.c.lease == LEASE_PARAMETER if is_one else _claim_in_list()
+    conditions = (status_is(*sources(TaskEvent.COMPLETE)), tasks.c.process_id == PROCESS_PARAMETER, is_given)
+    by_id = tasks.c.id == ID_PARAMETER if is_one else id_in_list(tasks.c.id)
+    return by_id, sa.case((sa.and_(*conditions), sa.true()), else_=sa.false())
+
+
+def _claim_parameters(dialect: Dialect, process_id: int, claims: Sequence[ClaimId]) -> dict[str, Any]:
+    if len(claims) == 1:
+        return {"process": process_id, "id": claims[0].id, "of_lease": claims[0].lease}
+    in_order = sorted((claim.id, claim.lease) for claim in claims)
+    values: dict[str, Any] = {
+        "process": process_id,
+        "ids": list_parameter(dialect, [task_id for task_id, _ in in_order]),
+    }
+    if dialect.name in MYSQL:
+        return values | {"claims": in_order}
+    if dialect.name == "sqlite":
+        return values | {"claims": msgspec.json.encode(in_order).decode()}
+    return values | {"leases": [lease for _, lease in in_order]}
+
+
+class _claim_in_list(expression.ColumnElement[bool]):  # noqa: N801 - it reads as an operand
+    """That id and lease of a row are those of one of the given reservations."""
+
+    inherit_cache = True
+    type = sa.Boolean()
+
+    def __init__(self) -> None:
+        self.row = sa.tuple_(tasks.c.id, tasks.c.lease)
+        self.claims: sa.BindParameter[Any] = sa.bindparam("claims", type_=sa.types.NullType())
+        self.ids: sa.BindParameter[Any] = sa.bindparam("ids", type_=sa.types.NullType())
+        self.leases: sa.BindParameter[Any] = sa.bindparam("leases", type_=sa.types.NullType())
+
+
+@compiles(_claim_in_list)
+def _compile_claims(element: _claim_in_list, compiler: Any, **options: Any) -> str:
+    def process(part: sa.ColumnElement[Any]) -> str:
+        return str(compiler.process(part, **options))
+
+    row = process(element.row)
+    match compiler.dialect.name:
+        case "postgresql":
+            ids, leases = process(element.ids), process(element.leases)
+            return f"{row} IN (SELECT unnest(CAST({ids} AS bigint[])), unnest(CAST({leases} AS bigint[])))"
+        case "sqlite":
+            pair = "json_extract(value, '$[0]'), json_extract(value, '$[1]')"
+            return f"{row} IN (SELECT {pair} FROM json_each({process(element.claims)}))"  # noqa: S608 - placeholders
+        case _:
+            return f"{row} IN {process(element.claims)}"

@@ -1,0 +1,128 @@
+"""What any client may do with jobs that no client holds: kick them, and delete them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from peerd.domain.lifecycle import Status, TaskEvent, sources, target
+from peerd.store.schema.sql_clock import now
+from peerd.store.schema.tables import tasks
+from peerd.store.tasks.actions import delete_rows
+from peerd.store.tasks.conditions import aside_order, by_index, is_aside, status_is
+from peerd.store.tasks.rows import (
+    BATCH,
+    batches,
+    finish_at_ahead,
+    lock_tasks,
+    next_lease,
+    raised,
+    status_literal,
+    update_available,
+    update_tasks,
+)
+
+DELAYED = (Status.SCHEDULED, Status.FAILURE)
+"""Delayed jobs that can be kicked; one that waits for other tasks cannot."""
+FREE = (Status.PENDING, Status.SCHEDULED, Status.FAILURE, Status.WAITING, Status.BURIED)
+"""Jobs that no client holds."""
+DELETED_BY_CLIENT = "deleted by a queue client"
+
+
+def kick(connection: Connection, queue: str, bound: int) -> int:
+    """Make buried jobs ready, the longest buried first; if there are none, delayed ones, the soonest first.
+
+    Args:
+        connection: in a transaction.
+        queue: the tube.
+        bound: jobs at the most.
+
+    Returns:
+        how many. Jobs whose rows another session has locked are left out.
+    """
+    if _first_ids(connection, queue, (Status.BURIED,), 1):
+        return _kick(connection, queue, (Status.BURIED,), bound)
+    return _kick(connection, queue, DELAYED, bound)
+
+
+def kick_job(connection: Connection, job_id: int) -> str | None:
+    """Make a buried or delayed job ready; its queue, or None if there is no such job."""
+    can_be_kicked = status_is(*sources(TaskEvent.KICK))
+    locked = lock_tasks(connection, [job_id], can_be_kicked, skip_locked=True) if 0 < job_id < 2**63 else []
+    update_tasks(connection, [task.id for task in locked], can_be_kicked, **kicked_values())
+    return locked[0].queue if locked else None
+
+
+def delete_free(connection: Connection, ids: Iterable[int], *, keep: Collection[str] = frozenset()) -> dict[int, str]:
+    """Delete jobs that are ready, delayed or buried, with their attempts and the keys that end with them.
+
+    Args:
+        connection: in a transaction.
+        ids: any numbers.
+        keep: queues that keep history: their jobs become canceled.
+
+    Returns:
+        the ids of those that were there, with their queues. Jobs whose rows another session has locked are left out.
+    """
+    deleted: dict[int, str] = {}
+    for batch in batches(sorted({job_id for job_id in ids if 0 < job_id < 2**63})):
+        locked = lock_tasks(connection, batch, status_is(*FREE), skip_locked=True)
+        gone = [task for task in locked if task.queue not in keep]
+        if gone:
+            delete_rows(connection, gone)
+        update_tasks(connection, [task.id for task in locked if task.queue in keep], **_canceled_values())
+        deleted |= {task.id: task.queue for task in locked}
+    return deleted
+
+
+def kicked_values() -> dict[str, Any]:
+    """What a kick writes."""
+    return {
+        "status": status_literal(target(TaskEvent.KICK)),
+        "start_at": None,
+        "finish_at": finish_at_ahead(),
+        "buried_order": None,
+        "kicks": raised(tasks.c.kicks),
+    }
+
+
+def _canceled_values() -> dict[str, Any]:
+    return {
+        "status": status_literal(target(TaskEvent.CANCEL)),
+        "lease": next_lease(tasks.c.lease),
+        "error": DELETED_BY_CLIENT,
+        "finished_at": now(),
+        "buried_order": None,
+    }
+
+
+def _kick(connection: Connection, queue: str, statuses: tuple[Status, ...], bound: int) -> int:
+    kicked = 0
+    while kicked < bound:
+        ids = _first_ids(connection, queue, statuses, min(bound - kicked, BATCH))
+        count = update_available(connection, ids, status_is(*statuses), **kicked_values())
+        if not count:
+            break
+        kicked += count
+    return kicked
+
+
+def _first_ids(connection: Connection, queue: str, statuses: tuple[Status, ...], limit: int) -> list[int]:
+    """The first jobs to be kicked; two statuses are merged by due time."""
+    first = [
+        row
+        for status in statuses
+        for row in connection.execute(select_aside(status, queue, tasks.c.due_at, tasks.c.id, limit=limit)).all()
+    ]
+    if len(statuses) > 1:
+        first.sort(key=lambda row: (row.due_at, row.id))
+    return [row.id for row in first[:limit]]
+
+
+def select_aside(status: Status, queue: str, *columns: sa.ColumnElement[Any], limit: int) -> sa.Select[Any]:
+    """The first jobs of a status that are set aside in a queue, in the order of their index."""
+    found = sa.select(*columns).where(is_aside(status, sa.literal(queue))).order_by(*aside_order()).limit(limit)
+    return by_index(found, "tasks_aside")

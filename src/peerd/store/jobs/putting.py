@@ -1,0 +1,33 @@
+"""Putting jobs: inserts of many clients in one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+
+from sqlalchemy.engine import Connection
+
+from peerd.domain.task import NewTask
+from peerd.store.enqueue.enqueue import Enqueued, enqueue_many, is_one_statement
+from peerd.store.enqueue.insert import insert_one
+from peerd.store.statements.driver_connection import DriverConnection
+
+
+def put(connection: Connection, new: Sequence[NewTask]) -> list[Enqueued]:
+    """Write jobs; the results are in their order.
+
+    Jobs that follow one another, without unique keys and with the same kinds of times, are one statement; so ids rise
+    in the order of the jobs. A job whose unique key is taken is not written: its result is the job that has the key,
+    and says that it was not created.
+
+    Raises:
+        NodeNotFound: see `enqueue`; nothing is written then.
+        InvalidTask: a body is larger than the server takes.
+    """
+    if len(new) == 1 and is_one_statement(new[0]):
+        return [Enqueued(insert_one(DriverConnection(connection), new[0], {}))]
+    return [one for _, alike in groupby(new, _given_times) for one in enqueue_many(connection, list(alike))]
+
+
+def _given_times(new: NewTask) -> tuple[bool, ...]:
+    return tuple(time is not None for time in (new.start_at, new.start_in, new.finish_at, new.finish_in))

@@ -1,0 +1,216 @@
+"""Figures of jobs and tubes. All of it only reads.
+
+Counts are made by walking through the jobs of a tube in an index: of a million, that takes a tenth of a second, and
+whoever asks often keeps the result for a while.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from functools import lru_cache
+from typing import Any, Final
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from peerd.domain.lifecycle import Status
+from peerd.store.jobs.tube_list import MAX_TUBES, TubeList, tube_table
+from peerd.store.jobs.types import URGENT_ABOVE, JobState, JobStatistics, TubeCounts
+from peerd.store.schema.sql_clock import now
+from peerd.store.schema.tables import CLAIM_ORDER, KEYED_CLAIM_ORDER, tasks
+from peerd.store.schema.types import MYSQL
+from peerd.store.statements.compiled import CompiledStatement
+from peerd.store.tasks.conditions import (
+    PENDING_WITH_KEY,
+    PENDING_WITHOUT_KEY,
+    PendingKind,
+    aside_order,
+    by_index,
+    is_aside,
+    is_working,
+)
+from peerd.store.tasks.rows import batches, to_whole_number
+
+Part = PendingKind | Status
+"""Jobs that one index leads to: a kind of pending ones, or those aside in a status."""
+
+STATES: Final = {
+    Status.PENDING: JobState.READY,
+    Status.SCHEDULED: JobState.DELAYED,
+    Status.FAILURE: JobState.DELAYED,
+    Status.WAITING: JobState.DELAYED,
+    Status.WORKING: JobState.RESERVED,
+    Status.BURIED: JobState.BURIED,
+}
+"""The states of jobs; tasks of other statuses have ended."""
+ASIDE_STATUSES: Final = tuple(
+    status for status, state in STATES.items() if state in (JobState.DELAYED, JobState.BURIED)
+)
+PENDING_KINDS: Final = (PENDING_WITHOUT_KEY, PENDING_WITH_KEY)
+COUNTERS: Final = ("reserves", "timeouts", "releases", "buries", "kicks")
+TUBES_AT_ONCE: Final = 200
+"""Steps through an index in one statement."""
+
+
+def job_statistics(connection: Connection, job_id: int) -> JobStatistics | None:
+    """The figures of a job; None if there is none, or if it has ended."""
+    if not 0 < job_id < 2**63:
+        return None
+    counters = [tasks.c[name] for name in COUNTERS]
+    columns = (tasks.c.queue, tasks.c.status, tasks.c.priority, tasks.c.ttr, tasks.c.delay, tasks.c.created_at)
+    times = (tasks.c.due_at, tasks.c.deadline_at, now().label("now"))
+    row = connection.execute(sa.select(*columns, *times, *counters).where(tasks.c.id == job_id)).first()
+    state = None if row is None else STATES.get(Status(row.status))
+    if row is None or state is None:
+        return None
+    if state is JobState.READY and row.due_at > row.now:
+        state = JobState.DELAYED
+    ends_at = {JobState.RESERVED: row.deadline_at, JobState.DELAYED: row.due_at}.get(state)
+    return JobStatistics(
+        id=job_id,
+        queue=row.queue,
+        state=state,
+        priority=to_whole_number(row.priority),
+        age=_whole_seconds(row.created_at, row.now),
+        delay=to_whole_number(row.delay),
+        ttr=None if row.ttr is None else to_whole_number(row.ttr),
+        time_left=0 if ends_at is None else _whole_seconds(row.now, ends_at),
+        **{name: to_whole_number(getattr(row, name)) for name in COUNTERS},
+    )
+
+
+def tube_counts(connection: Connection, queue: str) -> TubeCounts:
+    """The number of jobs of a tube in each state."""
+    return _count(connection, queue)
+
+
+def cluster_counts(connection: Connection) -> TubeCounts:
+    """The number of jobs of all tubes in each state."""
+    return _count(connection, None)
+
+
+def has_jobs(connection: Connection, queue: str) -> bool:
+    """Whether a tube has jobs, in whatever state."""
+    name = sa.literal(queue)
+    first = [by_index(sa.select(tasks.c.id).where(kind.of(name)), kind.index) for kind in PENDING_KINDS]
+    first += [by_index(sa.select(tasks.c.id).where(is_aside(one, name)), "tasks_aside") for one in ASIDE_STATUSES]
+    first.append(by_index(sa.select(tasks.c.id).where(is_working(), tasks.c.queue == name), "tasks_claim"))
+    return any(connection.execute(one.limit(1)).first() is not None for one in first)
+
+
+def tubes_with_jobs(connection: Connection) -> list[str]:
+    """The queues that have jobs, in about the order in which they got them: by the id of a job at the head of each.
+
+    The names are found by steps through indexes, one for each tube and state, however many jobs there are; only those
+    of reserved jobs are found by reading all that are reserved.
+    """
+    held = sa.select(tasks.c.queue, sa.func.min(tasks.c.id)).where(is_working()).group_by(tasks.c.queue)
+    first: dict[str, int] = {row[0]: row[1] for row in connection.execute(by_index(held, "tasks_claim"))}
+    parts: tuple[Part, ...] = (*PENDING_KINDS, *ASIDE_STATUSES)
+    for part in parts:
+        names = _tubes_of(connection, part)
+        for tubes in batches(names, rows=MAX_TUBES):
+            listed = TubeList(connection.dialect, tubes)
+            heads = _heads_of_tubes(listed.kind, listed.places, part).rows(connection, **listed.parameters())
+            for queue, task_id in heads:
+                if task_id is not None:
+                    first[queue] = min(task_id, first.get(queue, task_id))
+    return sorted(first, key=lambda queue: (first[queue], queue))
+
+
+# ---------------------------------------------------------------- counts
+
+
+def _count(connection: Connection, queue: str | None) -> TubeCounts:
+    name = None if queue is None else sa.literal(queue)
+    urgent = ready = ahead = 0
+    for kind in PENDING_KINDS:
+        row = connection.execute(_count_pending(kind, name)).one()
+        urgent, ready, ahead = urgent + int(row[0] or 0), ready + int(row[1] or 0), ahead + int(row[2] or 0)
+    mine = [is_working()] if name is None else [is_working(), tasks.c.queue == name]
+    counted = [(*mine,), *((is_aside(status, name),) for status in ASIDE_STATUSES)]
+    indexes = ["tasks_claim", *["tasks_aside"] * len(ASIDE_STATUSES)]
+    counts = [
+        by_index(sa.select(sa.func.count()).select_from(tasks).where(*conditions), index).scalar_subquery()
+        for conditions, index in zip(counted, indexes, strict=True)
+    ]
+    reserved, *aside = connection.execute(sa.select(*counts)).one()
+    numbers = dict(zip(ASIDE_STATUSES, aside, strict=True))
+    buried = numbers.pop(Status.BURIED)
+    delayed = ahead + sum(numbers.values())
+    return TubeCounts(urgent=urgent, ready=ready, reserved=reserved, delayed=delayed, buried=buried)
+
+
+def _count_pending(kind: PendingKind, queue: sa.ColumnElement[str] | None) -> sa.Select[Any]:
+    """Urgent ones, ready ones, and those whose start is ahead: rows that SQL by hand has written."""
+    is_ahead = tasks.c.due_at > now()
+    is_urgent = sa.and_(tasks.c.claim_rank < -URGENT_ABOVE, sa.not_(is_ahead))
+    counts = [sa.func.sum(sa.case((test, 1), else_=0)) for test in (is_urgent, sa.not_(is_ahead), is_ahead)]
+    of_queue = kind.where(lambda name: name > sa.literal("")) if queue is None else kind.of(queue)
+    return by_index(sa.select(*counts).where(of_queue), kind.index)
+
+
+def _whole_seconds(earlier: datetime, later: datetime) -> int:
+    return max(0, int((later - earlier).total_seconds()))
+
+
+# ---------------------------------------------------------------- names of tubes
+
+
+def _tubes_of(connection: Connection, part: Part) -> list[str]:
+    """The queues of pending tasks of a kind, or of those aside in a status, by name."""
+    if connection.dialect.name in MYSQL:
+        return [row[0] for row in _distinct_tubes(part).rows(connection)]
+    names: list[str] = []
+    last = ""
+    while True:
+        found = [row[0] for row in _next_tubes(part).rows(connection, after=last, most=TUBES_AT_ONCE)]
+        names += [name for name in found if name is not None]
+        if len(found) < TUBES_AT_ONCE or found[-1] is None:
+            return names
+        last = found[-1]
+
+
+@lru_cache(maxsize=8)
+def _next_tubes(part: Part) -> CompiledStatement:
+    """A step in the index for each: the first name after the one before."""
+    after = sa.bindparam("after", type_=sa.Text())
+    first = sa.select(_first_name(part, after).label("queue"), sa.literal_column("1").label("step"))
+    steps = first.cte("steps", recursive=True)
+    further = sa.select(_first_name(part, steps.c.queue), steps.c.step + sa.literal_column("1"))
+    going_on = (steps.c.queue.is_not(None), steps.c.step < sa.bindparam("most", type_=sa.Integer()))
+    walked = steps.union_all(further.where(*going_on))
+    return CompiledStatement(sa.select(walked.c.queue).order_by(walked.c.step))
+
+
+def _first_name(part: Part, after: sa.ColumnElement[str]) -> sa.ScalarSelect[Any]:
+    if isinstance(part, PendingKind):
+        condition = part.where(lambda name: name > after)
+    else:
+        condition = sa.and_(is_aside(part), tasks.c.queue > after)
+    return sa.select(sa.func.min(tasks.c.queue)).where(condition).scalar_subquery()
+
+
+@lru_cache(maxsize=8)
+def _distinct_tubes(part: Part) -> CompiledStatement:
+    """MySQL steps from name to name itself; it cannot search by a name that the same statement has found."""
+    if isinstance(part, PendingKind):
+        names = sa.select(part.queue).where(part.where(lambda name: name > sa.literal_column("''")))
+        return CompiledStatement(by_index(names.distinct(), part.index))
+    distinct = by_index(sa.select(tasks.c.aside_queue).where(is_aside(part)).distinct(), "tasks_aside").subquery()
+    return CompiledStatement(sa.select(sa.func.substr(distinct.c.aside_queue, len(part) + 2)))
+
+
+@lru_cache(maxsize=64)
+def _heads_of_tubes(kind: str, places: int, part: Part) -> CompiledStatement:
+    """Each tube, and the id of its first job in the index."""
+    tube = tube_table(kind, places).subquery("tube")
+    order: tuple[sa.ColumnElement[Any], ...] = aside_order()
+    if isinstance(part, PendingKind):
+        condition, index = part.of(tube.c.queue), part.index
+        order = (tasks.c.lane, *CLAIM_ORDER) if part is PENDING_WITHOUT_KEY else KEYED_CLAIM_ORDER
+    else:
+        condition, index = is_aside(part, tube.c.queue), "tasks_aside"
+    first = sa.select(tasks.c.id).where(condition).order_by(*order).limit(sa.literal_column("1"))
+    head = by_index(first, index)
+    return CompiledStatement(sa.select(tube.c.queue, head.correlate(tube).scalar_subquery()))

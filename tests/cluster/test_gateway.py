@@ -1,0 +1,352 @@
+"""The queue server on real nodes: no job is lost and none is held twice, whatever is killed, stopped or reloaded."""
+
+from __future__ import annotations
+
+import signal
+import statistics
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
+from typing import Any, Final
+
+import pytest
+import sqlalchemy as sa
+
+from peerd.store.schema.tables import tasks
+from peerd.supervision.control import control_client
+from peerd.testing import eventually, insert_task
+from tests.cluster.cluster import MAX_UPDATE, WITHIN, Cluster, ClusterNode
+from tests.cluster.test_doorbell import SECRET, wait_for_bell
+from tests.gateway.beanstalk_connection import BeanstalkConnection, reserved
+
+TUBES: Final = "gateway.tubes"
+CONNECTIONS: Final = 100
+JOBS_OF_EACH: Final = 10
+HOUR: Final = 3600
+AT_ONCE: Final = 3.0
+"""Seconds from the kill of a gateway process until others have reserved its jobs, on a busy machine; on an idle one it
+is less than one."""
+WAKES_WITHIN: Final = 0.2
+"""Seconds from a put on one node to the answer to a reserve on another, in the median, on a busy machine; on an idle
+one it is less than 0.05."""
+
+RecordLine = Callable[[str, str], None]
+
+
+# ---------------------------------------------------------------- nodes and clients
+
+
+def gateway_node(cluster: Cluster, name: str, **settings: Any) -> ClusterNode:
+    """A node with gateway processes: settings of its section, or tables node=, manager=, workers=."""
+    tables = {table: settings.pop(table) for table in ("node", "manager", "workers") if table in settings}
+    sections = {TUBES: {"bind": "127.0.0.1:0", **settings}, "cluster": {"secret": SECRET}}
+    sections |= {f"workers.{worker}.options": cluster.options for worker in tables.get("workers", {})}
+    return cluster.node(name, **{"workers": {}, **tables}, sections=sections)
+
+
+def start_all(*nodes: ClusterNode) -> None:
+    """Start nodes, and wait until their doorbells are known to work."""
+    for node in nodes:
+        node.start()
+    for node in nodes:
+        node.wait_until_running()
+        wait_for_bell(node)
+
+
+def connect(node: ClusterNode, tube: bytes = b"default") -> BeanstalkConnection:
+    """A client that uses and watches a tube."""
+    [listening] = control_client.status(node.run_directory)["sockets"]
+    connection = BeanstalkConnection(("127.0.0.1", int(listening["addresses"][0].rpartition(":")[2])))
+    if tube != b"default":
+        connection.use(tube)
+        connection.watch_only(tube)
+    return connection
+
+
+def connect_many(node: ClusterNode, number: int, clients: ExitStack) -> list[BeanstalkConnection]:
+    return [clients.enter_context(connect(node)) for _ in range(number)]
+
+
+def put_many(connection: BeanstalkConnection, number: int, ttr: int = HOUR) -> list[int]:
+    """Put so many jobs, pipelined; their ids."""
+    answers = connection.ask_all(b"put 0 0 %d 1\r\nx\r\n" % ttr * number, number)
+    return [int(answer.removeprefix(b"INSERTED ")) for answer in answers]
+
+
+def reserve_in_each(connections: Sequence[BeanstalkConnection], jobs: int, timeout: int = 60) -> None:
+    """Send so many reserves by each connection, and do not wait."""
+    for connection in connections:
+        connection.send(b"reserve-with-timeout %d\r\n" % timeout * jobs)
+
+
+def receive_jobs(connections: Sequence[BeanstalkConnection], jobs: int) -> dict[int, BeanstalkConnection]:
+    """The jobs that each connection has reserved; none may be held twice."""
+    holders: dict[int, BeanstalkConnection] = {}
+    for connection in connections:
+        for _ in range(jobs):
+            answer = connection.receive(WITHIN)
+            assert answer.startswith(b"RESERVED "), answer
+            job = int(answer.split()[1])
+            assert job not in holders
+            holders[job] = connection
+    return holders
+
+
+def counted(cluster: Cluster) -> tuple[int, ...]:
+    """What all jobs together have counted: attempts, crashes, timeouts, releases."""
+    columns = [sa.func.coalesce(sa.func.sum(tasks.c[name]), 0) for name in ("attempts", "crashes")]
+    columns += [sa.func.coalesce(sa.func.sum(tasks.c[name]), 0) for name in ("timeouts", "releases")]
+    row = cluster.client.database.read(lambda connection: connection.execute(sa.select(*columns)).one())
+    return tuple(int(figure) for figure in row)
+
+
+def recorded_attempts(cluster: Cluster, jobs: Iterable[int]) -> list[str]:
+    """The outcomes that are recorded for some jobs and count."""
+    return [one.outcome for job in jobs for one in cluster.client.tasks.attempts(job) if one.number]
+
+
+def delete_all(holders: dict[int, BeanstalkConnection]) -> None:
+    """Each client deletes what it holds."""
+    for job, connection in holders.items():
+        connection.send(b"delete %d\r\n" % job)
+    for connection in holders.values():
+        assert connection.receive() == b"DELETED\r\n"
+
+
+# ---------------------------------------------------------------- a gateway process dies
+
+
+def test_a_killed_gateway_process_loses_no_job_and_others_get_its_jobs_at_once(
+    each_cluster: Cluster, record_line: RecordLine
+) -> None:
+    cluster = each_cluster
+    one, two = gateway_node(cluster, "one"), gateway_node(cluster, "two")
+    start_all(one, two)
+    with ExitStack() as clients:
+        dying = connect_many(one, CONNECTIONS, clients)
+        ids = [job for connection in dying for job in put_many(connection, JOBS_OF_EACH)]
+        reserve_in_each(dying, JOBS_OF_EACH)
+        first_holders = receive_jobs(dying, JOBS_OF_EACH)
+        assert sorted(first_holders) == sorted(ids)
+        waiting = connect_many(two, CONNECTIONS, clients)
+        reserve_in_each(waiting, JOBS_OF_EACH)
+        eventually(lambda: figure(two, "current-waiting") == CONNECTIONS, timeout=WITHIN)
+        one.kill("tubes-1")
+        killed_at = time.monotonic()
+        holders = receive_jobs(waiting, JOBS_OF_EACH)
+        seconds = time.monotonic() - killed_at
+        record_line("queue server", f"{len(ids)} jobs of a killed process reserved again by others: {seconds:.2f} s")
+        assert sorted(holders) == sorted(ids)
+        assert seconds < AT_ONCE
+        statistics_of_one = waiting[0].job(next(iter(holders)))
+        assert (statistics_of_one["timeouts"], statistics_of_one["releases"]) == ("0", "0")
+        assert statistics_of_one["reserves"] == "2"
+        assert counted(cluster) == (0, 0, 0, 0)
+        assert recorded_attempts(cluster, ids[:20]) == []
+        with pytest.raises(ConnectionError):
+            dying[0].ask(b"delete %d\r\n" % ids[0])
+        eventually(lambda: one.slot("tubes-1")["state"] == "RUNNING", timeout=WITHIN, message=one.log_text)
+        back = clients.enter_context(connect(one))
+        assert back.ask(b"delete %d\r\n" % ids[0]) == b"NOT_FOUND\r\n"
+        assert back.ask(b"release %d 0 0\r\n" % ids[0]) == b"NOT_FOUND\r\n"
+        delete_all(holders)
+        assert figure(two, "current-jobs-ready") == figure(two, "current-jobs-reserved") == 0
+
+
+@pytest.mark.each_database_in_ci
+def test_a_killed_process_releases_to_its_sibling_and_to_its_successor(each_cluster: Cluster) -> None:
+    node = gateway_node(each_cluster, "one", processes=2)
+    start_all(node)
+    with ExitStack() as clients:
+        by_pid: dict[int, BeanstalkConnection] = {}
+        while len(by_pid) < 2:
+            connection = clients.enter_context(connect(node))
+            by_pid.setdefault(int(connection.statistics()["pid"]), connection)
+        killed = node.pid("tubes-1")
+        holder, sibling = by_pid.pop(killed), by_pid.popitem()[1]
+        job = holder.put(ttr=HOUR)
+        assert holder.reserve() == job
+        sibling.send(b"reserve\r\n")
+        node.kill("tubes-1")
+        assert sibling.receive(WITHIN) == reserved(job)
+        assert sibling.job(job)["timeouts"] == sibling.job(job)["releases"] == "0"
+        eventually(node.replaced("tubes-1", killed), timeout=WITHIN, message=node.log_text)
+        assert sibling.ask(b"delete %d\r\n" % job) == b"DELETED\r\n"
+
+
+# ---------------------------------------------------------------- a node dies
+
+
+def test_the_jobs_of_a_killed_node_are_ready_when_its_lease_ends(
+    each_cluster: Cluster, record_line: RecordLine
+) -> None:
+    cluster = each_cluster
+    one, two = gateway_node(cluster, "one"), gateway_node(cluster, "two")
+    start_all(one, two)
+    with ExitStack() as clients:
+        dying = connect_many(one, 20, clients)
+        ids = [job for connection in dying for job in put_many(connection, JOBS_OF_EACH)]
+        reserve_in_each(dying, JOBS_OF_EACH)
+        assert sorted(receive_jobs(dying, JOBS_OF_EACH)) == sorted(ids)
+        waiting = connect_many(two, 20, clients)
+        reserve_in_each(waiting, JOBS_OF_EACH)
+        one.kill_all()
+        killed_at = time.monotonic()
+        holders = receive_jobs(waiting, JOBS_OF_EACH)
+        seconds = time.monotonic() - killed_at
+        text = f"{len(ids)} jobs of a killed node reserved again by others: {seconds:.2f} s, max_update {MAX_UPDATE:g}"
+        record_line("queue server", text)
+        assert sorted(holders) == sorted(ids)
+        assert counted(cluster) == (0, 0, 0, 0)
+        assert recorded_attempts(cluster, ids[:20]) == []
+        assert waiting[0].job(ids[0])["timeouts"] == "0"
+        assert seconds < 3 * MAX_UPDATE
+        delete_all(holders)
+
+
+@pytest.mark.each_database_in_ci
+def test_no_reservation_is_taken_from_a_living_process_however_long_it_lasts(each_cluster: Cluster) -> None:
+    cluster = each_cluster
+    one, two = gateway_node(cluster, "one"), gateway_node(cluster, "two")
+    start_all(one, two)
+    with connect(one, b"held") as holder, connect(two, b"held") as other:
+        job = holder.put(ttr=HOUR)
+        assert holder.reserve() == job
+        other.send(b"reserve\r\n")
+        for _ in range(3):  # a task whose holder is silent shows that max_update has passed, and that managers rescue
+            silent = insert_task(cluster.client.database, "working", queue="silent")
+            eventually(
+                lambda task=silent: cluster.client.tasks.get(task.id).status != "working",  # type: ignore[misc]
+                timeout=WITHIN,
+                message=cluster.describe,
+            )
+        assert holder.job(job)["state"] == "reserved"
+        assert other.answer_that_came() is None
+        assert holder.ask(b"delete %d\r\n" % job) == b"DELETED\r\n"
+
+
+# ---------------------------------------------------------------- reload and stop
+
+
+@pytest.mark.each_database_in_ci
+def test_a_reload_drops_no_connection_and_no_reservation(each_cluster: Cluster) -> None:
+    node = gateway_node(each_cluster, "one")
+    start_all(node)
+    old = node.pid("tubes-1")
+    with ExitStack() as clients:
+        connections = connect_many(node, 10, clients)
+        ids = [connection.put(ttr=HOUR) for connection in connections]
+        reserve_in_each(connections, 1)
+        holders = receive_jobs(connections, 1)
+        waiting = clients.enter_context(connect(node, b"later"))
+        waiting.send(b"reserve\r\n")
+        begin_reload(node)
+        worked = 0
+        while not node.replaced("tubes-1", old)():
+            for connection in connections:
+                job = connection.put()
+                assert connection.ask(b"delete %d\r\n" % job) == b"DELETED\r\n"
+                worked += 1
+        assert worked
+        new = clients.enter_context(connect(node, b"later"))
+        assert int(new.statistics()["pid"]) == node.pid("tubes-1") != old
+        assert {int(connection.statistics()["pid"]) for connection in connections} == {old}
+        job = new.put()
+        assert waiting.receive(WITHIN) == reserved(job), "the old process hears the rings of the new one"
+        assert sorted(holders) == sorted(ids)
+        delete_all(holders)
+        assert counted(each_cluster) == (0, 0, 0, 0)
+        for connection in (*connections, waiting):
+            connection.close()
+        eventually(lambda: old not in each_cluster.processes(), timeout=WITHIN, message=node.log_text)
+        assert new.reserve() == job, "what the old process's client held is ready again"
+
+
+@pytest.mark.each_database_in_ci
+def test_a_connection_that_holds_a_job_may_finish_it_when_its_node_stops(each_cluster: Cluster) -> None:
+    cluster = each_cluster
+    node = gateway_node(cluster, "one", node={"grace": "4s"})
+    start_all(node)
+    with connect(node) as finishing, connect(node) as holding, connect(node) as idle, connect(node, b"w") as waiting:
+        ids = put_many(finishing, 2)
+        assert finishing.reserve() == ids[0]
+        assert holding.reserve() == ids[1]
+        waiting.send(b"reserve\r\n")
+        node.signal_master(signal.SIGTERM)
+        assert idle.ends() == b""
+        assert waiting.ends() == b""
+        assert finishing.ask(b"delete %d\r\n" % ids[0]) == b"DELETED\r\n"
+        assert finishing.ends() == b""
+        assert holding.ends(WITHIN) == b"", "it is closed at the end of the grace"
+        assert node.master is not None
+        assert node.master.wait(WITHIN) == 0
+    [task] = cluster.client.tasks.list()
+    assert (task.id, task.status, task.attempts) == (ids[1], "pending", 0)
+    assert counted(cluster) == (0, 0, 0, 0)
+
+
+# ---------------------------------------------------------------- several nodes, two worlds
+
+
+def test_a_put_on_one_node_wakes_a_reserve_that_waits_on_another(
+    each_cluster: Cluster, record_line: RecordLine
+) -> None:
+    one, two = gateway_node(each_cluster, "one"), gateway_node(each_cluster, "two")
+    start_all(one, two)
+    took = []
+    with connect(one, b"woken") as producer, connect(two, b"woken") as worker:
+        for _ in range(15):
+            worker.send(b"reserve-with-timeout 30\r\n")
+            eventually(lambda: producer_sees_waiting(two), timeout=WITHIN)
+            began = time.monotonic()
+            job = producer.put()
+            assert worker.receive(WITHIN) == reserved(job)
+            took.append(time.monotonic() - began)
+            assert worker.ask(b"delete %d\r\n" % job) == b"DELETED\r\n"
+    kind = each_cluster.client.database.name
+    median, slowest = statistics.median(took), max(took)
+    record_line(
+        "queue server", f"put → reserve on another node, {kind}: {1e3 * median:.1f} ms, slowest {1e3 * slowest:.1f} ms"
+    )
+    assert median < WAKES_WITHIN, took
+
+
+def producer_sees_waiting(node: ClusterNode) -> bool:
+    return figure(node, "current-waiting") == 1
+
+
+@pytest.mark.each_database_in_ci
+def test_a_job_of_a_client_is_handled_in_python_and_a_task_of_python_is_reserved_by_a_client(
+    each_cluster: Cluster,
+) -> None:
+    cluster = each_cluster
+    workers = {"rows": {"worker": "jobs:Tubes", "update": "500ms", "poll_every": "200ms"}}
+    node = gateway_node(cluster, "one", workers=workers)
+    start_all(node)
+    with connect(node, b"handled") as client:
+        job = client.put(b"\xffbinary\r\n")
+        text = client.put("grüße".encode())
+        found = eventually(lambda: cluster.notes(event="handled")[1:], timeout=WITHIN, message=cluster.describe)
+        assert found
+        handled = {one["task"]: bytes.fromhex(one["body"]) for one in cluster.notes(event="handled")}
+        assert handled == {job: b"\xffbinary\r\n", text: "grüße".encode()}
+        assert client.ask(b"stats-job %d\r\n" % job) == b"NOT_FOUND\r\n", "it has ended"
+    with connect(node, b"for-clients") as client:
+        client.send(b"reserve\r\n")
+        enqueued = cluster.client.enqueue("for-clients", name="send", body={"to": "you"})
+        assert client.receive(WITHIN) == reserved(enqueued.id, b'{"to":"you"}')
+        assert cluster.client.tasks.get(enqueued.id).status == "working"
+        assert client.ask(b"delete %d\r\n" % enqueued.id) == b"DELETED\r\n"
+
+
+# ---------------------------------------------------------------- small things
+
+
+def figure(node: ClusterNode, name: str) -> int:
+    """A figure of ``stats``, as a connection of its own sees it."""
+    with connect(node) as client:
+        return int(client.statistics()[name])
+
+
+def begin_reload(node: ClusterNode) -> None:
+    control_client.send_command(node.run_directory, {"command": "reload", "kinds": ["tubes"]})

@@ -1,0 +1,193 @@
+"""A raw connection to a server that speaks the beanstalkd protocol: bytes out, whole answers in, nothing hidden."""
+
+from __future__ import annotations
+
+import re
+import select
+import socket
+from types import TracebackType
+from typing import Final, Self
+
+PATIENCE: Final = 10.0
+"""Seconds within which an answer must come that is due at once; no test waits as long if the server is right."""
+WITH_BODY: Final = re.compile(rb"(?:OK|(?:RESERVED|FOUND) \d+) (\d+)\r\n")
+Address = tuple[str, int] | str
+"""A host with its port, or the path of a Unix socket."""
+
+
+class BeanstalkConnection:
+    """One connection.
+
+    Args:
+        address: where the server listens.
+    """
+
+    def __init__(self, address: Address) -> None:
+        if isinstance(address, str):
+            self._socket = socket.socket(socket.AF_UNIX)
+            try:
+                self._socket.connect(address)
+            except OSError:
+                self._socket.close()
+                raise
+        else:
+            self._socket = socket.create_connection(address, PATIENCE)
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._received = b""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def send(self, data: bytes) -> None:
+        """Send bytes as they are; in one packet if they are few."""
+        self._socket.sendall(data)
+
+    def receive(self, timeout: float = PATIENCE) -> bytes:
+        """The next whole answer, with its body.
+
+        Raises:
+            TimeoutError: none came in time; the text says what came.
+            ConnectionError: the server has closed the connection.
+        """
+        while (answer := self._next_answer()) is None:
+            self._read_more(timeout)
+        return answer
+
+    def ask(self, data: bytes, timeout: float = PATIENCE) -> bytes:
+        """Send bytes and wait for one answer."""
+        self.send(data)
+        return self.receive(timeout)
+
+    def ask_all(self, data: bytes, number: int) -> list[bytes]:
+        """Send bytes and wait for so many answers."""
+        self.send(data)
+        return [self.receive() for _ in range(number)]
+
+    def answer_that_came(self) -> bytes | None:
+        """The next whole answer if it has come already.
+
+        Raises:
+            ConnectionError: the server has closed the connection.
+        """
+        while (answer := self._next_answer()) is None and select.select([self._socket], [], [], 0)[0]:
+            self._read_more(PATIENCE)
+        return answer
+
+    def ends(self, timeout: float = PATIENCE) -> bytes:
+        """Wait until the server closes the connection; what it sent before."""
+        try:
+            while True:
+                self._read_more(timeout)
+        except ConnectionError:
+            return self._received
+
+    def send_end(self) -> None:
+        """Send nothing more; answers can still come."""
+        self._socket.shutdown(socket.SHUT_WR)
+
+    def close(self) -> None:
+        """Close the connection without a word."""
+        self._socket.close()
+
+    def _read_more(self, timeout: float) -> None:
+        self._socket.settimeout(timeout)
+        try:
+            more = self._socket.recv(1 << 20)
+        except TimeoutError:
+            raise TimeoutError(f"no answer within {timeout:g} s after {self._received!r}") from None
+        if not more:
+            raise ConnectionResetError(f"the server closed the connection after {self._received!r}")
+        self._received += more
+
+    def _next_answer(self) -> bytes | None:
+        """Take the first whole answer from what was received."""
+        end = self._received.find(b"\r\n") + 2
+        if end < 2:
+            return None
+        if head := WITH_BODY.match(self._received):
+            end += int(head[1]) + 2
+            if len(self._received) < end:
+                return None
+        answer, self._received = self._received[:end], self._received[end:]
+        return answer
+
+    # ------------------------------------------------------------ what many tests need
+
+    def put(self, body: bytes = b"x", *, priority: int = 0, delay: int = 0, ttr: int = 60) -> int:
+        """Put a job; its id."""
+        answer = self.ask(b"put %d %d %d %d\r\n%b\r\n" % (priority, delay, ttr, len(body), body))
+        assert answer.startswith(b"INSERTED "), answer
+        return int(answer.split()[1])
+
+    def use(self, tube: bytes) -> None:
+        """Use a tube."""
+        assert self.ask(b"use %b\r\n" % tube) == b"USING %b\r\n" % tube
+
+    def watch_only(self, *tubes: bytes) -> None:
+        """Watch these tubes and not `default`."""
+        for tube in tubes:
+            self.ask(b"watch %b\r\n" % tube)
+        assert self.ask(b"ignore default\r\n") == b"WATCHING %d\r\n" % len(tubes)
+
+    def reserve(self) -> int:
+        """Reserve a job that is ready; its id."""
+        answer = self.ask(b"reserve-with-timeout 0\r\n")
+        assert answer.startswith(b"RESERVED "), answer
+        return int(answer.split()[1])
+
+    def statistics(self, command: bytes = b"stats") -> dict[str, str]:
+        """The members of an answer of `stats`, `stats-tube` or `stats-job`, without quotation marks."""
+        answer = self.ask(command + b"\r\n")
+        assert answer.startswith(b"OK "), answer
+        return members(answer)
+
+    def job(self, job_id: int) -> dict[str, str]:
+        """What `stats-job` says."""
+        return self.statistics(b"stats-job %d" % job_id)
+
+    def tube(self, name: bytes = b"default") -> dict[str, str]:
+        """What `stats-tube` says."""
+        return self.statistics(b"stats-tube %b" % name)
+
+
+def members(answer: bytes) -> dict[str, str]:
+    r"""The members of a YAML mapping as these servers write it.
+
+    >>> members(b'OK 20\r\n---\nid: 7\ntube: "a"\n\r\n')
+    {'id': '7', 'tube': 'a'}
+    """
+    lines = answer.decode().split("\r\n", 1)[1].splitlines()
+    return {name: value.strip('"') for name, colon, value in (line.partition(": ") for line in lines) if colon}
+
+
+def elements(answer: bytes) -> list[str]:
+    r"""The elements of a YAML list as these servers write it.
+
+    >>> elements(b"OK 14\r\n---\n- default\n\r\n")
+    ['default']
+    """
+    lines = answer.decode().split("\r\n", 1)[1].splitlines()
+    return [line.removeprefix("- ").strip('"') for line in lines if line.startswith("- ")]
+
+
+def reserved(job_id: int, body: bytes = b"x") -> bytes:
+    r"""The answer that gives a job.
+
+    >>> reserved(3, b"abc")
+    b'RESERVED 3 3\r\nabc\r\n'
+    """
+    return b"RESERVED %d %d\r\n%b\r\n" % (job_id, len(body), body)
+
+
+def found(job_id: int, body: bytes = b"x") -> bytes:
+    r"""The answer that shows a job.
+
+    >>> found(3, b"abc")
+    b'FOUND 3 3\r\nabc\r\n'
+    """
+    return b"FOUND %d %d\r\n%b\r\n" % (job_id, len(body), body)

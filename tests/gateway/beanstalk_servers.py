@@ -1,0 +1,191 @@
+"""Servers that speak the beanstalkd protocol, each on a private port: Debian's beanstalkd, and peerd's drop-in."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Final
+
+from tests.gateway.beanstalk_connection import Address, BeanstalkConnection, elements
+from tests.support.server import ServerFailedError, _set_pdeathsig, find_program, free_port
+
+BEANSTALKD: Final = "beanstalkd"
+PEERD: Final = "peerd-beanstalkd"
+KINDS: Final = (BEANSTALKD, PEERD)
+MODULE: Final = "peerd.entrypoints.beanstalkd"
+SOURCES: Final = Path(__file__).parents[2] / "src"
+START_TIMEOUT: Final = 20.0
+STOP_TIMEOUT: Final = 20.0
+PORTS_TO_TRY: Final = 3
+
+
+def command_of(kind: str) -> list[str]:
+    """The command of a server, without options.
+
+    Raises:
+        ServerUnavailableError: Debian's beanstalkd is not installed.
+    """
+    return [find_program(BEANSTALKD)] if kind == BEANSTALKD else [sys.executable, "-m", MODULE]
+
+
+def why_missing(kind: str) -> str | None:
+    """Why a server cannot be started here; None if it can."""
+    if kind == PEERD:
+        return None if importlib.util.find_spec(MODULE) else f"{MODULE} does not exist"
+    with contextlib.suppress(Exception):
+        find_program(BEANSTALKD)
+        return None
+    return "beanstalkd is not installed (as root, `make test` installs it where apt is present)"
+
+
+def is_before_1_13(kind: str) -> bool:
+    """Whether a server is a beanstalkd that differs from 1.13, which the tests expect."""
+    if kind == PEERD:
+        return False
+    told = subprocess.run([*command_of(kind), "-v"], capture_output=True, text=True, check=True).stdout
+    return tuple(int(part) for part in told.split()[1].split("+")[0].split(".")) < (1, 13)
+
+
+class BeanstalkServer:
+    """One server on a private port, until `stop`. It dies with the process that started it.
+
+    Args:
+        kind: one of `KINDS`.
+        options: further options of its command line.
+        listen: the argument of `-l`; a `unix:` address has no port.
+    """
+
+    def __init__(self, kind: str, *options: str, listen: str = "127.0.0.1") -> None:
+        self.kind = kind
+        self._options = options
+        self._listen = listen
+        self.port = 0
+        self._folder = Path(tempfile.mkdtemp(prefix="peerd-beanstalk-"))
+        self._log = self._folder / "log"
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def address(self) -> Address:
+        """Where it listens."""
+        return self._address(self.port)
+
+    def start(self) -> None:
+        """Run the server, on a free port at the first time, and return when it answers."""
+        tries = 1 if self.port else PORTS_TO_TRY
+        for attempt in range(1, tries + 1):
+            port = self.port or free_port()
+            try:
+                self._run(port)
+            except ServerFailedError:
+                if attempt == tries:
+                    raise
+            else:
+                self.port = port
+                return
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it was started and has not ended."""
+        return self.process is not None and self.process.poll() is None
+
+    def connect(self) -> BeanstalkConnection:
+        """A connection."""
+        return BeanstalkConnection(self.address)
+
+    def stop(self) -> None:
+        """End the server as an operator does, with SIGTERM, and remove what it has said."""
+        try:
+            self.end(signal.SIGTERM)
+        finally:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def end(self, number: signal.Signals) -> int:
+        """End the server with a signal; its exit status."""
+        if self.process is None:
+            return 0
+        self.process.send_signal(number)
+        try:
+            return self.process.wait(STOP_TIMEOUT)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            raise ServerFailedError(f"{self.kind} did not stop within {STOP_TIMEOUT:g} s:\n{self.said()}") from None
+        finally:
+            self.process = None
+
+    def said(self) -> str:
+        """What it has written to its standard output and error."""
+        return self._log.read_text(errors="replace") if self._log.exists() else ""
+
+    def _address(self, port: int) -> Address:
+        return self._listen.removeprefix("unix:") if self._listen.startswith("unix:") else (self._listen, port)
+
+    def _run(self, port: int) -> None:
+        where = ["-l", self._listen, *([] if self._listen.startswith("unix:") else ["-p", str(port)])]
+        with self._log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [*command_of(self.kind), *where, *self._options],
+                env={name: value for name, value in os.environ.items() if not name.startswith("PEERD_")}
+                | {"PYTHONPATH": str(SOURCES)},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                preexec_fn=_set_pdeathsig(signal.SIGKILL),  # noqa: PLW1509 - prctl alone
+            )
+        self._wait_until_it_answers(port)
+
+    def _wait_until_it_answers(self, port: int) -> None:
+        assert self.process is not None
+        deadline = time.monotonic() + START_TIMEOUT
+        while True:
+            if self.process.poll() is not None:
+                raise ServerFailedError(f"{self.kind} did not start:\n{self.said()}")
+            with contextlib.suppress(OSError), BeanstalkConnection(self._address(port)) as connection:
+                connection.ask(b"list-tube-used\r\n", START_TIMEOUT)
+                return
+            if time.monotonic() > deadline:
+                raise ServerFailedError(f"{self.kind} did not start within {START_TIMEOUT:g} s:\n{self.said()}")
+            time.sleep(0.01)
+
+
+def sweep(server: BeanstalkServer) -> None:
+    """Make a server as empty as a new one, but for its counters: no job, no tube but `default`, which is not paused.
+
+    Raises:
+        TimeoutError: other connections are still open after `STOP_TIMEOUT` seconds.
+    """
+    with server.connect() as connection:
+        deadline = time.monotonic() + STOP_TIMEOUT
+        while connection.statistics()["current-connections"] != "1" or _is_held(connection):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{server.kind}: connections are still open, or their jobs reserved")
+            time.sleep(0.005)
+        tubes: list[str] = []
+        while tubes != ["default"]:  # a job of another that was just released may come after its tube was emptied
+            for tube in (tubes := elements(connection.ask(b"list-tubes\r\n"))):
+                _empty(connection, tube.encode())
+            if tubes != ["default"] and time.monotonic() > deadline:  # to empty one with many jobs may take long
+                raise TimeoutError(f"{server.kind}: tubes {tubes} do not end")
+        connection.ask(b"pause-tube default 0\r\n")
+        connection.send(b"quit\r\n")
+        connection.ends()  # so that nobody counts it
+
+
+def _is_held(connection: BeanstalkConnection) -> bool:
+    return connection.statistics()["current-jobs-reserved"] != "0"
+
+
+def _empty(connection: BeanstalkConnection, tube: bytes) -> None:
+    connection.use(tube)
+    for peek in (b"peek-ready\r\n", b"peek-delayed\r\n", b"peek-buried\r\n"):
+        while (answer := connection.ask(peek)) != b"NOT_FOUND\r\n":
+            assert connection.ask(b"delete %b\r\n" % answer.split()[1]) == b"DELETED\r\n"
+    connection.use(b"default")

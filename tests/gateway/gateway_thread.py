@@ -1,0 +1,112 @@
+"""The queue server on a database of the test, in a thread: engine, sessions and sockets, without a node round it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Any, Self
+
+from peerd.domain.ring import Ring
+from peerd.gateway.engine import Engine, EngineOptions
+from peerd.gateway.operations import Holder
+from peerd.gateway.process_state import GatewayOptions, GatewayState
+from peerd.gateway.server import GatewayServer
+from peerd.runtime.observability.events import EventBus
+from peerd.store.connection.database import Database
+from peerd.store.connection.outages import OutageTracker
+from peerd.store.nodes import nodes
+from peerd.store.nodes.processes import register_process
+
+TIMEOUT = 20.0
+
+
+class GatewayThread:
+    """One gateway process of a node, as a thread.
+
+    Args:
+        database: migrated; not closed.
+        options: of its connections.
+        engine_options: of its engine; by default it is alone.
+        node: the name of its node.
+        tls: for TLS.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        options: GatewayOptions | None = None,
+        engine_options: EngineOptions | None = None,
+        *,
+        node: str = "gateway",
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self._database = database
+        self._options = options or GatewayOptions()
+        self._engine_options = engine_options or EngineOptions(is_alone=True)
+        self._tls = tls
+        self.rings: list[Ring] = []
+        self.node = node
+        self.holder = self._register()
+        self._socket = socket.create_server(("127.0.0.1", 0), backlog=1024)
+        self.address: tuple[str, int] = self._socket.getsockname()
+        self._ready: Future[None] = Future()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), name="gateway", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self._ready.result(TIMEOUT)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(TIMEOUT)
+        self._socket.close()
+
+    def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """StoreCall a function on the event loop, and return its result."""
+
+        async def run() -> Any:
+            result = function(*arguments)
+            return await result if isinstance(result, Coroutine) else result
+
+        return asyncio.run_coroutine_threadsafe(run(), self._loop).result(TIMEOUT)
+
+    def _register(self) -> Holder:
+        incarnation = nodes.new_incarnation()
+        node_id = self._database.run(nodes.register_incarnation, self.node, incarnation, replaces=None)
+        assert node_id is not None
+        process_id = self._database.run(
+            register_process,
+            node_id=node_id,
+            incarnation=incarnation,
+            kind="gateway",
+            slot="gateway-1",
+            role="gateway",
+            pid=os.getpid(),
+        )
+        return Holder(node_id, incarnation, process_id, 60)
+
+    async def _run(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._stop = asyncio.Event()
+        events = EventBus()
+        outages = OutageTracker(events, self._loop.time)
+        self.engine = Engine(self._database, self.holder, self._engine_options, self.rings.append, events, outages)
+        self.engine.start()
+        self.state = GatewayState(self.engine, self._options)
+        self.server = GatewayServer(self.state, events, self._tls)
+        self.server.start([self._socket])
+        self._ready.set_result(None)
+        await self._stop.wait()
+        self.server.stop_accepting(close_listeners=False)
+        await self.server.drain(0)
+        await self.engine.finish()
+        self.engine.close()

@@ -1,0 +1,129 @@
+"""Tokens, full queues, a database that is away, and clients that are slow or greedy."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from peerd.config.settings import QueueSettings
+from peerd.domain.errors import DatabaseUnavailable
+from peerd.gateway.client import connect
+from tests.gateway.beanstalk_connection import BeanstalkConnection
+from tests.gateway.gateway_thread import GatewayThread
+from tests.gateway.json_protocol.conftest import TOKEN, Serve
+from tests.gateway.json_protocol.json_connection import JsonConnection
+
+# ---------------------------------------------------------------- access and limits
+
+
+def test_a_token_is_required_first(serve: Serve) -> None:
+    gateway = serve(token=TOKEN)
+    for message in ({"cmd": "add_job", "job": 1}, {"cmd": "auth", "token": "wrong"}, {"cmd": "auth", "token": ""}):
+        with JsonConnection(gateway) as connection:
+            connection.send(message)
+            assert connection.receive()["code"] == "unauthorized"
+            assert connection.receive() is None
+    with connect(gateway.address[1], token=TOKEN) as client:
+        assert client.add_job(1).created
+
+
+def test_a_full_queue_is_an_error_until_a_job_has_ended(serve: Serve) -> None:
+    gateway = serve(queues={"small": QueueSettings(max_jobs=2)})
+    with JsonConnection(gateway) as connection:
+        replies = [connection.ask("add_job", job=1, queue="small", id=1) for _ in range(3)]
+        assert [reply.get("code") for reply in replies] == [None, None, "queue_full"]
+        for end in ({"cmd": "notify", "result": 1}, {"cmd": "fail", "retry": False}, {"cmd": "notify"}):
+            connection.ask("get_job", queue="small")
+            connection.send(end)
+            assert connection.ask("add_job", job=1, queue="small", id=1).get("ok")
+            assert connection.ask("add_job", job=1, queue="small", id=1)["code"] == "queue_full"
+
+
+def test_a_get_job_follows_the_add_job_before_it_though_the_jobs_must_be_counted(serve: Serve) -> None:
+    with JsonConnection(serve({"small": QueueSettings(max_jobs=2)})) as connection:
+        connection.send({"cmd": "add_job", "job": 1, "queue": "small"}, {"cmd": "get_job", "queue": "small"})
+        assert connection.receive()["job"] == 1
+
+
+def test_a_reserve_follows_the_put_before_it_though_the_jobs_must_be_counted(serve: Serve) -> None:
+    with BeanstalkConnection(serve({"default": QueueSettings(max_jobs=2)}).address) as connection:
+        connection.send(b"put 0 0 60 1\r\na\r\nreserve-with-timeout 0\r\n")
+        assert connection.receive().startswith(b"INSERTED ")
+        assert connection.receive().startswith(b"RESERVED ")
+
+
+def test_a_database_that_does_not_answer_is_an_error_and_a_job_stays_held(
+    gateway: GatewayThread, connection: JsonConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise DatabaseUnavailable("it is gone")
+
+    connection.ask("add_job", job=1, id=1)
+    connection.ask("get_job")
+    with monkeypatch.context() as patch:
+        for run in ("run_group", "run_group_at_once", "run_statement"):
+            patch.setattr(gateway._database, run, fail)
+        for cmd in ("notify", "fail", "release", "touch"):
+            assert connection.ask(cmd)["code"] == "unavailable"
+        assert connection.ask("notify", result=1)["code"] == "unavailable"
+        assert connection.ask("add_job", job=1)["code"] == "unavailable"
+    assert connection.ask("notify", id=1)["ok"]
+
+
+def test_a_draining_gateway_takes_no_new_jobs(gateway: GatewayThread, connection: JsonConnection) -> None:
+    connection.ask("add_job", job=1, id=1)
+    gateway.state.is_draining = True
+    assert connection.ask("add_job", job=2)["code"] == "draining"
+    assert connection.ask("get_job")["job"] == 1
+
+
+# ---------------------------------------------------------------- slow and greedy clients
+
+
+def test_many_messages_without_replies_are_all_carried_out(serve: Serve) -> None:
+    gateway = serve(max_buffered=65_536)
+    with JsonConnection(gateway) as connection:
+        connection.socket.sendall(b'{"cmd":"add_job","job":"%b"}' % (b"x" * 50) * 20_000)
+        assert connection.ask("add_job", job=1, id="last")["ok"]
+        assert gateway.engine.total_puts == 20_001
+
+
+def test_all_that_was_sent_before_the_end_is_carried_out(gateway: GatewayThread, connection: JsonConnection) -> None:
+    connection.socket.sendall(b'{"cmd":"add_job","job":1}' * 5_000)
+    connection.socket.shutdown(socket.SHUT_WR)
+    assert connection.receive() is None
+    assert gateway.engine.total_puts == 5_000
+
+
+def test_a_message_that_does_not_end_closes_the_connection(serve: Serve) -> None:
+    gateway = serve(body_timeout=0.1, head_timeout=0.1)
+    for beginning in (b"{", b'{"cmd":"add_job","job":"', b'{"cmd":"add_job","job":"' + b"x" * 100_000):
+        with JsonConnection(gateway) as slow:
+            slow.socket.sendall(beginning)
+            assert slow.receive() is None
+    with JsonConnection(gateway) as other:
+        assert other.ask("get_job")["code"] == "no_work"
+
+
+def test_a_token_that_does_not_come_closes_the_connection(serve: Serve) -> None:
+    gateway = serve(token=TOKEN, head_timeout=0.1, protocols=("json",))
+    with JsonConnection(gateway) as slow:
+        slow.socket.sendall(b'{"cmd":"auth",')
+        assert slow.receive() is None
+
+
+def test_a_client_that_does_not_read_costs_bounded_memory(serve: Serve) -> None:
+    gateway = serve(max_buffered=65_536)
+    with JsonConnection(gateway) as producer, JsonConnection(gateway) as greedy:
+        producer.ask("add_job", job="x" * 60_000, id=1)
+        greedy.socket.settimeout(0.5)
+        sent = 0
+        with suppress(TimeoutError):
+            while sent < 100_000_000:
+                sent += greedy.socket.send(b'{"cmd":"get_job"}{"cmd":"release"}' * 1000)
+        assert sent < 100_000_000
+        assert gateway.state.buffered <= 1_000_000
+        assert producer.ask("get_job", queue="else")["code"] == "no_work"

@@ -1,0 +1,131 @@
+"""The Python client of the JSON protocol, blocking and awaited."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+import subprocess
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from peerd.gateway.client import (
+    GatewayUnreachable,
+    JobConnectionLost,
+    JobNotHeld,
+    MessageRefused,
+    NoWork,
+    connect,
+    connect_async,
+)
+from peerd.gateway.process_state import GatewayOptions
+from peerd.store.connection.database import Database
+from tests.gateway.beanstalk_connection import BeanstalkConnection
+from tests.gateway.gateway_thread import GatewayThread
+from tests.gateway.json_protocol.conftest import TOKEN, Serve
+
+# ---------------------------------------------------------------- the Python client
+
+
+def test_the_python_client_works_a_queue_off(gateway: GatewayThread) -> None:
+    with connect(gateway.address[1]) as client:
+        for number in range(20):
+            client.add_job({"n": number})
+        done = []
+        while True:
+            try:
+                job = client.get_job()
+            except NoWork:
+                break
+            done.append(job.value["n"])
+            client.notify(job)
+        assert done == list(range(20))
+        with pytest.raises(JobNotHeld):
+            client.notify()
+
+
+async def test_many_tasks_of_one_awaited_client_wait_and_work(gateway: GatewayThread) -> None:
+    async with await connect_async(gateway.address[1]) as worker, await connect_async(gateway.address[1]) as producer:
+        for number in range(10):
+            await producer.add_job(number)
+        jobs = [await worker.get_job(wait=10) for _ in range(10)]
+        for job in jobs:
+            await worker.notify(job)
+        with pytest.raises(MessageRefused):
+            await worker.notify(jobs[0])
+        await producer.add_job("last")
+        assert (await worker.get_job(wait=10)).value == "last"
+
+
+def test_a_gateway_that_stops_ends_its_clients(serve: Serve, database: Database) -> None:
+    with GatewayThread(database) as gateway:
+        client = connect(gateway.address[1])
+        client.add_job(1)
+        client.get_job()
+    with pytest.raises(JobConnectionLost):
+        client.notify()
+    with connect(serve(node="other").address[1]) as later:
+        assert later.get_job(wait=10).value == 1
+
+
+def test_a_beanstalkd_client_that_sends_no_more_gets_a_job_that_is_ready(gateway: GatewayThread) -> None:
+    with BeanstalkConnection(gateway.address) as producer, socket.create_connection(gateway.address, 20) as half:
+        producer.put(b"job")
+        half.sendall(b"reserve\r\nreserve\r\n")
+        half.shutdown(socket.SHUT_WR)
+        with half.makefile("rb") as lines:
+            assert [line.split()[0] for line in lines] == [b"RESERVED", b"job", b"TIMED_OUT"]
+
+
+# ---------------------------------------------------------------- the Python client on other roads
+
+
+def make_certificate(folder: Path) -> tuple[Path, Path]:
+    certificate, key = folder / "certificate.pem", folder / "key.pem"
+    made = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "1"]
+    subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
+    subprocess.run([*made, "-keyout", key, "-out", certificate, *subject], check=True, capture_output=True)
+    return certificate, key
+
+
+async def test_the_python_client_speaks_tls_and_shows_its_token(database: Database, tmp_path: Path) -> None:
+    certificate, key = make_certificate(tmp_path)
+    serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    serving.load_cert_chain(certificate, key)
+    trusting = ssl.create_default_context(cafile=str(certificate))
+    with GatewayThread(database, GatewayOptions(token=TOKEN), tls=serving) as gateway:
+        port = gateway.address[1]
+        with connect(port, tls=trusting, token=TOKEN) as client:
+            client.add_job("secret")
+        async with await connect_async(port, tls=trusting, token=TOKEN) as awaited:
+            assert (await awaited.get_job()).value == "secret"
+        with pytest.raises(GatewayUnreachable, match="certificate verify failed"):
+            connect(port, tls=ssl.create_default_context(), token=TOKEN)
+        with pytest.raises(GatewayUnreachable, match="certificate verify failed"):
+            await connect_async(port, tls=ssl.create_default_context(), token=TOKEN)
+
+
+async def test_the_python_client_connects_to_a_unix_socket(database: Database, tmp_path: Path) -> None:
+    path = str(tmp_path / "jobs.sock")
+    with socket.socket(socket.AF_UNIX) as listening, GatewayThread(database) as gateway:
+        listening.bind(path)
+        listening.listen()
+        gateway.call(gateway.server.start, [listening])
+        with connect(unix=path) as client:
+            client.add_job(1)
+        async with await connect_async(unix=path) as awaited:
+            assert (await awaited.get_job()).value == 1
+
+
+async def test_a_cancelled_get_job_loses_no_job(gateway: GatewayThread) -> None:
+    async with await connect_async(gateway.address[1]) as client, await connect_async(gateway.address[1]) as other:
+        for number in range(20):
+            call = asyncio.create_task(client.get_job(wait=0.2))
+            await other.add_job(number)
+            call.cancel()
+            with suppress(asyncio.CancelledError):
+                await client.release(await call)
+        taken = [(await other.get_job(wait=10)).value for _ in range(20)]
+        assert sorted(taken) == list(range(20))  # one that is given back may come after others

@@ -1,0 +1,191 @@
+"""Safety of the queue server: slow, silent, greedy and foreign clients, tokens and TLS."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from peerd.gateway.process_state import GatewayOptions
+from peerd.store.connection.database import Database
+from peerd.store.schema.migrate import migrate
+from peerd.testing import eventually
+from tests.gateway.beanstalk_connection import BeanstalkConnection
+from tests.gateway.gateway_thread import GatewayThread
+
+Serve = Callable[..., GatewayThread]
+PUT = b"put 0 0 60 %d\r\n"
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Serve]:
+    with ExitStack() as afterwards:
+        database = Database(f"sqlite:///{tmp_path / 'gateway.sqlite'}")
+        afterwards.callback(database.close)
+        migrate(database)
+
+        def start(tls: ssl.SSLContext | None = None, **options: Any) -> GatewayThread:
+            return afterwards.enter_context(GatewayThread(database, GatewayOptions(**options), tls=tls))
+
+        yield start
+
+
+def is_closed(connection: socket.socket) -> bool:
+    connection.settimeout(10)
+    try:
+        while connection.recv(65536):
+            pass
+    except ConnectionResetError:
+        pass
+    return True
+
+
+# ---------------------------------------------------------------- slow and silent clients
+
+
+def test_a_line_that_does_not_end_closes_the_connection(serve: Serve) -> None:
+    gateway = serve(head_timeout=0.1)
+    with socket.create_connection(gateway.address) as connection:
+        connection.sendall(b"put 0")
+        assert is_closed(connection)
+
+
+def test_a_silent_connection_without_a_command_stays(serve: Serve) -> None:
+    gateway = serve(head_timeout=0.05, body_timeout=0.05)
+    with BeanstalkConnection(gateway.address) as silent, socket.create_connection(gateway.address) as slow:
+        silent.ask(b"list-tube-used\r\n")
+        slow.sendall(b"put 0")
+        assert is_closed(slow)
+        assert silent.ask(b"list-tube-used\r\n") == b"USING default\r\n"
+
+
+def test_a_body_that_does_not_come_closes_the_connection_and_puts_nothing(serve: Serve) -> None:
+    gateway = serve(body_timeout=0.1)
+    with socket.create_connection(gateway.address) as connection:
+        connection.sendall(PUT % 1000 + b"x" * 10)
+        assert is_closed(connection)
+    with BeanstalkConnection(gateway.address) as other:
+        assert other.statistics()["current-jobs-ready"] == "0"
+
+
+def test_a_client_that_waits_for_a_job_is_not_silent(serve: Serve) -> None:
+    gateway = serve(head_timeout=0.05, body_timeout=0.05)
+    with BeanstalkConnection(gateway.address) as waiting, socket.create_connection(gateway.address) as slow:
+        waiting.send(b"reserve\r\n")
+        slow.sendall(b"put 0")
+        assert is_closed(slow)
+        with BeanstalkConnection(gateway.address) as producer:
+            producer.put(b"job")
+        assert waiting.receive().startswith(b"RESERVED ")
+
+
+def test_a_client_that_does_not_read_costs_bounded_memory(serve: Serve) -> None:
+    gateway = serve(max_buffered=65_536)
+    with BeanstalkConnection(gateway.address) as producer, socket.create_connection(gateway.address) as greedy:
+        job_id = producer.put(b"x" * 60_000)
+        greedy.settimeout(0.5)
+        sent = 0
+        try:
+            while sent < 100_000_000:
+                sent += greedy.send(b"peek %d\r\n" % job_id * 1000)
+        except TimeoutError:
+            pass
+        assert sent < 100_000_000
+        assert gateway.state.buffered <= 1_000_000
+        assert producer.ask(b"list-tube-used\r\n") == b"USING default\r\n"  # others are served
+
+
+# ---------------------------------------------------------------- greedy clients
+
+
+def test_a_connection_beyond_the_limit_is_closed_and_the_others_stay(serve: Serve) -> None:
+    gateway = serve(max_connections=2)
+    with BeanstalkConnection(gateway.address) as one, BeanstalkConnection(gateway.address) as two:
+        one.ask(b"list-tube-used\r\n")
+        two.ask(b"list-tube-used\r\n")
+        with socket.create_connection(gateway.address) as third:
+            assert is_closed(third)
+        assert one.ask(b"list-tube-used\r\n") == b"USING default\r\n"
+    eventually(lambda: gateway.state.connections == 0)
+    with BeanstalkConnection(gateway.address) as later:
+        assert later.ask(b"list-tube-used\r\n") == b"USING default\r\n"
+
+
+def test_bodies_of_all_connections_together_are_bounded(serve: Serve) -> None:
+    gateway = serve(max_job_size=1_000_000, max_buffered=2_000_000, max_buffered_total=3_000_000, body_timeout=30)
+    with ExitStack() as afterwards:
+        connections = [afterwards.enter_context(socket.create_connection(gateway.address)) for _ in range(20)]
+        for connection in connections:
+            connection.setblocking(False)
+            connection.sendall(PUT % 1_000_000)
+        blocked = 0
+        for connection in connections:
+            sent = 0
+            try:
+                while sent < 999_999:
+                    sent += connection.send(b"x" * min(100_000, 999_999 - sent))
+            except BlockingIOError:
+                blocked += 1
+        eventually(lambda: gateway.state.buffered > 0)
+        assert gateway.state.buffered < 20_000_000
+        assert gateway.call(lambda: gateway.state.buffered) <= 3_000_000 + 20 * (65_536 + 262_144)
+
+
+# ---------------------------------------------------------------- access
+
+
+def test_without_the_token_every_command_is_refused(serve: Serve) -> None:
+    gateway = serve(token="secret-token-of-the-test")
+    with BeanstalkConnection(gateway.address) as connection:
+        for command in (b"stats\r\n", b"list-tubes\r\n", b"reserve-with-timeout 0\r\n", PUT % 3 + b"abc\r\n"):
+            assert connection.ask(command) == b"UNAUTHORIZED\r\n"
+        assert connection.ask(b"auth secret-token-of-the-test\r\n") == b"AUTHORIZED\r\n"
+        assert connection.statistics()["current-jobs-ready"] == "0"
+
+
+def test_a_wrong_token_ends_the_connection(serve: Serve) -> None:
+    gateway = serve(token="secret-token-of-the-test")
+    with BeanstalkConnection(gateway.address) as connection:
+        connection.send(b"auth secret-token-of-the-tesT\r\nstats\r\n")
+        assert connection.ends() == b"UNAUTHORIZED\r\n"
+
+
+def test_a_client_that_does_not_show_its_token_in_time_is_closed(serve: Serve) -> None:
+    gateway = serve(token="secret-token-of-the-test", head_timeout=0.1)
+    with ExitStack() as clients:
+        silent, refused, in_json = [clients.enter_context(socket.create_connection(gateway.address)) for _ in range(3)]
+        known = clients.enter_context(BeanstalkConnection(gateway.address))
+        assert known.ask(b"auth secret-token-of-the-test\r\n") == b"AUTHORIZED\r\n"
+        refused.sendall(b"stats\r\n")
+        in_json.sendall(b'{"cmd": ')
+        assert all(is_closed(one) for one in (silent, refused, in_json))
+        assert known.ask(b"list-tube-used\r\n") == b"USING default\r\n"
+
+
+def test_with_tls_a_client_works_and_plain_text_is_refused(serve: Serve, tmp_path: Path) -> None:
+    certificate, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
+    subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"]
+    made = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "1"]
+    subprocess.run([*made, "-keyout", key, "-out", certificate, *subject], check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    gateway = serve(tls=context)
+    trusting = ssl.create_default_context(cafile=str(certificate))
+    with (
+        socket.create_connection(gateway.address) as plain,
+        trusting.wrap_socket(plain, server_hostname="127.0.0.1") as secure,
+    ):
+        secure.sendall(PUT % 3 + b"abc\r\nreserve\r\n")
+        answer = b""
+        while answer.count(b"\r\n") < 3:
+            answer += secure.recv(1000)
+        assert answer == b"INSERTED 1\r\nRESERVED 1 3\r\nabc\r\n"
+    with socket.create_connection(gateway.address) as plain:
+        plain.sendall(b"stats\r\n")
+        assert is_closed(plain)

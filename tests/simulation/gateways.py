@@ -1,0 +1,75 @@
+"""What a simulated gateway process has instead of a thread that commits, listening sockets, and rings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from peerd.domain.ring import Ring
+from peerd.gateway.batches import Batch, GroupCommitter
+from peerd.gateway.operations import Holder
+from peerd.gateway.server import GatewayServer
+from tests.simulation.database import SimulatedDatabase
+
+
+class SimulatedGroupCommitter(GroupCommitter):
+    """`GroupCommitter` whose batches are executed by threads of the simulation, one after the other.
+
+    Args:
+        database: of the simulated process.
+        holder: the process, in the table.
+        on_done: called on the event loop with each batch and the results of its runs.
+    """
+
+    def __init__(
+        self,
+        database: SimulatedDatabase,
+        holder: Holder,
+        on_done: Callable[[Batch, Sequence[Sequence[Any]]], None],
+    ) -> None:
+        super().__init__(database, holder, on_done)
+        self._process = database.process
+
+    def start(self) -> None:
+        """Do nothing: each batch has a thread of its own."""
+
+    def submit(self, batch: Batch) -> None:
+        self._process.begin(partial(self._execute, batch), partial(self._executed, batch))
+
+    def close(self) -> None:
+        """Do nothing: the engine has waited for its last batch."""
+
+    def _executed(self, batch: Batch, results: Any, error: BaseException | None) -> None:
+        assert error is None, error
+        self._process.loop.call_soon(self._on_done, batch, results)
+
+
+class SimulatedGatewayServer(GatewayServer):
+    """`GatewayServer` without sockets: clients connect while `is_accepting`."""
+
+    is_accepting = False
+
+    def start(self, sockets: Sequence[Any]) -> None:
+        self.is_accepting = True
+
+    def stop_accepting(self, *, close_listeners: bool) -> None:
+        self.is_accepting = False
+
+
+class SimulatedNotifier:
+    """A notifier whose rings are all lost: what follows must not need them.
+
+    Args:
+        database: not used.
+        secret: not used.
+    """
+
+    def __init__(self, database: object, secret: str | None) -> None:
+        pass
+
+    def ring(self, *rings: Ring) -> None:
+        """Lose them."""
+
+    def close(self) -> None:
+        """Do nothing."""

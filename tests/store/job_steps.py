@@ -1,0 +1,55 @@
+"""What tests do with the jobs of queue clients."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from peerd.domain.task import NewTask
+from peerd.store import jobs
+from peerd.store.claim.claimer import Claimer
+from peerd.store.jobs import Bury, JobState, Release, ReservedJob
+from peerd.store.outcomes.recording import ClaimId
+from tests.store.world import World
+
+UINT32 = 2**32 - 1
+TTR = 60
+
+
+def put(world: World, tube: str = "q", pri: int = 0, **fields: Any) -> int:
+    return put_all(world, [NewTask(queue=tube, priority=65_536 - pri, **{"ttr": TTR, "delay": 0, **fields})])[0]
+
+
+def put_all(world: World, new: list[NewTask]) -> list[int]:
+    return [one.id for one in world.store.run_group(jobs.put, new)]
+
+
+def reserve(world: World, claimer: Claimer, limit: int = 1) -> list[ReservedJob]:
+    return world.store.run_group(jobs.reserve, claimer, limit, TTR, durable=False)
+
+
+def reserve_one(world: World, claimer: Claimer) -> ReservedJob:
+    [job] = reserve(world, claimer)
+    return job
+
+
+def reserved_ids(world: World, claimer: Claimer, limit: int = 1) -> list[int]:
+    return [job.id for job in reserve(world, claimer, limit)]
+
+
+def release(world: World, claimer: Claimer, *releases: Release) -> set[ClaimId]:
+    return world.store.run_group(jobs.release, claimer.process_id, releases)
+
+
+def bury(world: World, claimer: Claimer, *buries: Bury) -> set[ClaimId]:
+    return world.store.run_group(jobs.bury, claimer.process_id, buries)
+
+
+def delete(world: World, claimer: Claimer, *held: ClaimId, keep: frozenset[ClaimId] = frozenset()) -> set[ClaimId]:
+    operation = partial(jobs.delete_held, keep=keep)
+    return world.store.run_group(operation, claimer.process_id, held)
+
+
+def state(world: World, job_id: int) -> JobState | None:
+    found = world.store.read(jobs.job_statistics, job_id)
+    return None if found is None else found.state

@@ -1,0 +1,202 @@
+"""Groups: transactions in quick succession, as durable as wanted, undone as a whole."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from peerd.domain.errors import DatabaseUnavailable, RowLocked
+from peerd.store.connection.database import Database
+from peerd.store.schema.tables import tasks
+from peerd.store.statements.driver_connection import DriverConnection
+from peerd.testing import FaultyDatabase
+from tests.store.world import World, at_once
+
+INSERT = "INSERT INTO tasks (queue) VALUES ('q')"
+
+
+def insert(connection: sa.Connection) -> None:
+    connection.exec_driver_sql(INSERT)
+
+
+def insert_directly(connection: sa.Connection) -> None:
+    DriverConnection(connection).exec_driver_sql(INSERT, ())
+
+
+def insert_and_fail(connection: sa.Connection, how: Any) -> None:
+    how(connection)
+    raise ValueError("no")
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_a_group_is_committed_when_it_returns_and_undone_when_it_raises(world: World, durable: bool) -> None:  # noqa: FBT001
+    for how in (insert, insert_directly):
+        world.store.run_group(how, durable=durable)
+        with pytest.raises(ValueError, match="no"):
+            world.store.run_group(insert_and_fail, how, durable=durable)
+    assert world.count() == 2
+
+
+def test_an_error_of_the_database_undoes_the_group_and_the_next_one_goes_on(world: World) -> None:
+    def fail(connection: sa.Connection) -> None:
+        insert_directly(connection)
+        DriverConnection(connection).exec_driver_sql("SELECT nonsense FROM tasks", ())
+
+    with pytest.raises(sa.exc.DBAPIError):
+        world.store.run_group(fail)
+    world.store.run_group(insert)
+    assert world.count() == 1
+
+
+def test_groups_of_many_threads_are_all_committed(world: World) -> None:
+    def work() -> None:
+        for number in range(10):
+            world.store.run_group(insert_directly, durable=number % 2 == 0)
+
+    at_once([work] * 8)
+    assert world.count() == 80
+
+
+@pytest.mark.parametrize("store", ["mariadb", "postgresql"], indirect=True)
+def test_a_group_does_not_wait_long_for_a_row(world: World) -> None:
+    job_id = world.add()
+    update = sa.update(tasks).where(tasks.c.id == job_id).values(priority=1)
+    with world.locking(tasks, job_id), pytest.raises(RowLocked):
+        world.store.run_group(lambda connection: connection.execute(update).rowcount)
+
+
+@pytest.mark.parametrize("store", ["mariadb", "postgresql"], indirect=True)
+def test_a_connection_that_was_closed_while_it_was_idle_is_replaced(world: World) -> None:
+    world.store.run_group(insert)
+    own = "CONNECTION_ID()" if world.store.name == "mysql" else "pg_backend_pid()"
+    process_id = world.store.run_group(lambda connection: connection.exec_driver_sql(f"SELECT {own}").scalar_one())
+    end = f"KILL {process_id}" if world.store.name == "mysql" else f"SELECT pg_terminate_backend({process_id})"
+    world.store.run(lambda connection: connection.exec_driver_sql(end).close())
+    with pytest.raises(DatabaseUnavailable):  # it was in use a moment ago, so it may have been lost within the group
+        world.store.run_group(insert)
+    world.store.run_group(insert)
+    assert world.count() == 2
+
+
+@pytest.mark.parametrize("store", ["postgresql"], indirect=True)
+def test_a_commit_waits_for_the_disk_only_where_that_is_wanted(world: World) -> None:
+    def setting(connection: sa.Connection) -> str:
+        return str(connection.exec_driver_sql("SHOW synchronous_commit").scalar_one())
+
+    assert [world.store.run_group(setting, durable=durable) for durable in (True, False, True)] == ["on", "off", "on"]
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "groups.sqlite"
+
+
+@pytest.fixture
+def on_sqlite(file: Path) -> Iterator[Database]:
+    with closing(Database(f"sqlite:///{file}")) as database:
+        database.run(lambda connection: connection.exec_driver_sql("CREATE TABLE tasks (queue TEXT)").close())
+        yield database
+
+
+def test_on_sqlite_commits_wait_for_the_disk_only_where_that_is_wanted(on_sqlite: Database) -> None:
+    def setting(connection: sa.Connection) -> int:
+        return int(connection.exec_driver_sql("PRAGMA synchronous").scalar_one())
+
+    wanted = [True, False, False, True]
+    assert [on_sqlite.run_group(setting, durable=durable) for durable in wanted] == [2, 1, 1, 2]
+    assert on_sqlite.run(setting) == on_sqlite.run_autocommit(setting) == 2
+
+
+def test_on_sqlite_the_connection_is_kept_and_closed_with_the_database(on_sqlite: Database, file: Path) -> None:
+    def driver_of(connection: sa.Connection) -> int:
+        return id(connection.connection.dbapi_connection)
+
+    assert on_sqlite.run_group(driver_of) == on_sqlite.run_group(driver_of)
+    with pytest.raises(ValueError, match="no"):
+        on_sqlite.run_group(insert_and_fail, insert_directly)
+    assert open_files(file)
+    on_sqlite.close()
+    assert not open_files(file)
+    on_sqlite.run_group(insert)
+    assert on_sqlite.read(count) == 1
+
+
+def open_files(file: Path) -> list[Path]:
+    """Also the log of its connections; a descriptor may be closed meanwhile."""
+    found = []
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):
+            found.append(descriptor.readlink())
+    return [path for path in found if path.name.startswith(file.name)]
+
+
+def count(connection: sa.Connection) -> int:
+    return int(connection.exec_driver_sql("SELECT count(*) FROM tasks").scalar_one())
+
+
+@pytest.mark.parametrize("how", [insert, insert_directly])
+def test_on_sqlite_a_commit_that_fails_leaves_a_connection_that_works(on_sqlite: Database, how: Any) -> None:
+    """As with a full disk, which SQLite may notice when it commits."""
+
+    def insert_what_cannot_be_committed(connection: sa.Connection) -> None:
+        how(connection)
+        connection.exec_driver_sql("PRAGMA defer_foreign_keys = ON")
+        connection.exec_driver_sql("INSERT INTO children VALUES (1)")
+
+    def create(connection: sa.Connection) -> None:
+        connection.exec_driver_sql("CREATE TABLE parents (id INTEGER PRIMARY KEY)")
+        connection.exec_driver_sql("CREATE TABLE children (parent INTEGER REFERENCES parents (id))")
+
+    on_sqlite.run_group(create)
+    on_sqlite._sqlite_groups._idle[0]._execute("PRAGMA foreign_keys = ON")
+    with pytest.raises(sa.exc.IntegrityError, match="FOREIGN KEY"):
+        on_sqlite.run_group(insert_what_cannot_be_committed)
+    for _ in range(2):
+        on_sqlite.run_group(how)
+    assert on_sqlite.read(count) == 2
+
+
+def test_on_sqlite_a_group_waits_for_a_writer_of_another_process(on_sqlite: Database, file: Path) -> None:
+    on_sqlite.run_group(insert)
+    with closing(sqlite3.connect(file, isolation_level=None, check_same_thread=False)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        other.execute(INSERT)
+        group = threading.Thread(target=partial(on_sqlite.run_group, insert))
+        group.start()
+        group.join(0.05)
+        assert group.is_alive()
+        other.execute("COMMIT")
+        group.join(30)
+    assert on_sqlite.read(count) == 3
+
+
+def test_on_sqlite_a_forked_process_opens_connections_of_its_own(on_sqlite: Database) -> None:
+    on_sqlite.run_group(insert)
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            on_sqlite.run_group(insert)
+            status = 0
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    on_sqlite.run_group(insert)
+    assert on_sqlite.read(count) == 3
+
+
+def test_faults_of_a_test_happen_to_groups(file: Path) -> None:
+    with closing(FaultyDatabase(f"sqlite:///{file}")) as database:
+        database.run(lambda connection: connection.exec_driver_sql("CREATE TABLE tasks (queue TEXT)").close())
+        with database.lose_reply("insert"), pytest.raises(DatabaseUnavailable):
+            database.run_group(insert)
+        assert (database.read(count), database.calls["insert"]) == (1, 1)

@@ -1,0 +1,156 @@
+"""Done tasks of queues with a history of their own are purged by their age, and each task is read once for each age."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pytest
+import sqlalchemy as sa
+
+from peerd.config.settings import ManagerSettings, QueueSettings
+from peerd.domain.lifecycle import Status
+from peerd.manager.chores import CHORES, make_chores
+from peerd.manager.history import RESTART_AFTER, HistoryWalk, make_walks
+from peerd.store.maintenance.history import LATE_COMMIT, HistoryAge
+from peerd.store.schema.sql_clock import seconds_from_now
+from peerd.store.schema.tables import tasks
+from tests.store.world import World
+
+HOUR, DAY = 3600.0, 86_400.0
+HISTORIES = {"long": QueueSettings(history=DAY), "short": QueueSettings(history=10.0)}
+
+
+@dataclass
+class Walking:
+    """The walks of a manager, which a test lets go on."""
+
+    world: World
+    queues: Mapping[str, QueueSettings] = field(default_factory=lambda: HISTORIES)
+    batch: int = 500
+    now: float = 0.0
+    read: int = 0
+
+    def __post_init__(self) -> None:
+        self.walks = make_walks(self.queues, HOUR, lambda: self.now)
+
+    def one_pass(self) -> int:
+        """Let each walk come to its end; how many tasks were deleted."""
+        return sum(self.walk_on(walk) for walk in self.walks)
+
+    def walk_on(self, walk: HistoryWalk) -> int:
+        deleted, has_more = 0, True
+        while has_more:
+            step = self.world.store.run(walk.run, self.batch)
+            self.read += step.read
+            deleted += step.deleted
+            has_more = walk.record(step, self.batch)
+        return deleted
+
+
+def ended(world: World, queue: str, ago: float, number: int = 1) -> None:
+    """Tasks that were done so many seconds ago."""
+    values = {"queue": queue, "status": str(Status.DONE), "finished_at": seconds_from_now(-ago)}
+    world.store.run(lambda connection: [connection.execute(sa.insert(tasks).values(values)) for _ in range(number)])
+
+
+def kept(world: World) -> dict[str, int]:
+    grouped = sa.select(tasks.c.queue, sa.func.count()).group_by(tasks.c.queue)
+    return {row[0]: row[1] for row in world.store.read(lambda connection: connection.execute(grouped).all())}
+
+
+def test_each_queue_is_purged_by_its_own_age_and_the_others_by_the_general_one(world: World) -> None:
+    for queue in ("long", "short", "other"):
+        for ago in (1.0, 60.0, 2 * HOUR, 2 * DAY):
+            ended(world, queue, ago)
+    assert Walking(world).one_pass() == 1 + 3 + 2
+    assert kept(world) == {"long": 3, "short": 1, "other": 2}
+
+
+def test_other_statuses_keep_their_own_age(world: World) -> None:
+    for status in (Status.DEAD, Status.CANCELED, Status.BURIED, Status.PENDING):
+        world.insert(queue="short", status=str(status), finished_at=seconds_from_now(-DAY))
+    assert Walking(world).one_pass() == 0
+
+
+def test_what_is_kept_is_read_once_for_each_age_and_not_again(world: World) -> None:
+    ended(world, "long", 2 * HOUR, 20)
+    walking = Walking(world, batch=7)
+    assert walking.one_pass() == 0
+    assert walking.read == 2 * 20, "by the walks of an hour and of ten seconds; a day has not passed"
+    walking.read = 0
+    ended(world, "other", 1.5 * HOUR, 3)
+    assert walking.one_pass() == 3
+    assert walking.read == 2 * 3 - 3, "the walk of an hour has deleted them before the one of ten seconds came"
+    assert kept(world) == {"long": 20}
+
+
+def test_a_walk_stays_behind_what_may_still_be_committed(world: World) -> None:
+    ended(world, "other", 20.0)
+    walking = Walking(world)
+    assert walking.one_pass() == 0
+    ended(world, "short", 40.0)
+    assert walking.one_pass() == 1, "it appeared behind the one that was read, within the time of a late commit"
+    assert kept(world) == {"other": 1}
+    assert LATE_COMMIT > 40.0
+
+
+def test_what_appears_far_behind_a_walk_is_found_when_it_begins_anew(world: World) -> None:
+    ended(world, "long", 2 * HOUR)
+    walking = Walking(world)
+    walking.one_pass()
+    ended(world, "other", 3 * HOUR)
+    assert walking.one_pass() == 0
+    walking.now += RESTART_AFTER
+    walking.one_pass()
+    assert walking.one_pass() == 1
+    assert kept(world) == {"long": 1}
+
+
+def test_many_tasks_that_ended_at_one_moment_are_read_in_several_steps(world: World) -> None:
+    values = {"status": "done", "finished_at": seconds_from_now(-2 * HOUR)}
+    rows = [{"queue": queue, **values} for queue in ("long", "other") for _ in range(30)]
+    world.store.run(lambda connection: connection.execute(sa.insert(tasks).values(rows)).rowcount)
+    assert Walking(world, batch=4).one_pass() == 30
+    assert kept(world) == {"long": 30}
+
+
+def test_a_locked_task_is_left_for_the_next_pass_and_holds_up_nothing(world: World) -> None:
+    if world.store.name == "sqlite":
+        pytest.skip("SQLite locks no rows")
+    first = world.insert(queue="other", status="done", finished_at=seconds_from_now(-3 * HOUR))
+    ended(world, "other", 2 * HOUR, 5)
+    walking = Walking(world, batch=2)
+    with world.locking(tasks, first):
+        assert walking.one_pass() == 5
+    assert walking.one_pass() == 1
+    assert world.count() == 0
+
+
+def test_a_step_that_was_not_committed_is_done_again(world: World) -> None:
+    ended(world, "other", 2 * HOUR, 3)
+    walk = Walking(world).walks[0]
+
+    def fail_after(connection: sa.Connection) -> None:
+        assert walk.run(connection, 500).deleted == 3
+        raise RuntimeError("the commit failed")
+
+    with pytest.raises(RuntimeError):
+        world.store.run(fail_after)
+    assert world.store.run(walk.run, 500).deleted == 3
+
+
+def test_without_a_history_of_a_queue_the_chores_are_those_of_all_managers() -> None:
+    same_age = {"a": QueueSettings(history=HOUR), "b": QueueSettings(max_jobs=3)}
+    assert make_chores(same_age, ManagerSettings(), lambda: 0.0) == CHORES
+    names = [chore.name for chore in make_chores(HISTORIES, ManagerSettings(), lambda: 0.0)]
+    assert len(names) == len(set(names)) == len(CHORES) + 2
+    assert names[-3:] == ["purge done", "purge done of short", "purge done of long"]
+    alike = {"a": QueueSettings(history=DAY), "c": QueueSettings(history=DAY), "b": QueueSettings(history=DAY + 1)}
+    names = [chore.name for chore in make_chores(alike, ManagerSettings(), lambda: 0.0)]
+    assert names[-3:] == ["purge done", "purge done of a and 1 more", "purge done of b"]
+
+
+def test_an_age_covers_its_queues_or_all_but_them() -> None:
+    some, others = HistoryAge(1.0, frozenset({"a"})), HistoryAge(1.0, frozenset({"a"}), are_exceptions=True)
+    assert [some.covers("a"), some.covers("b"), others.covers("a"), others.covers("b")] == [True, False, False, True]

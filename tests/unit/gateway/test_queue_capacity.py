@@ -1,0 +1,71 @@
+"""The room of queues with a limit: which puts are admitted, and when jobs must be counted."""
+
+from __future__ import annotations
+
+import pytest
+
+from peerd.gateway.queue_capacity import LEAST_PAUSE, VALID_FOR, Admission, QueueCapacities
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def capacities(clock: Clock) -> QueueCapacities:
+    return QueueCapacities({"mails": 10}, clock)
+
+
+def admitted(capacities: QueueCapacities, number: int) -> int:
+    return [capacities.admit("mails") for _ in range(number)].count(Admission.ADMITTED)
+
+
+def test_a_queue_without_a_limit_is_never_counted(capacities: QueueCapacities) -> None:
+    assert {capacities.admit("other") for _ in range(1000)} == {Admission.ADMITTED}
+    capacities.leave("other")
+    assert (capacities.most("other"), capacities.most("mails")) == (None, 10)
+
+
+def test_one_count_serves_many_puts_and_what_was_put_is_added_to_it(capacities: QueueCapacities) -> None:
+    capacities.record("mails", 4, took=0.001)
+    assert admitted(capacities, 20) == 6
+
+
+def test_what_this_process_ends_makes_room_at_once(capacities: QueueCapacities) -> None:
+    capacities.record("mails", 10, took=0.001)
+    assert capacities.admit("mails") is Admission.FULL
+    capacities.leave("mails")
+    assert admitted(capacities, 2) == 1
+
+
+def test_a_count_is_used_for_a_second_while_there_is_room(capacities: QueueCapacities, clock: Clock) -> None:
+    capacities.record("mails", 0, took=0.001)
+    clock.now += VALID_FOR * 0.99
+    assert capacities.admit("mails") is Admission.ADMITTED
+    clock.now += VALID_FOR * 0.02
+    assert capacities.admit("mails") is Admission.UNKNOWN
+
+
+def test_a_queue_that_seems_full_is_counted_again_in_a_tenth_of_the_time_at_the_most(
+    capacities: QueueCapacities, clock: Clock
+) -> None:
+    capacities.record("mails", 10, took=0.5)
+    clock.now += LEAST_PAUSE * 0.5 - 0.1
+    assert capacities.admit("mails") is Admission.FULL
+    clock.now += 0.2
+    assert capacities.admit("mails") is Admission.UNKNOWN
+
+
+def test_nothing_leaves_an_empty_queue(capacities: QueueCapacities) -> None:
+    capacities.record("mails", 0, took=0.001)
+    capacities.leave("mails")
+    assert admitted(capacities, 20) == 10

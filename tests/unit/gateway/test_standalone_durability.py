@@ -1,0 +1,140 @@
+"""When a standalone server's changes are written to the disk."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from peerd.gateway.standalone.durability import LogSynchronizer, StandaloneDatabase
+from peerd.gateway.standalone.flags import parse_flags
+from peerd.testing import eventually
+
+LONG = 3600.0
+"""Seconds that no test lasts."""
+
+
+class Disk:
+    """Counts what is written to the disk, and can fail."""
+
+    def __init__(self) -> None:
+        self.writes = 0
+        self.error: OSError | None = None
+        self.written = threading.Event()
+
+    def fdatasync(self, descriptor: int) -> None:
+        os.fstat(descriptor)
+        self.writes += 1
+        self.written.set()
+        if self.error is not None:
+            raise self.error
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
+    disk = Disk()
+    monkeypatch.setattr(os, "fdatasync", disk.fdatasync)
+    return disk
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    (tmp_path / "jobs-wal").touch()
+    return tmp_path / "jobs"
+
+
+def no_error(error: OSError) -> None:
+    raise AssertionError(error)
+
+
+def pragmas(connection: sa.Connection) -> tuple[int, int, int]:
+    names = ("synchronous", "wal_autocheckpoint", "journal_size_limit")
+    synchronous, pages, limit = (connection.exec_driver_sql(f"PRAGMA {name}").scalar_one() for name in names)
+    return synchronous, pages, limit
+
+
+def change(connection: sa.Connection) -> int:
+    connection.exec_driver_sql("CREATE TABLE IF NOT EXISTS changes (number)")
+    connection.exec_driver_sql("INSERT INTO changes VALUES (1)")
+    return int(connection.exec_driver_sql("PRAGMA synchronous").scalar_one())
+
+
+@pytest.mark.parametrize(
+    ("flags", "synchronous"),
+    [
+        (["-bx", "-f0"], 2),
+        (["-bx", "-f50"], 1),
+        (["-bx", "-F"], 0),
+        (["-f0"], 0),
+    ],
+    ids=["-f 0", "-f 50", "-F", "in memory"],
+)
+def test_commits_wait_for_the_disk_as_the_flags_say(flags: list[str], synchronous: int, tmp_path: Path) -> None:
+    database = StandaloneDatabase(tmp_path / "jobs?%20#", parse_flags([*flags, "-s40960"], ""), no_error)
+    try:
+        assert database.run(pragmas) == (synchronous, 10, 40960)
+        later = 1 if synchronous == 2 else synchronous
+        in_groups = [database.run_group(change, durable=durable) for durable in (True, False, True, False)]
+        assert in_groups == [synchronous, later, synchronous, later]
+    finally:
+        database.close()
+    assert (tmp_path / "jobs?%20#").exists()
+
+
+def test_a_commit_is_written_to_the_disk_within_the_interval(tmp_path: Path, disk: Disk) -> None:
+    database = StandaloneDatabase(tmp_path / "jobs", parse_flags(["-bx", "-f1"], ""), no_error)
+    try:
+        database.run_group(change)
+        eventually(lambda: disk.writes)
+        before = disk.writes
+        database.run_group(change, durable=False)
+        eventually(lambda: disk.writes > before)
+    finally:
+        database.close()
+
+
+def test_many_commits_are_written_together(file: Path, disk: Disk) -> None:
+    synchronizer = LogSynchronizer(file, LONG, no_error)
+    synchronizer.start()
+    synchronizer.note_commit()
+    assert disk.written.wait(10)
+    for _ in range(100):
+        synchronizer.note_commit()
+    assert disk.writes == 1
+    synchronizer.close()
+    assert disk.writes == 2
+
+
+def test_nothing_is_written_without_a_commit(file: Path, disk: Disk) -> None:
+    synchronizer = LogSynchronizer(file, 0.0, no_error)
+    synchronizer.start()
+    synchronizer.note_commit()
+    assert disk.written.wait(10)
+    eventually(lambda: not synchronizer._is_dirty.is_set())
+    assert disk.writes == 1
+    synchronizer.close()
+
+
+def test_an_error_of_the_disk_is_reported_and_the_next_commit_is_written(file: Path, disk: Disk) -> None:
+    errors: list[OSError] = []
+    disk.error = OSError(5, "Input/output error")
+    synchronizer = LogSynchronizer(file, 0.0, errors.append)
+    synchronizer.start()
+    synchronizer.note_commit()
+    eventually(lambda: errors == [disk.error])
+    disk.error = None
+    synchronizer.note_commit()
+    eventually(lambda: disk.writes == 2)
+    synchronizer.close()
+    assert len(errors) == 1
+
+
+def test_a_log_that_does_not_exist_is_not_written(tmp_path: Path, disk: Disk) -> None:
+    synchronizer = LogSynchronizer(tmp_path / "none", 0.0, no_error)
+    synchronizer.start()
+    synchronizer.note_commit()
+    synchronizer.close()
+    assert disk.writes == 0
