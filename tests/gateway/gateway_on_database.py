@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import Final
 
-from peerd.gateway import table_counts
 from peerd.store.connection.database import Database
 from peerd.store.schema.migrate import migrate
 from tests.gateway.beanstalk_connection import Address
@@ -39,8 +38,7 @@ class GatewayOnDatabase(BeanstalkServer):
         return True
 
     def start(self) -> None:
-        """Migrate the database, and listen; a count is made each time, even where a busy machine makes it slowly."""
-        table_counts.QUICK = float("inf")  # type: ignore[misc]
+        """Migrate the database, and listen."""
         database = Database(self._url)
         self._running.callback(database.close)
         migrate(database)

@@ -1,6 +1,7 @@
 """Counts of jobs for statistics, which are not counted anew while that would take much of the time.
 
-A count walks the pending jobs of a tube, or of all; meanwhile the operations of all clients wait.
+A count walks the pending jobs of a tube, or of all; meanwhile the operations of all clients wait. A count of few jobs
+is made each time, even if it took long: then the machine was busy, and not with counting.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from sqlalchemy.engine import Connection
 from peerd.store import jobs
 from peerd.store.jobs.types import TubeCounts
 
+FEW: Final = 1000
+"""Jobs whose count is made each time."""
 QUICK: Final = 0.05
 """Seconds of a count that may be made each time."""
 VALID_FOR: Final = 10.0
@@ -45,7 +48,7 @@ class TableCounts:
             return kept
         counts = count()
         now = time.monotonic()
-        if now - began > QUICK:
+        if counts.jobs > FEW and now - began > QUICK:
             self._kept = {name: kept for name, kept in self._kept.items() if kept[0] > now}
             self._kept[tube] = (now + min(VALID_FOR * (now - began), LONGEST), counts)
         return counts

@@ -125,6 +125,11 @@ class TubeCounts(msgspec.Struct, frozen=True, kw_only=True):
     delayed: int = 0
     buried: int = 0
 
+    @property
+    def jobs(self) -> int:
+        """The number of jobs in any state."""
+        return self.ready + self.reserved + self.delayed + self.buried
+
 
 class TubePause(msgspec.Struct, frozen=True):
     """The pause of a tube: the seconds that were last given, and the seconds that are left; 0 where there is none."""
