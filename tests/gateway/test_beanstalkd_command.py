@@ -181,6 +181,14 @@ def test_what_is_passed_as_a_socket_must_listen() -> None:
     assert "descriptor 3" in done.stderr
 
 
+def test_variables_of_sockets_for_another_process_are_no_reason_for_a_warning(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LISTEN_FDS", "1")
+    monkeypatch.setenv("LISTEN_PID", "1")
+    assert "inherited" not in start().said()
+
+
 def test_sockets_that_are_passed_to_another_process_are_not_used() -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as taken:
         done = run("-p", str(taken.getsockname()[1]), environment={"LISTEN_FDS": "1", "LISTEN_PID": "1"})

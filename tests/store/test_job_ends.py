@@ -173,14 +173,14 @@ def test_a_job_whose_queue_keeps_history_is_done(world: World) -> None:
     assert state(world, kept) is None
 
 
-def test_release_all_ends_the_reservations_of_a_process_and_no_claims(world: World) -> None:
+def test_release_all_ends_the_reservations_of_a_node_and_no_claims(world: World) -> None:
     ids = [put(world) for _ in range(3)]
-    gateway, other = world.claimer("q"), world.claimer("q")
+    gateway, other = world.claimer("q"), world.claimer("q", node="other")
     assert len(reserve(world, gateway, 2)) == 2
     kept = reserve_one(world, other)
     claimed = world.add("w")
     world.take_one(Claimer(**{**as_dict(gateway), "queues": ("w",)}))
-    assert world.store.run(jobs.release_all, gateway.process_id) == 2
+    assert world.store.run(jobs.release_all, gateway.node_id) == 2
     assert [state(world, job_id) for job_id in ids] == [JobState.READY, JobState.READY, JobState.RESERVED]
     assert kept.id == ids[2]
     assert world.status(claimed) is Status.WORKING

@@ -292,7 +292,7 @@ def operations_on_jobs(world: World) -> Iterator[tuple[partial[Any], set[str]]]:
     yield partial(run, jobs.take, few, held[8].id, 60), by_id
     yield partial(run, jobs.kick, "q", 5), aside | by_id
     yield partial(run, jobs.kick, "other", 5), aside | by_id
-    yield partial(run, jobs.release_all, process_id), working | by_id
+    yield partial(run, jobs.release_all, few.node_id), working | by_id
     read = world.store.read
     yield partial(read, jobs.peek_ready, "q"), pending | by_id
     yield partial(read, jobs.peek_delayed, "q"), aside

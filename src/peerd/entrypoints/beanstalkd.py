@@ -43,12 +43,11 @@ def main() -> int:
     try:
         flags = parse_flags(sys.argv[1:], VERSION)
         signals = EarlySignals()
-        inherits = bool(os.environ.get("LISTEN_FDS"))
         listeners = open_listeners(flags, os.environ, os.getpid())
     except ProgramExit as end:
         return _end(end)
     try:
-        _print_start(flags, listeners, inherits=inherits)
+        _print_start(flags, listeners)
         become_user(flags.user)
         return _serve(flags, listeners, signals)
     except ProgramExit as end:
@@ -62,8 +61,8 @@ def _end(end: ProgramExit) -> int:
     return end.status
 
 
-def _print_start(flags: Flags, listeners: Listeners, *, inherits: bool) -> None:
-    if inherits and flags.names_address:
+def _print_start(flags: Flags, listeners: Listeners) -> None:
+    if listeners.are_inherited and flags.names_address:
         flags.warnings.append("it has inherited its sockets: -l and -p have no effect")
     for warning in flags.warnings:
         sys.stderr.write(f"{PROGRAM}: {warning}\n")

@@ -47,6 +47,15 @@ def test_reservations_of_earlier_processes_are_released_and_those_processes_have
     assert reserve(database, holder) == ids
 
 
+def test_what_an_orderly_end_could_not_release_is_released_by_the_next_start(database: Database) -> None:
+    node, holder = start(database)
+    ids = [one.id for one in database.run(jobs.put, [NewTask(queue="default", ttr=60)])]
+    assert reserve(database, holder) == ids
+    database.run(node.deregister)
+    _, again = start(database)
+    assert reserve(database, again) == ids
+
+
 def test_an_orderly_end_frees_the_name_and_ends_the_process(database: Database) -> None:
     node, _ = start(database)
     database.run(node.deregister)

@@ -27,6 +27,8 @@ PAGE_SIZE: Final = 4096
 """SQLite's pages, in bytes; its log has one and a short header for each changed page."""
 POOL_SIZE: Final = 4
 JOIN_TIMEOUT: Final = 5.0
+REPEAT_AFTER: Final = 1.0
+"""Seconds after which a write that has failed is repeated, if the interval is shorter."""
 
 
 def synchronous_mode(flags: Flags) -> str:
@@ -98,6 +100,7 @@ def _configure_log(engine: Engine, mode: str, log_size: int) -> None:
 class LogSynchronizer:
     """Writes SQLite's log to the disk after commits, at most once in each interval, on a thread of its own.
 
+    A write that has failed is repeated, also without another commit.
     Only the commits of queue clients are followed: a heartbeat that a power failure undoes is none that is missed.
 
     Args:
@@ -132,18 +135,27 @@ class LogSynchronizer:
         while not self._is_closed.is_set():
             self._is_dirty.wait()
             self._is_dirty.clear()
-            self._synchronize()
-            self._is_closed.wait(self._interval)
+            if self._synchronize():
+                self._is_closed.wait(self._interval)
+            else:
+                self._is_dirty.set()
+                self._is_closed.wait(max(self._interval, REPEAT_AFTER))
         self._synchronize()
 
-    def _synchronize(self) -> None:
+    def _synchronize(self) -> bool:
         try:
-            descriptor = os.open(self._log, os.O_RDONLY | os.O_CLOEXEC)
+            _write_to_disk(self._log)
         except FileNotFoundError:
-            return  # it is empty
-        try:
-            os.fdatasync(descriptor)
+            return True  # it is empty
         except OSError as error:
             self._on_error(error)
-        finally:
-            os.close(descriptor)
+            return False
+        return True
+
+
+def _write_to_disk(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fdatasync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -28,8 +28,11 @@ UNIX_PREFIX: Final = "unix:"
 class Listeners:
     """Sockets that listen; the file of a unix socket is removed with them."""
 
-    def __init__(self, sockets: list[socket.socket], unix_path: str | None = None) -> None:
+    def __init__(
+        self, sockets: list[socket.socket], unix_path: str | None = None, *, are_inherited: bool = False
+    ) -> None:
         self.sockets = sockets
+        self.are_inherited = are_inherited
         self._unix_path = unix_path
         self._unix_file = None if unix_path is None else os.lstat(unix_path)
 
@@ -56,7 +59,7 @@ def open_listeners(flags: Flags, environment: MutableMapping[str, str], pid: int
         ProgramExit: it cannot be bound, or what was passed is no listening socket.
     """
     if inherited := _inherited_sockets(environment, pid):
-        return Listeners(inherited)
+        return Listeners(inherited, are_inherited=True)
     try:
         if flags.address.startswith(UNIX_PREFIX):
             path = flags.address.removeprefix(UNIX_PREFIX)

@@ -39,9 +39,7 @@ class OwnNode:
             version=__version__,
         )
         assert node_id is not None
-        for process in processes.list_processes(connection):
-            if process.node_id == node_id:
-                jobs.release_all(connection, process.id)
+        jobs.release_all(connection, node_id)
         processes.end_earlier_processes(connection, node_id, self._incarnation)
         self._process_id = processes.register_process(
             connection,

@@ -330,10 +330,6 @@ class DatabaseThreads:
         """`Database.run_idempotent`, awaited."""
         return await self._call(partial(self.database.run_idempotent, operation, *args, **kwargs))
 
-    async def run_group(self, operation: Callable[[Connection, *Ts], T], /, *args: *Ts, durable: bool = True) -> T:
-        """`Database.run_group`, awaited."""
-        return await self._call(partial(self.database.run_group, operation, *args, durable=durable))
-
     async def read(self, operation: Operation[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """`Database.read`, awaited."""
         return await self._call(partial(self.database.read, operation, *args, **kwargs))

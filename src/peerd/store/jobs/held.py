@@ -20,6 +20,7 @@ from sqlalchemy.sql import expression
 from peerd.domain.lifecycle import Status, TaskEvent, sources, target
 from peerd.domain.task import delay_until_start
 from peerd.store.enqueue import unique_keys
+from peerd.store.jobs.reserved_rows import bounded_ttr
 from peerd.store.jobs.types import Bury, Release, ReleaseCounter
 from peerd.store.outcomes.complete import complete
 from peerd.store.outcomes.recording import ClaimId
@@ -112,13 +113,14 @@ def touch_reservations(connection: Connection, process_id: int, claims: Sequence
     return touched
 
 
-def release_all(connection: Connection, process_id: int) -> int:
-    """End all reservations of a process that is gone, without counting them; how many."""
+def release_all(connection: Connection, node_id: int) -> int:
+    """End all reservations of a node's processes, which are gone, without counting them; how many."""
     released = 0
-    is_mine = (tasks.c.process_id == process_id, tasks.c.deadline_at.is_not(None))
-    found = by_index(sa.select(tasks.c.id).where(is_working(), *is_mine).limit(BATCH), "tasks_claim")
+    is_of_node = (tasks.c.worker_node_id == node_id, tasks.c.deadline_at.is_not(None))
+    found = by_index(sa.select(tasks.c.id).where(is_working(), *is_of_node).limit(BATCH), "tasks_claim")
     while ids := connection.execute(found).scalars().all():
-        update = sa.update(tasks).where(tasks.c.id.in_(sorted(ids)), *is_mine, status_is(*sources(TaskEvent.RELEASE)))
+        is_held = (*is_of_node, status_is(*sources(TaskEvent.RELEASE)))
+        update = sa.update(tasks).where(tasks.c.id.in_(sorted(ids)), *is_held)
         released += connection.execute(update_by_id(update.values(**values_of_release(), updated_at=now()))).rowcount
     return released
 
@@ -168,7 +170,7 @@ def _bury_update(counts: ReleaseCounter | None, has_priority: bool) -> CompiledS
 
 @lru_cache(maxsize=2)
 def _touch_update(*, is_one: bool) -> CompiledStatement:
-    values = {"checked_at": now(), "deadline_at": seconds_from_now(tasks.c.ttr)}
+    values = {"checked_at": now(), "deadline_at": seconds_from_now(bounded_ttr(tasks.c.ttr))}
     return _held_update(values, is_one=is_one)
 
 

@@ -17,7 +17,7 @@ from peerd.store.outcomes.complete import complete
 from peerd.store.outcomes.recording import ClaimId, apply_verdicts, database_now, is_held
 from peerd.store.outcomes.touch import TaskProgress, report_progress
 from peerd.store.schema.tables import tasks
-from peerd.store.tasks.rows import LARGEST_INTEGER, lock_tasks, update_tasks
+from peerd.store.tasks.rows import LARGEST_INTEGER, lock_tasks
 
 
 class RecordedFailure(msgspec.Struct, frozen=True):
@@ -28,10 +28,7 @@ class RecordedFailure(msgspec.Struct, frozen=True):
 
 def complete_held(connection: Connection, process_id: int, claim: ClaimId, result: str | None) -> bool:
     """Write a reserved job as done, with a result (JSON text); return whether it was held."""
-    if claim in complete(connection, process_id, {claim: result}):
-        return False
-    _end_reservation(connection, claim)
-    return True
+    return claim not in complete(connection, process_id, {claim: result})
 
 
 def fail_held(
@@ -58,7 +55,6 @@ def fail_held(
     retry_in = _retry_in(task, retry)
     verdict = transition_after(tried, Failed(error=reason, retry_in=retry_in), database_now(connection))
     apply_verdicts(connection, [(task, verdict)])
-    _end_reservation(connection, claim)
     return RecordedFailure(retry_in if verdict.event is TaskEvent.FAIL else None)
 
 
@@ -74,8 +70,3 @@ def _retry_in(task: Task, retry: float | Literal[False] | None) -> float | None:
     if retry is False:
         return None
     return exponential_backoff(task.attempts + 1) if retry is None else retry
-
-
-def _end_reservation(connection: Connection, claim: ClaimId) -> None:
-    """Write that the row is not reserved any more; it is locked, or was just written."""
-    update_tasks(connection, [claim.id], tasks.c.lease == claim.lease, deadline_at=sa.null())

@@ -9,6 +9,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from peerd.domain.lifecycle import TaskEvent, sources
+from peerd.domain.task import LARGEST_CLIENT_SECONDS
 from peerd.store.claim.claimer import NODE_PARAMETER, Claimer, claim_columns
 from peerd.store.jobs.candidates import (
     LIMIT_PARAMETER,
@@ -111,7 +112,7 @@ def is_reservable(event: TaskEvent = TaskEvent.CLAIM) -> sa.ColumnElement[bool]:
 
 def reservation_values(moment: sa.ColumnElement[Any]) -> dict[str, Any]:
     """The values that a reservation writes; max_attempts stays that of the worker that tries it, if any does."""
-    ttr = sa.func.coalesce(tasks.c.ttr, TTR_PARAMETER)
+    ttr = bounded_ttr(sa.func.coalesce(tasks.c.ttr, TTR_PARAMETER))
     return {
         **claim_columns(moment),
         "ttr": ttr,
@@ -119,6 +120,13 @@ def reservation_values(moment: sa.ColumnElement[Any]) -> dict[str, Any]:
         "reserves": raised(tasks.c.reserves),
         "buried_order": None,
     }
+
+
+def bounded_ttr(ttr: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
+    """A ttr as a client could have given it, whatever SQL by hand has written: no deadline is out of range."""
+    least: sa.ColumnElement[int] = sa.literal_column("1")
+    most: sa.ColumnElement[int] = sa.literal_column(str(LARGEST_CLIENT_SECONDS))
+    return sa.case((ttr > most, most), (ttr < least, least), else_=ttr)
 
 
 def order_of(row: Row) -> tuple[Any, ...]:
@@ -134,7 +142,7 @@ def to_job(row: Row, claimer: Claimer, default_ttr: int) -> ReservedJob:
         queue=queue if queue in claimer.queues else queue.rstrip(" "),  # MySQL compares without them
         body=to_bytes(body, body_bytes),
         priority=to_whole_number(priority),
-        ttr=default_ttr if ttr is None else to_whole_number(ttr),
+        ttr=default_ttr if ttr is None else min(max(to_whole_number(ttr), 1), LARGEST_CLIENT_SECONDS),
         lease=next_lease_number(lease),
         unique_key=unique_key,
         has_attempts=to_whole_number(attempts) > 0 or lease != reserves,

@@ -70,12 +70,14 @@ def to_whole_number(value: Any) -> int:
 
 def incremented(column: sa.ColumnElement[int]) -> sa.ColumnElement[int]:
     """A count, increased by one; it stays at the column's largest value, beyond which no write would succeed."""
-    return sa.case((column == LARGEST_INTEGER, column), else_=column + 1)
+    largest: sa.ColumnElement[int] = sa.literal_column(str(LARGEST_INTEGER))
+    one: sa.ColumnElement[int] = sa.literal_column("1")
+    return sa.case((column == largest, column), else_=column + one)
 
 
 def raised(counter: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
     """A counter of queue clients, which is null instead of 0, increased by one."""
-    return sa.func.coalesce(counter, sa.literal_column("0")) + sa.literal_column("1")
+    return incremented(sa.func.coalesce(counter, sa.literal_column("0")))
 
 
 def next_lease(lease: sa.ColumnElement[int]) -> sa.ColumnElement[int]:
