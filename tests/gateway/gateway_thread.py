@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
 import ssl
@@ -22,6 +23,7 @@ from peerd.store.connection.database import Database
 from peerd.store.connection.outages import OutageTracker
 from peerd.store.nodes import nodes
 from peerd.store.nodes.processes import register_process
+from peerd.testing import eventually
 
 TIMEOUT = 20.0
 
@@ -110,3 +112,27 @@ class GatewayThread:
         await self.server.drain(0)
         await self.engine.finish()
         self.engine.close()
+
+
+def bytes_held_for(gateway: GatewayThread, client: socket.socket, commands: bytes) -> int:
+    """Send commands and read no reply until the server takes no more; how many bytes of replies it holds then."""
+    client.setblocking(False)
+    client.send(commands)
+    connection = eventually(lambda: connection_of(gateway, client))
+
+    def is_left_alone() -> bool:
+        with contextlib.suppress(BlockingIOError):
+            client.send(commands)
+        session = connection._session
+        return session.is_suspended and not session.replies and not connection._is_reading
+
+    eventually(lambda: gateway.call(is_left_alone))
+    return int(connection._transport.get_write_buffer_size())
+
+
+def connection_of(gateway: GatewayThread, client: socket.socket) -> Any:
+    """The server's side of a connection; None before it was accepted."""
+    for connection in gateway.call(lambda: list(gateway.server._connections)):
+        if connection._transport.get_extra_info("peername") == client.getsockname():
+            return connection
+    return None

@@ -11,12 +11,18 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Mapping
+from typing import Final
 
 import msgspec
 
 from peerd.gateway.engine import Engine
 from peerd.gateway.protocols.beanstalk import VERSION
 from peerd.gateway.table_counts import TableCounts
+
+UNANSWERED: Final = (16, 1_000)
+"""The least and the most commands of a connection that may be executed at once."""
+UNREAD_REPLIES: Final = 67_108_864
+"""Bytes of replies that so many commands shall not exceed, if each has the largest job."""
 
 
 class GatewayOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,6 +36,16 @@ class GatewayOptions(msgspec.Struct, frozen=True, kw_only=True):
     head_timeout: float = 30.0
     body_timeout: float = 30.0
     token: str | None = None
+
+    @property
+    def max_unanswered(self) -> int:
+        """Commands of a connection that may be executed at once: their replies are in memory if its client reads none.
+
+        >>> [GatewayOptions(max_job_size=size).max_unanswered for size in (65_535, 1_000_000, 2**26)]
+        [1000, 67, 16]
+        """
+        least, most = UNANSWERED
+        return min(max(UNREAD_REPLIES // self.max_job_size, least), most)
 
 
 class GatewayState:

@@ -33,8 +33,6 @@ from peerd.gateway.sessions.replies_in_order import Place, RepliesInOrder
 from peerd.gateway.tubes import DEFAULT_TUBE
 
 PUT_COUNTER: Final = COUNTERS[PutCommand]
-MAX_UNANSWERED: Final = 1_000
-"""Commands of a connection that are executed at once."""
 RESERVES: Final = frozenset({ReserveCommand, ReserveWithTimeoutCommand})
 """Commands that may follow a reserve before it is answered."""
 
@@ -58,6 +56,7 @@ class BeanstalkSession:
         "_is_blocked",
         "_is_ended",
         "_is_executing",
+        "_max_unanswered",
         "_reserving",
         "client",
         "engine",
@@ -81,6 +80,7 @@ class BeanstalkSession:
         self.is_suspended = False
         """The client reads too slowly, so no more of its commands are executed."""
         self.is_producer = self.is_worker = False
+        self._max_unanswered = state.options.max_unanswered
         self._close = close
         self._held: Command | None = None
         """A command that waits for the reserves before it."""
@@ -161,7 +161,9 @@ class BeanstalkSession:
                 self._is_executing = False
 
     def _execute_next(self) -> None:
-        while not (self._is_ended or self.is_suspended or self._is_blocked) and len(self.replies) < MAX_UNANSWERED:
+        while not (self._is_ended or self.is_suspended or self._is_blocked):
+            if len(self.replies) >= self._max_unanswered:
+                return
             command = self._held or self.parser.next_command()
             if command is None:
                 self._count_begun_put()

@@ -30,8 +30,6 @@ from peerd.gateway.sessions.json_messages import CARRY_OUT, reply_to_get_job
 from peerd.gateway.sessions.replies_in_order import RepliesInOrder
 from peerd.gateway.tubes import DEFAULT_TUBE
 
-MAX_UNANSWERED: Final = 1_000
-"""Messages of a connection that are carried out at once."""
 MAX_WAITING: Final = 100
 """get_jobs of a connection that wait for a job."""
 
@@ -66,6 +64,7 @@ class JsonSession:
         "_is_ended",
         "_is_waiting",
         "_loop",
+        "_max_unanswered",
         "_may_put_aside",
         "_parser",
         "_send",
@@ -84,6 +83,7 @@ class JsonSession:
         self.engine = state.engine
         self.replies = RepliesInOrder(send)  # an empty reply, too, lets the connection see what is buffered still
         self.is_suspended = False
+        self._max_unanswered = state.options.max_unanswered
         self.is_producer = self.is_worker = False
         self._parser = MessageParser(state.options.max_job_size)
         self._send = send
@@ -159,7 +159,9 @@ class JsonSession:
 
     def execute(self) -> None:
         """Carry out the messages that may be carried out now."""
-        while not (self._is_ended or self.is_suspended or self._is_blocked) and len(self.replies) < MAX_UNANSWERED:
+        while not (self._is_ended or self.is_suspended or self._is_blocked):
+            if len(self.replies) >= self._max_unanswered:
+                return
             message = self._held or self._parser.next_message()
             if message is None:
                 return
@@ -171,13 +173,19 @@ class JsonSession:
 
     def _carry_out(self, message: Message | RefusedMessage) -> None:
         if isinstance(message, RefusedMessage):
-            self._refuse(message.code, message.problem, message.cmd, message.id)
+            if self._is_authorized or message.code.closes:
+                self._refuse(message.code, message.problem, message.cmd, message.id)
+            else:
+                self._require_token(message.cmd, message.id)
         elif not (self._is_authorized or isinstance(message, ShowToken)):
-            self.refuse(message, ErrorCode.UNAUTHORIZED, "this gateway requires a token: send auth first")
+            self._require_token(command_of(message), message.id)
         elif isinstance(message, GetJob):
             self._get_job(message)
         else:
             CARRY_OUT[type(message)](self, message)
+
+    def _require_token(self, cmd: str | None, message_id: int | str | None) -> None:
+        self._refuse(ErrorCode.UNAUTHORIZED, "this gateway requires a token: send auth first", cmd, message_id)
 
     @property
     def is_authorized(self) -> bool:
