@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import ssl
 import subprocess
@@ -137,6 +138,57 @@ def test_bodies_of_all_connections_together_are_bounded(serve: Serve) -> None:
 
         eventually(lambda: not send_what_is_taken(rests) and gateway.call(are_left_alone))
         assert 3_000_000 <= gateway.call(lambda: gateway.state.buffered) <= 3_000_000 + 20 * (65_536 + 262_144)
+
+
+def test_a_connection_that_was_held_up_by_others_goes_on_when_they_have_gone(serve: Serve) -> None:
+    gateway = serve(max_job_size=1_000_000, max_buffered_total=1_200_000, body_timeout=0.5)
+    with BeanstalkConnection(gateway.address) as producer, socket.create_connection(gateway.address) as greedy:
+        greedy.sendall(PUT % 1_000_000 + b"x" * 900_000)
+        eventually(lambda: gateway.state.buffered >= 900_000)
+        producer.send(PUT % 1_000_000 + b"x" * 400_000)
+        eventually(lambda: gateway.state.held_up)
+        greedy.close()
+        eventually(lambda: not gateway.state.held_up)
+        producer.send(b"x" * 600_000 + b"\r\n")
+        assert producer.receive().startswith(b"INSERTED ")
+
+
+def test_each_tube_has_one_timer_for_its_pause_at_the_most(serve: Serve) -> None:
+    gateway = serve()
+    with BeanstalkConnection(gateway.address) as client:
+        before = gateway.call(lambda: len(asyncio.get_running_loop()._scheduled))  # type: ignore[attr-defined]
+        for _ in range(50):
+            assert client.ask(b"pause-tube default 4294967295\r\n") == b"PAUSED\r\n"
+        assert client.ask(b"pause-tube default 1\r\n") == b"PAUSED\r\n"
+        after = gateway.call(lambda: [one for one in asyncio.get_running_loop()._scheduled if not one.cancelled()])  # type: ignore[attr-defined]
+        assert len(after) <= before + 2
+        client.put(b"job")
+        assert client.ask(b"reserve-with-timeout 10\r\n").startswith(b"RESERVED ")
+
+
+# ---------------------------------------------------------------- the end of input
+
+
+def test_a_reserve_behind_the_end_of_input_does_not_wait(serve: Serve) -> None:
+    gateway = serve()
+    with BeanstalkConnection(gateway.address) as client:
+        job_id = client.put(b"job")
+        client.send(b"reserve\r\ndelete %d\r\nreserve\r\n" % job_id)
+        client.send_end()
+        assert client.ends() == b"RESERVED %d 3\r\njob\r\nDELETED\r\nTIMED_OUT\r\n" % job_id
+    eventually(lambda: gateway.state.connections == 0)
+
+
+def test_all_commands_of_a_client_that_reads_late_are_executed(serve: Serve) -> None:
+    gateway = serve(max_job_size=1_000_000)
+    with BeanstalkConnection(gateway.address) as client:
+        job_id = client.put(b"x" * 60_000)
+        client.send(b"peek %d\r\n" % job_id * 300 + b"put 0 0 60 4\r\nlast\r\n")
+        client.send_end()
+        eventually(lambda: [one for one in gateway.server._connections if one._session.is_suspended])  # type: ignore[union-attr]
+        assert client.ends().count(b"FOUND ") == 300
+    assert gateway.engine.total_puts == 2
+    eventually(lambda: gateway.state.connections == 0)
 
 
 # ---------------------------------------------------------------- access

@@ -14,13 +14,13 @@ from typing import Any, Final
 
 from sqlalchemy.engine import Connection
 
-from peerd.domain.errors import DatabaseBusy, DatabaseConnectionRefused, DatabaseUnavailable, RowLocked
+from peerd.domain.errors import DatabaseUnavailable, RowLocked
 from peerd.gateway.operations import EXECUTIONS, Holder, JobOperation, Put, Reserve
 from peerd.store.connection.database import Database
 from peerd.store.enqueue.enqueue import enqueue_autocommit, is_one_statement
 
-OF_THE_DATABASE: Final = (DatabaseUnavailable, DatabaseBusy, DatabaseConnectionRefused, RowLocked)
-"""Errors that no single operation has caused."""
+MOST_LOCKED: Final = 3
+"""Operations of a batch that may wait for a locked row, a second each; after them the others are not tried."""
 JOIN_TIMEOUT: Final = 5.0
 """Seconds that the thread may take to finish its last batch."""
 
@@ -191,10 +191,25 @@ class GroupCommitter:
     def _execute(self, batch: Batch) -> Sequence[Sequence[Any]]:
         try:
             return self._execute_together(batch)
-        except OF_THE_DATABASE as error:
+        except RowLocked:
+            return self._execute_each(batch)
+        except DatabaseUnavailable as error:  # no single operation has caused it
             return [[OperationFailed(error)] * len(run.operations) for run in batch.runs]
         except Exception:  # noqa: BLE001 - one operation must not fail those of other clients
-            return [[self._execute_alone(run.kind, one) for one in run.operations] for run in batch.runs]
+            return self._execute_each(batch)
+
+    def _execute_each(self, batch: Batch) -> Sequence[Sequence[Any]]:
+        """Execute each operation in a transaction of its own: one of them cannot be executed."""
+        locked: list[OperationFailed] = []
+        results: list[list[Any]] = []
+        for run in batch.runs:
+            results.append([])
+            for one in run.operations:
+                result = locked[-1] if len(locked) == MOST_LOCKED else self._execute_alone(run.kind, one)
+                results[-1].append(result)
+                if isinstance(result, OperationFailed) and isinstance(result.error, RowLocked):
+                    locked = [*locked, result][:MOST_LOCKED]
+        return results
 
     def _execute_together(self, batch: Batch) -> Sequence[Sequence[Any]]:
         """Execute a batch in a transaction; a single put that is one statement commits by itself, in one round trip."""

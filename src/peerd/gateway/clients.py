@@ -58,6 +58,7 @@ class QueueClient:
         "reservations",
         "timer",
         "timer_at",
+        "waits_no_more",
         "waits_on",
         "waits_until",
         "wants",
@@ -78,6 +79,8 @@ class QueueClient:
         self.attempts = 0
         """How many attempts to get what it wants are in the batch that is being executed."""
         self.is_open = True
+        self.waits_no_more = False
+        """It sends nothing more: its reserves end at once, with a job or without."""
         self.timer: asyncio.TimerHandle | None = None
         self.timer_at = FOREVER
 

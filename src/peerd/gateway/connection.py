@@ -20,7 +20,6 @@ MIN_BODY_RATE: Final = 500
 FAIR_SHARE: Final = 65_536
 """Bytes that a connection may have buffered even when all connections together have too many."""
 JSON_BEGINNINGS: Final = b'{["'
-BLANKS: Final = b" \t\r\n"
 
 
 class Session(Protocol):
@@ -100,9 +99,7 @@ class GatewayConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         session = self._session
         if session is None:
-            session = self._begin_session(data)
-            if session is None:
-                return
+            session = self._session = self._begin_session(data)
         self._received += len(data)
         session.receive(data)
         if session.buffered or self._counted or self._timer is not None:
@@ -119,6 +116,7 @@ class GatewayConnection(asyncio.Protocol):
         self._stop_timer()
         if self._token_timer is not None:
             self._token_timer.cancel()
+        self._state.held_up.pop(self, None)
         self._count_buffered(0)
         if self._session is not None:
             self._session.closed()
@@ -135,18 +133,16 @@ class GatewayConnection(asyncio.Protocol):
             self._session.is_suspended = False
             self._session.execute()
             self._check_buffer(self._session)
+            if self._is_closing:
+                self.close()
 
     # ---------------------------------------------------------------- the protocol
 
-    def _begin_session(self, data: bytes) -> Session | None:
-        """The session of the protocol that the first byte belongs to; None if the connection is closed."""
+    def _begin_session(self, data: bytes) -> Session:
+        """The session of the protocol that the first byte belongs to."""
         protocols = self._state.options.protocols
-        first = data.lstrip(BLANKS)[:1]
-        is_json = "beanstalk" not in protocols or (first != b"" and first in JSON_BEGINNINGS)
-        if is_json and "json" not in protocols:
-            is_json = False
-        self._session = self._server.make_session("json" if is_json else "beanstalk", self.send, self.close)
-        return self._session
+        is_json = "json" in protocols and ("beanstalk" not in protocols or data[:1] in JSON_BEGINNINGS)
+        return self._server.make_session("json" if is_json else "beanstalk", self.send, self.close)
 
     def send(self, data: bytes) -> None:
         """Send bytes, together with those that follow before the outbox is flushed."""
@@ -193,9 +189,12 @@ class GatewayConnection(asyncio.Protocol):
         buffered = session.buffered
         self._count_buffered(buffered)
         options, state = self._state.options, self._state
-        is_full = buffered > options.max_buffered or (
-            state.buffered > options.max_buffered_total and buffered > FAIR_SHARE
-        )
+        is_held_up = state.buffered > options.max_buffered_total and buffered > FAIR_SHARE
+        if is_held_up:
+            state.held_up[self] = None
+        elif state.held_up:
+            state.held_up.pop(self, None)
+        is_full = buffered > options.max_buffered or is_held_up
         if is_full is self._is_reading and not self._transport.is_closing():
             self._is_reading = not is_full
             if is_full:
@@ -209,8 +208,19 @@ class GatewayConnection(asyncio.Protocol):
             self._stop_timer()
 
     def _count_buffered(self, buffered: int) -> None:
-        self._state.buffered += buffered - self._counted
+        state = self._state
+        state.buffered += buffered - self._counted
         self._counted = buffered
+        if state.held_up and state.buffered <= state.options.max_buffered_total:
+            held_up, state.held_up = state.held_up, {}
+            for connection in held_up:
+                self._loop.call_soon(connection.read_on)
+
+    def read_on(self) -> None:
+        """Read again, if there is room still."""
+        if self._session is not None and not self._transport.is_closing():
+            self._stop_timer()  # what did not arrive meanwhile is not the client's fault
+            self._check_buffer(self._session)
 
     def _start_timer(self, session: Session) -> None:
         self._received = 0
@@ -232,9 +242,12 @@ class GatewayConnection(asyncio.Protocol):
         """Close a connection whose command does not arrive; a job that arrives quickly enough gets more time."""
         self._timer = None
         session = self._session
-        if session is not None and session.is_within_body and self._received >= MIN_BODY_RATE * seconds:
+        if session is None:
+            return
+        is_arriving = session.is_within_body and self._received >= MIN_BODY_RATE * seconds
+        if is_arriving or self in self._state.held_up:
             self._start_timer(session)
-        elif session is not None and session.is_answered:
+        elif session.is_answered:
             self.abort()
-        elif session is not None:
+        else:
             self._start_timer(session)  # the commands before it are still being executed

@@ -1,19 +1,20 @@
-"""Delayed jobs become ready at the moment when they are due: a timer for each job that this process has delayed.
+"""Delayed jobs become ready when they are due: a timer for the first job that this process has delayed.
 
-The stager of the agent does the same for the whole table; a job that another process has delayed is rung for. A process
-without an agent (`peerd-beanstalkd`) follows the whole table itself.
+Each check of the table tells when the next job is due. The stager of the agent does the same for the whole table; a job
+that another process has delayed is rung for. A process without an agent (`peerd-beanstalkd`) follows the whole table
+itself.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from heapq import heappop, heappush
 from typing import Final, NamedTuple
 
 from sqlalchemy.engine import Connection
 
 from peerd.gateway.batches import OperationFailed
+from peerd.gateway.clients import FOREVER
 from peerd.gateway.operations import StoreCall
 from peerd.store.maintenance.chore_batches import stage_all_due
 from peerd.store.maintenance.due import find_next_due
@@ -21,8 +22,6 @@ from peerd.store.tasks.rows import BATCH
 
 TIMER_MARGIN: Final = 0.001
 """Seconds from the due time to the check: SQLite's clock has milliseconds."""
-MAX_TIMES: Final = 10_000
-"""Due times that are kept; the stager finds the jobs of later ones."""
 RETRY_AFTER: Final = 1.0
 """Seconds until the next check after one that the database did not answer."""
 CHECK_EVERY: Final = 10.0
@@ -48,7 +47,7 @@ def stage_due_jobs(connection: Connection) -> StagedJobs:
 
 
 class DueJobs:
-    """The due times of delayed jobs.
+    """A timer for the next delayed job that is due.
 
     Args:
         submit: has an operation executed.
@@ -67,48 +66,61 @@ class DueJobs:
         self._on_ready = on_ready
         self._follow_table = follow_table
         self._loop = asyncio.get_running_loop()
-        self._times: list[float] = []
+        self._next_at = FOREVER
+        """When to check, by the event loop's clock."""
+        self._latest = 0.0
+        """The due time of the last job that this process has delayed; the table knows those in between."""
         self._timer: asyncio.TimerHandle | None = None
-        self._is_checking = False
+        self._is_checking = self._is_closed = False
         if follow_table:
             self.expect(0.0)
 
     def expect(self, seconds: float) -> None:
         """Check after so many seconds, when a job is due."""
-        if len(self._times) >= MAX_TIMES:
-            return
         at = self._loop.time() + seconds + TIMER_MARGIN
-        is_first = not self._times or at < self._times[0]
-        heappush(self._times, at)
-        if is_first and not self._is_checking:
-            self._set_timer()
+        self._latest = max(self._latest, at)
+        self._check_at(at)
 
     def close(self) -> None:
         """Check no more."""
-        self._times.clear()
-        self._set_timer()
+        self._is_closed = True
+        self._set_timer(FOREVER)
 
-    def _set_timer(self) -> None:
+    def _check_at(self, at: float) -> None:
+        if at < self._next_at:
+            self._next_at = at
+            if not self._is_checking:
+                self._set_timer(at)
+
+    def _set_timer(self, at: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self._loop.call_at(self._times[0], self._check) if self._times else None
+        self._timer = self._loop.call_at(at, self._check) if at < FOREVER and not self._is_closed else None
 
     def _check(self) -> None:
-        now = self._loop.time()
-        while self._times and self._times[0] <= now:
-            heappop(self._times)
+        self._next_at = FOREVER
         self._is_checking = True
         self._submit(StoreCall(stage_due_jobs), self._checked)
 
     def _checked(self, result: StagedJobs | OperationFailed) -> None:
         self._is_checking = False
+        self._check_at(self._loop.time() + self._seconds_to_next(result))
+        self._set_timer(self._next_at)
+        if isinstance(result, StagedJobs) and result.queues:
+            self._on_ready(result.queues)
+
+    def _seconds_to_next(self, result: StagedJobs | OperationFailed) -> float:
+        """Seconds until a check that the result of the last one asks for."""
         if isinstance(result, OperationFailed):
-            self.expect(RETRY_AFTER)
+            return RETRY_AFTER
+        if result.is_full:
+            return 0.0
+        if result.next_in is None:
+            next_in = FOREVER
+        elif result.next_in > 0 or result.queues:
+            next_in = max(result.next_in, 0.0) + TIMER_MARGIN
         else:
-            if result.queues:
-                self._on_ready(result.queues)
-            if result.is_full:
-                self.expect(0.0)
-            elif self._follow_table:
-                self.expect(CHECK_EVERY if result.next_in is None else min(max(result.next_in, 0.0), CHECK_EVERY))
-        self._set_timer()
+            next_in = RETRY_AFTER  # due, and not staged: its row is locked
+        if self._follow_table:
+            return min(next_in, CHECK_EVERY)
+        return next_in if self._loop.time() + next_in <= self._latest + TIMER_MARGIN else FOREVER

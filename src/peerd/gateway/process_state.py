@@ -11,13 +11,16 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from peerd.gateway.engine import Engine
 from peerd.gateway.protocols.beanstalk import VERSION
 from peerd.gateway.table_counts import TableCounts
+
+if TYPE_CHECKING:
+    from peerd.gateway.connection import GatewayConnection
 
 UNANSWERED: Final = (16, 1_000)
 """The least and the most commands of a connection that may be executed at once."""
@@ -58,6 +61,8 @@ class GatewayState:
         """No job may be put (SIGUSR1)."""
         self.buffered = 0
         """Bytes that connections hold."""
+        self.held_up: dict[GatewayConnection, None] = {}
+        """Connections that are not read because all together have too much buffered."""
         self.connections = 0
         self.producers = 0
         self.workers = 0

@@ -26,6 +26,8 @@ class ReadyJobs:
         self._loop = asyncio.get_running_loop()
         self._made_ready: Counter[str] = Counter()
         """Jobs that the present batch has made ready, by tube."""
+        self._announcements: dict[str, asyncio.TimerHandle] = {}
+        """Of tubes whose pause ends."""
         self._due = DueJobs(
             lambda call, answer: operations.submit(self, call, answer), self.announce, follow_table=follow_table
         )
@@ -37,6 +39,8 @@ class ReadyJobs:
     def close(self) -> None:
         """Stage no more jobs."""
         self._due.close()
+        for later in self._announcements.values():
+            later.cancel()
 
     def add(self, tube: str, jobs: int = 1) -> None:
         """Count jobs that a batch has made ready; the operation has offered them to waiting clients already."""
@@ -61,8 +65,14 @@ class ReadyJobs:
         self._ring(tasks_available_in(tubes))
 
     def announce_in(self, seconds: float, tube: str) -> None:
-        """The same after some seconds."""
-        self._loop.call_later(seconds, self.announce, (tube,))
+        """The same for a tube after some seconds, instead of what was to come for it."""
+        if earlier := self._announcements.pop(tube, None):
+            earlier.cancel()
+        self._announcements[tube] = self._loop.call_later(seconds, self._announce_later, tube)
+
+    def _announce_later(self, tube: str) -> None:
+        del self._announcements[tube]
+        self.announce((tube,))
 
     def on_ring(self, queues: Sequence[str]) -> None:
         """Let waiting clients attempt: jobs may be ready in these queues, or in any if none is named."""

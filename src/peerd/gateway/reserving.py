@@ -61,7 +61,8 @@ class Reserving:
         """
         if not client.wants:
             self.waiters.add(client)
-        client.wants.append(Want(FOREVER if timeout is None else timeout, answer))
+        longest = FOREVER if timeout is None else timeout
+        client.wants.append(Want(0.0 if client.waits_no_more else longest, answer))
         if len(client.wants) == 1:
             client.waits_until = self._loop.time() + client.wants[0].timeout
         self._fresh[client] = None
@@ -141,7 +142,7 @@ class Reserving:
 
     def _attempted(self, client: QueueClient, demand: Demand, found: list[ReservedJob] | OperationFailed) -> None:
         client.attempts -= 1
-        if isinstance(found, OperationFailed):  # the client goes on waiting; `Engine._reconcile` wakes it
+        if isinstance(found, OperationFailed):  # the client goes on waiting; `Reconciliation` wakes it
             found = []
         if demand.left:
             self._short.update(client.waits_on)
@@ -194,7 +195,10 @@ class Reserving:
         return client.next_event(now)
 
     def end_waits(self, client: QueueClient) -> None:
-        """Answer the reserves of a client that sends nothing more: with a job that is ready, else as timed out."""
+        """Answer the reserves of a client that sends nothing more, also those to come: with a job that is ready, else
+        as timed out.
+        """
+        client.waits_no_more = True
         for want in client.wants:
             want.timeout = 0.0
         self._begin_wait_of_next(client)

@@ -36,6 +36,16 @@ def test_a_token_is_required_first(serve: Serve) -> None:
         assert client.add_job(1).created
 
 
+@pytest.mark.parametrize("pieces", [[b"\r\n", b'{"cmd":"get_job"}\r\n'], [b'\r\n{"cmd":"get_job"}\r\n']])
+def test_the_first_byte_decides_the_protocol_however_the_bytes_come(serve: Serve, pieces: list[bytes]) -> None:
+    with BeanstalkConnection(serve().address) as client:
+        client.send(pieces[0])
+        assert client.receive() == b"BAD_FORMAT\r\n"
+        for piece in pieces[1:]:
+            client.send(piece)
+        assert client.receive() == b"UNKNOWN_COMMAND\r\n"
+
+
 def test_a_full_queue_is_an_error_until_a_job_has_ended(serve: Serve) -> None:
     gateway = serve(queues={"small": QueueSettings(max_jobs=2)})
     with JsonConnection(gateway) as connection:

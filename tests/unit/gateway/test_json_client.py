@@ -220,6 +220,12 @@ async def test_a_program_that_is_no_gateway_is_a_clear_error(garbage: bytes) -> 
                 await waiting.add_job(1)
 
 
+async def test_a_reply_to_nothing_that_was_asked_keeps_none_from_its_own() -> None:
+    with scripted_gateway(lambda message: b'{"id":"x","ok":true}\n' + as_usual(message)) as gateway:
+        async with await connect_async(gateway.port) as client:
+            assert await client.add_job(1) == AddedJob(17, created=True)
+
+
 async def test_an_error_without_an_id_is_raised() -> None:
     refusal = replies.error_reply(ErrorCode.MALFORMED, "that was no JSON")
     with scripted_gateway(lambda _: refusal) as gateway:

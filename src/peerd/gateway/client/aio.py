@@ -75,7 +75,7 @@ class AsyncJobClient:
         self._timeout = timeout
         self._exchange = Exchange(address)
         self._loop = asyncio.get_running_loop()
-        self._replies: dict[int, asyncio.Future[Reply]] = {}
+        self._replies: dict[int | str, asyncio.Future[Reply]] = {}
         self._get_job = asyncio.Lock()
         self._cancelled_until = 0.0
         """When the gateway has answered a get_job that was cancelled here, at the latest."""
@@ -167,19 +167,21 @@ class AsyncJobClient:
                 reply.exception()  # it is not reported as never retrieved
 
     async def _receive(self) -> None:
-        reason = "the gateway has closed it"
+        reason = "the client could not read on"
         try:
             while data := await self._reader.read(RECEIVED_AT_ONCE):
                 for reply in self._exchange.read(data):
                     self._deliver(reply)
+            reason = "the gateway has closed it"
         except JobClientError as error:
             reason = str(error)
         except OSError as error:
             reason = describe(error)
-        self._end(reason)
+        finally:
+            self._end(reason)
 
     def _deliver(self, reply: Reply) -> None:
-        future = None if reply.id is None else self._replies.get(int(reply.id))
+        future = None if reply.id is None else self._replies.get(reply.id)
         if future is not None and not future.done():
             future.set_result(reply)
         elif reply.id is None:

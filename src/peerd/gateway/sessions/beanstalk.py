@@ -119,8 +119,9 @@ class BeanstalkSession:
 
     @property
     def is_answered(self) -> bool:
-        """Whether every command that was executed has its reply."""
-        return not self.replies
+        """Whether every command that may still be executed has its reply."""
+        is_behind = self.is_suspended and self.parser.buffered and not self._is_ended
+        return not (self.replies or is_behind)
 
     @property
     def is_busy(self) -> bool:

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from peerd.domain.errors import InvalidTask
+from peerd.domain.errors import DatabaseUnavailable, InvalidTask
 from peerd.domain.task import DEFAULT_PRIORITY, LARGEST_CLIENT_SECONDS, SPAN_LIMIT, NewTask
-from peerd.gateway.batches import OF_THE_DATABASE, OperationFailed
+from peerd.gateway.batches import OperationFailed
 from peerd.gateway.clients import Reservation, ReserveEnd
 from peerd.gateway.protocols.json import replies
 from peerd.gateway.protocols.json.messages import (
@@ -191,7 +191,7 @@ def reply_to_failure(message: JsonMessage, failed: OperationFailed) -> bytes:
     """The reply to a message that the database has refused, or whose answer was lost."""
     if isinstance(failed.error, InvalidTask):
         return replies.error_reply(ErrorCode.INVALID, str(failed.error), command_of(message), message.id)
-    is_away = isinstance(failed.error, OF_THE_DATABASE)
+    is_away = isinstance(failed.error, DatabaseUnavailable)
     problem = "the database did not answer; try again" if is_away else "the database has refused it; see the log"
     return replies.error_reply(ErrorCode.UNAVAILABLE, problem, command_of(message), message.id)
 

@@ -1,0 +1,51 @@
+"""Rows that another program has locked keep no client waiting but the one that needs them."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+
+import pytest
+import sqlalchemy as sa
+
+from peerd.store.connection.database import Database
+from peerd.store.schema.migrate import migrate
+from tests.gateway.beanstalk_connection import BeanstalkConnection
+from tests.gateway.gateway_thread import GatewayThread
+from tests.support import server_session
+from tests.support.server import ServerUnavailableError
+from tests.support.servers import create_database
+
+
+@pytest.fixture(params=["postgresql", pytest.param("mariadb", marks=pytest.mark.slow)])
+def database(request: pytest.FixtureRequest) -> Iterator[Database]:
+    try:
+        server = server_session.shared_server(request.param)
+    except ServerUnavailableError as error:
+        pytest.skip(f"NOT TESTED on {request.param}: {error}")
+    with closing(Database(create_database(server, f"gateway_{secrets.token_hex(4)}"))) as database:
+        migrate(database)
+        yield database
+
+
+def test_a_locked_job_fails_the_command_of_its_client_alone(database: Database) -> None:
+    with (
+        GatewayThread(database) as gateway,
+        BeanstalkConnection(gateway.address) as holder,
+        BeanstalkConnection(gateway.address) as other,
+        database.engine.connect() as elsewhere,
+    ):
+        job_id = holder.put(b"locked")
+        assert holder.ask(b"reserve\r\n").startswith(b"RESERVED ")
+        elsewhere.execute(sa.text(f"SELECT id FROM tasks WHERE id = {job_id} FOR UPDATE"))
+        with ThreadPoolExecutor(1) as thread:
+            deleted = thread.submit(holder.ask, b"delete %d\r\n" % job_id, 30)
+            answers = []
+            while not deleted.done():
+                answers.append(other.ask(b"put 0 0 60 5\r\nother\r\n", 30))
+        assert deleted.result() == b"INTERNAL_ERROR\r\n"
+        assert {answer.split()[0] for answer in answers} == {b"INSERTED"}
+        elsewhere.rollback()
+        assert holder.ask(b"delete %d\r\n" % job_id) == b"DELETED\r\n"
