@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
 import pytest
@@ -12,6 +11,7 @@ import sqlalchemy as sa
 
 from peerd.store.connection.database import Database
 from peerd.store.schema.migrate import migrate
+from peerd.testing import eventually
 from tests.gateway.beanstalk_connection import BeanstalkConnection
 from tests.gateway.gateway_thread import GatewayThread
 from tests.support import server_session
@@ -34,18 +34,18 @@ def test_a_locked_job_fails_the_command_of_its_client_alone(database: Database) 
     with (
         GatewayThread(database) as gateway,
         BeanstalkConnection(gateway.address) as holder,
+        BeanstalkConnection(gateway.address) as second,
         BeanstalkConnection(gateway.address) as other,
         database.engine.connect() as elsewhere,
     ):
-        job_id = holder.put(b"locked")
-        assert holder.ask(b"reserve\r\n").startswith(b"RESERVED ")
-        elsewhere.execute(sa.text(f"SELECT id FROM tasks WHERE id = {job_id} FOR UPDATE"))
-        with ThreadPoolExecutor(1) as thread:
-            deleted = thread.submit(holder.ask, b"delete %d\r\n" % job_id, 30)
-            answers = []
-            while not deleted.done():
-                answers.append(other.ask(b"put 0 0 60 5\r\nother\r\n", 30))
-        assert deleted.result() == b"INTERNAL_ERROR\r\n"
-        assert {answer.split()[0] for answer in answers} == {b"INSERTED"}
+        for client in (holder, second):
+            client.put(b"locked")
+            assert client.ask(b"reserve\r\n").startswith(b"RESERVED ")
+        ids = elsewhere.execute(sa.text("SELECT id FROM tasks ORDER BY id FOR UPDATE")).scalars().all()
+        holder.send(b"delete %d\r\n" % ids[0])
+        eventually(lambda: gateway.engine._operations._is_executing)
+        second.send(b"delete %d\r\n" % ids[1])
+        assert other.ask(b"put 0 0 60 5\r\nother\r\n", 30).startswith(b"INSERTED ")  # it is in the batch of the second
+        assert [client.receive(30) for client in (holder, second)] == [b"INTERNAL_ERROR\r\n"] * 2
         elsewhere.rollback()
-        assert holder.ask(b"delete %d\r\n" % job_id) == b"DELETED\r\n"
+        assert holder.ask(b"delete %d\r\n" % ids[0]) == b"DELETED\r\n"

@@ -114,6 +114,15 @@ async def test_a_job_that_waits_is_reserved_at_once(table: Table) -> None:
 
 
 @scenario
+async def test_a_reserve_that_comes_after_the_end_of_input_does_not_wait(table: Table) -> None:
+    answers, client = Answers(), table.client("a")
+    table.reserving.end_waits(client)
+    table.reserving.want(client, None, answers.take)
+    table.run_batches()
+    await eventually_async(lambda: answers == [ReserveEnd.TIMED_OUT])
+
+
+@scenario
 async def test_the_client_that_waits_longest_gets_the_first_job(table: Table) -> None:
     answers = Answers()
     for number in (1, 2, 3):
