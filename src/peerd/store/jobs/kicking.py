@@ -8,19 +8,16 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from peerd.domain.lifecycle import Status, TaskEvent, sources, target
-from peerd.store.schema.sql_clock import now
+from peerd.domain.lifecycle import Status, TaskEvent, sources
 from peerd.store.schema.tables import tasks
 from peerd.store.tasks.actions import delete_rows
 from peerd.store.tasks.conditions import aside_order, by_index, is_aside, status_is
 from peerd.store.tasks.rows import (
     BATCH,
     batches,
-    finish_at_ahead,
+    canceled_values,
+    kicked_values,
     lock_tasks,
-    next_lease,
-    raised,
-    status_literal,
     update_available,
     update_tasks,
 )
@@ -73,30 +70,10 @@ def delete_free(connection: Connection, ids: Iterable[int], *, keep: Collection[
         gone = [task for task in locked if task.queue not in keep]
         if gone:
             delete_rows(connection, gone)
-        update_tasks(connection, [task.id for task in locked if task.queue in keep], **_canceled_values())
+        kept = [task.id for task in locked if task.queue in keep]
+        update_tasks(connection, kept, **canceled_values(DELETED_BY_CLIENT))
         deleted |= {task.id: task.queue for task in locked}
     return deleted
-
-
-def kicked_values() -> dict[str, Any]:
-    """What a kick writes."""
-    return {
-        "status": status_literal(target(TaskEvent.KICK)),
-        "start_at": None,
-        "finish_at": finish_at_ahead(),
-        "buried_order": None,
-        "kicks": raised(tasks.c.kicks),
-    }
-
-
-def _canceled_values() -> dict[str, Any]:
-    return {
-        "status": status_literal(target(TaskEvent.CANCEL)),
-        "lease": next_lease(tasks.c.lease),
-        "error": DELETED_BY_CLIENT,
-        "finished_at": now(),
-        "buried_order": None,
-    }
 
 
 def _kick(connection: Connection, queue: str, statuses: tuple[Status, ...], bound: int) -> int:

@@ -6,35 +6,29 @@ write; until then the handler runs on, and nothing of it is written.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
-
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from peerd.domain.errors import TaskNotFound
 from peerd.domain.lifecycle import Status, TaskEvent, after
-from peerd.domain.outcome import ERROR_LIMIT, truncate
 from peerd.domain.task import Task
 from peerd.domain.task_transition import TaskTransition
 from peerd.store.enqueue import unique_keys
 from peerd.store.nodes.nodes import get_node_id
 from peerd.store.outcomes.recording import record_attempts
-from peerd.store.schema.sql_clock import now
 from peerd.store.schema.tables import attempts, tasks
 from peerd.store.statements.token import new_token
 from peerd.store.tasks.read import TaskConditions
 from peerd.store.tasks.rows import (
+    canceled_values,
     finish_at_ahead,
+    kicked_values,
     lock_tasks,
     next_lease_number,
     raised,
     status_literal,
     update_tasks,
 )
-
-NOT_HELD_OR_BURIED: Final[Mapping[str, None]] = {"deadline_at": None, "buried_order": None}
-"""Columns that only a task has which a queue client holds, or which is buried."""
 
 
 def cancel(
@@ -47,10 +41,9 @@ def cancel(
         IllegalTransition: it has ended already.
     """
     task = _lock_existing(connection, task_id, only)
-    status = _status_after(task, TaskEvent.CANCEL)
+    after(task.status, TaskEvent.CANCEL)
     _take_from_holder(connection, task, "withdrawn", reason)
-    values = {"status": status_literal(status), "lease": next_lease_number(task.lease), "finished_at": now()}
-    update_tasks(connection, [task_id], error=truncate(reason, ERROR_LIMIT), **values, **NOT_HELD_OR_BURIED)
+    update_tasks(connection, [task_id], **canceled_values(reason))
 
 
 def retry(connection: Connection, task_id: int, *, only: TaskConditions | None = None) -> None:
@@ -66,8 +59,9 @@ def retry(connection: Connection, task_id: int, *, only: TaskConditions | None =
     unique_keys.reacquire_key(connection, task, new_token())
     _take_from_holder(connection, task, "retried", "to be run again")
     values = {"status": status_literal(status), "lease": next_lease_number(task.lease), "attempts": 0, "crashes": 0}
-    cleared = dict.fromkeys(("start_at", "finished_at", "result", "progress", "progress_note"))
-    update_tasks(connection, [task_id], finish_at=finish_at_ahead(), **values, **cleared, **NOT_HELD_OR_BURIED)
+    outcome = ("finished_at", "result", "progress", "progress_note")
+    cleared = dict.fromkeys(("start_at", "deadline_at", "buried_order", *outcome))
+    update_tasks(connection, [task_id], finish_at=finish_at_ahead(), **values, **cleared)
 
 
 def move(connection: Connection, task_id: int, node: str | None, *, only: TaskConditions | None = None) -> None:
@@ -112,9 +106,8 @@ def kick(connection: Connection, task_id: int, *, only: TaskConditions | None = 
         IllegalTransition: it is neither buried, nor scheduled, nor a failure.
     """
     task = _lock_existing(connection, task_id, only)
-    status = _status_after(task, TaskEvent.KICK)
-    values = {"status": status_literal(status), "kicks": raised(tasks.c.kicks), "finish_at": finish_at_ahead()}
-    update_tasks(connection, [task_id], **values, start_at=None, buried_order=None)
+    after(task.status, TaskEvent.KICK)
+    update_tasks(connection, [task_id], **kicked_values())
 
 
 def delete(connection: Connection, task_id: int, *, only: TaskConditions | None = None) -> None:

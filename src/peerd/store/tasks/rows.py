@@ -9,6 +9,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection, RowMapping
 
 from peerd.domain.lifecycle import Status, TaskEvent, target
+from peerd.domain.outcome import ERROR_LIMIT, truncate
 from peerd.domain.task import Task
 from peerd.store.schema.sql_clock import now
 from peerd.store.schema.tables import tasks
@@ -107,6 +108,29 @@ def start_at_when_pending() -> sa.ColumnElement[Any]:
 def values_of_release() -> dict[str, Any]:
     """What a row gets whose reservation ends, and that is ready: it is in its old place, by priority and age."""
     return {"status": status_literal(target(TaskEvent.RELEASE)), "start_at": sa.null(), "deadline_at": sa.null()}
+
+
+def kicked_values() -> dict[str, Any]:
+    """What a row gets that is kicked: it is pending, and its attempts stay as they are."""
+    return {
+        "status": status_literal(target(TaskEvent.KICK)),
+        "start_at": None,
+        "finish_at": finish_at_ahead(),
+        "buried_order": None,
+        "kicks": raised(tasks.c.kicks),
+    }
+
+
+def canceled_values(reason: str) -> dict[str, Any]:
+    """What a row gets that is canceled; no holder can write it any more, and none has a deadline."""
+    return {
+        "status": status_literal(target(TaskEvent.CANCEL)),
+        "lease": next_lease(tasks.c.lease),
+        "error": truncate(reason, ERROR_LIMIT),
+        "finished_at": now(),
+        "deadline_at": None,
+        "buried_order": None,
+    }
 
 
 def by_id_only(
