@@ -10,7 +10,7 @@ import pytest
 from peerd.testing import eventually
 from tests.gateway.beanstalk_connection import BeanstalkConnection, elements, reserved
 from tests.gateway.conftest import Connect
-from tests.gateway.test_commands import NOT_FOUND, STATES, TIMED_OUT, put_in_state, wait_until_waiting
+from tests.gateway.job_steps import NOT_FOUND, STATES, TIMED_OUT, put_in_state, wait_until_waiting
 
 DEADLINE_SOON = b"DEADLINE_SOON\r\n"
 MARGIN = 1.0

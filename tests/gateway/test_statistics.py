@@ -11,7 +11,7 @@ import pytest
 from peerd.testing import eventually
 from tests.gateway.beanstalk_connection import BeanstalkConnection
 from tests.gateway.conftest import Connect
-from tests.gateway.test_commands import STATES, put_in_state, wait_until_waiting
+from tests.gateway.job_steps import STATES, put_in_state, wait_until_waiting
 
 OF_A_JOB = [
     "id", "tube", "state", "pri", "age", "delay", "ttr", "time-left", "file", "reserves", "timeouts", "releases",

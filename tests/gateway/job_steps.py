@@ -1,0 +1,24 @@
+"""Steps and answers of the tests of commands: a job in a state, a client that waits."""
+
+from __future__ import annotations
+
+from peerd.testing import eventually
+from tests.gateway.beanstalk_connection import BeanstalkConnection, reserved
+
+NOT_FOUND = b"NOT_FOUND\r\n"
+TIMED_OUT = b"TIMED_OUT\r\n"
+DELETED = b"DELETED\r\n"
+STATES = ("ready", "delayed", "buried")
+
+
+def put_in_state(connection: BeanstalkConnection, state: str, body: bytes = b"x", priority: int = 0) -> int:
+    """A job in the used tube, which this connection must watch and which must be empty if the job is to be buried."""
+    job_id = connection.put(body, priority=priority, delay=100 if state == "delayed" else 0)
+    if state == "buried":
+        assert connection.ask(b"reserve-job %d\r\n" % job_id) == reserved(job_id, body)
+        assert connection.ask(b"bury %d %d\r\n" % (job_id, priority)) == b"BURIED\r\n"
+    return job_id
+
+
+def wait_until_waiting(watcher: BeanstalkConnection, number: int, tube: bytes = b"default") -> None:
+    eventually(lambda: watcher.tube(tube)["current-waiting"] == str(number), every=0.002)
