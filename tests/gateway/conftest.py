@@ -76,7 +76,10 @@ def usable(kind: str, request: pytest.FixtureRequest) -> str:
         request.applymarker(pytest.mark.xfail(reason=f"beanstalkd before 1.13: {newer.args[0]}", strict=True))
     unlike = request.node.get_closest_marker("unlike_beanstalkd")
     if unlike is not None and kind == BEANSTALKD:
-        request.applymarker(pytest.mark.xfail(reason=f"beanstalkd: {unlike.args[0]}", strict=False))
+        request.applymarker(pytest.mark.xfail(reason=f"beanstalkd: {unlike.args[0]}", strict=True))
+    unpredictable = request.node.get_closest_marker("unpredictable_on_beanstalkd")
+    if unpredictable is not None and kind == BEANSTALKD:
+        pytest.skip(f"beanstalkd: {unpredictable.args[0]}")
     return kind
 
 

@@ -93,7 +93,7 @@ def test_a_released_job_takes_its_place_by_its_new_priority(connection: Beanstal
 # ---------------------------------------------------------------- waiting
 
 
-@pytest.mark.unlike_beanstalkd("who is served first depends on how many were served before")
+@pytest.mark.unpredictable_on_beanstalkd("who is served first depends on how many were served before")
 def test_those_who_wait_longest_are_served_first(connect: Connect) -> None:
     producer, *waiting = (connect() for _ in range(5))
     for number, one in enumerate(waiting, 1):
@@ -196,7 +196,7 @@ def test_of_many_clients_that_take_the_same_job_by_its_id_one_succeeds(connect: 
 # ---------------------------------------------------------------- deadlines
 
 
-@pytest.mark.unlike_beanstalkd("now and then it overlooks the end of a TTR")
+@pytest.mark.unpredictable_on_beanstalkd("now and then it overlooks the end of a TTR")
 def test_a_job_whose_ttr_has_ended_is_ready_again_and_counts_a_timeout(connection: BeanstalkConnection) -> None:
     job_id = connection.put(ttr=1, delay=0)
     connection.reserve()
@@ -208,7 +208,7 @@ def test_a_job_whose_ttr_has_ended_is_ready_again_and_counts_a_timeout(connectio
     assert connection.ask(b"delete %d\r\n" % job_id) == b"DELETED\r\n"
 
 
-@pytest.mark.unlike_beanstalkd("now and then it overlooks the end of a TTR")
+@pytest.mark.unpredictable_on_beanstalkd("now and then it overlooks the end of a TTR")
 def test_a_ttr_that_ends_counts_in_the_statistics(connection: BeanstalkConnection) -> None:
     before = int(connection.statistics()["job-timeouts"])
     job_id = connection.put(ttr=1)
@@ -217,7 +217,7 @@ def test_a_ttr_that_ends_counts_in_the_statistics(connection: BeanstalkConnectio
     eventually(lambda: int(connection.statistics()["job-timeouts"]) == before + 1)
 
 
-@pytest.mark.unlike_beanstalkd("now and then it overlooks the end of a TTR")
+@pytest.mark.unpredictable_on_beanstalkd("now and then it overlooks the end of a TTR")
 def test_a_job_whose_ttr_has_ended_goes_to_one_who_waits(connect: Connect) -> None:
     slow, waiting = connect(), connect()
     job_id = slow.put(ttr=1)
@@ -230,7 +230,7 @@ def test_a_job_whose_ttr_has_ended_goes_to_one_who_waits(connect: Connect) -> No
     assert slow.ask(b"touch %d\r\n" % job_id) == NOT_FOUND
 
 
-@pytest.mark.unlike_beanstalkd("now and then it overlooks the end of a TTR")
+@pytest.mark.unpredictable_on_beanstalkd("now and then it overlooks the end of a TTR")
 def test_the_end_of_a_ttr_does_not_delay_a_job_again(connection: BeanstalkConnection) -> None:
     job_id = connection.put(ttr=1, delay=100)
     assert connection.ask(b"reserve-job %d\r\n" % job_id) == reserved(job_id)

@@ -36,6 +36,10 @@ def run(*command: str, folder: Path = HERE, **environment: str) -> str:
     return done.stdout
 
 
+NO_NETWORK = re.compile(r"ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ECONNRESET|ETIMEDOUT|ENETUNREACH|E5\d\d")
+"""How npm says that the registry cannot be reached, or does not work."""
+
+
 def skip_unless(program: str, *works: str, package: str) -> None:
     """Skip the test if a program is missing, or one that says whether its library is there fails."""
     if shutil.which(program) is None or subprocess.run([program, *works], capture_output=True, check=False).returncode:
@@ -63,7 +67,8 @@ def fivebeans(tmp_path_factory: pytest.TempPathFactory) -> Path:
     command = ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=WITHIN, check=False)
     if done.returncode != 0:
-        pytest.skip(f"npm could not install fivebeans: {done.stderr[-500:]}")
+        problem = f"npm could not install fivebeans: {done.stderr[-500:]}"
+        pytest.skip(problem) if NO_NETWORK.search(done.stderr) else pytest.fail(problem)
     return folder
 
 

@@ -95,7 +95,7 @@ def test_the_deadline_is_soon(client: Client) -> None:
     client.delete(job)
 
 
-@pytest.mark.unlike_beanstalkd("now and then it overlooks the end of a TTR")
+@pytest.mark.unpredictable_on_beanstalkd("now and then it overlooks the end of a TTR")
 def test_a_job_comes_back_when_its_ttr_has_ended(client: Client) -> None:
     put = client.put(b"x", ttr=1)
     client.reserve()
