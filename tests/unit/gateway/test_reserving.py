@@ -306,7 +306,7 @@ async def test_a_wait_that_is_over_during_an_attempt_costs_no_time(table: Table)
     table.run_batches()
     table.reserving.want(client, 0.01, answers.take)
     batch = table.begin_batch()
-    await asyncio.sleep(0.05)
+    await eventually_async(lambda: loop.time() > client.waits_until)
     table.reserving._on_timer(client)
     assert client.timer_at > loop.time() + 1.0, "the next one is for the deadline of the job that it holds"
     table.end_batch(batch)
