@@ -38,7 +38,7 @@ def test_tasks_are_listed_newest_first(peerd: Peerd, three_tasks: list[int]) -> 
 
 
 def test_tasks_are_listed_as_json(peerd: Peerd, three_tasks: list[int]) -> None:
-    rows = peerd("tasks", "list", "--json").json
+    rows = peerd("tasks", "list", "--json").json["items"]
     assert [row["id"] for row in rows] == three_tasks[::-1]
     assert (rows[1]["worker_node"], rows[1]["progress"], rows[1]["status"]) == ("video-1", 0.43, "working")
     assert rows[0]["start_at"].endswith("Z")
@@ -48,15 +48,33 @@ def test_tasks_are_listed_as_json(peerd: Peerd, three_tasks: list[int]) -> None:
         (("--name", "poster"), three_tasks[1:2]),
         (("--node", "video-1"), three_tasks[1::-1]),
         (("--limit", "1"), three_tasks[2:]),
-        (("--before", str(three_tasks[1])), three_tasks[:1]),
+        (("--search", "DISK IS"), three_tasks[:1]),
+        (("--where", "progress>0.4", "--where", "status=working"), three_tasks[1:2]),
     ):
-        assert [row["id"] for row in peerd("tasks", "list", *words, "--json").json] == expected, words
+        assert [row["id"] for row in peerd("tasks", "list", *words, "--json").json["items"]] == expected, words
 
 
-def test_a_full_page_shows_how_to_list_older_tasks(peerd: Peerd, three_tasks: list[int]) -> None:
-    assert peerd("tasks", "list", "--limit", "2").lines[-1] == f"older ones: --before {three_tasks[1]}"
-    assert peerd("tasks", "list", "--before", "1").lines == ["no such task"]
-    assert peerd("tasks", "list", "--before", "1", "--json").json == []
+def test_a_page_that_is_not_the_last_one_names_the_next(peerd: Peerd, three_tasks: list[int]) -> None:
+    page = peerd("tasks", "list", "--limit", "2", "--json").json
+    assert peerd("tasks", "list", "--limit", "2").lines[-1] == f"more: --after {page['next']}"
+    assert [
+        row["id"] for row in peerd("tasks", "list", "--after", page["next"], "--json").json["items"]
+    ] == three_tasks[:1]
+    assert peerd("tasks", "list", "--where", "id<1").lines == ["no such task"]
+    assert peerd("tasks", "list", "--where", "id<1", "--json").json == {"items": [], "next": None, "examined": 3}
+
+
+def test_tasks_are_snoozed_changed_and_put_into_another_queue(peerd: Peerd, client: Client) -> None:
+    task_id = str(client.enqueue("video", name="transcode", body={"source": "a.mp4"}).id)
+    assert peerd("tasks", "change", task_id, "--priority", "20", "--body", '{"source": "b.mp4"}').lines == [
+        "changed 1 task"
+    ]
+    assert peerd("tasks", "move", task_id, "--to-queue", "other").lines == ["moved 1 task"]
+    assert peerd("tasks", "snooze", task_id, "--for", "1h").lines == ["snoozed 1 task"]
+    task = client.tasks.get(int(task_id))
+    assert (task.queue, task.priority, task.json, task.status) == ("other", 20, {"source": "b.mp4"}, "scheduled")
+    assert "give --priority" in peerd("tasks", "change", task_id, "--json", status=2).error["remedy"]
+    assert "is not JSON" in peerd("tasks", "change", task_id, "--body", "{", "--json", status=2).error["message"]
 
 
 def test_a_status_that_does_not_exist_is_refused_with_those_that_do(peerd: Peerd, client: Client) -> None:
@@ -208,7 +226,7 @@ def test_a_list_reads_neither_bodies_nor_results(peerd: Peerd, client: Client, h
     for _ in range(30):
         client.enqueue("video", text=body)
     tracemalloc.start()
-    rows = peerd("tasks", "list", "--json").json
+    rows = peerd("tasks", "list", "--json").json["items"]
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert len(rows) == 30

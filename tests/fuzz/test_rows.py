@@ -9,7 +9,7 @@ import pytest
 import sqlalchemy as sa
 
 from peerd import Context, Queue, Status
-from peerd.store.tasks.read import list_tasks
+from peerd.store.tasks.pages import list_tasks
 from peerd.testing import eventually_async
 from tests.work.harness import RunnerHarness
 
@@ -104,7 +104,7 @@ async def test_a_row_that_no_library_would_write_harms_nothing(each_harness: Run
     runner = harness.run(queue, unknown_after=0.0)  # what no code knows is dead at once
     assert (await harness.until(good, Status.DONE)).result == "1"
     await eventually_async(lambda: _status(harness, bad) in {"done", "dead", "canceled"})
-    assert len(harness.database.read(list_tasks)) == 2
+    assert len(harness.database.read(list_tasks).items) == 2
     await harness.stop(runner)
     assert harness.uncaught == []
 

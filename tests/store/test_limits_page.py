@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from peerd.store.limits.definitions import list_limits
-from peerd.store.tasks.read import list_tasks
+from peerd.store.tasks.pages import list_tasks
 from tests.store.world import World
 
 PAGE = (Path(__file__).parents[2] / "docs" / "limits.md").read_text()
@@ -25,4 +25,4 @@ def test_every_statement_works(world: World) -> None:
         ("uploads", "*", 3),
         ("uploads", "acme", 10),
     ]
-    assert {task.limit_key for task in world.store.read(list_tasks, limit=10)} == {"a.mp4", "1"}
+    assert {task.limit_key for task in world.store.read(list_tasks, limit=10).items} == {"a.mp4", "1"}

@@ -8,12 +8,12 @@ import pytest
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.orm import Session
 
+from peerd.domain.errors import InvalidFilter
 from peerd.domain.lifecycle import Status
 from peerd.domain.ring import ClaimRevoked, Ring, TasksAvailable, TaskScheduled
 from peerd.doorbell.after_commit import ring_after_commit
 from peerd.doorbell.notifier import Notifier
 from peerd.operate.client import Client
-from peerd.operate.validation import InvalidFilter
 from tests.store.world import World
 
 

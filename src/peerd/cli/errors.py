@@ -17,12 +17,12 @@ from peerd.domain.errors import (
     DatabaseConnectionRefused,
     DatabaseUnavailable,
     InvalidArguments,
+    InvalidFilter,
     InvalidLimit,
     InvalidSchedule,
     InvalidTask,
     PeerdError,
 )
-from peerd.operate.validation import InvalidFilter
 from peerd.store.connection.database_errors import FREE_DISK_SPACE
 from peerd.supervision.control.control_client import CommandRefused, MasterNotRunning
 

@@ -30,6 +30,10 @@ class InvalidLimit(_InvalidField, ValueError):
     """A wrong limit; nothing was written. `field` is at fault, `problem` says why."""
 
 
+class InvalidFilter(_InvalidField, ValueError):
+    """A filter, a name, an id or a cursor that nothing can have. `field` is at fault, `problem` says why."""
+
+
 class InvalidArguments(PeerdError, TypeError):
     """Arguments, or a body, do not fit the signature of `handler`. `problem` names the argument and the fault."""
 

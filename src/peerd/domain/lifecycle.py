@@ -45,6 +45,8 @@ class TaskEvent(StrEnum):
     RETRY = "retry"  # a person or an application starts it anew, with all its attempts
     MOVE = "move"  # a person or an application pins it to another node, or to none
     ABANDON = "abandon"  # the node that it is pinned to has been silent for too long
+    RESCHEDULE = "reschedule"  # a person or an application lets it start later
+    CHANGE = "change"  # a person or an application changes its priority or its body
     BURY = "bury"  # a queue client, or a person, sets it aside
     KICK = "kick"  # a queue client, or a person, makes a task pending that is buried or waits for its time
     EXPIRE = "expire"  # its finish_at has come before it was started
@@ -104,6 +106,15 @@ TRANSITIONS: Final[dict[tuple[Status, TaskEvent], Status | Gone]] = {
     (S.FAILURE, E.MOVE): S.FAILURE,
     (S.WAITING, E.MOVE): S.WAITING,
     (S.BURIED, E.MOVE): S.BURIED,
+    (S.SCHEDULED, E.RESCHEDULE): S.SCHEDULED,
+    (S.PENDING, E.RESCHEDULE): S.SCHEDULED,
+    (S.WORKING, E.RESCHEDULE): S.SCHEDULED,
+    (S.FAILURE, E.RESCHEDULE): S.SCHEDULED,
+    (S.SCHEDULED, E.CHANGE): S.SCHEDULED,
+    (S.PENDING, E.CHANGE): S.PENDING,
+    (S.FAILURE, E.CHANGE): S.FAILURE,
+    (S.WAITING, E.CHANGE): S.WAITING,
+    (S.BURIED, E.CHANGE): S.BURIED,
     (S.SCHEDULED, E.BURY): S.BURIED,
     (S.PENDING, E.BURY): S.BURIED,
     (S.WORKING, E.BURY): S.BURIED,

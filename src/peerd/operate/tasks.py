@@ -1,53 +1,76 @@
-"""Tasks: read, retry, cancel, bury, kick, delete and move them."""
+"""Tasks: read, retry, cancel, bury, kick, snooze, delete, move and change them."""
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable
-from typing import Any, Self
+from collections.abc import Callable, Sequence
+from typing import Any, Self, TypedDict, Unpack
 
 import msgspec
+from msgspec import UNSET
 from sqlalchemy.engine import Connection
 
+from peerd.domain.column_condition import parse_conditions
+from peerd.domain.errors import InvalidFilter, InvalidTask
 from peerd.domain.lifecycle import Status
 from peerd.domain.quoting import quoted
 from peerd.domain.ring import ClaimRevoked, TasksAvailable
-from peerd.domain.task import Attempt, Task
+from peerd.domain.task import BODY_LIMIT, PRIORITY_RANGE, Attempt, Task, check_moment, check_text
 from peerd.operate import validation
 from peerd.operate.operations import Mode, OperationGroup, Query, operation
-from peerd.operate.validation import InvalidFilter
+from peerd.operate.request import json_text
 from peerd.store.nodes.nodes import get_node_id
-from peerd.store.tasks import actions, read
-from peerd.store.tasks.read import TaskConditions
+from peerd.store.tasks import actions, pages, read
+from peerd.store.tasks.filters import TaskConditions
+from peerd.store.tasks.pages import TaskPage
 
-Page = list[Task]
+TaskList = list[Task]
 Attempts = list[Attempt]
 
 MAX_PAGE = 10_000
 
 
 class TaskFilter(msgspec.Struct, frozen=True):
-    """Conditions on tasks; None is no condition.
+    """Conditions on tasks, all of which hold; None is no condition.
 
     Args:
         queue: of this queue.
         name: of this handler.
         status: of this status.
         node: pinned to the node of this name, or held by it, now or last.
+        search: with this text in the body or the error, in any case (on SQLite: of ASCII letters).
+        where: comparisons of any column, such as ``"priority>=20"``; see `parse_condition`.
     """
 
     queue: str | None = None
     name: str | None = None
     status: Status | str | None = None
     node: str | None = None
+    search: str | None = None
+    where: Sequence[str] = ()
 
     def checked(self) -> Self:
-        """Check the values; raises `InvalidFilter` for a status or a name that no task can have."""
+        """Check the values; raises `InvalidFilter` for what no task can have, and for a wrong condition."""
         for field in ("queue", "name", "node"):
             validation.text_or_none(field, getattr(self, field))
         if self.status is not None:
             parse_status(self.status)
+        if self.search is not None:
+            validation.search(self.search)
+        parse_conditions(self.where)
         return self
+
+
+class TaskFilterOptions(TypedDict, total=False):
+    """The fields of `TaskFilter`."""
+
+    queue: str | None
+    name: str | None
+    status: Status | str | None
+    node: str | None
+    search: str | None
+    where: Sequence[str]
 
 
 class TaskOperations(OperationGroup[Mode]):
@@ -58,39 +81,53 @@ class TaskOperations(OperationGroup[Mode]):
     """
 
     @operation
-    def list(
-        self,
-        *,
-        queue: str | None = None,
-        name: str | None = None,
-        status: Status | str | None = None,
-        node: str | None = None,
-        before: int | None = None,
-        limit: int = 50,
-        bodies: bool = True,
-    ) -> Query[Page]:
-        """A page of tasks, newest first.
+    def list(self, *, limit: int = 50, bodies: bool = True, **conditions: Unpack[TaskFilterOptions]) -> Query[TaskList]:
+        """The first tasks that meet a filter, in the order of `page`, however long they are searched for.
 
         Args:
-            queue: only of this queue.
-            name: only of this handler.
-            status: only of this status.
-            node: only those pinned to the node of this name, or held by it, now or last.
-            before: only ids below this one: the last of the page before.
             limit: tasks at the most, 1 to 10,000.
             bodies: read ``body``, ``body_bytes`` and ``result`` too, which may be large; with False they are None.
+            conditions: the fields of `TaskFilter`.
 
         Raises:
             InvalidFilter: a value is out of its range.
             NodeNotFound: no node has this name.
         """
+        most = validation.number("limit", limit, 1, MAX_PAGE)
+        return Query("read", _list, TaskFilter(**conditions).checked(), limit=most, bodies=bool(bodies))
+
+    @operation
+    def page(
+        self,
+        *,
+        after: str | None = None,
+        limit: int = 50,
+        bodies: bool = True,
+        **conditions: Unpack[TaskFilterOptions],
+    ) -> Query[TaskPage]:
+        """A page of the tasks that meet a filter, at a cost that does not depend on the number of tasks.
+
+        The status decides the order: ended tasks, the latest end first; scheduled ones and failures, the soonest first;
+        pending ones of one queue, as claims take them; all others, the newest first.
+
+        Args:
+            after: ``next`` of the page before.
+            limit: tasks at the most, 1 to 10,000.
+            bodies: as for `list`.
+            conditions: the fields of `TaskFilter`. Where they are rare, a page that was searched for a while may have
+                few tasks, or none, and a next one.
+
+        Raises:
+            InvalidFilter: a value is out of its range, or ``after`` is of another filter.
+            NodeNotFound: no node has this name.
+        """
         return Query(
             "read",
-            _list,
-            TaskFilter(queue, name, status, node).checked(),
-            bodies=bool(bodies),
-            before=None if before is None else validation.number("before", before, 0),
+            _page,
+            TaskFilter(**conditions).checked(),
+            after=validation.cursor(after),
             limit=validation.number("limit", limit, 1, MAX_PAGE),
+            bodies=bool(bodies),
         )
 
     @operation
@@ -155,6 +192,61 @@ class TaskOperations(OperationGroup[Mode]):
         query = _action_query(actions.move, only, validation.task_id(task_id), validation.text_or_none("node", node))
         return query.then_ring(ClaimRevoked((task_id,)), TasksAvailable())
 
+    @operation
+    def move_to_queue(self, task_id: int, queue: str, *, only: TaskFilter | None = None) -> Query[None]:
+        """Put a task into another queue. A running one becomes pending.
+
+        Raises:
+            UniqueKeyTaken: a task of that queue has its unique key.
+        """
+        query = _action_query(actions.move_to_queue, only, validation.task_id(task_id), validation.queue(queue))
+        return query.then_ring(ClaimRevoked((task_id,)), TasksAvailable((queue,)))
+
+    @operation
+    def snooze(self, task_id: int, duration: str | float, *, only: TaskFilter | None = None) -> Query[None]:
+        """Let a task start later. The attempt of a running one ends, and is not counted.
+
+        Args:
+            task_id: the task's.
+            duration: seconds from now, or "1h".
+            only: as for all actions.
+        """
+        seconds = validation.seconds("duration", duration)
+        check_moment("start", None, seconds)
+        query = _action_query(actions.snooze, only, validation.task_id(task_id), seconds)
+        return query.then_ring(ClaimRevoked((task_id,)))
+
+    @operation
+    def change(
+        self,
+        task_id: int,
+        *,
+        priority: int | None = None,
+        body: object = UNSET,
+        only: TaskFilter | None = None,
+    ) -> Query[None]:
+        """Change the priority or the body of a task that neither runs nor has ended.
+
+        Args:
+            task_id: the task's.
+            priority: the larger one is claimed first.
+            body: any JSON value; of a handler's task, the object of its arguments.
+            only: as for all actions.
+
+        Raises:
+            InvalidTask: a body that cannot be written as JSON, or is too large; or nothing to change.
+        """
+        values: dict[str, object] = {}
+        if priority is not None:
+            values["priority"] = validation.number("priority", priority, *PRIORITY_RANGE)
+        if body is not UNSET:
+            values |= {"body": json_text("body", body), "body_bytes": None}
+            check_text("body", str(values["body"]), BODY_LIMIT)
+        if not values:
+            raise InvalidTask("priority", "nothing is to be changed; give a priority or a body")
+        query = _action_query(actions.change, only, validation.task_id(task_id), **values)
+        return query.then_ring(TasksAvailable())
+
 
 def parse_status(word: str) -> Status:
     """The status of this name; raises `InvalidFilter`."""
@@ -164,19 +256,33 @@ def parse_status(word: str) -> Status:
         raise InvalidFilter("status", f"{quoted(word)} is none of {', '.join(Status)}") from None
 
 
-def _list(connection: Connection, task_filter: TaskFilter, /, **page: Any) -> Page:
-    return read.list_tasks(connection, _to_filter(connection, task_filter), **page)
+def _list(connection: Connection, task_filter: TaskFilter, *, limit: int, bodies: bool) -> TaskList:
+    wanted = _to_filter(connection, task_filter)
+    return pages.list_tasks(connection, wanted, limit=limit, bodies=bodies, search_time=math.inf).items
+
+
+def _page(connection: Connection, task_filter: TaskFilter, /, **page: Any) -> TaskPage:
+    return pages.list_tasks(connection, _to_filter(connection, task_filter), **page)
 
 
 def _to_filter(connection: Connection, task_filter: TaskFilter) -> TaskConditions:
-    node_id = None if task_filter.node is None else get_node_id(connection, task_filter.node)
-    status = None if task_filter.status is None else parse_status(task_filter.status)
-    return TaskConditions(task_filter.queue, task_filter.name, status, node_id)
+    return TaskConditions(
+        queue=task_filter.queue,
+        name=task_filter.name,
+        status=None if task_filter.status is None else parse_status(task_filter.status),
+        node_id=None if task_filter.node is None else get_node_id(connection, task_filter.node),
+        search=task_filter.search,
+        where=parse_conditions(task_filter.where),
+    )
 
 
-def _action_query(action: Callable[..., None], only: TaskFilter | None, *args: object) -> Query[None]:
+def _action_query(action: Callable[..., None], only: TaskFilter | None, *args: object, **values: object) -> Query[None]:
     task_filter = (only or TaskFilter()).checked()
-    return Query("run", lambda connection: action(connection, *args, only=_to_filter(connection, task_filter)))
+
+    def act(connection: Connection) -> None:
+        action(connection, *args, only=_to_filter(connection, task_filter), **values)
+
+    return Query("run", act)
 
 
 def _attempts(connection: Connection, task_id: int) -> Attempts:

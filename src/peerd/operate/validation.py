@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
+from peerd.domain.column_condition import searchable
 from peerd.domain.duration import parse_duration
-from peerd.domain.errors import InvalidTask, PeerdError
+from peerd.domain.errors import InvalidFilter, InvalidTask
 from peerd.domain.quoting import quoted
 from peerd.domain.task import NAME_LIMIT, QUEUE_NAME, check_text
 
 MAX_ID = 2**63 - 1
-
-
-class InvalidFilter(PeerdError, ValueError):
-    """A filter, a name or an id that nothing can have.
-
-    Args:
-        name: the filter's name.
-        problem: what is wrong with it, and what is allowed.
-    """
-
-    def __init__(self, name: str, problem: str) -> None:
-        super().__init__(f"{name}: {problem}")
+MAX_CURSOR = 2_000
+"""Characters."""
 
 
 def text(name: str, value: object) -> str:
@@ -42,6 +33,20 @@ def queue(value: object) -> str:
     """A name that a queue can have."""
     if not isinstance(value, str) or not QUEUE_NAME.fullmatch(value):
         raise InvalidFilter("queue", f"{quoted(value)} is not 1 to 200 of A-Z a-z 0-9 - + / ; . $ _ ( ) : @")
+    return value
+
+
+def search(value: object) -> str:
+    """A text to search for, which is not empty."""
+    if not isinstance(value, str) or not value:
+        raise InvalidFilter("search", f"{quoted(value)} is no text to search for")
+    return searchable("search", value)
+
+
+def cursor(value: object) -> str | None:
+    """The cursor of a page; whether it is one, its filter tells."""
+    if value is not None and not (isinstance(value, str) and len(value) <= MAX_CURSOR):
+        raise InvalidFilter("after", f"{quoted(value)} is no cursor")
     return value
 
 

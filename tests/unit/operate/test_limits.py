@@ -5,11 +5,10 @@ from typing import Any
 import pytest
 
 from peerd.domain.call import Call
-from peerd.domain.errors import InvalidLimit, InvalidTask
+from peerd.domain.errors import InvalidFilter, InvalidLimit, InvalidTask
 from peerd.domain.limit import Limit, Rate
 from peerd.operate.client import Client
 from peerd.operate.request import new_task, new_tasks
-from peerd.operate.validation import InvalidFilter
 
 KEYED = Call("uploads", "receive", '{"customer":"acme"}', limit_key="acme")
 

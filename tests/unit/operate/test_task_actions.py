@@ -2,19 +2,54 @@ from __future__ import annotations
 
 import pytest
 
-from peerd.domain.errors import InvalidTask, NodeNotFound, TaskNotFound, UniqueKeyTaken
+from peerd.domain.errors import InvalidFilter, InvalidTask, NodeNotFound, TaskNotFound, UniqueKeyTaken
 from peerd.domain.lifecycle import IllegalTransition, Status
 from peerd.domain.outcome import Done, Failed
 from peerd.operate.client import Client
-from peerd.operate.validation import InvalidFilter
 from tests.unit.operate.claiming_process import ClaimingProcess
 
 
-def test_pages_follow_each_other_by_the_last_id(client: Client) -> None:
+def test_a_page_names_the_next_one(client: Client) -> None:
     ids = [job.id for job in client.enqueue_many(["video"] * 5)]
-    first = client.tasks.list(limit=3)
-    second = client.tasks.list(limit=3, before=first[-1].id)
-    assert [task.id for task in [*first, *second]] == ids[::-1]
+    first = client.tasks.page(limit=3)
+    second = client.tasks.page(limit=3, after=first.next)
+    assert [task.id for task in [*first.items, *second.items]] == ids[::-1]
+    assert second.next is None
+
+
+def test_a_running_task_is_snoozed_and_its_attempt_not_counted(client: Client, holder: ClaimingProcess) -> None:
+    job = client.enqueue("video")
+    claimed = holder.claim()
+    client.tasks.snooze(job.id, "1h")
+    task = client.tasks.get(job.id)
+    assert (task.status, task.attempts, task.lease) == (Status.SCHEDULED, 0, 2)
+    assert task.start_at is not None
+    assert claimed is not None
+    assert [attempt.outcome for attempt in client.tasks.attempts(job.id)] == ["snoozed"]
+
+
+def test_neither_a_running_nor_an_ended_task_is_changed(client: Client, holder: ClaimingProcess) -> None:
+    job = client.enqueue("video")
+    client.tasks.change(job.id, priority=99, body={"source": "b.mp4"})
+    holder.claim()
+    for _ in range(2):
+        with pytest.raises(IllegalTransition, match="cannot change a task that is"):
+            client.tasks.change(job.id, priority=1)
+        client.tasks.cancel(job.id) if client.tasks.get(job.id).status is Status.WORKING else None
+    assert (client.tasks.get(job.id).priority, client.tasks.get(job.id).json) == (99, {"source": "b.mp4"})
+    with pytest.raises(InvalidTask, match="nothing is to be changed"):
+        client.tasks.change(job.id)
+
+
+def test_a_unique_key_goes_with_its_task_to_another_queue(client: Client) -> None:
+    moved = client.enqueue("video", unique="a.mp4")
+    client.tasks.move_to_queue(moved.id, "other")
+    assert client.enqueue("other", unique="a.mp4").id == moved.id
+    again = client.enqueue("video", unique="a.mp4")
+    assert again.id != moved.id
+    with pytest.raises(UniqueKeyTaken):
+        client.tasks.move_to_queue(again.id, "other")
+    assert client.tasks.get(again.id).queue == "video"
 
 
 def test_tasks_are_found_by_queue_name_status_and_node(client: Client, holder: ClaimingProcess) -> None:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
-import msgspec
 from rich.text import Text
 from typer import Argument, Option
 
 from peerd.cli.command import command, new_app
 from peerd.cli.context import CommandContext
 from peerd.cli.errors import EXIT_USAGE, CommandError, parse_duration_option
+from peerd.cli.json_argument import read_json_body
 from peerd.cli.output.formatting import sanitize
 from peerd.cli.tasks.show import task_json
 from peerd.domain.task import BODY_LIMIT
@@ -75,7 +74,7 @@ def enqueue(
     timeout_seconds = None if wait_for is None else parse_duration_option("--wait-for", wait_for)
     options: dict[str, Any] = {
         "name": name,
-        "text": text if body is None else _read_json_body(body),
+        "text": text if body is None else read_json_body(body),
         "bytes": None if file is None else _read_body_file(file),
         "priority": priority,
         "max_attempts": max_attempts,
@@ -110,20 +109,6 @@ def _print_job_result(context: CommandContext, job: Job, timeout: float | None) 
     task = job.wait(timeout)
     result = task_result(task)
     context.print_result(task_json(task, {}) | {"result": result}, json.dumps(result, ensure_ascii=False, indent=2))
-
-
-def _read_json_body(body: str) -> str:
-    """The JSON of the argument or of stdin; refused if it is invalid, before anything is written."""
-    text = sys.stdin.read(BODY_LIMIT + 1) if body == "-" else body
-    try:
-        msgspec.json.decode(text)
-    except (ValueError, RecursionError) as error:
-        raise CommandError(
-            f"the body is not JSON: {error}",
-            """quote it as the shell needs it: '{"source": "a.mp4"}'; other text goes with --text""",
-            status=EXIT_USAGE,
-        ) from None
-    return text.strip()
 
 
 def _read_body_file(path: Path) -> bytes:

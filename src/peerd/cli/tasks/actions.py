@@ -1,21 +1,25 @@
-"""`peerd tasks retry | cancel | bury | kick | delete | move`: on tasks by id, or on all that a filter finds."""
+"""Actions on tasks by id, or on all that a filter finds."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated
 
 import typer
+from msgspec import UNSET
 from rich.text import Text
 from typer import Argument, Option
 
 from peerd.cli.context import CommandContext
 from peerd.cli.errors import EXIT_USAGE, CommandError
+from peerd.cli.json_argument import read_json_body
 from peerd.cli.output.formatting import pluralize, sanitize
 from peerd.cli.tasks.show import FILTERS, FilterOptions
 from peerd.domain.errors import DatabaseUnavailable, PeerdError, TaskNotFound
+from peerd.operate.tasks import TaskFilter
 
 PAGE_SIZE = 500
 KICKED_AT_ONCE = 500
@@ -28,31 +32,34 @@ class TaskSelection(FilterOptions):
 
     ids: Annotated[list[int] | None, Argument(metavar="ID", help="Tasks; or select them with filters.")] = None
     limit: Annotated[
-        int | None, Option("--limit", "-l", metavar="N", rich_help_panel=FILTERS, help="At most N, the newest.")
+        int | None,
+        Option("--limit", "-l", metavar="N", rich_help_panel=FILTERS, help="At most N, as listed."),
     ] = None
     yes: Annotated[bool, Option("--yes", "-y", help="Do not ask for confirmation of what a filter finds.")] = False
 
     @property
     def is_filter(self) -> bool:
         """Whether tasks are to be found."""
-        return any(option is not None for option in (self.queue, self.name, self.status, self.node, self.limit))
+        return self.to_filter() != TaskFilter() or self.limit is not None
 
     @property
     def is_queue_alone(self) -> bool:
         """Whether nothing but a queue, and the number of tasks, is given."""
-        return self.queue is not None and (self.ids, self.name, self.status, self.node) == (None, None, None, None)
+        return self.queue is not None and not self.ids and self.to_filter() == TaskFilter(queue=self.queue)
 
     def find(self, context: CommandContext) -> list[int]:
         """The ids of the tasks."""
         if bool(self.ids) == self.is_filter:
-            remedy = "give their ids, or select them with --status, --queue, --name or --node"
+            remedy = "give their ids, or select them with --status, --queue, --name, --node, --search or --where"
             raise CommandError("which tasks?", remedy, status=EXIT_USAGE)
         found = list(self.ids or ())
+        cursor: str | None = None
         while self.is_filter and (self.limit is None or len(found) < self.limit):
             size = PAGE_SIZE if self.limit is None else min(PAGE_SIZE, self.limit - len(found))
-            page = self.list_page(context.client, before=found[-1] if found else None, limit=size)
-            found += [task.id for task in page]
-            if len(page) < size:
+            page = self.read_page(context.client, after=cursor, limit=size)
+            found += [task.id for task in page.items]
+            cursor = page.next
+            if cursor is None:
                 break
         return found
 
@@ -107,14 +114,47 @@ def move(
     selection: TaskSelection,
     to: Annotated[str | None, Option("--to", metavar="NODE", help="Pin them to this node.")] = None,
     to_any: Annotated[bool, Option("--to-any", help="Let any node run them.")] = False,
+    to_queue: Annotated[str | None, Option("--to-queue", metavar="QUEUE", help="Put them into this queue.")] = None,
 ) -> None:
-    """Pin tasks to a node, or let any node run them.
+    """Pin tasks to a node, let any node run them, or put them into another queue.
 
     A running task is revoked and becomes pending.
     """
-    if (to is None) != to_any:
-        raise CommandError("where to?", "give --to NODE, or --to-any", status=EXIT_USAGE)
-    _apply_action(context, selection, partial(context.client.tasks.move, node=to), "move", "moved")
+    if (to is not None) + to_any + (to_queue is not None) != 1:
+        raise CommandError("where to?", "give --to NODE, --to-any, or --to-queue QUEUE", status=EXIT_USAGE)
+    tasks = context.client.tasks
+    action = partial(tasks.move, node=to) if to_queue is None else partial(tasks.move_to_queue, queue=to_queue)
+    _apply_action(context, selection, action, "move", "moved")
+
+
+def snooze(
+    context: CommandContext,
+    selection: TaskSelection,
+    duration: Annotated[str, Option("--for", metavar="DURATION", help="How long from now, e.g. 1h.")],
+) -> None:
+    """Let tasks start later.
+
+    A running task is revoked; its attempt is not counted.
+    """
+    _apply_action(context, selection, partial(context.client.tasks.snooze, duration=duration), "snooze", "snoozed")
+
+
+def change(
+    context: CommandContext,
+    selection: TaskSelection,
+    priority: Annotated[int | None, Option(metavar="N", help="The larger one is claimed first.")] = None,
+    body: Annotated[str | None, Option(metavar="JSON", help="The arguments of the handler; - reads stdin.")] = None,
+) -> None:
+    """Change the priority or the body of tasks that neither run nor have ended.
+
+    peerd tasks change 17 --priority 20 --body '{"source": "b.mp4"}'
+    """
+    if priority is None and body is None:
+        raise CommandError("change what?", "give --priority N or --body JSON", status=EXIT_USAGE)
+    new_body = UNSET if body is None else json.loads(read_json_body(body))
+    _apply_action(
+        context, selection, partial(context.client.tasks.change, priority=priority, body=new_body), "change", "changed"
+    )
 
 
 def _apply_action(

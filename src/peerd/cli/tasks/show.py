@@ -29,6 +29,7 @@ from peerd.domain.lifecycle import Status
 from peerd.domain.task import Attempt, Task
 from peerd.operate.client import Client
 from peerd.operate.tasks import TaskFilter
+from peerd.store.tasks.pages import TaskPage
 
 MAX_SHOWN_BYTES = 200
 """Bytes of a body that is no text that are printed."""
@@ -71,37 +72,64 @@ class FilterOptions:
         Option(metavar="NODE", rich_help_panel=FILTERS, help="Pinned to this node, or last claimed by it."),
     ] = None
 
+    search: Annotated[
+        str | None,
+        Option(metavar="TEXT", rich_help_panel=FILTERS, help="With this text in the body or the error, in any case."),
+    ] = None
+    where: Annotated[
+        list[str] | None,
+        Option(
+            metavar="CONDITION",
+            rich_help_panel=FILTERS,
+            help="A column compared: priority>=20, error~timeout, created_at>-1h, node_id=null. Repeatable.",
+        ),
+    ] = None
+
     def to_filter(self) -> TaskFilter:
         """The same for the client."""
-        return TaskFilter(self.queue, self.name, self.status, self.node)
+        return TaskFilter(self.queue, self.name, self.status, self.node, self.search, tuple(self.where or ()))
 
-    def list_page(self, client: Client, *, before: int | None, limit: int) -> list[Task]:
-        """The newest tasks with ids below `before`, without their bodies."""
-        return client.tasks.list(**msgspec.structs.asdict(self.to_filter()), before=before, limit=limit, bodies=False)
+    def read_page(self, client: Client, *, after: str | None, limit: int) -> TaskPage:
+        """A page of the tasks, without their bodies."""
+        conditions = msgspec.structs.asdict(self.to_filter())
+        return client.tasks.page(**conditions, after=after, limit=limit, bodies=False)
 
 
 def list_tasks(
     context: CommandContext,
-    where: FilterOptions,
-    before: Annotated[
-        int | None, Option(metavar="ID", rich_help_panel=FILTERS, help="With an id below this one.")
+    options: FilterOptions,
+    after: Annotated[
+        str | None, Option(metavar="CURSOR", rich_help_panel=FILTERS, help="The page behind this one's cursor.")
     ] = None,
     limit: Annotated[int, Option("--limit", "-l", help="At most this many.")] = 50,
 ) -> None:
-    """List tasks, newest first."""
-    found = where.list_page(context.client, before=before, limit=limit)
+    """List tasks: ended ones, the latest first; scheduled ones, the soonest first; else the newest first.
+
+    peerd tasks list --status dead --search 'no space left'
+
+    peerd tasks list --queue video --where 'priority>=20' --where 'created_at>-1h'
+    """
+    page = options.read_page(context.client, after=after, limit=limit)
     names = node_names(context.client)
-    if not found:
-        is_filter = before or where != FilterOptions()
-        context.print_result([], "no such task" if is_filter else "there are no tasks")
-        return
     rows = [
         {column: value for column, value in task_json(task, names).items() if column not in OMITTED_COLUMNS}
-        for task in found
+        for task in page.items
     ]
-    context.print_result(rows, lambda: _tasks_table(found, names, context.client.now()))
-    if len(found) == limit and not context.as_json:
-        context.out.print(_indent(Text(f"older ones: --before {found[-1].id}", "bright_black")))
+    answer = {"items": rows, "next": page.next, "examined": page.examined}
+    if page.items:
+        context.print_result(answer, lambda: _tasks_table(page.items, names, context.client.now()))
+    else:
+        context.print_result(
+            answer, _describe_nothing(page, is_filtered=after is not None or options != FilterOptions())
+        )
+    if page.next is not None and not context.as_json:
+        context.out.print(_indent(Text(f"more: --after {page.next}", "bright_black")))
+
+
+def _describe_nothing(page: TaskPage, *, is_filtered: bool) -> str:
+    if page.next is not None:
+        return f"no such task among the {page.examined:,} that were searched in the time"
+    return "no such task" if is_filtered else "there are no tasks"
 
 
 def show(context: CommandContext, ids: Annotated[list[int], Argument(metavar="ID", help="Tasks.")]) -> None:

@@ -17,6 +17,7 @@ from peerd.domain.task import Task
 from peerd.store.connection.caller_session import reads_latest_commits
 from peerd.store.schema.sql_clock import now, seconds_from_now
 from peerd.store.schema.tables import tasks, unique_keys
+from peerd.store.statements.token import new_token
 from peerd.store.tasks.conditions import select_by_id
 from peerd.store.tasks.rows import insert_if_absent
 
@@ -67,6 +68,25 @@ def reacquire_key(connection: Connection, task: Task, token: int) -> None:
         raise UniqueKeyTaken(task.id, task.unique_key, holder)
     if holder is None:
         assign_key(connection, task.queue, task.unique_key, task.id)
+
+
+def move_key(connection: Connection, task: Task, queue: str) -> None:
+    """Give a task its key in another queue, with the same scope.
+
+    Raises:
+        UniqueKeyTaken: another task has it there.
+    """
+    if task.unique_key is None:
+        return
+    own = sa.and_(*_is_key(task.queue, task.unique_key), unique_keys.c.task_id == task.id)
+    row = connection.execute(sa.select(unique_keys.c.scope, unique_keys.c.expires_at).where(own)).first()
+    holder = acquire_key(connection, queue, task.unique_key, new_token(), "unfinished")
+    if holder is not None and holder != task.id:
+        raise UniqueKeyTaken(task.id, task.unique_key, holder)
+    scope = {} if row is None else {"scope": row.scope, "expires_at": row.expires_at}
+    moved = sa.update(unique_keys).where(*_is_key(queue, task.unique_key))
+    connection.execute(moved.values(task_id=task.id, **scope))
+    connection.execute(sa.delete(unique_keys).where(own))
 
 
 def delete_keys(connection: Connection, keys: list[tuple[str, str]], task_ids: list[int]) -> None:

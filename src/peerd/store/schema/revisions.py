@@ -36,6 +36,7 @@ HISTORY: Final = (
     Revision("0004", oldest="0004"),  # adds limits; the claim's index leaves out tasks with limit keys
     Revision("0005", oldest="0004"),  # adds processes.handlers
     Revision("0006", oldest="0004"),  # adds what queue clients need: columns of tasks, tasks_aside, queues.pause
+    Revision("0007", oldest="0004"),  # tasks_due and tasks_closing end with the id
 )
 """All revisions that this version of peerd knows, in order."""
 

@@ -148,7 +148,7 @@ only_on(MYSQL, sa.Index("tasks_closing", tasks.c.closing_as, tasks.c.closing_at)
 
 partial_index("tasks_claim", tasks.c.queue, tasks.c.lane, *CLAIM_ORDER, where=CLAIMABLE)
 partial_index("tasks_turns", tasks.c.queue, *KEYED_CLAIM_ORDER, where=KEYED)
-partial_index("tasks_due", tasks.c.status, tasks.c.due_at, where=DUE)
+partial_index("tasks_due", tasks.c.status, tasks.c.due_at, tasks.c.id, where=DUE)
 partial_index("tasks_aside", tasks.c.queue, tasks.c.status, *ASIDE_ORDER, where=ASIDE, dialects=("sqlite",))
 aside_order_on_postgresql = (tasks.c.buried_order.nulls_first(), *ASIDE_ORDER[1:])
 partial_index(
@@ -160,7 +160,7 @@ partial_index(
     dialects=("postgresql",),
 )
 partial_index("tasks_ahead", tasks.c.start_at, where=f"{PENDING} AND start_at IS NOT NULL")
-partial_index("tasks_closing", tasks.c.status, tasks.c.closing_at, where="closing_at IS NOT NULL")
+partial_index("tasks_closing", tasks.c.status, tasks.c.closing_at, tasks.c.id, where="closing_at IS NOT NULL")
 partial_index("tasks_working", tasks.c.process_id, where=WORKING)
 
 attempts = _table(

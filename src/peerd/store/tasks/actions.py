@@ -1,4 +1,4 @@
-"""Actions on a task: cancel, retry, move, bury, kick, delete. Each takes effect at once, on a running task too.
+"""Actions on a task. Each takes effect at once, on a running task too.
 
 An action on a running task invalidates the claim. The holder learns of it by a ring, or at its next touch or refused
 write; until then the handler runs on, and nothing of it is written.
@@ -16,9 +16,10 @@ from peerd.domain.task_transition import TaskTransition
 from peerd.store.enqueue import unique_keys
 from peerd.store.nodes.nodes import get_node_id
 from peerd.store.outcomes.recording import record_attempts
+from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import attempts, tasks
 from peerd.store.statements.token import new_token
-from peerd.store.tasks.read import TaskConditions
+from peerd.store.tasks.filters import TaskConditions
 from peerd.store.tasks.rows import (
     canceled_values,
     finish_at_ahead,
@@ -76,9 +77,52 @@ def move(connection: Connection, task_id: int, node: str | None, *, only: TaskCo
     task = _lock_existing(connection, task_id, only)
     status = _status_after(task, TaskEvent.MOVE)
     _take_from_holder(connection, task, "moved", f"moved to {node or 'any node'}")
-    lease = next_lease_number(task.lease) if task.status is Status.WORKING else task.lease
-    values = {"status": status_literal(status), "node_id": node_id, "lease": lease}
+    values = {"status": status_literal(status), "node_id": node_id, "lease": _lease_without_holder(task)}
     update_tasks(connection, [task_id], **values, deadline_at=None)
+
+
+def move_to_queue(connection: Connection, task_id: int, queue: str, *, only: TaskConditions | None = None) -> None:
+    """Put a task into another queue, with its unique key. A running one is taken from its holder and made pending.
+
+    Raises:
+        TaskNotFound: it is not there, or not one of ``only``.
+        IllegalTransition: it has ended.
+        UniqueKeyTaken: another task has its unique key in that queue.
+    """
+    task = _lock_existing(connection, task_id, only)
+    status = _status_after(task, TaskEvent.MOVE)
+    if task.queue == queue:
+        return
+    unique_keys.move_key(connection, task, queue)
+    _take_from_holder(connection, task, "moved", f"moved to queue {queue}")
+    values = {"status": status_literal(status), "queue": queue, "lease": _lease_without_holder(task)}
+    update_tasks(connection, [task_id], **values, deadline_at=None)
+
+
+def snooze(connection: Connection, task_id: int, seconds: float, *, only: TaskConditions | None = None) -> None:
+    """Let a task start after some seconds. A running one is taken from its holder.
+
+    Raises:
+        TaskNotFound: it is not there, or not one of ``only``.
+        IllegalTransition: it has ended, is buried, or waits for other tasks.
+    """
+    task = _lock_existing(connection, task_id, only)
+    status = _status_after(task, TaskEvent.RESCHEDULE)
+    _take_from_holder(connection, task, "snoozed", "to be run later")
+    values = {"status": status_literal(status), "lease": _lease_without_holder(task)}
+    update_tasks(connection, [task_id], **values, start_at=seconds_from_now(seconds), deadline_at=None)
+
+
+def change(connection: Connection, task_id: int, *, only: TaskConditions | None = None, **values: object) -> None:
+    """Write columns of a task that neither runs nor has ended, and that no status or claim depends on.
+
+    Raises:
+        TaskNotFound: it is not there, or not one of ``only``.
+        IllegalTransition: it is running, or has ended.
+    """
+    task = _lock_existing(connection, task_id, only)
+    after(task.status, TaskEvent.CHANGE)
+    update_tasks(connection, [task_id], **values)
 
 
 def bury(connection: Connection, task_id: int, order: int, *, only: TaskConditions | None = None) -> None:
@@ -93,8 +137,7 @@ def bury(connection: Connection, task_id: int, order: int, *, only: TaskConditio
     task = _lock_existing(connection, task_id, only)
     status = _status_after(task, TaskEvent.BURY)
     _take_from_holder(connection, task, "buried", "set aside by hand")
-    lease = next_lease_number(task.lease) if task.status is Status.WORKING else task.lease
-    values = {"status": status_literal(status), "lease": lease, "buries": raised(tasks.c.buries)}
+    values = {"status": status_literal(status), "lease": _lease_without_holder(task), "buries": raised(tasks.c.buries)}
     update_tasks(connection, [task_id], **values, buried_order=order, deadline_at=None)
 
 
@@ -144,6 +187,11 @@ def _status_after(task: Task, event: TaskEvent) -> Status:
     status = after(task.status, event)
     assert isinstance(status, Status)
     return status
+
+
+def _lease_without_holder(task: Task) -> int:
+    """The lease of a task that no process may write any more: the next one, if it is running."""
+    return next_lease_number(task.lease) if task.status is Status.WORKING else task.lease
 
 
 def _take_from_holder(connection: Connection, task: Task, label: str, reason: str) -> None:

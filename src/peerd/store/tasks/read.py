@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
@@ -12,7 +11,6 @@ from peerd.domain.errors import TaskNotFound
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import Attempt, Task
 from peerd.store.schema.tables import attempts, tasks
-from peerd.store.tasks.conditions import status_is
 from peerd.store.tasks.rows import TASK_COLUMNS, to_task
 
 LARGE_COLUMNS: Final = ("body", "body_bytes", "result")
@@ -39,45 +37,6 @@ def get_task(connection: Connection, task_id: int) -> Task:
     if task is None:
         raise TaskNotFound(task_id)
     return task
-
-
-class TaskConditions(msgspec.Struct, frozen=True):
-    """A filter of tasks; None does not filter. ``node_id``: pinned to this node, or held by it, now or last."""
-
-    queue: str | None = None
-    name: str | None = None
-    status: Status | None = None
-    node_id: int | None = None
-
-    def conditions(self) -> list[sa.ColumnElement[bool]]:
-        """The conditions that such a task meets."""
-        texts = ((tasks.c.queue, self.queue), (tasks.c.name, self.name))
-        conditions: list[sa.ColumnElement[bool]] = [column == text for column, text in texts if text is not None]
-        if self.status is not None:
-            conditions.append(status_is(Status(self.status)))
-        if self.node_id is not None:
-            conditions.append(sa.or_(tasks.c.node_id == self.node_id, tasks.c.worker_node_id == self.node_id))
-        return conditions
-
-
-def list_tasks(
-    connection: Connection,
-    wanted: TaskConditions | None = None,
-    *,
-    before: int | None = None,
-    limit: int = 50,
-    bodies: bool = True,
-) -> list[Task]:
-    """A page of tasks, newest first: with ids below ``before``, the last one of the page before.
-
-    Without ``bodies``, bodies and results, which may be large, are not read: they are None.
-    """
-    conditions = (wanted or TaskConditions()).conditions()
-    if before is not None:
-        conditions.append(tasks.c.id < before)
-    columns = TASK_COLUMNS if bodies else SMALL_COLUMNS
-    statement = sa.select(*columns).where(*conditions).order_by(tasks.c.id.desc()).limit(limit)
-    return [to_task(row) for row in connection.execute(statement).mappings()]
 
 
 def list_attempts(connection: Connection, task_id: int) -> list[Attempt]:

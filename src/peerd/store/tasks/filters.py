@@ -1,0 +1,77 @@
+"""Filters of tasks, as conditions of SQL."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+import sqlalchemy as sa
+
+from peerd.domain.column_condition import ColumnCondition, TimeFromNow
+from peerd.domain.lifecycle import Status
+from peerd.store.schema.sql_clock import seconds_from_now
+from peerd.store.schema.tables import tasks
+from peerd.store.tasks.conditions import status_is
+
+COMPARISONS: Final[dict[str, Callable[[Any, Any], Any]]] = {
+    "=": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+class TaskConditions(msgspec.Struct, frozen=True):
+    """A filter of tasks; None does not filter.
+
+    Args:
+        queue: of this queue.
+        name: of this handler.
+        status: of this status.
+        node_id: pinned to this node, or held by it, now or last.
+        search: a part of the body or of the error, in any case.
+        where: comparisons of columns, all of which hold.
+    """
+
+    queue: str | None = None
+    name: str | None = None
+    status: Status | None = None
+    node_id: int | None = None
+    search: str | None = None
+    where: tuple[ColumnCondition, ...] = ()
+
+    def conditions(self) -> list[sa.ColumnElement[bool]]:
+        """The conditions that such a task meets."""
+        conditions = [] if self.status is None else [status_is(Status(self.status))]
+        return [*conditions, *self.conditions_beside_status()]
+
+    def conditions_beside_status(self) -> list[sa.ColumnElement[bool]]:
+        """All but that of the status, for rows of an index that holds one status only."""
+        texts = ((tasks.c.queue, self.queue), (tasks.c.name, self.name))
+        conditions: list[sa.ColumnElement[bool]] = [column == text for column, text in texts if text is not None]
+        if self.node_id is not None:
+            conditions.append(sa.or_(tasks.c.node_id == self.node_id, tasks.c.worker_node_id == self.node_id))
+        conditions += map(_compare, self.where)
+        if self.search is not None:  # the last one: it reads large columns
+            columns = (tasks.c.error, tasks.c.body)
+            conditions.append(sa.or_(*(column.icontains(self.search, autoescape=True) for column in columns)))
+        return conditions
+
+
+def _compare(condition: ColumnCondition) -> sa.ColumnElement[bool]:
+    column = tasks.c[condition.column]
+    match condition.value:
+        case None:
+            return column.is_(None) if condition.operator == "=" else column.is_not(None)
+        case TimeFromNow(seconds):
+            value: Any = seconds_from_now(seconds)
+        case value:
+            pass
+    if condition.operator == "~":
+        return column.icontains(value, autoescape=True)
+    compared: sa.ColumnElement[bool] = COMPARISONS[condition.operator](column, value)
+    return sa.or_(compared, column.is_(None)) if condition.operator == "!=" else compared

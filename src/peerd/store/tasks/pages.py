@@ -1,0 +1,267 @@
+"""Pages of tasks: a filter's tasks, a page at a time, at a cost that does not depend on the number of rows.
+
+The status of a filter chooses an index, and the order of the pages is the order of that index:
+
+- done, dead, canceled: the latest end first;
+- scheduled, failure: the soonest first;
+- pending, in one queue: as claims take them, tasks without a limit key before those with one;
+- everything else: the newest first. Working tasks are few, so they are sorted.
+
+A page walks entries of that index from its cursor, and reads the rows of some of them at a time by primary key, under
+the other conditions of the filter. Where these find little, the walk ends when its time is over; the page says how many
+entries it has examined, and the next one goes on from there.
+
+A cursor is the place of one entry: the values of the index's columns. The entries behind it are found span by span,
+for a comparison of whole rows is a range for PostgreSQL only. In the order (a, b, id), behind (1, 2, 3) are first those
+with a = 1, b = 2, id > 3; then those with a = 1, b > 2; then those with a > 1. Each span is one range of the index.
+"""
+
+from __future__ import annotations
+
+import base64
+import time
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from hashlib import blake2b
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from peerd.domain.column_condition import searchable
+from peerd.domain.errors import InvalidFilter
+from peerd.domain.lifecycle import FINISHED, Status
+from peerd.domain.task import EARLIEST, LATEST, Task
+from peerd.store.schema.tables import tasks
+from peerd.store.schema.types import Instant
+from peerd.store.tasks.conditions import (
+    PENDING_WITH_KEY,
+    PENDING_WITHOUT_KEY,
+    by_index,
+    is_closing_as,
+    is_waiting_as,
+    is_working,
+    select_by_id,
+)
+from peerd.store.tasks.filters import TaskConditions
+from peerd.store.tasks.read import SMALL_COLUMNS
+from peerd.store.tasks.rows import BATCH, TASK_COLUMNS, by_id_only, to_task
+
+SEARCH_TIME: Final = 0.15
+"""Seconds after which a page that is not full ends."""
+FIRST_EXAMINED: Final = 100
+MOST_EXAMINED: Final = 2_000
+"""Entries that are examined between two looks at the clock."""
+PRIMARY: Final = "PRIMARY"
+
+Values = tuple[Any, ...]
+
+
+class TaskPage(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of tasks.
+
+    Attributes:
+        items: the tasks.
+        next: the cursor of the next page; None when this is the last one.
+        examined: tasks that were compared with the filter. Where it is rare, a page may have few items, or none, and
+            have a next one.
+    """
+
+    items: list[Task]
+    next: str | None
+    examined: int
+
+
+class _Section(msgspec.Struct, frozen=True):
+    """Entries of one index, in its order. Columns are ascending; those of ``descending`` sections are descending."""
+
+    condition: sa.ColumnElement[bool] | None
+    index: str
+    order: tuple[sa.Column[Any], ...]
+    descending: bool = False
+
+
+class _Place(NamedTuple):
+    """The place of an entry."""
+
+    section: int
+    values: Values
+
+    @property
+    def task_id(self) -> int:
+        """The last column of each order."""
+        return int(self.values[-1])
+
+
+def list_tasks(
+    connection: Connection,
+    wanted: TaskConditions | None = None,
+    *,
+    after: str | None = None,
+    limit: int = 50,
+    bodies: bool = True,
+    search_time: float = SEARCH_TIME,
+) -> TaskPage:
+    """A page of the tasks that meet a filter.
+
+    Args:
+        connection: of a transaction that only reads.
+        wanted: the filter.
+        after: the cursor of the page before this one.
+        limit: tasks at the most.
+        bodies: read bodies and results, which may be large; without them they are None.
+        search_time: seconds after which a page that is not full ends.
+
+    Raises:
+        InvalidFilter: ``after`` is no cursor of this filter.
+    """
+    wanted = wanted or TaskConditions()
+    sections = _sections(wanted)
+    place = _Place(0, ()) if after is None else _decode(after, wanted, sections)
+    first_read = limit + 1 if _index_decides(wanted) else FIRST_EXAMINED
+    until = time.monotonic() + search_time
+    items: list[Task] = []
+    examined = 0
+    for places in _walk(connection, sections, place, first_read):
+        found = _read_rows(connection, [entry.task_id for entry in places], wanted, bodies=bodies)
+        for entry in places:
+            task = found.get(entry.task_id)
+            if task is not None and len(items) == limit:
+                return TaskPage(items=items, next=_encode(place, wanted), examined=examined)
+            place = entry
+            examined += 1
+            if task is not None:
+                items.append(task)
+        if time.monotonic() > until:
+            return TaskPage(items=items, next=_encode(place, wanted), examined=examined)
+    return TaskPage(items=items, next=None, examined=examined)
+
+
+def _sections(wanted: TaskConditions) -> list[_Section]:
+    """The index entries among which all tasks of a filter are."""
+    match wanted.status:
+        case status if status in FINISHED:
+            order = (tasks.c.closing_at, tasks.c.id)
+            return [_Section(is_closing_as(Status(status)), "tasks_closing", order, descending=True)]
+        case Status.SCHEDULED | Status.FAILURE:
+            return [_Section(is_waiting_as(wanted.status), "tasks_due", (tasks.c.due_at, tasks.c.id))]
+        case Status.PENDING if wanted.queue is not None:
+            ranks = (tasks.c.lane, tasks.c.claim_rank)
+            ages = (tasks.c.attempts, tasks.c.due_at, tasks.c.id)
+            return [
+                _Section(PENDING_WITHOUT_KEY.of(wanted.queue), PENDING_WITHOUT_KEY.index, (*ranks, *ages)),
+                _Section(PENDING_WITH_KEY.of(wanted.queue), PENDING_WITH_KEY.index, (*ranks, tasks.c.limit_key, *ages)),
+            ]
+        case Status.WORKING:
+            order = (tasks.c.created_at, tasks.c.id)  # in no index, so that the small one of working tasks is used
+            return [_Section(is_working(), PENDING_WITHOUT_KEY.index, order, descending=True)]
+        case _:
+            return [_Section(None, PRIMARY, (tasks.c.id,), descending=True)]
+
+
+def _index_decides(wanted: TaskConditions) -> bool:
+    """Whether all entries of the sections meet the filter, so that a page reads no more of them than it shows."""
+    in_index = {"status"} if _sections(wanted)[0].condition is not None else set()
+    if wanted.status is Status.PENDING:
+        in_index |= {"queue"}
+    nothing = TaskConditions()
+    return all(
+        field in in_index or getattr(wanted, field) == getattr(nothing, field) for field in wanted.__struct_fields__
+    )
+
+
+def _walk(connection: Connection, sections: Sequence[_Section], place: _Place, size: int) -> Iterator[list[_Place]]:
+    """The places behind one, some at a time, more and more of them."""
+    number, values = place
+    while number < len(sections):
+        entries = _entries_behind(connection, sections[number], values, size)
+        if entries:
+            yield [_Place(number, entry) for entry in entries]
+            values = entries[-1]
+        if len(entries) < size:
+            number, values = number + 1, ()
+        size = min(2 * size, MOST_EXAMINED)
+
+
+def _entries_behind(connection: Connection, section: _Section, values: Values, most: int) -> list[Values]:
+    """The next entries of a section, in its order."""
+    direction = sa.desc if section.descending else sa.asc
+    columns = sa.select(*section.order).order_by(*map(direction, section.order))
+    found: list[Values] = []
+    for span in _spans(section, values):
+        conditions = span if section.condition is None else [section.condition, *span]
+        statement = by_index(columns.where(*conditions), section.index).limit(most - len(found))
+        found += [tuple(row) for row in connection.execute(statement)]
+        if len(found) >= most:
+            break
+    return found
+
+
+def _spans(section: _Section, values: Values) -> Iterator[list[sa.ColumnElement[bool]]]:
+    """The ranges of an index that are behind an entry, in its order; the whole section if there is no entry."""
+    if not values:
+        yield []
+        return
+    for level in reversed(range(len(values))):
+        column, value = section.order[level], values[level]
+        behind = column < value if section.descending else column > value
+        yield [*(column == value for column, value in zip(section.order[:level], values, strict=False)), behind]
+
+
+def _read_rows(connection: Connection, ids: Sequence[int], wanted: TaskConditions, *, bodies: bool) -> dict[int, Task]:
+    """The rows of these ids that meet the filter."""
+    found: dict[int, Task] = {}
+    columns = TASK_COLUMNS if bodies else SMALL_COLUMNS
+    conditions = wanted.conditions()
+    for start in range(0, len(ids), BATCH):
+        statement = sa.select(*columns).where(*by_id_only(connection, ids[start : start + BATCH], conditions))
+        for row in connection.execute(select_by_id(statement)).mappings():
+            found[row["id"]] = to_task(row)
+    return found
+
+
+class _Cursor(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """The place of the last entry of a page, and of which filter; texts stand for times, too."""
+
+    filter: str
+    section: int
+    values: list[int | str]
+
+
+def _encode(place: _Place, wanted: TaskConditions) -> str:
+    values = [value.isoformat() if isinstance(value, datetime) else value for value in place.values]
+    cursor = _Cursor(_digest(wanted), place.section, values)
+    return base64.urlsafe_b64encode(msgspec.json.encode(cursor)).rstrip(b"=").decode()
+
+
+def _decode(text: str, wanted: TaskConditions, sections: Sequence[_Section]) -> _Place:
+    problem = InvalidFilter("after", "this is no cursor of a page of this filter; leave it out to begin anew")
+    try:
+        padded = text.encode("ascii") + b"=" * (-len(text) % 4)
+        cursor = msgspec.json.decode(base64.urlsafe_b64decode(padded), type=_Cursor)
+        if cursor.filter != _digest(wanted) or not 0 <= cursor.section < len(sections):
+            raise problem
+        order = sections[cursor.section].order
+        values = [_column_value(column, value) for column, value in zip(order, cursor.values, strict=True)]
+    except (ValueError, OverflowError, msgspec.MsgspecError):
+        raise problem from None
+    return _Place(cursor.section, tuple(values))
+
+
+def _column_value(column: sa.Column[Any], value: int | str) -> Any:
+    """The value of a column; raises ValueError for what it cannot hold."""
+    if isinstance(column.type, sa.Integer):
+        if not isinstance(value, int) or not -(2**63) <= value < 2**63:
+            raise ValueError(value)
+        return value
+    if not isinstance(column.type, Instant):
+        return searchable("after", str(value))
+    moment = datetime.fromisoformat(str(value))
+    if moment.tzinfo is None or not EARLIEST <= moment < LATEST:
+        raise ValueError(value)
+    return moment
+
+
+def _digest(wanted: TaskConditions) -> str:
+    return blake2b(msgspec.json.encode(wanted), digest_size=6).hexdigest()

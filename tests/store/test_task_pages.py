@@ -1,0 +1,151 @@
+"""Pages of tasks: every filter finds just its tasks, in one order, page by page."""
+
+from __future__ import annotations
+
+import random
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from peerd.domain.column_condition import parse_conditions
+from peerd.domain.errors import InvalidFilter
+from peerd.domain.lifecycle import Status
+from peerd.store.schema.tables import tasks
+from peerd.store.tasks import pages
+from peerd.store.tasks.filters import TaskConditions
+from tests.store.world import World
+
+NOW = datetime.now(UTC).replace(microsecond=0)
+"""Of a whole second, so that many rows have the same times."""
+
+
+def fill(world: World, count: int = 300) -> None:
+    """Tasks of all statuses, with many equal values."""
+    chance = random.Random(5)
+    rows = []
+    for number in range(count):
+        status = chance.choice(list(Status))
+        moment = NOW - timedelta(seconds=chance.randrange(5))
+        ahead = status in {Status.SCHEDULED, Status.FAILURE}
+        rows.append(
+            {
+                "queue": chance.choice("ab"),
+                "name": chance.choice(["draw", "encode"]),
+                "status": status,
+                "priority": chance.choice([10, 10, 20, -5]),
+                "attempts": chance.randrange(3),
+                "crashes": chance.choice([0, 0, 1]),
+                "node_id": chance.choice([None, None, 7]),
+                "limit_key": chance.choice([None, None, "k1", "k2"]),
+                "start_at": moment + timedelta(hours=1) if ahead else None,
+                "finished_at": moment if status in {Status.DONE, Status.DEAD, Status.CANCELED} else None,
+                "process_id": 5 if status is Status.WORKING else None,
+                "error": f"no space left on disk {number % 3}" if status is Status.DEAD else None,
+                "body": f'{{"source": "Größe_{number % 10}%.mp4"}}',
+                "created_at": moment,
+                "updated_at": moment,
+            }
+        )
+    world.store.run(lambda connection: connection.execute(sa.insert(tasks), rows))
+
+
+def walk(world: World, wanted: TaskConditions, **options: Any) -> list[int]:
+    """The ids of all pages."""
+    found: list[int] = []
+    after = None
+    while True:
+        page = world.store.read(pages.list_tasks, wanted, after=after, **options)
+        found += [task.id for task in page.items]
+        if page.next is None:
+            return found
+        assert page.examined
+        after = page.next
+
+
+def matching(world: World, wanted: TaskConditions) -> set[int]:
+    statement = sa.select(tasks.c.id).where(*wanted.conditions())
+    return set(world.store.read(lambda connection: connection.execute(statement).scalars().all()))
+
+
+FILTERS = [
+    TaskConditions(),
+    *(TaskConditions(status=status) for status in Status),
+    *(TaskConditions(status=status, queue="a") for status in Status),
+    TaskConditions(status=Status.PENDING, queue="b", name="draw"),
+    TaskConditions(status=Status.DEAD, search="DISK 1"),
+    TaskConditions(search="größe_3%"),
+    TaskConditions(node_id=7),
+    TaskConditions(where=parse_conditions(["priority>=10", "attempts!=1", "limit_key=null"])),
+    TaskConditions(where=parse_conditions(["node_id!=7", "status!=done", "name~RAW"])),
+    TaskConditions(status=Status.DONE, where=parse_conditions(["finished_at>-1h", "created_at<=+1h"])),
+    TaskConditions(queue="nowhere"),
+]
+
+
+def test_pages_of_every_filter_hold_each_of_its_tasks_once(world: World) -> None:
+    fill(world)
+    for wanted in FILTERS:
+        whole = walk(world, wanted, limit=1000)
+        assert len(whole) == len(set(whole))
+        assert set(whole) == matching(world, wanted), wanted
+        assert walk(world, wanted, limit=7) == whole, wanted
+        assert walk(world, wanted, limit=7, search_time=0.0) == whole, wanted  # each page ends after its first entries
+
+
+def test_the_status_decides_the_order(world: World) -> None:
+    fill(world)
+
+    def read(status: Status, queue: str | None = None) -> list[Any]:
+        return world.store.read(pages.list_tasks, TaskConditions(status=status, queue=queue), limit=1000).items
+
+    for status in (Status.DONE, Status.DEAD, Status.CANCELED):
+        ended = [(task.finished_at, task.id) for task in read(status)]
+        assert ended == sorted(ended, reverse=True)
+    due = [(task.start_at, task.id) for task in read(Status.SCHEDULED)]
+    assert due == sorted(due)
+    pending = [
+        (task.limit_key is not None, -1 - (task.node_id or 0) if task.crashes else task.node_id or 0, -task.priority)
+        for task in read(Status.PENDING, "a")
+    ]
+    assert pending == sorted(pending)
+    newest = [(task.created_at, task.id) for task in read(Status.WORKING)]
+    assert newest == sorted(newest, reverse=True)
+    buried = [task.id for task in read(Status.BURIED)]
+    assert buried == sorted(buried, reverse=True)
+
+
+def test_tasks_that_come_or_go_between_two_pages_disturb_none_of_the_others(world: World) -> None:
+    fill(world, 100)
+    first = world.store.read(pages.list_tasks, limit=20)
+    added = world.add()
+    world.store.run(lambda connection: connection.execute(sa.delete(tasks).where(tasks.c.id == first.items[-1].id)))
+    second = world.store.read(pages.list_tasks, after=first.next, limit=1000)
+    ids = [task.id for task in [*first.items, *second.items]]
+    assert added not in ids
+    assert ids == sorted(set(ids), reverse=True)
+    assert len(ids) == 100
+
+
+@pytest.mark.parametrize(
+    "cursor",
+    [
+        "",
+        "garbage",
+        "\udce4",
+        "W10",
+        "WyJhIiwwLFsxXV0",  # of another filter
+        "x" * 2000,
+    ],
+)
+def test_a_cursor_that_is_none_is_refused(world: World, cursor: str) -> None:
+    with pytest.raises(InvalidFilter, match="no cursor of a page of this filter"):
+        world.store.read(pages.list_tasks, after=cursor)
+
+
+def test_the_cursor_of_one_filter_is_refused_by_another(world: World) -> None:
+    fill(world, 50)
+    page = world.store.read(pages.list_tasks, TaskConditions(queue="a"), limit=2)
+    with pytest.raises(InvalidFilter):
+        world.store.read(pages.list_tasks, TaskConditions(queue="b"), after=page.next)
