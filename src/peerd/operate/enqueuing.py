@@ -78,6 +78,19 @@ class EnqueueOperations(OperationGroup[Mode], Generic[Mode]):
         new = new_tasks(what, **options)
         return Query("run", _enqueue_many, new, self._find_task).then_ring(*rings_for(new))
 
+    @operation
+    def enqueue_batch(self, tasks: Iterable[tuple[Call | str, EnqueueOptions]]) -> Query[Jobs]:
+        """Write tasks with options of their own in one transaction, all or none; their jobs in the order given.
+
+        Args:
+            tasks: for each, what `enqueue` takes: a call or a queue's name, and its options.
+
+        Raises:
+            InvalidTask, NodeNotFound, DatabaseUnavailable: as `enqueue`.
+        """
+        new = [new_task(what, **options) for what, options in tasks]
+        return Query("run", _enqueue_many, new, self._find_task).then_ring(*rings_for(new))
+
 
 def enqueue_within(connection: Connection | Session, new: NewTask, find_task: FindTask, notifier: Notifier) -> Job:
     """Write a task in the caller's transaction. It is never retried, and it rings after the commit only.

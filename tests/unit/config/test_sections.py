@@ -57,6 +57,23 @@ def test_an_unknown_key_of_any_named_section_is_reported_with_the_key_that_is_me
 # ---------------------------------------------------------------- web
 
 
+def test_the_api_is_not_bound_where_other_machines_reach_it(write: Write) -> None:
+    path = write(
+        """
+        [web.dashboard]
+        app = "peerd.web:app"
+        bind = ["127.0.0.1:8080", "unix:dashboard.sock", ":8081"]
+        """
+    )
+    assert problems(path) == [
+        (
+            "peerd.toml:3: web.dashboard.bind: :8081 can be reached from other machines, "
+            "and peerd.web:app has no login; "
+            'bind it to this machine, "127.0.0.1:8080", and reach it by an ssh tunnel'
+        ),
+    ]
+
+
 def test_every_error_of_a_web_section_is_reported(write: Write) -> None:
     path = write(
         """

@@ -1,0 +1,123 @@
+"""Errors as `application/problem+json` (RFC 9457): the status and the code of each kind of error."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any, Final
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, Field
+from starlette.exceptions import HTTPException
+
+from peerd.domain import errors
+from peerd.domain.lifecycle import IllegalTransition
+from peerd.runtime.observability.escaping import UNSAFE_CHARACTERS
+
+MEDIA_TYPE: Final = "application/problem+json"
+MAX_DETAIL: Final = 2_000
+"""Characters."""
+RETRY_AFTER: Final = "2"
+"""Seconds after which a request may succeed that the database did not answer."""
+
+STATUS_OF: Final[Mapping[type[errors.PeerdError], HTTPStatus]] = {
+    errors.InvalidTask: HTTPStatus.UNPROCESSABLE_ENTITY,
+    errors.InvalidFilter: HTTPStatus.UNPROCESSABLE_ENTITY,
+    errors.InvalidLimit: HTTPStatus.UNPROCESSABLE_ENTITY,
+    errors.InvalidSchedule: HTTPStatus.UNPROCESSABLE_ENTITY,
+    errors.InvalidArguments: HTTPStatus.UNPROCESSABLE_ENTITY,
+    errors.TaskNotFound: HTTPStatus.NOT_FOUND,
+    errors.NodeNotFound: HTTPStatus.NOT_FOUND,
+    errors.ScheduleNotFound: HTTPStatus.NOT_FOUND,
+    errors.RunNotFound: HTTPStatus.NOT_FOUND,
+    IllegalTransition: HTTPStatus.CONFLICT,
+    errors.UniqueKeyTaken: HTTPStatus.CONFLICT,
+    errors.NodeStillAlive: HTTPStatus.CONFLICT,
+    errors.NodeHasPinnedTasks: HTTPStatus.CONFLICT,
+    errors.RowLocked: HTTPStatus.SERVICE_UNAVAILABLE,
+    errors.DatabaseUnavailable: HTTPStatus.SERVICE_UNAVAILABLE,
+    errors.SchemaMissing: HTTPStatus.SERVICE_UNAVAILABLE,
+}
+
+
+PROBLEM_SCHEMA: Final = "#/components/schemas/ProblemDetails"
+
+
+class ProblemDetails(BaseModel):
+    """An error."""
+
+    title: str = Field(examples=["Not Found"])
+    status: int = Field(examples=[404])
+    code: str = Field(description="The kind of error.", examples=["TaskNotFound"])
+    detail: str = Field(
+        description="The cause, and what to do about it.",
+        examples=["there is no task 17: it was deleted or purged, or never existed"],
+    )
+    field: str | None = Field(None, description="The option, parameter or column at fault.", examples=["queue"])
+
+
+def documented(*statuses: HTTPStatus) -> dict[int | str, dict[str, Any]]:
+    """The errors of a route, for its documentation."""
+    always = (HTTPStatus.BAD_REQUEST, HTTPStatus.FORBIDDEN, HTTPStatus.SERVICE_UNAVAILABLE)
+    return {
+        status.value: {"description": status.phrase, "content": {MEDIA_TYPE: {"schema": {"$ref": PROBLEM_SCHEMA}}}}
+        for status in (*statuses, *always)
+    }
+
+
+def problem_response(
+    status: HTTPStatus, code: str, detail: str, field: str | None = None, headers: Mapping[str, str] | None = None
+) -> JSONResponse:
+    """An error as a response."""
+    shown = UNSAFE_CHARACTERS.sub(lambda found: f"\\u{ord(found[0]):04x}", detail[:MAX_DETAIL])
+    shown = shown.encode(errors="backslashreplace").decode()
+    problem = ProblemDetails(title=status.phrase, status=status, code=code, detail=shown, field=field)
+    return JSONResponse(problem.model_dump(exclude_none=True), status, headers, media_type=MEDIA_TYPE)
+
+
+def add_problem_handlers(app: FastAPI) -> None:
+    """Answer every error as a problem, and document what a problem is."""
+    document = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        made = document()
+        made["components"]["schemas"]["ProblemDetails"] = ProblemDetails.model_json_schema()
+        return made
+
+    app.openapi = openapi  # type: ignore[method-assign]  # as FastAPI documents it
+    app.add_exception_handler(errors.PeerdError, _of_peerd)
+    app.add_exception_handler(RequestValidationError, _of_validation)
+    app.add_exception_handler(HTTPException, _of_http)
+    app.add_exception_handler(Exception, _of_defect)
+
+
+async def _of_peerd(_: Request, error: Exception) -> JSONResponse:
+    for kind in type(error).__mro__:
+        if kind in STATUS_OF:
+            status = STATUS_OF[kind]
+            headers = {"retry-after": RETRY_AFTER} if status is HTTPStatus.SERVICE_UNAVAILABLE else None
+            return problem_response(status, type(error).__name__, str(error), getattr(error, "field", None), headers)
+    raise error
+
+
+async def _of_validation(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RequestValidationError)
+    [first, *others] = error.errors()
+    field = ".".join(str(part) for part in first["loc"][1:]) or str(first["loc"][0])
+    more = f" (and {len(others)} more)" if others else ""
+    detail = f"{field}: {first['msg']}{more}"
+    return problem_response(HTTPStatus.UNPROCESSABLE_ENTITY, "InvalidRequest", detail, field)
+
+
+async def _of_defect(*_: object) -> JSONResponse:
+    """The text of an unexpected error may hold anything; the web process logs it."""
+    detail = "an unexpected error; the log of the web process has its traceback"
+    return problem_response(HTTPStatus.INTERNAL_SERVER_ERROR, "InternalServerError", detail)
+
+
+async def _of_http(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)
+    status = HTTPStatus(error.status_code)
+    return problem_response(status, status.phrase.replace(" ", ""), str(error.detail), headers=error.headers)

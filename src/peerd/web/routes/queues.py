@@ -1,0 +1,85 @@
+"""Queues: their state; pause, resume and kick them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from http import HTTPStatus
+from typing import Annotated, Self
+
+from fastapi import APIRouter, Response
+from pydantic import BaseModel, Field
+
+from peerd.domain.lifecycle import Status
+from peerd.operate.queues import MOST_KICKED
+from peerd.store.queues import QueueState
+from peerd.web.dependencies import AioClientDependency
+from peerd.web.fields import WHOLE, Duration, QueueName, RequestBody
+from peerd.web.problems import documented
+
+router = APIRouter(prefix="/queues", tags=["queues"])
+ERRORS = documented(HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY)
+
+
+class QueueView(BaseModel):
+    """A queue, and how many tasks of each status it has."""
+
+    name: str = Field(examples=["video"])
+    known: bool = Field(description="A worker process has served it, or it was paused.")
+    paused: bool
+    paused_until: datetime | None
+    counts: dict[Status, int] = Field(examples=[{"pending": 12, "working": 3}])
+    reserved: int = Field(description="Working tasks that queue clients hold.")
+
+    @classmethod
+    def of(cls, state: QueueState) -> Self:
+        """The view of a state."""
+        return cls(
+            name=state.name,
+            known=state.known,
+            paused=state.paused,
+            paused_until=state.paused_until,
+            counts=state.counts,
+            reserved=state.reserved,
+        )
+
+
+class Pause(RequestBody):
+    """How long a queue is paused."""
+
+    duration: Duration | None = Field(None, description="None: until it is resumed.", examples=["1h"])
+
+
+class Kick(RequestBody):
+    """How many tasks are kicked."""
+
+    limit: Annotated[int, Field(strict=True, ge=1, le=MOST_KICKED), WHOLE] = 500
+
+
+class Kicked(BaseModel):
+    """How many tasks were kicked."""
+
+    count: int
+
+
+@router.get("", responses=ERRORS)
+async def list_queues(client: AioClientDependency) -> list[QueueView]:
+    """All queues that have tasks, or were ever served or paused."""
+    return [QueueView.of(state) for state in await client.queues.list()]
+
+
+@router.post("/{queue:path}/pause", status_code=HTTPStatus.NO_CONTENT, responses=ERRORS, response_class=Response)
+async def pause(queue: QueueName, client: AioClientDependency, body: Pause | None = None) -> None:
+    """Stop claims from a queue; running tasks go on."""
+    await client.queues.pause(queue, None if body is None else body.duration)
+
+
+@router.post("/{queue:path}/resume", status_code=HTTPStatus.NO_CONTENT, responses=ERRORS, response_class=Response)
+async def resume(queue: QueueName, client: AioClientDependency) -> None:
+    """Allow claims from a queue again."""
+    await client.queues.resume(queue)
+
+
+@router.post("/{queue:path}/kick", responses=ERRORS)
+async def kick(queue: QueueName, client: AioClientDependency, body: Kick | None = None) -> Kicked:
+    """Make buried tasks pending, the longest buried first; if there are none, delayed ones."""
+    return Kicked(count=await client.queues.kick(queue, (body or Kick()).limit))

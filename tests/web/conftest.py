@@ -1,0 +1,48 @@
+"""Fixtures of the API: a database with some of everything, and the app on a socket of this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+import uvicorn
+
+from peerd import Client
+from peerd.store.schema.migrate import migrate
+from peerd.web import create_app
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> Iterator[Client]:
+    """Of a database with tasks of several statuses."""
+    with Client(f"sqlite:///{tmp_path / 'web.sqlite'}") as client:
+        migrate(client.database)
+        for number in range(5):
+            client.enqueue("video", name="transcode", body={"source": f"{number}.mp4"}, priority=number)
+        client.enqueue("mail", start_in="1h", unique="once", text="no JSON")
+        client.enqueue("mail", bytes=b"\xff\x00")
+        client.tasks.cancel(client.enqueue("mail").id, "<script>alert(1)</script>")
+        yield client
+
+
+@pytest.fixture
+def address(client: Client) -> Iterator[str]:
+    """The URL of the app, which a thread serves."""
+    server = uvicorn.Server(uvicorn.Config(create_app(client), log_level="error", lifespan="off"))
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=lambda: asyncio.run(server.serve([listening])))
+        thread.start()
+        yield "http://127.0.0.1:{1}".format(*listening.getsockname())
+        server.should_exit = True
+        thread.join()
+
+
+@pytest.fixture
+def http(address: str) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=f"{address}/api/v1") as http:
+        yield http

@@ -1,0 +1,182 @@
+"""What the API does, as its user sees it."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import httpx
+import pytest
+
+from peerd import Client
+from peerd.domain.errors import DatabaseUnavailable
+from peerd.domain.lifecycle import Status
+from peerd.web.problems import MEDIA_TYPE
+
+
+def problem(response: httpx.Response) -> tuple[int, str]:
+    assert response.headers["content-type"] == MEDIA_TYPE
+    return response.status_code, response.json()["code"]
+
+
+def test_a_task_is_enqueued_with_every_option_and_shown_in_full(http: httpx.Client, client: Client) -> None:
+    options = {
+        "queue": "video",
+        "name": "transcode",
+        "body": {"source": "Größe.mp4"},
+        "priority": 2**62,
+        "start_in": "1h",
+        "finish_in": 7200,
+        "max_attempts": 5,
+        "timeout": 1.5,
+        "unique": "a",
+        "unique_for": "forever",
+        "limit_key": "k",
+        "trace_context": "00-abc",
+    }
+    created = http.post("/tasks", json=options)
+    assert (created.status_code, created.json()["created"]) == (201, True)
+    task_id = created.json()["id"]
+    again = http.post("/tasks", json=options)
+    assert (again.status_code, again.json()) == (200, {"id": task_id, "created": False})
+    shown = http.get(f"/tasks/{task_id}").json()
+    task = client.tasks.get(int(task_id))
+    assert shown["priority"] == task.priority == 2**62
+    assert (shown["status"], shown["body"], shown["unique_key"], shown["timeout"]) == (
+        "scheduled",
+        {"source": "Größe.mp4"},
+        "a",
+        1.5,
+    )
+
+
+def test_a_body_is_json_text_or_bytes(http: httpx.Client) -> None:
+    for given, shown in (
+        ({"body": None}, {"body": None, "text": None, "bytes": None}),
+        ({"body": [1, "a"]}, {"body": [1, "a"], "text": None, "bytes": None}),
+        ({"text": "no {json"}, {"body": None, "text": "no {json", "bytes": None}),
+        ({"bytes": base64.b64encode(b"\xff\x00").decode()}, {"body": None, "text": None, "bytes": "/wA="}),
+    ):
+        task_id = http.post("/tasks", json={"queue": "q", **given}).json()["id"]
+        detail = http.get(f"/tasks/{task_id}").json()
+        assert {name: detail[name] for name in shown} == shown
+
+
+def test_a_batch_is_written_whole_or_not_at_all(http: httpx.Client, client: Client) -> None:
+    before = sum(client.tasks.counts().values())
+    refused = http.post("/tasks/batch", json={"tasks": [{"queue": "q"}, {"queue": "q", "node": "nowhere"}]})
+    assert problem(refused) == (404, "NodeNotFound")
+    assert sum(client.tasks.counts().values()) == before
+    written = http.post("/tasks/batch", json={"tasks": [{"queue": "q", "priority": n} for n in range(3)]}).json()
+    assert [client.tasks.get(int(one["id"])).priority for one in written] == [0, 1, 2]
+
+
+def test_pages_of_a_filter_follow_each_other(http: httpx.Client) -> None:
+    found: list[str] = []
+    after = None
+    while True:
+        query = {"queue": "video", "where": ["priority>=1", "name~TRANS"], "limit": 2, "after": after}
+        given: Any = {name: value for name, value in query.items() if value is not None}
+        page = http.get("/tasks", params=given).json()
+        found += [task["id"] for task in page["items"]]
+        after = page["next"]
+        if after is None:
+            break
+    assert found == ["5", "4", "3", "2"]
+    assert "body" not in page["items"][0]
+    assert [task["status"] for task in http.get("/tasks", params={"search": "SCRIPT>"}).json()["items"]] == ["canceled"]
+
+
+def test_actions_change_a_task_and_are_refused_when_its_status_does_not_allow_them(http: httpx.Client) -> None:
+    assert http.post("/tasks/1/bury").json()["status"] == "buried"
+    assert http.post("/tasks/1/kick").json()["status"] == "pending"
+    assert http.post("/tasks/1/snooze", json={"duration": "1h"}).json()["status"] == "scheduled"
+    assert http.post("/tasks/1/retry").json()["status"] == "pending"
+    changed = http.patch("/tasks/1", json={"priority": 7, "body": {"source": "b.mp4"}}).json()
+    assert (changed["priority"], changed["body"]) == (7, {"source": "b.mp4"})
+    assert http.post("/tasks/1/move", json={"queue": "mail"}).json()["queue"] == "mail"
+    canceled = http.post("/tasks/1/cancel", json={"reason": "not wanted"}).json()
+    assert (canceled["status"], canceled["error"]) == ("canceled", "not wanted")
+    assert problem(http.post("/tasks/1/cancel")) == (409, "IllegalTransition")
+    assert http.delete("/tasks/1").status_code == 204
+    assert problem(http.get("/tasks/1")) == (404, "TaskNotFound")
+
+
+def test_queues_and_limits_are_steered(http: httpx.Client, client: Client) -> None:
+    assert http.post("/queues/video/pause", json={"duration": "1h"}).status_code == 204
+    [video] = [queue for queue in http.get("/queues").json() if queue["name"] == "video"]
+    assert (video["paused"], video["counts"]) == (True, {"pending": 5})
+    http.post("/queues/video/resume")
+    assert not client.queues.list()[-1].paused
+    assert http.put("/limits/a/b", params={"key": "k"}, json={"running": 3, "rate": "5/1m"}).status_code == 204
+    [limit] = http.get("/limits", params={"queue": "a/b"}).json()
+    assert (limit["queue"], limit["key"], limit["running"]) == ("a/b", "k", 3)
+    assert (limit["starts"], limit["period"]) == (5, 60.0)
+    assert http.delete("/limits/a/b", params={"key": "k"}).status_code == 204
+    assert http.get("/limits").json() == []
+    assert problem(http.put("/limits/a/b", json={})) == (422, "InvalidLimit")
+
+
+def test_what_a_request_has_too_much_is_refused_by_name(http: httpx.Client) -> None:
+    for response, field in (
+        (http.get("/tasks", params={"stauts": "dead"}), "stauts"),
+        (http.post("/tasks", json={"queue": "q", "prio": 1}), "prio"),
+        (http.post("/tasks", json={"queue": "q", "start_in": -1}), "start_in"),
+        (http.get("/tasks", params={"limit": 10**9}), "limit"),
+        (http.get("/tasks/0"), "task_id"),
+        (http.get(f"/tasks/{2**63}"), "task_id"),
+    ):
+        assert problem(response) == (422, "InvalidRequest")
+        assert field in response.json()["field"]
+
+
+def test_errors_of_unknown_paths_and_methods_are_problems_too(http: httpx.Client) -> None:
+    assert problem(http.get("/nope")) == (404, "NotFound")
+    assert problem(http.put("/tasks")) == (405, "MethodNotAllowed")
+    assert "GET" in http.put("/tasks").headers["allow"]
+    assert problem(http.post("/tasks", content=b"\xff", headers={"content-type": "application/json"}))[0] == 400
+
+
+def test_a_database_that_is_away_is_a_503_that_tells_when_to_come_again(http: httpx.Client, client: Client) -> None:
+    client.database.close()
+
+    def away(*_: object) -> None:
+        raise DatabaseUnavailable("gone")
+
+    client.database.read = away  # type: ignore[assignment,method-assign]
+    response = http.get("/nodes")
+    assert problem(response) == (503, "DatabaseUnavailable")
+    assert response.headers["retry-after"] == "2"
+
+
+def test_an_unexpected_error_shows_none_of_its_text(http: httpx.Client, client: Client) -> None:
+    def fail(*_: object) -> None:
+        raise ValueError("the password is hunter2")
+
+    client.database.read = fail  # type: ignore[assignment,method-assign]
+    response = http.get("/nodes")
+    assert problem(response) == (500, "InternalServerError")
+    assert "hunter2" not in response.text
+
+
+def test_health_checks_tell_whether_the_process_and_the_database_respond(http: httpx.Client, address: str) -> None:
+    for check in ("live", "ready"):
+        assert httpx.get(f"{address}/health/{check}").json() == {"status": "ok"}
+
+
+@pytest.mark.parametrize("path", ["/tasks", "/queues", "/nodes", "/tasks/1", "/openapi.json", "/nope"])
+def test_no_answer_is_cached_or_taken_for_a_page(http: httpx.Client, path: str) -> None:
+    response = http.get(path)
+    assert response.headers["cache-control"] == "no-store"
+    assert response.headers["x-content-type-options"] == "nosniff"
+    assert response.headers["content-security-policy"].startswith("default-src 'none'")
+    assert "json" in response.headers["content-type"]
+
+
+def test_every_status_has_a_name_in_the_document(http: httpx.Client) -> None:
+    document = http.get("/openapi.json").json()
+    assert document["components"]["schemas"]["Status"]["enum"] == [str(status) for status in Status]
+    for path, operations in document["paths"].items():
+        for operation in operations.values():
+            assert operation["summary"], path
+            assert "503" in operation["responses"], path

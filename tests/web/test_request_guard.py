@@ -1,0 +1,74 @@
+"""Without a login, the API answers this machine alone, and no page of another site."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+
+from peerd.web.request_guard import refuse
+
+LOCAL = ("127.0.0.1", 5)
+
+
+def scope(method: str = "GET", *, peer: Any = LOCAL, **headers: str) -> dict[str, Any]:
+    named = {"host": "127.0.0.1:8080"} | {name.replace("_", "-"): value for name, value in headers.items()}
+    encoded = [(name.encode(), value.encode()) for name, value in named.items()]
+    return {"type": "http", "method": method, "client": peer, "headers": encoded}
+
+
+@pytest.mark.parametrize("peer", [("127.0.0.1", 5), ("::1", 5), ("::ffff:127.0.0.1", 5), None])
+def test_a_peer_of_this_machine_is_answered(peer: tuple[str, int] | None) -> None:
+    assert refuse(scope(peer=peer)) is None
+
+
+@pytest.mark.parametrize("peer", ["10.0.0.7", "::ffff:10.0.0.7", "fe80::1", "testclient"])
+def test_a_peer_of_elsewhere_is_refused(peer: str) -> None:
+    assert "this machine only" in str(refuse(scope(peer=(peer, 5))))
+
+
+@pytest.mark.parametrize("host", ["localhost", "localhost:8080", "[::1]:80", "127.0.0.1", "127.9.9.9:1", "LOCALHOST"])
+def test_a_host_of_this_machine_is_answered(host: str) -> None:
+    assert refuse(scope(host=host)) is None
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["", "evil.example", "127.0.0.1.evil.example", "localhost.evil.example:8080", "10.0.0.7", "[fe80::1]", "[", "0"],
+)
+def test_the_name_of_another_host_is_refused(host: str) -> None:
+    assert "Host header" in str(refuse(scope(host=host)))
+
+
+@pytest.mark.parametrize("header", ["x_forwarded_for", "forwarded", "x_real_ip", "via", "x_forwarded_host"])
+def test_what_a_proxy_has_forwarded_is_refused_even_if_it_claims_to_be_local(header: str) -> None:
+    assert "proxy" in str(refuse(scope(**{header: "127.0.0.1"})))
+
+
+def test_a_page_of_another_site_can_read_nothing_and_change_nothing() -> None:
+    for method in ("POST", "PUT", "PATCH", "DELETE"):
+        for headers in (
+            {"sec_fetch_site": "cross-site"},
+            {"sec_fetch_site": "same-site"},
+            {"origin": "http://evil.example"},
+            {"origin": "null"},
+            {"origin": "http://127.0.0.1:8081"},
+        ):
+            assert "another" in str(refuse(scope(method, **headers)))
+        assert refuse(scope(method, sec_fetch_site="same-origin", origin="http://127.0.0.1:8080")) is None
+        assert refuse(scope(method)) is None, "programs send neither"
+
+
+def test_a_form_of_another_site_is_refused_over_the_wire(http: httpx.Client) -> None:
+    form = http.post(
+        "/tasks",
+        content=b'{"queue": "q"}',
+        headers={"content-type": "text/plain", "origin": "http://evil.example", "sec-fetch-site": "cross-site"},
+    )
+    assert form.status_code == 403
+    plain = http.post("/tasks", content=b'{"queue": "q"}', headers={"content-type": "text/plain"})
+    assert plain.status_code == 422, "a body is JSON by its content type"
+    asked = {"origin": "http://evil.example", "access-control-request-method": "POST"}
+    preflight = http.options("/tasks", headers=asked)
+    assert not [name for name in preflight.headers if name.startswith("access-control")]
