@@ -9,7 +9,7 @@ import pytest
 
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import NewTask, Task
-from peerd.store import queues
+from peerd.store import queue_states, queues
 from peerd.store.claim import claim
 from peerd.store.claim.claim_result import RETURNED_COLUMNS, UNREAD_COLUMNS, WRITTEN_COLUMNS
 from peerd.store.claim.claimer import Claimer
@@ -88,7 +88,7 @@ def test_a_pause_with_an_end_ends(world: World) -> None:
     assert order(world, world.claimer()) == []
     world.store.run(queues.pause, "q", 0.0)
     assert len(order(world, world.claimer())) == 1
-    [state] = world.store.read(queues.list_queues)
+    [state] = world.store.read(queue_states.list_queues)
     assert not state.paused
 
 

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from peerd.domain.errors import InvalidTask, NodeNotFound, NodeReplaced
 from peerd.domain.lifecycle import Status
-from peerd.store import queues
+from peerd.store import queue_states, queues
 from peerd.store.nodes import nodes, processes
 from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import nodes as node_table
@@ -125,7 +125,7 @@ def test_processes_of_earlier_incarnations_are_ended_together(world: World) -> N
 def test_many_pause_a_queue_at_once(world: World) -> None:
     for round_ in range(3):
         at_once([partial(world.store.run, queues.pause, f"q{round_}", 60.0) for _ in range(6)])
-    assert [state.paused for state in world.store.read(queues.list_queues)] == [True, True, True]
+    assert [state.paused for state in world.store.read(queue_states.list_queues)] == [True, True, True]
     with pytest.raises(InvalidTask):
         world.store.run(queues.pause, "no spaces")
 
@@ -136,7 +136,7 @@ def test_queues_are_listed_with_their_counts(world: World) -> None:
     world.task_in(Status.SCHEDULED, queue="q")
     world.store.run(queues.pause, "c")
     world.store.run(queues.pause, "q", 3600.0)
-    found = {state.name: state for state in world.store.read(queues.list_queues)}
+    found = {state.name: state for state in world.store.read(queue_states.list_queues)}
     assert list(found) == ["b", "c", "q"]
     assert found["q"].counts == {Status.DONE: 1, Status.SCHEDULED: 1}
     assert (found["b"].paused, found["c"].paused, found["c"].paused_until) == (False, True, None)

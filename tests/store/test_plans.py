@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from peerd.domain.lifecycle import Status
 from peerd.domain.outcome import Failed
 from peerd.domain.task import NewTask, Task
-from peerd.store import jobs
+from peerd.store import jobs, queue_states
 from peerd.store.claim import claim, quarantined
 from peerd.store.claim.claimer import Claimer
 from peerd.store.connection.database import Database
@@ -167,6 +167,7 @@ def test_hot_statements_go_by_their_indexes(database: str) -> None:
         for operation, expected in operations_on_jobs(world):
             check(store, operation, expected, store._groups[True] if operation.func == store.run_group else None)
         check_pages(store)
+        check_queue_states(store)
         if store.name == "postgresql":
             check_generic_plan(store, claimer)
     finally:
@@ -197,6 +198,18 @@ def check_pages(store: Database) -> None:
                 _, plan = plan_of(store, *statement)
                 shown = "\n".join(plan)
                 assert not re.search("filesort|Sort|TEMP B-TREE|Seq Scan", shown), shown
+
+
+def check_queue_states(store: Database) -> None:
+    """Counts and the oldest pending task are read from indexes, no more entries of each than the limit."""
+    with recorded_statements(store) as sent:
+        states = store.read(queue_states.list_queues, most=50)
+    assert {state.name for state in states} >= {"q", "other", "small"}
+    for statement in sent:
+        if "FROM queues" not in statement[0] and "deadline_at" not in statement[0]:  # few: the known, the working ones
+            _, plan = plan_of(store, *statement)
+            for line in plan:
+                assert not re.search(r" tasks (ALL|index) |Seq Scan on tasks|SCAN tasks(?! USING)", line), plan
 
 
 def check_generic_plan(store: Database, claimer: Claimer) -> None:

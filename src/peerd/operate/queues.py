@@ -10,10 +10,10 @@ from peerd.domain.ring import TasksAvailable
 from peerd.domain.task import EACH_KEY
 from peerd.operate import validation
 from peerd.operate.operations import Mode, OperationGroup, Query, operation
-from peerd.store import jobs, queues
+from peerd.store import jobs, queue_states, queues
 from peerd.store.limits import definitions
 from peerd.store.limits.definitions import LimitState
-from peerd.store.queues import QueueState
+from peerd.store.queue_states import QueueState
 
 MOST_KICKED = 10_000
 """Tasks that one call kicks, in one transaction."""
@@ -26,8 +26,8 @@ class QueueOperations(OperationGroup[Mode]):
 
     @operation
     def list(self) -> Query[QueueStates]:
-        """All queues that have tasks, or were ever served or paused, by name. It scans an index."""
-        return Query("read", queues.list_queues)
+        """All queues that have tasks, or were ever served or paused, by name; counts end at 10,000."""
+        return Query("read", queue_states.list_queues)
 
     @operation
     def is_known(self, name: str) -> Query[bool]:

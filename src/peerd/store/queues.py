@@ -8,25 +8,11 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from peerd.domain.lifecycle import Status
 from peerd.domain.task import NewTask
 from peerd.store.schema.sql_clock import now, seconds_from_now
 from peerd.store.schema.tables import CLAIM_ORDER, KEYED_CLAIM_ORDER, queues, tasks
 from peerd.store.tasks.conditions import PENDING_WITH_KEY, PENDING_WITHOUT_KEY, by_index, is_working
 from peerd.store.tasks.rows import insert_if_absent
-
-
-class QueueState(msgspec.Struct, frozen=True, kw_only=True):
-    """A queue: whether it is paused, and how many tasks of each status it has."""
-
-    name: str
-    known: bool
-    """It has been served by a worker process, or paused."""
-    paused: bool
-    paused_until: datetime | None
-    counts: dict[Status, int]
-    reserved: int
-    """Working ones that queue clients hold."""
 
 
 def pause(connection: Connection, name: str, duration: float | None = None) -> None:
@@ -46,36 +32,6 @@ def resume(connection: Connection, name: str) -> None:
     """Allow claims from a queue again."""
     statement = sa.update(queues).where(queues.c.name == name)
     connection.execute(statement.values(paused=False, paused_until=None, updated_at=now()))
-
-
-def list_queues(connection: Connection) -> list[QueueState]:
-    """All queues that have tasks, or have been served or paused, by name."""
-    counts: dict[str, dict[Status, int]] = {}
-    grouped = sa.select(tasks.c.queue, tasks.c.status, sa.func.count()).group_by(tasks.c.queue, tasks.c.status)
-    for queue, status, count in connection.execute(grouped):
-        counts.setdefault(queue, {})[Status(status)] = count
-    reserved = sa.select(tasks.c.queue, sa.func.count()).where(is_working(), tasks.c.deadline_at.is_not(None))
-    by_clients = by_index(reserved.group_by(tasks.c.queue), PENDING_WITHOUT_KEY.index)
-    held_by_clients = {row[0]: row[1] for row in connection.execute(by_clients)}
-    over = sa.and_(queues.c.paused_until.is_not(None), queues.c.paused_until <= now())
-    held = sa.select(queues.c.name, queues.c.paused, queues.c.paused_until, over.label("over"))
-    rows = {row.name: row for row in connection.execute(held)}
-    states = []
-    for name in sorted(set(counts) | set(rows)):
-        row = rows.get(name)
-        paused = row is not None and bool(row.paused) and not row.over
-        until = row.paused_until if row is not None and paused else None
-        states.append(
-            QueueState(
-                name=name,
-                known=row is not None,
-                paused=paused,
-                paused_until=until,
-                counts=counts.get(name, {}),
-                reserved=held_by_clients.get(name, 0),
-            )
-        )
-    return states
 
 
 def is_known(connection: Connection, name: str) -> bool:

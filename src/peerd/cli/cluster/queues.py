@@ -11,11 +11,11 @@ from typer import Argument, Option
 
 from peerd.cli.command import command, new_app
 from peerd.cli.context import CommandContext
-from peerd.cli.output.formatting import STATUS_STYLES, format_age
+from peerd.cli.output.formatting import STATUS_STYLES, format_age, format_elapsed_short
 from peerd.cli.output.tables import AlignedTable, Column, right
 from peerd.config.reading.suggestions import suggest_similar
 from peerd.domain.lifecycle import Status
-from peerd.store.queues import QueueState
+from peerd.store.queue_states import QueueState
 
 app = new_app("List, pause and resume queues.")
 
@@ -26,7 +26,9 @@ QueueNamesArgument = Annotated[list[str], Argument(metavar="QUEUE", help="Names 
 def list_queues(context: CommandContext) -> None:
     """List all queues that have tasks, or were ever served or paused, with their tasks by status.
 
-    Of the working tasks, those that queue clients hold are counted as reserved too.
+    Of the working tasks, those that queue clients hold are counted as reserved too. A count ends at 10,000, which is
+    shown as 10,000+; ended tasks are counted among the latest 10,000 of their status. The last column is how long the
+    oldest pending task has been due.
     """
     queues = context.client.queues.list()
     context.print_result(
@@ -77,7 +79,7 @@ def _warn_unknown(context: CommandContext, unknown: Sequence[str]) -> None:
 
 
 def _queues_table(queues: Sequence[QueueState], now: datetime) -> AlignedTable:
-    """A row for each queue; a column for each status that occurs, and one for reservations if there are any."""
+    """A row for each queue; a column for each status that occurs, reservations and the oldest pending task."""
     statuses = [status for status in Status if any(queue.counts.get(status) for queue in queues)]
     columns: list[Column | str] = ["queue", "state", *[right(status) for status in statuses]]
     rows: list[list[Text | str]] = [[queue.name, _state(queue, now), *_counts(queue, statuses)] for queue in queues]
@@ -86,7 +88,18 @@ def _queues_table(queues: Sequence[QueueState], now: datetime) -> AlignedTable:
         columns.insert(place, right("reserved"))
         for row, queue in zip(rows, queues, strict=True):
             row.insert(place, _count(queue.reserved, STATUS_STYLES[Status.WORKING]))
+    if Status.PENDING in statuses:
+        columns.append(right("oldest"))
+        for row, queue in zip(rows, queues, strict=True):
+            row.append(_oldest(queue, now))
     return AlignedTable(columns, rows)
+
+
+def _oldest(queue: QueueState, now: datetime) -> Text:
+    """How long the oldest pending task has been due."""
+    if queue.oldest_pending_at is None:
+        return Text("–", "bright_black")
+    return Text(format_elapsed_short(max(0.0, (now - queue.oldest_pending_at).total_seconds())))
 
 
 def _state(queue: QueueState, now: datetime) -> Text:
@@ -99,8 +112,13 @@ def _state(queue: QueueState, now: datetime) -> Text:
 
 
 def _counts(queue: QueueState, statuses: Sequence[Status]) -> list[Text]:
-    return [_count(queue.counts.get(status, 0), STATUS_STYLES[status]) for status in statuses]
+    return [
+        _count(queue.counts.get(status, 0), STATUS_STYLES[status], is_least=status in queue.at_least)
+        for status in statuses
+    ]
 
 
-def _count(count: int, style: str) -> Text:
-    return Text(f"{count:,}", style) if count else Text("·", "bright_black")
+def _count(count: int, style: str, *, is_least: bool = False) -> Text:
+    if not count:
+        return Text("·", "bright_black")
+    return Text(f"{count:,}{'+' if is_least else ''}", style)

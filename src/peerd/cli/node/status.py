@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,6 +22,7 @@ from peerd.cli.output.formatting import STATUS_STYLES, pluralize, sanitize
 from peerd.cli.output.live_display import LiveDisplay
 from peerd.domain.lifecycle import Status
 from peerd.runtime.process.process_context import DOORBELL_ACTION
+from peerd.store.queue_states import QueueState
 from peerd.supervision.control import control_client
 
 app = new_app()
@@ -90,13 +92,20 @@ def _read_cluster(context: CommandContext) -> dict[str, Any]:
             "now": client.now(),
             "nodes": client.nodes.list(),
             "processes": client.nodes.processes(),
-            "tasks": client.tasks.counts(),
+            **_count_tasks(client.queues.list()),
         }
     except Exception as error:
         failure = context.to_command_error(error)
         if failure is None:
             raise
         return {"error": failure.as_json()}
+
+
+def _count_tasks(queues: Sequence[QueueState]) -> dict[str, Any]:
+    """The tasks of each status, and the statuses that have so many or more."""
+    counts = {status: sum(queue.counts.get(status, 0) for queue in queues) for status in Status}
+    at_least = [status for status in Status if any(status in queue.at_least for queue in queues)]
+    return {"tasks": counts, "at_least": at_least}
 
 
 def _render_cluster(cluster: dict[str, Any]) -> RenderableType:
@@ -106,7 +115,8 @@ def _render_cluster(cluster: dict[str, Any]) -> RenderableType:
     counts: list[tuple[str, str] | str] = []
     for status in Status:
         if cluster["tasks"][status]:
-            counts += [(f"{cluster['tasks'][status]:,} {status}", STATUS_STYLES[status]), "  "]
+            more = "+" if status in cluster["at_least"] else ""
+            counts += [(f"{cluster['tasks'][status]:,}{more} {status}", STATUS_STYLES[status]), "  "]
     title = Text(f"cluster of {pluralize(len(cluster['nodes']), 'node')}", "bold")
     tasks = Text.assemble(("tasks  ", "bold"), *(counts or ["none"]))
     return Group(title, nodes_table(cluster["nodes"], running, cluster["now"]), Text(), tasks)

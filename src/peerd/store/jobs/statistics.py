@@ -118,6 +118,12 @@ def tubes_with_jobs(connection: Connection) -> list[str]:
     return sorted(first, key=lambda queue: (first[queue], queue))
 
 
+def unfinished_queues(connection: Connection) -> set[str]:
+    """The queues that have pending tasks or tasks aside, by steps through indexes as `tubes_with_jobs`."""
+    parts: tuple[Part, ...] = (*PENDING_KINDS, *ASIDE_STATUSES)
+    return {name for part in parts for name in _tubes_of(connection, part)}
+
+
 # ---------------------------------------------------------------- counts
 
 

@@ -11,9 +11,7 @@ A page walks entries of that index from its cursor, and reads the rows of some o
 the other conditions of the filter. Where these find little, the walk ends when its time is over; the page says how many
 entries it has examined, and the next one goes on from there.
 
-A cursor is the place of one entry: the values of the index's columns. The entries behind it are found span by span,
-for a comparison of whole rows is a range for PostgreSQL only. In the order (a, b, id), behind (1, 2, 3) are first those
-with a = 1, b = 2, id > 3; then those with a = 1, b > 2; then those with a > 1. Each span is one range of the index.
+A cursor is the place of one entry: the values of the index's columns (`peerd.store.tasks.index_walk`).
 """
 
 from __future__ import annotations
@@ -38,24 +36,22 @@ from peerd.store.schema.types import Instant
 from peerd.store.tasks.conditions import (
     PENDING_WITH_KEY,
     PENDING_WITHOUT_KEY,
-    by_index,
     is_closing_as,
     is_waiting_as,
     is_working,
     select_by_id,
 )
 from peerd.store.tasks.filters import TaskConditions
+from peerd.store.tasks.index_walk import IndexSection, Values, entries_behind, pending_section
 from peerd.store.tasks.read import SMALL_COLUMNS
 from peerd.store.tasks.rows import BATCH, TASK_COLUMNS, by_id_only, to_task
 
-SEARCH_TIME: Final = 0.15
+SEARCH_TIME: Final = 0.08
 """Seconds after which a page that is not full ends."""
 FIRST_EXAMINED: Final = 100
 MOST_EXAMINED: Final = 2_000
 """Entries that are examined between two looks at the clock."""
 PRIMARY: Final = "PRIMARY"
-
-Values = tuple[Any, ...]
 
 
 class TaskPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,15 +67,6 @@ class TaskPage(msgspec.Struct, frozen=True, kw_only=True):
     items: list[Task]
     next: str | None
     examined: int
-
-
-class _Section(msgspec.Struct, frozen=True):
-    """Entries of one index, in its order. Columns are ascending; those of ``descending`` sections are descending."""
-
-    condition: sa.ColumnElement[bool] | None
-    index: str
-    order: tuple[sa.Column[Any], ...]
-    descending: bool = False
 
 
 class _Place(NamedTuple):
@@ -123,7 +110,7 @@ def list_tasks(
     until = time.monotonic() + search_time
     items: list[Task] = []
     examined = 0
-    for places in _walk(connection, sections, place, first_read):
+    for places, is_last in _walk(connection, sections, place, first_read):
         found = _read_rows(connection, [entry.task_id for entry in places], wanted, bodies=bodies)
         for entry in places:
             task = found.get(entry.task_id)
@@ -133,31 +120,26 @@ def list_tasks(
             examined += 1
             if task is not None:
                 items.append(task)
-        if time.monotonic() > until:
+        if time.monotonic() > until and not is_last:
             return TaskPage(items=items, next=_encode(place, wanted), examined=examined)
     return TaskPage(items=items, next=None, examined=examined)
 
 
-def _sections(wanted: TaskConditions) -> list[_Section]:
+def _sections(wanted: TaskConditions) -> list[IndexSection]:
     """The index entries among which all tasks of a filter are."""
     match wanted.status:
         case status if status in FINISHED:
             order = (tasks.c.closing_at, tasks.c.id)
-            return [_Section(is_closing_as(Status(status)), "tasks_closing", order, descending=True)]
+            return [IndexSection(is_closing_as(Status(status)), "tasks_closing", order, descending=True)]
         case Status.SCHEDULED | Status.FAILURE:
-            return [_Section(is_waiting_as(wanted.status), "tasks_due", (tasks.c.due_at, tasks.c.id))]
+            return [IndexSection(is_waiting_as(wanted.status), "tasks_due", (tasks.c.due_at, tasks.c.id))]
         case Status.PENDING if wanted.queue is not None:
-            ranks = (tasks.c.lane, tasks.c.claim_rank)
-            ages = (tasks.c.attempts, tasks.c.due_at, tasks.c.id)
-            return [
-                _Section(PENDING_WITHOUT_KEY.of(wanted.queue), PENDING_WITHOUT_KEY.index, (*ranks, *ages)),
-                _Section(PENDING_WITH_KEY.of(wanted.queue), PENDING_WITH_KEY.index, (*ranks, tasks.c.limit_key, *ages)),
-            ]
+            return [pending_section(kind, wanted.queue) for kind in (PENDING_WITHOUT_KEY, PENDING_WITH_KEY)]
         case Status.WORKING:
             order = (tasks.c.created_at, tasks.c.id)  # in no index, so that the small one of working tasks is used
-            return [_Section(is_working(), PENDING_WITHOUT_KEY.index, order, descending=True)]
+            return [IndexSection(is_working(), PENDING_WITHOUT_KEY.index, order, descending=True)]
         case _:
-            return [_Section(None, PRIMARY, (tasks.c.id,), descending=True)]
+            return [IndexSection(None, PRIMARY, (tasks.c.id,), descending=True)]
 
 
 def _index_decides(wanted: TaskConditions) -> bool:
@@ -171,42 +153,20 @@ def _index_decides(wanted: TaskConditions) -> bool:
     )
 
 
-def _walk(connection: Connection, sections: Sequence[_Section], place: _Place, size: int) -> Iterator[list[_Place]]:
-    """The places behind one, some at a time, more and more of them."""
+def _walk(
+    connection: Connection, sections: Sequence[IndexSection], place: _Place, size: int
+) -> Iterator[tuple[list[_Place], bool]]:
+    """The places behind one, some at a time, more and more of them; and whether they are the last ones."""
     number, values = place
     while number < len(sections):
-        entries = _entries_behind(connection, sections[number], values, size)
+        entries = entries_behind(connection, sections[number], values, size)
+        is_end = len(entries) < size
         if entries:
-            yield [_Place(number, entry) for entry in entries]
+            yield [_Place(number, entry) for entry in entries], is_end and number == len(sections) - 1
             values = entries[-1]
-        if len(entries) < size:
+        if is_end:
             number, values = number + 1, ()
         size = min(2 * size, MOST_EXAMINED)
-
-
-def _entries_behind(connection: Connection, section: _Section, values: Values, most: int) -> list[Values]:
-    """The next entries of a section, in its order."""
-    direction = sa.desc if section.descending else sa.asc
-    columns = sa.select(*section.order).order_by(*map(direction, section.order))
-    found: list[Values] = []
-    for span in _spans(section, values):
-        conditions = span if section.condition is None else [section.condition, *span]
-        statement = by_index(columns.where(*conditions), section.index).limit(most - len(found))
-        found += [tuple(row) for row in connection.execute(statement)]
-        if len(found) >= most:
-            break
-    return found
-
-
-def _spans(section: _Section, values: Values) -> Iterator[list[sa.ColumnElement[bool]]]:
-    """The ranges of an index that are behind an entry, in its order; the whole section if there is no entry."""
-    if not values:
-        yield []
-        return
-    for level in reversed(range(len(values))):
-        column, value = section.order[level], values[level]
-        behind = column < value if section.descending else column > value
-        yield [*(column == value for column, value in zip(section.order[:level], values, strict=False)), behind]
 
 
 def _read_rows(connection: Connection, ids: Sequence[int], wanted: TaskConditions, *, bodies: bool) -> dict[int, Task]:
@@ -235,7 +195,7 @@ def _encode(place: _Place, wanted: TaskConditions) -> str:
     return base64.urlsafe_b64encode(msgspec.json.encode(cursor)).rstrip(b"=").decode()
 
 
-def _decode(text: str, wanted: TaskConditions, sections: Sequence[_Section]) -> _Place:
+def _decode(text: str, wanted: TaskConditions, sections: Sequence[IndexSection]) -> _Place:
     problem = InvalidFilter("after", "this is no cursor of a page of this filter; leave it out to begin anew")
     try:
         padded = text.encode("ascii") + b"=" * (-len(text) % 4)

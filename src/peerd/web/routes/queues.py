@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 
 from peerd.domain.lifecycle import Status
 from peerd.operate.queues import MOST_KICKED
-from peerd.store.queues import QueueState
+from peerd.store.queue_states import QueueState
 from peerd.web.dependencies import AioClientDependency
 from peerd.web.fields import WHOLE, Duration, QueueName, RequestBody
 from peerd.web.problems import documented
@@ -27,20 +27,18 @@ class QueueView(BaseModel):
     known: bool = Field(description="A worker process has served it, or it was paused.")
     paused: bool
     paused_until: datetime | None
-    counts: dict[Status, int] = Field(examples=[{"pending": 12, "working": 3}])
+    counts: dict[Status, int] = Field(
+        description="Tasks of each status, of ended ones among the latest 10,000.",
+        examples=[{"pending": 12, "working": 3}],
+    )
+    at_least: list[Status] = Field(description="Statuses with so many or more: counting ends at 10,000.")
+    oldest_pending_at: datetime | None = Field(description="Since when the oldest pending task has been due.")
     reserved: int = Field(description="Working tasks that queue clients hold.")
 
     @classmethod
     def of(cls, state: QueueState) -> Self:
         """The view of a state."""
-        return cls(
-            name=state.name,
-            known=state.known,
-            paused=state.paused,
-            paused_until=state.paused_until,
-            counts=state.counts,
-            reserved=state.reserved,
-        )
+        return cls(**{field: getattr(state, field) for field in cls.model_fields})
 
 
 class Pause(RequestBody):

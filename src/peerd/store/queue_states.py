@@ -1,0 +1,75 @@
+"""The state of each queue: whether it is paused, how many tasks it has, and since when the oldest one waits."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from peerd.domain.lifecycle import FINISHED, Status
+from peerd.store.jobs.statistics import unfinished_queues
+from peerd.store.schema.sql_clock import now
+from peerd.store.schema.tables import queues
+from peerd.store.tasks import counts
+
+
+class QueueState(msgspec.Struct, frozen=True, kw_only=True):
+    """A queue.
+
+    Attributes:
+        name: its name.
+        known: it has been served by a worker process, or paused.
+        paused: nothing is claimed from it.
+        paused_until: when it opens by itself.
+        counts: its tasks of each status; of ended ones, those among the latest 10,000 of all queues.
+        at_least: the statuses of which it has so many or more, because counting ends at 10,000.
+        reserved: working ones that queue clients hold.
+        oldest_pending_at: since when its oldest pending task has been due.
+    """
+
+    name: str
+    known: bool
+    paused: bool
+    paused_until: datetime | None
+    counts: dict[Status, int]
+    at_least: list[Status]
+    reserved: int
+    oldest_pending_at: datetime | None
+
+
+def list_queues(connection: Connection, most: int = counts.MOST_COUNTED) -> list[QueueState]:
+    """All queues that have unfinished or lately ended tasks, or have been served or paused, by name.
+
+    Its cost depends on the number of queues, and not on that of tasks: each count ends at ``most``.
+    """
+    over = sa.and_(queues.c.paused_until.is_not(None), queues.c.paused_until <= now())
+    known = sa.select(queues.c.name, queues.c.paused, queues.c.paused_until, over.label("over"))
+    rows = {row.name: row for row in connection.execute(known)}
+    working = counts.count_working(connection)
+    ended = {status: counts.count_ended(connection, status, most) for status in FINISHED}
+    names = {*rows, *working, *unfinished_queues(connection), *(name for found in ended.values() for name in found)}
+    full = {status for status, found in ended.items() if sum(found.values()) >= most}
+    states = []
+    for name in sorted(names):
+        row = rows.get(name)
+        paused = row is not None and bool(row.paused) and not row.over
+        unfinished = counts.count_unfinished(connection, name, most)
+        running, reserved = working.get(name, (0, 0))
+        by_status = unfinished.counts | ({Status.WORKING: running} if running else {})
+        by_status |= {status: found[name] for status, found in ended.items() if name in found}
+        reached = {*unfinished.at_least, *full} & by_status.keys()
+        states.append(
+            QueueState(
+                name=name,
+                known=row is not None,
+                paused=paused,
+                paused_until=row.paused_until if row is not None and paused else None,
+                counts=by_status,
+                at_least=[status for status in Status if status in reached],
+                reserved=reserved,
+                oldest_pending_at=counts.oldest_pending(connection, name) if by_status.get(Status.PENDING) else None,
+            )
+        )
+    return states
