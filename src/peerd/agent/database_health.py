@@ -57,7 +57,12 @@ class DatabaseHealthMonitor(Subsystem):
 
 def _examine_for_node(connection: Connection, node: str) -> list[Finding]:
     """Only the first node examines; on Galera each does, for it may be connected to another server."""
-    first = sa.select(nodes.c.name).where(nodes.c.active).order_by(nodes.c.id).limit(1)
-    if not is_member(connection) and connection.execute(first).scalar() != node:
+    if not is_member(connection) and not is_first_node(connection, node):
         return []
     return examine_slowdowns(connection)
+
+
+def is_first_node(connection: Connection, node: str) -> bool:
+    """Whether this is the first of the active nodes, which does for all what one node should do."""
+    first = sa.select(nodes.c.name).where(nodes.c.active).order_by(nodes.c.id).limit(1)
+    return bool(connection.execute(first).scalar() == node)

@@ -13,6 +13,7 @@ from sqlalchemy.engine import Connection
 from peerd.agent.components import ComponentSupervisor, Subsystem
 from peerd.agent.heartbeat import NodeHeartbeat
 from peerd.agent.orphans import OrphanReleaser
+from peerd.agent.outage_reports import OutageReporter
 from peerd.agent.registration import register_node
 from peerd.config.settings import LoggingSettings, NodeSettings
 from peerd.domain.alert import AlertKind
@@ -58,6 +59,7 @@ class AgentService:
         """Register the node, before any other process of it starts."""
         self._link = link
         self._outages = OutageTracker(self.events, asyncio.get_running_loop().time)
+        self.events.listen(OutageReporter(self.events))
         node_id, self._process_id = await retry_if_replacement(self._register, link, self._outages)
         self._components = ComponentSupervisor(self.events)
         self._start_own_components()

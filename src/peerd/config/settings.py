@@ -310,6 +310,7 @@ class ManagerSettings(Section, frozen=True, kw_only=True):
     max_runs: Count = 1000  # of each schedule
     max_run_age: Duration = 2_592_000.0
     max_node_age: Duration = 604_800.0
+    max_wait: Period = 3_600.0
 
 
 class LoggingSettings(Section, frozen=True, kw_only=True):

@@ -29,6 +29,11 @@ class AlertKind(StrEnum):
     DEAD_TASKS = "dead-tasks"
     INACTIVE_NODES = "inactive-nodes"
     PINNED_TASKS = "pinned-tasks"  # tasks wait for a node that stays silent
+    FAILED_RUNS = "failed-runs"  # a run of a schedule failed, or was lost
+    BACKLOG = "backlog"  # the oldest pending task of a queue has been due for too long
+    UNSERVED_QUEUE = "unserved-queue"  # tasks wait in a queue that no process has ever served
+    DATABASE_AWAY = "database-away"
+    RECOVERED = "recovered"  # a backlog, an unserved queue or an outage that was reported is over
     LONG_READ_VIEW = "long-read-view"  # something in the database slows every claim
     TEST = "test"  # sent by `peerd alerts test`, to every hook
 

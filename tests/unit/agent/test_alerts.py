@@ -24,8 +24,15 @@ from peerd.runtime.observability.events import (
     AlertRaised,
     AlertsDropped,
     AttemptEnded,
+    DatabaseAway,
+    DatabaseBack,
     Event,
     EventBus,
+    QueueBacklogEnded,
+    QueueBacklogFound,
+    ScheduleFailed,
+    ScheduleRunEnded,
+    ScheduleRunsLost,
     TasksRescued,
 )
 from peerd.testing import eventually_async
@@ -77,6 +84,58 @@ def test_tasks_that_die_together_raise_one_alert_with_a_count() -> None:
 )
 def test_an_event_that_needs_no_operator_raises_no_alert(event: Event) -> None:
     sent: list[str] = []
+    AlertEventListener(lambda alert, text, **data: sent.append(text))(event)
+    assert sent == []
+
+
+@pytest.mark.parametrize(
+    ("event", "kind", "text"),
+    [
+        (
+            QueueBacklogFound(queue="video", oldest=5400.0, is_served=True),
+            "backlog",
+            "tasks of video wait: the oldest has been due for 1h30m",
+        ),
+        (
+            QueueBacklogFound(queue="viedo", oldest=61.0, is_served=False),
+            "unserved-queue",
+            "tasks wait in viedo, which no worker process has ever served; start a node with a worker of it",
+        ),
+        (QueueBacklogEnded(queue="video", seconds=60.0), "recovered", "tasks of video wait no longer"),
+        (
+            DatabaseAway(seconds=15.0, reason="refused"),
+            "database-away",
+            "the database has not answered for 15s: refused",
+        ),
+        (DatabaseBack(seconds=61.0), "recovered", "the database answers again, after 1m1s"),
+        (
+            ScheduleRunEnded(schedule="refresh", run_id=7, status="failed", seconds=1.0, error="KeyError: 'x'"),
+            "failed-runs",
+            "run 7 of schedule refresh ended as failed: KeyError: 'x'",
+        ),
+        (
+            ScheduleRunEnded(schedule="refresh", run_id=8, status="died", seconds=1.0),
+            "failed-runs",
+            "run 8 of schedule refresh ended as died",
+        ),
+        (
+            ScheduleFailed(schedule="x", error="no module"),
+            "failed-runs",
+            "schedule x does not work: no module",
+        ),
+        (ScheduleRunsLost(run_ids=(1, 2)), "failed-runs", "2 scheduled runs are lost with their node"),
+    ],
+)
+def test_what_needs_an_operator_raises_an_alert_that_names_it(event: Event, kind: str, text: str) -> None:
+    sent: list[tuple[str, str]] = []
+    AlertEventListener(lambda alert, text, **data: sent.append((alert, text)))(event)
+    assert sent == [(kind, text)]
+
+
+@pytest.mark.parametrize("status", ["done", "enqueued", "skipped", "missed", "canceled"])
+def test_a_run_that_did_not_fail_raises_no_alert(status: str) -> None:
+    sent: list[str] = []
+    event = ScheduleRunEnded(schedule="refresh", run_id=7, status=status, seconds=1.0)
     AlertEventListener(lambda alert, text, **data: sent.append(text))(event)
     assert sent == []
 

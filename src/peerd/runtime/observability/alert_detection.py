@@ -11,11 +11,14 @@ from functools import partial
 from typing import Any, Final
 
 from peerd.domain.alert import AlertKind, AlertRate, AlertRateLimiter
+from peerd.domain.duration import format_duration
+from peerd.domain.schedule import RunStatus
 from peerd.runtime.observability import events
 from peerd.runtime.observability.events import Event, EventBus
 from peerd.runtime.process.link import Link
 from peerd.runtime.process.service import Service
 
+FAILED_RUN_STATUSES: Final = (RunStatus.FAILED, RunStatus.TIMEOUT, RunStatus.DIED, RunStatus.REFUSED)
 MAX_RATE_PER_PROCESS: Final = AlertRate(1, 10.0)
 """Of each kind: a thousand tasks that die together are one message to the master, not a thousand."""
 
@@ -50,6 +53,43 @@ def detect_alert(event: Event) -> DetectedAlert | None:  # noqa: PLR0911 - a tab
         case events.DatabaseSlowdownDetected():
             text = f"{event.subject}: {event.message}; {event.remedy}"
             return AlertKind.LONG_READ_VIEW, text, {"subject": event.subject}
+        case _:
+            return _detect_condition(event) or _detect_failed_run(event)
+
+
+def _detect_condition(event: Event) -> DetectedAlert | None:
+    """The alert for what lasts: its begin, and its end."""
+    match event:
+        case events.QueueBacklogFound(queue=queue, is_served=True):
+            text = f"tasks of {queue} wait: the oldest has been due for {format_duration(round(event.oldest))}"
+            return AlertKind.BACKLOG, text, {"queue": queue, "seconds": round(event.oldest)}
+        case events.QueueBacklogFound(queue=queue):
+            text = f"tasks wait in {queue}, which no worker process has ever served; start a node with a worker of it"
+            return AlertKind.UNSERVED_QUEUE, text, {"queue": queue, "seconds": round(event.oldest)}
+        case events.QueueBacklogEnded(queue=queue):
+            return AlertKind.RECOVERED, f"tasks of {queue} wait no longer", {"queue": queue}
+        case events.DatabaseAway():
+            text = f"the database has not answered for {format_duration(round(event.seconds))}: {event.reason}"
+            return AlertKind.DATABASE_AWAY, text, {"seconds": round(event.seconds)}
+        case events.DatabaseBack():
+            text = f"the database answers again, after {format_duration(round(event.seconds))}"
+            return AlertKind.RECOVERED, text, {"seconds": round(event.seconds)}
+        case _:
+            return None
+
+
+def _detect_failed_run(event: Event) -> DetectedAlert | None:
+    match event:
+        case events.ScheduleRunEnded() if event.status in FAILED_RUN_STATUSES:
+            reason = f": {event.error}" if event.error else ""
+            text = f"run {event.run_id} of schedule {event.schedule} ended as {event.status}{reason}"
+            return AlertKind.FAILED_RUNS, text, {"schedule": event.schedule, "run": event.run_id}
+        case events.ScheduleFailed():
+            text = f"schedule {event.schedule} does not work: {event.error}"
+            return AlertKind.FAILED_RUNS, text, {"schedule": event.schedule}
+        case events.ScheduleRunsLost():
+            text = f"{_counted(len(event.run_ids), 'scheduled run')} lost with their node"
+            return AlertKind.FAILED_RUNS, text, {"runs": list(event.run_ids[:100])}
         case _:
             return None
 

@@ -160,6 +160,34 @@ class DatabaseOutageEnded(Event, frozen=True, kw_only=True):
     seconds: float
 
 
+class DatabaseAway(Event, frozen=True, kw_only=True):
+    """The database has not answered this agent for a while."""
+
+    seconds: float
+    reason: str
+
+
+class DatabaseBack(Event, frozen=True, kw_only=True):
+    """The database answers again, after an outage that was reported."""
+
+    seconds: float
+
+
+class QueueBacklogFound(Event, frozen=True, kw_only=True):
+    """The oldest pending task of a queue has been due for too long."""
+
+    queue: str
+    oldest: float  # seconds
+    is_served: bool  # false: no worker process and no queue client has ever served it
+
+
+class QueueBacklogEnded(Event, frozen=True, kw_only=True):
+    """A queue that was reported has no such task any more."""
+
+    queue: str
+    seconds: float  # since it was reported first
+
+
 class ComponentFailed(Event, frozen=True, kw_only=True):
     """A component of this process failed, and is started again."""
 

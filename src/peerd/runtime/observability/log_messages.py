@@ -56,6 +56,9 @@ MESSAGES: Final[Mapping[type[Event], tuple[str, str, str]]] = {
     events.RescueSuspended: ("info", "no rescues yet", "seconds because=reason"),
     events.PinnedTasksBlocked: ("warning", "tasks wait for silent nodes", "tasks=count policy"),
     events.DatabaseSlowdownDetected: ("warning", "{event.subject}: {event.message}", "remedy"),
+    events.DatabaseAway: ("error", "the database is away", "seconds reason"),
+    events.DatabaseBack: ("info", "the database is back", "seconds"),
+    events.QueueBacklogEnded: ("info", "tasks of queue {event.queue} wait no longer", "queue seconds"),
     events.AlertRaised: ("error", "alert: {event.text}", "alert of=slot"),
     events.AlertsDropped: ("warning", "a hook is too slow, alerts are dropped", "hook dropped=count"),
     events.MessageHandlerFailed: ("error", "a message handler failed", "action sender error exception=traceback"),
@@ -111,6 +114,9 @@ def log_message_of(event: Event) -> LogMessage:  # noqa: C901, PLR0911, PLR0912 
             return level, sentence, _figures(event, "schedule run=run_id tick reason late")
         case events.ScheduleRunEnded():
             return _scheduled_run_ended(event)
+        case events.QueueBacklogFound():
+            why = "wait for too long" if event.is_served else "wait, and no process has ever served it"
+            return "warning", f"tasks of queue {event.queue} {why}", _figures(event, "queue oldest")
         case events.DoorbellStatusChanged():
             state = "works; workers poll less" if event.works else "is not known to work; workers poll"
             return "info", f"the doorbell {state}", _figures(event, "reason")

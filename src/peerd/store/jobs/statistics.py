@@ -165,10 +165,16 @@ def _whole_seconds(earlier: datetime, later: datetime) -> int:
 
 def _tubes_of(connection: Connection, part: Part) -> list[str]:
     """The queues of pending tasks of a kind, or of those aside in a status, by name."""
-    if connection.dialect.name in MYSQL:
-        return [row[0] for row in _distinct_tubes(part).rows(connection)]
     names: list[str] = []
     last = ""
+    if connection.dialect.name in MYSQL:
+        while len(names) < TUBES_AT_ONCE:
+            step = _next_tube_on_mysql(part).rows(connection, after=last)
+            if not step:
+                return names
+            last = str(step[0][0])
+            names.append(last)
+        return names + [row[0] for row in _distinct_tubes(part).rows(connection, after=last)]
     while True:
         found = [row[0] for row in _next_tubes(part).rows(connection, after=last, most=TUBES_AT_ONCE)]
         names += [name for name in found if name is not None]
@@ -198,13 +204,28 @@ def _first_name(part: Part, after: sa.ColumnElement[str]) -> sa.ScalarSelect[Any
 
 
 @lru_cache(maxsize=8)
+def _next_tube_on_mysql(part: Part) -> CompiledStatement:
+    """A step in the index: MySQL cannot search by a name that the same statement has found."""
+    names, key, index = _tubes_behind_on_mysql(part)
+    return CompiledStatement(by_index(names.order_by(key), index).limit(sa.literal_column("1")))
+
+
+@lru_cache(maxsize=8)
 def _distinct_tubes(part: Part) -> CompiledStatement:
-    """MySQL steps from name to name itself; it cannot search by a name that the same statement has found."""
+    """All tubes behind one. It reads all their entries, and is for many tubes, which have few jobs each."""
+    names, _, index = _tubes_behind_on_mysql(part)
+    return CompiledStatement(by_index(names.distinct(), index))
+
+
+def _tubes_behind_on_mysql(part: Part) -> tuple[sa.Select[Any], sa.ColumnElement[Any], str]:
+    """The tubes whose names are behind one, the column of the index by which they are found, and the index."""
+    after = sa.bindparam("after", type_=sa.Text())
     if isinstance(part, PendingKind):
-        names = sa.select(part.queue).where(part.where(lambda name: name > sa.literal_column("''")))
-        return CompiledStatement(by_index(names.distinct(), part.index))
-    distinct = by_index(sa.select(tasks.c.aside_queue).where(is_aside(part)).distinct(), "tasks_aside").subquery()
-    return CompiledStatement(sa.select(sa.func.substr(distinct.c.aside_queue, len(part) + 2)))
+        return sa.select(part.queue).where(part.where(lambda name: name > after)), part.queue, part.index
+    key = tasks.c.aside_queue
+    name = sa.func.substr(key, len(part) + 2)
+    behind = key > sa.func.concat(sa.literal_column(f"'{part} '", sa.Text()), after)
+    return sa.select(name).where(is_aside(part), behind), key, "tasks_aside"
 
 
 @lru_cache(maxsize=64)

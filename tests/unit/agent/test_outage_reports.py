@@ -1,0 +1,55 @@
+"""An outage of the database is reported when it has lasted, and so is its end."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+from peerd.agent.outage_reports import OutageReporter
+from peerd.runtime.observability.events import (
+    DatabaseAway,
+    DatabaseBack,
+    DatabaseOutageEnded,
+    DatabaseOutageStarted,
+    Event,
+    EventBus,
+)
+from peerd.testing.waiting import eventually_async
+
+Reports = list[Event]
+
+
+def listen(after: float) -> tuple[EventBus, Reports]:
+    reports: Reports = []
+    events = EventBus(lambda event: reports.append(event) if isinstance(event, DatabaseAway | DatabaseBack) else None)
+    events.listen(OutageReporter(events, after))
+    return events, reports
+
+
+async def settle() -> None:
+    for _ in range(3):
+        await asyncio.sleep(0)
+
+
+async def test_a_short_outage_is_not_reported() -> None:
+    events, reports = listen(after=60.0)
+    events.emit(DatabaseOutageStarted(reason="gone"))
+    await settle()
+    events.emit(DatabaseOutageEnded(seconds=3.0))
+    await settle()
+    assert reports == []
+
+
+async def test_an_outage_that_lasts_is_reported_once_and_its_end_too() -> None:
+    events, reports = listen(after=0.0)
+    for _ in range(2):
+        threading.Thread(target=events.emit, args=(DatabaseOutageStarted(reason="gone"),)).start()
+    await eventually_async(lambda: reports)
+    await settle()
+    assert reports == [DatabaseAway(seconds=0.0, reason="gone")]
+    events.emit(DatabaseOutageEnded(seconds=40.0))
+    await settle()
+    assert reports[1:] == [DatabaseBack(seconds=40.0)]
+    events.emit(DatabaseOutageStarted(reason="again"))
+    await eventually_async(lambda: len(reports) == 3)
+    assert reports[2] == DatabaseAway(seconds=0.0, reason="again")
