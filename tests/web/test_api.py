@@ -71,6 +71,22 @@ def test_a_batch_is_written_whole_or_not_at_all(http: httpx.Client, client: Clie
     assert [client.tasks.get(int(one["id"])).priority for one in written] == [0, 1, 2]
 
 
+def test_a_request_that_is_repeated_with_its_key_enqueues_nothing_again(http: httpx.Client, client: Client) -> None:
+    before = sum(client.tasks.counts().values())
+    headers = {"idempotency-key": "0b6f7c1e"}
+    first, again = (http.post("/tasks", json={"queue": "q", "priority": 3}, headers=headers) for _ in range(2))
+    assert (first.status_code, first.json()) == (again.status_code, again.json())
+    assert first.status_code == 201
+    assert problem(http.post("/tasks", json={"queue": "q"}, headers=headers)) == (422, "IdempotencyKeyReused")
+    batch = {"tasks": [{"queue": "q"}, {"queue": "q", "unique": "a"}]}
+    headers = {"idempotency-key": "another"}
+    assert len({http.post("/tasks/batch", json=batch, headers=headers).text for _ in range(3)}) == 1
+    assert sum(client.tasks.counts().values()) == before + 3
+    for key in ("", "a" * 256, "a b"):
+        refused = http.post("/tasks", json={"queue": "q"}, headers={"idempotency-key": key})
+        assert problem(refused) == (422, "InvalidRequest")
+
+
 def test_pages_of_a_filter_follow_each_other(http: httpx.Client) -> None:
     found: list[str] = []
     after = None

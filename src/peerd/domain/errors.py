@@ -141,6 +141,16 @@ class UniqueKeyTaken(PeerdError):
         )
 
 
+class IdempotencyKeyReused(PeerdError):
+    """A request with this key was another one."""
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        super().__init__(
+            f"the idempotency key {quoted(key)} came with another request before; choose a new key for this one"
+        )
+
+
 class SchemaMissing(PeerdError):
     """The database has no tables of peerd, or older ones than this version needs."""
 

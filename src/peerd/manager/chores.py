@@ -19,6 +19,7 @@ from sqlalchemy.engine import Connection
 from peerd.config.settings import ManagerSettings, QueueSettings
 from peerd.domain.lifecycle import Status
 from peerd.manager.history import HistoryWalk, make_walks
+from peerd.store.enqueue.idempotency import purge_idempotency_keys
 from peerd.store.limits.definitions import purge_limit_starts
 from peerd.store.maintenance import chore_batches as batches
 from peerd.store.maintenance.due import DueMaintenance
@@ -102,6 +103,7 @@ CHORES: Final = (
         periods=10,
     ),
     Chore("purge keys", batches.purge_keys, due=lambda due, _: due.key, periods=30),
+    Chore("purge idempotency keys", purge_idempotency_keys, periods=600),
     Chore("purge starts", purge_limit_starts, due=lambda due, _: due.start, periods=30),
     Chore("purge processes", batches.purge_processes, lambda s: (s.max_failed, s.batch), periods=600),
     Chore("purge runs", purge_runs, lambda s: (s.max_runs, s.max_run_age, s.batch), periods=300),

@@ -15,13 +15,14 @@ from peerd.domain.ring import Ring, TaskScheduled, tasks_available_in
 from peerd.domain.task import NewTask, Task
 from peerd.doorbell.after_commit import ring_after_commit
 from peerd.doorbell.notifier import Notifier
+from peerd.operate import validation
 from peerd.operate.job import Job
 from peerd.operate.operations import Mode, OperationGroup, Query, operation
 from peerd.operate.request import EnqueueOptions, new_task, new_tasks
 from peerd.operate.tasks import TaskOperations
 from peerd.store.connection.caller_session import utc_session
 from peerd.store.connection.database_errors import is_missing_table
-from peerd.store.enqueue import enqueue
+from peerd.store.enqueue import enqueue, idempotency
 from peerd.store.schema.revisions import newest
 from peerd.store.statements.autocommit import AutocommitConnection
 
@@ -79,17 +80,27 @@ class EnqueueOperations(OperationGroup[Mode], Generic[Mode]):
         return Query("run", _enqueue_many, new, self._find_task).then_ring(*rings_for(new))
 
     @operation
-    def enqueue_batch(self, tasks: Iterable[tuple[Call | str, EnqueueOptions]]) -> Query[Jobs]:
+    def enqueue_batch(
+        self, tasks: Iterable[tuple[Call | str, EnqueueOptions]], *, idempotency_key: str | None = None
+    ) -> Query[Jobs]:
         """Write tasks with options of their own in one transaction, all or none; their jobs in the order given.
 
         Args:
             tasks: for each, what `enqueue` takes: a call or a queue's name, and its options.
+            idempotency_key: a text of the caller's choice, unlike any other. For a day, a repetition with it, after a
+                `DatabaseUnavailable` or a crash, writes nothing again and returns the jobs of the first time.
 
         Raises:
             InvalidTask, NodeNotFound, DatabaseUnavailable: as `enqueue`.
+            IdempotencyKeyReused: the key came with other tasks.
         """
         new = [new_task(what, **options) for what, options in tasks]
-        return Query("run", _enqueue_many, new, self._find_task).then_ring(*rings_for(new))
+        query = (
+            Query("run", _enqueue_many, new, self._find_task)
+            if idempotency_key is None
+            else Query("run", _enqueue_once, validation.idempotency_key(idempotency_key), new, self._find_task)
+        )
+        return query.then_ring(*rings_for(new))
 
 
 def enqueue_within(connection: Connection | Session, new: NewTask, find_task: FindTask, notifier: Notifier) -> Job:
@@ -147,6 +158,10 @@ def _enqueue_one(connection: Connection, new: NewTask, find_task: FindTask) -> J
 
 def _enqueue_autocommit(connection: AutocommitConnection, new: NewTask, find_task: FindTask) -> Job:
     return Job(enqueue.enqueue_autocommit(connection, new).id, created=True, find_task=find_task)
+
+
+def _enqueue_once(connection: Connection, key: str, new: list[NewTask], find_task: FindTask) -> Jobs:
+    return [Job(one.id, one.created, find_task) for one in idempotency.enqueue_once(connection, key, new)]
 
 
 def _enqueue_many(connection: Connection, new: list[NewTask], find_task: FindTask) -> Jobs:

@@ -11,6 +11,8 @@ from peerd.domain.task import NAME_LIMIT, QUEUE_NAME, check_text
 MAX_ID = 2**63 - 1
 MAX_CURSOR = 2_000
 """Characters."""
+MAX_IDEMPOTENCY_KEY = 255
+"""Characters."""
 
 
 def text(name: str, value: object) -> str:
@@ -47,6 +49,14 @@ def cursor(value: object) -> str | None:
     """The cursor of a page; whether it is one, its filter tells."""
     if value is not None and not (isinstance(value, str) and len(value) <= MAX_CURSOR):
         raise InvalidFilter("after", f"{quoted(value)} is no cursor")
+    return value
+
+
+def idempotency_key(value: object) -> str:
+    """A text that is not empty, and not a document."""
+    if not isinstance(value, str) or not 0 < len(value) <= MAX_IDEMPOTENCY_KEY or not value.isprintable():
+        problem = f"{quoted(value)} is not 1 to {MAX_IDEMPOTENCY_KEY} printable characters, such as a UUID"
+        raise InvalidFilter("idempotency_key", problem)
     return value
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Final
 
-from fastapi import Path
+from fastapi import Header, Path
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from peerd.domain.task import NAME_LIMIT, QUEUE_NAME
+from peerd.operate.validation import MAX_IDEMPOTENCY_KEY
 
 MAX_ID: Final = 2**63 - 1
 _PARTS: Final = "".join(rf"(\d+(\.\d+)? *{unit} *)?" for unit in ("w", "d", "h", "m", "s", "ms"))
@@ -25,6 +26,16 @@ WHOLE: Final = BeforeValidator(_whole)
 QueueName = Annotated[str, Path(pattern=f"^{QUEUE_NAME.pattern}$", max_length=NAME_LIMIT, examples=["video"])]
 Name = Annotated[str, Path(min_length=1, max_length=NAME_LIMIT)]
 TaskId = Annotated[int, Path(ge=1, le=MAX_ID, examples=[17])]
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        min_length=1,
+        max_length=MAX_IDEMPOTENCY_KEY,
+        pattern="^[!-~]+$",
+        description="For a day, a repetition of the request with this key enqueues nothing again.",
+        examples=["0b6f7c1e-5f0e-4f7e-9b0b-7f3b7f1b2c3d"],
+    ),
+]
 Duration = Annotated[
     Annotated[float, Field(strict=True, ge=0, lt=_TEN_YEARS, allow_inf_nan=False)]
     | Annotated[str, Field(min_length=1, max_length=40, pattern=_DURATION)],

@@ -34,6 +34,7 @@ STATUS_OF: Final[Mapping[type[errors.PeerdError], HTTPStatus]] = {
     errors.RunNotFound: HTTPStatus.NOT_FOUND,
     IllegalTransition: HTTPStatus.CONFLICT,
     errors.UniqueKeyTaken: HTTPStatus.CONFLICT,
+    errors.IdempotencyKeyReused: HTTPStatus.UNPROCESSABLE_ENTITY,
     errors.NodeStillAlive: HTTPStatus.CONFLICT,
     errors.NodeHasPinnedTasks: HTTPStatus.CONFLICT,
     errors.RowLocked: HTTPStatus.SERVICE_UNAVAILABLE,

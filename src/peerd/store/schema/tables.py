@@ -274,6 +274,16 @@ unique_keys = _table(
     enum_check("scope", SCOPES),
 )
 
+idempotency_keys = _table(
+    "idempotency_keys",
+    sa.Column("id", name_type(32, ascii_only=True), primary_key=True),
+    sa.Column("request", name_type(32, ascii_only=True), nullable=False),
+    sa.Column("token", sa.BigInteger(), nullable=False),
+    sa.Column("answer", LONG_TEXT),
+    time_column_with_default("created_at"),
+    sa.Index("idempotency_keys_created", "created_at"),
+)
+
 schedules = _table(
     "schedules",
     sa.Column("name", name_type(200), primary_key=True),

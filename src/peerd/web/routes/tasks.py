@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Response
 
 from peerd.operate.client import AioClient
 from peerd.web.dependencies import AioClientDependency
-from peerd.web.fields import TaskId
+from peerd.web.fields import IdempotencyKey, TaskId
 from peerd.web.problems import documented
 from peerd.web.routes.task_models import (
     Change,
@@ -44,9 +44,14 @@ async def list_tasks(client: AioClientDependency, wanted: Annotated[TaskQuery, Q
     responses=documented(HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY)
     | {200: {"model": EnqueuedTask, "description": "A task has this unique key already."}},
 )
-async def enqueue(body: EnqueueBody, client: AioClientDependency, response: Response) -> EnqueuedTask:
+async def enqueue(
+    body: EnqueueBody, client: AioClientDependency, response: Response, idempotency_key: IdempotencyKey = None
+) -> EnqueuedTask:
     """Enqueue a task."""
-    job = await client.enqueue(body.queue, **body.options())
+    if idempotency_key is None:
+        job = await client.enqueue(body.queue, **body.options())
+    else:
+        [job] = await client.enqueue_batch([(body.queue, body.options())], idempotency_key=idempotency_key)
     if not job.created:
         response.status_code = HTTPStatus.OK
     return EnqueuedTask(id=str(job.id), created=job.created)
@@ -57,9 +62,12 @@ async def enqueue(body: EnqueueBody, client: AioClientDependency, response: Resp
     status_code=HTTPStatus.CREATED,
     responses=documented(HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY),
 )
-async def enqueue_batch(body: EnqueueManyBody, client: AioClientDependency) -> list[EnqueuedTask]:
+async def enqueue_batch(
+    body: EnqueueManyBody, client: AioClientDependency, idempotency_key: IdempotencyKey = None
+) -> list[EnqueuedTask]:
     """Enqueue tasks in one transaction, all or none; in the order given."""
-    jobs = await client.enqueue_batch([(task.queue, task.options()) for task in body.tasks])
+    tasks = [(task.queue, task.options()) for task in body.tasks]
+    jobs = await client.enqueue_batch(tasks, idempotency_key=idempotency_key)
     return [EnqueuedTask(id=str(job.id), created=job.created) for job in jobs]
 
 
