@@ -42,6 +42,7 @@ def test_a_node_runs_in_the_background_from_start_to_stop(folder: Path, peerd: P
     began = call("start", folder=folder).stdout
     assert "started node here: 3 processes" in began
     assert "hello-1  running" in began
+    assert peerd("status", "--check", "--json").json == {"healthy": True, "failures": []}
     here = peerd("status", "--json").json["here"]
     assert (here["background"], here["log_file"]) == (True, str(folder / ".peerd" / "here" / "peerd.log"))
 
@@ -61,6 +62,7 @@ def test_a_node_runs_in_the_background_from_start_to_stop(folder: Path, peerd: P
 
     peerd("stop")
     assert "no node is running" in peerd("stop", status=1).err
+    assert peerd("status", "--check", status=1).lines == ["no node is running here"]
     assert "ready: 3 processes" in peerd("logs").out, "the log stays"
 
 

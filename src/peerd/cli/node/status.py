@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
+import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 from typer import Option
@@ -17,6 +18,7 @@ from peerd.cli.cluster.nodes import nodes_table
 from peerd.cli.command import RunDirectoryOption, command, new_app
 from peerd.cli.context import CommandContext
 from peerd.cli.errors import parse_duration_option
+from peerd.cli.node.health import find_failures
 from peerd.cli.node.local_node import render_node
 from peerd.cli.output.formatting import STATUS_STYLES, pluralize, sanitize
 from peerd.cli.output.live_display import LiveDisplay
@@ -34,6 +36,9 @@ AGENT_TIMEOUT = 1.0
 def status(
     context: CommandContext,
     watch: Annotated[bool, Option("--watch", "-w", help="Show the node, without the cluster, until Ctrl-C.")] = False,
+    check: Annotated[
+        bool, Option("--check", help="Print what keeps the node from its work; exit status 1 if there is anything.")
+    ] = False,
     every: Annotated[str, Option(metavar="DURATION", help="The interval of --watch.")] = "1s",
     run_directory: RunDirectoryOption = None,
 ) -> None:
@@ -48,8 +53,19 @@ def status(
         return
     node_status = _read_node(context, run_directory)
     cluster = _read_cluster(context)
+    if check:
+        _report_failures(context, list(find_failures(node_status, cluster)))
+        return
     picture = Group(render_node(node_status, datetime.now(UTC)), Text(), _render_cluster(cluster))
     context.print_result({"here": node_status, "cluster": cluster}, picture)
+
+
+def _report_failures(context: CommandContext, failures: Sequence[str]) -> None:
+    """For health checks of systemd, containers and load balancers."""
+    lines = [Text(sanitize(failure), "red") for failure in failures] or [Text("healthy", "green")]
+    context.print_result({"healthy": not failures, "failures": failures}, *lines)
+    if failures:
+        raise typer.Exit(1)
 
 
 def _watch(context: CommandContext, run_directory: Path | None, pause: float) -> None:

@@ -1,0 +1,51 @@
+"""What a health check of a node reports."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from peerd.cli.node.health import find_failures
+
+WELL = {"now": None}
+
+
+def node(*slots: dict[str, Any], state: str = "running", components: tuple[dict[str, Any], ...] = ()) -> dict[str, Any]:
+    return {"state": state, "slots": list(slots), "components": list(components)}
+
+
+def slot(state: str, silent_for: float | None = 0.5) -> dict[str, Any]:
+    return {"name": "video-1", "state": state, "silent_for": silent_for}
+
+
+@pytest.mark.parametrize("state", ["STARTING", "RUNNING", "DRAINING", "EXITED", "STOPPED"])
+def test_a_node_whose_processes_work_start_or_have_ended_by_themselves_is_healthy(state: str) -> None:
+    for master in ("running", "starting"):
+        assert list(find_failures(node(slot(state), slot(state, None), state=master), WELL)) == []
+
+
+@pytest.mark.parametrize(
+    ("status", "failure"),
+    [
+        (None, "no node is running here"),
+        (node(state="stopping"), "the node is stopping"),
+        (node(slot("BACKOFF")), "video-1 keeps failing, and is started again after a pause"),
+        (node(slot("RUNNING", 12.0)), "video-1 has been silent for 12 s"),
+        (
+            node(components=({"name": "doorbell", "failures": 3},)),
+            "component doorbell of the agent has failed 3 times in a row",
+        ),
+    ],
+)
+def test_what_keeps_a_node_from_its_work_is_named(status: dict[str, Any] | None, failure: str) -> None:
+    assert list(find_failures(status, WELL)) == [failure]
+
+
+def test_a_database_that_does_not_answer_is_a_failure_beside_others() -> None:
+    away = {"error": {"message": "the database does not answer"}}
+    assert list(find_failures(node(slot("BACKOFF")), away))[1:] == ["the database does not answer"]
+
+
+def test_one_failure_of_a_component_is_none_of_the_node() -> None:
+    assert list(find_failures(node(components=({"name": "doorbell", "failures": 1},)), WELL)) == []
