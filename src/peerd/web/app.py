@@ -7,6 +7,7 @@ from typing import Final
 from fastapi import FastAPI
 
 from peerd.operate.client import Client
+from peerd.web import metrics
 from peerd.web.dependencies import CLIENT_STATE
 from peerd.web.problems import add_problem_handlers
 from peerd.web.request_guard import RequestGuard
@@ -44,6 +45,8 @@ def create_app(client: Client | None = None) -> FastAPI:
     for module in (tasks, queues, limits, nodes, schedules):
         app.include_router(module.router, prefix=API)
     app.include_router(health.router)
+    app.include_router(metrics.router)
+    app.state.peerd_metrics = metrics.SnapshotReader()
     add_problem_handlers(app)
     app.add_middleware(RequestGuard)
     return app

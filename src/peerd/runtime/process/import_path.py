@@ -38,10 +38,10 @@ def project_position(path: Sequence[str], standard_library: str) -> int:
 def blocked_import(package: str) -> Iterator[None]:
     """Make a package unimportable meanwhile, as if it were not installed, unless it is loaded already.
 
-    >>> with blocked_import("wsgiref.simple_server"):
-    ...     import wsgiref.simple_server
+    >>> with blocked_import("imaplib"):
+    ...     import imaplib
     Traceback (most recent call last):
-    ModuleNotFoundError: import of wsgiref.simple_server halted; None in sys.modules
+    ModuleNotFoundError: import of imaplib halted; None in sys.modules
     """
     if package in sys.modules:
         yield

@@ -1,0 +1,122 @@
+"""Metrics of the cluster in Prometheus's format: queues, nodes and processes, as the tables have them.
+
+They are read at most once in `KEEP` seconds and process, however many ask. Each node that serves the API has the same
+figures, so one of them is scraped, and nothing is summed over nodes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+from fastapi import APIRouter, Request, Response
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
+
+from peerd.domain.lifecycle import Status
+from peerd.operate.client import AioClient
+from peerd.store.nodes.nodes import Node
+from peerd.store.nodes.processes import ProcessRecord
+from peerd.store.queue_states import QueueState
+from peerd.web.dependencies import AioClientDependency
+from peerd.web.problems import documented
+
+KEEP: Final = 5.0
+"""Seconds."""
+
+router = APIRouter(prefix="/metrics", tags=["metrics"])
+
+
+class ClusterSnapshot(msgspec.Struct, frozen=True):
+    """What is shown, and how long the database took for it, in seconds."""
+
+    now: datetime
+    queues: list[QueueState]
+    nodes: list[Node]
+    processes: list[ProcessRecord]
+    seconds: float
+
+
+class SnapshotReader:
+    """Reads the cluster, and keeps the result for a while. Those that ask at the same time wait for one reading."""
+
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+        self._read_at = -KEEP
+        self._snapshot: ClusterSnapshot | None = None
+
+    async def read(self, client: AioClient) -> ClusterSnapshot:
+        """The latest snapshot, which is at most `KEEP` seconds old."""
+        async with self._lock:
+            if self._snapshot is None or time.monotonic() - self._read_at >= KEEP:
+                started = time.monotonic()
+                now, queues = await client.now(), await client.queues.list()
+                nodes, processes = await client.nodes.list(), await client.nodes.processes()
+                self._read_at = time.monotonic()
+                self._snapshot = ClusterSnapshot(now, queues, nodes, processes, self._read_at - started)
+            return self._snapshot
+
+
+class ClusterCollector(Collector):
+    """A snapshot as metrics."""
+
+    def __init__(self, snapshot: ClusterSnapshot) -> None:
+        self._snapshot = snapshot
+
+    def collect(self) -> Iterator[Metric]:
+        """All metrics."""
+        yield from _queue_metrics(self._snapshot.queues, self._snapshot.now)
+        yield from _node_metrics(self._snapshot)
+        text = "Seconds that the database took for these metrics."
+        yield GaugeMetricFamily("peerd_cluster_read_seconds", text, value=self._snapshot.seconds)
+
+
+@router.get("/cluster", responses=documented(), response_class=Response)
+async def cluster_metrics(request: Request, client: AioClientDependency) -> Response:
+    """Queues, nodes and processes, for Prometheus."""
+    snapshot = await request.app.state.peerd_metrics.read(client)
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(ClusterCollector(snapshot))
+    encode, content_type = choose_encoder(request.headers.get("accept", ""))
+    return Response(encode(registry), media_type=content_type)
+
+
+def _queue_metrics(queues: Sequence[QueueState], now: datetime) -> Iterator[Metric]:
+    tasks = _gauge("peerd_queue_tasks", "Tasks of a queue; counting ends at 10,000.", "queue", "status")
+    oldest = _gauge("peerd_queue_oldest_seconds", "For how long the oldest pending task has been due.", "queue")
+    paused = _gauge("peerd_queue_paused", "Whether nothing is claimed from a queue.", "queue")
+    for queue in queues:
+        for status in Status:
+            tasks.add_metric([queue.name, status], queue.counts.get(status, 0))
+        since = queue.oldest_pending_at
+        oldest.add_metric([queue.name], 0.0 if since is None else max(0.0, (now - since).total_seconds()))
+        paused.add_metric([queue.name], queue.paused)
+    yield from (tasks, oldest, paused)
+
+
+def _node_metrics(snapshot: ClusterSnapshot) -> Iterator[Metric]:
+    active = _gauge("peerd_node_active", "Whether the heartbeat of a node is recent.", "node")
+    draining = _gauge("peerd_node_draining", "Whether a node claims no tasks.", "node")
+    silence = _gauge("peerd_node_silence_seconds", "Time since the latest heartbeat of a node.", "node")
+    running = _gauge("peerd_processes", "Processes that have not ended.", "node", "kind", "role")
+    names = {node.id: node.name for node in snapshot.nodes}
+    for node in snapshot.nodes:
+        active.add_metric([node.name], node.active)
+        draining.add_metric([node.name], node.draining)
+        if node.checked_at is not None:
+            silence.add_metric([node.name], max(0.0, (snapshot.now - node.checked_at).total_seconds()))
+    kinds = Counter((names.get(one.node_id, str(one.node_id)), one.kind, one.role) for one in snapshot.processes)
+    for labels, count in kinds.items():
+        running.add_metric(list(labels), count)
+    yield from (active, draining, silence, running)
+
+
+def _gauge(name: str, text: str, *labels: str) -> Any:
+    return GaugeMetricFamily(name, text, labels=labels)
