@@ -13,6 +13,7 @@ from peerd.supervision.control import control_client
 from peerd.testing import eventually
 from tests.cluster.cluster import WITHIN, Cluster, ClusterNode
 from tests.cluster.test_gateway import TUBES, connect, gateway_node
+from tests.gateway.beanstalk_connection import BeanstalkConnection
 
 
 def reload(node: ClusterNode) -> None:
@@ -33,6 +34,17 @@ def rewrite(node: ClusterNode, before: str, after: str) -> None:
     text = node.config.read_text()
     assert before in text
     node.config.write_text(text.replace(before, after))
+
+
+def connect_to(node: ClusterNode, pid: int) -> BeanstalkConnection:
+    """Connect to one process: after a reload, the former one accepts until it has read that it shall stop."""
+
+    def is_served_by_it() -> bool:
+        with connect(node) as client:
+            return int(client.statistics()["pid"]) == pid
+
+    eventually(is_served_by_it, timeout=WITHIN, message=node.log_text)
+    return connect(node)
 
 
 def test_a_gateway_that_was_removed_gives_up_its_port_and_serves_its_clients_to_their_end(cluster: Cluster) -> None:
@@ -63,7 +75,7 @@ def test_the_status_shows_each_process_that_still_serves_clients_after_reloads(c
         former = []
         for backlog in (11, 12):
             former.append(node.pid("tubes-1"))
-            clients.enter_context(connect(node)).put()
+            clients.enter_context(connect_to(node, former[-1])).put()
             rewrite(node, f"backlog = {backlog - 1}", f"backlog = {backlog}")
             reload(node)
         command = [sys.executable, "-m", "peerd", "status", "--config", str(node.config)]

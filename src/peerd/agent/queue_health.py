@@ -17,8 +17,8 @@ from peerd.runtime.process.link import Link
 from peerd.store.connection.database import Database
 from peerd.store.late_queues import LateQueue, find_late_queues
 
-EXAMINE_EVERY: Final = 30.0
-"""Seconds."""
+EXAMINE_EVERY: Final = 60.0
+"""Seconds; a report may come later by as much."""
 UNSERVED_AFTER: Final = 60.0
 """Seconds that a task waits in a queue that no process has ever served before this is reported."""
 REPEAT_EVERY: Final = 3_600.0
