@@ -39,12 +39,14 @@ def rewrite(node: ClusterNode, before: str, after: str) -> None:
 def connect_to(node: ClusterNode, pid: int) -> BeanstalkConnection:
     """Connect to one process: after a reload, the former one accepts until it has read that it shall stop."""
 
-    def is_served_by_it() -> bool:
-        with connect(node) as client:
-            return int(client.statistics()["pid"]) == pid
+    def connected() -> BeanstalkConnection:
+        client = connect(node)
+        if (reached := int(client.statistics()["pid"])) != pid:
+            client.close()
+            raise AssertionError(f"process {reached} accepted, not {pid}")
+        return client
 
-    eventually(is_served_by_it, timeout=WITHIN, message=node.log_text)
-    return connect(node)
+    return eventually(connected, timeout=WITHIN, message=node.log_text)
 
 
 def test_a_gateway_that_was_removed_gives_up_its_port_and_serves_its_clients_to_their_end(cluster: Cluster) -> None:
