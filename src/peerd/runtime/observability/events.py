@@ -44,6 +44,7 @@ class AttemptEnded(AttemptEvent, frozen=True, kw_only=True):
     seconds: float
     error: str | None = None
     retry_in: float | None = None
+    wait: float | None = None  # seconds from the moment in which the task was due to that of its claim
 
 
 DEBUG_EVENTS: Final[tuple[type[Event], ...]] = (TasksClaimed, AttemptStarted)

@@ -51,6 +51,13 @@ def seconds_until_finish(task: Task) -> float | None:
     return (task.finish_at - task.worker_started_at).total_seconds()
 
 
+def seconds_from_due_to_claim(task: Task) -> float | None:
+    """How long a task waited after it was due; both times are the database's."""
+    if task.worker_started_at is None:
+        return None
+    return (task.worker_started_at - (task.start_at or task.created_at)).total_seconds()
+
+
 def claim_lost_event(task: Task, noticed_at: str) -> ClaimLost:
     """The event of a claim that is not held any more."""
     return ClaimLost(task_id=task.id, queue=task.queue, name=task.name, noticed_at=noticed_at)
@@ -72,7 +79,8 @@ def attempt_ended_event(task: Task, outcome: Outcome, seconds: float) -> Attempt
             fields = {"outcome": "canceled", "error": outcome.reason}
         case Released():
             fields = {"outcome": "released", "error": outcome.reason}
-    return AttemptEnded(task_id=task.id, queue=task.queue, name=task.name, seconds=seconds, **fields)
+    wait = seconds_from_due_to_claim(task)
+    return AttemptEnded(task_id=task.id, queue=task.queue, name=task.name, seconds=seconds, wait=wait, **fields)
 
 
 def _failure_fields(task: Task, failed: Failed, seconds: float) -> dict[str, Any]:
