@@ -15,7 +15,7 @@ from tests.simulation.mutations import MUTATIONS, Mutation, mutated
 from tests.simulation.plan import draw_plan
 from tests.simulation.runner import find_violation, report, run
 
-SEEDS = 2000
+SEEDS = 1000
 PARTS = 40
 """Tests that share the seeds, so that they run side by side."""
 SEEDS_PER_MUTATION = 300
