@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from peerd.agent.agent import Agent
+    from peerd.domain.access import Actor, Right, Role
     from peerd.domain.call import Call
     from peerd.domain.duration import parse_duration
     from peerd.domain.errors import (
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
         MessageTooLarge,
         MessengerFull,
         NoReply,
+        NotPermitted,
         PeerdError,
         ProcessStopping,
         RequestFailed,
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
     from peerd.work.worker import Worker
 
 _HOMES = {
+    "Actor": "peerd.domain.access",
     "Agent": "peerd.agent.agent",
     "AgentLost": "peerd.shared.errors",
     "Attempt": "peerd.domain.task",
@@ -73,6 +76,7 @@ _HOMES = {
     "Messenger": "peerd.runtime.messages.messenger",
     "MessengerFull": "peerd.domain.errors",
     "NoReply": "peerd.domain.errors",
+    "NotPermitted": "peerd.domain.errors",
     "NotShared": "peerd.shared.errors",
     "Peer": "peerd.runtime.messages.addressing",
     "PeerdError": "peerd.domain.errors",
@@ -82,6 +86,8 @@ _HOMES = {
     "RequestFailed": "peerd.domain.errors",
     "ResourceLimits": "peerd.runtime.launch",
     "Retry": "peerd.domain.outcome",
+    "Right": "peerd.domain.access",
+    "Role": "peerd.domain.access",
     "ScheduleContext": "peerd.schedules.context",
     "SharedCallFailed": "peerd.shared.errors",
     "SharedCallTimedOut": "peerd.shared.errors",
@@ -104,6 +110,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "Actor",
     "Agent",
     "AgentLost",
     "Attempt",
@@ -126,6 +133,7 @@ __all__ = [
     "Messenger",
     "MessengerFull",
     "NoReply",
+    "NotPermitted",
     "NotShared",
     "Peer",
     "PeerdError",
@@ -135,6 +143,8 @@ __all__ = [
     "RequestFailed",
     "ResourceLimits",
     "Retry",
+    "Right",
+    "Role",
     "ScheduleContext",
     "SharedCallFailed",
     "SharedCallTimedOut",

@@ -16,7 +16,7 @@ from typer.main import get_command
 
 from peerd.runtime.process import gc_tuning
 
-NODE, WORK, SETUP = "This node", "The cluster's work", "Setting up"
+NODE, WORK, SETUP, ACCESS = "This node", "The cluster's work", "Setting up", "Access"
 
 COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
     # name: module, panel, help (the first paragraph of the command's own help; a test compares them)
@@ -46,6 +46,9 @@ COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
     "limits": ("cluster.limits", WORK, "List, set and remove limits of queues and keys."),
     "nodes": ("cluster.nodes", WORK, "List, drain, undrain and forget nodes."),
     "schedules": ("cluster.schedules", WORK, "List, show, run, enable and disable schedules."),
+    "users": ("access.users", ACCESS, "List, add, change and remove users of the API."),
+    "tokens": ("access.tokens", ACCESS, "List, create and revoke tokens of the API."),
+    "audit": ("access.audit", ACCESS, "Show what was done by which user, token or program, the newest first."),
 }
 
 

@@ -24,6 +24,7 @@ from peerd.cli.output.formatting import sanitize
 from peerd.config import Settings, load
 from peerd.config.address import is_sqlite, make_sqlite_path_absolute, normalise_url
 from peerd.config.reading.environment import CONFIG_VARIABLE
+from peerd.operate.actors import cli_actor
 from peerd.operate.client import Client
 from peerd.runtime.observability.escaping import UNSAFE_CHARACTERS
 
@@ -108,7 +109,8 @@ class CommandContext:
             if file.parent.is_dir() and not file.exists():
                 remedy = f"create it with: peerd migrate --database {self._database}"
                 raise CommandError(f"there is no database {file}", remedy)
-        return self._exit_stack.enter_context(Client(url, secret=self.settings.cluster.secret))
+        client = Client(url, secret=self.settings.cluster.secret, mask=self.settings.access.mask)
+        return self._exit_stack.enter_context(client).acting_as(cli_actor())
 
     def print_result(self, value: object, *items: RenderableType | Callable[[], RenderableType]) -> None:
         """Print the command's result.

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from peerd.config.problems import ConfigError, Problem
     from peerd.config.reading.loading import FILE_NAME, Check, check, load
     from peerd.config.settings import (
+        AccessSettings,
         DatabaseSettings,
         GatewaySettings,
         LoggingSettings,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FILE_NAME",
+    "AccessSettings",
     "Check",
     "ConfigError",
     "DatabaseSettings",

@@ -29,10 +29,13 @@ from peerd.config.values import (
     FileMode,
     FilePath,
     Flag,
+    HeaderName,
     HookUrl,
+    HostNames,
     JobSize,
     KindNames,
     MailServer,
+    MaskedKeys,
     Name,
     Period,
     PeriodOrNone,
@@ -49,6 +52,7 @@ from peerd.config.values import (
     lower,
     to_tuple,
 )
+from peerd.domain.access import Role
 from peerd.domain.alert import AlertKind, AlertRate
 
 DEFAULT_BUFFER: Final = 1_048_576
@@ -311,6 +315,18 @@ class ManagerSettings(Section, frozen=True, kw_only=True):
     max_run_age: Duration = 2_592_000.0
     max_node_age: Duration = 604_800.0
     max_wait: Period = 3_600.0
+    max_audit_age: Duration = 7_776_000.0
+
+
+class AccessSettings(Section, frozen=True, kw_only=True):
+    """[access]: what the API accepts as a login, and what nothing shows. Every node should have the same."""
+
+    allowed_hosts: HostNames = ()  # names in the Host header, beside those of this machine
+    session_idle: Period = 43_200.0
+    session_age: Period = 604_800.0
+    proxy_user_header: HeaderName | None = None  # a trusted proxy names the user in it
+    proxy_role: Role | None = None  # of such users that are not in the table; None: they are refused
+    mask: MaskedKeys = ()  # keys whose values are masked in bodies, results, errors and the audit log
 
 
 class LoggingSettings(Section, frozen=True, kw_only=True):
@@ -337,6 +353,7 @@ class Document(Section, frozen=True, kw_only=True):
     agent: AgentSettings = field(default_factory=AgentSettings)
     schedules: Mapping[Name, ScheduleSettings] = field(default_factory=dict)
     manager: ManagerSettings = field(default_factory=ManagerSettings)
+    access: AccessSettings = field(default_factory=AccessSettings)
     logging: LoggingSettings = field(default_factory=LoggingSettings)
     alerts: Mapping[Name, AlertSettings] = field(default_factory=dict)
 

@@ -34,6 +34,10 @@ class InvalidFilter(_InvalidField, ValueError):
     """A filter, a name, an id or a cursor that nothing can have. `field` is at fault, `problem` says why."""
 
 
+class InvalidAccess(_InvalidField, ValueError):
+    """A wrong name, password, role, right or time of a user or a token; nothing was written. `field` is at fault."""
+
+
 class InvalidArguments(PeerdError, TypeError):
     """Arguments, or a body, do not fit the signature of `handler`. `problem` names the argument and the fault."""
 
@@ -290,3 +294,54 @@ class ProcessStopping(PeerdError):
     def __init__(self, name: str) -> None:
         self.name = name
         super().__init__(f"{name} was not started: the process stops; await it yourself if it must still be done")
+
+
+class NotPermitted(PeerdError, PermissionError):
+    """The actor must not do this: it lacks a right, or is restricted to other queues."""
+
+    def __init__(self, actor: str, operation: str, reason: str) -> None:
+        self.actor = actor
+        self.operation = operation
+        super().__init__(f"{quoted(actor)} must not do {operation}: {reason}")
+
+
+class UserNotFound(PeerdError, LookupError):
+    """No user has this name."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(f"there is no user {quoted(name)}; see peerd users list")
+
+
+class UserExists(PeerdError):
+    """A user has this name already."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(f"there is a user {quoted(name)} already: choose another name, or change that user")
+
+
+class LastAdmin(PeerdError):
+    """Without this user, no user could manage the others."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(
+            f"{quoted(name)} is the last enabled admin with a password: name another one first, or use the command line"
+        )
+
+
+class TokenNotFound(PeerdError, LookupError):
+    """No token has this id."""
+
+    def __init__(self, token_id: int) -> None:
+        self.token_id = token_id
+        super().__init__(f"there is no token {quoted(token_id)}; see peerd tokens list")
+
+
+class PackageMissing(PeerdError, ImportError):
+    """A package of an extra is needed, and not installed."""
+
+    def __init__(self, package: str, extra: str) -> None:
+        self.package = package
+        super().__init__(f"this needs {package}: pip install 'peerd[{extra}]'")

@@ -19,6 +19,9 @@ from sqlalchemy.engine import Connection
 from peerd.config.settings import ManagerSettings, QueueSettings
 from peerd.domain.lifecycle import Status
 from peerd.manager.history import HistoryWalk, make_walks
+from peerd.store.access.audit import purge_entries
+from peerd.store.access.login_limits import purge_login_failures
+from peerd.store.access.sessions import purge_sessions
 from peerd.store.enqueue.idempotency import purge_idempotency_keys
 from peerd.store.limits.definitions import purge_limit_starts
 from peerd.store.maintenance import chore_batches as batches
@@ -104,6 +107,9 @@ CHORES: Final = (
     ),
     Chore("purge keys", batches.purge_keys, due=lambda due, _: due.key, periods=30),
     Chore("purge idempotency keys", purge_idempotency_keys, periods=600),
+    Chore("purge audit", purge_entries, lambda s: (s.max_audit_age, s.batch), periods=600),
+    Chore("purge sessions", purge_sessions, periods=3600),
+    Chore("purge login failures", purge_login_failures, periods=3600),
     Chore("purge starts", purge_limit_starts, due=lambda due, _: due.start, periods=30),
     Chore("purge processes", batches.purge_processes, lambda s: (s.max_failed, s.batch), periods=600),
     Chore("purge runs", purge_runs, lambda s: (s.max_runs, s.max_run_age, s.batch), periods=300),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import copy
+from collections.abc import Iterable
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
@@ -10,11 +12,15 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from sqlalchemy.engine import URL, Connection
 
+from peerd.domain.access import Actor, Right
 from peerd.domain.call import Call
+from peerd.domain.errors import NotPermitted
+from peerd.domain.masking import Masker
 from peerd.domain.ring import tasks_available_in
 from peerd.domain.task import Task
 from peerd.doorbell.notifier import Notifier
 from peerd.operate import validation
+from peerd.operate.audit import AuditOperations
 from peerd.operate.diagnostics import Finding, examine
 from peerd.operate.enqueuing import EnqueueOperations, enqueue_within
 from peerd.operate.job import Job, poll_pauses, task_result
@@ -24,6 +30,8 @@ from peerd.operate.queues import LimitOperations, QueueOperations
 from peerd.operate.request import EnqueueOptions, new_task
 from peerd.operate.schedules import ScheduleOperations
 from peerd.operate.tasks import TaskOperations
+from peerd.operate.tokens import TokenOperations
+from peerd.operate.users import UserOperations
 from peerd.store.connection.database import Database
 from peerd.store.outcomes.recording import database_now
 
@@ -42,8 +50,20 @@ class _ClientOperations(EnqueueOperations[Mode]):
         self.limits: LimitOperations[Mode] = LimitOperations(mode)
         self.nodes: NodeOperations[Mode] = NodeOperations(mode)
         self.schedules: ScheduleOperations[Mode] = ScheduleOperations(mode)
+        self.users: UserOperations[Mode] = UserOperations(mode)
+        self.tokens: TokenOperations[Mode] = TokenOperations(mode)
+        self.audit: AuditOperations[Mode] = AuditOperations(mode)
 
-    @operation
+    @property
+    def actor(self) -> Actor:
+        """What the operations are done by: this program, unless `Client.acting_as` has named another actor."""
+        return self._mode.actor
+
+    def _require_program(self) -> None:
+        if not self._mode.is_unrestricted:
+            raise NotPermitted(self.actor.name, "enqueue_in", f"it needs the right {Right.ENQUEUE} of a program")
+
+    @operation(in_queues=True)
     def now(self) -> Query[datetime]:
         """The time of the database's clock, the only one that decides anything."""
         return Query("read", database_now)
@@ -68,6 +88,8 @@ class Client(_ClientOperations[BlockingMode]):
         pool_size: connections that are kept.
         secret: [cluster] secret, which signs its rings. Without it, nodes on MariaDB and MySQL poll, and nodes on
             PostgreSQL that have a secret accept one ring a second. Not needed on SQLite.
+        mask: keys whose values other actors than programs do not see in bodies, results and errors, and the audit log
+            does not have: [access] mask.
 
     Raises:
         UnsupportedDatabase: an unknown database, or its driver is not installed.
@@ -78,11 +100,20 @@ class Client(_ClientOperations[BlockingMode]):
     {'to': 'you'}
     """
 
-    def __init__(self, url: str | URL | Database, *, pool_size: int = 5, secret: str | None = None) -> None:
+    def __init__(
+        self,
+        url: str | URL | Database,
+        *,
+        pool_size: int = 5,
+        secret: str | None = None,
+        mask: Iterable[str] = (),
+    ) -> None:
         self._owns_database = not isinstance(url, Database)
+        self._owner: Client | None = None
+        """The client of which this one is a view for another actor."""
         self.database = url if isinstance(url, Database) else Database(url, pool_size=pool_size)
         self.notifier = Notifier(self.database, secret)
-        super().__init__(BlockingMode(self.database, self.notifier))
+        super().__init__(BlockingMode(self.database, self.notifier, Masker(mask)))
 
     @classmethod
     def from_config(cls, path: str | Path | None = None) -> Self:
@@ -97,7 +128,31 @@ class Client(_ClientOperations[BlockingMode]):
         from peerd.config.reading.loading import load  # noqa: PLC0415 - a node's processes must not import it
 
         settings = load(None if path is None else Path(path))
-        return cls(settings.database.url, pool_size=settings.database.pool_size, secret=settings.cluster.secret)
+        database = settings.database
+        return cls(
+            database.url, pool_size=database.pool_size, secret=settings.cluster.secret, mask=settings.access.mask
+        )
+
+    def acting_as(self, actor: Actor) -> Self:
+        """The same client for an actor: its operations need the actor's rights, keep to its queues, and are audited.
+
+        It shares the connections, and need not be closed. What an actor may do is about operations: code that has the
+        client has its ``database`` too.
+
+        >>> from peerd import Actor, NotPermitted
+        >>> with Client("sqlite:////tmp/peerd-example-acting.sqlite") as client:
+        ...     viewer = client.acting_as(Actor.with_role("ann", "viewer"))
+        ...     try:
+        ...         viewer.queues.pause("video")
+        ...     except NotPermitted as error:
+        ...         print(error)
+        'ann' must not do queues.pause: it needs the right operate
+        """
+        acting = copy.copy(self)
+        acting.__dict__.pop("aio", None)
+        acting._owner = self._owner or self  # noqa: SLF001 - its own
+        _ClientOperations.__init__(acting, self._mode.acting_as(actor))
+        return acting
 
     def enqueue_in(self, connection: Connection | Session, what: Call | str, **options: Unpack[EnqueueOptions]) -> Job:
         """Write one task in the caller's own transaction: it commits with the business data, or not at all.
@@ -109,7 +164,9 @@ class Client(_ClientOperations[BlockingMode]):
 
         Raises:
             InvalidTask, NodeNotFound: as `enqueue`; the transaction is as it was.
+            NotPermitted: the client acts as an actor, whose enqueuing is audited in a transaction of its own.
         """
+        self._require_program()
         return enqueue_within(connection, new_task(what, **options), self._find_task, self.notifier)
 
     def ring(self, *queues: str) -> None:
@@ -128,10 +185,14 @@ class Client(_ClientOperations[BlockingMode]):
     @cached_property
     def aio(self) -> AioClient:
         """The same, awaitable."""
+        if self._owner is not None:
+            return self._owner.aio.acting_as(self.actor)
         return AioClient(AsyncMode(self._mode))
 
     def close(self) -> None:
         """Close all connections. Jobs of this client cannot be read any more."""
+        if self._owner is not None:
+            return
         if "aio" in self.__dict__:
             self.aio.close()
         self.notifier.close()
@@ -153,10 +214,15 @@ class Client(_ClientOperations[BlockingMode]):
 class AioClient(_ClientOperations[AsyncMode]):
     """``client.aio``: the same names, awaitable. The database is called in threads."""
 
+    def acting_as(self, actor: Actor) -> AioClient:
+        """`Client.acting_as`."""
+        return AioClient(self._mode.acting_as(actor))
+
     async def enqueue_in(
         self, connection: AsyncConnection | AsyncSession, what: Call | str, **options: Unpack[EnqueueOptions]
     ) -> Job:
         """`Client.enqueue_in`, for an AsyncConnection or AsyncSession."""
+        self._require_program()
         return await connection.run_sync(
             enqueue_within, new_task(what, **options), self._find_task, self._mode.notifier
         )

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, Generic, Unpack
+from typing import TYPE_CHECKING, Any, Final, Generic, Unpack
 
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import DBAPIError
 
+from peerd.domain.access import ActorKind, Right
 from peerd.domain.call import Call
 from peerd.domain.errors import SchemaMissing
 from peerd.domain.ring import Ring, TaskScheduled, tasks_available_in
@@ -20,6 +21,7 @@ from peerd.operate.job import Job
 from peerd.operate.operations import Mode, OperationGroup, Query, operation
 from peerd.operate.request import EnqueueOptions, new_task, new_tasks
 from peerd.operate.tasks import TaskOperations
+from peerd.store.access.states import State
 from peerd.store.connection.caller_session import utc_session
 from peerd.store.connection.database_errors import is_missing_table
 from peerd.store.enqueue import enqueue, idempotency
@@ -38,9 +40,9 @@ class EnqueueOperations(OperationGroup[Mode], Generic[Mode]):
 
     def __init__(self, mode: Mode) -> None:
         super().__init__(mode)
-        self._find_task = TaskOperations(mode.blocking).find
+        self._find_task: FindTask = TaskOperations(mode.blocking).find
 
-    @operation
+    @operation(needs=Right.ENQUEUE, in_queues=True)
     def enqueue(self, what: Call | str, **options: Unpack[EnqueueOptions]) -> Query[Job]:
         """Write one task, and commit it.
 
@@ -58,6 +60,9 @@ class EnqueueOperations(OperationGroup[Mode], Generic[Mode]):
             DatabaseUnavailable: the task may or may not have been written; with ``unique`` it is safe to try again.
         """
         new = new_task(what, **options)
+        if not self._mode.is_unrestricted:
+            self._require_queue("enqueue", new.queue)
+            return Query("run", _enqueue_one, new, self._find_task).then_ring(*rings_for([new])).making(*_ONE_TASK)
         query = (
             Query("run_statement", _enqueue_autocommit, new, self._find_task)
             if enqueue.is_one_statement(new)
@@ -65,7 +70,7 @@ class EnqueueOperations(OperationGroup[Mode], Generic[Mode]):
         )
         return query.then_ring(*rings_for([new]))
 
-    @operation
+    @operation(needs=Right.ENQUEUE, in_queues=True)
     def enqueue_many(self, what: Iterable[Call | str], **options: Unpack[EnqueueOptions]) -> Query[Jobs]:
         """Write many tasks in one transaction, all or none; their jobs in the order given.
 
@@ -77,9 +82,10 @@ class EnqueueOperations(OperationGroup[Mode], Generic[Mode]):
             InvalidTask, NodeNotFound, DatabaseUnavailable: as `enqueue`.
         """
         new = new_tasks(what, **options)
-        return Query("run", _enqueue_many, new, self._find_task).then_ring(*rings_for(new))
+        self._require_queue("enqueue_many", *{task.queue for task in new})
+        return Query("run", _enqueue_many, new, self._find_task).then_ring(*rings_for(new)).making(*_TASKS)
 
-    @operation
+    @operation(needs=Right.ENQUEUE, in_queues=True)
     def enqueue_batch(
         self, tasks: Iterable[tuple[Call | str, EnqueueOptions]], *, idempotency_key: str | None = None
     ) -> Query[Jobs]:
@@ -95,12 +101,25 @@ class EnqueueOperations(OperationGroup[Mode], Generic[Mode]):
             IdempotencyKeyReused: the key came with other tasks.
         """
         new = [new_task(what, **options) for what, options in tasks]
+        self._require_queue("enqueue_batch", *{task.queue for task in new})
         query = (
             Query("run", _enqueue_many, new, self._find_task)
             if idempotency_key is None
-            else Query("run", _enqueue_once, validation.idempotency_key(idempotency_key), new, self._find_task)
+            else Query(
+                "run",
+                _enqueue_once,
+                validation.idempotency_key(idempotency_key),
+                new,
+                self._find_task,
+                self._idempotency_owner(),
+            )
         )
-        return query.then_ring(*rings_for(new))
+        return query.then_ring(*rings_for(new)).making(*_TASKS)
+
+    def _idempotency_owner(self) -> str:
+        """A key is of the actor that sent it; programs and the machine of an API without users share theirs."""
+        actor = self._actor
+        return "" if actor.kind in {ActorKind.PYTHON, ActorKind.CLI, ActorKind.LOCAL} else f"{actor.kind} {actor.name}"
 
 
 def enqueue_within(connection: Connection | Session, new: NewTask, find_task: FindTask, notifier: Notifier) -> Job:
@@ -160,9 +179,23 @@ def _enqueue_autocommit(connection: AutocommitConnection, new: NewTask, find_tas
     return Job(enqueue.enqueue_autocommit(connection, new).id, created=True, find_task=find_task)
 
 
-def _enqueue_once(connection: Connection, key: str, new: list[NewTask], find_task: FindTask) -> Jobs:
-    return [Job(one.id, one.created, find_task) for one in idempotency.enqueue_once(connection, key, new)]
+def _enqueue_once(connection: Connection, key: str, new: list[NewTask], find_task: FindTask, owner: str) -> Jobs:
+    written = idempotency.enqueue_once(connection, key, new, owner=owner)
+    return [Job(one.id, one.created, find_task) for one in written]
 
 
 def _enqueue_many(connection: Connection, new: list[NewTask], find_task: FindTask) -> Jobs:
     return [Job(enqueued.id, enqueued.created, find_task) for enqueued in enqueue.enqueue_many(connection, new)]
+
+
+def _describe_job(job: Job) -> tuple[str, State]:
+    return str(job.id), {"created": job.created}
+
+
+def _describe_jobs(jobs: Jobs) -> tuple[str, State]:
+    """The first task, and all of them as far as the entry has room."""
+    return str(jobs[0].id) if jobs else "", {"count": len(jobs), "ids": [str(job.id) for job in jobs]}
+
+
+_ONE_TASK: Final = ("task", _describe_job)
+_TASKS: Final = ("tasks", _describe_jobs)

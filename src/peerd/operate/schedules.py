@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
+from typing import Any
 
 import msgspec
 from sqlalchemy.engine import Connection
 
 from peerd.domain.errors import InvalidSchedule
+from peerd.domain.masking import Masker
 from peerd.domain.quoting import quoted
 from peerd.domain.schedule import Schedule
 from peerd.operate import validation
 from peerd.operate.operations import Mode, OperationGroup, Query, operation
 from peerd.operate.request import json_text
 from peerd.store import schedule_runs, schedules
+from peerd.store.access.states import schedule_state
 from peerd.store.nodes.nodes import list_nodes
 from peerd.store.schedule_runs import ScheduleRun
 from peerd.store.schedules import CLUSTER_ROW, ScheduleRow
@@ -64,15 +67,17 @@ Runs = list[ScheduleRun]
 class ScheduleOperations(OperationGroup[Mode]):
     """``client.schedules``. What names a schedule raises `ScheduleNotFound` where no node has it."""
 
+    subject = "schedules"
+
     @operation
     def list(self) -> Query[ScheduleStates]:
         """All schedules that a node has or recently had, by name."""
-        return Query("read", _states)
+        return Query("read", _states, self._masker)
 
     @operation
     def get(self, name: str) -> Query[ScheduleState]:
         """The state of one schedule."""
-        return Query("read", _state, validation.text("schedule", name))
+        return Query("read", _state, validation.text("schedule", name), self._masker)
 
     @operation
     def runs(self, name: str | None = None, *, limit: int = 100) -> Query[Runs]:
@@ -83,17 +88,19 @@ class ScheduleOperations(OperationGroup[Mode]):
             limit: how many, at most 10,000.
         """
         limit = validation.number("limit", limit, 1, MAX_RUNS)
-        return Query("read", schedule_runs.list_runs, validation.text_or_none("schedule", name), limit=limit)
+        return Query(
+            "read", self._runs, schedule_runs.list_runs, validation.text_or_none("schedule", name), limit=limit
+        )
 
     @operation
     def get_run(self, run_id: int) -> Query[ScheduleRun]:
         """One run; raises `RunNotFound`."""
-        return Query("read", schedule_runs.get_run, validation.number("run", run_id, 0))
+        return Query("read", self._run, validation.number("run", run_id, 0))
 
     @operation
     def get_runs(self, run_id: int) -> Query[Runs]:
         """A run and after it those of other processes, of which type ``all`` has one each; raises `RunNotFound`."""
-        return Query("read", schedule_runs.list_sibling_runs, validation.number("run", run_id, 0))
+        return Query("read", self._runs, schedule_runs.list_sibling_runs, validation.number("run", run_id, 0))
 
     @operation
     def run(self, name: str, /, *args: object, **named: object) -> Query[ScheduleRun]:
@@ -110,17 +117,26 @@ class ScheduleOperations(OperationGroup[Mode]):
         Raises:
             InvalidSchedule: it takes no arguments, or these cannot be written as JSON.
         """
-        return Query("run", _request, validation.text("schedule", name), _arguments(args, named))
+        query = Query("run", _request, validation.text("schedule", name), _arguments(args, named))
+        return query.making("schedule", lambda run: (name, {"run": str(run.id)}))
 
     @operation
     def enable(self, name: str) -> Query[None]:
         """Enable a schedule that was disabled by hand; ticks that it has missed are not made up for."""
-        return Query("run", schedules.set_schedule_disabled, validation.text("schedule", name), disabled=False)
+        query = Query("run", schedules.set_schedule_disabled, validation.text("schedule", name), disabled=False)
+        return query.acting_on("schedule", name, schedule_state, name)
 
     @operation
     def disable(self, name: str) -> Query[None]:
         """Disable a schedule in the whole cluster, within a second. It can still be run by hand."""
-        return Query("run", schedules.set_schedule_disabled, validation.text("schedule", name), disabled=True)
+        query = Query("run", schedules.set_schedule_disabled, validation.text("schedule", name), disabled=True)
+        return query.acting_on("schedule", name, schedule_state, name)
+
+    def _run(self, connection: Connection, /, run_id: int) -> ScheduleRun:
+        return _mask_run(schedule_runs.get_run(connection, run_id), self._masker)
+
+    def _runs(self, connection: Connection, /, list_some: Callable[..., Runs], *args: object, **more: object) -> Runs:
+        return [_mask_run(run, self._masker) for run in list_some(connection, *args, **more)]
 
 
 def _arguments(args: tuple[object, ...], named: Mapping[str, object]) -> str | None:
@@ -141,16 +157,41 @@ def _request(connection: Connection, name: str, args: str | None) -> ScheduleRun
     return schedule_runs.request_run(connection, name, args)
 
 
-def _states(connection: Connection) -> list[ScheduleState]:
+def _states(connection: Connection, masker: Masker | None) -> list[ScheduleState]:
     clocks: dict[str, list[ScheduleRow]] = {}
     for clock in schedules.list_schedule_rows(connection):
         clocks.setdefault(clock.name, []).append(clock)
-    return [_state_of(connection, name, rows) for name, rows in clocks.items() if rows[0].node_id == CLUSTER_ROW]
+    found = [_state_of(connection, name, rows) for name, rows in clocks.items() if rows[0].node_id == CLUSTER_ROW]
+    return [_masked(state, masker) for state in found]
 
 
-def _state(connection: Connection, name: str) -> ScheduleState:
+def _state(connection: Connection, name: str, masker: Masker | None = None) -> ScheduleState:
     schedules.require_schedule(connection, name)
-    return _state_of(connection, name, schedules.list_schedule_rows(connection, name))
+    return _masked(_state_of(connection, name, schedules.list_schedule_rows(connection, name)), masker)
+
+
+def _masked(state: ScheduleState, masker: Masker | None) -> ScheduleState:
+    """A state whose definition has masked arguments."""
+    definition = state.definition
+    if masker is None or definition is None:
+        return state
+    masked = msgspec.structs.replace(
+        definition, **{field: _mask(getattr(definition, field), masker) for field in ("args", "body")}
+    )
+    return msgspec.structs.replace(state, definition=masked)
+
+
+def _mask_run(run: ScheduleRun, masker: Masker | None) -> ScheduleRun:
+    if masker is None:
+        return run
+    texts = {column: getattr(run, column) for column in ("args", "error", "traceback")}
+    masked = {column: masker.json_text(text) for column, text in texts.items() if text is not None}
+    return msgspec.structs.replace(run, **masked)
+
+
+def _mask(value: Any, masker: Masker) -> Any:
+    masked = masker.value(msgspec.to_builtins(value))
+    return tuple(masked) if isinstance(value, tuple) else masked
 
 
 def _state_of(connection: Connection, name: str, clocks: list[ScheduleRow]) -> ScheduleState:

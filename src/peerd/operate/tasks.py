@@ -11,15 +11,18 @@ import msgspec
 from msgspec import UNSET
 from sqlalchemy.engine import Connection
 
+from peerd.domain.access import Right
 from peerd.domain.column_condition import parse_conditions
-from peerd.domain.errors import InvalidFilter, InvalidTask
+from peerd.domain.errors import InvalidFilter, InvalidTask, NotPermitted, TaskNotFound
 from peerd.domain.lifecycle import Status
+from peerd.domain.masking import Masker
 from peerd.domain.quoting import quoted
 from peerd.domain.ring import ClaimRevoked, TasksAvailable
 from peerd.domain.task import BODY_LIMIT, PRIORITY_RANGE, Attempt, Task, check_moment, check_text
 from peerd.operate import validation
 from peerd.operate.operations import Mode, OperationGroup, Query, operation
 from peerd.operate.request import json_text
+from peerd.store.access.states import task_state
 from peerd.store.nodes.nodes import get_node_id
 from peerd.store.tasks import actions, pages, read
 from peerd.store.tasks.filters import TaskConditions
@@ -29,6 +32,7 @@ TaskList = list[Task]
 Attempts = list[Attempt]
 
 MAX_PAGE = 10_000
+MASKED_COLUMNS = frozenset({"body", "body_bytes", "result", "error", "progress_note"})
 
 
 class TaskFilter(msgspec.Struct, frozen=True):
@@ -61,6 +65,10 @@ class TaskFilter(msgspec.Struct, frozen=True):
         parse_conditions(self.where)
         return self
 
+    def reads_masked_columns(self) -> bool:
+        """Whether it compares columns that may have values which are masked."""
+        return self.search is not None or any(one.column in MASKED_COLUMNS for one in parse_conditions(self.where))
+
 
 class TaskFilterOptions(TypedDict, total=False):
     """The fields of `TaskFilter`."""
@@ -80,7 +88,9 @@ class TaskOperations(OperationGroup[Mode]):
     action is written. All but `delete` raise `IllegalTransition` if its status does not allow them.
     """
 
-    @operation
+    subject = "tasks"
+
+    @operation(in_queues=True)
     def list(self, *, limit: int = 50, bodies: bool = True, **conditions: Unpack[TaskFilterOptions]) -> Query[TaskList]:
         """The first tasks that meet a filter, in the order of `page`, however long they are searched for.
 
@@ -94,9 +104,10 @@ class TaskOperations(OperationGroup[Mode]):
             NodeNotFound: no node has this name.
         """
         most = validation.number("limit", limit, 1, MAX_PAGE)
-        return Query("read", _list, TaskFilter(**conditions).checked(), limit=most, bodies=bool(bodies))
+        scope = self._scope("tasks.list", TaskFilter(**conditions).checked())
+        return Query("read", _list, scope, limit=most, bodies=bool(bodies))
 
-    @operation
+    @operation(in_queues=True)
     def page(
         self,
         *,
@@ -124,85 +135,86 @@ class TaskOperations(OperationGroup[Mode]):
         return Query(
             "read",
             _page,
-            TaskFilter(**conditions).checked(),
+            self._scope("tasks.page", TaskFilter(**conditions).checked()),
             after=validation.cursor(after),
             limit=validation.number("limit", limit, 1, MAX_PAGE),
             bodies=bool(bodies),
         )
 
-    @operation
+    @operation(in_queues=True)
     def get(self, task_id: int) -> Query[Task]:
         """The task of this id; raises `TaskNotFound`."""
-        return Query("read", read.get_task, validation.task_id(task_id))
+        return Query("read", _get, self._scope("tasks.get"), validation.task_id(task_id))
 
-    @operation
+    @operation(in_queues=True)
     def find(self, task_id: int) -> Query[Task | None]:
         """The task of this id, or None."""
-        return Query("read", read.find_task, validation.task_id(task_id))
+        return Query("read", _find, self._scope("tasks.find"), validation.task_id(task_id))
 
-    @operation
+    @operation(in_queues=True)
     def attempts(self, task_id: int) -> Query[Attempts]:
         """The attempts of a task that did not succeed, in their order; raises `TaskNotFound`."""
-        return Query("read", _attempts, validation.task_id(task_id))
+        return Query("read", _attempts, self._scope("tasks.attempts"), validation.task_id(task_id))
 
-    @operation
+    @operation(in_queues=True)
     def counts(self) -> Query[dict[Status, int]]:
         """How many tasks there are of each status. It scans an index: not for each view of a web page."""
-        return Query("read", read.count_tasks)
+        return Query("read", read.count_tasks, self._actor.queues)
 
-    @operation
+    @operation(in_queues=True)
     def retry(self, task_id: int, *, only: TaskFilter | None = None) -> Query[None]:
         """Let a task run again at once, with all its attempts, whatever its outcome was.
 
         Raises:
             UniqueKeyTaken: a younger task has its unique key.
         """
-        query = _action_query(actions.retry, only, validation.task_id(task_id))
+        query = self._action(actions.retry, only, task_id)
         return query.then_ring(ClaimRevoked((task_id,)), TasksAvailable())
 
-    @operation
+    @operation(in_queues=True)
     def cancel(self, task_id: int, reason: str = "canceled by hand", *, only: TaskFilter | None = None) -> Query[None]:
         """End a task that has not ended."""
-        query = _action_query(actions.cancel, only, validation.task_id(task_id), validation.reason(reason))
+        query = self._action(actions.cancel, only, task_id, validation.reason(reason))
         return query.then_ring(ClaimRevoked((task_id,)))
 
-    @operation
+    @operation(in_queues=True)
     def bury(self, task_id: int, *, only: TaskFilter | None = None) -> Query[None]:
         """Set aside a task that has not ended: no worker and no queue client gets it until it is kicked or retried."""
-        query = _action_query(actions.bury, only, validation.task_id(task_id), time.time_ns() // 1000)
+        query = self._action(actions.bury, only, task_id, time.time_ns() // 1000)
         return query.then_ring(ClaimRevoked((task_id,)))
 
-    @operation
+    @operation(in_queues=True)
     def kick(self, task_id: int, *, only: TaskFilter | None = None) -> Query[None]:
         """Make a task pending that is buried, scheduled, or waits for another attempt; its attempts stay counted."""
-        return _action_query(actions.kick, only, validation.task_id(task_id)).then_ring(TasksAvailable())
+        return self._action(actions.kick, only, task_id).then_ring(TasksAvailable())
 
-    @operation
+    @operation(in_queues=True)
     def delete(self, task_id: int, *, only: TaskFilter | None = None) -> Query[None]:
         """Delete a task and its attempts, whatever its status."""
-        return _action_query(actions.delete, only, validation.task_id(task_id)).then_ring(ClaimRevoked((task_id,)))
+        return self._action(actions.delete, only, task_id).then_ring(ClaimRevoked((task_id,)))
 
-    @operation
+    @operation(in_queues=True)
     def move(self, task_id: int, node: str | None, *, only: TaskFilter | None = None) -> Query[None]:
         """Pin a task to the node of this name, or to none (None). A running one becomes pending.
 
         Raises:
             NodeNotFound: no node has this name.
         """
-        query = _action_query(actions.move, only, validation.task_id(task_id), validation.text_or_none("node", node))
+        query = self._action(actions.move, only, task_id, validation.text_or_none("node", node))
         return query.then_ring(ClaimRevoked((task_id,)), TasksAvailable())
 
-    @operation
+    @operation(in_queues=True)
     def move_to_queue(self, task_id: int, queue: str, *, only: TaskFilter | None = None) -> Query[None]:
         """Put a task into another queue. A running one becomes pending.
 
         Raises:
             UniqueKeyTaken: a task of that queue has its unique key.
         """
-        query = _action_query(actions.move_to_queue, only, validation.task_id(task_id), validation.queue(queue))
+        self._require_queue("tasks.move_to_queue", validation.queue(queue))
+        query = self._action(actions.move_to_queue, only, task_id, queue)
         return query.then_ring(ClaimRevoked((task_id,)), TasksAvailable((queue,)))
 
-    @operation
+    @operation(in_queues=True)
     def snooze(self, task_id: int, duration: str | float, *, only: TaskFilter | None = None) -> Query[None]:
         """Let a task start later. The attempt of a running one ends, and is not counted.
 
@@ -213,10 +225,10 @@ class TaskOperations(OperationGroup[Mode]):
         """
         seconds = validation.seconds("duration", duration)
         check_moment("start", None, seconds)
-        query = _action_query(actions.snooze, only, validation.task_id(task_id), seconds)
+        query = self._action(actions.snooze, only, task_id, seconds)
         return query.then_ring(ClaimRevoked((task_id,)))
 
-    @operation
+    @operation(in_queues=True)
     def change(
         self,
         task_id: int,
@@ -244,8 +256,30 @@ class TaskOperations(OperationGroup[Mode]):
             check_text("body", str(values["body"]), BODY_LIMIT)
         if not values:
             raise InvalidTask("priority", "nothing is to be changed; give a priority or a body")
-        query = _action_query(actions.change, only, validation.task_id(task_id), **values)
+        query = self._action(actions.change, only, task_id, **values)
         return query.then_ring(TasksAvailable())
+
+    def _scope(self, operation_name: str, task_filter: TaskFilter | None = None) -> _Scope:
+        """The tasks that the actor may see among those of a filter.
+
+        A search in columns that are masked would find out what is masked, so it needs the right to administer.
+        """
+        wanted = task_filter or TaskFilter()
+        if self._masker is not None and not self._actor.may(Right.ADMIN) and wanted.reads_masked_columns():
+            reason = "it searches in bodies or errors, of which values are masked: that needs the right admin"
+            raise NotPermitted(self._actor.name, operation_name, reason)
+        return _Scope(wanted, self._actor.queues, self._masker)
+
+    def _action(
+        self, action: Callable[..., None], only: TaskFilter | None, task_id: int, *args: object, **values: object
+    ) -> Query[None]:
+        scope = self._scope(f"tasks.{action.__name__}", (only or TaskFilter()).checked())
+        number = validation.task_id(task_id)
+
+        def act(connection: Connection) -> None:
+            action(connection, number, *args, only=scope.conditions(connection), **values)
+
+        return Query("run", act).acting_on("task", number, task_state, number)
 
 
 def parse_status(word: str) -> Status:
@@ -256,35 +290,80 @@ def parse_status(word: str) -> Status:
         raise InvalidFilter("status", f"{quoted(word)} is none of {', '.join(Status)}") from None
 
 
-def _list(connection: Connection, task_filter: TaskFilter, *, limit: int, bodies: bool) -> TaskList:
-    wanted = _to_filter(connection, task_filter)
-    return pages.list_tasks(connection, wanted, limit=limit, bodies=bodies, search_time=math.inf).items
+class _Scope(msgspec.Struct, frozen=True):
+    """A filter, the queues that an actor is restricted to, and what masks the tasks that it reads."""
+
+    task_filter: TaskFilter
+    queues: frozenset[str] | None
+    masker: Masker | None
+
+    def conditions(self, connection: Connection) -> TaskConditions:
+        """The conditions for the store; raises `NodeNotFound`."""
+        wanted, queues = self.task_filter, None if self.queues is None else tuple(sorted(self.queues))
+        queue = wanted.queue
+        if queue is None and queues is not None and len(queues) == 1:  # the index of its pending tasks can be used
+            [queue], queues = queues, None
+        return TaskConditions(
+            queue=queue,
+            name=wanted.name,
+            status=None if wanted.status is None else parse_status(wanted.status),
+            node_id=None if wanted.node is None else get_node_id(connection, wanted.node),
+            search=wanted.search,
+            where=parse_conditions(wanted.where),
+            queues=queues,
+        )
+
+    def covers(self, task: Task) -> bool:
+        """Whether the actor may see a task."""
+        return self.queues is None or task.queue in self.queues
+
+    def shown(self, task: Task) -> Task:
+        """A task as the actor sees it."""
+        return task if self.masker is None else mask_task(task, self.masker)
 
 
-def _page(connection: Connection, task_filter: TaskFilter, /, **page: Any) -> TaskPage:
-    return pages.list_tasks(connection, _to_filter(connection, task_filter), **page)
+def mask_task(task: Task, masker: Masker) -> Task:
+    """A task whose texts and bytes are masked."""
+    texts: dict[str, Any] = {
+        column: masker.json_text(text)
+        for column in ("body", "result", "error", "progress_note")
+        if (text := getattr(task, column)) is not None
+    }
+    if task.body_bytes is not None:
+        texts["body_bytes"] = masker.bytes(task.body_bytes)
+    return msgspec.structs.replace(task, **texts)
 
 
-def _to_filter(connection: Connection, task_filter: TaskFilter) -> TaskConditions:
-    return TaskConditions(
-        queue=task_filter.queue,
-        name=task_filter.name,
-        status=None if task_filter.status is None else parse_status(task_filter.status),
-        node_id=None if task_filter.node is None else get_node_id(connection, task_filter.node),
-        search=task_filter.search,
-        where=parse_conditions(task_filter.where),
-    )
+def _mask_attempt(attempt: Attempt, masker: Masker) -> Attempt:
+    texts = {column: getattr(attempt, column) for column in ("error", "traceback", "cause")}
+    masked = {column: masker.text(text) for column, text in texts.items() if text is not None}
+    return msgspec.structs.replace(attempt, **masked)
 
 
-def _action_query(action: Callable[..., None], only: TaskFilter | None, *args: object, **values: object) -> Query[None]:
-    task_filter = (only or TaskFilter()).checked()
-
-    def act(connection: Connection) -> None:
-        action(connection, *args, only=_to_filter(connection, task_filter), **values)
-
-    return Query("run", act)
+def _list(connection: Connection, scope: _Scope, *, limit: int, bodies: bool) -> TaskList:
+    wanted = scope.conditions(connection)
+    found = pages.list_tasks(connection, wanted, limit=limit, bodies=bodies, search_time=math.inf).items
+    return [scope.shown(task) for task in found]
 
 
-def _attempts(connection: Connection, task_id: int) -> Attempts:
-    read.get_task(connection, task_id)
-    return read.list_attempts(connection, task_id)
+def _page(connection: Connection, scope: _Scope, /, **page: Any) -> TaskPage:
+    found = pages.list_tasks(connection, scope.conditions(connection), **page)
+    return msgspec.structs.replace(found, items=[scope.shown(task) for task in found.items])
+
+
+def _find(connection: Connection, scope: _Scope, task_id: int) -> Task | None:
+    task = read.find_task(connection, task_id)
+    return None if task is None or not scope.covers(task) else scope.shown(task)
+
+
+def _get(connection: Connection, scope: _Scope, task_id: int) -> Task:
+    task = _find(connection, scope, task_id)
+    if task is None:
+        raise TaskNotFound(task_id)
+    return task
+
+
+def _attempts(connection: Connection, scope: _Scope, task_id: int) -> Attempts:
+    _get(connection, scope, task_id)
+    found = read.list_attempts(connection, task_id)
+    return found if scope.masker is None else [_mask_attempt(attempt, scope.masker) for attempt in found]

@@ -11,6 +11,7 @@ from msgspec import structs
 from peerd.config import check, load
 from peerd.config.reading.environment import setting_variables
 from peerd.config.settings import (
+    AccessSettings,
     AgentSettings,
     AlertSettings,
     ClusterSettings,
@@ -35,6 +36,8 @@ WORDS_FOR_DEFAULTS = {
     "run_directory": "`.peerd/<name>`",
     "inactive_after": "two heartbeats",
     "queues": "those that the code names",
+    ("access", "allowed_hosts"): "none",
+    ("access", "mask"): "none",
     ("workers.NAME", "grace"): "the node's",
     ("commands.NAME", "grace"): "the node's",
     ("web.NAME", "grace"): "the node's",
@@ -86,6 +89,7 @@ def rows_of(section: str) -> dict[str, str]:
         ("alerts.NAME.mail", MailSettings),
         ("schedules.NAME", ScheduleSettings),
         ("manager", ManagerSettings),
+        ("access", AccessSettings),
         ("logging", LoggingSettings),
     ],
 )

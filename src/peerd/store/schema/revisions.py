@@ -38,6 +38,9 @@ HISTORY: Final = (
     Revision("0006", oldest="0004"),  # adds what queue clients need: columns of tasks, tasks_aside, queues.pause
     Revision("0007", oldest="0004"),  # tasks_due and tasks_closing end with the id
     Revision("0008", oldest="0004"),  # adds idempotency_keys
+    Revision(
+        "0009", oldest="0004"
+    ),  # adds peerd_users, peerd_tokens, peerd_sessions, peerd_login_failures, peerd_audit
 )
 """All revisions that this version of peerd knows, in order."""
 

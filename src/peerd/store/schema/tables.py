@@ -6,6 +6,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from peerd.domain.access import Role
 from peerd.domain.lifecycle import FINISHED, Status
 from peerd.domain.schedule import RunStatus
 from peerd.domain.task import DEFAULT_PRIORITY, PRIORITY_RANGE
@@ -324,5 +325,77 @@ schedule_runs = _table(
     sa.Index("schedule_runs_schedule", "schedule", "id"),
     sa.Index("schedule_runs_status", "status", "schedule"),
     sa.Index("schedule_runs_finished", "finished_at"),
+    autoincrement=True,
+)
+
+# A prefix, because an application may have users and sessions of its own in the same database.
+users = _table(
+    "peerd_users",
+    sa.Column("name", name_type(200), primary_key=True),
+    sa.Column("role", enum_type(Role), nullable=False),
+    sa.Column("password_hash", short_text(255)),
+    sa.Column("disabled", sa.Boolean(), nullable=False, server_default=sa.false()),
+    time_column("logged_in_at"),
+    time_column_with_default("created_at"),
+    time_column_with_default("updated_at", updated_now),
+    enum_check("role", Role),
+)
+
+api_tokens = _table(
+    "peerd_tokens",
+    sa.Column("id", BIG_KEY, primary_key=True, autoincrement=True),
+    sa.Column("name", name_type(200), nullable=False),
+    sa.Column("prefix", name_type(16, ascii_only=True), nullable=False),
+    sa.Column("hash", name_type(64, ascii_only=True), nullable=False),
+    sa.Column("rights", LONG_TEXT, nullable=False),
+    sa.Column("queues", LONG_TEXT),
+    time_column("expires_at"),
+    time_column("revoked_at"),
+    time_column("last_used_at"),
+    time_column_with_default("created_at"),
+    sa.UniqueConstraint("prefix", name="peerd_tokens_prefix"),
+    autoincrement=True,
+)
+
+sessions = _table(
+    "peerd_sessions",
+    sa.Column("id", name_type(64, ascii_only=True), primary_key=True),
+    sa.Column("user_name", name_type(200), nullable=False),
+    sa.Column("address", short_text(255)),
+    time_column_with_default("created_at"),
+    time_column_with_default("seen_at"),
+    sa.Index("peerd_sessions_user", "user_name"),
+    sa.Index("peerd_sessions_created", "created_at"),
+)
+
+login_failures = _table(
+    "peerd_login_failures",
+    sa.Column("id", name_type(32, ascii_only=True), primary_key=True),
+    sa.Column("failures", sa.Integer(), nullable=False, server_default="0"),
+    time_column_with_default("began_at"),
+    time_column("succeeded_at"),
+    sa.Index("peerd_login_failures_began", "began_at"),
+)
+
+audit = _table(
+    "peerd_audit",
+    sa.Column("id", BIG_KEY, primary_key=True, autoincrement=True),
+    time_column_with_default("at"),
+    sa.Column("actor_kind", name_type(20, ascii_only=True), nullable=False),
+    sa.Column("actor", name_type(200), nullable=False),
+    sa.Column("address", short_text(255)),
+    sa.Column("way", name_type(20, ascii_only=True), nullable=False),
+    sa.Column("operation", name_type(100, ascii_only=True), nullable=False),
+    sa.Column("target_kind", name_type(20, ascii_only=True)),
+    sa.Column("target", name_type(200)),
+    sa.Column("arguments", LONG_TEXT),
+    sa.Column("state_before", LONG_TEXT),
+    sa.Column("state_after", LONG_TEXT),
+    sa.Column("outcome", name_type(20, ascii_only=True), nullable=False),
+    sa.Column("problem", LONG_TEXT),
+    sa.Index("peerd_audit_at", "at"),
+    sa.Index("peerd_audit_actor", "actor", "id"),
+    sa.Index("peerd_audit_operation", "operation", "id"),
+    sa.Index("peerd_audit_target", "target", "id"),
     autoincrement=True,
 )

@@ -35,6 +35,7 @@ class TaskConditions(msgspec.Struct, frozen=True):
         node_id: pinned to this node, or held by it, now or last.
         search: a part of the body or of the error, in any case.
         where: comparisons of columns, all of which hold.
+        queues: of one of these queues.
     """
 
     queue: str | None = None
@@ -43,6 +44,7 @@ class TaskConditions(msgspec.Struct, frozen=True):
     node_id: int | None = None
     search: str | None = None
     where: tuple[ColumnCondition, ...] = ()
+    queues: tuple[str, ...] | None = None
 
     def conditions(self) -> list[sa.ColumnElement[bool]]:
         """The conditions that such a task meets."""
@@ -53,6 +55,8 @@ class TaskConditions(msgspec.Struct, frozen=True):
         """All but that of the status, for rows of an index that holds one status only."""
         texts = ((tasks.c.queue, self.queue), (tasks.c.name, self.name))
         conditions: list[sa.ColumnElement[bool]] = [column == text for column, text in texts if text is not None]
+        if self.queues is not None:
+            conditions.append(tasks.c.queue.in_(self.queues))
         if self.node_id is not None:
             conditions.append(sa.or_(tasks.c.node_id == self.node_id, tasks.c.worker_node_id == self.node_id))
         conditions += map(_compare, self.where)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final
 
 import sqlalchemy as sa
@@ -46,9 +47,15 @@ def list_attempts(connection: Connection, task_id: int) -> list[Attempt]:
     return [Attempt(**row) for row in connection.execute(statement).mappings()]
 
 
-def count_tasks(connection: Connection) -> dict[Status, int]:
-    """How many tasks there are of each status. It reads a whole index: not for every request of a page."""
+def count_tasks(connection: Connection, queues: Collection[str] | None = None) -> dict[Status, int]:
+    """How many tasks there are of each status, in all queues or in these.
+
+    It reads a whole index, or the table: not for every request of a page.
+    """
     counts = dict.fromkeys(Status, 0)
-    for status, count in connection.execute(sa.select(tasks.c.status, sa.func.count()).group_by(tasks.c.status)):
+    statement = sa.select(tasks.c.status, sa.func.count()).group_by(tasks.c.status)
+    if queues is not None:
+        statement = statement.where(tasks.c.queue.in_(sorted(queues)))
+    for status, count in connection.execute(statement):
         counts[Status(status)] = count
     return counts
