@@ -6,15 +6,19 @@ import asyncio
 import socket
 import threading
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import httpx
 import pytest
 import uvicorn
 
-from peerd import Client
+from peerd import Client, Role
+from peerd.operate import passwords
+from peerd.store.access.users import add_user
 from peerd.store.schema.migrate import migrate
 from peerd.web import create_app
+from tests.web.access_world import PASSWORD
 
 
 @pytest.fixture
@@ -46,3 +50,16 @@ def address(client: Client) -> Iterator[str]:
 def http(address: str) -> Iterator[httpx.Client]:
     with httpx.Client(base_url=f"{address}/api/v1") as http:
         yield http
+
+
+@cache
+def password_hash() -> str:
+    return passwords.hash_password(PASSWORD)
+
+
+@pytest.fixture
+def users(client: Client) -> Client:
+    """The client of a database with a user of each role."""
+    for role in Role:
+        client.database.run(add_user, role.value, role, password_hash())
+    return client

@@ -25,19 +25,21 @@ def web(payload: Mapping[str, Any]) -> Service:
     kind = str(payload["kind"])
     given = settings.web[kind]
     require_server(kind, given.app)
-    from peerd.web_server.service import WebService  # noqa: PLC0415 - only where the extra is installed
+    from peerd.web_server.node_access import NodeAccess  # noqa: PLC0415 - only where the extra is installed
+    from peerd.web_server.service import WebService  # noqa: PLC0415 - as above
 
     app = load_app(kind, given)
     events = create_events(payload, settings)
     database = Database(settings.database.url, pool_size=settings.database.pool_size)
-    client = Client(database, secret=settings.cluster.secret)
+    client = Client(database, secret=settings.cluster.secret, mask=settings.access.mask)
     shared = shared_clients_factory(settings)
 
     def attach(process: ProcessContext) -> None:
         process.find_shared = shared()
         ScheduleRunExecutor(process, import_object, events)
 
-    service = WebService(app, given, database, events, client, attach)
+    access = NodeAccess.of(settings.access, given)
+    service = WebService(app, given, database, events, client, attach, access)
     return AlertingService(service, events)
 
 

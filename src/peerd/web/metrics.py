@@ -25,7 +25,7 @@ from peerd.operate.client import AioClient
 from peerd.store.nodes.nodes import Node
 from peerd.store.nodes.processes import ProcessRecord
 from peerd.store.queue_states import QueueState
-from peerd.web.dependencies import AioClientDependency
+from peerd.web.dependencies import AioClientDependency, ViewerOfAllDependency
 from peerd.web.problems import documented
 
 KEEP: Final = 5.0
@@ -79,8 +79,11 @@ class ClusterCollector(Collector):
 
 
 @router.get("/cluster", responses=documented(), response_class=Response)
-async def cluster_metrics(request: Request, client: AioClientDependency) -> Response:
-    """Queues, nodes and processes, for Prometheus."""
+async def cluster_metrics(request: Request, client: AioClientDependency, _: ViewerOfAllDependency) -> Response:
+    """Queues, nodes and processes, for Prometheus.
+
+    What is kept is shown to other actors, so each of them must be permitted to see all of it.
+    """
     snapshot = await request.app.state.peerd_metrics.read(client)
     registry = CollectorRegistry(auto_describe=False)
     registry.register(ClusterCollector(snapshot))

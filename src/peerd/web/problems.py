@@ -14,7 +14,9 @@ from starlette.exceptions import HTTPException
 
 from peerd.domain import errors
 from peerd.domain.lifecycle import IllegalTransition
+from peerd.domain.masking import without_tokens
 from peerd.runtime.observability.escaping import UNSAFE_CHARACTERS
+from peerd.web.access.login import LoginRefused
 
 MEDIA_TYPE: Final = "application/problem+json"
 MAX_DETAIL: Final = 2_000
@@ -32,6 +34,12 @@ STATUS_OF: Final[Mapping[type[errors.PeerdError], HTTPStatus]] = {
     errors.NodeNotFound: HTTPStatus.NOT_FOUND,
     errors.ScheduleNotFound: HTTPStatus.NOT_FOUND,
     errors.RunNotFound: HTTPStatus.NOT_FOUND,
+    errors.UserNotFound: HTTPStatus.NOT_FOUND,
+    errors.TokenNotFound: HTTPStatus.NOT_FOUND,
+    errors.InvalidAccess: HTTPStatus.UNPROCESSABLE_ENTITY,
+    errors.UserExists: HTTPStatus.CONFLICT,
+    errors.LastAdmin: HTTPStatus.CONFLICT,
+    errors.NotPermitted: HTTPStatus.FORBIDDEN,
     IllegalTransition: HTTPStatus.CONFLICT,
     errors.UniqueKeyTaken: HTTPStatus.CONFLICT,
     errors.IdempotencyKeyReused: HTTPStatus.UNPROCESSABLE_ENTITY,
@@ -61,7 +69,12 @@ class ProblemDetails(BaseModel):
 
 def documented(*statuses: HTTPStatus) -> dict[int | str, dict[str, Any]]:
     """The errors of a route, for its documentation."""
-    always = (HTTPStatus.BAD_REQUEST, HTTPStatus.FORBIDDEN, HTTPStatus.SERVICE_UNAVAILABLE)
+    always = (
+        HTTPStatus.BAD_REQUEST,
+        HTTPStatus.UNAUTHORIZED,
+        HTTPStatus.FORBIDDEN,
+        HTTPStatus.SERVICE_UNAVAILABLE,
+    )
     return {
         status.value: {"description": status.phrase, "content": {MEDIA_TYPE: {"schema": {"$ref": PROBLEM_SCHEMA}}}}
         for status in (*statuses, *always)
@@ -72,7 +85,7 @@ def problem_response(
     status: HTTPStatus, code: str, detail: str, field: str | None = None, headers: Mapping[str, str] | None = None
 ) -> JSONResponse:
     """An error as a response."""
-    shown = UNSAFE_CHARACTERS.sub(lambda found: f"\\u{ord(found[0]):04x}", detail[:MAX_DETAIL])
+    shown = UNSAFE_CHARACTERS.sub(lambda found: f"\\u{ord(found[0]):04x}", without_tokens(detail)[:MAX_DETAIL])
     shown = shown.encode(errors="backslashreplace").decode()
     problem = ProblemDetails(title=status.phrase, status=status, code=code, detail=shown, field=field)
     return JSONResponse(problem.model_dump(exclude_none=True), status, headers, media_type=MEDIA_TYPE)
@@ -89,18 +102,30 @@ def add_problem_handlers(app: FastAPI) -> None:
 
     app.openapi = openapi  # type: ignore[method-assign]  # as FastAPI documents it
     app.add_exception_handler(errors.PeerdError, _of_peerd)
+    app.add_exception_handler(LoginRefused, _of_login)
     app.add_exception_handler(RequestValidationError, _of_validation)
     app.add_exception_handler(HTTPException, _of_http)
     app.add_exception_handler(Exception, _of_defect)
 
 
 async def _of_peerd(_: Request, error: Exception) -> JSONResponse:
+    return error_response(error)
+
+
+def error_response(error: Exception) -> JSONResponse:
+    """The response for an error of peerd; any other is raised."""
     for kind in type(error).__mro__:
         if kind in STATUS_OF:
             status = STATUS_OF[kind]
             headers = {"retry-after": RETRY_AFTER} if status is HTTPStatus.SERVICE_UNAVAILABLE else None
             return problem_response(status, type(error).__name__, str(error), getattr(error, "field", None), headers)
     raise error
+
+
+async def _of_login(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, LoginRefused)
+    headers = None if error.retry_after is None else {"retry-after": str(error.retry_after)}
+    return problem_response(error.status, error.code, str(error), headers=headers)
 
 
 async def _of_validation(_: Request, error: Exception) -> JSONResponse:

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any, Final
 from uvicorn.server import ServerState
 
 from peerd.config.settings import WebSettings
+from peerd.domain.masking import without_tokens
 from peerd.runtime.observability import events
 from peerd.runtime.observability.events import EventBus
 from peerd.runtime.process.uncaught_exceptions import describe_exception
+from peerd.web_server.trusted_proxies import TrustedProxies
 
 if TYPE_CHECKING:
     from peerd.web_server.http import HttpProtocol
@@ -35,9 +37,11 @@ class ConnectionTracker:
     uvicorn: ServerState = field(default_factory=ServerState)
     open: set[HttpProtocol | WebSocketProtocol] = field(default_factory=set)
     _none_open: asyncio.Event = field(default_factory=asyncio.Event)
+    proxies: TrustedProxies = field(init=False)
 
     def __post_init__(self) -> None:
         self._none_open.set()
+        self.proxies = TrustedProxies(self.settings.forwarded_allow_ips)
 
     @property
     def in_flight(self) -> int:
@@ -101,5 +105,5 @@ def request_line(scope: Any) -> str:
     >>> request_line({"type": "http", "method": "GET", "raw_path": b"/a%0Ab"})
     'GET /a%0Ab'
     """
-    path = scope["raw_path"].decode("ascii", "backslashreplace")
+    path = without_tokens(scope["raw_path"].decode("ascii", "backslashreplace"))
     return f"{scope.get('method', 'WEBSOCKET')} {path[:MAX_PATH_CHARACTERS]}"

@@ -16,6 +16,7 @@ from peerd.runtime.process.process_context import LIMITS_ACTION, ProcessContext
 from peerd.store.connection.database import Database
 from peerd.store.connection.outages import OutageTracker
 from peerd.store.nodes.processes import end_process, keep_heartbeat, register_this_process_with_retry
+from peerd.web_server.node_access import NODE_ACCESS_STATE, NodeAccess
 from peerd.web_server.server import WebServer
 
 END_WITHIN: Final = 3.0
@@ -35,6 +36,7 @@ class WebService:
         events: what happens.
         client: the app's client, in `scope["state"]["peerd"]`.
         attach: called with the process context before the app's startup, for what else runs in the process.
+        access: for the app, in `scope["state"]`.
     """
 
     def __init__(
@@ -45,6 +47,7 @@ class WebService:
         events: EventBus,
         client: Any,
         attach: Callable[[ProcessContext], object],
+        access: NodeAccess | None = None,
     ) -> None:
         self._app = app
         self._settings = settings
@@ -52,6 +55,7 @@ class WebService:
         self._events = events
         self._client = client
         self._attach = attach
+        self._access = access
 
     async def start(self, link: Link) -> Mapping[str, object]:
         settings = self._settings
@@ -62,7 +66,8 @@ class WebService:
         self._attach(self._process)
         self._outages = OutageTracker(self._events, asyncio.get_running_loop().time)
         _, self._process_id = await register_this_process_with_retry(self._database, link, self._outages)
-        self._server = WebServer(self._app, settings, {"peerd": self._process}, self._events)
+        state = {"peerd": self._process, NODE_ACCESS_STATE: self._access}
+        self._server = WebServer(self._app, settings, state, self._events)
         try:
             await self._server.start(list(link.sockets.values()), link.tainted)
         except BaseException:
