@@ -14,7 +14,7 @@ from peerd.domain.outcome import StuckAttempt
 from peerd.runtime.concurrency.threads import PeriodicStep, PeriodicThread
 from peerd.runtime.observability.events import EventBus
 from peerd.runtime.process.link import Link
-from peerd.runtime.process.process_context import LIMITS_ACTION, ProcessContext
+from peerd.runtime.process.process_context import LIMITS_ACTION, STACK_ACTION, ProcessContext
 from peerd.store.claim.claimer import Claimer
 from peerd.store.connection.database import Database
 from peerd.store.connection.outages import OutageTracker
@@ -25,6 +25,7 @@ from peerd.store.nodes.processes import (
     keep_heartbeat,
     register_this_process_with_retry,
 )
+from peerd.work.attempts.stack_reporter import StackReporter
 from peerd.work.claims.wake_ups import WakeUpReceiver
 from peerd.work.task_runner import Runner
 from peerd.work.task_worker import TaskWorker
@@ -127,6 +128,7 @@ class TaskService(WorkerService[TaskWorker]):
         if link.run_directory is not None:
             self._wake_ups.listen(link.run_directory)
         link.report_in_flight(lambda: runner.in_flight)
+        link.on_urgent_request(STACK_ACTION, StackReporter(runner.executor_slots, link.slot, link.pid).answer)
         self._recycling = partial(
             recycle_when_due,
             settings,

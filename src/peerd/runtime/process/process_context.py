@@ -14,6 +14,8 @@ LIMITS_ACTION: Final = "peerd.limits"
 """The agent's request for the memory and processor limits of a process."""
 RING_ACTION: Final = "peerd.ring"
 """The agent's message with rings for the workers."""
+STACK_ACTION: Final = "peerd.stack"
+"""The agent's urgent request for the stack of a task that a process runs."""
 DOORBELL_ACTION: Final = "peerd.doorbell"
 """The agent's message with the state of the doorbell; as a request to the agent, all its details."""
 

@@ -99,6 +99,11 @@ class ExecutorSlots:
     def running(self) -> list[ClaimId]:
         return list(self._running)
 
+    def find_running(self, task_id: int) -> ActiveAttempt | None:
+        """The running attempt of a task; from any thread."""
+        attempts = list(self._running.values())  # one step of the interpreter, so that no other thread comes between
+        return next((attempt for attempt in attempts if attempt.task.id == task_id), None)
+
     def wanted_count(self) -> int:
         """How many tasks to claim: for the free slots, and as many more as start within milliseconds.
 

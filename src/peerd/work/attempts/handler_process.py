@@ -28,6 +28,7 @@ from peerd.runtime.process import process_tree
 from peerd.runtime.process.uncaught_exceptions import describe_exception, exception_text, format_traceback
 from peerd.store.outcomes.touch import TaskProgress
 from peerd.work.arguments import encode_result
+from peerd.work.attempts.remote_stacks import RemoteStacks, open_stack_pipe, write_stacks_on_signal
 from peerd.work.context import Context
 from peerd.work.handlers import Handler
 
@@ -104,15 +105,20 @@ async def call_in_process(module: str, attribute: str, ctx: Context) -> HandlerR
     """
     request = msgspec.json.encode(HandlerRequest(module, attribute, ctx.task, ctx.node, dict(ctx.options)))
     readable, writable = os.pipe()
+    stacks, stack_end = open_stack_pipe()
     try:
-        process = HandlerProcess(_start(request, writable), readable)
+        process = HandlerProcess(popen := _start(request, writable, stack_end), readable)
     except BaseException:
         os.close(readable)
+        os.close(stacks)
         raise
     finally:
         os.close(writable)
+        os.close(stack_end)
+    remote = RemoteStacks(popen.pid, stacks)
     try:
-        return await _receive_messages(process, ctx)
+        with remote.registered():
+            return await _receive_messages(process, ctx)
     except BaseException:
         process.kill_descendants()
         raise
@@ -120,16 +126,16 @@ async def call_in_process(module: str, attribute: str, ctx: Context) -> HandlerR
         await process.end()
 
 
-def _start(request: bytes, writable: int) -> subprocess.Popen[bytes]:
+def _start(request: bytes, writable: int, stack_end: int) -> subprocess.Popen[bytes]:
     """Start the interpreter. Its standard input is a file in memory with the request, so nothing has to feed a pipe."""
-    program = [sys.executable, "-P", "-m", "peerd.work.attempts.handler_process", str(writable)]
+    program = [sys.executable, "-P", "-m", "peerd.work.attempts.handler_process", str(writable), str(stack_end)]
     with os.fdopen(os.memfd_create("peerd-request"), "w+b") as standard_input:
         standard_input.write(request)
         standard_input.seek(0)
         return subprocess.Popen(
             launch_command(program, limits=None),
             stdin=standard_input,
-            pass_fds=(writable,),
+            pass_fds=(writable, stack_end),
             process_group=0,
             env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         )
@@ -228,6 +234,7 @@ def main() -> None:
     """Read the request, run the handler, and send its result."""
     descriptor = int(sys.argv[1])
     os.set_inheritable(descriptor, False)
+    write_stacks_on_signal(int(sys.argv[2]))
     request = msgspec.json.decode(sys.stdin.buffer.read(), type=HandlerRequest)
     own = os.getpid()
     answer = _run(request, descriptor)
