@@ -106,7 +106,7 @@ async def staging(world: World, node: str) -> AsyncIterator[tuple[DueTaskStager,
     """The stager of a node that runs, and the rings that it has sent."""
     rung: list[TasksAvailable] = []
     threads = DatabaseThreads(world.store, threads=1)
-    stager = DueTaskStager(threads, world.node(node), rung.append, ClusterClock())
+    stager = DueTaskStager(threads, world.node(node), rung.append, ClusterClock(), "life", lambda _: None)
     running = asyncio.create_task(stager.run())
     try:
         yield stager, rung

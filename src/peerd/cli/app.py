@@ -35,17 +35,29 @@ COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
     "start": ("node.lifecycle", NODE, "Start this node in the background."),
     "stop": ("node.lifecycle", NODE, "Stop this node and wait until it has ended."),
     "restart": ("node.lifecycle", NODE, "Stop this node, and start it again in the background."),
-    "reload": ("node.reload", NODE, "Replace processes of this node one by one, with new code and settings."),
-    "scale": ("node.reload", NODE, "Change the number of processes of a kind, until the next start or reload."),
+    "reload": (
+        "node.reload",
+        NODE,
+        "Replace processes of this node one by one, with new code and settings; with --node, of another one.",
+    ),
+    "scale": (
+        "node.reload",
+        NODE,
+        "Change the number of processes of a kind, until the next start or reload; with --node, of another node.",
+    ),
     "status": ("node.status", NODE, "Show the processes of this node, and the cluster."),
     "logs": ("node.logs", NODE, "Show the end of this node's log, and follow it."),
     "enqueue": ("cluster.enqueue", WORK, "Enqueue a task."),
     "ring": ("cluster.enqueue", WORK, "Ring all nodes' doorbells, after tasks were inserted with SQL."),
-    "tasks": ("tasks", WORK, "List, show, watch, retry, cancel, bury, kick, snooze, delete, move and change tasks."),
+    "tasks": (
+        "tasks",
+        WORK,
+        "List, show, watch, retry, cancel, bury, kick, snooze, delete, move and change tasks; read their stacks.",
+    ),
     "queues": ("cluster.queues", WORK, "List, pause and resume queues."),
     "limits": ("cluster.limits", WORK, "List, set and remove limits of queues and keys."),
-    "nodes": ("cluster.nodes", WORK, "List, drain, undrain and forget nodes."),
-    "schedules": ("cluster.schedules", WORK, "List, show, run, enable and disable schedules."),
+    "nodes": ("cluster.nodes", WORK, "List, show, drain, undrain and forget nodes."),
+    "schedules": ("cluster.schedules", WORK, "List, show, create, delete, run, enable and disable schedules."),
 }
 
 

@@ -97,6 +97,73 @@ class NodeHasPinnedTasks(PeerdError):
         )
 
 
+class NodeUnreachable(PeerdError):
+    """A node has not taken a request: it does not run, or does not answer. Nothing was done there, and nothing will."""
+
+    def __init__(self, name: str, problem: str) -> None:
+        self.name = name
+        super().__init__(f"node {quoted(name)} cannot be reached: {problem}")
+
+
+class NodeRequestFailed(PeerdError):
+    """A node has taken a request and could not carry it out. `error` is its answer."""
+
+    def __init__(self, name: str, command: str, error: str) -> None:
+        self.name = name
+        self.command = command
+        self.error = error
+        super().__init__(f"{command} on node {quoted(name)}: {error}")
+
+
+class NodeRequestUnfinished(PeerdError, TimeoutError):
+    """A node has taken a request, and has not ended it in the time of the caller; it goes on there."""
+
+    def __init__(self, name: str, command: str, request_id: int) -> None:
+        self.name = name
+        self.request_id = request_id
+        super().__init__(
+            f"{command} on node {quoted(name)} has not ended in time, and goes on there: it is request {request_id}; "
+            "its end can be read for a day (client.nodes.get_request, GET /nodes/requests/ID)"
+        )
+
+
+class NodeRequestNotFound(PeerdError, LookupError):
+    """No request to a node has this id: it never existed, or was purged."""
+
+    def __init__(self, request_id: int) -> None:
+        self.request_id = request_id
+        super().__init__(f"there is no request {quoted(request_id)}: it was purged after a day, or never existed")
+
+
+class TaskNotRunning(PeerdError):
+    """What only a running task has was asked of another one. `problem` says what it does instead."""
+
+    def __init__(self, task_id: int, problem: str) -> None:
+        self.task_id = task_id
+        super().__init__(f"task {task_id} has no stack: {problem}")
+
+
+class ScheduleNotStored(PeerdError):
+    """A schedule was to be deleted that a node has from its peerd.toml, or from its code."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(
+            f"schedule {quoted(name)} was not created at run time: remove it from peerd.toml and reload, "
+            f"or disable it (peerd schedules disable {name})"
+        )
+
+
+class ScheduleNameTaken(PeerdError):
+    """A schedule of this name exists. `holder` says where it comes from."""
+
+    def __init__(self, name: str, holder: str) -> None:
+        self.name = name
+        super().__init__(
+            f"there is a schedule {quoted(name)} already, {holder}: choose another name, or remove that one"
+        )
+
+
 class NodeNotRunning(PeerdError):
     """The node of a process is not registered: its agent has not started, or has ended."""
 

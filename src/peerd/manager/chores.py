@@ -25,6 +25,7 @@ from peerd.store.maintenance import chore_batches as batches
 from peerd.store.maintenance.due import DueMaintenance
 from peerd.store.maintenance.history import HistoryStep
 from peerd.store.nodes.nodes import purge_nodes
+from peerd.store.nodes.requests import purge_requests
 from peerd.store.schedule_runs import purge_runs
 from peerd.store.schedules import purge_schedules
 
@@ -104,6 +105,7 @@ CHORES: Final = (
     ),
     Chore("purge keys", batches.purge_keys, due=lambda due, _: due.key, periods=30),
     Chore("purge idempotency keys", purge_idempotency_keys, periods=600),
+    Chore("purge requests", purge_requests, periods=600),
     Chore("purge starts", purge_limit_starts, due=lambda due, _: due.start, periods=30),
     Chore("purge processes", batches.purge_processes, lambda s: (s.max_failed, s.batch), periods=600),
     Chore("purge runs", purge_runs, lambda s: (s.max_runs, s.max_run_age, s.batch), periods=300),

@@ -9,7 +9,9 @@ coroutine. That is what the descriptor is for; without it each operation and its
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from contextlib import closing
 from functools import update_wrapper
 from threading import Lock
 from types import MethodType
@@ -51,6 +53,42 @@ class Query(Generic[T]):
         return self
 
 
+Steps = Generator["Query[Any] | float", Any, T]
+"""Yields queries, of which it gets the results, and pauses in seconds; returns the result of the whole."""
+
+
+class QuerySequence(Query[T]):
+    """Several queries with pauses between them, such as a request and the reads of its answer."""
+
+    __slots__ = ("steps",)
+
+    def __init__(self, steps: Steps[T]) -> None:
+        super().__init__("read", _is_sequence)
+        self.steps = steps
+
+    def advance(self, result: object) -> Query[Any] | float | Ended[T]:
+        """The next query or pause after the result of the one before (None: there was none), or the end."""
+        try:
+            step = self.steps.send(result)
+        except StopIteration as end:
+            return Ended(end.value)
+        if isinstance(step, Query):
+            step.function.__name__ = self.function.__name__
+        return step
+
+
+def _is_sequence(_: object) -> Any:
+    """Stands for the function of a query; `QuerySequence.steps` has those of its queries."""
+    raise AssertionError("a sequence is not executed as a whole")
+
+
+class Ended(Generic[T]):
+    """The end of a sequence, and its result."""
+
+    def __init__(self, result: T) -> None:
+        self.result = result
+
+
 class BlockingMode:
     """Executes queries in the calling thread.
 
@@ -67,14 +105,28 @@ class BlockingMode:
         register_fork_hooks(self)
 
     def execute(self, query: Query[T]) -> T:
-        """Execute a query, ring, and return its result."""
+        """Execute a query, ring, and return its result; of a sequence one after another."""
         if not self.is_schema_current:
             self.require_schema()
+        if isinstance(query, QuerySequence):
+            whole: T = self._execute_all(query)
+            return whole
         execute: Callable[[Callable[..., T]], T] = getattr(self.database, query.method)
         result = execute(query.function)
         if query.rings:
             self.notifier.ring(*query.rings)
         return result
+
+    def _execute_all(self, sequence: QuerySequence[T]) -> T:
+        with closing(sequence.steps):
+            step: Query[Any] | float | Ended[T] = sequence.advance(None)
+            while not isinstance(step, Ended):
+                if isinstance(step, Query):
+                    step = sequence.advance(self.execute(step))
+                else:
+                    time.sleep(step)
+                    step = sequence.advance(None)
+            return step.result
 
     def require_schema(self) -> None:
         """Check the tables, once."""
@@ -101,14 +153,27 @@ class AsyncMode:
         self.close = self._threads.close
 
     async def execute(self, query: Query[T]) -> T:
-        """Execute a query, ring, and return its result."""
+        """Execute a query, ring, and return its result; of a sequence one after another."""
         if not self.blocking.is_schema_current:
             await asyncio.to_thread(self.blocking.require_schema)
+        if isinstance(query, QuerySequence):
+            return await self._execute_all(query)
         execute: Callable[[Callable[..., T]], Awaitable[T]] = getattr(self._threads, query.method)
         result = await execute(query.function)
         if query.rings:
             self.notifier.ring(*query.rings)
         return result
+
+    async def _execute_all(self, sequence: QuerySequence[T]) -> T:
+        with closing(sequence.steps):
+            step = sequence.advance(None)
+            while not isinstance(step, Ended):
+                if isinstance(step, Query):
+                    step = sequence.advance(await self.execute(step))
+                else:
+                    await asyncio.sleep(step)
+                    step = sequence.advance(None)
+            return step.result
 
 
 Mode = TypeVar("Mode", bound=BlockingMode | AsyncMode)

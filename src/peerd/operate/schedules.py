@@ -1,23 +1,27 @@
-"""Schedules: their state and runs; run, enable and disable them."""
+"""Schedules: their state and runs; create, delete, run, enable and disable them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
+from typing import Unpack
 
 import msgspec
 from sqlalchemy.engine import Connection
 
 from peerd.domain.errors import InvalidSchedule
 from peerd.domain.quoting import quoted
+from peerd.domain.ring import SchedulesChanged
 from peerd.domain.schedule import Schedule
 from peerd.operate import validation
+from peerd.operate.new_schedule import ScheduleFields, build_schedule
 from peerd.operate.operations import Mode, OperationGroup, Query, operation
 from peerd.operate.request import json_text
 from peerd.store import schedule_runs, schedules
 from peerd.store.nodes.nodes import list_nodes
 from peerd.store.schedule_runs import ScheduleRun
 from peerd.store.schedules import CLUSTER_ROW, ScheduleRow
+from peerd.store.stored_schedules import delete_schedule, insert_schedule, list_stored_names
 
 MAX_RUNS = 10_000
 MAX_ARGUMENTS_BYTES = 64 * 1024
@@ -44,12 +48,13 @@ class ScheduleState(msgspec.Struct, frozen=True, kw_only=True):
     """The state of a schedule.
 
     ``definition`` is None where this version cannot read it. ``state`` is ``on``, ``disabled`` (by hand), ``off`` (in
-    peerd.toml), ``error`` or ``nowhere`` (no running node has it).
+    peerd.toml), ``error`` or ``nowhere`` (no running node has it). ``is_stored``: it was created at run time.
     """
 
     name: str
     type: str
     definition: Schedule | None
+    is_stored: bool
     state: str
     next_at: datetime | None
     last_at: datetime | None
@@ -113,6 +118,31 @@ class ScheduleOperations(OperationGroup[Mode]):
         return Query("run", _request, validation.text("schedule", name), _arguments(args, named))
 
     @operation
+    def create(self, name: str, **fields: Unpack[ScheduleFields]) -> Query[None]:
+        """Create a schedule that enqueues a task, on all nodes, within seconds; it survives restarts.
+
+        Args:
+            name: unique in the cluster.
+            fields: as in ``[schedules.NAME]`` of peerd.toml; see `ScheduleFields`. A function (``run``) can be there
+                only.
+
+        Raises:
+            InvalidSchedule: a field is wrong; it is named.
+            ScheduleNameTaken: there is one of this name.
+        """
+        schedule = build_schedule(name, fields)
+        return Query("run", insert_schedule, schedule, created_by=None).then_ring(SchedulesChanged())
+
+    @operation
+    def delete(self, name: str) -> Query[None]:
+        """Delete a schedule that was created at run time; what it has enqueued stays.
+
+        Raises:
+            ScheduleNotStored: peerd.toml of a node has it.
+        """
+        return Query("run", delete_schedule, validation.text("schedule", name)).then_ring(SchedulesChanged())
+
+    @operation
     def enable(self, name: str) -> Query[None]:
         """Enable a schedule that was disabled by hand; ticks that it has missed are not made up for."""
         return Query("run", schedules.set_schedule_disabled, validation.text("schedule", name), disabled=False)
@@ -145,15 +175,21 @@ def _states(connection: Connection) -> list[ScheduleState]:
     clocks: dict[str, list[ScheduleRow]] = {}
     for clock in schedules.list_schedule_rows(connection):
         clocks.setdefault(clock.name, []).append(clock)
-    return [_state_of(connection, name, rows) for name, rows in clocks.items() if rows[0].node_id == CLUSTER_ROW]
+    stored = list_stored_names(connection)
+    return [
+        _state_of(connection, name, rows, is_stored=name in stored)
+        for name, rows in clocks.items()
+        if rows[0].node_id == CLUSTER_ROW
+    ]
 
 
 def _state(connection: Connection, name: str) -> ScheduleState:
     schedules.require_schedule(connection, name)
-    return _state_of(connection, name, schedules.list_schedule_rows(connection, name))
+    is_stored = name in list_stored_names(connection)
+    return _state_of(connection, name, schedules.list_schedule_rows(connection, name), is_stored=is_stored)
 
 
-def _state_of(connection: Connection, name: str, clocks: list[ScheduleRow]) -> ScheduleState:
+def _state_of(connection: Connection, name: str, clocks: list[ScheduleRow], *, is_stored: bool) -> ScheduleState:
     cluster, *node_clocks = clocks
     living = {node.id: node for node in list_nodes(connection) if node.incarnation is not None}
     living_clocks = [
@@ -167,6 +203,7 @@ def _state_of(connection: Connection, name: str, clocks: list[ScheduleRow]) -> S
         name=name,
         type=cluster.type,
         definition=definition,
+        is_stored=is_stored,
         state=_state_name(definition, cluster, living_clocks),
         next_at=min((clock.next_at for clock in [cluster, *living_clocks] if clock.next_at is not None), default=None),
         last_at=max((clock.last_at for clock in [cluster, *living_clocks] if clock.last_at is not None), default=None),

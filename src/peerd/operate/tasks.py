@@ -14,16 +14,20 @@ from sqlalchemy.engine import Connection
 from peerd.domain.column_condition import parse_conditions
 from peerd.domain.errors import InvalidFilter, InvalidTask
 from peerd.domain.lifecycle import Status
+from peerd.domain.node_request import StackArguments
 from peerd.domain.quoting import quoted
 from peerd.domain.ring import ClaimRevoked, TasksAvailable
 from peerd.domain.task import BODY_LIMIT, PRIORITY_RANGE, Attempt, Task, check_moment, check_text
+from peerd.domain.task_stack import TaskStack
 from peerd.operate import validation
-from peerd.operate.operations import Mode, OperationGroup, Query, operation
+from peerd.operate.node_requests import request_and_wait, wait_seconds
+from peerd.operate.operations import Mode, OperationGroup, Query, QuerySequence, Steps, operation
 from peerd.operate.request import json_text
 from peerd.store.nodes.nodes import get_node_id
 from peerd.store.tasks import actions, pages, read
 from peerd.store.tasks.filters import TaskConditions
 from peerd.store.tasks.pages import TaskPage
+from peerd.store.tasks.processes import find_task_process
 
 TaskList = list[Task]
 Attempts = list[Attempt]
@@ -149,6 +153,22 @@ class TaskOperations(OperationGroup[Mode]):
     def counts(self) -> Query[dict[Status, int]]:
         """How many tasks there are of each status. It scans an index: not for each view of a web page."""
         return Query("read", read.count_tasks)
+
+    @operation
+    def stack(self, task_id: int, *, timeout: str | float = 20.0) -> Query[TaskStack]:
+        """Where the code of a running task is now, and what its process uses; read from the live process.
+
+        Args:
+            task_id: the task's.
+            timeout: seconds until its node must have answered, or "1m".
+
+        Raises:
+            TaskNotFound: there is no such task.
+            TaskNotRunning: it does not run, or a queue client holds it.
+            NodeUnreachable: its node does not answer.
+            NodeRequestFailed: its process does not answer, or the attempt has just ended.
+        """
+        return QuerySequence(_read_stack(validation.task_id(task_id), wait_seconds(timeout)))
 
     @operation
     def retry(self, task_id: int, *, only: TaskFilter | None = None) -> Query[None]:
@@ -283,6 +303,12 @@ def _action_query(action: Callable[..., None], only: TaskFilter | None, *args: o
         action(connection, *args, only=_to_filter(connection, task_filter), **values)
 
     return Query("run", act)
+
+
+def _read_stack(task_id: int, seconds: float) -> Steps[TaskStack]:
+    node, pid = yield Query("read", find_task_process, task_id)
+    found: TaskStack = yield from request_and_wait(node, StackArguments(task_id, pid), seconds, TaskStack)
+    return found
 
 
 def _attempts(connection: Connection, task_id: int) -> Attempts:

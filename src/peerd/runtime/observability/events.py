@@ -397,6 +397,15 @@ class ScheduleFailed(Event, frozen=True, kw_only=True):
     error: str
 
 
+class NodeRequestEnded(Event, frozen=True, kw_only=True):
+    """A request to this node, of another node or of an application, was carried out or refused."""
+
+    request_id: int
+    command: str
+    requested_by: str | None
+    error: str | None
+
+
 class ScheduleRunsLost(Event, frozen=True, kw_only=True):
     """The node of scheduled runs is gone."""
 

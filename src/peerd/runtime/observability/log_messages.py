@@ -68,6 +68,11 @@ MESSAGES: Final[Mapping[type[Event], tuple[str, str, str]]] = {
     events.BackgroundWorkCancelled: ("warning", "background work was cancelled", "work=names"),
     events.ScheduleRunStarted: ("debug", "scheduled run started", "schedule run=run_id slot"),
     events.ScheduleFailed: ("error", "a schedule failed", "schedule error"),
+    events.NodeRequestEnded: (
+        "info",
+        "a request to this node ended",
+        "command request=request_id by=requested_by error",
+    ),
     events.ScheduleRunsLost: ("warning", "scheduled runs were lost with their node", "runs=run_ids"),
     events.RingsRejected: ("warning", "a ring was refused: {event.reason}", "sender refused=count"),
     events.ClusterBroadcastFailed: ("warning", "a message for all nodes has reached this one only", "action reason"),

@@ -7,6 +7,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from peerd.domain.lifecycle import FINISHED, Status
+from peerd.domain.node_request import NodeRequestStatus
 from peerd.domain.schedule import RunStatus
 from peerd.domain.task import DEFAULT_PRIORITY, PRIORITY_RANGE
 from peerd.store.schema.types import (
@@ -325,4 +326,32 @@ schedule_runs = _table(
     sa.Index("schedule_runs_status", "status", "schedule"),
     sa.Index("schedule_runs_finished", "finished_at"),
     autoincrement=True,
+)
+
+node_requests = _table(
+    "node_requests",
+    sa.Column("id", BIG_KEY, primary_key=True, autoincrement=True),
+    sa.Column("node_id", sa.Integer(), nullable=False),
+    sa.Column("incarnation", name_type(32, ascii_only=True), nullable=False),
+    sa.Column("command", name_type(20, ascii_only=True), nullable=False),
+    sa.Column("arguments", LONG_TEXT, nullable=False),
+    sa.Column("requested_by", name_type(200)),
+    sa.Column("status", name_type(20, ascii_only=True), nullable=False, server_default=NodeRequestStatus.WAITING),
+    sa.Column("result", LONG_TEXT),
+    sa.Column("error", LONG_TEXT),
+    time_column_with_default("created_at"),
+    time_column("expires_at"),
+    time_column("taken_at"),
+    time_column("finished_at"),
+    sa.Index("node_requests_status", "incarnation", "status"),
+    sa.Index("node_requests_created", "created_at"),
+    autoincrement=True,
+)
+
+stored_schedules = _table(
+    "stored_schedules",
+    sa.Column("name", name_type(200), primary_key=True),
+    sa.Column("definition", LONG_TEXT, nullable=False),
+    sa.Column("created_by", name_type(200)),
+    time_column_with_default("created_at"),
 )
