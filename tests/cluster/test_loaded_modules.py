@@ -7,9 +7,10 @@ from peerd.testing import eventually
 from tests.cluster.cluster import WITHIN, Cluster
 
 NOT_LOADED = {
-    "alembic", "difflib", "http.client", "pydantic", "pydantic_core", "rich", "smtplib", "tomllib", "typer",
+    "alembic", "difflib", "http.client", "httpx", "pydantic", "pydantic_core", "rich", "smtplib", "tomllib", "typer",
     "urllib.request", "watchfiles", "sqlalchemy.ext.asyncio", "sqlalchemy.orm",
-    "peerd.cli", "peerd.config.reading.loading", "peerd.config.reading.models", "peerd.supervision", "peerd.testing",
+    "peerd.cli", "peerd.config.reading.loading", "peerd.config.reading.models", "peerd.operate.remote",
+    "peerd.operate.wire", "peerd.supervision", "peerd.testing",
 }  # fmt: skip
 """By no process of a node, as long as a user's code does not."""
 OF_DATABASES = {"postgresql": {"sqlalchemy.dialects.postgresql", "psycopg"}, "sqlite": {"sqlalchemy.dialects.sqlite"}}

@@ -169,6 +169,7 @@ def test_hot_statements_go_by_their_indexes(database: str) -> None:
             check(store, operation, expected, store._groups[True] if operation.func == store.run_group else None)
         check_pages(store)
         check_queue_states(store)
+        check_recent(store)
         if store.name == "postgresql":
             check_generic_plan(store, claimer)
     finally:
@@ -211,6 +212,23 @@ def check_queue_states(store: Database) -> None:
             _, plan = plan_of(store, *statement)
             for line in plan:
                 assert not re.search(r" tasks (ALL|index) |Seq Scan on tasks|SCAN tasks(?! USING)", line), plan
+
+
+def check_recent(store: Database) -> None:
+    """The recent tasks are read from indexes, and further ones by their ids."""
+    oldest = store.read(lambda connection: connection.execute(sa.select(sa.func.min(tasks.c.id))).scalar_one())
+    with recorded_statements(store) as sent:
+        assert oldest in {task.id for task in store.read(pages.list_recent, [oldest], limit=50)}
+    assert len(sent) <= 11, "two for each of five kinds, and one for the ids"
+    walks = [one for one in sent if re.search(r"FROM tasks\s+(\w+ INDEX \(\w+\)\s+)?ORDER BY", one[0])]
+    assert len(walks) == 1, "the newest are the end of the primary key, whose entries are read up to the limit"
+    assert "LIMIT" in walks[0][0]
+    for statement in sent:
+        if statement in walks or "FROM tasks" not in statement[0]:
+            continue
+        _, plan = plan_of(store, *statement)
+        for line in plan:
+            assert not re.search(r" tasks (ALL|index) |Seq Scan on tasks|SCAN tasks(?! USING)", line), plan
 
 
 def check_generic_plan(store: Database, claimer: Claimer) -> None:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
-import socket
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import pytest
-import uvicorn
 
 from peerd import Client
 from peerd.store.schema.migrate import migrate
 from peerd.web import create_app
+from tests.support.served_api import served
 
 
 @pytest.fixture
@@ -33,13 +30,8 @@ def client(tmp_path: Path) -> Iterator[Client]:
 @pytest.fixture
 def address(client: Client) -> Iterator[str]:
     """The URL of the app, which a thread serves."""
-    server = uvicorn.Server(uvicorn.Config(create_app(client), log_level="error", lifespan="off"))
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        thread = threading.Thread(target=lambda: asyncio.run(server.serve([listening])))
-        thread.start()
-        yield "http://127.0.0.1:{1}".format(*listening.getsockname())
-        server.should_exit = True
-        thread.join()
+    with served(create_app(client)) as address:
+        yield address
 
 
 @pytest.fixture

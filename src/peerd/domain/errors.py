@@ -1,4 +1,8 @@
-"""The errors of peerd: one tree. Each error builds its text from its data: the cause, then the remedy."""
+"""The errors of peerd: one tree. Each error builds its text from its data: the cause, then the remedy.
+
+An error keeps what it was made with in attributes of the same names: a server sends them, and its client makes the same
+error from them.
+"""
 
 from __future__ import annotations
 
@@ -48,6 +52,7 @@ class ScheduleNotFound(PeerdError, LookupError):
 
     def __init__(self, name: str, known: list[str]) -> None:
         self.name = name
+        self.known = known
         super().__init__(f"there is no schedule {quoted(name)}; known are: {', '.join(known) or 'none yet'}")
 
 
@@ -72,6 +77,7 @@ class NodeNotFound(PeerdError, LookupError):
 
     def __init__(self, name: str, known: list[str]) -> None:
         self.name = name
+        self.known = known
         super().__init__(f"there is no node {quoted(name)}; known are: {', '.join(known) or 'none yet'}")
 
 
@@ -194,6 +200,7 @@ class DatabaseUnavailable(PeerdError):
 
     def __init__(self, reason: str, text: str | None = None) -> None:
         self.reason = reason
+        self.text = text
         super().__init__(text or f"the database does not answer: {reason}")
 
 
@@ -209,6 +216,7 @@ class DatabaseBusy(DatabaseUnavailable):
     """The database rolled the statement back until the time for retries was over. Nothing was written."""
 
     def __init__(self, reason: str, seconds: float) -> None:
+        self.seconds = seconds
         super().__init__(
             reason,
             f"the database rolled this back for {seconds:.0f} s, because of other transactions: {reason}; "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Generic, Unpack
 
@@ -12,11 +12,11 @@ from sqlalchemy.exc import DBAPIError
 from peerd.domain.call import Call
 from peerd.domain.errors import SchemaMissing
 from peerd.domain.ring import Ring, TaskScheduled, tasks_available_in
-from peerd.domain.task import NewTask, Task
+from peerd.domain.task import NewTask
 from peerd.doorbell.after_commit import ring_after_commit
 from peerd.doorbell.notifier import Notifier
 from peerd.operate import validation
-from peerd.operate.job import Job
+from peerd.operate.job import FindTask, Job
 from peerd.operate.operations import Mode, OperationGroup, Query, operation
 from peerd.operate.request import EnqueueOptions, new_task, new_tasks
 from peerd.operate.tasks import TaskOperations
@@ -29,7 +29,6 @@ from peerd.store.statements.autocommit import AutocommitConnection
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
-FindTask = Callable[[int], Task | None]
 Jobs = list[Job]
 
 
@@ -41,11 +40,14 @@ class EnqueueOperations(OperationGroup[Mode], Generic[Mode]):
         self._find_task = TaskOperations(mode.blocking).find
 
     @operation
-    def enqueue(self, what: Call | str, **options: Unpack[EnqueueOptions]) -> Query[Job]:
+    def enqueue(
+        self, what: Call | str, *, idempotency_key: str | None = None, **options: Unpack[EnqueueOptions]
+    ) -> Query[Job]:
         """Write one task, and commit it.
 
         Args:
             what: a call, ``handler.with_args(…)``; or a queue's name.
+            idempotency_key: as for `enqueue_batch`.
             options: priority, start_at or start_in, finish_at or finish_in, node, max_attempts, timeout, unique,
                 unique_for, limit_key, trace_context; for a bare queue also name, and body, text or bytes.
 
@@ -55,29 +57,33 @@ class EnqueueOperations(OperationGroup[Mode], Generic[Mode]):
         Raises:
             InvalidTask: an option is wrong; it is named, and nothing is written.
             NodeNotFound: no node has the name of ``node``.
-            DatabaseUnavailable: the task may or may not have been written; with ``unique`` it is safe to try again.
+            DatabaseUnavailable: the task may or may not have been written; with ``unique`` or an idempotency_key it is
+                safe to try again.
         """
         new = new_task(what, **options)
-        query = (
-            Query("run_statement", _enqueue_autocommit, new, self._find_task)
-            if enqueue.is_one_statement(new)
-            else Query("run", _enqueue_one, new, self._find_task)
-        )
+        if idempotency_key is not None:
+            query = Query("run", _enqueue_one_once, validation.idempotency_key(idempotency_key), new, self._find_task)
+        elif enqueue.is_one_statement(new):
+            query = Query("run_statement", _enqueue_autocommit, new, self._find_task)
+        else:
+            query = Query("run", _enqueue_one, new, self._find_task)
         return query.then_ring(*rings_for([new]))
 
     @operation
-    def enqueue_many(self, what: Iterable[Call | str], **options: Unpack[EnqueueOptions]) -> Query[Jobs]:
+    def enqueue_many(
+        self, what: Iterable[Call | str], *, idempotency_key: str | None = None, **options: Unpack[EnqueueOptions]
+    ) -> Query[Jobs]:
         """Write many tasks in one transaction, all or none; their jobs in the order given.
 
         Args:
             what: calls, or names of queues.
+            idempotency_key: as for `enqueue_batch`.
             options: as for `enqueue`, for each of them. With ``unique`` they would all be one task.
 
         Raises:
             InvalidTask, NodeNotFound, DatabaseUnavailable: as `enqueue`.
         """
-        new = new_tasks(what, **options)
-        return Query("run", _enqueue_many, new, self._find_task).then_ring(*rings_for(new))
+        return self._write_all(new_tasks(what, **options), idempotency_key)
 
     @operation
     def enqueue_batch(
@@ -94,7 +100,9 @@ class EnqueueOperations(OperationGroup[Mode], Generic[Mode]):
             InvalidTask, NodeNotFound, DatabaseUnavailable: as `enqueue`.
             IdempotencyKeyReused: the key came with other tasks.
         """
-        new = [new_task(what, **options) for what, options in tasks]
+        return self._write_all([new_task(what, **options) for what, options in tasks], idempotency_key)
+
+    def _write_all(self, new: list[NewTask], idempotency_key: str | None) -> Query[Jobs]:
         query = (
             Query("run", _enqueue_many, new, self._find_task)
             if idempotency_key is None
@@ -162,6 +170,10 @@ def _enqueue_autocommit(connection: AutocommitConnection, new: NewTask, find_tas
 
 def _enqueue_once(connection: Connection, key: str, new: list[NewTask], find_task: FindTask) -> Jobs:
     return [Job(one.id, one.created, find_task) for one in idempotency.enqueue_once(connection, key, new)]
+
+
+def _enqueue_one_once(connection: Connection, key: str, new: NewTask, find_task: FindTask) -> Job:
+    return _enqueue_once(connection, key, [new], find_task)[0]
 
 
 def _enqueue_many(connection: Connection, new: list[NewTask], find_task: FindTask) -> Jobs:

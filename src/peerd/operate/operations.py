@@ -58,13 +58,18 @@ class BlockingMode:
     error of a driver; an embedded database gets its tables there.
     """
 
-    def __init__(self, database: Database, notifier: Notifier) -> None:
+    def __init__(self, database: Database, notifier: Notifier, *, owns_database: bool = False) -> None:
         self.blocking = self
         self.database = database
         self.notifier = notifier
+        self.owns_database = owns_database
         self.is_schema_current = False
         self.reset_after_fork()
         register_fork_hooks(self)
+
+    def call(self, operation: Operation[..., T], group: OperationGroup[Any], args: Any, kwargs: Any) -> T:
+        """Call an operation of a group."""
+        return self.execute(operation.query(group, *args, **kwargs))
 
     def execute(self, query: Query[T]) -> T:
         """Execute a query, ring, and return its result."""
@@ -83,6 +88,24 @@ class BlockingMode:
                 require_current_schema(self.database)
                 self.is_schema_current = True
 
+    def require_database(self, what: str) -> None:
+        """Raise `DatabaseRequired` where there is none; ``client.<what>`` needs it."""
+
+    def make_async(self) -> AsyncMode:
+        """The mode of ``client.aio``."""
+        return AsyncMode(self)
+
+    @property
+    def shown_url(self) -> str:
+        """Where it connects to, without a password."""
+        return self.database.url.render_as_string(hide_password=True)
+
+    def close(self) -> None:
+        """Close the notifier, and the database if it is its own."""
+        self.notifier.close()
+        if self.owns_database:
+            self.database.close()
+
     def before_fork(self) -> None:
         """Nothing is open that a forked process must not have."""
 
@@ -98,7 +121,12 @@ class AsyncMode:
         self.blocking = blocking
         self.notifier = blocking.notifier
         self._threads = DatabaseThreads(blocking.database)
-        self.close = self._threads.close
+
+    def call(
+        self, operation: Operation[..., T], group: OperationGroup[Any], args: Any, kwargs: Any
+    ) -> Coroutine[Any, Any, T]:
+        """Call an operation of a group; its arguments are checked at once."""
+        return self.execute(operation.query(group, *args, **kwargs))
 
     async def execute(self, query: Query[T]) -> T:
         """Execute a query, ring, and return its result."""
@@ -109,6 +137,14 @@ class AsyncMode:
         if query.rings:
             self.notifier.ring(*query.rings)
         return result
+
+    async def run(self, function: Callable[[], T]) -> T:
+        """Call a function in a thread."""
+        return await asyncio.to_thread(function)
+
+    def close(self) -> None:
+        """Let the threads end after what they run now."""
+        self._threads.close()
 
 
 Mode = TypeVar("Mode", bound=BlockingMode | AsyncMode)
@@ -124,14 +160,20 @@ class OperationGroup(Generic[Mode]):
 class Operation(Generic[P, T]):
     """A method of a group; see `operation`."""
 
+    __wrapped__: Callable[..., Query[T]]
+
     def __init__(self, method: Callable[Concatenate[Any, P], Query[T]]) -> None:
         def execute(group: OperationGroup[Any], /, *args: P.args, **kwargs: P.kwargs) -> Any:
-            query = method(group, *args, **kwargs)
-            query.function.__name__ = method.__name__  # shown by errors and `FaultyDatabase`
-            return group._mode.execute(query)  # noqa: SLF001 - of the same group
+            return group._mode.call(self, group, args, kwargs)  # noqa: SLF001 - of the same group
 
         self._execute = update_wrapper(execute, method)
         update_wrapper(self, method)  # type: ignore[arg-type]  # it is called through __get__ only
+
+    def query(self, group: OperationGroup[Any], /, *args: P.args, **kwargs: P.kwargs) -> Query[T]:
+        """Check the arguments, and return the query."""
+        query = self.__wrapped__(group, *args, **kwargs)
+        query.function.__name__ = self.__wrapped__.__name__  # shown by errors and `FaultyDatabase`
+        return query
 
     @overload
     def __get__(self, group: None, owner: type) -> Self: ...

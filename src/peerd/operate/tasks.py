@@ -29,9 +29,10 @@ TaskList = list[Task]
 Attempts = list[Attempt]
 
 MAX_PAGE = 10_000
+MAX_RECENT = 1_000
 
 
-class TaskFilter(msgspec.Struct, frozen=True):
+class TaskFilter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Conditions on tasks, all of which hold; None is no condition.
 
     Args:
@@ -45,7 +46,7 @@ class TaskFilter(msgspec.Struct, frozen=True):
 
     queue: str | None = None
     name: str | None = None
-    status: Status | str | None = None
+    status: str | None = None
     node: str | None = None
     search: str | None = None
     where: Sequence[str] = ()
@@ -129,6 +130,25 @@ class TaskOperations(OperationGroup[Mode]):
             limit=validation.number("limit", limit, 1, MAX_PAGE),
             bodies=bool(bodies),
         )
+
+    @operation
+    def recent(self, ids: Sequence[int] = (), *, limit: int = 100) -> Query[TaskList]:
+        """The tasks that work, the latest of each status that ended, and the newest, by id and without their bodies.
+
+        It costs the same in a large table, so that it can be read every few seconds.
+
+        Args:
+            ids: of further tasks, at most 1,000; those that do not exist are left out.
+            limit: tasks of each kind at the most, 1 to 1,000.
+
+        Raises:
+            InvalidFilter: a value is out of its range.
+        """
+        if len(ids) > MAX_RECENT:
+            raise InvalidFilter("ids", f"{len(ids)} are more than {MAX_RECENT}")
+        wanted = [one for one in map(validation.task_id, ids) if 0 < one <= validation.MAX_ID]
+        most = validation.number("limit", limit, 1, MAX_RECENT)
+        return Query("read", pages.list_recent, wanted, limit=most)
 
     @operation
     def get(self, task_id: int) -> Query[Task]:

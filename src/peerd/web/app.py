@@ -9,9 +9,10 @@ from fastapi import FastAPI
 from peerd.operate.client import Client
 from peerd.web import metrics
 from peerd.web.dependencies import CLIENT_STATE
+from peerd.web.events.hub import EventHub
 from peerd.web.problems import add_problem_handlers
 from peerd.web.request_guard import RequestGuard
-from peerd.web.routes import health, limits, nodes, queues, schedules, tasks
+from peerd.web.routes import events, health, limits, nodes, operations, queues, schedules, tasks
 
 API: Final = "/api/v1"
 DESCRIPTION = """\
@@ -44,9 +45,12 @@ def create_app(client: Client | None = None) -> FastAPI:
     setattr(app.state, CLIENT_STATE, client)
     for module in (tasks, queues, limits, nodes, schedules):
         app.include_router(module.router, prefix=API)
+    app.include_router(operations.create_router(), prefix=API)
+    app.include_router(events.router, prefix=API)
     app.include_router(health.router)
     app.include_router(metrics.router)
     app.state.peerd_metrics = metrics.SnapshotReader()
-    add_problem_handlers(app)
+    app.state.peerd_events = EventHub()
+    add_problem_handlers(app, operations.operation_schemas)
     app.add_middleware(RequestGuard)
     return app

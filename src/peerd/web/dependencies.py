@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Annotated, Final
 
 from fastapi import Depends, Request
@@ -11,8 +12,11 @@ from peerd.operate.client import AioClient, Client
 CLIENT_STATE: Final = "peerd_client"
 
 
-def _aio_client(request: Request) -> AioClient:
-    """The client that the app was created with, or that of the web process which serves it."""
+async def client_of_request(request: Request) -> AioClient:
+    """The client that the app was created with, or that of the web process which serves it.
+
+    A stream of events calls it again while it lasts: what it raises then ends the stream.
+    """
     client: Client | None = getattr(request.app.state, CLIENT_STATE)
     if client is None:
         process = getattr(request.state, "peerd", None)
@@ -22,4 +26,9 @@ def _aio_client(request: Request) -> AioClient:
     return client.aio
 
 
-AioClientDependency = Annotated[AioClient, Depends(_aio_client)]
+def scope_of(client: AioClient) -> Hashable:
+    """What a client may see: where two scopes are equal, one reader of events serves both."""
+    return client
+
+
+AioClientDependency = Annotated[AioClient, Depends(client_of_request)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException
 
 from peerd.domain import errors
 from peerd.domain.lifecycle import IllegalTransition
+from peerd.operate.wire import errors as wire_errors
 from peerd.runtime.observability.escaping import UNSAFE_CHARACTERS
 
 MEDIA_TYPE: Final = "application/problem+json"
@@ -57,6 +58,9 @@ class ProblemDetails(BaseModel):
         examples=["there is no task 17: it was deleted or purged, or never existed"],
     )
     field: str | None = Field(None, description="The option, parameter or column at fault.", examples=["queue"])
+    data: dict[str, Any] | None = Field(
+        None, description="What the error was made of, for programs.", examples=[{"task_id": 17}]
+    )
 
 
 def documented(*statuses: HTTPStatus) -> dict[int | str, dict[str, Any]]:
@@ -69,22 +73,28 @@ def documented(*statuses: HTTPStatus) -> dict[int | str, dict[str, Any]]:
 
 
 def problem_response(
-    status: HTTPStatus, code: str, detail: str, field: str | None = None, headers: Mapping[str, str] | None = None
+    status: HTTPStatus,
+    code: str,
+    detail: str,
+    field: str | None = None,
+    headers: Mapping[str, str] | None = None,
+    *,
+    data: dict[str, Any] | None = None,
 ) -> JSONResponse:
     """An error as a response."""
     shown = UNSAFE_CHARACTERS.sub(lambda found: f"\\u{ord(found[0]):04x}", detail[:MAX_DETAIL])
     shown = shown.encode(errors="backslashreplace").decode()
-    problem = ProblemDetails(title=status.phrase, status=status, code=code, detail=shown, field=field)
+    problem = ProblemDetails(title=status.phrase, status=status, code=code, detail=shown, field=field, data=data)
     return JSONResponse(problem.model_dump(exclude_none=True), status, headers, media_type=MEDIA_TYPE)
 
 
-def add_problem_handlers(app: FastAPI) -> None:
-    """Answer every error as a problem, and document what a problem is."""
+def add_problem_handlers(app: FastAPI, schemas: Callable[[], dict[str, Any]] = dict) -> None:
+    """Answer every error as a problem, and document what a problem is, and other `schemas`."""
     document = app.openapi
 
     def openapi() -> dict[str, Any]:
         made = document()
-        made["components"]["schemas"]["ProblemDetails"] = ProblemDetails.model_json_schema()
+        made["components"]["schemas"] |= {"ProblemDetails": ProblemDetails.model_json_schema(), **schemas()}
         return made
 
     app.openapi = openapi  # type: ignore[method-assign]  # as FastAPI documents it
@@ -95,11 +105,15 @@ def add_problem_handlers(app: FastAPI) -> None:
 
 
 async def _of_peerd(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, errors.PeerdError)
     for kind in type(error).__mro__:
         if kind in STATUS_OF:
             status = STATUS_OF[kind]
             headers = {"retry-after": RETRY_AFTER} if status is HTTPStatus.SERVICE_UNAVAILABLE else None
-            return problem_response(status, type(error).__name__, str(error), getattr(error, "field", None), headers)
+            field = getattr(error, "field", None)
+            return problem_response(
+                status, type(error).__name__, str(error), field, headers, data=wire_errors.error_data(error)
+            )
     raise error
 
 

@@ -21,7 +21,7 @@ app = new_app()
 POLL_INTERVAL: Final = 0.2
 
 
-@command(app)
+@command(app, of_this_machine=True)
 def reload(
     context: CommandContext,
     kinds: Annotated[
@@ -69,7 +69,7 @@ def _wait_for_reload(context: CommandContext, folder: Path, number: int) -> Mapp
         time.sleep(POLL_INTERVAL)
 
 
-@command(app)
+@command(app, of_this_machine=True)
 def scale(
     context: CommandContext,
     kind: Annotated[str, Argument(metavar="KIND", help="A worker or command, such as video.")],

@@ -32,7 +32,7 @@ AGENT_TIMEOUT = 1.0
 """Seconds that the agent has to report its components; the rest is shown in any case."""
 
 
-@command(app)
+@command(app, of_this_machine=True)
 def status(
     context: CommandContext,
     watch: Annotated[bool, Option("--watch", "-w", help="Show the node, without the cluster, until Ctrl-C.")] = False,

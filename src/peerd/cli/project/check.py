@@ -28,7 +28,7 @@ from peerd.store.schema.revisions import SchemaVersion
 app = new_app()
 
 
-@command(app)
+@command(app, of_this_machine=True)
 def check(context: CommandContext) -> None:
     """Check the configuration, and what it names; list every problem with its remedy.
 

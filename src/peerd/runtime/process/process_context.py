@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
@@ -54,6 +55,8 @@ class ProcessContext:
         self.options: Mapping[str, Any] = options or {}
         self.find_shared: Callable[..., Any] | None = None
         """Set by the assembly of the process for `shared`."""
+        self.draining = asyncio.Event()
+        """Set when the process stops, or another one takes its place: what is open for long is to be ended."""
         self.scheduled_runs = 0
         """Scheduled functions that run; a process is recycled after they have ended."""
         self._link = link

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import base64
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
@@ -123,6 +123,24 @@ def list_tasks(
         if time.monotonic() > until and not is_last:
             return TaskPage(items=items, next=_encode(place, wanted), examined=examined)
     return TaskPage(items=items, next=None, examined=examined)
+
+
+def list_recent(connection: Connection, ids: Collection[int] = (), *, limit: int = 100) -> list[Task]:
+    """The tasks that work, the latest of each status that ended, and the newest, so many of each, without bodies.
+
+    Each of them comes from the beginning of an index, so the cost does not depend on the number of tasks.
+
+    Args:
+        connection: of a transaction that only reads.
+        ids: of further tasks.
+        limit: of each kind at the most.
+    """
+    found: dict[int, Task] = {}
+    for status in (Status.WORKING, *FINISHED, None):
+        page = list_tasks(connection, TaskConditions(status=status), limit=limit, bodies=False)
+        found |= {task.id: task for task in page.items}
+    found |= _read_rows(connection, sorted(set(ids) - set(found)), TaskConditions(), bodies=False)
+    return sorted(found.values(), key=lambda task: task.id)
 
 
 def _sections(wanted: TaskConditions) -> list[IndexSection]:
