@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import subprocess
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +22,7 @@ from peerd.operate.remote.errors import DatabaseRequired, InvalidServer, ServerR
 from peerd.web import create_app
 from tests.remote.conftest import Copies, ServedApp
 from tests.support.forks import run_in_fork
+from tests.support.served_api import served
 from tests.unit.operate.claiming_process import ClaimingProcess
 
 TOKEN = "peerd_0123456789"
@@ -224,3 +226,20 @@ def test_a_unix_socket_serves_as_well(copies: Copies, tmp_path: Path) -> None:
     finally:
         server.should_exit = True
         thread.join()
+
+
+def test_the_certificate_of_a_server_is_verified(copies: Copies, tmp_path: Path) -> None:
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    made = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "1"]
+    made += ["-subj", "/CN=peerd", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out"]
+    subprocess.run([*made, str(certificate)], check=True, capture_output=True)
+    with served(create_app(copies.client()), ssl_certfile=str(certificate), ssl_keyfile=str(key)) as url:
+        assert url.startswith("https:")
+        with Client(url, token=TOKEN, ca=certificate) as client:
+            assert client.tasks.get(1).status == "done"
+        for other in (url, url.replace("127.0.0.1", "localhost")):
+            with (
+                Client(other, token=TOKEN, ca=None if other == url else certificate) as client,
+                pytest.raises(ServerUnreachable, match="CERTIFICATE_VERIFY_FAILED"),
+            ):
+                client.tasks.get(1)
