@@ -36,13 +36,15 @@ class ProcessCapabilities(msgspec.Struct, frozen=True):
     queues: tuple[str, ...] = ()
     handlers: str | None = None
     """From `peerd.store.nodes.known_handlers.encode_handlers`."""
+    slots: int | None = None
+    """Tasks that it runs at once."""
 
 
 NO_CAPABILITIES = ProcessCapabilities()
 
 
 class ProcessRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A row of the table ``processes``."""
+    """A row of the table ``processes``. ``slots``: tasks that it runs at once; None where it runs none."""
 
     id: int
     node_id: int
@@ -55,6 +57,7 @@ class ProcessRecord(msgspec.Struct, frozen=True, kw_only=True):
     checked_at: datetime
     ended_at: datetime | None
     cause: str | None
+    slots: int | None = None
 
 
 PROCESS_COLUMNS: Final = tuple(processes.c[field] for field in ProcessRecord.__struct_fields__)
@@ -93,6 +96,7 @@ def register_process(
         role=role,
         pid=pid,
         handlers=capabilities.handlers,
+        slots=capabilities.slots,
     )
     key = connection.execute(insert).inserted_primary_key
     assert key is not None

@@ -6,6 +6,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from peerd.domain.attempt_totals import OUTCOMES
+from peerd.domain.histogram import BIN_COUNT
 from peerd.domain.lifecycle import FINISHED, Status
 from peerd.domain.schedule import RunStatus
 from peerd.domain.task import DEFAULT_PRIORITY, PRIORITY_RANGE
@@ -15,6 +17,7 @@ from peerd.store.schema.types import (
     LONG_TEXT,
     MYSQL,
     Instant,
+    default_now,
     dialect_only_options,
     enum_check,
     enum_type,
@@ -213,6 +216,7 @@ processes = _table(
     time_column("ended_at"),
     sa.Column("cause", short_text(255)),
     sa.Column("handlers", LONG_TEXT),
+    sa.Column("slots", sa.Integer()),
     sa.Index("processes_node", "node_id", "ended_at"),
     autoincrement=True,
 )
@@ -325,4 +329,40 @@ schedule_runs = _table(
     sa.Index("schedule_runs_status", "status", "schedule"),
     sa.Index("schedule_runs_finished", "finished_at"),
     autoincrement=True,
+)
+
+
+def _counter_columns(*names: str) -> list[sa.Column[Any]]:
+    return [sa.Column(name, sa.Integer(), nullable=False) for name in names]
+
+
+def _histogram_columns(name: str) -> list[sa.Column[Any]]:
+    """The sum of durations in seconds, and how many there are of each bin of a `Histogram`."""
+    bins = _counter_columns(*(f"{name}_{place}" for place in range(BIN_COUNT)))
+    return [sa.Column(f"{name}_sum", sa.Double(), nullable=False), *bins]
+
+
+statistics = _table(
+    "statistics",
+    sa.Column("step", sa.Integer(), primary_key=True, autoincrement=False),
+    sa.Column("at", Instant(), primary_key=True, server_default=default_now()),
+    sa.Column("queue", name_type(200, ascii_only=True), primary_key=True),
+    sa.Column("name", name_type(200), primary_key=True),
+    sa.Column("node_id", sa.Integer(), primary_key=True, autoincrement=False),
+    sa.Column("process_id", sa.BigInteger(), primary_key=True, autoincrement=False),
+    *_counter_columns(*OUTCOMES),
+    sa.Column("busy", sa.Double(), nullable=False),
+    *_histogram_columns("wait"),
+    *_histogram_columns("run"),
+)
+
+depths = _table(
+    "depths",
+    sa.Column("step", sa.Integer(), primary_key=True, autoincrement=False),
+    sa.Column("at", Instant(), primary_key=True, server_default=default_now()),
+    sa.Column("queue", name_type(200, ascii_only=True), primary_key=True),
+    sa.Column("status", name_type(20, ascii_only=True), primary_key=True),
+    sa.Column("count", sa.Integer(), nullable=False),
+    sa.Column("at_least", sa.Boolean(), nullable=False, server_default=sa.false()),
+    sa.Column("oldest", sa.Double()),
 )
