@@ -328,7 +328,7 @@ def operations_on_jobs(world: World) -> Iterator[tuple[partial[Any], set[str]]]:
         yield partial(read, jobs.has_jobs, queue), pending | aside | working
     grouped = {*working, "a sort of all"}  # of those that are reserved
     yield partial(read, jobs.tubes_with_jobs), pending | aside | grouped
-    yield partial(run, due.read_due_maintenance), {"tasks_due", "tasks_ahead", "tasks_closing"} | grouped
+    yield partial(run, due.read_due_maintenance), {"tasks_due", "tasks_ahead", "tasks_closing"} | pending | grouped
 
 
 def test_a_step_for_each_tube_and_not_for_each_job_lists_the_tubes(world: World) -> None:

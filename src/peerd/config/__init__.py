@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         QueueSettings,
         ScheduleSettings,
         Settings,
+        StatisticsSettings,
         WebSettings,
         WorkerSettings,
     )
@@ -38,6 +39,7 @@ __all__ = [
     "QueueSettings",
     "ScheduleSettings",
     "Settings",
+    "StatisticsSettings",
     "WebSettings",
     "WorkerSettings",
     "check",

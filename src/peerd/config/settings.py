@@ -40,6 +40,7 @@ from peerd.config.values import (
     Proxies,
     QueueName,
     QueueNames,
+    SeriesAge,
     Size,
     SmallCount,
     Text,
@@ -313,6 +314,15 @@ class ManagerSettings(Section, frozen=True, kw_only=True):
     max_wait: Period = 3_600.0
 
 
+class StatisticsSettings(Section, frozen=True, kw_only=True):
+    """[statistics]: the time series of attempts and of waiting tasks. Every node should have the same."""
+
+    enabled: Flag = True  # false: attempts are not counted, and nothing is written; queues are examined for alerts only
+    keep_minutes: SeriesAge = 86_400.0  # buckets of a minute, and samples of the queues
+    keep_ten_minutes: SeriesAge = 604_800.0
+    keep_hours: SeriesAge = 7_776_000.0
+
+
 class LoggingSettings(Section, frozen=True, kw_only=True):
     """[logging]: the level, the format and the file of the log."""
 
@@ -337,6 +347,7 @@ class Document(Section, frozen=True, kw_only=True):
     agent: AgentSettings = field(default_factory=AgentSettings)
     schedules: Mapping[Name, ScheduleSettings] = field(default_factory=dict)
     manager: ManagerSettings = field(default_factory=ManagerSettings)
+    statistics: StatisticsSettings = field(default_factory=StatisticsSettings)
     logging: LoggingSettings = field(default_factory=LoggingSettings)
     alerts: Mapping[Name, AlertSettings] = field(default_factory=dict)
 

@@ -70,6 +70,11 @@ TEMPLATE: Final = """\
 # max_completed = "1h"        # how long done tasks are kept
 # max_failed = "3d"           # how long dead tasks are kept
 
+# Time series of what the workers do; every node the same.
+[statistics]
+# enabled = true
+# keep_minutes = "1d"         # how long buckets of a minute are kept
+
 [logging]
 # level = "info"              # debug, info, warning or error
 # format = "console"          # or json

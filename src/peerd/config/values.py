@@ -138,6 +138,8 @@ Period = Annotated[Duration, _check(lambda seconds: seconds > 0, "must be longer
 """Seconds, more than zero."""
 PeriodOrNone = Annotated[Period | None, ConvertBefore(lambda value: None if value == "none" else value)]
 """Seconds, more than zero; "none" switches it off."""
+SeriesAge = Annotated[Duration, _check(lambda seconds: seconds >= 7_200, "must be at least two hours")]
+"""Seconds for which rows of a time series are kept, of which coarser rows are made."""
 Size = Annotated[
     int, _check(lambda size: size < 2**63, "is larger than any memory or file can be"), ConvertBefore(parse_size)
 ]

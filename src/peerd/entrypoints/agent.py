@@ -10,7 +10,6 @@ import structlog
 from peerd.agent.alerts.delivery import AlertDispatcher
 from peerd.agent.database_health import DatabaseHealthMonitor
 from peerd.agent.doorbell.subsystem import DoorbellSubsystem
-from peerd.agent.queue_health import QueueHealthMonitor
 from peerd.agent.resource_usage import ResourceMonitor, UsageLimits
 from peerd.agent.service import AgentService
 from peerd.agent.setup_runner import SetupFunction, SetupRunner
@@ -70,7 +69,6 @@ def agent(payload: Mapping[str, Any]) -> Service:
         subsystems=(
             AlertDispatcher(settings.alerts, settings.project_directory, events),
             DatabaseHealthMonitor(database, events),
-            QueueHealthMonitor(database, events, settings.manager.max_wait),
             setup,
             doorbell,
             ResourceMonitor(

@@ -16,7 +16,8 @@ from peerd.store.connection.database import Database
 
 def manager(payload: Mapping[str, Any]) -> Service:
     settings = decode_settings(payload)
-    database = Database(settings.database.url, pool_size=1)
+    database = Database(settings.database.url, pool_size=2)  # for the chores, and for samples of the queues
     events = create_events(payload, settings)
     events.listen(DoorbellEventListener(Notifier(database, settings.cluster.secret).ring))
-    return AlertingService(ManagerService(settings.manager, database, events, settings.queues), events)
+    service = ManagerService(settings.manager, database, events, settings.queues, settings.statistics)
+    return AlertingService(service, events)

@@ -73,13 +73,14 @@ def _plan_kinds(settings: Settings, incarnation: str, *, watch: bool) -> Iterato
     agent_payload = {**payload("agent", **manager, **agent), "limits_of_commands": limits}
     yield _plan_kind("agent", "agent", payload=agent_payload, hang_after=60.0)
     queues = {name: plain[name] for name in ("queues",) if name in plain}
-    yield _plan_kind("manager", "manager", payload=payload("manager", **manager, **queues))
+    series = {name: plain[name] for name in ("statistics",) if name in plain}
+    yield _plan_kind("manager", "manager", payload=payload("manager", **manager, **queues, **series))
     if watch:
         running_code = [*settings.workers, *settings.web, *(["agent"] if settings.agent.setup else [])]
         yield _plan_kind("watcher", "watcher", payload={**payload("watcher"), "kinds": running_code})
     for name, worker in settings.workers.items():
         own: dict[str, Any] = {
-            "payload": payload(name, workers={name: plain["workers"][name]}),
+            "payload": payload(name, workers={name: plain["workers"][name]}, **series),
             "hang_after": worker.hang_after,
         }
         yield _plan_kind(name, "worker", **own, **_common_fields(worker))

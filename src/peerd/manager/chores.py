@@ -16,9 +16,10 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from sqlalchemy.engine import Connection
 
-from peerd.config.settings import ManagerSettings, QueueSettings
+from peerd.config.settings import ManagerSettings, QueueSettings, StatisticsSettings
 from peerd.domain.lifecycle import Status
 from peerd.manager.history import HistoryWalk, make_walks
+from peerd.manager.series_walk import SeriesWalk
 from peerd.store.enqueue.idempotency import purge_idempotency_keys
 from peerd.store.limits.definitions import purge_limit_starts
 from peerd.store.maintenance import chore_batches as batches
@@ -27,6 +28,8 @@ from peerd.store.maintenance.history import HistoryStep
 from peerd.store.nodes.nodes import purge_nodes
 from peerd.store.schedule_runs import purge_runs
 from peerd.store.schedules import purge_schedules
+from peerd.store.statistics.rollup import RollupStep, purge_statistics, roll_up
+from peerd.store.statistics.steps import HOUR, MINUTE, TEN_MINUTES
 
 ChoreDue = Callable[[DueMaintenance, ManagerSettings], datetime | None]
 """When there is something to do; None: nothing is known that needs the chore."""
@@ -56,6 +59,8 @@ class Chore(msgspec.Struct, frozen=True):
     """Between two runs, in units of ``[manager] every``."""
     record: Callable[[Any, int], ChoreBatch] = is_full_batch
     """Called with the result of ``run``, when that is committed, and the most rows of a batch."""
+    only_on_first: bool = False
+    """Whether the first of the active nodes runs it for all. It is safe on several at once nevertheless."""
 
 
 def apply_pinned_policy(connection: Connection, settings: ManagerSettings) -> int:
@@ -133,6 +138,43 @@ def make_chores(
     if not walks:
         return tuple(CHORES)
     return (*(chore for chore in CHORES if chore.name != PURGE_DONE), *map(_walking_chore, walks))
+
+
+def statistics_chores(settings: StatisticsSettings, clock: Callable[[], float]) -> list[Chore]:
+    """The chores of the time series of attempts: they make coarser buckets of finer ones, and delete old ones.
+
+    Args:
+        settings: how long buckets of each step are kept.
+        clock: monotonic seconds.
+    """
+    ages = {MINUTE: settings.keep_minutes, TEN_MINUTES: settings.keep_ten_minutes, HOUR: settings.keep_hours}
+    walks = {TEN_MINUTES: ages[MINUTE], HOUR: ages[TEN_MINUTES]}
+    rolling = [_rolling_chore(step, SeriesWalk(step, roll_up, kept, clock)) for step, kept in walks.items()]
+    return rolling + [
+        Chore(
+            f"purge statistics of {step} s",
+            purge_statistics,
+            lambda s, step=step, age=age: (step, age, s.batch),  # type: ignore[misc]
+            periods=600,
+            only_on_first=True,
+        )
+        for step, age in ages.items()
+    ]
+
+
+def _rolling_chore(step: int, walk: SeriesWalk) -> Chore:
+    def record(made: RollupStep, _: int) -> ChoreBatch:
+        return ChoreBatch(made.rows, walk.record(made))
+
+    return Chore(
+        f"roll up statistics to {step} s",
+        walk.run,
+        lambda _: (),
+        due=lambda due, _: walk.due_at(due.newest_bucket),
+        periods=30,
+        record=record,
+        only_on_first=True,
+    )
 
 
 def _walking_chore(walk: HistoryWalk) -> Chore:

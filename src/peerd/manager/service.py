@@ -13,10 +13,11 @@ from typing import Final
 
 from sqlalchemy.engine import Connection
 
-from peerd.config.settings import ManagerSettings, QueueSettings
+from peerd.config.settings import ManagerSettings, QueueSettings, StatisticsSettings
 from peerd.domain.backoff import Backoff
 from peerd.domain.errors import DatabaseUnavailable
-from peerd.manager.chores import Chore, ChoreDue, make_chores, moment_after
+from peerd.manager.chores import Chore, ChoreDue, make_chores, moment_after, statistics_chores
+from peerd.manager.queue_sampler import QueueSampler
 from peerd.manager.rescue_guard import RescueGuard
 from peerd.runtime.observability.events import (
     ChoreRan,
@@ -64,9 +65,15 @@ class ManagerService:
         database: Database,
         events: EventBus,
         queues: Mapping[str, QueueSettings] | None = None,
+        statistics: StatisticsSettings | None = None,
     ) -> None:
+        """A manager; without ``statistics``, it leaves the time series alone and does not look at the queues."""
         self._settings = settings
-        self._chores = make_chores(queues or {}, settings, time.monotonic)
+        self._chores = [*make_chores(queues or {}, settings, time.monotonic)]
+        self._sampler: QueueSampler | None = None
+        if statistics is not None:
+            self._chores += statistics_chores(statistics, time.monotonic)
+            self._sampler = QueueSampler(database, events, statistics, settings.max_wait, time.monotonic)
         self._database = database
         self._threads = DatabaseThreads(database, threads=1)
         self._events = events
@@ -91,7 +98,7 @@ class ManagerService:
         """Register the process."""
         self._now = asyncio.get_running_loop().time
         outages = OutageTracker(self._events, self._now)
-        _, self._process_id = await register_this_process_with_retry(self._database, link, outages)
+        self._node, self._process_id = await register_this_process_with_retry(self._database, link, outages)
         return {"process_id": self._process_id}
 
     async def run(self) -> None:
@@ -113,6 +120,8 @@ class ManagerService:
     async def stop(self, grace: float) -> None:
         """Let the running chore end: it is a short transaction."""
         self._stopping.set()
+        if self._sampler is not None:
+            await self._sampler.stop()
         with suppress(TimeoutError):
             async with asyncio.timeout(CHORE_STOP_TIMEOUT):
                 await self._ended.wait()
@@ -132,10 +141,13 @@ class ManagerService:
         if self._is_due("nodes", self._due_at(self._node_silent_at)):
             await self._run_step("nodes", self._deactivate_nodes)
         for chore in self._chores:
+            if chore.only_on_first and not self._is_first_node:
+                continue
             is_due = self._is_due(chore.name, self._due_at(chore.due), chore.periods) or chore.name in self._has_more
             if is_due and not self._stopping.is_set():
                 await self._run_step(chore.name, partial(self._run_chore, chore))
         await self._run_step("report pinned", self._report_pinned)
+        self._sample_if_due()
 
     # ---------------------------------------------------------------- when a step is due
 
@@ -162,6 +174,11 @@ class ManagerService:
     def _node_silent_at(self, due: DueMaintenance, settings: ManagerSettings) -> datetime | None:
         silent_at = moment_after(due.oldest_heartbeat, settings.inactive_after)
         return None if self._is_only_node and silent_at is not None and silent_at > due.now else silent_at
+
+    @property
+    def _is_first_node(self) -> bool:
+        """Whether this node does what one node does for all: the first of the active ones, as of this round."""
+        return self._due is not None and self._due.first_node == self._node.id
 
     @property
     def _is_only_node(self) -> bool:
@@ -263,6 +280,10 @@ class ManagerService:
                 await self._run_step("heartbeat", self._heartbeat)
         if total:
             self._events.emit(ChoreRan(chore=chore.name, count=total))
+
+    def _sample_if_due(self) -> None:
+        if self._sampler is not None and self._due is not None:
+            self._sampler.start_if_due(self._due, self._node.id)
 
     async def _report_pinned(self) -> None:
         if self._now() < self._next_pinned_report:

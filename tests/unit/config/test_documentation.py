@@ -24,6 +24,7 @@ from peerd.config.settings import (
     QueueSettings,
     ScheduleSettings,
     Section,
+    StatisticsSettings,
     WebSettings,
     WorkerSettings,
 )
@@ -86,6 +87,7 @@ def rows_of(section: str) -> dict[str, str]:
         ("alerts.NAME.mail", MailSettings),
         ("schedules.NAME", ScheduleSettings),
         ("manager", ManagerSettings),
+        ("statistics", StatisticsSettings),
         ("logging", LoggingSettings),
     ],
 )

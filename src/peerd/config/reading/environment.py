@@ -17,6 +17,7 @@ from peerd.config.settings import (
     ManagerSettings,
     NodeSettings,
     Section,
+    StatisticsSettings,
 )
 
 CONFIG_VARIABLE = "PEERD_CONFIG"
@@ -26,6 +27,7 @@ SECTIONS: Mapping[str, type[Section]] = {
     "database": DatabaseSettings,
     "cluster": ClusterSettings,
     "manager": ManagerSettings,
+    "statistics": StatisticsSettings,
     "logging": LoggingSettings,
 }
 

@@ -19,9 +19,21 @@ from peerd.domain.lifecycle import Status
 from peerd.domain.schedule import RunStatus
 from peerd.store.schema.sql_clock import now
 from peerd.store.schema.tables import limit_starts, nodes, processes, schedule_runs, tasks, unique_keys
-from peerd.store.tasks.conditions import by_index, is_closing_as, is_pending_too_early, is_waiting_as, is_working
+from peerd.store.statistics.rollup import latest_bucket
+from peerd.store.statistics.steps import MINUTE
+from peerd.store.tasks.conditions import (
+    PENDING_WITH_KEY,
+    PENDING_WITHOUT_KEY,
+    PendingKind,
+    by_index,
+    is_closing_as,
+    is_pending_too_early,
+    is_waiting_as,
+    is_working,
+)
 
 CLOSING_STATUSES = (Status.PENDING, Status.DONE, Status.CANCELED, Status.DEAD)
+FIRST_PENDING = {"pending_without_key": PENDING_WITHOUT_KEY, "pending_with_key": PENDING_WITH_KEY}
 
 
 class NextDue(msgspec.Struct, frozen=True):
@@ -40,6 +52,8 @@ class DueMaintenance(msgspec.Struct, frozen=True, kw_only=True):
     ``scheduled``, ``failure`` and ``ahead`` (written as pending too early) are when the next such task falls due,
     ``pending`` when the next one expires, ``done``, ``canceled`` and ``dead`` when the oldest ended, ``key`` and
     ``start`` when the next unique key ends and the next limited start is counted no longer. ``runs``: schedules run.
+    ``first_node`` is the first of the active ones, which does what one node does for all. ``has_pending``: tasks are
+    pending. ``newest_bucket`` of the time series of attempts.
     """
 
     now: datetime
@@ -56,6 +70,9 @@ class DueMaintenance(msgspec.Struct, frozen=True, kw_only=True):
     key: datetime | None
     start: datetime | None
     runs: bool
+    first_node: int | None
+    has_pending: bool
+    newest_bucket: datetime | None
 
 
 def find_next_due(connection: Connection) -> NextDue:
@@ -68,13 +85,16 @@ def read_due_maintenance(connection: Connection) -> DueMaintenance:
     """Read when each chore is due; one statement."""
     row = dict(connection.execute(_due_maintenance_statement()).mappings().one())
     touches = [time for time in (row["oldest_touch"], row.pop("oldest_reservation")) if time is not None]
-    return DueMaintenance(**{**row, "runs": bool(row["runs"]), "oldest_touch": min(touches, default=None)})
+    pending = [row.pop(name) for name in FIRST_PENDING]
+    return DueMaintenance(
+        **{**row, "runs": bool(row["runs"]), "oldest_touch": min(touches, default=None)},
+        has_pending=any(queue is not None for queue in pending),
+    )
 
 
 @lru_cache(maxsize=1)
 def _next_due_statement() -> sa.Select[Any]:
-    first_node = sa.select(sa.func.min(nodes.c.id)).where(nodes.c.active).scalar_subquery()
-    return sa.select(now(), first_node, _waiting(Status.SCHEDULED), _waiting(Status.FAILURE))
+    return sa.select(now(), _first_node(), _waiting(Status.SCHEDULED), _waiting(Status.FAILURE))
 
 
 @lru_cache(maxsize=1)
@@ -94,6 +114,9 @@ def _due_maintenance_statement() -> sa.Select[Any]:
         "key": _first(unique_keys.c.expires_at, unique_keys.c.expires_at.is_not(None)),
         "start": _first(limit_starts.c.counts_until, limit_starts.c.counts_until.is_not(None)),
         "runs": sa.exists().where(schedule_runs.c.status == RunStatus.RUNNING.value),
+        "first_node": _first_node(),
+        **{name: _first_pending_queue(kind) for name, kind in FIRST_PENDING.items()},
+        "newest_bucket": latest_bucket(MINUTE),
     }
     return sa.select(now().label("now"), *(part.label(name) for name, part in parts.items()))
 
@@ -107,6 +130,16 @@ def _oldest_reservation(touched: sa.ColumnElement[Any]) -> sa.ScalarSelect[Any]:
     shown = sa.case((lives, processes.c.checked_at), else_=holder.c.touched_at)
     joined = holder.outerjoin(processes, processes.c.id == holder.c.process_id)
     return sa.select(sa.func.min(shown)).select_from(joined).scalar_subquery()
+
+
+def _first_node() -> sa.ScalarSelect[Any]:
+    return sa.select(sa.func.min(nodes.c.id)).where(nodes.c.active).scalar_subquery()
+
+
+def _first_pending_queue(kind: PendingKind) -> sa.ScalarSelect[Any]:
+    """The queue of the first entry of its index, if there is one."""
+    pending = sa.select(kind.queue).where(kind.where(lambda queue: queue > sa.literal_column("''", sa.Text())))
+    return by_index(pending, kind.index).order_by(kind.queue).limit(1).scalar_subquery()
 
 
 def _waiting(status: Status) -> sa.ScalarSelect[Any]:
