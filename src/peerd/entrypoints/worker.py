@@ -12,6 +12,7 @@ from peerd.entrypoints.payload import create_events, decode_settings, shared_cli
 from peerd.operate.client import Client
 from peerd.runtime.concurrency import threads
 from peerd.runtime.observability.alert_detection import AlertingService
+from peerd.runtime.observability.attempt_statistics import AttemptStatistics
 from peerd.runtime.process.process_context import ProcessContext
 from peerd.runtime.process.service import Service
 from peerd.runtime.process.uncaught_exceptions import describe_exception
@@ -43,6 +44,9 @@ def worker(payload: Mapping[str, Any]) -> Service:
     service: Service
     if isinstance(user_worker, TaskWorker):
         service = TaskService(user_worker, database, events, client, shared=shared, attach=attach)
+        if settings.statistics.enabled:
+            service.statistics = AttemptStatistics()
+            events.listen(service.statistics)
     else:
         service = PeriodicService(user_worker, database, events, client, shared=shared, attach=attach)
     return AlertingService(service, events)

@@ -11,7 +11,8 @@ from typing import Any, Final, Generic, TypeVar
 
 from peerd.domain.duration import format_duration
 from peerd.domain.outcome import StuckAttempt
-from peerd.runtime.concurrency.threads import PeriodicStep, PeriodicThread
+from peerd.runtime.concurrency.threads import PeriodicStep, PeriodicThread, start_thread
+from peerd.runtime.observability.attempt_statistics import AttemptStatistics
 from peerd.runtime.observability.events import EventBus
 from peerd.runtime.process.link import Link
 from peerd.runtime.process.process_context import LIMITS_ACTION, ProcessContext
@@ -26,12 +27,15 @@ from peerd.store.nodes.processes import (
     register_this_process_with_retry,
 )
 from peerd.work.claims.wake_ups import WakeUpReceiver
+from peerd.work.statistics_writer import StatisticsWriter
 from peerd.work.task_runner import Runner
 from peerd.work.task_worker import TaskWorker
 from peerd.work.worker import BaseWorker, EffectiveWorkerSettings, Worker
 
 RECYCLE_CHECK_EVERY: Final = 1.0
 """Seconds."""
+LAST_STATISTICS_TIMEOUT: Final = 2.0
+"""Seconds that a stop waits until the counts of the last attempts are written."""
 
 W = TypeVar("W", bound=BaseWorker)
 SharedFactory = Callable[[], Callable[..., Any]]
@@ -88,14 +92,19 @@ class TaskService(WorkerService[TaskWorker]):
 
     ticker: Callable[[PeriodicStep], PeriodicThread] = PeriodicThread
     """Makes the thread that touches the claims."""
+    statistics: AttemptStatistics | None = None
+    """The counts of its attempts, which are written to the database; None: they are not counted."""
     _leaving = False
+    _statistics_writer: StatisticsWriter | None = None
 
     async def start(self, link: Link) -> Mapping[str, object]:
         """Register the process, and set the user's worker up."""
         self._link = link
         self._start_process(link)
         settings = self._worker.settings
-        capabilities = ProcessCapabilities(settings.queues, encode_handlers(self._worker.known_handlers()))
+        capabilities = ProcessCapabilities(
+            settings.queues, encode_handlers(self._worker.known_handlers()), settings.count
+        )
         node, process_id = await register_this_process_with_retry(self._database, link, self._outages, capabilities)
         try:
             await self._worker.setup()
@@ -127,6 +136,8 @@ class TaskService(WorkerService[TaskWorker]):
         if link.run_directory is not None:
             self._wake_ups.listen(link.run_directory)
         link.report_in_flight(lambda: runner.in_flight)
+        if self.statistics is not None:
+            self._start_statistics(self.statistics, claimer)
         self._recycling = partial(
             recycle_when_due,
             settings,
@@ -156,11 +167,34 @@ class TaskService(WorkerService[TaskWorker]):
         if not self._leaving:
             self._leaving = True
             self._wake_ups.close()
+            await self._stop_statistics()
             await self._worker.teardown()
             if self._runner.executor_slots.has_stuck:
                 self._link.skip_interpreter_shutdown()
                 await self._runner.stop_touching()
             self._database.close()
+
+    def _start_statistics(self, statistics: AttemptStatistics, claimer: Claimer) -> None:
+        self._statistics_writer = writer = StatisticsWriter(
+            self._database,
+            statistics,
+            claimer.node_id,
+            claimer.process_id,
+            running=self._runner.executor_slots.running_since,
+            slots=self._worker.settings.count,
+            outages=self._outages,
+            events=self._events,
+        )
+        self._statistics_ticker = PeriodicThread(writer.round, "peerd-statistics")
+        self._statistics_ticker.start()
+
+    async def _stop_statistics(self) -> None:
+        """Write the counts of the last attempts; a database that does not answer is not waited for."""
+        if self._statistics_writer is not None:
+            self._statistics_ticker.stop()
+            await asyncio.wait(
+                [start_thread(self._statistics_writer.flush, name="statistics")], timeout=LAST_STATISTICS_TIMEOUT
+            )
 
     def _replace_process(self, stuck: StuckAttempt | None, sentence: str) -> None:
         """A handler does not end: the process is replaced, and ends when its other tasks have ended."""

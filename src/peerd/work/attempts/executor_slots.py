@@ -99,6 +99,11 @@ class ExecutorSlots:
     def running(self) -> list[ClaimId]:
         return list(self._running)
 
+    def running_since(self) -> list[tuple[str, str, float]]:
+        """Queue, name and start of each attempt that runs, by the event loop's time. Any thread may call it."""
+        running = tuple(self._running.values())
+        return [(attempt.task.queue, attempt.task.name, attempt.since) for attempt in running]
+
     def wanted_count(self) -> int:
         """How many tasks to claim: for the free slots, and as many more as start within milliseconds.
 
