@@ -45,6 +45,11 @@ COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
     "queues": ("cluster.queues", WORK, "List, pause and resume queues."),
     "limits": ("cluster.limits", WORK, "List, set and remove limits of queues and keys."),
     "nodes": ("cluster.nodes", WORK, "List, drain, undrain and forget nodes."),
+    "stats": (
+        "cluster.statistics",
+        WORK,
+        "Show throughput, failures, and wait and run times, by queue, handler or node.",
+    ),
     "schedules": ("cluster.schedules", WORK, "List, show, run, enable and disable schedules."),
 }
 

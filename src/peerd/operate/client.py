@@ -23,6 +23,7 @@ from peerd.operate.operations import AsyncMode, BlockingMode, Mode, Query, opera
 from peerd.operate.queues import LimitOperations, QueueOperations
 from peerd.operate.request import EnqueueOptions, new_task
 from peerd.operate.schedules import ScheduleOperations
+from peerd.operate.statistics import StatisticsOperations
 from peerd.operate.tasks import TaskOperations
 from peerd.store.connection.database import Database
 from peerd.store.outcomes.recording import database_now
@@ -42,6 +43,7 @@ class _ClientOperations(EnqueueOperations[Mode]):
         self.limits: LimitOperations[Mode] = LimitOperations(mode)
         self.nodes: NodeOperations[Mode] = NodeOperations(mode)
         self.schedules: ScheduleOperations[Mode] = ScheduleOperations(mode)
+        self.statistics: StatisticsOperations[Mode] = StatisticsOperations(mode)
 
     @operation
     def now(self) -> Query[datetime]:
