@@ -12,16 +12,22 @@ import struct
 import sys
 import time
 from pathlib import Path
+from typing import Self
 
 import msgspec
+import sqlalchemy as sa
 
 from bench.databases import Node, open_database, register_bench_process
 from bench.jobs import bench
 from peerd.runtime.concurrency import threads
+from peerd.runtime.observability.attempt_statistics import AttemptStatistics
 from peerd.runtime.observability.events import AttemptEnded, Event, EventBus
 from peerd.runtime.observability.log_aggregation import SuccessAggregator
 from peerd.runtime.observability.log_messages import LogEventListener, configure_logging
 from peerd.runtime.process import gc_tuning
+from peerd.store.claim.claimer import Claimer
+from peerd.store.connection.outages import OutageTracker
+from peerd.work import statistics_writer
 from peerd.work.task_runner import Runner
 from peerd.work.task_worker import QueueWorker
 from peerd.work.worker import EffectiveWorkerSettings
@@ -47,13 +53,16 @@ class DrainRequest(msgspec.Struct, kw_only=True):
     node: Node | None = None
     tally: str | None = None
     counter_index: int = 0
+    statistics_every: float | None = None
+    """Seconds between two writes of the counts of its attempts; None: it has no statistics."""
 
 
 class Drained(msgspec.Struct):
-    """What it answers: seconds by the clock, and of its own time."""
+    """What it answers: seconds by the clock and of its own time, and the statements that its statistics sent."""
 
     seconds: float
     cpu: float
+    statements: int = 0
 
 
 class StopWatch:
@@ -121,9 +130,10 @@ class SharedTally:
 async def drain(order: DrainRequest) -> Drained:
     """Drain so many tasks."""
     watch = StopWatch(order.warm, order.tasks)
-    async with _Running(order, watch):
+    async with _Running(order, watch) as running:
         await watch.all_ended.wait()
-    return watch.drained()
+        statements = running.statistics_statements
+    return msgspec.structs.replace(watch.drained(), statements=statements)
 
 
 async def drain_with_others(order: DrainRequest) -> None:
@@ -145,21 +155,49 @@ class _Running:
         worker = QueueWorker([bench])
         worker.settings = EffectiveWorkerSettings(queues=(bench.name,), count=order.count)
         log = configure_logging("info", "console", node="bench", slot="bench-1")
-        self._runner = Runner(
-            worker,
+        events = EventBus(SuccessAggregator(LogEventListener(log)), watch)
+        self._runner = Runner(worker, self._database, claimer, node="bench", events=events)
+        self.statistics_statements = 0
+        self._statistics: threads.PeriodicThread | None = None
+        if order.statistics_every is not None:
+            self._statistics = self._count_attempts(claimer, events, order.count, order.statistics_every)
+
+    def _count_attempts(self, claimer: Claimer, events: EventBus, slots: int, every: float) -> threads.PeriodicThread:
+        """As `peerd.work.services.TaskService` does, and the statements are counted."""
+        vars(statistics_writer).update(FLUSH_EVERY=every)
+        statistics = AttemptStatistics()
+        events.listen(statistics)
+        writer = statistics_writer.StatisticsWriter(
             self._database,
-            claimer,
-            node="bench",
-            events=EventBus(SuccessAggregator(LogEventListener(log)), watch),
+            statistics,
+            claimer.node_id,
+            claimer.process_id,
+            running=self._runner.executor_slots.running_since,
+            slots=slots,
+            outages=OutageTracker(events, time.monotonic),
+            events=events,
         )
 
-    async def __aenter__(self) -> None:
+        def count(_: object, __: object, statement: str, *___: object) -> None:
+            self.statistics_statements += "INSERT INTO statistics" in statement
+
+        for engine in self._database.engines:
+            sa.event.listen(engine, "before_cursor_execute", count)
+        return threads.PeriodicThread(writer.round)
+
+    async def __aenter__(self) -> Self:
         gc_tuning.freeze_and_enable_gc()
         if self._database.is_single_writer:
             threads.shorten_switch_interval()
         self._task = asyncio.create_task(self._runner.run())
+        if self._statistics is not None:
+            self._statistics.start()
+        return self
 
     async def __aexit__(self, *_: object) -> None:
+        if self._statistics is not None:
+            self._statistics.stop()
+            self._statistics.join(5.0)
         await self._runner.stop(grace=5)
         await self._task
         self._database.close()
