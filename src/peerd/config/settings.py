@@ -311,6 +311,7 @@ class ManagerSettings(Section, frozen=True, kw_only=True):
     max_run_age: Duration = 2_592_000.0
     max_node_age: Duration = 604_800.0
     max_wait: Period = 3_600.0
+    max_bulk_age: Duration = 604_800.0  # since a bulk action ended
 
 
 class LoggingSettings(Section, frozen=True, kw_only=True):

@@ -67,6 +67,23 @@ class TaskNotFound(PeerdError, LookupError):
         super().__init__(f"there is no task {quoted(task_id)}: it was deleted or purged, or never existed")
 
 
+class BulkActionNotFound(PeerdError, LookupError):
+    """No bulk action has this id: it never existed, or was purged."""
+
+    def __init__(self, bulk_id: int) -> None:
+        self.bulk_id = bulk_id
+        super().__init__(f"there is no bulk action {quoted(bulk_id)}: it was purged, or never existed")
+
+
+class BulkActionEnded(PeerdError):
+    """A bulk action that has ended can be neither paused, nor resumed, nor canceled."""
+
+    def __init__(self, bulk_id: int, state: str) -> None:
+        self.bulk_id = bulk_id
+        self.state = state
+        super().__init__(f"bulk action {bulk_id} has ended: it is {state}; create another one")
+
+
 class NodeNotFound(PeerdError, LookupError):
     """No node has this name."""
 

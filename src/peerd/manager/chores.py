@@ -19,6 +19,7 @@ from sqlalchemy.engine import Connection
 from peerd.config.settings import ManagerSettings, QueueSettings
 from peerd.domain.lifecycle import Status
 from peerd.manager.history import HistoryWalk, make_walks
+from peerd.store.bulk.rows import purge_bulk
 from peerd.store.enqueue.idempotency import purge_idempotency_keys
 from peerd.store.limits.definitions import purge_limit_starts
 from peerd.store.maintenance import chore_batches as batches
@@ -105,6 +106,7 @@ CHORES: Final = (
     Chore("purge keys", batches.purge_keys, due=lambda due, _: due.key, periods=30),
     Chore("purge idempotency keys", purge_idempotency_keys, periods=600),
     Chore("purge starts", purge_limit_starts, due=lambda due, _: due.start, periods=30),
+    Chore("purge bulk actions", purge_bulk, lambda s: (s.max_bulk_age, s.batch), periods=3600),
     Chore("purge processes", batches.purge_processes, lambda s: (s.max_failed, s.batch), periods=600),
     Chore("purge runs", purge_runs, lambda s: (s.max_runs, s.max_run_age, s.batch), periods=300),
     Chore("purge schedules", purge_schedules, lambda s: (s.max_run_age,), periods=600),

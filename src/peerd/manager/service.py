@@ -16,6 +16,7 @@ from sqlalchemy.engine import Connection
 from peerd.config.settings import ManagerSettings, QueueSettings
 from peerd.domain.backoff import Backoff
 from peerd.domain.errors import DatabaseUnavailable
+from peerd.manager.bulk import BulkRunner
 from peerd.manager.chores import Chore, ChoreDue, make_chores, moment_after
 from peerd.manager.rescue_guard import RescueGuard
 from peerd.runtime.observability.events import (
@@ -38,6 +39,7 @@ from peerd.store.nodes.nodes import deactivate_silent
 from peerd.store.nodes.processes import heartbeat_process, register_this_process_with_retry
 from peerd.store.schedule_runs import mark_lost_runs
 
+BULK: Final = "bulk actions"
 CHORE_STOP_TIMEOUT: Final = 3.0
 """Seconds that a stop waits for the running chore."""
 CHORE_TIME_SLICE: Final = 0.5
@@ -70,6 +72,7 @@ class ManagerService:
         self._database = database
         self._threads = DatabaseThreads(database, threads=1)
         self._events = events
+        self._bulk = BulkRunner(self._threads, events, settings.batch)
         self._stopping = asyncio.Event()
         self._ended = asyncio.Event()
         self._next_runs: dict[str, float] = {}
@@ -135,6 +138,11 @@ class ManagerService:
             is_due = self._is_due(chore.name, self._due_at(chore.due), chore.periods) or chore.name in self._has_more
             if is_due and not self._stopping.is_set():
                 await self._run_step(chore.name, partial(self._run_chore, chore))
+        is_due = (
+            self._is_due(BULK, self._due_at(lambda due, _: due.now if due.bulk else None)) or BULK in self._has_more
+        )
+        if is_due and not self._stopping.is_set():
+            await self._run_step(BULK, self._run_bulk)
         await self._run_step("report pinned", self._report_pinned)
 
     # ---------------------------------------------------------------- when a step is due
@@ -263,6 +271,20 @@ class ManagerService:
                 await self._run_step("heartbeat", self._heartbeat)
         if total:
             self._events.emit(ChoreRan(chore=chore.name, count=total))
+
+    async def _run_bulk(self) -> None:
+        """One time slice of bulk actions, as of a chore."""
+        self._has_more.discard(BULK)
+        ends = self._now() + CHORE_TIME_SLICE
+        while (pause := await self._bulk.run_chunk()) is not None:
+            await asyncio.sleep(pause)
+            if self._stopping.is_set():
+                return
+            if self._now() >= ends:
+                self._has_more.add(BULK)
+                return
+            if self._now() - self._heartbeat_at >= self._settings.every:
+                await self._run_step("heartbeat", self._heartbeat)
 
     async def _report_pinned(self) -> None:
         if self._now() < self._next_pinned_report:

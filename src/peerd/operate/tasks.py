@@ -11,18 +11,16 @@ import msgspec
 from msgspec import UNSET
 from sqlalchemy.engine import Connection
 
-from peerd.domain.column_condition import parse_conditions
-from peerd.domain.errors import InvalidFilter, InvalidTask
+from peerd.domain.column_condition import parse_conditions, parse_status
+from peerd.domain.errors import InvalidTask
 from peerd.domain.lifecycle import Status
-from peerd.domain.quoting import quoted
 from peerd.domain.ring import ClaimRevoked, TasksAvailable
 from peerd.domain.task import BODY_LIMIT, PRIORITY_RANGE, Attempt, Task, check_moment, check_text
 from peerd.operate import validation
 from peerd.operate.operations import Mode, OperationGroup, Query, operation
 from peerd.operate.request import json_text
-from peerd.store.nodes.nodes import get_node_id
 from peerd.store.tasks import actions, pages, read
-from peerd.store.tasks.filters import TaskConditions
+from peerd.store.tasks.filters import TaskConditions, resolve_filter
 from peerd.store.tasks.pages import TaskPage
 
 TaskList = list[Task]
@@ -248,14 +246,6 @@ class TaskOperations(OperationGroup[Mode]):
         return query.then_ring(TasksAvailable())
 
 
-def parse_status(word: str) -> Status:
-    """The status of this name; raises `InvalidFilter`."""
-    try:
-        return Status(word)
-    except (ValueError, TypeError, RecursionError):  # RecursionError: a deep object, which Enum quotes
-        raise InvalidFilter("status", f"{quoted(word)} is none of {', '.join(Status)}") from None
-
-
 def _list(connection: Connection, task_filter: TaskFilter, *, limit: int, bodies: bool) -> TaskList:
     wanted = _to_filter(connection, task_filter)
     return pages.list_tasks(connection, wanted, limit=limit, bodies=bodies, search_time=math.inf).items
@@ -266,14 +256,7 @@ def _page(connection: Connection, task_filter: TaskFilter, /, **page: Any) -> Ta
 
 
 def _to_filter(connection: Connection, task_filter: TaskFilter) -> TaskConditions:
-    return TaskConditions(
-        queue=task_filter.queue,
-        name=task_filter.name,
-        status=None if task_filter.status is None else parse_status(task_filter.status),
-        node_id=None if task_filter.node is None else get_node_id(connection, task_filter.node),
-        search=task_filter.search,
-        where=parse_conditions(task_filter.where),
-    )
+    return resolve_filter(connection, **msgspec.structs.asdict(task_filter))
 
 
 def _action_query(action: Callable[..., None], only: TaskFilter | None, *args: object, **values: object) -> Query[None]:

@@ -274,6 +274,38 @@ class ChoreRan(Event, frozen=True, kw_only=True):
     count: int
 
 
+class BulkActionStarted(Event, frozen=True, kw_only=True):
+    """The first chunk of a bulk action was done."""
+
+    bulk_id: int
+    action: str
+    matched: int
+    at_least: bool  # there are more, which are being counted
+
+
+class BulkChunkDone(Event, frozen=True, kw_only=True):
+    """A chunk of a bulk action was committed."""
+
+    bulk_id: int
+    action: str
+    rows: int
+    queues: tuple[str, ...]  # in which there may be tasks to claim now
+    revoked: tuple[int, ...]  # tasks that were running
+
+
+class BulkActionEnded(Event, frozen=True, kw_only=True):
+    """A bulk action has ended, or has failed."""
+
+    bulk_id: int
+    action: str
+    state: str
+    done: int
+    skipped: int
+    failed: int
+    seconds: float
+    error: str | None = None
+
+
 class RescueSuspended(Event, frozen=True, kw_only=True):
     """This node may not rescue yet, because its own heartbeat had a gap."""
 

@@ -53,6 +53,7 @@ MESSAGES: Final[Mapping[type[Event], tuple[str, str, str]]] = {
     events.MasterDied: ("error", "the master has died; this node ends", "node"),
     events.NodesMarkedInactive: ("warning", "nodes fell silent", "nodes"),
     events.ChoreRan: ("debug", "chore ran", "chore rows=count"),
+    events.BulkChunkDone: ("debug", "a chunk of a bulk action was done", "bulk=bulk_id action tasks=rows"),
     events.RescueSuspended: ("info", "no rescues yet", "seconds because=reason"),
     events.PinnedTasksBlocked: ("warning", "tasks wait for silent nodes", "tasks=count policy"),
     events.DatabaseSlowdownDetected: ("warning", "{event.subject}: {event.message}", "remedy"),
@@ -95,6 +96,13 @@ def log_message_of(event: Event) -> LogMessage:  # noqa: C901, PLR0911, PLR0912 
         case events.ReservationsReleased():
             ids = {"tasks": len(event.task_ids), "ids": _first_ten(event.task_ids)}
             return "info", "reservations were released", ids | _figures(event, "cause")
+        case events.BulkActionStarted():
+            count = f"{event.matched} or more" if event.at_least else event.matched
+            return "info", "a bulk action began", _figures(event, "bulk=bulk_id action") | {"tasks": count}
+        case events.BulkActionEnded():
+            level = "info" if event.error is None and not event.failed else "error"
+            figures = _figures(event, "bulk=bulk_id action done skipped failed seconds error")
+            return level, f"a bulk action is {event.state}", figures
         case events.ProcessExited():
             return "info" if event.expected else "error", "process ended", _figures(event, "slot pid cause")
         case events.PeriodicLoopEnded():

@@ -15,13 +15,16 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from peerd.domain.bulk import ACTIVE
 from peerd.domain.lifecycle import Status
 from peerd.domain.schedule import RunStatus
 from peerd.store.schema.sql_clock import now
-from peerd.store.schema.tables import limit_starts, nodes, processes, schedule_runs, tasks, unique_keys
+from peerd.store.schema.tables import bulk_actions, limit_starts, nodes, processes, schedule_runs, tasks, unique_keys
 from peerd.store.tasks.conditions import by_index, is_closing_as, is_pending_too_early, is_waiting_as, is_working
 
 CLOSING_STATUSES = (Status.PENDING, Status.DONE, Status.CANCELED, Status.DEAD)
+
+ACTIVE_BULK: list[sa.ColumnElement[Any]] = [sa.literal_column(f"'{state}'") for state in ACTIVE]
 
 
 class NextDue(msgspec.Struct, frozen=True):
@@ -40,6 +43,7 @@ class DueMaintenance(msgspec.Struct, frozen=True, kw_only=True):
     ``scheduled``, ``failure`` and ``ahead`` (written as pending too early) are when the next such task falls due,
     ``pending`` when the next one expires, ``done``, ``canceled`` and ``dead`` when the oldest ended, ``key`` and
     ``start`` when the next unique key ends and the next limited start is counted no longer. ``runs``: schedules run.
+    ``bulk``: there are bulk actions to carry out.
     """
 
     now: datetime
@@ -56,6 +60,7 @@ class DueMaintenance(msgspec.Struct, frozen=True, kw_only=True):
     key: datetime | None
     start: datetime | None
     runs: bool
+    bulk: bool
 
 
 def find_next_due(connection: Connection) -> NextDue:
@@ -68,7 +73,8 @@ def read_due_maintenance(connection: Connection) -> DueMaintenance:
     """Read when each chore is due; one statement."""
     row = dict(connection.execute(_due_maintenance_statement()).mappings().one())
     touches = [time for time in (row["oldest_touch"], row.pop("oldest_reservation")) if time is not None]
-    return DueMaintenance(**{**row, "runs": bool(row["runs"]), "oldest_touch": min(touches, default=None)})
+    found = {name: bool(row[name]) for name in ("runs", "bulk")}
+    return DueMaintenance(**{**row, **found, "oldest_touch": min(touches, default=None)})
 
 
 @lru_cache(maxsize=1)
@@ -94,6 +100,7 @@ def _due_maintenance_statement() -> sa.Select[Any]:
         "key": _first(unique_keys.c.expires_at, unique_keys.c.expires_at.is_not(None)),
         "start": _first(limit_starts.c.counts_until, limit_starts.c.counts_until.is_not(None)),
         "runs": sa.exists().where(schedule_runs.c.status == RunStatus.RUNNING.value),
+        "bulk": sa.exists().where(bulk_actions.c.state.in_(ACTIVE_BULK)),
     }
     return sa.select(now().label("now"), *(part.label(name) for name, part in parts.items()))
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from peerd.domain.bulk import BulkState
 from peerd.domain.lifecycle import FINISHED, Status
 from peerd.domain.schedule import RunStatus
 from peerd.domain.task import DEFAULT_PRIORITY, PRIORITY_RANGE
@@ -324,5 +325,36 @@ schedule_runs = _table(
     sa.Index("schedule_runs_schedule", "schedule", "id"),
     sa.Index("schedule_runs_status", "status", "schedule"),
     sa.Index("schedule_runs_finished", "finished_at"),
+    autoincrement=True,
+)
+
+bulk_actions = _table(
+    "bulk_actions",
+    sa.Column("id", BIG_KEY, primary_key=True, autoincrement=True),
+    sa.Column("action", name_type(20, ascii_only=True), nullable=False),
+    sa.Column("arguments", LONG_TEXT, nullable=False),
+    sa.Column("filter", LONG_TEXT, nullable=False),
+    sa.Column("highest_id", sa.BigInteger(), nullable=False),
+    time_column_with_default("as_of"),
+    sa.Column("most", sa.BigInteger()),
+    sa.Column("state", enum_type(BulkState), nullable=False, server_default=BulkState.COUNTING),
+    sa.Column("matched", sa.BigInteger(), nullable=False, server_default="0"),
+    sa.Column("at_least", sa.Boolean(), nullable=False, server_default=sa.false()),
+    sa.Column("examined", sa.BigInteger(), nullable=False, server_default="0"),
+    sa.Column("done", sa.BigInteger(), nullable=False, server_default="0"),
+    sa.Column("skipped", sa.BigInteger(), nullable=False, server_default="0"),
+    sa.Column("failed", sa.BigInteger(), nullable=False, server_default="0"),
+    sa.Column("errors", LONG_TEXT),
+    sa.Column("place", LONG_TEXT),
+    sa.Column("postponed", LONG_TEXT),
+    time_column("next_at"),
+    sa.Column("error", LONG_TEXT),
+    sa.Column("created_by", name_type(200)),
+    time_column_with_default("created_at"),
+    time_column("started_at"),
+    time_column_with_default("updated_at", updated_now),
+    time_column("finished_at"),
+    sa.Index("bulk_actions_state", "state", "updated_at"),
+    enum_check("state", BulkState),
     autoincrement=True,
 )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
@@ -12,11 +10,6 @@ from peerd.domain.lifecycle import Status
 from peerd.domain.task import Attempt, Task
 from peerd.store.schema.tables import attempts, tasks
 from peerd.store.tasks.rows import TASK_COLUMNS, to_task
-
-LARGE_COLUMNS: Final = ("body", "body_bytes", "result")
-SMALL_COLUMNS: Final = tuple(
-    sa.null().label(column.name) if column.name in LARGE_COLUMNS else column for column in TASK_COLUMNS
-)
 
 
 def find_task(connection: Connection, task_id: int) -> Task | None:
