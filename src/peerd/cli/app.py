@@ -42,6 +42,7 @@ COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
     "enqueue": ("cluster.enqueue", WORK, "Enqueue a task."),
     "ring": ("cluster.enqueue", WORK, "Ring all nodes' doorbells, after tasks were inserted with SQL."),
     "tasks": ("tasks", WORK, "List, show, watch, retry, cancel, bury, kick, snooze, delete, move and change tasks."),
+    "bulk": ("cluster.bulk", WORK, "List, show, watch, pause, resume and cancel bulk actions."),
     "queues": ("cluster.queues", WORK, "List, pause and resume queues."),
     "limits": ("cluster.limits", WORK, "List, set and remove limits of queues and keys."),
     "nodes": ("cluster.nodes", WORK, "List, drain, undrain and forget nodes."),

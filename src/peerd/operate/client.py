@@ -15,6 +15,7 @@ from peerd.domain.ring import tasks_available_in
 from peerd.domain.task import Task
 from peerd.doorbell.notifier import Notifier
 from peerd.operate import validation
+from peerd.operate.bulk import BulkOperations
 from peerd.operate.diagnostics import Finding, examine
 from peerd.operate.enqueuing import EnqueueOperations, enqueue_within
 from peerd.operate.job import Job, poll_pauses, task_result
@@ -38,6 +39,7 @@ class _ClientOperations(EnqueueOperations[Mode]):
     def __init__(self, mode: Mode) -> None:
         super().__init__(mode)
         self.tasks: TaskOperations[Mode] = TaskOperations(mode)
+        self.bulk: BulkOperations[Mode] = BulkOperations(mode)
         self.queues: QueueOperations[Mode] = QueueOperations(mode)
         self.limits: LimitOperations[Mode] = LimitOperations(mode)
         self.nodes: NodeOperations[Mode] = NodeOperations(mode)

@@ -11,7 +11,7 @@ from peerd.web import metrics
 from peerd.web.dependencies import CLIENT_STATE
 from peerd.web.problems import add_problem_handlers
 from peerd.web.request_guard import RequestGuard
-from peerd.web.routes import health, limits, nodes, queues, schedules, tasks
+from peerd.web.routes import bulk, health, limits, nodes, queues, schedules, tasks
 
 API: Final = "/api/v1"
 DESCRIPTION = """\
@@ -42,7 +42,7 @@ def create_app(client: Client | None = None) -> FastAPI:
         openapi_url=f"{API}/openapi.json",
     )
     setattr(app.state, CLIENT_STATE, client)
-    for module in (tasks, queues, limits, nodes, schedules):
+    for module in (tasks, queues, limits, nodes, schedules, bulk):
         app.include_router(module.router, prefix=API)
     app.include_router(health.router)
     app.include_router(metrics.router)

@@ -117,7 +117,7 @@ def list_tasks(
     ]
     answer = {"items": rows, "next": page.next, "examined": page.examined}
     if page.items:
-        context.print_result(answer, lambda: _tasks_table(page.items, names, context.client.now()))
+        context.print_result(answer, lambda: tasks_table(page.items, names, context.client.now()))
     else:
         context.print_result(
             answer, _describe_nothing(page, is_filtered=after is not None or options != FilterOptions())
@@ -189,7 +189,8 @@ def format_run_time(task: Task) -> str:
     return format_elapsed((task.finished_at - task.worker_started_at).total_seconds())
 
 
-def _tasks_table(tasks: Sequence[Task], names: Mapping[int, str], now: datetime) -> AlignedTable:
+def tasks_table(tasks: Sequence[Task], names: Mapping[int, str], now: datetime) -> AlignedTable:
+    """A line for each task."""
     rows = [
         (
             str(task.id),

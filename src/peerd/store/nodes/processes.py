@@ -20,7 +20,7 @@ from peerd.store.connection.database import Database
 from peerd.store.connection.outages import OutageTracker
 from peerd.store.nodes.nodes import Node, find_node
 from peerd.store.schema.migrate import require_current_schema
-from peerd.store.schema.sql_clock import now
+from peerd.store.schema.sql_clock import now, seconds_from_now
 from peerd.store.schema.tables import processes, queues
 from peerd.store.tasks.rows import insert_if_absent
 
@@ -206,3 +206,11 @@ async def keep_heartbeat(
             events.emit(ComponentFailed(component="heartbeat", error=describe_exception(error), again_in=every))
         else:
             outages.found()
+
+
+def is_role_alive(connection: Connection, role: str, silence: float) -> bool:
+    """Whether a process of a role, on any node, has sent a heartbeat in the last ``silence`` seconds."""
+    alive = sa.select(processes.c.id).where(
+        processes.c.role == role, processes.c.ended_at.is_(None), processes.c.checked_at > seconds_from_now(-silence)
+    )
+    return connection.execute(alive.limit(1)).first() is not None
