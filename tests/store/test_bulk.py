@@ -25,7 +25,7 @@ from peerd.domain.bulk import (
     TaskAction,
     event_of,
 )
-from peerd.domain.errors import BulkActionEnded, BulkActionNotFound, InvalidFilter, NodeNotFound, UniqueKeyTaken
+from peerd.domain.errors import BulkActionHasEnded, BulkActionNotFound, InvalidFilter, NodeNotFound, UniqueKeyTaken
 from peerd.domain.lifecycle import IllegalTransition, Status, sources
 from peerd.domain.task import Task
 from peerd.store.bulk import chunks
@@ -311,7 +311,7 @@ def test_pause_resume_and_cancel_take_effect_before_the_next_chunk(world: World)
     assert (canceled.state, canceled.finished_at is not None) == (BulkState.CANCELED, True)
     assert chunk(world, 2).bulk is None
     for refused in (pause_bulk, resume_bulk, cancel_bulk):
-        with pytest.raises(BulkActionEnded, match="it is canceled"):
+        with pytest.raises(BulkActionHasEnded, match="it is canceled"):
             world.store.run(refused, bulk.id)
         with pytest.raises(BulkActionNotFound):
             world.store.run(refused, 10**9)

@@ -41,7 +41,7 @@ def test_it_is_paused_resumed_and_canceled(http: httpx.Client) -> None:
     for verb, state in (("pause", "paused"), ("resume", "running"), ("cancel", "canceled")):
         answer = http.post(f"/bulk/{bulk_id}/{verb}")
         assert (answer.status_code, answer.json()["state"]) == (200, state)
-    assert problem(http.post(f"/bulk/{bulk_id}/resume")) == (409, "BulkActionEnded")
+    assert problem(http.post(f"/bulk/{bulk_id}/resume")) == (409, "BulkActionHasEnded")
     assert problem(http.get("/bulk/999")) == (404, "BulkActionNotFound")
 
 

@@ -75,7 +75,7 @@ class BulkActionNotFound(PeerdError, LookupError):
         super().__init__(f"there is no bulk action {quoted(bulk_id)}: it was purged, or never existed")
 
 
-class BulkActionEnded(PeerdError):
+class BulkActionHasEnded(PeerdError):
     """A bulk action that has ended can be neither paused, nor resumed, nor canceled."""
 
     def __init__(self, bulk_id: int, state: str) -> None:

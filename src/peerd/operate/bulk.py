@@ -94,17 +94,17 @@ class BulkOperations(OperationGroup[Mode]):
 
     @operation
     def pause(self, bulk_id: int) -> Query[BulkAction]:
-        """Stop it before its next chunk, until `resume`; raises `BulkActionEnded`."""
+        """Stop it before its next chunk, until `resume`; raises `BulkActionHasEnded`."""
         return Query("run", rows.pause_bulk, _id(bulk_id))
 
     @operation
     def resume(self, bulk_id: int) -> Query[BulkAction]:
-        """Go on with one that is paused; raises `BulkActionEnded`."""
+        """Go on with one that is paused; raises `BulkActionHasEnded`."""
         return Query("run", rows.resume_bulk, _id(bulk_id))
 
     @operation
     def cancel(self, bulk_id: int) -> Query[BulkAction]:
-        """End it before its next chunk; what it has done stays done. Raises `BulkActionEnded`."""
+        """End it before its next chunk; what it has done stays done. Raises `BulkActionHasEnded`."""
         return Query("run", rows.cancel_bulk, _id(bulk_id))
 
     @operation

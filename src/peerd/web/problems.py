@@ -31,7 +31,7 @@ STATUS_OF: Final[Mapping[type[errors.PeerdError], HTTPStatus]] = {
     errors.TaskNotFound: HTTPStatus.NOT_FOUND,
     errors.NodeNotFound: HTTPStatus.NOT_FOUND,
     errors.BulkActionNotFound: HTTPStatus.NOT_FOUND,
-    errors.BulkActionEnded: HTTPStatus.CONFLICT,
+    errors.BulkActionHasEnded: HTTPStatus.CONFLICT,
     errors.ScheduleNotFound: HTTPStatus.NOT_FOUND,
     errors.RunNotFound: HTTPStatus.NOT_FOUND,
     IllegalTransition: HTTPStatus.CONFLICT,

@@ -39,8 +39,12 @@ from peerd.store.tasks.rows import BATCH, lock_tasks
 
 CANDIDATES: Final = 10
 """Bulk actions that are tried at the most: others may be locked."""
-TARGET_SECONDS: Final = 0.05
-"""For which a chunk searches for tasks, and which it should take in all."""
+SEARCH_SECONDS: Final = 0.05
+"""For which a chunk searches for tasks."""
+LONG_CHUNK: Final = 0.1
+"""Seconds that a chunk should take in all."""
+SMALLEST: Final = 100
+"""Tasks."""
 LOCKED_PAUSE: Final = 1.0
 """Seconds until rows are tried again that another session has locked."""
 PAUSE_RATIO: Final = 0.5
@@ -76,23 +80,28 @@ class ChunkResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChunkSize:
-    """How many tasks the next chunk has, so that it takes about `TARGET_SECONDS`.
+    """How many tasks the next chunk has, so that it takes about 0.1 s.
+
+    It is never below `SMALLEST`: what a chunk costs besides its tasks is as much as 50 of them, so that smaller ones
+    would not make room for others, where the machine is busy, but take longer in all.
 
     >>> size = ChunkSize(500)
-    >>> size.record(0.01), size.record(0.01), size.record(0.3), size.record(0.3), size.tasks
-    (None, None, None, None, 100)
+    >>> size.record(0.01), size.record(0.01), size.tasks
+    (None, None, 400)
+    >>> size.record(0.3), size.record(0.3), size.record(0.3), size.tasks
+    (None, None, None, 100)
     """
 
     def __init__(self, largest: int = BATCH) -> None:
         self._largest = largest
-        self.tasks = min(100, largest)
+        self._smallest = self.tasks = min(SMALLEST, largest)
 
     def record(self, seconds: float) -> None:
         """Adapt it to the duration of a chunk that was full."""
-        if seconds < TARGET_SECONDS / 2:
+        if seconds < 0.75 * LONG_CHUNK:
             self.tasks = min(2 * self.tasks, self._largest)
-        elif seconds > TARGET_SECONDS * 2:
-            self.tasks = max(self.tasks // 2, 10)
+        elif seconds > 1.5 * LONG_CHUNK:
+            self.tasks = max(self.tasks // 2, self._smallest)
 
 
 def carry_out_chunk(connection: Connection, size: int = BATCH, bulk_id: int | None = None) -> ChunkResult:
@@ -221,7 +230,7 @@ class _Chunk:
     def _walk(self, most: int | None = None) -> Any:
         """The selected ids among the next index entries, some at a time, for a while or until there are so many."""
         largest = BATCH if most is None else min(max(4 * most, 50), BATCH)
-        until = self._began + TARGET_SECONDS
+        until = self._began + SEARCH_SECONDS
         for places, is_last in walk_sections(self._connection, self._selection.sections, self._place, largest, largest):
             among = self._selection.ids_among(self._connection, [place.task_id for place in places])
             selected: list[int] = []

@@ -21,7 +21,7 @@ from peerd.domain.bulk import (
     decode_action,
     encode_action,
 )
-from peerd.domain.errors import BulkActionEnded, BulkActionNotFound, InvalidFilter
+from peerd.domain.errors import BulkActionHasEnded, BulkActionNotFound, InvalidFilter
 from peerd.store.schema.sql_clock import now, seconds_from_now
 from peerd.store.schema.tables import bulk_actions
 from peerd.store.tasks.rows import BATCH, to_whole_number
@@ -68,7 +68,7 @@ def pause_bulk(connection: Connection, bulk_id: int) -> BulkAction:
 
     Raises:
         BulkActionNotFound: it is not there.
-        BulkActionEnded: it has ended.
+        BulkActionHasEnded: it has ended.
     """
     return _set_state(connection, bulk_id, lambda _: BulkState.PAUSED)
 
@@ -78,7 +78,7 @@ def resume_bulk(connection: Connection, bulk_id: int) -> BulkAction:
 
     Raises:
         BulkActionNotFound: it is not there.
-        BulkActionEnded: it has ended.
+        BulkActionHasEnded: it has ended.
     """
 
     def resumed(bulk: BulkAction) -> BulkState:
@@ -94,7 +94,7 @@ def cancel_bulk(connection: Connection, bulk_id: int) -> BulkAction:
 
     Raises:
         BulkActionNotFound: it is not there.
-        BulkActionEnded: it has ended.
+        BulkActionHasEnded: it has ended.
     """
     return _set_state(connection, bulk_id, lambda _: BulkState.CANCELED, finished_at=now())
 
@@ -159,7 +159,7 @@ def _set_state(connection: Connection, bulk_id: int, change: Any, **values: date
         raise BulkActionNotFound(bulk_id)
     bulk = to_bulk(row)
     if bulk.state not in OPEN:
-        raise BulkActionEnded(bulk_id, bulk.state)
+        raise BulkActionHasEnded(bulk_id, bulk.state)
     state = change(bulk)
     if state is not bulk.state:
         write_bulk(connection, bulk_id, state=str(state), next_at=None, **values)
