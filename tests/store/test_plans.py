@@ -12,10 +12,13 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from peerd.domain.bulk import BulkChange, BulkRetry, BulkSnooze
 from peerd.domain.lifecycle import Status
 from peerd.domain.outcome import Failed
 from peerd.domain.task import NewTask, Task
 from peerd.store import jobs, queue_states
+from peerd.store.bulk.chunks import carry_out_chunk
+from peerd.store.bulk.creating import create_bulk
 from peerd.store.claim import claim, quarantined
 from peerd.store.claim.claimer import Claimer
 from peerd.store.connection.database import Database
@@ -30,7 +33,7 @@ from peerd.store.outcomes import complete, touch
 from peerd.store.outcomes.recording import ClaimId
 from peerd.store.outcomes.touch import TaskProgress
 from peerd.store.schema.migrate import migrate
-from peerd.store.schema.tables import limits, nodes, tasks
+from peerd.store.schema.tables import bulk_actions, limits, nodes, tasks
 from peerd.store.statements.driver_connection import DriverConnection, DriverResult
 from peerd.store.statements.token import new_token
 from peerd.store.tasks import pages
@@ -169,6 +172,7 @@ def test_hot_statements_go_by_their_indexes(database: str) -> None:
             check(store, operation, expected, store._groups[True] if operation.func == store.run_group else None)
         check_pages(store)
         check_queue_states(store)
+        check_bulk(store)
         if store.name == "postgresql":
             check_generic_plan(store, claimer)
     finally:
@@ -179,6 +183,20 @@ def silence_a_node(connection: sa.Connection, node_id: int) -> None:
     """One to which tasks are pinned."""
     connection.execute(sa.update(nodes).where(nodes.c.id == node_id).values(active=False, checked_at=LONG_AGO))
     connection.execute(sa.update(tasks).where(tasks.c.node_id == PINNED_TO).values(node_id=node_id))
+
+
+def check_bulk(store: Database) -> None:
+    """A chunk reads the index of its filter's status from its place on, and all else by primary key."""
+    for fields, action, index in (
+        ({"status": "dead"}, BulkRetry(), "tasks_closing"),
+        ({"status": "scheduled"}, BulkSnooze(60.0), "tasks_due"),
+        ({"status": "pending", "queue": "q"}, BulkChange(priority=3), "tasks_claim"),
+    ):
+        bulk = store.run(create_bulk, action, fields)
+        due_now = sa.update(bulk_actions).values(next_at=None)
+        for _ in range(2):  # the second one begins in the middle of the index
+            store.run(sa.Connection.execute, due_now)
+            check(store, partial(store.run, carry_out_chunk, 100, bulk.id), {index, "tasks_turns", "PRIMARY"})
 
 
 def check_pages(store: Database) -> None:
