@@ -38,6 +38,7 @@ from peerd.store.schema.sql_clock import now, seconds_from_now
 from peerd.store.schema.tables import attempts, bulk_actions, tasks, unique_keys
 from peerd.store.statements.token import new_token
 from peerd.store.tasks import actions
+from peerd.store.tasks.rows import lock_tasks
 from peerd.testing import eventually
 from tests.store.world import World
 
@@ -163,12 +164,14 @@ def test_what_a_preview_has_found_is_acted_on_and_nothing_else(world: World) -> 
     world.set(dies_later, status="dead", finished_at=seconds_from_now(-60), updated_at=now())
     world.set(changed, priority=3, updated_at=now())
     later = world.task_in(Status.DEAD)
+    long_ago = {name: seconds_from_now(-999) for name in ("created_at", "updated_at", "finished_at")}
+    late_by_hand = world.insert(status="dead", **long_ago)
     bulk = world.store.run(create_bulk, BulkRetry(), {"status": "dead"}, digest=preview.digest)
     assert (bulk.highest_id, bulk.as_of, bulk.matched) == (preview.highest_id, preview.as_of, 4)
     ended = carry_out(world, bulk)
     assert (ended.done, ended.skipped, ended.failed) == (3, 1, 0)
     assert [world.status(task_id) for task_id in dead] == [Status.PENDING] * 3
-    assert [world.status(task_id) for task_id in (dies_later, changed, later)] == [Status.DEAD] * 3
+    assert [world.status(task_id) for task_id in (dies_later, changed, later, late_by_hand)] == [Status.DEAD] * 4
 
 
 def test_a_task_that_changes_between_two_chunks_is_skipped(world: World) -> None:
@@ -179,6 +182,24 @@ def test_a_task_that_changes_between_two_chunks_is_skipped(world: World) -> None
     world.set(ids[1], error="another one", updated_at=now())
     ended = carry_out(world, bulk, 2)
     assert (ended.done, ended.skipped, world.status(ids[1])) == (2, 2, Status.DEAD)
+
+
+def test_a_task_that_changes_between_its_reading_and_its_lock_is_skipped(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if world.store.is_single_writer:
+        return  # no other session writes between them
+    same, changed = (world.task_in(Status.DEAD) for _ in range(2))
+    bulk = create(world, BulkRetry(), status="dead")
+
+    def change_and_lock(*arguments: Any, **options: Any) -> list[Task]:
+        world.set(changed, priority=3, updated_at=now())
+        return lock_tasks(*arguments, **options)
+
+    monkeypatch.setattr(chunks, "lock_tasks", change_and_lock)
+    ended = carry_out(world, bulk)
+    assert (ended.done, ended.skipped) == (1, 1)
+    assert (world.status(same), world.status(changed)) == (Status.PENDING, Status.DEAD)
 
 
 @pytest.mark.parametrize(
