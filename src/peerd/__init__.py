@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from peerd.agent.agent import Agent
     from peerd.domain.call import Call
     from peerd.domain.duration import parse_duration
+    from peerd.domain.error_report import ErrorReport
     from peerd.domain.errors import (
         InvalidArguments,
         InvalidMessage,
@@ -60,6 +61,7 @@ _HOMES = {
     "Context": "peerd.work.context",
     "Dead": "peerd.domain.outcome",
     "Delivery": "peerd.runtime.messages.delivery",
+    "ErrorReport": "peerd.domain.error_report",
     "IllegalTransition": "peerd.domain.lifecycle",
     "InvalidArguments": "peerd.domain.errors",
     "InvalidMessage": "peerd.domain.errors",
@@ -113,6 +115,7 @@ __all__ = [
     "Context",
     "Dead",
     "Delivery",
+    "ErrorReport",
     "IllegalTransition",
     "InvalidArguments",
     "InvalidMessage",

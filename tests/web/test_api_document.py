@@ -25,6 +25,8 @@ def test_every_operation_answers_as_documented(address: str, mode: GenerationMod
     assert len(operations) > 25
     failures: list[str] = []
     for operation in operations:
+        if operation.path.endswith("/stream"):
+            continue  # it need not end
 
         @given(case=operation.as_strategy(generation_mode=mode))
         @settings(

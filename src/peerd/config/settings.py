@@ -51,6 +51,7 @@ from peerd.config.values import (
 )
 from peerd.domain.alert import AlertKind, AlertRate
 
+LineLevel = Annotated[Literal["debug", "info", "warning", "error", "critical"], ConvertBefore(lower)]
 DEFAULT_BUFFER: Final = 1_048_576
 """Bytes that are buffered for a connection of a gateway."""
 SECRET_KEYS: Final = frozenset({"secret", "token", "webhook"})
@@ -144,6 +145,8 @@ class WorkerSettings(Section, frozen=True, kw_only=True):
     recycle_memory: Size | None = None
     recycle_cpu: Processors | None = None
     hang_after: Period | None = None  # None: the event loop may be blocked for any time
+    log_lines: Flag = True  # keep what handlers log with their attempts
+    log_level: LineLevel = "info"  # the least level that is kept
     options: Mapping[str, Any] = field(default_factory=dict)  # the user's own
     given: tuple[str, ...] = ()  # not a key: names of the given keys, which override attributes of the class
 
@@ -158,6 +161,12 @@ class CommandSettings(Section, frozen=True, kw_only=True):
     recycle_memory: Size | None = None
     recycle_cpu: Processors | None = None
     environment: Mapping[Text, Text] = field(default_factory=dict)
+
+
+class ErrorSettings(Section, frozen=True, kw_only=True):
+    """[errors]: a function of the user that is called with each error of the user's code."""
+
+    hook: EntryPoint | None = None
 
 
 class AgentSettings(Section, frozen=True, kw_only=True):
@@ -309,6 +318,7 @@ class ManagerSettings(Section, frozen=True, kw_only=True):
     batch: Annotated[int, Meta(ge=1, le=500)] = 500
     max_runs: Count = 1000  # of each schedule
     max_run_age: Duration = 2_592_000.0
+    max_line_age: Duration = 604_800.0  # of log lines of tasks that are still there
     max_node_age: Duration = 604_800.0
     max_wait: Period = 3_600.0
 
@@ -339,6 +349,7 @@ class Document(Section, frozen=True, kw_only=True):
     manager: ManagerSettings = field(default_factory=ManagerSettings)
     logging: LoggingSettings = field(default_factory=LoggingSettings)
     alerts: Mapping[Name, AlertSettings] = field(default_factory=dict)
+    errors: ErrorSettings = field(default_factory=ErrorSettings)
 
 
 class Settings(Document, frozen=True, kw_only=True):

@@ -67,6 +67,13 @@ class TaskNotFound(PeerdError, LookupError):
         super().__init__(f"there is no task {quoted(task_id)}: it was deleted or purged, or never existed")
 
 
+class TooManyLogStreams(PeerdError):
+    """A web process has as many streams of log lines as it may have."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(f"this web process has {most} streams of log lines already; close one, or read pages instead")
+
+
 class NodeNotFound(PeerdError, LookupError):
     """No node has this name."""
 

@@ -24,7 +24,7 @@ class Histogram:
 
     >>> histogram = Histogram.of([0.5, 0.5, 0.5, 4.0])
     >>> histogram.count, histogram.sum, round(histogram.quantile(0.5), 1), round(histogram.quantile(0.99), 1)
-    (4, 5.5, 0.5, 4.1)
+    (4, 5.5, 0.5, 4.0)
     """
 
     __slots__ = ("counts", "sum")

@@ -16,6 +16,7 @@ from peerd.agent.service import AgentService
 from peerd.agent.setup_runner import SetupFunction, SetupRunner
 from peerd.config.schedules import schedules_for_node
 from peerd.doorbell.event_listener import DoorbellEventListener
+from peerd.entrypoints.error_hook import with_error_hook_if_it_loads
 from peerd.entrypoints.import_string import ImportStringError, import_object
 from peerd.entrypoints.payload import create_events, decode_settings
 from peerd.operate.client import Client
@@ -80,7 +81,7 @@ def agent(payload: Mapping[str, Any]) -> Service:
             schedules,
         ),
     )
-    return AlertingService(service, events)
+    return AlertingService(with_error_hook_if_it_loads(service, settings, events), events)
 
 
 def find_setup(entry: str) -> SetupFunction:

@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import Any
 
 from peerd.config.settings import WebSettings
+from peerd.entrypoints.error_hook import with_error_hook
 from peerd.entrypoints.import_string import InvalidEntry, import_entry, import_object
 from peerd.entrypoints.payload import create_events, decode_settings, shared_clients_factory
 from peerd.operate.client import Client
@@ -38,7 +39,7 @@ def web(payload: Mapping[str, Any]) -> Service:
         ScheduleRunExecutor(process, import_object, events)
 
     service = WebService(app, given, database, events, client, attach)
-    return AlertingService(service, events)
+    return AlertingService(with_error_hook(service, settings, events), events)
 
 
 def require_server(kind: str, entry: str) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from peerd.config.settings import WorkerSettings
 from peerd.doorbell.event_listener import DoorbellEventListener
+from peerd.entrypoints.error_hook import with_error_hook
 from peerd.entrypoints.import_string import InvalidEntry, import_entry, import_object
 from peerd.entrypoints.payload import create_events, decode_settings, shared_clients_factory
 from peerd.operate.client import Client
@@ -18,6 +19,7 @@ from peerd.runtime.process.uncaught_exceptions import describe_exception
 from peerd.schedules.run_executor import ScheduleRunExecutor
 from peerd.store.connection.database import Database
 from peerd.work.handlers import Queue
+from peerd.work.logs.capture import OutputCapture
 from peerd.work.services import PeriodicService, TaskService
 from peerd.work.task_worker import QueueWorker, TaskWorker
 from peerd.work.worker import EffectiveWorkerSettings as WorkSettings
@@ -28,6 +30,9 @@ def worker(payload: Mapping[str, Any]) -> Service:
     settings = decode_settings(payload)
     kind = str(payload["kind"])
     events = create_events(payload, settings)
+    section = settings.workers[kind]
+    if section.log_lines:
+        OutputCapture(settings.logging.level).install()
     user_worker = load_worker(kind, settings.workers[kind])
     user_worker.events = events
     database = Database(settings.database.url, pool_size=settings.database.pool_size)
@@ -45,7 +50,7 @@ def worker(payload: Mapping[str, Any]) -> Service:
         service = TaskService(user_worker, database, events, client, shared=shared, attach=attach)
     else:
         service = PeriodicService(user_worker, database, events, client, shared=shared, attach=attach)
-    return AlertingService(service, events)
+    return AlertingService(with_error_hook(service, settings, events), events)
 
 
 def load_worker(kind: str, given: WorkerSettings) -> Worker | TaskWorker:

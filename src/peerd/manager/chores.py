@@ -27,6 +27,7 @@ from peerd.store.maintenance.history import HistoryStep
 from peerd.store.nodes.nodes import purge_nodes
 from peerd.store.schedule_runs import purge_runs
 from peerd.store.schedules import purge_schedules
+from peerd.store.tasks.log_lines import purge_lines
 
 ChoreDue = Callable[[DueMaintenance, ManagerSettings], datetime | None]
 """When there is something to do; None: nothing is known that needs the chore."""
@@ -105,6 +106,7 @@ CHORES: Final = (
     Chore("purge keys", batches.purge_keys, due=lambda due, _: due.key, periods=30),
     Chore("purge idempotency keys", purge_idempotency_keys, periods=600),
     Chore("purge starts", purge_limit_starts, due=lambda due, _: due.start, periods=30),
+    Chore("purge log lines", purge_lines, lambda s: (s.max_line_age, s.batch), periods=600),
     Chore("purge processes", batches.purge_processes, lambda s: (s.max_failed, s.batch), periods=600),
     Chore("purge runs", purge_runs, lambda s: (s.max_runs, s.max_run_age, s.batch), periods=300),
     Chore("purge schedules", purge_schedules, lambda s: (s.max_run_age,), periods=600),

@@ -12,8 +12,9 @@ from msgspec import UNSET
 from sqlalchemy.engine import Connection
 
 from peerd.domain.column_condition import parse_conditions
-from peerd.domain.errors import InvalidFilter, InvalidTask
+from peerd.domain.errors import InvalidFilter, InvalidTask, TaskNotFound
 from peerd.domain.lifecycle import Status
+from peerd.domain.log_line import LogCursor, levels_from
 from peerd.domain.quoting import quoted
 from peerd.domain.ring import ClaimRevoked, TasksAvailable
 from peerd.domain.task import BODY_LIMIT, PRIORITY_RANGE, Attempt, Task, check_moment, check_text
@@ -23,12 +24,14 @@ from peerd.operate.request import json_text
 from peerd.store.nodes.nodes import get_node_id
 from peerd.store.tasks import actions, pages, read
 from peerd.store.tasks.filters import TaskConditions
+from peerd.store.tasks.log_lines import LastLines, LogPage, has_ended_long_ago, read_last_lines, read_lines
 from peerd.store.tasks.pages import TaskPage
 
 TaskList = list[Task]
 Attempts = list[Attempt]
 
 MAX_PAGE = 10_000
+MAX_LINES = 1000
 
 
 class TaskFilter(msgspec.Struct, frozen=True):
@@ -144,6 +147,53 @@ class TaskOperations(OperationGroup[Mode]):
     def attempts(self, task_id: int) -> Query[Attempts]:
         """The attempts of a task that did not succeed, in their order; raises `TaskNotFound`."""
         return Query("read", _attempts, validation.task_id(task_id))
+
+    @operation
+    def logs(
+        self,
+        task_id: int,
+        *,
+        after: str | None = None,
+        limit: int = 200,
+        attempt: int | None = None,
+        level: str | None = None,
+    ) -> Query[LogPage]:
+        """What the code of a task has logged: a page of lines, by claim and number. It can be followed.
+
+        Args:
+            task_id: the task's.
+            after: ``next`` of an earlier page; only lines after it.
+            limit: lines at the most, 1 to 1,000.
+            attempt: of the attempt of this number only, from 1.
+            level: of this level or a higher one: debug, info, warning, error, critical.
+
+        Raises:
+            TaskNotFound: there is no such task.
+            InvalidFilter: a value is out of its range.
+        """
+        return Query(
+            "read",
+            _logs,
+            validation.task_id(task_id),
+            after=None if after is None else LogCursor.parse(after),
+            limit=validation.number("limit", limit, 1, MAX_LINES),
+            attempt=None if attempt is None else validation.number("attempt", attempt, 1, 2**31 - 1),
+            levels=None if level is None else levels_from(level),
+        )
+
+    @operation
+    def last_logs(self, task_id: int, *, limit: int = 10) -> Query[LastLines]:
+        """The last lines of the latest attempt that has logged any, and how many lines the task has.
+
+        Args:
+            task_id: the task's.
+            limit: lines at the most, 1 to 1,000.
+
+        Raises:
+            InvalidFilter: the limit is out of its range.
+        """
+        most = validation.number("limit", limit, 1, MAX_LINES)
+        return Query("read", read_last_lines, validation.task_id(task_id), most)
 
     @operation
     def counts(self) -> Query[dict[Status, int]]:
@@ -283,6 +333,15 @@ def _action_query(action: Callable[..., None], only: TaskFilter | None, *args: o
         action(connection, *args, only=_to_filter(connection, task_filter), **values)
 
     return Query("run", act)
+
+
+def _logs(connection: Connection, task_id: int, /, *, after: LogCursor | None, **wanted: Any) -> LogPage:
+    ended = has_ended_long_ago(connection, task_id)  # before the lines are read, so that none can be missed
+    if ended is None:
+        raise TaskNotFound(task_id)
+    lines, has_more = read_lines(connection, task_id, after=after, **wanted)
+    last = lines[-1].cursor if lines else None if after is None else after.text
+    return LogPage(lines, last, has_more, ended and not has_more)
 
 
 def _attempts(connection: Connection, task_id: int) -> Attempts:

@@ -9,9 +9,10 @@ from fastapi import FastAPI
 from peerd.operate.client import Client
 from peerd.web import metrics
 from peerd.web.dependencies import CLIENT_STATE
+from peerd.web.log_streams import LogStreams
 from peerd.web.problems import add_problem_handlers
 from peerd.web.request_guard import RequestGuard
-from peerd.web.routes import health, limits, nodes, queues, schedules, tasks
+from peerd.web.routes import health, limits, nodes, queues, schedules, task_logs, tasks
 
 API: Final = "/api/v1"
 DESCRIPTION = """\
@@ -42,11 +43,12 @@ def create_app(client: Client | None = None) -> FastAPI:
         openapi_url=f"{API}/openapi.json",
     )
     setattr(app.state, CLIENT_STATE, client)
-    for module in (tasks, queues, limits, nodes, schedules):
+    for module in (tasks, task_logs, queues, limits, nodes, schedules):
         app.include_router(module.router, prefix=API)
     app.include_router(health.router)
     app.include_router(metrics.router)
     app.state.peerd_metrics = metrics.SnapshotReader()
+    app.state.peerd_log_streams = LogStreams()
     add_problem_handlers(app)
     app.add_middleware(RequestGuard)
     return app

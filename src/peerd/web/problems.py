@@ -37,6 +37,7 @@ STATUS_OF: Final[Mapping[type[errors.PeerdError], HTTPStatus]] = {
     errors.IdempotencyKeyReused: HTTPStatus.UNPROCESSABLE_ENTITY,
     errors.NodeStillAlive: HTTPStatus.CONFLICT,
     errors.NodeHasPinnedTasks: HTTPStatus.CONFLICT,
+    errors.TooManyLogStreams: HTTPStatus.SERVICE_UNAVAILABLE,
     errors.RowLocked: HTTPStatus.SERVICE_UNAVAILABLE,
     errors.DatabaseUnavailable: HTTPStatus.SERVICE_UNAVAILABLE,
     errors.SchemaMissing: HTTPStatus.SERVICE_UNAVAILABLE,

@@ -75,7 +75,7 @@ class ConnectionTracker:
         """Emit that the app has raised while it answered a request or a WebSocket."""
         text = "not answered within the grace" if self.grace_is_over else describe_exception(error)
         trace = "".join(traceback.format_exception(error))
-        self.events.emit(events.WebRequestFailed(what=request_line(scope), error=text, traceback=trace))
+        self.events.emit(events.WebRequestFailed(what=request_line(scope), error=text, traceback=trace), error)
 
     async def wait_until_closed(self) -> None:
         """Wait until all connections have closed and the app's calls have returned."""

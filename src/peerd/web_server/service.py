@@ -88,6 +88,7 @@ class WebService:
 
         None does when the node stops, or its master is lost.
         """
+        self._process.is_stopping = True
         is_replaced = self._link.is_replaced or self._link.status != exit_codes.OK
         self._server.stop_accepting(close_listeners=self._link.master_lost or not is_replaced)
 

@@ -26,12 +26,16 @@ from peerd.store.nodes.processes import (
     register_this_process_with_retry,
 )
 from peerd.work.claims.wake_ups import WakeUpReceiver
+from peerd.work.logs.attempt_log import LineCollector
+from peerd.work.logs.line_writer import LineWriter
 from peerd.work.task_runner import Runner
 from peerd.work.task_worker import TaskWorker
 from peerd.work.worker import BaseWorker, EffectiveWorkerSettings, Worker
 
 RECYCLE_CHECK_EVERY: Final = 1.0
 """Seconds."""
+LAST_LINES_TIMEOUT: Final = 2.0
+"""Seconds that a stop waits until the last log lines are written."""
 
 W = TypeVar("W", bound=BaseWorker)
 SharedFactory = Callable[[], Callable[..., Any]]
@@ -89,6 +93,7 @@ class TaskService(WorkerService[TaskWorker]):
     ticker: Callable[[PeriodicStep], PeriodicThread] = PeriodicThread
     """Makes the thread that touches the claims."""
     _leaving = False
+    _line_writer: LineWriter | None = None
 
     async def start(self, link: Link) -> Mapping[str, object]:
         """Register the process, and set the user's worker up."""
@@ -120,6 +125,7 @@ class TaskService(WorkerService[TaskWorker]):
             events=self._events,
             client=self._client,
             ticker=self.ticker,
+            lines=self._start_writing_lines(),
         )
         runner.stuck = self._replace_process
         runner.poll_every = self._wake_ups.poll_every
@@ -157,10 +163,19 @@ class TaskService(WorkerService[TaskWorker]):
             self._leaving = True
             self._wake_ups.close()
             await self._worker.teardown()
+            if self._line_writer is not None:
+                await asyncio.to_thread(self._line_writer.stop, LAST_LINES_TIMEOUT)
             if self._runner.executor_slots.has_stuck:
                 self._link.skip_interpreter_shutdown()
                 await self._runner.stop_touching()
             self._database.close()
+
+    def _start_writing_lines(self) -> LineCollector | None:
+        if not self._worker.settings.log_lines:
+            return None
+        self._line_writer = LineWriter(self._database, self._events, self._worker.settings.log_level)
+        self._line_writer.start()
+        return self._line_writer.lines
 
     def _replace_process(self, stuck: StuckAttempt | None, sentence: str) -> None:
         """A handler does not end: the process is replaced, and ends when its other tasks have ended."""

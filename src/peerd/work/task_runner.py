@@ -34,6 +34,7 @@ from peerd.work.attempts.outcome_writer import OutcomeWriter
 from peerd.work.claims.active_claims import ActiveClaims
 from peerd.work.claims.task_fetcher import TaskFetcher
 from peerd.work.claims.toucher import Toucher
+from peerd.work.logs.attempt_log import LineCollector
 from peerd.work.task_worker import TaskWorker
 from peerd.work.worker import WorkerState
 
@@ -54,7 +55,10 @@ MAX_UNWRITTEN: Final = 2000
 
 
 class Runner:
-    """Runs the tasks of one TaskWorker in this process. `ticker` makes the thread that touches its claims."""
+    """Runs the tasks of one TaskWorker in this process.
+
+    `ticker` makes the thread that touches its claims; `lines` takes what the handlers log.
+    """
 
     def __init__(
         self,
@@ -66,6 +70,7 @@ class Runner:
         events: EventBus,
         client: Any = None,
         ticker: Callable[[PeriodicStep], PeriodicThread] = PeriodicThread,
+        lines: LineCollector | None = None,
     ) -> None:
         self._worker = worker
         settings = worker.settings
@@ -102,6 +107,7 @@ class Runner:
             resolve_unknown_handler=self._unknown_handlers.resolve_unknown_handler,
             freed=self._wake_if_wanted,
             stuck=self._report_stuck,
+            lines=lines,
         )
         self._task_fetcher = TaskFetcher(
             threads,

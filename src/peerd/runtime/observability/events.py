@@ -45,6 +45,8 @@ class AttemptEnded(AttemptEvent, frozen=True, kw_only=True):
     error: str | None = None
     retry_in: float | None = None
     wait: float | None = None  # seconds from the moment in which the task was due to that of its claim
+    number: int | None = None  # of the attempt, from 1
+    traceback: str | None = None
 
 
 DEBUG_EVENTS: Final[tuple[type[Event], ...]] = (TasksClaimed, AttemptStarted)
@@ -81,6 +83,20 @@ class UnknownClaimReleased(Event, frozen=True, kw_only=True):
     """The table had a claim of this process for a task that does not run in it; the task was released."""
 
     task_id: int
+
+
+class ErrorHookFailed(Event, frozen=True, kw_only=True):
+    """The hook for an error tracker raised, or does not return; emitted once in a process."""
+
+    error: str
+    traceback: str | None = None
+
+
+class TaskLinesDropped(Event, frozen=True, kw_only=True):
+    """Log lines of attempts were not kept."""
+
+    count: int
+    reason: str
 
 
 class PeriodicLoopEnded(Event, frozen=True, kw_only=True):
@@ -265,6 +281,7 @@ class ProcessExited(Event, frozen=True, kw_only=True):
     pid: int
     cause: str
     expected: bool  # whether it was asked to end, or ended by itself with status 0
+    status: int | None = None  # of an exit; None: it was killed
 
 
 class ChoreRan(Event, frozen=True, kw_only=True):
@@ -428,6 +445,9 @@ class ClusterBroadcastFailed(Event, frozen=True, kw_only=True):
 EventListener = Callable[[Event], None]
 
 
+ExceptionListener = Callable[[Event, BaseException | None], None]
+
+
 def accepts_event(listener: EventListener, kind: type[Event]) -> bool:
     """Whether a listener listens to a kind: to all, unless its method `accepts(kind)`, if it has one, denies it."""
     accepts = getattr(listener, "accepts", None)
@@ -447,6 +467,16 @@ class EventBus:
     def __init__(self, *listeners: EventListener) -> None:
         self._listeners = listeners
         self._by_kind: dict[type[Event], tuple[EventListener, ...]] = {}
+        self._exception_listeners: tuple[ExceptionListener, ...] = ()
+
+    def listen_with_exceptions(self, listener: ExceptionListener) -> None:
+        """Add a listener that is called with each event and, of a failure in this process, with its exception."""
+        self._exception_listeners = (*self._exception_listeners, listener)
+
+    @property
+    def wants_exceptions(self) -> bool:
+        """Whether exceptions are worth to be kept for the events about them."""
+        return bool(self._exception_listeners)
 
     def listen(self, listener: EventListener) -> None:
         """Add a listener."""
@@ -455,12 +485,14 @@ class EventBus:
 
     def has_listeners(self, kind: type[Event]) -> bool:
         """Whether events of this kind have a listener; for those that happen thousands of times in a second."""
-        return bool(self._listeners_of(kind))
+        return bool(self._exception_listeners or self._listeners_of(kind))
 
-    def emit(self, event: Event) -> None:
-        """Pass an event to its listeners."""
+    def emit(self, event: Event, exception: BaseException | None = None) -> None:
+        """Pass an event to its listeners; of a failure, with the exception."""
         for listener in self._listeners_of(type(event)):
             listener(event)
+        for exception_listener in self._exception_listeners:
+            exception_listener(event, exception)
 
     def _listeners_of(self, kind: type[Event]) -> tuple[EventListener, ...]:
         by_kind = self._by_kind  # read before the listeners: `listen` changes them first

@@ -32,6 +32,8 @@ MESSAGES: Final[Mapping[type[Event], tuple[str, str, str]]] = {
         "task=task_id queue handler=name because=stop_reason",
     ),
     events.UnknownClaimReleased: ("warning", "released a claimed task that did not run here", "task=task_id"),
+    events.ErrorHookFailed: ("error", "the hook of [errors] failed; said once", "error exception=traceback"),
+    events.TaskLinesDropped: ("warning", "log lines of attempts were dropped", "lines=count because=reason"),
     events.AttemptHookFailed: ("error", "a hook failed", "hook error exception=traceback"),
     events.WebRequestFailed: ("error", "a request failed", "what error exception=traceback"),
     events.WebRequestsAborted: ("warning", "unanswered requests were aborted after the grace", "requests connections"),

@@ -54,6 +54,8 @@ class ProcessContext:
         self.options: Mapping[str, Any] = options or {}
         self.find_shared: Callable[..., Any] | None = None
         """Set by the assembly of the process for `shared`."""
+        self.is_stopping = False
+        """Whether the process ends; what streams to clients for long must end too."""
         self.scheduled_runs = 0
         """Scheduled functions that run; a process is recycled after they have ended."""
         self._link = link

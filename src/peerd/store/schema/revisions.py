@@ -38,6 +38,7 @@ HISTORY: Final = (
     Revision("0006", oldest="0004"),  # adds what queue clients need: columns of tasks, tasks_aside, queues.pause
     Revision("0007", oldest="0004"),  # tasks_due and tasks_closing end with the id
     Revision("0008", oldest="0004"),  # adds idempotency_keys
+    Revision("0013", oldest="0004"),  # adds task_logs
 )
 """All revisions that this version of peerd knows, in order."""
 

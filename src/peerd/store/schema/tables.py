@@ -326,3 +326,18 @@ schedule_runs = _table(
     sa.Index("schedule_runs_finished", "finished_at"),
     autoincrement=True,
 )
+
+task_logs = _table(
+    "task_logs",
+    sa.Column("task_id", sa.BigInteger(), primary_key=True, autoincrement=False),
+    sa.Column("lease", sa.BigInteger(), primary_key=True, autoincrement=False),
+    sa.Column("sequence", sa.BigInteger(), primary_key=True, autoincrement=False),
+    sa.Column("attempt", sa.Integer(), nullable=False),
+    time_column_with_default("at"),
+    sa.Column("level", name_type(10, ascii_only=True), nullable=False),
+    sa.Column("logger", short_text(200), nullable=False),
+    sa.Column("message", LONG_TEXT, nullable=False),
+    sa.Column("fields", LONG_TEXT),
+    sa.Index("task_logs_at", "at"),
+)
+"""The lines that handlers have logged. No foreign key: lines are written beside the outcomes, and later than them."""

@@ -20,6 +20,7 @@ from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import attempts, tasks
 from peerd.store.statements.token import new_token
 from peerd.store.tasks.filters import TaskConditions
+from peerd.store.tasks.log_lines import delete_lines
 from peerd.store.tasks.rows import (
     canceled_values,
     finish_at_ahead,
@@ -154,7 +155,7 @@ def kick(connection: Connection, task_id: int, *, only: TaskConditions | None = 
 
 
 def delete(connection: Connection, task_id: int, *, only: TaskConditions | None = None) -> None:
-    """Delete a task and its attempts. The holder of a running one is refused its next write.
+    """Delete a task, its attempts and its log lines. The holder of a running one is refused its next write.
 
     Raises:
         TaskNotFound: it is not there, or not one of ``only``.
@@ -164,14 +165,19 @@ def delete(connection: Connection, task_id: int, *, only: TaskConditions | None 
     delete_rows(connection, [task])
 
 
-def delete_rows(connection: Connection, locked: list[Task]) -> None:
-    """Delete tasks whose rows are locked, their attempts, and the keys that end with them."""
+def delete_rows(connection: Connection, locked: list[Task]) -> int:
+    """Delete tasks whose rows are locked, their attempts and log lines, and the keys that end with them.
+
+    Returns the number of tasks and log lines.
+    """
     ids = [task.id for task in locked]
     unique_keys.delete_keys(
         connection, [(task.queue, task.unique_key) for task in locked if task.unique_key is not None], ids
     )
     connection.execute(sa.delete(attempts).where(attempts.c.task_id.in_(ids)))
+    lines = delete_lines(connection, ids)
     connection.execute(sa.delete(tasks).where(tasks.c.id.in_(sorted(ids))))
+    return len(ids) + lines
 
 
 def _lock_existing(connection: Connection, task_id: int, only: TaskConditions | None) -> Task:

@@ -14,6 +14,7 @@ from peerd.runtime.observability.events import AttemptEnded, ClaimLost
 from peerd.store.outcomes.recording import ClaimId
 from peerd.work.attempts.attempt_execution import Execution
 from peerd.work.attempts.attempt_outcome import StopReason
+from peerd.work.attempts.handler_process import HandlerProcessError
 
 NOT_STARTED: Final = Released("it has not begun")
 
@@ -42,6 +43,14 @@ class ActiveAttempt:
     def is_stuck(self) -> bool:
         """Whether its code still runs after the hard limit of its time."""
         return self.execution is not None and self.execution.is_stuck
+
+    def take_raised(self) -> BaseException | None:
+        """The exception that its code has raised, for an event; it is kept no longer."""
+        execution = self.execution
+        if execution is None or execution.raised is None:
+            return None
+        raised, execution.raised = execution.raised, None
+        return None if isinstance(raised, HandlerProcessError) else raised  # which was raised in another process
 
 
 def seconds_until_finish(task: Task) -> float | None:
@@ -80,7 +89,8 @@ def attempt_ended_event(task: Task, outcome: Outcome, seconds: float) -> Attempt
         case Released():
             fields = {"outcome": "released", "error": outcome.reason}
     wait = seconds_from_due_to_claim(task)
-    return AttemptEnded(task_id=task.id, queue=task.queue, name=task.name, seconds=seconds, wait=wait, **fields)
+    about: dict[str, Any] = {"task_id": task.id, "queue": task.queue, "name": task.name, "number": task.attempts + 1}
+    return AttemptEnded(seconds=seconds, wait=wait, **about, **fields)
 
 
 def _failure_fields(task: Task, failed: Failed, seconds: float) -> dict[str, Any]:
@@ -88,7 +98,7 @@ def _failure_fields(task: Task, failed: Failed, seconds: float) -> dict[str, Any
     began = task.worker_started_at or datetime.min.replace(tzinfo=UTC)
     verdict = transition_after(task, failed, began + timedelta(seconds=seconds))
     retry_in = None if verdict.event is TaskEvent.DIE else failed.retry_in
-    return {"outcome": verdict.label, "error": failed.error, "retry_in": retry_in}
+    return {"outcome": verdict.label, "error": failed.error, "retry_in": retry_in, "traceback": failed.traceback}
 
 
 def build_stuck_attempt(attempt: ActiveAttempt, seconds: float) -> StuckAttempt | None:

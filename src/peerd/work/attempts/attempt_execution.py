@@ -32,6 +32,8 @@ from peerd.work.attempts.attempt_outcome import (
     outcome_of_value,
 )
 from peerd.work.context import Context
+from peerd.work.logs.attempt_log import current_attempt
+from peerd.work.logs.capture import STREAM_LEVELS
 from peerd.work.task_worker import HandlerAdapter
 
 REPORT_LINGERING_AFTER: Final = 10.0
@@ -85,6 +87,7 @@ class Execution:
         "ctx",
         "ended",
         "is_stuck",
+        "raised",
         "stop_reason",
     )
 
@@ -93,6 +96,9 @@ class Execution:
     ) -> None:
         self.ctx = ctx
         self.stop_reason: StopReason | None = None
+        self.raised: BaseException | None = None
+        """What its code has raised, until it was reported. Kept only for a listener: it holds the frames, and they hold
+        this."""
         self.ended = False
         """Whether the handler has ended, so that its outcome is final."""
         self.is_stuck = False
@@ -112,6 +118,17 @@ class Execution:
         """
         task = self._task = task or asyncio.current_task()
         assert task is not None
+        log = self.ctx.attempt_log
+        if log is None:
+            return await self._run_with_hooks(task)
+        token = current_attempt.set(log)
+        try:
+            return await self._run_with_hooks(task)
+        finally:
+            current_attempt.reset(token)
+            log.end(STREAM_LEVELS)
+
+    async def _run_with_hooks(self, task: asyncio.Task[Any]) -> Outcome:
         timers = self._start_timers()
         try:
             outcome = await self._run()
@@ -137,7 +154,7 @@ class Execution:
             if math.isnan(delay):
                 raise ValueError("the delay is not a number")
         except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 - a task must not be lost for it
-            self._emit_hook_failed("delay", describe_exception(error), format_traceback(error))
+            self._emit_hook_failed("delay", describe_exception(error), error)
             return FALLBACK_DELAY
         return delay
 
@@ -207,9 +224,14 @@ class Execution:
             except asyncio.CancelledError:
                 pass
             except BaseException as error:  # noqa: BLE001 - whatever user code raises is an outcome
+                self._keep_raised(error)
                 of_error = partial(outcome_of_exception, error, handler_adapter, self.delay)
                 judge = of_error if self._exception_counts(error) else partial(self._outcome_of_stop, error)
         return _call_judge(judge)
+
+    def _keep_raised(self, error: BaseException) -> None:
+        if self._callbacks.events.wants_exceptions:
+            self.raised = error.__cause__ if isinstance(error, HandlerExited) else error
 
     def _outcome_of_stop(self, error: BaseException | None = None) -> Outcome:
         return outcome_of_stop(self.stop_reason, self._limits, error, self.delay)
@@ -273,10 +295,11 @@ class Execution:
     def _report_hook_failure(self, hooks: asyncio.Task[None]) -> None:
         if not hooks.cancelled() and (error := hooks.exception()) is not None:
             raised = error.__cause__ if isinstance(error, SystemExitRaised) and error.__cause__ else error
-            self._emit_hook_failed("after_attempt", describe_exception(raised), format_traceback(raised))
+            self._emit_hook_failed("after_attempt", describe_exception(raised), raised)
 
-    def _emit_hook_failed(self, hook: str, error: str, traceback: str | None = None) -> None:
-        self._callbacks.events.emit(AttemptHookFailed(hook=hook, error=error, traceback=traceback))
+    def _emit_hook_failed(self, hook: str, error: str, raised: BaseException | None = None) -> None:
+        trace = None if raised is None else format_traceback(raised)
+        self._callbacks.events.emit(AttemptHookFailed(hook=hook, error=error, traceback=trace), raised)
 
 
 def _call_judge(judge: Callable[[], Outcome]) -> Outcome:

@@ -20,6 +20,7 @@ from peerd.work.attempts.attempt_outcome import StopReason, TimeLimits
 from peerd.work.attempts.outcome_writer import OutcomeWriter
 from peerd.work.claims.active_claims import ActiveClaims
 from peerd.work.context import Context
+from peerd.work.logs.attempt_log import AttemptLog, LineCollector
 from peerd.work.task_worker import TaskWorker, timeout_of
 from peerd.work.worker import WorkerState
 
@@ -41,7 +42,7 @@ class ExecutorSlots:
     """As many slots as the worker's ``count``.
 
     `freed` is called when a slot is free and a claim is worth while; `stuck` with an attempt at the hard limit of its
-    time, which only the end of the process ends.
+    time, which only the end of the process ends. `lines` takes what the handlers log; None: it is not kept.
     """
 
     def __init__(  # noqa: PLR0913 - the parts of a Runner
@@ -56,6 +57,7 @@ class ExecutorSlots:
         resolve_unknown_handler: ResolveUnknownHandler,
         freed: Callable[[], object],
         stuck: Callable[[ActiveAttempt], object],
+        lines: LineCollector | None = None,
     ) -> None:
         self._worker = worker
         self._settings = settings = worker.settings
@@ -69,6 +71,7 @@ class ExecutorSlots:
         self._callbacks = AttemptCallbacks(events, self._report_stuck, resolve_unknown_handler)
         self._on_slot_freed = freed
         self._on_stuck = stuck
+        self._lines = lines
         self._loop = asyncio.get_running_loop()
         self._prefetch = PrefetchEstimate(self._loop.time, settings.count)
         self._prefetched: deque[ActiveAttempt] = deque()
@@ -181,6 +184,8 @@ class ExecutorSlots:
         task = attempt.task
         self.is_quarantined = task.crashes > 0
         attempt.execution = self._create_execution(task, attempt.held)
+        if self._lines is not None:
+            attempt.execution.ctx.attempt_log = AttemptLog(self._lines, task, attempt.since)
         self._running[attempt.held] = attempt
         attempt.asyncio_task = self._loop.create_task(
             self._run_attempt(attempt, attempt.execution), name=f"task-{task.id}"

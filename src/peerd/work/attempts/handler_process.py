@@ -30,6 +30,9 @@ from peerd.store.outcomes.touch import TaskProgress
 from peerd.work.arguments import encode_result
 from peerd.work.context import Context
 from peerd.work.handlers import Handler
+from peerd.work.logs.capture import OutputCapture
+from peerd.work.logs.kept_lines import KeptLine
+from peerd.work.logs.line_sender import LineSender
 
 _send_lock = threading.Lock()
 CHUNK: Final = 64 * 1024
@@ -37,13 +40,14 @@ CHUNK: Final = 64 * 1024
 
 
 class HandlerRequest(msgspec.Struct):
-    """Which handler to run, for which task."""
+    """Which handler to run, for which task; `log_level` is the least level of its lines that are kept, if any are."""
 
     module: str
     attribute: str
     task: Task
     node: str
     options: dict[str, Any]
+    log_level: str | None = None
 
 
 class HandlerProgress(msgspec.Struct, tag="progress"):
@@ -51,6 +55,13 @@ class HandlerProgress(msgspec.Struct, tag="progress"):
 
     fraction: float
     note: str | None
+
+
+class HandlerLines(msgspec.Struct, tag="lines"):
+    """The handler logged lines; `skipped` is how many were dropped before each of them."""
+
+    lines: list[KeptLine]
+    skipped: list[int]
 
 
 class HandlerReturned(msgspec.Struct, tag="returned"):
@@ -75,7 +86,7 @@ class HandlerSignaled(msgspec.Struct, tag="chose"):
     after: float | None
 
 
-HandlerMessage = HandlerProgress | HandlerReturned | HandlerRaised | HandlerSignaled
+HandlerMessage = HandlerProgress | HandlerLines | HandlerReturned | HandlerRaised | HandlerSignaled
 
 
 class HandlerProcessError(Exception):
@@ -102,7 +113,8 @@ async def call_in_process(module: str, attribute: str, ctx: Context) -> HandlerR
         HandlerProcessDied: its process ended without a result.
         OutcomeSignal: the handler returned or raised one.
     """
-    request = msgspec.json.encode(HandlerRequest(module, attribute, ctx.task, ctx.node, dict(ctx.options)))
+    level = None if ctx.attempt_log is None else ctx.attempt_log.least_level
+    request = msgspec.json.encode(HandlerRequest(module, attribute, ctx.task, ctx.node, dict(ctx.options), level))
     readable, writable = os.pipe()
     try:
         process = HandlerProcess(_start(request, writable), readable)
@@ -209,6 +221,10 @@ async def _receive_messages(process: HandlerProcess, ctx: Context) -> HandlerRet
         match answer:
             case HandlerProgress(fraction, note):
                 ctx.report(TaskProgress(fraction, note))
+            case HandlerLines(lines, skipped):
+                if ctx.attempt_log is not None:
+                    for line, number in zip(lines, skipped, strict=True):
+                        ctx.attempt_log.add_received(line, number)
             case HandlerReturned():
                 return answer
             case HandlerRaised():
@@ -230,16 +246,25 @@ def main() -> None:
     os.set_inheritable(descriptor, False)
     request = msgspec.json.decode(sys.stdin.buffer.read(), type=HandlerRequest)
     own = os.getpid()
-    answer = _run(request, descriptor)
+    sender = None
+    if request.log_level is not None:
+        sender = LineSender(
+            request.task, request.log_level, lambda lines, skipped: _send(descriptor, HandlerLines(lines, skipped))
+        )
+        OutputCapture("debug").install()
+    answer = _run(request, descriptor, sender)
     if os.getpid() == own:  # a child that the handler forked, and that has returned from it, sends nothing
+        if sender is not None:
+            sender.stop()
         _send(descriptor, answer)
 
 
-def _run(request: HandlerRequest, descriptor: int) -> HandlerMessage:
+def _run(request: HandlerRequest, descriptor: int, sender: LineSender | None) -> HandlerMessage:
     def report(progress: TaskProgress) -> None:
         _send(descriptor, HandlerProgress(progress.fraction, progress.note))
 
     ctx = Context(request.task, node=request.node, options=request.options, report=report)
+    ctx.attempt_log = None if sender is None else sender.log
     try:
         handler = getattr(import_module(request.module), request.attribute)
         assert isinstance(handler, Handler), f"{request.module}:{request.attribute} is no handler"
