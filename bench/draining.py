@@ -48,9 +48,16 @@ def fill(target: BenchDatabase, number: int, name: str = "noop") -> None:
     target.analyze()
 
 
-def drain(target: BenchDatabase, count: int, warm: int, number: int) -> Drained:
+def drain(target: BenchDatabase, count: int, warm: int, number: int, *, keeps_lines: bool = False) -> Drained:
     """Run the worker process; it writes a line for each task into its log, as a node's workers do."""
-    order = DrainRequest(url=target.url, synchronous=target.variant.synchronous, count=count, warm=warm, tasks=number)
+    order = DrainRequest(
+        url=target.url,
+        synchronous=target.variant.synchronous,
+        count=count,
+        warm=warm,
+        tasks=number,
+        keeps_lines=keeps_lines,
+    )
     command = [sys.executable, "-m", "bench.worker", msgspec.json.encode(order).decode()]
     with (target.folder / "worker.log").open("w+") as log:
         ended = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=log, timeout=LONGEST, check=False)

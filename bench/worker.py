@@ -22,6 +22,8 @@ from peerd.runtime.observability.events import AttemptEnded, Event, EventBus
 from peerd.runtime.observability.log_aggregation import SuccessAggregator
 from peerd.runtime.observability.log_messages import LogEventListener, configure_logging
 from peerd.runtime.process import gc_tuning
+from peerd.work.logs.capture import OutputCapture
+from peerd.work.logs.line_writer import LineWriter
 from peerd.work.task_runner import Runner
 from peerd.work.task_worker import QueueWorker
 from peerd.work.worker import EffectiveWorkerSettings
@@ -36,7 +38,8 @@ class DrainRequest(msgspec.Struct, kw_only=True):
     """What a worker process shall do: `count` tasks at once, and either so many tasks, or until told to stop.
 
     With ``tally`` it is one of several: it says `ready` and waits for a line on its standard input before it begins,
-    counts in its place of that file what has ended, and stops when its standard input ends.
+    counts in its place of that file what has ended, and stops when its standard input ends. With ``keeps_lines`` what
+    handlers log is kept.
     """
 
     url: str
@@ -47,6 +50,7 @@ class DrainRequest(msgspec.Struct, kw_only=True):
     node: Node | None = None
     tally: str | None = None
     counter_index: int = 0
+    keeps_lines: bool = False
 
 
 class Drained(msgspec.Struct):
@@ -145,12 +149,19 @@ class _Running:
         worker = QueueWorker([bench])
         worker.settings = EffectiveWorkerSettings(queues=(bench.name,), count=order.count)
         log = configure_logging("info", "console", node="bench", slot="bench-1")
+        events = EventBus(SuccessAggregator(LogEventListener(log)), watch)
+        self._line_writer: LineWriter | None = None
+        if order.keeps_lines:  # as a worker process of a node
+            OutputCapture("info").install()
+            self._line_writer = LineWriter(self._database, events)
+            self._line_writer.start()
         self._runner = Runner(
             worker,
             self._database,
             claimer,
             node="bench",
-            events=EventBus(SuccessAggregator(LogEventListener(log)), watch),
+            events=events,
+            lines=None if self._line_writer is None else self._line_writer.lines,
         )
 
     async def __aenter__(self) -> None:
@@ -162,6 +173,8 @@ class _Running:
     async def __aexit__(self, *_: object) -> None:
         await self._runner.stop(grace=5)
         await self._task
+        if self._line_writer is not None:
+            self._line_writer.stop(10.0)
         self._database.close()
 
 
