@@ -38,6 +38,7 @@ COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
     "reload": ("node.reload", NODE, "Replace processes of this node one by one, with new code and settings."),
     "scale": ("node.reload", NODE, "Change the number of processes of a kind, until the next start or reload."),
     "status": ("node.status", NODE, "Show the processes of this node, and the cluster."),
+    "metrics": ("node.metrics", NODE, "Print this node's metrics in the text format of Prometheus."),
     "logs": ("node.logs", NODE, "Show the end of this node's log, and follow it."),
     "enqueue": ("cluster.enqueue", WORK, "Enqueue a task."),
     "ring": ("cluster.enqueue", WORK, "Ring all nodes' doorbells, after tasks were inserted with SQL."),

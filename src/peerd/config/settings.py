@@ -323,6 +323,13 @@ class LoggingSettings(Section, frozen=True, kw_only=True):
     keep: SmallCount = 5  # rotated files
 
 
+class TelemetrySettings(Section, frozen=True, kw_only=True):
+    """[telemetry]: what the processes measure, and where traces go."""
+
+    metrics: Flag = True
+    opentelemetry: Flag = False  # spans of tasks; the exporter's settings are the environment's OTEL_…
+
+
 class Document(Section, frozen=True, kw_only=True):
     """The tables of peerd.toml."""
 
@@ -339,6 +346,7 @@ class Document(Section, frozen=True, kw_only=True):
     manager: ManagerSettings = field(default_factory=ManagerSettings)
     logging: LoggingSettings = field(default_factory=LoggingSettings)
     alerts: Mapping[Name, AlertSettings] = field(default_factory=dict)
+    telemetry: TelemetrySettings = field(default_factory=TelemetrySettings)
 
 
 class Settings(Document, frozen=True, kw_only=True):

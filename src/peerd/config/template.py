@@ -76,5 +76,9 @@ TEMPLATE: Final = """\
 # file = "/var/log/peerd/video-1.log"    # default: of peerd start, .peerd/<name>/peerd.log
 # max_size = "50MB"           # size at which the file is rotated
 # keep = 5                    # rotated files
+
+[telemetry]
+# metrics = true              # counts for Prometheus
+# opentelemetry = false       # spans of tasks; pip install 'peerd[otel]'
 """
 """Each setting in a comment is valid as it stands."""

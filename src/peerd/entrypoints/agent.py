@@ -10,6 +10,7 @@ import structlog
 from peerd.agent.alerts.delivery import AlertDispatcher
 from peerd.agent.database_health import DatabaseHealthMonitor
 from peerd.agent.doorbell.subsystem import DoorbellSubsystem
+from peerd.agent.metrics import MetricsSubsystem
 from peerd.agent.queue_health import QueueHealthMonitor
 from peerd.agent.resource_usage import ResourceMonitor, UsageLimits
 from peerd.agent.service import AgentService
@@ -18,8 +19,10 @@ from peerd.config.schedules import schedules_for_node
 from peerd.doorbell.event_listener import DoorbellEventListener
 from peerd.entrypoints.import_string import ImportStringError, import_object
 from peerd.entrypoints.payload import create_events, decode_settings
+from peerd.entrypoints.telemetry import ProcessTelemetry
 from peerd.operate.client import Client
 from peerd.runtime.observability.alert_detection import AlertingService
+from peerd.runtime.observability.attempt_statistics import AttemptStatistics
 from peerd.runtime.process.process_context import LIMITS_ACTION
 from peerd.runtime.process.service import Service
 from peerd.schedules.registry import ScheduleRegistry
@@ -35,6 +38,8 @@ def agent(payload: Mapping[str, Any]) -> Service:
     events = create_events(payload, settings)
     incarnation = str(payload["incarnation"])
     silence = settings.manager.inactive_after
+    database = Database(settings.database.url, pool_size=5)
+    telemetry = ProcessTelemetry(settings, events, database, statistics=AttemptStatistics())
     registry = ScheduleRegistry(schedules_for_node(settings))
     setup = SetupRunner(
         settings.agent.setup,
@@ -46,7 +51,6 @@ def agent(payload: Mapping[str, Any]) -> Service:
         log=structlog.get_logger(),
         schedules=registry,
     )
-    database = Database(settings.database.url, pool_size=5)
     schedules = SchedulesComponent(
         registry,
         lambda: setup.process,
@@ -72,6 +76,7 @@ def agent(payload: Mapping[str, Any]) -> Service:
             DatabaseHealthMonitor(database, events),
             QueueHealthMonitor(database, events, settings.manager.max_wait),
             setup,
+            MetricsSubsystem(lambda: setup.process, telemetry.metrics, settings.telemetry.metrics),
             doorbell,
             ResourceMonitor(
                 lambda pid: setup.process.messenger.request(pid, LIMITS_ACTION, timeout=LIMITS_REQUEST_TIMEOUT),

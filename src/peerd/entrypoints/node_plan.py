@@ -27,7 +27,7 @@ ENTRIES: Final = {
     "gateway": "peerd.entrypoints.gateway:gateway",
 }
 PLANNER: Final = (sys.executable, "-P", "-m", "peerd.entrypoints.node_plan")
-COMMON_SECTIONS: Final = ("project_directory", "file", "node", "database", "cluster", "logging")
+COMMON_SECTIONS: Final = ("project_directory", "file", "node", "database", "cluster", "logging", "telemetry")
 """Sections that every process gets. A kind gets no more settings than it needs, because `peerd reload --config-only`
 replaces it when these have changed."""
 

@@ -10,6 +10,7 @@ from typing import Any
 from peerd.config.settings import WebSettings
 from peerd.entrypoints.import_string import InvalidEntry, import_entry, import_object
 from peerd.entrypoints.payload import create_events, decode_settings, shared_clients_factory
+from peerd.entrypoints.telemetry import ProcessTelemetry, require_opentelemetry
 from peerd.operate.client import Client
 from peerd.runtime.observability.alert_detection import AlertingService
 from peerd.runtime.process.import_path import blocked_import
@@ -25,6 +26,7 @@ def web(payload: Mapping[str, Any]) -> Service:
     kind = str(payload["kind"])
     given = settings.web[kind]
     require_server(kind, given.app)
+    require_opentelemetry(settings)
     from peerd.web_server.service import WebService  # noqa: PLC0415 - only where the extra is installed
 
     app = load_app(kind, given)
@@ -32,10 +34,12 @@ def web(payload: Mapping[str, Any]) -> Service:
     database = Database(settings.database.url, pool_size=settings.database.pool_size)
     client = Client(database, secret=settings.cluster.secret)
     shared = shared_clients_factory(settings)
+    telemetry = ProcessTelemetry(settings, events, database, client.notifier)
 
     def attach(process: ProcessContext) -> None:
         process.find_shared = shared()
         ScheduleRunExecutor(process, import_object, events)
+        telemetry.attach(process)
 
     service = WebService(app, given, database, events, client, attach)
     return AlertingService(service, events)

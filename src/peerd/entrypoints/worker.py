@@ -9,9 +9,11 @@ from peerd.config.settings import WorkerSettings
 from peerd.doorbell.event_listener import DoorbellEventListener
 from peerd.entrypoints.import_string import InvalidEntry, import_entry, import_object
 from peerd.entrypoints.payload import create_events, decode_settings, shared_clients_factory
+from peerd.entrypoints.telemetry import ProcessTelemetry, require_opentelemetry
 from peerd.operate.client import Client
 from peerd.runtime.concurrency import threads
 from peerd.runtime.observability.alert_detection import AlertingService
+from peerd.runtime.observability.attempt_statistics import AttemptStatistics
 from peerd.runtime.process.process_context import ProcessContext
 from peerd.runtime.process.service import Service
 from peerd.runtime.process.uncaught_exceptions import describe_exception
@@ -28,6 +30,7 @@ def worker(payload: Mapping[str, Any]) -> Service:
     settings = decode_settings(payload)
     kind = str(payload["kind"])
     events = create_events(payload, settings)
+    require_opentelemetry(settings)
     user_worker = load_worker(kind, settings.workers[kind])
     user_worker.events = events
     database = Database(settings.database.url, pool_size=settings.database.pool_size)
@@ -35,10 +38,12 @@ def worker(payload: Mapping[str, Any]) -> Service:
         threads.shorten_switch_interval()
     client = Client(database, secret=settings.cluster.secret)
     events.listen(DoorbellEventListener(client.notifier.ring))
+    telemetry = ProcessTelemetry(settings, events, database, client.notifier, AttemptStatistics())
     shared = shared_clients_factory(settings)
 
     def attach(process: ProcessContext) -> None:
         ScheduleRunExecutor(process, import_object, events, timeout_grace=user_worker.settings.timeout_grace)
+        telemetry.attach(process)
 
     service: Service
     if isinstance(user_worker, TaskWorker):

@@ -28,6 +28,7 @@ from peerd.runtime.observability.events import (
     ScheduleRunsLost,
 )
 from peerd.runtime.process.link import Link
+from peerd.runtime.process.process_context import ProcessContext
 from peerd.runtime.process.uncaught_exceptions import describe_exception
 from peerd.store.connection.database import Database, DatabaseThreads
 from peerd.store.connection.outages import OutageTracker
@@ -64,7 +65,9 @@ class ManagerService:
         database: Database,
         events: EventBus,
         queues: Mapping[str, QueueSettings] | None = None,
+        attach: Callable[[ProcessContext], object] = lambda _: None,
     ) -> None:
+        self._attach = attach
         self._settings = settings
         self._chores = make_chores(queues or {}, settings, time.monotonic)
         self._database = database
@@ -89,6 +92,8 @@ class ManagerService:
 
     async def start(self, link: Link) -> Mapping[str, object]:
         """Register the process."""
+        self._process = ProcessContext(link, self._events)
+        self._attach(self._process)
         self._now = asyncio.get_running_loop().time
         outages = OutageTracker(self._events, self._now)
         _, self._process_id = await register_this_process_with_retry(self._database, link, outages)
@@ -104,7 +109,8 @@ class ManagerService:
             self._ended.set()
 
     async def receive(self, message: Mapping[str, object]) -> None:
-        """The manager uses no message of the master."""
+        """Handle the delivery of a report; the manager takes no messages of other processes."""
+        self._process.messenger.receive(message)
 
     async def quiet(self) -> None:
         """Start no further round."""
@@ -116,6 +122,7 @@ class ManagerService:
         with suppress(TimeoutError):
             async with asyncio.timeout(CHORE_STOP_TIMEOUT):
                 await self._ended.wait()
+        await self._process.finish(grace)
 
     async def _run_round(self) -> None:
         self._due = None

@@ -20,6 +20,7 @@ from peerd.operate.job import Job
 from peerd.operate.operations import Mode, OperationGroup, Query, operation
 from peerd.operate.request import EnqueueOptions, new_task, new_tasks
 from peerd.operate.tasks import TaskOperations
+from peerd.runtime.tracing.enqueue_span import EnqueueSpan, begin_enqueue_span
 from peerd.store.connection.caller_session import utc_session
 from peerd.store.connection.database_errors import is_missing_table
 from peerd.store.enqueue import enqueue, idempotency
@@ -57,13 +58,13 @@ class EnqueueOperations(OperationGroup[Mode], Generic[Mode]):
             NodeNotFound: no node has the name of ``node``.
             DatabaseUnavailable: the task may or may not have been written; with ``unique`` it is safe to try again.
         """
-        new = new_task(what, **options)
+        span, [new] = _traced([new_task(what, **options)])
         query = (
-            Query("run_statement", _enqueue_autocommit, new, self._find_task)
+            Query("run_statement", _enqueue_autocommit, new, self._find_task, span)
             if enqueue.is_one_statement(new)
-            else Query("run", _enqueue_one, new, self._find_task)
+            else Query("run", _enqueue_one, new, self._find_task, span)
         )
-        return query.then_ring(*rings_for([new]))
+        return query.then_ring(*rings_for([new])).traced_by(span)
 
     @operation
     def enqueue_many(self, what: Iterable[Call | str], **options: Unpack[EnqueueOptions]) -> Query[Jobs]:
@@ -76,8 +77,8 @@ class EnqueueOperations(OperationGroup[Mode], Generic[Mode]):
         Raises:
             InvalidTask, NodeNotFound, DatabaseUnavailable: as `enqueue`.
         """
-        new = new_tasks(what, **options)
-        return Query("run", _enqueue_many, new, self._find_task).then_ring(*rings_for(new))
+        span, new = _traced(new_tasks(what, **options))
+        return Query("run", _enqueue_many, new, self._find_task).then_ring(*rings_for(new)).traced_by(span)
 
     @operation
     def enqueue_batch(
@@ -94,13 +95,14 @@ class EnqueueOperations(OperationGroup[Mode], Generic[Mode]):
             InvalidTask, NodeNotFound, DatabaseUnavailable: as `enqueue`.
             IdempotencyKeyReused: the key came with other tasks.
         """
-        new = [new_task(what, **options) for what, options in tasks]
+        key = None if idempotency_key is None else validation.idempotency_key(idempotency_key)
+        span, new = _traced([new_task(what, **options) for what, options in tasks])
         query = (
             Query("run", _enqueue_many, new, self._find_task)
-            if idempotency_key is None
-            else Query("run", _enqueue_once, validation.idempotency_key(idempotency_key), new, self._find_task)
+            if key is None
+            else Query("run", _enqueue_once, key, new, self._find_task)
         )
-        return query.then_ring(*rings_for(new))
+        return query.then_ring(*rings_for(new)).traced_by(span)
 
 
 def enqueue_within(connection: Connection | Session, new: NewTask, find_task: FindTask, notifier: Notifier) -> Job:
@@ -110,9 +112,13 @@ def enqueue_within(connection: Connection | Session, new: NewTask, find_task: Fi
         SchemaMissing: there are no tables; none are created in another's transaction.
     """
     sql_connection = connection if isinstance(connection, Connection) else _connection_of(connection)
+    span, [new] = _traced([new])
     try:
-        with utc_session(sql_connection) if _has_time_column(new) else nullcontext():
-            job = _enqueue_one(sql_connection, new, find_task)
+        with (
+            nullcontext() if span is None else span.ending(),
+            utc_session(sql_connection) if _has_time_column(new) else nullcontext(),
+        ):
+            job = _enqueue_one(sql_connection, new, find_task, span)
     except DBAPIError as error:
         if is_missing_table(error):
             raise SchemaMissing(None, newest()) from error
@@ -151,13 +157,26 @@ def _connection_of(session: Any) -> Connection:
     return connection
 
 
-def _enqueue_one(connection: Connection, new: NewTask, find_task: FindTask) -> Job:
+def _traced(new: list[NewTask]) -> tuple[EnqueueSpan | None, list[NewTask]]:
+    """The span of the enqueue, if there is one, and the tasks with it."""
+    span = begin_enqueue_span(new)
+    return span, new if span is None else span.stamp(new)
+
+
+def _enqueue_one(connection: Connection, new: NewTask, find_task: FindTask, span: EnqueueSpan | None) -> Job:
     enqueued = enqueue.enqueue(connection, new)
+    if span is not None:
+        span.message_id = enqueued.id
     return Job(enqueued.id, enqueued.created, find_task)
 
 
-def _enqueue_autocommit(connection: AutocommitConnection, new: NewTask, find_task: FindTask) -> Job:
-    return Job(enqueue.enqueue_autocommit(connection, new).id, created=True, find_task=find_task)
+def _enqueue_autocommit(
+    connection: AutocommitConnection, new: NewTask, find_task: FindTask, span: EnqueueSpan | None
+) -> Job:
+    enqueued = enqueue.enqueue_autocommit(connection, new)
+    if span is not None:
+        span.message_id = enqueued.id
+    return Job(enqueued.id, created=True, find_task=find_task)
 
 
 def _enqueue_once(connection: Connection, key: str, new: list[NewTask], find_task: FindTask) -> Jobs:

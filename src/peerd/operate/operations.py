@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import nullcontext
 from functools import update_wrapper
 from threading import Lock
 from types import MethodType
@@ -18,6 +19,7 @@ from typing import Any, Concatenate, Generic, Literal, ParamSpec, Self, TypeVar,
 from peerd.domain.ring import Ring
 from peerd.doorbell.notifier import Notifier
 from peerd.runtime.concurrency.fork_hooks import register_fork_hooks
+from peerd.runtime.tracing.enqueue_span import EnqueueSpan
 from peerd.store.connection.database import Database, DatabaseThreads
 from peerd.store.schema.migrate import require_current_schema
 
@@ -31,7 +33,7 @@ DatabaseMethod = Literal["read", "run", "run_statement"]
 class Query(Generic[T]):
     """A function of a connection, the `Database` method that executes it, and what is rung after its commit."""
 
-    __slots__ = ("function", "method", "rings")
+    __slots__ = ("function", "method", "rings", "span")
 
     def __init__(
         self,
@@ -44,6 +46,13 @@ class Query(Generic[T]):
         self.method = method
         self.function: Callable[[Any], T] = lambda connection: function(connection, *args, **kwargs)
         self.rings: tuple[Ring, ...] = ()
+        self.span: EnqueueSpan | None = None
+        """Ends with the execution."""
+
+    def traced_by(self, span: EnqueueSpan | None) -> Self:
+        """End this span with the execution."""
+        self.span = span
+        return self
 
     def then_ring(self, *rings: Ring) -> Self:
         """Ring these after the commit."""
@@ -71,7 +80,8 @@ class BlockingMode:
         if not self.is_schema_current:
             self.require_schema()
         execute: Callable[[Callable[..., T]], T] = getattr(self.database, query.method)
-        result = execute(query.function)
+        with nullcontext() if query.span is None else query.span.ending():
+            result = execute(query.function)
         if query.rings:
             self.notifier.ring(*query.rings)
         return result
@@ -105,7 +115,8 @@ class AsyncMode:
         if not self.blocking.is_schema_current:
             await asyncio.to_thread(self.blocking.require_schema)
         execute: Callable[[Callable[..., T]], Awaitable[T]] = getattr(self._threads, query.method)
-        result = await execute(query.function)
+        with nullcontext() if query.span is None else query.span.ending():
+            result = await execute(query.function)
         if query.rings:
             self.notifier.ring(*query.rings)
         return result

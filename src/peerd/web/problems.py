@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException
 
 from peerd.domain import errors
 from peerd.domain.lifecycle import IllegalTransition
+from peerd.runtime.metrics.reading import MetricsNotAvailable, NotServedByNode
 from peerd.runtime.observability.escaping import UNSAFE_CHARACTERS
 
 MEDIA_TYPE: Final = "application/problem+json"
@@ -40,6 +41,8 @@ STATUS_OF: Final[Mapping[type[errors.PeerdError], HTTPStatus]] = {
     errors.RowLocked: HTTPStatus.SERVICE_UNAVAILABLE,
     errors.DatabaseUnavailable: HTTPStatus.SERVICE_UNAVAILABLE,
     errors.SchemaMissing: HTTPStatus.SERVICE_UNAVAILABLE,
+    NotServedByNode: HTTPStatus.NOT_FOUND,
+    MetricsNotAvailable: HTTPStatus.SERVICE_UNAVAILABLE,
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from email.utils import formatdate
 from typing import TYPE_CHECKING, Any, Final
@@ -30,6 +31,8 @@ class ConnectionTracker:
     settings: WebSettings
     events: EventBus
     state: dict[str, Any]
+    observe: Callable[[int, float], object] = lambda _, __: None
+    """Called with the status and the seconds of each request that was answered."""
     draining: bool = False
     grace_is_over: bool = False
     uvicorn: ServerState = field(default_factory=ServerState)

@@ -266,8 +266,10 @@ class HttpProtocol(HttpToolsProtocol):
             self._connections.emit_failure(scope, error)
             raise  # uvicorn responds 500, or closes the connection if the response has begun
         finally:
+            seconds = time.monotonic() - began
+            self._connections.observe(status, seconds)
             if self._settings.access_log:
-                seconds, client = time.monotonic() - began, self.client[0] if self.client else ""
+                client = self.client[0] if self.client else ""
                 self._connections.events.emit(
                     events.WebRequestAnswered(what=request_line(scope), status=status, seconds=seconds, client=client)
                 )

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from peerd.config.settings import WebSettings
 from peerd.domain.duration import format_duration
+from peerd.runtime.metrics.samples import Sample
 from peerd.runtime.observability.events import EventBus
 from peerd.runtime.process import exit_codes
 from peerd.runtime.process.link import Link
@@ -63,6 +64,7 @@ class WebService:
         self._outages = OutageTracker(self._events, asyncio.get_running_loop().time)
         _, self._process_id = await register_this_process_with_retry(self._database, link, self._outages)
         self._server = WebServer(self._app, settings, {"peerd": self._process}, self._events)
+        self._count_requests(link.kind)
         try:
             await self._server.start(list(link.sockets.values()), link.tainted)
         except BaseException:
@@ -99,6 +101,13 @@ class WebService:
         await self._process.finish(max(0.0, until - loop.time()))
         await self._server.shut_down(max(END_WITHIN, until - loop.time()))
         self._database.close()
+
+    def _count_requests(self, kind: str) -> None:
+        metrics, connections = self._process.metrics, self._server.connections
+        metrics.add_source(lambda: [Sample("peerd_web_requests_in_flight", (kind,), connections.in_flight)])
+        connections.observe = lambda status, seconds: metrics.observe(
+            "peerd_web_request_seconds", seconds, kind, f"{status // 100}xx"
+        )
 
     async def _request_recycling(self) -> None:
         """Wait until the process has answered enough requests or is old enough, then ask for its replacement, once."""

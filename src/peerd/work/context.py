@@ -146,6 +146,14 @@ class Context:
             raise RuntimeError(_ONLY_IN_A_PROCESS)
         return self._process
 
+    def traced_slot(self) -> tuple[str, str | None]:
+        """The slot of the process, and the trace context of the attempt's span; `("", None)` where it has none."""
+        if self._process is None or self._process.tracer is None:
+            return "", None
+        from peerd.runtime.tracing.spans import current_trace_context  # noqa: PLC0415 - it is loaded
+
+        return self._process.slot, current_trace_context()
+
     @property
     def messenger(self) -> Messenger:
         """The messenger of the process, for messages to the node's other processes."""

@@ -26,6 +26,7 @@ from peerd.store.nodes.processes import (
     register_this_process_with_retry,
 )
 from peerd.work.claims.wake_ups import WakeUpReceiver
+from peerd.work.runner_metrics import runner_samples
 from peerd.work.task_runner import Runner
 from peerd.work.task_worker import TaskWorker
 from peerd.work.worker import BaseWorker, EffectiveWorkerSettings, Worker
@@ -127,6 +128,7 @@ class TaskService(WorkerService[TaskWorker]):
         if link.run_directory is not None:
             self._wake_ups.listen(link.run_directory)
         link.report_in_flight(lambda: runner.in_flight)
+        self._process.metrics.add_source(lambda: runner_samples(link.kind, runner))
         self._recycling = partial(
             recycle_when_due,
             settings,

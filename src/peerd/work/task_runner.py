@@ -128,6 +128,16 @@ class Runner:
         return len(self.executor_slots) + len(self._outcomes)
 
     @property
+    def slot_count(self) -> int:
+        """Tasks that may run at once."""
+        return self._worker.settings.count
+
+    @property
+    def unwritten_count(self) -> int:
+        """Ended attempts whose outcome is not committed yet."""
+        return len(self._outcomes)
+
+    @property
     def is_drained(self) -> bool:
         """Whether, after `quiet`, all attempts have ended and all outcomes are written."""
         return self._quiet.is_set() and self._claiming_stopped.is_set() and not len(self._active_claims)

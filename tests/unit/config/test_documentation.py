@@ -24,6 +24,7 @@ from peerd.config.settings import (
     QueueSettings,
     ScheduleSettings,
     Section,
+    TelemetrySettings,
     WebSettings,
     WorkerSettings,
 )
@@ -87,6 +88,7 @@ def rows_of(section: str) -> dict[str, str]:
         ("schedules.NAME", ScheduleSettings),
         ("manager", ManagerSettings),
         ("logging", LoggingSettings),
+        ("telemetry", TelemetrySettings),
     ],
 )
 def test_every_key_is_on_the_page_with_its_default(section: str, model: type[Section]) -> None:

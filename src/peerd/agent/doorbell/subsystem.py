@@ -8,7 +8,7 @@ stages the tasks that fall due (`DueTaskStager`), and passes on messages for all
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -30,6 +30,7 @@ from peerd.doorbell.notifier import DatagramTransport, Notifier, NotifyTransport
 from peerd.doorbell.wake_up_socket import WakeUpSender
 from peerd.runtime.messages.inbox import Message
 from peerd.runtime.messages.messenger import BROADCAST_ACTION, RESERVED_PREFIX, Messenger
+from peerd.runtime.metrics.samples import Sample
 from peerd.runtime.observability.events import ClusterBroadcastFailed, EventBus
 from peerd.runtime.process.link import Link
 from peerd.runtime.process.process_context import DOORBELL_ACTION, RING_ACTION, ProcessContext
@@ -85,6 +86,7 @@ class DoorbellSubsystem(Subsystem):
         self._dispatcher = RingDispatcher(
             self._wake_workers, stager.receive, self._broadcast_on_node, self._health.receive_ping
         )
+        self.process().metrics.add_source(self._samples)
         self._components = components
         components.start(COMPONENT_NAMES[0], self._run_notify if self._uses_notify else self._run_udp)
         components.start(COMPONENT_NAMES[1], stager.run)
@@ -101,6 +103,14 @@ class DoorbellSubsystem(Subsystem):
         if self._components is not None:
             self._dispatcher.receive(ring)
             self._notifier.ring(ring)
+
+    def _samples(self) -> Iterable[Sample]:
+        """Rings and the state of the doorbell, for the metrics of the node."""
+        yield Sample("peerd_doorbell_works", (), 1.0 if self._health.problem is None else 0.0)
+        yield Sample("peerd_rings_received_total", (), self._dispatcher.rings_received)
+        yield Sample("peerd_rings_sent_total", (), self._notifier.rings_sent)
+        for reason, count in self._health.rejected.counts.copy().items():
+            yield Sample("peerd_rings_rejected_total", (str(reason),), count)
 
     # ---------------------------------------------------------------- receiving
 

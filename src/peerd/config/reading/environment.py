@@ -17,6 +17,7 @@ from peerd.config.settings import (
     ManagerSettings,
     NodeSettings,
     Section,
+    TelemetrySettings,
 )
 
 CONFIG_VARIABLE = "PEERD_CONFIG"
@@ -27,6 +28,7 @@ SECTIONS: Mapping[str, type[Section]] = {
     "cluster": ClusterSettings,
     "manager": ManagerSettings,
     "logging": LoggingSettings,
+    "telemetry": TelemetrySettings,
 }
 
 

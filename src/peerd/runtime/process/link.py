@@ -129,6 +129,10 @@ class Link:
         """Report to the master, every two seconds, how many tasks or requests run; a thread calls `count`."""
         self._loop_monitor.in_flight = count
 
+    def take_largest_lag(self) -> float:
+        """The largest delay of the event loop since the last call, in seconds."""
+        return self._loop_monitor.take_largest_lag()
+
     def alert(self, alert: str, text: str, **data: object) -> None:
         """Send an alert of a kind, such as `dead-tasks`, to the agent's hooks; `data` is for programs."""
         self.send({"type": "alert", "alert": alert, "text": text, "data": data})

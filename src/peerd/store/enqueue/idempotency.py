@@ -39,7 +39,8 @@ def enqueue_once(connection: Connection, key: str, new: Sequence[NewTask]) -> li
     Raises:
         IdempotencyKeyReused: the key came with other tasks before.
     """
-    own = {"id": _digest(key), "request": _digest(new), "token": new_token()}
+    untraced = [msgspec.structs.replace(one, trace_context=None) for one in new]  # each repetition has its own span
+    own = {"id": _digest(key), "request": _digest(untraced), "token": new_token()}
     insert_if_absent(connection, idempotency_keys, [own], key=KEY)
     is_key = idempotency_keys.c.id == own["id"]
     columns = (idempotency_keys.c.token, idempotency_keys.c.request, idempotency_keys.c.answer)

@@ -10,7 +10,7 @@ import contextlib
 import math
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from peerd.domain.known_handlers import UnsupportedTask
 from peerd.domain.outcome import ERROR_LIMIT, TRACEBACK_LIMIT, Deferred, Failed, Outcome, OutcomeSignal, truncate
@@ -33,6 +33,9 @@ from peerd.work.attempts.attempt_outcome import (
 )
 from peerd.work.context import Context
 from peerd.work.task_worker import HandlerAdapter
+
+if TYPE_CHECKING:
+    from peerd.runtime.tracing.spans import AttemptTracer
 
 REPORT_LINGERING_AFTER: Final = 10.0
 """Seconds after which a handler is reported that was ended and still runs."""
@@ -60,11 +63,13 @@ class AttemptCallbacks(NamedTuple):
         events: receives the errors of hooks.
         stuck: called at the hard limit of an attempt's time; None: there is no hard limit.
         resolve_unknown_handler: decides on a task that this process cannot run; None: it is dead.
+        tracer: makes the spans of attempts; None: there are none.
     """
 
     events: EventBus
     stuck: Callable[[Execution], object] | None = None
     resolve_unknown_handler: ResolveUnknownHandler | None = None
+    tracer: AttemptTracer | None = None
 
 
 class Execution:
@@ -114,7 +119,9 @@ class Execution:
         assert task is not None
         timers = self._start_timers()
         try:
-            outcome = await self._run()
+            outcome = await (
+                self._run() if self._callbacks.tracer is None else self._run_traced(self._callbacks.tracer)
+            )
         finally:
             self.ended = True
             self.is_stuck = False
@@ -182,6 +189,12 @@ class Execution:
         if self.stop_reason is not StopReason.STOPPING:  # a stop has a hard limit of its own
             self.is_stuck = True
             report_stuck(self)
+
+    async def _run_traced(self, tracer: AttemptTracer) -> Outcome:
+        with tracer.span_of(self.ctx.task) as span:
+            outcome = await self._run()
+            tracer.record(span, outcome)
+            return outcome
 
     async def _run(self) -> Outcome:
         """Call the user's code, unless the attempt was stopped before, and judge what it returned or raised."""

@@ -66,7 +66,8 @@ class ExecutorSlots:
         self._client = client
         self._enqueue = None if client is None else client.aio.enqueue
         self._default_limits = TimeLimits(settings.timeout, None, settings.timeout_grace, settings.hook_timeout)
-        self._callbacks = AttemptCallbacks(events, self._report_stuck, resolve_unknown_handler)
+        tracer = None if worker.current_process is None else worker.current_process.tracer
+        self._callbacks = AttemptCallbacks(events, self._report_stuck, resolve_unknown_handler, tracer)
         self._on_slot_freed = freed
         self._on_stuck = stuck
         self._loop = asyncio.get_running_loop()

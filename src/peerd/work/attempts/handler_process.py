@@ -44,6 +44,8 @@ class HandlerRequest(msgspec.Struct):
     task: Task
     node: str
     options: dict[str, Any]
+    slot: str = ""
+    trace_context: str | None = None  # of the span of the attempt; None: there is none
 
 
 class HandlerProgress(msgspec.Struct, tag="progress"):
@@ -102,7 +104,8 @@ async def call_in_process(module: str, attribute: str, ctx: Context) -> HandlerR
         HandlerProcessDied: its process ended without a result.
         OutcomeSignal: the handler returned or raised one.
     """
-    request = msgspec.json.encode(HandlerRequest(module, attribute, ctx.task, ctx.node, dict(ctx.options)))
+    traced = ctx.traced_slot()
+    request = msgspec.json.encode(HandlerRequest(module, attribute, ctx.task, ctx.node, dict(ctx.options), *traced))
     readable, writable = os.pipe()
     try:
         process = HandlerProcess(_start(request, writable), readable)
@@ -230,9 +233,24 @@ def main() -> None:
     os.set_inheritable(descriptor, False)
     request = msgspec.json.decode(sys.stdin.buffer.read(), type=HandlerRequest)
     own = os.getpid()
-    answer = _run(request, descriptor)
+    answer = _run(request, descriptor) if request.trace_context is None else _run_traced(request, descriptor)
     if os.getpid() == own:  # a child that the handler forked, and that has returned from it, sends nothing
         _send(descriptor, answer)
+
+
+def _run_traced(request: HandlerRequest, descriptor: int) -> HandlerMessage:
+    """Run the handler below the span of the attempt, which the worker's process has; spans of the user's code follow.
+
+    They are sent before the answer: the worker kills this process once it has that.
+    """
+    from peerd.runtime.tracing.provider import set_up_tracing  # noqa: PLC0415 - of an extra
+    from peerd.runtime.tracing.spans import current_remote  # noqa: PLC0415
+
+    flush = set_up_tracing(request.node, request.slot)
+    with current_remote(request.trace_context):
+        answer = _run(request, descriptor)
+    flush()
+    return answer
 
 
 def _run(request: HandlerRequest, descriptor: int) -> HandlerMessage:
