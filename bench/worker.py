@@ -11,17 +11,25 @@ import mmap
 import struct
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
 from bench.databases import Node, open_database, register_bench_process
 from bench.jobs import bench
+from peerd.config.settings import Settings, TelemetrySettings
+from peerd.entrypoints.telemetry import ProcessTelemetry
 from peerd.runtime.concurrency import threads
+from peerd.runtime.messages.frames import encode
+from peerd.runtime.observability.attempt_statistics import AttemptStatistics
 from peerd.runtime.observability.events import AttemptEnded, Event, EventBus
 from peerd.runtime.observability.log_aggregation import SuccessAggregator
 from peerd.runtime.observability.log_messages import LogEventListener, configure_logging
 from peerd.runtime.process import gc_tuning
+from peerd.runtime.process.process_context import ProcessContext
+from peerd.store.connection.database import Database
 from peerd.work.task_runner import Runner
 from peerd.work.task_worker import QueueWorker
 from peerd.work.worker import EffectiveWorkerSettings
@@ -32,11 +40,15 @@ COUNTER = struct.Struct("q")
 """A process's number of ended tasks, in the file of all tallies."""
 
 
+Measures = Literal["nothing", "metrics", "spans"]
+
+
 class DrainRequest(msgspec.Struct, kw_only=True):
     """What a worker process shall do: `count` tasks at once, and either so many tasks, or until told to stop.
 
     With ``tally`` it is one of several: it says `ready` and waits for a line on its standard input before it begins,
-    counts in its place of that file what has ended, and stops when its standard input ends.
+    counts in its place of that file what has ended, and stops when its standard input ends. It ``measures`` itself as
+    [telemetry] of a node says: nothing, metrics, or metrics and spans.
     """
 
     url: str
@@ -47,6 +59,7 @@ class DrainRequest(msgspec.Struct, kw_only=True):
     node: Node | None = None
     tally: str | None = None
     counter_index: int = 0
+    measures: Measures = "nothing"
 
 
 class Drained(msgspec.Struct):
@@ -145,12 +158,15 @@ class _Running:
         worker = QueueWorker([bench])
         worker.settings = EffectiveWorkerSettings(queues=(bench.name,), count=order.count)
         log = configure_logging("info", "console", node="bench", slot="bench-1")
+        events = EventBus(SuccessAggregator(LogEventListener(log)), watch)
+        if order.measures != "nothing":
+            _measure(worker, self._database, events, spans=order.measures == "spans")
         self._runner = Runner(
             worker,
             self._database,
             claimer,
             node="bench",
-            events=EventBus(SuccessAggregator(LogEventListener(log)), watch),
+            events=events,
         )
 
     async def __aenter__(self) -> None:
@@ -163,6 +179,32 @@ class _Running:
         await self._runner.stop(grace=5)
         await self._task
         self._database.close()
+
+
+class UnreadLink:
+    """A link whose frames are encoded, as those of a process are, and go nowhere."""
+
+    node, slot, kind = "bench", "bench-1", "bench"
+
+    def send(self, message: Mapping[str, object]) -> None:
+        """Encode it."""
+        encode(message)
+
+    def stuck(self, attempt: Mapping[str, object] | None, reason: str) -> None:
+        """Nothing is stuck."""
+
+    def take_largest_lag(self) -> float:
+        """It is not measured."""
+        return 0.0
+
+
+def _measure(worker: QueueWorker, database: Database, events: EventBus, *, spans: bool) -> None:
+    """Measure the process as a node's worker process does, reports included."""
+    telemetry = TelemetrySettings(metrics=True, opentelemetry=spans)
+    settings = Settings(project_directory=Path(), telemetry=telemetry)
+    process = ProcessContext(UnreadLink(), events)
+    worker.set_process(process)
+    ProcessTelemetry(settings, events, database, statistics=AttemptStatistics()).attach(process)
 
 
 def main() -> None:
