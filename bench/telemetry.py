@@ -12,7 +12,7 @@ import argparse
 import os
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from statistics import median
@@ -46,27 +46,29 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--tasks", type=int, default=20_000)
     parser.add_argument("--count", type=int, default=100, help="tasks at once")
+    parser.add_argument("--only", nargs="+", choices=MEASURES[1:], default=MEASURES[1:], help="what is measured")
     chosen = parser.parse_args()
     with collector():
         for name in chosen.on:
             with open_bench_database(name) as target:
-                print(row(target, chosen.rounds, chosen.tasks, chosen.count), flush=True)
+                print(row(target, chosen, ("nothing", *chosen.only)), flush=True)
 
 
-def row(target: BenchDatabase, rounds: int, tasks: int, count: int) -> str:
+def row(target: BenchDatabase, chosen: argparse.Namespace, compared: Sequence[Measures]) -> str:
     """The ratios of one database."""
-    by_time: dict[str, list[float]] = {measures: [] for measures in MEASURES}
-    by_cpu: dict[str, list[float]] = {measures: [] for measures in MEASURES}
+    rounds, tasks = chosen.rounds, chosen.tasks
+    by_time: dict[str, list[float]] = {measures: [] for measures in compared}
+    by_cpu: dict[str, list[float]] = {measures: [] for measures in compared}
     rates: list[float] = []
     for number in range(rounds):
-        turns = MEASURES if number % 2 == 0 else MEASURES[::-1]
-        measured = {measures: measure(target, tasks, count, measures) for measures in turns}
+        turns = compared if number % 2 == 0 else compared[::-1]
+        measured = {measures: measure(target, tasks, chosen.count, measures) for measures in turns}
         rates.append(tasks / measured["nothing"].seconds)
         for measures, drained in measured.items():
             by_time[measures].append(drained.seconds / measured["nothing"].seconds)
             by_cpu[measures].append(drained.cpu / measured["nothing"].cpu)
         print(f"{target.name}: round {number + 1} of {rounds}", file=sys.stderr, flush=True)
-    ratios = [f"{one} {median(by_time[one]):.3f} (cpu {median(by_cpu[one]):.3f})" for one in MEASURES[1:]]
+    ratios = [f"{one} {median(by_time[one]):.3f} (cpu {median(by_cpu[one]):.3f})" for one in compared[1:]]
     return f"{target.name}: {median(rates):,.0f} tasks/s without; {'; '.join(ratios)}"
 
 

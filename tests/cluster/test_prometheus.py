@@ -12,9 +12,10 @@ from typing import Any
 import httpx
 import pytest
 
+from peerd import __version__
 from peerd.testing import eventually
 from tests.cluster.cluster import WITHIN, Cluster
-from tests.support.exposition import EVERY, free_port
+from tests.support.exposition import EVERY, free_port, scrape, series
 from tests.support.monitoring_files import MONITORING, dashboard_expressions
 
 pytestmark = pytest.mark.skipif(shutil.which("prometheus") is None, reason="needs Debian's package prometheus")
@@ -95,6 +96,8 @@ def test_prometheus_reads_two_nodes_and_knows_every_series_of_the_dashboard(
     assert pending["value"][1] == "10"
     assert {one["metric"]["node"] for one in query("peerd_node_active == 1")} == {"one", "two"}
 
+    api_port = int(api.rpartition(":")[2])
+    assert scrape(api_port)[series("peerd_node_info", node="one", version=__version__)] == 1, "the API has it, too"
     for expression in dashboard_expressions():
         query(expression)
     rules = httpx.get(f"{prometheus}/rules").json()["data"]["groups"][0]["rules"]

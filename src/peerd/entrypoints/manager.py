@@ -22,5 +22,5 @@ def manager(payload: Mapping[str, Any]) -> Service:
     notifier = Notifier(database, settings.cluster.secret)
     events.listen(DoorbellEventListener(notifier.ring))
     telemetry = ProcessTelemetry(settings, events, database, notifier)
-    service = ManagerService(settings.manager, database, events, settings.queues, telemetry.attach)
+    service = ManagerService(settings.manager, database, events, settings.queues, attach=telemetry.attach)
     return AlertingService(service, events)

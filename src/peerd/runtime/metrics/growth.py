@@ -18,10 +18,10 @@ class ReportedGrowth:
     that is replaced begins at 0, as Prometheus expects of a counter that is set back.
 
     >>> growth = ReportedGrowth()
-    >>> [sample.value for sample in growth.take([Sample("peerd_rescues_total", value=5)])]
-    [5]
-    >>> [sample.value for sample in growth.take([Sample("peerd_rescues_total", value=7)])]
-    [2]
+    >>> [sample.value for sample in growth.take([Sample("peerd_rescues_total", value=5.0)])]
+    [5.0]
+    >>> [sample.value for sample in growth.take([Sample("peerd_rescues_total", value=7.0)])]
+    [2.0]
     >>> growth.take([Sample("peerd_rescues_total", value=7)])
     []
     """

@@ -23,10 +23,10 @@ class NodeMetrics:
 
     >>> node = NodeMetrics()
     >>> for pid in (17, 18):
-    ...     node.add([Sample("peerd_rescues_total", value=2), Sample("peerd_gateway_clients", ("tubes",), 3)], pid)
+    ...     node.add([Sample("peerd_rescues_total", value=2), Sample("peerd_gateway_clients", ("tubes",), 3.0)], pid)
     >>> node.remove_process(17)
     >>> [(sample.name, sample.value) for sample in node.samples() if sample.value]
-    [('peerd_gateway_clients', 3), ('peerd_rescues_total', 4.0)]
+    [('peerd_gateway_clients', 3.0), ('peerd_rescues_total', 4.0)]
     """
 
     def __init__(self) -> None:

@@ -28,23 +28,26 @@ class MetricsRegistry:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._numbers: dict[SeriesKey, float] = {}
-        self._histograms: dict[SeriesKey, Histogram] = {}
+        self._numbers: dict[tuple[str, tuple[str, ...]], float] = {}
+        self._histograms: dict[tuple[str, tuple[str, ...]], Histogram] = {}
         self._sources: list[SampleSource] = []
 
     def count(self, name: str, *labels: str, by: float = 1) -> None:
         """Add to a counter."""
         with self._lock:
-            key = self._bounded(self._numbers, name, labels)
-            self._numbers[key] = self._numbers.get(key, 0.0) + by
+            numbers = self._numbers
+            key = (name, labels)
+            if key not in numbers:
+                key = self._bounded(name, labels)
+            numbers[key] = numbers.get(key, 0.0) + by
 
     def observe(self, name: str, seconds: float, *labels: str) -> None:
         """Add a duration to a histogram."""
         with self._lock:
-            key = self._bounded(self._histograms, name, labels)
-            histogram = self._histograms.get(key)
+            histogram = self._histograms.get((name, labels))
             if histogram is None:
-                histogram = self._histograms[key] = Histogram()
+                key = self._bounded(name, labels)
+                histogram = self._histograms.setdefault(key, Histogram())
             histogram.add(seconds)
 
     def add_source(self, source: SampleSource) -> None:
@@ -60,14 +63,10 @@ class MetricsRegistry:
             found += source()
         return found
 
-    def _bounded(
-        self, known: dict[SeriesKey, float] | dict[SeriesKey, Histogram], name: str, labels: tuple[str, ...]
-    ) -> SeriesKey:
-        key = SeriesKey(name, labels)
-        if key in known:
-            return key
+    def _bounded(self, name: str, labels: tuple[str, ...]) -> SeriesKey:
+        """The series of labels that are counted for the first time."""
         if len(self._numbers) + len(self._histograms) >= MOST_SERIES:
-            return key.as_other
+            return SeriesKey(name, labels).as_other
         return SeriesKey(name, tuple(label[:MAX_LABEL] for label in labels))
 
 

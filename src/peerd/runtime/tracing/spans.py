@@ -82,6 +82,7 @@ class AttemptTracer:
 
     def __init__(self, node: str, slot: str) -> None:
         self._client_id = f"{node}/{slot}"
+        self._tracer = _tracer()
 
     @contextmanager
     def span_of(self, task: Task) -> Iterator[Span]:
@@ -94,7 +95,7 @@ class AttemptTracer:
             "peerd.handler": task.name,
             "peerd.attempt": task.attempts + 1,
         }
-        with _tracer().start_as_current_span(
+        with self._tracer.start_as_current_span(
             f"process {task.queue}",
             context=creation,
             kind=SpanKind.CONSUMER,
