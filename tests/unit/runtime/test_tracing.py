@@ -76,6 +76,13 @@ def test_the_text_fits_into_the_column_and_loses_members_at_the_end(members: lis
     NewTask(queue="q", trace_context=text)
 
 
+def test_of_a_long_tracestate_the_last_members_are_left_out() -> None:
+    members = [f"vendor{number}={'x' * 90}" for number in range(10)]
+    text = format_trace_context({"traceparent": PARENT, "tracestate": ",".join(members)})
+    assert text == f"{PARENT} {','.join(members[:4])}"
+    NewTask(queue="q", trace_context=text)
+
+
 def test_an_enqueue_has_a_span_and_the_task_leads_to_it(client: Client, recorder: Recorder) -> None:
     with recorder.tracer.start_as_current_span("request") as request:
         job = client.enqueue("mail", name="greet", body={})
