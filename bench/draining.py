@@ -12,7 +12,7 @@ import msgspec
 from bench.databases import BenchDatabase
 from bench.samples import TimingSample
 from bench.sizes import Sizes
-from bench.worker import Drained, DrainRequest
+from bench.worker import Drained, DrainRequest, Measures
 
 ROOT = Path(__file__).parents[1]
 WARM = 3
@@ -48,9 +48,30 @@ def fill(target: BenchDatabase, number: int, name: str = "noop") -> None:
     target.analyze()
 
 
-def drain(target: BenchDatabase, count: int, warm: int, number: int) -> Drained:
-    """Run the worker process; it writes a line for each task into its log, as a node's workers do."""
-    order = DrainRequest(url=target.url, synchronous=target.variant.synchronous, count=count, warm=warm, tasks=number)
+def drain(
+    target: BenchDatabase,
+    count: int,
+    warm: int,
+    number: int,
+    measures: Measures = "nothing",
+    *,
+    statistics_every: float | None = None,
+    keeps_lines: bool = False,
+) -> Drained:
+    """Run the worker process; it writes a line for each task into its log, as a node's workers do.
+
+    With ``statistics_every`` it counts its attempts, and writes the counts every so many seconds.
+    """
+    order = DrainRequest(
+        url=target.url,
+        synchronous=target.variant.synchronous,
+        count=count,
+        warm=warm,
+        tasks=number,
+        statistics_every=statistics_every,
+        keeps_lines=keeps_lines,
+        measures=measures,
+    )
     command = [sys.executable, "-m", "bench.worker", msgspec.json.encode(order).decode()]
     with (target.folder / "worker.log").open("w+") as log:
         ended = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=log, timeout=LONGEST, check=False)

@@ -20,6 +20,12 @@ async def noop(number: int) -> None:
 
 
 @bench.task
+async def says(ctx: Context, number: int) -> None:
+    """A line."""
+    ctx.log.info("a line", number=number)
+
+
+@bench.task
 async def spin(number: int) -> None:  # noqa: ARG001 - the body has one
     """Compute for a millisecond of this thread's own time."""
     until = time.thread_time_ns() + 1_000_000

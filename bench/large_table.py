@@ -1,4 +1,4 @@
-"""How long it takes to look at a table of millions of tasks: pages of filters, counts, one task with its attempts.
+"""How long it takes to look at a table of millions of tasks: pages of filters, counts, statistics, one task.
 
 ``python -m bench.large_table DATABASE ROWS``, such as ``mariadb 10000000``; it prints a Markdown table.
 """
@@ -9,11 +9,17 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from typing import Final
 
 from bench.databases import BenchDatabase, open_bench_database
 from bench.filling import RowTemplate, insert_rows, unsafe_fast_fill
+from peerd.domain.attempt_totals import AttemptTotals
+from peerd.domain.histogram import Histogram
 from peerd.operate.client import Client
+from peerd.store.statistics.buckets import BucketRow, write_buckets
+from peerd.store.statistics.depths import sample_depths, write_depths
+from peerd.store.statistics.steps import HOUR, MINUTE, TEN_MINUTES, bucket_start
 
 REPETITIONS: Final = 40
 SHARES: Final[tuple[tuple[float, dict[str, str], dict[str, int]], ...]] = (
@@ -26,6 +32,9 @@ SHARES: Final[tuple[tuple[float, dict[str, str], dict[str, int]], ...]] = (
     (0.01, {"queue": "'mail'"}, {}),
 )
 """Of a table: the share of the rows, their columns, and their times in seconds from now."""
+
+HANDLERS, PROCESSES, NODES = 50, 2, 3
+"""Whose attempts have ended in each minute; of each node, so many processes."""
 
 Looks = dict[str, Callable[[], object]]
 
@@ -51,6 +60,14 @@ def looks_at(client: Client) -> Looks:
         "page: dead, a text in the error": lambda: tasks.page(status="dead", search="NO SPACE", bodies=False),
         "page: dead, a text that none has": lambda: tasks.page(status="dead", search="elephant", bodies=False),
         "page: a priority that none has": lambda: tasks.page(where=["priority=77"], bodies=False),
+        "overview": client.statistics.overview,
+        "statistics of an hour by queue": client.statistics.summary,
+        "statistics of a day by handler": lambda: client.statistics.summary("1d", by="handler"),
+        "series of an hour": client.statistics.series,
+        "series of a day of a queue": lambda: client.statistics.series("1d", queue="q0"),
+        "series of thirty days": lambda: client.statistics.series("30d"),
+        "depths of an hour": client.statistics.depths,
+        "sample of the queues (by one manager)": lambda: client.database.read(sample_depths),
         "a task with its attempts": lambda: (tasks.get(some), tasks.attempts(some)),
     }
 
@@ -62,6 +79,26 @@ def fill(target: BenchDatabase, rows: int) -> None:
             template = RowTemplate(number=int(rows * share), values=values, moments=moments)
             insert_rows(target._connection, target.kind, template)  # noqa: SLF001 - as above
     target.analyze()
+
+
+def fill_statistics(target: BenchDatabase) -> None:
+    """The time series of a busy cluster, as far back as they are looked at in each step, and some more."""
+    present = bucket_start(target.client.now(), MINUTE)
+    durations = Histogram.of([0.01 * 1.3**number for number in range(40)])
+    totals = AttemptTotals({"done": 38, "failed": 2}, 20.0, durations, durations)
+    processes = [(node, 10 * node + number) for node in range(NODES) for number in range(PROCESSES)]
+    for step, count in ((MINUTE, 150), (TEN_MINUTES, 300), (HOUR, 730)):
+        holders = processes if step == MINUTE else [(node, 0) for node in range(NODES)]
+        for number in range(count):
+            at = bucket_start(present, step) - timedelta(seconds=step * number)
+            rows = [
+                BucketRow(step, at, f"q{handler % 5}", f"handler {handler}", node, process, totals)
+                for handler in range(HANDLERS)
+                for node, process in holders
+            ]
+            target.database.run(write_buckets, rows)
+    target.ask("ANALYZE TABLE statistics" if target.kind == "mariadb" else "ANALYZE statistics")
+    target.database.run(write_depths, target.database.read(sample_depths))
 
 
 def measure(looks: Looks) -> Iterator[tuple[str, list[float]]]:
@@ -82,7 +119,8 @@ def main(arguments: list[str]) -> None:
     with open_bench_database(kind) as target:
         started = time.perf_counter()
         fill(target, rows)
-        print(f"{target.version}: {rows:,} rows in {time.perf_counter() - started:.0f} s\n")
+        print(f"{target.version}: {rows:,} rows in {time.perf_counter() - started:.0f} s\n", flush=True)
+        fill_statistics(target)
         print("| look | median ms | p95 ms |\n|---|--:|--:|")
         for name, times in measure(looks_at(target.client)):
             print(f"| {name} | {statistics.median(times):.1f} | {times[int(0.95 * len(times))]:.1f} |", flush=True)

@@ -11,17 +11,31 @@ import mmap
 import struct
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Literal, Self
 
 import msgspec
+import sqlalchemy as sa
 
 from bench.databases import Node, open_database, register_bench_process
 from bench.jobs import bench
+from peerd.config.settings import Settings, TelemetrySettings
+from peerd.entrypoints.telemetry import ProcessTelemetry
 from peerd.runtime.concurrency import threads
+from peerd.runtime.messages.frames import encode
+from peerd.runtime.observability.attempt_statistics import AttemptStatistics
 from peerd.runtime.observability.events import AttemptEnded, Event, EventBus
 from peerd.runtime.observability.log_aggregation import SuccessAggregator
 from peerd.runtime.observability.log_messages import LogEventListener, configure_logging
 from peerd.runtime.process import gc_tuning
+from peerd.runtime.process.process_context import ProcessContext
+from peerd.store.claim.claimer import Claimer
+from peerd.store.connection.database import Database
+from peerd.store.connection.outages import OutageTracker
+from peerd.work import statistics_writer
+from peerd.work.logs.capture import OutputCapture
+from peerd.work.logs.line_writer import LineWriter
 from peerd.work.task_runner import Runner
 from peerd.work.task_worker import QueueWorker
 from peerd.work.worker import EffectiveWorkerSettings
@@ -32,11 +46,15 @@ COUNTER = struct.Struct("q")
 """A process's number of ended tasks, in the file of all tallies."""
 
 
+Measures = Literal["nothing", "metrics", "spans"]
+
+
 class DrainRequest(msgspec.Struct, kw_only=True):
     """What a worker process shall do: `count` tasks at once, and either so many tasks, or until told to stop.
 
     With ``tally`` it is one of several: it says `ready` and waits for a line on its standard input before it begins,
-    counts in its place of that file what has ended, and stops when its standard input ends.
+    counts in its place of that file what has ended, and stops when its standard input ends. With ``keeps_lines`` what
+    handlers log is kept. It ``measures`` itself as [telemetry] of a node says: nothing, metrics, or metrics and spans.
     """
 
     url: str
@@ -47,13 +65,18 @@ class DrainRequest(msgspec.Struct, kw_only=True):
     node: Node | None = None
     tally: str | None = None
     counter_index: int = 0
+    statistics_every: float | None = None
+    """Seconds between two writes of the counts of its attempts; None: it has no statistics."""
+    keeps_lines: bool = False
+    measures: Measures = "nothing"
 
 
 class Drained(msgspec.Struct):
-    """What it answers: seconds by the clock, and of its own time."""
+    """What it answers: seconds by the clock and of its own time, and the statements that its statistics sent."""
 
     seconds: float
     cpu: float
+    statements: int = 0
 
 
 class StopWatch:
@@ -121,9 +144,10 @@ class SharedTally:
 async def drain(order: DrainRequest) -> Drained:
     """Drain so many tasks."""
     watch = StopWatch(order.warm, order.tasks)
-    async with _Running(order, watch):
+    async with _Running(order, watch) as running:
         await watch.all_ended.wait()
-    return watch.drained()
+        statements = running.statistics_statements
+    return msgspec.structs.replace(watch.drained(), statements=statements)
 
 
 async def drain_with_others(order: DrainRequest) -> None:
@@ -145,24 +169,96 @@ class _Running:
         worker = QueueWorker([bench])
         worker.settings = EffectiveWorkerSettings(queues=(bench.name,), count=order.count)
         log = configure_logging("info", "console", node="bench", slot="bench-1")
+        events = EventBus(SuccessAggregator(LogEventListener(log)), watch)
+        self._line_writer: LineWriter | None = None
+        if order.keeps_lines:  # as a worker process of a node
+            OutputCapture("info").install()
+            self._line_writer = LineWriter(self._database, events)
+            self._line_writer.start()
+        if order.measures != "nothing":
+            _measure(worker, self._database, events, spans=order.measures == "spans")
         self._runner = Runner(
             worker,
             self._database,
             claimer,
             node="bench",
-            events=EventBus(SuccessAggregator(LogEventListener(log)), watch),
+            events=events,
+            lines=None if self._line_writer is None else self._line_writer.lines,
+        )
+        self.statistics_statements = 0
+        self._statistics: threads.PeriodicThread | None = None
+        if order.statistics_every is not None:
+            self._statistics = self._count_attempts(claimer, events, order.count, order.statistics_every)
+
+    def _count_attempts(self, claimer: Claimer, events: EventBus, slots: int, every: float) -> threads.PeriodicThread:
+        """As `peerd.work.services.TaskService` does, and the statements are counted."""
+        vars(statistics_writer).update(FLUSH_EVERY=every)
+        statistics = AttemptStatistics()
+        events.listen(statistics)
+        writer = statistics_writer.StatisticsWriter(
+            self._database,
+            statistics,
+            claimer.node_id,
+            claimer.process_id,
+            running=self._runner.executor_slots.running_since,
+            slots=slots,
+            outages=OutageTracker(events, time.monotonic),
+            events=events,
         )
 
-    async def __aenter__(self) -> None:
+        def count(_: object, __: object, statement: str, *___: object) -> None:
+            self.statistics_statements += "INSERT INTO statistics" in statement
+
+        for engine in self._database.engines:
+            sa.event.listen(engine, "before_cursor_execute", count)
+        return threads.PeriodicThread(writer.round)
+
+    async def __aenter__(self) -> Self:
         gc_tuning.freeze_and_enable_gc()
         if self._database.is_single_writer:
             threads.shorten_switch_interval()
         self._task = asyncio.create_task(self._runner.run())
+        if self._statistics is not None:
+            self._statistics.start()
+        return self
 
     async def __aexit__(self, *_: object) -> None:
+        if self._statistics is not None:
+            self._statistics.stop()
+            self._statistics.join(5.0)
         await self._runner.stop(grace=5)
         await self._task
+        if self._line_writer is not None:
+            self._line_writer.stop(10.0)
         self._database.close()
+
+
+class UnreadLink:
+    """A link whose frames are encoded, as those of a process are, and go nowhere."""
+
+    node, slot, kind = "bench", "bench-1", "bench"
+
+    def send(self, message: Mapping[str, object]) -> None:
+        """Encode it."""
+        encode(message)
+
+    def stuck(self, attempt: Mapping[str, object] | None, reason: str) -> None:
+        """Nothing is stuck."""
+
+    def take_largest_lag(self) -> float:
+        """It is not measured."""
+        return 0.0
+
+
+def _measure(worker: QueueWorker, database: Database, events: EventBus, *, spans: bool) -> None:
+    """Measure the process as a node's worker process does, reports included."""
+    telemetry = TelemetrySettings(metrics=True, opentelemetry=spans)
+    settings = Settings(project_directory=Path(), telemetry=telemetry)
+    process = ProcessContext(UnreadLink(), events)
+    worker.set_process(process)
+    statistics = AttemptStatistics()
+    events.listen(statistics)
+    ProcessTelemetry(settings, events, database, statistics=statistics).attach(process)
 
 
 def main() -> None:

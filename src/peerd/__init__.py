@@ -13,8 +13,21 @@ if TYPE_CHECKING:
     from typing import Any
 
     from peerd.agent.agent import Agent
+    from peerd.domain.access import Actor, Right, Role
+    from peerd.domain.bulk import (
+        BulkBury,
+        BulkCancel,
+        BulkChange,
+        BulkDelete,
+        BulkKick,
+        BulkMove,
+        BulkMoveToQueue,
+        BulkRetry,
+        BulkSnooze,
+    )
     from peerd.domain.call import Call
     from peerd.domain.duration import parse_duration
+    from peerd.domain.error_report import ErrorReport
     from peerd.domain.errors import (
         InvalidArguments,
         InvalidMessage,
@@ -22,6 +35,7 @@ if TYPE_CHECKING:
         MessageTooLarge,
         MessengerFull,
         NoReply,
+        NotPermitted,
         PeerdError,
         ProcessStopping,
         RequestFailed,
@@ -51,15 +65,26 @@ if TYPE_CHECKING:
     from peerd.work.worker import Worker
 
 _HOMES = {
+    "Actor": "peerd.domain.access",
     "Agent": "peerd.agent.agent",
     "AgentLost": "peerd.shared.errors",
     "Attempt": "peerd.domain.task",
+    "BulkBury": "peerd.domain.bulk",
+    "BulkCancel": "peerd.domain.bulk",
+    "BulkChange": "peerd.domain.bulk",
+    "BulkDelete": "peerd.domain.bulk",
+    "BulkKick": "peerd.domain.bulk",
+    "BulkMove": "peerd.domain.bulk",
+    "BulkMoveToQueue": "peerd.domain.bulk",
+    "BulkRetry": "peerd.domain.bulk",
+    "BulkSnooze": "peerd.domain.bulk",
     "Call": "peerd.domain.call",
     "Cancel": "peerd.domain.outcome",
     "Client": "peerd.operate.client",
     "Context": "peerd.work.context",
     "Dead": "peerd.domain.outcome",
     "Delivery": "peerd.runtime.messages.delivery",
+    "ErrorReport": "peerd.domain.error_report",
     "IllegalTransition": "peerd.domain.lifecycle",
     "InvalidArguments": "peerd.domain.errors",
     "InvalidMessage": "peerd.domain.errors",
@@ -73,6 +98,7 @@ _HOMES = {
     "Messenger": "peerd.runtime.messages.messenger",
     "MessengerFull": "peerd.domain.errors",
     "NoReply": "peerd.domain.errors",
+    "NotPermitted": "peerd.domain.errors",
     "NotShared": "peerd.shared.errors",
     "Peer": "peerd.runtime.messages.addressing",
     "PeerdError": "peerd.domain.errors",
@@ -82,6 +108,8 @@ _HOMES = {
     "RequestFailed": "peerd.domain.errors",
     "ResourceLimits": "peerd.runtime.launch",
     "Retry": "peerd.domain.outcome",
+    "Right": "peerd.domain.access",
+    "Role": "peerd.domain.access",
     "ScheduleContext": "peerd.schedules.context",
     "SharedCallFailed": "peerd.shared.errors",
     "SharedCallTimedOut": "peerd.shared.errors",
@@ -104,15 +132,26 @@ _HOMES = {
 }
 
 __all__ = [
+    "Actor",
     "Agent",
     "AgentLost",
     "Attempt",
+    "BulkBury",
+    "BulkCancel",
+    "BulkChange",
+    "BulkDelete",
+    "BulkKick",
+    "BulkMove",
+    "BulkMoveToQueue",
+    "BulkRetry",
+    "BulkSnooze",
     "Call",
     "Cancel",
     "Client",
     "Context",
     "Dead",
     "Delivery",
+    "ErrorReport",
     "IllegalTransition",
     "InvalidArguments",
     "InvalidMessage",
@@ -126,6 +165,7 @@ __all__ = [
     "Messenger",
     "MessengerFull",
     "NoReply",
+    "NotPermitted",
     "NotShared",
     "Peer",
     "PeerdError",
@@ -135,6 +175,8 @@ __all__ = [
     "RequestFailed",
     "ResourceLimits",
     "Retry",
+    "Right",
+    "Role",
     "ScheduleContext",
     "SharedCallFailed",
     "SharedCallTimedOut",

@@ -5,6 +5,7 @@ import re
 import sqlalchemy as sa
 
 from peerd.operate.client import Client
+from peerd.store.nodes.nodes import mark_node_silent, register_incarnation
 from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import nodes
 from tests.cli.conftest import Peerd
@@ -82,3 +83,14 @@ def test_a_node_that_is_gone_is_forgotten_and_a_living_one_is_not(
     assert client.nodes.list() == []
     assert not any("video-1" in finding.message for finding in client.examine())
     assert "there is no node" in peerd("nodes", "forget", "video-1", status=1).err
+
+
+def test_a_node_that_does_not_answer_is_shown_with_the_cause(peerd: Peerd, client: Client) -> None:
+    client.database.run(register_incarnation, "gone", "life", replaces=None)
+    client.database.run(mark_node_silent, "gone", "life")
+    shown = peerd("nodes", "show", "gone", status=1).lines
+    assert any(re.fullmatch("master +–", line) for line in shown)
+    assert shown[-1] == "node 'gone' cannot be reached: its heartbeats have ended; start it (peerd up)"
+    assert peerd("nodes", "show", "gone", "--json", status=1).json["live"] is None
+    assert "cannot be reached" in peerd("reload", "--node", "gone", status=1).err
+    assert "there is no node" in peerd("scale", "video", "2", "--node", "unknown", status=1).err

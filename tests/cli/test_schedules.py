@@ -10,6 +10,7 @@ from peerd.operate.client import Client
 from peerd.store import schedule_runs, schedules
 from peerd.store.nodes import nodes
 from peerd.store.schedule_runs import NodeIdentity, ScheduleRun
+from peerd.store.stored_schedules import read_stored_schedules
 from tests.cli.conftest import Peerd
 from tests.unit.operate.claiming_process import ClaimingProcess
 
@@ -109,3 +110,21 @@ def test_a_cluster_without_schedules_is_reported(peerd: Peerd, client: Client) -
 def test_a_schedule_of_a_node_that_has_left_is_nowhere(peerd: Peerd, client: Client, identity: NodeIdentity) -> None:
     client.database.run(nodes.deregister_node, "video-1", identity.incarnation)
     assert {state["state"] for state in peerd("schedules", "list", "--json").json} == {"nowhere"}
+
+
+def test_schedules_are_created_and_deleted(peerd: Peerd, client: Client) -> None:
+    fields = ("--queue", "jobs", "--task", "tidy", "--body", '{"depth": 3}', "--cron", "0 3 * * *")
+    assert peerd("schedules", "create", "tidy", *fields).lines == ["tidy is created; the nodes have it within seconds"]
+    [stored] = client.database.read(read_stored_schedules).schedules
+    assert (stored.queue, stored.task, stored.body, stored.cron, stored.enabled) == (
+        "jobs",
+        "tidy",
+        '{"depth":3}',
+        "0 3 * * *",
+        True,
+    )
+    assert "created at run time" in peerd("schedules", "create", "tidy", *fields, status=1).err
+    assert "is not JSON" in peerd("schedules", "create", "a", "--queue", "q", "--body", "{", status=2).err
+    assert "when does it tick?" in peerd("schedules", "create", "a", "--queue", "q", status=2).err
+    assert peerd("schedules", "delete", "tidy", "--json").json == {"deleted": ["tidy"]}
+    assert "there is no schedule" in peerd("schedules", "delete", "tidy", status=1).err

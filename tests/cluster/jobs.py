@@ -13,12 +13,16 @@ from pathlib import Path
 from typing import Any
 
 from peerd import Context, Message, Queue, Task, TaskWorker, Worker, launch_command
+from peerd.work import statistics_writer
 from peerd.work.claims import task_fetcher
 
 jobs = Queue("jobs")
 if "FIRST_PAUSE" in os.environ:  # a worker polls once, and then only after a ring
     assert task_fetcher.FIRST_PAUSE
     vars(task_fetcher).update(FIRST_PAUSE=float(os.environ["FIRST_PAUSE"]))
+if "FLUSH_EVERY" in os.environ:  # seconds between two writes of the counts of attempts
+    assert statistics_writer.FLUSH_EVERY
+    vars(statistics_writer).update(FLUSH_EVERY=float(os.environ["FLUSH_EVERY"]))
 ENDLESS_ENCODING = ["ffmpeg", "-v", "error", "-re", "-f", "lavfi", "-i", "testsrc=size=64x64:rate=5", "-f", "null", "-"]
 
 

@@ -12,9 +12,13 @@ from typing import Any
 
 import psutil
 import pytest
+import sqlalchemy as sa
 
+from peerd.domain.errors import ScheduleNameTaken, ScheduleNotStored
+from peerd.domain.ring import SchedulesChanged
 from peerd.domain.schedule import RunStatus
 from peerd.store.schedule_runs import ScheduleRun
+from peerd.store.schema.tables import stored_schedules
 from peerd.testing import eventually
 from tests.cluster.cluster import WITHIN, Cluster, ClusterNode
 
@@ -253,3 +257,60 @@ def test_a_run_by_hand_in_all_processes_has_failed_where_one_of_them_has(cluster
     log_text = run("every")
     assert log_text.returncode == 0, log_text
     assert "done in 4 processes" in log_text.stdout
+
+
+@pytest.mark.timeout(300)
+def test_a_schedule_that_is_created_at_run_time_ticks_once_in_the_cluster_until_it_is_deleted(
+    each_cluster: Cluster,
+) -> None:
+    """Without a ring: the client has no secret, so the nodes find the change within ten seconds."""
+    nodes = each_cluster.up("one", "two", sections={"cluster": {"secret": "a secret that all nodes share"}})
+    schedules = each_cluster.client.schedules
+    schedules.create("tidy", queue="jobs", task="quick", body={"n": 3}, interval="500ms", overlap="allow")
+
+    def ticks() -> list[ScheduleRun]:
+        return [run for run in runs(each_cluster, "tidy") if run.status is RunStatus.ENQUEUED]
+
+    eventually(lambda: len(ticks()) >= 3, timeout=WITHIN, message=each_cluster.describe)
+    eventually(lambda: {node.node for node in schedules.get("tidy").nodes} == {"one", "two"}, WITHIN, every=0.2)
+    state = schedules.get("tidy")
+    assert (state.is_stored, state.state) == (True, "on")
+    for node in nodes:
+        node.stop()
+    before = len(ticks())
+    for node in nodes:
+        node.start()
+    for node in nodes:
+        node.wait_until_running()
+    eventually(lambda: len(ticks()) >= before + 3, WITHIN, every=0.2, message=each_cluster.describe)
+    assert max(Counter(run.tick_at for run in runs(each_cluster, "tidy")).values()) == 1
+
+    schedules.delete("tidy")
+    assert schedules.list() == []
+    ended = len(runs(each_cluster, "tidy"))
+    schedules.create("other", queue="jobs", task="quick", interval="500ms", overlap="allow")
+    eventually(lambda: len(runs(each_cluster, "other")) > 2, timeout=WITHIN, message=each_cluster.describe)
+    assert len(runs(each_cluster, "tidy")) == ended
+    schedules.create("tidy", queue="jobs", task="quick", interval="500ms", overlap="allow")  # of the same name
+    eventually(lambda: len(runs(each_cluster, "tidy")) > ended, timeout=WITHIN, message=each_cluster.describe)
+
+
+def test_a_schedule_of_peerd_toml_is_not_created_or_deleted_at_run_time(cluster: Cluster) -> None:
+    cluster.up("one", schedules={"refresh": NOTES})
+    eventually(lambda: ran(cluster), timeout=WITHIN, message=cluster.describe)
+    schedules = cluster.client.schedules
+    with pytest.raises(ScheduleNameTaken, match=r"in peerd\.toml of one"):
+        schedules.create("refresh", queue="jobs", interval="10s")
+    with pytest.raises(ScheduleNotStored):
+        schedules.delete("refresh")
+    row = sa.insert(stored_schedules).values(
+        name="refresh", definition='{"name":"refresh","queue":"jobs","task":"quick","interval":0.2}'
+    )
+    cluster.client.database.run(lambda connection: connection.execute(row).rowcount)  # past the check
+    cluster.client.notifier.ring(SchedulesChanged())
+    eventually(
+        lambda: "peerd.toml of this node has this name too" in cluster.nodes[0].log_text(),
+        timeout=WITHIN,
+        message=cluster.describe,
+    )
+    assert cluster.client.tasks.list() == []

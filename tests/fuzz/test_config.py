@@ -24,6 +24,7 @@ from peerd.config.settings import (
     QueueSettings,
     ScheduleSettings,
     Section,
+    StatisticsSettings,
     WebSettings,
     WorkerSettings,
 )
@@ -34,6 +35,7 @@ SECTIONS: Mapping[str, type[Section]] = {
     "node": NodeSettings,
     "database": DatabaseSettings,
     "manager": ManagerSettings,
+    "statistics": StatisticsSettings,
     "logging": LoggingSettings,
     "workers.video": WorkerSettings,
     "schedules.refresh": ScheduleSettings,

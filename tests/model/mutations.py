@@ -25,7 +25,7 @@ from peerd.store.outcomes import complete, recording, touch
 from peerd.store.schema.sql_clock import now, seconds_from_now
 from peerd.store.schema.tables import CLAIM_ORDER, tasks
 from peerd.store.statements.compiled import id_in_list
-from peerd.store.tasks import actions
+from peerd.store.tasks import effects
 from peerd.store.tasks.conditions import status_is
 from peerd.store.tasks.rows import lock_tasks, update_tasks
 
@@ -125,11 +125,11 @@ def lost_reply_is_not_found_by_its_token(patch: pytest.MonkeyPatch) -> None:
 
 
 def retry_leaves_the_lease(patch: pytest.MonkeyPatch) -> None:
-    without_columns(patch, actions, "lease", where=lambda values: "crashes" in values)
+    without_columns(patch, effects, "lease", where=lambda values: "crashes" in values)
 
 
 def move_leaves_the_lease(patch: pytest.MonkeyPatch) -> None:
-    without_columns(patch, actions, "lease", where=lambda values: "node_id" in values)
+    without_columns(patch, effects, "lease", where=lambda values: "node_id" in values)
 
 
 def rescue_does_not_count(patch: pytest.MonkeyPatch) -> None:

@@ -34,7 +34,7 @@ from peerd.store.maintenance import chore_batches, rescue
 from peerd.store.outcomes import complete, recording
 from peerd.store.schema.sql_clock import now
 from peerd.store.schema.tables import tasks
-from peerd.store.tasks import actions
+from peerd.store.tasks import effects
 from peerd.store.tasks.actions import delete_rows
 from peerd.store.tasks.conditions import status_is
 from peerd.store.tasks.rows import TASK_COLUMNS, lock_tasks, to_task, update_tasks
@@ -311,7 +311,7 @@ MUTATIONS: Final = (
         ("poison", "long"),
     ),
     Mutation("attempts are not recorded", ((recording, "record_attempts", lambda *args: None),), ("flaky",)),
-    Mutation("a retry by hand leaves the lease", ((actions, "update_tasks", _without_lease),), ("retry", "long")),
+    Mutation("a retry by hand leaves the lease", ((effects, "update_tasks", _without_lease),), ("retry", "long")),
     Mutation("no key is full", ((LimitCapacity, "for_key", lambda self, key: UNLIMITED),), (KEYS, "long")),
     Mutation("no queue is full", ((LimitCapacity, "for_queue", lambda self: UNLIMITED),), (KEYS, "long")),
     Mutation("what runs is not counted", ((LimitCapacity, "_count_running", lambda self: Counter()),), (KEYS, "long")),

@@ -1,21 +1,24 @@
-"""Queues whose tasks wait for too long are found; and reported at the begin, now and then, and at the end."""
+"""Queues whose tasks wait for too long are found in a sample of the queues."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from peerd.agent import queue_health
-from peerd.agent.queue_health import QueueHealthMonitor
-from peerd.runtime.observability.events import Event, EventBus, QueueBacklogEnded, QueueBacklogFound
+from sqlalchemy.engine import Connection
+
 from peerd.store import queues
 from peerd.store.late_queues import LateQueue, find_late_queues
+from peerd.store.statistics.depths import sample_depths
 from tests.store.world import World
 
 MINUTE = 60.0
 
 
 def late(world: World, longer_than: float = 10 * MINUTE, unserved_after: float = MINUTE) -> dict[str, LateQueue]:
-    return {queue.name: queue for queue in world.store.read(find_late_queues, longer_than, unserved_after)}
+    def find(connection: Connection) -> list[LateQueue]:
+        return find_late_queues(connection, sample_depths(connection), longer_than, unserved_after)
+
+    return {queue.name: queue for queue in world.store.read(find)}
 
 
 def add_waiting(world: World, queue: str, minutes: float) -> int:
@@ -53,26 +56,3 @@ def test_a_paused_queue_is_not_late_until_its_pause_is_over(world: World) -> Non
 def test_a_queue_of_clients_is_served(world: World) -> None:
     world.insert(queue="tube", ttr=60, created_at=datetime.now(UTC) - timedelta(minutes=5))
     assert late(world) == {}
-
-
-async def test_the_first_active_node_reports_for_all(world: World) -> None:
-    world.node("a")
-    world.node("b")
-    task_id = add_waiting(world, "viedo", 5)
-    told: dict[str, list[Event]] = {"a": [], "b": []}
-    monitors = {name: QueueHealthMonitor(world.store, EventBus(heard.append), 3600.0) for name, heard in told.items()}
-    for name, monitor in monitors.items():
-        monitor._node = name
-        await monitor.examine()
-        await monitor.examine()
-    assert told["b"] == []
-    [found] = told["a"]
-    assert isinstance(found, QueueBacklogFound)
-    assert (found.queue, found.is_served) == ("viedo", False)
-    monitors["a"]._late.repeat_every = 0.0
-    await monitors["a"].examine()
-    assert len(told["a"]) == 2
-    world.set(task_id, queue="elsewhere", start_at=datetime.now(UTC) + timedelta(hours=1))
-    await monitors["a"].examine()
-    assert isinstance(told["a"][-1], QueueBacklogEnded)
-    assert queue_health.REPEAT_EVERY == 3600.0

@@ -12,10 +12,13 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from peerd.domain.bulk import BulkChange, BulkRetry, BulkSnooze
 from peerd.domain.lifecycle import Status
 from peerd.domain.outcome import Failed
 from peerd.domain.task import NewTask, Task
 from peerd.store import jobs, queue_states
+from peerd.store.bulk.chunks import carry_out_chunk
+from peerd.store.bulk.creating import create_bulk
 from peerd.store.claim import claim, quarantined
 from peerd.store.claim.claimer import Claimer
 from peerd.store.connection.database import Database
@@ -30,7 +33,7 @@ from peerd.store.outcomes import complete, touch
 from peerd.store.outcomes.recording import ClaimId
 from peerd.store.outcomes.touch import TaskProgress
 from peerd.store.schema.migrate import migrate
-from peerd.store.schema.tables import limits, nodes, tasks
+from peerd.store.schema.tables import bulk_actions, limits, nodes, tasks
 from peerd.store.statements.driver_connection import DriverConnection, DriverResult
 from peerd.store.statements.token import new_token
 from peerd.store.tasks import pages
@@ -118,7 +121,7 @@ def plan_of(
                 reached.add("a sort of all")
         case "postgresql":
             text = "\n".join(words)
-            reached = set(re.findall(r"Index (?:Only )?Scan using (\w+) on tasks", text))
+            reached = set(re.findall(r"Index (?:Only )?Scan (?:Backward )?using (\w+) on tasks", text))
             reached |= set(re.findall(r"Bitmap Index Scan on (tasks_\w+)", text))
             reached |= {"Seq Scan" for _ in re.findall(r"Seq Scan on tasks", text)}
         case _:
@@ -169,6 +172,8 @@ def test_hot_statements_go_by_their_indexes(database: str) -> None:
             check(store, operation, expected, store._groups[True] if operation.func == store.run_group else None)
         check_pages(store)
         check_queue_states(store)
+        check_recent(store)
+        check_bulk(store)
         if store.name == "postgresql":
             check_generic_plan(store, claimer)
     finally:
@@ -179,6 +184,20 @@ def silence_a_node(connection: sa.Connection, node_id: int) -> None:
     """One to which tasks are pinned."""
     connection.execute(sa.update(nodes).where(nodes.c.id == node_id).values(active=False, checked_at=LONG_AGO))
     connection.execute(sa.update(tasks).where(tasks.c.node_id == PINNED_TO).values(node_id=node_id))
+
+
+def check_bulk(store: Database) -> None:
+    """A chunk reads the index of its filter's status from its place on, and all else by primary key."""
+    for fields, action, index, chunks in (
+        ({"status": "dead"}, BulkRetry(), "tasks_closing", 2),  # the second one begins in the middle of the index
+        ({"status": "scheduled"}, BulkSnooze(60.0), "tasks_due", 1),  # as in check_pages
+        ({"status": "pending", "queue": "q"}, BulkChange(priority=3), "tasks_claim", 2),
+    ):
+        bulk = store.run(create_bulk, action, fields)
+        due_now = sa.update(bulk_actions).values(next_at=None)
+        for _ in range(chunks):
+            store.run(sa.Connection.execute, due_now)
+            check(store, partial(store.run, carry_out_chunk, 100, bulk.id), {index, "tasks_turns", "PRIMARY"})
 
 
 def check_pages(store: Database) -> None:
@@ -211,6 +230,23 @@ def check_queue_states(store: Database) -> None:
             _, plan = plan_of(store, *statement)
             for line in plan:
                 assert not re.search(r" tasks (ALL|index) |Seq Scan on tasks|SCAN tasks(?! USING)", line), plan
+
+
+def check_recent(store: Database) -> None:
+    """The recent tasks are read from indexes, and further ones by their ids."""
+    oldest = store.read(lambda connection: connection.execute(sa.select(sa.func.min(tasks.c.id))).scalar_one())
+    with recorded_statements(store) as sent:
+        assert oldest in {task.id for task in store.read(pages.list_recent, [oldest], limit=50)}
+    assert len(sent) <= 11, "two for each of five kinds, and one for the ids"
+    walks = [one for one in sent if re.search(r"FROM tasks\s+(\w+ INDEX \(\w+\)\s+)?ORDER BY", one[0])]
+    assert len(walks) == 1, "the newest are the end of the primary key, whose entries are read up to the limit"
+    assert "LIMIT" in walks[0][0]
+    for statement in sent:
+        if statement in walks or "FROM tasks" not in statement[0]:
+            continue
+        _, plan = plan_of(store, *statement)
+        for line in plan:
+            assert not re.search(r" tasks (ALL|index) |Seq Scan on tasks|SCAN tasks(?! USING)", line), plan
 
 
 def check_generic_plan(store: Database, claimer: Claimer) -> None:
@@ -328,7 +364,7 @@ def operations_on_jobs(world: World) -> Iterator[tuple[partial[Any], set[str]]]:
         yield partial(read, jobs.has_jobs, queue), pending | aside | working
     grouped = {*working, "a sort of all"}  # of those that are reserved
     yield partial(read, jobs.tubes_with_jobs), pending | aside | grouped
-    yield partial(run, due.read_due_maintenance), {"tasks_due", "tasks_ahead", "tasks_closing"} | grouped
+    yield partial(run, due.read_due_maintenance), {"tasks_due", "tasks_ahead", "tasks_closing"} | pending | grouped
 
 
 def test_a_step_for_each_tube_and_not_for_each_job_lists_the_tubes(world: World) -> None:

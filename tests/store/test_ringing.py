@@ -41,7 +41,7 @@ class Bell:
 def bell(world: World) -> Iterator[Bell]:
     bell = Bell()
     with Client(world.store) as client:
-        client.notifier = client._mode.notifier = Notifier(world.store, open_transport=lambda: bell)
+        client._mode.notifier = Notifier(world.store, open_transport=lambda: bell)
         bell.client = client
         yield bell
 

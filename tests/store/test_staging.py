@@ -31,7 +31,8 @@ def test_an_empty_table_has_nothing_ahead(world: World) -> None:
     assert due_maintenance.nodes == 0
     assert not due_maintenance.runs
     moments = {name: getattr(due_maintenance, name) for name in due_maintenance.__struct_fields__}
-    assert {name for name, moment in moments.items() if moment is not None} == {"now", "nodes", "runs"}
+    assert {name for name, moment in moments.items() if moment is not None} == {"now", "nodes", "runs", "has_pending"}
+    assert not due_maintenance.has_pending
 
 
 def test_the_next_moment_is_that_of_the_first_scheduled_task_or_failure(world: World) -> None:
@@ -106,7 +107,7 @@ async def staging(world: World, node: str) -> AsyncIterator[tuple[DueTaskStager,
     """The stager of a node that runs, and the rings that it has sent."""
     rung: list[TasksAvailable] = []
     threads = DatabaseThreads(world.store, threads=1)
-    stager = DueTaskStager(threads, world.node(node), rung.append, ClusterClock())
+    stager = DueTaskStager(threads, world.node(node), rung.append, ClusterClock(), "life", lambda _: None)
     running = asyncio.create_task(stager.run())
     try:
         yield stager, rung

@@ -149,3 +149,16 @@ def test_the_cursor_of_one_filter_is_refused_by_another(world: World) -> None:
     page = world.store.read(pages.list_tasks, TaskConditions(queue="a"), limit=2)
     with pytest.raises(InvalidFilter):
         world.store.read(pages.list_tasks, TaskConditions(queue="b"), after=page.next)
+
+
+def test_recent_tasks_are_those_that_work_have_ended_last_are_newest_or_are_named(world: World) -> None:
+    fill(world)
+    everything = {task.id: task for task in world.store.read(pages.list_tasks, limit=1000).items}
+    wanted = {max(everything)}
+    for status in (Status.WORKING, Status.DONE, Status.DEAD, Status.CANCELED):
+        wanted |= {task.id for task in world.store.read(pages.list_tasks, TaskConditions(status=status), limit=1).items}
+    oldest = min(set(everything) - wanted)
+    recent = world.store.read(pages.list_recent, [oldest, 2**60], limit=1)
+    assert [task.id for task in recent] == sorted({oldest, *wanted})
+    assert all(task.body is None and task.status == everything[task.id].status for task in recent)
+    assert len(world.store.read(pages.list_recent, limit=1000)) == len(everything)

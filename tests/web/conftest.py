@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
-import socket
-import threading
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import httpx
 import pytest
-import uvicorn
 
-from peerd import Client
+from peerd import Client, Role
+from peerd.operate import passwords
+from peerd.store.access.users import add_user
 from peerd.store.schema.migrate import migrate
 from peerd.web import create_app
+from tests.support.served_api import served
+from tests.web.access_world import PASSWORD
 
 
 @pytest.fixture
@@ -33,16 +34,24 @@ def client(tmp_path: Path) -> Iterator[Client]:
 @pytest.fixture
 def address(client: Client) -> Iterator[str]:
     """The URL of the app, which a thread serves."""
-    server = uvicorn.Server(uvicorn.Config(create_app(client), log_level="error", lifespan="off"))
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        thread = threading.Thread(target=lambda: asyncio.run(server.serve([listening])))
-        thread.start()
-        yield "http://127.0.0.1:{1}".format(*listening.getsockname())
-        server.should_exit = True
-        thread.join()
+    with served(create_app(client)) as address:
+        yield address
 
 
 @pytest.fixture
 def http(address: str) -> Iterator[httpx.Client]:
     with httpx.Client(base_url=f"{address}/api/v1") as http:
         yield http
+
+
+@cache
+def password_hash() -> str:
+    return passwords.hash_password(PASSWORD)
+
+
+@pytest.fixture
+def users(client: Client) -> Client:
+    """The client of a database with a user of each role."""
+    for role in Role:
+        client.database.run(add_user, role.value, role, password_hash())
+    return client

@@ -11,6 +11,8 @@ import pytest
 from peerd import Client
 from peerd.domain.errors import DatabaseUnavailable
 from peerd.domain.lifecycle import Status
+from peerd.store.nodes.nodes import mark_node_silent, register_incarnation
+from peerd.store.stored_schedules import read_stored_schedules
 from peerd.web.problems import MEDIA_TYPE
 
 
@@ -131,6 +133,31 @@ def test_queues_and_limits_are_steered(http: httpx.Client, client: Client) -> No
     assert http.delete("/limits/a/b", params={"key": "k"}).status_code == 204
     assert http.get("/limits").json() == []
     assert problem(http.put("/limits/a/b", json={})) == (422, "InvalidLimit")
+
+
+def test_schedules_are_created_and_deleted_and_functions_are_refused(http: httpx.Client, client: Client) -> None:
+    tidy = {"name": "tidy", "queue": "jobs", "task": "tidy", "body": {"depth": 3}, "interval": "10m"}
+    assert http.post("/schedules", json=tidy).status_code == 204
+    assert problem(http.post("/schedules", json=tidy)) == (409, "ScheduleNameTaken")
+    assert problem(http.post("/schedules", json=tidy | {"name": "other", "run": "os:abort"})) == (422, "InvalidRequest")
+    wrong = http.post("/schedules", json={"name": "other", "queue": "jobs", "cron": "61 * * * *"})
+    assert (problem(wrong), wrong.json()["field"]) == ((422, "InvalidSchedule"), "cron")
+    [stored] = client.database.read(read_stored_schedules).schedules
+    assert (stored.name, stored.interval, stored.body) == ("tidy", 600.0, '{"depth":3}')
+    assert http.delete("/schedules/tidy").status_code == 204
+    assert problem(http.delete("/schedules/tidy")) == (404, "ScheduleNotFound")
+
+
+def test_what_no_node_can_answer_is_an_error_with_its_cause(http: httpx.Client, client: Client) -> None:
+    client.database.run(register_incarnation, "gone", "life", replaces=None)
+    client.database.run(mark_node_silent, "gone", "life")
+    shown = http.get("/nodes/gone")
+    assert (shown.status_code, shown.json()["live"]) == (200, None)
+    assert "its heartbeats have ended" in shown.json()["problem"]
+    assert problem(http.post("/nodes/gone/reload")) == (504, "NodeUnreachable")
+    assert problem(http.post("/nodes/unknown/scale", json={"kind": "video", "count": 1})) == (404, "NodeNotFound")
+    assert problem(http.get("/nodes/requests/1")) == (404, "NodeRequestNotFound")
+    assert problem(http.get("/tasks/1/stack")) == (409, "TaskNotRunning")
 
 
 def test_what_a_request_has_too_much_is_refused_by_name(http: httpx.Client) -> None:

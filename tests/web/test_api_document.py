@@ -16,15 +16,20 @@ from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 CASES = 8
 """Of each operation and mode."""
+ENDLESS = "GET /api/v1/events"
+"""Its answer does not end; it has tests of its own."""
 
 
 @pytest.mark.parametrize("mode", list(GenerationMode), ids=str)
 def test_every_operation_answers_as_documented(address: str, mode: GenerationMode) -> None:
     schema = schemathesis.openapi.from_url(f"{address}/api/v1/openapi.json")
-    operations: list[Any] = [found.ok() for found in schema.get_all_operations() if isinstance(found, Ok)]
+    found: list[Any] = [one.ok() for one in schema.get_all_operations() if isinstance(one, Ok)]
+    operations = [operation for operation in found if operation.label != ENDLESS]
     assert len(operations) > 25
     failures: list[str] = []
     for operation in operations:
+        if operation.path.endswith("/stream"):
+            continue  # it need not end
 
         @given(case=operation.as_strategy(generation_mode=mode))
         @settings(

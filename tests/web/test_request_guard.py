@@ -6,8 +6,9 @@ from typing import Any
 
 import httpx
 import pytest
+from starlette.datastructures import Headers
 
-from peerd.web.request_guard import refuse
+from peerd.web.request_checks import refuse_cross_site, refuse_foreign, refuse_host
 
 LOCAL = ("127.0.0.1", 5)
 
@@ -16,6 +17,11 @@ def scope(method: str = "GET", *, peer: Any = LOCAL, **headers: str) -> dict[str
     named = {"host": "127.0.0.1:8080"} | {name.replace("_", "-"): value for name, value in headers.items()}
     encoded = [(name.encode(), value.encode()) for name, value in named.items()]
     return {"type": "http", "method": method, "client": peer, "headers": encoded}
+
+
+def refuse(scope: dict[str, Any]) -> str | None:
+    headers = Headers(scope=scope)
+    return refuse_foreign(scope, headers) or refuse_host(scope, headers, ()) or refuse_cross_site(scope, headers)
 
 
 @pytest.mark.parametrize("peer", [("127.0.0.1", 5), ("::1", 5), ("::ffff:127.0.0.1", 5), None])

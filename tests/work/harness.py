@@ -9,6 +9,7 @@ from peerd import Client, Context, Queue, Status, Task, TaskWorker
 from peerd.runtime.observability.events import Event, EventBus
 from peerd.store.claim.claimer import Claimer
 from peerd.testing import EventRecorder, FaultyDatabase, eventually_async
+from peerd.work.logs.attempt_log import LineCollector
 from peerd.work.task_runner import Runner
 from peerd.work.task_worker import QueueWorker
 from peerd.work.worker import EffectiveWorkerSettings
@@ -33,15 +34,19 @@ class RunnerHarness:
         served: Queue | TaskWorker,
         claimer: Claimer | None = None,
         client: Client | None = None,
+        lines: LineCollector | None = None,
         **settings: Any,
     ) -> Runner:
-        """Start a runner for a queue's handlers, or for a worker of whole rows; with a client, they may enqueue."""
+        """Start a runner for a queue's handlers, or for a worker of whole rows.
+
+        With a client, they may enqueue; with lines, what they log is collected.
+        """
         worker = QueueWorker([served]) if isinstance(served, Queue) else served
         given = {"queues": worker.queues, "poll_every": 0.05, "update": 0.1, "delay_ratio": 0.0, **settings}
         worker.settings = EffectiveWorkerSettings(**given)
         worker.events = EventBus(self.events)
         by = claimer or self.world.claimer(*worker.settings.queues, attempts_of=worker.attempts_by_handler())
-        runner = Runner(worker, self.database, by, node="a", events=worker.events, client=client)
+        runner = Runner(worker, self.database, by, node="a", events=worker.events, client=client, lines=lines)
         self._runners.append((runner, asyncio.create_task(runner.run())))
         return runner
 

@@ -48,6 +48,7 @@ class OrphanReleaser:
                 pid=report["pid"],
                 cause=str(cause["text"]),
                 expected=bool(report["expected"] or exited_cleanly),
+                status=cause.get("status"),
             )
         )
         self._reports.put_nowait(report)
@@ -117,5 +118,6 @@ class OrphanReleaser:
                         outcome=attempt.label,
                         error=attempt.error,
                         retry_in=None if attempt.is_last else attempt.retry_in,
+                        traceback=attempt.traceback or None,
                     )
                 )

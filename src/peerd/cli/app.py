@@ -16,7 +16,7 @@ from typer.main import get_command
 
 from peerd.runtime.process import gc_tuning
 
-NODE, WORK, SETUP = "This node", "The cluster's work", "Setting up"
+NODE, WORK, SETUP, ACCESS = "This node", "The cluster's work", "Setting up", "Access"
 
 COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
     # name: module, panel, help (the first paragraph of the command's own help; a test compares them)
@@ -35,17 +35,39 @@ COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
     "start": ("node.lifecycle", NODE, "Start this node in the background."),
     "stop": ("node.lifecycle", NODE, "Stop this node and wait until it has ended."),
     "restart": ("node.lifecycle", NODE, "Stop this node, and start it again in the background."),
-    "reload": ("node.reload", NODE, "Replace processes of this node one by one, with new code and settings."),
-    "scale": ("node.reload", NODE, "Change the number of processes of a kind, until the next start or reload."),
+    "reload": (
+        "node.reload",
+        NODE,
+        "Replace processes of this node one by one, with new code and settings; with --node, of another one.",
+    ),
+    "scale": (
+        "node.reload",
+        NODE,
+        "Change the number of processes of a kind, until the next start or reload; with --node, of another node.",
+    ),
     "status": ("node.status", NODE, "Show the processes of this node, and the cluster."),
+    "metrics": ("node.metrics", NODE, "Print this node's metrics in the text format of Prometheus."),
     "logs": ("node.logs", NODE, "Show the end of this node's log, and follow it."),
     "enqueue": ("cluster.enqueue", WORK, "Enqueue a task."),
     "ring": ("cluster.enqueue", WORK, "Ring all nodes' doorbells, after tasks were inserted with SQL."),
-    "tasks": ("tasks", WORK, "List, show, watch, retry, cancel, bury, kick, snooze, delete, move and change tasks."),
+    "tasks": (
+        "tasks",
+        WORK,
+        "List, show, watch, retry, cancel, bury, kick, snooze, delete, move and change tasks; read their stacks.",
+    ),
+    "bulk": ("cluster.bulk", WORK, "List, show, watch, pause, resume and cancel bulk actions."),
     "queues": ("cluster.queues", WORK, "List, pause and resume queues."),
     "limits": ("cluster.limits", WORK, "List, set and remove limits of queues and keys."),
-    "nodes": ("cluster.nodes", WORK, "List, drain, undrain and forget nodes."),
-    "schedules": ("cluster.schedules", WORK, "List, show, run, enable and disable schedules."),
+    "nodes": ("cluster.nodes", WORK, "List, show, drain, undrain and forget nodes."),
+    "stats": (
+        "cluster.statistics",
+        WORK,
+        "Show throughput, failures, and wait and run times, by queue, handler or node.",
+    ),
+    "schedules": ("cluster.schedules", WORK, "List, show, create, delete, run, enable and disable schedules."),
+    "users": ("access.users", ACCESS, "List, add, change and remove users of the API."),
+    "tokens": ("access.tokens", ACCESS, "List, create and revoke tokens of the API."),
+    "audit": ("access.audit", ACCESS, "Show what was done by which user, token or program, the newest first."),
 }
 
 

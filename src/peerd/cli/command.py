@@ -26,10 +26,13 @@ def new_app(group_help: str | None = None) -> typer.Typer:
     return typer.Typer(help=group_help, add_completion=False, no_args_is_help=group_help is not None)
 
 
-def command(app: typer.Typer, name: str | None = None) -> Callable[[CommandFunction], CommandFunction]:
+def command(
+    app: typer.Typer, name: str | None = None, *, of_this_machine: bool = False
+) -> Callable[[CommandFunction], CommandFunction]:
     """Register a function ``(context, …)`` as a command.
 
-    A parameter whose type is a dataclass stands for the options that the dataclass has as fields.
+    A parameter whose type is a dataclass stands for the options that the dataclass has as fields. A command
+    `of_this_machine` refuses ``--server``.
     """
 
     def register(function: CommandFunction) -> CommandFunction:
@@ -45,6 +48,8 @@ def command(app: typer.Typer, name: str | None = None) -> Callable[[CommandFunct
             with CommandContext(**{option.name: values.pop(option.name) for option in common}) as context:
                 for parameter, group in groups.items():
                     values[parameter] = group(**{option.name: values.pop(option.name) for option in _parameters(group)})
+                if of_this_machine:
+                    context.keep_to_this_machine()
                 function(context, **values)
 
         run.__name__ = function.__name__

@@ -21,9 +21,11 @@ from typer import Option
 
 from peerd.cli.errors import CHECK_CONNECTION, EXIT_USAGE, CommandError, to_command_error
 from peerd.cli.output.formatting import sanitize
+from peerd.cli.server_options import find_server, server_client
 from peerd.config import Settings, load
 from peerd.config.address import is_sqlite, make_sqlite_path_absolute, normalise_url
 from peerd.config.reading.environment import CONFIG_VARIABLE
+from peerd.operate.actors import cli_actor
 from peerd.operate.client import Client
 from peerd.runtime.observability.escaping import UNSAFE_CHARACTERS
 
@@ -40,6 +42,8 @@ class CommandContext:
     Args:
         config: the peerd.toml to read.
         database: the URL to use instead of the configured one.
+        server: the URL of a server to use instead of a database; then there need be no peerd.toml.
+        token_file: with the token that the server takes.
         as_json: whether the output is JSON.
         debug: whether errors are printed with their traceback.
     """
@@ -54,6 +58,13 @@ class CommandContext:
             str | None,
             Option(metavar="URL", rich_help_panel=_PANEL, help="The database to use instead of the configured one."),
         ] = None,
+        server: Annotated[
+            str | None,
+            Option(metavar="URL", rich_help_panel=_PANEL, help="A server of the cluster, instead of its database."),
+        ] = None,
+        token_file: Annotated[
+            Path | None, Option(metavar="PATH", rich_help_panel=_PANEL, help="The file with the server's token.")
+        ] = None,
         as_json: Annotated[bool, Option("--json", rich_help_panel=_PANEL, help="Print JSON.")] = False,
         debug: Annotated[
             bool, Option("--debug", rich_help_panel=_PANEL, help="Print the traceback of an error.")
@@ -65,6 +76,8 @@ class CommandContext:
         self.may_create_database = False
         """Whether an SQLite file that `database` names is created if it is missing."""
         self._database = database
+        self._server = server
+        self._token_file = token_file
         self._exit_stack = ExitStack()
         self.out = _make_console()
         self.err = _make_console(stderr=True)
@@ -87,28 +100,53 @@ class CommandContext:
         return variables
 
     @cached_property
+    def server(self) -> str | None:
+        """The URL of the server that takes the place of a database."""
+        is_database_chosen = self._database is not None or self.config is not None
+        return find_server(self._server, os.environ, is_database_chosen=is_database_chosen)
+
+    def require_this_machine(self) -> None:
+        """Refuse ``--server`` to a command about this machine; $PEERD_SERVER does not concern it."""
+        if self._server is not None or self._token_file is not None:
+            option = "--server" if self._server is not None else "--token-file"
+            remedy = f"leave {option} out, and run the command on the machine that it is for"
+            raise CommandError(
+                "this command works on this machine and its peerd.toml, not on a server", remedy, status=EXIT_USAGE
+            )
+
+    def keep_to_this_machine(self) -> None:
+        """Refuse ``--server``, and leave $PEERD_SERVER alone."""
+        self.require_this_machine()
+        self.server = None
+
+    @cached_property
     def settings(self) -> Settings:
         """The settings of this project.
 
         Raises:
             ConfigError: with every problem.
+            CommandError: there is a server instead.
         """
+        self.require_this_machine()
         return load(self.config, self.environment)
 
     @cached_property
     def client(self) -> Client:
-        """A client for the configured database; it is closed after the command.
+        """A client for the server or the configured database; it is closed after the command.
 
         Raises:
             CommandError: `database` names an SQLite file that is missing, and the command may not create it.
         """
+        if self.server is not None:
+            return self._exit_stack.enter_context(server_client(self.server, self._token_file, os.environ))
         url = self.settings.database.url
         if self._database is not None and not self.may_create_database and is_sqlite(url):
             file = Path(make_url(url).database or "")
             if file.parent.is_dir() and not file.exists():
                 remedy = f"create it with: peerd migrate --database {self._database}"
                 raise CommandError(f"there is no database {file}", remedy)
-        return self._exit_stack.enter_context(Client(url, secret=self.settings.cluster.secret))
+        client = Client(url, secret=self.settings.cluster.secret, mask=self.settings.access.mask)
+        return self._exit_stack.enter_context(client).acting_as(cli_actor())
 
     def print_result(self, value: object, *items: RenderableType | Callable[[], RenderableType]) -> None:
         """Print the command's result.
@@ -155,9 +193,12 @@ class CommandContext:
             raise typer.Exit(failure.status) from error
 
     def to_command_error(self, error: Exception) -> CommandError | None:
-        """The error with its remedy, which names the database's URL: drivers name no port. None if unexpected."""
+        """The error with its remedy, which names the database's URL: drivers name no port. None if unexpected.
+
+        The error of a server names the server.
+        """
         failure = to_command_error(error)
-        if failure is not None and failure.remedy == CHECK_CONNECTION:
+        if failure is not None and failure.remedy == CHECK_CONNECTION and self.server is None:
             failure.remedy += f" at {self.settings.database.masked_url}"
         return failure
 

@@ -16,6 +16,7 @@ from peerd.domain.errors import (
     DatabaseBusy,
     DatabaseConnectionRefused,
     DatabaseUnavailable,
+    InvalidAccess,
     InvalidArguments,
     InvalidFilter,
     InvalidLimit,
@@ -23,12 +24,15 @@ from peerd.domain.errors import (
     InvalidTask,
     PeerdError,
 )
+from peerd.operate.remote.errors import InvalidServer
 from peerd.store.connection.database_errors import FREE_DISK_SPACE
 from peerd.supervision.control.control_client import CommandRefused, MasterNotRunning
 
 EXIT_USAGE: Final = 2
 """The exit status of an argument that is invalid whatever the database holds; also that of Typer's errors."""
-USAGE_ERRORS: Final = (InvalidTask, InvalidArguments, InvalidFilter, InvalidLimit, InvalidSchedule)
+USAGE_ERRORS: Final = (
+    *(InvalidTask, InvalidAccess, InvalidArguments, InvalidFilter, InvalidLimit, InvalidSchedule, InvalidServer),
+)
 CHECK_CONNECTION: Final = "see that it runs, and that this machine reaches it"
 DISK_FULL_PATTERN: Final = re.compile(r"no space left|disk is full|disk full|disk i/o error", re.IGNORECASE)
 """The ways in which the database servers report it, with and without an error code."""

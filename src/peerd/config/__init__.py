@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from peerd.config.problems import ConfigError, Problem
     from peerd.config.reading.loading import FILE_NAME, Check, check, load
     from peerd.config.settings import (
+        AccessSettings,
         DatabaseSettings,
         GatewaySettings,
         LoggingSettings,
@@ -21,12 +22,14 @@ if TYPE_CHECKING:
         QueueSettings,
         ScheduleSettings,
         Settings,
+        StatisticsSettings,
         WebSettings,
         WorkerSettings,
     )
 
 __all__ = [
     "FILE_NAME",
+    "AccessSettings",
     "Check",
     "ConfigError",
     "DatabaseSettings",
@@ -38,6 +41,7 @@ __all__ = [
     "QueueSettings",
     "ScheduleSettings",
     "Settings",
+    "StatisticsSettings",
     "WebSettings",
     "WorkerSettings",
     "check",

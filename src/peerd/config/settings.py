@@ -29,10 +29,13 @@ from peerd.config.values import (
     FileMode,
     FilePath,
     Flag,
+    HeaderName,
     HookUrl,
+    HostNames,
     JobSize,
     KindNames,
     MailServer,
+    MaskedKeys,
     Name,
     Period,
     PeriodOrNone,
@@ -40,6 +43,7 @@ from peerd.config.values import (
     Proxies,
     QueueName,
     QueueNames,
+    SeriesAge,
     Size,
     SmallCount,
     Text,
@@ -49,8 +53,10 @@ from peerd.config.values import (
     lower,
     to_tuple,
 )
+from peerd.domain.access import Role
 from peerd.domain.alert import AlertKind, AlertRate
 
+LineLevel = Annotated[Literal["debug", "info", "warning", "error", "critical"], ConvertBefore(lower)]
 DEFAULT_BUFFER: Final = 1_048_576
 """Bytes that are buffered for a connection of a gateway."""
 SECRET_KEYS: Final = frozenset({"secret", "token", "webhook"})
@@ -144,6 +150,8 @@ class WorkerSettings(Section, frozen=True, kw_only=True):
     recycle_memory: Size | None = None
     recycle_cpu: Processors | None = None
     hang_after: Period | None = None  # None: the event loop may be blocked for any time
+    log_lines: Flag = True  # keep what handlers log with their attempts
+    log_level: LineLevel = "info"  # the least level that is kept
     options: Mapping[str, Any] = field(default_factory=dict)  # the user's own
     given: tuple[str, ...] = ()  # not a key: names of the given keys, which override attributes of the class
 
@@ -158,6 +166,12 @@ class CommandSettings(Section, frozen=True, kw_only=True):
     recycle_memory: Size | None = None
     recycle_cpu: Processors | None = None
     environment: Mapping[Text, Text] = field(default_factory=dict)
+
+
+class ErrorSettings(Section, frozen=True, kw_only=True):
+    """[errors]: a function of the user that is called with each error of the user's code."""
+
+    hook: EntryPoint | None = None
 
 
 class AgentSettings(Section, frozen=True, kw_only=True):
@@ -309,8 +323,31 @@ class ManagerSettings(Section, frozen=True, kw_only=True):
     batch: Annotated[int, Meta(ge=1, le=500)] = 500
     max_runs: Count = 1000  # of each schedule
     max_run_age: Duration = 2_592_000.0
+    max_line_age: Duration = 604_800.0  # of log lines of tasks that are still there
     max_node_age: Duration = 604_800.0
     max_wait: Period = 3_600.0
+    max_audit_age: Duration = 7_776_000.0
+    max_bulk_age: Duration = 604_800.0  # since a bulk action ended
+
+
+class AccessSettings(Section, frozen=True, kw_only=True):
+    """[access]: what the API accepts as a login, and what nothing shows. Every node should have the same."""
+
+    allowed_hosts: HostNames = ()  # names in the Host header, beside those of this machine
+    session_idle: Period = 43_200.0
+    session_age: Period = 604_800.0
+    proxy_user_header: HeaderName | None = None  # a trusted proxy names the user in it
+    proxy_role: Role | None = None  # of such users that are not in the table; None: they are refused
+    mask: MaskedKeys = ()  # keys whose values are masked in bodies, results, errors and the audit log
+
+
+class StatisticsSettings(Section, frozen=True, kw_only=True):
+    """[statistics]: the time series of attempts and of waiting tasks. Every node should have the same."""
+
+    enabled: Flag = True  # false: attempts are not counted, and nothing is written; queues are examined for alerts only
+    keep_minutes: SeriesAge = 86_400.0  # buckets of a minute, and samples of the queues
+    keep_ten_minutes: SeriesAge = 604_800.0
+    keep_hours: SeriesAge = 7_776_000.0
 
 
 class LoggingSettings(Section, frozen=True, kw_only=True):
@@ -321,6 +358,13 @@ class LoggingSettings(Section, frozen=True, kw_only=True):
     file: FilePath | None = None  # None: of `peerd start`, peerd.log in the run directory; of `peerd up`, none
     max_size: Size = 50_000_000  # at which the file is rotated; 0: never
     keep: SmallCount = 5  # rotated files
+
+
+class TelemetrySettings(Section, frozen=True, kw_only=True):
+    """[telemetry]: what the processes measure, and where traces go."""
+
+    metrics: Flag = True
+    opentelemetry: Flag = False  # spans of tasks; the exporter's settings are the environment's OTEL_…
 
 
 class Document(Section, frozen=True, kw_only=True):
@@ -337,8 +381,12 @@ class Document(Section, frozen=True, kw_only=True):
     agent: AgentSettings = field(default_factory=AgentSettings)
     schedules: Mapping[Name, ScheduleSettings] = field(default_factory=dict)
     manager: ManagerSettings = field(default_factory=ManagerSettings)
+    access: AccessSettings = field(default_factory=AccessSettings)
+    statistics: StatisticsSettings = field(default_factory=StatisticsSettings)
     logging: LoggingSettings = field(default_factory=LoggingSettings)
     alerts: Mapping[Name, AlertSettings] = field(default_factory=dict)
+    errors: ErrorSettings = field(default_factory=ErrorSettings)
+    telemetry: TelemetrySettings = field(default_factory=TelemetrySettings)
 
 
 class Settings(Document, frozen=True, kw_only=True):

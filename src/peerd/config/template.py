@@ -70,11 +70,20 @@ TEMPLATE: Final = """\
 # max_completed = "1h"        # how long done tasks are kept
 # max_failed = "3d"           # how long dead tasks are kept
 
+# Time series of what the workers do; every node the same.
+[statistics]
+# enabled = true
+# keep_minutes = "1d"         # how long buckets of a minute are kept
+
 [logging]
 # level = "info"              # debug, info, warning or error
 # format = "console"          # or json
 # file = "/var/log/peerd/video-1.log"    # default: of peerd start, .peerd/<name>/peerd.log
 # max_size = "50MB"           # size at which the file is rotated
 # keep = 5                    # rotated files
+
+[telemetry]
+# metrics = true              # counts for Prometheus
+# opentelemetry = false       # spans of tasks; pip install 'peerd[otel]'
 """
 """Each setting in a comment is valid as it stands."""

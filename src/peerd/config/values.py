@@ -138,6 +138,8 @@ Period = Annotated[Duration, _check(lambda seconds: seconds > 0, "must be longer
 """Seconds, more than zero."""
 PeriodOrNone = Annotated[Period | None, ConvertBefore(lambda value: None if value == "none" else value)]
 """Seconds, more than zero; "none" switches it off."""
+SeriesAge = Annotated[Duration, _check(lambda seconds: seconds >= 7_200, "must be at least two hours")]
+"""Seconds for which rows of a time series are kept, of which coarser rows are made."""
 Size = Annotated[
     int, _check(lambda size: size < 2**63, "is larger than any memory or file can be"), ConvertBefore(parse_size)
 ]
@@ -192,3 +194,15 @@ QueueName = Annotated[
     str, _check(QUEUE_NAME.fullmatch, "{} is no queue's name: 1 to 200 of A-Z a-z 0-9 - + / ; . $ _ ( ) : @")
 ]
 QueueNames = Annotated[tuple[QueueName, ...], Meta(min_length=1), ConvertBefore(to_tuple)]
+HostNames = Annotated[
+    tuple[Annotated[str, Meta(pattern=r"^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$|^[0-9a-f:]{2,39}$")], ...],
+    Meta(max_length=100),
+    ConvertBefore(
+        lambda value: tuple(lower(one) for one in to_tuple(value)) if isinstance(value, str | list) else value
+    ),
+]
+"""Names or addresses of hosts, without ports, in lower case; each is compared as a whole."""
+HeaderName = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9-]{0,63}$"), ConvertBefore(lower)]
+MaskedKeys = Annotated[
+    tuple[Annotated[Text, Meta(min_length=1, max_length=200)], ...], Meta(max_length=100), ConvertBefore(to_tuple)
+]

@@ -153,3 +153,15 @@ def parse_conditions(texts: object) -> tuple[ColumnCondition, ...]:
     if len(texts) > MOST_CONDITIONS:
         raise InvalidFilter("where", f"{len(texts)} conditions are more than {MOST_CONDITIONS}")
     return tuple(map(parse_condition, texts))
+
+
+def parse_status(word: str) -> Status:
+    """The status of this name; raises `InvalidFilter`.
+
+    >>> parse_status("dead")
+    <Status.DEAD: 'dead'>
+    """
+    try:
+        return Status(word)
+    except (ValueError, TypeError, RecursionError):  # RecursionError: a deep object, which Enum quotes
+        raise InvalidFilter("status", f"{quoted(word)} is none of {', '.join(Status)}") from None

@@ -1,4 +1,8 @@
-"""The errors of peerd: one tree. Each error builds its text from its data: the cause, then the remedy."""
+"""The errors of peerd: one tree. Each error builds its text from its data: the cause, then the remedy.
+
+An error keeps what it was made with in attributes of the same names: a server sends them, and its client makes the same
+error from them.
+"""
 
 from __future__ import annotations
 
@@ -34,6 +38,10 @@ class InvalidFilter(_InvalidField, ValueError):
     """A filter, a name, an id or a cursor that nothing can have. `field` is at fault, `problem` says why."""
 
 
+class InvalidAccess(_InvalidField, ValueError):
+    """A wrong name, password, role, right or time of a user or a token; nothing was written. `field` is at fault."""
+
+
 class InvalidArguments(PeerdError, TypeError):
     """Arguments, or a body, do not fit the signature of `handler`. `problem` names the argument and the fault."""
 
@@ -48,6 +56,7 @@ class ScheduleNotFound(PeerdError, LookupError):
 
     def __init__(self, name: str, known: list[str]) -> None:
         self.name = name
+        self.known = known
         super().__init__(f"there is no schedule {quoted(name)}; known are: {', '.join(known) or 'none yet'}")
 
 
@@ -67,11 +76,37 @@ class TaskNotFound(PeerdError, LookupError):
         super().__init__(f"there is no task {quoted(task_id)}: it was deleted or purged, or never existed")
 
 
+class BulkActionNotFound(PeerdError, LookupError):
+    """No bulk action has this id: it never existed, or was purged."""
+
+    def __init__(self, bulk_id: int) -> None:
+        self.bulk_id = bulk_id
+        super().__init__(f"there is no bulk action {quoted(bulk_id)}: it was purged, or never existed")
+
+
+class BulkActionHasEnded(PeerdError):
+    """A bulk action that has ended can be neither paused, nor resumed, nor canceled."""
+
+    def __init__(self, bulk_id: int, state: str) -> None:
+        self.bulk_id = bulk_id
+        self.state = str(state)
+        super().__init__(f"bulk action {bulk_id} has ended: it is {state}; create another one")
+
+
+class TooManyLogStreams(PeerdError):
+    """A web process has as many streams of log lines as it may have."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        super().__init__(f"this web process has {most} streams of log lines already; close one, or read pages instead")
+
+
 class NodeNotFound(PeerdError, LookupError):
     """No node has this name."""
 
     def __init__(self, name: str, known: list[str]) -> None:
         self.name = name
+        self.known = known
         super().__init__(f"there is no node {quoted(name)}; known are: {', '.join(known) or 'none yet'}")
 
 
@@ -94,6 +129,77 @@ class NodeHasPinnedTasks(PeerdError):
         tasks = "1 unfinished task is" if count == 1 else f"{count} unfinished tasks are"
         super().__init__(
             f"{tasks} pinned to node {quoted(name)}; free them first (peerd tasks move --node {name} --to-any)"
+        )
+
+
+class NodeUnreachable(PeerdError):
+    """A node has not taken a request: it does not run, or does not answer. Nothing was done there, and nothing will."""
+
+    def __init__(self, name: str, problem: str) -> None:
+        self.name = name
+        self.problem = problem
+        super().__init__(f"node {quoted(name)} cannot be reached: {problem}")
+
+
+class NodeRequestFailed(PeerdError):
+    """A node has taken a request and could not carry it out. `error` is its answer."""
+
+    def __init__(self, name: str, command: str, error: str) -> None:
+        self.name = name
+        self.command = command
+        self.error = error
+        super().__init__(f"{command} on node {quoted(name)}: {error}")
+
+
+class NodeRequestUnfinished(PeerdError, TimeoutError):
+    """A node has taken a request, and has not ended it in the time of the caller; it goes on there."""
+
+    def __init__(self, name: str, command: str, request_id: int) -> None:
+        self.name = name
+        self.command = command
+        self.request_id = request_id
+        super().__init__(
+            f"{command} on node {quoted(name)} has not ended in time, and goes on there: it is request {request_id}; "
+            "its end can be read for a day (client.nodes.get_request, GET /nodes/requests/ID)"
+        )
+
+
+class NodeRequestNotFound(PeerdError, LookupError):
+    """No request to a node has this id: it never existed, or was purged."""
+
+    def __init__(self, request_id: int) -> None:
+        self.request_id = request_id
+        super().__init__(f"there is no request {quoted(request_id)}: it was purged after a day, or never existed")
+
+
+class TaskNotRunning(PeerdError):
+    """What only a running task has was asked of another one. `problem` says what it does instead."""
+
+    def __init__(self, task_id: int, problem: str) -> None:
+        self.task_id = task_id
+        self.problem = problem
+        super().__init__(f"task {task_id} has no stack: {problem}")
+
+
+class ScheduleNotStored(PeerdError):
+    """A schedule was to be deleted that a node has from its peerd.toml, or from its code."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(
+            f"schedule {quoted(name)} was not created at run time: remove it from peerd.toml and reload, "
+            f"or disable it (peerd schedules disable {name})"
+        )
+
+
+class ScheduleNameTaken(PeerdError):
+    """A schedule of this name exists. `holder` says where it comes from."""
+
+    def __init__(self, name: str, holder: str) -> None:
+        self.name = name
+        self.holder = holder
+        super().__init__(
+            f"there is a schedule {quoted(name)} already, {holder}: choose another name, or remove that one"
         )
 
 
@@ -194,6 +300,7 @@ class DatabaseUnavailable(PeerdError):
 
     def __init__(self, reason: str, text: str | None = None) -> None:
         self.reason = reason
+        self.text = text
         super().__init__(text or f"the database does not answer: {reason}")
 
 
@@ -209,6 +316,7 @@ class DatabaseBusy(DatabaseUnavailable):
     """The database rolled the statement back until the time for retries was over. Nothing was written."""
 
     def __init__(self, reason: str, seconds: float) -> None:
+        self.seconds = seconds
         super().__init__(
             reason,
             f"the database rolled this back for {seconds:.0f} s, because of other transactions: {reason}; "
@@ -290,3 +398,55 @@ class ProcessStopping(PeerdError):
     def __init__(self, name: str) -> None:
         self.name = name
         super().__init__(f"{name} was not started: the process stops; await it yourself if it must still be done")
+
+
+class NotPermitted(PeerdError, PermissionError):
+    """The actor must not do this: it lacks a right, or is restricted to other queues."""
+
+    def __init__(self, actor: str, operation: str, reason: str) -> None:
+        self.actor = actor
+        self.operation = operation
+        self.reason = reason
+        super().__init__(f"{quoted(actor)} must not do {operation}: {reason}")
+
+
+class UserNotFound(PeerdError, LookupError):
+    """No user has this name."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(f"there is no user {quoted(name)}; see peerd users list")
+
+
+class UserExists(PeerdError):
+    """A user has this name already."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(f"there is a user {quoted(name)} already: choose another name, or change that user")
+
+
+class LastAdmin(PeerdError):
+    """Without this user, no user could manage the others."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(
+            f"{quoted(name)} is the last enabled admin with a password: name another one first, or use the command line"
+        )
+
+
+class TokenNotFound(PeerdError, LookupError):
+    """No token has this id."""
+
+    def __init__(self, token_id: int) -> None:
+        self.token_id = token_id
+        super().__init__(f"there is no token {quoted(token_id)}; see peerd tokens list")
+
+
+class PackageMissing(PeerdError, ImportError):
+    """A package of an extra is needed, and not installed."""
+
+    def __init__(self, package: str, extra: str) -> None:
+        self.package = package
+        super().__init__(f"this needs {package}: pip install 'peerd[{extra}]'")

@@ -13,6 +13,7 @@ from typing import Final, Self
 BIN_COUNT: Final = 54
 BOUNDS: Final = tuple(2 ** (place / 2) / 1000 for place in range(BIN_COUNT))
 """The largest value of each bin, in seconds; the last bin holds all that is larger, too."""
+_INNER_BOUNDS: Final = BOUNDS[:-1]
 
 
 class Histogram:
@@ -24,7 +25,7 @@ class Histogram:
 
     >>> histogram = Histogram.of([0.5, 0.5, 0.5, 4.0])
     >>> histogram.count, histogram.sum, round(histogram.quantile(0.5), 1), round(histogram.quantile(0.99), 1)
-    (4, 5.5, 0.5, 4.1)
+    (4, 5.5, 0.5, 4.0)
     """
 
     __slots__ = ("counts", "sum")
@@ -50,9 +51,9 @@ class Histogram:
 
     def add(self, seconds: float) -> None:
         """Count one duration; a negative one counts as 0."""
-        seconds = max(seconds, 0.0)
-        self.counts[min(bisect_left(BOUNDS, seconds), BIN_COUNT - 1)] += 1
-        self.sum += seconds
+        if seconds > 0.0:
+            self.sum += seconds
+        self.counts[bisect_left(_INNER_BOUNDS, seconds)] += 1
 
     def merge(self, other: Histogram) -> None:
         """Count all durations of another one, too."""

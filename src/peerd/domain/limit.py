@@ -23,7 +23,7 @@ _TEXT: Final = re.compile(r" *([0-9]{1,10}) */ *(.*)")
 _UNITS: Final = ("ms", "s", "m", "h", "d", "w")
 
 
-class Rate(msgspec.Struct, frozen=True):
+class Rate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A number of starts in any span of a period. Raises InvalidLimit for values out of their range.
 
     Args:

@@ -1,4 +1,4 @@
-"""Rings of the doorbell: tasks are available, a task is scheduled, a claim was revoked, or a message to all nodes.
+"""Rings of the doorbell: tasks are available or scheduled, claims were revoked, nodes have requests, or messages.
 
 A ring is a hint, and the table is the truth: the receiver polls the table. A ring that is lost, late, duplicated or
 needless costs one poll, or the wait for the next one, and can do no harm.
@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from peerd.domain.task import QUEUE_NAME
+from peerd.domain.task import NAME_LIMIT, QUEUE_NAME
 
 MAX_QUEUES = 32
 """Queues that a ring names; a ring for more of them is for all."""
@@ -53,13 +53,27 @@ class Broadcast(msgspec.Struct, frozen=True, tag="broadcast", forbid_unknown_fie
     data: Any = None
 
 
+class NodeRequested(msgspec.Struct, frozen=True, tag="request", forbid_unknown_fields=True):
+    """A request waits for the node of this name, which must look at the table."""
+
+    node: str
+
+    def __post_init__(self) -> None:
+        if not 0 < len(self.node) <= NAME_LIMIT:
+            raise ValueError("names what is no node")
+
+
+class SchedulesChanged(msgspec.Struct, frozen=True, tag="schedules", forbid_unknown_fields=True):
+    """A schedule was created or deleted at run time: every node must look at the table."""
+
+
 class Ping(msgspec.Struct, frozen=True, tag="trial", forbid_unknown_fields=True):
     """An agent's ring to its own endpoint, as a test."""
 
     word: str
 
 
-Ring = TasksAvailable | TaskScheduled | ClaimRevoked | Broadcast | Ping
+Ring = TasksAvailable | TaskScheduled | ClaimRevoked | Broadcast | NodeRequested | SchedulesChanged | Ping
 
 
 class Coalescer:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
-from peerd.domain.ring import Ring, TasksAvailable, TaskScheduled
+from peerd.domain.ring import MAX_TASKS, ClaimRevoked, Ring, TasksAvailable, TaskScheduled, tasks_available_in
+from peerd.domain.task import QUEUE_NAME
 from peerd.runtime.observability.events import (
     DEBUG_EVENTS,
     AttemptEnded,
+    BulkChunkDone,
     ChoreRan,
     Event,
     LimitedTaskEnded,
@@ -61,6 +63,20 @@ class DoorbellEventListener:
             case TasksRescued():  # each is pending again, or a failure that is due at once
                 self._ring(TaskScheduled(within=0.0))
                 self._ring(TasksAvailable())
-            case ChoreRan():
-                if (ring := RINGS_BY_CHORE.get(event.chore)) is not None:
-                    self._ring(ring)
+            case BulkChunkDone():
+                list(map(self._ring, rings_of_chunk(event)))
+            case ChoreRan() if event.chore in RINGS_BY_CHORE:
+                self._ring(RINGS_BY_CHORE[event.chore])
+
+
+def rings_of_chunk(event: BulkChunkDone) -> Iterator[Ring]:
+    """What a chunk of a bulk action means for others.
+
+    >>> done = {"bulk_id": 1, "action": "retry", "rows": 3}
+    >>> list(rings_of_chunk(BulkChunkDone(**done, queues=("video",), revoked=(7,))))
+    [ClaimRevoked(tasks=(7,)), TasksAvailable(queues=('video',))]
+    """
+    for first in range(0, len(event.revoked), MAX_TASKS):
+        yield ClaimRevoked(event.revoked[first : first + MAX_TASKS])
+    if event.queues:
+        yield tasks_available_in(filter(QUEUE_NAME.fullmatch, event.queues))  # SQL by hand may have others

@@ -85,6 +85,7 @@ class Notifier:
         """Whether it cannot ring, for want of a secret."""
         self.last_error: str | None = None
         """Why the latest rings could not be sent; None when they were."""
+        self.rings_sent = 0
         self._reset()
 
     def _reset(self) -> None:
@@ -139,6 +140,7 @@ class Notifier:
                 self._transport = self._transport or self._open_transport()
                 if self._transport is not None:
                     self._transport.send(rings)
+                    self.rings_sent += len(rings)
                 self.last_error = None
             except Exception as error:  # noqa: BLE001 - the poll finds the tasks
                 self.last_error = f"{type(error).__name__}: {error}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final
 
 import structlog
@@ -10,17 +11,24 @@ import structlog
 from peerd.agent.alerts.delivery import AlertDispatcher
 from peerd.agent.database_health import DatabaseHealthMonitor
 from peerd.agent.doorbell.subsystem import DoorbellSubsystem
-from peerd.agent.queue_health import QueueHealthMonitor
+from peerd.agent.metrics import MetricsSubsystem
+from peerd.agent.node_requests import NodeRequestReceiver
+from peerd.agent.request_execution import NodeRequestRefused, RequestExecutor
 from peerd.agent.resource_usage import ResourceMonitor, UsageLimits
 from peerd.agent.service import AgentService
 from peerd.agent.setup_runner import SetupFunction, SetupRunner
 from peerd.config.schedules import schedules_for_node
+from peerd.domain.errors import RequestFailed
 from peerd.doorbell.event_listener import DoorbellEventListener
+from peerd.entrypoints.error_hook import with_error_hook_if_it_loads
 from peerd.entrypoints.import_string import ImportStringError, import_object
 from peerd.entrypoints.payload import create_events, decode_settings
+from peerd.entrypoints.telemetry import ProcessTelemetry
 from peerd.operate.client import Client
 from peerd.runtime.observability.alert_detection import AlertingService
-from peerd.runtime.process.process_context import LIMITS_ACTION
+from peerd.runtime.observability.attempt_statistics import AttemptStatistics
+from peerd.runtime.process.link import Link
+from peerd.runtime.process.process_context import LIMITS_ACTION, STACK_ACTION, ProcessContext
 from peerd.runtime.process.service import Service
 from peerd.schedules.registry import ScheduleRegistry
 from peerd.schedules.scheduler import SchedulesComponent
@@ -35,6 +43,11 @@ def agent(payload: Mapping[str, Any]) -> Service:
     events = create_events(payload, settings)
     incarnation = str(payload["incarnation"])
     silence = settings.manager.inactive_after
+    database = Database(settings.database.url, pool_size=5)
+    statistics = AttemptStatistics()
+    if settings.telemetry.metrics:
+        events.listen(statistics)
+    telemetry = ProcessTelemetry(settings, events, database, statistics=statistics)
     registry = ScheduleRegistry(schedules_for_node(settings))
     setup = SetupRunner(
         settings.agent.setup,
@@ -46,7 +59,6 @@ def agent(payload: Mapping[str, Any]) -> Service:
         log=structlog.get_logger(),
         schedules=registry,
     )
-    database = Database(settings.database.url, pool_size=5)
     schedules = SchedulesComponent(
         registry,
         lambda: setup.process,
@@ -56,8 +68,18 @@ def agent(payload: Mapping[str, Any]) -> Service:
         silence=silence,
         events=events,
     )
+    requests = NodeRequestReceiver(
+        database, incarnation, lambda link: request_executor(link, settings.node.run_directory, setup.process), events
+    )
     doorbell = DoorbellSubsystem(
-        settings.node, settings.cluster, lambda: setup.process, database, incarnation=incarnation, events=events
+        settings.node,
+        settings.cluster,
+        lambda: setup.process,
+        database,
+        incarnation=incarnation,
+        events=events,
+        on_request=requests.wake,
+        on_schedules=schedules.notice_stored,
     )
     events.listen(DoorbellEventListener(doorbell.ring))
     service = AgentService(
@@ -70,17 +92,38 @@ def agent(payload: Mapping[str, Any]) -> Service:
         subsystems=(
             AlertDispatcher(settings.alerts, settings.project_directory, events),
             DatabaseHealthMonitor(database, events),
-            QueueHealthMonitor(database, events, settings.manager.max_wait),
             setup,
+            MetricsSubsystem(lambda: setup.process, telemetry.metrics, settings.telemetry.metrics),
             doorbell,
             ResourceMonitor(
                 lambda pid: setup.process.messenger.request(pid, LIMITS_ACTION, timeout=LIMITS_REQUEST_TIMEOUT),
                 {kind: UsageLimits(*limits) for kind, limits in payload["limits_of_commands"].items()},
             ),
             schedules,
+            requests,
         ),
     )
-    return AlertingService(service, events)
+    return AlertingService(with_error_hook_if_it_loads(service, settings, events), events)
+
+
+def request_executor(link: Link, run_directory: Path, process: ProcessContext) -> RequestExecutor:
+    """What carries out the requests to this node: by its control socket, and by messages to its processes."""
+
+    def send_command(command: Mapping[str, object]) -> dict[str, Any]:
+        from peerd.supervision.control import control_client  # noqa: PLC0415 - few agents get requests
+
+        try:
+            return control_client.send_command(run_directory, command)
+        except (control_client.CommandRefused, control_client.MasterNotRunning) as error:
+            raise NodeRequestRefused(str(error)) from None
+
+    async def request_stack(pid: int, data: Mapping[str, object], timeout: float) -> Any:  # noqa: ASYNC109 - passed on
+        try:
+            return await process.messenger.request(pid, STACK_ACTION, data, timeout=timeout)
+        except RequestFailed as error:
+            raise NodeRequestRefused(error.error) from None
+
+    return RequestExecutor(link.node, send_command, request_stack)
 
 
 def find_setup(entry: str) -> SetupFunction:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from peerd.entrypoints.payload import create_events, decode_settings
+from peerd.entrypoints.telemetry import ProcessTelemetry
 from peerd.gateway.service import GatewayService
 from peerd.runtime.observability.alert_detection import AlertingService
 from peerd.runtime.process.service import Service
@@ -16,6 +17,7 @@ def gateway(payload: Mapping[str, Any]) -> Service:
     settings = decode_settings(payload)
     events = create_events(payload, settings)
     database = Database(settings.database.url, pool_size=settings.database.pool_size)
+    telemetry = ProcessTelemetry(settings, events, database)
     service = GatewayService(
         settings.gateway[str(payload["kind"])],
         settings.queues,
@@ -24,5 +26,6 @@ def gateway(payload: Mapping[str, Any]) -> Service:
         settings.node.run_directory,
         events,
         settings.manager.max_update,
+        telemetry.attach,
     )
     return AlertingService(service, events)

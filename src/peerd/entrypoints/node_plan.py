@@ -27,7 +27,7 @@ ENTRIES: Final = {
     "gateway": "peerd.entrypoints.gateway:gateway",
 }
 PLANNER: Final = (sys.executable, "-P", "-m", "peerd.entrypoints.node_plan")
-COMMON_SECTIONS: Final = ("project_directory", "file", "node", "database", "cluster", "logging")
+COMMON_SECTIONS: Final = ("project_directory", "file", "node", "database", "cluster", "logging", "telemetry")
 """Sections that every process gets. A kind gets no more settings than it needs, because `peerd reload --config-only`
 replaces it when these have changed."""
 
@@ -68,23 +68,26 @@ def _plan_kinds(settings: Settings, incarnation: str, *, watch: bool) -> Iterato
         return {"kind": kind, "incarnation": incarnation, "settings": {**shared, **sections}}
 
     manager = {name: plain[name] for name in ("manager",) if name in plain}
-    agent = {name: plain[name] for name in ("agent", "alerts", "schedules") if name in plain}
+    agent = {name: plain[name] for name in ("agent", "alerts", "schedules", "errors") if name in plain}
+    errors = {name: plain[name] for name in ("errors",) if name in plain}
     limits = {name: [one.recycle_memory, one.recycle_cpu] for name, one in settings.commands.items()}
     agent_payload = {**payload("agent", **manager, **agent), "limits_of_commands": limits}
     yield _plan_kind("agent", "agent", payload=agent_payload, hang_after=60.0)
     queues = {name: plain[name] for name in ("queues",) if name in plain}
-    yield _plan_kind("manager", "manager", payload=payload("manager", **manager, **queues))
+    series = {name: plain[name] for name in ("statistics",) if name in plain}
+    yield _plan_kind("manager", "manager", payload=payload("manager", **manager, **queues, **series))
     if watch:
-        running_code = [*settings.workers, *settings.web, *(["agent"] if settings.agent.setup else [])]
+        agent_runs_code = settings.agent.setup or settings.errors.hook
+        running_code = [*settings.workers, *settings.web, *(["agent"] if agent_runs_code else [])]
         yield _plan_kind("watcher", "watcher", payload={**payload("watcher"), "kinds": running_code})
     for name, worker in settings.workers.items():
         own: dict[str, Any] = {
-            "payload": payload(name, workers={name: plain["workers"][name]}),
+            "payload": payload(name, workers={name: plain["workers"][name]}, **series, **errors),
             "hang_after": worker.hang_after,
         }
         yield _plan_kind(name, "worker", **own, **_common_fields(worker))
     for name, web in settings.web.items():
-        own = {"payload": payload(name, web={name: plain["web"][name]}), "hang_after": web.hang_after}
+        own = {"payload": payload(name, web={name: plain["web"][name]}, **errors), "hang_after": web.hang_after}
         sockets = list(web.bind) if web.enabled else []
         yield _plan_kind(name, "web", **own, sockets=sockets, **_common_fields(web))
     for name, gateway in settings.gateway.items():

@@ -8,8 +8,10 @@ from importlib import import_module
 from typing import Any
 
 from peerd.config.settings import WebSettings
+from peerd.entrypoints.error_hook import with_error_hook
 from peerd.entrypoints.import_string import InvalidEntry, import_entry, import_object
 from peerd.entrypoints.payload import create_events, decode_settings, shared_clients_factory
+from peerd.entrypoints.telemetry import ProcessTelemetry, require_opentelemetry
 from peerd.operate.client import Client
 from peerd.runtime.observability.alert_detection import AlertingService
 from peerd.runtime.process.import_path import blocked_import
@@ -25,20 +27,25 @@ def web(payload: Mapping[str, Any]) -> Service:
     kind = str(payload["kind"])
     given = settings.web[kind]
     require_server(kind, given.app)
-    from peerd.web_server.service import WebService  # noqa: PLC0415 - only where the extra is installed
+    require_opentelemetry(settings)
+    from peerd.web_server.node_access import NodeAccess  # noqa: PLC0415 - only where the extra is installed
+    from peerd.web_server.service import WebService  # noqa: PLC0415 - as above
 
     app = load_app(kind, given)
     events = create_events(payload, settings)
     database = Database(settings.database.url, pool_size=settings.database.pool_size)
-    client = Client(database, secret=settings.cluster.secret)
+    client = Client(database, secret=settings.cluster.secret, mask=settings.access.mask)
     shared = shared_clients_factory(settings)
+    telemetry = ProcessTelemetry(settings, events, database, client.notifier)
 
     def attach(process: ProcessContext) -> None:
         process.find_shared = shared()
         ScheduleRunExecutor(process, import_object, events)
+        telemetry.attach(process)
 
-    service = WebService(app, given, database, events, client, attach)
-    return AlertingService(service, events)
+    access = NodeAccess.of(settings.access, given)
+    service = WebService(app, given, database, events, client, attach, access)
+    return AlertingService(with_error_hook(service, settings, events), events)
 
 
 def require_server(kind: str, entry: str) -> None:

@@ -7,17 +7,21 @@ from typing import Any
 
 from peerd.config.settings import WorkerSettings
 from peerd.doorbell.event_listener import DoorbellEventListener
+from peerd.entrypoints.error_hook import with_error_hook
 from peerd.entrypoints.import_string import InvalidEntry, import_entry, import_object
 from peerd.entrypoints.payload import create_events, decode_settings, shared_clients_factory
+from peerd.entrypoints.telemetry import ProcessTelemetry, require_opentelemetry
 from peerd.operate.client import Client
 from peerd.runtime.concurrency import threads
 from peerd.runtime.observability.alert_detection import AlertingService
+from peerd.runtime.observability.attempt_statistics import AttemptStatistics
 from peerd.runtime.process.process_context import ProcessContext
 from peerd.runtime.process.service import Service
 from peerd.runtime.process.uncaught_exceptions import describe_exception
 from peerd.schedules.run_executor import ScheduleRunExecutor
 from peerd.store.connection.database import Database
 from peerd.work.handlers import Queue
+from peerd.work.logs.capture import OutputCapture
 from peerd.work.services import PeriodicService, TaskService
 from peerd.work.task_worker import QueueWorker, TaskWorker
 from peerd.work.worker import EffectiveWorkerSettings as WorkSettings
@@ -28,6 +32,10 @@ def worker(payload: Mapping[str, Any]) -> Service:
     settings = decode_settings(payload)
     kind = str(payload["kind"])
     events = create_events(payload, settings)
+    require_opentelemetry(settings)
+    section = settings.workers[kind]
+    if section.log_lines:
+        OutputCapture(settings.logging.level).install()
     user_worker = load_worker(kind, settings.workers[kind])
     user_worker.events = events
     database = Database(settings.database.url, pool_size=settings.database.pool_size)
@@ -35,17 +43,24 @@ def worker(payload: Mapping[str, Any]) -> Service:
         threads.shorten_switch_interval()
     client = Client(database, secret=settings.cluster.secret)
     events.listen(DoorbellEventListener(client.notifier.ring))
+    statistics = AttemptStatistics()
+    if settings.statistics.enabled or settings.telemetry.metrics:
+        events.listen(statistics)
+    telemetry = ProcessTelemetry(settings, events, database, client.notifier, statistics)
     shared = shared_clients_factory(settings)
 
     def attach(process: ProcessContext) -> None:
         ScheduleRunExecutor(process, import_object, events, timeout_grace=user_worker.settings.timeout_grace)
+        telemetry.attach(process)
 
     service: Service
     if isinstance(user_worker, TaskWorker):
         service = TaskService(user_worker, database, events, client, shared=shared, attach=attach)
+        if settings.statistics.enabled:
+            service.statistics = statistics
     else:
         service = PeriodicService(user_worker, database, events, client, shared=shared, attach=attach)
-    return AlertingService(service, events)
+    return AlertingService(with_error_hook(service, settings, events), events)
 
 
 def load_worker(kind: str, given: WorkerSettings) -> Worker | TaskWorker:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +16,7 @@ from peerd.gateway.operations import Holder
 from peerd.gateway.process_state import GatewayOptions, GatewayState
 from peerd.gateway.server import GatewayServer
 from peerd.gateway.wake_ups import RingReceiver
+from peerd.runtime.metrics.samples import Sample
 from peerd.runtime.observability.events import EventBus
 from peerd.runtime.process import exit_codes
 from peerd.runtime.process.link import Link
@@ -44,6 +45,7 @@ class GatewayService:
         run_directory: of the node, for the socket of its rings.
         events: what happens.
         max_update: [manager] max_update; the reservations of a process that is silent for so many seconds are released.
+        attach: called with the process before it serves, for what else runs in it.
     """
 
     def __init__(
@@ -55,7 +57,9 @@ class GatewayService:
         run_directory: Path,
         events: EventBus,
         max_update: float,
+        attach: Callable[[ProcessContext], object] = lambda _: None,
     ) -> None:
+        self._attach = attach
         self._settings = settings
         self._queues = queues
         self._database = database
@@ -68,6 +72,7 @@ class GatewayService:
         settings = self._settings
         self._link = link
         self._process = ProcessContext(link, self._events)
+        self._attach(self._process)
         resource_limits = {"memory": settings.recycle_memory, "cpu": settings.recycle_cpu}  # the agent enforces them
         self._process.messenger.on(LIMITS_ACTION, lambda _: resource_limits)
         self._outages = OutageTracker(self._events, asyncio.get_running_loop().time)
@@ -84,6 +89,7 @@ class GatewayService:
         self._server = GatewayServer(state, self._events, tls)
         self._server.start(list(link.sockets.values()))
         link.report_in_flight(lambda: state.connections)
+        self._process.metrics.add_source(lambda: _samples(link.kind, state, self._notifier))
         return {"process_id": self._process_id}
 
     async def run(self) -> None:
@@ -127,6 +133,14 @@ class GatewayService:
             self._engine.close()
             await asyncio.to_thread(self._notifier.close)
             self._database.close()
+
+
+def _samples(kind: str, state: GatewayState, notifier: Notifier) -> Iterable[Sample]:
+    """Clients, commands and rings, for the metrics of the process."""
+    yield Sample("peerd_gateway_clients", (kind,), state.connections)
+    yield Sample("peerd_rings_sent_total", (), notifier.rings_sent)
+    for command, count in state.commands.items():
+        yield Sample("peerd_gateway_commands_total", (kind, command or "unknown"), count)
 
 
 def gateway_options(settings: GatewaySettings) -> GatewayOptions:

@@ -16,17 +16,26 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from sqlalchemy.engine import Connection
 
-from peerd.config.settings import ManagerSettings, QueueSettings
+from peerd.config.settings import ManagerSettings, QueueSettings, StatisticsSettings
 from peerd.domain.lifecycle import Status
 from peerd.manager.history import HistoryWalk, make_walks
+from peerd.manager.series_walk import SeriesWalk
+from peerd.store.access.audit import purge_entries
+from peerd.store.access.login_limits import purge_login_failures
+from peerd.store.access.sessions import purge_sessions
+from peerd.store.bulk.rows import purge_bulk
 from peerd.store.enqueue.idempotency import purge_idempotency_keys
 from peerd.store.limits.definitions import purge_limit_starts
 from peerd.store.maintenance import chore_batches as batches
 from peerd.store.maintenance.due import DueMaintenance
 from peerd.store.maintenance.history import HistoryStep
 from peerd.store.nodes.nodes import purge_nodes
+from peerd.store.nodes.requests import purge_requests
 from peerd.store.schedule_runs import purge_runs
 from peerd.store.schedules import purge_schedules
+from peerd.store.statistics.rollup import RollupStep, purge_statistics, roll_up
+from peerd.store.statistics.steps import HOUR, MINUTE, TEN_MINUTES
+from peerd.store.tasks.log_lines import purge_lines
 
 ChoreDue = Callable[[DueMaintenance, ManagerSettings], datetime | None]
 """When there is something to do; None: nothing is known that needs the chore."""
@@ -56,6 +65,8 @@ class Chore(msgspec.Struct, frozen=True):
     """Between two runs, in units of ``[manager] every``."""
     record: Callable[[Any, int], ChoreBatch] = is_full_batch
     """Called with the result of ``run``, when that is committed, and the most rows of a batch."""
+    only_on_first: bool = False
+    """Whether the first of the active nodes runs it for all. It is safe on several at once nevertheless."""
 
 
 def apply_pinned_policy(connection: Connection, settings: ManagerSettings) -> int:
@@ -104,7 +115,13 @@ CHORES: Final = (
     ),
     Chore("purge keys", batches.purge_keys, due=lambda due, _: due.key, periods=30),
     Chore("purge idempotency keys", purge_idempotency_keys, periods=600),
+    Chore("purge audit", purge_entries, lambda s: (s.max_audit_age, s.batch), periods=600),
+    Chore("purge sessions", purge_sessions, periods=3600),
+    Chore("purge login failures", purge_login_failures, periods=3600),
+    Chore("purge requests", purge_requests, periods=600),
     Chore("purge starts", purge_limit_starts, due=lambda due, _: due.start, periods=30),
+    Chore("purge bulk actions", purge_bulk, lambda s: (s.max_bulk_age, s.batch), periods=3600),
+    Chore("purge log lines", purge_lines, lambda s: (s.max_line_age, s.batch), periods=600),
     Chore("purge processes", batches.purge_processes, lambda s: (s.max_failed, s.batch), periods=600),
     Chore("purge runs", purge_runs, lambda s: (s.max_runs, s.max_run_age, s.batch), periods=300),
     Chore("purge schedules", purge_schedules, lambda s: (s.max_run_age,), periods=600),
@@ -133,6 +150,43 @@ def make_chores(
     if not walks:
         return tuple(CHORES)
     return (*(chore for chore in CHORES if chore.name != PURGE_DONE), *map(_walking_chore, walks))
+
+
+def statistics_chores(settings: StatisticsSettings, clock: Callable[[], float]) -> list[Chore]:
+    """The chores of the time series of attempts: they make coarser buckets of finer ones, and delete old ones.
+
+    Args:
+        settings: how long buckets of each step are kept.
+        clock: monotonic seconds.
+    """
+    ages = {MINUTE: settings.keep_minutes, TEN_MINUTES: settings.keep_ten_minutes, HOUR: settings.keep_hours}
+    walks = {TEN_MINUTES: ages[MINUTE], HOUR: ages[TEN_MINUTES]}
+    rolling = [_rolling_chore(step, SeriesWalk(step, roll_up, kept, clock)) for step, kept in walks.items()]
+    return rolling + [
+        Chore(
+            f"purge statistics of {step} s",
+            purge_statistics,
+            lambda s, step=step, age=age: (step, age, s.batch),  # type: ignore[misc]
+            periods=600,
+            only_on_first=True,
+        )
+        for step, age in ages.items()
+    ]
+
+
+def _rolling_chore(step: int, walk: SeriesWalk) -> Chore:
+    def record(made: RollupStep, _: int) -> ChoreBatch:
+        return ChoreBatch(made.rows, walk.record(made))
+
+    return Chore(
+        f"roll up statistics to {step} s",
+        walk.run,
+        lambda _: (),
+        due=lambda due, _: walk.due_at(due.newest_bucket),
+        periods=30,
+        record=record,
+        only_on_first=True,
+    )
 
 
 def _walking_chore(walk: HistoryWalk) -> Chore:

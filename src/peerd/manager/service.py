@@ -13,10 +13,12 @@ from typing import Final
 
 from sqlalchemy.engine import Connection
 
-from peerd.config.settings import ManagerSettings, QueueSettings
+from peerd.config.settings import ManagerSettings, QueueSettings, StatisticsSettings
 from peerd.domain.backoff import Backoff
 from peerd.domain.errors import DatabaseUnavailable
-from peerd.manager.chores import Chore, ChoreDue, make_chores, moment_after
+from peerd.manager.bulk import BulkRunner
+from peerd.manager.chores import Chore, ChoreDue, make_chores, moment_after, statistics_chores
+from peerd.manager.queue_sampler import QueueSampler
 from peerd.manager.rescue_guard import RescueGuard
 from peerd.runtime.observability.events import (
     ChoreRan,
@@ -28,6 +30,7 @@ from peerd.runtime.observability.events import (
     ScheduleRunsLost,
 )
 from peerd.runtime.process.link import Link
+from peerd.runtime.process.process_context import ProcessContext
 from peerd.runtime.process.uncaught_exceptions import describe_exception
 from peerd.store.connection.database import Database, DatabaseThreads
 from peerd.store.connection.outages import OutageTracker
@@ -38,6 +41,7 @@ from peerd.store.nodes.nodes import deactivate_silent
 from peerd.store.nodes.processes import heartbeat_process, register_this_process_with_retry
 from peerd.store.schedule_runs import mark_lost_runs
 
+BULK: Final = "bulk actions"
 CHORE_STOP_TIMEOUT: Final = 3.0
 """Seconds that a stop waits for the running chore."""
 CHORE_TIME_SLICE: Final = 0.5
@@ -64,12 +68,21 @@ class ManagerService:
         database: Database,
         events: EventBus,
         queues: Mapping[str, QueueSettings] | None = None,
+        statistics: StatisticsSettings | None = None,
+        attach: Callable[[ProcessContext], object] = lambda _: None,
     ) -> None:
+        """A manager; without ``statistics``, it leaves the time series alone and does not look at the queues."""
+        self._attach = attach
         self._settings = settings
-        self._chores = make_chores(queues or {}, settings, time.monotonic)
+        self._chores = [*make_chores(queues or {}, settings, time.monotonic)]
+        self._sampler: QueueSampler | None = None
+        if statistics is not None:
+            self._chores += statistics_chores(statistics, time.monotonic)
+            self._sampler = QueueSampler(database, events, statistics, settings.max_wait, time.monotonic)
         self._database = database
         self._threads = DatabaseThreads(database, threads=1)
         self._events = events
+        self._bulk = BulkRunner(self._threads, events, settings.batch)
         self._stopping = asyncio.Event()
         self._ended = asyncio.Event()
         self._next_runs: dict[str, float] = {}
@@ -89,9 +102,11 @@ class ManagerService:
 
     async def start(self, link: Link) -> Mapping[str, object]:
         """Register the process."""
+        self._process = ProcessContext(link, self._events)
+        self._attach(self._process)
         self._now = asyncio.get_running_loop().time
         outages = OutageTracker(self._events, self._now)
-        _, self._process_id = await register_this_process_with_retry(self._database, link, outages)
+        self._node, self._process_id = await register_this_process_with_retry(self._database, link, outages)
         return {"process_id": self._process_id}
 
     async def run(self) -> None:
@@ -104,7 +119,8 @@ class ManagerService:
             self._ended.set()
 
     async def receive(self, message: Mapping[str, object]) -> None:
-        """The manager uses no message of the master."""
+        """Handle the delivery of a report; the manager takes no messages of other processes."""
+        self._process.messenger.receive(message)
 
     async def quiet(self) -> None:
         """Start no further round."""
@@ -113,9 +129,12 @@ class ManagerService:
     async def stop(self, grace: float) -> None:
         """Let the running chore end: it is a short transaction."""
         self._stopping.set()
+        if self._sampler is not None:
+            await self._sampler.stop()
         with suppress(TimeoutError):
             async with asyncio.timeout(CHORE_STOP_TIMEOUT):
                 await self._ended.wait()
+        await self._process.finish(grace)
 
     async def _run_round(self) -> None:
         self._due = None
@@ -132,10 +151,18 @@ class ManagerService:
         if self._is_due("nodes", self._due_at(self._node_silent_at)):
             await self._run_step("nodes", self._deactivate_nodes)
         for chore in self._chores:
+            if chore.only_on_first and not self._is_first_node:
+                continue
             is_due = self._is_due(chore.name, self._due_at(chore.due), chore.periods) or chore.name in self._has_more
             if is_due and not self._stopping.is_set():
                 await self._run_step(chore.name, partial(self._run_chore, chore))
+        is_due = (
+            self._is_due(BULK, self._due_at(lambda due, _: due.now if due.bulk else None)) or BULK in self._has_more
+        )
+        if is_due and not self._stopping.is_set():
+            await self._run_step(BULK, self._run_bulk)
         await self._run_step("report pinned", self._report_pinned)
+        self._sample_if_due()
 
     # ---------------------------------------------------------------- when a step is due
 
@@ -162,6 +189,11 @@ class ManagerService:
     def _node_silent_at(self, due: DueMaintenance, settings: ManagerSettings) -> datetime | None:
         silent_at = moment_after(due.oldest_heartbeat, settings.inactive_after)
         return None if self._is_only_node and silent_at is not None and silent_at > due.now else silent_at
+
+    @property
+    def _is_first_node(self) -> bool:
+        """Whether this node does what one node does for all: the first of the active ones, as of this round."""
+        return self._due is not None and self._due.first_node == self._node.id
 
     @property
     def _is_only_node(self) -> bool:
@@ -263,6 +295,24 @@ class ManagerService:
                 await self._run_step("heartbeat", self._heartbeat)
         if total:
             self._events.emit(ChoreRan(chore=chore.name, count=total))
+
+    async def _run_bulk(self) -> None:
+        """One time slice of bulk actions, as of a chore."""
+        self._has_more.discard(BULK)
+        ends = self._now() + CHORE_TIME_SLICE
+        while (pause := await self._bulk.run_chunk()) is not None:
+            await asyncio.sleep(pause)
+            if self._stopping.is_set():
+                return
+            if self._now() >= ends:
+                self._has_more.add(BULK)
+                return
+            if self._now() - self._heartbeat_at >= self._settings.every:
+                await self._run_step("heartbeat", self._heartbeat)
+
+    def _sample_if_due(self) -> None:
+        if self._sampler is not None and self._due is not None:
+            self._sampler.start_if_due(self._due, self._node.id)
 
     async def _report_pinned(self) -> None:
         if self._now() < self._next_pinned_report:

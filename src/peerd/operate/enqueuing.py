@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, Generic, Unpack
+from typing import TYPE_CHECKING, Any, Final, Generic, Unpack
 
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import DBAPIError
 
+from peerd.domain.access import ActorKind, Right
 from peerd.domain.call import Call
 from peerd.domain.errors import SchemaMissing
 from peerd.domain.ring import Ring, TaskScheduled, tasks_available_in
-from peerd.domain.task import NewTask, Task
+from peerd.domain.task import NewTask
 from peerd.doorbell.after_commit import ring_after_commit
 from peerd.doorbell.notifier import Notifier
 from peerd.operate import validation
-from peerd.operate.job import Job
+from peerd.operate.job import FindTask, Job
 from peerd.operate.operations import Mode, OperationGroup, Query, operation
 from peerd.operate.request import EnqueueOptions, new_task, new_tasks
 from peerd.operate.tasks import TaskOperations
+from peerd.runtime.tracing.enqueue_span import EnqueueSpan, begin_enqueue_span
+from peerd.store.access.states import State
 from peerd.store.connection.caller_session import utc_session
 from peerd.store.connection.database_errors import is_missing_table
 from peerd.store.enqueue import enqueue, idempotency
@@ -29,7 +32,6 @@ from peerd.store.statements.autocommit import AutocommitConnection
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
-FindTask = Callable[[int], Task | None]
 Jobs = list[Job]
 
 
@@ -38,14 +40,17 @@ class EnqueueOperations(OperationGroup[Mode], Generic[Mode]):
 
     def __init__(self, mode: Mode) -> None:
         super().__init__(mode)
-        self._find_task = TaskOperations(mode.blocking).find
+        self._find_task: FindTask = TaskOperations(mode.blocking).find
 
-    @operation
-    def enqueue(self, what: Call | str, **options: Unpack[EnqueueOptions]) -> Query[Job]:
+    @operation(needs=Right.ENQUEUE, in_queues=True)
+    def enqueue(
+        self, what: Call | str, *, idempotency_key: str | None = None, **options: Unpack[EnqueueOptions]
+    ) -> Query[Job]:
         """Write one task, and commit it.
 
         Args:
             what: a call, ``handler.with_args(…)``; or a queue's name.
+            idempotency_key: as for `enqueue_batch`.
             options: priority, start_at or start_in, finish_at or finish_in, node, max_attempts, timeout, unique,
                 unique_for, limit_key, trace_context; for a bare queue also name, and body, text or bytes.
 
@@ -55,31 +60,41 @@ class EnqueueOperations(OperationGroup[Mode], Generic[Mode]):
         Raises:
             InvalidTask: an option is wrong; it is named, and nothing is written.
             NodeNotFound: no node has the name of ``node``.
-            DatabaseUnavailable: the task may or may not have been written; with ``unique`` it is safe to try again.
+            DatabaseUnavailable: the task may or may not have been written; with ``unique`` or an idempotency_key it is
+                safe to try again.
         """
         new = new_task(what, **options)
-        query = (
-            Query("run_statement", _enqueue_autocommit, new, self._find_task)
-            if enqueue.is_one_statement(new)
-            else Query("run", _enqueue_one, new, self._find_task)
-        )
-        return query.then_ring(*rings_for([new]))
+        key = None if idempotency_key is None else validation.idempotency_key(idempotency_key)
+        if not self._mode.is_unrestricted:
+            self._require_queue("enqueue", new.queue)
+        span, [new] = self._traced([new])
+        query: Query[Job]
+        if key is not None:
+            query = Query("run", _enqueue_one_once, key, new, self._find_task, self._idempotency_owner())
+        elif self._mode.is_unrestricted and enqueue.is_one_statement(new):
+            query = Query("run_statement", _enqueue_autocommit, new, self._find_task, span)
+        else:
+            query = Query("run", _enqueue_one, new, self._find_task, span)
+        query.then_ring(*rings_for([new])).traced_by(span)
+        return query if self._mode.is_unrestricted else query.making(*_ONE_TASK)
 
-    @operation
-    def enqueue_many(self, what: Iterable[Call | str], **options: Unpack[EnqueueOptions]) -> Query[Jobs]:
+    @operation(needs=Right.ENQUEUE, in_queues=True)
+    def enqueue_many(
+        self, what: Iterable[Call | str], *, idempotency_key: str | None = None, **options: Unpack[EnqueueOptions]
+    ) -> Query[Jobs]:
         """Write many tasks in one transaction, all or none; their jobs in the order given.
 
         Args:
             what: calls, or names of queues.
+            idempotency_key: as for `enqueue_batch`.
             options: as for `enqueue`, for each of them. With ``unique`` they would all be one task.
 
         Raises:
             InvalidTask, NodeNotFound, DatabaseUnavailable: as `enqueue`.
         """
-        new = new_tasks(what, **options)
-        return Query("run", _enqueue_many, new, self._find_task).then_ring(*rings_for(new))
+        return self._write_all("enqueue_many", new_tasks(what, **options), idempotency_key)
 
-    @operation
+    @operation(needs=Right.ENQUEUE, in_queues=True)
     def enqueue_batch(
         self, tasks: Iterable[tuple[Call | str, EnqueueOptions]], *, idempotency_key: str | None = None
     ) -> Query[Jobs]:
@@ -94,13 +109,26 @@ class EnqueueOperations(OperationGroup[Mode], Generic[Mode]):
             InvalidTask, NodeNotFound, DatabaseUnavailable: as `enqueue`.
             IdempotencyKeyReused: the key came with other tasks.
         """
-        new = [new_task(what, **options) for what, options in tasks]
+        return self._write_all("enqueue_batch", [new_task(what, **given) for what, given in tasks], idempotency_key)
+
+    def _write_all(self, operation_name: str, new: list[NewTask], idempotency_key: str | None) -> Query[Jobs]:
+        self._require_queue(operation_name, *{task.queue for task in new})
+        key = None if idempotency_key is None else validation.idempotency_key(idempotency_key)
+        span, new = self._traced(new)
         query = (
             Query("run", _enqueue_many, new, self._find_task)
-            if idempotency_key is None
-            else Query("run", _enqueue_once, validation.idempotency_key(idempotency_key), new, self._find_task)
+            if key is None
+            else Query("run", _enqueue_once, key, new, self._find_task, self._idempotency_owner())
         )
-        return query.then_ring(*rings_for(new))
+        return query.then_ring(*rings_for(new)).traced_by(span).making(*_TASKS)
+
+    def _traced(self, new: list[NewTask]) -> tuple[EnqueueSpan | None, list[NewTask]]:
+        return _traced(new) if self._mode.is_traced else (None, new)
+
+    def _idempotency_owner(self) -> str:
+        """A key is of the actor that sent it; programs and the machine of an API without users share theirs."""
+        actor = self._actor
+        return "" if actor.kind in {ActorKind.PYTHON, ActorKind.CLI, ActorKind.LOCAL} else f"{actor.kind} {actor.name}"
 
 
 def enqueue_within(connection: Connection | Session, new: NewTask, find_task: FindTask, notifier: Notifier) -> Job:
@@ -110,9 +138,13 @@ def enqueue_within(connection: Connection | Session, new: NewTask, find_task: Fi
         SchemaMissing: there are no tables; none are created in another's transaction.
     """
     sql_connection = connection if isinstance(connection, Connection) else _connection_of(connection)
+    span, [new] = _traced([new])
     try:
-        with utc_session(sql_connection) if _has_time_column(new) else nullcontext():
-            job = _enqueue_one(sql_connection, new, find_task)
+        with (
+            nullcontext() if span is None else span.ending(),
+            utc_session(sql_connection) if _has_time_column(new) else nullcontext(),
+        ):
+            job = _enqueue_one(sql_connection, new, find_task, span)
     except DBAPIError as error:
         if is_missing_table(error):
             raise SchemaMissing(None, newest()) from error
@@ -151,18 +183,49 @@ def _connection_of(session: Any) -> Connection:
     return connection
 
 
-def _enqueue_one(connection: Connection, new: NewTask, find_task: FindTask) -> Job:
+def _traced(new: list[NewTask]) -> tuple[EnqueueSpan | None, list[NewTask]]:
+    """The span of the enqueue, if there is one, and the tasks with it."""
+    span = begin_enqueue_span(new)
+    return span, new if span is None else span.stamp(new)
+
+
+def _enqueue_one(connection: Connection, new: NewTask, find_task: FindTask, span: EnqueueSpan | None) -> Job:
     enqueued = enqueue.enqueue(connection, new)
+    if span is not None:
+        span.message_id = enqueued.id
     return Job(enqueued.id, enqueued.created, find_task)
 
 
-def _enqueue_autocommit(connection: AutocommitConnection, new: NewTask, find_task: FindTask) -> Job:
-    return Job(enqueue.enqueue_autocommit(connection, new).id, created=True, find_task=find_task)
+def _enqueue_autocommit(
+    connection: AutocommitConnection, new: NewTask, find_task: FindTask, span: EnqueueSpan | None
+) -> Job:
+    enqueued = enqueue.enqueue_autocommit(connection, new)
+    if span is not None:
+        span.message_id = enqueued.id
+    return Job(enqueued.id, created=True, find_task=find_task)
 
 
-def _enqueue_once(connection: Connection, key: str, new: list[NewTask], find_task: FindTask) -> Jobs:
-    return [Job(one.id, one.created, find_task) for one in idempotency.enqueue_once(connection, key, new)]
+def _enqueue_once(connection: Connection, key: str, new: list[NewTask], find_task: FindTask, owner: str) -> Jobs:
+    written = idempotency.enqueue_once(connection, key, new, owner=owner)
+    return [Job(one.id, one.created, find_task) for one in written]
+
+
+def _enqueue_one_once(connection: Connection, key: str, new: NewTask, find_task: FindTask, owner: str) -> Job:
+    return _enqueue_once(connection, key, [new], find_task, owner)[0]
 
 
 def _enqueue_many(connection: Connection, new: list[NewTask], find_task: FindTask) -> Jobs:
     return [Job(enqueued.id, enqueued.created, find_task) for enqueued in enqueue.enqueue_many(connection, new)]
+
+
+def _describe_job(job: Job) -> tuple[str, State]:
+    return str(job.id), {"created": job.created}
+
+
+def _describe_jobs(jobs: Jobs) -> tuple[str, State]:
+    """The first task, and all of them as far as the entry has room."""
+    return str(jobs[0].id) if jobs else "", {"count": len(jobs), "ids": [str(job.id) for job in jobs]}
+
+
+_ONE_TASK: Final = ("task", _describe_job)
+_TASKS: Final = ("tasks", _describe_jobs)

@@ -13,6 +13,8 @@ from peerd.domain.errors import PeerdError
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import Task
 
+FindTask = Callable[[int], Task | None]
+"""Reads a task by its id."""
 FIRST_PAUSE: Final = 0.02
 MAX_PAUSE: Final = 0.5
 """Seconds between two reads of a task that is waited for; each pause is half as long again as the one before."""
@@ -62,7 +64,7 @@ class Job:
         task: the row as it was when last read; None before the first time.
     """
 
-    def __init__(self, task_id: int, created: bool, find_task: Callable[[int], Task | None]) -> None:  # noqa: FBT001
+    def __init__(self, task_id: int, created: bool, find_task: FindTask) -> None:  # noqa: FBT001
         self.id = task_id
         self.created = created
         self.task: Task | None = None

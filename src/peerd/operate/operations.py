@@ -4,131 +4,91 @@ A method of an `OperationGroup` checks its arguments and returns a `Query`, whic
 `operation` turns it into a method that executes the query: blocking below a `Client`, awaitable below ``client.aio``.
 The types follow: a method of ``TaskOperations[BlockingMode]`` returns a value, one of ``TaskOperations[AsyncMode]`` a
 coroutine. That is what the descriptor is for; without it each operation and its docstring would be written twice.
+
+Here is also where rights hold: whatever calls an operation, a route, a command or a program, its actor needs the right
+of the operation, and what it changes is written into the audit log (`peerd.operate.audited`).
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
-from functools import update_wrapper
-from threading import Lock
+import inspect
+from collections.abc import Callable, Coroutine
+from functools import cached_property, update_wrapper
 from types import MethodType
-from typing import Any, Concatenate, Generic, Literal, ParamSpec, Self, TypeVar, overload
+from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, overload
 
-from peerd.domain.ring import Ring
-from peerd.doorbell.notifier import Notifier
-from peerd.runtime.concurrency.fork_hooks import register_fork_hooks
-from peerd.store.connection.database import Database, DatabaseThreads
-from peerd.store.schema.migrate import require_current_schema
+from peerd.domain.access import Actor, ActorKind, Right
+from peerd.domain.errors import NotPermitted
+from peerd.domain.masking import Masker
+from peerd.operate.audited import OperationCall, named_arguments
+from peerd.operate.modes import AsyncMode, BlockingMode, Mode
+from peerd.operate.queries import Query, QuerySequence, Steps
+
+__all__ = [
+    "AsyncMode",
+    "BlockingMode",
+    "Mode",
+    "Operation",
+    "OperationGroup",
+    "Query",
+    "QuerySequence",
+    "Steps",
+    "operation",
+]
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-DatabaseMethod = Literal["read", "run", "run_statement"]
-"""Read only; in a transaction of its own; one statement, which commits by itself."""
-
-
-class Query(Generic[T]):
-    """A function of a connection, the `Database` method that executes it, and what is rung after its commit."""
-
-    __slots__ = ("function", "method", "rings")
-
-    def __init__(
-        self,
-        method: DatabaseMethod,
-        function: Callable[Concatenate[Any, P], T],
-        /,
-        *args: P.args,
-        **kwargs: P.kwargs,
-    ) -> None:
-        self.method = method
-        self.function: Callable[[Any], T] = lambda connection: function(connection, *args, **kwargs)
-        self.rings: tuple[Ring, ...] = ()
-
-    def then_ring(self, *rings: Ring) -> Self:
-        """Ring these after the commit."""
-        self.rings = rings
-        return self
-
-
-class BlockingMode:
-    """Executes queries in the calling thread.
-
-    The first one checks that the tables are as this version needs them, because `SchemaMissing` is clearer than the
-    error of a driver; an embedded database gets its tables there.
-    """
-
-    def __init__(self, database: Database, notifier: Notifier) -> None:
-        self.blocking = self
-        self.database = database
-        self.notifier = notifier
-        self.is_schema_current = False
-        self.reset_after_fork()
-        register_fork_hooks(self)
-
-    def execute(self, query: Query[T]) -> T:
-        """Execute a query, ring, and return its result."""
-        if not self.is_schema_current:
-            self.require_schema()
-        execute: Callable[[Callable[..., T]], T] = getattr(self.database, query.method)
-        result = execute(query.function)
-        if query.rings:
-            self.notifier.ring(*query.rings)
-        return result
-
-    def require_schema(self) -> None:
-        """Check the tables, once."""
-        with self._lock:
-            if not self.is_schema_current:
-                require_current_schema(self.database)
-                self.is_schema_current = True
-
-    def before_fork(self) -> None:
-        """Nothing is open that a forked process must not have."""
-
-    def reset_after_fork(self) -> None:
-        """Create a lock, since another thread of the parent may have held the inherited one."""
-        self._lock = Lock()
-
-
-class AsyncMode:
-    """Executes queries on a few threads, so that the event loop is not blocked."""
-
-    def __init__(self, blocking: BlockingMode) -> None:
-        self.blocking = blocking
-        self.notifier = blocking.notifier
-        self._threads = DatabaseThreads(blocking.database)
-        self.close = self._threads.close
-
-    async def execute(self, query: Query[T]) -> T:
-        """Execute a query, ring, and return its result."""
-        if not self.blocking.is_schema_current:
-            await asyncio.to_thread(self.blocking.require_schema)
-        execute: Callable[[Callable[..., T]], Awaitable[T]] = getattr(self._threads, query.method)
-        result = await execute(query.function)
-        if query.rings:
-            self.notifier.ring(*query.rings)
-        return result
-
-
-Mode = TypeVar("Mode", bound=BlockingMode | AsyncMode)
-
 
 class OperationGroup(Generic[Mode]):
-    """Operations on one subject, executed in one mode."""
+    """Operations on one subject, executed in one mode. ``subject`` is the client's attribute; empty: the client."""
+
+    subject: ClassVar[str] = ""
 
     def __init__(self, mode: Mode) -> None:
         self._mode = mode
+
+    @property
+    def mode(self) -> Mode:
+        """Executes queries, for code of peerd that has its own."""
+        return self._mode
+
+    @property
+    def _actor(self) -> Actor:
+        return self._mode.actor
+
+    @property
+    def _masker(self) -> Masker | None:
+        """What masks the results, if anything does: a program needs the values to work with them."""
+        masker = self._mode.masker
+        return masker if masker and self._actor.kind is not ActorKind.PYTHON else None
+
+    def _require_queue(self, operation: str, *queues: str) -> None:
+        """Check that the actor is not restricted to other queues; raises `NotPermitted`."""
+        for queue in queues:
+            if not self._actor.covers(queue):
+                raise NotPermitted(self._actor.name, operation, f"the queue {queue} is none of its queues")
 
 
 class Operation(Generic[P, T]):
     """A method of a group; see `operation`."""
 
-    def __init__(self, method: Callable[Concatenate[Any, P], Query[T]]) -> None:
+    __wrapped__: Callable[..., Query[T]]
+
+    def __init__(
+        self,
+        method: Callable[Concatenate[Any, P], Query[T]],
+        *,
+        needs: Right | None = None,
+        in_queues: bool = False,
+        audited: bool = True,
+    ) -> None:
+        self.needs = needs
+        self.in_queues = in_queues
+        self.audited = audited
+
         def execute(group: OperationGroup[Any], /, *args: P.args, **kwargs: P.kwargs) -> Any:
-            query = method(group, *args, **kwargs)
-            query.function.__name__ = method.__name__  # shown by errors and `FaultyDatabase`
-            return group._mode.execute(query)  # noqa: SLF001 - of the same group
+            return group._mode.call(self, group, args, kwargs)  # noqa: SLF001 - of the same group
 
         self._execute = update_wrapper(execute, method)
         update_wrapper(self, method)  # type: ignore[arg-type]  # it is called through __get__ only
@@ -144,6 +104,60 @@ class Operation(Generic[P, T]):
         """The method of one group."""
         return self if group is None else MethodType(self._execute, group)
 
+    def query(self, group: OperationGroup[Any], /, *args: P.args, **kwargs: P.kwargs) -> Query[T]:
+        """Check the arguments, and return the query."""
+        return self.__wrapped__(group, *args, **kwargs).named(self.__wrapped__.__name__)
 
-operation = Operation
-"""Decorator: turns a method that returns a `Query` into one that executes it, blocking or awaitable."""
+    def guarded_query(self, group: OperationGroup[Any], args: Any, kwargs: Any) -> Query[Any]:
+        """The query of a permitted call, which writes its audit entry if it changes something; or of a refusal."""
+        mode = group._mode  # noqa: SLF001 - as above
+        if self.needs is Right.ENQUEUE and mode.is_unrestricted:
+            return self.query(group, *args, **kwargs)
+        own_name = self.__wrapped__.__name__
+        name = f"{group.subject}.{own_name}" if group.subject else own_name
+        call = OperationCall(name, mode.actor, mode.masker, named_arguments(self._signature, args, kwargs))
+        try:
+            if self.needs is not None:
+                call.require(self.needs, in_queues=self.in_queues)
+            query: Query[Any] = self.__wrapped__(group, *args, **kwargs)
+            right = self.needs or (Right.VIEW if query.method == "read" else Right.OPERATE)
+            call.require(right, in_queues=self.in_queues)
+        except NotPermitted as error:
+            query = Query("run", call.refused(str(error))).then_raise(error)
+        else:
+            if self.audited and query.method != "read" and right is not Right.VIEW:
+                query.audited_by(call.audited)
+        return query.named(own_name)
+
+    @cached_property
+    def _signature(self) -> inspect.Signature:
+        return inspect.signature(self.__wrapped__)
+
+
+class OperationDecorator(Protocol):
+    """What `operation` returns if it is called with the operation's right."""
+
+    def __call__(self, method: Callable[Concatenate[Any, P], Query[T]], /) -> Operation[P, T]:
+        """Turn a method into an operation."""
+
+
+@overload
+def operation(method: Callable[Concatenate[Any, P], Query[T]], /) -> Operation[P, T]: ...
+@overload
+def operation(*, needs: Right | None = None, in_queues: bool = False, audited: bool = True) -> OperationDecorator: ...
+
+
+def operation(
+    method: Any = None, /, *, needs: Right | None = None, in_queues: bool = False, audited: bool = True
+) -> Any:
+    """Turn a method that returns a `Query` into one that executes it, blocking or awaitable.
+
+    Args:
+        method: the method.
+        needs: the right that it needs; by default ``view`` for what only reads, ``operate`` for the rest.
+        in_queues: it keeps to the queues of an actor that is restricted to some; else such an actor must not call it.
+        audited: it writes an entry of the audit log if it changes something.
+    """
+    if method is not None:
+        return Operation(method)
+    return lambda decorated: Operation(decorated, needs=needs, in_queues=in_queues, audited=audited)

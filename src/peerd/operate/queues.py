@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from typing import TypeVar
+
 from sqlalchemy.engine import Connection
 
 from peerd.domain.errors import InvalidLimit
@@ -11,9 +14,12 @@ from peerd.domain.task import EACH_KEY
 from peerd.operate import validation
 from peerd.operate.operations import Mode, OperationGroup, Query, operation
 from peerd.store import jobs, queue_states, queues
+from peerd.store.access.states import limit_state, queue_state
 from peerd.store.limits import definitions
 from peerd.store.limits.definitions import LimitState
 from peerd.store.queue_states import QueueState
+
+T = TypeVar("T")
 
 MOST_KICKED = 10_000
 """Tasks that one call kicks, in one transaction."""
@@ -24,17 +30,20 @@ LimitStates = list[LimitState]
 class QueueOperations(OperationGroup[Mode]):
     """``client.queues``."""
 
-    @operation
+    subject = "queues"
+
+    @operation(in_queues=True)
     def list(self) -> Query[QueueStates]:
         """All queues that have tasks, or were ever served or paused, by name; counts end at 10,000."""
-        return Query("read", queue_states.list_queues)
+        return Query("read", _list_queues, self._actor.queues)
 
-    @operation
+    @operation(in_queues=True)
     def is_known(self, name: str) -> Query[bool]:
         """Whether a worker process has ever served a queue, or it was ever paused."""
-        return Query("read", queues.is_known, validation.text("queue", name))
+        self._require_queue("queues.is_known", validation.text("queue", name))
+        return Query("read", queues.is_known, name)
 
-    @operation
+    @operation(in_queues=True)
     def pause(self, name: str, duration: str | float | None = None) -> Query[None]:
         """Stop claims from a queue; running tasks go on.
 
@@ -46,14 +55,17 @@ class QueueOperations(OperationGroup[Mode]):
             InvalidTask: no queue can have this name; or not a duration.
         """
         seconds = None if duration is None else validation.seconds("duration", duration)
-        return Query("run", queues.pause, validation.text("queue", name), seconds)
+        self._require_queue("queues.pause", validation.text("queue", name))
+        return Query("run", queues.pause, name, seconds).acting_on("queue", name, queue_state, name)
 
-    @operation
+    @operation(in_queues=True)
     def resume(self, name: str) -> Query[None]:
         """Allow claims from a queue again; nothing happens to one that is not paused."""
-        return Query("run", queues.resume, validation.text("queue", name)).then_ring(TasksAvailable())
+        self._require_queue("queues.resume", validation.text("queue", name))
+        query = Query("run", queues.resume, name).acting_on("queue", name, queue_state, name)
+        return query.then_ring(TasksAvailable())
 
-    @operation
+    @operation(in_queues=True)
     def kick(self, name: str, limit: int = 500) -> Query[int]:
         """Make buried tasks of a queue pending, the longest buried first; if there are none, delayed ones.
 
@@ -65,13 +77,17 @@ class QueueOperations(OperationGroup[Mode]):
             how many. Those that another session has locked are left out.
         """
         most = validation.number("limit", limit, 1, MOST_KICKED)
-        return Query("run", jobs.kick, validation.queue(name), most).then_ring(TasksAvailable((name,)))
+        self._require_queue("queues.kick", validation.queue(name))
+        query = Query("run", jobs.kick, name, most).making("queue", lambda count: (name, {"kicked": count}))
+        return query.then_ring(TasksAvailable((name,)))
 
 
 class LimitOperations(OperationGroup[Mode]):
     """``client.limits``."""
 
-    @operation
+    subject = "limits"
+
+    @operation(in_queues=True)
     def set(
         self,
         queue: str,
@@ -98,19 +114,33 @@ class LimitOperations(OperationGroup[Mode]):
         """
         stored_key = _stored_key(key, each_key=each_key)
         limit = Limit(queue=queue, key=stored_key, running=running, rate=None if rate is None else Rate.parse(rate))
-        return Query("run", _set_limit, limit).then_ring(TasksAvailable((queue,)))
+        self._require_queue("limits.set", queue)
+        return self._on_limit(Query("run", _set_limit, limit), queue, stored_key)
 
-    @operation
+    @operation(in_queues=True)
     def remove(self, queue: str, *, key: str | None = None, each_key: bool = False) -> Query[bool]:
         """Remove the limit of a queue as a whole, of one key, or of each; returns whether there was one."""
         stored_key = _stored_key(key, each_key=each_key)
         check_limit_target(queue, stored_key)
-        return Query("run", definitions.remove_limit, queue, stored_key).then_ring(TasksAvailable((queue,)))
+        self._require_queue("limits.remove", queue)
+        return self._on_limit(Query("run", definitions.remove_limit, queue, stored_key), queue, stored_key)
 
-    @operation
+    @operation(in_queues=True)
     def list(self, queue: str | None = None) -> Query[LimitStates]:
         """All limits, or those of one queue, and how much of each is used now."""
-        return Query("read", definitions.list_limits, validation.text_or_none("queue", queue))
+        return Query("read", _list_limits, validation.text_or_none("queue", queue), self._actor.queues)
+
+    def _on_limit(self, query: Query[T], queue: str, key: str) -> Query[T]:
+        name = f"{queue} {key}".rstrip()
+        return query.acting_on("limit", name, limit_state, queue, key).then_ring(TasksAvailable((queue,)))
+
+
+def _list_queues(connection: Connection, only: Collection[str] | None) -> QueueStates:
+    return [state for state in queue_states.list_queues(connection) if only is None or state.name in only]
+
+
+def _list_limits(connection: Connection, queue: str | None, only: Collection[str] | None) -> LimitStates:
+    return [limit for limit in definitions.list_limits(connection, queue) if only is None or limit.queue in only]
 
 
 def _set_limit(connection: Connection, limit: Limit) -> Limit:

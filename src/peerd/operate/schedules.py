@@ -1,23 +1,29 @@
-"""Schedules: their state and runs; run, enable and disable them."""
+"""Schedules: their state and runs; create, delete, run, enable and disable them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
+from typing import Any, Unpack
 
 import msgspec
 from sqlalchemy.engine import Connection
 
 from peerd.domain.errors import InvalidSchedule
+from peerd.domain.masking import Masker
 from peerd.domain.quoting import quoted
+from peerd.domain.ring import SchedulesChanged
 from peerd.domain.schedule import Schedule
 from peerd.operate import validation
+from peerd.operate.new_schedule import ScheduleFields, build_schedule
 from peerd.operate.operations import Mode, OperationGroup, Query, operation
 from peerd.operate.request import json_text
 from peerd.store import schedule_runs, schedules
+from peerd.store.access.states import schedule_state, stored_schedule_state
 from peerd.store.nodes.nodes import list_nodes
 from peerd.store.schedule_runs import ScheduleRun
 from peerd.store.schedules import CLUSTER_ROW, ScheduleRow
+from peerd.store.stored_schedules import delete_schedule, insert_schedule, list_stored_names
 
 MAX_RUNS = 10_000
 MAX_ARGUMENTS_BYTES = 64 * 1024
@@ -44,12 +50,13 @@ class ScheduleState(msgspec.Struct, frozen=True, kw_only=True):
     """The state of a schedule.
 
     ``definition`` is None where this version cannot read it. ``state`` is ``on``, ``disabled`` (by hand), ``off`` (in
-    peerd.toml), ``error`` or ``nowhere`` (no running node has it).
+    peerd.toml), ``error`` or ``nowhere`` (no running node has it). ``is_stored``: it was created at run time.
     """
 
     name: str
     type: str
     definition: Schedule | None
+    is_stored: bool
     state: str
     next_at: datetime | None
     last_at: datetime | None
@@ -64,15 +71,17 @@ Runs = list[ScheduleRun]
 class ScheduleOperations(OperationGroup[Mode]):
     """``client.schedules``. What names a schedule raises `ScheduleNotFound` where no node has it."""
 
+    subject = "schedules"
+
     @operation
     def list(self) -> Query[ScheduleStates]:
         """All schedules that a node has or recently had, by name."""
-        return Query("read", _states)
+        return Query("read", _states, self._masker)
 
     @operation
     def get(self, name: str) -> Query[ScheduleState]:
         """The state of one schedule."""
-        return Query("read", _state, validation.text("schedule", name))
+        return Query("read", _state, validation.text("schedule", name), self._masker)
 
     @operation
     def runs(self, name: str | None = None, *, limit: int = 100) -> Query[Runs]:
@@ -83,17 +92,19 @@ class ScheduleOperations(OperationGroup[Mode]):
             limit: how many, at most 10,000.
         """
         limit = validation.number("limit", limit, 1, MAX_RUNS)
-        return Query("read", schedule_runs.list_runs, validation.text_or_none("schedule", name), limit=limit)
+        return Query(
+            "read", self._runs, schedule_runs.list_runs, validation.text_or_none("schedule", name), limit=limit
+        )
 
     @operation
     def get_run(self, run_id: int) -> Query[ScheduleRun]:
         """One run; raises `RunNotFound`."""
-        return Query("read", schedule_runs.get_run, validation.number("run", run_id, 0))
+        return Query("read", self._run, validation.number("run", run_id, 0))
 
     @operation
     def get_runs(self, run_id: int) -> Query[Runs]:
         """A run and after it those of other processes, of which type ``all`` has one each; raises `RunNotFound`."""
-        return Query("read", schedule_runs.list_sibling_runs, validation.number("run", run_id, 0))
+        return Query("read", self._runs, schedule_runs.list_sibling_runs, validation.number("run", run_id, 0))
 
     @operation
     def run(self, name: str, /, *args: object, **named: object) -> Query[ScheduleRun]:
@@ -110,17 +121,53 @@ class ScheduleOperations(OperationGroup[Mode]):
         Raises:
             InvalidSchedule: it takes no arguments, or these cannot be written as JSON.
         """
-        return Query("run", _request, validation.text("schedule", name), _arguments(args, named))
+        query = Query("run", _request, validation.text("schedule", name), _arguments(args, named))
+        return query.making("schedule", lambda run: (name, {"run": str(run.id)}))
+
+    @operation
+    def create(self, name: str, **fields: Unpack[ScheduleFields]) -> Query[None]:
+        """Create a schedule that enqueues a task, on all nodes, within seconds; it survives restarts.
+
+        Args:
+            name: unique in the cluster.
+            fields: as in ``[schedules.NAME]`` of peerd.toml; see `ScheduleFields`. A function (``run``) can be there
+                only.
+
+        Raises:
+            InvalidSchedule: a field is wrong; it is named.
+            ScheduleNameTaken: there is one of this name.
+        """
+        schedule = build_schedule(name, fields)
+        query = Query("run", insert_schedule, schedule, created_by=self._actor.name)
+        return query.then_ring(SchedulesChanged()).acting_on("schedule", name, stored_schedule_state, name)
+
+    @operation
+    def delete(self, name: str) -> Query[None]:
+        """Delete a schedule that was created at run time; what it has enqueued stays.
+
+        Raises:
+            ScheduleNotStored: peerd.toml of a node has it.
+        """
+        query = Query("run", delete_schedule, validation.text("schedule", name)).then_ring(SchedulesChanged())
+        return query.acting_on("schedule", name, stored_schedule_state, name)
 
     @operation
     def enable(self, name: str) -> Query[None]:
         """Enable a schedule that was disabled by hand; ticks that it has missed are not made up for."""
-        return Query("run", schedules.set_schedule_disabled, validation.text("schedule", name), disabled=False)
+        query = Query("run", schedules.set_schedule_disabled, validation.text("schedule", name), disabled=False)
+        return query.acting_on("schedule", name, schedule_state, name)
 
     @operation
     def disable(self, name: str) -> Query[None]:
         """Disable a schedule in the whole cluster, within a second. It can still be run by hand."""
-        return Query("run", schedules.set_schedule_disabled, validation.text("schedule", name), disabled=True)
+        query = Query("run", schedules.set_schedule_disabled, validation.text("schedule", name), disabled=True)
+        return query.acting_on("schedule", name, schedule_state, name)
+
+    def _run(self, connection: Connection, /, run_id: int) -> ScheduleRun:
+        return _mask_run(schedule_runs.get_run(connection, run_id), self._masker)
+
+    def _runs(self, connection: Connection, /, list_some: Callable[..., Runs], *args: object, **more: object) -> Runs:
+        return [_mask_run(run, self._masker) for run in list_some(connection, *args, **more)]
 
 
 def _arguments(args: tuple[object, ...], named: Mapping[str, object]) -> str | None:
@@ -141,19 +188,51 @@ def _request(connection: Connection, name: str, args: str | None) -> ScheduleRun
     return schedule_runs.request_run(connection, name, args)
 
 
-def _states(connection: Connection) -> list[ScheduleState]:
+def _states(connection: Connection, masker: Masker | None) -> list[ScheduleState]:
     clocks: dict[str, list[ScheduleRow]] = {}
     for clock in schedules.list_schedule_rows(connection):
         clocks.setdefault(clock.name, []).append(clock)
-    return [_state_of(connection, name, rows) for name, rows in clocks.items() if rows[0].node_id == CLUSTER_ROW]
+    stored = list_stored_names(connection)
+    found = [
+        _state_of(connection, name, rows, is_stored=name in stored)
+        for name, rows in clocks.items()
+        if rows[0].node_id == CLUSTER_ROW
+    ]
+    return [_masked(state, masker) for state in found]
 
 
-def _state(connection: Connection, name: str) -> ScheduleState:
+def _state(connection: Connection, name: str, masker: Masker | None = None) -> ScheduleState:
     schedules.require_schedule(connection, name)
-    return _state_of(connection, name, schedules.list_schedule_rows(connection, name))
+    is_stored = name in list_stored_names(connection)
+    clocks = schedules.list_schedule_rows(connection, name)
+    return _masked(_state_of(connection, name, clocks, is_stored=is_stored), masker)
 
 
-def _state_of(connection: Connection, name: str, clocks: list[ScheduleRow]) -> ScheduleState:
+def _masked(state: ScheduleState, masker: Masker | None) -> ScheduleState:
+    """A state whose definition has masked arguments."""
+    definition = state.definition
+    if masker is None or definition is None:
+        return state
+    masked = msgspec.structs.replace(
+        definition, **{field: _mask(getattr(definition, field), masker) for field in ("args", "body")}
+    )
+    return msgspec.structs.replace(state, definition=masked)
+
+
+def _mask_run(run: ScheduleRun, masker: Masker | None) -> ScheduleRun:
+    if masker is None:
+        return run
+    texts = {column: getattr(run, column) for column in ("args", "error", "traceback")}
+    masked = {column: masker.json_text(text) for column, text in texts.items() if text is not None}
+    return msgspec.structs.replace(run, **masked)
+
+
+def _mask(value: Any, masker: Masker) -> Any:
+    masked = masker.value(msgspec.to_builtins(value))
+    return tuple(masked) if isinstance(value, tuple) else masked
+
+
+def _state_of(connection: Connection, name: str, clocks: list[ScheduleRow], *, is_stored: bool) -> ScheduleState:
     cluster, *node_clocks = clocks
     living = {node.id: node for node in list_nodes(connection) if node.incarnation is not None}
     living_clocks = [
@@ -167,6 +246,7 @@ def _state_of(connection: Connection, name: str, clocks: list[ScheduleRow]) -> S
         name=name,
         type=cluster.type,
         definition=definition,
+        is_stored=is_stored,
         state=_state_name(definition, cluster, living_clocks),
         next_at=min((clock.next_at for clock in [cluster, *living_clocks] if clock.next_at is not None), default=None),
         last_at=max((clock.last_at for clock in [cluster, *living_clocks] if clock.last_at is not None), default=None),

@@ -11,27 +11,37 @@ import msgspec
 from msgspec import UNSET
 from sqlalchemy.engine import Connection
 
-from peerd.domain.column_condition import parse_conditions
-from peerd.domain.errors import InvalidFilter, InvalidTask
+from peerd.domain.access import Actor, Right
+from peerd.domain.column_condition import parse_conditions, parse_status
+from peerd.domain.errors import InvalidFilter, InvalidTask, NotPermitted, TaskNotFound
 from peerd.domain.lifecycle import Status
-from peerd.domain.quoting import quoted
+from peerd.domain.log_line import LogCursor, TaskLogLine, levels_from
+from peerd.domain.masking import Masker
+from peerd.domain.node_request import StackArguments
 from peerd.domain.ring import ClaimRevoked, TasksAvailable
 from peerd.domain.task import BODY_LIMIT, PRIORITY_RANGE, Attempt, Task, check_moment, check_text
+from peerd.domain.task_stack import TaskStack
 from peerd.operate import validation
-from peerd.operate.operations import Mode, OperationGroup, Query, operation
+from peerd.operate.node_requests import ANSWER_MARGIN, request_and_wait, requester_name, wait_seconds
+from peerd.operate.operations import Mode, OperationGroup, Query, QuerySequence, Steps, operation
 from peerd.operate.request import json_text
-from peerd.store.nodes.nodes import get_node_id
+from peerd.store.access.states import task_state
 from peerd.store.tasks import actions, pages, read
-from peerd.store.tasks.filters import TaskConditions
+from peerd.store.tasks.filters import TaskConditions, resolve_filter
+from peerd.store.tasks.log_lines import LastLines, LogPage, has_ended_long_ago, read_last_lines, read_lines
 from peerd.store.tasks.pages import TaskPage
+from peerd.store.tasks.processes import find_task_process
 
 TaskList = list[Task]
 Attempts = list[Attempt]
 
 MAX_PAGE = 10_000
+MASKED_COLUMNS = frozenset({"body", "body_bytes", "result", "error", "progress_note"})
+MAX_RECENT = 1_000
+MAX_LINES = 1000
 
 
-class TaskFilter(msgspec.Struct, frozen=True):
+class TaskFilter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Conditions on tasks, all of which hold; None is no condition.
 
     Args:
@@ -45,7 +55,7 @@ class TaskFilter(msgspec.Struct, frozen=True):
 
     queue: str | None = None
     name: str | None = None
-    status: Status | str | None = None
+    status: str | None = None
     node: str | None = None
     search: str | None = None
     where: Sequence[str] = ()
@@ -60,6 +70,10 @@ class TaskFilter(msgspec.Struct, frozen=True):
             validation.search(self.search)
         parse_conditions(self.where)
         return self
+
+    def reads_masked_columns(self) -> bool:
+        """Whether it compares columns that may have values which are masked."""
+        return self.search is not None or any(one.column in MASKED_COLUMNS for one in parse_conditions(self.where))
 
 
 class TaskFilterOptions(TypedDict, total=False):
@@ -80,7 +94,9 @@ class TaskOperations(OperationGroup[Mode]):
     action is written. All but `delete` raise `IllegalTransition` if its status does not allow them.
     """
 
-    @operation
+    subject = "tasks"
+
+    @operation(in_queues=True)
     def list(self, *, limit: int = 50, bodies: bool = True, **conditions: Unpack[TaskFilterOptions]) -> Query[TaskList]:
         """The first tasks that meet a filter, in the order of `page`, however long they are searched for.
 
@@ -94,9 +110,10 @@ class TaskOperations(OperationGroup[Mode]):
             NodeNotFound: no node has this name.
         """
         most = validation.number("limit", limit, 1, MAX_PAGE)
-        return Query("read", _list, TaskFilter(**conditions).checked(), limit=most, bodies=bool(bodies))
+        scope = self._scope("tasks.list", TaskFilter(**conditions).checked())
+        return Query("read", _list, scope, limit=most, bodies=bool(bodies))
 
-    @operation
+    @operation(in_queues=True)
     def page(
         self,
         *,
@@ -124,85 +141,172 @@ class TaskOperations(OperationGroup[Mode]):
         return Query(
             "read",
             _page,
-            TaskFilter(**conditions).checked(),
+            self._scope("tasks.page", TaskFilter(**conditions).checked()),
             after=validation.cursor(after),
             limit=validation.number("limit", limit, 1, MAX_PAGE),
             bodies=bool(bodies),
         )
 
-    @operation
+    @operation(in_queues=True)
+    def recent(self, ids: Sequence[int] = (), *, limit: int = 100) -> Query[TaskList]:
+        """The tasks that work, the latest of each status that ended, and the newest, by id and without their bodies.
+
+        It costs the same in a large table, so that it can be read every few seconds.
+
+        Args:
+            ids: of further tasks, at most 1,000; those that do not exist are left out.
+            limit: tasks of each kind at the most, 1 to 1,000.
+
+        Raises:
+            InvalidFilter: a value is out of its range.
+        """
+        if len(ids) > MAX_RECENT:
+            raise InvalidFilter("ids", f"{len(ids)} are more than {MAX_RECENT}")
+        wanted = [one for one in map(validation.task_id, ids) if 0 < one <= validation.MAX_ID]
+        most = validation.number("limit", limit, 1, MAX_RECENT)
+        return Query("read", _recent, self._scope("tasks.recent"), wanted, limit=most)
+
+    @operation(in_queues=True)
     def get(self, task_id: int) -> Query[Task]:
         """The task of this id; raises `TaskNotFound`."""
-        return Query("read", read.get_task, validation.task_id(task_id))
+        return Query("read", _get, self._scope("tasks.get"), validation.task_id(task_id))
 
-    @operation
+    @operation(in_queues=True)
     def find(self, task_id: int) -> Query[Task | None]:
         """The task of this id, or None."""
-        return Query("read", read.find_task, validation.task_id(task_id))
+        return Query("read", _find, self._scope("tasks.find"), validation.task_id(task_id))
 
-    @operation
+    @operation(in_queues=True)
     def attempts(self, task_id: int) -> Query[Attempts]:
         """The attempts of a task that did not succeed, in their order; raises `TaskNotFound`."""
-        return Query("read", _attempts, validation.task_id(task_id))
+        return Query("read", _attempts, self._scope("tasks.attempts"), validation.task_id(task_id))
 
-    @operation
+    @operation(in_queues=True)
+    def logs(
+        self,
+        task_id: int,
+        *,
+        after: str | None = None,
+        limit: int = 200,
+        attempt: int | None = None,
+        level: str | None = None,
+    ) -> Query[LogPage]:
+        """What the code of a task has logged: a page of lines, by claim and number. It can be followed.
+
+        Args:
+            task_id: the task's.
+            after: ``next`` of an earlier page; only lines after it.
+            limit: lines at the most, 1 to 1,000.
+            attempt: of the attempt of this number only, from 1.
+            level: of this level or a higher one: debug, info, warning, error, critical.
+
+        Raises:
+            TaskNotFound: there is no such task.
+            InvalidFilter: a value is out of its range.
+        """
+        return Query(
+            "read",
+            _logs,
+            self._scope("tasks.logs"),
+            validation.task_id(task_id),
+            after=None if after is None else LogCursor.parse(after),
+            limit=validation.number("limit", limit, 1, MAX_LINES),
+            attempt=None if attempt is None else validation.number("attempt", attempt, 1, 2**31 - 1),
+            levels=None if level is None else levels_from(level),
+        )
+
+    @operation(in_queues=True)
+    def last_logs(self, task_id: int, *, limit: int = 10) -> Query[LastLines]:
+        """The last lines of the latest attempt that has logged any, and how many lines the task has.
+
+        Args:
+            task_id: the task's.
+            limit: lines at the most, 1 to 1,000.
+
+        Raises:
+            InvalidFilter: the limit is out of its range.
+        """
+        most = validation.number("limit", limit, 1, MAX_LINES)
+        return Query("read", _last_logs, self._scope("tasks.last_logs"), validation.task_id(task_id), most)
+
+    @operation(in_queues=True)
     def counts(self) -> Query[dict[Status, int]]:
         """How many tasks there are of each status. It scans an index: not for each view of a web page."""
-        return Query("read", read.count_tasks)
+        return Query("read", read.count_tasks, self._actor.queues)
 
-    @operation
+    @operation(needs=Right.VIEW, in_queues=True)
+    def stack(self, task_id: int, *, timeout: str | float = 20.0) -> Query[TaskStack]:
+        """Where the code of a running task is now, and what its process uses; read from the live process.
+
+        Args:
+            task_id: the task's.
+            timeout: seconds until its node must have answered, or "1m".
+
+        Raises:
+            TaskNotFound: there is no such task.
+            TaskNotRunning: it does not run, or a queue client holds it.
+            NodeUnreachable: its node does not answer.
+            NodeRequestFailed: its process does not answer, or the attempt has just ended.
+        """
+        scope, requester = self._scope("tasks.stack"), requester_name(self._actor)
+        seconds = wait_seconds(timeout)
+        steps = _read_stack(scope, validation.task_id(task_id), seconds, requester)
+        return QuerySequence(steps, waits=seconds + ANSWER_MARGIN)
+
+    @operation(in_queues=True)
     def retry(self, task_id: int, *, only: TaskFilter | None = None) -> Query[None]:
         """Let a task run again at once, with all its attempts, whatever its outcome was.
 
         Raises:
             UniqueKeyTaken: a younger task has its unique key.
         """
-        query = _action_query(actions.retry, only, validation.task_id(task_id))
+        query = self._action(actions.retry, only, task_id)
         return query.then_ring(ClaimRevoked((task_id,)), TasksAvailable())
 
-    @operation
+    @operation(in_queues=True)
     def cancel(self, task_id: int, reason: str = "canceled by hand", *, only: TaskFilter | None = None) -> Query[None]:
         """End a task that has not ended."""
-        query = _action_query(actions.cancel, only, validation.task_id(task_id), validation.reason(reason))
+        query = self._action(actions.cancel, only, task_id, validation.reason(reason))
         return query.then_ring(ClaimRevoked((task_id,)))
 
-    @operation
+    @operation(in_queues=True)
     def bury(self, task_id: int, *, only: TaskFilter | None = None) -> Query[None]:
         """Set aside a task that has not ended: no worker and no queue client gets it until it is kicked or retried."""
-        query = _action_query(actions.bury, only, validation.task_id(task_id), time.time_ns() // 1000)
+        query = self._action(actions.bury, only, task_id, time.time_ns() // 1000)
         return query.then_ring(ClaimRevoked((task_id,)))
 
-    @operation
+    @operation(in_queues=True)
     def kick(self, task_id: int, *, only: TaskFilter | None = None) -> Query[None]:
         """Make a task pending that is buried, scheduled, or waits for another attempt; its attempts stay counted."""
-        return _action_query(actions.kick, only, validation.task_id(task_id)).then_ring(TasksAvailable())
+        return self._action(actions.kick, only, task_id).then_ring(TasksAvailable())
 
-    @operation
+    @operation(in_queues=True)
     def delete(self, task_id: int, *, only: TaskFilter | None = None) -> Query[None]:
         """Delete a task and its attempts, whatever its status."""
-        return _action_query(actions.delete, only, validation.task_id(task_id)).then_ring(ClaimRevoked((task_id,)))
+        return self._action(actions.delete, only, task_id).then_ring(ClaimRevoked((task_id,)))
 
-    @operation
+    @operation(in_queues=True)
     def move(self, task_id: int, node: str | None, *, only: TaskFilter | None = None) -> Query[None]:
         """Pin a task to the node of this name, or to none (None). A running one becomes pending.
 
         Raises:
             NodeNotFound: no node has this name.
         """
-        query = _action_query(actions.move, only, validation.task_id(task_id), validation.text_or_none("node", node))
+        query = self._action(actions.move, only, task_id, validation.text_or_none("node", node))
         return query.then_ring(ClaimRevoked((task_id,)), TasksAvailable())
 
-    @operation
+    @operation(in_queues=True)
     def move_to_queue(self, task_id: int, queue: str, *, only: TaskFilter | None = None) -> Query[None]:
         """Put a task into another queue. A running one becomes pending.
 
         Raises:
             UniqueKeyTaken: a task of that queue has its unique key.
         """
-        query = _action_query(actions.move_to_queue, only, validation.task_id(task_id), validation.queue(queue))
+        self._require_queue("tasks.move_to_queue", validation.queue(queue))
+        query = self._action(actions.move_to_queue, only, task_id, queue)
         return query.then_ring(ClaimRevoked((task_id,)), TasksAvailable((queue,)))
 
-    @operation
+    @operation(in_queues=True)
     def snooze(self, task_id: int, duration: str | float, *, only: TaskFilter | None = None) -> Query[None]:
         """Let a task start later. The attempt of a running one ends, and is not counted.
 
@@ -213,10 +317,10 @@ class TaskOperations(OperationGroup[Mode]):
         """
         seconds = validation.seconds("duration", duration)
         check_moment("start", None, seconds)
-        query = _action_query(actions.snooze, only, validation.task_id(task_id), seconds)
+        query = self._action(actions.snooze, only, task_id, seconds)
         return query.then_ring(ClaimRevoked((task_id,)))
 
-    @operation
+    @operation(in_queues=True)
     def change(
         self,
         task_id: int,
@@ -244,47 +348,145 @@ class TaskOperations(OperationGroup[Mode]):
             check_text("body", str(values["body"]), BODY_LIMIT)
         if not values:
             raise InvalidTask("priority", "nothing is to be changed; give a priority or a body")
-        query = _action_query(actions.change, only, validation.task_id(task_id), **values)
+        query = self._action(actions.change, only, task_id, **values)
         return query.then_ring(TasksAvailable())
 
+    def _scope(self, operation_name: str, task_filter: TaskFilter | None = None) -> _Scope:
+        """The tasks that the actor may see among those of a filter.
 
-def parse_status(word: str) -> Status:
-    """The status of this name; raises `InvalidFilter`."""
-    try:
-        return Status(word)
-    except (ValueError, TypeError, RecursionError):  # RecursionError: a deep object, which Enum quotes
-        raise InvalidFilter("status", f"{quoted(word)} is none of {', '.join(Status)}") from None
+        A search in columns that are masked would find out what is masked, so it needs the right to administer.
+        """
+        wanted = task_filter or TaskFilter()
+        require_readable(self._actor, self._masker, operation_name, wanted)
+        return _Scope(wanted, self._actor.queues, self._masker)
 
+    def _action(
+        self, action: Callable[..., None], only: TaskFilter | None, task_id: int, *args: object, **values: object
+    ) -> Query[None]:
+        scope = self._scope(f"tasks.{action.__name__}", (only or TaskFilter()).checked())
+        number = validation.task_id(task_id)
 
-def _list(connection: Connection, task_filter: TaskFilter, *, limit: int, bodies: bool) -> TaskList:
-    wanted = _to_filter(connection, task_filter)
-    return pages.list_tasks(connection, wanted, limit=limit, bodies=bodies, search_time=math.inf).items
+        def act(connection: Connection) -> None:
+            action(connection, number, *args, only=scope.conditions(connection), **values)
 
-
-def _page(connection: Connection, task_filter: TaskFilter, /, **page: Any) -> TaskPage:
-    return pages.list_tasks(connection, _to_filter(connection, task_filter), **page)
-
-
-def _to_filter(connection: Connection, task_filter: TaskFilter) -> TaskConditions:
-    return TaskConditions(
-        queue=task_filter.queue,
-        name=task_filter.name,
-        status=None if task_filter.status is None else parse_status(task_filter.status),
-        node_id=None if task_filter.node is None else get_node_id(connection, task_filter.node),
-        search=task_filter.search,
-        where=parse_conditions(task_filter.where),
-    )
+        return Query("run", act).acting_on("task", number, task_state, number)
 
 
-def _action_query(action: Callable[..., None], only: TaskFilter | None, *args: object, **values: object) -> Query[None]:
-    task_filter = (only or TaskFilter()).checked()
-
-    def act(connection: Connection) -> None:
-        action(connection, *args, only=_to_filter(connection, task_filter), **values)
-
-    return Query("run", act)
+def require_readable(actor: Actor, masker: Masker | None, operation_name: str, wanted: TaskFilter) -> None:
+    """Check that a filter does not search in what is masked for an actor; raises `NotPermitted`."""
+    if masker is not None and not actor.may(Right.ADMIN) and wanted.reads_masked_columns():
+        reason = "it searches in bodies or errors, of which values are masked: that needs the right admin"
+        raise NotPermitted(actor.name, operation_name, reason)
 
 
-def _attempts(connection: Connection, task_id: int) -> Attempts:
-    read.get_task(connection, task_id)
-    return read.list_attempts(connection, task_id)
+class _Scope(msgspec.Struct, frozen=True):
+    """A filter, the queues that an actor is restricted to, and what masks the tasks that it reads."""
+
+    task_filter: TaskFilter
+    queues: frozenset[str] | None
+    masker: Masker | None
+
+    def conditions(self, connection: Connection) -> TaskConditions:
+        """The conditions for the store; raises `NodeNotFound`."""
+        wanted, queues = self.task_filter, None if self.queues is None else tuple(sorted(self.queues))
+        queue = wanted.queue
+        if queue is None and queues is not None and len(queues) == 1:  # the index of its pending tasks can be used
+            [queue], queues = queues, None
+        given = msgspec.structs.asdict(wanted) | {"queue": queue}
+        return msgspec.structs.replace(resolve_filter(connection, **given), queues=queues)
+
+    def covers(self, task: Task) -> bool:
+        """Whether the actor may see a task."""
+        return self.queues is None or task.queue in self.queues
+
+    def shown(self, task: Task) -> Task:
+        """A task as the actor sees it."""
+        return task if self.masker is None else mask_task(task, self.masker)
+
+
+def mask_task(task: Task, masker: Masker) -> Task:
+    """A task whose texts and bytes are masked."""
+    texts: dict[str, Any] = {
+        column: masker.json_text(text)
+        for column in ("body", "result", "error", "progress_note")
+        if (text := getattr(task, column)) is not None
+    }
+    if task.body_bytes is not None:
+        texts["body_bytes"] = masker.bytes(task.body_bytes)
+    return msgspec.structs.replace(task, **texts)
+
+
+def _mask_attempt(attempt: Attempt, masker: Masker) -> Attempt:
+    texts = {column: getattr(attempt, column) for column in ("error", "traceback", "cause")}
+    masked = {column: masker.text(text) for column, text in texts.items() if text is not None}
+    return msgspec.structs.replace(attempt, **masked)
+
+
+def _list(connection: Connection, scope: _Scope, *, limit: int, bodies: bool) -> TaskList:
+    wanted = scope.conditions(connection)
+    found = pages.list_tasks(connection, wanted, limit=limit, bodies=bodies, search_time=math.inf).items
+    return [scope.shown(task) for task in found]
+
+
+def _page(connection: Connection, scope: _Scope, /, **page: Any) -> TaskPage:
+    found = pages.list_tasks(connection, scope.conditions(connection), **page)
+    return msgspec.structs.replace(found, items=[scope.shown(task) for task in found.items])
+
+
+def _recent(connection: Connection, scope: _Scope, ids: list[int], *, limit: int) -> TaskList:
+    found = pages.list_recent(connection, ids, wanted=scope.conditions(connection), limit=limit)
+    return [scope.shown(task) for task in found]
+
+
+def _find(connection: Connection, scope: _Scope, task_id: int) -> Task | None:
+    task = read.find_task(connection, task_id)
+    return None if task is None or not scope.covers(task) else scope.shown(task)
+
+
+def _get(connection: Connection, scope: _Scope, task_id: int) -> Task:
+    task = _find(connection, scope, task_id)
+    if task is None:
+        raise TaskNotFound(task_id)
+    return task
+
+
+def _attempts(connection: Connection, scope: _Scope, task_id: int) -> Attempts:
+    _get(connection, scope, task_id)
+    found = read.list_attempts(connection, task_id)
+    return found if scope.masker is None else [_mask_attempt(attempt, scope.masker) for attempt in found]
+
+
+def _read_stack(scope: _Scope, task_id: int, seconds: float, requester: str) -> Steps[TaskStack]:
+    yield Query("read", _get, scope, task_id)
+    node, pid = yield Query("read", find_task_process, task_id)
+    found: TaskStack = yield from request_and_wait(node, StackArguments(task_id, pid), seconds, TaskStack, requester)
+    return found
+
+
+def _logs(connection: Connection, scope: _Scope, task_id: int, /, *, after: LogCursor | None, **wanted: Any) -> LogPage:
+    ended = has_ended_long_ago(connection, task_id)  # before the lines are read, so that none can be missed
+    if ended is None or not _may_see(connection, scope, task_id):
+        raise TaskNotFound(task_id)
+    lines, has_more = read_lines(connection, task_id, after=after, **wanted)
+    last = lines[-1].cursor if lines else None if after is None else after.text
+    return LogPage(_mask_lines(lines, scope.masker), last, has_more, ended and not has_more)
+
+
+def _last_logs(connection: Connection, scope: _Scope, task_id: int, most: int) -> LastLines:
+    if not 0 < task_id < 2**63 or not _may_see(connection, scope, task_id):
+        return LastLines([], 0)
+    found = read_last_lines(connection, task_id, most)
+    return msgspec.structs.replace(found, items=_mask_lines(found.items, scope.masker))
+
+
+def _may_see(connection: Connection, scope: _Scope, task_id: int) -> bool:
+    return scope.queues is None or _find(connection, scope, task_id) is not None
+
+
+def _mask_lines(lines: list[TaskLogLine], masker: Masker | None) -> list[TaskLogLine]:
+    if masker is None:
+        return lines
+    return [
+        msgspec.structs.replace(line, message=masker.text(line.message), fields=masker.value(line.fields))
+        for line in lines
+    ]

@@ -31,6 +31,13 @@ def text_or_none(name: str, value: object) -> str | None:
     return None if value is None else text(name, value)
 
 
+def node(value: object) -> str:
+    """A name that a node can have."""
+    if value == "":
+        raise InvalidFilter("node", "'' is no name of a node")
+    return text("node", value)
+
+
 def queue(value: object) -> str:
     """A name that a queue can have."""
     if not isinstance(value, str) or not QUEUE_NAME.fullmatch(value):

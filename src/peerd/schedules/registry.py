@@ -1,4 +1,4 @@
-"""The schedules of an agent: those of the configuration, and those that the user's code has registered."""
+"""The schedules of an agent: of the configuration, of the user's code, and those that were created at run time."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ class ScheduleRegistry:
 
     def __init__(self, schedules: Iterable[Schedule]) -> None:
         self._schedules = {schedule.name: schedule for schedule in schedules}
+        self._stored: dict[str, Schedule] = {}
         self.on_change: Callable[[], None] = lambda: None
         """Called after each change."""
 
@@ -54,13 +55,26 @@ class ScheduleRegistry:
         if self._schedules.pop(name, None) is not None:
             self.on_change()
 
+    def set_stored(self, schedules: Iterable[Schedule]) -> list[str]:
+        """Replace the schedules that were created at run time.
+
+        Returns:
+            the names that the node has itself: its own schedules count.
+        """
+        self._stored = {schedule.name: schedule for schedule in schedules}
+        return sorted(self._stored.keys() & self._schedules.keys())
+
+    def is_stored(self, name: str) -> bool:
+        """Whether the schedule of a name was created at run time."""
+        return name in self._stored and name not in self._schedules
+
     def get(self, name: str) -> Schedule | None:
         """The schedule of a name."""
-        return self._schedules.get(name)
+        return self._schedules.get(name) or self._stored.get(name)
 
     def __iter__(self) -> Iterator[Schedule]:
         """All schedules; the registry may change meanwhile."""
-        return iter(list(self._schedules.values()))
+        return iter(list((self._stored | self._schedules).values()))
 
 
 def _parse(keys: dict[str, object]) -> ScheduleSettings:

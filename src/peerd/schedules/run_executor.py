@@ -81,8 +81,9 @@ class ScheduleRunExecutor:
         began = asyncio.get_running_loop().time()
         self._process.scheduled_runs += 1
         report = RunReport(run_id=request.run_id, status=RunStatus.CANCELED, error="its process had to end")
+        raised: list[BaseException] = []
         try:
-            report = await self._run(request)
+            report = await self._run(request, raised)
         except asyncio.CancelledError:  # there is no time to wait for a reply
             self._process.messenger.send_to_agent(REPORT_ACTION, msgspec.to_builtins(report))
             raise
@@ -96,12 +97,17 @@ class ScheduleRunExecutor:
                     seconds=asyncio.get_running_loop().time() - began,
                     error=report.error,
                     traceback=report.traceback,
-                )
+                ),
+                raised[0] if raised else None,
             )
+            raised.clear()  # its frames hold this one
         await self._send_report_until_written(report)
 
-    async def _run(self, request: RunRequest) -> RunReport:
-        """Run the function; an exception is its outcome, except the cancellation of the process's work."""
+    async def _run(self, request: RunRequest, exceptions: list[BaseException]) -> RunReport:
+        """Run the function; an exception is its outcome, except the cancellation of the process's work.
+
+        What the function has raised is added to `exceptions`.
+        """
         timeout = asyncio.timeout(request.timeout)
         try:
             function = await run_in_thread(self._find, request.function, name=f"import-{request.run_id}")
@@ -115,6 +121,7 @@ class ScheduleRunExecutor:
                 message = f"it took longer than {request.timeout:g} s"
                 return RunReport(run_id=request.run_id, status=RunStatus.TIMEOUT, error=message)
             raised = error.raised if isinstance(error, SystemExitInThread) else error
+            exceptions.append(raised)
             return RunReport(
                 run_id=request.run_id,
                 status=RunStatus.FAILED,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
+from datetime import datetime
 from typing import Any, Final, Protocol, TypeVar
 
 from peerd.domain.backoff import Backoff
@@ -26,6 +27,7 @@ from peerd.store.connection.database import Database, DatabaseThreads
 from peerd.store.nodes.nodes import get_node_id
 from peerd.store.schedule_runs import NodeIdentity, ScheduleRun
 from peerd.store.schedules import CLUSTER_ROW, ScheduleRow, ScheduleSnapshot, clock_node_id
+from peerd.store.stored_schedules import StoredSchedulesState, declare_stored_schedule, read_stored_schedules
 
 T = TypeVar("T")
 
@@ -72,6 +74,7 @@ class SchedulesComponent:
         self._events = events
         self._ready = asyncio.Event()
         self._scheduler: Scheduler | None = None
+        self._stored_state: StoredSchedulesState | None = None
 
     async def start(self, link: Link, components: ComponentStarter) -> None:
         """Start; ticks are fired when the node is ready."""
@@ -89,6 +92,17 @@ class SchedulesComponent:
             await scheduler.run()
 
         components.start(COMPONENT, run)
+
+    def notice_stored(self, state: StoredSchedulesState | None) -> None:
+        """Read the schedules that are in the database, if they have changed.
+
+        Args:
+            state: theirs, as just read; None: it may have changed.
+        """
+        if state is None or state != self._stored_state:
+            self._stored_state = state
+            if self._scheduler is not None:
+                self._scheduler.reread_stored()
 
     def receive(self, message: Mapping[str, Any]) -> None:
         """A message of the master: the node is ready, or a process has died."""
@@ -131,12 +145,20 @@ class Scheduler:
         self._events = events
         self._declared: dict[str, str] = {}
         self._process_deaths: list[tuple[int, str]] = []
+        self._must_read_stored = True
+        self._stored_errors: dict[str, str] = {}
+        self._stored_created: dict[str, datetime] = {}
         self._wake_event = asyncio.Event()
         registry.on_change = dispatcher.wake = custom.wake = self._wake_event.set
 
     def on_process_death(self, pid: int, cause: str) -> None:
         """A process of the node has died: its runs end."""
         self._process_deaths.append((pid, cause))
+        self._wake_event.set()
+
+    def reread_stored(self) -> None:
+        """Schedules that are in the database have changed, or may have."""
+        self._must_read_stored = True
         self._wake_event.set()
 
     async def run(self) -> None:
@@ -159,6 +181,8 @@ class Scheduler:
     async def step(self) -> float | None:
         """One poll; the seconds until the next one, None while the node has no schedules."""
         await self.record_process_deaths()
+        if self._must_read_stored:
+            await self._read_stored()
         await self._declare()
         schedules = list(self._registry)
         if not schedules:
@@ -176,6 +200,25 @@ class Scheduler:
             await self._dispatcher.end_runs_of_dead_process(*self._process_deaths[0])
             self._process_deaths.pop(0)
 
+    async def _read_stored(self) -> None:
+        """Adopt the schedules that were created at run time; report those that this node cannot have."""
+        self._must_read_stored = False
+        try:
+            stored = await self._threads.read(read_stored_schedules)
+        except DatabaseUnavailable:
+            self._must_read_stored = True
+            raise
+        taken = self._registry.set_stored(stored.schedules)
+        for name, created_at in stored.created.items():
+            if self._stored_created.get(name) != created_at and name not in taken:
+                self._declared.pop(name, None)  # deleting the one of this name before has deleted its rows
+        self._stored_created = stored.created
+        errors = stored.errors | dict.fromkeys(taken, "peerd.toml of this node has this name too, and counts here")
+        for name, error in errors.items():
+            if self._stored_errors.get(name) != error:
+                self._events.emit(ScheduleFailed(schedule=name, error=error))
+        self._stored_errors = errors
+
     async def _declare(self) -> None:
         """Write which schedules this node has."""
         for name in [name for name in self._declared if self._registry.get(name) is None]:
@@ -184,7 +227,12 @@ class Scheduler:
             del self._declared[name]
         for schedule in self._registry:
             if self._declared.get(schedule.name) != schedule.fingerprint:
-                await self._threads.run(stored.declare_schedule, schedule, self._identity, self._silence)
+                is_stored = self._registry.is_stored(schedule.name)
+                declare = declare_stored_schedule if is_stored else stored.declare_schedule
+                was_declared = await self._threads.run(declare, schedule, self._identity, self._silence)
+                if is_stored and not was_declared:
+                    self.reread_stored()  # it was deleted meanwhile
+                    continue
                 self._declared[schedule.name] = schedule.fingerprint
                 if schedule.is_custom:
                     await self._isolate(schedule, self._custom.start(schedule))

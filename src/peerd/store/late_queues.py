@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
-import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from peerd.store.queues import has_jobs_of_clients, pending_queues
-from peerd.store.schema.sql_clock import now
-from peerd.store.schema.tables import queues
-from peerd.store.tasks.counts import oldest_pending
-
-MOST_QUEUES = 1_000
+from peerd.store.queues import has_jobs_of_clients
+from peerd.store.statistics.depths import QueueDepth
 
 
 class LateQueue(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,23 +25,18 @@ class LateQueue(msgspec.Struct, frozen=True, kw_only=True):
     is_served: bool
 
 
-def find_late_queues(connection: Connection, longer_than: float, unserved_after: float) -> list[LateQueue]:
-    """The queues whose oldest pending task has been due for ``longer_than`` seconds.
+def find_late_queues(
+    connection: Connection, sample: Iterable[QueueDepth], longer_than: float, unserved_after: float
+) -> list[LateQueue]:
+    """The queues of a sample whose oldest pending task has been due for ``longer_than`` seconds.
 
-    Those that no process has ever served are found after ``unserved_after`` seconds already, paused ones never. It
-    takes a few steps in an index for each queue.
+    Those that no process has ever served are found after ``unserved_after`` seconds already, paused ones never.
     """
-    moment = connection.execute(sa.select(now())).scalar_one()
-    open_again = sa.and_(queues.c.paused_until.is_not(None), queues.c.paused_until <= now())
-    is_paused = sa.and_(queues.c.paused, sa.not_(open_again))
-    rows = connection.execute(sa.select(queues.c.name, is_paused.label("paused")))
-    known = {row.name: bool(row.paused) for row in rows}
     found = []
-    for name in pending_queues(connection, MOST_QUEUES):
-        since = None if known.get(name) else oldest_pending(connection, name)
-        age = 0.0 if since is None else (moment - since).total_seconds()
+    for depth in sample:
+        age = 0.0 if depth.oldest is None or depth.paused else depth.oldest
         if age >= min(longer_than, unserved_after):
-            is_served = name in known or has_jobs_of_clients(connection, name)
+            is_served = depth.known or has_jobs_of_clients(connection, depth.queue)
             if age >= (longer_than if is_served else unserved_after):
-                found.append(LateQueue(name=name, age=age, is_served=is_served))
+                found.append(LateQueue(name=depth.queue, age=age, is_served=is_served))
     return found

@@ -6,14 +6,43 @@ from typing import Final
 
 from fastapi import FastAPI
 
+from peerd.config.settings import AccessSettings
 from peerd.operate.client import Client
 from peerd.web import metrics
-from peerd.web.dependencies import CLIENT_STATE
+from peerd.web.access.app_access import AppAccess
+from peerd.web.access.authentication import Authenticate
+from peerd.web.access.login import LoginService
+from peerd.web.dependencies import ACCESS_STATE
+from peerd.web.events.hub import EventHub
+from peerd.web.log_streams import LogStreams
 from peerd.web.problems import add_problem_handlers
 from peerd.web.request_guard import RequestGuard
-from peerd.web.routes import health, limits, nodes, queues, schedules, tasks
+from peerd.web.routes import (
+    audit,
+    bulk,
+    events,
+    health,
+    limits,
+    node_requests,
+    nodes,
+    operations,
+    queues,
+    schedules,
+    session,
+    statistics,
+    stored_schedules,
+    task_logs,
+    tasks,
+    tokens,
+    users,
+)
 
 API: Final = "/api/v1"
+ROUTES: Final = (
+    *(tasks, task_logs, queues, limits, nodes, node_requests, schedules, stored_schedules, bulk, statistics),
+    *(session, users, tokens, audit),
+)
+"""The modules whose routers are below `API`; in `events` and `operations` they are made."""
 DESCRIPTION = """\
 Tasks, queues, limits, nodes and schedules of a peerd cluster.
 
@@ -21,14 +50,25 @@ Tasks, queues, limits, nodes and schedules of a peerd cluster.
 * Ids are text, since JavaScript cannot hold all of them as numbers.
 * Lists of tasks have pages: `next` of one answer is `after` of the next request.
 * Times are ISO 8601 in UTC. Durations are seconds, or text such as `1h30m`.
+* A program sends a token: `Authorization: Bearer peerd_…`. A browser logs in by `POST /api/v1/session`, and sends the
+  `csrf_token` of the answer in the header `X-CSRF-Token` with each request that changes something.
+* Each operation needs a right of the user or the token: `view`, `enqueue`, `operate` or `admin`; else it answers 403.
 """
 
 
-def create_app(client: Client | None = None) -> FastAPI:
+def create_app(
+    client: Client | None = None,
+    *,
+    authenticate: Authenticate | None = None,
+    access: AccessSettings | None = None,
+) -> FastAPI:
     """The API as an ASGI app, to be served or mounted.
 
     Args:
         client: the database that it shows. None: that of the node whose web process serves it.
+        authenticate: your site's own login: a function, async or not, of Starlette's Request that returns the `Actor`
+            of the request, or None. Tokens work beside it.
+        access: settings such as the hosts that are allowed. None: [access] of the node whose web process serves it.
 
     >>> [route for route in create_app().openapi()["paths"] if route.endswith("/retry")]
     ['/api/v1/tasks/{task_id}/retry']
@@ -41,12 +81,18 @@ def create_app(client: Client | None = None) -> FastAPI:
         redoc_url=None,
         openapi_url=f"{API}/openapi.json",
     )
-    setattr(app.state, CLIENT_STATE, client)
-    for module in (tasks, queues, limits, nodes, schedules):
+    app_access = AppAccess(client, access, authenticate)
+    setattr(app.state, ACCESS_STATE, app_access)
+    app.state.peerd_logins = LoginService()
+    for module in ROUTES:
         app.include_router(module.router, prefix=API)
+    app.include_router(operations.create_router(), prefix=API)
+    app.include_router(events.router, prefix=API)
     app.include_router(health.router)
     app.include_router(metrics.router)
     app.state.peerd_metrics = metrics.SnapshotReader()
-    add_problem_handlers(app)
-    app.add_middleware(RequestGuard)
+    app.state.peerd_log_streams = LogStreams()
+    app.state.peerd_events = EventHub()
+    add_problem_handlers(app, operations.operation_schemas)
+    app.add_middleware(RequestGuard, access=app_access)
     return app

@@ -1,25 +1,76 @@
-"""What routes receive: the client."""
+"""What routes receive: the client, which acts as the actor of the request."""
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Annotated, Final
 
 from fastapi import Depends, Request
 
-from peerd.operate.client import AioClient, Client
+from peerd.domain.access import Actor, Right
+from peerd.domain.errors import NotPermitted, PeerdError
+from peerd.operate.client import AioClient
+from peerd.web.access.app_access import AppAccess
+from peerd.web.access.authentication import AccessRefused, Authentication
+from peerd.web.request_guard import ACTOR
 
-CLIENT_STATE: Final = "peerd_client"
-
-
-def _aio_client(request: Request) -> AioClient:
-    """The client that the app was created with, or that of the web process which serves it."""
-    client: Client | None = getattr(request.app.state, CLIENT_STATE)
-    if client is None:
-        process = getattr(request.state, "peerd", None)
-        if process is None:
-            raise RuntimeError("no web process of peerd serves this app: give create_app a client")
-        client = process.client
-    return client.aio
+ACCESS_STATE: Final = "peerd_access"
 
 
-AioClientDependency = Annotated[AioClient, Depends(_aio_client)]
+def _access(request: Request) -> AppAccess:
+    access: AppAccess = getattr(request.app.state, ACCESS_STATE)
+    return access
+
+
+def _actor(request: Request) -> Actor:
+    """The actor of the request; without one, the route is not served."""
+    actor = request.scope.get(ACTOR)
+    if not isinstance(actor, Actor):
+        raise RuntimeError("a route that needs an actor was reached without one")  # noqa: TRY004 - no wrong argument
+    return actor
+
+
+def _program_client(request: Request) -> AioClient:
+    """The client of the app itself, for what needs no actor."""
+    return _access(request).client_of(request.scope).aio
+
+
+def _acting_client(request: Request) -> AioClient:
+    return _program_client(request).acting_as(_actor(request))
+
+
+def _viewer_of_all(request: Request) -> Actor:
+    """An actor that may see everything; raises `NotPermitted`."""
+    actor = _actor(request)
+    if not actor.may(Right.VIEW) or actor.queues is not None:
+        raise NotPermitted(actor.name, "metrics", "it needs the right view, of all queues")
+    return actor
+
+
+async def find_actor_again(request: Request) -> Actor:
+    """The actor of a request that lasts: its login may have ended meanwhile. Raises `AccessRefused`."""
+    access = _access(request)
+    authentication = Authentication(access.settings_of(request.scope), access.authenticate)
+    return await authentication.find_actor(request.scope, _program_client(request))
+
+
+AppAccessDependency = Annotated[AppAccess, Depends(_access)]
+ActorDependency = Annotated[Actor, Depends(_actor)]
+ProgramClientDependency = Annotated[AioClient, Depends(_program_client)]
+AioClientDependency = Annotated[AioClient, Depends(_acting_client)]
+"""Its operations check the rights and the queues of the request's actor."""
+ViewerOfAllDependency = Annotated[Actor, Depends(_viewer_of_all)]
+
+
+async def may_still_view(request: Request, scope: Hashable) -> bool:
+    """Whether the actor of a request that lasts may view what it could at its beginning; see `scope_of`."""
+    try:
+        found = await find_actor_again(request)
+    except (PeerdError, AccessRefused):
+        return False
+    return found.may(Right.VIEW) and found.queues == scope
+
+
+def scope_of(client: AioClient) -> Hashable:
+    """What a client may see, if it may see anything: where two scopes are equal, one reader of events serves both."""
+    return client.actor.queues

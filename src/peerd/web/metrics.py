@@ -1,7 +1,7 @@
-"""Metrics of the cluster in Prometheus's format: queues, nodes and processes, as the tables have them.
+"""Metrics in Prometheus's format: of the cluster, as the tables have it, and of the node that serves them.
 
-They are read at most once in `KEEP` seconds and process, however many ask. Each node that serves the API has the same
-figures, so one of them is scraped, and nothing is summed over nodes.
+Those of the cluster are read at most once in `KEEP` seconds and process, however many ask. Each node that serves the
+API has the same figures, so one of them is scraped, and nothing is summed over nodes.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import datetime
+from http import HTTPStatus
 from typing import Any, Final
 
 import msgspec
@@ -25,7 +26,8 @@ from peerd.operate.client import AioClient
 from peerd.store.nodes.nodes import Node
 from peerd.store.nodes.processes import ProcessRecord
 from peerd.store.queue_states import QueueState
-from peerd.web.dependencies import AioClientDependency
+from peerd.web.dependencies import AioClientDependency, ViewerOfAllDependency
+from peerd.web.node_metrics import expose_node_metrics
 from peerd.web.problems import documented
 
 KEEP: Final = 5.0
@@ -78,9 +80,21 @@ class ClusterCollector(Collector):
         yield GaugeMetricFamily("peerd_cluster_read_seconds", text, value=self._snapshot.seconds)
 
 
+@router.get("", responses=documented(HTTPStatus.NOT_FOUND), response_class=Response)
+async def node_metrics(request: Request, _: ViewerOfAllDependency) -> Response:
+    """What the processes of this node have counted, for Prometheus; 503 while its agent does not answer."""
+    body, content_type = await expose_node_metrics(
+        getattr(request.state, "peerd", None), request.headers.get("accept", "")
+    )
+    return Response(body, media_type=content_type)
+
+
 @router.get("/cluster", responses=documented(), response_class=Response)
-async def cluster_metrics(request: Request, client: AioClientDependency) -> Response:
-    """Queues, nodes and processes, for Prometheus."""
+async def cluster_metrics(request: Request, client: AioClientDependency, _: ViewerOfAllDependency) -> Response:
+    """Queues, nodes and processes, for Prometheus.
+
+    What is kept is shown to other actors, so each of them must be permitted to see all of it.
+    """
     snapshot = await request.app.state.peerd_metrics.read(client)
     registry = CollectorRegistry(auto_describe=False)
     registry.register(ClusterCollector(snapshot))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -14,7 +14,11 @@ from starlette.exceptions import HTTPException
 
 from peerd.domain import errors
 from peerd.domain.lifecycle import IllegalTransition
+from peerd.domain.masking import without_tokens
+from peerd.operate.wire import errors as wire_errors
+from peerd.runtime.metrics.reading import MetricsNotAvailable, NotServedByNode
 from peerd.runtime.observability.escaping import UNSAFE_CHARACTERS
+from peerd.web.access.login import LoginRefused
 
 MEDIA_TYPE: Final = "application/problem+json"
 MAX_DETAIL: Final = 2_000
@@ -30,16 +34,34 @@ STATUS_OF: Final[Mapping[type[errors.PeerdError], HTTPStatus]] = {
     errors.InvalidArguments: HTTPStatus.UNPROCESSABLE_ENTITY,
     errors.TaskNotFound: HTTPStatus.NOT_FOUND,
     errors.NodeNotFound: HTTPStatus.NOT_FOUND,
+    errors.BulkActionNotFound: HTTPStatus.NOT_FOUND,
+    errors.BulkActionHasEnded: HTTPStatus.CONFLICT,
     errors.ScheduleNotFound: HTTPStatus.NOT_FOUND,
     errors.RunNotFound: HTTPStatus.NOT_FOUND,
+    errors.UserNotFound: HTTPStatus.NOT_FOUND,
+    errors.TokenNotFound: HTTPStatus.NOT_FOUND,
+    errors.InvalidAccess: HTTPStatus.UNPROCESSABLE_ENTITY,
+    errors.UserExists: HTTPStatus.CONFLICT,
+    errors.LastAdmin: HTTPStatus.CONFLICT,
+    errors.NotPermitted: HTTPStatus.FORBIDDEN,
     IllegalTransition: HTTPStatus.CONFLICT,
     errors.UniqueKeyTaken: HTTPStatus.CONFLICT,
     errors.IdempotencyKeyReused: HTTPStatus.UNPROCESSABLE_ENTITY,
     errors.NodeStillAlive: HTTPStatus.CONFLICT,
     errors.NodeHasPinnedTasks: HTTPStatus.CONFLICT,
+    errors.NodeUnreachable: HTTPStatus.GATEWAY_TIMEOUT,
+    errors.NodeRequestUnfinished: HTTPStatus.GATEWAY_TIMEOUT,
+    errors.NodeRequestFailed: HTTPStatus.CONFLICT,
+    errors.NodeRequestNotFound: HTTPStatus.NOT_FOUND,
+    errors.TaskNotRunning: HTTPStatus.CONFLICT,
+    errors.ScheduleNameTaken: HTTPStatus.CONFLICT,
+    errors.ScheduleNotStored: HTTPStatus.CONFLICT,
+    errors.TooManyLogStreams: HTTPStatus.SERVICE_UNAVAILABLE,
     errors.RowLocked: HTTPStatus.SERVICE_UNAVAILABLE,
     errors.DatabaseUnavailable: HTTPStatus.SERVICE_UNAVAILABLE,
     errors.SchemaMissing: HTTPStatus.SERVICE_UNAVAILABLE,
+    NotServedByNode: HTTPStatus.NOT_FOUND,
+    MetricsNotAvailable: HTTPStatus.SERVICE_UNAVAILABLE,
 }
 
 
@@ -57,11 +79,19 @@ class ProblemDetails(BaseModel):
         examples=["there is no task 17: it was deleted or purged, or never existed"],
     )
     field: str | None = Field(None, description="The option, parameter or column at fault.", examples=["queue"])
+    data: dict[str, Any] | None = Field(
+        None, description="What the error was made of, for programs.", examples=[{"task_id": 17}]
+    )
 
 
 def documented(*statuses: HTTPStatus) -> dict[int | str, dict[str, Any]]:
     """The errors of a route, for its documentation."""
-    always = (HTTPStatus.BAD_REQUEST, HTTPStatus.FORBIDDEN, HTTPStatus.SERVICE_UNAVAILABLE)
+    always = (
+        HTTPStatus.BAD_REQUEST,
+        HTTPStatus.UNAUTHORIZED,
+        HTTPStatus.FORBIDDEN,
+        HTTPStatus.SERVICE_UNAVAILABLE,
+    )
     return {
         status.value: {"description": status.phrase, "content": {MEDIA_TYPE: {"schema": {"$ref": PROBLEM_SCHEMA}}}}
         for status in (*statuses, *always)
@@ -69,38 +99,61 @@ def documented(*statuses: HTTPStatus) -> dict[int | str, dict[str, Any]]:
 
 
 def problem_response(
-    status: HTTPStatus, code: str, detail: str, field: str | None = None, headers: Mapping[str, str] | None = None
+    status: HTTPStatus,
+    code: str,
+    detail: str,
+    field: str | None = None,
+    headers: Mapping[str, str] | None = None,
+    *,
+    data: dict[str, Any] | None = None,
 ) -> JSONResponse:
     """An error as a response."""
-    shown = UNSAFE_CHARACTERS.sub(lambda found: f"\\u{ord(found[0]):04x}", detail[:MAX_DETAIL])
+    shown = UNSAFE_CHARACTERS.sub(lambda found: f"\\u{ord(found[0]):04x}", without_tokens(detail)[:MAX_DETAIL])
     shown = shown.encode(errors="backslashreplace").decode()
-    problem = ProblemDetails(title=status.phrase, status=status, code=code, detail=shown, field=field)
+    problem = ProblemDetails(title=status.phrase, status=status, code=code, detail=shown, field=field, data=data)
     return JSONResponse(problem.model_dump(exclude_none=True), status, headers, media_type=MEDIA_TYPE)
 
 
-def add_problem_handlers(app: FastAPI) -> None:
-    """Answer every error as a problem, and document what a problem is."""
+def add_problem_handlers(app: FastAPI, schemas: Callable[[], dict[str, Any]] = dict) -> None:
+    """Answer every error as a problem, and document what a problem is, and other `schemas`."""
     document = app.openapi
 
     def openapi() -> dict[str, Any]:
         made = document()
-        made["components"]["schemas"]["ProblemDetails"] = ProblemDetails.model_json_schema()
+        made["components"]["schemas"] |= {"ProblemDetails": ProblemDetails.model_json_schema(), **schemas()}
         return made
 
     app.openapi = openapi  # type: ignore[method-assign]  # as FastAPI documents it
     app.add_exception_handler(errors.PeerdError, _of_peerd)
+    app.add_exception_handler(LoginRefused, _of_login)
     app.add_exception_handler(RequestValidationError, _of_validation)
     app.add_exception_handler(HTTPException, _of_http)
     app.add_exception_handler(Exception, _of_defect)
 
 
 async def _of_peerd(_: Request, error: Exception) -> JSONResponse:
+    return error_response(error)
+
+
+def error_response(error: Exception) -> JSONResponse:
+    """The response for an error of peerd; any other is raised."""
+    if not isinstance(error, errors.PeerdError):
+        raise error
     for kind in type(error).__mro__:
         if kind in STATUS_OF:
             status = STATUS_OF[kind]
             headers = {"retry-after": RETRY_AFTER} if status is HTTPStatus.SERVICE_UNAVAILABLE else None
-            return problem_response(status, type(error).__name__, str(error), getattr(error, "field", None), headers)
+            field = getattr(error, "field", None)
+            return problem_response(
+                status, type(error).__name__, str(error), field, headers, data=wire_errors.error_data(error)
+            )
     raise error
+
+
+async def _of_login(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, LoginRefused)
+    headers = None if error.retry_after is None else {"retry-after": str(error.retry_after)}
+    return problem_response(error.status, error.code, str(error), headers=headers)
 
 
 async def _of_validation(_: Request, error: Exception) -> JSONResponse:

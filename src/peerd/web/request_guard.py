@@ -1,25 +1,29 @@
-"""What a request must be before any route sees it, and the headers that every answer has.
+"""What every request passes before a route sees it: checks, and its actor. Every answer gets headers here.
 
-Without a login, the API serves the machine that it runs on: the peer and the name in the Host header are its own, and
-no proxy has forwarded the request. The name is compared because a page of any site can make a browser send requests to
-127.0.0.1 under that site's name (DNS rebinding). A page of another site can also send requests with the browser's
-rights; browsers say so in Sec-Fetch-Site and Origin.
+No route asks for a login by itself, so none can forget to: only the login and the health checks, by their exact paths,
+have no actor.
 """
 
 from __future__ import annotations
 
 from http import HTTPStatus
-from ipaddress import ip_address
 from typing import Final
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from peerd.web.problems import problem_response
+from peerd.domain.errors import PeerdError
+from peerd.web.access.app_access import AppAccess
+from peerd.web.access.authentication import AccessRefused, Authentication
+from peerd.web.access.exposure import find_exposure
+from peerd.web.access.request_facts import route_path
+from peerd.web.problems import error_response, problem_response
+from peerd.web.request_checks import refuse_cross_site, refuse_host, refuse_token_in_query
 
-SAFE_METHODS: Final = ("GET", "HEAD", "OPTIONS")
-SAME_ORIGIN: Final = ("same-origin", "none")
-FORWARDING_HEADERS: Final = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
+ACTOR: Final = "peerd.actor"
+"""The key of the scope that has the actor of a request."""
+LOGIN: Final = ("POST", "/api/v1/session")
+HEALTH: Final = frozenset({"/health/live", "/health/ready"})
 ANSWER_HEADERS: Final = {
     "cache-control": "no-store",
     "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
@@ -29,16 +33,40 @@ ANSWER_HEADERS: Final = {
 
 
 class RequestGuard:
-    """ASGI middleware: refuses requests from elsewhere, and adds the headers."""
+    """ASGI middleware: finds the actor of a request, or refuses it; adds the headers.
 
-    def __init__(self, app: ASGIApp) -> None:
+    Args:
+        app: the app behind it.
+        access: what the app was created with.
+    """
+
+    def __init__(self, app: ASGIApp, access: AppAccess) -> None:
         self._app = app
+        self._access = access
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
+        match scope["type"]:
+            case "lifespan":
+                await self._start(scope, receive, send)
+            case "http":
+                await self._answer(scope, receive, send)
+            case _:  # no route is a WebSocket
+                await send({"type": "websocket.close", "code": 1008})
+
+    async def _start(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Refuse to start where other machines reach an API without users."""
+        received = [await receive()]
+        problem = await find_exposure(scope.get("state", {}))
+        if problem is not None:
+            await send({"type": "lifespan.startup.failed", "message": problem})
             return
 
+        async def receive_again() -> Message:
+            return received.pop() if received else await receive()
+
+        await self._app(scope, receive_again, send)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
@@ -46,62 +74,31 @@ class RequestGuard:
                     headers.setdefault(name, value)
             await send(message)
 
-        refusal = refuse(scope)
-        if refusal is None:
-            await self._app(scope, receive, send_with_headers)
+        try:
+            await self._admit(scope)
+        except AccessRefused as refusal:
+            answer = problem_response(refusal.status, refusal.code, refusal.detail, headers=refusal.headers)
+        except PeerdError as error:
+            answer = error_response(error)
         else:
-            response = problem_response(HTTPStatus.FORBIDDEN, "Forbidden", refusal)
-            await response(scope, receive, send_with_headers)
+            await self._app(scope, receive, send_with_headers)
+            return
+        await answer(scope, receive, send_with_headers)
 
-
-def refuse(scope: Scope) -> str | None:
-    """Why a request is refused; None if it is not."""
-    headers = Headers(scope=scope)
-    return _refuse_foreign(scope, headers) or (None if scope["method"] in SAFE_METHODS else _refuse_cross_site(headers))
-
-
-def _refuse_foreign(scope: Scope, headers: Headers) -> str | None:
-    peer = scope.get("client")
-    if peer is not None and peer[0] and not is_loopback(peer[0]):  # a unix socket has no peer
-        return "without a login, requests come from this machine only"
-    if any(name in headers for name in FORWARDING_HEADERS):
-        return "a proxy has forwarded this request, and without a login requests come from this machine only"
-    if not is_loopback(_host_name(headers.get("host", ""))):
-        return "the name in the Host header is not this machine's: use 127.0.0.1 or localhost"
-    return None
-
-
-def _refuse_cross_site(headers: Headers) -> str | None:
-    if headers.get("sec-fetch-site", "none") not in SAME_ORIGIN:
-        return "a page of another site has sent this request"
-    host = headers.get("host", "")
-    if headers.get("origin") not in {None, f"http://{host}", f"https://{host}"}:
-        return "a page of another origin has sent this request"
-    return None
-
-
-def is_loopback(host: str) -> bool:
-    """Whether an address or a name is this machine's own.
-
-    >>> is_loopback("127.0.0.1"), is_loopback("::1"), is_loopback("localhost"), is_loopback("localhost.evil.example")
-    (True, True, True, False)
-    """
-    if host.lower() == "localhost":
-        return True
-    try:
-        address = ip_address(host)
-    except ValueError:
-        return False
-    mapped = getattr(address, "ipv4_mapped", None)
-    return (mapped or address).is_loopback
-
-
-def _host_name(header: str) -> str:
-    """The name of a Host header, without its port.
-
-    >>> _host_name("[::1]:8080"), _host_name("localhost:8080"), _host_name("127.0.0.1")
-    ('::1', 'localhost', '127.0.0.1')
-    """
-    if header.startswith("["):
-        return header[1:].partition("]")[0]
-    return header.partition(":")[0]
+    async def _admit(self, scope: Scope) -> None:
+        """Let a request in, with its actor; raises `AccessRefused`."""
+        headers, settings = Headers(scope=scope), self._access.settings_of(scope)
+        in_query = refuse_token_in_query(scope)
+        if in_query is not None:
+            raise AccessRefused(HTTPStatus.BAD_REQUEST, "TokenInAddress", in_query)
+        path, method = route_path(scope), scope["method"]
+        if path in HEALTH and method in {"GET", "HEAD"}:
+            return
+        is_hosted = self._access.authenticate is not None and not settings.allowed_hosts
+        host_refusal = None if is_hosted else refuse_host(scope, headers, settings.allowed_hosts)  # else the site's own
+        refusal = host_refusal or refuse_cross_site(scope, headers)
+        if refusal is not None:
+            raise AccessRefused(HTTPStatus.FORBIDDEN, "Forbidden", refusal)
+        if (method, path) != LOGIN:
+            authentication = Authentication(settings, self._access.authenticate)
+            scope[ACTOR] = await authentication.find_actor(scope, self._access.client_of(scope).aio)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from email.utils import formatdate
 from typing import TYPE_CHECKING, Any, Final
@@ -11,9 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 from uvicorn.server import ServerState
 
 from peerd.config.settings import WebSettings
+from peerd.domain.masking import without_tokens
 from peerd.runtime.observability import events
 from peerd.runtime.observability.events import EventBus
 from peerd.runtime.process.uncaught_exceptions import describe_exception
+from peerd.web_server.trusted_proxies import TrustedProxies
 
 if TYPE_CHECKING:
     from peerd.web_server.http import HttpProtocol
@@ -30,14 +33,18 @@ class ConnectionTracker:
     settings: WebSettings
     events: EventBus
     state: dict[str, Any]
+    observe: Callable[[int, float], object] = lambda _, __: None
+    """Called with the status and the seconds of each request that was answered."""
     draining: bool = False
     grace_is_over: bool = False
     uvicorn: ServerState = field(default_factory=ServerState)
     open: set[HttpProtocol | WebSocketProtocol] = field(default_factory=set)
     _none_open: asyncio.Event = field(default_factory=asyncio.Event)
+    proxies: TrustedProxies = field(init=False)
 
     def __post_init__(self) -> None:
         self._none_open.set()
+        self.proxies = TrustedProxies(self.settings.forwarded_allow_ips)
 
     @property
     def in_flight(self) -> int:
@@ -75,7 +82,7 @@ class ConnectionTracker:
         """Emit that the app has raised while it answered a request or a WebSocket."""
         text = "not answered within the grace" if self.grace_is_over else describe_exception(error)
         trace = "".join(traceback.format_exception(error))
-        self.events.emit(events.WebRequestFailed(what=request_line(scope), error=text, traceback=trace))
+        self.events.emit(events.WebRequestFailed(what=request_line(scope), error=text, traceback=trace), error)
 
     async def wait_until_closed(self) -> None:
         """Wait until all connections have closed and the app's calls have returned."""
@@ -101,5 +108,5 @@ def request_line(scope: Any) -> str:
     >>> request_line({"type": "http", "method": "GET", "raw_path": b"/a%0Ab"})
     'GET /a%0Ab'
     """
-    path = scope["raw_path"].decode("ascii", "backslashreplace")
+    path = without_tokens(scope["raw_path"].decode("ascii", "backslashreplace"))
     return f"{scope.get('method', 'WEBSOCKET')} {path[:MAX_PATH_CHARACTERS]}"

@@ -12,6 +12,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from peerd.runtime.observability import events
 from peerd.web_server.connection_tracker import ConnectionTracker, request_line
+from peerd.web_server.trusted_proxies import PEER_STATE, ConnectionPeer
 from peerd.web_server.websocket import WebSocketProtocol
 
 if TYPE_CHECKING:
@@ -251,6 +252,8 @@ class HttpProtocol(HttpToolsProtocol):
         application = _respond_busy if is_busy else self._application
         began = time.monotonic()
         status = 500
+        address = self.client[0] if self.client else None
+        cast("Any", scope)["state"][PEER_STATE] = ConnectionPeer(address, self._connections.proxies.trusts(address))
 
         async def tracked_send(message: Any) -> None:
             nonlocal status
@@ -266,8 +269,10 @@ class HttpProtocol(HttpToolsProtocol):
             self._connections.emit_failure(scope, error)
             raise  # uvicorn responds 500, or closes the connection if the response has begun
         finally:
+            seconds = time.monotonic() - began
+            self._connections.observe(status, seconds)
             if self._settings.access_log:
-                seconds, client = time.monotonic() - began, self.client[0] if self.client else ""
+                client = self.client[0] if self.client else ""
                 self._connections.events.emit(
                     events.WebRequestAnswered(what=request_line(scope), status=status, seconds=seconds, client=client)
                 )

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from peerd.config.settings import WebSettings
 from peerd.domain.duration import format_duration
+from peerd.runtime.metrics.samples import Sample
 from peerd.runtime.observability.events import EventBus
 from peerd.runtime.process import exit_codes
 from peerd.runtime.process.link import Link
@@ -16,6 +17,7 @@ from peerd.runtime.process.process_context import LIMITS_ACTION, ProcessContext
 from peerd.store.connection.database import Database
 from peerd.store.connection.outages import OutageTracker
 from peerd.store.nodes.processes import end_process, keep_heartbeat, register_this_process_with_retry
+from peerd.web_server.node_access import NODE_ACCESS_STATE, NodeAccess
 from peerd.web_server.server import WebServer
 
 END_WITHIN: Final = 3.0
@@ -35,6 +37,7 @@ class WebService:
         events: what happens.
         client: the app's client, in `scope["state"]["peerd"]`.
         attach: called with the process context before the app's startup, for what else runs in the process.
+        access: for the app, in `scope["state"]`.
     """
 
     def __init__(
@@ -45,6 +48,7 @@ class WebService:
         events: EventBus,
         client: Any,
         attach: Callable[[ProcessContext], object],
+        access: NodeAccess | None = None,
     ) -> None:
         self._app = app
         self._settings = settings
@@ -52,6 +56,7 @@ class WebService:
         self._events = events
         self._client = client
         self._attach = attach
+        self._access = access
 
     async def start(self, link: Link) -> Mapping[str, object]:
         settings = self._settings
@@ -62,7 +67,9 @@ class WebService:
         self._attach(self._process)
         self._outages = OutageTracker(self._events, asyncio.get_running_loop().time)
         _, self._process_id = await register_this_process_with_retry(self._database, link, self._outages)
-        self._server = WebServer(self._app, settings, {"peerd": self._process}, self._events)
+        state = {"peerd": self._process, NODE_ACCESS_STATE: self._access}
+        self._server = WebServer(self._app, settings, state, self._events)
+        self._count_requests(link.kind)
         try:
             await self._server.start(list(link.sockets.values()), link.tainted)
         except BaseException:
@@ -88,6 +95,7 @@ class WebService:
 
         None does when the node stops, or its master is lost.
         """
+        self._process.draining.set()
         is_replaced = self._link.is_replaced or self._link.status != exit_codes.OK
         self._server.stop_accepting(close_listeners=self._link.master_lost or not is_replaced)
 
@@ -99,6 +107,13 @@ class WebService:
         await self._process.finish(max(0.0, until - loop.time()))
         await self._server.shut_down(max(END_WITHIN, until - loop.time()))
         self._database.close()
+
+    def _count_requests(self, kind: str) -> None:
+        metrics, connections = self._process.metrics, self._server.connections
+        metrics.add_source(lambda: [Sample("peerd_web_requests_in_flight", (kind,), connections.in_flight)])
+        connections.observe = lambda status, seconds: metrics.observe(
+            "peerd_web_request_seconds", seconds, kind, f"{status // 100}xx"
+        )
 
     async def _request_recycling(self) -> None:
         """Wait until the process has answered enough requests or is old enough, then ask for its replacement, once."""

@@ -16,6 +16,8 @@ from peerd.runtime.concurrency.background_tasks import BackgroundWork
 from peerd.runtime.messages.messenger import Messenger
 from peerd.runtime.process.process_context import ProcessContext
 from peerd.store.outcomes.touch import TaskProgress
+from peerd.work.logs.attempt_log import AttemptLog
+from peerd.work.logs.capture import logger_of
 
 NOTE_LIMIT = 255
 _ONLY_IN_A_PROCESS = (
@@ -56,6 +58,7 @@ class Context:
         "_client",
         "_enqueue",
         "_process",
+        "attempt_log",
         "node",
         "options",
         "report",
@@ -80,6 +83,8 @@ class Context:
         self.report = report
         self.saw_cancelled = False
         """Whether the handler has read a true `cancelled`, so that its return may mean that it gave up."""
+        self.attempt_log: AttemptLog | None = None
+        """Takes the lines that are kept with the attempt; None where none are."""
         self._cancelled = False
         self._enqueue = enqueue
         self._client = client
@@ -87,9 +92,11 @@ class Context:
 
     @cached_property
     def log(self) -> structlog.stdlib.BoundLogger:
-        """A structlog logger bound to the task and the attempt."""
-        log: structlog.stdlib.BoundLogger = structlog.get_logger("peerd.task").bind(
-            task=self.task.id, queue=self.task.queue, handler=self.task.name, attempt=self.task.attempts + 1
+        """A structlog logger bound to the task and the attempt. Its lines are kept with the attempt."""
+        task = self.task
+        logger = structlog.get_logger("peerd.task") if self.attempt_log is None else logger_of(self.attempt_log)
+        log: structlog.stdlib.BoundLogger = logger.bind(
+            task=task.id, queue=task.queue, handler=task.name, attempt=task.attempts + 1
         )
         return log
 
@@ -145,6 +152,14 @@ class Context:
         if self._process is None:
             raise RuntimeError(_ONLY_IN_A_PROCESS)
         return self._process
+
+    def traced_slot(self) -> tuple[str, str | None]:
+        """The slot of the process, and the trace context of the attempt's span; `("", None)` where it has none."""
+        if self._process is None or self._process.tracer is None:
+            return "", None
+        from peerd.runtime.tracing.spans import current_trace_context  # noqa: PLC0415 - it is loaded
+
+        return self._process.slot, current_trace_context()
 
     @property
     def messenger(self) -> Messenger:

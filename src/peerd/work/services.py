@@ -11,10 +11,11 @@ from typing import Any, Final, Generic, TypeVar
 
 from peerd.domain.duration import format_duration
 from peerd.domain.outcome import StuckAttempt
-from peerd.runtime.concurrency.threads import PeriodicStep, PeriodicThread
+from peerd.runtime.concurrency.threads import PeriodicStep, PeriodicThread, start_thread
+from peerd.runtime.observability.attempt_statistics import AttemptStatistics
 from peerd.runtime.observability.events import EventBus
 from peerd.runtime.process.link import Link
-from peerd.runtime.process.process_context import LIMITS_ACTION, ProcessContext
+from peerd.runtime.process.process_context import LIMITS_ACTION, STACK_ACTION, ProcessContext
 from peerd.store.claim.claimer import Claimer
 from peerd.store.connection.database import Database
 from peerd.store.connection.outages import OutageTracker
@@ -25,13 +26,22 @@ from peerd.store.nodes.processes import (
     keep_heartbeat,
     register_this_process_with_retry,
 )
+from peerd.work.attempts.stack_reporter import StackReporter
 from peerd.work.claims.wake_ups import WakeUpReceiver
+from peerd.work.logs.attempt_log import LineCollector
+from peerd.work.logs.line_writer import LineWriter
+from peerd.work.runner_metrics import runner_samples
+from peerd.work.statistics_writer import StatisticsWriter
 from peerd.work.task_runner import Runner
 from peerd.work.task_worker import TaskWorker
 from peerd.work.worker import BaseWorker, EffectiveWorkerSettings, Worker
 
 RECYCLE_CHECK_EVERY: Final = 1.0
 """Seconds."""
+LAST_STATISTICS_TIMEOUT: Final = 2.0
+"""Seconds that a stop waits until the counts of the last attempts are written."""
+LAST_LINES_TIMEOUT: Final = 2.0
+"""Seconds that a stop waits until the last log lines are written."""
 
 W = TypeVar("W", bound=BaseWorker)
 SharedFactory = Callable[[], Callable[..., Any]]
@@ -88,14 +98,20 @@ class TaskService(WorkerService[TaskWorker]):
 
     ticker: Callable[[PeriodicStep], PeriodicThread] = PeriodicThread
     """Makes the thread that touches the claims."""
+    statistics: AttemptStatistics | None = None
+    """The counts of its attempts, which are written to the database; None: they are not counted."""
     _leaving = False
+    _statistics_writer: StatisticsWriter | None = None
+    _line_writer: LineWriter | None = None
 
     async def start(self, link: Link) -> Mapping[str, object]:
         """Register the process, and set the user's worker up."""
         self._link = link
         self._start_process(link)
         settings = self._worker.settings
-        capabilities = ProcessCapabilities(settings.queues, encode_handlers(self._worker.known_handlers()))
+        capabilities = ProcessCapabilities(
+            settings.queues, encode_handlers(self._worker.known_handlers()), settings.count
+        )
         node, process_id = await register_this_process_with_retry(self._database, link, self._outages, capabilities)
         try:
             await self._worker.setup()
@@ -120,6 +136,7 @@ class TaskService(WorkerService[TaskWorker]):
             events=self._events,
             client=self._client,
             ticker=self.ticker,
+            lines=self._start_writing_lines(),
         )
         runner.stuck = self._replace_process
         runner.poll_every = self._wake_ups.poll_every
@@ -127,6 +144,10 @@ class TaskService(WorkerService[TaskWorker]):
         if link.run_directory is not None:
             self._wake_ups.listen(link.run_directory)
         link.report_in_flight(lambda: runner.in_flight)
+        link.on_urgent_request(STACK_ACTION, StackReporter(runner.executor_slots, link.slot, link.pid).answer)
+        if self.statistics is not None:
+            self._start_statistics(self.statistics, claimer)
+        self._process.metrics.add_source(lambda: runner_samples(link.kind, runner))
         self._recycling = partial(
             recycle_when_due,
             settings,
@@ -156,11 +177,43 @@ class TaskService(WorkerService[TaskWorker]):
         if not self._leaving:
             self._leaving = True
             self._wake_ups.close()
+            await self._stop_statistics()
             await self._worker.teardown()
+            if self._line_writer is not None:
+                await asyncio.to_thread(self._line_writer.stop, LAST_LINES_TIMEOUT)
             if self._runner.executor_slots.has_stuck:
                 self._link.skip_interpreter_shutdown()
                 await self._runner.stop_touching()
             self._database.close()
+
+    def _start_statistics(self, statistics: AttemptStatistics, claimer: Claimer) -> None:
+        self._statistics_writer = writer = StatisticsWriter(
+            self._database,
+            statistics,
+            claimer.node_id,
+            claimer.process_id,
+            running=self._runner.executor_slots.running_since,
+            slots=self._worker.settings.count,
+            outages=self._outages,
+            events=self._events,
+        )
+        self._statistics_ticker = PeriodicThread(writer.round, "peerd-statistics")
+        self._statistics_ticker.start()
+
+    async def _stop_statistics(self) -> None:
+        """Write the counts of the last attempts; a database that does not answer is not waited for."""
+        if self._statistics_writer is not None:
+            self._statistics_ticker.stop()
+            await asyncio.wait(
+                [start_thread(self._statistics_writer.flush, name="statistics")], timeout=LAST_STATISTICS_TIMEOUT
+            )
+
+    def _start_writing_lines(self) -> LineCollector | None:
+        if not self._worker.settings.log_lines:
+            return None
+        self._line_writer = LineWriter(self._database, self._events, self._worker.settings.log_level)
+        self._line_writer.start()
+        return self._line_writer.lines
 
     def _replace_process(self, stuck: StuckAttempt | None, sentence: str) -> None:
         """A handler does not end: the process is replaced, and ends when its other tasks have ended."""

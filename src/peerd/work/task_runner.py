@@ -34,6 +34,7 @@ from peerd.work.attempts.outcome_writer import OutcomeWriter
 from peerd.work.claims.active_claims import ActiveClaims
 from peerd.work.claims.task_fetcher import TaskFetcher
 from peerd.work.claims.toucher import Toucher
+from peerd.work.logs.attempt_log import LineCollector
 from peerd.work.task_worker import TaskWorker
 from peerd.work.worker import WorkerState
 
@@ -54,7 +55,10 @@ MAX_UNWRITTEN: Final = 2000
 
 
 class Runner:
-    """Runs the tasks of one TaskWorker in this process. `ticker` makes the thread that touches its claims."""
+    """Runs the tasks of one TaskWorker in this process.
+
+    `ticker` makes the thread that touches its claims; `lines` takes what the handlers log.
+    """
 
     def __init__(
         self,
@@ -66,6 +70,7 @@ class Runner:
         events: EventBus,
         client: Any = None,
         ticker: Callable[[PeriodicStep], PeriodicThread] = PeriodicThread,
+        lines: LineCollector | None = None,
     ) -> None:
         self._worker = worker
         settings = worker.settings
@@ -102,6 +107,7 @@ class Runner:
             resolve_unknown_handler=self._unknown_handlers.resolve_unknown_handler,
             freed=self._wake_if_wanted,
             stuck=self._report_stuck,
+            lines=lines,
         )
         self._task_fetcher = TaskFetcher(
             threads,
@@ -126,6 +132,16 @@ class Runner:
     def in_flight(self) -> int:
         """Tasks that this process holds: prefetched, running, or ended and not written yet."""
         return len(self.executor_slots) + len(self._outcomes)
+
+    @property
+    def slot_count(self) -> int:
+        """Tasks that may run at once."""
+        return self._worker.settings.count
+
+    @property
+    def unwritten_count(self) -> int:
+        """Ended attempts whose outcome is not committed yet."""
+        return len(self._outcomes)
 
     @property
     def is_drained(self) -> bool:

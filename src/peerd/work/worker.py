@@ -8,7 +8,7 @@ import time
 from collections.abc import Awaitable, Mapping
 from contextlib import suppress
 from enum import StrEnum
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 import msgspec
 
@@ -33,7 +33,7 @@ class EffectiveWorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     two polls of an empty queue, and ``rung_poll_every`` while the doorbell is known to work; ``timeout`` of an attempt
     where neither row nor handler says, and ``timeout_grace`` for returning after it; ``hook_timeout`` of the hooks
     before an attempt, and of those after it; ``unknown_after``: a task is dead whose handler no process has known for
-    so long.
+    so long; ``log_lines`` from ``log_level`` up are kept with the attempts.
     """
 
     queues: tuple[str, ...] = ()
@@ -53,6 +53,8 @@ class EffectiveWorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     recycle_memory: Count | None = None
     recycle_cpu: Period | None = None
     drain_timeout: Period | None = None
+    log_lines: bool = True
+    log_level: Literal["debug", "info", "warning", "error", "critical"] = "info"
     options: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
     @classmethod
@@ -83,7 +85,7 @@ def _parse(field: str, value: Any) -> Any:
             return (value,) if isinstance(value, str) else tuple(value)
         case "recycle_memory":
             return parse_size(value)
-        case "count" | "max_attempts" | "recycle_after" | "recycle_cpu" | "options":
+        case "count" | "max_attempts" | "recycle_after" | "recycle_cpu" | "log_lines" | "log_level" | "options":
             return value
         case _:
             try:
@@ -223,7 +225,7 @@ class Worker(BaseWorker):
     async def _round(self) -> None:
         self.state = WorkerState.WORK
         began = time.monotonic()
-        error = trace = None
+        error = trace = raised = None
         try:
             if inspect.iscoroutinefunction(self.loop):
                 await self.loop()
@@ -232,10 +234,11 @@ class Worker(BaseWorker):
         except (SystemExit, SystemExitInThread) as leaving:
             self._on_exit_request(leaving)
         except Exception as failure:  # noqa: BLE001 - whatever the user's code raises, the next round follows
-            error, trace = describe_exception(failure), format_traceback(failure)
+            error, trace, raised = describe_exception(failure), format_traceback(failure), failure
         self.state = WorkerState.IDLE
         seconds = time.monotonic() - began
-        self.events.emit(PeriodicLoopEnded(worker=type(self).__name__, seconds=seconds, error=error, traceback=trace))
+        ended = PeriodicLoopEnded(worker=type(self).__name__, seconds=seconds, error=error, traceback=trace)
+        self.events.emit(ended, raised)
 
     def _on_exit_request(self, leaving: SystemExit | SystemExitInThread) -> None:
         self._stopping.set()

@@ -15,7 +15,16 @@ from peerd.agent.doorbell.health import MISCONFIGURED_FOR, RejectedRings
 from peerd.agent.doorbell.listeners import DATAGRAMS_PER_TURN, UdpListener, advertised_host, bound_host
 from peerd.agent.doorbell.subsystem import RingDispatcher
 from peerd.config.settings import ClusterSettings, NodeSettings
-from peerd.domain.ring import Broadcast, ClaimRevoked, Ping, Ring, TasksAvailable, TaskScheduled
+from peerd.domain.ring import (
+    Broadcast,
+    ClaimRevoked,
+    NodeRequested,
+    Ping,
+    Ring,
+    SchedulesChanged,
+    TasksAvailable,
+    TaskScheduled,
+)
 from peerd.doorbell.datagram import HEADER, REPLAY_WINDOW, RejectionReason, RingRejected, Signer, Verifier
 from peerd.runtime.observability.events import Event, EventBus, RingsRejected
 from peerd.testing import eventually_async
@@ -113,7 +122,9 @@ async def test_a_flood_is_logged_once_and_does_not_block_the_event_loop(sender: 
 async def test_rings_within_a_few_milliseconds_are_forwarded_together() -> None:
     wake_ups: list[Any] = []
     others: list[Any] = []
-    dispatcher = RingDispatcher(wake_ups.append, others.append, others.append, others.append)
+    dispatcher = RingDispatcher(
+        wake_ups.append, others.append, others.append, others.append, others.append, lambda: others.append("schedules")
+    )
     dispatcher.receive(TasksAvailable(("video",)))
     assert wake_ups == [TasksAvailable(("video",))]  # the first one at once
     for number in range(100):
@@ -122,10 +133,10 @@ async def test_rings_within_a_few_milliseconds_are_forwarded_together() -> None:
     assert len(wake_ups) == 1
     await eventually_async(lambda: len(wake_ups) > 2)
     assert wake_ups[1:] == [TasksAvailable(("queue-0", "queue-1")), ClaimRevoked((0, 1, 2))]
-    for ring in (TaskScheduled(within=1.0), Broadcast("prices"), Ping("word")):
+    for ring in (TaskScheduled(within=1.0), Broadcast("prices"), Ping("word"), NodeRequested("a"), SchedulesChanged()):
         dispatcher.receive(ring)
-    assert others == [TaskScheduled(within=1.0), Broadcast("prices"), "word"]
-    assert dispatcher.rings_received == 203
+    assert others == [TaskScheduled(within=1.0), Broadcast("prices"), "word", "a", "schedules"]
+    assert dispatcher.rings_received == 205
 
 
 def test_a_node_advertises_its_configured_address_or_the_one_it_reaches_its_database_from() -> None:

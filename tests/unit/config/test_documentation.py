@@ -11,11 +11,13 @@ from msgspec import structs
 from peerd.config import check, load
 from peerd.config.reading.environment import setting_variables
 from peerd.config.settings import (
+    AccessSettings,
     AgentSettings,
     AlertSettings,
     ClusterSettings,
     CommandSettings,
     DatabaseSettings,
+    ErrorSettings,
     GatewaySettings,
     LoggingSettings,
     MailSettings,
@@ -24,6 +26,8 @@ from peerd.config.settings import (
     QueueSettings,
     ScheduleSettings,
     Section,
+    StatisticsSettings,
+    TelemetrySettings,
     WebSettings,
     WorkerSettings,
 )
@@ -35,6 +39,8 @@ WORDS_FOR_DEFAULTS = {
     "run_directory": "`.peerd/<name>`",
     "inactive_after": "two heartbeats",
     "queues": "those that the code names",
+    ("access", "allowed_hosts"): "none",
+    ("access", "mask"): "none",
     ("workers.NAME", "grace"): "the node's",
     ("commands.NAME", "grace"): "the node's",
     ("web.NAME", "grace"): "the node's",
@@ -82,11 +88,15 @@ def rows_of(section: str) -> dict[str, str]:
         ("queues.NAME", QueueSettings),
         ("commands.NAME", CommandSettings),
         ("agent", AgentSettings),
+        ("errors", ErrorSettings),
         ("alerts.NAME", AlertSettings),
         ("alerts.NAME.mail", MailSettings),
         ("schedules.NAME", ScheduleSettings),
         ("manager", ManagerSettings),
+        ("access", AccessSettings),
+        ("statistics", StatisticsSettings),
         ("logging", LoggingSettings),
+        ("telemetry", TelemetrySettings),
     ],
 )
 def test_every_key_is_on_the_page_with_its_default(section: str, model: type[Section]) -> None:

@@ -57,19 +57,21 @@ def test_an_unknown_key_of_any_named_section_is_reported_with_the_key_that_is_me
 # ---------------------------------------------------------------- web
 
 
-def test_the_api_is_not_bound_where_other_machines_reach_it(write: Write) -> None:
+def test_a_header_that_names_the_user_is_taken_from_known_proxies_only(write: Write) -> None:
     path = write(
         """
         [web.dashboard]
         app = "peerd.web:app"
-        bind = ["127.0.0.1:8080", "unix:dashboard.sock", ":8081"]
+        bind = "127.0.0.1:8080"
+        forwarded_allow_ips = "*"
+        [access]
+        proxy_user_header = "X-Remote-User"
         """
     )
     assert problems(path) == [
         (
-            "peerd.toml:3: web.dashboard.bind: :8081 can be reached from other machines, "
-            "and peerd.web:app has no login; "
-            'bind it to this machine, "127.0.0.1:8080", and reach it by an ssh tunnel'
+            "peerd.toml:4: web.dashboard.forwarded_allow_ips: every program that connects could name any user in "
+            "[access] proxy_user_header; give the addresses of the proxies"
         ),
     ]
 

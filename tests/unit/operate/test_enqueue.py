@@ -8,7 +8,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
 from peerd.domain.call import Call
-from peerd.domain.errors import InvalidTask, NodeNotFound, SchemaMissing
+from peerd.domain.errors import IdempotencyKeyReused, InvalidFilter, InvalidTask, NodeNotFound, SchemaMissing
 from peerd.domain.lifecycle import Status
 from peerd.domain.outcome import Done, Failed
 from peerd.operate.client import Client
@@ -61,6 +61,18 @@ def test_enqueuing_a_unique_key_again_returns_the_first_task(client: Client, hol
     assert (again.id, again.created) == (first.id, False)
     holder.run(Done())
     assert client.enqueue(CALL, unique="a.mp4").created
+
+
+def test_an_enqueue_with_the_key_of_an_earlier_one_writes_nothing_again(client: Client) -> None:
+    first, again = (client.enqueue("mail", idempotency_key="a", priority=7) for _ in range(2))
+    assert (first.id, first.created) == (again.id, again.created)
+    both = [client.enqueue_many(["mail", "video"], idempotency_key="b") for _ in range(2)]
+    assert [job.id for job in both[0]] == [job.id for job in both[1]]
+    assert client.tasks.counts()[Status.PENDING] == 3
+    with pytest.raises(IdempotencyKeyReused):
+        client.enqueue("mail", idempotency_key="a", priority=8)
+    with pytest.raises(InvalidFilter, match="idempotency_key"):
+        client.enqueue_many(["mail"], idempotency_key="")
 
 
 def test_a_task_can_be_pinned_to_a_node_by_its_name(client: Client, holder: ClaimingProcess) -> None:

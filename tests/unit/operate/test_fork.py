@@ -59,7 +59,7 @@ def test_a_fork_during_another_threads_first_call_does_not_block_the_child(
         monkeypatch.undo()
         return use_client(client)
 
-    monkeypatch.setattr("peerd.operate.operations.require_current_schema", check_schema)
+    monkeypatch.setattr("peerd.operate.modes.require_current_schema", check_schema)
     caller = threading.Thread(target=client.tasks.list)
     caller.start()
     try:

@@ -47,6 +47,9 @@ class FakeLink:
     def stuck(self, attempt: object, reason: str) -> None:
         self._fake.stuck.append(reason)
 
+    def take_largest_lag(self) -> float:
+        return 0.0
+
 
 class FakeNode:
     """A node: message routing as in the master, an agent, and workers that a test adds and removes."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import msgspec
 import pytest
 
-from peerd.domain.outcome import Failed
+from peerd.domain.outcome import Done, Failed
 from peerd.domain.task import Task
 from peerd.work.attempts.active_attempt import attempt_ended_event
 
@@ -39,3 +39,18 @@ def test_a_failure_after_which_there_is_no_other_attempt_reports_it(
     task = msgspec.convert({**ROW, **row}, Task)
     event = attempt_ended_event(task, failed, 2.0)
     assert (event.outcome, event.retry_in) == expected
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        ({"created_at": BEGAN - timedelta(seconds=7)}, 7.0),
+        ({"created_at": BEGAN - timedelta(days=3), "start_at": BEGAN - timedelta(seconds=2), "lease": 4}, 2.0),
+        ({"created_at": BEGAN - timedelta(days=3), "lease": 4}, None),
+        ({"worker_started_at": None}, None),
+    ],
+)
+def test_a_wait_begins_when_the_task_is_due_and_is_unknown_after_a_retry_by_hand(
+    row: dict[str, object], expected: float | None
+) -> None:
+    assert attempt_ended_event(msgspec.convert({**ROW, **row}, Task), Done(), 2.0).wait == expected

@@ -33,6 +33,9 @@ class FakeLink:
     def stuck(self, attempt: Mapping[str, object] | None, reason: str) -> None:
         raise AssertionError(reason)
 
+    def take_largest_lag(self) -> float:
+        return 0.0
+
 
 class FakeRunner:
     def __init__(self) -> None:

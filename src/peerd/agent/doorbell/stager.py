@@ -23,7 +23,7 @@ from peerd.domain.token_bucket import TokenBucket
 from peerd.doorbell.cluster_clock import ClusterClock
 from peerd.store.connection.database import DatabaseThreads
 from peerd.store.maintenance.chore_batches import stage_all_due
-from peerd.store.maintenance.due import find_next_due
+from peerd.store.maintenance.due import NextDue, find_agent_work
 from peerd.store.tasks.rows import BATCH
 
 CHECK_EVERY: Final = 10.0
@@ -49,6 +49,10 @@ class DueTaskStager:
     """Rings at all nodes, this one included."""
     cluster_clock: ClusterClock
     """Synchronized at each check."""
+    incarnation: str
+    """Of this node."""
+    on_check: Callable[[NextDue], object]
+    """Called with what each check has read."""
 
     def __post_init__(self) -> None:
         self._wake_at = 0.0
@@ -80,7 +84,8 @@ class DueTaskStager:
     async def _step(self) -> None:
         began, asked_at = _now(), self.cluster_clock.steady()
         self._wake_at = began + CHECK_EVERY  # a ring from here on may make it earlier
-        found = await self.threads.read(find_next_due)
+        found = await self.threads.read(find_agent_work, self.incarnation)
+        self.on_check(found)
         self.cluster_clock.synchronize(found.now, asked_at)
         self._clock_pair = ((began + _now()) / 2, found.now)
         if found.next_at is not None:

@@ -8,7 +8,7 @@ stages the tasks that fall due (`DueTaskStager`), and passes on messages for all
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -21,7 +21,16 @@ from peerd.agent.doorbell.listeners import PostgresqlListener, UdpListener, adve
 from peerd.agent.doorbell.stager import DueTaskStager
 from peerd.config.settings import ClusterSettings, NodeSettings
 from peerd.domain.errors import MessengerFull
-from peerd.domain.ring import Broadcast, Coalescer, Ping, Ring, TasksAvailable, TaskScheduled
+from peerd.domain.ring import (
+    Broadcast,
+    Coalescer,
+    NodeRequested,
+    Ping,
+    Ring,
+    SchedulesChanged,
+    TasksAvailable,
+    TaskScheduled,
+)
 from peerd.doorbell.cluster_clock import ClusterClock
 from peerd.doorbell.cluster_secret import read_secret
 from peerd.doorbell.datagram import NotificationVerifier, Verifier
@@ -30,12 +39,15 @@ from peerd.doorbell.notifier import DatagramTransport, Notifier, NotifyTransport
 from peerd.doorbell.wake_up_socket import WakeUpSender
 from peerd.runtime.messages.inbox import Message
 from peerd.runtime.messages.messenger import BROADCAST_ACTION, RESERVED_PREFIX, Messenger
+from peerd.runtime.metrics.samples import Sample
 from peerd.runtime.observability.events import ClusterBroadcastFailed, EventBus
 from peerd.runtime.process.link import Link
 from peerd.runtime.process.process_context import DOORBELL_ACTION, RING_ACTION, ProcessContext
 from peerd.store.connection.database import Database, DatabaseThreads
+from peerd.store.maintenance.due import NextDue
 from peerd.store.nodes.nodes import find_node
 from peerd.store.outcomes.recording import database_now
+from peerd.store.stored_schedules import StoredSchedulesState
 
 COMPONENT_NAMES: Final = ("doorbell", "stager")
 WAKE_UP_EVERY: Final = 0.005
@@ -54,6 +66,10 @@ class DoorbellSubsystem(Subsystem):
     database: Database
     incarnation: str
     events: EventBus
+    on_request: Callable[[], object]
+    """Called when a request waits for this node, or may."""
+    on_schedules: Callable[[StoredSchedulesState | None], object]
+    """Called with the state of the schedules that are in the database; None: it may have changed."""
 
     def __post_init__(self) -> None:
         self._uses_notify = self.database.name == "postgresql"
@@ -81,10 +97,18 @@ class DoorbellSubsystem(Subsystem):
         self._cluster_clock.synchronize(await self._threads.read(database_now), asked_at)
         self._previous_endpoint = parse_endpoint(self.incarnation, node.address)
         self._notifier = Notifier(self.database, open_transport=self._open_transport)
-        stager = DueTaskStager(self._threads, node.id, self.ring, self._cluster_clock)
-        self._dispatcher = RingDispatcher(
-            self._wake_workers, stager.receive, self._broadcast_on_node, self._health.receive_ping
+        stager = DueTaskStager(
+            self._threads, node.id, self.ring, self._cluster_clock, self.incarnation, self._examine_check
         )
+        self._dispatcher = RingDispatcher(
+            self._wake_workers,
+            stager.receive,
+            self._broadcast_on_node,
+            self._health.receive_ping,
+            self._on_requested,
+            lambda: self.on_schedules(None),
+        )
+        self.process().metrics.add_source(self._samples)
         self._components = components
         components.start(COMPONENT_NAMES[0], self._run_notify if self._uses_notify else self._run_udp)
         components.start(COMPONENT_NAMES[1], stager.run)
@@ -101,6 +125,25 @@ class DoorbellSubsystem(Subsystem):
         if self._components is not None:
             self._dispatcher.receive(ring)
             self._notifier.ring(ring)
+
+    def _examine_check(self, found: NextDue) -> None:
+        """Find the requests and the changed schedules that no ring has announced."""
+        if found.has_requests:
+            self.on_request()
+        if found.schedules_state is not None:
+            self.on_schedules(found.schedules_state)
+
+    def _on_requested(self, node: str) -> None:
+        if node == self._link.node:
+            self.on_request()
+
+    def _samples(self) -> Iterable[Sample]:
+        """Rings and the state of the doorbell, for the metrics of the node."""
+        yield Sample("peerd_doorbell_works", (), 1.0 if self._health.problem is None else 0.0)
+        yield Sample("peerd_rings_received_total", (), self._dispatcher.rings_received)
+        yield Sample("peerd_rings_sent_total", (), self._notifier.rings_sent)
+        for reason, count in self._health.rejected.counts.copy().items():
+            yield Sample("peerd_rings_rejected_total", (str(reason),), count)
 
     # ---------------------------------------------------------------- receiving
 
@@ -221,6 +264,10 @@ class RingDispatcher:
     """Handles messages for all nodes."""
     on_ping: Callable[[str], None]
     """Handles the agent's own pings."""
+    on_requested: Callable[[str], object]
+    """Handles requests to the node of this name."""
+    on_schedules_changed: Callable[[], object]
+    """Handles changes of the schedules that are in the database."""
 
     def __post_init__(self) -> None:
         self._coalescer = Coalescer()
@@ -238,6 +285,10 @@ class RingDispatcher:
                 self.on_scheduled(ring)
             case Broadcast():
                 self.on_broadcast(ring)
+            case NodeRequested(node):
+                self.on_requested(node)
+            case SchedulesChanged():
+                self.on_schedules_changed()
             case _:
                 self._coalescer.add(ring)
                 if self._timer is None:

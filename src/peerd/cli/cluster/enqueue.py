@@ -138,7 +138,7 @@ def parse_time_option(option: str, text: str | None) -> datetime | None:
         raise CommandError(f"{option}: {text!r} is too far away", status=EXIT_USAGE) from None
 
 
-@command(app)
+@command(app, of_this_machine=True)
 def ring(
     context: CommandContext,
     queues: Annotated[

@@ -8,16 +8,20 @@ from datetime import datetime
 from typing import Annotated
 
 import msgspec
+import typer
 from rich.text import Text
-from typer import Argument
+from typer import Argument, Option
 
+from peerd.cli.cluster.live_node import render_node
 from peerd.cli.command import command, new_app
 from peerd.cli.context import CommandContext
+from peerd.cli.errors import parse_duration_option
 from peerd.cli.output.formatting import format_age
 from peerd.cli.output.tables import AlignedTable, right, wide
+from peerd.domain.errors import NodeRequestFailed, NodeUnreachable
 from peerd.store.nodes.nodes import Node
 
-app = new_app("List, drain, undrain and forget nodes.")
+app = new_app("List, show, drain, undrain and forget nodes.")
 
 NodeNames = Annotated[list[str], Argument(metavar="NODE", help="Names of nodes.")]
 NODE_STATE_STYLES = {"active": "green", "draining": "yellow", "silent": "bold red", "stopped": "bright_black"}
@@ -39,6 +43,26 @@ def list_nodes(context: CommandContext) -> None:
     ]
     running = Counter(process.node_id for process in processes)
     context.print_result(answer, lambda: nodes_table(nodes, running, context.client.now()))
+
+
+@command(app)
+def show(
+    context: CommandContext,
+    node: Annotated[str, Argument(metavar="NODE", help="The name of the node.")],
+    timeout: Annotated[str, Option(metavar="DURATION", help="Wait at most this long for its answer.")] = "20s",
+) -> None:
+    """Show a node, and the live state of its processes, wherever it runs."""
+    seconds = parse_duration_option("--timeout", timeout)
+    row = context.client.nodes.get(node)
+    live, problem = None, None
+    try:
+        live = context.client.nodes.state(node, timeout=seconds)
+    except (NodeUnreachable, NodeRequestFailed) as error:
+        problem = str(error)
+    answer = {**msgspec.to_builtins(row), "state": node_state(row), "live": live, "problem": problem}
+    context.print_result(answer, lambda: render_node(row, live, problem, context.client.now()))
+    if problem is not None:
+        raise typer.Exit(1)
 
 
 @command(app)

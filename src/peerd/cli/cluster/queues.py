@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Annotated
 
+import msgspec
 from rich.text import Text
 from typer import Argument, Option
 
+from peerd.cli.cluster.statistics import NOTHING, format_rate, format_seconds
 from peerd.cli.command import command, new_app
 from peerd.cli.context import CommandContext
 from peerd.cli.output.formatting import STATUS_STYLES, format_age, format_elapsed_short
 from peerd.cli.output.tables import AlignedTable, Column, right
 from peerd.config.reading.suggestions import suggest_similar
 from peerd.domain.lifecycle import Status
+from peerd.operate.figures import AttemptFigures
 from peerd.store.queue_states import QueueState
 
 app = new_app("List, pause and resume queues.")
 
+RATE_COLUMNS = (right("done/min"), right("failed/min", drop_priority=1), right("wait p95"))
 QueueNamesArgument = Annotated[list[str], Argument(metavar="QUEUE", help="Names of queues.")]
 
 
@@ -28,11 +32,17 @@ def list_queues(context: CommandContext) -> None:
 
     Of the working tasks, those that queue clients hold are counted as reserved too. A count ends at 10,000, which is
     shown as 10,000+; ended tasks are counted among the latest 10,000 of their status. The last column is how long the
-    oldest pending task has been due.
+    oldest pending task has been due. The columns before it are of the last ten minutes: attempts that succeeded and
+    failed, and how long 95 % of the tasks waited at the most.
     """
     queues = context.client.queues.list()
+    figures = {row.queue or "": row.figures for row in context.client.statistics.summary("10m")}
+    answer = [
+        {**msgspec.to_builtins(queue), "last_ten_minutes": msgspec.to_builtins(figures.get(queue.name))}
+        for queue in queues
+    ]
     context.print_result(
-        queues, lambda: _queues_table(queues, context.client.now()) if queues else Text("no queue has tasks")
+        answer, lambda: _queues_table(queues, figures, context.client.now()) if queues else Text("no queue has tasks")
     )
 
 
@@ -78,8 +88,8 @@ def _warn_unknown(context: CommandContext, unknown: Sequence[str]) -> None:
         context.print_warning("; ".join(filter(None, [sentence, suggest_similar(name, known)])))
 
 
-def _queues_table(queues: Sequence[QueueState], now: datetime) -> AlignedTable:
-    """A row for each queue; a column for each status that occurs, reservations and the oldest pending task."""
+def _queues_table(queues: Sequence[QueueState], figures: Mapping[str, AttemptFigures], now: datetime) -> AlignedTable:
+    """A row for each queue; a column for each status that occurs, reservations, rates and the oldest pending task."""
     statuses = [status for status in Status if any(queue.counts.get(status) for queue in queues)]
     columns: list[Column | str] = ["queue", "state", *[right(status) for status in statuses]]
     rows: list[list[Text | str]] = [[queue.name, _state(queue, now), *_counts(queue, statuses)] for queue in queues]
@@ -88,11 +98,24 @@ def _queues_table(queues: Sequence[QueueState], now: datetime) -> AlignedTable:
         columns.insert(place, right("reserved"))
         for row, queue in zip(rows, queues, strict=True):
             row.insert(place, _count(queue.reserved, STATUS_STYLES[Status.WORKING]))
+    if figures:
+        columns += RATE_COLUMNS
+        for row, queue in zip(rows, queues, strict=True):
+            row.extend(_rates(figures.get(queue.name)))
     if Status.PENDING in statuses:
         columns.append(right("oldest"))
         for row, queue in zip(rows, queues, strict=True):
             row.append(_oldest(queue, now))
     return AlignedTable(columns, rows)
+
+
+def _rates(figures: AttemptFigures | None) -> list[Text | str]:
+    """The cells of `RATE_COLUMNS`."""
+    if figures is None:
+        return [NOTHING] * len(RATE_COLUMNS)
+    failures = 60 * figures.failures / figures.seconds
+    failed = Text(format_rate(failures), "red") if failures else NOTHING
+    return [format_rate(60 * figures.per_second), failed, format_seconds(figures.wait.p95)]
 
 
 def _oldest(queue: QueueState, now: datetime) -> Text:

@@ -15,6 +15,7 @@ from rich.console import RenderableType
 from rich.text import Text
 from typer import Argument, Option
 
+from peerd.cli.cluster.schedule_options import ScheduleOptions
 from peerd.cli.command import command, new_app
 from peerd.cli.context import CommandContext
 from peerd.cli.errors import EXIT_USAGE, CommandError, parse_duration_option
@@ -25,7 +26,7 @@ from peerd.domain.schedule import RunStatus, Schedule
 from peerd.operate.schedules import ScheduleState
 from peerd.store.schedule_runs import ScheduleRun
 
-app = new_app("List, show, run, enable and disable schedules.")
+app = new_app("List, show, create, delete, run, enable and disable schedules.")
 
 ScheduleNames = Annotated[list[str], Argument(metavar="SCHEDULE", help="Names of schedules.")]
 ScheduleName = Annotated[str, Argument(metavar="SCHEDULE", help="The name of the schedule.")]
@@ -132,6 +133,28 @@ def run(
 
 
 @command(app)
+def create(
+    context: CommandContext,
+    name: Annotated[str, Argument(metavar="SCHEDULE", help="A new name.")],
+    fields: ScheduleOptions,
+) -> None:
+    """Create a schedule that enqueues a task, on all nodes; it survives restarts.
+
+    peerd schedules create tidy --queue jobs --task tidy --body '{"depth": 3}' --cron '0 3 * * *'
+    """
+    context.client.schedules.create(name, **fields.given())
+    context.print_result({"created": name}, f"{name} is created; the nodes have it within seconds")
+
+
+@command(app)
+def delete(context: CommandContext, names: ScheduleNames) -> None:
+    """Delete schedules that were created at run time."""
+    for name in names:
+        context.client.schedules.delete(name)
+    context.print_result({"deleted": names}, *[f"{name} is deleted" for name in names])
+
+
+@command(app)
 def enable(context: CommandContext, names: ScheduleNames) -> None:
     """Enable disabled schedules; missed runs are not made up for."""
     for name in names:
@@ -230,6 +253,7 @@ def _details(state: ScheduleState, now: datetime) -> Iterator[tuple[str, Text | 
     yield "schedule", state.name
     yield "state", Text(state.state, SCHEDULE_STATE_STYLES[state.state])
     yield "type", state.type
+    yield "from", "the database" if state.is_stored else "peerd.toml, or code"
     yield "runs", _describe_action(state.definition)
     yield "when", _describe_trigger(state.definition)
     yield "next", format_timestamp(state.next_at, now)

@@ -16,7 +16,7 @@ from peerd.cli.errors import CommandError, parse_duration_option
 app = new_app()
 
 
-@command(app)
+@command(app, of_this_machine=True)
 def demo(
     context: CommandContext,
     clip: Annotated[

@@ -36,7 +36,7 @@ FastOption = Annotated[bool, Option("--fast", help="Release running tasks at onc
 StartTimeoutOption = Annotated[str, Option(metavar="DURATION", help="Time to become ready.")]
 
 
-@command(app)
+@command(app, of_this_machine=True)
 def up(
     context: CommandContext,
     migrate_first: MigrateOption = False,
@@ -62,7 +62,7 @@ def up(
     exec_master(build_node_plan(settings, watch=watch))
 
 
-@command(app)
+@command(app, of_this_machine=True)
 def start(context: CommandContext, timeout: StartTimeoutOption = "5m", migrate_first: MigrateOption = False) -> None:
     """Start this node in the background.
 
@@ -80,7 +80,7 @@ def start(context: CommandContext, timeout: StartTimeoutOption = "5m", migrate_f
     context.print_result({"started": True, "here": node_status}, _render_started(node_status))
 
 
-@command(app)
+@command(app, of_this_machine=True)
 def stop(
     context: CommandContext,
     fast: FastOption = False,
@@ -104,7 +104,7 @@ def stop(
     context.print_result({"stopped": True}, Text("stopped", "green"))
 
 
-@command(app)
+@command(app, of_this_machine=True)
 def restart(
     context: CommandContext,
     fast: FastOption = False,

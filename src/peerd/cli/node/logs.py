@@ -25,7 +25,7 @@ app = new_app()
 POLL_INTERVAL = 0.2
 
 
-@command(app)
+@command(app, of_this_machine=True)
 def logs(
     context: CommandContext,
     slots: Annotated[

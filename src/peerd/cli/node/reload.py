@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final
 from rich.text import Text
 from typer import Argument, Option
 
+from peerd.cli.cluster import other_node
 from peerd.cli.command import NoWaitOption, RunDirectoryOption, command, new_app
 from peerd.cli.context import CommandContext
 from peerd.cli.errors import CommandError, parse_duration_option
@@ -19,6 +20,9 @@ from peerd.supervision.control import control_client
 app = new_app()
 
 POLL_INTERVAL: Final = 0.2
+NodeOption = Annotated[
+    str | None, Option("--node", metavar="NODE", help="On this node of the cluster instead of this machine's.")
+]
 
 
 @command(app)
@@ -28,15 +32,20 @@ def reload(
         list[str] | None, Argument(metavar="KIND", help="Only these, such as video; default: all.")
     ] = None,
     config_only: Annotated[bool, Option("--config-only", help="Only the kinds whose settings have changed.")] = False,
+    node: NodeOption = None,
     no_wait: NoWaitOption = False,
     run_directory: RunDirectoryOption = None,
 ) -> None:
-    """Replace processes of this node one by one, with new code and settings.
+    """Replace processes of this node one by one, with new code and settings; with --node, of another one.
 
     A new process is started first; when it is ready, the old one finishes its tasks and ends. Kinds that were removed
     from peerd.toml are stopped, new ones are started, and numbers of processes follow it. If a new process does not
     become ready, its kind keeps its old processes and the exit status is 1. Ctrl-C ends the waiting, not the reload.
     """
+    if node is not None:
+        other_node.reload(context, node, kinds, config_only=config_only, waits=not no_wait)
+        return
+    context.keep_to_this_machine()
     folder = run_directory or context.settings.node.run_directory
     request = {"command": "reload", "kinds": kinds or None, "config_only": config_only}
     number = control_client.send_command(folder, request)["number"]
@@ -74,15 +83,21 @@ def scale(
     context: CommandContext,
     kind: Annotated[str, Argument(metavar="KIND", help="A worker or command, such as video.")],
     processes: Annotated[int, Argument(metavar="N", min=0, help="The new number of processes.")],
+    node: NodeOption = None,
     no_wait: NoWaitOption = False,
     timeout: Annotated[str, Option(metavar="DURATION", help="Wait at most this long.")] = "5m",
     run_directory: RunDirectoryOption = None,
 ) -> None:
-    """Change the number of processes of a kind, until the next start or reload.
+    """Change the number of processes of a kind, until the next start or reload; with --node, of another node.
 
     Surplus processes finish their tasks and end. To keep the number, write it into peerd.toml.
     """
-    deadline = time.monotonic() + parse_duration_option("--timeout", timeout)
+    seconds = parse_duration_option("--timeout", timeout)
+    if node is not None:
+        other_node.scale(context, node, kind, processes, timeout=seconds, waits=not no_wait)
+        return
+    context.keep_to_this_machine()
+    deadline = time.monotonic() + seconds
     folder = run_directory or context.settings.node.run_directory
     scaled = control_client.send_command(folder, {"command": "scale", "kind": kind, "processes": processes})
     number = pluralize(processes, "process")

@@ -15,14 +15,16 @@ from rich.text import Text
 from typer import Option
 
 from peerd.cli.cluster.nodes import nodes_table
+from peerd.cli.cluster.statistics import format_rate, format_seconds
 from peerd.cli.command import RunDirectoryOption, command, new_app
 from peerd.cli.context import CommandContext
 from peerd.cli.errors import parse_duration_option
 from peerd.cli.node.health import find_failures
 from peerd.cli.node.local_node import render_node
-from peerd.cli.output.formatting import STATUS_STYLES, pluralize, sanitize
+from peerd.cli.output.formatting import STATUS_STYLES, format_elapsed_short, pluralize, sanitize
 from peerd.cli.output.live_display import LiveDisplay
 from peerd.domain.lifecycle import Status
+from peerd.operate.figures import Overview
 from peerd.runtime.process.process_context import DOORBELL_ACTION
 from peerd.store.queue_states import QueueState
 from peerd.supervision.control import control_client
@@ -32,7 +34,7 @@ AGENT_TIMEOUT = 1.0
 """Seconds that the agent has to report its components; the rest is shown in any case."""
 
 
-@command(app)
+@command(app, of_this_machine=True)
 def status(
     context: CommandContext,
     watch: Annotated[bool, Option("--watch", "-w", help="Show the node, without the cluster, until Ctrl-C.")] = False,
@@ -109,6 +111,7 @@ def _read_cluster(context: CommandContext) -> dict[str, Any]:
             "nodes": client.nodes.list(),
             "processes": client.nodes.processes(),
             **_count_tasks(client.queues.list()),
+            "statistics": client.statistics.overview(),
         }
     except Exception as error:
         failure = context.to_command_error(error)
@@ -135,4 +138,20 @@ def _render_cluster(cluster: dict[str, Any]) -> RenderableType:
             counts += [(f"{cluster['tasks'][status]:,}{more} {status}", STATUS_STYLES[status]), "  "]
     title = Text(f"cluster of {pluralize(len(cluster['nodes']), 'node')}", "bold")
     tasks = Text.assemble(("tasks  ", "bold"), *(counts or ["none"]))
-    return Group(title, nodes_table(cluster["nodes"], running, cluster["now"]), Text(), tasks)
+    rates = _rates_line(cluster["statistics"])
+    return Group(title, nodes_table(cluster["nodes"], running, cluster["now"]), Text(), tasks, rates)
+
+
+def _rates_line(overview: Overview) -> Text:
+    """Rates, waits and slots of the last ten minutes, and what is wrong."""
+    figures = overview.figures
+    failures = 60 * figures.failures / figures.seconds
+    parts: list[tuple[str, str] | str] = [("rates  ", "bold"), f"{format_rate(60 * figures.per_second)} done/min  "]
+    if failures:
+        parts.append((f"{format_rate(failures)} failed/min  ", "red"))
+    parts.append(f"wait p95 {format_seconds(figures.wait.p95)}  ")
+    if overview.slots:
+        parts.append(f"{figures.busy:.1f} of {pluralize(overview.slots, 'slot')} busy  ")
+    if overview.oldest is not None:
+        parts.append(f"oldest {format_elapsed_short(overview.oldest)}")
+    return Text.assemble(*parts, *[(f"\n       {sanitize(problem)}", "red") for problem in overview.problems])

@@ -26,7 +26,7 @@ def _group() -> None:
     pass
 
 
-@command(app)
+@command(app, of_this_machine=True)
 def test(context: CommandContext) -> None:
     """Send a test alert with each enabled hook, and print the results. No node need run.
 

@@ -62,7 +62,7 @@ def _served_queues(results: ImportResults) -> ServedQueues:
 
 def _key_path_of(section: str, name: str, settings: Settings) -> KeyPath:
     match section:
-        case "agent":
+        case "agent" | "errors":
             return section, name
         case "web":
             return section, name, "app"
@@ -76,6 +76,8 @@ def _describe_success(section: str, name: str, settings: Settings, result: Mappi
     match section:
         case "agent":
             return "agent", f"is set up by {settings.agent.setup}"
+        case "errors":
+            return "errors", f"are given to {settings.errors.hook}"
         case "web":
             return f"web {name}", f"serves {settings.web[name].app}"
         case "schedules":

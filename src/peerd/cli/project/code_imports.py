@@ -74,6 +74,8 @@ def _entry_points(settings: Settings) -> Iterator[tuple[str, str, Any]]:
             yield "web", name, serialize_section(web)
     if settings.agent.setup is not None:
         yield "agent", "setup", settings.agent.setup
+    if settings.errors.hook is not None:
+        yield "errors", "hook", settings.errors.hook
     for name, schedule in settings.schedules.items():
         if schedule.run is not None and applies_to_node(schedule, settings):
             yield "schedules", name, schedule.run
@@ -111,7 +113,7 @@ def main(fd: int) -> None:
             try:
                 result = IMPORTERS[section](name, entry)
             except (PeerdError, ImportStringError) as error:
-                result = {"error": str(error).removeprefix(f"[{section}.{name}] ")}
+                result = {"error": str(error).removeprefix(f"[{section}.{name}] ").removeprefix("[errors] ")}
             results.write(json.dumps({"section": section, "name": name, **result}) + "\n")
             results.flush()
     os._exit(0)  # without waiting for threads that an import has started
@@ -137,6 +139,13 @@ def _check_setup(_: str, entry: str) -> Mapping[str, Any]:
     return {}
 
 
+def _check_error_hook(_: str, entry: str) -> Mapping[str, Any]:
+    from peerd.entrypoints.error_hook import load_error_hook  # noqa: PLC0415 - as above
+
+    load_error_hook(entry)
+    return {}
+
+
 def _check_schedule(_: str, entry: str) -> Mapping[str, Any]:
     from peerd.entrypoints.import_string import import_object  # noqa: PLC0415 - as above
     from peerd.schedules.run_executor import NotAFunction  # noqa: PLC0415 - as above
@@ -157,6 +166,7 @@ def _check_web(name: str, settings: Mapping[str, Any]) -> Mapping[str, Any]:
 
 IMPORTERS: Final[Mapping[str, Callable[[str, Any], Mapping[str, Any]]]] = {
     "agent": _check_setup,
+    "errors": _check_error_hook,
     "schedules": _check_schedule,
     "workers": _describe_worker,
     "web": _check_web,

@@ -28,9 +28,13 @@ LEVEL_STYLES = {Level.OK: "green", Level.NOTE: "cyan", Level.WARNING: "yellow", 
 def doctor(context: CommandContext) -> None:
     """Examine the database and the cluster; list what needs attention.
 
-    Each finding has its remedy. Exit status 1 if there is a problem, 0 if there are only warnings.
+    Each finding has its remedy. With --server, this machine and its doorbell are left out. Exit status 1 if there is
+    a problem, 0 if there are only warnings.
     """
-    findings = [*_check_tables(context), *_check_doorbell(context), *_check_video_tools(context.settings)]
+    if context.server is not None:
+        findings = context.client.examine()
+    else:
+        findings = [*_check_tables(context), *_check_doorbell(context), *_check_video_tools(context.settings)]
     answer = {"ok": not any(finding.level is Level.PROBLEM for finding in findings), "findings": findings}
     context.print_result(answer, _render_findings(findings))
     if not answer["ok"]:

@@ -62,7 +62,7 @@ NEXT_STEPS: Final = (
 )
 
 
-@command(app)
+@command(app, of_this_machine=True)
 def init(
     context: CommandContext,
     folder: Annotated[Path, Argument(help="The project's folder; it is created if needed.")] = Path(),

@@ -12,7 +12,7 @@ from peerd.store.schema.revisions import SchemaVersion
 app = new_app()
 
 
-@command(app)
+@command(app, of_this_machine=True)
 def migrate_tables(context: CommandContext) -> None:
     """Create the tables, or migrate them to this version.
 

@@ -77,7 +77,7 @@ PrivateTmp=yes
 """
 
 
-@command(app)
+@command(app, of_this_machine=True)
 def systemd(
     context: CommandContext,
     user: Annotated[bool, Option("--user", help="A unit for systemctl --user, not for the system.")] = False,

@@ -1,4 +1,4 @@
-"""Actions on tasks by id, or on all that a filter finds."""
+"""Actions on tasks by id, or on all that a filter finds: these are a bulk action."""
 
 from __future__ import annotations
 
@@ -13,15 +13,29 @@ from msgspec import UNSET
 from rich.text import Text
 from typer import Argument, Option
 
+from peerd.cli.command import NoWaitOption
 from peerd.cli.context import CommandContext
-from peerd.cli.errors import EXIT_USAGE, CommandError
+from peerd.cli.errors import EXIT_USAGE, CommandError, parse_duration_option
 from peerd.cli.json_argument import read_json_body
 from peerd.cli.output.formatting import pluralize, sanitize
+from peerd.cli.tasks.bulk import BulkCommand, confirm
 from peerd.cli.tasks.show import FILTERS, FilterOptions
-from peerd.domain.errors import DatabaseUnavailable, PeerdError, TaskNotFound
+from peerd.domain.bulk import (
+    BulkBury,
+    BulkCancel,
+    BulkChange,
+    BulkDelete,
+    BulkKick,
+    BulkMove,
+    BulkMoveToQueue,
+    BulkRetry,
+    BulkSnooze,
+    TaskAction,
+)
+from peerd.domain.errors import DatabaseUnavailable, PeerdError
+from peerd.operate.request import json_text
 from peerd.operate.tasks import TaskFilter
 
-PAGE_SIZE = 500
 KICKED_AT_ONCE = 500
 """Tasks of a queue that are kicked if no number is given."""
 
@@ -35,33 +49,28 @@ class TaskSelection(FilterOptions):
         int | None,
         Option("--limit", "-l", metavar="N", rich_help_panel=FILTERS, help="At most N, as listed."),
     ] = None
+    all_tasks: Annotated[bool, Option("--all", rich_help_panel=FILTERS, help="All tasks, without a filter.")] = False
     yes: Annotated[bool, Option("--yes", "-y", help="Do not ask for confirmation of what a filter finds.")] = False
+    dry_run: Annotated[bool, Option("--dry-run", help="Only show what a filter finds.")] = False
+    no_wait: NoWaitOption = False
 
     @property
     def is_filter(self) -> bool:
         """Whether tasks are to be found."""
-        return self.to_filter() != TaskFilter() or self.limit is not None
+        return self.to_filter() != TaskFilter() or self.limit is not None or self.all_tasks
 
     @property
     def is_queue_alone(self) -> bool:
         """Whether nothing but a queue, and the number of tasks, is given."""
         return self.queue is not None and not self.ids and self.to_filter() == TaskFilter(queue=self.queue)
 
-    def find(self, context: CommandContext) -> list[int]:
-        """The ids of the tasks."""
+    def check(self) -> None:
+        """Refuse neither ids nor a filter, both, and ids with options of a filter."""
         if bool(self.ids) == self.is_filter:
-            remedy = "give their ids, or select them with --status, --queue, --name, --node, --search or --where"
+            remedy = "give their ids, or select them with --status, --queue, --name, --node, --search, --where or --all"
             raise CommandError("which tasks?", remedy, status=EXIT_USAGE)
-        found = list(self.ids or ())
-        cursor: str | None = None
-        while self.is_filter and (self.limit is None or len(found) < self.limit):
-            size = PAGE_SIZE if self.limit is None else min(PAGE_SIZE, self.limit - len(found))
-            page = self.read_page(context.client, after=cursor, limit=size)
-            found += [task.id for task in page.items]
-            cursor = page.next
-            if cursor is None:
-                break
-        return found
+        if self.ids and (self.dry_run or self.no_wait):
+            raise CommandError("--dry-run and --no-wait are for what a filter finds", status=EXIT_USAGE)
 
 
 def retry(context: CommandContext, selection: TaskSelection) -> None:
@@ -71,7 +80,7 @@ def retry(context: CommandContext, selection: TaskSelection) -> None:
 
     peerd tasks retry --status dead --queue video
     """
-    _apply_action(context, selection, context.client.tasks.retry, "retry", "retried")
+    _apply_action(context, selection, context.client.tasks.retry, BulkRetry(), "retry", "retried")
 
 
 def cancel(
@@ -80,12 +89,13 @@ def cancel(
     reason: Annotated[str, Option(metavar="TEXT", help="Stored as the task's error.")] = "canceled by hand",
 ) -> None:
     """Cancel tasks that have not ended; running ones too."""
-    _apply_action(context, selection, partial(context.client.tasks.cancel, reason=reason), "cancel", "canceled")
+    action = partial(context.client.tasks.cancel, reason=reason)
+    _apply_action(context, selection, action, BulkCancel(reason), "cancel", "canceled")
 
 
 def bury(context: CommandContext, selection: TaskSelection) -> None:
     """Set tasks aside that have not ended: nothing runs them until they are kicked or retried; running ones too."""
-    _apply_action(context, selection, context.client.tasks.bury, "bury", "buried")
+    _apply_action(context, selection, context.client.tasks.bury, BulkBury(), "bury", "buried")
 
 
 def kick(context: CommandContext, selection: TaskSelection) -> None:
@@ -101,12 +111,12 @@ def kick(context: CommandContext, selection: TaskSelection) -> None:
     if selection.is_queue_alone:
         _kick_queue(context, selection)
         return
-    _apply_action(context, selection, context.client.tasks.kick, "kick", "kicked")
+    _apply_action(context, selection, context.client.tasks.kick, BulkKick(), "kick", "kicked")
 
 
 def delete(context: CommandContext, selection: TaskSelection) -> None:
     """Delete tasks and the records of their attempts; running ones too."""
-    _apply_action(context, selection, context.client.tasks.delete, "delete", "deleted")
+    _apply_action(context, selection, context.client.tasks.delete, BulkDelete(), "delete", "deleted")
 
 
 def move(
@@ -124,7 +134,8 @@ def move(
         raise CommandError("where to?", "give --to NODE, --to-any, or --to-queue QUEUE", status=EXIT_USAGE)
     tasks = context.client.tasks
     action = partial(tasks.move, node=to) if to_queue is None else partial(tasks.move_to_queue, queue=to_queue)
-    _apply_action(context, selection, action, "move", "moved")
+    bulk = BulkMove(to) if to_queue is None else BulkMoveToQueue(to_queue)
+    _apply_action(context, selection, action, bulk, "move", "moved")
 
 
 def snooze(
@@ -136,7 +147,9 @@ def snooze(
 
     A running task is revoked; its attempt is not counted.
     """
-    _apply_action(context, selection, partial(context.client.tasks.snooze, duration=duration), "snooze", "snoozed")
+    action = partial(context.client.tasks.snooze, duration=duration)
+    bulk = BulkSnooze(parse_duration_option("--for", duration))
+    _apply_action(context, selection, action, bulk, "snooze", "snoozed")
 
 
 def change(
@@ -152,57 +165,59 @@ def change(
     if priority is None and body is None:
         raise CommandError("change what?", "give --priority N or --body JSON", status=EXIT_USAGE)
     new_body = UNSET if body is None else json.loads(read_json_body(body))
-    _apply_action(
-        context, selection, partial(context.client.tasks.change, priority=priority, body=new_body), "change", "changed"
-    )
+    action = partial(context.client.tasks.change, priority=priority, body=new_body)
+    bulk = BulkChange(priority=priority, body=None if new_body is UNSET else json_text("body", new_body))
+    _apply_action(context, selection, action, bulk, "change", "changed")
 
 
 def _apply_action(
-    context: CommandContext, selection: TaskSelection, action: Callable[..., None], verb: str, past: str
+    context: CommandContext,
+    selection: TaskSelection,
+    action: Callable[..., None],
+    bulk: TaskAction,
+    verb: str,
+    past: str,
 ) -> None:
-    """Act on each task that still matches the filter; exit with status 1 if one was refused."""
-    ids = selection.find(context)
-    if ids and selection.is_filter and not selection.yes:
-        _confirm(context, f"{verb} {pluralize(len(ids), 'task')}?")
+    """Act on each of the tasks, or create a bulk action; exit with status 1 if one was refused."""
+    selection.check()
+    if selection.is_filter:
+        command = BulkCommand(context, bulk, selection.to_filter(), verb, past)
+        command.run(
+            most=selection.limit,
+            all_tasks=selection.all_tasks or selection.limit is not None,
+            yes=selection.yes,
+            dry_run=selection.dry_run,
+            no_wait=selection.no_wait,
+        )
+        return
     done: list[int] = []
     refused: list[tuple[int, PeerdError]] = []
-    changed: list[int] = []
-    for task_id in ids:
+    for task_id in selection.ids or ():
         try:
-            action(task_id, only=selection.to_filter())
+            action(task_id)
         except DatabaseUnavailable:
             raise
         except PeerdError as error:
-            if selection.is_filter and isinstance(error, TaskNotFound):
-                changed.append(task_id)
-            else:
-                refused.append((task_id, error))
+            refused.append((task_id, error))
         else:
             done.append(task_id)
     lines = [Text(sanitize(f"task {task_id}: {error}"), "red") for task_id, error in refused]
     summary = Text(f"{past} {pluralize(len(done), 'task')}", "green" if done else "")
-    if changed:
-        since = " has changed since it was found" if len(changed) == 1 else " have changed since they were found"
-        summary.append(f"; {len(changed)}{since}", "")
     errors = [{"id": task_id, "error": str(error)} for task_id, error in refused]
-    answer = {"verb": past, "tasks": done, "refused": errors, "changed": changed}
-    context.print_result(answer, *lines, summary)
+    context.print_result({"verb": past, "tasks": done, "refused": errors}, *lines, summary)
     if refused:
         raise typer.Exit(1)
 
 
 def _kick_queue(context: CommandContext, selection: TaskSelection) -> None:
     assert selection.queue is not None
+    if selection.dry_run or selection.no_wait:
+        remedy = "give another filter too, such as --status buried"
+        raise CommandError("--dry-run and --no-wait are not for a queue alone", remedy, status=EXIT_USAGE)
     limit = KICKED_AT_ONCE if selection.limit is None else selection.limit
     if not selection.yes:
-        _confirm(context, f"kick up to {pluralize(limit, 'task')} of {sanitize(selection.queue)}?")
+        confirm(context, f"kick up to {pluralize(limit, 'task')} of {sanitize(selection.queue)}?")
     count = context.client.queues.kick(selection.queue, limit)
     more = "; there may be more" if count == limit else ""
     answer = {"verb": "kicked", "queue": selection.queue, "count": count}
     context.print_result(answer, Text(f"kicked {pluralize(count, 'task')}{more}", "green" if count else ""))
-
-
-def _confirm(context: CommandContext, question: str) -> None:
-    if context.as_json:
-        raise CommandError(f"the action on what the filter finds needs a confirmation ({question[:-1]})", "give --yes")
-    typer.confirm(question, abort=True, err=True)

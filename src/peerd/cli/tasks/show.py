@@ -24,6 +24,7 @@ from peerd.cli.output.formatting import (
     sanitize,
 )
 from peerd.cli.output.tables import AlignedTable, Column, make_key_value_table, right, wide
+from peerd.cli.tasks.log_lines import SHOWN_WITH_TASK, render_last_lines
 from peerd.domain.duration import format_duration
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import Attempt, Task
@@ -117,7 +118,7 @@ def list_tasks(
     ]
     answer = {"items": rows, "next": page.next, "examined": page.examined}
     if page.items:
-        context.print_result(answer, lambda: _tasks_table(page.items, names, context.client.now()))
+        context.print_result(answer, lambda: tasks_table(page.items, names, context.client.now()))
     else:
         context.print_result(
             answer, _describe_nothing(page, is_filtered=after is not None or options != FilterOptions())
@@ -133,12 +134,23 @@ def _describe_nothing(page: TaskPage, *, is_filtered: bool) -> str:
 
 
 def show(context: CommandContext, ids: Annotated[list[int], Argument(metavar="ID", help="Tasks.")]) -> None:
-    """Show tasks in full, with their attempts."""
+    """Show tasks in full, with their attempts and last log lines."""
     names = node_names(context.client)
-    found = [(context.client.tasks.get(task_id), context.client.tasks.attempts(task_id)) for task_id in ids]
-    answer = [task_json(task, names) | {"failed_attempts": attempts} for task, attempts in found]
+    tasks = context.client.tasks
+    found = [
+        (tasks.get(task_id), tasks.attempts(task_id), tasks.last_logs(task_id, limit=SHOWN_WITH_TASK))
+        for task_id in ids
+    ]
+    answer = [
+        task_json(task, names) | {"failed_attempts": attempts, "log_lines": last.count}
+        for task, attempts, last in found
+    ]
     now = context.client.now()
-    pages = [render_task(task, attempts, names, now) for task, attempts in found if not context.as_json]
+    pages = [
+        Group(render_task(task, attempts, names, now), *render_last_lines(last))
+        for task, attempts, last in found
+        if not context.as_json
+    ]
     context.print_result(answer if len(answer) > 1 else answer[0], *pages)
 
 
@@ -189,7 +201,8 @@ def format_run_time(task: Task) -> str:
     return format_elapsed((task.finished_at - task.worker_started_at).total_seconds())
 
 
-def _tasks_table(tasks: Sequence[Task], names: Mapping[int, str], now: datetime) -> AlignedTable:
+def tasks_table(tasks: Sequence[Task], names: Mapping[int, str], now: datetime) -> AlignedTable:
+    """A line for each task."""
     rows = [
         (
             str(task.id),

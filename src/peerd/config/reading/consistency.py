@@ -15,13 +15,11 @@ from peerd.config.reading.gateway_access import find_gateway_problems, find_gate
 from peerd.config.reading.source import ConfigSource, KeyPath, find_line
 from peerd.config.schedules import find_schedule_problems, find_schedule_warnings
 from peerd.config.settings import CommandSettings, GatewaySettings, Settings, WebSettings, WorkerSettings
-from peerd.domain.bind_address import SocketAddress, is_local, parse_bind_address
+from peerd.domain.bind_address import SocketAddress, parse_bind_address
 from peerd.domain.duration import format_duration
 
 SYSTEMD_STOP_TIMEOUT = 90.0
 """DefaultTimeoutStopSec of systemd: a service that stops for longer is killed."""
-
-DASHBOARD = "peerd.web:app"
 
 
 def find_incomplete_tables(source: ConfigSource) -> Iterator[Problem]:
@@ -46,21 +44,12 @@ def find_incomplete_tables(source: ConfigSource) -> Iterator[Problem]:
             yield source.problem(("alerts", name), given, remedy)
 
 
-def _dashboard_problems(settings: Settings, source: ConfigSource) -> Iterator[Problem]:
-    """The API has no login: other machines must not reach it."""
+def _proxy_problems(settings: Settings, source: ConfigSource) -> Iterator[Problem]:
+    """A header that names the user must come from a proxy, and not from anything that connects."""
     for name, web in settings.web.items():
-        for bind in web.bind if web.app == DASHBOARD and source.has_valid(("web", name, "bind")) else ():
-            if not _is_local(bind):
-                problem = f"{bind} can be reached from other machines, and {DASHBOARD} has no login"
-                remedy = 'bind it to this machine, "127.0.0.1:8080", and reach it by an ssh tunnel'
-                yield source.problem(("web", name, "bind"), problem, remedy)
-
-
-def _is_local(bind: str) -> bool:
-    try:
-        return is_local(parse_bind_address(bind))
-    except ValueError:  # reported by itself
-        return True
+        if settings.access.proxy_user_header is not None and "*" in web.forwarded_allow_ips:
+            problem = "every program that connects could name any user in [access] proxy_user_header"
+            yield source.problem(("web", name, "forwarded_allow_ips"), problem, "give the addresses of the proxies")
 
 
 def _name_problems(source: ConfigSource) -> Iterator[Problem]:
@@ -86,7 +75,7 @@ def find_contradictions(settings: Settings, source: ConfigSource) -> Iterator[Pr
     """Settings that cannot all hold: running tasks would be rescued, or two sections would listen on one address."""
     yield from _duplicate_bindings(settings, source)
     yield from find_gateway_problems(settings, source)
-    yield from _dashboard_problems(settings, source)
+    yield from _proxy_problems(settings, source)
     heartbeat, inactive = settings.node.heartbeat_every, settings.manager.inactive_after
     if inactive <= heartbeat and source.has_valid(("node", "heartbeat_every"), ("manager", "inactive_after")):
         problem = f"{format_duration(inactive)} is no longer than a heartbeat ({format_duration(heartbeat)})"

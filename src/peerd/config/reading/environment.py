@@ -17,6 +17,8 @@ from peerd.config.settings import (
     ManagerSettings,
     NodeSettings,
     Section,
+    StatisticsSettings,
+    TelemetrySettings,
 )
 
 CONFIG_VARIABLE = "PEERD_CONFIG"
@@ -26,7 +28,9 @@ SECTIONS: Mapping[str, type[Section]] = {
     "database": DatabaseSettings,
     "cluster": ClusterSettings,
     "manager": ManagerSettings,
+    "statistics": StatisticsSettings,
     "logging": LoggingSettings,
+    "telemetry": TelemetrySettings,
 }
 
 

@@ -70,9 +70,8 @@ class BackgroundTasks:
         try:
             await work
         except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's code; it does not end the process
-            self._events.emit(
-                BackgroundWorkFailed(name=name, error=describe_exception(error), traceback=format_traceback(error))
-            )
+            failed = BackgroundWorkFailed(name=name, error=describe_exception(error), traceback=format_traceback(error))
+            self._events.emit(failed, error)
 
 
 def running_loop() -> asyncio.AbstractEventLoop | None:

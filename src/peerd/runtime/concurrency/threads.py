@@ -97,10 +97,16 @@ def _resolve(future: asyncio.Future[Any], result: Any, error: BaseException | No
         future.set_exception(error)
 
 
+def thread_started_by(task: asyncio.Task[Any]) -> threading.Thread | None:
+    """The thread in which an asyncio task runs a plain function now."""
+    thread = _started_by.get(task)
+    return thread if thread is not None and thread.is_alive() else None
+
+
 def current_stack(task: asyncio.Task[Any]) -> str:
     """The stack of an asyncio task, as in a traceback: of its thread, or of its coroutines on the event loop."""
-    thread = _started_by.get(task)
-    if thread is not None and thread.is_alive():
+    thread = thread_started_by(task)
+    if thread is not None:
         frame = sys._current_frames().get(thread.ident or 0)  # noqa: SLF001 - it has no public name
         return "" if frame is None else "".join(traceback.format_stack(frame))
     return "".join(line for frame in _frames(task.get_coro()) for line in traceback.format_stack(frame, limit=1))

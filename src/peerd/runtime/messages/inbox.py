@@ -154,7 +154,7 @@ class Inbox:
         try:
             value = handler(message)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's code
-            return self._failed(message, describe_exception(error), format_traceback(error))
+            return self._failed(message, describe_exception(error), error)
         return self._start_async(value, message) if inspect.isawaitable(value) else HandlerResult(value)
 
     def _start_async(self, value: Awaitable[Any], message: Message) -> asyncio.Future[HandlerResult]:
@@ -177,15 +177,16 @@ class Inbox:
         try:
             outcome = HandlerResult(await value)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's code
-            outcome = self._failed(message, describe_exception(error), format_traceback(error))
+            outcome = self._failed(message, describe_exception(error), error)
         finally:
             self._running -= 1
             finished.set_result(outcome)
             self._start_next()
 
-    def _failed(self, message: Message, error: str, trace: str | None = None) -> HandlerResult:
-        sender = str(message.sender)
-        self._events.emit(MessageHandlerFailed(action=message.action, sender=sender, error=error, traceback=trace))
+    def _failed(self, message: Message, error: str, raised: BaseException | None = None) -> HandlerResult:
+        sender, trace = str(message.sender), None if raised is None else format_traceback(raised)
+        failed = MessageHandlerFailed(action=message.action, sender=sender, error=error, traceback=trace)
+        self._events.emit(failed, raised)
         return HandlerResult(error=error)
 
     def _count_taken(self) -> None:

@@ -263,7 +263,8 @@ class Messenger:
             except Exception as error:  # noqa: BLE001 - the user's code
                 text, trace = describe_exception(error), format_traceback(error)
                 sender = "the master"
-                self._events.emit(MessageHandlerFailed(action="on_change", sender=sender, error=text, traceback=trace))
+                failed = MessageHandlerFailed(action="on_change", sender=sender, error=text, traceback=trace)
+                self._events.emit(failed, error)
 
     def _fail(self, pending: Delivery | PendingReply, error: Undeliverable) -> None:
         pending.future.set_exception(error)

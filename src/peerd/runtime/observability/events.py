@@ -45,6 +45,8 @@ class AttemptEnded(AttemptEvent, frozen=True, kw_only=True):
     error: str | None = None
     retry_in: float | None = None
     wait: float | None = None  # seconds from the moment in which the task was due to that of its claim
+    number: int | None = None  # of the attempt, from 1
+    traceback: str | None = None
 
 
 DEBUG_EVENTS: Final[tuple[type[Event], ...]] = (TasksClaimed, AttemptStarted)
@@ -81,6 +83,20 @@ class UnknownClaimReleased(Event, frozen=True, kw_only=True):
     """The table had a claim of this process for a task that does not run in it; the task was released."""
 
     task_id: int
+
+
+class ErrorHookFailed(Event, frozen=True, kw_only=True):
+    """The hook for an error tracker raised, or does not return; emitted once in a process."""
+
+    error: str
+    traceback: str | None = None
+
+
+class TaskLinesDropped(Event, frozen=True, kw_only=True):
+    """Log lines of attempts were not kept."""
+
+    count: int
+    reason: str
 
 
 class PeriodicLoopEnded(Event, frozen=True, kw_only=True):
@@ -265,6 +281,7 @@ class ProcessExited(Event, frozen=True, kw_only=True):
     pid: int
     cause: str
     expected: bool  # whether it was asked to end, or ended by itself with status 0
+    status: int | None = None  # of an exit; None: it was killed
 
 
 class ChoreRan(Event, frozen=True, kw_only=True):
@@ -272,6 +289,38 @@ class ChoreRan(Event, frozen=True, kw_only=True):
 
     chore: str
     count: int
+
+
+class BulkActionStarted(Event, frozen=True, kw_only=True):
+    """The first chunk of a bulk action was done."""
+
+    bulk_id: int
+    action: str
+    matched: int
+    at_least: bool  # there are more, which are being counted
+
+
+class BulkChunkDone(Event, frozen=True, kw_only=True):
+    """A chunk of a bulk action was committed."""
+
+    bulk_id: int
+    action: str
+    rows: int
+    queues: tuple[str, ...]  # in which there may be tasks to claim now
+    revoked: tuple[int, ...]  # tasks that were running
+
+
+class BulkActionEnded(Event, frozen=True, kw_only=True):
+    """A bulk action has ended, or has failed."""
+
+    bulk_id: int
+    action: str
+    state: str
+    done: int
+    skipped: int
+    failed: int
+    seconds: float
+    error: str | None = None
 
 
 class RescueSuspended(Event, frozen=True, kw_only=True):
@@ -397,6 +446,15 @@ class ScheduleFailed(Event, frozen=True, kw_only=True):
     error: str
 
 
+class NodeRequestEnded(Event, frozen=True, kw_only=True):
+    """A request to this node, of another node or of an application, was carried out or refused."""
+
+    request_id: int
+    command: str
+    requested_by: str | None
+    error: str | None
+
+
 class ScheduleRunsLost(Event, frozen=True, kw_only=True):
     """The node of scheduled runs is gone."""
 
@@ -428,6 +486,9 @@ class ClusterBroadcastFailed(Event, frozen=True, kw_only=True):
 EventListener = Callable[[Event], None]
 
 
+ExceptionListener = Callable[[Event, BaseException | None], None]
+
+
 def accepts_event(listener: EventListener, kind: type[Event]) -> bool:
     """Whether a listener listens to a kind: to all, unless its method `accepts(kind)`, if it has one, denies it."""
     accepts = getattr(listener, "accepts", None)
@@ -447,6 +508,16 @@ class EventBus:
     def __init__(self, *listeners: EventListener) -> None:
         self._listeners = listeners
         self._by_kind: dict[type[Event], tuple[EventListener, ...]] = {}
+        self._exception_listeners: tuple[ExceptionListener, ...] = ()
+
+    def listen_with_exceptions(self, listener: ExceptionListener) -> None:
+        """Add a listener that is called with each event and, of a failure in this process, with its exception."""
+        self._exception_listeners = (*self._exception_listeners, listener)
+
+    @property
+    def wants_exceptions(self) -> bool:
+        """Whether exceptions are worth to be kept for the events about them."""
+        return bool(self._exception_listeners)
 
     def listen(self, listener: EventListener) -> None:
         """Add a listener."""
@@ -455,12 +526,14 @@ class EventBus:
 
     def has_listeners(self, kind: type[Event]) -> bool:
         """Whether events of this kind have a listener; for those that happen thousands of times in a second."""
-        return bool(self._listeners_of(kind))
+        return bool(self._exception_listeners or self._listeners_of(kind))
 
-    def emit(self, event: Event) -> None:
-        """Pass an event to its listeners."""
+    def emit(self, event: Event, exception: BaseException | None = None) -> None:
+        """Pass an event to its listeners; of a failure, with the exception."""
         for listener in self._listeners_of(type(event)):
             listener(event)
+        for exception_listener in self._exception_listeners:
+            exception_listener(event, exception)
 
     def _listeners_of(self, kind: type[Event]) -> tuple[EventListener, ...]:
         by_kind = self._by_kind  # read before the listeners: `listen` changes them first

@@ -32,6 +32,8 @@ MESSAGES: Final[Mapping[type[Event], tuple[str, str, str]]] = {
         "task=task_id queue handler=name because=stop_reason",
     ),
     events.UnknownClaimReleased: ("warning", "released a claimed task that did not run here", "task=task_id"),
+    events.ErrorHookFailed: ("error", "the hook of [errors] failed; said once", "error exception=traceback"),
+    events.TaskLinesDropped: ("warning", "log lines of attempts were dropped", "lines=count because=reason"),
     events.AttemptHookFailed: ("error", "a hook failed", "hook error exception=traceback"),
     events.WebRequestFailed: ("error", "a request failed", "what error exception=traceback"),
     events.WebRequestsAborted: ("warning", "unanswered requests were aborted after the grace", "requests connections"),
@@ -53,6 +55,7 @@ MESSAGES: Final[Mapping[type[Event], tuple[str, str, str]]] = {
     events.MasterDied: ("error", "the master has died; this node ends", "node"),
     events.NodesMarkedInactive: ("warning", "nodes fell silent", "nodes"),
     events.ChoreRan: ("debug", "chore ran", "chore rows=count"),
+    events.BulkChunkDone: ("debug", "a chunk of a bulk action was done", "bulk=bulk_id action tasks=rows"),
     events.RescueSuspended: ("info", "no rescues yet", "seconds because=reason"),
     events.PinnedTasksBlocked: ("warning", "tasks wait for silent nodes", "tasks=count policy"),
     events.DatabaseSlowdownDetected: ("warning", "{event.subject}: {event.message}", "remedy"),
@@ -68,6 +71,11 @@ MESSAGES: Final[Mapping[type[Event], tuple[str, str, str]]] = {
     events.BackgroundWorkCancelled: ("warning", "background work was cancelled", "work=names"),
     events.ScheduleRunStarted: ("debug", "scheduled run started", "schedule run=run_id slot"),
     events.ScheduleFailed: ("error", "a schedule failed", "schedule error"),
+    events.NodeRequestEnded: (
+        "info",
+        "a request to this node ended",
+        "command request=request_id by=requested_by error",
+    ),
     events.ScheduleRunsLost: ("warning", "scheduled runs were lost with their node", "runs=run_ids"),
     events.RingsRejected: ("warning", "a ring was refused: {event.reason}", "sender refused=count"),
     events.ClusterBroadcastFailed: ("warning", "a message for all nodes has reached this one only", "action reason"),
@@ -95,6 +103,13 @@ def log_message_of(event: Event) -> LogMessage:  # noqa: C901, PLR0911, PLR0912 
         case events.ReservationsReleased():
             ids = {"tasks": len(event.task_ids), "ids": _first_ten(event.task_ids)}
             return "info", "reservations were released", ids | _figures(event, "cause")
+        case events.BulkActionStarted():
+            count = f"{event.matched} or more" if event.at_least else event.matched
+            return "info", "a bulk action began", _figures(event, "bulk=bulk_id action") | {"tasks": count}
+        case events.BulkActionEnded():
+            level = "info" if event.error is None and not event.failed else "error"
+            figures = _figures(event, "bulk=bulk_id action done skipped failed seconds error")
+            return level, f"a bulk action is {event.state}", figures
         case events.ProcessExited():
             return "info" if event.expected else "error", "process ended", _figures(event, "slot pid cause")
         case events.PeriodicLoopEnded():

@@ -28,6 +28,7 @@ from peerd.runtime.observability import logfile
 from peerd.runtime.process import exit_codes, process_tree
 from peerd.runtime.process.loop_monitor import LoopMonitor
 from peerd.runtime.process.uncaught_exceptions import log_error
+from peerd.runtime.process.urgent_requests import UrgentRequests
 
 _STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
@@ -67,6 +68,7 @@ class ControlThread:
         """Seconds of grace of a stop that names none; 0 until the process is ready."""
         self._lost = False
         self._master = os.getppid()
+        self.urgent_requests = UrgentRequests(self.send)
         self.flushed = threading.Event()
         """Set while the send buffer is empty."""
         self.flushed.set()
@@ -237,7 +239,7 @@ class ControlThread:
                 logfile.redirect_output(str(message.get("file")))
             except OSError as error:
                 self.log_line(f"cannot reopen the log, and keeps the old one: {error}")
-        else:
+        elif not self.urgent_requests.receive(message):
             self._deliver_or_keep(message)
 
     def _kill_process_group(self) -> None:

@@ -15,6 +15,7 @@ from typing import Final
 from peerd.runtime.process import exit_codes
 from peerd.runtime.process.control_thread import ControlMessageHandler, ControlThread
 from peerd.runtime.process.loop_monitor import LoopMonitor
+from peerd.runtime.process.urgent_requests import UrgentHandler
 
 FLUSH_TIMEOUT: Final = 2.0
 """Seconds that a process waits at its end until its last frames are sent."""
@@ -128,6 +129,14 @@ class Link:
     def report_in_flight(self, count: Callable[[], int]) -> None:
         """Report to the master, every two seconds, how many tasks or requests run; a thread calls `count`."""
         self._loop_monitor.in_flight = count
+
+    def on_urgent_request(self, action: str, answer: UrgentHandler) -> None:
+        """Answer requests of this action in a thread of their own, also while the event loop is blocked."""
+        self._control.urgent_requests.handlers[action] = answer
+
+    def take_largest_lag(self) -> float:
+        """The largest delay of the event loop since the last call, in seconds."""
+        return self._loop_monitor.take_largest_lag()
 
     def alert(self, alert: str, text: str, **data: object) -> None:
         """Send an alert of a kind, such as `dead-tasks`, to the agent's hooks; `data` is for programs."""

@@ -28,6 +28,7 @@ class LoopMonitor:
         self._lock = threading.Lock()
         self._pinged_at: float | None = None
         self._lag = 0.0
+        self._largest_lag = 0.0
         self._is_hanging = False
         self._next_at = 0.0
 
@@ -45,11 +46,17 @@ class LoopMonitor:
             return None
         self._next_at = now + MEASURE_INTERVAL
         lag = self._measure(now)
+        self._largest_lag = max(self._largest_lag, lag)
         hangs = self._hang_after is not None and lag >= self._hang_after and self._pinged_at is not None
         if hangs and not self._is_hanging:
             self._on_hang(lag)
         self._is_hanging = hangs
         return {"type": "vitals", "lag": round(lag, 4), "in_flight": self.in_flight()}
+
+    def take_largest_lag(self) -> float:
+        """The largest lag that was measured since the last call, in seconds. From any thread."""
+        lag, self._largest_lag = self._largest_lag, 0.0
+        return lag
 
     def _measure(self, now: float) -> float:
         """The age of the current ping, or the time that the last one took; send the next one."""

@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from peerd.domain.errors import PeerdError
 from peerd.runtime.concurrency.background_tasks import BackgroundTasks, BackgroundWork
 from peerd.runtime.messages.messenger import FrameSender, Messenger
+from peerd.runtime.metrics.registry import MetricsRegistry
 from peerd.runtime.observability.events import EventBus
+
+if TYPE_CHECKING:
+    from peerd.runtime.tracing.spans import AttemptTracer
 
 LIMITS_ACTION: Final = "peerd.limits"
 """The agent's request for the memory and processor limits of a process."""
 RING_ACTION: Final = "peerd.ring"
 """The agent's message with rings for the workers."""
+STACK_ACTION: Final = "peerd.stack"
+"""The agent's urgent request for the stack of a task that a process runs."""
 DOORBELL_ACTION: Final = "peerd.doorbell"
 """The agent's message with the state of the doorbell; as a request to the agent, all its details."""
+METRICS_ACTION: Final = "peerd.metrics"
+"""The request to the agent for the metrics of the node."""
+METRICS_REPORT_ACTION: Final = "peerd.metrics-report"
+"""The message to the agent with what a process has counted."""
 
 
 class ProcessLink(FrameSender, Protocol):
@@ -27,6 +38,10 @@ class ProcessLink(FrameSender, Protocol):
 
     def stuck(self, attempt: Mapping[str, object] | None, reason: str) -> None:
         """See `Link.stuck`."""
+
+    def take_largest_lag(self) -> float:
+        """See `Link.take_largest_lag`."""
+        ...
 
 
 class NotAvailableInProcess(PeerdError, RuntimeError):
@@ -46,7 +61,12 @@ class ProcessContext:
     """
 
     def __init__(
-        self, link: ProcessLink, events: EventBus, *, options: Mapping[str, Any] | None = None, client: Any = None
+        self,
+        link: ProcessLink,
+        events: EventBus,
+        *,
+        options: Mapping[str, Any] | None = None,
+        client: Any = None,
     ) -> None:
         self.node = link.node
         self.slot = link.slot
@@ -54,9 +74,16 @@ class ProcessContext:
         self.options: Mapping[str, Any] = options or {}
         self.find_shared: Callable[..., Any] | None = None
         """Set by the assembly of the process for `shared`."""
+        self.draining = asyncio.Event()
+        """Set when the process stops, or another one takes its place: what is open for long is to be ended."""
         self.scheduled_runs = 0
         """Scheduled functions that run; a process is recycled after they have ended."""
+        self.metrics = MetricsRegistry()
+        """What the process counts; the assembly of the process sets the one that is reported."""
+        self.tracer: AttemptTracer | None = None
+        """Makes the spans of attempts; None while [telemetry] opentelemetry is false."""
         self._link = link
+        self._finish_callbacks: list[Callable[[], object]] = []
         self._background_tasks = BackgroundTasks(events)
         self.messenger = Messenger(link, self._background_tasks, events)
         self._client = client
@@ -105,11 +132,21 @@ class ProcessContext:
         """
         self._link.stuck(None, reason)
 
+    def take_largest_lag(self) -> float:
+        """The largest delay of the event loop since the last call, in seconds."""
+        return self._link.take_largest_lag()
+
+    def on_finish(self, callback: Callable[[], object]) -> None:
+        """Call a plain function when all background work has ended, while messages can still be sent."""
+        self._finish_callbacks.append(callback)
+
     async def finish(self, grace: float) -> None:
         """Start no more background work, and let the running work end within `grace` seconds."""
         try:
             await self._background_tasks.finish(grace)
         finally:
+            while self._finish_callbacks:
+                self._finish_callbacks.pop()()
             self.messenger.close()
 
     @property

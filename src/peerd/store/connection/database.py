@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from itertools import count
-from typing import Concatenate, Final, ParamSpec, TypeVar, TypeVarTuple
+from typing import Concatenate, Final, ParamSpec, Protocol, TypeVar, TypeVarTuple
 
 from sqlalchemy.engine import URL, Connection, Engine
 from sqlalchemy.exc import DBAPIError
@@ -25,6 +25,7 @@ from peerd.domain.errors import (
     DatabaseBusy,
     DatabaseConnectionRefused,
     DatabaseUnavailable,
+    PeerdError,
     RowLocked,
     UnsupportedDatabase,
 )
@@ -48,6 +49,22 @@ FIRST_PAUSE: Final = 0.01
 """Seconds; doubled after each try, so that ten tries take about five seconds on average."""
 MAX_RETRY_SECONDS: Final = 60.0
 """Seconds after which nothing is repeated: one try that waits for a lock may take 30 to 50."""
+_OUTCOMES: Final[dict[type[PeerdError], str]] = {
+    DatabaseUnavailable: "unavailable",
+    DatabaseConnectionRefused: "unavailable",
+    DatabaseBusy: "busy",
+    RowLocked: "locked",
+}
+
+
+class DatabaseObserver(Protocol):
+    """What a database calls with each operation; from any thread."""
+
+    def ended(self, outcome: str, seconds: float) -> None:
+        """An operation has ended: done, unavailable, busy, locked or failed."""
+
+    def repeated(self) -> None:
+        """An operation that was rolled back is repeated."""
 
 
 class Database:
@@ -79,6 +96,8 @@ class Database:
         self._sqlite_groups = SqliteGroups(engines.groups)
         self.engines: tuple[Engine, ...] = engines.distinct_pools()
         """The engines with pools of their own: for transactions, statements and `run_autocommit`."""
+        self.observer: DatabaseObserver | None = None
+        """Measures each operation."""
         self._opened = OpenedConnections(self.engines)
         register_fork_hooks(self)
 
@@ -233,6 +252,20 @@ class Database:
         return writer_lock_of(self.url.database or "").hold() if self.is_single_writer else nullcontext()
 
     def _run_with_retries(self, attempt: Callable[[], T], *, waits_for_locks: bool = True) -> T:
+        if self.observer is None:
+            return self._repeat_while_rolled_back(attempt, waits_for_locks=waits_for_locks)
+        began, outcome = time.monotonic(), "failed"
+        try:
+            result = self._repeat_while_rolled_back(attempt, waits_for_locks=waits_for_locks)
+            outcome = "done"
+            return result
+        except PeerdError as error:
+            outcome = _OUTCOMES.get(type(error), outcome)
+            raise
+        finally:
+            self.observer.ended(outcome, time.monotonic() - began)
+
+    def _repeat_while_rolled_back(self, attempt: Callable[[], T], *, waits_for_locks: bool) -> T:
         began = time.monotonic()
         for number in count():
             try:
@@ -248,6 +281,8 @@ class Database:
                     raise RowLocked(database_errors.driver_message(error), seconds) from error
                 if number == TRIES - 1 or seconds > MAX_RETRY_SECONDS:
                     raise DatabaseBusy(database_errors.driver_message(error), seconds) from error
+                if self.observer is not None:
+                    self.observer.repeated()
                 time.sleep(exponential_backoff(number + 1, base=FIRST_PAUSE, jitter=0.5))
         raise AssertionError("the last try returns or raises")
 

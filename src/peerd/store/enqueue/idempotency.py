@@ -28,18 +28,24 @@ KEEP: Final = 86_400.0
 KEY: Final = ("id",)
 
 
-def enqueue_once(connection: Connection, key: str, new: Sequence[NewTask]) -> list[Enqueued]:
+def enqueue_once(connection: Connection, key: str, new: Sequence[NewTask], *, owner: str = "") -> list[Enqueued]:
     """Write tasks in the caller's transaction, unless a request with this key has done so.
 
     Args:
         connection: in a transaction of its own.
         key: chosen by the client; any text.
         new: the tasks.
+        owner: of the key; the same text is another key for another owner.
 
     Raises:
         IdempotencyKeyReused: the key came with other tasks before.
     """
-    own = {"id": _digest(key), "request": _digest(new), "token": new_token()}
+    untraced = [msgspec.structs.replace(one, trace_context=None) for one in new]  # each repetition has its own span
+    own = {
+        "id": _digest([owner, key] if owner else key),
+        "request": _digest(untraced),
+        "token": new_token(),
+    }
     insert_if_absent(connection, idempotency_keys, [own], key=KEY)
     is_key = idempotency_keys.c.id == own["id"]
     columns = (idempotency_keys.c.token, idempotency_keys.c.request, idempotency_keys.c.answer)

@@ -7,6 +7,7 @@ longer is taken, else the id of its task is the result. Competitors wait for the
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -68,6 +69,53 @@ def reacquire_key(connection: Connection, task: Task, token: int) -> None:
         raise UniqueKeyTaken(task.id, task.unique_key, holder)
     if holder is None:
         assign_key(connection, task.queue, task.unique_key, task.id)
+
+
+def reacquire_keys(connection: Connection, keyed: Sequence[Task]) -> dict[int, UniqueKeyTaken]:
+    """`reacquire_key` for many tasks, none of which have the same key; the refused ones, by their ids.
+
+    A key whose row is missing, or is the task's own, is taken together with the others. Only one that has another
+    holder costs statements of its own.
+    """
+    refused: dict[int, UniqueKeyTaken] = {}
+    by_queue: dict[str, dict[str, Task]] = defaultdict(dict)
+    for task in keyed:
+        by_queue[task.queue][str(task.unique_key)] = task
+    for queue, tasks_of in sorted(by_queue.items()):
+        for holder in _take_own_keys(connection, queue, tasks_of):
+            try:
+                reacquire_key(connection, holder, new_token())
+            except UniqueKeyTaken as error:
+                refused[holder.id] = error
+    return refused
+
+
+def _take_own_keys(connection: Connection, queue: str, tasks_of: Mapping[str, Task]) -> list[Task]:
+    """Take the keys of a queue that no other task holds, or has held last; the tasks of the others."""
+    token, keys = new_token(), sorted(tasks_of)
+    mine = {"queue": queue, "token": token, **_scope_values("unfinished")}
+    rows = [{**mine, "unique_key": key, "task_id": tasks_of[key].id} for key in keys]
+    insert_if_absent(connection, unique_keys, rows, key=("queue", "unique_key"))
+    are_keys = sa.and_(unique_keys.c.queue == queue, unique_keys.c.unique_key.in_(keys))
+    expired = sa.and_(unique_keys.c.expires_at.is_not(None), unique_keys.c.expires_at <= now()).label("expired")
+    columns = (*(unique_keys.c[name] for name in ("unique_key", "task_id", "token", "scope")), expired)
+    found = connection.execute(sa.select(*columns).where(are_keys).order_by(unique_keys.c.unique_key).with_for_update())
+    over: list[str] = []
+    others: list[Task] = []
+    for row in found:
+        task = tasks_of[row.unique_key]
+        if row.token == token:
+            continue
+        if row.task_id != task.id:
+            others.append(task)
+        elif row.scope == "unfinished":
+            over += [row.unique_key] if task.status in FINISHED else []
+        elif row.scope == "period" and row.expired:
+            over.append(row.unique_key)
+    if over:
+        taken = sa.update(unique_keys).where(unique_keys.c.queue == queue, unique_keys.c.unique_key.in_(over))
+        connection.execute(taken.values(token=token, created_at=now(), **_scope_values("unfinished")))
+    return others
 
 
 def move_key(connection: Connection, task: Task, queue: str) -> None:

@@ -30,6 +30,7 @@ from peerd.store.tasks.conditions import (
     is_waiting_as,
     status_is,
 )
+from peerd.store.tasks.log_lines import deletable_with_lines
 from peerd.store.tasks.rows import (
     BATCH,
     lock_tasks,
@@ -172,11 +173,12 @@ def _queues_of(connection: Connection, kind: PendingKind) -> Iterator[str]:
 
 
 def _delete(connection: Connection, status: Status, until: sa.ColumnElement[datetime], limit: int) -> int:
-    """Delete tasks of a status whose ``closing_at`` has come."""
+    """Delete tasks of a status whose ``closing_at`` has come, and their log lines; how many of both.
+
+    Tasks with many lines are deleted a few at a time, so that a batch stays small.
+    """
     over = tasks.c.closing_at <= until
     found = sa.select(tasks.c.id).where(is_closing_as(status), over).order_by(tasks.c.closing_at).limit(limit)
-    ids = connection.execute(found).scalars().all()
+    ids, lines = deletable_with_lines(connection, connection.execute(found).scalars().all())
     locked = lock_tasks(connection, ids, status_is(status), over, skip_locked=True)
-    if locked:
-        delete_rows(connection, locked)
-    return len(locked)
+    return lines + (delete_rows(connection, locked) if locked else 0)

@@ -15,21 +15,43 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from peerd.domain.bulk import ACTIVE
 from peerd.domain.lifecycle import Status
 from peerd.domain.schedule import RunStatus
+from peerd.store.nodes.requests import has_waiting_requests
 from peerd.store.schema.sql_clock import now
-from peerd.store.schema.tables import limit_starts, nodes, processes, schedule_runs, tasks, unique_keys
-from peerd.store.tasks.conditions import by_index, is_closing_as, is_pending_too_early, is_waiting_as, is_working
+from peerd.store.schema.tables import bulk_actions, limit_starts, nodes, processes, schedule_runs, tasks, unique_keys
+from peerd.store.statistics.rollup import latest_bucket
+from peerd.store.statistics.steps import MINUTE
+from peerd.store.stored_schedules import StoredSchedulesState, stored_schedules_state
+from peerd.store.tasks.conditions import (
+    PENDING_WITH_KEY,
+    PENDING_WITHOUT_KEY,
+    PendingKind,
+    by_index,
+    is_closing_as,
+    is_pending_too_early,
+    is_waiting_as,
+    is_working,
+)
 
 CLOSING_STATUSES = (Status.PENDING, Status.DONE, Status.CANCELED, Status.DEAD)
+FIRST_PENDING = {"pending_without_key": PENDING_WITHOUT_KEY, "pending_with_key": PENDING_WITH_KEY}
+
+ACTIVE_BULK: list[sa.ColumnElement[Any]] = [sa.literal_column(f"'{state}'") for state in ACTIVE]
 
 
 class NextDue(msgspec.Struct, frozen=True):
-    """The database's clock, the time when the next task falls due, and the id of the first active node."""
+    """The database's clock, the time when the next task falls due, and the id of the first active node.
+
+    For an agent also whether a request waits for it, and what changes with the schedules that are in the database.
+    """
 
     now: datetime
     next_at: datetime | None
     first_node: int | None
+    has_requests: bool = False
+    schedules_state: StoredSchedulesState | None = None
 
 
 class DueMaintenance(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,6 +62,9 @@ class DueMaintenance(msgspec.Struct, frozen=True, kw_only=True):
     ``scheduled``, ``failure`` and ``ahead`` (written as pending too early) are when the next such task falls due,
     ``pending`` when the next one expires, ``done``, ``canceled`` and ``dead`` when the oldest ended, ``key`` and
     ``start`` when the next unique key ends and the next limited start is counted no longer. ``runs``: schedules run.
+    ``bulk``: there are bulk actions to carry out.
+    ``first_node`` is the first of the active ones, which does what one node does for all. ``has_pending``: tasks are
+    pending. ``newest_bucket`` of the time series of attempts.
     """
 
     now: datetime
@@ -56,6 +81,10 @@ class DueMaintenance(msgspec.Struct, frozen=True, kw_only=True):
     key: datetime | None
     start: datetime | None
     runs: bool
+    bulk: bool
+    first_node: int | None
+    has_pending: bool
+    newest_bucket: datetime | None
 
 
 def find_next_due(connection: Connection) -> NextDue:
@@ -64,17 +93,36 @@ def find_next_due(connection: Connection) -> NextDue:
     return NextDue(clock, min((time for time in due if time is not None), default=None), first_node)
 
 
+def find_agent_work(connection: Connection, incarnation: str) -> NextDue:
+    """As `find_next_due`, with what else an agent must look at; one statement, so that an idle node sends no second."""
+    row = connection.execute(_agent_work_statement(), {"of_incarnation": incarnation}).one()
+    clock, first_node, scheduled, failure, has_requests, stored, latest = row
+    next_at = min((time for time in (scheduled, failure) if time is not None), default=None)
+    return NextDue(clock, next_at, first_node, bool(has_requests), StoredSchedulesState(stored, latest))
+
+
 def read_due_maintenance(connection: Connection) -> DueMaintenance:
     """Read when each chore is due; one statement."""
     row = dict(connection.execute(_due_maintenance_statement()).mappings().one())
     touches = [time for time in (row["oldest_touch"], row.pop("oldest_reservation")) if time is not None]
-    return DueMaintenance(**{**row, "runs": bool(row["runs"]), "oldest_touch": min(touches, default=None)})
+    found = {name: bool(row[name]) for name in ("runs", "bulk")}
+    pending = [row.pop(name) for name in FIRST_PENDING]
+    return DueMaintenance(
+        **{**row, **found, "oldest_touch": min(touches, default=None)},
+        has_pending=any(queue is not None for queue in pending),
+    )
 
 
 @lru_cache(maxsize=1)
 def _next_due_statement() -> sa.Select[Any]:
-    first_node = sa.select(sa.func.min(nodes.c.id)).where(nodes.c.active).scalar_subquery()
-    return sa.select(now(), first_node, _waiting(Status.SCHEDULED), _waiting(Status.FAILURE))
+    return sa.select(now(), _first_node(), _waiting(Status.SCHEDULED), _waiting(Status.FAILURE))
+
+
+@lru_cache(maxsize=1)
+def _agent_work_statement() -> sa.Select[Any]:
+    return _next_due_statement().add_columns(
+        has_waiting_requests(sa.bindparam("of_incarnation")).label("has_requests"), *stored_schedules_state()
+    )
 
 
 @lru_cache(maxsize=1)
@@ -94,6 +142,10 @@ def _due_maintenance_statement() -> sa.Select[Any]:
         "key": _first(unique_keys.c.expires_at, unique_keys.c.expires_at.is_not(None)),
         "start": _first(limit_starts.c.counts_until, limit_starts.c.counts_until.is_not(None)),
         "runs": sa.exists().where(schedule_runs.c.status == RunStatus.RUNNING.value),
+        "bulk": sa.exists().where(bulk_actions.c.state.in_(ACTIVE_BULK)),
+        "first_node": _first_node(),
+        **{name: _first_pending_queue(kind) for name, kind in FIRST_PENDING.items()},
+        "newest_bucket": latest_bucket(MINUTE),
     }
     return sa.select(now().label("now"), *(part.label(name) for name, part in parts.items()))
 
@@ -107,6 +159,16 @@ def _oldest_reservation(touched: sa.ColumnElement[Any]) -> sa.ScalarSelect[Any]:
     shown = sa.case((lives, processes.c.checked_at), else_=holder.c.touched_at)
     joined = holder.outerjoin(processes, processes.c.id == holder.c.process_id)
     return sa.select(sa.func.min(shown)).select_from(joined).scalar_subquery()
+
+
+def _first_node() -> sa.ScalarSelect[Any]:
+    return sa.select(sa.func.min(nodes.c.id)).where(nodes.c.active).scalar_subquery()
+
+
+def _first_pending_queue(kind: PendingKind) -> sa.ScalarSelect[Any]:
+    """The queue of the first entry of its index, if there is one."""
+    pending = sa.select(kind.queue).where(kind.where(lambda queue: queue > sa.literal_column("''", sa.Text())))
+    return by_index(pending, kind.index).order_by(kind.queue).limit(1).scalar_subquery()
 
 
 def _waiting(status: Status) -> sa.ScalarSelect[Any]:

@@ -21,6 +21,7 @@ from peerd.store.schema.sql_clock import now, seconds_from_now
 from peerd.store.schema.tables import tasks
 from peerd.store.tasks.actions import delete_rows
 from peerd.store.tasks.conditions import is_closing_as, status_is
+from peerd.store.tasks.log_lines import deletable_with_lines
 from peerd.store.tasks.rows import BATCH, lock_tasks
 
 LATE_COMMIT: Final = 60.0
@@ -50,7 +51,8 @@ class HistoryStep(msgspec.Struct, frozen=True):
     """What a step of a walk has done.
 
     Attributes:
-        read, deleted: numbers of tasks.
+        read: the number of tasks; of a step that was cut because its tasks have many log lines, the most.
+        deleted: the number of tasks and of their log lines.
         place: of the last task that was read.
         settled: of the last one before which nothing is left for a later walk.
     """
@@ -85,16 +87,22 @@ def purge_step(
     if not rows:
         return HistoryStep(0, 0, after, None)
     covered = [row.id for row in rows if wanted.covers(row.queue)]
-    locked = lock_tasks(connection, covered, status_is(Status.DONE), is_old, skip_locked=True)
+    deletable, deleted = deletable_with_lines(connection, covered)
+    left = set(covered) - set(deletable)
+    locked = lock_tasks(connection, deletable, status_is(Status.DONE), is_old, skip_locked=True)
     if locked:
-        delete_rows(connection, locked)
+        deleted += delete_rows(connection, locked)
+    is_full = len(rows) == limit or bool(left)
+    rows = list(takewhile(lambda row: row.id not in left, rows))  # the next step begins where this one was cut
+    if not rows:
+        return HistoryStep(limit, deleted, after, None)
     skipped = set(covered) - {task.id for task in locked}
     settled_until = rows[0].now - timedelta(seconds=LATE_COMMIT)
     settled = list(takewhile(lambda row: row.closing_at <= settled_until and row.id not in skipped, rows))
     last, settled_last = rows[-1], settled[-1] if settled else None
     return HistoryStep(
-        read=len(rows),
-        deleted=len(locked),
+        read=limit if is_full else len(rows),
+        deleted=deleted,
         place=HistoryPlace(last.closing_at, last.id),
         settled=None if settled_last is None else HistoryPlace(settled_last.closing_at, settled_last.id),
     )

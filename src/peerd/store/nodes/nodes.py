@@ -61,8 +61,8 @@ def list_nodes(connection: Connection) -> list[Node]:
     return [Node(**row) for row in connection.execute(sa.select(*NODE_COLUMNS).order_by(nodes.c.name)).mappings()]
 
 
-def get_node_id(connection: Connection, name: str) -> int:
-    """The id of a node's name.
+def get_node(connection: Connection, name: str) -> Node:
+    """The node of this name.
 
     Raises:
         NodeNotFound: no node has ever registered under it.
@@ -70,7 +70,16 @@ def get_node_id(connection: Connection, name: str) -> int:
     found = find_node(connection, name)
     if found is None:
         raise NodeNotFound(name, [node.name for node in list_nodes(connection)])
-    return found.id
+    return found
+
+
+def get_node_id(connection: Connection, name: str) -> int:
+    """The id of a node's name.
+
+    Raises:
+        NodeNotFound: no node has ever registered under it.
+    """
+    return get_node(connection, name).id
 
 
 def is_node_alive(connection: Connection, name: str, silence: float) -> bool:

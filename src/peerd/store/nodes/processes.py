@@ -20,7 +20,7 @@ from peerd.store.connection.database import Database
 from peerd.store.connection.outages import OutageTracker
 from peerd.store.nodes.nodes import Node, find_node
 from peerd.store.schema.migrate import require_current_schema
-from peerd.store.schema.sql_clock import now
+from peerd.store.schema.sql_clock import now, seconds_from_now
 from peerd.store.schema.tables import processes, queues
 from peerd.store.tasks.rows import insert_if_absent
 
@@ -36,13 +36,15 @@ class ProcessCapabilities(msgspec.Struct, frozen=True):
     queues: tuple[str, ...] = ()
     handlers: str | None = None
     """From `peerd.store.nodes.known_handlers.encode_handlers`."""
+    slots: int | None = None
+    """Tasks that it runs at once."""
 
 
 NO_CAPABILITIES = ProcessCapabilities()
 
 
 class ProcessRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A row of the table ``processes``."""
+    """A row of the table ``processes``. ``slots``: tasks that it runs at once; None where it runs none."""
 
     id: int
     node_id: int
@@ -55,6 +57,7 @@ class ProcessRecord(msgspec.Struct, frozen=True, kw_only=True):
     checked_at: datetime
     ended_at: datetime | None
     cause: str | None
+    slots: int | None = None
 
 
 PROCESS_COLUMNS: Final = tuple(processes.c[field] for field in ProcessRecord.__struct_fields__)
@@ -93,6 +96,7 @@ def register_process(
         role=role,
         pid=pid,
         handlers=capabilities.handlers,
+        slots=capabilities.slots,
     )
     key = connection.execute(insert).inserted_primary_key
     assert key is not None
@@ -206,3 +210,11 @@ async def keep_heartbeat(
             events.emit(ComponentFailed(component="heartbeat", error=describe_exception(error), again_in=every))
         else:
             outages.found()
+
+
+def is_role_alive(connection: Connection, role: str, silence: float) -> bool:
+    """Whether a process of a role, on any node, has sent a heartbeat in the last ``silence`` seconds."""
+    alive = sa.select(processes.c.id).where(
+        processes.c.role == role, processes.c.ended_at.is_(None), processes.c.checked_at > seconds_from_now(-silence)
+    )
+    return connection.execute(alive.limit(1)).first() is not None

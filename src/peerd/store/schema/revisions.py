@@ -38,6 +38,11 @@ HISTORY: Final = (
     Revision("0006", oldest="0004"),  # adds what queue clients need: columns of tasks, tasks_aside, queues.pause
     Revision("0007", oldest="0004"),  # tasks_due and tasks_closing end with the id
     Revision("0008", oldest="0004"),  # adds idempotency_keys
+    Revision("0009", oldest="0004"),  # adds peerd_users, _tokens, _sessions, _login_failures, _audit
+    Revision("0010", oldest="0004"),  # adds statistics, depths, processes.slots
+    Revision("0011", oldest="0004"),  # adds bulk_actions
+    Revision("0012", oldest="0004"),  # adds node_requests, stored_schedules
+    Revision("0013", oldest="0004"),  # adds task_logs
 )
 """All revisions that this version of peerd knows, in order."""
 

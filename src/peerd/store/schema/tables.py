@@ -6,7 +6,12 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from peerd.domain.access import Role
+from peerd.domain.attempt_totals import OUTCOMES
+from peerd.domain.bulk import BulkState
+from peerd.domain.histogram import BIN_COUNT
 from peerd.domain.lifecycle import FINISHED, Status
+from peerd.domain.node_request import NodeRequestStatus
 from peerd.domain.schedule import RunStatus
 from peerd.domain.task import DEFAULT_PRIORITY, PRIORITY_RANGE
 from peerd.store.schema.types import (
@@ -15,6 +20,7 @@ from peerd.store.schema.types import (
     LONG_TEXT,
     MYSQL,
     Instant,
+    default_now,
     dialect_only_options,
     enum_check,
     enum_type,
@@ -213,6 +219,7 @@ processes = _table(
     time_column("ended_at"),
     sa.Column("cause", short_text(255)),
     sa.Column("handlers", LONG_TEXT),
+    sa.Column("slots", sa.Integer()),
     sa.Index("processes_node", "node_id", "ended_at"),
     autoincrement=True,
 )
@@ -326,3 +333,185 @@ schedule_runs = _table(
     sa.Index("schedule_runs_finished", "finished_at"),
     autoincrement=True,
 )
+
+# A prefix, because an application may have users and sessions of its own in the same database.
+users = _table(
+    "peerd_users",
+    sa.Column("name", name_type(200), primary_key=True),
+    sa.Column("role", enum_type(Role), nullable=False),
+    sa.Column("password_hash", short_text(255)),
+    sa.Column("disabled", sa.Boolean(), nullable=False, server_default=sa.false()),
+    time_column("logged_in_at"),
+    time_column_with_default("created_at"),
+    time_column_with_default("updated_at", updated_now),
+    enum_check("role", Role),
+)
+
+api_tokens = _table(
+    "peerd_tokens",
+    sa.Column("id", BIG_KEY, primary_key=True, autoincrement=True),
+    sa.Column("name", name_type(200), nullable=False),
+    sa.Column("prefix", name_type(16, ascii_only=True), nullable=False),
+    sa.Column("hash", name_type(64, ascii_only=True), nullable=False),
+    sa.Column("rights", LONG_TEXT, nullable=False),
+    sa.Column("queues", LONG_TEXT),
+    time_column("expires_at"),
+    time_column("revoked_at"),
+    time_column("last_used_at"),
+    time_column_with_default("created_at"),
+    sa.UniqueConstraint("prefix", name="peerd_tokens_prefix"),
+    autoincrement=True,
+)
+
+sessions = _table(
+    "peerd_sessions",
+    sa.Column("id", name_type(64, ascii_only=True), primary_key=True),
+    sa.Column("user_name", name_type(200), nullable=False),
+    sa.Column("address", short_text(255)),
+    time_column_with_default("created_at"),
+    time_column_with_default("seen_at"),
+    sa.Index("peerd_sessions_user", "user_name"),
+    sa.Index("peerd_sessions_created", "created_at"),
+)
+
+login_failures = _table(
+    "peerd_login_failures",
+    sa.Column("id", name_type(32, ascii_only=True), primary_key=True),
+    sa.Column("failures", sa.Integer(), nullable=False, server_default="0"),
+    time_column_with_default("began_at"),
+    time_column("succeeded_at"),
+    sa.Index("peerd_login_failures_began", "began_at"),
+)
+
+audit = _table(
+    "peerd_audit",
+    sa.Column("id", BIG_KEY, primary_key=True, autoincrement=True),
+    time_column_with_default("at"),
+    sa.Column("actor_kind", name_type(20, ascii_only=True), nullable=False),
+    sa.Column("actor", name_type(200), nullable=False),
+    sa.Column("address", short_text(255)),
+    sa.Column("way", name_type(20, ascii_only=True), nullable=False),
+    sa.Column("operation", name_type(100, ascii_only=True), nullable=False),
+    sa.Column("target_kind", name_type(20, ascii_only=True)),
+    sa.Column("target", name_type(200)),
+    sa.Column("arguments", LONG_TEXT),
+    sa.Column("state_before", LONG_TEXT),
+    sa.Column("state_after", LONG_TEXT),
+    sa.Column("outcome", name_type(20, ascii_only=True), nullable=False),
+    sa.Column("problem", LONG_TEXT),
+    sa.Index("peerd_audit_at", "at"),
+    sa.Index("peerd_audit_actor", "actor", "id"),
+    sa.Index("peerd_audit_operation", "operation", "id"),
+    sa.Index("peerd_audit_target", "target", "id"),
+    autoincrement=True,
+)
+
+node_requests = _table(
+    "node_requests",
+    sa.Column("id", BIG_KEY, primary_key=True, autoincrement=True),
+    sa.Column("node_id", sa.Integer(), nullable=False),
+    sa.Column("incarnation", name_type(32, ascii_only=True), nullable=False),
+    sa.Column("command", name_type(20, ascii_only=True), nullable=False),
+    sa.Column("arguments", LONG_TEXT, nullable=False),
+    sa.Column("requested_by", name_type(200)),
+    sa.Column("status", name_type(20, ascii_only=True), nullable=False, server_default=NodeRequestStatus.WAITING),
+    sa.Column("result", LONG_TEXT),
+    sa.Column("error", LONG_TEXT),
+    time_column_with_default("created_at"),
+    time_column("expires_at"),
+    time_column("taken_at"),
+    time_column("finished_at"),
+    sa.Index("node_requests_status", "incarnation", "status"),
+    sa.Index("node_requests_created", "created_at"),
+    autoincrement=True,
+)
+
+stored_schedules = _table(
+    "stored_schedules",
+    sa.Column("name", name_type(200), primary_key=True),
+    sa.Column("definition", LONG_TEXT, nullable=False),
+    sa.Column("created_by", name_type(200)),
+    time_column_with_default("created_at"),
+)
+
+bulk_actions = _table(
+    "bulk_actions",
+    sa.Column("id", BIG_KEY, primary_key=True, autoincrement=True),
+    sa.Column("action", name_type(20, ascii_only=True), nullable=False),
+    sa.Column("arguments", LONG_TEXT, nullable=False),
+    sa.Column("filter", LONG_TEXT, nullable=False),
+    sa.Column("highest_id", sa.BigInteger(), nullable=False),
+    time_column_with_default("as_of"),
+    sa.Column("most", sa.BigInteger()),
+    sa.Column("state", enum_type(BulkState), nullable=False, server_default=BulkState.COUNTING),
+    sa.Column("matched", sa.BigInteger(), nullable=False, server_default="0"),
+    sa.Column("at_least", sa.Boolean(), nullable=False, server_default=sa.false()),
+    sa.Column("examined", sa.BigInteger(), nullable=False, server_default="0"),
+    sa.Column("done", sa.BigInteger(), nullable=False, server_default="0"),
+    sa.Column("skipped", sa.BigInteger(), nullable=False, server_default="0"),
+    sa.Column("failed", sa.BigInteger(), nullable=False, server_default="0"),
+    sa.Column("errors", LONG_TEXT),
+    sa.Column("place", LONG_TEXT),
+    sa.Column("postponed", LONG_TEXT),
+    time_column("next_at"),
+    sa.Column("error", LONG_TEXT),
+    sa.Column("created_by", name_type(200)),
+    time_column_with_default("created_at"),
+    time_column("started_at"),
+    time_column_with_default("updated_at", updated_now),
+    time_column("finished_at"),
+    sa.Index("bulk_actions_state", "state", "updated_at"),
+    enum_check("state", BulkState),
+    autoincrement=True,
+)
+
+
+def _counter_columns(*names: str) -> list[sa.Column[Any]]:
+    return [sa.Column(name, sa.Integer(), nullable=False) for name in names]
+
+
+def _histogram_columns(name: str) -> list[sa.Column[Any]]:
+    """The sum of durations in seconds, and how many there are of each bin of a `Histogram`."""
+    bins = _counter_columns(*(f"{name}_{place}" for place in range(BIN_COUNT)))
+    return [sa.Column(f"{name}_sum", sa.Double(), nullable=False), *bins]
+
+
+statistics = _table(
+    "statistics",
+    sa.Column("step", sa.Integer(), primary_key=True, autoincrement=False),
+    sa.Column("at", Instant(), primary_key=True, server_default=default_now()),
+    sa.Column("queue", name_type(200, ascii_only=True), primary_key=True),
+    sa.Column("name", name_type(200), primary_key=True),
+    sa.Column("node_id", sa.Integer(), primary_key=True, autoincrement=False),
+    sa.Column("process_id", sa.BigInteger(), primary_key=True, autoincrement=False),
+    *_counter_columns(*OUTCOMES),
+    sa.Column("busy", sa.Double(), nullable=False),
+    *_histogram_columns("wait"),
+    *_histogram_columns("run"),
+)
+
+depths = _table(
+    "depths",
+    sa.Column("step", sa.Integer(), primary_key=True, autoincrement=False),
+    sa.Column("at", Instant(), primary_key=True, server_default=default_now()),
+    sa.Column("queue", name_type(200, ascii_only=True), primary_key=True),
+    sa.Column("status", name_type(20, ascii_only=True), primary_key=True),
+    sa.Column("count", sa.Integer(), nullable=False),
+    sa.Column("at_least", sa.Boolean(), nullable=False, server_default=sa.false()),
+    sa.Column("oldest", sa.Double()),
+)
+
+task_logs = _table(
+    "task_logs",
+    sa.Column("task_id", sa.BigInteger(), primary_key=True, autoincrement=False),
+    sa.Column("lease", sa.BigInteger(), primary_key=True, autoincrement=False),
+    sa.Column("sequence", sa.BigInteger(), primary_key=True, autoincrement=False),
+    sa.Column("attempt", sa.Integer(), nullable=False),
+    time_column_with_default("at"),
+    sa.Column("level", name_type(10, ascii_only=True), nullable=False),
+    sa.Column("logger", short_text(200), nullable=False),
+    sa.Column("message", LONG_TEXT, nullable=False),
+    sa.Column("fields", LONG_TEXT),
+    sa.Index("task_logs_at", "at"),
+)
+"""The lines that handlers have logged. No foreign key: lines are written beside the outcomes, and later than them."""

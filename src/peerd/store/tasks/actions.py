@@ -10,26 +10,15 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from peerd.domain.errors import TaskNotFound
-from peerd.domain.lifecycle import Status, TaskEvent, after
+from peerd.domain.lifecycle import TaskEvent, after
 from peerd.domain.task import Task
-from peerd.domain.task_transition import TaskTransition
 from peerd.store.enqueue import unique_keys
 from peerd.store.nodes.nodes import get_node_id
-from peerd.store.outcomes.recording import record_attempts
-from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import attempts, tasks
-from peerd.store.statements.token import new_token
+from peerd.store.tasks import effects
 from peerd.store.tasks.filters import TaskConditions
-from peerd.store.tasks.rows import (
-    canceled_values,
-    finish_at_ahead,
-    kicked_values,
-    lock_tasks,
-    next_lease_number,
-    raised,
-    status_literal,
-    update_tasks,
-)
+from peerd.store.tasks.log_lines import delete_lines
+from peerd.store.tasks.rows import lock_tasks
 
 
 def cancel(
@@ -43,8 +32,7 @@ def cancel(
     """
     task = _lock_existing(connection, task_id, only)
     after(task.status, TaskEvent.CANCEL)
-    _take_from_holder(connection, task, "withdrawn", reason)
-    update_tasks(connection, [task_id], **canceled_values(reason))
+    effects.cancel_tasks(connection, [task], reason)
 
 
 def retry(connection: Connection, task_id: int, *, only: TaskConditions | None = None) -> None:
@@ -56,13 +44,8 @@ def retry(connection: Connection, task_id: int, *, only: TaskConditions | None =
         UniqueKeyTaken: a younger task holds its unique key now.
     """
     task = _lock_existing(connection, task_id, only)
-    status = _status_after(task, TaskEvent.RETRY)
-    unique_keys.reacquire_key(connection, task, new_token())
-    _take_from_holder(connection, task, "retried", "to be run again")
-    values = {"status": status_literal(status), "lease": next_lease_number(task.lease), "attempts": 0, "crashes": 0}
-    outcome = ("finished_at", "result", "progress", "progress_note")
-    cleared = dict.fromkeys(("start_at", "deadline_at", "buried_order", *outcome))
-    update_tasks(connection, [task_id], finish_at=finish_at_ahead(), **values, **cleared)
+    after(task.status, TaskEvent.RETRY)
+    _raise_refusal(effects.retry_tasks(connection, [task]))
 
 
 def move(connection: Connection, task_id: int, node: str | None, *, only: TaskConditions | None = None) -> None:
@@ -75,10 +58,8 @@ def move(connection: Connection, task_id: int, node: str | None, *, only: TaskCo
     """
     node_id = None if node is None else get_node_id(connection, node)
     task = _lock_existing(connection, task_id, only)
-    status = _status_after(task, TaskEvent.MOVE)
-    _take_from_holder(connection, task, "moved", f"moved to {node or 'any node'}")
-    values = {"status": status_literal(status), "node_id": node_id, "lease": _lease_without_holder(task)}
-    update_tasks(connection, [task_id], **values, deadline_at=None)
+    after(task.status, TaskEvent.MOVE)
+    effects.move_tasks(connection, [task], node_id, node)
 
 
 def move_to_queue(connection: Connection, task_id: int, queue: str, *, only: TaskConditions | None = None) -> None:
@@ -90,13 +71,8 @@ def move_to_queue(connection: Connection, task_id: int, queue: str, *, only: Tas
         UniqueKeyTaken: another task has its unique key in that queue.
     """
     task = _lock_existing(connection, task_id, only)
-    status = _status_after(task, TaskEvent.MOVE)
-    if task.queue == queue:
-        return
-    unique_keys.move_key(connection, task, queue)
-    _take_from_holder(connection, task, "moved", f"moved to queue {queue}")
-    values = {"status": status_literal(status), "queue": queue, "lease": _lease_without_holder(task)}
-    update_tasks(connection, [task_id], **values, deadline_at=None)
+    after(task.status, TaskEvent.MOVE)
+    _raise_refusal(effects.move_tasks_to_queue(connection, [task], queue))
 
 
 def snooze(connection: Connection, task_id: int, seconds: float, *, only: TaskConditions | None = None) -> None:
@@ -107,10 +83,8 @@ def snooze(connection: Connection, task_id: int, seconds: float, *, only: TaskCo
         IllegalTransition: it has ended, is buried, or waits for other tasks.
     """
     task = _lock_existing(connection, task_id, only)
-    status = _status_after(task, TaskEvent.RESCHEDULE)
-    _take_from_holder(connection, task, "snoozed", "to be run later")
-    values = {"status": status_literal(status), "lease": _lease_without_holder(task)}
-    update_tasks(connection, [task_id], **values, start_at=seconds_from_now(seconds), deadline_at=None)
+    after(task.status, TaskEvent.RESCHEDULE)
+    effects.snooze_tasks(connection, [task], seconds)
 
 
 def change(connection: Connection, task_id: int, *, only: TaskConditions | None = None, **values: object) -> None:
@@ -122,7 +96,7 @@ def change(connection: Connection, task_id: int, *, only: TaskConditions | None 
     """
     task = _lock_existing(connection, task_id, only)
     after(task.status, TaskEvent.CHANGE)
-    update_tasks(connection, [task_id], **values)
+    effects.change_tasks(connection, [task], values)
 
 
 def bury(connection: Connection, task_id: int, order: int, *, only: TaskConditions | None = None) -> None:
@@ -135,10 +109,8 @@ def bury(connection: Connection, task_id: int, order: int, *, only: TaskConditio
         IllegalTransition: it has ended, or is buried already.
     """
     task = _lock_existing(connection, task_id, only)
-    status = _status_after(task, TaskEvent.BURY)
-    _take_from_holder(connection, task, "buried", "set aside by hand")
-    values = {"status": status_literal(status), "lease": _lease_without_holder(task), "buries": raised(tasks.c.buries)}
-    update_tasks(connection, [task_id], **values, buried_order=order, deadline_at=None)
+    after(task.status, TaskEvent.BURY)
+    effects.bury_tasks(connection, [task], order)
 
 
 def kick(connection: Connection, task_id: int, *, only: TaskConditions | None = None) -> None:
@@ -150,11 +122,11 @@ def kick(connection: Connection, task_id: int, *, only: TaskConditions | None = 
     """
     task = _lock_existing(connection, task_id, only)
     after(task.status, TaskEvent.KICK)
-    update_tasks(connection, [task_id], **kicked_values())
+    effects.kick_tasks(connection, [task])
 
 
 def delete(connection: Connection, task_id: int, *, only: TaskConditions | None = None) -> None:
-    """Delete a task and its attempts. The holder of a running one is refused its next write.
+    """Delete a task, its attempts and its log lines. The holder of a running one is refused its next write.
 
     Raises:
         TaskNotFound: it is not there, or not one of ``only``.
@@ -164,14 +136,19 @@ def delete(connection: Connection, task_id: int, *, only: TaskConditions | None 
     delete_rows(connection, [task])
 
 
-def delete_rows(connection: Connection, locked: list[Task]) -> None:
-    """Delete tasks whose rows are locked, their attempts, and the keys that end with them."""
+def delete_rows(connection: Connection, locked: list[Task]) -> int:
+    """Delete tasks whose rows are locked, their attempts and log lines, and the keys that end with them.
+
+    Returns the number of tasks and log lines.
+    """
     ids = [task.id for task in locked]
     unique_keys.delete_keys(
         connection, [(task.queue, task.unique_key) for task in locked if task.unique_key is not None], ids
     )
     connection.execute(sa.delete(attempts).where(attempts.c.task_id.in_(ids)))
+    lines = delete_lines(connection, ids)
     connection.execute(sa.delete(tasks).where(tasks.c.id.in_(sorted(ids))))
+    return len(ids) + lines
 
 
 def _lock_existing(connection: Connection, task_id: int, only: TaskConditions | None) -> Task:
@@ -183,19 +160,6 @@ def _lock_existing(connection: Connection, task_id: int, only: TaskConditions | 
     return locked[0]
 
 
-def _status_after(task: Task, event: TaskEvent) -> Status:
-    status = after(task.status, event)
-    assert isinstance(status, Status)
-    return status
-
-
-def _lease_without_holder(task: Task) -> int:
-    """The lease of a task that no process may write any more: the next one, if it is running."""
-    return next_lease_number(task.lease) if task.status is Status.WORKING else task.lease
-
-
-def _take_from_holder(connection: Connection, task: Task, label: str, reason: str) -> None:
-    """Record the attempt that ends here, if the task is running. It does not count; a reservation is no attempt."""
-    if task.status is Status.WORKING and task.deadline_at is None:
-        released = TaskTransition(event=TaskEvent.RELEASE, counted=False, label=label, error=reason)
-        record_attempts(connection, [task], released)
+def _raise_refusal(refused: effects.Refusals) -> None:
+    for error in refused.values():
+        raise error

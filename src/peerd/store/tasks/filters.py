@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 import msgspec
 import sqlalchemy as sa
+from msgspec import structs
+from sqlalchemy.engine import Connection
 
-from peerd.domain.column_condition import ColumnCondition, TimeFromNow
+from peerd.domain.column_condition import ColumnCondition, TimeFromNow, parse_conditions, parse_status
 from peerd.domain.lifecycle import Status
+from peerd.domain.task import EARLIEST, LATEST
+from peerd.store.nodes.nodes import get_node_id
 from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import tasks
 from peerd.store.tasks.conditions import status_is
@@ -35,6 +40,7 @@ class TaskConditions(msgspec.Struct, frozen=True):
         node_id: pinned to this node, or held by it, now or last.
         search: a part of the body or of the error, in any case.
         where: comparisons of columns, all of which hold.
+        queues: of one of these queues.
     """
 
     queue: str | None = None
@@ -43,6 +49,7 @@ class TaskConditions(msgspec.Struct, frozen=True):
     node_id: int | None = None
     search: str | None = None
     where: tuple[ColumnCondition, ...] = ()
+    queues: tuple[str, ...] | None = None
 
     def conditions(self) -> list[sa.ColumnElement[bool]]:
         """The conditions that such a task meets."""
@@ -53,6 +60,8 @@ class TaskConditions(msgspec.Struct, frozen=True):
         """All but that of the status, for rows of an index that holds one status only."""
         texts = ((tasks.c.queue, self.queue), (tasks.c.name, self.name))
         conditions: list[sa.ColumnElement[bool]] = [column == text for column, text in texts if text is not None]
+        if self.queues is not None:
+            conditions.append(tasks.c.queue.in_(self.queues))
         if self.node_id is not None:
             conditions.append(sa.or_(tasks.c.node_id == self.node_id, tasks.c.worker_node_id == self.node_id))
         conditions += map(_compare, self.where)
@@ -60,6 +69,47 @@ class TaskConditions(msgspec.Struct, frozen=True):
             columns = (tasks.c.error, tasks.c.body)
             conditions.append(sa.or_(*(column.icontains(self.search, autoescape=True) for column in columns)))
         return conditions
+
+
+def resolve_filter(
+    connection: Connection,
+    *,
+    queue: str | None = None,
+    name: str | None = None,
+    status: Status | str | None = None,
+    node: str | None = None,
+    search: str | None = None,
+    where: Sequence[str] = (),
+) -> TaskConditions:
+    """The filter of these texts, with the id of its node.
+
+    Raises:
+        InvalidFilter: no status, or no condition.
+        NodeNotFound: no node has this name.
+    """
+    return TaskConditions(
+        queue=queue,
+        name=name,
+        status=None if status is None else parse_status(status),
+        node_id=None if node is None else get_node_id(connection, node),
+        search=search,
+        where=parse_conditions(where),
+    )
+
+
+def as_of(wanted: TaskConditions, moment: datetime) -> TaskConditions:
+    """The same filter with the times that are relative to now as those of a moment."""
+    conditions = [
+        structs.replace(condition, value=_clipped(moment, condition.value.seconds))
+        if isinstance(condition.value, TimeFromNow)
+        else condition
+        for condition in wanted.where
+    ]
+    return structs.replace(wanted, where=tuple(conditions))
+
+
+def _clipped(moment: datetime, seconds: float) -> datetime:
+    return min(max(moment + timedelta(seconds=seconds), EARLIEST), LATEST - timedelta(seconds=1))
 
 
 def _compare(condition: ColumnCondition) -> sa.ColumnElement[bool]:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import base64
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
@@ -43,8 +43,7 @@ from peerd.store.tasks.conditions import (
 )
 from peerd.store.tasks.filters import TaskConditions
 from peerd.store.tasks.index_walk import IndexSection, Values, entries_behind, pending_section
-from peerd.store.tasks.read import SMALL_COLUMNS
-from peerd.store.tasks.rows import BATCH, TASK_COLUMNS, by_id_only, to_task
+from peerd.store.tasks.rows import BATCH, SMALL_COLUMNS, TASK_COLUMNS, by_id_only, to_task
 
 SEARCH_TIME: Final = 0.08
 """Seconds after which a page that is not full ends."""
@@ -69,7 +68,7 @@ class TaskPage(msgspec.Struct, frozen=True, kw_only=True):
     examined: int
 
 
-class _Place(NamedTuple):
+class EntryPlace(NamedTuple):
     """The place of an entry."""
 
     section: int
@@ -104,28 +103,50 @@ def list_tasks(
         InvalidFilter: ``after`` is no cursor of this filter.
     """
     wanted = wanted or TaskConditions()
-    sections = _sections(wanted)
-    place = _Place(0, ()) if after is None else _decode(after, wanted, sections)
+    sections = sections_of(wanted)
+    place = EntryPlace(0, ()) if after is None else decode_place(after, wanted, sections)
     first_read = limit + 1 if _index_decides(wanted) else FIRST_EXAMINED
     until = time.monotonic() + search_time
     items: list[Task] = []
     examined = 0
-    for places, is_last in _walk(connection, sections, place, first_read):
+    for places, is_last in walk_sections(connection, sections, place, first_read):
         found = _read_rows(connection, [entry.task_id for entry in places], wanted, bodies=bodies)
         for entry in places:
             task = found.get(entry.task_id)
             if task is not None and len(items) == limit:
-                return TaskPage(items=items, next=_encode(place, wanted), examined=examined)
+                return TaskPage(items=items, next=encode_place(place, wanted), examined=examined)
             place = entry
             examined += 1
             if task is not None:
                 items.append(task)
         if time.monotonic() > until and not is_last:
-            return TaskPage(items=items, next=_encode(place, wanted), examined=examined)
+            return TaskPage(items=items, next=encode_place(place, wanted), examined=examined)
     return TaskPage(items=items, next=None, examined=examined)
 
 
-def _sections(wanted: TaskConditions) -> list[IndexSection]:
+def list_recent(
+    connection: Connection, ids: Collection[int] = (), *, wanted: TaskConditions | None = None, limit: int = 100
+) -> list[Task]:
+    """The tasks that work, the latest of each status that ended, and the newest, so many of each, without bodies.
+
+    Each of them comes from the beginning of an index, so the cost does not depend on the number of tasks.
+
+    Args:
+        connection: of a transaction that only reads.
+        ids: of further tasks.
+        wanted: a filter without a status, which all of them meet.
+        limit: of each kind at the most.
+    """
+    found: dict[int, Task] = {}
+    wanted = wanted or TaskConditions()
+    for status in (Status.WORKING, *FINISHED, None):
+        page = list_tasks(connection, msgspec.structs.replace(wanted, status=status), limit=limit, bodies=False)
+        found |= {task.id: task for task in page.items}
+    found |= _read_rows(connection, sorted(set(ids) - set(found)), wanted, bodies=False)
+    return sorted(found.values(), key=lambda task: task.id)
+
+
+def sections_of(wanted: TaskConditions) -> list[IndexSection]:
     """The index entries among which all tasks of a filter are."""
     match wanted.status:
         case status if status in FINISHED:
@@ -144,7 +165,7 @@ def _sections(wanted: TaskConditions) -> list[IndexSection]:
 
 def _index_decides(wanted: TaskConditions) -> bool:
     """Whether all entries of the sections meet the filter, so that a page reads no more of them than it shows."""
-    in_index = {"status"} if _sections(wanted)[0].condition is not None else set()
+    in_index = {"status"} if sections_of(wanted)[0].condition is not None else set()
     if wanted.status is Status.PENDING:
         in_index |= {"queue"}
     nothing = TaskConditions()
@@ -153,20 +174,29 @@ def _index_decides(wanted: TaskConditions) -> bool:
     )
 
 
-def _walk(
-    connection: Connection, sections: Sequence[IndexSection], place: _Place, size: int
-) -> Iterator[tuple[list[_Place], bool]]:
-    """The places behind one, some at a time, more and more of them; and whether they are the last ones."""
+def walk_sections(
+    connection: Connection,
+    sections: Sequence[IndexSection],
+    place: EntryPlace,
+    size: int,
+    largest: int = MOST_EXAMINED,
+) -> Iterator[tuple[list[EntryPlace], bool]]:
+    """The places behind one, some at a time, more and more of them; and whether they are the last ones.
+
+    The last ones may be none.
+    """
     number, values = place
     while number < len(sections):
         entries = entries_behind(connection, sections[number], values, size)
         is_end = len(entries) < size
+        is_last = is_end and number == len(sections) - 1
+        if entries or is_last:
+            yield [EntryPlace(number, entry) for entry in entries], is_last
         if entries:
-            yield [_Place(number, entry) for entry in entries], is_end and number == len(sections) - 1
             values = entries[-1]
         if is_end:
             number, values = number + 1, ()
-        size = min(2 * size, MOST_EXAMINED)
+        size = min(2 * size, largest)
 
 
 def _read_rows(connection: Connection, ids: Sequence[int], wanted: TaskConditions, *, bodies: bool) -> dict[int, Task]:
@@ -189,13 +219,19 @@ class _Cursor(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_field
     values: list[int | str]
 
 
-def _encode(place: _Place, wanted: TaskConditions) -> str:
+def encode_place(place: EntryPlace, wanted: TaskConditions) -> str:
+    """The cursor of a place in the sections of a filter."""
     values = [value.isoformat() if isinstance(value, datetime) else value for value in place.values]
     cursor = _Cursor(_digest(wanted), place.section, values)
     return base64.urlsafe_b64encode(msgspec.json.encode(cursor)).rstrip(b"=").decode()
 
 
-def _decode(text: str, wanted: TaskConditions, sections: Sequence[IndexSection]) -> _Place:
+def decode_place(text: str, wanted: TaskConditions, sections: Sequence[IndexSection]) -> EntryPlace:
+    """The place of a cursor.
+
+    Raises:
+        InvalidFilter: it is no cursor of this filter.
+    """
     problem = InvalidFilter("after", "this is no cursor of a page of this filter; leave it out to begin anew")
     try:
         padded = text.encode("ascii") + b"=" * (-len(text) % 4)
@@ -206,7 +242,7 @@ def _decode(text: str, wanted: TaskConditions, sections: Sequence[IndexSection])
         values = [_column_value(column, value) for column, value in zip(order, cursor.values, strict=True)]
     except (ValueError, OverflowError, msgspec.MsgspecError):
         raise problem from None
-    return _Place(cursor.section, tuple(values))
+    return EntryPlace(cursor.section, tuple(values))
 
 
 def _column_value(column: sa.Column[Any], value: int | str) -> Any:

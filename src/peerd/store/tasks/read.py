@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Collection
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -12,11 +12,6 @@ from peerd.domain.lifecycle import Status
 from peerd.domain.task import Attempt, Task
 from peerd.store.schema.tables import attempts, tasks
 from peerd.store.tasks.rows import TASK_COLUMNS, to_task
-
-LARGE_COLUMNS: Final = ("body", "body_bytes", "result")
-SMALL_COLUMNS: Final = tuple(
-    sa.null().label(column.name) if column.name in LARGE_COLUMNS else column for column in TASK_COLUMNS
-)
 
 
 def find_task(connection: Connection, task_id: int) -> Task | None:
@@ -46,9 +41,15 @@ def list_attempts(connection: Connection, task_id: int) -> list[Attempt]:
     return [Attempt(**row) for row in connection.execute(statement).mappings()]
 
 
-def count_tasks(connection: Connection) -> dict[Status, int]:
-    """How many tasks there are of each status. It reads a whole index: not for every request of a page."""
+def count_tasks(connection: Connection, queues: Collection[str] | None = None) -> dict[Status, int]:
+    """How many tasks there are of each status, in all queues or in these.
+
+    It reads a whole index, or the table: not for every request of a page.
+    """
     counts = dict.fromkeys(Status, 0)
-    for status, count in connection.execute(sa.select(tasks.c.status, sa.func.count()).group_by(tasks.c.status)):
+    statement = sa.select(tasks.c.status, sa.func.count()).group_by(tasks.c.status)
+    if queues is not None:
+        statement = statement.where(tasks.c.queue.in_(sorted(queues)))
+    for status, count in connection.execute(statement):
         counts[Status(status)] = count
     return counts

@@ -25,6 +25,11 @@ BATCH_BYTES: Final = 4 * 1024 * 1024
 
 TASK_FIELDS: Final = Task.__struct_fields__
 TASK_COLUMNS: Final = tuple(tasks.c[field] for field in TASK_FIELDS)
+LARGE_COLUMNS: Final = ("body", "body_bytes", "result")
+SMALL_COLUMNS: Final = tuple(
+    sa.null().label(column.name) if column.name in LARGE_COLUMNS else column for column in TASK_COLUMNS
+)
+"""The same, without reading what may be large."""
 STATUS_OF_TEXT: Final = {str(status): status for status in Status}
 NUMBER_COLUMNS: Final = (
     *("priority", "attempts", "max_attempts", "crashes", "timeout", "progress"),
@@ -148,18 +153,22 @@ def by_id_only(
 
 
 def lock_tasks(
-    connection: Connection, ids: Iterable[int], *conditions: sa.ColumnElement[bool], skip_locked: bool = False
+    connection: Connection,
+    ids: Iterable[int],
+    *conditions: sa.ColumnElement[bool],
+    skip_locked: bool = False,
+    bodies: bool = True,
 ) -> list[Task]:
     """Lock the rows among these, at most `BATCH`, that still meet the conditions, in the order of their ids; read them.
 
     The ids were read without locks, so the conditions are repeated. ``skip_locked`` leaves out rows that another
-    session has locked.
+    session has locked. Without ``bodies``, bodies and results are None.
     """
     wanted = sorted(set(ids))
     if not wanted:
         return []
     statement = (
-        sa.select(*TASK_COLUMNS)
+        sa.select(*(TASK_COLUMNS if bodies else SMALL_COLUMNS))
         .where(*by_id_only(connection, wanted, conditions))
         .order_by(tasks.c.id)
         .with_for_update(skip_locked=skip_locked)

@@ -24,15 +24,19 @@ class EagerClient(Client):
         self._run_due = run_due
         self._run_due_async = run_due_async
 
-    def enqueue(self, what: Call | str, **options: Unpack[EnqueueOptions]) -> Job:
+    def enqueue(
+        self, what: Call | str, *, idempotency_key: str | None = None, **options: Unpack[EnqueueOptions]
+    ) -> Job:
         """`Client.enqueue`, and run all tasks that are due."""
-        job = super().enqueue(what, **options)
+        job = super().enqueue(what, idempotency_key=idempotency_key, **options)
         self._run_due()
         return job
 
-    def enqueue_many(self, what: Iterable[Call | str], **options: Unpack[EnqueueOptions]) -> list[Job]:
+    def enqueue_many(
+        self, what: Iterable[Call | str], *, idempotency_key: str | None = None, **options: Unpack[EnqueueOptions]
+    ) -> list[Job]:
         """`Client.enqueue_many`, and run all tasks that are due."""
-        jobs = super().enqueue_many(what, **options)
+        jobs = super().enqueue_many(what, idempotency_key=idempotency_key, **options)
         self._run_due()
         return jobs
 
@@ -49,14 +53,18 @@ class EagerAioClient(AioClient):
         super().__init__(mode)
         self._run_due = run_due
 
-    async def enqueue(self, what: Call | str, **options: Unpack[EnqueueOptions]) -> Job:
+    async def enqueue(
+        self, what: Call | str, *, idempotency_key: str | None = None, **options: Unpack[EnqueueOptions]
+    ) -> Job:
         """`AioClient.enqueue`, and run all tasks that are due."""
-        job = await super().enqueue(what, **options)
+        job = await super().enqueue(what, idempotency_key=idempotency_key, **options)
         await self._run_due()
         return job
 
-    async def enqueue_many(self, what: Iterable[Call | str], **options: Unpack[EnqueueOptions]) -> list[Job]:
+    async def enqueue_many(
+        self, what: Iterable[Call | str], *, idempotency_key: str | None = None, **options: Unpack[EnqueueOptions]
+    ) -> list[Job]:
         """`AioClient.enqueue_many`, and run all tasks that are due."""
-        jobs = await super().enqueue_many(what, **options)
+        jobs = await super().enqueue_many(what, idempotency_key=idempotency_key, **options)
         await self._run_due()
         return jobs

@@ -102,6 +102,10 @@ class _WorkerLink:
     def stuck(self, attempt: Mapping[str, object] | None, reason: str) -> None:
         """Nothing to do: inline attempts have no hard limit."""
 
+    def take_largest_lag(self) -> float:
+        """It is not measured."""
+        return 0.0
+
 
 class _RouterChannel:
     """The channel from the router to a worker."""

@@ -7,7 +7,7 @@ from typing import Literal
 from fastapi import APIRouter
 from pydantic import BaseModel
 
-from peerd.web.dependencies import AioClientDependency
+from peerd.web.dependencies import ProgramClientDependency
 from peerd.web.problems import documented
 
 router = APIRouter(prefix="/health", tags=["health"])
@@ -26,7 +26,7 @@ async def live() -> Health:
 
 
 @router.get("/ready", responses=documented())
-async def ready(client: AioClientDependency) -> Health:
+async def ready(client: ProgramClientDependency) -> Health:
     """The process responds, and so does the database; 503 if it does not."""
     await client.now()
     return Health()

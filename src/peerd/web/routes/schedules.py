@@ -60,6 +60,7 @@ class ScheduleView(BaseModel):
     type: str = Field(examples=["cluster"])
     state: str = Field(description="`on`, `disabled` by hand, `off` in peerd.toml, `error`, or `nowhere`.")
     definition: dict[str, Any] | None
+    is_stored: bool = Field(description="It was created at run time.")
     next_at: datetime | None
     last_at: datetime | None
     last_run: RunView | None
@@ -76,6 +77,7 @@ class ScheduleView(BaseModel):
             name=state.name,
             type=state.type,
             state=state.state,
+            is_stored=state.is_stored,
             definition=None if state.definition is None else json.loads(msgspec.json.encode(state.definition)),
             next_at=state.next_at,
             last_at=state.last_at,

@@ -14,6 +14,7 @@ from peerd.runtime.observability.events import AttemptEnded, ClaimLost
 from peerd.store.outcomes.recording import ClaimId
 from peerd.work.attempts.attempt_execution import Execution
 from peerd.work.attempts.attempt_outcome import StopReason
+from peerd.work.attempts.handler_process import HandlerProcessError
 
 NOT_STARTED: Final = Released("it has not begun")
 
@@ -43,6 +44,14 @@ class ActiveAttempt:
         """Whether its code still runs after the hard limit of its time."""
         return self.execution is not None and self.execution.is_stuck
 
+    def take_raised(self) -> BaseException | None:
+        """The exception that its code has raised, for an event; it is kept no longer."""
+        execution = self.execution
+        if execution is None or execution.raised is None:
+            return None
+        raised, execution.raised = execution.raised, None
+        return None if isinstance(raised, HandlerProcessError) else raised  # which was raised in another process
+
 
 def seconds_until_finish(task: Task) -> float | None:
     """Seconds from the claim to ``finish_at``: both times are the database's, so no node's clock matters."""
@@ -52,8 +61,12 @@ def seconds_until_finish(task: Task) -> float | None:
 
 
 def seconds_from_due_to_claim(task: Task) -> float | None:
-    """How long a task waited after it was due; both times are the database's."""
-    if task.worker_started_at is None:
+    """How long a task waited after it was due; both times are the database's.
+
+    None of a later claim without a start_at, such as that of a task that was retried by hand days after its enqueuing:
+    no column has the time at which it became due again.
+    """
+    if task.worker_started_at is None or (task.start_at is None and task.lease > 1):
         return None
     return (task.worker_started_at - (task.start_at or task.created_at)).total_seconds()
 
@@ -80,7 +93,8 @@ def attempt_ended_event(task: Task, outcome: Outcome, seconds: float) -> Attempt
         case Released():
             fields = {"outcome": "released", "error": outcome.reason}
     wait = seconds_from_due_to_claim(task)
-    return AttemptEnded(task_id=task.id, queue=task.queue, name=task.name, seconds=seconds, wait=wait, **fields)
+    about: dict[str, Any] = {"task_id": task.id, "queue": task.queue, "name": task.name, "number": task.attempts + 1}
+    return AttemptEnded(seconds=seconds, wait=wait, **about, **fields)
 
 
 def _failure_fields(task: Task, failed: Failed, seconds: float) -> dict[str, Any]:
@@ -88,7 +102,7 @@ def _failure_fields(task: Task, failed: Failed, seconds: float) -> dict[str, Any
     began = task.worker_started_at or datetime.min.replace(tzinfo=UTC)
     verdict = transition_after(task, failed, began + timedelta(seconds=seconds))
     retry_in = None if verdict.event is TaskEvent.DIE else failed.retry_in
-    return {"outcome": verdict.label, "error": failed.error, "retry_in": retry_in}
+    return {"outcome": verdict.label, "error": failed.error, "retry_in": retry_in, "traceback": failed.traceback}
 
 
 def build_stuck_attempt(attempt: ActiveAttempt, seconds: float) -> StuckAttempt | None:

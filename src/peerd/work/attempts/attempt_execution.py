@@ -10,7 +10,7 @@ import contextlib
 import math
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from peerd.domain.known_handlers import UnsupportedTask
 from peerd.domain.outcome import ERROR_LIMIT, TRACEBACK_LIMIT, Deferred, Failed, Outcome, OutcomeSignal, truncate
@@ -32,7 +32,12 @@ from peerd.work.attempts.attempt_outcome import (
     outcome_of_value,
 )
 from peerd.work.context import Context
+from peerd.work.logs.attempt_log import current_attempt
+from peerd.work.logs.capture import STREAM_LEVELS
 from peerd.work.task_worker import HandlerAdapter
+
+if TYPE_CHECKING:
+    from peerd.runtime.tracing.spans import AttemptTracer
 
 REPORT_LINGERING_AFTER: Final = 10.0
 """Seconds after which a handler is reported that was ended and still runs."""
@@ -60,11 +65,13 @@ class AttemptCallbacks(NamedTuple):
         events: receives the errors of hooks.
         stuck: called at the hard limit of an attempt's time; None: there is no hard limit.
         resolve_unknown_handler: decides on a task that this process cannot run; None: it is dead.
+        tracer: makes the spans of attempts; None: there are none.
     """
 
     events: EventBus
     stuck: Callable[[Execution], object] | None = None
     resolve_unknown_handler: ResolveUnknownHandler | None = None
+    tracer: AttemptTracer | None = None
 
 
 class Execution:
@@ -85,6 +92,7 @@ class Execution:
         "ctx",
         "ended",
         "is_stuck",
+        "raised",
         "stop_reason",
     )
 
@@ -93,6 +101,9 @@ class Execution:
     ) -> None:
         self.ctx = ctx
         self.stop_reason: StopReason | None = None
+        self.raised: BaseException | None = None
+        """What its code has raised, until it was reported. Kept only for a listener: it holds the frames, and they hold
+        this."""
         self.ended = False
         """Whether the handler has ended, so that its outcome is final."""
         self.is_stuck = False
@@ -112,9 +123,22 @@ class Execution:
         """
         task = self._task = task or asyncio.current_task()
         assert task is not None
+        log = self.ctx.attempt_log
+        if log is None:
+            return await self._run_with_hooks(task)
+        token = current_attempt.set(log)
+        try:
+            return await self._run_with_hooks(task)
+        finally:
+            current_attempt.reset(token)
+            log.end(STREAM_LEVELS)
+
+    async def _run_with_hooks(self, task: asyncio.Task[Any]) -> Outcome:
         timers = self._start_timers()
         try:
-            outcome = await self._run()
+            outcome = await (
+                self._run() if self._callbacks.tracer is None else self._run_traced(self._callbacks.tracer)
+            )
         finally:
             self.ended = True
             self.is_stuck = False
@@ -137,7 +161,7 @@ class Execution:
             if math.isnan(delay):
                 raise ValueError("the delay is not a number")
         except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 - a task must not be lost for it
-            self._emit_hook_failed("delay", describe_exception(error), format_traceback(error))
+            self._emit_hook_failed("delay", describe_exception(error), error)
             return FALLBACK_DELAY
         return delay
 
@@ -183,6 +207,12 @@ class Execution:
             self.is_stuck = True
             report_stuck(self)
 
+    async def _run_traced(self, tracer: AttemptTracer) -> Outcome:
+        with tracer.span_of(self.ctx.task) as span:
+            outcome = await self._run()
+            tracer.record(span, outcome)
+            return outcome
+
     async def _run(self) -> Outcome:
         """Call the user's code, unless the attempt was stopped before, and judge what it returned or raised."""
         judge: Callable[[], Outcome] = self._outcome_of_stop
@@ -207,9 +237,14 @@ class Execution:
             except asyncio.CancelledError:
                 pass
             except BaseException as error:  # noqa: BLE001 - whatever user code raises is an outcome
+                self._keep_raised(error)
                 of_error = partial(outcome_of_exception, error, handler_adapter, self.delay)
                 judge = of_error if self._exception_counts(error) else partial(self._outcome_of_stop, error)
         return _call_judge(judge)
+
+    def _keep_raised(self, error: BaseException) -> None:
+        if self._callbacks.events.wants_exceptions:
+            self.raised = error.__cause__ if isinstance(error, HandlerExited) else error
 
     def _outcome_of_stop(self, error: BaseException | None = None) -> Outcome:
         return outcome_of_stop(self.stop_reason, self._limits, error, self.delay)
@@ -273,10 +308,11 @@ class Execution:
     def _report_hook_failure(self, hooks: asyncio.Task[None]) -> None:
         if not hooks.cancelled() and (error := hooks.exception()) is not None:
             raised = error.__cause__ if isinstance(error, SystemExitRaised) and error.__cause__ else error
-            self._emit_hook_failed("after_attempt", describe_exception(raised), format_traceback(raised))
+            self._emit_hook_failed("after_attempt", describe_exception(raised), raised)
 
-    def _emit_hook_failed(self, hook: str, error: str, traceback: str | None = None) -> None:
-        self._callbacks.events.emit(AttemptHookFailed(hook=hook, error=error, traceback=traceback))
+    def _emit_hook_failed(self, hook: str, error: str, raised: BaseException | None = None) -> None:
+        trace = None if raised is None else format_traceback(raised)
+        self._callbacks.events.emit(AttemptHookFailed(hook=hook, error=error, traceback=trace), raised)
 
 
 def _call_judge(judge: Callable[[], Outcome]) -> Outcome:

@@ -20,6 +20,7 @@ from peerd.work.attempts.attempt_outcome import StopReason, TimeLimits
 from peerd.work.attempts.outcome_writer import OutcomeWriter
 from peerd.work.claims.active_claims import ActiveClaims
 from peerd.work.context import Context
+from peerd.work.logs.attempt_log import AttemptLog, LineCollector
 from peerd.work.task_worker import TaskWorker, timeout_of
 from peerd.work.worker import WorkerState
 
@@ -41,7 +42,7 @@ class ExecutorSlots:
     """As many slots as the worker's ``count``.
 
     `freed` is called when a slot is free and a claim is worth while; `stuck` with an attempt at the hard limit of its
-    time, which only the end of the process ends.
+    time, which only the end of the process ends. `lines` takes what the handlers log; None: it is not kept.
     """
 
     def __init__(  # noqa: PLR0913 - the parts of a Runner
@@ -56,6 +57,7 @@ class ExecutorSlots:
         resolve_unknown_handler: ResolveUnknownHandler,
         freed: Callable[[], object],
         stuck: Callable[[ActiveAttempt], object],
+        lines: LineCollector | None = None,
     ) -> None:
         self._worker = worker
         self._settings = settings = worker.settings
@@ -66,9 +68,11 @@ class ExecutorSlots:
         self._client = client
         self._enqueue = None if client is None else client.aio.enqueue
         self._default_limits = TimeLimits(settings.timeout, None, settings.timeout_grace, settings.hook_timeout)
-        self._callbacks = AttemptCallbacks(events, self._report_stuck, resolve_unknown_handler)
+        tracer = None if worker.current_process is None else worker.current_process.tracer
+        self._callbacks = AttemptCallbacks(events, self._report_stuck, resolve_unknown_handler, tracer)
         self._on_slot_freed = freed
         self._on_stuck = stuck
+        self._lines = lines
         self._loop = asyncio.get_running_loop()
         self._prefetch = PrefetchEstimate(self._loop.time, settings.count)
         self._prefetched: deque[ActiveAttempt] = deque()
@@ -98,6 +102,16 @@ class ExecutorSlots:
 
     def running(self) -> list[ClaimId]:
         return list(self._running)
+
+    def find_running(self, task_id: int) -> ActiveAttempt | None:
+        """The running attempt of a task; from any thread."""
+        attempts = list(self._running.values())  # one step of the interpreter, so that no other thread comes between
+        return next((attempt for attempt in attempts if attempt.task.id == task_id), None)
+
+    def running_since(self) -> list[tuple[str, str, float]]:
+        """Queue, name and start of each attempt that runs, by the event loop's time. Any thread may call it."""
+        running = tuple(self._running.values())
+        return [(attempt.task.queue, attempt.task.name, attempt.since) for attempt in running]
 
     def wanted_count(self) -> int:
         """How many tasks to claim: for the free slots, and as many more as start within milliseconds.
@@ -181,6 +195,8 @@ class ExecutorSlots:
         task = attempt.task
         self.is_quarantined = task.crashes > 0
         attempt.execution = self._create_execution(task, attempt.held)
+        if self._lines is not None:
+            attempt.execution.ctx.attempt_log = AttemptLog(self._lines, task, attempt.since)
         self._running[attempt.held] = attempt
         attempt.asyncio_task = self._loop.create_task(
             self._run_attempt(attempt, attempt.execution), name=f"task-{task.id}"

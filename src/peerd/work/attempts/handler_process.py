@@ -28,8 +28,12 @@ from peerd.runtime.process import process_tree
 from peerd.runtime.process.uncaught_exceptions import describe_exception, exception_text, format_traceback
 from peerd.store.outcomes.touch import TaskProgress
 from peerd.work.arguments import encode_result
+from peerd.work.attempts.remote_stacks import RemoteStacks, open_stack_pipe, write_stacks_on_signal
 from peerd.work.context import Context
 from peerd.work.handlers import Handler
+from peerd.work.logs.capture import OutputCapture
+from peerd.work.logs.kept_lines import KeptLine
+from peerd.work.logs.line_sender import LineSender
 
 _send_lock = threading.Lock()
 CHUNK: Final = 64 * 1024
@@ -37,13 +41,16 @@ CHUNK: Final = 64 * 1024
 
 
 class HandlerRequest(msgspec.Struct):
-    """Which handler to run, for which task."""
+    """Which handler to run, for which task; `log_level` is the least level of its lines that are kept, if any are."""
 
     module: str
     attribute: str
     task: Task
     node: str
     options: dict[str, Any]
+    log_level: str | None = None
+    slot: str = ""
+    trace_context: str | None = None  # of the span of the attempt; None: there is none
 
 
 class HandlerProgress(msgspec.Struct, tag="progress"):
@@ -51,6 +58,13 @@ class HandlerProgress(msgspec.Struct, tag="progress"):
 
     fraction: float
     note: str | None
+
+
+class HandlerLines(msgspec.Struct, tag="lines"):
+    """The handler logged lines; `skipped` is how many were dropped before each of them."""
+
+    lines: list[KeptLine]
+    skipped: list[int]
 
 
 class HandlerReturned(msgspec.Struct, tag="returned"):
@@ -75,7 +89,7 @@ class HandlerSignaled(msgspec.Struct, tag="chose"):
     after: float | None
 
 
-HandlerMessage = HandlerProgress | HandlerReturned | HandlerRaised | HandlerSignaled
+HandlerMessage = HandlerProgress | HandlerLines | HandlerReturned | HandlerRaised | HandlerSignaled
 
 
 class HandlerProcessError(Exception):
@@ -102,17 +116,24 @@ async def call_in_process(module: str, attribute: str, ctx: Context) -> HandlerR
         HandlerProcessDied: its process ended without a result.
         OutcomeSignal: the handler returned or raised one.
     """
-    request = msgspec.json.encode(HandlerRequest(module, attribute, ctx.task, ctx.node, dict(ctx.options)))
+    level = None if ctx.attempt_log is None else ctx.attempt_log.least_level
+    wanted = HandlerRequest(module, attribute, ctx.task, ctx.node, dict(ctx.options), level, *ctx.traced_slot())
+    request = msgspec.json.encode(wanted)
     readable, writable = os.pipe()
+    stacks, stack_end = open_stack_pipe()
     try:
-        process = HandlerProcess(_start(request, writable), readable)
+        process = HandlerProcess(popen := _start(request, writable, stack_end), readable)
     except BaseException:
         os.close(readable)
+        os.close(stacks)
         raise
     finally:
         os.close(writable)
+        os.close(stack_end)
+    remote = RemoteStacks(popen.pid, stacks)
     try:
-        return await _receive_messages(process, ctx)
+        with remote.registered():
+            return await _receive_messages(process, ctx)
     except BaseException:
         process.kill_descendants()
         raise
@@ -120,16 +141,16 @@ async def call_in_process(module: str, attribute: str, ctx: Context) -> HandlerR
         await process.end()
 
 
-def _start(request: bytes, writable: int) -> subprocess.Popen[bytes]:
+def _start(request: bytes, writable: int, stack_end: int) -> subprocess.Popen[bytes]:
     """Start the interpreter. Its standard input is a file in memory with the request, so nothing has to feed a pipe."""
-    program = [sys.executable, "-P", "-m", "peerd.work.attempts.handler_process", str(writable)]
+    program = [sys.executable, "-P", "-m", "peerd.work.attempts.handler_process", str(writable), str(stack_end)]
     with os.fdopen(os.memfd_create("peerd-request"), "w+b") as standard_input:
         standard_input.write(request)
         standard_input.seek(0)
         return subprocess.Popen(
             launch_command(program, limits=None),
             stdin=standard_input,
-            pass_fds=(writable,),
+            pass_fds=(writable, stack_end),
             process_group=0,
             env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         )
@@ -209,6 +230,10 @@ async def _receive_messages(process: HandlerProcess, ctx: Context) -> HandlerRet
         match answer:
             case HandlerProgress(fraction, note):
                 ctx.report(TaskProgress(fraction, note))
+            case HandlerLines(lines, skipped):
+                if ctx.attempt_log is not None:
+                    for line, number in zip(lines, skipped, strict=True):
+                        ctx.attempt_log.add_received(line, number)
             case HandlerReturned():
                 return answer
             case HandlerRaised():
@@ -228,18 +253,44 @@ def main() -> None:
     """Read the request, run the handler, and send its result."""
     descriptor = int(sys.argv[1])
     os.set_inheritable(descriptor, False)
+    write_stacks_on_signal(int(sys.argv[2]))
     request = msgspec.json.decode(sys.stdin.buffer.read(), type=HandlerRequest)
     own = os.getpid()
-    answer = _run(request, descriptor)
+    sender = None
+    if request.log_level is not None:
+        sender = LineSender(
+            request.task, request.log_level, lambda lines, skipped: _send(descriptor, HandlerLines(lines, skipped))
+        )
+        OutputCapture("debug").install()
+    run = _run if request.trace_context is None else _run_traced
+    answer = run(request, descriptor, sender)
     if os.getpid() == own:  # a child that the handler forked, and that has returned from it, sends nothing
+        if sender is not None:
+            sender.stop()
         _send(descriptor, answer)
 
 
-def _run(request: HandlerRequest, descriptor: int) -> HandlerMessage:
+def _run_traced(request: HandlerRequest, descriptor: int, sender: LineSender | None) -> HandlerMessage:
+    """Run the handler below the span of the attempt, which the worker's process has; spans of the user's code follow.
+
+    They are sent before the answer: the worker kills this process once it has that.
+    """
+    from peerd.runtime.tracing.provider import set_up_tracing  # noqa: PLC0415 - of an extra
+    from peerd.runtime.tracing.spans import current_remote  # noqa: PLC0415
+
+    flush = set_up_tracing(request.node, request.slot)
+    with current_remote(request.trace_context):
+        answer = _run(request, descriptor, sender)
+    flush()
+    return answer
+
+
+def _run(request: HandlerRequest, descriptor: int, sender: LineSender | None) -> HandlerMessage:
     def report(progress: TaskProgress) -> None:
         _send(descriptor, HandlerProgress(progress.fraction, progress.note))
 
     ctx = Context(request.task, node=request.node, options=request.options, report=report)
+    ctx.attempt_log = None if sender is None else sender.log
     try:
         handler = getattr(import_module(request.module), request.attribute)
         assert isinstance(handler, Handler), f"{request.module}:{request.attribute} is no handler"

@@ -144,7 +144,8 @@ class OutcomeWriter:
             self._events.emit(
                 claim_lost_event(attempt.task, "outcome")
                 if is_refused
-                else attempt_ended_event(attempt.task, attempt.outcome, attempt.seconds)
+                else attempt_ended_event(attempt.task, attempt.outcome, attempt.seconds),
+                attempt.take_raised(),
             )
         except Exception as error:  # noqa: BLE001 - a listener that fails for one attempt must not harm the others
             self._report_error(f"what follows the outcome of task {attempt.task.id} failed", error)

@@ -1,0 +1,117 @@
+"""The agent's part of the metrics: it adds up what the processes of the node report, and answers with the sum."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from peerd import __version__
+from peerd.agent.components import ComponentSupervisor, Subsystem
+from peerd.domain.alert import AlertKind
+from peerd.domain.errors import PeerdError
+from peerd.runtime.messages.inbox import Message
+from peerd.runtime.metrics.families import DEATH_CAUSES
+from peerd.runtime.metrics.growth import ReportedGrowth
+from peerd.runtime.metrics.node_metrics import NodeMetrics, page_of
+from peerd.runtime.metrics.registry import MetricsRegistry
+from peerd.runtime.metrics.samples import Sample, SeriesKey, parse_samples
+from peerd.runtime.observability.attempt_statistics import OTHER
+from peerd.runtime.process.link import Link
+from peerd.runtime.process.process_context import METRICS_ACTION, METRICS_REPORT_ACTION, ProcessContext
+
+
+class MetricsSwitchedOff(PeerdError, RuntimeError):
+    """[telemetry] metrics is false."""
+
+    def __init__(self) -> None:
+        super().__init__("metrics are switched off: set [telemetry] metrics = true in peerd.toml")
+
+
+@dataclass(eq=False)
+class MetricsSubsystem(Subsystem):
+    """Keeps the metrics of the node."""
+
+    process: Callable[[], ProcessContext]
+    """Gives the agent's process, once the subsystems before this one have started."""
+    metrics: MetricsRegistry
+    """Of the agent's process."""
+    is_on: bool = True
+    node: NodeMetrics = field(default_factory=NodeMetrics)
+
+    def __post_init__(self) -> None:
+        self._own_growth = ReportedGrowth()
+        self._known_pids: frozenset[int] | None = None
+        self._pid = 0
+
+    async def start(self, link: Link, components: ComponentSupervisor) -> None:
+        self._pid = link.pid
+        self._loop = asyncio.get_running_loop()
+        process = self.process()
+        process.metrics = self.metrics
+        process.messenger.on(METRICS_REPORT_ACTION, self._add_report)
+        process.messenger.on(METRICS_ACTION, self._answer)
+        info = Sample("peerd_node_info", (link.node, __version__), 1)
+        self.metrics.add_source(lambda: self._own_samples(process, info))
+
+    def receive(self, message: Mapping[str, Any]) -> None:
+        if not self.is_on:
+            return
+        match message.get("type"):
+            case "death":
+                self._count_death(message)
+            case "processes":
+                self._count_restarts(message["processes"])
+            case "alert":
+                alert = str(message.get("alert"))
+                is_known = alert in AlertKind.__members__.values()
+                self.metrics.count("peerd_alerts_total", alert if is_known else OTHER)
+
+    async def stop(self, grace: float) -> None:
+        """Nothing runs."""
+
+    def _own_samples(self, process: ProcessContext, info: Sample) -> Iterable[Sample]:
+        yield info
+        yield Sample("peerd_loop_lag_seconds", (process.kind,), process.take_largest_lag())
+
+    def _count_death(self, report: Mapping[str, Any]) -> None:
+        self.node.remove_process(int(report["pid"]))
+        if not report["expected"]:
+            cause = str(report["cause"]["kind"])
+            self.metrics.count("peerd_deaths_total", cause if cause in DEATH_CAUSES else OTHER)
+
+    def _count_restarts(self, processes: Iterable[Mapping[str, Any]]) -> None:
+        """Those that were there before this agent are its predecessor's to count."""
+        found = {int(process["pid"]): process for process in processes}
+        if self._known_pids is not None:
+            for pid in found.keys() - self._known_pids:
+                if int(found[pid]["generation"]) > 1:
+                    self.metrics.count("peerd_restarts_total", str(found[pid]["role"]))
+        self._known_pids = frozenset(found)
+
+    def _add_report(self, message: Message) -> None:
+        if not self.is_on:
+            return
+        try:
+            samples = parse_samples(message.data)
+        except msgspec.ValidationError as error:
+            raise ValueError(f"a report of metrics is malformed: {error}") from error
+        self.node.add(samples, message.sender.pid)
+
+    def _answer(self, message: Message) -> Any:
+        """The next page of the metrics; the data are `{"after": null}` or the series that the last page ended with."""
+        if not self.is_on:
+            raise MetricsSwitchedOff
+        self.node.add(self._own_growth.take(self.metrics.samples()), self._pid)
+        after = msgspec.convert(message.data, MetricsRequest).after
+        key = None if after is None else SeriesKey(*after)
+        return msgspec.to_builtins(page_of(self.node.samples(), key))
+
+
+class MetricsRequest(msgspec.Struct):
+    """A request for metrics: the series after which the page begins."""
+
+    after: tuple[str, tuple[str, ...]] | None = None

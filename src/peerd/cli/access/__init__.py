@@ -1,0 +1,1 @@
+"""The commands ``peerd users …``, ``peerd tokens …`` and ``peerd audit``."""

@@ -1,0 +1,76 @@
+"""``peerd audit``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from rich.text import Text
+from typer import Option
+
+from peerd.cli.command import command, new_app
+from peerd.cli.context import CommandContext
+from peerd.cli.output.formatting import sanitize
+from peerd.cli.output.tables import AlignedTable, Column, right, wide
+from peerd.store.access.audit import REFUSED, AuditEntry
+
+app = new_app()
+
+COLUMNS = (
+    right("id"),
+    "at (UTC)",
+    Column("by", max_width=32),
+    "way",
+    "operation",
+    Column("on", max_width=32),
+    wide("change"),
+)
+
+
+@command(app)
+def audit(
+    context: CommandContext,
+    actor: Annotated[str | None, Option(metavar="NAME", help="Of this user, token or program.")] = None,
+    operation: Annotated[str | None, Option(metavar="NAME", help="Of this operation, e.g. tasks.retry.")] = None,
+    target: Annotated[str | None, Option(metavar="TARGET", help="On this task, queue, node, …")] = None,
+    since: Annotated[str | None, Option(metavar="DURATION", help="Only of this last time, e.g. 1d.")] = None,
+    after: Annotated[str | None, Option(metavar="CURSOR", help="The page behind this one's cursor.")] = None,
+    limit: Annotated[int, Option("--limit", "-l", help="At most this many.")] = 50,
+) -> None:
+    """Show what was done by which user, token or program, the newest first.
+
+    peerd audit --target 17
+
+    peerd audit --actor ann --since 1d --json
+    """
+    page = context.client.audit.page(
+        actor=actor, operation_name=operation, target=target, since=since, after=after, limit=limit
+    )
+    rows = (
+        AlignedTable(COLUMNS, [_row(entry) for entry in page.items]) if page.items else Text("there is no such entry")
+    )
+    context.print_result(page, rows)
+    if page.next is not None and not context.as_json:
+        context.out.print(Text(f"  more: --after {page.next}", "bright_black"), soft_wrap=True)
+
+
+def _row(entry: AuditEntry) -> list[Text | str]:
+    target = "" if entry.target is None else f"{entry.target_kind} {entry.target}"
+    by = f"{entry.actor} ({entry.actor_kind}{f', {entry.address}' if entry.address else ''})"
+    moment = f"{entry.at:%Y-%m-%d %H:%M:%S}"
+    return [str(entry.id), moment, by, entry.way, entry.operation, target, _describe_change(entry)]
+
+
+def _describe_change(entry: AuditEntry) -> Text | str:
+    if entry.outcome == REFUSED:
+        return Text(sanitize(f"refused: {entry.problem or ''}"), "red")
+    before, after = entry.before, entry.after
+    if isinstance(before, dict) and isinstance(after, dict):
+        return ", ".join(f"{name}: {_text(before.get(name))} → {_text(value)}" for name, value in after.items())
+    if after is None:
+        return "" if before is None else f"gone: {_text(before)}"
+    return _text(after)
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()

@@ -1,0 +1,51 @@
+"""``peerd tasks stack``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from rich.console import RenderableType
+from rich.text import Text
+from typer import Argument, Option
+
+from peerd.cli.context import CommandContext
+from peerd.cli.errors import parse_duration_option
+from peerd.cli.output.formatting import format_elapsed, pluralize, sanitize
+from peerd.domain.size import format_size
+from peerd.domain.task_stack import CallStack, TaskStack
+
+
+def stack(
+    context: CommandContext,
+    task_id: Annotated[int, Argument(metavar="ID", help="A running task.")],
+    timeout: Annotated[str, Option(metavar="DURATION", help="Wait at most this long for its node.")] = "20s",
+) -> None:
+    """Show where the code of a running task is now, on whichever node it runs, and what its process uses."""
+    found = context.client.tasks.stack(task_id, timeout=parse_duration_option("--timeout", timeout))
+    now = context.client.now()
+    ran = None if found.since is None else (now - found.since).total_seconds()
+    context.print_result(found, *_render(found, ran))
+
+
+def _render(found: TaskStack, ran: float | None) -> list[RenderableType]:
+    since = "" if ran is None else f" for {format_elapsed(ran)}"
+    where = f"task {found.task_id} runs in {sanitize(found.slot)} on {sanitize(found.node)}{since}"
+    lines: list[RenderableType] = [Text(where, "bold")]
+    if found.process is not None:
+        used = found.process
+        threads = pluralize(used.threads, "thread")
+        lines.append(Text(f"process {used.pid}: {used.cpu:.0%} cpu, {format_size(used.memory)} of memory, {threads}"))
+    for call in found.calls:
+        lines += _render_call(call)
+    if found.is_cut:
+        lines.append(Text("frames are left out", "yellow"))
+    return lines
+
+
+def _render_call(call: CallStack) -> list[RenderableType]:
+    lines: list[RenderableType] = [Text(f"{sanitize(call.name)} (most recent call last):", "bold")]
+    for frame in call.frames:
+        lines.append(Text(f'  File "{sanitize(frame.file)}", line {frame.line}, in {sanitize(frame.function)}'))
+        if frame.source:
+            lines.append(Text(f"    {sanitize(frame.source)}", "bright_black"))
+    return lines

@@ -1,0 +1,61 @@
+"""The audit log: what was done by which actor, by which way, and what it has changed."""
+
+from __future__ import annotations
+
+from peerd.domain.access import Right
+from peerd.domain.errors import InvalidFilter
+from peerd.operate import validation
+from peerd.operate.operations import Mode, OperationGroup, Query, operation
+from peerd.store.access import audit
+from peerd.store.access.audit import AuditFilter, AuditPage
+
+MAX_PAGE = 1_000
+
+
+class AuditOperations(OperationGroup[Mode]):
+    """``client.audit``."""
+
+    subject = "audit"
+
+    @operation(needs=Right.ADMIN)
+    def page(
+        self,
+        *,
+        actor: str | None = None,
+        operation_name: str | None = None,
+        target_kind: str | None = None,
+        target: str | None = None,
+        since: str | float | None = None,
+        after: str | None = None,
+        limit: int = 50,
+    ) -> Query[AuditPage]:
+        """A page of entries, the newest first.
+
+        Args:
+            actor: the name of the user, token or program.
+            operation_name: such as ``tasks.retry``.
+            target_kind: such as ``task``.
+            target: a name or an id.
+            since: only of so many last seconds, or "1d".
+            after: ``next`` of the page before.
+            limit: entries at the most, 1 to 1,000.
+
+        Raises:
+            InvalidFilter: one of them cannot be.
+        """
+        texts = {"actor": actor, "operation": operation_name, "target_kind": target_kind, "target": target}
+        wanted = AuditFilter(
+            **{field: validation.text_or_none(field, value) for field, value in texts.items()},
+            since=None if since is None else validation.seconds("since", since),
+        )
+        most = validation.number("limit", limit, 1, MAX_PAGE)
+        return Query("read", audit.list_entries, wanted, after=_parse_cursor(after), limit=most)
+
+
+def _parse_cursor(after: str | None) -> int | None:
+    text = validation.cursor(after)
+    if text is None:
+        return None
+    if not text.isascii() or not text.isdigit() or len(text) > 19:
+        raise InvalidFilter("after", "this is no cursor of a page of the audit log; leave it out to begin anew")
+    return min(int(text), validation.MAX_ID)

@@ -1,0 +1,196 @@
+"""Bulk actions: one action on all tasks of a filter, carried out by the managers of the nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from sqlalchemy.engine import Connection
+
+from peerd.domain.bulk import BulkAction, BulkPreview, BulkState, TaskAction
+from peerd.domain.errors import InvalidFilter
+from peerd.domain.masking import Masker
+from peerd.domain.quoting import quoted
+from peerd.domain.ring import TasksAvailable
+from peerd.operate import validation
+from peerd.operate.operations import Mode, OperationGroup, Query, operation
+from peerd.operate.tasks import TaskFilter, mask_task, require_readable
+from peerd.store.access.states import bulk_state
+from peerd.store.bulk import rows
+from peerd.store.bulk.chunks import carry_out_chunk
+from peerd.store.bulk.creating import create_bulk
+from peerd.store.bulk.selection import preview_bulk
+from peerd.store.nodes.processes import is_role_alive
+from peerd.store.tasks.rows import BATCH
+
+BulkActions = list[BulkAction]
+MANAGER_SILENCE = 30.0
+"""Seconds without a heartbeat after which a manager counts as gone."""
+
+
+class BulkOperations(OperationGroup[Mode]):
+    """``client.bulk``. What names a bulk action raises `BulkActionNotFound` where there is none of this id.
+
+    A bulk action acts on the tasks that met its filter at its preview, unless they have changed since: each once, as
+    the same action of ``client.tasks`` would. Tasks that were enqueued later are never touched.
+    """
+
+    subject = "bulk"
+
+    @operation
+    def preview(
+        self, action: TaskAction, tasks: TaskFilter | None = None, *, all_tasks: bool = False
+    ) -> Query[BulkPreview]:
+        """How many tasks a bulk action would be for, the first of them, and a digest with which `create` takes these.
+
+        Args:
+            action: what would be done to each: `BulkRetry`, `BulkCancel`, `BulkDelete`, `BulkSnooze`, `BulkMove`,
+                `BulkMoveToQueue`, `BulkChange`, `BulkBury` or `BulkKick`.
+            tasks: the filter.
+            all_tasks: allow a filter without conditions.
+
+        Raises:
+            InvalidFilter: a value is out of its range; or there are no conditions.
+            IllegalTransition: no task of the filter's status allows the action.
+            NodeNotFound: no node has this name.
+        """
+        fields = _fields(self._readable("bulk.preview", tasks), all_tasks=all_tasks)
+        return Query("read", _preview, _action(action), fields, self._masker)
+
+    @operation
+    def create(
+        self,
+        action: TaskAction,
+        tasks: TaskFilter | None = None,
+        *,
+        digest: str | None = None,
+        most: int | None = None,
+        all_tasks: bool = False,
+    ) -> Query[BulkAction]:
+        """Begin a bulk action; a manager carries it out within a few seconds.
+
+        Args:
+            action: what is done to each task.
+            tasks: the filter.
+            digest: of a preview of the same action and filter; without it, the tasks are those that meet it now.
+            most: tasks that are acted on at the most, in the order of `TaskOperations.page`.
+            all_tasks: allow a filter without conditions.
+
+        Raises:
+            InvalidFilter: a value is out of its range; there are no conditions; or the digest is of another preview.
+            IllegalTransition: no task of the filter's status allows the action.
+            NodeNotFound: no node has this name.
+        """
+        fields = _fields(self._readable("bulk.create", tasks), all_tasks=all_tasks)
+        at_most = None if most is None else validation.number("most", most, 1)
+        query = Query(
+            "run",
+            create_bulk,
+            _action(action),
+            fields,
+            digest=_digest(digest),
+            most=at_most,
+            created_by=self._actor.name,
+        )
+        return query.making("bulk", lambda bulk: (str(bulk.id), {"action": bulk.action_name, "matched": bulk.matched}))
+
+    @operation
+    def list(self, *, states: Sequence[str] | None = None, limit: int = 50) -> Query[BulkActions]:
+        """The newest bulk actions, newest first; those of some states, or all. They are kept for a week."""
+        wanted = None if states is None else [_state(state) for state in states]
+        return Query("read", rows.list_bulk, wanted, validation.number("limit", limit, 1, 1_000))
+
+    @operation
+    def get(self, bulk_id: int) -> Query[BulkAction]:
+        """The bulk action of this id, and how far it is."""
+        return Query("read", rows.get_bulk, _id(bulk_id))
+
+    @operation
+    def pause(self, bulk_id: int) -> Query[BulkAction]:
+        """Stop it before its next chunk, until `resume`; raises `BulkActionHasEnded`."""
+        number = _id(bulk_id)
+        return Query("run", rows.pause_bulk, number).acting_on("bulk", number, bulk_state, number)
+
+    @operation
+    def resume(self, bulk_id: int) -> Query[BulkAction]:
+        """Go on with one that is paused; raises `BulkActionHasEnded`."""
+        number = _id(bulk_id)
+        return Query("run", rows.resume_bulk, number).acting_on("bulk", number, bulk_state, number)
+
+    @operation
+    def cancel(self, bulk_id: int) -> Query[BulkAction]:
+        """End it before its next chunk; what it has done stays done. Raises `BulkActionHasEnded`."""
+        number = _id(bulk_id)
+        return Query("run", rows.cancel_bulk, number).acting_on("bulk", number, bulk_state, number)
+
+    @operation(audited=False)
+    def carry_out(self, bulk_id: int, tasks: int = BATCH) -> Query[BulkAction]:
+        """Do its next chunk here and now, where no node runs that would; nothing happens if it is not to go on.
+
+        Args:
+            bulk_id: its id.
+            tasks: of the chunk, at the most: 1 to 500.
+
+        Returns:
+            how far it is then.
+        """
+        size = validation.number("tasks", tasks, 1, BATCH)
+        return Query("run", _carry_out, _id(bulk_id), size).then_ring(TasksAvailable())
+
+    @operation
+    def has_manager(self) -> Query[bool]:
+        """Whether a node runs that carries bulk actions out."""
+        return Query("read", is_role_alive, "manager", MANAGER_SILENCE)
+
+    def _readable(self, operation_name: str, tasks: TaskFilter | None) -> TaskFilter | None:
+        require_readable(self._actor, self._masker, operation_name, tasks or TaskFilter())
+        return tasks
+
+
+def _preview(connection: Connection, action: TaskAction, fields: dict[str, Any], masker: Masker | None) -> BulkPreview:
+    found = preview_bulk(connection, action, fields)
+    if masker is None:
+        return found
+    return msgspec.structs.replace(found, examples=[mask_task(task, masker) for task in found.examples])
+
+
+def _carry_out(connection: Connection, bulk_id: int, size: int) -> BulkAction:
+    rows.get_bulk(connection, bulk_id)
+    done = carry_out_chunk(connection, size, bulk_id).bulk
+    return rows.get_bulk(connection, bulk_id) if done is None else done
+
+
+def _action(action: Any) -> TaskAction:
+    if not isinstance(action, TaskAction):
+        raise InvalidFilter("action", f"{quoted(action)} is no action: give BulkRetry(), BulkCancel(…) and so on")
+    return action
+
+
+def _fields(tasks: TaskFilter | None, *, all_tasks: bool) -> dict[str, Any]:
+    """The fields of a filter that are given."""
+    checked = (tasks or TaskFilter()).checked()
+    given = msgspec.structs.asdict(checked) | {"where": list(checked.where) or None}
+    fields = {name: value for name, value in given.items() if value is not None}
+    if not fields and not all_tasks:
+        raise InvalidFilter("filter", "no condition is given: that means all tasks, which needs all_tasks=True")
+    return fields
+
+
+def _digest(value: object) -> str | None:
+    if value is not None and not (isinstance(value, str) and len(value) <= validation.MAX_CURSOR):
+        raise InvalidFilter("digest", f"{quoted(value)} is no digest of a preview")
+    return value
+
+
+def _state(word: str) -> BulkState:
+    try:
+        return BulkState(word)
+    except (ValueError, TypeError):
+        raise InvalidFilter("state", f"{quoted(word)} is none of {', '.join(BulkState)}") from None
+
+
+def _id(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InvalidFilter("bulk", f"{quoted(value)} is not the id of a bulk action")
+    return value

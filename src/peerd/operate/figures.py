@@ -1,0 +1,178 @@
+"""The answers of `client.statistics`: values that JSON can hold."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Self
+
+import msgspec
+
+from peerd.domain.attempt_totals import AttemptTotals
+from peerd.domain.histogram import Histogram
+from peerd.domain.lifecycle import Status
+
+
+class DurationFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """Durations in seconds, of which quantiles are known to within 19 %; None where there are none.
+
+    Attributes:
+        count: how many.
+        mean: their arithmetic mean, which is exact.
+        p50, p95, p99: what 50, 95 and 99 % of them do not exceed.
+    """
+
+    count: int
+    mean: float | None
+    p50: float | None
+    p95: float | None
+    p99: float | None
+
+    @classmethod
+    def of(cls, durations: Histogram) -> Self:
+        """The figures of a histogram.
+
+        >>> figures = DurationFigures.of(Histogram.of([1.0, 1.0, 4.0]))
+        >>> figures.count, figures.mean, round(figures.p99)
+        (3, 2.0, 4)
+        """
+        count = durations.count
+        mean = durations.sum / count if count else None
+        p50, p95, p99 = (durations.quantile(share) for share in (0.5, 0.95, 0.99))
+        return cls(count=count, mean=mean, p50=p50, p95=p95, p99=p99)
+
+
+class AttemptFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of the attempts of some time.
+
+    Attributes:
+        seconds: of that time.
+        done: attempts that succeeded.
+        failed, timed_out, dead: that failed with a retry, by a time-out, and as the last one.
+        canceled, snoozed: that ended so.
+        released: tasks that their process released: it stopped, or did not know their handler.
+        per_second: attempts in a second that succeeded.
+        failure_share: of those that succeeded or failed; None if none did.
+        busy: how many slots were occupied on average.
+        wait: from the moment in which a task was due to that of its claim.
+        run: for which handlers ran.
+    """
+
+    seconds: float
+    done: int
+    failed: int
+    timed_out: int
+    dead: int
+    canceled: int
+    snoozed: int
+    released: int
+    per_second: float
+    failure_share: float | None
+    busy: float
+    wait: DurationFigures
+    run: DurationFigures
+
+    @classmethod
+    def of(cls, totals: AttemptTotals, seconds: float) -> Self:
+        """The figures of totals over some time."""
+        outcomes = totals.outcomes
+        return cls(
+            seconds=seconds,
+            done=outcomes["done"],
+            failed=outcomes["failed"],
+            timed_out=outcomes["timed_out"],
+            dead=outcomes["dead"],
+            canceled=outcomes["canceled"],
+            snoozed=outcomes["snoozed"],
+            released=outcomes["released"],
+            per_second=totals.done / seconds,
+            failure_share=totals.failure_share,
+            busy=totals.busy / seconds,
+            wait=DurationFigures.of(totals.wait),
+            run=DurationFigures.of(totals.run),
+        )
+
+    @property
+    def failures(self) -> int:
+        """Attempts that failed in whatever way."""
+        return self.failed + self.timed_out + self.dead
+
+
+class StatisticsRow(msgspec.Struct, frozen=True, kw_only=True):
+    """Attempts of a queue, a handler or a node; None where they are of several."""
+
+    queue: str | None = None
+    name: str | None = None
+    node: str | None = None
+    figures: AttemptFigures
+
+
+class SeriesPoint(StatisticsRow, frozen=True, kw_only=True):
+    """A point of a time series: the attempts that ended from ``at`` on, for the seconds of its figures."""
+
+    at: datetime
+
+
+class QueueFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """A queue in the overview.
+
+    Attributes:
+        name: its name.
+        known: it has been served by a worker process, or paused.
+        paused: nothing is claimed from it.
+        counts: unfinished tasks of each status, as the latest sample has them.
+        at_least: statuses with so many or more: counting ends at 10,000.
+        oldest: seconds for which the oldest pending task had been due at the sample; None if none was.
+        figures: of the last ten minutes; None if no attempt has ended.
+    """
+
+    name: str
+    known: bool
+    paused: bool
+    counts: dict[Status, int]
+    at_least: list[Status]
+    oldest: float | None
+    figures: AttemptFigures | None
+
+
+class NodeFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """A node in the overview.
+
+    Attributes:
+        name: its name.
+        state: active, draining, silent (its heartbeats ended without a stop) or stopped.
+        slots: tasks that it runs at once.
+        busy: slots that were occupied in the last ten minutes, on average.
+        utilisation: the share of its slots that were; None if it has none.
+    """
+
+    name: str
+    state: str
+    slots: int
+    busy: float
+    utilisation: float | None
+
+
+class Overview(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether all is well, and the figures of the last ten minutes.
+
+    Attributes:
+        now: the database's time.
+        sampled_at: when the tasks were counted; None: never.
+        problems: what needs attention, in sentences; empty: all is well.
+        figures: of all attempts.
+        counts, at_least, oldest: of all queues together; see `QueueFigures`.
+        slots: tasks that all active nodes run at once.
+        queues: those that have tasks or attempts, or were ever served or paused, by name.
+        nodes: by name.
+    """
+
+    now: datetime
+    sampled_at: datetime | None
+    problems: list[str]
+    figures: AttemptFigures
+    counts: dict[Status, int]
+    at_least: list[Status]
+    oldest: float | None
+    slots: int
+    queues: list[QueueFigures]
+    nodes: list[NodeFigures]

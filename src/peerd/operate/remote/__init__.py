@@ -1,0 +1,1 @@
+"""A client of a server: the operations of `Client` by requests to the REST API, with a URL and a token."""

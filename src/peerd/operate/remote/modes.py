@@ -1,0 +1,181 @@
+"""Modes of a client of a server: each operation is a request, and its answer the operation's result or error."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from http import HTTPStatus
+from typing import Any, Final, NamedTuple, TypeVar
+
+import msgspec
+
+from peerd.domain.access import Actor
+from peerd.domain.masking import Masker
+from peerd.operate.actors import python_actor
+from peerd.operate.operations import AsyncMode, BlockingMode, Operation, OperationGroup, QuerySequence
+from peerd.operate.remote.address import ServerAddress
+from peerd.operate.remote.errors import (
+    DatabaseRequired,
+    RequestNotSent,
+    ServerRefused,
+    TokenRefused,
+    UnexpectedAnswer,
+)
+from peerd.operate.remote.events import EventReader
+from peerd.operate.remote.http import Answer, ServerConnection
+from peerd.operate.tasks import TaskOperations
+from peerd.operate.wire.errors import error_from_data
+from peerd.operate.wire.operations import IDEMPOTENCY_KEY, WireOperation, bind_in_order, wire_names, wire_operations
+from peerd.runtime.concurrency.fork_hooks import register_fork_hooks
+
+T = TypeVar("T")
+JSON: Final = "application/json"
+PROBLEM: Final = "application/problem+json"
+THREADS: Final = 32
+"""Requests of one ``client.aio`` at the same time."""
+
+
+class ServerProblem(msgspec.Struct):
+    """An error as a server sends it."""
+
+    code: str
+    detail: str = ""
+    data: Any = None
+
+
+class ServerRequest(NamedTuple):
+    """A call of an operation, ready to be sent."""
+
+    operation: WireOperation
+    body: bytes
+    repeatable: bool
+    waits: float
+    """Seconds for which the server waits before it answers, at the most."""
+
+
+class ServerMode(BlockingMode):
+    """Executes operations by requests, in the calling thread.
+
+    Arguments are checked here first, as for the database. An operation that only reads, or has an idempotency key, is
+    repeated when its answer is lost; a key is made for each call that has none.
+    """
+
+    is_traced = False
+
+    def __init__(self, address: ServerAddress) -> None:
+        self.blocking = self
+        self.address = address
+        self.connection = ServerConnection(address)
+        self.masker = Masker()
+        self.set_actor(python_actor())  # what the token permits, the server checks
+        self.find_task = TaskOperations[BlockingMode](self).find
+
+    def acting_as(self, actor: Actor) -> BlockingMode:
+        """Raise, since the server decides by the token."""
+        raise DatabaseRequired("acting_as", self.address.shown)
+
+    def call(self, operation: Operation[..., T], group: OperationGroup[Any], args: Any, kwargs: Any) -> T:
+        """Call an operation of a group."""
+        result: T = self.send(self.prepare(operation, group, args, kwargs))
+        return result
+
+    def prepare(
+        self, operation: Operation[..., T], group: OperationGroup[Any], args: Any, kwargs: Any
+    ) -> ServerRequest:
+        """Check the arguments, and encode them."""
+        wire = wire_operations()[wire_names()[operation]]
+        args = bind_in_order(args)
+        query = operation.query(group, *args, **kwargs)
+        if wire.takes_idempotency_key and kwargs.get(IDEMPOTENCY_KEY) is None:
+            kwargs = kwargs | {IDEMPOTENCY_KEY: uuid.uuid4().hex}
+        try:
+            body = msgspec.json.encode(wire.arguments.bind(args, kwargs))
+        except (TypeError, ValueError, RecursionError) as error:
+            raise RequestNotSent(wire.name, str(error) or type(error).__name__) from error
+        repeatable = query.method == "read" or wire.takes_idempotency_key
+        return ServerRequest(wire, body, repeatable, query.waits if isinstance(query, QuerySequence) else 0.0)
+
+    def send(self, request: ServerRequest) -> Any:
+        """Send a request, and return the operation's result or raise its error."""
+        path = f"/operations/{request.operation.name}"
+        answer = self.connection.post(path, request.body, repeatable=request.repeatable, waits=request.waits)
+        if answer.status != HTTPStatus.OK:
+            raise self.error_of(answer)
+        if answer.content_type != JSON:
+            raise UnexpectedAnswer(self.address.shown, f"it is {answer.content_type[:80]!r}, not JSON")
+        try:
+            return request.operation.decode_result(answer.body, self.find_task)
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            problem = f"the result of {request.operation.name} cannot be read: {error}"
+            raise UnexpectedAnswer(self.address.shown, problem) from None
+
+    def error_of(self, answer: Answer) -> Exception:
+        """The error that an answer stands for."""
+        server, status = self.address.shown, answer.status
+        if answer.content_type != PROBLEM:
+            return UnexpectedAnswer(server, f"its status is {status}, and it is no problem of the API")
+        try:
+            problem = msgspec.json.decode(answer.body, type=ServerProblem)
+        except (msgspec.MsgspecError, RecursionError) as error:
+            return UnexpectedAnswer(server, f"its status is {status}, and its problem cannot be read: {error}")
+        if problem.data is not None and (known := error_from_data(problem.code, problem.data)) is not None:
+            return known
+        kind = TokenRefused if status == HTTPStatus.UNAUTHORIZED else ServerRefused
+        return kind(server, status, problem.code, problem.detail)
+
+    @property
+    def shown_url(self) -> str:
+        """Where it connects to."""
+        return self.address.shown
+
+    def open_events(self, query: dict[str, Any]) -> EventReader:
+        """A reader of events."""
+        return EventReader(self.connection, query, self.error_of)
+
+    def require_database(self, what: str) -> None:
+        """Raise, since there is none."""
+        raise DatabaseRequired(what, self.address.shown)
+
+    def make_async(self) -> AsyncMode:
+        """The mode of ``client.aio``."""
+        return AsyncServerMode(self)
+
+    def close(self) -> None:
+        """Close all connections."""
+        self.connection.close()
+
+
+class AsyncServerMode(AsyncMode):
+    """Executes operations by requests on a few threads: in any event loop, with the connections of the client."""
+
+    def __init__(self, blocking: ServerMode) -> None:
+        self.blocking: ServerMode = blocking
+        self.reset_after_fork()
+        register_fork_hooks(self)
+
+    def call(
+        self, operation: Operation[..., T], group: OperationGroup[Any], args: Any, kwargs: Any
+    ) -> Coroutine[Any, Any, T]:
+        """Call an operation of a group; its arguments are checked at once."""
+        return self._send(self.blocking.prepare(operation, group, args, kwargs))
+
+    async def _send(self, request: ServerRequest) -> Any:
+        return await self.run(partial(self.blocking.send, request))
+
+    async def run(self, function: Callable[[], T]) -> T:
+        """Call a function in a thread."""
+        return await asyncio.get_running_loop().run_in_executor(self._pool, function)
+
+    def before_fork(self) -> None:
+        """Called in a process that forks: its threads stay in it."""
+
+    def reset_after_fork(self) -> None:
+        """Create threads; called in a process that was forked, too."""
+        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="peerd-server")
+
+    def close(self) -> None:
+        """Let the threads end after what they do now."""
+        self._pool.shutdown(wait=False, cancel_futures=True)

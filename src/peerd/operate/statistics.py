@@ -1,0 +1,240 @@
+"""The time series of attempts and of waiting tasks: what ran, how it ended, how long it waited and ran.
+
+All of it is read from the tables `statistics` and `depths`, whose size does not depend on that of `tasks`.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from peerd.domain.duration import parse_duration
+from peerd.domain.errors import InvalidFilter, NotPermitted
+from peerd.domain.quoting import quoted
+from peerd.operate import validation
+from peerd.operate.figures import AttemptFigures, Overview, SeriesPoint, StatisticsRow
+from peerd.operate.operations import Mode, OperationGroup, Query, operation
+from peerd.operate.overview import read_overview
+from peerd.store.nodes.nodes import get_node_id
+from peerd.store.schema.sql_clock import now
+from peerd.store.schema.tables import nodes
+from peerd.store.statistics.depths import ALL_QUEUES, DepthPoint, list_depths
+from peerd.store.statistics.reading import MOST_GROUPS, BucketFilter, Dimension, sum_tiles
+from peerd.store.statistics.steps import HOUR, MINUTE, SAMPLE, STEPS, TEN_MINUTES, step_for, tiles
+
+Rows = list[StatisticsRow]
+SeriesPoints = list[SeriesPoint]
+DepthPoints = list[DepthPoint]
+
+DIMENSIONS: Final[dict[str, tuple[Dimension, ...]]] = {
+    "total": (),
+    "queue": ("queue",),
+    "handler": ("queue", "name"),
+    "node": ("node_id",),
+}
+"""The words for what attempts can be grouped by."""
+SINCE_RANGE: Final = (60.0, 366 * 86_400.0)
+"""Seconds."""
+
+
+class StatisticsOperations(OperationGroup[Mode]):
+    """``client.statistics``. What names a node raises `NodeNotFound` where no node has the name.
+
+    An actor that is restricted to some queues gets the figures of these, if it asks for what has a queue.
+    """
+
+    subject = "statistics"
+
+    @operation(in_queues=True)
+    def summary(
+        self,
+        since: str | float = "1h",
+        *,
+        by: str = "queue",
+        queue: str | None = None,
+        name: str | None = None,
+        node: str | None = None,
+    ) -> Query[Rows]:
+        """The attempts that have ended in some time, up to now.
+
+        Args:
+            since: seconds, or "1h"; from a minute to a year. It is extended to whole minutes; from an hour on to ten
+                minutes, and from twelve hours on to hours.
+            by: what they are grouped by: queue, handler, node or total.
+            queue: only this queue's.
+            name: only those of tasks with this name.
+            node: only those on this node.
+
+        Raises:
+            InvalidFilter: an argument is not valid, or there would be too many rows.
+        """
+        request = self._request("statistics.summary", since, by, queue, name, node)
+        return Query("read", _read_summary, request)
+
+    @operation(in_queues=True)
+    def series(
+        self,
+        since: str | float = "1h",
+        *,
+        by: str = "total",
+        step: str | float | None = None,
+        queue: str | None = None,
+        name: str | None = None,
+        node: str | None = None,
+    ) -> Query[SeriesPoints]:
+        """The same as a time series: points by time, of each group in which an attempt has ended.
+
+        Args:
+            since: as for `summary`.
+            by: as for `summary`.
+            step: between two points: 1m, 10m or 1h; by default one for which a hundred points or two cover the time.
+            queue: as for `summary`.
+            name: as for `summary`.
+            node: as for `summary`.
+
+        Raises:
+            InvalidFilter: an argument is not valid, or there would be too many points.
+        """
+        request = self._request("statistics.series", since, by, queue, name, node)
+        return Query("read", _read_series, request, step_for(request.seconds) if step is None else _step(step))
+
+    @operation(in_queues=True)
+    def depths(self, since: str | float = "1h", *, queue: str | None = None) -> Query[DepthPoints]:
+        """How many unfinished tasks there were, and for how long the oldest pending one had been due, by time.
+
+        A status without a point had no task at that moment. Beyond two hours the points are the greatest values of ten
+        minutes, beyond two days of an hour.
+
+        Args:
+            since: as for `summary`.
+            queue: only this queue's; by default those of all queues together.
+
+        Raises:
+            InvalidFilter: an argument is not valid.
+        """
+        seconds = _seconds("since", since)
+        name = ALL_QUEUES if queue is None else validation.queue(queue)
+        if queue is not None:
+            self._require_queue("statistics.depths", name)
+        elif self._actor.queues is not None:
+            raise NotPermitted(self._actor.name, "statistics.depths", "it is of all queues; name one of its own")
+        return Query("read", _read_depths, seconds, name)
+
+    @operation
+    def overview(self, *, max_wait: str | float = "1h") -> Query[Overview]:
+        """Whether all is well: rates, failures, waits, the oldest tasks, slots and nodes, of the last ten minutes.
+
+        Args:
+            max_wait: how long the oldest pending task of a queue may have been due.
+        """
+        return Query("read", read_overview, _seconds("max_wait", max_wait, (0.0, SINCE_RANGE[1])))
+
+    def _request(
+        self, operation_name: str, since: str | float, by: str, queue: str | None, name: str | None, node: str | None
+    ) -> SeriesRequest:
+        if by not in DIMENSIONS:
+            raise InvalidFilter("by", f"{quoted(by)} is none of {', '.join(DIMENSIONS)}")
+        seconds = _seconds("since", since)
+        queues = None if self._actor.queues is None else tuple(sorted(self._actor.queues))
+        if queue is not None:
+            self._require_queue(operation_name, validation.queue(queue))
+            queues = (queue,)
+        return SeriesRequest(
+            seconds=seconds,
+            by=DIMENSIONS[by],
+            queues=queues,
+            name=validation.text_or_none("name", name),
+            node=validation.text_or_none("node", node),
+        )
+
+
+class SeriesRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What is asked for."""
+
+    seconds: float
+    by: tuple[Dimension, ...]
+    queues: tuple[str, ...] | None
+    name: str | None
+    node: str | None
+
+    def wanted(self, connection: Connection) -> list[BucketFilter]:
+        """The filters, one for each queue, with the id of the node."""
+        node_id = None if self.node is None else get_node_id(connection, self.node)
+        queues = (None,) if self.queues is None else self.queues
+        return [BucketFilter(queue=queue, name=self.name, node_id=node_id) for queue in queues]
+
+
+def _seconds(field: str, value: str | float, within: tuple[float, float] = SINCE_RANGE) -> float:
+    try:
+        seconds = parse_duration(value)
+    except ValueError as error:
+        raise InvalidFilter(field, str(error)) from None
+    least, most = within
+    if not least <= seconds <= most:
+        raise InvalidFilter(field, f"{quoted(value)} is not from {least:g} s to {most / 86_400:g} days")
+    return seconds
+
+
+def _step(value: str | float) -> int:
+    seconds = _seconds("step", value)
+    if seconds not in STEPS:
+        raise InvalidFilter("step", f"{quoted(value)} is none of 1m, 10m and 1h")
+    return int(seconds)
+
+
+def _read_summary(connection: Connection, request: SeriesRequest) -> Rows:
+    moment = connection.execute(sa.select(now())).scalar_one()
+    step = MINUTE if request.seconds < HOUR else TEN_MINUTES if request.seconds < 12 * HOUR else HOUR
+    parts = tiles(moment - timedelta(seconds=request.seconds), moment, step)
+    seconds = (moment - parts[0].since).total_seconds()
+    found = sum_tiles(connection, parts, request.by, request.wanted(connection))
+    names = _node_names(connection, request.by)
+    return [
+        StatisticsRow(**_labels(request.by, key, names), figures=AttemptFigures.of(totals, seconds))
+        for key, totals in found.items()
+    ]
+
+
+def _read_series(connection: Connection, request: SeriesRequest, step: int) -> SeriesPoints:
+    moment = connection.execute(sa.select(now())).scalar_one()
+    parts = tiles(moment - timedelta(seconds=request.seconds), moment, step)
+    found = sum_tiles(connection, parts, ("at", *request.by), request.wanted(connection))
+    names = _node_names(connection, request.by)
+    coarse = parts[0].step
+    return [
+        SeriesPoint(
+            at=at,
+            **_labels(request.by, tuple(key), names),
+            figures=AttemptFigures.of(totals, _elapsed(at, coarse, moment)),
+        )
+        for (at, *key), totals in found.items()
+    ]
+
+
+def _elapsed(at: datetime, step: int, moment: datetime) -> float:
+    """The seconds of a point: of the last one, those that have passed."""
+    return min(float(step), max(1.0, (moment - at).total_seconds()))
+
+
+def _read_depths(connection: Connection, seconds: float, queue: str) -> DepthPoints:
+    moment = connection.execute(sa.select(now())).scalar_one()
+    step = {MINUTE: SAMPLE}.get(step_for(seconds), step_for(seconds))
+    return list_depths(connection, step, moment - timedelta(seconds=seconds), queue, MOST_GROUPS)
+
+
+def _node_names(connection: Connection, by: tuple[Dimension, ...]) -> dict[int, str]:
+    if "node_id" not in by:
+        return {}
+    return {row.id: row.name for row in connection.execute(sa.select(nodes.c.id, nodes.c.name))}
+
+
+def _labels(by: tuple[Dimension, ...], key: tuple[Any, ...], names: dict[int, str]) -> dict[str, str]:
+    labels = dict(zip(by, key, strict=True))
+    if "node_id" in labels:
+        node_id = labels.pop("node_id")
+        labels["node"] = names.get(node_id, f"node {node_id}")
+    return labels

@@ -1,0 +1,75 @@
+"""Metrics of a node in the formats of Prometheus. Needs the extra `dashboard`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.exposition import choose_encoder, generate_latest
+from prometheus_client.registry import Collector
+
+from peerd.domain.histogram import BOUNDS, Histogram
+from peerd.runtime.metrics.families import FAMILIES, MetricKind
+from peerd.runtime.metrics.samples import Sample
+
+
+class NodeCollector(Collector):
+    """The samples of a node as metrics."""
+
+    def __init__(self, samples: Iterable[Sample]) -> None:
+        self._samples = sorted(samples, key=lambda sample: sample.key)
+
+    def collect(self) -> Iterator[Metric]:
+        """All metrics."""
+        for name, samples in groupby(self._samples, key=lambda sample: sample.name):
+            yield _metric(name, list(samples))
+
+
+def expose(samples: Iterable[Sample], accept: str) -> tuple[bytes, str]:
+    """The metrics in the format that an `Accept` header asks for, and the media type."""
+    encode, content_type = choose_encoder(accept)
+    return encode(_registry(samples)), content_type
+
+
+def expose_as_text(samples: Iterable[Sample]) -> str:
+    """The metrics in the text format."""
+    return generate_latest(_registry(samples)).decode()
+
+
+def buckets_of(histogram: Histogram, buckets: int) -> list[tuple[str, float]]:
+    """The buckets of a histogram: every second bin, so that bucket i ends at 2^i ms, and one for all.
+
+    >>> buckets_of(Histogram.of([0.001, 0.003, 100.0]), 3)
+    [('0.001', 1), ('0.002', 1), ('0.004', 2), ('+Inf', 3)]
+    """
+    bounds = [(str(BOUNDS[place]), sum(histogram.counts[: place + 1])) for place in range(0, 2 * buckets, 2)]
+    return [*bounds, ("+Inf", histogram.count)]
+
+
+def _registry(samples: Iterable[Sample]) -> CollectorRegistry:
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(NodeCollector(samples))
+    return registry
+
+
+def _metric(name: str, samples: Sequence[Sample]) -> Metric:
+    family = FAMILIES[name]
+    made: Any
+    match family.kind:
+        case MetricKind.COUNTER:
+            made = CounterMetricFamily(name, family.text, labels=family.labels)
+        case MetricKind.HISTOGRAM:
+            made = HistogramMetricFamily(name, family.text, labels=family.labels)
+            for sample in samples:
+                buckets = buckets_of(sample.histogram, family.buckets)
+                made.add_metric(list(sample.labels), buckets, sum_value=sample.value)
+            return made  # type: ignore[no-any-return]
+        case _:
+            made = GaugeMetricFamily(name, family.text, labels=family.labels)
+    for sample in samples:
+        made.add_metric(list(sample.labels), sample.value)
+    metric: Metric = made
+    return metric

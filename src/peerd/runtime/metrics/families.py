@@ -1,0 +1,120 @@
+"""The table of all metrics of a node. docs/monitoring.md shows it, and a test compares both."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+WIDE: Final = 27
+"""Buckets up to 18 hours: for what waits and for what users write."""
+NARROW: Final = 17
+"""Buckets up to 65 s: for what a database or a web application takes."""
+DEATH_CAUSES: Final = (
+    "boot-failed", "cpu-limit", "exit", "hung", "killed-after-grace", "memory-limit", "out-of-memory", "recycled",
+    "replaced", "scaled", "signal", "silent", "tainted",
+)  # fmt: skip
+"""The kinds of causes that the master reports."""
+
+
+DATABASE_OUTCOMES: Final = ("done", "unavailable", "busy", "locked", "failed")
+"""How an operation on the database can end."""
+
+
+class MetricKind(StrEnum):
+    """What a number means: how it may change, and how those of several processes become one."""
+
+    COUNTER = "counter"
+    """Only grows; those of all processes are added."""
+    GAUGE = "gauge"
+    """Rises and falls; those of the living processes are added."""
+    LARGEST = "largest"
+    """A gauge of which the largest of the living processes counts."""
+    HISTOGRAM = "histogram"
+    """Durations by size, in seconds; those of all processes are added."""
+
+
+class MetricFamily(NamedTuple):
+    """A metric: its kind, its meaning, and the names of its labels."""
+
+    kind: MetricKind
+    text: str
+    labels: tuple[str, ...] = ()
+    buckets: int = WIDE
+    """Of a histogram: bucket i ends at 2^i ms."""
+
+
+_COUNTER, _GAUGE, _LARGEST, _HISTOGRAM = MetricKind
+
+FAMILIES: Final[dict[str, MetricFamily]] = {
+    # ------------------------------------------------------------ tasks
+    "peerd_tasks_finished_total": MetricFamily(
+        _COUNTER, "Attempts that ended, by outcome.", ("queue", "name", "outcome")
+    ),
+    "peerd_task_wait_seconds": MetricFamily(
+        _HISTOGRAM, "Time from the moment in which a task was due to its claim.", ("queue", "name")
+    ),
+    "peerd_task_run_seconds": MetricFamily(_HISTOGRAM, "Time for which handlers ran.", ("queue", "name")),
+    "peerd_claim_seconds": MetricFamily(_HISTOGRAM, "Time of claims that found tasks.", (), NARROW),
+    "peerd_claimed_tasks_total": MetricFamily(_COUNTER, "Tasks that were claimed."),
+    "peerd_lost_claims_total": MetricFamily(
+        _COUNTER, "Claims that were not held any more when a touch or a ring showed it.", ("noticed_at",)
+    ),
+    "peerd_refused_writes_total": MetricFamily(
+        _COUNTER, "Outcomes that the database refused, because their claim was not held any more."
+    ),
+    "peerd_unknown_claims_released_total": MetricFamily(
+        _COUNTER, "Claims of which their process did not know, and which it released."
+    ),
+    "peerd_rescues_total": MetricFamily(_COUNTER, "Tasks that were released from a dead holder."),
+    "peerd_rescued_dead_total": MetricFamily(_COUNTER, "Rescued tasks that had no attempt left."),
+    "peerd_released_reservations_total": MetricFamily(
+        _COUNTER, "Reservations of queue clients that were released because their process was dead."
+    ),
+    "peerd_slots": MetricFamily(_GAUGE, "Executor slots of worker processes: busy or free.", ("kind", "state")),
+    "peerd_unwritten_outcomes": MetricFamily(_GAUGE, "Ended attempts whose outcome is not committed yet.", ("kind",)),
+    # ------------------------------------------------------------ processes
+    "peerd_deaths_total": MetricFamily(
+        _COUNTER, "Processes that ended without a request to, by kind of cause.", ("cause",)
+    ),
+    "peerd_restarts_total": MetricFamily(
+        _COUNTER, "Processes that became ready in the place of another, also by a reload.", ("role",)
+    ),
+    "peerd_loop_lag_seconds": MetricFamily(
+        _LARGEST, "Largest delay of an event loop between two reports, of the slowest process.", ("kind",)
+    ),
+    "peerd_component_failures_total": MetricFamily(
+        _COUNTER, "Failures of components of a process, each of which was started again.", ("component",)
+    ),
+    "peerd_alerts_total": MetricFamily(_COUNTER, "Alerts of the node, before the limit of each hook.", ("alert",)),
+    "peerd_node_info": MetricFamily(_LARGEST, "1; its labels name the node and its version.", ("node", "version")),
+    # ------------------------------------------------------------ database
+    "peerd_database_operation_seconds": MetricFamily(
+        _HISTOGRAM,
+        "Time of operations on the database: connection, locks and repetitions included.",
+        ("outcome",),
+        NARROW,
+    ),
+    "peerd_database_retries_total": MetricFamily(
+        _COUNTER, "Repetitions of operations that the database had rolled back."
+    ),
+    "peerd_database_connections": MetricFamily(_GAUGE, "Connections to the database.", ("state",)),
+    "peerd_database_outages_total": MetricFamily(_COUNTER, "Outages of the database, of each process by itself."),
+    "peerd_database_outage_seconds_total": MetricFamily(
+        _COUNTER, "Seconds of outages that are over, of each process by itself."
+    ),
+    # ------------------------------------------------------------ doorbell, schedules, chores
+    "peerd_doorbell_works": MetricFamily(_LARGEST, "Whether the doorbell of the node is known to work."),
+    "peerd_rings_received_total": MetricFamily(_COUNTER, "Rings that the agent received."),
+    "peerd_rings_sent_total": MetricFamily(_COUNTER, "Rings that processes of the node sent."),
+    "peerd_rings_rejected_total": MetricFamily(_COUNTER, "Rings that the agent rejected.", ("reason",)),
+    "peerd_schedule_runs_total": MetricFamily(_COUNTER, "Runs of schedules that ended.", ("schedule", "status")),
+    "peerd_chore_rows_total": MetricFamily(_COUNTER, "Rows that the manager's chores changed.", ("chore",)),
+    # ------------------------------------------------------------ web and gateway
+    "peerd_web_request_seconds": MetricFamily(
+        _HISTOGRAM, "Time of web requests, by class of status.", ("kind", "status"), NARROW
+    ),
+    "peerd_web_requests_in_flight": MetricFamily(_GAUGE, "Web requests that are being answered.", ("kind",)),
+    "peerd_gateway_clients": MetricFamily(_GAUGE, "Connected queue clients.", ("kind",)),
+    "peerd_gateway_commands_total": MetricFamily(_COUNTER, "Commands of queue clients.", ("kind", "command")),
+}  # fmt: skip
+"""By name."""

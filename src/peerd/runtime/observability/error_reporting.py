@@ -1,0 +1,220 @@
+"""Gives the errors of the user's code to the hook of [errors], in a thread of its own.
+
+The events of a process say what has failed; one listener serves all kinds. A hook that raises, or does not return,
+harms nothing: reports wait for it up to a number, then they are dropped, and the log says so once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from queue import SimpleQueue
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from peerd.domain.error_report import ErrorHook, ErrorKind, ErrorReport
+from peerd.domain.schedule import RunStatus
+from peerd.runtime.observability import events
+from peerd.runtime.observability.events import ErrorHookFailed, Event, EventBus
+from peerd.runtime.process.exit_codes import CRASHED
+from peerd.runtime.process.link import Link
+from peerd.runtime.process.service import Service
+from peerd.runtime.process.uncaught_exceptions import describe_exception, format_traceback
+
+MAX_WAITING: Final = 1_000
+"""Reports that wait for the hook."""
+HUNG_AFTER: Final = 60.0
+"""Seconds after which a call of the hook is reported that has not returned."""
+FINISH_WITHIN: Final = 2.0
+"""Seconds that the end of a process waits for the hook."""
+FINISHED: Final = {"done", "snoozed", "released", "canceled", "unknown"}
+"""Outcomes of attempts that are no errors."""
+FAILED_RUNS: Final = (RunStatus.FAILED, RunStatus.TIMEOUT, RunStatus.DIED)
+
+
+def report_of(event: Event) -> ErrorReport | None:  # noqa: PLR0911 - a table
+    """The report of an event, if it is an error of the user's code.
+
+    >>> report = report_of(events.BackgroundWorkFailed(name="refresh", error="OSError: no"))
+    >>> report.kind, report.what, report.error
+    (<ErrorKind.BACKGROUND: 'background'>, 'refresh', 'OSError: no')
+    >>> report_of(events.ChoreRan(chore="purge done", count=3))
+    """
+    match event:
+        case events.AttemptEnded():
+            return _report_of_attempt(event)
+        case events.TasksRescued():
+            tasks = ", ".join(map(str, event.task_ids[:20]))
+            return ErrorReport(kind=ErrorKind.CRASH, what=f"tasks {tasks}", error=event.cause)
+        case events.ProcessExited(expected=False) if event.status != CRASHED:  # of that, it has reported the exception
+            return ErrorReport(kind=ErrorKind.PROCESS, what=event.slot, error=event.cause)
+        case events.PeriodicLoopEnded(error=str()):
+            return _report(ErrorKind.LOOP, event.worker, event)
+        case events.ScheduleRunEnded() if event.status in FAILED_RUNS:
+            return _report(ErrorKind.SCHEDULE, event.schedule, event)
+        case events.MessageHandlerFailed():
+            return _report(ErrorKind.MESSAGE, event.action, event)
+        case events.WebRequestFailed():
+            return _report(ErrorKind.REQUEST, event.what, event)
+        case events.BackgroundWorkFailed():
+            return _report(ErrorKind.BACKGROUND, event.name, event)
+        case events.AttemptHookFailed():
+            return _report(ErrorKind.HOOK, event.hook, event)
+        case _:
+            return None
+
+
+def _report(kind: ErrorKind, what: str, event: Any) -> ErrorReport:
+    return ErrorReport(kind=kind, what=what, error=event.error or "", traceback=event.traceback)
+
+
+def _report_of_attempt(event: events.AttemptEnded) -> ErrorReport | None:
+    """A handler that asks for another attempt (Retry) has made no error; one that gives its task up has."""
+    is_error = event.traceback is not None or event.retry_in is None or event.outcome == "timeout"
+    if event.outcome in FINISHED or not is_error:
+        return None
+    return ErrorReport(
+        kind=ErrorKind.HANDLER,
+        what=f"{event.queue}/{event.name}" if event.name else event.queue,
+        error=event.error or "",
+        traceback=event.traceback,
+        queue=event.queue,
+        handler=event.name,
+        task_id=event.task_id,
+        attempt=event.number,
+        will_retry=event.retry_in is not None,
+    )
+
+
+class ErrorReporter:
+    """Calls the hook, in a thread, with the errors among the events; for `EventBus.listen_with_exceptions`."""
+
+    def __init__(
+        self, hook: ErrorHook, events: EventBus, *, node: str, slot: str, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._hook = hook
+        self._events = events
+        self._node = node
+        self._slot = slot
+        self._clock = clock
+        # Reentrant, as a finalizer may fail while a report is put; None ends a wait for all reports before it.
+        self._reports: SimpleQueue[ErrorReport | threading.Event] = SimpleQueue()
+        self._calling_since: float | None = None
+        self._has_complained = False
+        threading.Thread(target=self._run, name="peerd-errors", daemon=True).start()
+
+    def __call__(self, event: Event, exception: BaseException | None) -> None:
+        """Report an event, if it is an error."""
+        report = report_of(event)
+        if report is not None:
+            self.submit(replace(report, exception=exception))
+
+    def report_exception(self, kind: ErrorKind, what: str, error: BaseException) -> None:
+        """Report an exception for which there is no event."""
+        text, trace = describe_exception(error), format_traceback(error)
+        self.submit(ErrorReport(kind=kind, what=what, error=text, traceback=trace, exception=error))
+
+    def submit(self, report: ErrorReport) -> None:
+        """Give a report to the thread; from any thread, and without waiting."""
+        since = self._calling_since
+        if since is not None and self._clock() - since > HUNG_AFTER:
+            self._complain(f"it has not returned for {HUNG_AFTER:g} s; reports wait, and are dropped beyond a number")
+        if self._reports.qsize() >= MAX_WAITING:
+            self._complain(f"{MAX_WAITING:,} reports wait for it; further ones are dropped")
+            return
+        self._reports.put(replace(report, node=self._node, slot=self._slot))
+
+    def finish(self, within: float = FINISH_WITHIN) -> None:
+        """Wait until the hook has had all reports, at most so many seconds."""
+        finished = threading.Event()
+        self._reports.put(finished)
+        finished.wait(within)
+
+    def _run(self) -> None:
+        while True:
+            report = self._reports.get()
+            if isinstance(report, threading.Event):
+                report.set()
+                continue
+            self._calling_since = self._clock()
+            try:
+                self._hook(report)
+            except BaseException as error:  # noqa: BLE001 - the user's code
+                self._complain(describe_exception(error), format_traceback(error))
+            self._calling_since = None
+            del report  # its exception holds the frames of its traceback
+
+    def _complain(self, error: str, traceback: str | None = None) -> None:
+        if not self._has_complained:
+            self._has_complained = True
+            self._events.emit(ErrorHookFailed(error=error, traceback=traceback))
+
+
+class ErrorReportingService:
+    """A service whose errors, and uncaught exceptions of its process, are reported from its start to its stop."""
+
+    def __init__(self, service: Service, events: EventBus, hook: ErrorHook) -> None:
+        self._service = service
+        self._events = events
+        self._hook = hook
+        self.receive = service.receive
+        self.quiet = service.quiet
+
+    async def start(self, link: Link) -> Mapping[str, object]:
+        """Listen for errors, and start the service."""
+        self._reporter = ErrorReporter(self._hook, self._events, node=link.node, slot=link.slot)
+        self._slot = link.slot
+        self._events.listen_with_exceptions(self._reporter)
+        report_uncaught(asyncio.get_running_loop(), self._reporter)
+        return await self._service.start(link)  # the agent reports that a process does not boot
+
+    async def run(self) -> None:
+        """Run the service."""
+        try:
+            await self._service.run()
+        except Exception as error:
+            await self._report_end(error)
+            raise
+
+    async def stop(self, grace: float) -> None:
+        """Stop the service, and wait a moment for the hook."""
+        try:
+            await self._service.stop(grace)
+        except Exception as error:
+            await self._report_end(error)
+            raise
+        await asyncio.to_thread(self._reporter.finish)
+
+    async def _report_end(self, error: Exception) -> None:
+        self._reporter.report_exception(ErrorKind.PROCESS, self._slot, error)
+        await asyncio.to_thread(self._reporter.finish)
+
+
+def report_uncaught(loop: asyncio.AbstractEventLoop, reporter: ErrorReporter) -> None:
+    """Report the uncaught exceptions of a process, after those who handle them have handled them."""
+    of_loop, of_thread, of_finalizer = loop.get_exception_handler(), threading.excepthook, sys.unraisablehook
+
+    def on_loop(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        (of_loop or asyncio.AbstractEventLoop.default_exception_handler)(loop, context)
+        if isinstance(error := context.get("exception"), BaseException):
+            reporter.report_exception(ErrorKind.UNCAUGHT, str(context.get("message")), error)
+
+    def on_thread(failed: threading.ExceptHookArgs) -> None:
+        of_thread(failed)
+        if failed.exc_value is not None and failed.exc_type is not SystemExit:
+            reporter.report_exception(
+                ErrorKind.UNCAUGHT, f"thread {getattr(failed.thread, 'name', '?')}", failed.exc_value
+            )
+
+    def on_finalizer(failed: sys.UnraisableHookArgs) -> None:
+        of_finalizer(failed)
+        if failed.exc_value is not None:
+            reporter.report_exception(ErrorKind.UNCAUGHT, "a finalizer", failed.exc_value)
+
+    loop.set_exception_handler(on_loop)
+    threading.excepthook = on_thread
+    sys.unraisablehook = on_finalizer

@@ -1,0 +1,1 @@
+"""Users, tokens, sessions, failed logins and the audit log."""

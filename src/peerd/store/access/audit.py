@@ -1,0 +1,131 @@
+"""The audit log: a row for each action, written in the transaction of the action."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from peerd.store.access.sessions import purge_older
+from peerd.store.schema.sql_clock import seconds_from_now
+from peerd.store.schema.tables import audit
+
+DONE: Final = "done"
+REFUSED: Final = "refused"
+"""An outcome of the log: what was asked for was not permitted, or a login failed."""
+
+
+class NewAuditEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """An entry to be written. Texts of arguments and states are JSON, bounded and masked."""
+
+    actor_kind: str
+    actor: str
+    address: str | None
+    way: str
+    operation: str
+    outcome: str = DONE
+    target_kind: str | None = None
+    target: str | None = None
+    arguments: str | None = None
+    state_before: str | None = None
+    state_after: str | None = None
+    problem: str | None = None
+
+
+class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """An entry of the audit log.
+
+    Attributes:
+        way: by which the action came: ``python``, ``cli`` or ``api``.
+        operation: such as ``tasks.retry``.
+        arguments, before, after: JSON values; the states are the columns that the action has changed.
+        outcome: ``done`` or ``refused``.
+    """
+
+    id: int
+    at: datetime
+    actor_kind: str
+    actor: str
+    address: str | None
+    way: str
+    operation: str
+    target_kind: str | None
+    target: str | None
+    arguments: Any
+    before: Any
+    after: Any
+    outcome: str
+    problem: str | None
+
+
+class AuditPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Entries, the newest first; ``next`` is ``after`` of the next page, None on the last one."""
+
+    items: list[AuditEntry]
+    next: str | None
+
+
+class AuditFilter(msgspec.Struct, frozen=True):
+    """Which entries a page has; None does not filter. ``since`` is in seconds before now."""
+
+    actor: str | None = None
+    operation: str | None = None
+    target_kind: str | None = None
+    target: str | None = None
+    since: float | None = None
+
+
+def write_entry(connection: Connection, entry: NewAuditEntry) -> None:
+    """Write an entry."""
+    connection.execute(sa.insert(audit), msgspec.structs.asdict(entry))
+
+
+def list_entries(connection: Connection, wanted: AuditFilter, *, after: int | None, limit: int) -> AuditPage:
+    """A page of entries.
+
+    Args:
+        connection: of a transaction that reads.
+        wanted: the filter.
+        after: the id of the last entry of the page before.
+        limit: entries at the most.
+    """
+    conditions = _conditions(connection, wanted)
+    if after is not None:
+        conditions.append(audit.c.id < after)
+    statement = sa.select(audit).where(*conditions).order_by(audit.c.id.desc()).limit(limit + 1)
+    entries = [_to_entry(row) for row in connection.execute(statement).mappings()]
+    has_more = len(entries) > limit
+    return AuditPage(items=entries[:limit], next=str(entries[limit - 1].id) if has_more else None)
+
+
+def purge_entries(connection: Connection, age: float, limit: int) -> int:
+    """Delete entries that are so many seconds old."""
+    return purge_older(connection, audit, audit.c.at, age, limit)
+
+
+def _conditions(connection: Connection, wanted: AuditFilter) -> list[sa.ColumnElement[bool]]:
+    named = ("actor", "operation", "target_kind", "target")
+    conditions: list[sa.ColumnElement[bool]] = [
+        audit.c[field] == getattr(wanted, field) for field in named if getattr(wanted, field) is not None
+    ]
+    if wanted.since is not None:
+        young = audit.c.at >= seconds_from_now(-wanted.since)
+        oldest = sa.select(audit.c.id).where(young).order_by(audit.c.at).limit(1)
+        first = connection.execute(oldest).scalar()
+        # By the id the walk ends where the age does; the time is compared too, for ids and times differ a little.
+        conditions += [young, audit.c.id >= (0 if first is None else first - LATE_IDS)]
+    return conditions
+
+
+LATE_IDS: Final = 1_000
+"""Entries that may have a smaller id and a later time than the first one of an age."""
+
+
+def _to_entry(row: sa.RowMapping) -> AuditEntry:
+    values: dict[str, Any] = {field: row[field] for field in AuditEntry.__struct_fields__ if field in row}
+    for field, column in (("arguments", "arguments"), ("before", "state_before"), ("after", "state_after")):
+        values[field] = None if row[column] is None else msgspec.json.decode(row[column])
+    return AuditEntry(**values)

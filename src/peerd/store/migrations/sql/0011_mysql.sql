@@ -1,0 +1,30 @@
+-- Bulk actions: one action on all tasks of a filter.
+
+CREATE TABLE IF NOT EXISTS bulk_actions (
+    id BIGINT NOT NULL AUTO_INCREMENT,
+    action VARCHAR(20) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+    arguments LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL,
+    filter LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL,
+    highest_id BIGINT NOT NULL,
+    as_of TIMESTAMP(6) NOT NULL DEFAULT current_timestamp(6),
+    most BIGINT,
+    state ENUM('counting','running','paused','canceled','done','failed') CHARACTER SET ascii COLLATE ascii_bin NOT NULL DEFAULT 'counting',
+    matched BIGINT NOT NULL DEFAULT '0',
+    at_least BOOL NOT NULL DEFAULT false,
+    examined BIGINT NOT NULL DEFAULT '0',
+    done BIGINT NOT NULL DEFAULT '0',
+    skipped BIGINT NOT NULL DEFAULT '0',
+    failed BIGINT NOT NULL DEFAULT '0',
+    errors LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin,
+    place LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin,
+    postponed LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin,
+    next_at TIMESTAMP(6) NULL,
+    error LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin,
+    created_by VARCHAR(200) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin,
+    created_at TIMESTAMP(6) NOT NULL DEFAULT current_timestamp(6),
+    started_at TIMESTAMP(6) NULL,
+    updated_at TIMESTAMP(6) NOT NULL DEFAULT current_timestamp(6) ON UPDATE current_timestamp(6),
+    finished_at TIMESTAMP(6) NULL,
+    PRIMARY KEY (id),
+    INDEX bulk_actions_state (state, updated_at)
+) ENGINE=InnoDB CHARSET=utf8mb4 COLLATE utf8mb4_bin;

@@ -1,0 +1,79 @@
+"""Writing buckets of ended attempts.
+
+A row counts the attempts of one handler that ended within one bucket of time in one process, so no two processes write
+the same row. Its numbers are absolute and only grow, and a write keeps the greater ones: written twice, late, or in
+another order, it counts once. The coarser rows are sums of such numbers, and only grow, too.
+
+The statement's text holds the numbers: a row has more than a hundred, and to bind each of them would take SQLAlchemy
+and the drivers longer than the database needs for the statement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any, Final, NamedTuple
+
+from sqlalchemy.engine import Connection
+
+from peerd.domain.attempt_totals import OUTCOMES, AttemptTotals
+from peerd.domain.histogram import BIN_COUNT, Histogram
+from peerd.store.schema.tables import statistics
+from peerd.store.schema.types import Instant
+from peerd.store.statistics.greater import placeholder_of, upsert_of_greater
+from peerd.store.tasks.rows import batches
+
+ROWS_OF_A_STATEMENT: Final = 250
+KEY: Final = tuple(column.name for column in statistics.primary_key)
+COUNTERS: Final = tuple(column.name for column in statistics.c if column.name not in KEY)
+_INSTANT: Final = Instant()
+_WAIT_BINS: Final = len(OUTCOMES) + 2
+_RUN_SUM: Final = _WAIT_BINS + BIN_COUNT
+
+
+class BucketRow(NamedTuple):
+    """A row of the table: its key, and the attempts of it. ``process_id`` 0 is all processes of a node."""
+
+    step: int
+    at: datetime
+    queue: str
+    name: str
+    node_id: int
+    process_id: int
+    totals: AttemptTotals
+
+
+def write_buckets(connection: Connection, rows: Iterable[BucketRow]) -> int:
+    """Write rows; of one that is there already the greater numbers are kept. Returns how many."""
+    written = 0
+    for piece in batches(rows, rows=ROWS_OF_A_STATEMENT):
+        placeholder = placeholder_of(connection)
+        values = ", ".join([_values_of(row, placeholder) for row in piece])
+        head, tail = upsert_of_greater("statistics", KEY, COUNTERS, connection.dialect.name)
+        parameters: list[Any] = []
+        for row in piece:
+            parameters += (_INSTANT.process_bind_param(row.at, connection.dialect), row.queue, row.name)
+        connection.exec_driver_sql(f"{head} {values} {tail}", tuple(parameters))
+        written += len(piece)
+    return written
+
+
+def counters_of(totals: AttemptTotals) -> list[int | float]:
+    """The numbers of a row, in the order of `COUNTERS`."""
+    outcomes = [totals.outcomes.get(name, 0) for name in OUTCOMES]
+    wait, run = totals.wait, totals.run
+    return [*outcomes, totals.busy, wait.sum, *wait.counts, run.sum, *run.counts]
+
+
+def totals_of(counters: Sequence[Any]) -> AttemptTotals:
+    """Totals of the numbers of a row, or of sums of such numbers."""
+    outcomes = dict(zip(OUTCOMES, map(int, counters), strict=False))
+    wait = Histogram(list(map(int, counters[_WAIT_BINS:_RUN_SUM])), float(counters[_WAIT_BINS - 1]))
+    run = Histogram(list(map(int, counters[_RUN_SUM + 1 :])), float(counters[_RUN_SUM]))
+    return AttemptTotals(outcomes, float(counters[len(OUTCOMES)]), wait, run)
+
+
+def _values_of(row: BucketRow, placeholder: str) -> str:
+    numbers = ",".join(map(repr, counters_of(row.totals)))
+    texts = f"{placeholder},{placeholder},{placeholder}"
+    return f"({row.step:d},{texts},{row.node_id:d},{row.process_id:d},{numbers})"

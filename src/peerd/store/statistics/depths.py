@@ -1,0 +1,208 @@
+"""Depths of queues: how many tasks of each status a queue has, and for how long the oldest pending one has been due.
+
+One manager of the cluster samples them, and everything else reads its samples, so that nothing counts tasks more often
+for being looked at more often. Each count ends at a limit, as those of `peerd.store.tasks.counts`. A sample has a row
+for each queue and status that has tasks, and rows of all queues together, whose queue is ''; of those there is always
+one for pending tasks. Coarser rows hold the largest values of their span.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from itertools import chain
+from typing import Any, Final
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from peerd.domain.lifecycle import Status
+from peerd.store.jobs.statistics import unfinished_queues
+from peerd.store.schema.sql_clock import now
+from peerd.store.schema.tables import depths, queues
+from peerd.store.schema.types import Instant
+from peerd.store.statistics.greater import placeholder_of, upsert_of_greater
+from peerd.store.statistics.rollup import RollupStep, find_complete_span
+from peerd.store.statistics.steps import SAMPLE
+from peerd.store.tasks import counts
+from peerd.store.tasks.rows import batches
+
+ALL_QUEUES: Final = ""
+MOST_QUEUES: Final = 1_000
+"""Queues of a sample; of more, the first by name."""
+FINER: Final = {600: SAMPLE, 3_600: 600}
+"""Of a step of `depths`, that from which it is made."""
+_INSTANT: Final = Instant()
+
+
+class QueueDepth(msgspec.Struct, frozen=True, kw_only=True):
+    """The unfinished tasks of a queue.
+
+    Attributes:
+        queue: its name.
+        counts: of each status that occurs.
+        at_least: the statuses of which it has so many or more, because counting ends at a limit.
+        oldest: seconds for which the oldest pending task has been due; None if none is.
+        known: it has been served by a worker process, or paused.
+        paused: nothing is claimed from it.
+    """
+
+    queue: str
+    counts: dict[Status, int]
+    at_least: frozenset[Status]
+    oldest: float | None
+    known: bool = True
+    paused: bool = False
+
+
+class DepthPoint(msgspec.Struct, frozen=True, kw_only=True):
+    """The tasks of one status in one queue, or in all of them, at one moment.
+
+    Attributes:
+        at: the moment of the sample; of a coarser row, the beginning of its span.
+        queue: '' is all queues.
+        status: of the tasks.
+        count: how many; of a coarser row, the most that a sample has found.
+        at_least: there are so many or more.
+        oldest: seconds for which the oldest pending task had been due.
+    """
+
+    at: datetime
+    queue: str
+    status: Status
+    count: int
+    at_least: bool
+    oldest: float | None
+
+
+POINT_COLUMNS: Final = tuple(depths.c[field] for field in DepthPoint.__struct_fields__)
+
+
+def sample_depths(connection: Connection, most: int = counts.MOST_COUNTED) -> list[QueueDepth]:
+    """Count the unfinished tasks of all queues, and find their oldest pending ones.
+
+    It takes some steps in an index for each queue, and reads ``most`` entries at the most for each status of it.
+    """
+    moment = connection.execute(sa.select(now())).scalar_one()
+    open_again = sa.and_(queues.c.paused_until.is_not(None), queues.c.paused_until <= now())
+    is_paused = sa.and_(queues.c.paused, sa.not_(open_again))
+    rows = connection.execute(sa.select(queues.c.name, is_paused.label("paused")))
+    known = {row.name: bool(row.paused) for row in rows}
+    working = counts.count_working(connection)
+    names = {*known, *working, *unfinished_queues(connection)}
+    found = []
+    for name in sorted(names)[:MOST_QUEUES]:
+        unfinished = counts.count_unfinished(connection, name, most)
+        running = working.get(name, (0, 0))[0]
+        by_status = unfinished.counts | ({Status.WORKING: running} if running else {})
+        since = counts.oldest_pending(connection, name) if by_status.get(Status.PENDING) else None
+        found.append(
+            QueueDepth(
+                queue=name,
+                counts=by_status,
+                at_least=unfinished.at_least,
+                oldest=None if since is None else max(0.0, (moment - since).total_seconds()),
+                known=name in known,
+                paused=known.get(name, False),
+            )
+        )
+    return found
+
+
+def write_depths(connection: Connection, sample: Sequence[QueueDepth]) -> datetime:
+    """Write a sample, which is of now; returns that moment."""
+    moment = connection.execute(sa.select(now())).scalar_one()
+    rows = [
+        _row(SAMPLE, moment, depth.queue, status, depth.counts[status], depth.at_least, depth.oldest)
+        for depth in sample
+        for status in depth.counts
+    ]
+    total: Counter[Status] = Counter({Status.PENDING: 0})
+    for depth in sample:
+        total.update(depth.counts)
+    at_least = frozenset(status for depth in sample for status in depth.at_least)
+    oldest = max((depth.oldest for depth in sample if depth.oldest is not None), default=None)
+    rows += [_row(SAMPLE, moment, ALL_QUEUES, status, count, at_least, oldest) for status, count in total.items()]
+    for piece in batches(rows):
+        connection.execute(sa.insert(depths), piece)
+    return moment
+
+
+def latest_depths(connection: Connection) -> list[DepthPoint]:
+    """The rows of the latest sample, by queue; empty if there is none."""
+    at = depths.c.at
+    latest = sa.select(at).where(depths.c.step == SAMPLE).order_by(at.desc()).limit(1)
+    moment = connection.execute(latest).scalar()
+    if moment is None:
+        return []
+    rows = sa.select(*POINT_COLUMNS).where(depths.c.step == SAMPLE, at == moment)
+    return _points(connection.execute(rows.order_by(depths.c.queue, depths.c.status)))
+
+
+def list_depths(connection: Connection, step: int, since: datetime, queue: str, most: int) -> list[DepthPoint]:
+    """The rows of a queue, or of all together, from a moment on, by time; so many at the most."""
+    of_queue = (depths.c.step == step, depths.c.at >= since, depths.c.queue == queue)
+    rows = sa.select(*POINT_COLUMNS).where(*of_queue).order_by(depths.c.at, depths.c.status).limit(most)
+    return _points(connection.execute(rows))
+
+
+def roll_up_depths(connection: Connection, step: int, since: datetime, kept: float) -> RollupStep:
+    """As `peerd.store.statistics.rollup.roll_up`, for samples: a coarse row has the greatest values of its span."""
+    span = find_complete_span(connection, depths, step, FINER[step], since, kept)
+    if isinstance(span, RollupStep):
+        return span
+    start, end = span.start, span.end
+    at, fine = depths.c.at, depths.c.step == FINER[step]
+    statement = sa.select(
+        depths.c.queue,
+        depths.c.status,
+        sa.func.max(depths.c.count).label("most"),
+        sa.func.max(sa.cast(depths.c.at_least, sa.Integer)).label("at_least"),
+        sa.func.max(depths.c.oldest).label("oldest"),
+    )
+    statement = statement.where(fine, at >= start, at < end).group_by(depths.c.queue, depths.c.status)
+    moment = _INSTANT.process_bind_param(start, connection.dialect)
+    rows = [
+        (moment, row.queue, row.status, int(row.most), bool(row.at_least), row.oldest)
+        for row in connection.execute(statement)
+    ]
+    for piece in batches(rows):
+        _write_greater(connection, step, piece)
+    return RollupStep(len(rows), end, end)
+
+
+def _write_greater(connection: Connection, step: int, rows: Sequence[tuple[Any, ...]]) -> None:
+    columns = ("at", "queue", "status", "count", "at_least", "oldest")
+    head, tail = upsert_of_greater("depths", ("step", "at", "queue", "status"), columns[3:], connection.dialect.name)
+    place = placeholder_of(connection)
+    row = f"({step:d}, {', '.join([place] * len(columns))})"
+    connection.exec_driver_sql(f"{head} {', '.join([row] * len(rows))} {tail}", tuple(chain.from_iterable(rows)))
+
+
+def _row(
+    step: int,
+    at: datetime,
+    queue: str,
+    status: Status,
+    count: int,
+    at_least: frozenset[Status],
+    oldest: float | None,
+) -> dict[str, Any]:
+    row = {"step": step, "at": at, "queue": queue, "status": str(status), "count": count}
+    return row | {"at_least": status in at_least, "oldest": oldest if status is Status.PENDING else None}
+
+
+def _points(rows: Iterable[Any]) -> list[DepthPoint]:
+    return [
+        DepthPoint(
+            at=row.at,
+            queue=row.queue,
+            status=Status(row.status),
+            count=row.count,
+            at_least=bool(row.at_least),
+            oldest=row.oldest,
+        )
+        for row in rows
+    ]

@@ -1,0 +1,78 @@
+"""The steps of time series: the fine one is written, the coarser ones are made of it, and each is kept for its age."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+import msgspec
+
+MINUTE: Final = 60
+TEN_MINUTES: Final = 600
+HOUR: Final = 3_600
+STEPS: Final = (MINUTE, TEN_MINUTES, HOUR)
+"""Seconds of a bucket of the table `statistics`."""
+SAMPLE: Final = 15
+"""Seconds between two samples of the table `depths`, as the step of their rows."""
+LONGEST_FINE: Final = 2 * HOUR
+LONGEST_MEDIUM: Final = 2 * 86_400
+"""Seconds of time of which a series has points of a minute, or of ten minutes."""
+SETTLED_AFTER: Final = {TEN_MINUTES: 60.0, HOUR: 240.0}
+"""Seconds after the end of a span of a step, at which it is made of finer rows: by then those are written, unless the
+database was away."""
+READ_AFTER: Final = {TEN_MINUTES: 240.0, HOUR: 600.0}
+"""Seconds after the end of such a span, until which the finer rows are read in place of it."""
+
+
+class Tile(msgspec.Struct, frozen=True):
+    """A part of a span of time, and the step of the rows that are read for it."""
+
+    step: int
+    since: datetime
+    until: datetime
+
+
+def tiles(since: datetime, now: datetime, step: int) -> list[Tile]:
+    """The parts of the time from a moment until now: the coarsest rows that there are, and finer ones at its end.
+
+    Nothing is read twice and nothing is left out; the first part begins with a bucket of its own step.
+
+    Args:
+        since: the beginning.
+        now: the present.
+        step: of the coarsest rows.
+
+    >>> now = datetime(2026, 1, 1, 12, 34, tzinfo=UTC)
+    >>> parts = tiles(now - timedelta(hours=3), now, HOUR)
+    >>> [(tile.step, f"{tile.since:%H:%M}", f"{tile.until:%H:%M}") for tile in parts]
+    [(3600, '09:00', '12:00'), (600, '12:00', '12:30'), (60, '12:30', '12:35')]
+    """
+    begin, found = since, []
+    for one in (HOUR, TEN_MINUTES):
+        end = bucket_start(now - timedelta(seconds=READ_AFTER[one]), one)
+        begin = bucket_start(begin, one) if one <= step else begin
+        if one <= step and begin < end:
+            found.append(Tile(one, begin, end))
+            begin = end
+    begin = bucket_start(begin, MINUTE)
+    return [*found, Tile(MINUTE, begin, bucket_start(now, MINUTE) + timedelta(seconds=MINUTE))]
+
+
+def bucket_start(moment: datetime, step: int) -> datetime:
+    """The start of the bucket of a moment.
+
+    >>> bucket_start(datetime(2026, 1, 1, 12, 34, 56, tzinfo=UTC), TEN_MINUTES).isoformat()
+    '2026-01-01T12:30:00+00:00'
+    """
+    return datetime.fromtimestamp(moment.timestamp() // step * step, UTC)
+
+
+def step_for(seconds: float) -> int:
+    """The step in which a span of time is read: a hundred buckets or two, however long it is.
+
+    >>> [step_for(hours * HOUR) for hours in (1, 24, 24 * 30)]
+    [60, 600, 3600]
+    """
+    if seconds <= LONGEST_FINE:
+        return MINUTE
+    return TEN_MINUTES if seconds <= LONGEST_MEDIUM else HOUR

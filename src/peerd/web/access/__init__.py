@@ -1,0 +1,1 @@
+"""Which actor a request comes from: logins, sessions, tokens, trusted proxies."""

@@ -1,0 +1,99 @@
+"""What the topics read: the state of tasks, queues and nodes as messages."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Mapping
+from typing import Final, Protocol
+
+from pydantic import BaseModel
+
+from peerd.domain.lifecycle import Status
+from peerd.operate.client import AioClient
+from peerd.operate.tasks import MAX_RECENT
+from peerd.web.events.messages import EventKind, EventMessage
+from peerd.web.routes.nodes import NodeView
+from peerd.web.routes.queues import QueueView
+from peerd.web.routes.task_models import TaskView
+
+TASKS_OF_EACH_KIND: Final = 200
+"""Working tasks, the latest of each status that ended, and the newest ones that are read at once."""
+
+FOLLOWED: Final = 300
+"""Tasks that have changed last, which are followed beside those that work."""
+
+
+class TopicReader(Protocol):
+    """Reads the present state of a topic."""
+
+    async def read(self, watched: Collection[str]) -> list[EventMessage]:
+        """The state of all that the topic shows; `watched` are ids of tasks that viewers have named."""
+
+
+class TaskReader:
+    """Tasks that work, have ended, are new, have changed lately, or are watched."""
+
+    def __init__(self, client: AioClient) -> None:
+        self._client = client
+        self._followed: set[int] = set()
+        """Of the last reading, the tasks of which the next one tells the state wherever they are then."""
+
+    async def read(self, watched: Collection[str]) -> list[EventMessage]:
+        """Their states; of one whose row is gone, that."""
+        followed = [*{int(key) for key in watched}, *self._followed][:MAX_RECENT]
+        tasks = await self._client.tasks.recent(followed, limit=TASKS_OF_EACH_KIND)
+        names = {node.id: node.name for node in await self._client.nodes.list()}
+        gone = set(followed) - {task.id for task in tasks}
+        working = {task.id for task in tasks if task.status is Status.WORKING}
+        changed = sorted(tasks, key=lambda task: task.updated_at)[-FOLLOWED:]
+        self._followed = working | {task.id for task in changed}
+        messages = [gone_message(EventKind.TASK, str(task_id)) for task_id in sorted(gone)]
+        for task in tasks:
+            data = _json(TaskView.of(task, names))
+            messages.append(EventMessage(EventKind.TASK, str(task.id), data, task.queue, task.status))
+        return messages
+
+
+class QueueReader:
+    """All queues."""
+
+    def __init__(self, client: AioClient) -> None:
+        self._client = client
+
+    async def read(self, _: Collection[str]) -> list[EventMessage]:
+        """Their states."""
+        queues = await self._client.queues.list()
+        return [EventMessage(EventKind.QUEUE, queue.name, _json(QueueView.of(queue))) for queue in queues]
+
+
+class NodeReader:
+    """All nodes."""
+
+    def __init__(self, client: AioClient) -> None:
+        self._client = client
+
+    async def read(self, _: Collection[str]) -> list[EventMessage]:
+        """Their states."""
+        nodes = await self._client.nodes.list()
+        return [EventMessage(EventKind.NODE, node.name, _json(NodeView.of(node))) for node in nodes]
+
+
+READERS: Final[Mapping[EventKind, Callable[[AioClient], TopicReader]]] = {
+    EventKind.TASK: TaskReader,
+    EventKind.QUEUE: QueueReader,
+    EventKind.NODE: NodeReader,
+}
+
+
+def gone_message(kind: EventKind, key: str) -> EventMessage:
+    """That a task, a queue or a node does not exist any more.
+
+    >>> gone_message(EventKind.TASK, "7").data
+    '{"id": "7", "gone": true}'
+    """
+    field = "id" if kind is EventKind.TASK else "name"
+    return EventMessage(kind, key, json.dumps({field: key, "gone": True}), is_gone=True)
+
+
+def _json(view: BaseModel) -> str:
+    return view.model_dump_json()

@@ -1,0 +1,198 @@
+"""What code says while it belongs to an attempt: prints, records of `logging`, and lines of structlog.
+
+Installed once in a process. Everything still goes where it goes without it. What programs write that handlers start,
+and what C code writes, goes to the descriptors and not through `sys.stdout`, so it is not captured.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+import traceback
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
+from typing import Any, Final, TextIO, cast
+
+import structlog
+
+from peerd.domain.log_line import LOG_LEVELS, name_of_level
+from peerd.runtime.process.uncaught_exceptions import exception_text, format_traceback
+from peerd.work.logs.attempt_log import AttemptLog, current_attempt
+
+STREAM_LEVELS: Final[Mapping[str, str]] = {"stdout": "info", "stderr": "warning"}
+"""Levels of printed lines."""
+CONTEXT_LOGGER: Final = "ctx.log"
+"""The name of the logger of lines by ``ctx.log``."""
+_OF_THE_TASK: Final = frozenset({"event", "task", "queue", "handler", "attempt", "exc_info", "stack_info", "logger"})
+"""What every line of a task has by itself, or has in its message."""
+_OF_A_RECORD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+_thread = threading.local()
+
+
+@contextmanager
+def _captured_already() -> Iterator[None]:
+    """What the thread prints within the block is the output of a line that was captured."""
+    before, _thread.is_captured = _is_captured(), True
+    try:
+        yield
+    finally:
+        _thread.is_captured = before
+
+
+def _is_captured() -> bool:
+    return getattr(_thread, "is_captured", False)
+
+
+class CapturedStream:
+    """Takes the place of `sys.stdout` or `sys.stderr`; everything but writing is that of the stream behind it."""
+
+    def __init__(self, stream: TextIO, name: str) -> None:
+        self._stream = stream
+        self._name = name
+        self._level = STREAM_LEVELS[name]
+
+    def write(self, text: str) -> int:
+        """Write a text, and add its lines to the attempt that the code belongs to."""
+        try:
+            return self._stream.write(text)
+        finally:
+            attempt = current_attempt.get()
+            if attempt is not None and LOG_LEVELS[self._level] >= attempt.least and not _is_captured():
+                attempt.print(self._name, self._level, str(text))
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        """Write several texts."""
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        """What the stream behind it has: `flush`, `fileno`, `isatty`, `buffer`, `encoding`, …."""
+        return getattr(self._stream, name)
+
+
+class OutputCapture:
+    """Captures for a process; `install` and `uninstall` once each.
+
+    Args:
+        log_level: the level of the log of the process, below which lines of structlog go to attempts only.
+    """
+
+    def __init__(self, log_level: str) -> None:
+        self._tap = StructlogTap(LOG_LEVELS[log_level])
+
+    def install(self) -> None:
+        """Begin to capture. Code that configures structlog afterwards is captured by what its lines are written to."""
+        self._streams = sys.stdout, sys.stderr
+        sys.stdout = cast("TextIO", CapturedStream(sys.stdout, "stdout"))
+        sys.stderr = cast("TextIO", CapturedStream(sys.stderr, "stderr"))
+        # A handler of the root logger would be lost at basicConfig or dictConfig, or keep them from working.
+        self._call_handlers = logging.Logger.callHandlers
+        logging.Logger.callHandlers = _capturing(self._call_handlers)  # type: ignore[method-assign]
+        self._was_configured, self._structlog = structlog.is_configured(), structlog.get_config()
+        changed = {
+            "processors": [self._tap, *self._structlog["processors"]],
+            "wrapper_class": structlog.make_filtering_bound_logger(LOG_LEVELS["debug"]),
+        }
+        if not self._was_configured:  # it would print to the stream that is captured
+            changed["logger_factory"] = structlog.PrintLoggerFactory(self._streams[0])
+        structlog.configure(**self._structlog | changed)
+
+    def uninstall(self) -> None:
+        """End it, and restore what was there."""
+        sys.stdout, sys.stderr = self._streams
+        logging.Logger.callHandlers = self._call_handlers  # type: ignore[method-assign]
+        if self._was_configured:
+            structlog.configure(**self._structlog)
+        else:
+            structlog.reset_defaults()
+
+
+def _capturing(call_handlers: Any) -> Any:
+    def call_and_capture(logger: logging.Logger, record: logging.LogRecord) -> None:
+        attempt = current_attempt.get()
+        if attempt is None or _is_captured():
+            call_handlers(logger, record)
+            return
+        if record.levelno >= attempt.least:
+            _capture_record(attempt, record)
+        with _captured_already():
+            call_handlers(logger, record)
+
+    return call_and_capture
+
+
+def _capture_record(attempt: AttemptLog, record: logging.LogRecord) -> None:
+    try:
+        message = record.getMessage()
+    except Exception as error:  # noqa: BLE001 - wrong arguments of the user, which logging itself reports
+        message = f"{exception_text(record.msg)} ({type(error).__name__} in its arguments)"
+    if record.exc_info:
+        message += "\n" + "".join(traceback.format_exception(*record.exc_info)).rstrip("\n")
+    if record.stack_info:
+        message += "\n" + record.stack_info
+    extra = {name: value for name, value in vars(record).items() if name not in _OF_A_RECORD}
+    attempt.add(name_of_level(record.levelno), str(record.name), message, extra)
+
+
+class StructlogTap:
+    """A processor that gives entries to the attempt that the code belongs to, and drops those below the log's level."""
+
+    def __init__(self, log_least: int, attempt: AttemptLog | None = None) -> None:
+        self.log_least = log_least
+        self._attempt = attempt
+
+    def __call__(self, _: object, method: str, entry: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+        """Process an entry."""
+        attempt = self._attempt or current_attempt.get()
+        number = LOG_LEVELS.get("error" if method == "exception" else method, LOG_LEVELS["info"])
+        if attempt is not None and number >= attempt.least:
+            fields = {name: value for name, value in entry.items() if name not in _OF_THE_TASK}
+            logger = str(entry.get("logger", "structlog")) if self._attempt is None else CONTEXT_LOGGER
+            message = exception_text(entry.get("event", "")) + _traceback_of(entry.get("exc_info"))
+            attempt.add(name_of_level(number), logger, message, fields)
+        if number < self.log_least:
+            raise structlog.DropEvent
+        return entry
+
+
+def logger_of(attempt: AttemptLog) -> Any:
+    """A structlog logger whose lines belong to an attempt, in any thread and with any configuration of structlog."""
+    config = structlog.get_config()
+    others = [one for one in config["processors"] if not isinstance(one, StructlogTap)]
+    installed = [one for one in config["processors"] if isinstance(one, StructlogTap)]
+    tap = StructlogTap(installed[0].log_least if installed else LOG_LEVELS["debug"], attempt)
+    return structlog.wrap_logger(
+        _QuietLogger(config["logger_factory"]("peerd.task")),
+        processors=[tap, *others],
+        wrapper_class=structlog.make_filtering_bound_logger(LOG_LEVELS["debug"]),
+    )
+
+
+class _QuietLogger:
+    """The logger to which structlog gives finished lines; what it prints is captured already."""
+
+    def __init__(self, logger: Any) -> None:
+        self._logger = logger
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._logger, name)
+        if not callable(found):
+            return found
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            with _captured_already():
+                return found(*args, **kwargs)
+
+        return call
+
+
+def _traceback_of(given: Any) -> str:
+    """The traceback for what was given as ``exc_info``."""
+    error = given if isinstance(given, BaseException) else None
+    if isinstance(given, tuple) and len(given) == 3:
+        error = given[1]
+    elif given and error is None:
+        error = sys.exception()
+    return "" if error is None else "\n" + format_traceback(error).rstrip("\n")

@@ -1,0 +1,123 @@
+"""The thread of a process that writes the lines of its attempts, with a connection of its own.
+
+It waits for nothing but lines: a process whose handlers log nothing runs no statement. The first line after a pause is
+written within `WRITE_EVERY`, and at once when its attempt ends; after that there is at most one round of writes in
+that time. No outcome waits for it. While the database is away, lines wait, and beyond a limit the oldest are dropped.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+from typing import Final
+
+from peerd.domain.backoff import Backoff
+from peerd.domain.errors import DatabaseUnavailable
+from peerd.runtime.observability.events import EventBus, TaskLinesDropped
+from peerd.runtime.process.uncaught_exceptions import describe_exception
+from peerd.store.connection.database import Database
+from peerd.store.tasks.log_lines import write_lines
+from peerd.work.logs.attempt_log import LineBatch, LineCollector
+
+WRITE_EVERY: Final = 1.0
+"""Seconds between two rounds of writes, at least."""
+GATHER: Final = 0.05
+"""Seconds that the lines of an ended attempt wait for those of others."""
+FIRST_PAUSE: Final = 1.0
+LONGEST_PAUSE: Final = 10.0
+"""Seconds between two tries while the database is away."""
+
+
+class LineWriter:
+    """Writes what a `LineCollector` has; made with it, in any thread."""
+
+    def __init__(
+        self,
+        database: Database,
+        events: EventBus,
+        least_level: str = "info",
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.lines = LineCollector(least_level, self._wake)
+        self._database = database
+        self._events = events
+        self._clock = clock
+        # Reentrant, which a Condition is not: a signal handler may print while it is notified.
+        self._signals: SimpleQueue[bool | None] = SimpleQueue()
+        self._is_end_announced = False
+        self._stopping = False
+        self._batch = LineBatch([], [])
+        self._reported = 0
+        self._pauses = Backoff(FIRST_PAUSE, LONGEST_PAUSE, jitter=0.0)
+        self._last_round = -WRITE_EVERY
+        self._thread = threading.Thread(target=self._run, name="peerd-log-lines", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self, within: float) -> None:
+        """Write what waits, and end; wait at most so many seconds for it."""
+        self._signals.put(None)
+        if self._thread.is_alive():
+            self._thread.join(within)
+
+    def _wake(self, is_end: bool) -> None:  # noqa: FBT001 - what `LineCollector.wake` is called with
+        if not is_end:
+            self._signals.put(False)
+        elif not self._is_end_announced:
+            self._is_end_announced = True
+            self._signals.put(True)
+
+    def _run(self) -> None:
+        while not self._stopping:
+            self._wait_until_due()
+            while not self._write_all() and not self._stopping:
+                self._wait_for_stop(self._pauses.next())
+        if lost := len(self._batch.lines) + len(self.lines):
+            self._events.emit(TaskLinesDropped(count=lost, reason="the database is away, and the process ends"))
+
+    def _wait_until_due(self) -> None:
+        """Wait for lines, and then until a round may begin."""
+        due: float | None = None
+        while due is None or self._clock() < due:
+            try:
+                signal = self._signals.get(timeout=None if due is None else max(due - self._clock(), 0.0))
+            except Empty:
+                return
+            if signal is None:
+                self._stopping = True
+                return
+            earliest = max(self._last_round + WRITE_EVERY, self._clock() + (GATHER if signal else WRITE_EVERY))
+            due = earliest if due is None else min(due, earliest)
+
+    def _wait_for_stop(self, seconds: float) -> None:
+        until = self._clock() + seconds
+        while not self._stopping and (left := until - self._clock()) > 0:
+            try:
+                self._stopping = self._signals.get(timeout=left) is None
+            except Empty:
+                return
+
+    def _write_all(self) -> bool:
+        """Write all lines; False: the database is away."""
+        self._is_end_announced = False
+        while self._batch.lines or self._batch.superseded or len(self.lines):
+            if not self._batch.lines and not self._batch.superseded:
+                self._batch = self.lines.take()
+            try:
+                self._database.run(write_lines, self._batch.lines, self._batch.superseded)
+            except DatabaseUnavailable:
+                return False
+            except Exception as error:  # noqa: BLE001 - lines must not end the thread, nor be tried for ever
+                reason = describe_exception(error)
+                self._events.emit(TaskLinesDropped(count=len(self._batch.lines), reason=reason))
+            self._batch = LineBatch([], [])
+        self._last_round = self._clock()
+        self._pauses.reset()
+        if self.lines.dropped > self._reported:
+            count, self._reported = self.lines.dropped - self._reported, self.lines.dropped
+            self._events.emit(TaskLinesDropped(count=count, reason="too many lines waited to be written"))
+        return True

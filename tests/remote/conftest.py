@@ -1,0 +1,236 @@
+"""Fixtures of clients of a server: a database with some of everything, copies of it, and a served app."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+
+from peerd import Client, TaskFilter
+from peerd.domain.access import Right
+from peerd.domain.attempt_totals import AttemptTotals
+from peerd.domain.bulk import BulkRetry
+from peerd.domain.histogram import Histogram
+from peerd.domain.outcome import Done, Failed
+from peerd.domain.schedule import RunStatus, Schedule
+from peerd.store import schedule_runs, schedules
+from peerd.store.access.tokens import touch_token
+from peerd.store.nodes import nodes
+from peerd.store.nodes.requests import finish_request, take_requests
+from peerd.store.schedule_runs import NodeIdentity
+from peerd.store.schema.migrate import migrate
+from peerd.store.schema.sql_clock import seconds_from_now
+from peerd.store.schema.tables import nodes as node_table
+from peerd.store.statistics.buckets import BucketRow, write_buckets
+from peerd.store.statistics.depths import sample_depths, write_depths
+from peerd.store.statistics.steps import MINUTE, bucket_start
+from peerd.store.tasks.log_lines import LoggedLine, write_lines
+from peerd.web import create_app
+from peerd.web.dependencies import ACCESS_STATE
+from tests.cli.conftest import peerd
+from tests.support.served_api import served
+from tests.unit.operate.claiming_process import ClaimingProcess
+
+__all__ = ["peerd"]  # the fixture
+
+REFRESH = Schedule(name="refresh", run="studio:refresh", interval=60.0, args=["a"])
+NIGHTLY = Schedule(name="nightly", queue="video", task="clean", cron="0 3 * * *", timezone="Europe/Berlin")
+
+
+PASSWORD = "correct horse battery"
+SLOT = {
+    "name": "video-1", "kind": "video", "role": "worker", "state": "RUNNING", "pid": 4242, "generation": 2,
+    "restarts": 1, "started_at": "2026-11-21T09:30:00+00:00", "backoff_until": None, "error": None, "replacing": None,
+    "leaving": [], "vitals": {"in_flight": 1, "lag": 0.001}, "sample": {"memory": 2**40, "cpu": 0.5},
+    "last_cause": {"text": "killed by SIGKILL"},
+}  # fmt: skip
+NODE_ANSWERS: dict[str, Any] = {
+    "state": {
+        "node": "video-1", "pid": 1, "state": "running", "started_at": "2026-11-21T09:30:00+00:00", "reloads": [],
+        "slots": [SLOT],
+    },
+    "reload": {"kinds": {"video": "done"}},
+    "scale": {"kind": "video", "before": 1, "processes": 3},
+    "stack": {
+        "task_id": 4, "node": "video-1", "slot": "video-1", "since": "2026-11-21T09:30:00Z", "is_cut": False,
+        "process": None, "calls": [{"name": "main", "frames": [{"file": "a.py", "line": 7, "function": "wait"}]}],
+    },
+}  # fmt: skip
+
+
+def fill(client: Client) -> None:
+    """Tasks 1 to 9 of many statuses, two nodes, schedules with a run each, a limit, and a paused queue.
+
+    Two users, two bulk actions of which the second was canceled, lines of task 1, statistics, and a request to a node.
+    """
+    holder = ClaimingProcess(client.database)
+    for number in range(4):
+        client.enqueue("video", name="transcode", body={"source": f"Größe {number}.mp4"}, priority=2**60 - number)
+    holder.run(Done(result='{"output":7}'))
+    holder.run(Failed(error="OSError: no disk", traceback="Traceback …", retry_in=3600.0))
+    holder.run(Failed(error="ValueError: is no video"), max_attempts=1)
+    holder.report(holder.claim(), 0.25, "a quarter")
+    client.enqueue("mail", bytes=b"\xff\x00", limit_key="customer 7")
+    client.enqueue("mail", text="no JSON", start_in="1h", unique="once", max_attempts=9, timeout=1.5)
+    client.tasks.cancel(client.enqueue("mail").id, "not wanted")
+    client.tasks.bury(client.enqueue("mail").id)
+    client.enqueue("mail", body=[1, None, "a"])
+    client.queues.pause("mail", "1h")
+    client.limits.set("video", running=3, rate="100/1m")
+    client.limits.set("mail", each_key=True, running=1)
+    found = client.database.read(nodes.find_node, "video-1")
+    assert found is not None
+    identity = NodeIdentity(found.id, holder.incarnation)
+    for schedule in (REFRESH, NIGHTLY):
+        client.database.run(schedules.declare_schedule, schedule, identity, 10.0)
+    run = client.schedules.run("refresh")
+    [taken] = client.database.run(schedule_runs.claim_run, run, REFRESH, identity, [("video-1", 4242)])
+    client.database.run(schedule_runs.end_run, taken.id, RunStatus.FAILED, "OSError: no disk")
+    client.schedules.create("tidy", queue="jobs", task="tidy", interval="10m")
+    client.bulk.create(BulkRetry(), TaskFilter(status="dead"))
+    client.bulk.cancel(client.bulk.create(BulkRetry(), TaskFilter(status="dead")).id)
+    for user in ("ann", "eve"):
+        client.users.add(user, "admin", PASSWORD)
+    client.nodes.request_scale("video-1", "video", 2)
+    write_records(client)
+    ClaimingProcess(client.database, "old")
+    silent = node_table.update().where(node_table.c.name == "old").values(checked_at=seconds_from_now(-86_400))
+    client.database.run(lambda connection: connection.execute(silent))
+
+
+def write_records(client: Client) -> None:
+    """Lines of task 1, attempts of the last minutes, and a sample of the queues."""
+    at = datetime.now(UTC)
+    lines = [
+        LoggedLine(1, 1, number, 1, at, level, "app", f"line {number}: Größe\x1b[2J", '{"size": 3}')
+        for number, level in enumerate(("info", "warning", "error"), start=1)
+    ]
+    client.database.run(write_lines, lines)
+    totals = AttemptTotals({"done": 6, "dead": 4}, 0.0, Histogram.of([0.5] * 10), Histogram.of([2.0] * 10))
+    minute = bucket_start(at, MINUTE) - timedelta(minutes=1)
+    client.database.run(write_buckets, [BucketRow(MINUTE, minute, "video", "transcode", 1, 7, totals)])
+    client.database.run(write_depths, client.database.read(sample_depths))
+
+
+@contextmanager
+def answering_node(client: Client, name: str = "video-1") -> Iterator[None]:
+    """The node answers what it is requested, as its agent would."""
+    ended = Event()
+    node = client.database.read(nodes.get_node, name)
+    incarnation = node.incarnation
+    assert incarnation is not None
+
+    def answer() -> None:
+        while not ended.wait(0.02):
+            for request in client.database.run(take_requests, incarnation, 10):
+                result = json.dumps(NODE_ANSWERS[request.command])
+                client.database.run(finish_request, request.id, result=result, error=None)
+
+    thread = Thread(target=answer)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node that does not answer is not waited for after the time that it has."""
+    for module in ("node_requests", "nodes", "tasks"):
+        monkeypatch.setattr(f"peerd.operate.{module}.ANSWER_MARGIN", 0.0)
+
+
+@pytest.fixture(scope="session")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database's file; to be copied."""
+    file = tmp_path_factory.mktemp("remote") / "filled.sqlite"
+    with Client(f"sqlite:///{file}") as client:
+        migrate(client.database)
+        fill(client)
+        made = client.tokens.create("tests", list(Right))
+        client.tokens.create("unused", ["view"], queues=["video"], expires_in="90d")
+        client.database.run(touch_token, made.token.id)
+    file.with_suffix(".token").write_text(made.secret)
+    return file
+
+
+@pytest.fixture(scope="session")
+def token(filled: Path) -> str:
+    """Of the filled database, with all rights."""
+    return filled.with_suffix(".token").read_text()
+
+
+class Copies:
+    """Copies of the filled database, each with a client."""
+
+    def __init__(self, filled: Path, folder: Path) -> None:
+        self._filled = filled
+        self._folder = folder
+        self._clients: list[Client] = []
+
+    def url(self) -> str:
+        """The URL of another copy."""
+        copy = self._folder / f"copy-{len(list(self._folder.glob('*.sqlite')))}.sqlite"
+        shutil.copy(self._filled, copy)
+        return f"sqlite:///{copy}"
+
+    def client(self) -> Client:
+        """A client of another copy."""
+        self._clients.append(Client(self.url()))
+        return self._clients[-1]
+
+    def close(self) -> None:
+        for client in self._clients:
+            client.close()
+
+
+@pytest.fixture
+def copies(filled: Path, tmp_path: Path) -> Iterator[Copies]:
+    copies = Copies(filled, tmp_path)
+    yield copies
+    copies.close()
+
+
+class ServedApp:
+    """A served app, and a client of it."""
+
+    def __init__(self, app: FastAPI, address: str, token: str) -> None:
+        self._app = app
+        self.address = address
+        self.client = Client(address, token=token)
+
+    def show(self, client: Client) -> Client:
+        """Let the app show the database of a client, and return the client of the app."""
+        getattr(self._app.state, ACCESS_STATE)._client = client
+        return self.client
+
+
+@pytest.fixture(scope="session")
+def served_app(token: str) -> Iterator[ServedApp]:
+    app = create_app()
+    with served(app) as address:
+        one = ServedApp(app, address, token)
+        yield one
+        one.client.close()
+
+
+@pytest.fixture
+def database_client(copies: Copies) -> Client:
+    """A client of the database that the app shows."""
+    return copies.client()
+
+
+@pytest.fixture
+def remote(served_app: ServedApp, database_client: Client) -> Client:
+    """The client of the app."""
+    return served_app.show(database_client)

@@ -1,0 +1,282 @@
+"""A client of a server beside that of the database: its jobs, what it lacks, its retries, its secrets."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import uvicorn
+
+from peerd import Client, Job, JobCanceled, Task
+from peerd.domain.errors import DatabaseUnavailable, TaskNotFound
+from peerd.domain.outcome import Done
+from peerd.operate.job import JobTimeout
+from peerd.operate.remote.errors import (
+    DatabaseRequired,
+    InvalidServer,
+    ServerRequired,
+    ServerUnreachable,
+    TokenRefused,
+)
+from peerd.web import create_app
+from tests.remote.conftest import Copies, ServedApp
+from tests.support.forks import run_in_fork
+from tests.support.served_api import served
+from tests.unit.operate.claiming_process import ClaimingProcess
+
+TOKEN = "peerd_0123456789"
+
+
+def test_a_job_is_waited_for(remote: Client, database_client: Client) -> None:
+    job = remote.enqueue("quick")
+    assert (job.created, job.status, remote.enqueue("quick", unique="a").created) == (True, "pending", True)
+    with pytest.raises(JobTimeout):
+        job.wait(0.01)
+    ClaimingProcess(database_client.database).run(Done(result='{"output":7}'), "quick")
+    assert job.result(10) == {"output": 7}
+    canceled = remote.enqueue("quick")
+    remote.tasks.cancel(canceled.id)
+    with pytest.raises(JobCanceled):
+        asyncio.run(remote.aio.result(canceled))
+
+
+def test_one_client_serves_several_event_loops_and_threads(remote: Client) -> None:
+    async def ask() -> list[Task | None]:
+        return list(await asyncio.gather(*(remote.aio.tasks.find(1) for _ in range(40))))
+
+    found = [asyncio.run(ask()) for _ in range(2)]
+    threads = [threading.Thread(target=lambda: found.append([remote.tasks.find(1)] * 40)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [found[0]] * 6
+    assert {task.status for task in found[0] if task is not None} == {"done"}
+
+
+def test_an_argument_is_refused_before_anything_is_sent(remote: Client) -> None:
+    lost = Client("http://127.0.0.1:1")
+    with pytest.raises(ValueError, match="unique_for"):
+        lost.enqueue("mail", unique_for="1h")
+    with pytest.raises(TypeError, match="prio"):
+        lost.enqueue("mail", prio=1)  # type: ignore[call-arg]
+
+
+def test_what_needs_the_database_or_a_server_says_so(remote: Client, database_client: Client) -> None:
+    with database_client.database.engine.connect() as connection:
+        for call in (
+            lambda: remote.database,
+            lambda: remote.notifier,
+            lambda: remote.ring("video"),
+            lambda: remote.enqueue_in(connection, "video"),
+            lambda: asyncio.run(remote.aio.enqueue_in(connection, "video")),  # type: ignore[arg-type]
+        ):
+            with pytest.raises(DatabaseRequired, match=r"needs the database.*http://127\.0\.0\.1"):
+                call()
+    with pytest.raises(ServerRequired, match=r"client\.events needs a server"):
+        database_client.events()
+    with pytest.raises(TypeError, match="token goes with the URL of a server"):
+        Client("sqlite:////tmp/peerd-never.sqlite", token=TOKEN)
+
+
+@pytest.mark.parametrize(
+    ("url", "given", "problem"),
+    [
+        ("http://user:hunter2@host", {}, "names a user"),
+        ("http://", {}, "write http"),
+        ("http://host:99999", {}, "write http"),
+        ("http://host/?a=b", {}, "write http"),
+        ("http://host/\n", {}, "write http"),
+        ("http://ho st/", {}, "write http"),
+        ("http://host", {"token": "hunter2 hunter2"}, "token has characters"),
+        ("http://host", {"token": "hunter2\r\nx: y"}, "token has characters"),
+        ("http://host", {"token": ""}, "token has characters"),
+        ("http://host", {"timeout": 0}, "timeout"),
+        ("https://host", {"ca": "/nowhere/hunter"}, "certificates"),
+    ],
+)
+def test_a_wrong_server_is_refused_at_once_without_its_secrets(url: str, given: dict[str, Any], problem: str) -> None:
+    with pytest.raises(InvalidServer, match=problem) as caught:
+        Client(url, **given)
+    assert "hunter2" not in f"{caught.value}{vars(caught.value)}"
+
+
+def test_the_token_is_in_no_text_and_no_log(
+    served_app: ServedApp, remote: Client, caplog: pytest.LogCaptureFixture, token: str
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    with pytest.raises(TaskNotFound) as caught:
+        remote.tasks.get(99)
+    lost = Client("http://127.0.0.1:1", token=token)
+    with pytest.raises(ServerUnreachable) as unreachable:
+        lost.tasks.get(1)
+    texts = [caplog.text, repr(remote), str(remote), repr(remote._mode), *map(repr, (caught.value, unreachable.value))]
+    texts += [str(vars(unreachable.value)), repr(lost._mode.connection.address)]  # type: ignore[attr-defined]
+    assert "TaskNotFound" not in caplog.text
+    assert not [text for text in texts if token in text]
+    assert repr(remote) == f"Client({served_app.address!r})"
+
+
+def test_a_wrong_token_is_refused(served_app: ServedApp, remote: Client) -> None:
+    for given in (TOKEN, None):
+        with Client(served_app.address, token=given) as client, pytest.raises(TokenRefused) as caught:
+            client.tasks.find(1)
+        assert (caught.value.status, TOKEN in str(caught.value)) == (401, False)
+    assert remote.tasks.find(1) is not None
+
+
+def test_the_token_is_sent_with_each_request(remote: Client, monkeypatch: pytest.MonkeyPatch, token: str) -> None:
+    sent: list[httpx.Request] = []
+    handle = httpx.HTTPTransport.handle_request
+
+    def record(transport: httpx.HTTPTransport, request: httpx.Request) -> httpx.Response:
+        sent.append(request)
+        return handle(transport, request)
+
+    monkeypatch.setattr(httpx.HTTPTransport, "handle_request", record)
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
+    remote.tasks.find(1)
+    assert [request.headers["authorization"] for request in sent] == [f"Bearer {token}"]
+
+
+class Interrupted:
+    """The transport's answers are lost at some calls, after the server has carried them out."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, is_lost: Callable[[int], bool]) -> None:
+        self.calls = 0
+        handle = httpx.HTTPTransport.handle_request
+
+        def lose(transport: httpx.HTTPTransport, request: httpx.Request) -> httpx.Response:
+            self.calls += 1
+            number = self.calls
+            response = handle(transport, request)
+            if is_lost(number):
+                response.read()
+                response.close()
+                raise httpx.ReadError("cut off", request=request)
+            return response
+
+        monkeypatch.setattr(httpx.HTTPTransport, "handle_request", lose)
+
+
+def test_an_enqueue_whose_answer_is_lost_is_repeated_and_written_once(
+    remote: Client, database_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = sum(database_client.tasks.counts().values())
+    interrupted = Interrupted(monkeypatch, lambda number: number % 2 == 1)
+    jobs: list[Job] = [remote.enqueue("a"), *remote.enqueue_many(["b", "c"]), *remote.enqueue_batch([("d", {})])]
+    assert interrupted.calls == 6
+    assert [database_client.tasks.get(job.id).queue for job in jobs] == ["a", "b", "c", "d"]
+    assert sum(database_client.tasks.counts().values()) == before + 4
+    assert remote.tasks.find(jobs[0].id) is not None
+    assert interrupted.calls == 8
+
+
+def test_an_action_whose_answer_is_lost_is_not_repeated(
+    remote: Client, database_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interrupted = Interrupted(monkeypatch, lambda _: True)
+    with pytest.raises(ServerUnreachable, match="cut off"):
+        remote.tasks.cancel(5)
+    assert interrupted.calls == 1
+    assert database_client.tasks.get(5).status == "canceled"
+    with pytest.raises(DatabaseUnavailable):
+        remote.tasks.find(5)
+    assert interrupted.calls == 4
+
+
+def test_a_database_that_is_away_for_a_moment_is_asked_again(
+    remote: Client, database_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert remote.tasks.find(1) is not None
+    answers = iter([True, False, True, True, True])
+    read = database_client.database.read
+
+    def away(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        if function.__name__ == "find" and next(answers):  # not the read of the token
+            raise DatabaseUnavailable("gone")
+        return read(function, *args, **kwargs)
+
+    monkeypatch.setattr("peerd.operate.remote.http.MAX_PAUSE", 0.01)
+    monkeypatch.setattr(database_client.database, "read", away)
+    assert remote.tasks.find(1) is not None
+    with pytest.raises(DatabaseUnavailable, match="the database does not answer: gone") as caught:
+        remote.tasks.find(1)
+    assert type(caught.value) is DatabaseUnavailable
+    assert next(answers, None) is None
+
+
+def test_a_forked_process_opens_connections_of_its_own(remote: Client) -> None:
+    assert remote.tasks.find(1) is not None
+    parent = remote._mode.connection._http  # type: ignore[attr-defined]
+
+    def use_in_child() -> tuple[bool, bool, str]:
+        found = remote.tasks.get(1).status
+        again = asyncio.run(remote.aio.tasks.get(1)).status
+        return remote._mode.connection._http is not parent, parent.is_closed, f"{found} {again}"  # type: ignore[attr-defined]
+
+    assert run_in_fork(use_in_child) == (True, False, "done done")
+    assert remote.tasks.find(1) is not None
+    assert remote._mode.connection._http is parent  # type: ignore[attr-defined]
+
+
+WITHOUT_HTTPX = """
+import sys
+sys.modules["httpx"] = None
+from peerd import Client
+from peerd.cli.app import app
+Client(sys.argv[1]).tasks.list()
+try:
+    Client("http://127.0.0.1:1")
+except ImportError as error:
+    print(error)
+app(["tasks", "list", "--server", "http://127.0.0.1:1"])
+"""
+
+
+def test_without_httpx_a_server_is_refused_with_the_remedy_and_a_database_works(copies: Copies) -> None:
+    made = [sys.executable, "-c", WITHOUT_HTTPX, copies.url()]
+    ended = subprocess.run(made, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout) == (1, "this needs httpx: pip install 'peerd[remote]'\n"), ended.stderr
+    assert "this needs httpx" in ended.stderr
+    assert "pip install 'peerd[remote]'" in ended.stderr
+
+
+def test_a_unix_socket_serves_as_well(copies: Copies, tmp_path: Path, token: str) -> None:
+    path = tmp_path / "web.sock"
+    server = uvicorn.Server(
+        uvicorn.Config(create_app(copies.client()), log_level="error", lifespan="off", uds=str(path))
+    )
+    thread = threading.Thread(target=lambda: asyncio.run(server.serve()))
+    thread.start()
+    try:
+        with Client(f"unix:{path}", token=token) as client:
+            assert client.tasks.get(1).status == "done"
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+def test_the_certificate_of_a_server_is_verified(copies: Copies, tmp_path: Path, token: str) -> None:
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    made = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "1"]
+    made += ["-subj", "/CN=peerd", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out"]
+    subprocess.run([*made, str(certificate)], check=True, capture_output=True)
+    with served(create_app(copies.client()), ssl_certfile=str(certificate), ssl_keyfile=str(key)) as url:
+        assert url.startswith("https:")
+        with Client(url, token=token, ca=certificate) as client:
+            assert client.tasks.get(1).status == "done"
+        for other in (url, url.replace("127.0.0.1", "localhost")):
+            with (
+                Client(other, token=token, ca=None if other == url else certificate) as client,
+                pytest.raises(ServerUnreachable, match="CERTIFICATE_VERIFY_FAILED"),
+            ):
+                client.tasks.get(1)

@@ -1,0 +1,272 @@
+"""Commands with ``--server``: they print what they print with ``--database``, and refuse what is of this machine."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import httpx
+import pytest
+
+from peerd import Client
+from peerd.cli.app import ACCESS, COMMANDS, WORK, load_command
+from peerd.store.nodes.processes import register_process
+from peerd.testing import eventually
+from tests.cli.conftest import Answer, Peerd
+from tests.remote.conftest import PASSWORD, Copies, ServedApp, answering_node
+from tests.unit.operate.claiming_process import ClaimingProcess
+
+NOT_ON_A_SERVER = {"ring"}
+ONE_WORD = {"enqueue", "stats", "audit", "reload", "scale"}
+LINES = (
+    "enqueue video",
+    "enqueue video transcode {} --priority 20 --start-in 10m --json",
+    "enqueue mail --text hello --unique once",
+    "enqueue video --node nowhere",
+    "enqueue",
+    "tasks list",
+    "tasks list --status dead --search disk --where priority>=20",
+    "tasks list --queue video --limit 2 --json",
+    "tasks list --status well",
+    "tasks show 1 2 3 4 9",
+    "tasks show 5 --json",
+    "tasks show 99",
+    "tasks watch 1 3 --until-done",
+    "tasks watch 99 --until-done",
+    "tasks retry 3",
+    "tasks cancel 6 --reason späte-Einsicht",
+    "tasks cancel 1 99",
+    "tasks retry --status canceled --yes",
+    "tasks retry --status dead --yes --no-wait",
+    "tasks change --queue mail --priority 7 --yes",
+    "tasks retry --status canceled --search nothing --yes",
+    "tasks logs 1",
+    "tasks logs 1 --json",
+    "tasks logs 99",
+    "tasks stack 1",
+    "tasks stack 4",
+    "tasks stack 99",
+    "bulk list",
+    "bulk list --json",
+    "bulk show 1",
+    "bulk show 99",
+    "bulk pause 1",
+    "bulk resume 1",
+    "bulk cancel 1",
+    "bulk cancel 2",
+    "bulk watch 1",
+    "bulk watch 2",
+    "stats",
+    "stats --by handler",
+    "stats --by x",
+    "tasks bury 5",
+    "tasks kick 8",
+    "tasks kick --queue mail --yes",
+    "tasks snooze 5 --for 1h",
+    "tasks snooze 5 --for soon",
+    "tasks move 5 --to video-1",
+    "tasks move 5 --to nowhere",
+    "tasks move 5 --to-queue other",
+    "tasks change 9 --priority 7 --body [1]",
+    "tasks delete 7",
+    "queues list",
+    "queues list --json",
+    "queues pause video --for 1h",
+    "queues resume mail viedo",
+    "limits list",
+    "limits set video --running 5",
+    "limits set video --rate often",
+    "limits remove mail --each-key",
+    "nodes list",
+    "nodes show video-1",
+    "nodes show old --timeout 0.2",
+    "nodes show nowhere",
+    "nodes drain video-1",
+    "nodes undrain video-1",
+    "nodes forget old",
+    "nodes forget video-1",
+    "schedules list",
+    "schedules show refresh",
+    "schedules show x",
+    "schedules runs refresh --json",
+    "schedules run refresh b --no-wait",
+    "schedules disable refresh nightly",
+    "schedules enable refresh",
+    "schedules create new --queue jobs --interval 10m",
+    "schedules create tidy --queue jobs --interval 10m",
+    "schedules delete tidy",
+    "schedules delete refresh",
+    "reload video --node video-1",
+    "reload --node old --no-wait",
+    "reload --node nowhere",
+    "scale video 3 --node video-1",
+    "scale video 3 --node old --timeout 0.2",
+    "scale video 3 --node video-1 --no-wait",
+    "users list",
+    "users add bo --role operator --password-stdin",
+    "users add ann --no-password",
+    "users role ann --role viewer",
+    "users password ann --password-stdin",
+    "users disable ann",
+    "users remove ann",
+    "users remove nobody",
+    "tokens list",
+    "tokens create ci --right view --queue video --expires 90d",
+    "tokens create ci --right admin --queue video",
+    "tokens revoke 2",
+    "tokens revoke 99",
+    "audit",
+    "audit --limit 2 --json",
+)
+
+
+def run(peerd: Peerd, words: list[str]) -> tuple[Any, ...]:
+    """The status and the output, without what depends on the moment."""
+    answer = peerd(*words, status=None, stdin=f"{PASSWORD}\n")
+    return answer.status, *(_timeless(text) for text in (answer.out, answer.err))
+
+
+def _timeless(text: str) -> str:
+    text = re.sub(r"peerd_\S+", "SECRET", text)
+    text = re.sub(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[.\d]*(Z|\+00:00| UTC)?|\d\d:\d\d:\d\d", "TIME", text)
+    text = re.sub(r"\d+\.\d{3,}", "FIGURE", text)
+    return re.sub(r"\d+ (ms|s|min|h)\b", "AGE", re.sub(r" +", " ", text))
+
+
+@pytest.fixture(autouse=True)
+def _with_token(token: str, peerd: Peerd, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands present the token, after `peerd` has cleared the environment."""
+    monkeypatch.setenv("PEERD_TOKEN", token)
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_a_command_does_the_same_on_a_server(line: str, peerd: Peerd, copies: Copies, served_app: ServedApp) -> None:
+    words = line.split()
+    local, shown = copies.client(), copies.client()
+    with answering_node(local):
+        by_database = run(peerd, [*words, "--database", local.database.url.render_as_string()])
+    served_app.show(shown)
+    with answering_node(shown):
+        by_server = run(peerd, [*words, "--server", served_app.address])
+    assert by_server == by_database
+
+
+def test_a_bulk_action_is_left_to_the_managers_of_the_server(
+    peerd: Peerd, remote: Client, database_client: Client, served_app: ServedApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    holder = ClaimingProcess(database_client.database)
+    database_client.database.run(
+        register_process,
+        node_id=holder.node_id,
+        incarnation=holder.incarnation,
+        kind="agent",
+        slot="agent-1",
+        role="manager",
+        pid=7,
+    )
+    assert remote.bulk.has_manager()
+    paths: list[str] = []
+    handle = httpx.HTTPTransport.handle_request
+
+    def record(transport: httpx.HTTPTransport, request: httpx.Request) -> httpx.Response:
+        paths.append(request.url.path.rpartition("/")[2])
+        return handle(transport, request)
+
+    def carry_out_later() -> None:
+        eventually(lambda: paths.count("bulk.get") > 1)
+        while not database_client.bulk.carry_out(3).has_ended:
+            pass
+
+    monkeypatch.setattr(httpx.HTTPTransport, "handle_request", record)
+    thread = Thread(target=carry_out_later)
+    thread.start()
+    words = "tasks", "retry", "--status", "dead", "--yes", "--server", served_app.address
+    assert "retried 1 task" in peerd(*words).out
+    thread.join()
+    assert "bulk.carry_out" not in paths
+
+
+def test_every_command_for_the_clusters_work_is_among_them() -> None:
+    panels = (WORK, ACCESS)
+    names = [name for name, (_, panel, _) in COMMANDS.items() if panel in panels and name not in NOT_ON_A_SERVER]
+    wanted = {"reload", "scale"}
+    for name in names:
+        group = getattr(load_command(name), "commands", None)
+        wanted |= {name} if group is None else {f"{name} {one}" for one in group}
+    found = {" ".join(words[: 1 if words[0] in ONE_WORD else 2]) for words in map(str.split, LINES)}
+    assert found == wanted
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "up", "start", "stop", "restart", "reload", "scale video 2", "status", "logs", "init", "check", "migrate",
+        "systemd", "alerts test", "demo", "ring",
+    ],
+)  # fmt: skip
+def test_a_command_about_this_machine_refuses_a_server(line: str, peerd: Peerd) -> None:
+    refused = peerd(*line.split(), "--server", "http://127.0.0.1:1", status=2)
+    assert "works on this machine and its peerd.toml, not on a server" in refused.err
+    assert "leave --server out" in refused.err
+
+
+def test_doctor_examines_the_cluster_of_a_server(peerd: Peerd, copies: Copies, served_app: ServedApp) -> None:
+    served_app.show(copies.client())
+    findings = peerd("doctor", "--json", "--server", served_app.address).json["findings"]
+    assert {finding["level"] for finding in findings} >= {"ok"}
+
+
+def test_the_environment_names_a_server_and_its_token(
+    peerd: Peerd, copies: Copies, served_app: ServedApp, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, token: str
+) -> None:
+    tokens: list[str | None] = []
+    handle = httpx.HTTPTransport.handle_request
+
+    def record(transport: httpx.HTTPTransport, request: httpx.Request) -> httpx.Response:
+        tokens.append(request.headers.get("authorization"))
+        return handle(transport, request)
+
+    monkeypatch.setattr(httpx.HTTPTransport, "handle_request", record)
+    served_app.show(copies.client())
+    monkeypatch.setenv("PEERD_SERVER", served_app.address)
+    monkeypatch.delenv("PEERD_TOKEN")
+    (tmp_path / "token").write_text(f"{token}\n")
+    (tmp_path / "other").write_text("peerd_other\n")
+    refusal = "refuses the request (401"
+    assert refusal in peerd("queues", "pause", "a", status=1).err
+    monkeypatch.setenv("PEERD_TOKEN_FILE", str(tmp_path / "token"))
+    peerd("queues", "pause", "a")
+    monkeypatch.setenv("PEERD_TOKEN", "peerd_third")
+    assert refusal in peerd("queues", "pause", "a", status=1).err
+    assert refusal in peerd("queues", "pause", "a", "--token-file", str(tmp_path / "other"), status=1).err
+    assert list(dict.fromkeys(tokens)) == [None, f"Bearer {token}", "Bearer peerd_third", "Bearer peerd_other"]
+    sent = len(tokens)
+    assert "transcode" in peerd("tasks", "list", "--database", copies.url()).out
+    (tmp_path / "peerd.toml").write_text('[node]\nname = "here"\n')
+    peerd("check", "--config", "peerd.toml")
+    peerd("migrate")
+    assert len(tokens) == sent, "an option is stronger than the environment, which does not concern this machine"
+
+
+def test_a_wrong_server_or_token_is_refused_in_a_sentence(
+    peerd: Peerd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def err(*words: str, status: int = 2) -> str:
+        answer: Answer = peerd("tasks", "list", *words, status=status)
+        return answer.err
+
+    assert "--server: this is not the URL of a server" in err("--server", "sqlite:///a")
+    assert "not both" in err("--server", "http://a", "--database", "sqlite:///a")
+    assert "the server http://127.0.0.1:1 does not answer" in err("--server", "http://127.0.0.1:1", status=1)
+    assert "see that it runs, and that this machine reaches it\n" in err("--server", "http://127.0.0.1:1", status=1)
+    assert "no such file" in err("--server", "http://127.0.0.1:1", "--token-file", "nowhere", status=1)
+    (tmp_path / "empty").write_text("\n")
+    assert "holds no token" in err("--server", "http://127.0.0.1:1", "--token-file", "empty")
+    monkeypatch.setenv("PEERD_TOKEN", "hunter2 hunter2")
+    assert "hunter2" not in err("--server", "http://127.0.0.1:1")
+    monkeypatch.delenv("PEERD_TOKEN")
+    assert "names a user" in err("--server", "http://me:hunter2@127.0.0.1:1")
+    monkeypatch.setenv("PEERD_SERVER", "mysql://a/b")
+    assert "PEERD_SERVER: this is not the URL of a server" in err()

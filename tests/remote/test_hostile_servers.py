@@ -1,0 +1,126 @@
+"""A server that is none, or is hostile, costs its client a clear error, in bounded time and size."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import pytest
+
+from peerd import Client, PeerdError
+from peerd.operate.remote import http
+from peerd.operate.remote.errors import ServerRefused, ServerUnreachable, TokenRefused, UnexpectedAnswer
+from tests.support.hostile_server import answering
+
+SECRET = "peerd_0123456789"
+
+
+def answer(body: bytes, status: str = "200 OK", kind: str = "application/json", **headers: str) -> bytes:
+    lines = [f"HTTP/1.1 {status}", f"content-type: {kind}", f"content-length: {len(body)}"]
+    lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
+    return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+def problem(status: str, **fields: Any) -> bytes:
+    return answer(json.dumps(fields).encode(), status, "application/problem+json")
+
+
+def fail(*parts: bytes, call: str = "get", **server: Any) -> Exception:
+    """The error of a call; it comes within the timeout, and without the token."""
+    with answering(*parts, **server) as url, Client(url, token=SECRET, timeout=0.5) as client:
+        began = time.monotonic()
+        with pytest.raises(PeerdError) as caught:
+            getattr(client.tasks, call)(7)
+        assert time.monotonic() - began < 10
+        assert SECRET not in repr(caught.value)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        (answer(b"garbage"), "cannot be read"),
+        (answer(b""), "cannot be read"),
+        (answer(b"[" * 100_000), "cannot be read"),
+        (answer(b"\xff\xfe"), "cannot be read"),
+        (answer(b"{}"), "missing required field"),
+        (answer(b"[]"), "Expected `object`"),
+        (answer(b'{"id": "7"}'), "cannot be read"),
+        (answer(b"null"), "cannot be read"),
+        (answer(b"<html>", kind="text/html"), "'text/html', not JSON"),
+        (answer(b"{}", kind=""), "not JSON"),
+        (answer(b"{}", content_encoding="gzip"), "compressed"),
+        (answer(b"", "302 Found", location="http://evil.example/"), "leads to 'http://evil.example/', which is not"),
+        (answer(b"", "307 Temporary Redirect", location="/"), "not followed"),
+        (answer(b"{}", "404 Not Found"), "no problem of the API"),
+        (answer(b"garbage", "500 Oops", "application/problem+json"), "cannot be read"),
+        (answer(b"[]", "500 Oops", "application/problem+json"), "cannot be read"),
+        (answer(b"x" * 70_000, "500 Oops", "application/problem+json"), "more than 65536 bytes"),
+    ],
+    ids=lambda value: value[:60].decode("latin-1") if isinstance(value, bytes) else None,
+)
+def test_an_answer_that_is_none_of_the_api_is_told_from_it(given: bytes, text: str) -> None:
+    error = fail(given)
+    assert isinstance(error, UnexpectedAnswer)
+    assert text in str(error)
+
+
+@pytest.mark.parametrize("given", [b"", b"SSH-2.0-OpenSSH\r\n", b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nshort"])
+def test_what_speaks_no_http_or_breaks_off_is_unreachable(given: bytes) -> None:
+    assert isinstance(fail(given), ServerUnreachable)
+
+
+def test_an_answer_that_does_not_come_is_waited_for_as_long_as_the_client_says() -> None:
+    assert "no answer within 0.5 s" in str(fail(b"", pause=20.0, call="cancel"))
+
+
+def test_an_answer_that_trickles_is_waited_for_no_longer() -> None:
+    trickle = fail(b"HTTP/1.1 200 OK\r\ncontent-length: 9000\r\n\r\n", b"x", pause=0.05, endless=True, call="cancel")
+    assert isinstance(trickle, ServerUnreachable)
+    assert "no whole answer within 0.5 s" in str(trickle)
+
+
+def test_an_endless_answer_is_left_at_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "MAX_ANSWER", 1_000_000)
+    endless = fail(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\r\n", b"x" * 65_536, endless=True)
+    assert isinstance(endless, UnexpectedAnswer)
+    assert "more than 1000000 bytes" in str(endless)
+
+
+def test_a_refusal_says_what_the_server_says() -> None:
+    error = fail(problem("401 Unauthorized", code="NoToken", detail="give a token"))
+    assert isinstance(error, TokenRefused)
+    assert (error.status, error.code, error.detail) == (401, "NoToken", "give a token")
+    error = fail(problem("403 Forbidden", code="Forbidden", detail="not yours", data={"a": 1}))
+    assert type(error) is ServerRefused
+    assert "(403 Forbidden): not yours" in str(error)
+
+
+def test_an_error_of_another_version_is_a_refusal() -> None:
+    error = fail(problem("404 Not Found", code="TaskNotFound", detail="gone", data={"task_id": "x"}))
+    assert type(error) is ServerRefused
+    error = fail(problem("409 Conflict", code="NewKindOfError", detail="no", data={}))
+    assert type(error) is ServerRefused
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        (b"event: task\nid: a-1\ndata: garbage\n\n", "an event cannot be read"),
+        (b"event: task\n\n", "an event cannot be read"),
+        (b"event: task\ndata: []\n\n", "an event cannot be read"),
+        (b"event: \xff\n\n", "an event cannot be read"),
+        (b"event: task\ndata: " + b"x" * 1_100_000, "more than 1048576 bytes"),
+    ],
+)
+def test_a_stream_that_is_none_is_told_from_one(given: bytes, text: str) -> None:
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
+    with answering(head, given) as url, Client(url) as client, pytest.raises(UnexpectedAnswer, match=text):
+        next(iter(client.events()))
+
+
+def test_a_page_is_no_stream() -> None:
+    for given, kind in ((answer(b"{}"), UnexpectedAnswer), (problem("403 No", code="Forbidden"), ServerRefused)):
+        with answering(given) as url, Client(url) as client, pytest.raises(kind):
+            next(iter(client.events()))

@@ -1,0 +1,375 @@
+"""Each operation of each group does the same by a server as by the database, blocking and awaited."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+import msgspec
+import pytest
+
+from peerd import Client, Job, PeerdError, Queue, TaskFilter
+from peerd.domain.bulk import BulkCancel, BulkMove, BulkRetry, BulkSnooze
+from peerd.domain.errors import NodeUnreachable
+from peerd.domain.limit import Rate
+from peerd.operate.wire.operations import wire_operations
+from tests.remote.conftest import PASSWORD, Copies, ServedApp, answering_node
+
+LATER = datetime(2031, 5, 6, 7, 8, 9, 123000, tzinfo=UTC)
+video = Queue("video")
+
+
+@video.task(limit_key="source")
+def transcode(source: str, height: int = 720) -> None: ...
+
+
+class With:
+    """Arguments of a call."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.args = args
+        self.kwargs = kwargs
+
+    def __repr__(self) -> str:
+        return f"({self.args}, {self.kwargs})"
+
+
+BY_ID = [With(1), With(99), With(2**63), With(10**30), With("1"), With(True)]
+ACTION = [*BY_ID, *map(With, range(2, 10)), With(4, only=TaskFilter(status="dead")), With(4, only=TaskFilter("x y"))]
+FILTERS = [
+    With(),
+    With(queue="video", limit=2),
+    With(status="dead"),
+    With(search="DISK", where=["priority>=20"], node="video-1"),
+    With(name="transcode", bodies=False),
+    With(status="well"),
+    With(node="nowhere"),
+    With(where=["stauts=dead"]),
+    With(limit=0),
+    With(queue="\ud800"),
+]
+BULK = [With(1), With(2), With(99), With("1")]
+DEAD = TaskFilter(status="dead")
+SINCE = [With(), With("10m"), With("soon"), With(1), With(queue="video"), With(queue="no spaces")]
+SERIES = [*SINCE, With("1d", by="handler"), With(by="node", node="video-1"), With(by="x"), With(node="nowhere")]
+NODES = [With("video-1"), With("old"), With("nowhere"), With(7)]
+SCHEDULES = [With("refresh"), With("nightly"), With("x"), With(None)]
+EXAMPLES: dict[str, list[With]] = {
+    "now": [With()],
+    "examine": [With(), With(max_update=0.001)],
+    "enqueue": [
+        With("video"),
+        With(transcode.with_args("a.mp4", height=1080)),
+        With("video", name="x", body={"a": [1, 1.5, None, "ä", 2**62]}, priority=-(2**63) + 1, start_at=LATER),
+        With(
+            "video", bytes=b"\xff", start_in="10m", finish_in=7200, node="video-1", timeout="1h", trace_context="00-a"
+        ),
+        With("mail", unique="once"),
+        With("mail", unique="twice", unique_for="forever", limit_key="k", max_attempts=5, finish_at=LATER, text="t"),
+        With("mail", idempotency_key="a"),
+        With("mail", body=float("nan")),
+        With("mail", body={"a": {1, 2}.__iter__}),
+        With("no spaces"),
+        With("mail", node="nowhere"),
+        With("mail", start_at=LATER.replace(tzinfo=None)),
+        With("mail", prio=7),
+        With(7),
+        With("mail", idempotency_key=""),
+    ],
+    "enqueue_many": [
+        With(["video", transcode.with_args("a.mp4")], priority=7),
+        With([]),
+        With([transcode.with_args("a.mp4")], name="given"),
+        With([7]),
+    ],
+    "enqueue_batch": [
+        With(
+            [("video", {"priority": 3}), (transcode.with_args("a.mp4"), {"start_in": 5.5}), ("mail", {"bytes": b"a"})]
+        ),
+        With([("mail", {})], idempotency_key="b"),
+        With([("mail", {"prio": 1})]),
+    ],
+    "tasks.list": FILTERS,
+    "tasks.page": [*FILTERS, With(after="nothing")],
+    "tasks.recent": [With(), With([3, 99, 2**70], limit=1), With(limit=0), With(range(2000)), With(["1"])],
+    "tasks.get": BY_ID,
+    "tasks.find": BY_ID,
+    "tasks.attempts": [*BY_ID, With(2), With(3)],
+    "tasks.counts": [With()],
+    "tasks.logs": [
+        *BY_ID,
+        With(1, limit=1),
+        With(1, level="error"),
+        With(1, level="loud"),
+        With(1, after="1.2"),
+        With(1, after="x"),
+        With(1, attempt=0),
+    ],
+    "tasks.last_logs": [*BY_ID, With(1, limit=1), With(1, limit=0)],
+    "tasks.stack": [With(4, timeout=30), With(1), With(99), With("4"), With(4, timeout="soon")],
+    "tasks.retry": ACTION,
+    "tasks.cancel": [*ACTION, With(5, "späte Einsicht"), With(5, reason=7)],
+    "tasks.bury": ACTION,
+    "tasks.kick": ACTION,
+    "tasks.delete": ACTION,
+    "tasks.move": [With(5, "video-1"), With(5, node=None), With(4, "old"), With(5, "nowhere"), With(1, None)],
+    "tasks.move_to_queue": [With(5, "other"), With(1, "other"), With(5, "no spaces")],
+    "tasks.snooze": [With(5, "1h"), With(4, 60), With(1, 60), With(5, "soon"), With(5, -1)],
+    "tasks.change": [
+        With(5, priority=7, body={"b": 1}),
+        With(5, body=None),
+        With(5),
+        With(1, priority=7),
+        With(5, body=float("inf")),
+        With(5, priority=2**70),
+    ],
+    "queues.list": [With()],
+    "queues.is_known": [With("video"), With("viedo"), With(7)],
+    "queues.pause": [With("video"), With("new", "1h"), With("video", 5), With("video", "soon"), With("no spaces")],
+    "queues.resume": [With("mail"), With("new")],
+    "queues.kick": [With("mail"), With("mail", limit=1), With("video", 0)],
+    "limits.set": [
+        With("video", running=0),
+        With("other", key="k", rate=Rate(5, 60.0)),
+        With("other", each_key=True, rate="5/s", running=2),
+        With("other"),
+        With("other", rate="often"),
+        With("other", key="*", running=1),
+    ],
+    "limits.remove": [With("video"), With("mail", each_key=True), With("mail"), With("mail", key="a", each_key=True)],
+    "limits.list": [With(), With("video"), With(queue="other"), With(7)],
+    "nodes.list": [With()],
+    "nodes.drain": NODES,
+    "nodes.undrain": NODES,
+    "nodes.forget": NODES,
+    "nodes.processes": [With(), With(ended=True)],
+    "nodes.get": NODES,
+    "nodes.state": [With("video-1"), With("old", timeout=0.2), With("nowhere"), With(7), With("old", timeout="soon")],
+    "nodes.reload": [
+        With("video-1"),
+        With("video-1", ["video"], config_only=True),
+        With("old", timeout=0.2),
+        With("nowhere"),
+        With("video-1", []),
+        With("video-1", "video"),
+    ],
+    "nodes.scale": [
+        With("video-1", "video", 3),
+        With("old", "video", 3, timeout=0.2),
+        With("nowhere", "video", 1),
+        With("video-1", "video", -1),
+        With("video-1", "no kind\n", 1),
+    ],
+    "nodes.request_reload": [With("video-1"), With("video-1", ["video"]), With("nowhere"), With("video-1", "video")],
+    "nodes.request_scale": [With("video-1", "video", 3), With("nowhere", "video", 3), With("video-1", "video", -1)],
+    "nodes.get_request": [With(1), With(99), With(-1)],
+    "bulk.preview": [
+        With(BulkRetry(), DEAD),
+        With(BulkRetry()),
+        With(BulkRetry(), all_tasks=True),
+        With("retry", DEAD),
+        With(BulkMove("nowhere"), TaskFilter(queue="mail")),
+        With(BulkCancel(), DEAD),
+    ],
+    "bulk.create": [
+        With(BulkSnooze(60.0), TaskFilter(status="scheduled"), most=1),
+        With(BulkRetry(), DEAD, digest="other"),
+        With(BulkRetry()),
+        With(BulkRetry(), TaskFilter(queue="no spaces")),
+        With(BulkRetry(), DEAD, most=0),
+    ],
+    "bulk.list": [With(), With(states=["canceled"]), With(states=["well"]), With(limit=1), With(limit=0)],
+    "bulk.get": BULK,
+    "bulk.pause": BULK,
+    "bulk.resume": BULK,
+    "bulk.cancel": BULK,
+    "bulk.carry_out": [*BULK, With(1, 501), With(1, tasks=1)],
+    "bulk.has_manager": [With()],
+    "statistics.summary": SERIES,
+    "statistics.series": [*SERIES, With(step="1m"), With(step="2m")],
+    "statistics.depths": SINCE,
+    "statistics.overview": [With(), With(max_wait="soon"), With(max_wait="1d")],
+    "users.list": [With()],
+    "users.add": [
+        With("bo", "operator", PASSWORD),
+        With("cy", "viewer"),
+        With("ann", "admin"),
+        With("di", "king"),
+        With("di", "viewer", "short"),
+        With(" di", "viewer"),
+    ],
+    "users.change": [With("ann", role="viewer"), With("ann", disabled=True), With("ann"), With("x", disabled=True)],
+    "users.set_password": [With("ann", PASSWORD), With("ann", "short"), With("x", PASSWORD)],
+    "users.remove": [With("ann"), With("x"), With(7)],
+    "tokens.list": [With()],
+    "tokens.create": [
+        With("ci", ["view"]),
+        With("ci", {"enqueue"}, queues=["video"], expires_in="1h"),
+        With("ci", ["fly"]),
+        With("ci", []),
+        With("ci", ["admin"], queues=["video"]),
+        With("ci", ["view"], expires_in=-1),
+    ],
+    "tokens.revoke": [With(2), With(99), With("2")],
+    "audit.page": [
+        With(),
+        With(limit=1),
+        With(operation_name="limits.set"),
+        With(target_kind="user", target="ann"),
+        With(since="1d"),
+        With(after="x"),
+        With(limit=0),
+    ],
+    "schedules.list": [With()],
+    "schedules.get": SCHEDULES,
+    "schedules.runs": [With(), With("refresh", limit=1), With("x"), With(limit=0)],
+    "schedules.get_run": [With(1), With(99), With(-1)],
+    "schedules.get_runs": [With(1), With(99)],
+    "schedules.run": [
+        With("refresh"),
+        With("refresh", "b", 7),
+        With("refresh", source="b", name="n"),
+        With("nightly", 1),
+        With("x"),
+        With("refresh", "b", source="b"),
+    ],
+    "schedules.create": [
+        With("new", queue="jobs", task="tidy", body={"depth": [3, None]}, cron="0 3 * * *", timezone="Europe/Berlin"),
+        With("often", queue="jobs", interval=60.0, immediate=True, overlap="queue", jitter="5s", enabled=False),
+        With("tidy", queue="jobs", interval="10m"),
+        With("refresh", queue="jobs", interval="10m"),
+        With("none", queue="jobs"),
+        With("none", queue="jobs", interval="10m", overlap="never"),
+        With("none", queue="jobs", cron="often"),
+    ],
+    "schedules.delete": [With("tidy"), With("refresh"), With("x"), With(None)],
+    "schedules.enable": SCHEDULES,
+    "schedules.disable": SCHEDULES,
+}
+"""Calls of each operation, those that it refuses too; an operation without any fails the test."""
+
+
+OF_THE_CALL = {"created_by", "requested_by", "digest", "prefix", "secret", "last_used_at"}
+"""Fields that tell by whom or when a call was made, or are random."""
+OF_THE_MOMENT = {"seconds", "per_second", "busy", "utilisation", "oldest"}
+"""Fields of which only the type is compared."""
+
+
+class Refusal(NamedTuple):
+    """An error, to be compared."""
+
+    kind: type[Exception]
+    text: str
+    attributes: dict[str, Any]
+
+
+def comparable(value: Any) -> Any:
+    """A result without the times of this test's run."""
+    match value:
+        case msgspec.Struct():
+            fields = [field for field in value.__struct_fields__ if field not in OF_THE_CALL]
+            values = {field: getattr(value, field) for field in fields}
+            return type(value), {
+                field: type(one) if field in OF_THE_MOMENT else comparable(one) for field, one in values.items()
+            }
+        case Job():
+            return "job", value.id, value.created
+        case dict():
+            return {key: comparable(one) for key, one in value.items()}
+        case list() | tuple():
+            return type(value), [comparable(one) for one in value]
+        case datetime():
+            assert value.tzinfo is UTC
+            return "about now" if abs(value - datetime.now(UTC)) < timedelta(hours=3) else value
+    return type(value), value
+
+
+def outcome(call: Callable[[], Any]) -> Any:
+    """What a call returns or raises, to be compared."""
+    try:
+        result = call()
+        return comparable(asyncio.run(result) if inspect.iscoroutine(result) else result)
+    except (PeerdError, TypeError) as error:
+        attributes = {name: comparable(value) for name, value in vars(error).items() if not name.startswith("__")}
+        return Refusal(type(error), str(error), attributes)
+
+
+def outcomes(client: Client, name: str, calls: Sequence[With]) -> list[Any]:
+    operation = attrgetter(name)(client)
+    return [outcome(partial(operation, *one.args, **one.kwargs)) for one in calls]
+
+
+@pytest.mark.parametrize("name", wire_operations())
+def test_an_operation_does_the_same_by_a_server_as_by_the_database(
+    name: str, copies: Copies, served_app: ServedApp
+) -> None:
+    calls = EXAMPLES[name]
+    database = copies.client()
+    with answering_node(database):
+        expected = outcomes(database, name, calls)
+    assert not all(isinstance(one, Refusal) for one in expected), "no example works"
+    for prefix in ("", "aio."):
+        database = copies.client()
+        with answering_node(database):
+            found = outcomes(served_app.show(database), f"{prefix}{name}", calls)
+        for one, by_server, by_database in zip(calls, found, expected, strict=True):
+            assert by_server == by_database, f"{prefix}{name}{one}"
+
+
+def test_the_database_is_as_each_operation_left_it_whichever_client_did_it(
+    copies: Copies, served_app: ServedApp
+) -> None:
+    local, shown = copies.client(), copies.client()
+    remote = served_app.show(shown)
+    with answering_node(local), answering_node(shown):
+        for name, calls in EXAMPLES.items():
+            for client in (local, remote):
+                outcomes(client, name, calls)
+    for one, other in zip(shown.tasks.list(), local.tasks.list(), strict=True):
+        assert comparable(one) == comparable(other)
+    for read in ("queues.list", "limits.list", "nodes.list", "schedules.list", "schedules.runs", "bulk.list"):
+        [by_database], [by_server] = outcomes(local, read, [With()]), outcomes(shown, read, [With()])
+        assert by_server == by_database, read
+
+
+def test_every_operation_has_examples_and_every_example_an_operation() -> None:
+    assert EXAMPLES.keys() == wire_operations().keys()
+
+
+def test_what_an_operation_does_not_know_is_refused_in_every_depth() -> None:
+    types = [one.arguments.type for one in wire_operations().values()]
+    _, components = msgspec.json.schema_components(types)
+    lenient = [name for name, schema in components.items() if schema.get("additionalProperties") is not False]
+    assert lenient == [], "a filter with a misspelt field would select everything: forbid_unknown_fields=True"
+    decode = wire_operations()["tasks.delete"].decode_arguments
+    with pytest.raises(msgspec.ValidationError, match="unknown field `stauts`"):
+        decode(b'{"task_id": 7, "only": {"stauts": "dead"}}')
+
+
+def test_what_was_previewed_on_a_server_is_created_there(remote: Client) -> None:
+    preview = remote.bulk.preview(BulkRetry(), DEAD)
+    bulk = remote.bulk.create(BulkRetry(), DEAD, digest=preview.digest)
+    assert (bulk.action, bulk.matched) == (BulkRetry(), 1)
+
+
+def test_a_node_has_the_time_of_the_operation_and_not_only_that_of_an_answer(
+    served_app: ServedApp, database_client: Client, token: str
+) -> None:
+    served_app.show(database_client)
+    with Client(served_app.address, token=token, timeout=0.2) as impatient:
+        calls: list[Callable[..., Any]] = [
+            partial(impatient.nodes.state, "video-1"),
+            partial(impatient.nodes.reload, "video-1"),
+            partial(impatient.nodes.scale, "video-1", "video", 3),
+            partial(impatient.tasks.stack, 4),
+        ]
+        for call in calls:
+            with pytest.raises(NodeUnreachable, match="has not answered in time"):
+                call(timeout=0.6)
+        with pytest.raises(NodeUnreachable, match="has not answered in time"):
+            asyncio.run(impatient.aio.nodes.state("video-1", timeout=0.6))

@@ -1,0 +1,140 @@
+"""Tokens, sessions and users on each database."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+
+from peerd import Client, Right, Role
+from peerd.domain.errors import InvalidAccess, LastAdmin, TokenNotFound, UserExists, UserNotFound
+from peerd.store.access import login_limits, sessions, tokens, users
+from peerd.store.schema.sql_clock import seconds_from_now
+from peerd.store.schema.tables import api_tokens, login_failures
+from peerd.store.schema.tables import sessions as sessions_table
+from tests.store.world import World, at_once
+
+
+def test_a_token_is_valid_until_it_expires_or_is_revoked(world: World) -> None:
+    client = Client(world.store)
+    made = client.tokens.create("t", ["view", Right.ENQUEUE], queues=["video", "a:b"], expires_in="1h")
+    presented = world.store.read(tokens.find_token, made.secret)
+    assert presented is not None
+    assert presented.token.rights == {Right.VIEW, Right.ENQUEUE}
+    assert presented.token.queues == frozenset({"video", "a:b"})
+    assert presented.is_due
+    world.store.run(tokens.touch_token, made.token.id)
+    again = world.store.read(tokens.find_token, made.secret)
+    assert again is not None
+    assert not again.is_due, "its use is written once a minute"
+    for wrong in (made.secret[:-1], made.secret + "x", made.secret.upper(), "", f" {made.secret}", made.secret + "\n"):
+        assert world.store.read(tokens.find_token, wrong) is None
+    another = client.tokens.create("t", ["view"]).secret
+    mixed = "_".join([*made.secret.split("_")[:2], another.split("_", 2)[2]])
+    assert world.store.read(tokens.find_token, mixed) is None
+    stored = world.store.read(lambda connection: connection.execute(api_tokens.select()).all())
+    assert made.secret.split("_", 2)[2] not in str(stored)
+    expired = api_tokens.update().values(expires_at=seconds_from_now(-1.0))
+    world.store.run(lambda connection: connection.execute(expired))
+    assert world.store.read(tokens.find_token, made.secret) is None
+    fresh = client.tokens.create("t", ["view"])
+    client.tokens.revoke(fresh.token.id)
+    client.tokens.revoke(fresh.token.id)
+    assert world.store.read(tokens.find_token, fresh.secret) is None
+    with pytest.raises(TokenNotFound):
+        client.tokens.revoke(10**9)
+
+
+def test_wrong_tokens_and_users_are_refused_by_name(world: World) -> None:
+    client = Client(world.store)
+    for field, make in (
+        ("rights", lambda: client.tokens.create("t", [])),
+        ("rights", lambda: client.tokens.create("t", ["root"])),
+        ("queues", lambda: client.tokens.create("t", ["view"], queues=[])),
+        ("queues", lambda: client.tokens.create("t", ["view"], queues=["a b"])),
+        ("queues", lambda: client.tokens.create("t", ["admin"], queues=["a"])),
+        ("expires_in", lambda: client.tokens.create("t", ["view"], expires_in=0)),
+        ("expires_in", lambda: client.tokens.create("t", ["view"], expires_in="soon")),
+        ("name", lambda: client.tokens.create("", ["view"])),
+        ("name", lambda: client.users.add("a\nb", "viewer")),
+        ("name", lambda: client.users.add("\ufb01", "viewer")),
+        ("name", lambda: client.users.add("x" * 201, "viewer")),
+        ("role", lambda: client.users.add("ann", "root")),
+        ("role", lambda: client.users.change("ann")),
+        ("password", lambda: client.users.add("ann", "viewer", "too short")),
+        ("password", lambda: client.users.add("ann", "viewer", "\ud800" * 20)),
+    ):
+        with pytest.raises(InvalidAccess) as raised:
+            make()
+        assert raised.value.field == field
+    assert [*client.users.list(), *client.tokens.list()] == []
+    with pytest.raises(UserNotFound):
+        client.users.remove("ann")
+
+
+def test_of_two_additions_of_a_name_at_once_one_succeeds(world: World) -> None:
+    def add(role: Role) -> bool:
+        try:
+            world.store.run(users.add_user, "ann", role, None)
+        except UserExists:
+            return False
+        return True
+
+    assert sum(at_once([partial(add, role) for role in Role])) == 1
+
+
+def test_two_admins_cannot_remove_each_other_at_once(world: World) -> None:
+    for name in ("ann", "bob"):
+        world.store.run(users.add_user, name, Role.ADMIN, "hash")
+
+    def remove(name: str) -> bool:
+        try:
+            world.store.run(users.remove_user, name, keep_an_admin=True)
+        except LastAdmin:
+            return False
+        return True
+
+    assert sum(at_once([partial(remove, name) for name in ("ann", "bob")])) == 1
+    assert len(world.store.read(users.list_users)) == 1
+
+
+def test_sessions_are_bounded_and_purged(world: World) -> None:
+    world.store.run(users.add_user, "ann", Role.VIEWER, None)
+    for number in range(sessions.MOST_OF_USER + 3):
+        world.store.run(sessions.open_session, f"session {number}", "ann", None, None)
+    assert world.count(sessions_table) == sessions.MOST_OF_USER
+    newest = f"session {sessions.MOST_OF_USER + 2}"
+    found = world.store.read(sessions.find_session, newest, idle=60.0, age=60.0)
+    assert found is not None
+    assert (found.name, found.role, found.is_due) == ("ann", Role.VIEWER, False)
+    assert world.store.run(sessions.purge_sessions, 500) == 0
+    past = sessions_table.update().values(created_at=seconds_from_now(-sessions.MAX_AGE - 1))
+    world.store.run(lambda connection: connection.execute(past))
+    assert world.store.run(sessions.purge_sessions, 60) == 60
+
+
+def test_attempts_are_counted_by_name_and_address(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(login_limits, "MOST_OF_PAIR", 3)
+    monkeypatch.setattr(login_limits, "MOST_OF_ADDRESS", 5)
+
+    def attempt(name: str, address: str | None) -> bool:
+        return world.store.run(login_limits.count_attempt, name, address)
+
+    assert [attempt("ann", "192.0.2.1") for _ in range(4)] == [True, True, True, False]
+    assert attempt("ann", "192.0.2.2"), "another address"
+    assert [attempt(name, "192.0.2.1") for name in ("bob", "eve", "joe")] == [True, True, False], (
+        "one address, any name"
+    )
+    assert [attempt("x", f"2001:db8::{n}") for n in range(1, 5)] == [True, True, True, False], "one network of IPv6"
+    world.store.run(login_limits.record_success, "ann", "192.0.2.2")
+    assert [attempt("ann", "192.0.2.2") for _ in range(4)] == [True, True, True, False]
+    old = login_failures.update().values(began_at=seconds_from_now(-login_limits.KEPT - 1))
+    world.store.run(lambda connection: connection.execute(old))
+    assert world.store.run(login_limits.purge_login_failures, 500) > 0
+    assert world.count(login_failures) == 0
+
+
+def test_guesses_at_the_same_time_are_all_counted(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(login_limits, "MOST_OF_PAIR", 3)
+    guess = partial(world.store.run, login_limits.count_attempt, "ann", "192.0.2.1")
+    assert sum(at_once([guess] * 8)) == 3

@@ -1,0 +1,305 @@
+"""Every action leaves an entry in the audit log, by whatever way it came, in the transaction of the action."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from peerd import Actor, Client, NotPermitted
+from peerd.domain.access import ALL_RIGHTS, ActorKind
+from peerd.domain.bulk import BulkRetry
+from peerd.domain.errors import InvalidFilter, NodeStillAlive, NodeUnreachable
+from peerd.domain.lifecycle import IllegalTransition, Status
+from peerd.operate.actors import cli_actor, python_actor
+from peerd.operate.operations import Operation, OperationGroup
+from peerd.store.access.audit import purge_entries
+from peerd.store.connection.database import Database
+from peerd.store.schema.sql_clock import seconds_from_now
+from peerd.store.schema.tables import audit as audit_table
+from tests.store.world import World
+
+API_ACTOR = Actor(name="ann", kind=ActorKind.USER, rights=ALL_RIGHTS, address="10.0.0.7")
+ENQUEUING = {"enqueue", "enqueue_many", "enqueue_batch"}
+READING = {
+    "now",
+    "examine",
+    *(f"tasks.{name}" for name in ("list", "page", "recent", "get", "find", "attempts", "counts")),
+    *("tasks.logs", "tasks.last_logs", "tasks.stack", "nodes.get", "nodes.state", "nodes.get_request"),
+    *("bulk.preview", "bulk.list", "bulk.get", "bulk.has_manager"),
+    *(f"statistics.{name}" for name in ("summary", "series", "depths", "overview")),
+    *("queues.list", "queues.is_known", "limits.list", "nodes.list", "nodes.processes"),
+    *(f"schedules.{name}" for name in ("list", "get", "runs", "get_run", "get_runs")),
+    *("users.list", "tokens.list", "audit.page"),
+}
+CARRYING_OUT = {"bulk.carry_out"}
+"""It does what the entry of its `bulk.create` names."""
+Steps = list[tuple[str, Callable[[Client], Any], tuple[str, str | None], dict[str, Any] | None, dict[str, Any] | None]]
+
+
+def all_operations(client: Client) -> set[str]:
+    groups = [client, *(value for value in vars(client).values() if isinstance(value, OperationGroup))]
+    found = set()
+    for group in groups:
+        for kind in type(group).__mro__:
+            names = [name for name, value in vars(kind).items() if isinstance(value, Operation)]
+            found |= {f"{group.subject}.{name}" if group.subject else name for name in names}
+    return found
+
+
+def steps(task: int, other: int) -> Steps:
+    """Each action, what it acts on, and columns that it changes; None where it makes or deletes something."""
+    of_task, of_queue, of_node = ("task", str(task)), ("queue", "video"), ("node", "first")
+    of_bob, of_schedule, of_limit = ("user", "bob"), ("schedule", "s"), ("limit", "q")
+    drained, undrained = {"draining": True}, {"draining": False}
+    disabled, enabled = {"disabled": True}, {"disabled": False}
+    video, in_q, viewer, operator = {"queue": "video"}, {"queue": "q"}, {"role": "viewer"}, {"role": "operator"}
+    password = "hunter2 hunter2"
+    return [
+        ("tasks.bury", lambda c: c.tasks.bury(task), of_task, {"status": "pending"}, {"status": "buried"}),
+        ("tasks.kick", lambda c: c.tasks.kick(task), of_task, {"status": "buried"}, {"status": "pending"}),
+        ("tasks.snooze", lambda c: c.tasks.snooze(task, 60), of_task, {"status": "pending"}, {"status": "scheduled"}),
+        ("tasks.change", lambda c: c.tasks.change(task, priority=3), of_task, {"priority": 10}, {"priority": 3}),
+        ("tasks.move", lambda c: c.tasks.move(task, "first"), of_task, {"node_id": None}, {}),
+        ("tasks.move_to_queue", lambda c: c.tasks.move_to_queue(task, "q"), of_task, video, in_q),
+        ("tasks.cancel", lambda c: c.tasks.cancel(task, "no"), of_task, {"error": None}, {"error": "no"}),
+        ("tasks.retry", lambda c: c.tasks.retry(task), of_task, {"status": "canceled"}, {"status": "pending"}),
+        ("tasks.delete", lambda c: c.tasks.delete(other), ("task", str(other)), video, None),
+        ("queues.pause", lambda c: c.queues.pause("video"), of_queue, None, {"paused": True}),
+        ("queues.resume", lambda c: c.queues.resume("video"), of_queue, {"paused": True}, {"paused": False}),
+        ("queues.kick", lambda c: c.queues.kick("video"), of_queue, None, {"kicked": 0}),
+        ("limits.set", lambda c: c.limits.set("q", running=3), of_limit, None, {"running": 3}),
+        ("limits.remove", lambda c: c.limits.remove("q"), of_limit, {"running": 3}, None),
+        ("nodes.drain", lambda c: c.nodes.drain("first"), of_node, undrained, drained),
+        ("nodes.undrain", lambda c: c.nodes.undrain("first"), of_node, drained, undrained),
+        ("nodes.forget", lambda c: c.nodes.forget("gone"), ("node", "gone"), undrained, None),
+        ("schedules.disable", lambda c: c.schedules.disable("s"), of_schedule, enabled, disabled),
+        ("schedules.enable", lambda c: c.schedules.enable("s"), of_schedule, disabled, enabled),
+        ("schedules.run", lambda c: c.schedules.run("s"), of_schedule, None, {}),
+        ("nodes.reload", lambda c: unanswered(c.nodes.reload, "first"), of_node, None, None),
+        ("nodes.scale", lambda c: unanswered(c.nodes.scale, "first", "video", 2), of_node, None, None),
+        ("nodes.request_reload", lambda c: c.nodes.request_reload("first"), of_node, None, None),
+        ("nodes.request_scale", lambda c: c.nodes.request_scale("first", "video", 2), of_node, None, None),
+        ("schedules.create", lambda c: c.schedules.create("t", queue="q", interval=60), ("schedule", "t"), None, {}),
+        ("schedules.delete", lambda c: c.schedules.delete("t"), ("schedule", "t"), {}, None),
+        (
+            "bulk.create",
+            lambda c: c.bulk.create(BulkRetry(), all_tasks=True),
+            ("bulk", None),
+            None,
+            {"action": "retry"},
+        ),
+        ("bulk.pause", lambda c: c.bulk.pause(newest_bulk(c)), ("bulk", None), {}, {"state": "paused"}),
+        ("bulk.resume", lambda c: c.bulk.resume(newest_bulk(c)), ("bulk", None), {"state": "paused"}, {}),
+        ("bulk.cancel", lambda c: c.bulk.cancel(newest_bulk(c)), ("bulk", None), {}, {"state": "canceled"}),
+        ("users.add", lambda c: c.users.add("bob", "viewer"), of_bob, None, viewer),
+        ("users.change", lambda c: c.users.change("bob", role="operator"), of_bob, viewer, operator),
+        (
+            "users.set_password",
+            lambda c: c.users.set_password("bob", password),
+            of_bob,
+            {"has_password": False},
+            {"has_password": True},
+        ),
+        ("users.remove", lambda c: c.users.remove("bob"), of_bob, operator, None),
+        ("tokens.create", lambda c: c.tokens.create("t", ["view"]), ("token", None), None, {"rights": ["view"]}),
+        ("tokens.revoke", lambda c: c.tokens.revoke(newest_token(c)), ("token", None), {"revoked_at": None}, {}),
+    ]
+
+
+def unanswered(request: Callable[..., Any], *args: object) -> None:
+    """A request to a node that does not take it; its entry is of the moment of the request."""
+    with pytest.raises(NodeUnreachable):
+        request(*args, timeout=0.1)
+
+
+def newest_bulk(client: Client) -> int:
+    return client.bulk.list()[0].id
+
+
+def newest_token(client: Client) -> int:
+    return client.tokens.list()[0].id
+
+
+NEWEST = {"token": newest_token, "bulk": newest_bulk}
+
+
+def prepare(world: World) -> Client:
+    client = Client(world.store)
+    world.node("first")
+    write = "insert into nodes (name) values ('gone')"
+    schedule = (
+        "insert into schedules (name, node_id, type, definition, fingerprint) values ('s', 0, 'cluster', '{}', 'f')"
+    )
+    world.store.run(lambda connection: [connection.exec_driver_sql(text) for text in (write, schedule)])
+    return client
+
+
+@pytest.mark.parametrize("actor", [python_actor(), cli_actor(), API_ACTOR], ids=lambda actor: actor.way)
+def test_every_action_is_in_the_log_with_what_it_has_changed(world: World, actor: Actor) -> None:
+    program = prepare(world)
+    task, other = (program.enqueue("video").id for _ in range(2))
+    assert program.audit.page().items == [], "the enqueuing of a program is not its business"
+    client, made = program.acting_as(actor), steps(task, other)
+    for name, act, (kind, target), before, after in made:
+        act(client)
+        entry = program.audit.page(limit=1).items[0]
+        assert (entry.operation, entry.outcome, entry.way) == (name, "done", actor.way)
+        assert (entry.actor, entry.actor_kind, entry.address) == (actor.name, actor.kind, actor.address)
+        assert entry.target_kind == kind
+        assert entry.target == (target if target is not None else str(NEWEST[kind](program)))
+        for expected, found in ((before, entry.before), (after, entry.after)):
+            assert (found is None) is (expected is None), (name, found)
+            assert found is None or expected is None or found.items() >= expected.items(), (name, found)
+        assert "hunter2" not in str(entry)
+    assert len(program.audit.page(limit=100).items) == len(made), "one entry for each action"
+    assert {name for name, *_ in made} == all_operations(program) - READING - ENQUEUING - CARRYING_OUT
+
+
+def test_enqueuing_is_in_the_log_of_people_and_of_the_api(world: World) -> None:
+    program = prepare(world)
+    for actor in (cli_actor(), API_ACTOR):
+        client = program.acting_as(actor)
+        body = {"password": "hunter2", "source": "a.mp4"}
+        job = client.enqueue("video", body=body)
+        client.enqueue_many(["video", "mail"])
+        jobs = client.enqueue_batch([("video", {"priority": 1})] * 30, idempotency_key="k")
+        batch, many, one = program.audit.page(limit=3).items
+        assert (one.operation, one.target, one.arguments["what"]) == ("enqueue", str(job.id), "video")
+        assert one.arguments["body"] == {"password": "***", "source": "a.mp4"}
+        assert (many.operation, many.after["count"]) == ("enqueue_many", 2)
+        assert (batch.after["count"], batch.after["ids"][0]) == (30, str(jobs[0].id))
+        assert batch.arguments["tasks"][-1] == "… and 10 more"
+    assert len(program.audit.page().items) == 6
+
+
+def test_an_entry_is_undone_with_its_action(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = prepare(world)
+    task = client.enqueue("video").id
+    client.tasks.cancel(task)
+    with pytest.raises(IllegalTransition):
+        client.tasks.cancel(task)
+    with pytest.raises(NodeStillAlive):
+        client.nodes.forget("first")
+    assert [entry.operation for entry in client.audit.page().items] == ["tasks.cancel"]
+    with pytest.raises(IllegalTransition):
+        client.tasks.bury(task)
+
+    def fail(connection: sa.Connection, entry: object) -> None:
+        raise RuntimeError("the log cannot be written")
+
+    monkeypatch.setattr("peerd.operate.audited.write_entry", fail)
+    with pytest.raises(RuntimeError, match="the log cannot be written"):
+        client.tasks.retry(task)
+    assert client.tasks.get(task).status == "canceled", "what cannot be logged is not done"
+
+
+def test_what_is_not_permitted_is_in_the_log_and_nothing_else_happens(world: World) -> None:
+    program = prepare(world)
+    task = program.enqueue("video").id
+    viewer = program.acting_as(Actor.with_role("ann", "viewer"))
+    foreign = program.acting_as(Actor.with_role("bob", "operator", queues=["mail"]))
+    for refused in (
+        lambda: viewer.tasks.cancel(task),
+        lambda: viewer.enqueue("video"),
+        lambda: viewer.users.add("eve", "admin", "hunter2 hunter2"),
+        lambda: foreign.queues.pause("video"),
+        lambda: foreign.enqueue_many(["mail", "video"]),
+        lambda: foreign.nodes.drain("first"),
+    ):
+        with pytest.raises(NotPermitted):
+            refused()
+    entries = program.audit.page().items
+    assert [(entry.actor, entry.operation) for entry in reversed(entries)] == [
+        ("ann", "tasks.cancel"),
+        ("ann", "enqueue"),
+        ("ann", "users.add"),
+        ("bob", "queues.pause"),
+        ("bob", "enqueue_many"),
+        ("bob", "nodes.drain"),
+    ]
+    assert all(entry.outcome == "refused" and "must not do" in str(entry.problem) for entry in entries)
+    assert "hunter2" not in str(entries)
+    assert sum(program.tasks.counts().values()) == program.tasks.counts()[Status.PENDING] == 1
+    with pytest.raises(NotPermitted):
+        viewer.enqueue_in(None, "video")  # type: ignore[arg-type]  # it is refused before it is looked at
+
+
+async def test_an_awaited_operation_is_refused_and_logged_too(world: World) -> None:
+    program = prepare(world)
+    viewer = program.acting_as(Actor.with_role("ann", "viewer"))
+    with pytest.raises(NotPermitted):
+        await viewer.aio.queues.pause("video")
+    await program.aio.queues.pause("video")
+    page = await program.aio.audit.page()
+    assert [(entry.operation, entry.outcome) for entry in page.items] == [
+        ("queues.pause", "done"),
+        ("queues.pause", "refused"),
+    ]
+    program.close()
+
+
+def test_large_and_strange_arguments_are_bounded(world: World) -> None:
+    client = prepare(world)
+    task = client.enqueue("video").id
+    client.tasks.cancel(task, "x" * 100_000 + "\ud800")
+    client.tasks.retry(task)
+    client.tasks.change(task, body={"long": "y" * 100_000})
+    for entry in client.audit.page().items:
+        assert len(str(entry.arguments)) < 10_000
+        assert len(str(entry.after)) < 10_000
+    assert "truncated" in client.audit.page(operation_name="tasks.change").items[0].arguments
+
+
+def test_pages_follow_each_other_and_filters_find(world: World) -> None:
+    client = prepare(world)
+    ann = client.acting_as(API_ACTOR)
+    for _ in range(3):
+        client.queues.pause("a")
+        ann.queues.pause("b")
+    found, after = [], None
+    while True:
+        page = client.audit.page(after=after, limit=4)
+        found += [entry.id for entry in page.items]
+        after = page.next
+        if after is None:
+            break
+    assert found == sorted(found, reverse=True)
+    assert len(found) == 6
+    for wanted, count in (
+        ({"actor": "ann"}, 3),
+        ({"target": "a", "target_kind": "queue"}, 3),
+        ({"operation_name": "queues.pause"}, 6),
+        ({"operation_name": "queues"}, 0),
+        ({"since": "1h"}, 6),
+    ):
+        assert len(client.audit.page(**wanted).items) == count, wanted  # type: ignore[arg-type]
+    old = audit_table.update().where(audit_table.c.target == "a").values(at=seconds_from_now(-7200.0))
+    world.store.run(lambda connection: connection.execute(old))
+    assert len(client.audit.page(since="1h").items) == 3
+    assert world.store.run(purge_entries, 3600.0, 2) == 2
+    assert world.store.run(purge_entries, 3600.0, 2) == 1
+    assert world.store.run(purge_entries, 3600.0, 2) == 0
+    for wrong in ("x", "-1", "9" * 30):
+        with pytest.raises(InvalidFilter):
+            client.audit.page(after=wrong)
+
+
+def test_a_program_enqueues_as_it_did_before(world: World) -> None:
+    client = prepare(world)
+    client.now()
+    sent: list[str] = []
+    for engine in world.store.engines:
+        sa.event.listen(engine, "before_cursor_execute", lambda *given: sent.append(given[2]))
+    client.enqueue("video")
+    assert not [text for text in sent if "peerd_" in text]
+    assert len(sent) <= 1
+    assert world.count() == 1
+
+
+def test_every_group_of_operations_names_its_subject(store: Database) -> None:
+    client = Client(store)
+    groups = {name: group for name, group in vars(client).items() if isinstance(group, OperationGroup)}
+    assert {name: group.subject for name, group in groups.items()} == {name: name for name in groups}

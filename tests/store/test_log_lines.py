@@ -1,0 +1,195 @@
+"""Log lines in the table: pages, limits of a batch, and their end with their task or by age."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from peerd import Client
+from peerd.config.settings import QueueSettings
+from peerd.domain.errors import InvalidFilter, TaskNotFound
+from peerd.domain.lifecycle import Status
+from peerd.domain.log_line import LogCursor
+from peerd.manager.history import make_walks
+from peerd.store.maintenance import chore_batches
+from peerd.store.schema.sql_clock import seconds_from_now
+from peerd.store.schema.tables import task_logs
+from peerd.store.tasks import actions, log_lines
+from peerd.store.tasks.log_lines import LineRange, LoggedLine, purge_lines, write_lines
+from tests.store.test_plans import recorded_statements
+from tests.store.world import World
+
+NOW = datetime.now(UTC)
+
+
+def line(task_id: int, sequence: int, lease: int = 1, **values: Any) -> LoggedLine:
+    given: dict[str, Any] = {
+        "attempt": lease,
+        "at": NOW,
+        "level": "info",
+        "logger": "app",
+        "message": f"{lease}.{sequence}",
+        "fields": None,
+    }
+    return LoggedLine(task_id=task_id, lease=lease, sequence=sequence, **given | values)
+
+
+def write(world: World, task_id: int, number: int, lease: int = 1, **values: Any) -> None:
+    for start in range(0, number, 500):
+        rows = [line(task_id, one, lease, **values) for one in range(start, min(start + 500, number))]
+        world.store.run(write_lines, rows)
+
+
+def done(world: World, ago: float = 100.0) -> int:
+    return world.insert(status=str(Status.DONE), finished_at=seconds_from_now(-ago))
+
+
+def test_pages_follow_the_claims_and_the_numbers(world: World) -> None:
+    client = Client(world.store)
+    task_id = world.add()
+    assert client.tasks.logs(task_id) == log_lines.LogPage([], None, has_more=False, ended=False)
+    write(world, task_id, 12, lease=2)
+    write(world, task_id, 3, lease=10, level="error", fields='{"a": [1]}', message="snowman \N{SNOWMAN} \x1b")
+    write(world, world.add(), 1)
+    page = client.tasks.logs(task_id, limit=10)
+    assert [(one.lease, one.sequence) for one in page.items] == [(2, number) for number in range(10)]
+    assert (page.next, page.has_more) == ("2-9", True)
+    rest = client.tasks.logs(task_id, after=page.next, limit=10)
+    assert [one.cursor for one in rest.items] == ["2-10", "2-11", "10-0", "10-1", "10-2"]
+    assert (rest.items[-1].fields, rest.items[-1].message) == ({"a": [1]}, "snowman \N{SNOWMAN} \x1b")
+    assert client.tasks.logs(task_id, after=rest.next).next == rest.next == "10-2"
+    assert [one.lease for one in client.tasks.logs(task_id, level="warning").items] == [10] * 3
+    assert [one.lease for one in client.tasks.logs(task_id, attempt=2).items] == [2] * 12
+    last = client.tasks.last_logs(task_id, limit=2)
+    assert ([one.cursor for one in last.items], last.count) == (["10-1", "10-2"], 15)
+
+
+def test_a_page_says_when_no_line_is_awaited_any_more(world: World) -> None:
+    client = Client(world.store)
+    assert not client.tasks.logs(done(world, ago=1.0)).ended
+    old = done(world, ago=60.0)
+    write(world, old, 2)
+    assert client.tasks.logs(old).ended
+    assert not client.tasks.logs(old, limit=1).ended, "there are more"
+
+
+def test_wrong_values_are_refused(world: World) -> None:
+    client = Client(world.store)
+    task_id = world.add()
+    for wrong in (
+        {"after": "x"},
+        {"after": "1"},
+        {"after": "1-2-3"},
+        {"level": "loud"},
+        {"limit": 0},
+        {"limit": 1001},
+        {"attempt": 0},
+    ):
+        with pytest.raises(InvalidFilter):
+            client.tasks.logs(task_id, **wrong)
+    with pytest.raises(TaskNotFound):
+        client.tasks.logs(task_id + 1000)
+
+
+def test_a_write_may_repeat_and_deletes_what_it_supersedes(world: World) -> None:
+    task_id = world.add()
+    write(world, task_id, 5)
+    world.store.run(
+        write_lines, [line(task_id, number, message="again") for number in range(3, 7)], [LineRange(task_id, 1, 1, 2)]
+    )
+    found = Client(world.store).tasks.logs(task_id).items
+    assert [(one.sequence, one.message) for one in found] == [
+        (0, "1.0"), (3, "1.3"), (4, "1.4"), (5, "again"), (6, "again"),
+    ]  # fmt: skip
+
+
+def test_lines_end_with_their_task(world: World) -> None:
+    kept, gone = done(world, ago=0.0), [done(world) for _ in range(3)]
+    for task_id in (kept, *gone):
+        write(world, task_id, 4)
+    assert world.store.run(chore_batches.purge, Status.DONE, 50.0) == 3 + 12
+    assert world.count(task_logs) == 4
+    world.store.run(actions.delete, kept)
+    assert world.count(task_logs) == 0
+
+
+def test_a_task_without_lines_costs_no_write_to_their_table(world: World) -> None:
+    done(world)
+    with recorded_statements(world.store) as sent:
+        assert world.store.run(chore_batches.purge, Status.DONE, 50.0) == 1
+    assert not [statement for statement, _ in sent if re.search(r"DELETE FROM task_logs", statement)]
+
+
+def test_a_batch_deletes_a_bounded_number_of_lines(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_lines.deletable_with_lines, "__defaults__", (20,))
+    tasks = [done(world, ago=100 - number) for number in range(6)]
+    for task_id, lines in zip(tasks, (8, 8, 8, 70, 0, 1), strict=True):
+        write(world, task_id, lines)
+    most = 0
+    while deleted := world.store.run(chore_batches.purge, Status.DONE, 50.0):
+        most = max(most, deleted)
+    assert most <= 20 + 6
+    assert (world.count(), world.count(task_logs)) == (0, 0)
+
+
+def test_a_walk_of_a_history_leaves_no_task_with_many_lines(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_lines.deletable_with_lines, "__defaults__", (20,))
+    tasks = [done(world, ago=1000 - number) for number in range(6)]
+    for task_id, lines in zip(tasks, (8, 0, 8, 70, 0, 8), strict=True):
+        write(world, task_id, lines)
+    others = world.insert(queue="long", status=str(Status.DONE), finished_at=seconds_from_now(-1000.0))
+    write(world, others, 50)
+    walk = make_walks({"long": QueueSettings(history=1e6)}, 60.0, lambda: 0.0)[0]
+    steps = 0
+    while walk.record(world.store.run(walk.run, 5), 5):
+        steps += 1
+        assert steps < 50
+    assert (world.count(), world.count(task_logs)) == (1, 50)
+
+
+def test_old_lines_are_purged_by_their_age_the_oldest_first(world: World) -> None:
+    first, second = world.add(), world.add()
+    write(world, first, 8, at=NOW - timedelta(days=9))
+    write(world, second, 8, at=NOW - timedelta(days=8))
+    write(world, second, 8, lease=2)
+    assert world.store.run(purge_lines, 7 * 86_400.0, 10) == 10
+    assert not Client(world.store).tasks.logs(first).items
+    assert world.store.run(purge_lines, 7 * 86_400.0, 10) == 6
+    assert world.store.run(purge_lines, 7 * 86_400.0, 10) == 0
+    assert world.count(task_logs) == 8
+
+
+def test_lines_are_found_by_their_indexes(world: World) -> None:
+    with world.store.engine.begin() as connection:
+        for task_id in range(1, 60):
+            connection.execute(
+                sa.insert(task_logs),
+                [{"task_id": task_id, "lease": 1, "sequence": number, "attempt": 1, "level": "info", "logger": "",
+                  "message": "m" * 100} for number in range(100)],
+            )  # fmt: skip
+    with world.store.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.exec_driver_sql({"mysql": "ANALYZE TABLE task_logs"}.get(world.store.name, "ANALYZE"))
+    with recorded_statements(world.store) as sent:
+        world.store.read(log_lines.read_lines, 7, after=LogCursor(1, 50), limit=10)
+        world.store.read(log_lines.read_last_lines, 7, 5)
+        world.store.run(log_lines.delete_lines, [7, 8])
+        world.store.run(purge_lines, 7 * 86_400.0, 10)
+    checked = 0
+    for statement, parameters in sent:
+        if re.match("SELECT", statement):
+            plan = plan_text(world, statement, parameters)
+            checked += 1
+            assert re.search("PRIMARY|task_logs_pkey|sqlite_autoindex_task_logs|task_logs_at", plan), plan
+            assert not re.search("Seq Scan|SCAN|\\bALL\\b|filesort|TEMP B-TREE", plan), f"{statement}\n{plan}"
+    assert checked >= 5
+
+
+def plan_text(world: World, statement: str, parameters: Any) -> str:
+    word = "EXPLAIN QUERY PLAN" if world.store.name == "sqlite" else "EXPLAIN"
+    with world.store.engine.connect() as connection:
+        rows = connection.exec_driver_sql(f"{word} {statement}", parameters).mappings().all()
+    return "\n".join(" ".join(str(value) for value in row.values()) for row in rows)

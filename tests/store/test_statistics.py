@@ -1,0 +1,223 @@
+"""Buckets of attempts count once however often they are written; coarser ones are their sums; the old ones go."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from peerd.domain.attempt_totals import OUTCOMES, AttemptTotals
+from peerd.domain.histogram import Histogram
+from peerd.store.connection.database import Database
+from peerd.store.schema.migrate import migrate
+from peerd.store.schema.tables import statistics
+from peerd.store.statistics.buckets import BucketRow, counters_of, totals_of, write_buckets
+from peerd.store.statistics.reading import BucketFilter, Dimension, sum_buckets
+from peerd.store.statistics.rollup import purge_statistics, roll_up
+from peerd.store.statistics.steps import HOUR, MINUTE, TEN_MINUTES, Tile, bucket_start
+from tests.store.world import World, at_once, empty
+
+DAY = 86_400.0
+durations = st.lists(st.floats(0.0, 200_000.0), max_size=8)
+totals = st.builds(
+    AttemptTotals,
+    st.dictionaries(st.sampled_from(OUTCOMES), st.integers(0, 10**6)),
+    st.floats(0.0, 600.0),
+    durations.map(Histogram.of),
+    durations.map(Histogram.of),
+)
+
+
+@pytest.fixture(scope="module")
+def sqlite_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
+    store = Database(f"sqlite:///{tmp_path_factory.mktemp('merge') / 'merge.sqlite'}")
+    migrate(store)
+    yield store
+    store.close()
+
+
+def attempts(done: int = 1, failed: int = 0, wait: float = 0.5, run: float = 0.1) -> AttemptTotals:
+    number = done + failed
+    return AttemptTotals(
+        {"done": done, "failed": failed}, 1.5, Histogram.of([wait] * number), Histogram.of([run] * number)
+    )
+
+
+def row(at: datetime, found: AttemptTotals, **key: Any) -> BucketRow:
+    values: dict[str, Any] = {"step": MINUTE, "queue": "q", "name": "n", "node_id": 1, "process_id": 7} | key
+    return BucketRow(at=at, totals=found, **values)
+
+
+class Present:
+    """The minute in which a test began, so that one that passes meanwhile changes nothing."""
+
+    minute = bucket_start(datetime.now(UTC), MINUTE)
+
+
+@pytest.fixture(autouse=True)
+def present() -> None:
+    Present.minute = bucket_start(datetime.now(UTC), MINUTE)
+
+
+def minutes_ago(number: int) -> datetime:
+    return Present.minute - timedelta(minutes=number)
+
+
+def write(store: Database, *rows: BucketRow) -> None:
+    store.run_idempotent(write_buckets, rows)
+
+
+def read(
+    store: Database, by: tuple[Dimension, ...] = (), step: int = MINUTE, hours: float = 24.0, **wanted: Any
+) -> dict[tuple[Any, ...], AttemptTotals]:
+    end = datetime.now(UTC) + timedelta(hours=1)
+    tile = Tile(step, end - timedelta(hours=hours + 1), end)
+    return dict(store.read(lambda connection: list(sum_buckets(connection, tile, by, BucketFilter(**wanted)))))
+
+
+def same(one: AttemptTotals, other: AttemptTotals) -> bool:
+    return all(abs(a - b) <= 1e-6 * max(1.0, abs(b)) for a, b in zip(counters_of(one), counters_of(other), strict=True))
+
+
+@given(totals)
+def test_the_numbers_of_a_row_are_its_totals(found: AttemptTotals) -> None:
+    assert same(totals_of(counters_of(found)), found)
+
+
+def test_a_write_that_is_repeated_or_late_counts_once(world: World) -> None:
+    at = minutes_ago(1)
+    early, late = row(at, attempts(done=3)), row(at, attempts(done=8, failed=2))
+    for written in (early, late, late, early):
+        write(world.store, written)
+    [found] = read(world.store).values()
+    assert (found.outcomes["done"], found.outcomes["failed"], found.wait.count) == (8, 2, 10)
+    assert world.count(statistics) == 1
+
+
+def test_processes_and_nodes_are_added_up(world: World) -> None:
+    at = minutes_ago(1)
+    write(world.store, row(at, attempts(3)), row(at, attempts(4), process_id=8), row(at, attempts(5), node_id=2))
+    write(world.store, row(at, attempts(6), queue="other", name="späť '%s\\"))
+    assert {key[0]: found.done for key, found in read(world.store, ("node_id",)).items()} == {1: 13, 2: 5}
+    assert {key: found.done for key, found in read(world.store, ("queue", "name")).items()} == {
+        ("other", "späť '%s\\"): 6,
+        ("q", "n"): 12,
+    }
+    assert [found.done for found in read(world.store, queue="q", node_id=2).values()] == [5]
+    assert read(world.store, queue="none") == {}
+
+
+def test_five_hundred_handlers_are_written_at_once(world: World) -> None:
+    at = minutes_ago(1)
+    write(world.store, *(row(at, attempts(number), name=f"handler {number}") for number in range(501)))
+    [found] = read(world.store).values()
+    assert (world.count(statistics), found.done) == (501, sum(range(501)))
+
+
+def roll_up_all(store: Database, step: int, kept: float = DAY) -> int:
+    """Until nothing more is complete; how many spans were computed."""
+    since, spans = datetime(1970, 1, 2, tzinfo=UTC), 0
+    while (made := store.run(roll_up, step, since, kept)).after is not None:
+        since, spans = made.after, spans + 1
+    return spans
+
+
+@settings(max_examples=10, deadline=None)
+@given(parts=st.lists(st.tuples(st.integers(20, 120), st.integers(1, 3), st.integers(1, 2), totals), max_size=12))
+def test_a_coarse_bucket_is_the_merge_of_the_fine_ones(
+    sqlite_store: Database, parts: list[tuple[int, int, int, AttemptTotals]]
+) -> None:
+    sqlite_store.run(empty)
+    expected: dict[tuple[datetime, int], AttemptTotals] = {}
+    fine: dict[tuple[datetime, int, int], AttemptTotals] = {}
+    for minutes, process, node, found in parts:
+        fine[minutes_ago(minutes), process, node] = found
+    for (at, process, node), found in fine.items():
+        write(sqlite_store, row(at, found, process_id=process, node_id=node))
+        expected.setdefault((bucket_start(at, TEN_MINUTES), node), AttemptTotals()).merge(found)
+    roll_up_all(sqlite_store, TEN_MINUTES)
+    made = read(sqlite_store, ("at", "node_id", "process_id"), TEN_MINUTES)
+    assert set(made) == {(at, node, 0) for at, node in expected}
+    assert all(same(made[at, node, 0], found) for (at, node), found in expected.items())
+
+
+def test_a_roll_up_on_every_database_is_exact_and_may_be_repeated(world: World) -> None:
+    write(world.store, *(row(minutes_ago(number), attempts(number)) for number in range(15, 150)))
+    for _ in range(2):
+        assert roll_up_all(world.store, TEN_MINUTES) in (14, 15)
+        [found] = read(world.store, step=TEN_MINUTES).values()
+        assert found.done == found.wait.count == sum(range(15, 150))
+    roll_up_all(world.store, HOUR)
+    hours = read(world.store, ("at",), HOUR)
+    assert 1 <= len(hours) <= 3
+    assert all(key[0].minute == 0 for key in hours)
+
+
+def test_a_span_that_is_not_over_is_not_rolled_up(world: World) -> None:
+    write(world.store, row(minutes_ago(0), attempts(5)))
+    made = world.store.run(roll_up, TEN_MINUTES, minutes_ago(200), DAY)
+    assert (made.rows, made.after) == (0, None)
+    assert read(world.store, step=TEN_MINUTES) == {}
+
+
+def test_a_fine_row_that_comes_late_is_in_the_coarse_one_after_the_next_pass(world: World) -> None:
+    write(world.store, row(minutes_ago(30), attempts(5)))
+    roll_up_all(world.store, TEN_MINUTES)
+    write(world.store, row(minutes_ago(30), attempts(7), process_id=8))
+    roll_up_all(world.store, TEN_MINUTES)
+    [found] = read(world.store, step=TEN_MINUTES).values()
+    assert found.done == 12
+
+
+def test_nodes_that_roll_up_at_once_make_the_same_rows(world: World) -> None:
+    write(
+        world.store,
+        *(row(minutes_ago(number), attempts(1), name=f"n{name}") for number in range(15, 135) for name in range(5)),
+    )
+    at_once([partial(roll_up_all, world.store, TEN_MINUTES)] * 4)
+    found = read(world.store, ("name",), TEN_MINUTES)
+    assert {key[0]: totals.done for key, totals in found.items()} == {f"n{name}": 120 for name in range(5)}
+
+
+def test_what_may_be_purged_in_part_is_not_rolled_up_again(world: World) -> None:
+    """An older bucket keeps its counts although its fine rows go."""
+    write(world.store, *(row(minutes_ago(number), attempts(1)) for number in range(100, 160)))
+    roll_up_all(world.store, TEN_MINUTES)
+    before = {key: found.done for key, found in read(world.store, ("at",), TEN_MINUTES).items()}
+    assert world.store.run(purge_statistics, MINUTE, 7_500.0) > 0
+    roll_up_all(world.store, TEN_MINUTES, 7_500.0)
+    assert {key: found.done for key, found in read(world.store, ("at",), TEN_MINUTES).items()} == before
+
+
+def test_old_rows_are_purged_by_their_step_and_in_batches(world: World) -> None:
+    write(world.store, *(row(minutes_ago(number), attempts(1)) for number in range(200)))
+    write(world.store, row(minutes_ago(199), attempts(1), step=TEN_MINUTES))
+    deleted = []
+    while count := world.store.run(purge_statistics, MINUTE, 6_000.0, 40):
+        deleted.append(count)
+    assert max(deleted) <= 41
+    left = world.store.read(lambda c: c.execute(sa.select(statistics.c.at, statistics.c.step)).all())
+    assert {found.step for found in left} == {MINUTE, TEN_MINUTES}
+    assert min(found.at for found in left if found.step == MINUTE) >= minutes_ago(101)
+    assert 99 <= len(left) - 1 <= 101
+
+
+def test_totals_shuffled_over_processes_are_merged_alike(world: World) -> None:
+    found = [attempts(random.randint(0, 9), wait=random.random(), run=random.random()) for _ in range(40)]
+    write(world.store, *(row(minutes_ago(2), one, process_id=number) for number, one in enumerate(found)))
+    whole = AttemptTotals()
+    for one in found:
+        whole.merge(one)
+    [summed] = read(world.store).values()
+    assert same(summed, whole)
+    assert (summed.wait.quantile(0.95), summed.run.quantile(0.5)) == (
+        whole.wait.quantile(0.95),
+        whole.run.quantile(0.5),
+    )

@@ -1,0 +1,110 @@
+"""On filled tables, the time series are read by their primary keys, whatever else they hold, and tasks not at all."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import sqlalchemy as sa
+
+from peerd import Client
+from peerd.domain.attempt_totals import AttemptTotals
+from peerd.domain.histogram import Histogram
+from peerd.store.connection.database import Database
+from peerd.store.schema.tables import depths
+from peerd.store.statistics.buckets import BucketRow, write_buckets
+from peerd.store.statistics.depths import latest_depths
+from peerd.store.statistics.rollup import latest_bucket, purge_depths, purge_statistics, roll_up
+from peerd.store.statistics.steps import HOUR, MINUTE, SAMPLE, TEN_MINUTES, bucket_start
+from tests.store.test_plans import recorded_statements
+from tests.store.world import World
+
+ANALYZE = {"mysql": "ANALYZE TABLE {}", "postgresql": "ANALYZE {}", "sqlite": "ANALYZE {}"}
+
+
+def fill(store: Database) -> None:
+    """A day of minutes and of samples, three days of ten minutes and of hours."""
+    present = bucket_start(datetime.now(UTC), MINUTE)
+    totals = AttemptTotals({"done": 3}, 1.0, Histogram.of([0.1]), Histogram.of([0.2]))
+    for step, count in ((MINUTE, 1440), (TEN_MINUTES, 432), (HOUR, 72)):
+        moments = [bucket_start(present, step) - timedelta(seconds=step * number) for number in range(count)]
+        rows = [BucketRow(step, at, "q", name, 1, 7, totals) for at in moments for name in ("a", "b", "c")]
+        store.run(write_buckets, rows)
+    samples = [
+        {
+            "step": SAMPLE,
+            "at": present - timedelta(seconds=60 * number),
+            "queue": queue,
+            "status": "pending",
+            "count": 1,
+        }
+        for number in range(1440)
+        for queue in ("", "p", "q")
+    ]
+    store.run(lambda connection: connection.execute(sa.insert(depths), samples).close())
+    with store.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        for table in ("statistics", "depths"):
+            connection.exec_driver_sql(ANALYZE[store.name].format(table))
+
+
+def plan_of(store: Database, statement: str, parameters: Any) -> str:
+    word = "EXPLAIN QUERY PLAN" if store.name == "sqlite" else "EXPLAIN"
+    with store.engine.connect() as connection:
+        rows = connection.exec_driver_sql(f"{word} {statement}", parameters).mappings().all()
+        connection.rollback()
+    return "\n".join(" ".join(f"{name}={value}" for name, value in row.items()) for row in rows)
+
+
+def goes_by_its_key(store: Database, plan: str) -> bool:
+    """Whether each access to the two tables is a range of their primary key."""
+    match store.name:
+        case "mysql":
+            tables = re.findall(r"table=(?:statistics|depths) .*", plan) or re.findall(
+                r"Select tables optimized away", plan
+            )
+            return bool(tables) and all(
+                re.search(r"type=(range|ref|const) .*key=PRIMARY|optimized away", line) for line in tables
+            )
+        case "postgresql":
+            by_key = re.search(
+                r"(Index (Only )?Scan( Backward)? using|Bitmap Index Scan on) (statistics|depths)_pkey", plan
+            )
+            return by_key is not None and not re.search(r"Seq Scan on (statistics|depths)", plan)
+        case _:
+            return bool(re.search(r"SEARCH (statistics|depths)", plan)) and not re.search(
+                r"SCAN (statistics|depths)", plan
+            )
+
+
+def test_time_series_are_read_by_their_key_and_no_task_is_read(world: World) -> None:
+    store = world.store
+    fill(store)
+    world.node("a")
+    with Client(store) as client:
+        operations: list[Callable[[], object]] = [
+            lambda: client.statistics.summary("5m", by="handler"),
+            lambda: client.statistics.summary("1d", by="node"),
+            lambda: client.statistics.series("1h", queue="q", name="a"),
+            lambda: client.statistics.series("1d", by="queue"),
+            lambda: client.statistics.depths("1h", queue="q"),
+            client.statistics.overview,
+            lambda: store.run(roll_up, TEN_MINUTES, datetime.now(UTC) - timedelta(hours=2), 86_400.0),
+            lambda: store.read(lambda connection: connection.execute(sa.select(latest_bucket(MINUTE))).scalar()),
+            lambda: store.read(latest_depths),
+            lambda: store.run(purge_statistics, MINUTE, 3 * 3600.0, 100),
+            lambda: store.run(purge_depths, SAMPLE, 3 * 3600.0, 100),
+        ]
+        client.now()  # the tables are checked
+        for number, operation in enumerate(operations):
+            with recorded_statements(store) as sent:
+                operation()
+            checked = 0
+            for statement, parameters in sent:
+                assert not re.search(r"\btasks\b", statement), statement
+                if re.match(r"\s*(SELECT|DELETE)", statement) and re.search(r"FROM (statistics|depths)\b", statement):
+                    checked += 1
+                    plan = plan_of(store, statement, parameters)
+                    assert goes_by_its_key(store, plan), f"{number}: {statement}\n{plan}"
+            assert checked, (number, sent)

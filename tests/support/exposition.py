@@ -1,0 +1,51 @@
+"""What Prometheus reads from an address, as a test compares it."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+from prometheus_client import parser
+from prometheus_client.openmetrics import parser as openmetrics_parser
+
+parse_text: Any = parser.text_string_to_metric_families
+parse_openmetrics: Any = openmetrics_parser.text_string_to_metric_families
+Scraped = dict[str, float]
+"""By series, as `series` writes it."""
+EVERY = 0.5
+"""Seconds between two scrapes of a test that waits."""
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port: int = listening.getsockname()[1]
+        return port
+
+
+def series(metric: str, /, **labels: str) -> str:
+    """A series, with its labels in the order of their names."""
+    return f"{metric}{{{','.join(f'{label}={value}' for label, value in sorted(labels.items()))}}}"
+
+
+def by_series(families: Any) -> Scraped:
+    return {series(sample.name, **sample.labels): sample.value for family in families for sample in family.samples}
+
+
+def scrape(port: int, path: str = "/metrics", accept: str = "") -> Scraped:
+    headers = {"accept": accept} if accept else {}
+    response = httpx.get(f"http://127.0.0.1:{port}{path}", headers=headers, timeout=30.0)
+    assert response.status_code == 200, response.text
+    is_open = "openmetrics" in response.headers["content-type"]
+    return by_series(parse_openmetrics(response.text) if is_open else parse_text(response.text))
+
+
+def has_counted(port: int, metric: str, /, **labels: str) -> Callable[[], Scraped | None]:
+    """A condition for `eventually`: what is scraped, once a series is large enough."""
+
+    def found() -> Scraped | None:
+        scraped = scrape(port)
+        return scraped if scraped.get(series(metric, **labels), 0.0) >= 1 else None
+
+    return found

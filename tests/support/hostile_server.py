@@ -1,0 +1,50 @@
+"""A server that answers each connection with given bytes, or not at all."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+
+@contextmanager
+def answering(*parts: bytes, pause: float = 0.0, endless: bool = False) -> Iterator[str]:
+    """The URL of a server that sends these parts, with a pause after each; the last ones again and again if endless."""
+    over = threading.Event()
+
+    def answer(connection: socket.socket) -> None:
+        with connection, suppress(OSError):
+            connection.settimeout(5)
+            request = b""
+            while b"\r\n\r\n" not in request:
+                request += connection.recv(65536)
+            for part in parts:
+                connection.sendall(part)
+                over.wait(pause)
+            while endless and not over.is_set():
+                connection.sendall(parts[-1])
+                time.sleep(pause)
+
+    def serve(listening: socket.socket) -> None:
+        while True:
+            try:
+                connection, _ = listening.accept()
+            except OSError:
+                return
+            threads.append(threading.Thread(target=answer, args=(connection,)))
+            threads[-1].start()
+
+    threads: list[threading.Thread] = []
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=serve, args=(listening,))
+        thread.start()
+        try:
+            yield "http://127.0.0.1:{1}".format(*listening.getsockname())
+        finally:
+            over.set()
+            listening.shutdown(socket.SHUT_RDWR)
+            thread.join()
+            for one in threads:
+                one.join()

@@ -1,0 +1,28 @@
+"""The REST API on a socket of this machine, served by a thread."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import uvicorn
+from fastapi import FastAPI
+
+
+@contextmanager
+def served(app: FastAPI, **options: Any) -> Iterator[str]:
+    """The URL of the app while it is served, with further options of uvicorn."""
+    server = uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan="off", **options))
+    listening = socket.create_server(("127.0.0.1", 0))
+    with socket.socket(fileno=listening.detach()) as known:  # asks for its protocol: asyncio then sends without delay
+        thread = threading.Thread(target=lambda: asyncio.run(server.serve([known])))
+        thread.start()
+        try:
+            yield "{}://127.0.0.1:{}".format("https" if options else "http", known.getsockname()[1])
+        finally:
+            server.should_exit = True
+            thread.join()

@@ -1,0 +1,139 @@
+"""Stacks of asyncio tasks: every way in which one waits for another is followed, and hostile names are escaped."""
+
+from __future__ import annotations
+
+import asyncio
+import types
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator
+from typing import Any
+
+import pytest
+
+from peerd.domain.task_stack import CallStack
+from peerd.runtime.observability.call_stacks import is_idle_loop, make_frame, stack_of_thread, stacks_of_task
+
+ENDLESS = 3600.0
+
+
+async def innermost() -> None:
+    await asyncio.sleep(ENDLESS)
+
+
+async def items() -> AsyncIterator[int]:
+    await innermost()
+    yield 1
+
+
+@types.coroutine
+def old_style() -> Generator[Any, None, None]:
+    yield from innermost().__await__()
+
+
+class Custom:
+    def __await__(self) -> Generator[Any, None, None]:
+        return (yield from innermost().__await__())
+
+
+async def over_generator() -> None:
+    async for _ in items():
+        pass
+
+
+async def over_comprehension() -> None:
+    assert [number async for number in items()]
+
+
+async def over_old_style() -> None:
+    await old_style()
+
+
+async def over_custom() -> None:
+    await Custom()
+
+
+async def over_wait_for() -> None:
+    await asyncio.wait_for(innermost(), ENDLESS)
+
+
+async def over_wait() -> None:
+    await asyncio.wait([asyncio.ensure_future(innermost())])
+
+
+async def over_shield() -> None:
+    await asyncio.shield(innermost())
+
+
+async def over_gather() -> None:
+    await asyncio.gather(asyncio.shield(innermost()), asyncio.sleep(ENDLESS))
+
+
+async def over_group() -> None:
+    async with asyncio.TaskGroup() as group:
+        group.create_task(innermost())
+
+
+async def over_task() -> None:
+    await asyncio.create_task(innermost())
+
+
+async def over_timeout() -> None:
+    async with asyncio.timeout(ENDLESS):
+        await innermost()
+
+
+WAYS = [
+    over_generator, over_comprehension, over_old_style, over_custom, over_wait_for, over_wait, over_shield,
+    over_gather, over_group, over_task, over_timeout,
+]  # fmt: skip
+
+
+async def stacks_of(function: Callable[[], Awaitable[None]]) -> list[CallStack]:
+    async def run() -> None:
+        await function()
+
+    task = asyncio.create_task(run())
+    for _ in range(5):
+        await asyncio.sleep(0)
+    try:
+        return await asyncio.to_thread(lambda: list(stacks_of_task(task, "coroutine")))
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+@pytest.mark.parametrize("function", WAYS, ids=lambda way: way.__name__)
+async def test_what_an_asyncio_task_waits_for_is_followed_to_the_innermost(
+    function: Callable[[], Awaitable[None]],
+) -> None:
+    stacks = await stacks_of(function)
+    names = [frame.function for stack in stacks for frame in stack.frames]
+    assert function.__name__ in names
+    assert "innermost" in names, names
+    assert names.count("innermost") == 1
+    assert names.index(function.__name__) < names.index("innermost")
+
+
+async def test_tasks_that_wait_for_each_other_are_shown_once() -> None:
+    async def wait_for_both(tasks: list[asyncio.Task[None]]) -> None:
+        await asyncio.sleep(0)
+        await asyncio.wait(tasks)
+
+    tasks: list[asyncio.Task[None]] = []
+    tasks += [asyncio.create_task(wait_for_both(tasks), name=f"number {n}") for n in range(2)]
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert [stack.name for stack in stacks_of_task(tasks[0], "first")] == ["first", "awaited task number 1"]
+    for task in tasks:
+        task.cancel()
+
+
+def test_a_frame_is_bounded_and_escaped() -> None:
+    frame = make_frame("/tmp/\x1b[31mred" + "x" * 1000, 3, "f\n" * 500)
+    assert "\x1b" not in frame.file
+    assert "\n" not in frame.function
+    assert (len(frame.file), len(frame.function), frame.source) == (300, 180, "")
+
+
+def test_a_thread_that_has_ended_has_no_stack() -> None:
+    assert stack_of_thread("gone", 12345) is None
+    assert is_idle_loop(12345)

@@ -1,0 +1,197 @@
+"""Errors among events, and the recipes of docs/error-tracking.md against a real server on this machine."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import threading
+import types
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sentry_sdk
+
+from peerd.domain.error_report import ErrorKind, ErrorReport
+from peerd.runtime.observability import error_reporting
+from peerd.runtime.observability.error_reporting import ErrorReporter, report_of
+from peerd.runtime.observability.events import (
+    AttemptEnded,
+    ErrorHookFailed,
+    EventBus,
+    PeriodicLoopEnded,
+    ProcessExited,
+)
+from peerd.testing import EventRecorder, eventually
+
+PAGE = (Path(__file__).parents[3] / "docs" / "error-tracking.md").read_text()
+
+
+class Tracker:
+    """An HTTP server that keeps what it receives."""
+
+    def __init__(self) -> None:
+        received: list[bytes] = []
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["content-length"]))
+                received.append(gzip.decompress(body) if self.headers.get("content-encoding") == "gzip" else body)
+                self.send_response(200)
+                self.send_header("content-length", "2")
+                self.end_headers()
+                self.wfile.write(b"{}")
+
+            def log_message(self, *_: object) -> None:
+                """Not to stderr."""
+
+        self.received = received
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    @property
+    def host(self) -> str:
+        return f"127.0.0.1:{self.server.server_port}"
+
+
+@pytest.fixture
+def tracker() -> Iterator[Tracker]:
+    made = Tracker()
+    yield made
+    made.server.shutdown()
+    made.server.server_close()
+
+
+def recipe(title: str, **replaced: str) -> Any:
+    """The module of a recipe, as the page has it, for another address."""
+    source = re.search(rf"## {title}\n.*?```python\n(.*?)```", PAGE, re.DOTALL)
+    assert source is not None
+    text = source[1]
+    for old, new in replaced.items():
+        assert old in text
+        text = text.replace(old, new)
+    module = types.ModuleType("errors")
+    exec(text, vars(module))
+    return module
+
+
+def raised() -> LookupError:
+    secret_of_the_frame = 17
+    try:
+        raise LookupError(f"no page {secret_of_the_frame}")
+    except LookupError as error:
+        return error
+
+
+def attempt_ended(**more: Any) -> AttemptEnded:
+    given: dict[str, Any] = {
+        "task_id": 7,
+        "queue": "video",
+        "name": "cut",
+        "outcome": "failure",
+        "seconds": 1.0,
+        "number": 2,
+    }
+    return AttemptEnded(
+        **given | {"error": "LookupError: no page 17", "retry_in": 5.0, "traceback": "Traceback"} | more
+    )
+
+
+def test_sentry_gets_the_exception_with_its_frames_and_tags(tracker: Tracker) -> None:
+    module = recipe("Sentry", **{"https://KEY@HOST/1": f"http://key@{tracker.host}/1"})
+    events = EventRecorder()
+    reporter = ErrorReporter(module.report, EventBus(events), node="a", slot="jobs-1")
+    reporter(attempt_ended(), raised())
+    reporter(attempt_ended(task_id=8, name="in_a_process"), None)
+    reporter.finish(10.0)
+    sentry_sdk.flush(10.0)
+    eventually(lambda: len(tracker.received) >= 2, timeout=20)
+    sentry_sdk.get_client().close(timeout=5.0)
+    sentry_sdk.init(None)
+    found = [json.loads(line) for body in tracker.received for line in body.splitlines() if b'"event_id"' in line]
+    sent = {one["tags"]["task_id"]: one for one in found if "tags" in one}
+    assert not events.of(ErrorHookFailed)
+    assert len([one for one in found if "tags" in one]) == 2, "each once"
+    [value] = sent["7"]["exception"]["values"]
+    assert (value["type"], value["value"]) == ("LookupError", "no page 17")
+    assert value["stacktrace"]["frames"][-1]["vars"]["secret_of_the_frame"] == "17"
+    assert {"kind": "handler", "what": "video/cut", "node": "a", "attempt": "2"}.items() <= sent["7"]["tags"].items()
+    message = sent["8"].get("message") or sent["8"]["logentry"]["message"]
+    assert message == "LookupError: no page 17"
+    assert sent["8"]["contexts"]["peerd"]["traceback"] == "Traceback"
+
+
+def test_a_web_hook_gets_the_report_as_json(tracker: Tracker) -> None:
+    module = recipe("A web hook", **{"https://example.org/errors": f"http://{tracker.host}/errors"})
+    reporter = ErrorReporter(module.report, EventBus(), node="a", slot="jobs-1")
+    reporter(attempt_ended(), raised())
+    reporter.finish(10.0)
+    [body] = tracker.received
+    assert {"text": "LookupError: no page 17", "traceback": "Traceback", "task_id": "7"}.items() <= json.loads(
+        body
+    ).items()
+
+
+@pytest.mark.parametrize(
+    "changes, is_error",
+    [
+        ({}, True),
+        ({"outcome": "timeout", "traceback": None}, True),
+        ({"outcome": "dead", "traceback": None, "retry_in": None}, True),
+        ({"traceback": None}, False),
+        ({"outcome": "done", "traceback": None, "error": None, "retry_in": None}, False),
+        ({"outcome": "canceled", "traceback": None, "retry_in": None}, False),
+        ({"outcome": "unknown", "traceback": None}, False),
+    ],
+)
+def test_only_failures_are_errors(changes: dict[str, Any], *, is_error: bool) -> None:
+    assert (report_of(attempt_ended(**changes)) is not None) is is_error
+
+
+def test_only_unexpected_ends_and_failed_rounds_are_errors() -> None:
+    assert report_of(ProcessExited(slot="a-1", pid=1, cause="SIGKILL", expected=True)) is None
+    assert report_of(ProcessExited(slot="a-1", pid=1, cause="SIGKILL", expected=False)) is not None
+    assert report_of(ProcessExited(slot="a-1", pid=1, cause="tainted", expected=False, status=70)) is None
+    assert report_of(ProcessExited(slot="a-1", pid=1, cause="exit status 3", expected=False, status=3)) is not None
+    assert report_of(PeriodicLoopEnded(worker="W", seconds=1.0)) is None
+
+
+def test_reports_that_wait_for_a_hook_are_bounded_and_it_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(error_reporting, "MAX_WAITING", 10)
+    events, go_on, got = EventRecorder(), threading.Event(), list[ErrorReport]()
+
+    def slow(report: ErrorReport) -> None:
+        go_on.wait(30)
+        got.append(report)
+
+    now = 0.0
+    reporter = ErrorReporter(slow, EventBus(events), node="a", slot="s", clock=lambda: now)
+    for _ in range(100):
+        reporter.report_exception(ErrorKind.UNCAUGHT, "x", raised())
+    assert [event.error for event in events.of(ErrorHookFailed)] == ["10 reports wait for it; further ones are dropped"]
+    go_on.set()
+    reporter.finish(10.0)
+    assert 10 <= len(got) <= 11
+    assert (got[0].node, got[0].slot, got[0].kind) == ("a", "s", "uncaught")
+
+
+def test_a_hook_that_does_not_return_is_said_once() -> None:
+    events, go_on, began = EventRecorder(), threading.Event(), threading.Event()
+
+    def hang(_: ErrorReport) -> None:
+        began.set()
+        go_on.wait(30)
+
+    now = 0.0
+    reporter = ErrorReporter(hang, EventBus(events), node="a", slot="s", clock=lambda: now)
+    reporter.report_exception(ErrorKind.UNCAUGHT, "x", raised())
+    assert began.wait(10)
+    now = 2 * error_reporting.HUNG_AFTER
+    for _ in range(3):
+        reporter.report_exception(ErrorKind.UNCAUGHT, "x", raised())
+    [complaint] = events.of(ErrorHookFailed)
+    assert "has not returned for 60 s" in complaint.error
+    go_on.set()

@@ -1,0 +1,137 @@
+"""The column trace_context, and the spans of enqueues."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from opentelemetry import trace
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from peerd import Client
+from peerd.domain.errors import InvalidTask, NodeNotFound
+from peerd.domain.task import NewTask
+from peerd.runtime.tracing import enqueue_span, spans
+from peerd.runtime.tracing.trace_context import MAX_TEXT, format_trace_context, parse_trace_context
+from peerd.store.schema.migrate import migrate
+
+PARENT = f"00-{'a' * 32}-{'b' * 16}-01"
+
+
+class Recorder:
+    """A provider of this test alone, and what it has recorded."""
+
+    def __init__(self) -> None:
+        self._exporter = InMemorySpanExporter()
+        provider = TracerProvider(shutdown_on_exit=False)
+        provider.add_span_processor(SimpleSpanProcessor(self._exporter))
+        self.tracer = provider.get_tracer("test")
+
+    def sent(self) -> list[ReadableSpan]:
+        return [span for span in self._exporter.get_finished_spans() if span.name.startswith("send")]
+
+
+@pytest.fixture
+def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
+    recorder = Recorder()
+    monkeypatch.setattr(spans, "_tracer", lambda: recorder.tracer)
+    return recorder
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> Iterator[Client]:
+    with Client(f"sqlite:///{tmp_path / 'traced.sqlite'}") as client:
+        migrate(client.database)
+        yield client
+
+
+def context_of(span: ReadableSpan) -> str:
+    found: Any = span.get_span_context()
+    return f"00-{found.trace_id:032x}-{found.span_id:016x}-{found.trace_flags:02x}"
+
+
+@given(st.text(max_size=600))
+def test_any_text_of_the_column_is_a_parent_or_none(text: str) -> None:
+    headers = parse_trace_context(text)
+    assert headers == {} or set(headers) <= {"traceparent", "tracestate"}
+    with spans.current_remote(text):
+        trace.get_current_span()
+
+
+@given(st.lists(st.text("abc=1;_-", max_size=200), max_size=40))
+def test_the_text_fits_into_the_column_and_loses_members_at_the_end(members: list[str]) -> None:
+    state = ",".join(members)
+    text = format_trace_context({"traceparent": PARENT, "tracestate": state})
+    assert text is not None
+    assert len(text) <= MAX_TEXT
+    kept = parse_trace_context(text).get("tracestate", "")
+    wanted = [member for member in members if member.strip()]
+    assert kept.split(",") == wanted[: len(kept.split(","))] or kept == ""
+    NewTask(queue="q", trace_context=text)
+
+
+def test_of_a_long_tracestate_the_last_members_are_left_out() -> None:
+    members = [f"vendor{number}={'x' * 90}" for number in range(10)]
+    text = format_trace_context({"traceparent": PARENT, "tracestate": ",".join(members)})
+    assert text == f"{PARENT} {','.join(members[:4])}"
+    NewTask(queue="q", trace_context=text)
+
+
+def test_an_enqueue_has_a_span_and_the_task_leads_to_it(client: Client, recorder: Recorder) -> None:
+    with recorder.tracer.start_as_current_span("request") as request:
+        job = client.enqueue("mail", name="greet", body={})
+    (sent,) = recorder.sent()
+    assert (sent.name, sent.kind, sent.parent) == ("send mail", trace.SpanKind.PRODUCER, request.get_span_context())
+    assert client.tasks.get(job.id).trace_context == context_of(sent)
+    attributes = dict(sent.attributes or {})
+    assert attributes["messaging.message.id"] == str(job.id)
+    assert attributes["messaging.destination.name"] == "mail"
+
+
+async def test_so_has_an_awaited_one_and_one_in_the_callers_transaction(client: Client, recorder: Recorder) -> None:
+    first = await client.aio.enqueue("mail")
+    with client.database.engine.begin() as connection:
+        second = client.enqueue_in(connection, "mail")
+    assert [client.tasks.get(job.id).trace_context for job in (first, second)] == [
+        context_of(sent) for sent in recorder.sent()
+    ]
+
+
+def test_many_tasks_have_one_span_and_a_context_that_is_given_stays(client: Client, recorder: Recorder) -> None:
+    jobs = client.enqueue_batch([("mail", {}), ("video", {}), ("video", {"trace_context": PARENT})])
+    (sent,) = recorder.sent()
+    assert (sent.name, dict(sent.attributes or {})["messaging.batch.message_count"]) == ("send", 3)
+    contexts = [client.tasks.get(job.id).trace_context for job in jobs]
+    assert contexts == [context_of(sent), context_of(sent), PARENT]
+
+
+def test_an_enqueue_that_fails_has_an_error_in_its_span(client: Client, recorder: Recorder) -> None:
+    with pytest.raises(NodeNotFound):
+        client.enqueue("mail", node="missing")
+    with pytest.raises(InvalidTask):
+        client.enqueue("no spaces")
+    (sent,) = recorder.sent()
+    assert sent.status.status_code is trace.StatusCode.ERROR
+    assert dict(sent.attributes or {})["error.type"] == "peerd.domain.errors.NodeNotFound"
+
+
+def test_a_repetition_of_a_request_has_another_span_and_is_the_same_request(client: Client, recorder: Recorder) -> None:
+    first, second = (client.enqueue_batch([("mail", {})], idempotency_key="key")[0] for _ in range(2))
+    assert first.id == second.id
+    assert len(recorder.sent()) == 2
+
+
+def test_without_opentelemetry_or_a_provider_nothing_is_written(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert enqueue_span.begin_enqueue_span([NewTask(queue="mail")]) is None
+    assert client.tasks.get(client.enqueue("mail").id).trace_context is None
+    monkeypatch.setattr(spans, "start_send_span", lambda _: pytest.fail("OpenTelemetry is not loaded"))
+    monkeypatch.setattr(enqueue_span, "_API", "opentelemetry.absent")
+    assert enqueue_span.begin_enqueue_span([NewTask(queue="mail")]) is None

@@ -1,0 +1,371 @@
+"""Events as a stream: what viewers are sent, what they cost the database, and when a stream ends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import httpx
+import pytest
+import sqlalchemy as sa
+from fastapi import FastAPI
+from starlette.requests import Request
+
+from peerd import Actor, Client
+from peerd.domain.errors import DatabaseUnavailable
+from peerd.domain.outcome import Done
+from peerd.testing import eventually
+from peerd.web import create_app
+from peerd.web.events import response
+from peerd.web.events.hub import EventHub
+from peerd.web.events.messages import EventFilter, EventKind, EventMessage
+from peerd.web.events.topic import Topic
+from peerd.web.events.viewer import MAX_PENDING, Viewer
+from tests.support.served_api import served
+from tests.unit.operate.claiming_process import ClaimingProcess
+from tests.web.access_world import bearer
+
+INTERVAL = 0.05
+
+
+@pytest.fixture
+def app(client: Client) -> FastAPI:
+    app = create_app(client)
+    app.state.peerd_events = EventHub(interval=INTERVAL, max_viewers=60)
+    return app
+
+
+@pytest.fixture
+def hub(app: FastAPI) -> EventHub:
+    hub = app.state.peerd_events
+    assert isinstance(hub, EventHub)
+    return hub
+
+
+@pytest.fixture
+def url(app: FastAPI) -> Iterator[str]:
+    with served(app) as address:
+        yield f"{address}/api/v1/events"
+
+
+class Stream:
+    """A viewer."""
+
+    def __init__(self, answer: httpx.Response) -> None:
+        self.answer = answer
+        self.last_id: str | None = None
+        self._lines = answer.iter_lines()
+
+    def next(self) -> tuple[str, dict[str, Any]]:
+        """The next event, and its data; comments are left out."""
+        fields: dict[str, str] = {}
+        for line in self._lines:
+            if line and not line.startswith(":"):
+                name, _, fields[name] = line.partition(": ")
+            elif "event" in fields:
+                self.last_id = fields.get("id", self.last_id)
+                return fields["event"], json.loads(fields["data"])
+        raise EOFError
+
+    def until(self, wanted: Callable[[str, dict[str, Any]], bool]) -> list[tuple[str, dict[str, Any]]]:
+        """The events up to the first wanted one."""
+        found = [self.next()]
+        while not wanted(*found[-1]):
+            found.append(self.next())
+        return found
+
+
+@contextmanager
+def watching(url: str, last_id: str | None = None, *, secret: str | None = None, **query: Any) -> Iterator[Stream]:
+    headers = ({} if last_id is None else {"last-event-id": last_id}) | ({} if secret is None else bearer(secret))
+    with httpx.Client(timeout=20) as http, http.stream("GET", url, params=query, headers=headers) as answer:
+        yield Stream(answer)
+
+
+def test_a_viewer_gets_the_present_state_and_then_each_change(url: str, client: Client) -> None:
+    with watching(url, type="task", queue="video") as stream:
+        assert stream.answer.headers["content-type"] == "text/event-stream; charset=utf-8"
+        assert stream.answer.headers["x-accel-buffering"] == "no"
+        assert stream.next() == ("reset", {"type": "task"})
+        present = [stream.next() for _ in range(5)]
+        assert [(kind, task["id"], task["status"]) for kind, task in present] == [
+            ("task", str(number), "pending") for number in range(1, 6)
+        ]
+        assert "body" not in present[0][1]
+        holder = ClaimingProcess(client.database)
+        task = holder.claim()
+        kind, changed = stream.next()
+        assert (kind, changed["id"], changed["status"], changed["worker_node"]) == ("task", "5", "working", "video-1")
+        holder.report(task, 0.5, "half")
+        assert stream.next()[1]["progress_note"] == "half"
+        holder.end(task, Done(result="{}"))
+        assert stream.next()[1]["status"] == "done"
+        client.tasks.delete(5)
+        assert stream.next() == ("task", {"id": "5", "gone": True})
+
+
+def test_queues_and_nodes_are_seen_to_change_and_to_go(url: str, client: Client) -> None:
+    with watching(url, type=["queue", "node"]) as stream:
+        assert {stream.next()[1]["type"] for _ in range(2)} == {"queue", "node"}
+        assert [stream.next()[1]["name"] for _ in range(2)] == ["mail", "video"]
+        client.queues.pause("video")
+        kind, queue = stream.next()
+        assert (kind, queue["name"], queue["paused"]) == ("queue", "video", True)
+        ClaimingProcess(client.database, "short")
+        assert stream.next()[1]["name"] in {"short", "video"}
+        client.database.run(lambda connection: connection.execute(sa.text("DELETE FROM processes")))
+        client.database.run(lambda connection: connection.execute(sa.text("DELETE FROM nodes")))
+        gone = stream.until(lambda _, data: data.get("gone", False))[-1]
+        assert gone == ("node", {"name": "short", "gone": True})
+
+
+def test_a_filter_by_status_tells_also_what_leaves_it(url: str, client: Client) -> None:
+    with watching(url, type="task", status="pending", task=[1, 2]) as stream:
+        assert [stream.next()[1].get("id") for _ in range(3)] == [None, "1", "2"]
+        client.tasks.bury(1)
+        assert stream.next()[1]["status"] == "buried"
+        client.tasks.bury(3)
+        client.tasks.kick(1)
+        assert stream.next()[1]["status"] == "pending"
+        client.tasks.cancel(2)
+        kind, left = stream.next()
+        assert (kind, left["id"], left["status"]) == ("task", "2", "canceled"), "and nothing of task 3"
+
+
+def test_a_watched_task_is_read_however_old_it_is(url: str, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("peerd.web.events.readers.TASKS_OF_EACH_KIND", 1)
+    monkeypatch.setattr("peerd.web.events.readers.FOLLOWED", 1)
+    with watching(url, type="task", task=2) as stream:
+        assert stream.next()[0] == "reset"
+        assert stream.next()[1]["id"] == "2"
+        client.tasks.change(2, priority=77)
+        assert stream.next()[1]["priority"] == 77
+
+
+def test_a_viewer_that_comes_again_gets_what_it_has_missed_or_everything(url: str, client: Client) -> None:
+    with watching(url, type="queue") as first, watching(url, type="queue") as other:
+        other.until(lambda _, data: data.get("name") == "video")
+        first.until(lambda _, data: data.get("name") == "video")
+        client.queues.pause("mail")
+        first.until(lambda _, data: data.get("paused", False))
+        with watching(url, other.last_id, type="queue") as again:
+            kind, data = again.next()
+            assert (kind, data["name"], data["paused"]) == ("queue", "mail", True), "only what is new"
+        for unknown in ("", "b-7", "x", f"{'9' * 60}", f"{other.last_id}9" * 3):
+            with watching(url, unknown, type="queue") as anew:
+                assert [anew.next()[0] for _ in range(3)] == ["reset", "queue", "queue"]
+        client.database.run(lambda c: c.execute(sa.text("DELETE FROM attempts")))
+        client.database.run(lambda c: c.execute(sa.text("DELETE FROM tasks WHERE queue = 'video'")))
+        first.until(lambda _, data: data.get("gone", False))
+        with watching(url, other.last_id, type="queue") as after_a_loss:
+            assert after_a_loss.next() == ("reset", {"type": "queue"}), "it cannot know what is gone"
+
+
+def execute(connection: sa.Connection, statement: sa.TextClause) -> None:
+    connection.execute(statement)
+
+
+@contextmanager
+def counted_statements(client: Client) -> Iterator[list[str]]:
+    statements: list[str] = []
+
+    def note(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        statements.append(statement)
+
+    for engine in client.database.engines:
+        sa.event.listen(engine, "before_cursor_execute", note)
+    yield statements
+    for engine in client.database.engines:
+        sa.event.remove(engine, "before_cursor_execute", note)
+
+
+def statements_of_a_reading(url: str, client: Client, viewers: int, readings: Counter[Topic]) -> float:
+    """How many statements the database gets while one topic is read once."""
+    with ExitStack() as opened, counted_statements(client) as statements:
+        streams = [opened.enter_context(watching(url)) for _ in range(viewers)]
+        for stream in streams:
+            stream.until(lambda kind, _: kind == "task")
+        topic = next(reversed(readings))
+        first, before = readings[topic], len(statements)
+        eventually(lambda: readings[topic] >= first + 10)
+        return (len(statements) - before) / (readings[topic] - first)
+
+
+def test_fifty_viewers_cost_the_database_what_one_costs_and_none_cost_nothing(
+    url: str, client: Client, hub: EventHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    readings: Counter[Topic] = Counter()
+    read = Topic._read
+
+    async def counted(topic: Topic) -> list[EventMessage]:
+        readings[topic] += 1
+        return await read(topic)
+
+    monkeypatch.setattr(Topic, "_read", counted)
+    one, fifty = (statements_of_a_reading(url, client, viewers, readings) for viewers in (1, 50))
+    assert 10 < fifty < 1.5 * one, "the three topics are read equally often, but not at the same time"
+    eventually(lambda: hub.viewers == 0)
+    assert not hub._topics
+
+    def is_quiet() -> bool:
+        with counted_statements(client) as statements, httpx.Client() as http:
+            for _ in range(10):
+                http.get(url.replace("/api/v1/events", "/health/live"))
+                time.sleep(INTERVAL / 5)
+        return not statements
+
+    eventually(is_quiet)  # a reading that was cut off may still end in its thread
+
+
+def test_no_more_than_a_number_of_streams_are_open(url: str, hub: EventHub) -> None:
+    hub.max_viewers = 2
+    with watching(url) as one, watching(url, type="node"):
+        refused = httpx.get(url)
+        assert (refused.status_code, refused.json()["code"]) == (503, "TooManyViewers")
+        assert refused.headers["retry-after"] == "10"
+        one.next()
+    eventually(lambda: hub.viewers == 0)
+    with watching(url) as again:
+        assert again.answer.status_code == 200
+
+
+def test_a_draining_process_says_so_and_takes_no_more(url: str, hub: EventHub, app: FastAPI) -> None:
+    with watching(url, type="queue") as stream:
+        stream.until(lambda _, data: data.get("name") == "video")
+        hub.close_all()
+        assert stream.next() == ("bye", {"reason": "draining"})
+        with pytest.raises(EOFError):
+            stream.next()
+    assert httpx.get(url).status_code == 503
+
+
+@pytest.mark.parametrize("end", ["revoked", "unreachable"])
+def test_a_viewer_whose_rights_end_is_sent_away(
+    url: str, client: Client, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    token = client.tokens.create("viewer", ["view"])
+
+    async def fail(_: Request) -> Actor:
+        raise DatabaseUnavailable("it is gone")
+
+    monkeypatch.setattr(response, "RECHECK_EVERY", 0.1)
+    monkeypatch.setattr(response, "KEEP_ALIVE", 0.05)
+    with watching(url, secret=token.secret, type="node") as stream:
+        stream.next()
+        time.sleep(3 * response.RECHECK_EVERY)
+        if end == "revoked":
+            client.tokens.revoke(token.token.id)
+        else:
+            monkeypatch.setattr("peerd.web.dependencies.find_actor_again", fail)
+        assert stream.next() == ("bye", {"reason": "refused"})
+
+
+def test_a_silent_stream_shows_that_it_lives(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(response, "KEEP_ALIVE", 0.05)
+    with watching(url, type="node") as stream:
+        lines = stream.answer.iter_lines()
+        assert [line for line, _ in zip(lines, range(9), strict=False)].count(": ") >= 2
+
+
+def test_a_viewer_that_does_not_read_is_dropped(
+    url: str, hub: EventHub, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(response, "SEND_WITHIN", 0.3)
+    address = httpx.URL(url)
+    client.enqueue_many(["big"] * 150, name="n" * 200, limit_key="k" * 200)
+    with socket.socket() as slow:
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        slow.connect((address.host, address.port))
+        slow.sendall(f"GET {address.path} HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n".encode())
+        eventually(lambda: hub.viewers == 1)
+        over = threading.Event()
+
+        def change() -> None:
+            number = 0
+            while not over.is_set():
+                number += 1
+                client.database.run(execute, sa.text(f"UPDATE tasks SET priority = {number}"))
+
+        changing = threading.Thread(target=change)
+        changing.start()
+        try:
+            eventually(lambda: hub.viewers == 0, timeout=30)
+        finally:
+            over.set()
+            changing.join()
+
+
+def test_what_waits_for_a_viewer_is_bounded_and_a_state_replaces_an_earlier_one() -> None:
+    async def fill() -> None:
+        viewer = Viewer(EventFilter())
+        for number in range(3 * MAX_PENDING):
+            viewer.offer(EventMessage(EventKind.QUEUE, "mail", f'"{number}"', number=number))
+        assert [message.number for message in await viewer.take(1)] == [3 * MAX_PENDING - 1]
+        assert [viewer.end] == [None]
+        for number in range(MAX_PENDING + 1):
+            viewer.offer(EventMessage(EventKind.QUEUE, str(number), "", number=number))
+        assert viewer.end == "slow"
+        assert len(await viewer.take(1)) == MAX_PENDING + 1
+
+    asyncio.run(fill())
+
+
+def test_a_database_that_is_away_ends_no_stream(url: str, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    away = threading.Event()
+    read, tries = client.database.read, []
+
+    def read_unless_away(*args: Any, **kwargs: Any) -> Any:
+        if away.is_set():
+            tries.append(1)
+            raise DatabaseUnavailable("gone")
+        return read(*args, **kwargs)
+
+    monkeypatch.setattr(client.database, "read", read_unless_away)
+    with watching(url, type="queue") as stream:
+        stream.until(lambda _, data: data.get("name") == "video")
+        away.set()
+        eventually(lambda: len(tries) > 2)
+        assert httpx.get(url, params={"type": "node"}).status_code == 503, "of a topic that has no reader yet"
+        away.clear()
+        client.queues.pause("mail")
+        assert stream.next()[1]["paused"]
+
+
+def test_a_wrong_query_is_refused(url: str) -> None:
+    for query in (
+        {"type": "tusk"},
+        {"task": 0},
+        {"task": list(range(1, 200))},
+        {"queue": "no spaces"},
+        {"stauts": "a"},
+    ):
+        assert httpx.get(url, params=query).status_code == 422
+
+
+def test_a_client_iterates_over_events_and_comes_again(url: str, client: Client, hub: EventHub) -> None:
+    with Client(url.removesuffix("/api/v1/events")) as remote:
+        events = iter(remote.events("queue"))
+        assert [next(events).type for _ in range(3)] == ["reset", "queue", "queue"]
+        [viewer] = hub._viewers
+        viewer.close("slow")
+        client.queues.pause("mail")
+        event = next(events)
+        while event.type == "reset" or not event.data.get("paused"):
+            event = next(events)
+        assert event.data["name"] == "mail"
+
+        async def first_of(kind: str) -> str:
+            async for event in remote.aio.events(kind, tasks=[1]):
+                return event.type
+            return ""
+
+        assert asyncio.run(first_of("task")) == "reset"
+        events.close()  # type: ignore[attr-defined]
+    eventually(lambda: hub.viewers == 0)

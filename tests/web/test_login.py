@@ -1,0 +1,237 @@
+"""Logins: sessions, their cookies and CSRF tokens, the rate limit, and work that does not tell which users exist."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from http.cookies import SimpleCookie
+from typing import Any
+
+import argon2
+import httpx
+import pytest
+
+from peerd import Client
+from peerd.config.settings import AccessSettings
+from peerd.operate import passwords
+from peerd.store.access import login_limits
+from peerd.store.access.sessions import digest
+from peerd.store.schema.sql_clock import seconds_from_now
+from peerd.store.schema.tables import login_failures, sessions
+from peerd.web.access.login import UNKNOWN_USER
+from tests.web.access_world import API, HOST, PASSWORD, browser, log_in, problem, serving
+
+WRONG = {"name": "operator", "password": "not this password"}
+
+
+@pytest.fixture
+def address(users: Client) -> Iterator[str]:
+    with serving(users, AccessSettings(allowed_hosts=(HOST,)), proxies=("127.0.0.1",)) as address:
+        yield address
+
+
+def cookie_of(answer: httpx.Response) -> Any:
+    [morsel] = SimpleCookie(answer.headers["set-cookie"]).values()
+    return morsel
+
+
+def execute(statement: Any, connection: Any) -> None:
+    connection.execute(statement)
+
+
+def rows(client: Client, table: Any) -> list[Any]:
+    return client.database.read(lambda connection: list(connection.execute(table.select())))
+
+
+def test_a_user_logs_in_is_known_and_logs_out(address: str, users: Client) -> None:
+    http = log_in(address, "operator")
+    shown = http.get("/session").json()
+    assert (shown["name"], shown["kind"], shown["rights"]) == ("operator", "user", ["enqueue", "operate", "view"])
+    assert http.post("/tasks/1/cancel").status_code == 200
+    assert problem(http.get("/users")) == (403, "NotPermitted")
+    assert users.users.list()[1].logged_in_at is not None
+    session = http.cookies["peerd_session"]
+    assert http.delete("/session").status_code == 204
+    assert rows(users, sessions) == []
+    assert problem(http.get("/tasks", headers={"cookie": f"peerd_session={session}"})) == (401, "Unauthorized")
+    opened = [entry.operation for entry in users.audit.page(actor="operator").items]
+    assert opened == ["session.close", "users.list", "tasks.cancel", "session.open"]
+
+
+def test_the_cookie_is_the_browsers_alone(address: str, users: Client) -> None:
+    http = browser(address)
+    login = {"name": "viewer", "password": PASSWORD}
+    plain = cookie_of(http.post("/session", json=login))
+    assert (plain.key, plain["httponly"], plain["samesite"], plain["path"]) == ("peerd_session", True, "lax", "/")
+    assert (plain["secure"], plain["domain"]) == ("", "")
+    forwarded = {"x-forwarded-proto": "https", "x-forwarded-for": "10.0.0.7", "x-forwarded-host": HOST}
+    secure = cookie_of(http.post("/session", json=login, headers=forwarded))
+    assert (secure.key, secure["secure"]) == ("__Host-peerd", True)
+    for name, headers, status in (
+        ("__Host-peerd", forwarded, 200),
+        ("peerd_session", forwarded, 401),  # over https, a plain cookie may be of another site of the domain
+        ("__Host-peerd", {}, 401),
+    ):
+        cookie = {"cookie": f"{name}={secure.value}"}
+        assert httpx.get(f"{address}{API}/session", headers=headers | cookie).status_code == status
+    twice = {"cookie": f"__Host-peerd={secure.value}; __Host-peerd=x"}
+    assert httpx.get(f"{address}{API}/session", headers=forwarded | twice).status_code == 401
+    assert secure.value not in str(rows(users, sessions))
+    assert digest(secure.value) in str(rows(users, sessions))
+
+
+def test_a_session_that_was_planted_is_not_taken_over(address: str, users: Client) -> None:
+    planted = "a" * 43
+    http = browser(address, cookies={"peerd_session": planted})
+    http.post("/session", json={"name": "viewer", "password": PASSWORD})
+    assert digest(planted) not in str(rows(users, sessions))
+    first = log_in(address, "viewer")
+    old = first.cookies["peerd_session"]
+    cookie = {"cookie": f"peerd_session={old}"}
+    again = httpx.post(f"{address}{API}/session", json={"name": "viewer", "password": PASSWORD}, headers=cookie)
+    assert cookie_of(again).value != old
+    assert httpx.get(f"{address}{API}/session", headers=cookie).status_code == 401, "the one before has ended"
+
+
+def test_a_change_by_a_session_needs_the_token_of_that_session(address: str) -> None:
+    http, other = log_in(address, "operator"), log_in(address, "operator")
+    right = http.headers["x-csrf-token"]
+    for wrong in ("", "x", right[:-1], right + "0", other.headers["x-csrf-token"]):
+        answer = http.post("/tasks/1/cancel", headers={"x-csrf-token": wrong})
+        assert problem(answer) == (403, "CsrfTokenMissing")
+        assert problem(http.delete("/session", headers={"x-csrf-token": wrong})) == (403, "CsrfTokenMissing")
+    del http.headers["x-csrf-token"]
+    assert problem(http.post("/tasks/1/cancel")) == (403, "CsrfTokenMissing")
+    assert http.get("/tasks").status_code == 200, "what reads needs none"
+    assert http.post("/tasks/1/cancel", headers={"x-csrf-token": right}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [{"sec-fetch-site": "cross-site"}, {"sec-fetch-site": "same-site"}, {"origin": "http://evil.example"}],
+    ids=str,
+)
+def test_a_page_of_another_site_changes_nothing_with_any_credential(
+    address: str, users: Client, headers: dict[str, str]
+) -> None:
+    http = log_in(address, "admin")
+    token = {"authorization": f"Bearer {users.tokens.create('t', ['operate']).secret}"}
+    for credential in ({}, token):
+        answer = http.post("/tasks/1/cancel", headers=headers | credential)
+        assert problem(answer) == (403, "Forbidden")
+    planted = httpx.post(f"{address}{API}/session", json={"name": "viewer", "password": PASSWORD}, headers=headers)
+    assert problem(planted) == (403, "Forbidden"), "nor logs the browser in as another user"
+
+
+def test_a_session_ends_with_its_age_its_rest_and_every_change_of_its_user(users: Client) -> None:
+    with serving(users, AccessSettings(session_idle=100.0, session_age=1000.0)) as address:
+        for column, seconds, status in (
+            ("seen_at", 90, 200),
+            ("seen_at", 110, 401),
+            ("created_at", 990, 200),
+            ("created_at", 1010, 401),
+        ):
+            http = log_in(address, "viewer")
+            past = sessions.update().values({column: seconds_from_now(-float(seconds))})
+            users.database.run(partial(execute, past))
+            assert http.get("/session").status_code == status, (column, seconds)
+        for change in (
+            lambda: users.users.set_password("viewer", PASSWORD),
+            lambda: users.users.change("viewer", role="operator"),
+            lambda: users.users.change("viewer", disabled=True),
+            lambda: users.users.change("viewer", disabled=False),
+            lambda: users.users.remove("viewer"),
+        ):
+            if users.users.list()[-1].disabled:
+                change()
+                continue
+            http = log_in(address, "viewer")
+            assert http.get("/session").status_code == 200
+            change()
+            assert http.get("/session").status_code == 401
+        refused = httpx.post(f"{address}{API}/session", json={"name": "viewer", "password": PASSWORD})
+        assert problem(refused) == (401, "LoginFailed")
+
+
+def test_a_login_costs_one_comparison_whatever_is_wrong_and_says_the_same(
+    address: str, users: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    users.users.add("proxied", "viewer")
+    users.users.change("operator", disabled=True)
+    compared: list[str] = []
+    verify = argon2.PasswordHasher.verify
+
+    def counted(self: Any, *args: Any) -> bool:
+        compared.append(args[0])
+        return verify(self, *args)
+
+    monkeypatch.setattr(argon2.PasswordHasher, "verify", counted)
+    texts = set()
+    for name in ("viewer", "operator", "proxied", "no such user"):
+        answer = httpx.post(f"{address}{API}/session", json={"name": name, "password": "wrong password"})
+        assert problem(answer) == (401, "LoginFailed")
+        texts.add(answer.text)
+    assert len(texts) == 1
+    assert len(compared) == 4
+    assert all(argon2.extract_parameters(one) == argon2.extract_parameters(compared[0]) for one in compared)
+    refused = [entry.actor for entry in users.audit.page(operation_name="session.open").items]
+    assert refused == [UNKNOWN_USER, "proxied", "operator", "viewer"], "an unknown name may be a password"
+
+
+def test_guesses_are_limited_over_all_processes_and_do_not_lock_the_user_out(
+    users: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(login_limits, "MOST_OF_PAIR", 3)
+    monkeypatch.setattr(login_limits, "MOST_OF_NAME", 5)
+
+    def attempt(address: str, peer: str, password: str = "wrong password") -> httpx.Response:
+        body = {"name": "operator", "password": password}
+        return httpx.post(f"{address}{API}/session", json=body, headers={"x-forwarded-for": peer})
+
+    with serving(users, proxies=("127.0.0.1",)) as one, serving(users, proxies=("127.0.0.1",)) as other:
+        assert attempt(one, "10.0.0.7", PASSWORD).status_code == 201, "the usual place"
+        guesses = [attempt(address, "192.0.2.1").status_code for address in (one, other, one, other)]
+        assert guesses == [401, 401, 401, 429]
+        limited = attempt(one, "192.0.2.1", PASSWORD)
+        assert problem(limited) == (429, "TooManyLogins")
+        assert limited.headers["retry-after"] == "900"
+        assert [attempt(one, f"192.0.2.{n}").status_code for n in (2, 3, 4)] == [401, 401, 429], "strangers together"
+        assert attempt(other, "10.0.0.7", PASSWORD).status_code == 201, "strangers do not lock the user out"
+        past = login_failures.update().values(began_at=seconds_from_now(-login_limits.WINDOW - 1))
+        users.database.run(lambda connection: connection.execute(past))
+        assert attempt(other, "192.0.2.1", PASSWORD).status_code == 201, "when the time is over"
+
+
+def test_passwords_have_a_form_and_are_hashed_anew_when_the_parameters_change(address: str, users: Client) -> None:
+    admin = log_in(address, "admin")
+    for password in ("short", "x" * 1001):
+        answer = admin.put("/users/viewer/password", json={"password": password})
+        assert answer.status_code == 422
+        assert password not in answer.text
+    composed, decomposed = "Gr\u00fc\u00dfe aus K\u00f6ln", "Gru\u0308\u00dfe aus Ko\u0308ln"
+    assert admin.put("/users/viewer/password", json={"password": composed}).status_code == 204
+    log_in(address, "viewer", decomposed)
+    weak = argon2.PasswordHasher(time_cost=1, memory_cost=8, parallelism=1).hash(PASSWORD)
+    set_hash = "update peerd_users set password_hash = '" + weak + "' where name = 'viewer'"
+    users.database.run(lambda connection: connection.exec_driver_sql(set_hash))
+    log_in(address, "viewer")
+    stored = "select password_hash from peerd_users where name = 'viewer'"
+    rehashed = users.database.read(lambda connection: str(connection.exec_driver_sql(stored).scalar()))
+    assert rehashed != weak
+    assert not passwords.needs_rehash(rehashed)
+
+
+def test_the_last_admin_cannot_be_taken_away_over_the_network(address: str, users: Client) -> None:
+    admin = log_in(address, "admin")
+    for refused in (
+        admin.delete("/users/admin"),
+        admin.patch("/users/admin", json={"role": "viewer"}),
+        admin.patch("/users/admin", json={"disabled": True}),
+    ):
+        assert problem(refused) == (409, "LastAdmin")
+    added = admin.post("/users", json={"name": "root", "role": "admin", "password": PASSWORD})
+    assert added.status_code == 201
+    assert problem(admin.post("/users", json={"name": "root", "role": "viewer"})) == (409, "UserExists")
+    assert admin.delete("/users/admin").status_code == 204
+    assert admin.get("/users").status_code == 401, "the session ended with its user"
+    users.users.remove("root")

@@ -1,0 +1,59 @@
+"""The app with the metrics of a node and nothing else, called as a server calls it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+
+from peerd.domain.errors import NoReply, RequestFailed
+from peerd.web import metrics_app
+
+
+class AgentThatFails:
+    """A process whose agent does not answer."""
+
+    def __init__(self, error: Exception) -> None:
+        self.messenger = self
+        self._error = error
+
+    async def request(self, *_: object, **__: object) -> Any:
+        raise self._error
+
+
+async def answer(method: str, path: str, process: object = None) -> httpx.Response:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await metrics_app({**scope, "state": {"peerd": process}}, receive, send)
+
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://node") as http:
+        return await http.request(method, path)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        NoReply("peerd.metrics", "the agent", "its 3 s are over"),
+        RequestFailed("peerd.metrics", "the agent", "<b>off</b>"),
+    ],
+    ids=repr,
+)
+async def test_an_agent_that_does_not_answer_is_503_with_the_reason(error: Exception) -> None:
+    response = await answer("GET", "/metrics", AgentThatFails(error))
+    assert response.status_code == 503
+    assert str(error) in response.text
+    assert response.headers["content-type"].startswith("text/plain")
+    assert response.headers["x-content-type-options"] == "nosniff"
+
+
+async def test_where_no_node_serves_it_there_are_no_metrics() -> None:
+    response = await answer("GET", "/metrics")
+    assert (response.status_code, "no process of a node" in response.text) == (503, True)
+
+
+async def test_it_answers_nothing_else() -> None:
+    assert (await answer("GET", "/health/live")).text == "ok\n"
+    assert (await answer("GET", "/api/v1/tasks")).status_code == 404
+    assert (await answer("POST", "/metrics")).status_code == 405
+    head = await answer("HEAD", "/")
+    assert (head.status_code, head.content) == (200, b"")

@@ -1,0 +1,255 @@
+"""Log lines over HTTP: pages, and streams that end with their task."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from typing import Any
+
+import httpx
+import pytest
+import sqlalchemy as sa
+
+from peerd import Client
+from peerd.operate.tasks import TaskOperations
+from peerd.store.schema.sql_clock import seconds_from_now
+from peerd.store.schema.tables import tasks
+from peerd.store.tasks.log_lines import LoggedLine, write_lines
+from peerd.testing import eventually
+from peerd.web import create_app, log_streams
+from tests.support.served_api import served
+from tests.web.access_world import API, bearer, problem
+
+HOSTILE = '</script><script>alert(1)</script>\x1b[2J\u202e\r\n\ndata: {"forged": 1}\n\nevent: end'
+
+
+def write(client: Client, task_id: int, *messages: str, first: int = 0, level: str = "info") -> None:
+    rows = [
+        LoggedLine(task_id, 1, number, 1, datetime.now(UTC), level, "app", message, '{"size": 3}')
+        for number, message in enumerate(messages, start=first)
+    ]
+    client.database.run(write_lines, rows)
+
+
+def end_long_ago(client: Client, task_id: int) -> None:
+    values = {"status": "done", "finished_at": seconds_from_now(-60)}
+    client.database.run(
+        lambda connection: connection.execute(sa.update(tasks).where(tasks.c.id == task_id).values(values)).rowcount
+    )
+
+
+Event = tuple[str, Any]
+
+
+def events_of(response: httpx.Response) -> Iterator[Event]:
+    name = ""
+    for line in response.iter_lines():
+        if line.startswith("event: "):
+            name = line.removeprefix("event: ")
+        elif line.startswith("data: "):
+            yield name, json.loads(line.removeprefix("data: "))
+
+
+def read_stream(http: httpx.Client, task_id: int, **more: Any) -> list[Event]:
+    with http.stream("GET", f"/tasks/{task_id}/logs/stream", timeout=30, **more) as response:
+        assert response.status_code == 200, response.read()
+        assert response.headers["content-type"].startswith("text/event-stream")
+        assert response.headers["x-accel-buffering"] == "no"
+        return list(events_of(response))
+
+
+def test_pages_of_lines(http: httpx.Client, client: Client) -> None:
+    write(client, 1, "one", "two", HOSTILE)
+    write(client, 1, "bad", first=3, level="error")
+    first = http.get("/tasks/1/logs", params={"limit": 2}).json()
+    assert [line["message"] for line in first["items"]] == ["one", "two"]
+    assert (first["next"], first["has_more"], first["ended"]) == ("1-1", True, False)
+    assert {"lease": "1", "attempt": 1, "level": "info", "logger": "app", "fields": {"size": 3}}.items() <= first[
+        "items"
+    ][0].items()
+    rest = http.get("/tasks/1/logs", params={"after": first["next"]}).json()
+    assert [line["message"] for line in rest["items"]] == [HOSTILE, "bad"]
+    assert [line["message"] for line in http.get("/tasks/1/logs", params={"level": "warning"}).json()["items"]] == [
+        "bad"
+    ]
+    assert http.get("/tasks/1/logs", params={"attempt": 2}).json()["items"] == []
+
+
+@pytest.mark.parametrize(
+    "path, status",
+    [
+        ("/tasks/999/logs", 404),
+        ("/tasks/999/logs/stream", 404),
+        ("/tasks/1/logs?after=x", 422),
+        ("/tasks/1/logs?level=loud", 422),
+        ("/tasks/1/logs?limit=1001", 422),
+        ("/tasks/1/logs?other=1", 422),
+        ("/tasks/1/logs/stream?after=1", 422),
+        ("/tasks/1/logs/stream?level=x", 422),
+        ("/tasks/x/logs/stream", 422),
+    ],
+)
+def test_wrong_requests_are_refused(http: httpx.Client, path: str, status: int) -> None:
+    answer = http.get(path)
+    assert (answer.status_code, answer.headers["content-type"]) == (status, "application/problem+json")
+
+
+def test_a_stream_follows_a_task_to_its_end(http: httpx.Client, client: Client) -> None:
+    write(client, 1, "before", HOSTILE)
+    with ThreadPoolExecutor() as threads, http.stream("GET", "/tasks/1/logs/stream", timeout=30) as response:
+        events = events_of(response)
+        assert [next(events)[1]["message"] for _ in range(2)] == ["before", HOSTILE]
+        second = threads.submit(read_stream, http, 1, params={"level": "error"})
+        write(client, 1, "while it runs", first=2)
+        assert next(events)[1]["message"] == "while it runs"
+        write(client, 1, "the last", first=3, level="error")
+        end_long_ago(client, 1)
+        assert next(events)[1]["cursor"] == "1-3"
+        assert list(events) == [("end", {"task_id": "1"})]
+        assert [(name, data.get("message")) for name, data in second.result(30)] == [
+            ("line", "the last"),
+            ("end", None),
+        ]
+
+
+def test_a_stream_continues_after_the_last_event_of_the_browser(http: httpx.Client, client: Client) -> None:
+    write(client, 1, "one", "two", "three")
+    end_long_ago(client, 1)
+    events = read_stream(http, 1, headers={"last-event-id": "1-0"}, params={"after": "0-0"})
+    assert [data.get("message") for _, data in events] == ["two", "three", None]
+    assert read_stream(http, 1, params={"after": "1-2"}) == [("end", {"task_id": "1"})]
+
+
+def test_a_deleted_task_ends_its_stream(http: httpx.Client, client: Client) -> None:
+    write(client, 1, "one")
+    with http.stream("GET", "/tasks/1/logs/stream", timeout=30) as response:
+        events = events_of(response)
+        next(events)
+        client.tasks.delete(1)
+        assert list(events) == [("end", {"task_id": "1"})]
+
+
+def test_many_watchers_cost_one_reading_and_a_slow_one_misses_nothing(
+    http: httpx.Client, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_streams, "MAX_BEHIND", 3)
+    readings: list[str] = []
+    logs = TaskOperations.logs.__wrapped__
+
+    def counted(group: Any, task_id: int, **wanted: Any) -> Any:
+        if wanted["limit"] == 2 * log_streams.PAGE:
+            readings.append(str(wanted))
+        return logs(group, task_id, **wanted)
+
+    monkeypatch.setattr(TaskOperations, "logs", type(TaskOperations.logs)(counted))
+    with ThreadPoolExecutor(20) as threads:
+        watching = [threads.submit(read_stream, http, 1) for _ in range(20)]
+        eventually(lambda: readings)
+        for number in range(40):
+            write(client, 1, f"line {number}", first=number)
+        end_long_ago(client, 1)
+        for one in watching:
+            messages = [data.get("message") for _, data in one.result(30)]
+            assert messages == [*(f"line {number}" for number in range(40)), None]
+    assert len(readings) < 10
+
+
+def test_there_are_only_so_many_streams(http: httpx.Client, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_streams, "MAX_STREAMS", 1)
+    write(client, 1, "one")
+    with http.stream("GET", "/tasks/1/logs/stream", timeout=30) as response:
+        events = events_of(response)
+        next(events)
+        refused = http.get("/tasks/2/logs/stream")
+        assert (refused.status_code, refused.json()["code"]) == (503, "TooManyLogStreams")
+        assert refused.headers["retry-after"]
+    write(client, 2, "two")
+    end_long_ago(client, 2)
+    eventually(lambda: http.get("/tasks/2/logs/stream").status_code == 200, message="the first one is over", timeout=20)
+
+
+def test_a_stream_without_news_gets_comments(
+    http: httpx.Client, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_streams, "COMMENT_EVERY", 1.0)
+    with http.stream("GET", "/tasks/1/logs/stream", timeout=30) as response:
+        assert next(line for line in response.iter_lines() if line.startswith(":")) == ": nothing new"
+
+
+# ---------------------------------------------------------------- rights
+
+
+@pytest.mark.parametrize("recheck_every", [0.0, 0.1])
+def test_a_stream_ends_with_the_rights_of_its_watcher(
+    address: str, client: Client, monkeypatch: pytest.MonkeyPatch, recheck_every: float
+) -> None:
+    token = client.tokens.create("t", ["view"])
+    monkeypatch.setattr(log_streams, "RECHECK_EVERY", recheck_every)
+    monkeypatch.setattr(log_streams, "READ_EVERY", 0.05)
+    write(client, 1, "one")
+    with (
+        httpx.Client(base_url=address + API, headers=bearer(token.secret)) as http,
+        http.stream("GET", "/tasks/1/logs/stream", timeout=20) as response,
+    ):
+        events = events_of(response)
+        assert next(events)[1]["message"] == "one"
+        write(client, 1, "while the token is valid", first=1)
+        assert next(events)[1]["message"] == "while the token is valid"
+        client.tokens.revoke(token.token.id)
+        assert list(events) == [("bye", {"task_id": "1"})], "the client asks again, and is refused"
+        assert problem(http.get("/tasks/1/logs/stream")) == (401, "Unauthorized")
+
+
+@pytest.mark.parametrize("is_restricted", [(True, False), (False, True)])
+def test_a_stream_ends_when_its_task_leaves_the_queues_of_its_watcher(
+    address: str, client: Client, monkeypatch: pytest.MonkeyPatch, is_restricted: tuple[bool, bool]
+) -> None:
+    monkeypatch.setattr(log_streams, "READ_EVERY", 0.05)
+    secrets = {
+        True: client.tokens.create("video", ["view"], queues=["video"]).secret,
+        False: client.tokens.create("all", ["view"]).secret,
+    }
+    write(client, 1, "one")
+    with httpx.Client(base_url=address + API, timeout=20) as http, ExitStack() as streams:
+        events = {}
+        for key in is_restricted:
+            path = "/tasks/1/logs/stream"
+            events[key] = events_of(streams.enter_context(http.stream("GET", path, headers=bearer(secrets[key]))))
+            next(events[key])
+        client.tasks.move_to_queue(1, "mail")
+        assert list(events[True]) == [("end", {"task_id": "1"})]
+        write(client, 1, "of another queue", first=1)
+        assert next(events[False])[1]["message"] == "of another queue"
+
+
+def test_lines_are_those_of_the_queues_of_the_actor_and_are_masked(client: Client) -> None:
+    with Client(client.database, mask=["password"]) as program, served(create_app(program)) as address:
+        write(program, 1, "login with password=hunter2 please")
+        rows = [LoggedLine(1, 1, 1, 1, datetime.now(UTC), "info", "app", "x", '{"Password": "hunter2", "size": 3}')]
+        program.database.run(write_lines, rows)
+        all_queues = bearer(program.tokens.create("all", ["view"]).secret)
+        mail = bearer(program.tokens.create("mail", ["view"], queues=["mail"]).secret)
+        video = bearer(program.tokens.create("video", ["view"], queues=["video"]).secret)
+        end_long_ago(program, 1)
+        with httpx.Client(base_url=address + API) as http:
+            for actor in (all_queues, video):
+                page = http.get("/tasks/1/logs", headers=actor).json()["items"]
+                assert [line["message"] for line in page] == ["login with password=*** please", "x"]
+                assert page[1]["fields"] == {"Password": "***", "size": 3}
+                last = http.post("/operations/tasks.last_logs", json={"task_id": 1}, headers=actor)
+                whole = http.post("/operations/tasks.logs", json={"task_id": 1}, headers=actor)
+                stream = http.get("/tasks/1/logs/stream", headers=actor)
+                for answer in (last, whole, stream):
+                    assert answer.status_code == 200
+                    assert "***" in answer.text
+                    assert "hunter2" not in answer.text
+            for path in ("/tasks/1/logs", "/tasks/1/logs/stream"):
+                assert problem(http.get(path, headers=mail)) == (404, "TaskNotFound")
+            refused = http.post("/operations/tasks.logs", json={"task_id": 1}, headers=mail)
+            assert problem(refused) == (404, "TaskNotFound")
+            nothing = http.post("/operations/tasks.last_logs", json={"task_id": 1}, headers=mail).json()
+            assert (nothing["items"], nothing["count"]) == ([], 0)
+        assert "hunter2" in program.tasks.logs(1).items[0].message, "a program works with the values"

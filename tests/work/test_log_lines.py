@@ -1,0 +1,179 @@
+"""A runner writes the lines of its attempts: beside the outcomes, in time, and never in their way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from peerd import Client, Context, Queue, Status
+from peerd.domain.log_line import TaskLogLine
+from peerd.runtime.observability.events import DatabaseOutageStarted, EventBus, TaskLinesDropped
+from peerd.testing import eventually_async
+from peerd.work.logs import attempt_log
+from peerd.work.logs.line_writer import LineWriter
+from tests.work.harness import Gates, RunnerHarness
+
+
+@contextmanager
+def writing(harness: RunnerHarness, level: str = "info") -> Iterator[LineWriter]:
+    writer = LineWriter(harness.database, EventBus(harness.events), level)
+    writer.start()
+    yield writer
+    harness.database.heal()
+    writer.stop(10.0)
+
+
+def lines_of(harness: RunnerHarness, task_id: int) -> list[TaskLogLine]:
+    client = Client(harness.database)
+    found = client.tasks.logs(task_id, limit=1000)
+    assert not found.has_more
+    return found.items
+
+
+async def until_lines(harness: RunnerHarness, task_id: int, number: int, within: float = 20.0) -> list[TaskLogLine]:
+    await eventually_async(lambda: len(lines_of(harness, task_id)) >= number, timeout=within)
+    return lines_of(harness, task_id)
+
+
+async def test_each_attempt_keeps_its_own_lines_with_the_times_of_the_database(each_harness: RunnerHarness) -> None:
+    queue = Queue("q")
+
+    @queue.task
+    async def fails_once(ctx: Context) -> None:
+        ctx.log.info("began", attempt_number=ctx.task.attempts + 1)
+        if not ctx.task.attempts:
+            raise RuntimeError("the first one fails")
+        ctx.log.debug("not kept")
+        ctx.log.error("ended", path="\N{SNOWMAN}")
+
+    with writing(each_harness) as writer:
+        task_id = each_harness.world.add(name="fails_once", body="{}")
+        each_harness.run(queue, lines=writer.lines)
+        await each_harness.until(task_id, Status.FAILURE)
+        await until_lines(each_harness, task_id, 1)
+        each_harness.world.set(task_id, status="pending", start_at=None)
+        await each_harness.until(task_id, Status.DONE)
+        first, second, third = await until_lines(each_harness, task_id, 3)
+    assert [(one.lease, one.sequence, one.message) for one in (first, second, third)] == [
+        (1, 0, "began"), (2, 0, "began"), (2, 1, "ended"),
+    ]  # fmt: skip
+    assert [first.attempt, second.attempt] == [1, 2]
+    assert (third.level, third.logger, third.fields) == ("error", "ctx.log", {"path": "\N{SNOWMAN}"})
+    row = each_harness.world.get(task_id)
+    assert row.worker_started_at
+    assert row.finished_at
+    assert (second.at - row.worker_started_at).total_seconds() >= -0.1
+    assert (third.at - row.finished_at).total_seconds() <= 0.1
+
+
+async def test_lines_of_a_running_attempt_are_seen_while_it_runs(harness: RunnerHarness, gates: Gates) -> None:
+    queue = gates.queue
+
+    @queue.task
+    async def talks(ctx: Context) -> None:
+        ctx.log.info("it runs")
+        await gates.gate("go").wait()
+
+    with writing(harness) as writer:
+        task_id = harness.world.add(name="talks", body="{}")
+        harness.run(queue, lines=writer.lines)
+        await until_lines(harness, task_id, 1)
+        assert harness.world.status(task_id) is Status.WORKING
+        gates.open("go")
+        await harness.until(task_id, Status.DONE)
+
+
+async def test_a_process_whose_handlers_log_nothing_writes_nothing(harness: RunnerHarness, gates: Gates) -> None:
+    with writing(harness) as writer:
+        ids = [harness.world.add(name="gated", body="{}") for _ in range(20)]
+        gates.open("")
+        harness.run(gates.queue, lines=writer.lines, count=4)
+        for task_id in ids:
+            await harness.until(task_id, Status.DONE)
+    assert harness.database.calls["write_lines"] == 0
+
+
+async def test_many_lines_at_once_are_few_statements(harness: RunnerHarness) -> None:
+    queue = Queue("q")
+
+    @queue.task
+    async def talks(ctx: Context) -> None:
+        for number in range(100_000):
+            ctx.attempt_log.add("info", "app", f"line {number}")  # type: ignore[union-attr]
+
+    with writing(harness) as writer:
+        task_id = harness.world.add(name="talks", body="{}")
+        harness.run(queue, lines=writer.lines)
+        await harness.until(task_id, Status.DONE)
+        await eventually_async(lambda: lines_of(harness, task_id)[-1:] and not len(writer.lines), timeout=20)
+    found = lines_of(harness, task_id)
+    assert [one.sequence for one in found[:200]] == list(range(200))
+    assert [one.sequence for one in found[-800:]] == list(range(99_200, 100_000))
+    assert len(found) == 1000
+    assert harness.database.calls["write_lines"] < 60
+
+
+async def test_an_outage_delays_lines_and_drops_the_oldest_beyond_a_limit(
+    harness: RunnerHarness, gates: Gates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attempt_log, "MAX_WAITING_BYTES", 2000)
+    queue = gates.queue
+
+    @queue.task
+    async def talks(ctx: Context) -> None:
+        await gates.gate("away").wait()
+        for number in range(100):
+            ctx.log.info("line", text="." * 92, number=number)
+
+    with writing(harness) as writer:
+        task_id = harness.world.add(name="talks", body="{}")
+        harness.run(queue, lines=writer.lines)
+        await eventually_async(lambda: harness.world.status(task_id) is Status.WORKING)
+        harness.database.fail("write_lines", times=None)
+        gates.open("away")
+        await harness.until(task_id, Status.DONE)  # which does not wait for the lines
+        await eventually_async(lambda: harness.database.calls["write_lines"] >= 2, timeout=20)
+        harness.database.heal()
+        found = await until_lines(harness, task_id, 15)
+        await eventually_async(lambda: harness.of(TaskLinesDropped), timeout=20)
+    assert found[-1].sequence == 99
+    assert len(found) < 25
+    assert sum(event.count for event in harness.of(TaskLinesDropped)) == 100 - len(lines_of(harness, task_id))
+    assert not harness.of(DatabaseOutageStarted)
+
+
+async def test_a_stop_writes_what_waits(harness: RunnerHarness) -> None:
+    queue = Queue("q")
+
+    @queue.task
+    async def talks(ctx: Context) -> None:
+        ctx.log.info("the last words")
+
+    writer = LineWriter(harness.database, EventBus(harness.events))
+    writer.start()
+    task_id = harness.world.add(name="talks", body="{}")
+    runner = harness.run(queue, lines=writer.lines)
+    await harness.until(task_id, Status.DONE)
+    await harness.stop(runner)
+    writer.stop(10.0)
+    assert [one.message for one in lines_of(harness, task_id)] == ["the last words"]
+
+
+async def test_lines_that_the_database_refuses_harm_no_others(harness: RunnerHarness) -> None:
+    queue = Queue("q")
+
+    @queue.task
+    async def talks(ctx: Context, words: str) -> None:
+        ctx.log.info(words)
+
+    with writing(harness) as writer:
+        harness.database.fail("write_lines", error=ValueError("refused"))
+        first = harness.world.add(name="talks", body='{"words": "a"}')
+        harness.run(queue, lines=writer.lines)
+        await harness.until(first, Status.DONE)
+        await eventually_async(lambda: harness.of(TaskLinesDropped), timeout=20)
+        second = harness.world.add(name="talks", body='{"words": "b"}')
+        await until_lines(harness, second, 1)
+    assert harness.of(TaskLinesDropped)[0] == TaskLinesDropped(count=1, reason="ValueError: refused")
