@@ -19,7 +19,7 @@ from bench.node import running_node
 from bench.shapes import WARM, ShapedTable
 from peerd.domain.bulk import BulkRetry
 from peerd.operate.client import Client
-from peerd.operate.tasks import TaskFilter
+from peerd.operate.task_filter import TaskFilter
 
 IDLE: Final = 15.0
 """Seconds of claims before the bulk action."""

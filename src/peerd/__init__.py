@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from peerd.domain.task import Attempt, Task
     from peerd.operate.client import Client
     from peerd.operate.job import Job, JobCanceled, JobExpired, JobFailed
-    from peerd.operate.tasks import TaskFilter
+    from peerd.operate.task_filter import TaskFilter
     from peerd.runtime.launch import ResourceLimits, launch_command
     from peerd.runtime.messages.addressing import Peer, Target
     from peerd.runtime.messages.delivery import Delivery
@@ -120,7 +120,7 @@ _HOMES = {
     "Subscription": "peerd.shared.subscription",
     "Target": "peerd.runtime.messages.addressing",
     "Task": "peerd.domain.task",
-    "TaskFilter": "peerd.operate.tasks",
+    "TaskFilter": "peerd.operate.task_filter",
     "TaskNotFound": "peerd.domain.errors",
     "TaskWorker": "peerd.work.task_worker",
     "Undeliverable": "peerd.domain.errors",

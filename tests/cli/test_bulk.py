@@ -7,7 +7,7 @@ import pytest
 from peerd.domain.bulk import BulkCancel, BulkDelete, BulkRetry
 from peerd.domain.lifecycle import Status
 from peerd.operate.client import Client
-from peerd.operate.tasks import TaskFilter
+from peerd.operate.task_filter import TaskFilter
 from tests.cli.conftest import Peerd
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from peerd.domain.bulk import BulkAction, BulkRetry, BulkState
-from peerd.operate.tasks import TaskFilter
+from peerd.operate.task_filter import TaskFilter
 from peerd.store.schema.tables import tasks
 from peerd.testing import eventually
 from tests.cluster.cluster import WITHIN, Cluster

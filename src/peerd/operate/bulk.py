@@ -15,7 +15,8 @@ from peerd.domain.quoting import quoted
 from peerd.domain.ring import TasksAvailable
 from peerd.operate import validation
 from peerd.operate.operations import Mode, OperationGroup, Query, operation
-from peerd.operate.tasks import TaskFilter, mask_task, require_readable
+from peerd.operate.task_filter import TaskFilter
+from peerd.operate.visible_tasks import mask_task, require_readable
 from peerd.store.access.states import bulk_state
 from peerd.store.bulk import rows
 from peerd.store.bulk.chunks import carry_out_chunk

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Self, TypedDict, Unpack
+from typing import Unpack
 
-import msgspec
 from msgspec import UNSET
 from sqlalchemy.engine import Connection
 
-from peerd.domain.access import Actor, Right
-from peerd.domain.column_condition import parse_conditions, parse_status
-from peerd.domain.errors import InvalidFilter, InvalidTask, NotPermitted, TaskNotFound
+from peerd.domain.access import Right
+from peerd.domain.errors import InvalidFilter, InvalidTask
 from peerd.domain.lifecycle import Status
-from peerd.domain.log_line import LogCursor, TaskLogLine, levels_from
-from peerd.domain.masking import Masker
+from peerd.domain.log_line import LogCursor, levels_from
 from peerd.domain.node_request import StackArguments
 from peerd.domain.ring import ClaimRevoked, TasksAvailable
 from peerd.domain.task import BODY_LIMIT, PRIORITY_RANGE, Attempt, Task, check_moment, check_text
@@ -25,10 +21,22 @@ from peerd.operate import validation
 from peerd.operate.node_requests import ANSWER_MARGIN, request_and_wait, requester_name, wait_seconds
 from peerd.operate.operations import Mode, OperationGroup, Query, QuerySequence, Steps, operation
 from peerd.operate.request import json_text
+from peerd.operate.task_filter import TaskFilter, TaskFilterOptions
+from peerd.operate.visible_tasks import (
+    TaskScope,
+    find_visible,
+    get_visible,
+    read_attempts,
+    read_last_logs,
+    read_list,
+    read_logs,
+    read_page,
+    read_recent,
+    require_readable,
+)
 from peerd.store.access.states import task_state
-from peerd.store.tasks import actions, pages, read
-from peerd.store.tasks.filters import TaskConditions, resolve_filter
-from peerd.store.tasks.log_lines import LastLines, LogPage, has_ended_long_ago, read_last_lines, read_lines
+from peerd.store.tasks import actions, read
+from peerd.store.tasks.log_lines import LastLines, LogPage
 from peerd.store.tasks.pages import TaskPage
 from peerd.store.tasks.processes import find_task_process
 
@@ -36,55 +44,8 @@ TaskList = list[Task]
 Attempts = list[Attempt]
 
 MAX_PAGE = 10_000
-MASKED_COLUMNS = frozenset({"body", "body_bytes", "result", "error", "progress_note"})
 MAX_RECENT = 1_000
-MAX_LINES = 1000
-
-
-class TaskFilter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Conditions on tasks, all of which hold; None is no condition.
-
-    Args:
-        queue: of this queue.
-        name: of this handler.
-        status: of this status.
-        node: pinned to the node of this name, or held by it, now or last.
-        search: with this text in the body or the error, in any case (on SQLite: of ASCII letters).
-        where: comparisons of any column, such as ``"priority>=20"``; see `parse_condition`.
-    """
-
-    queue: str | None = None
-    name: str | None = None
-    status: str | None = None
-    node: str | None = None
-    search: str | None = None
-    where: Sequence[str] = ()
-
-    def checked(self) -> Self:
-        """Check the values; raises `InvalidFilter` for what no task can have, and for a wrong condition."""
-        for field in ("queue", "name", "node"):
-            validation.text_or_none(field, getattr(self, field))
-        if self.status is not None:
-            parse_status(self.status)
-        if self.search is not None:
-            validation.search(self.search)
-        parse_conditions(self.where)
-        return self
-
-    def reads_masked_columns(self) -> bool:
-        """Whether it compares columns that may have values which are masked."""
-        return self.search is not None or any(one.column in MASKED_COLUMNS for one in parse_conditions(self.where))
-
-
-class TaskFilterOptions(TypedDict, total=False):
-    """The fields of `TaskFilter`."""
-
-    queue: str | None
-    name: str | None
-    status: Status | str | None
-    node: str | None
-    search: str | None
-    where: Sequence[str]
+MAX_LINES = 1_000
 
 
 class TaskOperations(OperationGroup[Mode]):
@@ -111,7 +72,7 @@ class TaskOperations(OperationGroup[Mode]):
         """
         most = validation.number("limit", limit, 1, MAX_PAGE)
         scope = self._scope("tasks.list", TaskFilter(**conditions).checked())
-        return Query("read", _list, scope, limit=most, bodies=bool(bodies))
+        return Query("read", read_list, scope, limit=most, bodies=bool(bodies))
 
     @operation(in_queues=True)
     def page(
@@ -140,7 +101,7 @@ class TaskOperations(OperationGroup[Mode]):
         """
         return Query(
             "read",
-            _page,
+            read_page,
             self._scope("tasks.page", TaskFilter(**conditions).checked()),
             after=validation.cursor(after),
             limit=validation.number("limit", limit, 1, MAX_PAGE),
@@ -164,22 +125,22 @@ class TaskOperations(OperationGroup[Mode]):
             raise InvalidFilter("ids", f"{len(ids)} are more than {MAX_RECENT}")
         wanted = [one for one in map(validation.task_id, ids) if 0 < one <= validation.MAX_ID]
         most = validation.number("limit", limit, 1, MAX_RECENT)
-        return Query("read", _recent, self._scope("tasks.recent"), wanted, limit=most)
+        return Query("read", read_recent, self._scope("tasks.recent"), wanted, limit=most)
 
     @operation(in_queues=True)
     def get(self, task_id: int) -> Query[Task]:
         """The task of this id; raises `TaskNotFound`."""
-        return Query("read", _get, self._scope("tasks.get"), validation.task_id(task_id))
+        return Query("read", get_visible, self._scope("tasks.get"), validation.task_id(task_id))
 
     @operation(in_queues=True)
     def find(self, task_id: int) -> Query[Task | None]:
         """The task of this id, or None."""
-        return Query("read", _find, self._scope("tasks.find"), validation.task_id(task_id))
+        return Query("read", find_visible, self._scope("tasks.find"), validation.task_id(task_id))
 
     @operation(in_queues=True)
     def attempts(self, task_id: int) -> Query[Attempts]:
         """The attempts of a task that did not succeed, in their order; raises `TaskNotFound`."""
-        return Query("read", _attempts, self._scope("tasks.attempts"), validation.task_id(task_id))
+        return Query("read", read_attempts, self._scope("tasks.attempts"), validation.task_id(task_id))
 
     @operation(in_queues=True)
     def logs(
@@ -206,7 +167,7 @@ class TaskOperations(OperationGroup[Mode]):
         """
         return Query(
             "read",
-            _logs,
+            read_logs,
             self._scope("tasks.logs"),
             validation.task_id(task_id),
             after=None if after is None else LogCursor.parse(after),
@@ -227,7 +188,7 @@ class TaskOperations(OperationGroup[Mode]):
             InvalidFilter: the limit is out of its range.
         """
         most = validation.number("limit", limit, 1, MAX_LINES)
-        return Query("read", _last_logs, self._scope("tasks.last_logs"), validation.task_id(task_id), most)
+        return Query("read", read_last_logs, self._scope("tasks.last_logs"), validation.task_id(task_id), most)
 
     @operation(in_queues=True)
     def counts(self) -> Query[dict[Status, int]]:
@@ -351,14 +312,14 @@ class TaskOperations(OperationGroup[Mode]):
         query = self._action(actions.change, only, task_id, **values)
         return query.then_ring(TasksAvailable())
 
-    def _scope(self, operation_name: str, task_filter: TaskFilter | None = None) -> _Scope:
+    def _scope(self, operation_name: str, task_filter: TaskFilter | None = None) -> TaskScope:
         """The tasks that the actor may see among those of a filter.
 
         A search in columns that are masked would find out what is masked, so it needs the right to administer.
         """
         wanted = task_filter or TaskFilter()
         require_readable(self._actor, self._masker, operation_name, wanted)
-        return _Scope(wanted, self._actor.queues, self._masker)
+        return TaskScope(wanted, self._actor.queues, self._masker)
 
     def _action(
         self, action: Callable[..., None], only: TaskFilter | None, task_id: int, *args: object, **values: object
@@ -372,121 +333,8 @@ class TaskOperations(OperationGroup[Mode]):
         return Query("run", act).acting_on("task", number, task_state, number)
 
 
-def require_readable(actor: Actor, masker: Masker | None, operation_name: str, wanted: TaskFilter) -> None:
-    """Check that a filter does not search in what is masked for an actor; raises `NotPermitted`."""
-    if masker is not None and not actor.may(Right.ADMIN) and wanted.reads_masked_columns():
-        reason = "it searches in bodies or errors, of which values are masked: that needs the right admin"
-        raise NotPermitted(actor.name, operation_name, reason)
-
-
-class _Scope(msgspec.Struct, frozen=True):
-    """A filter, the queues that an actor is restricted to, and what masks the tasks that it reads."""
-
-    task_filter: TaskFilter
-    queues: frozenset[str] | None
-    masker: Masker | None
-
-    def conditions(self, connection: Connection) -> TaskConditions:
-        """The conditions for the store; raises `NodeNotFound`."""
-        wanted, queues = self.task_filter, None if self.queues is None else tuple(sorted(self.queues))
-        queue = wanted.queue
-        if queue is None and queues is not None and len(queues) == 1:  # the index of its pending tasks can be used
-            [queue], queues = queues, None
-        given = msgspec.structs.asdict(wanted) | {"queue": queue}
-        return msgspec.structs.replace(resolve_filter(connection, **given), queues=queues)
-
-    def covers(self, task: Task) -> bool:
-        """Whether the actor may see a task."""
-        return self.queues is None or task.queue in self.queues
-
-    def shown(self, task: Task) -> Task:
-        """A task as the actor sees it."""
-        return task if self.masker is None else mask_task(task, self.masker)
-
-
-def mask_task(task: Task, masker: Masker) -> Task:
-    """A task whose texts and bytes are masked."""
-    texts: dict[str, Any] = {
-        column: masker.json_text(text)
-        for column in ("body", "result", "error", "progress_note")
-        if (text := getattr(task, column)) is not None
-    }
-    if task.body_bytes is not None:
-        texts["body_bytes"] = masker.bytes(task.body_bytes)
-    return msgspec.structs.replace(task, **texts)
-
-
-def _mask_attempt(attempt: Attempt, masker: Masker) -> Attempt:
-    texts = {column: getattr(attempt, column) for column in ("error", "traceback", "cause")}
-    masked = {column: masker.text(text) for column, text in texts.items() if text is not None}
-    return msgspec.structs.replace(attempt, **masked)
-
-
-def _list(connection: Connection, scope: _Scope, *, limit: int, bodies: bool) -> TaskList:
-    wanted = scope.conditions(connection)
-    found = pages.list_tasks(connection, wanted, limit=limit, bodies=bodies, search_time=math.inf).items
-    return [scope.shown(task) for task in found]
-
-
-def _page(connection: Connection, scope: _Scope, /, **page: Any) -> TaskPage:
-    found = pages.list_tasks(connection, scope.conditions(connection), **page)
-    return msgspec.structs.replace(found, items=[scope.shown(task) for task in found.items])
-
-
-def _recent(connection: Connection, scope: _Scope, ids: list[int], *, limit: int) -> TaskList:
-    found = pages.list_recent(connection, ids, wanted=scope.conditions(connection), limit=limit)
-    return [scope.shown(task) for task in found]
-
-
-def _find(connection: Connection, scope: _Scope, task_id: int) -> Task | None:
-    task = read.find_task(connection, task_id)
-    return None if task is None or not scope.covers(task) else scope.shown(task)
-
-
-def _get(connection: Connection, scope: _Scope, task_id: int) -> Task:
-    task = _find(connection, scope, task_id)
-    if task is None:
-        raise TaskNotFound(task_id)
-    return task
-
-
-def _attempts(connection: Connection, scope: _Scope, task_id: int) -> Attempts:
-    _get(connection, scope, task_id)
-    found = read.list_attempts(connection, task_id)
-    return found if scope.masker is None else [_mask_attempt(attempt, scope.masker) for attempt in found]
-
-
-def _read_stack(scope: _Scope, task_id: int, seconds: float, requester: str) -> Steps[TaskStack]:
-    yield Query("read", _get, scope, task_id)
+def _read_stack(scope: TaskScope, task_id: int, seconds: float, requester: str) -> Steps[TaskStack]:
+    yield Query("read", get_visible, scope, task_id)
     node, pid = yield Query("read", find_task_process, task_id)
     found: TaskStack = yield from request_and_wait(node, StackArguments(task_id, pid), seconds, TaskStack, requester)
     return found
-
-
-def _logs(connection: Connection, scope: _Scope, task_id: int, /, *, after: LogCursor | None, **wanted: Any) -> LogPage:
-    ended = has_ended_long_ago(connection, task_id)  # before the lines are read, so that none can be missed
-    if ended is None or not _may_see(connection, scope, task_id):
-        raise TaskNotFound(task_id)
-    lines, has_more = read_lines(connection, task_id, after=after, **wanted)
-    last = lines[-1].cursor if lines else None if after is None else after.text
-    return LogPage(_mask_lines(lines, scope.masker), last, has_more, ended and not has_more)
-
-
-def _last_logs(connection: Connection, scope: _Scope, task_id: int, most: int) -> LastLines:
-    if not 0 < task_id < 2**63 or not _may_see(connection, scope, task_id):
-        return LastLines([], 0)
-    found = read_last_lines(connection, task_id, most)
-    return msgspec.structs.replace(found, items=_mask_lines(found.items, scope.masker))
-
-
-def _may_see(connection: Connection, scope: _Scope, task_id: int) -> bool:
-    return scope.queues is None or _find(connection, scope, task_id) is not None
-
-
-def _mask_lines(lines: list[TaskLogLine], masker: Masker | None) -> list[TaskLogLine]:
-    if masker is None:
-        return lines
-    return [
-        msgspec.structs.replace(line, message=masker.text(line.message), fields=masker.value(line.fields))
-        for line in lines
-    ]

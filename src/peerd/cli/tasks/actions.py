@@ -34,7 +34,7 @@ from peerd.domain.bulk import (
 )
 from peerd.domain.errors import DatabaseUnavailable, PeerdError
 from peerd.operate.request import json_text
-from peerd.operate.tasks import TaskFilter
+from peerd.operate.task_filter import TaskFilter
 
 KICKED_AT_ONCE = 500
 """Tasks of a queue that are kicked if no number is given."""

@@ -29,7 +29,7 @@ from peerd.domain.duration import format_duration
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import Attempt, Task
 from peerd.operate.client import Client
-from peerd.operate.tasks import TaskFilter
+from peerd.operate.task_filter import TaskFilter
 from peerd.store.tasks.pages import TaskPage
 
 MAX_SHOWN_BYTES = 200

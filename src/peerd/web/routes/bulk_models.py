@@ -28,7 +28,7 @@ from peerd.domain.column_condition import MAX_TEXT, MOST_CONDITIONS
 from peerd.domain.lifecycle import Status
 from peerd.operate import validation
 from peerd.operate.request import json_text
-from peerd.operate.tasks import TaskFilter
+from peerd.operate.task_filter import TaskFilter
 from peerd.web.fields import MAX_ID, WHOLE, Duration, RequestBody
 from peerd.web.routes.task_models import Priority, Queue, ShortText, TaskView
 
