@@ -1,6 +1,8 @@
 """What statistics cost: drains without and with them in turns, and the statements that they send.
 
-    python -m bench.statistics_cost --on sqlite mariadb postgresql --rounds 7
+    python -m bench.statistics_cost --on sqlite mariadb postgresql --rounds 7 --everything
+
+With ``--everything`` the drains have metrics and keep log lines, too: all that a node has switched on by default.
 
 A ratio is taken within a round; what counts is the median of the rounds. Below 1.00 a drain with statistics is slower.
 Each process writes its counts once a second here, ten times as often as in a node, so that a drain of a few seconds has
@@ -34,7 +36,7 @@ def main() -> None:
     print("|---|--:|--:|--:|--:|--:|")
     for name in chosen.on:
         with open_bench_database(name) as target:
-            pairs = list(measure(target, chosen.rounds, chosen.count, chosen.tasks))
+            pairs = list(measure(target, chosen))
         print(row(name, pairs, chosen.tasks), flush=True)
 
 
@@ -45,17 +47,28 @@ def arguments(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--count", type=int, default=100, help="tasks at once")
     parser.add_argument("--tasks", type=int, default=40_000, help="of each drain")
+    parser.add_argument("--everything", action="store_true", help="metrics and log lines, too")
     return parser.parse_args(words)
 
 
-def measure(target: BenchDatabase, rounds: int, count: int, tasks: int) -> Iterator[Pair]:
+def measure(target: BenchDatabase, chosen: argparse.Namespace) -> Iterator[Pair]:
     """Drains in turns; which one comes first changes with each round."""
-    for number in range(rounds):
+    count, tasks = chosen.count, chosen.tasks
+    for number in range(chosen.rounds):
         found: dict[bool, Drained] = {}
         for is_on in (False, True) if number % 2 == 0 else (True, False):
             target.empty()
             fill(target, tasks + (WARM + BEYOND) * count)
-            found[is_on] = drain(target, count, WARM * count, tasks, statistics_every=FLUSH_EVERY if is_on else None)
+            more = is_on and chosen.everything
+            found[is_on] = drain(
+                target,
+                count,
+                WARM * count,
+                tasks,
+                "metrics" if more else "nothing",
+                statistics_every=FLUSH_EVERY if is_on else None,
+                keeps_lines=more,
+            )
         yield found[False], found[True]
 
 

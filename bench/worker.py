@@ -175,8 +175,11 @@ class _Running:
             OutputCapture("info").install()
             self._line_writer = LineWriter(self._database, events)
             self._line_writer.start()
+        statistics = AttemptStatistics()
+        if order.measures != "nothing" or order.statistics_every is not None:
+            events.listen(statistics)
         if order.measures != "nothing":
-            _measure(worker, self._database, events, spans=order.measures == "spans")
+            _measure(worker, self._database, events, statistics, spans=order.measures == "spans")
         self._runner = Runner(
             worker,
             self._database,
@@ -188,13 +191,13 @@ class _Running:
         self.statistics_statements = 0
         self._statistics: threads.PeriodicThread | None = None
         if order.statistics_every is not None:
-            self._statistics = self._count_attempts(claimer, events, order.count, order.statistics_every)
+            vars(statistics_writer).update(FLUSH_EVERY=order.statistics_every)
+            self._statistics = self._write_statistics(claimer, events, statistics, order.count)
 
-    def _count_attempts(self, claimer: Claimer, events: EventBus, slots: int, every: float) -> threads.PeriodicThread:
+    def _write_statistics(
+        self, claimer: Claimer, events: EventBus, statistics: AttemptStatistics, slots: int
+    ) -> threads.PeriodicThread:
         """As `peerd.work.services.TaskService` does, and the statements are counted."""
-        vars(statistics_writer).update(FLUSH_EVERY=every)
-        statistics = AttemptStatistics()
-        events.listen(statistics)
         writer = statistics_writer.StatisticsWriter(
             self._database,
             statistics,
@@ -250,14 +253,14 @@ class UnreadLink:
         return 0.0
 
 
-def _measure(worker: QueueWorker, database: Database, events: EventBus, *, spans: bool) -> None:
+def _measure(
+    worker: QueueWorker, database: Database, events: EventBus, statistics: AttemptStatistics, *, spans: bool
+) -> None:
     """Measure the process as a node's worker process does, reports included."""
     telemetry = TelemetrySettings(metrics=True, opentelemetry=spans)
     settings = Settings(project_directory=Path(), telemetry=telemetry)
     process = ProcessContext(UnreadLink(), events)
     worker.set_process(process)
-    statistics = AttemptStatistics()
-    events.listen(statistics)
     ProcessTelemetry(settings, events, database, statistics=statistics).attach(process)
 
 
