@@ -145,7 +145,8 @@ def test_bars_of_a_terminal_that_has_become_narrower_leave_nothing_behind(
         console.file = StringIO()
         show_changes(display, console, [], watcher)
         assert ERASE not in console.file.getvalue(), "nothing has changed"
-        console.width, console.file = 60, StringIO()
+        console.file = StringIO()  # before the width, which the display's thread may notice at once
+        console.width = 60
         show_changes(display, console, [], watcher)
         drawn = console.file.getvalue()
     assert ERASE in drawn.partition("video")[0]

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import pwd
 import re
+import socket
 import subprocess
 import sys
 import threading
@@ -100,7 +102,8 @@ def test_the_state_of_another_node_and_reload_and_scale_it(each_cluster: Cluster
         assert [slot["generation"] for slot in slots(two)] == [2, 2]
     eventually(lambda: rings_received(two) >= 3, timeout=WITHIN)
     assert {request.status for request in requests(each_cluster)} == {NodeRequestStatus.DONE}
-    assert f"process {os.getpid()}" in (requests(each_cluster)[0].requested_by or "")
+    requester = f"{pwd.getpwuid(os.getuid()).pw_name} at {socket.gethostname()}"
+    assert requests(each_cluster)[0].requested_by == requester
 
 
 def test_without_a_ring_the_node_finds_the_request_and_wrong_ones_are_refused(cluster: Cluster) -> None:
