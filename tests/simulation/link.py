@@ -10,6 +10,7 @@ from peerd.runtime.process import exit_codes
 from peerd.runtime.process.control_thread import ControlMessageHandler, StopRequested
 from peerd.runtime.process.link import Link, ProcessInfo
 from peerd.runtime.process.loop_monitor import LoopMonitor
+from peerd.runtime.process.urgent_requests import UrgentRequests
 
 if TYPE_CHECKING:
     from tests.simulation.process import SimulatedProcess
@@ -29,6 +30,7 @@ class SimulatedControlThread:
         self._current_grace: float | None = None
         self._early: list[StopRequested | dict[str, object]] = []
         self._deliver: ControlMessageHandler | None = None
+        self.urgent_requests = UrgentRequests(self.send)
 
     @property
     def stopping(self) -> bool:
@@ -54,7 +56,7 @@ class SimulatedControlThread:
         self.post(StopRequested(grace))
         return True
 
-    def end_soon(self, status: int) -> None:
+    def end_soon(self, status: int, *, at_once: bool = False) -> None:
         """Its interpreter ends at once."""
 
     def post(self, event: StopRequested | dict[str, object]) -> None:
@@ -78,6 +80,7 @@ class SimulatedLink(Link):
         self._lock = threading.Lock()
         self._status = exit_codes.OK
         self._ready = False
+        self._skips_interpreter_shutdown = False
         self._loop_monitor = LoopMonitor(None, self._on_hang)
         self.watch = SimulatedControlThread(process, info.release_time)
         self._control = self.watch  # type: ignore[assignment]

@@ -14,7 +14,7 @@ from peerd.gateway import operation_queue, reconciliation, wake_ups
 from peerd.gateway import service as gateway_service
 from peerd.gateway.service import GatewayService
 from peerd.manager.service import ManagerService
-from peerd.operate import operations
+from peerd.operate import modes
 from peerd.operate.client import Client
 from peerd.runtime.observability.events import EventBus
 from peerd.runtime.process import service as service_module
@@ -55,7 +55,7 @@ def patched_for_simulation() -> Iterator[None]:
         patch.object(toucher, "PROGRESS_EVERY", PROGRESS_EVERY),
         patch.object(service_module, "log_exception", lambda error: None),
         patch.object(service_module, "log_boot_failure", lambda error: None),
-        patch.object(operations, "Lock", SimulatedLock),
+        patch.object(modes, "Lock", SimulatedLock),
         patch.object(operation_queue, "GroupCommitter", SimulatedGroupCommitter),
         patch.object(gateway_service, "GatewayServer", SimulatedGatewayServer),
         patch.object(gateway_service, "Notifier", SimulatedNotifier),
@@ -107,6 +107,7 @@ def gateway(process: SimulatedProcess) -> Service:
 def _task_service(process: SimulatedProcess, serves: TaskWorker, executor_slots: int) -> Service:
     database = SimulatedDatabase(process.world.database, process)
     serves.settings = EffectiveWorkerSettings(
+        log_lines=False,  # a thread of its own writes them, and no claim depends on it
         queues=serves.queues,
         count=executor_slots,
         update=UPDATE,
