@@ -158,13 +158,17 @@ class ReservationRules:
             return
         elif (after.timeouts or 0) > (before.timeouts or 0):
             raise InvariantViolation("a reservation lasts until its deadline", f"{known.deadline}: {evidence}")
-        elif known.connection.is_open and "release" not in known.verbs:
+        elif known.connection.is_open and "release" not in known.verbs and not self._may_be_kicked(known):
             raise InvariantViolation("a reservation is not taken from a client that holds it", evidence)
 
     def _may_have_ended(self, known: ObservedReservation) -> bool:
         """Whether a batch may end a reservation before it does more with the job."""
         is_over = known.connection.process.monotonic() >= known.deadline - CLOCK_SLACK
         return is_over or "release" in known.verbs or not known.connection.is_open
+
+    def _may_be_kicked(self, known: ObservedReservation) -> bool:
+        """Whether one batch may bury a job for its holder and kick it: the table shows only what comes of both."""
+        return "bury" in known.verbs and any(one.process is self._world.caller for one in self._kicks)
 
     def may_delete(self, before: ObservedTask) -> bool:
         """Whether a batch may delete a row that nobody holds."""

@@ -16,7 +16,9 @@ from fastapi import FastAPI
 @contextmanager
 def served(app: FastAPI, **options: Any) -> Iterator[str]:
     """The URL of the app while it is served, with further options of uvicorn."""
-    server = uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan="off", **options))
+    # A connection that idles is not closed: that may happen just when the client sends its next request.
+    config = uvicorn.Config(app, log_level="error", lifespan="off", timeout_keep_alive=3600, **options)
+    server = uvicorn.Server(config)
     listening = socket.create_server(("127.0.0.1", 0))
     with socket.socket(fileno=listening.detach()) as known:  # asks for its protocol: asyncio then sends without delay
         thread = threading.Thread(target=lambda: asyncio.run(server.serve([known])))

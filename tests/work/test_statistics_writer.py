@@ -66,7 +66,9 @@ class CountingProcess:
 
 @pytest.fixture
 def process(harness: RunnerHarness) -> CountingProcess:
-    return CountingProcess(harness)
+    process = CountingProcess(harness)
+    process.begin_of_minute()
+    return process
 
 
 def rows_in(database: FaultyDatabase) -> list[Any]:
