@@ -188,6 +188,17 @@ def test_a_bulk_action_is_left_to_the_managers_of_the_server(
     assert "bulk.carry_out" not in paths
 
 
+def test_a_token_of_some_queues_shows_a_node_without_its_live_state(
+    peerd: Peerd, copies: Copies, served_app: ServedApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = copies.client()
+    served_app.show(client)
+    monkeypatch.setenv("PEERD_TOKEN", client.tokens.create("mail", ["view"], queues=["mail"]).secret)
+    shown = peerd("nodes", "show", "video-1", "--json", "--server", served_app.address, status=1).json
+    assert (shown["name"], shown["live"]) == ("video-1", None)
+    assert "not about the queues that the actor may see" in shown["problem"]
+
+
 def test_every_command_for_the_clusters_work_is_among_them() -> None:
     panels = (WORK, ACCESS)
     names = [name for name, (_, panel, _) in COMMANDS.items() if panel in panels and name not in NOT_ON_A_SERVER]

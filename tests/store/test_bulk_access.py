@@ -156,4 +156,4 @@ def test_bulk_actions_of_queues_are_looked_for_among_the_newest(world: World, mo
     assert ids(mail.bulk.list()) == [bulk.id]
     everything.bulk.create(CANCEL, all_tasks=True)
     assert mail.bulk.list() == []
-    assert mail.bulk.get(bulk.id).queues == {"mail"}
+    assert mail.bulk.get(bulk.id).queues == frozenset({"mail"})
