@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -34,6 +35,7 @@ READING = {
     *(f"schedules.{name}" for name in ("list", "get", "runs", "get_run", "get_runs")),
     *("users.list", "tokens.list", "audit.page"),
 }
+LEFT_OUT = re.compile(r"\(([\d,]+) more refusals before it have no entry\)$")
 CARRYING_OUT = {"bulk.carry_out"}
 """It does what the entry of its `bulk.create` names."""
 Steps = list[tuple[str, Callable[[Client], Any], tuple[str, str | None], dict[str, Any] | None, dict[str, Any] | None]]
@@ -225,6 +227,32 @@ def test_what_is_not_permitted_is_in_the_log_and_nothing_else_happens(world: Wor
     assert sum(program.tasks.counts().values()) == program.tasks.counts()[Status.PENDING] == 1
     with pytest.raises(NotPermitted):
         viewer.enqueue_in(None, "video")  # type: ignore[arg-type]  # it is refused before it is looked at
+
+
+def test_a_flood_of_refusals_leaves_few_entries(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = prepare(world)
+    viewer = program.acting_as(Actor.with_role("ann", "viewer"))
+    for _ in range(10_000):
+        with pytest.raises(NotPermitted):
+            viewer.queues.pause("video")
+    with pytest.raises(NotPermitted):
+        viewer.queues.resume("video")
+    with pytest.raises(NotPermitted):
+        program.acting_as(Actor.with_role("bob", "viewer")).queues.pause("video")
+    found = program.audit.page(limit=1_000).items
+    assert [(entry.actor, entry.operation) for entry in found[:2]] == [
+        ("bob", "queues.pause"),
+        ("ann", "queues.resume"),
+    ]
+    flood = found[2:]
+    assert {(entry.actor, entry.operation) for entry in flood} == {("ann", "queues.pause")}
+    assert 10 <= len(flood) <= 50, "ten a minute; on a slow machine it takes some minutes"
+    monkeypatch.setattr("peerd.operate.refusals.WINDOW", 0.0)
+    with pytest.raises(NotPermitted):
+        viewer.queues.pause("video")
+    last = program.audit.page(limit=1).items[0]
+    told = sum(int(text.replace(",", "")) for one in [*flood, last] for text in LEFT_OUT.findall(str(one.problem)))
+    assert told + len(flood) == 10_000, "each one has an entry or is counted by the next one"
 
 
 async def test_an_awaited_operation_is_refused_and_logged_too(world: World) -> None:
