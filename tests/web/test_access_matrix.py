@@ -19,8 +19,8 @@ from tests.web.access_world import API, bearer, problem, serving
 
 OPEN = {"/health/live", "/health/ready"}
 LOGIN = ("POST", f"{API}/session")
-ANY = {("GET", f"{API}/session"), ("DELETE", f"{API}/session")}
-"""Each actor may ask for itself."""
+ANY = {("GET", f"{API}/session"), ("DELETE", f"{API}/session"), ("PUT", f"{API}/session/password")}
+"""Each actor may ask for itself; a password has a user that has logged in by it."""
 
 
 class Wanted(NamedTuple):
