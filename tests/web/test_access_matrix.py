@@ -178,6 +178,7 @@ OPERATIONS: dict[str, Wanted] = {
     "tokens.create": Wanted(ADMIN, 403, {"name": "t", "rights": ["view"]}),
     "tokens.revoke": Wanted(ADMIN, 403, {"token_id": 999}),
     "audit.page": Wanted(ADMIN, 403),
+    "audit.newer": Wanted(ADMIN, 403),
 }
 WANTED |= {
     ("POST", f"/operations/{name}"): wanted._replace(body=wanted.body or {}) for name, wanted in OPERATIONS.items()
