@@ -230,6 +230,7 @@ def test_what_is_not_permitted_is_in_the_log_and_nothing_else_happens(world: Wor
         viewer.enqueue_in(None, "video")  # type: ignore[arg-type]  # it is refused before it is looked at
 
 
+@pytest.mark.parametrize("store", ["sqlite"], indirect=True)
 def test_a_flood_of_refusals_leaves_few_entries(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     program = prepare(world)
     viewer = program.acting_as(Actor.with_role("ann", "viewer"))
