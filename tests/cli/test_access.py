@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from peerd.cli import following
+from peerd.cli.access import audit_follower
 from peerd.operate import passwords
 from peerd.operate.actors import cli_actor
 from peerd.operate.client import Client
 from peerd.store.access.tokens import find_token
+from peerd.store.schema.tables import audit
 from tests.cli.conftest import Peerd
 
 PASSWORD = "correct horse battery\n"
+NEWEST_BUT_ONE = audit.select().order_by(audit.c.id.desc()).offset(1).limit(1)
 
 
 def test_users_are_added_changed_and_removed(peerd: Peerd, client: Client) -> None:
@@ -83,6 +89,49 @@ def test_the_audit_log_is_shown_in_pages_and_filtered(peerd: Peerd, client: Clie
     assert "pending → canceled" in row
     assert peerd("audit", "--target", "999").lines == ["there is no such entry"]
     assert peerd("audit", "--since", "soon", status=2).err
+
+
+def test_the_audit_log_is_followed_and_no_late_entry_is_missed(
+    peerd: Peerd, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audit_follower, "PAGE", 8)
+    monkeypatch.setattr(audit_follower, "OVERLAP", 4)
+    for _ in range(9):
+        client.queues.pause("video")
+    late = client.database.read(lambda connection: dict(connection.execute(NEWEST_BUT_ONE).mappings().one()))
+    run = client.database.run
+    run(lambda connection: connection.execute(audit.delete().where(audit.c.id == late["id"])))
+
+    def write_late_and_new() -> None:
+        run(lambda connection: connection.execute(audit.insert().values(late)))
+        client.queues.resume("mail")
+
+    def write_pages() -> None:
+        for _ in range(20):
+            client.queues.resume("video")
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    steps = [write_late_and_new, write_pages, lambda: None, interrupt]
+    monkeypatch.setattr(following, "time", SimpleNamespace(sleep=lambda _: steps.pop(0)()))
+    lines = peerd("audit", "--follow", "--limit", "2", "--json", status=130).lines
+    assert [json.loads(line)["id"] for line in lines] == [7, 9, 8, *range(10, 31)]
+    steps = [lambda: client.queues.pause("mail"), lambda: client.queues.pause("video"), interrupt]
+    followed = peerd("audit", "--follow", "--target", "mail", status=130).lines
+    assert [line.split()[0] for line in followed] == ["10", "31"]
+    assert "queues.pause" in followed[1]
+    assert peerd("audit", "--follow", "--after", "7", status=1).err
+
+
+def test_an_empty_audit_log_is_followed(peerd: Peerd, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    steps = [lambda: client.queues.pause("mail"), interrupt]
+    monkeypatch.setattr(following, "time", SimpleNamespace(sleep=lambda _: steps.pop(0)()))
+    [line] = peerd("audit", "--follow", status=130).lines
+    assert "queue mail" in line
 
 
 def test_an_address_that_other_machines_reach_needs_a_user(peerd: Peerd, tmp_path: Path) -> None:

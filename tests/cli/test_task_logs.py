@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from peerd.cli.tasks import log_lines
+from peerd.cli import following
 from peerd.operate.client import Client
 from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import tasks
@@ -73,19 +73,19 @@ def test_hostile_lines_neither_control_the_terminal_nor_look_like_others(peerd: 
 
 def test_following_ends_with_the_task(peerd: Peerd, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     task_id = client.enqueue("mail").id
-    write(client, task_id, range(log_lines.PAGE + 10))
+    write(client, task_id, range(following.PAGE + 10))
 
     def go_on(seconds: float) -> None:
         """When all that is there was read."""
-        write(client, task_id, [log_lines.PAGE + 10])
+        write(client, task_id, [following.PAGE + 10])
         ended = {"status": "done", "finished_at": seconds_from_now(-60)}
         client.database.run(
             lambda connection: connection.execute(sa.update(tasks).where(tasks.c.id == task_id).values(ended)).rowcount
         )
 
-    monkeypatch.setattr(log_lines, "time", SimpleNamespace(sleep=go_on))
+    monkeypatch.setattr(following, "time", SimpleNamespace(sleep=go_on))
     lines = peerd("tasks", "logs", str(task_id), "--follow", "--json").lines
-    assert [json.loads(line)["sequence"] for line in lines] == list(range(log_lines.PAGE + 11))
+    assert [json.loads(line)["sequence"] for line in lines] == list(range(following.PAGE + 11))
 
 
 def test_show_has_the_last_lines_of_the_latest_attempt(peerd: Peerd, client: Client) -> None:

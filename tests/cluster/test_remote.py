@@ -9,13 +9,14 @@ from tests.cluster.cluster import WITHIN, Cluster
 
 
 def test_a_client_of_a_node_works_and_its_events_go_on_when_the_process_is_replaced(cluster: Cluster) -> None:
-    node = cluster.node(
-        "one", workers={}, sections={"web.dashboard": {"app": "peerd.web:app", "bind": "unix:web.sock"}}
-    ).up()
+    web = {"app": "peerd.web:app", "bind": "unix:web.sock"}
+    node = cluster.node("one", workers={}, sections={"web.dashboard": web, "access": {"mask": ["card"]}}).up()
     [socket] = control_client.status(node.run_directory)["sockets"]
     with Client(f"unix:{socket['addresses'][0]}") as client:
         job = client.enqueue("video", name="transcode", unique="a")
         assert client.tasks.get(job.id) == cluster.client.tasks.get(job.id)
+        paid = client.enqueue("video", body={"card": 4111})
+        assert client.tasks.get(paid.id).json == {"card": "***"}, "the process has [access] of peerd.toml"
         events = client.events("task", tasks=[job.id])
         assert [next(events).type for _ in range(2)] == ["reset", "task"]
         number = control_client.send_command(node.run_directory, {"command": "reload", "kinds": ["dashboard"]})[

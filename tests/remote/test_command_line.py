@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from pathlib import Path
 from threading import Thread
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
 import pytest
 
 from peerd import Client
+from peerd.cli import following
 from peerd.cli.app import ACCESS, COMMANDS, WORK, load_command
 from peerd.store.nodes.processes import register_process
 from peerd.testing import eventually
@@ -187,6 +189,33 @@ def test_a_bulk_action_is_left_to_the_managers_of_the_server(
     assert "retried 1 task" in peerd(*words).out
     thread.join()
     assert "bulk.carry_out" not in paths
+
+
+def test_a_token_of_some_queues_shows_a_node_without_its_live_state(
+    peerd: Peerd, copies: Copies, served_app: ServedApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = copies.client()
+    served_app.show(client)
+    monkeypatch.setenv("PEERD_TOKEN", client.tokens.create("mail", ["view"], queues=["mail"]).secret)
+    shown = peerd("nodes", "show", "video-1", "--json", "--server", served_app.address, status=1).json
+    assert (shown["name"], shown["live"]) == ("video-1", None)
+    assert "not about the queues that the actor may see" in shown["problem"]
+
+
+def test_the_audit_log_of_a_server_is_followed(
+    peerd: Peerd, copies: Copies, served_app: ServedApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = copies.client()
+    served_app.show(client)
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    steps = [lambda: client.queues.pause("news"), interrupt]
+    monkeypatch.setattr(following, "time", SimpleNamespace(sleep=lambda _: steps.pop(0)()))
+    lines = peerd("audit", "--follow", "--limit", "1", "--server", served_app.address, status=130).lines
+    assert len(lines) == 2
+    assert "queue news" in lines[1]
 
 
 def test_every_command_for_the_clusters_work_is_among_them() -> None:

@@ -226,6 +226,13 @@ EXAMPLES: dict[str, list[With]] = {
         With(after="x"),
         With(limit=0),
     ],
+    "audit.newer": [
+        With(),
+        With(after="0", limit=2),
+        With(after="1", target_kind="user", target="ann"),
+        With(after="x"),
+        With(limit=0),
+    ],
     "schedules.list": [With()],
     "schedules.get": SCHEDULES,
     "schedules.runs": [With(), With("refresh", limit=1), With("x"), With(limit=0)],

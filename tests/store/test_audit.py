@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +20,7 @@ from peerd.store.access.audit import purge_entries
 from peerd.store.connection.database import Database
 from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import audit as audit_table
+from tests.store.test_plans import ANALYZE, plan_of, recorded_statements
 from tests.store.world import World
 
 API_ACTOR = Actor(name="ann", kind=ActorKind.USER, rights=ALL_RIGHTS, address="10.0.0.7")
@@ -32,8 +34,9 @@ READING = {
     *(f"statistics.{name}" for name in ("summary", "series", "depths", "overview")),
     *("queues.list", "queues.is_known", "limits.list", "nodes.list", "nodes.processes"),
     *(f"schedules.{name}" for name in ("list", "get", "runs", "get_run", "get_runs")),
-    *("users.list", "tokens.list", "audit.page"),
+    *("users.list", "tokens.list", "audit.page", "audit.newer"),
 }
+LEFT_OUT = re.compile(r"\(([\d,]+) more refusals before it have no entry\)$")
 CARRYING_OUT = {"bulk.carry_out"}
 """It does what the entry of its `bulk.create` names."""
 Steps = list[tuple[str, Callable[[Client], Any], tuple[str, str | None], dict[str, Any] | None, dict[str, Any] | None]]
@@ -227,6 +230,33 @@ def test_what_is_not_permitted_is_in_the_log_and_nothing_else_happens(world: Wor
         viewer.enqueue_in(None, "video")  # type: ignore[arg-type]  # it is refused before it is looked at
 
 
+@pytest.mark.parametrize("store", ["sqlite"], indirect=True)
+def test_a_flood_of_refusals_leaves_few_entries(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = prepare(world)
+    viewer = program.acting_as(Actor.with_role("ann", "viewer"))
+    for _ in range(10_000):
+        with pytest.raises(NotPermitted):
+            viewer.queues.pause("video")
+    with pytest.raises(NotPermitted):
+        viewer.queues.resume("video")
+    with pytest.raises(NotPermitted):
+        program.acting_as(Actor.with_role("bob", "viewer")).queues.pause("video")
+    found = program.audit.page(limit=1_000).items
+    assert [(entry.actor, entry.operation) for entry in found[:2]] == [
+        ("bob", "queues.pause"),
+        ("ann", "queues.resume"),
+    ]
+    flood = found[2:]
+    assert {(entry.actor, entry.operation) for entry in flood} == {("ann", "queues.pause")}
+    assert 10 <= len(flood) <= 50, "ten a minute; on a slow machine it takes some minutes"
+    monkeypatch.setattr("peerd.operate.refusals.WINDOW", 0.0)
+    with pytest.raises(NotPermitted):
+        viewer.queues.pause("video")
+    last = program.audit.page(limit=1).items[0]
+    told = sum(int(text.replace(",", "")) for one in [*flood, last] for text in LEFT_OUT.findall(str(one.problem)))
+    assert told + len(flood) == 10_000, "each one has an entry or is counted by the next one"
+
+
 async def test_an_awaited_operation_is_refused_and_logged_too(world: World) -> None:
     program = prepare(world)
     viewer = program.acting_as(Actor.with_role("ann", "viewer"))
@@ -285,6 +315,37 @@ def test_pages_follow_each_other_and_filters_find(world: World) -> None:
     for wrong in ("x", "-1", "9" * 30):
         with pytest.raises(InvalidFilter):
             client.audit.page(after=wrong)
+
+
+def test_what_follows_the_log_reads_the_end_of_an_index(world: World) -> None:
+    entry = {"actor_kind": "user", "address": None, "way": "api", "outcome": "done", "target_kind": "task"}
+    some = [
+        entry | {"actor": f"user {number % 7}", "operation": f"tasks.{number % 5}", "target": str(number)}
+        for number in range(3_000)
+    ]
+    world.store.run(lambda connection: connection.execute(audit_table.insert(), some))
+    analyze = ANALYZE[world.store.name].replace("tasks", audit_table.name)
+    with world.store.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.exec_driver_sql(analyze)
+    client = Client(world.store)
+    end = client.audit.newer()
+    assert (end.items, end.has_more) == ([], False)
+    near = str(int(end.next) - 100)
+    for wanted in ({}, {"actor": "user 1"}, {"operation_name": "tasks.1"}, {"target": "17"}, {"actor": "none"}):
+        with recorded_statements(world.store) as sent:
+            found = client.audit.newer(after=near, **wanted)  # type: ignore[arg-type]
+        assert [one.id for one in found.items] == sorted(one.id for one in found.items)
+        assert (found.has_more, len(found.items) == 50) == (wanted == {}, wanted == {})
+        for statement in sent:
+            if "peerd_audit.actor" in statement[0]:
+                _, plan = plan_of(world.store, *statement)
+                for line in plan:
+                    assert not re.search(
+                        r" peerd_audit (ALL|index) |Seq Scan|SCAN peerd_audit|filesort|Sort|TEMP", line
+                    ), plan
+                break
+        else:
+            raise AssertionError(sent)
 
 
 def test_a_program_enqueues_as_it_did_before(world: World) -> None:

@@ -123,6 +123,62 @@ def test_a_page_of_another_site_changes_nothing_with_any_credential(
     assert problem(planted) == (403, "Forbidden"), "nor logs the browser in as another user"
 
 
+OWN_PASSWORD = {"current": PASSWORD, "new": "another long password"}
+
+
+def test_a_user_changes_its_own_password_and_its_other_sessions_end(address: str, users: Client) -> None:
+    http, other, foreign = log_in(address, "viewer"), log_in(address, "viewer"), log_in(address, "operator")
+    old = http.cookies["peerd_session"]
+    changed = http.put("/session/password", json=OWN_PASSWORD)
+    assert (changed.status_code, changed.json()["name"]) == (200, "viewer")
+    assert http.get("/session").status_code == 200
+    assert http.cookies["peerd_session"] != old
+    http.headers["x-csrf-token"] = changed.json()["csrf_token"]
+    for ended in (f"peerd_session={old}", f"peerd_session={other.cookies['peerd_session']}"):
+        assert httpx.get(f"{address}{API}/session", headers={"cookie": ended}).status_code == 401
+    assert foreign.get("/session").status_code == 200
+    assert len(rows(users, sessions)) == 2
+    refused = browser(address).post("/session", json={"name": "viewer", "password": PASSWORD})
+    assert problem(refused) == (401, "LoginFailed")
+    log_in(address, "viewer", OWN_PASSWORD["new"])
+    again = http.put("/session/password", json={"current": OWN_PASSWORD["new"], "new": PASSWORD})
+    assert again.status_code == 200, "with the session and the token that the change has made"
+    entry = users.audit.page(operation_name="session.set_password").items[-1]
+    assert (entry.actor, entry.target_kind, entry.target, entry.outcome) == ("viewer", "user", "viewer", "done")
+    assert OWN_PASSWORD["new"] not in str(users.audit.page().items)
+
+
+def test_a_change_of_the_own_password_needs_the_present_one_the_csrf_token_and_a_form(
+    address: str, users: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(login_limits, "MOST_OF_PAIR", 3)
+    http = log_in(address, "viewer")
+    wrong = OWN_PASSWORD | {"current": "not this password"}
+    crossed = http.put("/session/password", json=OWN_PASSWORD, headers={"x-csrf-token": "x"})
+    assert problem(crossed) == (403, "CsrfTokenMissing")
+    for new in ("short", "x" * 1001):
+        assert http.put("/session/password", json=OWN_PASSWORD | {"new": new}).status_code == 422
+    composed = http.put("/session/password", json=OWN_PASSWORD | {"new": "e\u0301" * 6})
+    assert (problem(composed), composed.json()["field"]) == ((422, "InvalidAccess"), "new")
+    refused = [problem(http.put("/session/password", json=one)) for one in [wrong] * 4 + [OWN_PASSWORD]]
+    assert refused == [(403, "WrongPassword")] * 3 + [(429, "TooManyLogins")] * 2
+    login = browser(address).post("/session", json={"name": "viewer", "password": PASSWORD})
+    assert problem(login) == (429, "TooManyLogins"), "they count as logins"
+    assert http.get("/session").status_code == 200, "the session goes on"
+    entries = users.audit.page(operation_name="session.set_password").items
+    assert [(one.actor, one.outcome, one.problem) for one in entries] == (
+        [("viewer", "refused", "the current password is wrong")] * 3
+    )
+
+
+def test_an_actor_without_a_login_has_no_password_to_change(address: str, users: Client) -> None:
+    token = {"authorization": f"Bearer {users.tokens.create('viewer', ['view', 'admin']).secret}"}
+    answer = httpx.put(f"{address}{API}/session/password", json=OWN_PASSWORD, headers=token)
+    assert problem(answer) == (403, "NotPermitted")
+    assert "peerd users password" in answer.json()["detail"]
+    log_in(address, "viewer")
+
+
 def test_a_session_ends_with_its_age_its_rest_and_every_change_of_its_user(users: Client) -> None:
     with serving(users, AccessSettings(session_idle=100.0, session_age=1000.0)) as address:
         for column, seconds, status in (

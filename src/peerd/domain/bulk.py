@@ -32,6 +32,8 @@ OPEN: Final = (*ACTIVE, BulkState.PAUSED)
 ENDED: Final = (BulkState.CANCELED, BulkState.DONE, BulkState.FAILED)
 MOST_COUNTED: Final = 10_000
 """Tasks that a preview counts; where there are more, it says so."""
+RESTRICTED_TO: Final = "queues"
+"""The field of a stored filter that holds the queues to which the actor of a bulk action was restricted."""
 MOST_ERRORS: Final = 10
 """Refused tasks that a bulk action keeps with their errors; all are counted."""
 
@@ -201,7 +203,7 @@ class BulkAction(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         id: its id.
         action: what is done to each task.
-        filter: the fields of the filter that are not null.
+        filter: the fields of the filter that are not null; ``queues`` are those that its actor was restricted to.
         highest_id: the newest task of its preview; later ones are never acted on.
         as_of: the moment of its preview; tasks that have changed since are not acted on.
         most: tasks that are acted on at the most.
@@ -248,6 +250,12 @@ class BulkAction(msgspec.Struct, frozen=True, kw_only=True):
     def action_name(self) -> str:
         """Such as ``retry``."""
         return action_tag(self.action)
+
+    @property
+    def queues(self) -> frozenset[str] | None:
+        """The queues whose tasks alone it acts on, because its actor was restricted to them; None: it was not."""
+        queues = self.filter.get(RESTRICTED_TO)
+        return None if queues is None else frozenset(queues)
 
     @property
     def has_ended(self) -> bool:

@@ -54,7 +54,7 @@ def agent(payload: Mapping[str, Any]) -> Service:
         find_setup,
         events,
         options=settings.agent.options,
-        client=Client(settings.database.url, secret=settings.cluster.secret),
+        client=Client(settings.database.url, secret=settings.cluster.secret, mask=settings.access.mask),
         run_directory=settings.node.run_directory,
         log=structlog.get_logger(),
         schedules=registry,

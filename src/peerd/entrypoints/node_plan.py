@@ -71,7 +71,9 @@ def _plan_kinds(settings: Settings, incarnation: str, *, watch: bool) -> Iterato
     agent = {name: plain[name] for name in ("agent", "alerts", "schedules", "errors") if name in plain}
     errors = {name: plain[name] for name in ("errors",) if name in plain}
     limits = {name: [one.recycle_memory, one.recycle_cpu] for name, one in settings.commands.items()}
-    agent_payload = {**payload("agent", **manager, **agent), "limits_of_commands": limits}
+    access = {name: plain[name] for name in ("access",) if name in plain}
+    masks = {"access": {"mask": list(settings.access.mask)}} if settings.access.mask else {}
+    agent_payload = {**payload("agent", **manager, **agent, **masks), "limits_of_commands": limits}
     yield _plan_kind("agent", "agent", payload=agent_payload, hang_after=60.0)
     queues = {name: plain[name] for name in ("queues",) if name in plain}
     series = {name: plain[name] for name in ("statistics",) if name in plain}
@@ -82,12 +84,15 @@ def _plan_kinds(settings: Settings, incarnation: str, *, watch: bool) -> Iterato
         yield _plan_kind("watcher", "watcher", payload={**payload("watcher"), "kinds": running_code})
     for name, worker in settings.workers.items():
         own: dict[str, Any] = {
-            "payload": payload(name, workers={name: plain["workers"][name]}, **series, **errors),
+            "payload": payload(name, workers={name: plain["workers"][name]}, **series, **errors, **masks),
             "hang_after": worker.hang_after,
         }
         yield _plan_kind(name, "worker", **own, **_common_fields(worker))
     for name, web in settings.web.items():
-        own = {"payload": payload(name, web={name: plain["web"][name]}, **errors), "hang_after": web.hang_after}
+        own = {
+            "payload": payload(name, web={name: plain["web"][name]}, **errors, **access),
+            "hang_after": web.hang_after,
+        }
         sockets = list(web.bind) if web.enabled else []
         yield _plan_kind(name, "web", **own, sockets=sockets, **_common_fields(web))
     for name, gateway in settings.gateway.items():

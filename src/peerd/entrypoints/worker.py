@@ -41,7 +41,7 @@ def worker(payload: Mapping[str, Any]) -> Service:
     database = Database(settings.database.url, pool_size=settings.database.pool_size)
     if database.is_single_writer:
         threads.shorten_switch_interval()
-    client = Client(database, secret=settings.cluster.secret)
+    client = Client(database, secret=settings.cluster.secret, mask=settings.access.mask)
     events.listen(DoorbellEventListener(client.notifier.ring))
     statistics = AttemptStatistics()
     if settings.statistics.enabled or settings.telemetry.metrics:

@@ -7,7 +7,7 @@ from peerd.domain.errors import InvalidFilter
 from peerd.operate import validation
 from peerd.operate.operations import Mode, OperationGroup, Query, operation
 from peerd.store.access import audit
-from peerd.store.access.audit import AuditFilter, AuditPage
+from peerd.store.access.audit import AuditFilter, AuditPage, AuditTail
 
 MAX_PAGE = 1_000
 
@@ -43,13 +43,54 @@ class AuditOperations(OperationGroup[Mode]):
         Raises:
             InvalidFilter: one of them cannot be.
         """
-        texts = {"actor": actor, "operation": operation_name, "target_kind": target_kind, "target": target}
-        wanted = AuditFilter(
-            **{field: validation.text_or_none(field, value) for field, value in texts.items()},
-            since=None if since is None else validation.seconds("since", since),
-        )
+        wanted = _filter(actor, operation_name, target_kind, target, since)
         most = validation.number("limit", limit, 1, MAX_PAGE)
         return Query("read", audit.list_entries, wanted, after=_parse_cursor(after), limit=most)
+
+    @operation(needs=Right.ADMIN)
+    def newer(
+        self,
+        *,
+        actor: str | None = None,
+        operation_name: str | None = None,
+        target_kind: str | None = None,
+        target: str | None = None,
+        after: str | None = None,
+        limit: int = 50,
+    ) -> Query[AuditTail]:
+        """The first entries behind a position, the oldest first, for what follows the log.
+
+        An entry whose transaction ends late has a smaller id than others that were read before it: what must miss none
+        goes back by some ids, and leaves out those that it has.
+
+        Args:
+            actor: the name of the user, token or program.
+            operation_name: such as ``tasks.retry``.
+            target_kind: such as ``task``.
+            target: a name or an id.
+            after: ``next`` of the answer before; without it there are no entries, and ``next`` is the end of the log.
+            limit: entries at the most, 1 to 1,000.
+
+        Raises:
+            InvalidFilter: one of them cannot be.
+        """
+        wanted = _filter(actor, operation_name, target_kind, target)
+        most = validation.number("limit", limit, 1, MAX_PAGE)
+        return Query("read", audit.list_newer, wanted, after=_parse_cursor(after), limit=most)
+
+
+def _filter(
+    actor: str | None,
+    operation_name: str | None,
+    target_kind: str | None,
+    target: str | None,
+    since: str | float | None = None,
+) -> AuditFilter:
+    texts = {"actor": actor, "operation": operation_name, "target_kind": target_kind, "target": target}
+    return AuditFilter(
+        **{field: validation.text_or_none(field, value) for field, value in texts.items()},
+        since=None if since is None else validation.seconds("since", since),
+    )
 
 
 def _parse_cursor(after: str | None) -> int | None:

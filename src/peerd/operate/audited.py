@@ -86,8 +86,9 @@ class OperationCall(NamedTuple):
 
         return act_and_audit
 
-    def refused(self, problem: str) -> Callable[[Connection], None]:
-        """Writes the entry of an operation that is not permitted."""
+    def refused(self, error: NotPermitted, left_out: int) -> Callable[[Connection], None]:
+        """Writes the entry of an operation that is not permitted, with how many before it have none."""
+        problem = f"{error} ({left_out:,} more refusals before it have no entry)" if left_out else str(error)
         entry = self._entry(None, None, None, None)
         return lambda connection: write_entry(
             connection, msgspec.structs.replace(entry, outcome=audit.REFUSED, problem=problem)

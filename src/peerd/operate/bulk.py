@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import msgspec
 from sqlalchemy.engine import Connection
 
-from peerd.domain.bulk import BulkAction, BulkPreview, BulkState, TaskAction
+from peerd.domain.bulk import RESTRICTED_TO, BulkAction, BulkMoveToQueue, BulkPreview, BulkState, TaskAction
 from peerd.domain.errors import InvalidFilter
 from peerd.domain.masking import Masker
 from peerd.domain.quoting import quoted
@@ -35,11 +35,14 @@ class BulkOperations(OperationGroup[Mode]):
 
     A bulk action acts on the tasks that met its filter at its preview, unless they have changed since: each once, as
     the same action of ``client.tasks`` would. Tasks that were enqueued later are never touched.
+
+    That of an actor that is restricted to queues acts on tasks of these alone, whatever their filter says and wherever
+    its tasks are moved meanwhile. Such an actor finds bulk actions of no other queues than its own.
     """
 
     subject = "bulk"
 
-    @operation
+    @operation(in_queues=True)
     def preview(
         self, action: TaskAction, tasks: TaskFilter | None = None, *, all_tasks: bool = False
     ) -> Query[BulkPreview]:
@@ -56,10 +59,10 @@ class BulkOperations(OperationGroup[Mode]):
             IllegalTransition: no task of the filter's status allows the action.
             NodeNotFound: no node has this name.
         """
-        fields = _fields(self._readable("bulk.preview", tasks), all_tasks=all_tasks)
-        return Query("read", _preview, _action(action), fields, self._masker)
+        wanted, fields = self._checked("bulk.preview", action, tasks, all_tasks=all_tasks)
+        return Query("read", _preview, wanted, fields, self._masker)
 
-    @operation
+    @operation(in_queues=True)
     def create(
         self,
         action: TaskAction,
@@ -83,12 +86,12 @@ class BulkOperations(OperationGroup[Mode]):
             IllegalTransition: no task of the filter's status allows the action.
             NodeNotFound: no node has this name.
         """
-        fields = _fields(self._readable("bulk.create", tasks), all_tasks=all_tasks)
+        wanted, fields = self._checked("bulk.create", action, tasks, all_tasks=all_tasks)
         at_most = None if most is None else validation.number("most", most, 1)
         query = Query(
             "run",
             create_bulk,
-            _action(action),
+            wanted,
             fields,
             digest=_digest(digest),
             most=at_most,
@@ -96,36 +99,36 @@ class BulkOperations(OperationGroup[Mode]):
         )
         return query.making("bulk", lambda bulk: (str(bulk.id), {"action": bulk.action_name, "matched": bulk.matched}))
 
-    @operation
+    @operation(in_queues=True)
     def list(self, *, states: Sequence[str] | None = None, limit: int = 50) -> Query[BulkActions]:
         """The newest bulk actions, newest first; those of some states, or all. They are kept for a week."""
         wanted = None if states is None else [_state(state) for state in states]
-        return Query("read", rows.list_bulk, wanted, validation.number("limit", limit, 1, 1_000))
+        most = validation.number("limit", limit, 1, 1_000)
+        if self._actor.queues is None:
+            return Query("read", rows.list_bulk, wanted, most)
+        return Query("read", rows.list_within, self._actor.queues, wanted, most)
 
-    @operation
+    @operation(in_queues=True)
     def get(self, bulk_id: int) -> Query[BulkAction]:
         """The bulk action of this id, and how far it is."""
-        return Query("read", rows.get_bulk, _id(bulk_id))
+        return Query("read", _if_within, self._actor.queues, _id(bulk_id), rows.get_bulk)
 
-    @operation
+    @operation(in_queues=True)
     def pause(self, bulk_id: int) -> Query[BulkAction]:
         """Stop it before its next chunk, until `resume`; raises `BulkActionHasEnded`."""
-        number = _id(bulk_id)
-        return Query("run", rows.pause_bulk, number).acting_on("bulk", number, bulk_state, number)
+        return self._steering(bulk_id, rows.pause_bulk)
 
-    @operation
+    @operation(in_queues=True)
     def resume(self, bulk_id: int) -> Query[BulkAction]:
         """Go on with one that is paused; raises `BulkActionHasEnded`."""
-        number = _id(bulk_id)
-        return Query("run", rows.resume_bulk, number).acting_on("bulk", number, bulk_state, number)
+        return self._steering(bulk_id, rows.resume_bulk)
 
-    @operation
+    @operation(in_queues=True)
     def cancel(self, bulk_id: int) -> Query[BulkAction]:
         """End it before its next chunk; what it has done stays done. Raises `BulkActionHasEnded`."""
-        number = _id(bulk_id)
-        return Query("run", rows.cancel_bulk, number).acting_on("bulk", number, bulk_state, number)
+        return self._steering(bulk_id, rows.cancel_bulk)
 
-    @operation(audited=False)
+    @operation(in_queues=True, audited=False)
     def carry_out(self, bulk_id: int, tasks: int = BATCH) -> Query[BulkAction]:
         """Do its next chunk here and now, where no node runs that would; nothing happens if it is not to go on.
 
@@ -137,16 +140,31 @@ class BulkOperations(OperationGroup[Mode]):
             how far it is then.
         """
         size = validation.number("tasks", tasks, 1, BATCH)
-        return Query("run", _carry_out, _id(bulk_id), size).then_ring(TasksAvailable())
+        queues, number = self._actor.queues, _id(bulk_id)
+        return Query("run", _if_within, queues, number, _carry_out, size).then_ring(TasksAvailable())
 
-    @operation
+    @operation(in_queues=True)
     def has_manager(self) -> Query[bool]:
         """Whether a node runs that carries bulk actions out."""
         return Query("read", is_role_alive, "manager", MANAGER_SILENCE)
 
-    def _readable(self, operation_name: str, tasks: TaskFilter | None) -> TaskFilter | None:
+    def _checked(
+        self, operation_name: str, action: Any, tasks: TaskFilter | None, *, all_tasks: bool
+    ) -> tuple[TaskAction, dict[str, Any]]:
+        """An action that the actor may do, and the fields of its filter, restricted to the queues of the actor."""
         require_readable(self._actor, self._masker, operation_name, tasks or TaskFilter())
-        return tasks
+        fields = _fields(tasks, all_tasks=all_tasks)
+        if self._actor.queues is not None:
+            fields[RESTRICTED_TO] = sorted(self._actor.queues)
+        wanted = _action(action)
+        if isinstance(wanted, BulkMoveToQueue):
+            self._require_queue(operation_name, wanted.queue)
+        return wanted, fields
+
+    def _steering(self, bulk_id: int, act: Callable[[Connection, int], BulkAction]) -> Query[BulkAction]:
+        number = _id(bulk_id)
+        query = Query("run", _if_within, self._actor.queues, number, act)
+        return query.acting_on("bulk", number, bulk_state, number)
 
 
 def _preview(connection: Connection, action: TaskAction, fields: dict[str, Any], masker: Masker | None) -> BulkPreview:
@@ -154,6 +172,18 @@ def _preview(connection: Connection, action: TaskAction, fields: dict[str, Any],
     if masker is None:
         return found
     return msgspec.structs.replace(found, examples=[mask_task(task, masker) for task in found.examples])
+
+
+def _if_within(
+    connection: Connection,
+    queues: Collection[str] | None,
+    bulk_id: int,
+    act: Callable[..., BulkAction],
+    *args: int,
+) -> BulkAction:
+    """Do it to a bulk action of no other queues than these; another one does not exist (`BulkActionNotFound`)."""
+    rows.require_within(connection, bulk_id, queues)
+    return act(connection, bulk_id, *args)
 
 
 def _carry_out(connection: Connection, bulk_id: int, size: int) -> BulkAction:

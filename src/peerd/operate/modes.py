@@ -18,6 +18,7 @@ from peerd.domain.masking import Masker
 from peerd.doorbell.notifier import Notifier
 from peerd.operate.actors import python_actor
 from peerd.operate.queries import Ended, Query, QuerySequence
+from peerd.operate.refusals import RefusalLimit
 from peerd.runtime.concurrency.fork_hooks import register_fork_hooks
 from peerd.store.connection.database import Database, DatabaseThreads
 from peerd.store.schema.migrate import require_current_schema
@@ -77,6 +78,7 @@ class BlockingMode:
         self.masker = masker or Masker()
         self.owns_database = owns_database
         self.schema = SchemaCheck(database)
+        self.refusals = RefusalLimit()
         self.set_actor(python_actor())
 
     def acting_as(self, actor: Actor) -> BlockingMode:
@@ -165,6 +167,11 @@ class AsyncMode:
     def masker(self) -> Masker:
         """Masks what other actors than programs read."""
         return self.blocking.masker
+
+    @property
+    def refusals(self) -> RefusalLimit:
+        """Limits the entries of what is not permitted."""
+        return self.blocking.refusals
 
     @property
     def is_traced(self) -> bool:

@@ -12,6 +12,7 @@ of the operation, and what it changes is written into the audit log (`peerd.oper
 from __future__ import annotations
 
 import inspect
+import time
 from collections.abc import Callable, Coroutine
 from functools import cached_property, update_wrapper
 from types import MethodType
@@ -109,7 +110,11 @@ class Operation(Generic[P, T]):
         return self.__wrapped__(group, *args, **kwargs).named(self.__wrapped__.__name__)
 
     def guarded_query(self, group: OperationGroup[Any], args: Any, kwargs: Any) -> Query[Any]:
-        """The query of a permitted call, which writes its audit entry if it changes something; or of a refusal."""
+        """The query of a permitted call, which writes its audit entry if it changes something; or of a refusal.
+
+        Raises:
+            NotPermitted: a refusal of which there are so many that no more entries are written.
+        """
         mode = group._mode  # noqa: SLF001 - as above
         if self.needs is Right.ENQUEUE and mode.is_unrestricted:
             return self.query(group, *args, **kwargs)
@@ -123,7 +128,10 @@ class Operation(Generic[P, T]):
             right = self.needs or (Right.VIEW if query.method == "read" else Right.OPERATE)
             call.require(right, in_queues=self.in_queues)
         except NotPermitted as error:
-            query = Query("run", call.refused(str(error))).then_raise(error)
+            left_out = mode.refusals.admit(mode.actor, name, time.monotonic())
+            if left_out is None:
+                raise
+            query = Query("run", call.refused(error, left_out)).then_raise(error)
         else:
             if self.audited and query.method != "read" and right is not Right.VIEW:
                 query.audited_by(call.audited)

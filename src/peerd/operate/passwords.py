@@ -19,17 +19,17 @@ def normalized(password: str) -> str:
     return unicodedata.normalize("NFKC", password)
 
 
-def checked(password: object) -> str:
-    """A password that may be set; raises `InvalidAccess`."""
+def checked(password: object, field: str = "password") -> str:
+    """A password that may be set; raises `InvalidAccess`, which names the field."""
     if not isinstance(password, str):
-        raise InvalidAccess("password", "is not text")
+        raise InvalidAccess(field, "is not text")
     try:
         password.encode()
     except UnicodeEncodeError:
-        raise InvalidAccess("password", "has characters that are no text") from None
+        raise InvalidAccess(field, "has characters that are no text") from None
     length = len(normalized(password)) if len(password) <= MAX_LENGTH else len(password)
     if not MIN_LENGTH <= length <= MAX_LENGTH:
-        raise InvalidAccess("password", f"has {length} characters; give {MIN_LENGTH} to {MAX_LENGTH}")
+        raise InvalidAccess(field, f"has {length} characters; give {MIN_LENGTH} to {MAX_LENGTH}")
     return password
 
 

@@ -39,12 +39,7 @@ class TaskScope(msgspec.Struct, frozen=True):
 
     def conditions(self, connection: Connection) -> TaskConditions:
         """The conditions for the store; raises `NodeNotFound`."""
-        wanted, queues = self.task_filter, None if self.queues is None else tuple(sorted(self.queues))
-        queue = wanted.queue
-        if queue is None and queues is not None and len(queues) == 1:  # the index of its pending tasks can be used
-            [queue], queues = queues, None
-        given = msgspec.structs.asdict(wanted) | {"queue": queue}
-        return msgspec.structs.replace(resolve_filter(connection, **given), queues=queues)
+        return resolve_filter(connection, **msgspec.structs.asdict(self.task_filter), queues=self.queues)
 
     def covers(self, task: Task) -> bool:
         """Whether the actor may see a task."""

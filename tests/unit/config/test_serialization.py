@@ -6,7 +6,7 @@ from pathlib import Path
 
 from peerd.config import load
 from peerd.config.serialization import deserialize_section, serialize_section
-from peerd.config.settings import Settings
+from peerd.config.settings import AccessSettings, Settings
 from peerd.entrypoints.node_plan import build_node_plan
 from peerd.runtime.messages.frames import encode
 from peerd.supervision.plan import Plan
@@ -43,6 +43,9 @@ bind = "unix:run/queue"
 protocols = "json"
 [queues.mails]
 history = "1d"
+[access]
+allowed_hosts = "jobs.example"
+mask = "card"
 [logging]
 file = "log/peerd.log"
 """
@@ -67,6 +70,7 @@ def test_deserialized_settings_equal_those_that_were_read(write: Write) -> None:
         "manager",
         "logging",
         "alerts",
+        "access",
     ):
         assert getattr(deserialized, section) == getattr(settings, section), section
     assert deserialized.workers["video"].given == ("count", "options", "tasks")
@@ -94,6 +98,15 @@ def test_a_gateway_is_planned_with_its_address_and_the_options_of_queues(write: 
     assert queue.payload["settings"]["queues"] == {"mails": {"history": 86400.0}}
     assert "queues" not in kinds["site"].payload["settings"]
     assert not kinds["site"].drains
+
+
+def test_a_process_is_planned_with_all_that_it_reads_of_access(write: Write) -> None:
+    settings = read(write)
+    kinds = {kind.name: kind for kind in Plan.parse(build_node_plan(settings, "life")).kinds}
+    planned = {name: deserialize_section(kinds[name].payload["settings"], Settings).access for name in kinds}
+    assert planned["site"] == settings.access
+    assert planned["video"] == planned["agent"] == AccessSettings(mask=settings.access.mask)
+    assert planned["manager"] == AccessSettings(), "another setting of access replaces no manager"
 
 
 def test_two_readings_of_one_file_make_the_same_plan(write: Write) -> None:

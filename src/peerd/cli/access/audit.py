@@ -8,8 +8,10 @@ import msgspec
 from rich.text import Text
 from typer import Option
 
+from peerd.cli.access.audit_follower import AuditFollower
 from peerd.cli.command import command, new_app
 from peerd.cli.context import CommandContext
+from peerd.cli.errors import CommandError
 from peerd.cli.output.formatting import sanitize
 from peerd.cli.output.tables import AlignedTable, Column, right, wide
 from peerd.store.access.audit import REFUSED, AuditEntry
@@ -36,22 +38,41 @@ def audit(
     since: Annotated[str | None, Option(metavar="DURATION", help="Only of this last time, e.g. 1d.")] = None,
     after: Annotated[str | None, Option(metavar="CURSOR", help="The page behind this one's cursor.")] = None,
     limit: Annotated[int, Option("--limit", "-l", help="At most this many.")] = 50,
+    follow: Annotated[bool, Option("--follow", "-f", help="The newest last, then new ones as they come.")] = False,
 ) -> None:
     """Show what was done by which user, token or program, the newest first.
 
     peerd audit --target 17
 
     peerd audit --actor ann --since 1d --json
+
+    peerd audit --follow
+
+    With --follow and --json: an object for each entry.
     """
-    page = context.client.audit.page(
-        actor=actor, operation_name=operation, target=target, since=since, after=after, limit=limit
-    )
+    wanted = {"actor": actor, "operation_name": operation, "target": target}
+    if follow:
+        if after is not None:
+            raise CommandError("--after is for pages, and --follow begins with the newest entries", "leave one out")
+        for entry in AuditFollower(context.client, **wanted).read(limit, since):  # until Ctrl-C
+            _print_line(context, entry)
+        return
+    page = context.client.audit.page(**wanted, since=since, after=after, limit=limit)
     rows = (
         AlignedTable(COLUMNS, [_row(entry) for entry in page.items]) if page.items else Text("there is no such entry")
     )
     context.print_result(page, rows)
     if page.next is not None and not context.as_json:
         context.out.print(Text(f"  more: --after {page.next}", "bright_black"), soft_wrap=True)
+
+
+def _print_line(context: CommandContext, entry: AuditEntry) -> None:
+    if context.as_json:
+        context.print_json_line(entry)
+        return
+    parts = [part for part in _row(entry) if part]
+    line = Text("  ").join(part if isinstance(part, Text) else Text(sanitize(part)) for part in parts)
+    context.out.print(line, soft_wrap=True)
 
 
 def _row(entry: AuditEntry) -> list[Text | str]:

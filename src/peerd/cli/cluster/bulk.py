@@ -18,7 +18,7 @@ from peerd.cli.output.formatting import format_age, format_timestamp, sanitize
 from peerd.cli.output.live_display import render_progress_bar
 from peerd.cli.output.tables import AlignedTable, make_key_value_table, right, wide
 from peerd.cli.tasks.bulk import bulk_json, finish
-from peerd.domain.bulk import BulkAction, BulkState
+from peerd.domain.bulk import RESTRICTED_TO, BulkAction, BulkState
 
 app = new_app("List, show, watch, pause, resume and cancel bulk actions.")
 
@@ -104,9 +104,11 @@ def _describe_filter(bulk: BulkAction) -> str:
     options = [
         (name, str(one))
         for name, value in bulk.filter.items()
+        if name != RESTRICTED_TO
         for one in (value if isinstance(value, list) else [value])
     ]
-    return " ".join(f"--{name} {shlex.quote(value)}" for name, value in options) or "all tasks"
+    given = " ".join(f"--{name} {shlex.quote(value)}" for name, value in options) or "all tasks"
+    return given if bulk.queues is None else f"{given} (of {', '.join(sorted(bulk.queues))} only)"
 
 
 def _details(bulk: BulkAction, now: datetime) -> RenderableType:

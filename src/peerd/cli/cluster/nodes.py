@@ -18,7 +18,7 @@ from peerd.cli.context import CommandContext
 from peerd.cli.errors import parse_duration_option
 from peerd.cli.output.formatting import format_age
 from peerd.cli.output.tables import AlignedTable, right, wide
-from peerd.domain.errors import NodeRequestFailed, NodeUnreachable
+from peerd.domain.errors import NodeRequestFailed, NodeUnreachable, NotPermitted
 from peerd.store.nodes.nodes import Node
 
 app = new_app("List, show, drain, undrain and forget nodes.")
@@ -57,7 +57,7 @@ def show(
     live, problem = None, None
     try:
         live = context.client.nodes.state(node, timeout=seconds)
-    except (NodeUnreachable, NodeRequestFailed) as error:
+    except (NodeUnreachable, NodeRequestFailed, NotPermitted) as error:
         problem = str(error)
     answer = {**msgspec.to_builtins(row), "state": node_state(row), "live": live, "problem": problem}
     context.print_result(answer, lambda: render_node(row, live, problem, context.client.now()))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, Final
 
@@ -11,13 +10,11 @@ from rich.text import Text
 from typer import Argument, Option
 
 from peerd.cli.context import CommandContext
+from peerd.cli.following import PAGE, read_pages
 from peerd.domain.log_line import TaskLogLine
 from peerd.runtime.observability.escaping import escape_and_indent, escape_line, escape_text
 from peerd.store.tasks.log_lines import LastLines, LogPage
 
-READ_EVERY: Final = 1.0
-"""Seconds between two readings while a task is followed."""
-PAGE: Final = 500
 LEVEL_STYLES: Final = {"debug": "bright_black", "warning": "yellow", "error": "red", "critical": "bold red"}
 SHOWN_WITH_TASK: Final = 5
 """Lines that `peerd tasks show` prints."""
@@ -48,16 +45,10 @@ def logs(
 
 
 def _read_pages(context: CommandContext, task_id: int, *, follow: bool, **wanted: Any) -> Iterator[LogPage]:
-    after = None
-    while True:
-        page = context.client.tasks.logs(task_id, after=after, limit=PAGE, **wanted)
-        yield page
-        after = page.next
-        if page.has_more:
-            continue
-        if page.ended or not follow:
-            return
-        time.sleep(READ_EVERY)
+    def read(after: str | None) -> LogPage:
+        return context.client.tasks.logs(task_id, after=after, limit=PAGE, **wanted)
+
+    return read_pages(read, lambda page: page.ended or not follow)
 
 
 class LineRenderer:

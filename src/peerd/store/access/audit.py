@@ -68,6 +68,17 @@ class AuditPage(msgspec.Struct, frozen=True, kw_only=True):
     next: str | None
 
 
+class AuditTail(msgspec.Struct, frozen=True, kw_only=True):
+    """Entries behind a position, the oldest first; ``next`` is the position behind them.
+
+    ``has_more`` says that there are more now.
+    """
+
+    items: list[AuditEntry]
+    next: str
+    has_more: bool
+
+
 class AuditFilter(msgspec.Struct, frozen=True):
     """Which entries a page has; None does not filter. ``since`` is in seconds before now."""
 
@@ -99,6 +110,26 @@ def list_entries(connection: Connection, wanted: AuditFilter, *, after: int | No
     entries = [_to_entry(row) for row in connection.execute(statement).mappings()]
     has_more = len(entries) > limit
     return AuditPage(items=entries[:limit], next=str(entries[limit - 1].id) if has_more else None)
+
+
+def list_newer(connection: Connection, wanted: AuditFilter, *, after: int | None, limit: int) -> AuditTail:
+    """The first entries behind a position.
+
+    Args:
+        connection: of a transaction that reads.
+        wanted: the filter.
+        after: an id; None: the last one there is, so that there are no entries behind it.
+        limit: entries at the most.
+    """
+    last = int(connection.execute(sa.select(sa.func.max(audit.c.id))).scalar() or 0)
+    if after is None:
+        return AuditTail(items=[], next=str(last), has_more=False)
+    conditions = [*_conditions(connection, wanted), audit.c.id > after]
+    statement = sa.select(audit).where(*conditions).order_by(audit.c.id).limit(limit + 1)
+    found = [_to_entry(row) for row in connection.execute(statement).mappings()]
+    entries, has_more = found[:limit], len(found) > limit
+    ids = [after, *(entry.id for entry in entries)]
+    return AuditTail(items=entries, next=str(max(ids if has_more else [*ids, last])), has_more=has_more)
 
 
 def purge_entries(connection: Connection, age: float, limit: int) -> int:

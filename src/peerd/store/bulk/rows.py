@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import Any, Final
@@ -14,6 +14,7 @@ from sqlalchemy.engine import Connection, RowMapping
 from peerd.domain.bulk import (
     ENDED,
     OPEN,
+    RESTRICTED_TO,
     BulkAction,
     BulkState,
     RefusedTask,
@@ -27,6 +28,8 @@ from peerd.store.schema.tables import bulk_actions
 from peerd.store.tasks.rows import BATCH, to_whole_number
 
 BULK: Final = bulk_actions.c
+NEWEST: Final = 1_000
+"""Bulk actions among which those of some queues are looked for."""
 _COUNTS: Final = ("highest_id", "matched", "examined", "done", "skipped", "failed")
 
 
@@ -55,12 +58,52 @@ def get_bulk(connection: Connection, bulk_id: int) -> BulkAction:
 def list_bulk(connection: Connection, states: Iterable[BulkState] | None = None, limit: int = 50) -> list[BulkAction]:
     """The newest bulk actions, newest first; those of some states, or all."""
     wanted = sa.true() if states is None else BULK.state.in_([str(state) for state in states])
-    statement = sa.select(bulk_actions).where(wanted).order_by(BULK.id.desc()).limit(limit)
+    return _read_all(connection, sa.select(bulk_actions).where(wanted).limit(limit))
+
+
+def _read_all(connection: Connection, statement: sa.Select[Any]) -> list[BulkAction]:
     found = []
-    for row in connection.execute(statement).mappings():
+    for row in connection.execute(statement.order_by(BULK.id.desc())).mappings():
         with suppress(InvalidFilter):  # one that SQL by hand has made unreadable must not hide the others
             found.append(to_bulk(row))
     return found
+
+
+def require_within(connection: Connection, bulk_id: int, queues: Collection[str] | None) -> None:
+    """Check that a bulk action is of no other queues than these; None: of any.
+
+    Raises:
+        BulkActionNotFound: it is not there, or not restricted to some of them.
+    """
+    if queues is None:
+        return
+    found = sa.select(BULK.filter).where(BULK.id == bulk_id)
+    stored = connection.execute(found).scalar() if 0 < bulk_id < 2**63 else None
+    if stored is None or not _is_within(stored, queues):
+        raise BulkActionNotFound(bulk_id)
+
+
+def list_within(
+    connection: Connection, queues: Collection[str], states: Iterable[BulkState] | None = None, limit: int = 50
+) -> list[BulkAction]:
+    """The same as `list_bulk`, of those among the newest 1,000 that are of no other queues than these."""
+    newest = sa.select(BULK.id, BULK.state, BULK.filter).order_by(BULK.id.desc()).limit(NEWEST)
+    wanted = None if states is None else {str(state) for state in states}
+    ids = [
+        row.id
+        for row in connection.execute(newest)
+        if (wanted is None or row.state in wanted) and _is_within(row.filter, queues)
+    ][:limit]
+    return _read_all(connection, sa.select(bulk_actions).where(BULK.id.in_(ids))) if ids else []
+
+
+def _is_within(stored_filter: str, queues: Collection[str]) -> bool:
+    """Whether a bulk action with this filter is restricted to some of these queues."""
+    try:
+        restricted_to = _decode_filter(stored_filter).get(RESTRICTED_TO, ())
+    except InvalidFilter:
+        return False
+    return bool(restricted_to) and set(restricted_to) <= set(queues)
 
 
 def pause_bulk(connection: Connection, bulk_id: int) -> BulkAction:
@@ -125,7 +168,7 @@ def to_bulk(row: RowMapping) -> BulkAction:
     """
     values = dict(row)
     values["action"] = decode_action(values["action"], values.pop("arguments"))
-    values["filter"] = _decode(values["filter"], dict[str, Any], "filter")
+    values["filter"] = _decode_filter(values["filter"])
     values["errors"] = _decode(values["errors"] or "[]", list[RefusedTask], "errors")
     values["postponed"] = len(decode_ids(values["postponed"]))
     values["state"] = BulkState(values["state"])
@@ -143,6 +186,13 @@ def decode_ids(text: str | None) -> list[int]:
 def encode_ids(ids: Sequence[int]) -> str | None:
     """The text of postponed tasks; None where there are none."""
     return msgspec.json.encode(ids).decode() if ids else None
+
+
+def _decode_filter(text: str) -> dict[str, Any]:
+    fields: dict[str, Any] = _decode(text, dict[str, Any], "filter")
+    if RESTRICTED_TO in fields:  # anything but names of queues must not become a filter of all
+        _decode(msgspec.json.encode(fields[RESTRICTED_TO]).decode(), list[str], "filter")
+    return fields
 
 
 def _decode(text: str, kind: Any, column: str) -> Any:

@@ -143,7 +143,7 @@ def preview_bulk(
     return BulkPreview(
         matched=count,
         at_least=at_least,
-        examples=_read(connection, first),
+        examples=_read(connection, selection, first),
         highest_id=int(highest_id),
         as_of=moment,
         digest=digest.encode(),
@@ -165,8 +165,9 @@ def _count(connection: Connection, selection: Selection, until: float) -> tuple[
     return count, False, first
 
 
-def _read(connection: Connection, ids: Sequence[int]) -> list[Task]:
-    """The tasks of these ids, in this order."""
-    rows = connection.execute(sa.select(*SMALL_COLUMNS).where(tasks.c.id.in_(ids))).mappings() if ids else ()
+def _read(connection: Connection, selection: Selection, ids: Sequence[int]) -> list[Task]:
+    """The tasks of these ids, in this order, without those that have changed since they were counted."""
+    conditions = by_id_only(connection, ids, selection.conditions)
+    rows = connection.execute(select_by_id(sa.select(*SMALL_COLUMNS).where(*conditions))).mappings() if ids else ()
     found = {task.id: task for task in map(to_task, rows)}
     return [found[task_id] for task_id in ids if task_id in found]

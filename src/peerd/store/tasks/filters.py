@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import msgspec
 import sqlalchemy as sa
@@ -51,6 +51,19 @@ class TaskConditions(msgspec.Struct, frozen=True):
     where: tuple[ColumnCondition, ...] = ()
     queues: tuple[str, ...] | None = None
 
+    def restricted_to(self, queues: Collection[str] | None) -> Self:
+        """The same filter, of tasks of these queues only; None: of all.
+
+        >>> TaskConditions().restricted_to({"mail"}).queue, TaskConditions("mail").restricted_to({"video"}).queues
+        ('mail', ('video',))
+        """
+        if queues is None:
+            return self
+        if self.queue is None and len(queues) == 1:  # the index of its pending tasks can be used
+            [queue] = queues
+            return structs.replace(self, queue=queue)
+        return structs.replace(self, queues=tuple(sorted(queues)))
+
     def conditions(self) -> list[sa.ColumnElement[bool]]:
         """The conditions that such a task meets."""
         conditions = [] if self.status is None else [status_is(Status(self.status))]
@@ -80,8 +93,9 @@ def resolve_filter(
     node: str | None = None,
     search: str | None = None,
     where: Sequence[str] = (),
+    queues: Collection[str] | None = None,
 ) -> TaskConditions:
-    """The filter of these texts, with the id of its node.
+    """The filter of these texts, with the id of its node, restricted to queues.
 
     Raises:
         InvalidFilter: no status, or no condition.
@@ -94,7 +108,7 @@ def resolve_filter(
         node_id=None if node is None else get_node_id(connection, node),
         search=search,
         where=parse_conditions(where),
-    )
+    ).restricted_to(queues)
 
 
 def as_of(wanted: TaskConditions, moment: datetime) -> TaskConditions:

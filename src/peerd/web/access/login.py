@@ -1,4 +1,7 @@
-"""Logs users in: by name and password, at a limited rate, with work that says nothing about which users there are."""
+"""Logs users in: by name and password, at a limited rate, with work that says nothing about which users there are.
+
+A change of the own password is a login that sets another one: it needs the present password, and has the same limits.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ import msgspec
 from sqlalchemy.engine import Connection
 
 from peerd.domain.access import RIGHTS_OF, Actor, ActorKind
-from peerd.domain.errors import PeerdError
+from peerd.domain.errors import NotPermitted, PeerdError
 from peerd.operate import passwords
 from peerd.operate.client import AioClient
 from peerd.operate.operations import Query
@@ -26,6 +29,7 @@ MOST_WAITING: Final = 20
 """Logins that wait for that."""
 UNKNOWN_USER: Final = "(unknown)"
 """Stands in the log for a name that no user has: it may be a password by mistake."""
+SET_PASSWORD: Final = "session.set_password"  # noqa: S105 - an operation of the audit log
 
 
 class LoginRefused(PeerdError):
@@ -39,12 +43,28 @@ class LoginRefused(PeerdError):
 
 
 class LoginRequest(msgspec.Struct, frozen=True):
-    """A login: what was typed, where it comes from, and the session that the browser had."""
+    """A login: what was typed, where it comes from, and the session that the browser had.
+
+    With a ``new_password``, which the user has from then on, all sessions of the user end.
+    """
 
     name: str
     password: str
     address: str | None
     replaces: str | None
+    new_password: str | None = None
+
+    @property
+    def operation(self) -> str:
+        """Its name in the audit log."""
+        return "session.open" if self.new_password is None else SET_PASSWORD
+
+    @property
+    def failure(self) -> LoginRefused:
+        """What a wrong password gets. Whatever has a session is known: 401 would say that it has ended."""
+        if self.new_password is None:
+            return LoginRefused(HTTPStatus.UNAUTHORIZED, "LoginFailed", "the name or the password is wrong")
+        return LoginRefused(HTTPStatus.FORBIDDEN, "WrongPassword", "the current password is wrong")
 
 
 class LoginService:
@@ -62,17 +82,17 @@ class LoginService:
             text = "too many logins have failed: wait for a quarter of an hour"
             raise LoginRefused(HTTPStatus.TOO_MANY_REQUESTS, "TooManyLogins", text, int(WINDOW))
         credentials = await execute(Query("read", users.find_credentials, name))
-        new_hash = await self._compare(credentials, request.password)
+        new_hash = await self._compare(credentials, request)
         session_id = secrets.token_urlsafe(32)
         actor = None
         if new_hash is not None:
             actor = await execute(Query("run", _open, request, credentials, new_hash, session_id))
         if actor is None:
             await execute(Query("run", _record_failure, request))
-            raise LoginRefused(HTTPStatus.UNAUTHORIZED, "LoginFailed", "the name or the password is wrong")
+            raise request.failure
         return session_id, actor
 
-    async def _compare(self, credentials: Credentials, password: str) -> str | None:
+    async def _compare(self, credentials: Credentials, request: LoginRequest) -> str | None:
         """The hash that the user is to have from now on; None if the password is wrong."""
         if self._waiting >= MOST_WAITING:
             text = "too many logins at once: try again"
@@ -80,15 +100,24 @@ class LoginService:
         self._waiting += 1
         try:
             async with self._turn:
-                return await asyncio.to_thread(_compare, credentials.password_hash, password)
+                return await asyncio.to_thread(_compare, credentials.password_hash, request)
         finally:
             self._waiting -= 1
 
 
-def _compare(password_hash: str | None, password: str) -> str | None:
-    if not passwords.matches(password_hash, password) or password_hash is None:
+def require_session(actor: Actor) -> None:
+    """Check that an actor has logged in by a password, which it may then change; raises `NotPermitted`."""
+    if actor.kind is not ActorKind.USER:
+        reason = "only a user that has logged in by a password has one; an admin sets others: peerd users password NAME"
+        raise NotPermitted(actor.name, SET_PASSWORD, reason)
+
+
+def _compare(password_hash: str | None, request: LoginRequest) -> str | None:
+    if not passwords.matches(password_hash, request.password) or password_hash is None:
         return None
-    return passwords.hash_password(password) if passwords.needs_rehash(password_hash) else password_hash
+    if request.new_password is not None:
+        return passwords.hash_password(request.new_password)
+    return passwords.hash_password(request.password) if passwords.needs_rehash(password_hash) else password_hash
 
 
 def _open(
@@ -103,34 +132,36 @@ def _open(
     if new_hash != compared.password_hash:
         users.replace_hash(connection, request.name, new_hash, old=compared.password_hash)
     record_success(connection, request.name, request.address)
+    if request.new_password is not None:
+        sessions.delete_sessions_of(connection, request.name)
     sessions.open_session(connection, session_id, request.name, request.address, request.replaces)
     rights = RIGHTS_OF[compared.role]
     actor = Actor(name=request.name, kind=ActorKind.USER, rights=rights, address=request.address)
-    write_entry(connection, _entry(request.name, request.address, "session.open", audit.DONE))
+    write_entry(connection, _entry(request.name, request.address, request.operation))
     return actor
 
 
 def _record_failure(connection: Connection, request: LoginRequest) -> None:
     is_known = users.find_user(connection, request.name) is not None
     name = request.name if is_known else UNKNOWN_USER
-    write_entry(connection, _entry(name, request.address, "session.open", audit.REFUSED))
+    write_entry(connection, _entry(name, request.address, request.operation, str(request.failure)))
 
 
 def close_session(connection: Connection, session_id: str, actor: Actor) -> None:
     """End a session, and write that it was ended."""
     sessions.delete_session(connection, session_id)
-    write_entry(connection, _entry(actor.name, actor.address, "session.close", audit.DONE))
+    write_entry(connection, _entry(actor.name, actor.address, "session.close"))
 
 
-def _entry(name: str, address: str | None, operation: str, outcome: str) -> NewAuditEntry:
+def _entry(name: str, address: str | None, operation: str, problem: str | None = None) -> NewAuditEntry:
     return NewAuditEntry(
         actor_kind=ActorKind.USER,
         actor=name,
         address=address,
         way="api",
         operation=operation,
-        outcome=outcome,
+        outcome=audit.DONE if problem is None else audit.REFUSED,
         target_kind="user",
         target=name,
-        problem=None if outcome == audit.DONE else "the login failed",
+        problem=problem,
     )

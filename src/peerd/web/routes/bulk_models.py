@@ -175,7 +175,9 @@ class BulkView(BaseModel):
 
     id: str = Field(examples=["17"])
     action: dict[str, Any] = Field(examples=[{"type": "retry"}])
-    filter: dict[str, Any] = Field(examples=[{"status": "dead"}])
+    filter: dict[str, Any] = Field(
+        description="With `queues` where its actor was restricted to some.", examples=[{"status": "dead"}]
+    )
     state: BulkState
     progress: float | None = Field(description="0 to 1; null while its tasks are counted.")
     matched: int = Field(description="Tasks that it is for.")

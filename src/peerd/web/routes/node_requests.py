@@ -14,6 +14,7 @@ from peerd.domain.errors import NodeRequestFailed, NodeRequestUnfinished, NodeUn
 from peerd.domain.node_request import MAX_KINDS, MAX_PROCESSES_OF_KIND, NodeRequestStatus
 from peerd.domain.task import NAME_LIMIT
 from peerd.domain.task_stack import TaskStack
+from peerd.operate.client import AioClient
 from peerd.operate.nodes import LiveNode, LiveSlot
 from peerd.store.nodes.requests import NodeRequest
 from peerd.web.dependencies import AioClientDependency
@@ -29,6 +30,7 @@ STACK_ERRORS = documented(
 )
 STATE_TIMEOUT = 12.0
 """Seconds: without the doorbell a node looks for requests every ten."""
+OF_ALL_QUEUES = "the live state is about all queues, and this actor is restricted to some"
 STACK_TIMEOUT = 20.0
 """Seconds: the same, and what the process takes."""
 
@@ -81,8 +83,8 @@ class LiveNodeView(BaseModel):
 class NodeDetail(NodeView):
     """A node, with its live state."""
 
-    live: LiveNodeView | None = Field(description="Null where the node does not answer.")
-    problem: str | None = Field(description="Why it does not.")
+    live: LiveNodeView | None = Field(description="Null where the node does not answer, or the actor may not see it.")
+    problem: str | None = Field(description="Why it is null.")
 
 
 class Reload(RequestBody):
@@ -195,14 +197,18 @@ async def show_request(request_id: RequestId, client: AioClientDependency) -> No
 
 @router.get("/nodes/{node}", tags=["nodes"], responses=SHOW_ERRORS)
 async def show_node(node: Name, client: AioClientDependency) -> NodeDetail:
-    """A node with the live state of its processes, for which its master is asked."""
+    """A node with the live state of its processes, for which its master is asked; not for an actor of some queues."""
     row = await client.nodes.get(node)
-    live, problem = None, None
-    try:
-        live = LiveNodeView.of(await client.nodes.state(node, timeout=STATE_TIMEOUT))
-    except (NodeUnreachable, NodeRequestFailed, NodeRequestUnfinished) as error:
-        problem = str(error)
+    live, problem = (None, OF_ALL_QUEUES) if client.actor.queues is not None else await _ask(client, node)
     return NodeDetail(**NodeView.of(row).model_dump(), live=live, problem=problem)
+
+
+async def _ask(client: AioClient, node: str) -> tuple[LiveNodeView | None, str | None]:
+    """The live state of a node, or why it is not known."""
+    try:
+        return LiveNodeView.of(await client.nodes.state(node, timeout=STATE_TIMEOUT)), None
+    except (NodeUnreachable, NodeRequestFailed, NodeRequestUnfinished) as error:
+        return None, str(error)
 
 
 @router.post("/nodes/{node}/reload", tags=["nodes"], status_code=HTTPStatus.ACCEPTED, responses=REQUEST_ERRORS)

@@ -1,4 +1,4 @@
-"""The session of a browser: log in, show the actor, log out."""
+"""The session of a browser: log in, show the actor, change the own password, log out."""
 
 from __future__ import annotations
 
@@ -12,15 +12,18 @@ from starlette.datastructures import Headers
 
 from peerd.domain.access import Actor, ActorKind, Right
 from peerd.domain.task import NAME_LIMIT
+from peerd.operate.client import AioClient
 from peerd.operate.operations import Query
-from peerd.operate.passwords import MAX_LENGTH
-from peerd.web.access.login import LoginRequest, LoginService, close_session
+from peerd.operate.passwords import MAX_LENGTH, MIN_LENGTH, checked
+from peerd.web.access.app_access import AppAccess
+from peerd.web.access.login import LoginRequest, LoginService, close_session, require_session
 from peerd.web.access.request_facts import SECURE_COOKIE, address_of, cookie_name, csrf_token, session_of
 from peerd.web.dependencies import ActorDependency, AppAccessDependency, ProgramClientDependency
 from peerd.web.fields import RequestBody
 from peerd.web.problems import documented
 
 router = APIRouter(prefix="/session", tags=["access"])
+PresentPassword = Annotated[str, Field(min_length=1, max_length=MAX_LENGTH, examples=["correct horse battery staple"])]
 NO_CONTROLS = "^[^\x00-\x1f\x7f-\x9f]+$"
 
 
@@ -28,7 +31,14 @@ class Login(RequestBody):
     """A name and a password."""
 
     name: str = Field(min_length=1, max_length=NAME_LIMIT, pattern=NO_CONTROLS, examples=["ann"])
-    password: Annotated[str, Field(min_length=1, max_length=MAX_LENGTH, examples=["correct horse battery staple"])]
+    password: PresentPassword
+
+
+class OwnPassword(RequestBody):
+    """The password of the user of the session, and another one in its place."""
+
+    current: PresentPassword
+    new: str = Field(min_length=MIN_LENGTH, max_length=MAX_LENGTH, examples=["another long password"])
 
 
 class SessionView(BaseModel):
@@ -60,13 +70,38 @@ async def log_in(
     request: Request, body: Login, client: ProgramClientDependency, access: AppAccessDependency
 ) -> Response:
     """Log in. The session is in a cookie; a session that the browser had before ends."""
+    scope = request.scope
+    given = LoginRequest(body.name, body.password, address_of(scope), session_of(scope, Headers(scope=scope)))
+    return await _open(request, given, client, access, HTTPStatus.CREATED)
+
+
+@router.put(
+    "/password",
+    responses=documented(HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.TOO_MANY_REQUESTS),
+    response_model=SessionView,
+)
+async def change_password(
+    request: Request,
+    body: OwnPassword,
+    actor: ActorDependency,
+    client: ProgramClientDependency,
+    access: AppAccessDependency,
+) -> Response:
+    """Change the password of the user that has logged in. All its sessions end; this browser gets a new one."""
+    require_session(actor)
+    new = checked(body.new, "new")
+    given = LoginRequest(actor.name, body.current, address_of(request.scope), None, new_password=new)
+    return await _open(request, given, client, access, HTTPStatus.OK)
+
+
+async def _open(
+    request: Request, given: LoginRequest, client: AioClient, access: AppAccess, status: HTTPStatus
+) -> Response:
+    """Log in, and answer with the new session and its cookie."""
     logins: LoginService = request.app.state.peerd_logins
     scope = request.scope
-    old = session_of(scope, Headers(scope=scope))
-    given = LoginRequest(body.name, body.password, address_of(scope), old)
     session_id, actor = await logins.log_in(client, given)
-    view = SessionView.of(actor, session_id)
-    response = JSONResponse(view.model_dump(mode="json"), HTTPStatus.CREATED)
+    response = JSONResponse(SessionView.of(actor, session_id).model_dump(mode="json"), status)
     name = cookie_name(scope)
     response.set_cookie(
         name,
