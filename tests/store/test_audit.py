@@ -32,7 +32,7 @@ READING = {
     *(f"statistics.{name}" for name in ("summary", "series", "depths", "overview")),
     *("queues.list", "queues.is_known", "limits.list", "nodes.list", "nodes.processes"),
     *(f"schedules.{name}" for name in ("list", "get", "runs", "get_run", "get_runs")),
-    *("users.list", "tokens.list", "audit.page"),
+    *("alerts.list", "users.list", "tokens.list", "audit.page"),
 }
 CARRYING_OUT = {"bulk.carry_out"}
 """It does what the entry of its `bulk.create` names."""
