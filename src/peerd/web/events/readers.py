@@ -87,13 +87,18 @@ class AlertReader:
 
     def __init__(self, client: AioClient) -> None:
         self._client = client
+        self._on: dict[int, str | None] = {}
+        """Of the last reading, those that were on, with the queues that they are about."""
 
     async def read(self, _: Collection[str]) -> list[EventMessage]:
-        """Their states, the oldest first."""
+        """Their states, the oldest first; one that is not on any more and none of the newest is gone."""
         on = await self._client.alerts.list(on=True, limit=ALERTS_OF_EACH_KIND)
         newest = await self._client.alerts.list(limit=ALERTS_OF_EACH_KIND)
         found = {alert.id: alert for alert in (*on.items, *newest.items)}
-        return [
+        over = {alert_id: queue for alert_id, queue in self._on.items() if alert_id not in found}
+        self._on = {alert.id: alert.queue for alert in on.items}
+        gone = [gone_message(EventKind.ALERT, str(alert_id))._replace(queue=queue) for alert_id, queue in over.items()]
+        return gone + [
             EventMessage(EventKind.ALERT, str(alert.id), _json(AlertView.of(alert)), alert.queue)
             for _, alert in sorted(found.items())
         ]
