@@ -23,7 +23,7 @@ FAILED_RUN_STATUSES: Final = (RunStatus.FAILED, RunStatus.TIMEOUT, RunStatus.DIE
 MAX_RATE_PER_PROCESS: Final = AlertRate(1, 10.0)
 """Of each kind: a thousand tasks that die together are one message to the master, not a thousand."""
 
-MAX_GATHERED_TEXT: Final = 1_000
+MAX_GATHERED_TEXT: Final = 500
 """Characters of each alert that is sent with others."""
 
 DetectedAlert = tuple[AlertKind, str, dict[str, Any]]
