@@ -16,6 +16,7 @@ from fastapi import FastAPI
 
 from peerd import Client, TaskFilter
 from peerd.domain.access import Right
+from peerd.domain.alert_record import AlertReport
 from peerd.domain.attempt_totals import AttemptTotals
 from peerd.domain.bulk import BulkRetry
 from peerd.domain.histogram import Histogram
@@ -23,6 +24,7 @@ from peerd.domain.outcome import Done, Failed
 from peerd.domain.schedule import RunStatus, Schedule
 from peerd.store import schedule_runs, schedules
 from peerd.store.access.tokens import touch_token
+from peerd.store.alerts.recording import ReportAge, record_alert
 from peerd.store.nodes import nodes
 from peerd.store.nodes.requests import finish_request, take_requests
 from peerd.store.schedule_runs import NodeIdentity
@@ -118,6 +120,12 @@ def write_records(client: Client) -> None:
     minute = bucket_start(at, MINUTE) - timedelta(minutes=1)
     client.database.run(write_buckets, [BucketRow(MINUTE, minute, "video", "transcode", 1, 7, totals)])
     client.database.run(write_depths, client.database.read(sample_depths))
+    for kind, queue, text in (
+        ("backlog", "mail", "tasks of mail wait"),
+        ("dead-tasks", "video", "task 3 is dead\x1b[2J"),
+    ):
+        report = AlertReport(kind=kind, subject=queue, node="video-1", text=text, data={"queue": queue}, slot="video-1")
+        client.database.run(record_alert, report, ReportAge())
 
 
 @contextmanager

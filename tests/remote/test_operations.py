@@ -217,6 +217,16 @@ EXAMPLES: dict[str, list[With]] = {
         With("ci", ["view"], expires_in=-1),
     ],
     "tokens.revoke": [With(2), With(99), With("2")],
+    "alerts.list": [
+        With(),
+        With(on=True),
+        With(on=False, limit=1),
+        With(kinds=["backlog"], since="1d"),
+        With(kinds=["fire"]),
+        With(on="yes"),
+        With(after="x"),
+        With(limit=0),
+    ],
     "audit.page": [
         With(),
         With(limit=1),

@@ -34,7 +34,7 @@ READING = {
     *(f"statistics.{name}" for name in ("summary", "series", "depths", "overview")),
     *("queues.list", "queues.is_known", "limits.list", "nodes.list", "nodes.processes"),
     *(f"schedules.{name}" for name in ("list", "get", "runs", "get_run", "get_runs")),
-    *("users.list", "tokens.list", "audit.page", "audit.newer"),
+    *("alerts.list", "users.list", "tokens.list", "audit.page", "audit.newer"),
 }
 LEFT_OUT = re.compile(r"\(([\d,]+) more refusals before it have no entry\)$")
 CARRYING_OUT = {"bulk.carry_out"}

@@ -95,6 +95,7 @@ WANTED: dict[tuple[str, str], Wanted] = {
     ("GET", "/statistics/series"): Wanted(VIEW, 200),
     ("GET", "/statistics/depths"): Wanted(VIEW, 403),
     ("GET", "/overview"): Wanted(VIEW, 403),
+    ("GET", "/alerts"): Wanted(VIEW, 200),
     ("GET", "/metrics"): Wanted(VIEW, 403),
     ("GET", "/metrics/cluster"): Wanted(VIEW, 403),
 }
@@ -169,6 +170,7 @@ OPERATIONS: dict[str, Wanted] = {
     "statistics.series": Wanted(VIEW, 200),
     "statistics.depths": Wanted(VIEW, 403),
     "statistics.overview": Wanted(VIEW, 403),
+    "alerts.list": Wanted(VIEW, 200),
     "users.list": Wanted(ADMIN, 403),
     "users.add": Wanted(ADMIN, 403, {"name": "eve", "role": "viewer"}),
     "users.change": Wanted(ADMIN, 403, USER | {"disabled": False}),

@@ -19,11 +19,13 @@ from fastapi import FastAPI
 from starlette.requests import Request
 
 from peerd import Actor, Client
+from peerd.domain.alert_record import AlertReport
 from peerd.domain.errors import DatabaseUnavailable
 from peerd.domain.outcome import Done
+from peerd.store.alerts.recording import ReportAge, end_condition, record_alert
 from peerd.testing import eventually
 from peerd.web import create_app
-from peerd.web.events import response
+from peerd.web.events import readers, response
 from peerd.web.events.hub import EventHub
 from peerd.web.events.messages import EventFilter, EventKind, EventMessage
 from peerd.web.events.topic import Topic
@@ -109,6 +111,47 @@ def test_a_viewer_gets_the_present_state_and_then_each_change(url: str, client: 
         assert stream.next()[1]["status"] == "done"
         client.tasks.delete(5)
         assert stream.next() == ("task", {"id": "5", "gone": True})
+
+
+def test_alerts_are_seen_to_come_on_to_be_reported_again_and_to_end(
+    url: str, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(readers, "ALERTS_OF_EACH_KIND", 2)
+
+    def report(kind: str, subject: str, times: int = 1) -> None:
+        found = AlertReport(kind=kind, subject=subject, node="video-1", text="it is so", times=times)
+        client.database.run(record_alert, found, ReportAge())
+
+    report("hung", "video-1")
+    with watching(url, type="alert") as stream, watching(url, type="alert", queue="video") as of_video:
+        assert stream.next() == of_video.next() == ("reset", {"type": "alert"})
+        kind, hung = stream.next()
+        assert (kind, hung["kind"], hung["state"], hung["queue"]) == ("alert", "hung", "recent", None)
+        report("backlog", "video")
+        assert [one.next()[1]["state"] for one in (stream, of_video)] == ["on", "on"]
+        report("backlog", "video", 2)
+        assert stream.next()[1]["times"] == 3
+        client.database.run(end_condition, "backlog", "video")
+        ended = stream.next()[1]
+        assert (ended["subject"], ended["state"], ended["ended_at"] is None) == ("video", "ended", False)
+        assert of_video.until(lambda _, alert: alert["state"] == "ended")[-1][1]["times"] == 3
+        report("silent", "video-2")
+        assert stream.next()[1]["kind"] == "silent", "the first one is not among the newest any more, and not gone"
+        report("silent", "video-3")
+        assert stream.next()[1]["subject"] == "video-3"
+
+
+def test_an_alert_that_ends_when_it_is_none_of_the_newest_is_gone(
+    url: str, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(readers, "ALERTS_OF_EACH_KIND", 1)
+    for kind, subject in (("backlog", "video"), ("hung", "video-1")):
+        found = AlertReport(kind=kind, subject=subject, node="video-1", text="it is so")
+        client.database.run(record_alert, found, ReportAge())
+    with watching(url, type="alert", queue="video") as stream:
+        assert [stream.next()[1].get("state") for _ in range(2)] == [None, "on"]
+        client.database.run(end_condition, "backlog", "video")
+        assert stream.next() == ("alert", {"id": "1", "gone": True})
 
 
 def test_queues_and_nodes_are_seen_to_change_and_to_go(url: str, client: Client) -> None:

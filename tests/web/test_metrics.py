@@ -10,6 +10,8 @@ from prometheus_client import parser
 from prometheus_client.openmetrics import parser as openmetrics_parser
 
 from peerd import Client
+from peerd.domain.alert_record import AlertReport
+from peerd.store.alerts.recording import ReportAge, record_alert
 from peerd.web import metrics
 
 parse: Any = parser.text_string_to_metric_families
@@ -30,7 +32,11 @@ def test_queues_nodes_and_processes_are_shown(address: str, client: Client, monk
     monkeypatch.setattr(metrics, "KEEP", 0.0)
     client.enqueue(HOSTILE)
     client.queues.pause("mail")
+    for queue in ("a", "b"):
+        late = AlertReport(kind="backlog", subject=queue, node="one", text="late")
+        client.database.run(record_alert, late, ReportAge())
     found = read(address)
+    assert (found["peerd_alerts_on", "backlog"], found["peerd_alerts_on", "inactive-nodes"]) == (2, 0)
     assert found["peerd_queue_tasks", "video", "pending"] == 5
     assert found["peerd_queue_tasks", "mail", "canceled"] == 1
     assert found["peerd_queue_tasks", "video", "dead"] == 0, "a series that ends at 0 would be missed by its alert"

@@ -10,8 +10,10 @@ from datetime import UTC, datetime, timedelta
 import sqlalchemy as sa
 
 from peerd.config.settings import StatisticsSettings
+from peerd.domain.alert_record import AlertReport
 from peerd.manager.queue_sampler import EXAMINE_EVERY, QUIET_EVERY, REPEAT_EVERY, QueueSampler
 from peerd.runtime.observability.events import EventBus, QueueBacklogEnded, QueueBacklogFound
+from peerd.store.alerts.recording import ReportAge, end_condition, record_alert
 from peerd.store.maintenance.due import DueMaintenance, read_due_maintenance
 from peerd.store.schema.tables import depths, nodes
 from peerd.store.statistics.depths import write_depths
@@ -81,6 +83,31 @@ async def test_a_late_queue_is_reported_at_its_begin_now_and_then_and_at_its_end
     assert [ended.queue for ended in harness.of(QueueBacklogEnded)] == ["viedo"]
 
 
+async def test_a_manager_goes_on_with_what_the_one_before_it_has_reported(harness: RunnerHarness) -> None:
+    task_id = add_waiting(harness, "viedo", 5)
+    for queue in ("viedo", "gone"):
+        report = AlertReport(kind="unserved-queue", subject=queue, node="b")
+        harness.database.run(record_alert, report, ReportAge(first=1_800.0, latest=1_800.0))
+    sampling = Sampling(harness)
+    await sampling.round()
+    assert harness.of(QueueBacklogFound) == []
+    [ended] = harness.of(QueueBacklogEnded)
+    assert (ended.queue, round(ended.seconds)) == ("gone", 1_800)
+    await sampling.round(REPEAT_EVERY - 1_800.0)
+    assert [found.queue for found in harness.of(QueueBacklogFound)] == ["viedo"]
+    another = harness.world.node("0")
+    order = sa.update(nodes).where(nodes.c.id == another).values(id=0)
+    harness.database.run(lambda connection: connection.execute(order).close())
+    assert not await sampling.round(), "another node is the first one"
+    for queue in ("viedo", "gone"):
+        harness.database.run(end_condition, "unserved-queue", queue)
+    gone = sa.update(nodes).where(nodes.c.id == 0).values(active=False)
+    harness.database.run(lambda connection: connection.execute(gone).close())
+    harness.world.set(task_id, start_at=datetime.now(UTC) + timedelta(hours=1))
+    await sampling.round(QUIET_EVERY)
+    assert len(harness.of(QueueBacklogEnded)) == 1, "the other node has reported its end"
+
+
 async def test_while_nothing_is_pending_or_works_samples_are_rare(harness: RunnerHarness) -> None:
     sampling = Sampling(harness)
     assert await sampling.round()
@@ -97,6 +124,7 @@ async def test_while_nothing_is_pending_or_works_samples_are_rare(harness: Runne
 async def test_a_slow_sample_is_followed_by_a_long_pause(harness: RunnerHarness) -> None:
     sampling = Sampling(harness)
     harness.world.add("q")
+    assert await sampling.round()
     read = sampling.sampler._threads.read
 
     async def slowly(*arguments: object) -> object:

@@ -30,7 +30,6 @@ COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
     "doctor": ("project.doctor", SETUP, "Examine the database and the cluster; list what needs attention."),
     "systemd": ("project.systemd", SETUP, "Print a systemd unit for this node, or write it to a file."),
     "demo": ("demo", SETUP, "Show two nodes that transcode video while one of their workers is killed."),
-    "alerts": ("project.alerts", SETUP, "Test the hooks that deliver alerts."),
     "up": ("node.lifecycle", NODE, "Start this node and stay in the foreground."),
     "start": ("node.lifecycle", NODE, "Start this node in the background."),
     "stop": ("node.lifecycle", NODE, "Stop this node and wait until it has ended."),
@@ -59,6 +58,7 @@ COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
     "queues": ("cluster.queues", WORK, "List, pause and resume queues."),
     "limits": ("cluster.limits", WORK, "List, set and remove limits of queues and keys."),
     "nodes": ("cluster.nodes", WORK, "List, show, drain, undrain and forget nodes."),
+    "alerts": ("cluster.alerts", WORK, "List alerts, and test the hooks that deliver them."),
     "stats": (
         "cluster.statistics",
         WORK,

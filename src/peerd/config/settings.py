@@ -328,6 +328,8 @@ class ManagerSettings(Section, frozen=True, kw_only=True):
     max_wait: Period = 3_600.0
     max_audit_age: Duration = 7_776_000.0
     max_bulk_age: Duration = 604_800.0  # since a bulk action ended
+    max_alerts: Count = 10_000
+    max_alert_age: Duration = 2_592_000.0  # since an alert was seen last
 
 
 class AccessSettings(Section, frozen=True, kw_only=True):

@@ -37,6 +37,17 @@ class OngoingConditions:
     _began: dict[str, float] = field(default_factory=dict)
     _reported: dict[str, float] = field(default_factory=dict)
 
+    def resume(self, key: str, began: float, reported: float) -> None:
+        """Go on with a condition that another one has reported.
+
+        >>> conditions = OngoingConditions(repeat_every=900.0)
+        >>> conditions.resume("video", began=0.0, reported=100.0)
+        >>> conditions.update({"video"}, 999.0), conditions.update(set(), 1_100.0).ended
+        (ConditionChanges(present=[], ended={}), {'video': 1100.0})
+        """
+        self._began[key] = began
+        self._reported[key] = reported
+
     def update(self, found: Collection[str], now: float) -> ConditionChanges:
         """Take those that hold now, by a monotonic clock in seconds."""
         ended = {key: now - self._began.pop(key) for key in sorted(self._began.keys() - set(found))}

@@ -9,6 +9,7 @@ from typing import Any, Final
 import structlog
 
 from peerd.agent.alerts.delivery import AlertDispatcher
+from peerd.agent.alerts.recorder import AlertRecorder
 from peerd.agent.database_health import DatabaseHealthMonitor
 from peerd.agent.doorbell.subsystem import DoorbellSubsystem
 from peerd.agent.metrics import MetricsSubsystem
@@ -91,6 +92,7 @@ def agent(payload: Mapping[str, Any]) -> Service:
         events,
         subsystems=(
             AlertDispatcher(settings.alerts, settings.project_directory, events),
+            AlertRecorder(database, events),
             DatabaseHealthMonitor(database, events),
             setup,
             MetricsSubsystem(lambda: setup.process, telemetry.metrics, settings.telemetry.metrics),

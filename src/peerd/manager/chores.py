@@ -23,6 +23,7 @@ from peerd.manager.series_walk import SeriesWalk
 from peerd.store.access.audit import purge_entries
 from peerd.store.access.login_limits import purge_login_failures
 from peerd.store.access.sessions import purge_sessions
+from peerd.store.alerts.upkeep import follow_silent_nodes, purge_alerts
 from peerd.store.bulk.rows import purge_bulk
 from peerd.store.enqueue.idempotency import purge_idempotency_keys
 from peerd.store.limits.definitions import purge_limit_starts
@@ -116,6 +117,8 @@ CHORES: Final = (
     Chore("purge keys", batches.purge_keys, due=lambda due, _: due.key, periods=30),
     Chore("purge idempotency keys", purge_idempotency_keys, periods=600),
     Chore("purge audit", purge_entries, lambda s: (s.max_audit_age, s.batch), periods=600),
+    Chore("purge alerts", purge_alerts, lambda s: (s.max_alerts, s.max_alert_age, s.batch), periods=600),
+    Chore("follow silent nodes", follow_silent_nodes, periods=60, only_on_first=True),
     Chore("purge sessions", purge_sessions, periods=3600),
     Chore("purge login failures", purge_login_failures, periods=3600),
     Chore("purge requests", purge_requests, periods=600),

@@ -3,6 +3,9 @@
 It is in the manager, because the statement with which a manager begins each round says for nothing whether its node is
 the first of the active ones, which samples for all, and whether any task is pending or working: an idle cluster is
 asked nothing more. It has a thread and a connection of its own, so that no chore waits for it.
+
+The first sample of a manager goes on with what the one before it has reported: the table of alerts has it. So the end
+of a backlog is reported although the manager that reported its begin has died.
 """
 
 from __future__ import annotations
@@ -17,11 +20,13 @@ from typing import Final
 from sqlalchemy.engine import Connection
 
 from peerd.config.settings import StatisticsSettings
+from peerd.domain.alert_record import ENDED_BY_RECOVERY
 from peerd.domain.errors import DatabaseUnavailable
 from peerd.domain.ongoing_conditions import OngoingConditions
 from peerd.manager.series_walk import SeriesWalk
 from peerd.runtime.observability.events import ComponentFailed, EventBus, QueueBacklogEnded, QueueBacklogFound
 from peerd.runtime.process.uncaught_exceptions import describe_exception
+from peerd.store.alerts.reading import open_conditions
 from peerd.store.connection.database import Database, DatabaseThreads
 from peerd.store.late_queues import LateQueue, find_late_queues
 from peerd.store.maintenance.due import DueMaintenance
@@ -40,6 +45,8 @@ UNSERVED_AFTER: Final = 60.0
 """Seconds that a task waits in a queue that no process has ever served before this is reported."""
 REPEAT_EVERY: Final = 3_600.0
 """Seconds between two reports of the same queue, while its tasks wait."""
+MAX_RESUMED: Final = 1_000
+"""Queues whose reports a manager goes on with."""
 PURGE_EVERY: Final = 600.0
 """Seconds."""
 
@@ -68,7 +75,8 @@ class QueueSampler:
         self._settings = settings
         self._max_wait = max_wait
         self._clock = clock
-        self._late = OngoingConditions(REPEAT_EVERY)
+        self._late: OngoingConditions | None = None
+        """What is reported; None: another manager reports, or it has not been read what that one did."""
         self._sampling: asyncio.Task[None] | None = None
         self._ended_at = -QUIET_EVERY
         """When the latest sample was complete."""
@@ -81,7 +89,10 @@ class QueueSampler:
 
     def start_if_due(self, due: DueMaintenance, node_id: int) -> None:
         """Begin a sample, if it is time for one and this node is the first one."""
-        if due.first_node != node_id or (self._sampling is not None and not self._sampling.done()):
+        if self._sampling is not None and not self._sampling.done():
+            return
+        if due.first_node != node_id:
+            self._late = None
             return
         is_busy = due.has_pending or due.oldest_touch is not None
         # The first sample of a quiet time shows that it is quiet.
@@ -101,7 +112,8 @@ class QueueSampler:
     async def sample(self) -> None:
         """Sample the queues, and report those that have become late, and those that are late no more."""
         sample, late = await self._threads.read(partial(_read_queues, longer_than=self._max_wait))
-        self._report({queue.name: queue for queue in late})
+        self._late = self._late or await self._resume_reports()
+        self._report(self._late, {queue.name: queue for queue in late})
         if self._settings.enabled:
             await self._roll_up(await self._threads.run(write_depths, sample))
         if self._clock() >= self._next_purge_at:
@@ -123,8 +135,17 @@ class QueueSampler:
         self._ended_at = self._clock()
         self._pause = REST_RATIO * (self._ended_at - began)
 
-    def _report(self, late: dict[str, LateQueue]) -> None:
-        changes = self._late.update(late, self._clock())
+    async def _resume_reports(self) -> OngoingConditions:
+        """The reports of the manager before this one, or of this one before another was the first."""
+        resumed = OngoingConditions(REPEAT_EVERY)
+        found = await self._threads.read(open_conditions, ENDED_BY_RECOVERY, MAX_RESUMED)
+        now = self._clock()
+        for one in found:
+            resumed.resume(one.subject, now - one.on_for, now - one.reported_ago)
+        return resumed
+
+    def _report(self, reports: OngoingConditions, late: dict[str, LateQueue]) -> None:
+        changes = reports.update(late, self._clock())
         for name in changes.present:
             queue = late[name]
             self._events.emit(QueueBacklogFound(queue=name, oldest=queue.age, is_served=queue.is_served))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from peerd.domain.access import Right
-from peerd.domain.errors import InvalidFilter
 from peerd.operate import validation
 from peerd.operate.operations import Mode, OperationGroup, Query, operation
 from peerd.store.access import audit
@@ -45,7 +44,7 @@ class AuditOperations(OperationGroup[Mode]):
         """
         wanted = _filter(actor, operation_name, target_kind, target, since)
         most = validation.number("limit", limit, 1, MAX_PAGE)
-        return Query("read", audit.list_entries, wanted, after=_parse_cursor(after), limit=most)
+        return Query("read", audit.list_entries, wanted, after=validation.id_cursor(after, "the audit log"), limit=most)
 
     @operation(needs=Right.ADMIN)
     def newer(
@@ -76,7 +75,7 @@ class AuditOperations(OperationGroup[Mode]):
         """
         wanted = _filter(actor, operation_name, target_kind, target)
         most = validation.number("limit", limit, 1, MAX_PAGE)
-        return Query("read", audit.list_newer, wanted, after=_parse_cursor(after), limit=most)
+        return Query("read", audit.list_newer, wanted, after=validation.id_cursor(after, "the audit log"), limit=most)
 
 
 def _filter(
@@ -91,12 +90,3 @@ def _filter(
         **{field: validation.text_or_none(field, value) for field, value in texts.items()},
         since=None if since is None else validation.seconds("since", since),
     )
-
-
-def _parse_cursor(after: str | None) -> int | None:
-    text = validation.cursor(after)
-    if text is None:
-        return None
-    if not text.isascii() or not text.isdigit() or len(text) > 19:
-        raise InvalidFilter("after", "this is no cursor of a page of the audit log; leave it out to begin anew")
-    return min(int(text), validation.MAX_ID)

@@ -20,6 +20,7 @@ from peerd.domain.ring import tasks_available_in
 from peerd.domain.task import Task
 from peerd.doorbell.notifier import Notifier
 from peerd.operate import validation
+from peerd.operate.alerts import AlertOperations
 from peerd.operate.audit import AuditOperations
 from peerd.operate.bulk import BulkOperations
 from peerd.operate.diagnostics import Finding, examine
@@ -61,6 +62,7 @@ class ClientOperations(EnqueueOperations[Mode]):
         self.nodes: NodeOperations[Mode] = NodeOperations(mode)
         self.schedules: ScheduleOperations[Mode] = ScheduleOperations(mode)
         self.statistics: StatisticsOperations[Mode] = StatisticsOperations(mode)
+        self.alerts: AlertOperations[Mode] = AlertOperations(mode)
         self.users: UserOperations[Mode] = UserOperations(mode)
         self.tokens: TokenOperations[Mode] = TokenOperations(mode)
         self.audit: AuditOperations[Mode] = AuditOperations(mode)
@@ -233,9 +235,9 @@ class Client(ClientOperations[BlockingMode]):
         It does not end. A stream that is lost is opened again, and goes on where it was.
 
         Args:
-            types: ``task``, ``queue``, ``node``; none means all.
+            types: ``task``, ``queue``, ``node``, ``alert``; none means all.
             tasks: of tasks, those of these ids.
-            queues: of tasks and queues, those of these names.
+            queues: of tasks, queues and alerts, those of these queues.
             statuses: of tasks, those of these statuses, and the change that leads out of them.
 
         Raises:

@@ -59,6 +59,16 @@ def cursor(value: object) -> str | None:
     return value
 
 
+def id_cursor(value: object, pages: str) -> int | None:
+    """The cursor of a page that is the id of its last row."""
+    text = cursor(value)
+    if text is None:
+        return None
+    if not text.isascii() or not text.isdigit() or len(text) > 19:
+        raise InvalidFilter("after", f"this is no cursor of a page of {pages}; leave it out to begin anew")
+    return min(int(text), MAX_ID)
+
+
 def idempotency_key(value: object) -> str:
     """A text that is not empty, and not a document."""
     if not isinstance(value, str) or not 0 < len(value) <= MAX_IDEMPOTENCY_KEY or not value.isprintable():

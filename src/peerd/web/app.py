@@ -18,6 +18,7 @@ from peerd.web.log_streams import LogStreams
 from peerd.web.problems import add_problem_handlers
 from peerd.web.request_guard import RequestGuard
 from peerd.web.routes import (
+    alerts,
     audit,
     bulk,
     events,
@@ -40,6 +41,7 @@ from peerd.web.routes import (
 API: Final = "/api/v1"
 ROUTES: Final = (
     *(tasks, task_logs, queues, limits, nodes, node_requests, schedules, stored_schedules, bulk, statistics),
+    alerts,
     *(session, users, tokens, audit),
 )
 """The modules whose routers are below `API`; in `events` and `operations` they are made."""

@@ -21,8 +21,11 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
+from peerd.domain.alert_record import CONDITIONS
 from peerd.domain.lifecycle import Status
+from peerd.operate.alerts import MAX_PAGE
 from peerd.operate.client import AioClient
+from peerd.store.alerts.reading import AlertRecord
 from peerd.store.nodes.nodes import Node
 from peerd.store.nodes.processes import ProcessRecord
 from peerd.store.queue_states import QueueState
@@ -43,6 +46,7 @@ class ClusterSnapshot(msgspec.Struct, frozen=True):
     queues: list[QueueState]
     nodes: list[Node]
     processes: list[ProcessRecord]
+    alerts: list[AlertRecord]
     seconds: float
 
 
@@ -61,8 +65,10 @@ class SnapshotReader:
                 started = time.monotonic()
                 now, queues = await client.now(), await client.queues.list()
                 nodes, processes = await client.nodes.list(), await client.nodes.processes()
+                alerts = (await client.alerts.list(on=True, limit=MAX_PAGE)).items
                 self._read_at = time.monotonic()
-                self._snapshot = ClusterSnapshot(now, queues, nodes, processes, self._read_at - started)
+                seconds = self._read_at - started
+                self._snapshot = ClusterSnapshot(now, queues, nodes, processes, alerts, seconds)
             return self._snapshot
 
 
@@ -76,6 +82,7 @@ class ClusterCollector(Collector):
         """All metrics."""
         yield from _queue_metrics(self._snapshot.queues, self._snapshot.now)
         yield from _node_metrics(self._snapshot)
+        yield _alert_metric(self._snapshot.alerts)
         text = "Seconds that the database took for these metrics."
         yield GaugeMetricFamily("peerd_cluster_read_seconds", text, value=self._snapshot.seconds)
 
@@ -130,6 +137,15 @@ def _node_metrics(snapshot: ClusterSnapshot) -> Iterator[Metric]:
     for labels, count in kinds.items():
         running.add_metric(list(labels), count)
     yield from (active, draining, silence, running)
+
+
+def _alert_metric(alerts: Sequence[AlertRecord]) -> Metric:
+    """Each kind that can be on has a value, so that a rule for it finds 0, too."""
+    on: Metric = _gauge("peerd_alerts_on", "Conditions that are on, of those that raise alerts.", "kind")
+    counts = Counter(alert.kind for alert in alerts)
+    for kind in sorted({*CONDITIONS, *counts}):
+        on.add_sample("peerd_alerts_on", {"kind": kind}, counts[kind])
+    return on
 
 
 def _gauge(name: str, text: str, *labels: str) -> Any:

@@ -7,13 +7,13 @@ from collections import deque
 from collections.abc import Callable, Container, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
 from peerd.agent.alerts.hooks import AlertHook, make_hook
+from peerd.agent.alerts.messages import alert_of
 from peerd.agent.components import ComponentSupervisor, Subsystem
 from peerd.config.settings import AlertSettings
 from peerd.domain.alert import Alert, AlertKind, AlertRateLimiter
@@ -57,19 +57,10 @@ class AlertDispatcher(Subsystem):
 
     def receive(self, message: Mapping[str, Any]) -> None:
         """Handle a message of type `alert`."""
-        if message.get("type") != "alert":
-            return
-        alert = Alert(
-            alert=str(message.get("alert")),
-            text=str(message.get("text")),
-            node=self._node,
-            at=datetime.now(UTC),
-            slot=message.get("slot"),
-            pid=message.get("pid"),
-            data=dict(message.get("data") or {}),
-        )
-        for delivery in self._deliveries.values():
-            delivery.offer(alert)
+        alert = alert_of(message, self._node)
+        if alert is not None:
+            for delivery in self._deliveries.values():
+                delivery.offer(alert)
 
     async def stop(self, grace: float) -> None:
         """Send what is queued or suppressed, and end."""

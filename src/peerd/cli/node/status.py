@@ -26,10 +26,13 @@ from peerd.cli.output.live_display import LiveDisplay
 from peerd.domain.lifecycle import Status
 from peerd.operate.figures import Overview
 from peerd.runtime.process.process_context import DOORBELL_ACTION
+from peerd.store.alerts.reading import AlertRecord
 from peerd.store.queue_states import QueueState
 from peerd.supervision.control import control_client
 
 app = new_app()
+MOST_ALERTS = 100
+"""Alerts that are read; of more, this number is shown with a +."""
 AGENT_TIMEOUT = 1.0
 """Seconds that the agent has to report its components; the rest is shown in any case."""
 
@@ -112,6 +115,7 @@ def _read_cluster(context: CommandContext) -> dict[str, Any]:
             "processes": client.nodes.processes(),
             **_count_tasks(client.queues.list()),
             "statistics": client.statistics.overview(),
+            "alerts": client.alerts.list(on=True, limit=MOST_ALERTS).items,
         }
     except Exception as error:
         failure = context.to_command_error(error)
@@ -138,8 +142,18 @@ def _render_cluster(cluster: dict[str, Any]) -> RenderableType:
             counts += [(f"{cluster['tasks'][status]:,}{more} {status}", STATUS_STYLES[status]), "  "]
     title = Text(f"cluster of {pluralize(len(cluster['nodes']), 'node')}", "bold")
     tasks = Text.assemble(("tasks  ", "bold"), *(counts or ["none"]))
-    rates = _rates_line(cluster["statistics"])
-    return Group(title, nodes_table(cluster["nodes"], running, cluster["now"]), Text(), tasks, rates)
+    lines = [tasks, _rates_line(cluster["statistics"]), *_alerts_line(cluster["alerts"])]
+    return Group(title, nodes_table(cluster["nodes"], running, cluster["now"]), Text(), *lines)
+
+
+def _alerts_line(alerts: Sequence[AlertRecord]) -> list[Text]:
+    """How many alerts are on, by kind; nothing if none is."""
+    if not alerts:
+        return []
+    kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(Counter(alert.kind for alert in alerts).items()))
+    more = "+" if len(alerts) == MOST_ALERTS else ""
+    text = f"{len(alerts)}{more} on: {sanitize(kinds)}  (peerd alerts list --on)"
+    return [Text.assemble(("alerts ", "bold"), (text, "red"))]
 
 
 def _rates_line(overview: Overview) -> Text:

@@ -28,9 +28,9 @@ class ClusterEvent(msgspec.Struct, frozen=True):
     """An event of a cluster.
 
     Attributes:
-        type: ``task``, ``queue`` or ``node``; or ``reset``: what was received of ``data["type"]`` is outdated, and its
-            present state follows.
-        data: the task, queue or node as the REST API shows it; or its id or name, and ``gone``.
+        type: ``task``, ``queue``, ``node`` or ``alert``; or ``reset``: what was received of ``data["type"]`` is
+            outdated, and its present state follows.
+        data: the task, queue, node or alert as the REST API shows it; or its id or name, and ``gone``.
     """
 
     type: str

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, Final
 
 from peerd.domain.alert import AlertKind, AlertRate, AlertRateLimiter
+from peerd.domain.alert_record import MAX_GATHERED, subjects_of
 from peerd.domain.duration import format_duration
 from peerd.domain.schedule import RunStatus
 from peerd.runtime.observability import events
@@ -21,6 +22,9 @@ from peerd.runtime.process.service import Service
 FAILED_RUN_STATUSES: Final = (RunStatus.FAILED, RunStatus.TIMEOUT, RunStatus.DIED, RunStatus.REFUSED)
 MAX_RATE_PER_PROCESS: Final = AlertRate(1, 10.0)
 """Of each kind: a thousand tasks that die together are one message to the master, not a thousand."""
+
+MAX_GATHERED_TEXT: Final = 500
+"""Characters of each alert that is sent with others."""
 
 DetectedAlert = tuple[AlertKind, str, dict[str, Any]]
 """Kind, text, data."""
@@ -94,6 +98,34 @@ def _detect_failed_run(event: Event) -> DetectedAlert | None:
             return None
 
 
+class GatheredAlerts:
+    """Alerts of one kind that are sent as one: the latest of each subject, of so many subjects at the most.
+
+    >>> gathered = GatheredAlerts()
+    >>> for queue in ("a", "b", "a"):
+    ...     gathered.add((AlertKind.BACKLOG, f"tasks of {queue} wait", {"queue": queue}))
+    >>> [(one["data"]["queue"], one["times"]) for one in gathered.to_json()]
+    [('b', 1), ('a', 2)]
+    """
+
+    def __init__(self) -> None:
+        self.latest: DetectedAlert
+        self._of_subjects: dict[tuple[str, ...], tuple[DetectedAlert, int]] = {}
+
+    def add(self, found: DetectedAlert) -> None:
+        """Add one."""
+        self.latest = found
+        subjects = tuple(subjects_of(found[0], found[2]))
+        _, times = self._of_subjects.pop(subjects, (None, 0))
+        if len(self._of_subjects) < MAX_GATHERED:
+            self._of_subjects[subjects] = found, times + 1
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """The latest of each subject, with the number of those of its subject."""
+        alike = self._of_subjects.values()
+        return [{"text": text[:MAX_GATHERED_TEXT], "data": data, "times": times} for (_, text, data), times in alike]
+
+
 class AlertEventListener:
     """Sends the alerts among the events; for `EventBus.listen`. Thread-safe.
 
@@ -109,8 +141,8 @@ class AlertEventListener:
         self._send = send
         self._clock = clock
         self._later = later
-        self._suppressed: dict[AlertKind, DetectedAlert] = {}
-        """The latest suppressed alert of each kind, which is sent when the rate allows it."""
+        self._suppressed: dict[AlertKind, GatheredAlerts] = {}
+        """The suppressed alerts of each kind, which are sent as one when the rate allows it."""
         self._lock = threading.Lock()
         self._limit = AlertRateLimiter(MAX_RATE_PER_PROCESS)
 
@@ -129,11 +161,13 @@ class AlertEventListener:
         with self._lock:
             now = self._clock()
             others = self._limit.admit(kind, now)
-            is_scheduled = self._suppressed.pop(kind, None) is not None
-            if others is None:
-                self._suppressed[kind] = found
+            is_scheduled = kind in self._suppressed
+            gathered = self._suppressed.setdefault(kind, GatheredAlerts())
+            gathered.add(found)
+            if others is not None:
+                del self._suppressed[kind]
         if others is not None:
-            self._send_alert(found, others)
+            self._send_alert(gathered, others)
         elif not is_scheduled:
             self._later(self._limit.wait(kind, now), partial(self._flush_kind, kind))
 
@@ -144,14 +178,17 @@ class AlertEventListener:
 
     def _flush_kind(self, kind: AlertKind) -> None:
         with self._lock:
-            found = self._suppressed.pop(kind, None)
-            others = 0 if found is None else self._limit.release(kind, self._clock())
-        if found is not None:
-            self._send_alert(found, others)
+            gathered = self._suppressed.pop(kind, None)
+            others = 0 if gathered is None else self._limit.release(kind, self._clock())
+        if gathered is not None:
+            self._send_alert(gathered, others)
 
-    def _send_alert(self, found: DetectedAlert, others: int) -> None:
-        kind, text, data = found
-        self._send(kind.value, f"{text}; and {others:,} more alike" if others else text, **data)
+    def _send_alert(self, gathered: GatheredAlerts, others: int) -> None:
+        kind, text, data = gathered.latest
+        if others:
+            self._send(kind.value, f"{text}; and {others:,} more alike", **data, alike=gathered.to_json())
+        else:
+            self._send(kind.value, text, **data)
 
 
 class AlertingService:

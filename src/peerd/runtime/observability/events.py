@@ -407,6 +407,19 @@ class AlertsDropped(Event, frozen=True, kw_only=True):
     count: int
 
 
+class AlertReportsDropped(Event, frozen=True, kw_only=True):
+    """The database was away for so long that the oldest alerts will have no row."""
+
+    count: int
+
+
+class AlertNotRecorded(Event, frozen=True, kw_only=True):
+    """The row of an alert could not be written; the hooks have got it nevertheless."""
+
+    alert: str
+    error: str
+
+
 class ScheduleTickFired(Event, frozen=True, kw_only=True):
     """This node has decided about a schedule's tick."""
 

@@ -64,6 +64,12 @@ MESSAGES: Final[Mapping[type[Event], tuple[str, str, str]]] = {
     events.QueueBacklogEnded: ("info", "tasks of queue {event.queue} wait no longer", "queue seconds"),
     events.AlertRaised: ("error", "alert: {event.text}", "alert of=slot"),
     events.AlertsDropped: ("warning", "a hook is too slow, alerts are dropped", "hook dropped=count"),
+    events.AlertReportsDropped: (
+        "warning",
+        "too many alerts wait for the database, some will have no row",
+        "dropped=count",
+    ),
+    events.AlertNotRecorded: ("error", "the row of an alert could not be written", "alert error"),
     events.MessageHandlerFailed: ("error", "a message handler failed", "action sender error exception=traceback"),
     events.MessageNotDelivered: ("warning", "a message was not delivered", "action error"),
     events.MessageDropped: ("warning", "a message was dropped: too many wait to be handled", "action sender waiting"),

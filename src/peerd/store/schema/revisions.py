@@ -43,6 +43,7 @@ HISTORY: Final = (
     Revision("0011", oldest="0004"),  # adds bulk_actions
     Revision("0012", oldest="0004"),  # adds node_requests, stored_schedules
     Revision("0013", oldest="0004"),  # adds task_logs
+    Revision("0014", oldest="0004"),  # adds alerts
 )
 """All revisions that this version of peerd knows, in order."""
 

@@ -515,3 +515,28 @@ task_logs = _table(
     sa.Index("task_logs_at", "at"),
 )
 """The lines that handlers have logged. No foreign key: lines are written beside the outcomes, and later than them."""
+
+alerts = _table(
+    "alerts",
+    sa.Column("id", BIG_KEY, primary_key=True, autoincrement=True),
+    sa.Column("kind", name_type(40, ascii_only=True), nullable=False),
+    sa.Column("subject", name_type(200), nullable=False, server_default=""),
+    sa.Column("node", name_type(200), nullable=False),
+    sa.Column("slot", name_type(200)),
+    sa.Column("pid", sa.Integer()),
+    sa.Column("text", LONG_TEXT, nullable=False),
+    sa.Column("data", LONG_TEXT),
+    sa.Column("times", sa.BigInteger(), nullable=False, server_default="1"),
+    time_column_with_default("raised_at"),
+    time_column_with_default("last_seen_at"),
+    time_column("on_until"),
+    time_column("ended_at"),
+    sa.Column("open_key", name_type(250)),
+    only_on(MYSQL, sa.Index("alerts_on", "on_until")),
+    sa.Index("alerts_seen", "last_seen_at"),
+    sa.Index("alerts_subject", "kind", "subject", "last_seen_at"),
+    sa.Index("alerts_open", "open_key", unique=True),
+    autoincrement=True,
+)
+"""``on_until`` is null for incidents and for conditions that have ended, so those that are on are a short range."""
+partial_index("alerts_on", alerts.c.on_until, where="on_until IS NOT NULL")

@@ -18,7 +18,7 @@ from peerd.domain.lifecycle import FINISHED, Status
 from peerd.domain.log_line import LogCursor, TaskLogLine
 from peerd.store.schema.sql_clock import now, seconds_from_now
 from peerd.store.schema.tables import task_logs, tasks
-from peerd.store.schema.types import MYSQL
+from peerd.store.statements.insert_new import insert_new
 from peerd.store.tasks.rows import BATCH
 
 MAX_DELETED_WITH_TASKS: Final = 5_000
@@ -76,7 +76,9 @@ class LastLines(msgspec.Struct, frozen=True):
 def write_lines(connection: Connection, lines: Sequence[LoggedLine], superseded: Iterable[LineRange] = ()) -> None:
     """Write lines, and delete those that later ones supersede. Lines that are there already stay, so it may repeat."""
     if lines:
-        connection.execute(_insert(connection.dialect.name), [msgspec.structs.asdict(line) for line in lines])
+        connection.execute(
+            insert_new(task_logs, connection.dialect.name), [msgspec.structs.asdict(line) for line in lines]
+        )
     for one in superseded:
         within = task_logs.c.sequence.between(one.first, one.last)
         is_claim = (task_logs.c.task_id == one.task_id, task_logs.c.lease == one.lease)
@@ -201,15 +203,3 @@ def _parse_fields(text: str | None) -> dict[str, Any] | None:
     except (msgspec.DecodeError, RecursionError):
         found = text
     return found if isinstance(found, dict) else {"value": found}
-
-
-def _insert(dialect: str) -> Any:
-    """An insert that leaves out rows whose key is there."""
-    if dialect in MYSQL:
-        return sa.insert(task_logs).prefix_with("IGNORE")
-    insert: Any
-    if dialect == "postgresql":  # each process loads its own dialect only
-        from sqlalchemy.dialects.postgresql import insert  # noqa: PLC0415
-    else:
-        from sqlalchemy.dialects.sqlite import insert  # noqa: PLC0415
-    return insert(task_logs).on_conflict_do_nothing()

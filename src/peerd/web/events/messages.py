@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from peerd.domain.lifecycle import Status
 
@@ -14,12 +14,18 @@ class EventKind(StrEnum):
     TASK = "task"
     QUEUE = "queue"
     NODE = "node"
+    ALERT = "alert"
+
+
+KINDS_READ_IN_PART: Final = frozenset({EventKind.TASK, EventKind.ALERT})
+"""Kinds of which only the latest are read: one that is not read any more may still exist."""
 
 
 class EventMessage(NamedTuple):
-    """The state of a task, a queue or a node, or that it is gone.
+    """The state of a task, a queue, a node or an alert, or that it is gone.
 
-    `key` is the task's id, or the name; `data` is JSON without line ends; `queue` and `status` are a task's.
+    `key` is the id of a task or an alert, or the name; `data` is JSON without line ends; `queue` is that of a task, or
+    which an alert is about; `status` is a task's.
     """
 
     kind: EventKind
@@ -53,8 +59,10 @@ class EventFilter(NamedTuple):
             return not self.queues or message.key in self.queues
         if message.kind is EventKind.NODE:
             return True
-        is_wanted_task = not self.tasks or message.key in self.tasks
         is_of_queue = not self.queues or message.queue in self.queues
+        if message.kind is EventKind.ALERT:
+            return is_of_queue
+        is_wanted_task = not self.tasks or message.key in self.tasks
         return is_wanted_task and is_of_queue and (not self.statuses or message.status in self.statuses)
 
 

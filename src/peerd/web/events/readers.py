@@ -1,4 +1,4 @@
-"""What the topics read: the state of tasks, queues and nodes as messages."""
+"""What the topics read: the state of tasks, queues, nodes and alerts as messages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from pydantic import BaseModel
 from peerd.domain.lifecycle import Status
 from peerd.operate.client import AioClient
 from peerd.operate.tasks import MAX_RECENT
-from peerd.web.events.messages import EventKind, EventMessage
+from peerd.web.events.messages import KINDS_READ_IN_PART, EventKind, EventMessage
+from peerd.web.routes.alerts import AlertView
 from peerd.web.routes.nodes import NodeView
 from peerd.web.routes.queues import QueueView
 from peerd.web.routes.task_models import TaskView
@@ -21,6 +22,9 @@ TASKS_OF_EACH_KIND: Final = 200
 
 FOLLOWED: Final = 300
 """Tasks that have changed last, which are followed beside those that work."""
+
+ALERTS_OF_EACH_KIND: Final = 200
+"""Alerts that are on, and the newest ones."""
 
 
 class TopicReader(Protocol):
@@ -78,10 +82,33 @@ class NodeReader:
         return [EventMessage(EventKind.NODE, node.name, _json(NodeView.of(node))) for node in nodes]
 
 
+class AlertReader:
+    """The alerts that are on, and the newest ones."""
+
+    def __init__(self, client: AioClient) -> None:
+        self._client = client
+        self._on: dict[int, str | None] = {}
+        """Of the last reading, those that were on, with the queues that they are about."""
+
+    async def read(self, _: Collection[str]) -> list[EventMessage]:
+        """Their states, the oldest first; one that is not on any more and none of the newest is gone."""
+        on = await self._client.alerts.list(on=True, limit=ALERTS_OF_EACH_KIND)
+        newest = await self._client.alerts.list(limit=ALERTS_OF_EACH_KIND)
+        found = {alert.id: alert for alert in (*on.items, *newest.items)}
+        over = {alert_id: queue for alert_id, queue in self._on.items() if alert_id not in found}
+        self._on = {alert.id: alert.queue for alert in on.items}
+        gone = [gone_message(EventKind.ALERT, str(alert_id))._replace(queue=queue) for alert_id, queue in over.items()]
+        return gone + [
+            EventMessage(EventKind.ALERT, str(alert.id), _json(AlertView.of(alert)), alert.queue)
+            for _, alert in sorted(found.items())
+        ]
+
+
 READERS: Final[Mapping[EventKind, Callable[[AioClient], TopicReader]]] = {
     EventKind.TASK: TaskReader,
     EventKind.QUEUE: QueueReader,
     EventKind.NODE: NodeReader,
+    EventKind.ALERT: AlertReader,
 }
 
 
@@ -91,7 +118,7 @@ def gone_message(kind: EventKind, key: str) -> EventMessage:
     >>> gone_message(EventKind.TASK, "7").data
     '{"id": "7", "gone": true}'
     """
-    field = "id" if kind is EventKind.TASK else "name"
+    field = "id" if kind in KINDS_READ_IN_PART else "name"
     return EventMessage(kind, key, json.dumps({field: key, "gone": True}), is_gone=True)
 
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 
 from peerd.domain.errors import DatabaseUnavailable, PeerdError
-from peerd.web.events.messages import EventKind, EventMessage
+from peerd.web.events.messages import KINDS_READ_IN_PART, EventKind, EventMessage
 from peerd.web.events.readers import TopicReader, gone_message
 from peerd.web.events.viewer import Viewer
 
@@ -82,7 +82,7 @@ class Topic:
         state = {message.key: message for message in await self._reader.read(watched)}
         changed = [self._numbered(message) for message in state.values() if self._is_new(message)]
         left = self._latest.keys() - state.keys()
-        if self._kind is not EventKind.TASK:  # a task that is not read any more still exists
+        if self._kind not in KINDS_READ_IN_PART:
             changed += [self._numbered(gone_message(self._kind, key)) for key in sorted(left)]
         self._forget(left)
         for message in changed:

@@ -1,4 +1,4 @@
-"""Events as a stream: changes of tasks, queues and nodes, as they are seen."""
+"""Events as a stream: changes of tasks, queues, nodes and alerts, as they are seen."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ class EventQuery(RequestBody):
     task: list[Annotated[int, Field(ge=1, le=MAX_ID)]] = Field(
         default_factory=list, max_length=MAX_TASKS, description="Of tasks: these.", examples=[[17]]
     )
-    queue: list[Queue] = Field(default_factory=list, max_length=MAX_QUEUES, description="Of tasks and queues: these.")
+    queue: list[Queue] = Field(
+        default_factory=list, max_length=MAX_QUEUES, description="Of tasks, queues and alerts: these."
+    )
     status: list[Status] = Field(
         default_factory=list,
         max_length=len(Status),
@@ -63,7 +65,7 @@ async def stream_events(
     wanted: Annotated[EventQuery, Query()],
     last_event_id: LastEventId = None,
 ) -> Response:
-    """Events of tasks, queues and nodes, as Server-Sent Events: first the present state, then each change."""
+    """Events of tasks, queues, nodes and alerts, as Server-Sent Events: first the present state, then each change."""
     if not client.actor.may(Right.VIEW):
         raise NotPermitted(client.actor.name, "events", f"it needs the right {Right.VIEW}")
     scope = scope_of(client)

@@ -1,0 +1,98 @@
+"""``peerd alerts``."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+from rich.text import Text
+from typer import Option
+
+from peerd.cli.command import command, new_app
+from peerd.cli.context import CommandContext
+from peerd.cli.output.formatting import first_line, sanitize
+from peerd.cli.output.tables import AlignedTable, Column, right, wide
+from peerd.cli.project.alert_hooks import test_hooks
+from peerd.domain.alert_record import AlertState
+from peerd.store.alerts.reading import AlertRecord
+
+app = new_app("List alerts, and test the hooks that deliver them.")
+
+COLUMNS = (
+    right("id"),
+    "state",
+    "kind",
+    Column("about", max_width=32),
+    right("times", drop_priority=1),
+    "raised (UTC)",
+    Column("seen (UTC)", drop_priority=2),
+    Column("node", max_width=32, drop_priority=3),
+    wide("text"),
+)
+STATE_STYLES = {AlertState.ON: "red", AlertState.RECENT: "yellow"}
+
+
+@command(app, "list")
+def list_alerts(
+    context: CommandContext,
+    on: Annotated[bool, Option("--on", help="Only conditions that are on, such as a backlog.")] = False,
+    kind: Annotated[list[str] | None, Option("--kind", metavar="KIND", help="Only of this kind; repeatable.")] = None,
+    since: Annotated[str | None, Option(metavar="DURATION", help="Only those seen in this last time, e.g. 1d.")] = None,
+    after: Annotated[str | None, Option(metavar="CURSOR", help="The page behind this one's cursor.")] = None,
+    limit: Annotated[int, Option("--limit", "-l", help="At most this many.")] = 50,
+) -> None:
+    """List the alerts that are on, or were raised lately, the newest first.
+
+    A condition is on, ended, or unseen: not reported again in time, since it is over or what reported it has died. An
+    incident is recent for an hour, and past then.
+
+    peerd alerts list --on
+
+    peerd alerts list --since 1d --json
+    """
+    page = context.client.alerts.list(on=on or None, kinds=kind or None, since=since, after=after, limit=limit)
+    context.print_result(page, alerts_table(page.items) if page.items else Text("there is no such alert"))
+    if page.next is not None and not context.as_json:
+        context.out.print(Text(f"  more: --after {page.next}", "bright_black"), soft_wrap=True)
+
+
+@command(app, of_this_machine=True)
+def test(context: CommandContext) -> None:
+    """Send a test alert with each enabled hook, and print the results. No node need run.
+
+    Exit status 1 if a hook fails.
+    """
+    errors = asyncio.run(test_hooks(context.settings))
+    lines = [_describe_result(name, error) for name, error in errors.items()]
+    none = Text("no hook is enabled; add [alerts.NAME] to peerd.toml, see docs/alerts.md", "yellow")
+    failed = any(error is not None for error in errors.values())
+    context.print_result({"ok": not failed, "hooks": errors}, *(lines or [none]))
+    if failed:
+        raise typer.Exit(1)
+
+
+def alerts_table(alerts: Sequence[AlertRecord]) -> AlignedTable:
+    """Alerts as lines."""
+    return AlignedTable(COLUMNS, [_row(alert) for alert in alerts])
+
+
+def _row(alert: AlertRecord) -> list[Text | str]:
+    return [
+        str(alert.id),
+        Text(alert.state, STATE_STYLES.get(alert.state, "")),
+        alert.kind,
+        alert.subject,
+        f"{alert.times:,}",
+        f"{alert.raised_at:%Y-%m-%d %H:%M:%S}",
+        f"{alert.last_seen_at:%Y-%m-%d %H:%M:%S}",
+        alert.node,
+        first_line(alert.text),
+    ]
+
+
+def _describe_result(name: str, error: str | None) -> Text:
+    if error is None:
+        return Text.assemble(("   ok  ", "green"), (name, "bold"), ": sent")
+    return Text.assemble(("failed ", "bold red"), (name, "bold"), ": ", sanitize(error))

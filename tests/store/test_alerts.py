@@ -1,0 +1,225 @@
+"""Alerts in their table: what is reported again is one row, on until its end, or until it is not seen again."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+import sqlalchemy as sa
+
+from peerd import Client
+from peerd.domain.access import Actor
+from peerd.domain.alert_record import CONDITIONS, AlertReport, AlertState
+from peerd.domain.errors import InvalidFilter
+from peerd.store.alerts.reading import AlertPage, open_conditions
+from peerd.store.alerts.recording import COALESCE_WITHIN, ReportAge, end_condition, record_alert
+from peerd.store.alerts.upkeep import follow_silent_nodes, purge_alerts
+from peerd.store.connection.database import Database
+from peerd.store.schema.sql_clock import seconds_from_now
+from peerd.store.schema.tables import alerts, nodes
+from tests.store.test_plans import recorded_statements
+from tests.store.test_statistics_plans import ANALYZE, plan_of
+from tests.store.world import World, at_once
+
+
+def report(
+    store: Database,
+    kind: str = "backlog",
+    subject: str = "video",
+    node: str = "a",
+    *,
+    ago: float = 0.0,
+    text: str = "it is so",
+) -> None:
+    found = AlertReport(kind=kind, subject=subject, node=node, text=text, data={"queue": subject})
+    store.run(record_alert, found, ReportAge(ago, ago))
+
+
+def listed(store: Database, **wanted: object) -> list[tuple[str, str, str, int]]:
+    page: AlertPage = Client(store).alerts.list(**wanted)  # type: ignore[arg-type]
+    return [(one.kind, one.subject, one.state.value, one.times) for one in page.items]
+
+
+def test_a_condition_is_one_row_of_the_cluster_until_its_end_and_another_one_later(world: World) -> None:
+    store = world.store
+    report(store, node="a", text="first")
+    report(store, node="b", text="then")
+    [alert] = Client(store).alerts.list(on=True).items
+    assert (alert.times, alert.node, alert.text, alert.data) == (2, "b", "then", {"queue": "video"})
+    assert alert.ended_at is None
+    store.run(end_condition, "backlog", "mail")
+    store.run(end_condition, "unserved-queue", "video")
+    assert listed(store, on=True) == [("backlog", "video", "on", 2)]
+    store.run(end_condition, "backlog", "video")
+    assert listed(store, on=True) == []
+    [ended] = Client(store).alerts.list(on=False).items
+    assert (ended.state, ended.ended_at is None) == (AlertState.ENDED, False)
+    report(store)
+    assert listed(store) == [("backlog", "video", "on", 1), ("backlog", "video", "ended", 2)]
+
+
+def test_nodes_that_report_a_condition_at_the_same_moment_write_one_row(world: World) -> None:
+    for queue in ("a", "b", "c"):
+        at_once([partial(report, world.store, subject=queue, node=node) for node in "abcd"])
+    assert sorted(listed(world.store)) == [("backlog", queue, "on", 4) for queue in ("a", "b", "c")]
+
+
+def test_a_condition_that_is_not_reported_again_is_unseen_and_a_later_one_is_a_row_of_its_own(world: World) -> None:
+    store = world.store
+    report(store, ago=CONDITIONS["backlog"] + 60)
+    assert listed(store) == [("backlog", "video", "unseen", 1)]
+    assert listed(store, on=True) == []
+    report(store)
+    assert listed(store) == [("backlog", "video", "on", 1), ("backlog", "video", "unseen", 1)]
+
+
+def test_an_incident_is_counted_for_a_while_of_each_subject_and_node(world: World) -> None:
+    store = world.store
+    report(store, "dead-tasks", ago=7200.0)
+    report(store, "dead-tasks", ago=COALESCE_WITHIN - 60)
+    for node, queue in (("a", "video"), ("b", "video"), ("a", "mail"), ("a", "video")):
+        report(store, "dead-tasks", queue, node)
+    assert sorted(listed(store)) == [
+        ("dead-tasks", "mail", "recent", 1),
+        ("dead-tasks", "video", "past", 1),
+        ("dead-tasks", "video", "recent", 1),
+        ("dead-tasks", "video", "recent", 3),
+    ]
+    assert listed(store, on=True) == []
+
+
+def test_what_no_database_stores_is_escaped_and_what_is_too_large_is_cut(world: World) -> None:
+    store = world.store
+    odd = AlertReport(
+        kind="exception",
+        subject="ö" * 300,
+        node="a",
+        text="a\x00b\ud800" + "x" * 9_000,
+        slot="s",
+        data={"\ud800": "\x00"},
+    )
+    large = AlertReport(kind="hung", subject="s", node="a", text="t", data={"all": ["y" * 1_000] * 20})
+    for found in (odd, odd, large):
+        store.run(record_alert, found, ReportAge())
+    second, first = Client(store).alerts.list().items
+    assert (first.times, first.text[:4], len(first.subject) <= 200, first.data) == (2, "a\\x0", True, {"?": "\x00"})
+    assert second.data == {"is_cut": True}
+
+
+def test_the_alert_of_a_silent_node_lasts_while_the_node_is_silent(world: World) -> None:
+    store = world.store
+    for node in ("silent", "back", "stopped"):
+        world.node(node)
+    for node in ("silent", "back", "stopped", "forgotten"):
+        report(store, "inactive-nodes", node, ago=CONDITIONS["inactive-nodes"] * 0.6)
+    for node, values in (("silent", {"active": False}), ("stopped", {"active": False, "incarnation": None})):
+        change = sa.update(nodes).where(nodes.c.name == node).values(values)
+        store.run(lambda connection, change=change: connection.execute(change).close())  # type: ignore[misc]
+    assert store.run(follow_silent_nodes, 100) == 3
+    [lasting] = Client(store).alerts.list(on=True).items
+    assert lasting.subject == "silent"
+    assert (lasting.last_seen_at - lasting.raised_at).total_seconds() > 600
+    assert store.run(follow_silent_nodes, 100) == 0
+
+
+def test_old_alerts_and_surplus_ones_are_deleted_in_batches(world: World) -> None:
+    store = world.store
+    for number in range(8):
+        report(store, "dead-tasks", f"q{number}", ago=7200.0 if number < 3 else 0.0)
+    assert store.run(purge_alerts, 100, 3600.0, 2) == 2
+    assert store.run(purge_alerts, 100, 3600.0, 100) == 1
+    assert store.run(purge_alerts, 2, 3600.0, 2) == 2
+    assert store.run(purge_alerts, 2, 3600.0, 100) == 1
+    assert [subject for _, subject, _, _ in listed(store)] == ["q7", "q6"]
+
+
+def test_pages_and_filters(world: World) -> None:
+    store, client = world.store, Client(world.store)
+    for number in range(4):
+        report(store, "dead-tasks", f"q{number}", ago=7200.0 if number == 0 else 0.0)
+    report(store)
+    first = client.alerts.list(limit=3)
+    second = client.alerts.list(limit=3, after=first.next)
+    subjects = [[one.subject for one in page.items] for page in (first, second)]
+    assert (subjects, second.next) == ([["video", "q3", "q2"], ["q1", "q0"]], None)
+    assert [subject for _, subject, _, _ in listed(store, since="1h", on=False)] == ["q3", "q2", "q1"]
+    assert listed(store, kinds=["backlog"]) == [("backlog", "video", "on", 1)]
+    for field, wrong in (("kinds", []), ("kinds", "backlog"), ("kinds", ["recovered"]), ("after", "x"), ("on", 1)):
+        with pytest.raises(InvalidFilter) as raised:
+            client.alerts.list(**{field: wrong})  # type: ignore[arg-type]
+        assert raised.value.field == field
+
+
+def test_an_actor_of_some_queues_gets_the_alerts_about_them_and_no_other(world: World) -> None:
+    store = world.store
+    for kind, subject in (
+        ("backlog", "video"),
+        ("backlog", "mail"),
+        ("dead-tasks", "video"),
+        ("dead-tasks", ""),
+        ("inactive-nodes", "video"),
+        ("hung", "video"),
+        ("failed-runs", "video"),
+    ):
+        report(store, kind, subject)
+    viewer = Client(store).acting_as(Actor.with_role("ann", "viewer", queues=["video"]))
+    found = viewer.alerts.list().items
+    assert [(one.kind, one.subject, one.queue) for one in found] == [
+        ("dead-tasks", "video", "video"),
+        ("backlog", "video", "video"),
+    ]
+    assert viewer.alerts.list(kinds=["hung"]).items == []
+
+
+def test_a_masked_value_is_not_shown_in_the_text_and_the_data(world: World) -> None:
+    client = Client(world.store, mask=["password"])
+    report(world.store, "dead-tasks", text="login failed: password=hunter2")
+    viewer = client.acting_as(Actor.with_role("ann", "viewer"))
+    assert [one.text for one in viewer.alerts.list().items] == ["login failed: password=***"]
+
+
+ROWS = 20_000
+"""`[manager] max_alerts` allows half of it."""
+
+
+def test_on_a_filled_table_no_statement_reads_more_than_its_rows(world: World) -> None:
+    store, client = world.store, Client(world.store)
+    client.now()  # the tables are checked
+    row = {"kind": "dead-tasks", "node": "a", "text": "t", "last_seen_at": seconds_from_now(-7200.0)}
+    values = [{**row, "subject": f"q{number % 50}"} for number in range(1_000)]
+
+    def fill(connection: sa.Connection) -> None:
+        for _ in range(ROWS // 1_000):
+            connection.execute(sa.insert(alerts).values(values))
+
+    store.run(fill)
+    for number in range(5):
+        report(store, subject=f"q{number}")
+    with store.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.exec_driver_sql(ANALYZE[store.name].format("alerts"))
+    operations: list[tuple[Callable[[], object], str]] = [
+        (lambda: client.alerts.list(on=True), "alerts_on"),
+        (client.alerts.list, "PRIMARY|alerts_pkey|SCAN alerts$"),
+        (lambda: client.alerts.list(after="500"), "PRIMARY|alerts_pkey|INTEGER PRIMARY KEY"),
+        (lambda: client.alerts.list(since="1h"), "alerts_seen|PRIMARY|pkey|SCAN alerts$"),
+        (lambda: store.read(open_conditions, ["backlog"], 100), "alerts_on|alerts_subject"),
+        (lambda: report(store, "dead-tasks", "q7"), "alerts_subject|PRIMARY|pkey|INTEGER PRIMARY KEY"),
+        (lambda: report(store, subject="q1"), "alerts_open"),
+        (lambda: store.run(end_condition, "backlog", "q1"), "alerts_open"),
+        (lambda: store.run(follow_silent_nodes, 100), "alerts_on|alerts_subject"),
+        (
+            lambda: store.run(purge_alerts, ROWS * 2, 86_400.0, 100),
+            "alerts_seen|PRIMARY|alerts_pkey|COVERING INDEX|SCAN alerts$",
+        ),
+    ]
+    for number, (operation, index) in enumerate(operations):
+        with recorded_statements(store) as sent:
+            operation()
+        checked = [one for one in sent if re.search(r"\balerts\b", one[0]) and not one[0].startswith("INSERT")]
+        assert checked, number
+        for statement, parameters in checked:
+            plan = plan_of(store, statement, parameters)
+            assert re.search(index, plan, re.MULTILINE), f"{number}: {statement}\n{plan}"
+            assert not re.search(r"Seq Scan on alerts|type=ALL", plan), f"{number}: {statement}\n{plan}"
