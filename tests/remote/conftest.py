@@ -130,19 +130,23 @@ def write_records(client: Client) -> None:
 
 @contextmanager
 def answering_node(client: Client, name: str = "video-1") -> Iterator[None]:
-    """The node answers what it is requested, as its agent would."""
+    """The node answers what it is requested, as its agent would; what was requested before is answered at once."""
     ended = Event()
     node = client.database.read(nodes.get_node, name)
     incarnation = node.incarnation
     assert incarnation is not None
 
     def answer() -> None:
-        while not ended.wait(0.02):
-            for request in client.database.run(take_requests, incarnation, 10):
-                result = json.dumps(NODE_ANSWERS[request.command])
-                client.database.run(finish_request, request.id, result=result, error=None)
+        for request in client.database.run(take_requests, incarnation, 10):
+            result = json.dumps(NODE_ANSWERS[request.command])
+            client.database.run(finish_request, request.id, result=result, error=None)
 
-    thread = Thread(target=answer)
+    def answer_periodically() -> None:
+        while not ended.wait(0.02):
+            answer()
+
+    answer()
+    thread = Thread(target=answer_periodically)
     thread.start()
     try:
         yield
