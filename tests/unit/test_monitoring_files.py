@@ -33,7 +33,7 @@ def exposed() -> set[str]:
 
 
 def of_the_cluster() -> set[str]:
-    snapshot = ClusterSnapshot(NOW, [], [], [], 0.1)
+    snapshot = ClusterSnapshot(NOW, [], [], [], [], 0.1)
     metrics: list[Metric] = list(ClusterCollector(snapshot).collect())
     return {metric.name for metric in metrics}
 
