@@ -5,6 +5,7 @@ import hypothesis
 pytest_plugins = [
     "tests.support.summary",
     "tests.support.servers",
+    "tests.support.impatience",
     "tests.support.markdown_examples",
     "tests.support.xdist_groups",
 ]

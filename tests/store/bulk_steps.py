@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 import sqlalchemy as sa
@@ -17,14 +18,14 @@ from tests.store.world import World
 
 
 def create(world: World, action: TaskAction, most: int | None = None, **fields: Any) -> BulkAction:
-    eventually(lambda: clock_has_moved(world))
+    let_the_clock_move(world)
     return world.store.run(create_bulk, action, fields, most=most)
 
 
 def chunk(world: World, size: int = 500) -> ChunkResult:
     """The next chunk, which does not wait for the pause after the one before."""
     world.store.run(lambda connection: connection.execute(sa.update(bulk_actions).values(next_at=None)).rowcount)
-    eventually(lambda: clock_has_moved(world))
+    let_the_clock_move(world)
     return world.store.run(carry_out_chunk, size)
 
 
@@ -37,7 +38,14 @@ def carry_out(world: World, bulk: BulkAction, size: int = 500) -> BulkAction:
     raise AssertionError(bulk)
 
 
-def clock_has_moved(world: World) -> bool:
+def let_the_clock_move(world: World) -> None:
     """SQLite's clock has milliseconds: what the test wrote before is of an earlier one than what comes now."""
-    first = world.store.read(lambda connection: connection.execute(sa.select(now())).scalar_one())
-    return world.store.read(lambda connection: connection.execute(sa.select(now())).scalar_one()) > first
+    first = time_of(world)
+    eventually(lambda: time_of(world) > first, every=0.001)
+
+
+def time_of(world: World) -> datetime:
+    """The time of the database."""
+    moment = world.store.read(lambda connection: connection.execute(sa.select(now())).scalar_one())
+    assert moment is not None
+    return moment

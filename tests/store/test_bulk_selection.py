@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from collections import Counter
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ from peerd.store.schema.tables import tasks
 from peerd.store.tasks import actions
 from peerd.store.tasks.rows import lock_tasks
 from peerd.testing import eventually
-from tests.store.bulk_steps import carry_out, chunk, clock_has_moved, create
+from tests.store.bulk_steps import carry_out, chunk, create, let_the_clock_move, time_of
 from tests.store.world import World
 
 
@@ -28,11 +29,11 @@ def test_what_a_preview_has_found_is_acted_on_and_nothing_else(world: World) -> 
     dead = [world.task_in(Status.DEAD) for _ in range(3)]
     dies_later = world.task_in(Status.SCHEDULED)
     changed = world.task_in(Status.DEAD)
-    eventually(lambda: clock_has_moved(world))
+    let_the_clock_move(world)
     preview = world.store.read(preview_bulk, BulkRetry(), {"status": "dead"})
     assert (preview.matched, preview.at_least) == (4, False)
     assert [task.id for task in preview.examples] == [changed, *reversed(dead)]
-    eventually(lambda: clock_has_moved(world))
+    let_the_clock_move(world)
     world.set(dies_later, status="dead", finished_at=seconds_from_now(-60), updated_at=now())
     world.set(changed, priority=3, updated_at=now())
     later = world.task_in(Status.DEAD)
@@ -91,15 +92,16 @@ def test_a_task_that_comes_up_again_is_not_acted_on_twice(
     ids = [world.task_in(status) for _ in range(7)]
     bulk = create(world, action, status=str(status), queue="q")
     leases = {task_id: world.get(task_id).lease for task_id in ids}
-    changes: dict[int, int] = {}
+    changes: Counter[int] = Counter()
     for _ in range(30):
-        before = {task_id: world.get(task_id).updated_at for task_id in ids}
-        chunk(world, 2)
-        for task_id in ids:
-            if world.get(task_id).updated_at != before[task_id]:
-                changes[task_id] = changes.get(task_id, 0) + 1
-                if again:
-                    world.set(task_id, **again)
+        before = update_times(world)
+        has_ended = chunk(world, 2).bulk is None
+        changed = [task_id for task_id, at in update_times(world).items() if at != before[task_id]]
+        changes.update(changed)
+        for task_id in changed if again else ():
+            world.set(task_id, **again)
+        if has_ended:
+            break
     ended = world.store.read(get_bulk, bulk.id)
     assert (ended.state, ended.done, ended.skipped) == (BulkState.DONE, 7, 0)
     assert changes == dict.fromkeys(ids, 1)
@@ -107,20 +109,23 @@ def test_a_task_that_comes_up_again_is_not_acted_on_twice(
     assert all(world.get(task_id).lease == leases[task_id] + raises for task_id in ids)
 
 
+def update_times(world: World) -> dict[int, datetime]:
+    statement = sa.select(tasks.c.id, tasks.c.updated_at)
+    rows = world.store.read(lambda connection: connection.execute(statement).all())
+    return {row.id: row.updated_at for row in rows}
+
+
 def test_times_from_now_are_those_of_the_preview(world: World) -> None:
     old, young = (world.add() for _ in range(2))
     world.set(old, created_at=seconds_from_now(-3600))
-    world.set(young, created_at=seconds_from_now(-599.5))
     bulk = create(world, BulkCancel(), where=["created_at<-10m"])
-    eventually(lambda: _age(world, young) > timedelta(minutes=10))
-    assert carry_out(world, bulk).done == 1
+    ten_minutes = timedelta(minutes=10)
+    was_young_enough = bulk.as_of - ten_minutes + timedelta(milliseconds=5)
+    world.set(young, created_at=was_young_enough)
+    eventually(lambda: time_of(world) > was_young_enough + ten_minutes, every=0.001)
+    ended = carry_out(world, bulk)
+    assert (ended.done, ended.skipped) == (1, 0)
     assert (world.status(old), world.status(young)) == (Status.CANCELED, Status.PENDING)
-
-
-def _age(world: World, task_id: int) -> timedelta:
-    moment = world.store.read(lambda connection: connection.execute(sa.select(now())).scalar_one())
-    assert moment is not None
-    return moment - world.get(task_id).created_at
 
 
 def test_locked_rows_are_passed_over_and_come_again(world: World) -> None:
