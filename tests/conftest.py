@@ -6,6 +6,7 @@ pytest_plugins = [
     "tests.support.summary",
     "tests.support.servers",
     "tests.support.impatience",
+    "tests.support.migrated_databases",
     "tests.support.markdown_examples",
     "tests.support.xdist_groups",
 ]

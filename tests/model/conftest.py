@@ -9,17 +9,15 @@ import pytest
 import sqlalchemy as sa
 
 from peerd.store.connection.database import Database
-from peerd.store.schema.migrate import migrate
 from tests.support.servers import DatabaseFactory
 
 
 @pytest.fixture
-def database(request: pytest.FixtureRequest, database_factory: DatabaseFactory) -> Iterator[Database]:
+def database(request: pytest.FixtureRequest, migrated_factory: DatabaseFactory) -> Iterator[Database]:
     """One of the kind that the test's parameter names; SQLite without one."""
-    opened = Database(database_factory(getattr(request, "param", "sqlite")), pool_size=2)
+    opened = Database(migrated_factory(getattr(request, "param", "sqlite")), pool_size=2)
     if opened.name == "sqlite":
         sa.event.listen(opened.engine, "connect", disable_fsync)
-    migrate(opened)
     yield opened
     opened.close()
 

@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from peerd.store.schema.migrate import migrate
 from peerd.testing import FaultyDatabase
 from tests.store.world import World
 from tests.support.servers import DatabaseFactory
@@ -14,14 +13,14 @@ from tests.work.harness import Gates, RunnerHarness
 
 
 @pytest.fixture
-async def harness(database_factory: DatabaseFactory) -> AsyncIterator[RunnerHarness]:
-    async for made in harness_on(database_factory("sqlite")):
+async def harness(migrated_factory: DatabaseFactory) -> AsyncIterator[RunnerHarness]:
+    async for made in harness_on(migrated_factory("sqlite")):
         yield made
 
 
 @pytest.fixture
-async def each_harness(database: str) -> AsyncIterator[RunnerHarness]:
-    async for made in harness_on(database):
+async def each_harness(migrated_database: str) -> AsyncIterator[RunnerHarness]:
+    async for made in harness_on(migrated_database):
         yield made
 
 
@@ -32,7 +31,6 @@ async def gates() -> Gates:
 
 async def harness_on(url: str) -> AsyncIterator[RunnerHarness]:
     database = FaultyDatabase(url)
-    migrate(database)
     made = RunnerHarness(database, World(database))
     yield made
     await made.end()
