@@ -8,6 +8,7 @@ import pytest
 
 from peerd.testing import FaultyDatabase
 from tests.store.world import World
+from tests.support.fsync import disable_fsync
 from tests.support.servers import DatabaseFactory
 from tests.work.harness import Gates, RunnerHarness
 
@@ -31,6 +32,7 @@ async def gates() -> Gates:
 
 async def harness_on(url: str) -> AsyncIterator[RunnerHarness]:
     database = FaultyDatabase(url)
+    disable_fsync(database)
     made = RunnerHarness(database, World(database))
     yield made
     await made.end()
