@@ -5,6 +5,8 @@ import hypothesis
 pytest_plugins = [
     "tests.support.summary",
     "tests.support.servers",
+    "tests.support.impatience",
+    "tests.support.migrated_databases",
     "tests.support.markdown_examples",
     "tests.support.xdist_groups",
 ]

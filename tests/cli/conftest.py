@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,6 @@ from peerd.cli.app import app
 from peerd.cli.server_options import SERVER_VARIABLES
 from peerd.config.reading.environment import CONFIG_VARIABLE, setting_variables
 from peerd.operate.client import Client
-from peerd.store.schema.migrate import migrate
 from tests.support.summary import note_database
 from tests.unit.operate.claiming_process import ClaimingProcess
 
@@ -71,10 +71,9 @@ def project(peerd: Peerd, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def client(project: Path, request: pytest.FixtureRequest) -> Iterator[Client]:
+def client(project: Path, migrated_file: Path, request: pytest.FixtureRequest) -> Iterator[Client]:
     note_database(request.node, "sqlite")
-    with Client(f"sqlite:///{project / 'peerd.sqlite'}") as client:
-        migrate(client.database)
+    with Client(f"sqlite:///{shutil.copy(migrated_file, project / 'peerd.sqlite')}") as client:
         yield client
 
 

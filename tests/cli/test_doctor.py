@@ -21,10 +21,9 @@ from tests.unit.operate.claiming_process import ClaimingProcess
 
 
 @pytest.fixture
-def client(database: str) -> Iterator[Client]:
+def client(migrated_database: str) -> Iterator[Client]:
     """On each database, unlike the other tests of the command line."""
-    with Client(database) as client:
-        migrate(client.database)
+    with Client(migrated_database) as client:
         yield client
 
 

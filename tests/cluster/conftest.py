@@ -15,7 +15,7 @@ MakeCluster = Callable[[str], Cluster]
 
 
 @pytest.fixture
-def make_cluster(tmp_path: Path, database_factory: DatabaseFactory) -> Iterator[MakeCluster]:
+def make_cluster(tmp_path: Path, migrated_factory: DatabaseFactory) -> Iterator[MakeCluster]:
     """Make a cluster on a database. (Databases are dropped after it has ended, so their factory comes first.)"""
     with ExitStack() as afterwards:
 
@@ -30,13 +30,13 @@ def make_cluster(tmp_path: Path, database_factory: DatabaseFactory) -> Iterator[
 
 
 @pytest.fixture
-def cluster(make_cluster: MakeCluster, database_factory: DatabaseFactory) -> Cluster:
-    return make_cluster(database_factory("sqlite"))
+def cluster(make_cluster: MakeCluster, migrated_factory: DatabaseFactory) -> Cluster:
+    return make_cluster(migrated_factory("sqlite"))
 
 
 @pytest.fixture
-def each_cluster(make_cluster: MakeCluster, database: str) -> Cluster:
-    return make_cluster(database)
+def each_cluster(make_cluster: MakeCluster, migrated_database: str) -> Cluster:
+    return make_cluster(migrated_database)
 
 
 def end(cluster: Cluster) -> None:

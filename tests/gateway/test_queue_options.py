@@ -22,7 +22,7 @@ from peerd.testing import eventually
 from tests.gateway.beanstalk_connection import BeanstalkConnection
 from tests.gateway.gateway_thread import GatewayThread
 from tests.store.conftest import kept_stores, store
-from tests.store.test_plans import recorded_statements
+from tests.store.plans import recorded_statements
 
 __all__ = ["kept_stores", "store"]
 

@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
-import sqlalchemy as sa
 
 from peerd.store.connection.database import Database
-from peerd.store.schema.migrate import migrate
+from tests.support.fsync import disable_fsync
 from tests.support.servers import DatabaseFactory
 
 
 @pytest.fixture
-def database(request: pytest.FixtureRequest, database_factory: DatabaseFactory) -> Iterator[Database]:
+def database(request: pytest.FixtureRequest, migrated_factory: DatabaseFactory) -> Iterator[Database]:
     """One of the kind that the test's parameter names; SQLite without one."""
-    opened = Database(database_factory(getattr(request, "param", "sqlite")), pool_size=2)
-    if opened.name == "sqlite":
-        sa.event.listen(opened.engine, "connect", disable_fsync)
-    migrate(opened)
+    opened = Database(migrated_factory(getattr(request, "param", "sqlite")), pool_size=2)
+    disable_fsync(opened)
     yield opened
     opened.close()
-
-
-def disable_fsync(connection: Any, record: Any) -> None:
-    connection.execute("PRAGMA synchronous = OFF")

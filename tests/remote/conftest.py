@@ -156,10 +156,7 @@ def answering_node(client: Client, name: str = "video-1") -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A node that does not answer is not waited for after the time that it has."""
-    for module in ("node_requests", "nodes", "tasks"):
-        monkeypatch.setattr(f"peerd.operate.{module}.ANSWER_MARGIN", 0.0)
+def _impatient(impatient: None) -> None: ...
 
 
 @pytest.fixture(scope="session")

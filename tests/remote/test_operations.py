@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from operator import attrgetter
@@ -322,17 +322,6 @@ def outcomes(client: Client, name: str, calls: Sequence[With]) -> list[Any]:
     return [outcome(partial(operation, *one.args, **one.kwargs)) for one in calls]
 
 
-OF_REQUESTS = {"nodes.request_reload", "nodes.request_scale", "nodes.get_request"}
-"""Operations that show how far the node has come with a request; it answers none while they are compared."""
-
-
-@contextmanager
-def node_for(name: str, client: Client) -> Iterator[None]:
-    """The node that answers while an operation is compared."""
-    with nullcontext() if name in OF_REQUESTS else answering_node(client):
-        yield
-
-
 @pytest.mark.parametrize("name", wire_operations())
 def test_an_operation_does_the_same_by_a_server_as_by_the_database(
     name: str, copies: Copies, served_app: ServedApp
@@ -348,6 +337,11 @@ def test_an_operation_does_the_same_by_a_server_as_by_the_database(
             found = outcomes(served_app.show(database), f"{prefix}{name}", calls)
         for one, by_server, by_database in zip(calls, found, expected, strict=True):
             assert by_server == by_database, f"{prefix}{name}{one}"
+
+
+def node_for(name: str, client: Client) -> AbstractContextManager[None]:
+    """A node that answers, unless the operation returns the request as it was made: it may be answered before that."""
+    return nullcontext() if name.startswith("nodes.request_") else answering_node(client)
 
 
 def test_the_database_is_as_each_operation_left_it_whichever_client_did_it(

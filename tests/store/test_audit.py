@@ -141,7 +141,7 @@ def prepare(world: World) -> Client:
 
 
 @pytest.mark.parametrize("actor", [python_actor(), cli_actor(), API_ACTOR], ids=lambda actor: actor.way)
-def test_every_action_is_in_the_log_with_what_it_has_changed(world: World, actor: Actor) -> None:
+def test_every_action_is_in_the_log_with_what_it_has_changed(world: World, actor: Actor, impatient: None) -> None:
     program = prepare(world)
     task, other = (program.enqueue("video").id for _ in range(2))
     assert program.audit.page().items == [], "the enqueuing of a program is not its business"

@@ -20,7 +20,7 @@ from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import task_logs
 from peerd.store.tasks import actions, log_lines
 from peerd.store.tasks.log_lines import LineRange, LoggedLine, purge_lines, write_lines
-from tests.store.test_plans import recorded_statements
+from tests.store.plans import recorded_statements
 from tests.store.world import World
 
 NOW = datetime.now(UTC)

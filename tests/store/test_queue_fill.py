@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from peerd.domain.lifecycle import FINISHED, Status
 from peerd.store.jobs.fill import count_unfinished_up_to
 from peerd.store.schema.tables import tasks
-from tests.store.test_plans import recorded_statements
+from tests.store.plans import recorded_statements
 from tests.store.world import World
 
 

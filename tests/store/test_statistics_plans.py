@@ -18,7 +18,7 @@ from peerd.store.statistics.buckets import BucketRow, write_buckets
 from peerd.store.statistics.depths import latest_depths
 from peerd.store.statistics.rollup import latest_bucket, purge_depths, purge_statistics, roll_up
 from peerd.store.statistics.steps import HOUR, MINUTE, SAMPLE, TEN_MINUTES, bucket_start
-from tests.store.test_plans import recorded_statements
+from tests.store.plans import recorded_statements
 from tests.store.world import World
 
 ANALYZE = {"mysql": "ANALYZE TABLE {}", "postgresql": "ANALYZE {}", "sqlite": "ANALYZE {}"}

@@ -34,6 +34,7 @@ from tests.support.summary import note_database, note_missing_server
 T = TypeVar("T")
 DATABASES = ("sqlite", "mariadb", "postgresql")
 _numbers = count(1)
+_KIND_PARAMETERS = ("database", "migrated_database", "store", "pair")
 
 DatabaseFactory = Callable[[str], str]
 ServerFactory = Callable[..., DatabaseServer]
@@ -56,7 +57,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _kind_of(item: pytest.Item) -> object:
     """The database that a test is for; None if it is not for one of several."""
     parameters = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
-    return next((parameters[name] for name in ("database", "store", "pair") if name in parameters), None)
+    return next((parameters[name] for name in _KIND_PARAMETERS if name in parameters), None)
 
 
 @pytest.fixture
@@ -71,10 +72,10 @@ def database_factory(
             if kind == "sqlite":
                 note_database(request.node, kind)
                 return f"sqlite:///{tmp_path / f'peerd{next(_numbers)}.sqlite'}"
-            server = _installed(kind, request.node, lambda: server_session.shared_server(kind))
+            server = installed(kind, request.node, lambda: server_session.shared_server(kind))
             name = f"test_{worker_id}_{next(_numbers)}"
-            _execute(server, f"CREATE DATABASE {name} {_CREATE_OPTIONS[kind]}")
-            afterwards.callback(_execute, server, f"DROP DATABASE {name} {_DROP_OPTIONS[kind]}")
+            execute(server, f"CREATE DATABASE {name} {_CREATE_OPTIONS[kind]}")
+            afterwards.callback(execute, server, f"DROP DATABASE {name} {DROP_OPTIONS[kind]}")
             return server.url(name)
 
         yield create
@@ -100,7 +101,7 @@ def private_server(request: pytest.FixtureRequest) -> Iterator[ServerFactory]:
             folder.chmod(0o755)
             server = SERVERS[kind](folder / kind, durable=durable)
             afterwards.callback(server.stop)
-            _installed(kind, request.node, server.start)
+            installed(kind, request.node, server.start)
             create_database(server, "peerd")
             return server
 
@@ -114,7 +115,7 @@ def private_galera(request: pytest.FixtureRequest) -> Iterator[Galera]:
     folder.chmod(0o755)  # the servers run as another user when we are root
     cluster = Galera(folder / "galera")
     try:
-        _installed(cluster.kind, request.node, cluster.start)
+        installed(cluster.kind, request.node, cluster.start)
         create_database(cluster, "peerd")
         yield cluster
     finally:
@@ -124,11 +125,11 @@ def private_galera(request: pytest.FixtureRequest) -> Iterator[Galera]:
 
 def create_database(server: DatabaseServer | Galera, name: str) -> str:
     """An empty database of this name on the server; its address."""
-    _execute(server, f"CREATE DATABASE {name} {_CREATE_OPTIONS[server.kind]}")
+    execute(server, f"CREATE DATABASE {name} {_CREATE_OPTIONS[server.kind]}")
     return server.url(name)
 
 
-def _installed(kind: str, item: pytest.Item, start: Callable[[], T]) -> T:
+def installed(kind: str, item: pytest.Item, start: Callable[[], T]) -> T:
     try:
         answer = start()
     except ServerUnavailableError as error:
@@ -138,7 +139,7 @@ def _installed(kind: str, item: pytest.Item, start: Callable[[], T]) -> T:
     return answer
 
 
-def _execute(server: DatabaseServer | Galera, statement: str) -> None:
+def execute(server: DatabaseServer | Galera, statement: str) -> None:
     if server.kind in ("mariadb", "galera"):
         with closing(pymysql.connect(host="127.0.0.1", port=server.ports[0], user="root")) as connection:
             connection.cursor().execute(statement)
@@ -156,4 +157,4 @@ _CREATE_OPTIONS = {
     "galera": "CHARACTER SET utf8mb4",
     "postgresql": "TEMPLATE template0",
 }
-_DROP_OPTIONS = {"mariadb": "", "galera": "", "postgresql": "WITH (FORCE)"}
+DROP_OPTIONS = {"mariadb": "", "galera": "", "postgresql": "WITH (FORCE)"}

@@ -8,7 +8,6 @@ from contextlib import closing
 import pytest
 
 from peerd.store.connection.database import Database
-from peerd.store.schema.migrate import migrate
 from peerd.testing import Clock
 from tests.store.world import World
 from tests.support.servers import DatabaseFactory
@@ -21,9 +20,8 @@ def clock() -> Clock:
 
 
 @pytest.fixture(params=["sqlite", "mariadb"])
-def world(request: pytest.FixtureRequest, database_factory: DatabaseFactory, clock: Clock) -> Iterator[World]:
-    with closing(Database(database_factory(request.param))) as database:
-        migrate(database)
+def world(request: pytest.FixtureRequest, migrated_factory: DatabaseFactory, clock: Clock) -> Iterator[World]:
+    with closing(Database(migrated_factory(request.param))) as database:
         clock.govern(database)
         yield World(database)
 

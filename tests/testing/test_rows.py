@@ -13,7 +13,6 @@ from peerd.domain.lifecycle import TaskEvent, sources
 from peerd.store.connection.database import Database
 from peerd.store.enqueue import enqueue
 from peerd.store.maintenance import chore_batches, rescue
-from peerd.store.schema.migrate import migrate
 from peerd.store.tasks import actions
 from peerd.testing import insert_task, make_task
 from peerd.testing.rows import MOMENT
@@ -22,9 +21,8 @@ from tests.support.servers import DatabaseFactory
 
 
 @pytest.fixture(params=["sqlite", "mariadb", "postgresql"])
-def world(request: pytest.FixtureRequest, database_factory: DatabaseFactory) -> Iterator[World]:
-    with closing(Database(database_factory(request.param))) as database:
-        migrate(database)
+def world(request: pytest.FixtureRequest, migrated_factory: DatabaseFactory) -> Iterator[World]:
+    with closing(Database(migrated_factory(request.param))) as database:
         yield World(database)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -12,17 +13,15 @@ import pytest
 from peerd import Client, Role
 from peerd.operate import passwords
 from peerd.store.access.users import add_user
-from peerd.store.schema.migrate import migrate
 from peerd.web import create_app
 from tests.support.served_api import served
 from tests.web.access_world import PASSWORD
 
 
 @pytest.fixture
-def client(tmp_path: Path) -> Iterator[Client]:
+def client(tmp_path: Path, migrated_file: Path) -> Iterator[Client]:
     """Of a database with tasks of several statuses."""
-    with Client(f"sqlite:///{tmp_path / 'web.sqlite'}") as client:
-        migrate(client.database)
+    with Client(f"sqlite:///{shutil.copy(migrated_file, tmp_path / 'web.sqlite')}") as client:
         for number in range(5):
             client.enqueue("video", name="transcode", body={"source": f"{number}.mp4"}, priority=number)
         client.enqueue("mail", start_in="1h", unique="once", text="no JSON")

@@ -6,22 +6,22 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from peerd.store.schema.migrate import migrate
 from peerd.testing import FaultyDatabase
 from tests.store.world import World
+from tests.support.fsync import disable_fsync
 from tests.support.servers import DatabaseFactory
 from tests.work.harness import Gates, RunnerHarness
 
 
 @pytest.fixture
-async def harness(database_factory: DatabaseFactory) -> AsyncIterator[RunnerHarness]:
-    async for made in harness_on(database_factory("sqlite")):
+async def harness(migrated_factory: DatabaseFactory) -> AsyncIterator[RunnerHarness]:
+    async for made in harness_on(migrated_factory("sqlite")):
         yield made
 
 
 @pytest.fixture
-async def each_harness(database: str) -> AsyncIterator[RunnerHarness]:
-    async for made in harness_on(database):
+async def each_harness(migrated_database: str) -> AsyncIterator[RunnerHarness]:
+    async for made in harness_on(migrated_database):
         yield made
 
 
@@ -32,7 +32,7 @@ async def gates() -> Gates:
 
 async def harness_on(url: str) -> AsyncIterator[RunnerHarness]:
     database = FaultyDatabase(url)
-    migrate(database)
+    disable_fsync(database)
     made = RunnerHarness(database, World(database))
     yield made
     await made.end()

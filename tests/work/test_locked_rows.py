@@ -28,9 +28,9 @@ MAX_UPDATE = 1.0
 
 @pytest.fixture(params=["mariadb", "postgresql"])
 async def server_bench(
-    request: pytest.FixtureRequest, database_factory: DatabaseFactory
+    request: pytest.FixtureRequest, migrated_factory: DatabaseFactory
 ) -> AsyncIterator[RunnerHarness]:
-    async for made in harness_on(database_factory(request.param)):
+    async for made in harness_on(migrated_factory(request.param)):
         yield made
 
 

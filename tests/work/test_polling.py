@@ -97,7 +97,7 @@ async def test_what_is_never_claimed_is_not_searched_for_ever(
     await eventually_async(lambda: calls["claims_of_process"] > queries)
 
 
-@pytest.mark.parametrize("database", ["mariadb", "postgresql"], indirect=True)
+@pytest.mark.parametrize("migrated_database", ["mariadb", "postgresql"], indirect=True)
 async def test_a_process_that_has_met_contention_waits_for_the_claim_mutex(
     each_harness: RunnerHarness, gates: Gates
 ) -> None:

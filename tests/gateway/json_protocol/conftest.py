@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,7 +14,6 @@ from peerd.config.settings import QueueSettings
 from peerd.gateway.engine import EngineOptions
 from peerd.gateway.process_state import GatewayOptions
 from peerd.store.connection.database import Database
-from peerd.store.schema.migrate import migrate
 from tests.gateway.gateway_thread import GatewayThread
 from tests.gateway.json_protocol.json_connection import JsonConnection
 
@@ -22,9 +22,8 @@ TOKEN = "a-token-of-the-test"
 
 
 @pytest.fixture
-def database(tmp_path: Path) -> Iterator[Database]:
-    database = Database(f"sqlite:///{tmp_path / 'gateway.sqlite'}")
-    migrate(database)
+def database(tmp_path: Path, migrated_file: Path) -> Iterator[Database]:
+    database = Database(f"sqlite:///{shutil.copy(migrated_file, tmp_path / 'gateway.sqlite')}")
     yield database
     database.close()
 

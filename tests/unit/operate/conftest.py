@@ -5,14 +5,12 @@ from collections.abc import Iterator
 import pytest
 
 from peerd.operate.client import Client
-from peerd.store.schema.migrate import migrate
 from tests.unit.operate.claiming_process import ClaimingProcess
 
 
 @pytest.fixture
-def client(database: str) -> Iterator[Client]:
-    with Client(database) as client:
-        migrate(client.database)
+def client(migrated_database: str) -> Iterator[Client]:
+    with Client(migrated_database) as client:
         yield client
 
 

@@ -45,7 +45,7 @@ def test_processes_that_were_forked_work_beside_their_parent(client: Client) -> 
     assert queue.counts == {Status.PENDING: 2 + 80}
 
 
-@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("migrated_database", ["sqlite"], indirect=True)
 def test_a_fork_during_another_threads_first_call_does_not_block_the_child(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,25 +12,14 @@ import pytest
 
 from peerd.domain.schedule import Schedule
 from peerd.store.connection.database import Database
-from peerd.store.schema.migrate import migrate
 from tests.unit.schedules import functions
 from tests.unit.schedules.fake_node import FakeNode
 from tests.unit.schedules.functions import CALLS, GATES
 
 
-@pytest.fixture(scope="module")
-def empty_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A database with tables: making them takes longer than most of these tests."""
-    file = tmp_path_factory.mktemp("schedules") / "empty.sqlite"
-    database = Database(f"sqlite:///{file}")
-    migrate(database)
-    database.close()
-    return file
-
-
 @pytest.fixture
-def database(tmp_path: Path, empty_file: Path) -> Iterator[Database]:
-    database = Database(f"sqlite:///{shutil.copy(empty_file, tmp_path)}")
+def database(tmp_path: Path, migrated_file: Path) -> Iterator[Database]:
+    database = Database(f"sqlite:///{shutil.copy(migrated_file, tmp_path)}")
     yield database
     database.close()
 

@@ -1,0 +1,51 @@
+"""Steps of tests of bulk actions: one is created, and its chunks are carried out."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from peerd.domain.bulk import BulkAction, TaskAction
+from peerd.store.bulk.chunks import ChunkResult, carry_out_chunk
+from peerd.store.bulk.creating import create_bulk
+from peerd.store.bulk.rows import get_bulk
+from peerd.store.schema.sql_clock import now
+from peerd.store.schema.tables import bulk_actions
+from peerd.testing import eventually
+from tests.store.world import World
+
+
+def create(world: World, action: TaskAction, most: int | None = None, **fields: Any) -> BulkAction:
+    let_the_clock_move(world)
+    return world.store.run(create_bulk, action, fields, most=most)
+
+
+def chunk(world: World, size: int = 500) -> ChunkResult:
+    """The next chunk, which does not wait for the pause after the one before."""
+    world.store.run(lambda connection: connection.execute(sa.update(bulk_actions).values(next_at=None)).rowcount)
+    let_the_clock_move(world)
+    return world.store.run(carry_out_chunk, size)
+
+
+def carry_out(world: World, bulk: BulkAction, size: int = 500) -> BulkAction:
+    for _ in range(200):
+        chunk(world, size)
+        found = world.store.read(get_bulk, bulk.id)
+        if found.has_ended:
+            return found
+    raise AssertionError(bulk)
+
+
+def let_the_clock_move(world: World) -> None:
+    """SQLite's clock has milliseconds: what the test wrote before is of an earlier one than what comes now."""
+    first = time_of(world)
+    eventually(lambda: time_of(world) > first, every=0.001)
+
+
+def time_of(world: World) -> datetime:
+    """The time of the database."""
+    moment = world.store.read(lambda connection: connection.execute(sa.select(now())).scalar_one())
+    assert moment is not None
+    return moment

@@ -1,0 +1,166 @@
+"""A bulk action does to each task what the action on one task does, unique keys included."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+import sqlalchemy as sa
+
+from peerd.domain.bulk import (
+    BulkBury,
+    BulkCancel,
+    BulkChange,
+    BulkDelete,
+    BulkKick,
+    BulkMove,
+    BulkMoveToQueue,
+    BulkRetry,
+    BulkSnooze,
+    BulkState,
+    TaskAction,
+    event_of,
+)
+from peerd.domain.errors import UniqueKeyTaken
+from peerd.domain.lifecycle import IllegalTransition, Status, sources
+from peerd.domain.task import Task
+from peerd.store.enqueue.unique_keys import acquire_key, assign_key
+from peerd.store.schema.sql_clock import seconds_from_now
+from peerd.store.schema.tables import unique_keys
+from peerd.store.statements.token import new_token
+from peerd.store.tasks import actions
+from tests.store.bulk_steps import carry_out, create
+from tests.store.world import World
+
+SINGLE: dict[str, tuple[TaskAction, Callable[..., None]]] = {
+    "retry": (BulkRetry(), actions.retry),
+    "cancel": (BulkCancel("enough"), lambda connection, task_id: actions.cancel(connection, task_id, "enough")),
+    "delete": (BulkDelete(), actions.delete),
+    "snooze": (BulkSnooze(600.0), lambda connection, task_id: actions.snooze(connection, task_id, 600.0)),
+    "move": (BulkMove("a"), lambda connection, task_id: actions.move(connection, task_id, "a")),
+    "move to any": (BulkMove(None), lambda connection, task_id: actions.move(connection, task_id, None)),
+    "queue": (BulkMoveToQueue("r"), lambda connection, task_id: actions.move_to_queue(connection, task_id, "r")),
+    "change": (BulkChange(priority=7), lambda connection, task_id: actions.change(connection, task_id, priority=7)),
+    "body": (
+        BulkChange(body="[1]"),
+        lambda connection, task_id: actions.change(connection, task_id, body="[1]", body_bytes=None),
+    ),
+    "bury": (BulkBury(), lambda connection, task_id: actions.bury(connection, task_id, 17)),
+    "kick": (BulkKick(), actions.kick),
+}
+OWN = (
+    "id",
+    "unique_key",
+    "worker_started_at",
+    "checked_at",
+    "finished_at",
+    "created_at",
+    "updated_at",
+    "start_at",
+    "finish_at",
+)
+"""Columns that differ between two tasks to which the same has happened, or that are a moment of the action."""
+
+
+@pytest.mark.parametrize("name", list(SINGLE))
+def test_each_action_does_to_a_task_of_each_status_what_the_action_on_one_task_does(world: World, name: str) -> None:
+    action, single = SINGLE[name]
+    world.node("a")
+    pairs: list[tuple[Status, int, int]] = []
+    for status in Status:
+        one, other = (world.task_in(status, unique_key=f"{status} {number}") for number in range(2))
+        for task_id in (one, other):
+            world.set(task_id, finish_at=seconds_from_now(-1.0), crashes=1, result="1", priority=10)
+        pairs.append((status, one, other))
+    ours = ",".join(str(other) for _, _, other in pairs)
+    keep = [f"id!={one}" for _, one, _ in pairs]
+    bulk = carry_out(world, create(world, action, where=keep))
+    for status, one, other in pairs:
+        if status in sources(event_of(action)):
+            world.store.run(single, one)
+        else:
+            with pytest.raises(IllegalTransition):
+                world.store.run(single, one)
+        assert comparable(world, one) == comparable(world, other), (name, status)
+    assert (bulk.state, bulk.done) == (BulkState.DONE, len(sources(event_of(action)))), ours
+    assert (bulk.skipped, bulk.failed, bulk.error) == (0, 0, None)
+    assert key_rows(world, 0) == key_rows(world, 1)
+
+
+def comparable(world: World, task_id: int) -> dict[str, Any] | None:
+    task = world.find(task_id)
+    if task is None:
+        return None
+    row = {name: getattr(task, name) for name in Task.__struct_fields__ if name not in OWN}
+    row |= {name: getattr(task, name) is not None for name in ("finished_at", "start_at", "finish_at", "process_id")}
+    row["buried_order"] = world.column(task_id, "buried_order") is not None
+    row["attempt_rows"] = [
+        (one.lease, one.number, one.outcome, one.error, one.process_id is None) for one in world.attempts(task_id)
+    ]
+    return row
+
+
+def key_rows(world: World, number: int) -> list[tuple[str, str, str, bool]]:
+    """The unique keys of the tasks that were acted on singly, or in bulk."""
+    columns = (unique_keys.c.queue, unique_keys.c.unique_key, unique_keys.c.scope, unique_keys.c.task_id)
+    rows = world.store.read(lambda connection: connection.execute(sa.select(*columns)).all())
+    mine = [row for row in rows if row.unique_key.endswith(str(number))]
+    return sorted((row.queue, row.unique_key.split()[0], row.scope, row.task_id is None) for row in mine)
+
+
+def test_a_reservation_that_ends_is_no_attempt(world: World) -> None:
+    task_id = world.task_in(Status.WORKING)
+    world.set(task_id, ttr=60, deadline_at=seconds_from_now(60))
+    assert carry_out(world, create(world, BulkCancel(), queue="q")).done == 1
+    assert (world.attempts(task_id), world.get(task_id).deadline_at) == ([], None)
+
+
+def test_a_unique_key_that_a_younger_task_has_is_refused_and_reported(world: World) -> None:
+    old = world.task_in(Status.DEAD, unique_key="k")
+    younger = world.add(unique_key="k")
+    twice = [world.task_in(Status.DEAD, unique_key="twice") for _ in range(2)]
+    others = [world.task_in(Status.DEAD, unique_key=f"own {number}") for number in range(3)]
+    kept = world.task_in(Status.DEAD, unique_key="for ever", unique_for="forever")
+    world.store.run(
+        lambda connection: connection.execute(sa.delete(unique_keys).where(unique_keys.c.task_id == others[0]))
+    )
+    ended = carry_out(world, create(world, BulkRetry(), status="dead"))
+    assert (ended.done, ended.failed) == (5, 2)
+    errors = {one.task: one.error for one in ended.errors}
+    assert errors[old] == str(UniqueKeyTaken(old, "k", younger))
+    assert sorted(world.status(task_id) for task_id in twice) == [Status.DEAD, Status.PENDING], "one of them has it"
+    for task_id in (*others, kept):
+        assert world.status(task_id) is Status.PENDING
+        key = world.get(task_id).unique_key
+        assert key is not None
+        assert world.store.run(acquire_key, "q", key, new_token(), "unfinished") == task_id
+
+
+def test_tasks_with_keys_are_put_into_another_queue_with_them(world: World) -> None:
+    free, taken = (world.add(unique_key=key) for key in ("free", "taken"))
+    holder = world.add("r", unique_key="taken")
+    there = world.add("r")
+    ended = carry_out(world, create(world, BulkMoveToQueue("r"), where=["queue!=s"]))
+    assert (ended.done, ended.failed) == (3, 1)
+    assert [(world.get(task_id).queue, task_id) for task_id in (free, taken, holder, there)] == [
+        ("r", free),
+        ("q", taken),
+        ("r", holder),
+        ("r", there),
+    ]
+    assert world.store.run(acquire_key, "r", "free", new_token(), "unfinished") == free
+
+
+def test_a_key_that_was_taken_meanwhile_is_assigned_to_the_task_that_runs_again(world: World) -> None:
+    """Its row has another task, which is gone: then the key is free."""
+    task_id = world.task_in(Status.DEAD, unique_key="k")
+    world.store.run(assign_key, "q", "k", 10**9)
+    assert carry_out(world, create(world, BulkRetry(), status="dead")).done == 1
+    assert world.store.run(acquire_key, "q", "k", new_token(), "unfinished") == task_id
+
+
+def test_an_action_is_encoded_and_decoded_by_its_type() -> None:
+    for action, _ in SINGLE.values():
+        assert msgspec.convert(msgspec.to_builtins(action), TaskAction) == action

@@ -1,0 +1,81 @@
+"""A database that was used before is like a new one, and is not used again if it may not be."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from peerd import Client, Status
+from peerd.store.connection.database import Database
+from peerd.store.schema.migrate import current_revision, newest
+from tests.support import server_session
+from tests.support.migrated_databases import MigratedDatabases
+from tests.support.server import DatabaseServer
+from tests.support.servers import DatabaseFactory
+
+
+@pytest.fixture(params=["mariadb", "postgresql"])
+def server(request: pytest.FixtureRequest, database_factory: DatabaseFactory) -> DatabaseServer:
+    database_factory(request.param)  # skips this test where there is none
+    found = server_session.shared_server(request.param)
+    assert isinstance(found, DatabaseServer)
+    return found
+
+
+@pytest.fixture
+def databases(worker_id: str, tmp_path: Path) -> MigratedDatabases:
+    return MigratedDatabases(f"{worker_id}_own", tmp_path)
+
+
+def test_it_has_the_tables_and_nothing_in_them(migrated_database: str) -> None:
+    with Client(migrated_database) as client:
+        assert current_revision(client.database) == newest()
+        assert client.enqueue("q").id == 1
+        assert client.tasks.counts()[Status.PENDING] == 1
+
+
+def test_it_is_emptied_and_numbered_anew(server: DatabaseServer, databases: MigratedDatabases) -> None:
+    name = databases.take(server)
+    for _ in range(2):
+        with Client(server.url(name)) as client:
+            assert client.enqueue("q", unique="k").id == 1
+        databases.give_back(server, name)
+        assert databases.take(server) == name
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "CREATE TABLE further (id integer)",
+        "ALTER TABLE tasks ADD COLUMN further integer",
+        "DROP INDEX {index}",
+        "CREATE TRIGGER further {trigger}",
+    ],
+)
+def test_one_with_other_definitions_is_dropped(
+    server: DatabaseServer, databases: MigratedDatabases, change: str
+) -> None:
+    name = databases.take(server)
+    mysql = server.kind == "mariadb"
+    words = {
+        "index": "tasks_due ON tasks" if mysql else "tasks_due",
+        "trigger": "BEFORE DELETE ON tasks FOR EACH ROW SET @x = 1"
+        if mysql
+        else "BEFORE UPDATE ON tasks FOR EACH ROW EXECUTE FUNCTION suppress_redundant_updates_trigger()",
+    }
+    with closing(Database(server.url(name))) as database:
+        database.run(lambda connection: connection.exec_driver_sql(change.format(**words)).close())
+    databases.give_back(server, name)
+    assert databases.take(server) != name
+
+
+def test_one_that_a_session_still_has_is_dropped(server: DatabaseServer, databases: MigratedDatabases) -> None:
+    name = databases.take(server)
+    engine = sa.create_engine(server.url(name))
+    with engine.connect():
+        databases.give_back(server, name)
+    engine.dispose()
+    assert databases.take(server) != name
