@@ -29,6 +29,7 @@ from peerd.store.jobs.statistics import TUBES_AT_ONCE, unfinished_queues
 from peerd.store.limits import limited_claim
 from peerd.store.maintenance import chore_batches, due, rescue
 from peerd.store.maintenance.history import HistoryAge, HistoryPlace, purge_step
+from peerd.store.nodes.loads import count_running
 from peerd.store.outcomes import complete, touch
 from peerd.store.outcomes.recording import ClaimId
 from peerd.store.outcomes.touch import TaskProgress
@@ -173,6 +174,7 @@ def test_hot_statements_go_by_their_indexes(database: str) -> None:
         check_pages(store)
         check_queue_states(store)
         check_recent(store)
+        check(store, partial(store.read, count_running, {"q"}), {"tasks_claim", "tasks_working", "a sort of all"})
         check_bulk(store)
         if store.name == "postgresql":
             check_generic_plan(store, claimer)

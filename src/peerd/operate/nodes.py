@@ -24,6 +24,7 @@ from peerd.operate.node_requests import (
 from peerd.operate.operations import Mode, OperationGroup, Query, QuerySequence, Steps, operation
 from peerd.store.access.states import node_state
 from peerd.store.nodes import nodes, processes, requests
+from peerd.store.nodes.loads import NodeLoad, read_loads
 from peerd.store.nodes.nodes import Node
 from peerd.store.nodes.processes import ProcessRecord
 from peerd.store.nodes.requests import NodeRequest
@@ -31,6 +32,7 @@ from peerd.store.nodes.requests import NodeRequest
 T = TypeVar("T")
 NodeList = list[Node]
 ProcessList = list[ProcessRecord]
+LoadList = list[NodeLoad]
 
 
 class LiveSlot(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,6 +111,11 @@ class NodeOperations(OperationGroup[Mode]):
     def list(self) -> Query[NodeList]:
         """All nodes that ever registered, by name."""
         return Query("read", nodes.list_nodes)
+
+    @operation(in_queues=True)
+    def loads(self) -> Query[LoadList]:
+        """How many tasks each node runs, of how many slots, by name; of the tasks that the actor may see."""
+        return Query("read", read_loads, self._actor.queues)
 
     @operation
     def drain(self, name: str) -> Query[None]:

@@ -14,7 +14,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 from typer import Option
 
-from peerd.cli.cluster.nodes import nodes_table
+from peerd.cli.cluster.nodes import loads_by_name, nodes_table
 from peerd.cli.cluster.statistics import format_rate, format_seconds
 from peerd.cli.command import RunDirectoryOption, command, new_app
 from peerd.cli.context import CommandContext
@@ -110,6 +110,7 @@ def _read_cluster(context: CommandContext) -> dict[str, Any]:
             "now": client.now(),
             "nodes": client.nodes.list(),
             "processes": client.nodes.processes(),
+            "loads": client.nodes.loads(),
             **_count_tasks(client.queues.list()),
             "statistics": client.statistics.overview(),
         }
@@ -138,8 +139,9 @@ def _render_cluster(cluster: dict[str, Any]) -> RenderableType:
             counts += [(f"{cluster['tasks'][status]:,}{more} {status}", STATUS_STYLES[status]), "  "]
     title = Text(f"cluster of {pluralize(len(cluster['nodes']), 'node')}", "bold")
     tasks = Text.assemble(("tasks  ", "bold"), *(counts or ["none"]))
+    nodes = nodes_table(cluster["nodes"], running, loads_by_name(cluster["loads"]), cluster["now"])
     rates = _rates_line(cluster["statistics"])
-    return Group(title, nodes_table(cluster["nodes"], running, cluster["now"]), Text(), tasks, rates)
+    return Group(title, nodes, Text(), tasks, rates)
 
 
 def _rates_line(overview: Overview) -> Text:
