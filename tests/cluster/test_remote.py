@@ -29,4 +29,6 @@ def test_a_client_of_a_node_works_and_its_events_go_on_when_the_process_is_repla
         while (status := next(events).data.get("status")) != "canceled":
             assert status in {None, "pending"}
         node.stop()
-        assert not re.search(r"aborted.*requests=[1-9]", node.log_text()), "no stream was cut off by the end of the grace"
+        assert not re.search(r"aborted.*requests=[1-9]", node.log_text()), (
+            "no stream was cut off by the end of the grace"
+        )
