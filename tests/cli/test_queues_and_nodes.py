@@ -57,13 +57,16 @@ def test_a_pause_of_no_duration_is_refused(peerd: Peerd, client: Client) -> None
 
 
 def test_nodes_are_listed_drained_and_undrained(peerd: Peerd, client: Client, holder: ClaimingProcess) -> None:
+    client.enqueue("video")
+    holder.claim()
     peerd("nodes", "drain", "video-1")
     head, row = peerd("nodes", "list").lines
-    assert head.split()[:4] == ["node", "state", "seen", "processes"]
-    assert row.split()[:2] == ["video-1", "draining"]
+    assert head.split()[:5] == ["node", "state", "seen", "processes", "running"]
+    assert (row.split()[:2], row.split()[-4]) == (["video-1", "draining"], "1/4")
     peerd("nodes", "undrain", "video-1")
     [node] = peerd("nodes", "list", "--json").json
     assert (node["state"], node["draining"], node["processes"][0]["pid"]) == ("active", False, 4242)
+    assert (node["running"], node["slots"]) == (1, 4)
     assert "known are: video-1" in peerd("nodes", "drain", "video-7", status=1).err
 
 

@@ -13,7 +13,8 @@ from peerd.cli import following
 from peerd.operate.client import Client
 from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import tasks
-from peerd.store.tasks.log_lines import LoggedLine, write_lines
+from peerd.store.tasks.line_insert import LoggedLine
+from peerd.store.tasks.log_lines import write_lines
 from tests.cli.conftest import Peerd
 
 AT = datetime(2026, 1, 2, 3, 4, 5, 678_000, tzinfo=UTC)

@@ -94,6 +94,19 @@ def test_what_is_not_sampled_is_not_sent_and_garbage_is_no_parent(collector: Otl
     assert {(span.parent_id, *span.links) for span in found} == {("",)}
 
 
+def test_what_a_schedule_enqueues_has_a_span_of_the_agent(collector: OtlpReceiver, cluster: Cluster) -> None:
+    node = traced_node(collector, cluster)
+    cluster.client.schedules.create("tidy", queue="traced", task="coroutine", interval="1h")
+    eventually(cluster.client.schedules.list, timeout=WITHIN, message=node.log_text)
+    cluster.client.schedules.run("tidy")
+    (attempt,) = wait_for_spans(collector, 1, "process traced", peerd__handler="coroutine")
+    sent = next(span for span in wait_for_spans(collector, 2, "send traced") if span.resource["peerd.slot"] == "agent")
+    assert (sent.kind, sent.parent_id, sent.is_error) == (PRODUCER, "", False)
+    assert (attempt.trace_id, attempt.links) == (sent.trace_id, [(sent.trace_id, sent.span_id)])
+    assert sent.attributes["messaging.message.id"] == attempt.attributes["messaging.message.id"]
+    assert node.state() == "running"
+
+
 def test_a_collector_that_is_away_harms_nothing(collector: OtlpReceiver, cluster: Cluster) -> None:
     collector.endpoint = "http://127.0.0.1:1"
     node = traced_node(collector, cluster)

@@ -34,7 +34,8 @@ from peerd.store.schema.tables import nodes as node_table
 from peerd.store.statistics.buckets import BucketRow, write_buckets
 from peerd.store.statistics.depths import sample_depths, write_depths
 from peerd.store.statistics.steps import MINUTE, bucket_start
-from peerd.store.tasks.log_lines import LoggedLine, write_lines
+from peerd.store.tasks.line_insert import LoggedLine
+from peerd.store.tasks.log_lines import write_lines
 from peerd.web import create_app
 from peerd.web.dependencies import ACCESS_STATE
 from tests.cli.conftest import peerd

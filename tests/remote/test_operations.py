@@ -149,6 +149,7 @@ EXAMPLES: dict[str, list[With]] = {
     "nodes.undrain": NODES,
     "nodes.forget": NODES,
     "nodes.processes": [With(), With(ended=True)],
+    "nodes.loads": [With()],
     "nodes.get": NODES,
     "nodes.state": [With("video-1"), With("old", timeout=0.2), With("nowhere"), With(7), With("old", timeout="soon")],
     "nodes.reload": [

@@ -19,8 +19,8 @@ from peerd.store.alerts.upkeep import follow_silent_nodes, purge_alerts
 from peerd.store.connection.database import Database
 from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import alerts, nodes
-from tests.store.test_plans import recorded_statements
-from tests.store.test_statistics_plans import ANALYZE, plan_of
+from tests.store.plans import analyze, recorded_statements
+from tests.store.test_statistics_plans import plan_of
 from tests.store.world import World, at_once
 
 
@@ -197,8 +197,7 @@ def test_on_a_filled_table_no_statement_reads_more_than_its_rows(world: World) -
     store.run(fill)
     for number in range(5):
         report(store, subject=f"q{number}")
-    with store.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        connection.exec_driver_sql(ANALYZE[store.name].format("alerts"))
+    analyze(store, "alerts")
     operations: list[tuple[Callable[[], object], str]] = [
         (lambda: client.alerts.list(on=True), "alerts_on"),
         (client.alerts.list, "PRIMARY|alerts_pkey|SCAN alerts$"),

@@ -20,7 +20,7 @@ from peerd.store.access.audit import purge_entries
 from peerd.store.connection.database import Database
 from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import audit as audit_table
-from tests.store.test_plans import ANALYZE, plan_of, recorded_statements
+from tests.store.plans import analyze, plan_of, recorded_statements
 from tests.store.world import World
 
 API_ACTOR = Actor(name="ann", kind=ActorKind.USER, rights=ALL_RIGHTS, address="10.0.0.7")
@@ -32,7 +32,7 @@ READING = {
     *("tasks.logs", "tasks.last_logs", "tasks.stack", "nodes.get", "nodes.state", "nodes.get_request"),
     *("bulk.preview", "bulk.list", "bulk.get", "bulk.has_manager"),
     *(f"statistics.{name}" for name in ("summary", "series", "depths", "overview")),
-    *("queues.list", "queues.is_known", "limits.list", "nodes.list", "nodes.processes"),
+    *("queues.list", "queues.is_known", "limits.list", "nodes.list", "nodes.processes", "nodes.loads"),
     *(f"schedules.{name}" for name in ("list", "get", "runs", "get_run", "get_runs")),
     *("alerts.list", "users.list", "tokens.list", "audit.page", "audit.newer"),
 }
@@ -324,13 +324,11 @@ def test_what_follows_the_log_reads_the_end_of_an_index(world: World) -> None:
         for number in range(3_000)
     ]
     world.store.run(lambda connection: connection.execute(audit_table.insert(), some))
-    analyze = ANALYZE[world.store.name].replace("tasks", audit_table.name)
-    with world.store.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        connection.exec_driver_sql(analyze)
+    analyze(world.store, audit_table.name)
     client = Client(world.store)
     end = client.audit.newer()
     assert (end.items, end.has_more) == ([], False)
-    near = str(int(end.next) - 100)
+    near = client.audit.page(limit=100).next
     for wanted in ({}, {"actor": "user 1"}, {"operation_name": "tasks.1"}, {"target": "17"}, {"actor": "none"}):
         with recorded_statements(world.store) as sent:
             found = client.audit.newer(after=near, **wanted)  # type: ignore[arg-type]

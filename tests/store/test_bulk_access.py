@@ -15,7 +15,7 @@ from peerd.domain.lifecycle import Status
 from peerd.store.bulk import rows
 from peerd.store.connection.database import Database
 from peerd.store.schema.tables import bulk_actions, tasks
-from tests.store.test_bulk import carry_out, chunk
+from tests.store.bulk_steps import carry_out, chunk
 from tests.store.world import World
 
 CANCEL = BulkCancel("enough")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -19,8 +20,9 @@ from peerd.store.maintenance import chore_batches
 from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import task_logs
 from peerd.store.tasks import actions, log_lines
-from peerd.store.tasks.log_lines import LineRange, LoggedLine, purge_lines, write_lines
-from tests.store.plans import recorded_statements
+from peerd.store.tasks.line_insert import LoggedLine
+from peerd.store.tasks.log_lines import LineRange, purge_lines, write_lines
+from tests.store.plans import analyze, recorded_statements
 from tests.store.world import World
 
 NOW = datetime.now(UTC)
@@ -107,6 +109,27 @@ def test_a_write_may_repeat_and_deletes_what_it_supersedes(world: World) -> None
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("ago", [timedelta(microseconds=NOW.microsecond), timedelta(hours=5, microseconds=1000)])
+def test_texts_and_times_are_read_as_they_were_written(world: World, ago: timedelta) -> None:
+    texts = [
+        "100 % of %s and %(name)s",
+        "'quotes' \"and\" \\ back",
+        "",
+        "\N{SNOWMAN}\N{VIDEO CAMERA}\n\t\x1b",
+        "{}",
+        "?:x",
+    ]
+    at = (NOW - ago).astimezone(timezone(timedelta(hours=3)))
+    rows = [
+        line(1, number, message=text, logger=text, at=at, fields=json.dumps({"text": text}))
+        for number, text in enumerate(texts)
+    ]
+    world.store.run(write_lines, rows)
+    found, _ = world.store.read(log_lines.read_lines, 1, after=None, limit=10)
+    assert [(one.message, one.logger, one.fields) for one in found] == [(text, text, {"text": text}) for text in texts]
+    assert all(timedelta(0) <= at - one.at < timedelta(milliseconds=1) for one in found), "SQLite keeps milliseconds"
+
+
 def test_lines_end_with_their_task(world: World) -> None:
     kept, gone = done(world, ago=0.0), [done(world) for _ in range(3)]
     for task_id in (kept, *gone):
@@ -171,8 +194,7 @@ def test_lines_are_found_by_their_indexes(world: World) -> None:
                 [{"task_id": task_id, "lease": 1, "sequence": number, "attempt": 1, "level": "info", "logger": "",
                   "message": "m" * 100} for number in range(100)],
             )  # fmt: skip
-    with world.store.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        connection.exec_driver_sql({"mysql": "ANALYZE TABLE task_logs"}.get(world.store.name, "ANALYZE"))
+    analyze(world.store, "task_logs")
     with recorded_statements(world.store) as sent:
         world.store.read(log_lines.read_lines, 7, after=LogCursor(1, 50), limit=10)
         world.store.read(log_lines.read_last_lines, 7, 5)

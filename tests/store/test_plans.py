@@ -17,18 +17,17 @@ from peerd.store.claim import claim
 from peerd.store.claim.claimer import Claimer
 from peerd.store.connection.database import Database
 from peerd.store.maintenance import chore_batches
+from peerd.store.nodes.loads import count_running
 from peerd.store.outcomes import complete, touch
 from peerd.store.schema.migrate import migrate
-from peerd.store.schema.tables import bulk_actions, tasks
+from peerd.store.schema.tables import bulk_actions, metadata, tasks
 from peerd.store.statements.token import new_token
 from peerd.store.tasks import pages
 from peerd.store.tasks.filters import TaskConditions
 from tests.store.filled_table import fill, silence_a_node
 from tests.store.hot_statements import operations_on_jobs, operations_on_tasks
-from tests.store.plans import check, plan_of, recorded_statements
+from tests.store.plans import analyze, check, plan_of, recorded_statements
 from tests.store.world import World, held
-
-ANALYZE = {"mysql": "ANALYZE TABLE tasks", "postgresql": "ANALYZE", "sqlite": "ANALYZE"}
 
 
 @pytest.mark.slow
@@ -41,8 +40,7 @@ def test_hot_statements_go_by_their_indexes(database: str) -> None:
         claimer = world.claimer("q", "empty")
         world.node("silent")
         store.run(silence_a_node, world.node("silent"))
-        with store.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-            connection.exec_driver_sql(ANALYZE[store.name])
+        analyze(store, *metadata.tables)
         for operation, expected in operations_on_tasks(world, claimer):
             check(store, operation, expected)
         for operation, expected in operations_on_jobs(world):
@@ -50,6 +48,7 @@ def test_hot_statements_go_by_their_indexes(database: str) -> None:
         check_pages(store)
         check_queue_states(store)
         check_recent(store)
+        check(store, partial(store.read, count_running, {"q"}), {"tasks_claim", "tasks_working", "a sort of all"})
         check_bulk(store)
         if store.name == "postgresql":
             check_generic_plan(store, claimer)

@@ -18,10 +18,8 @@ from peerd.store.statistics.buckets import BucketRow, write_buckets
 from peerd.store.statistics.depths import latest_depths
 from peerd.store.statistics.rollup import latest_bucket, purge_depths, purge_statistics, roll_up
 from peerd.store.statistics.steps import HOUR, MINUTE, SAMPLE, TEN_MINUTES, bucket_start
-from tests.store.plans import recorded_statements
+from tests.store.plans import analyze, recorded_statements
 from tests.store.world import World
-
-ANALYZE = {"mysql": "ANALYZE TABLE {}", "postgresql": "ANALYZE {}", "sqlite": "ANALYZE {}"}
 
 
 def fill(store: Database) -> None:
@@ -44,9 +42,7 @@ def fill(store: Database) -> None:
         for queue in ("", "p", "q")
     ]
     store.run(lambda connection: connection.execute(sa.insert(depths), samples).close())
-    with store.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        for table in ("statistics", "depths"):
-            connection.exec_driver_sql(ANALYZE[store.name].format(table))
+    analyze(store, "statistics", "depths")
 
 
 def plan_of(store: Database, statement: str, parameters: Any) -> str:

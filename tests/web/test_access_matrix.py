@@ -147,6 +147,7 @@ OPERATIONS: dict[str, Wanted] = {
     "nodes.list": Wanted(VIEW, NODES),
     "nodes.get": Wanted(VIEW, 404, NODE),
     "nodes.processes": Wanted(VIEW, NODES),
+    "nodes.loads": Wanted(VIEW, NODES),
     "nodes.state": Wanted(VIEW, 403, NODE),
     "nodes.get_request": Wanted(VIEW, 403, {"request_id": 1}),
     "nodes.drain": Wanted(OPERATE, 403, NODE),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import httpx
@@ -57,3 +59,13 @@ async def test_it_answers_nothing_else() -> None:
     assert (await answer("POST", "/metrics")).status_code == 405
     head = await answer("HEAD", "/")
     assert (head.status_code, head.content) == (200, b"")
+
+
+def test_it_loads_nothing_of_the_api_which_is_loaded_when_it_is_asked_for() -> None:
+    code = (
+        "import sys; from peerd.web import metrics_app; assert callable(metrics_app); "
+        "assert 'fastapi' not in sys.modules; "
+        "import peerd.web as web; app = web.app; assert app is web.app and callable(web.create_app); "
+        "assert callable(web.metrics_app); assert not hasattr(web, 'other')"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

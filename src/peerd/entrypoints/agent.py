@@ -18,6 +18,7 @@ from peerd.agent.request_execution import NodeRequestRefused, RequestExecutor
 from peerd.agent.resource_usage import ResourceMonitor, UsageLimits
 from peerd.agent.service import AgentService
 from peerd.agent.setup_runner import SetupFunction, SetupRunner
+from peerd.agent.tracing import TracingSubsystem
 from peerd.config.schedules import schedules_for_node
 from peerd.domain.errors import RequestFailed
 from peerd.doorbell.event_listener import DoorbellEventListener
@@ -96,6 +97,7 @@ def agent(payload: Mapping[str, Any]) -> Service:
             DatabaseHealthMonitor(database, events),
             setup,
             MetricsSubsystem(lambda: setup.process, telemetry.metrics, settings.telemetry.metrics),
+            TracingSubsystem(lambda: setup.process, settings.telemetry.opentelemetry),
             doorbell,
             ResourceMonitor(
                 lambda pid: setup.process.messenger.request(pid, LIMITS_ACTION, timeout=LIMITS_REQUEST_TIMEOUT),

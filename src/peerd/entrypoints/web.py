@@ -44,7 +44,7 @@ def web(payload: Mapping[str, Any]) -> Service:
         telemetry.attach(process)
 
     access = NodeAccess.of(settings.access, given)
-    service = WebService(app, given, database, events, client, attach, access)
+    service = WebService(app, given, database, events, client, attach, access, settings.node.run_directory)
     return AlertingService(with_error_hook(service, settings, events), events)
 
 

@@ -62,18 +62,23 @@ def request_and_wait(node: str, command: NodeCommand, seconds: float, answer: ty
     """
     request_id: int = yield insert_query(node, command, seconds, requester)
     request = yield from _wait_for_end(request_id, seconds + ANSWER_MARGIN)
+    return answer_of(request, node, answer)
+
+
+def answer_of(request: NodeRequest, node: str, answer: type[T]) -> T:
+    """The answer to a request that is not waited for any more; raises as `request_and_wait`."""
     match request.status:
         case NodeRequestStatus.DONE:
             return msgspec.json.decode(request.result or "null", type=answer)
         case NodeRequestStatus.FAILED:
             raise NodeRequestFailed(node, request.command, request.error or "it failed")
-        case NodeRequestStatus.EXPIRED:
+        case NodeRequestStatus.EXPIRED | NodeRequestStatus.WAITING:  # which its time makes the same
             raise NodeUnreachable(node, f"{_silence(request)}; look at it with peerd nodes list")
         case _ if not request.is_reachable:
             problem = "it ended, or was restarted, while it carried this out: look at its state before you repeat it"
             raise NodeRequestFailed(node, request.command, problem)
         case _:
-            raise NodeRequestUnfinished(node, request.command, request_id)
+            raise NodeRequestUnfinished(node, request.command, request.id)
 
 
 def _wait_for_end(request_id: int, seconds: float) -> Generator[Query[Any] | float, Any, NodeRequest]:

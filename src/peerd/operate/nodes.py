@@ -15,7 +15,6 @@ from peerd.domain.ring import TasksAvailable
 from peerd.operate import validation
 from peerd.operate.node_requests import (
     ANSWER_MARGIN,
-    TAKE_WITHIN,
     insert_query,
     request_and_wait,
     requester_name,
@@ -24,6 +23,7 @@ from peerd.operate.node_requests import (
 from peerd.operate.operations import Mode, OperationGroup, Query, QuerySequence, Steps, operation
 from peerd.store.access.states import node_state
 from peerd.store.nodes import nodes, processes, requests
+from peerd.store.nodes.loads import NodeLoad, read_loads
 from peerd.store.nodes.nodes import Node
 from peerd.store.nodes.processes import ProcessRecord
 from peerd.store.nodes.requests import NodeRequest
@@ -31,6 +31,7 @@ from peerd.store.nodes.requests import NodeRequest
 T = TypeVar("T")
 NodeList = list[Node]
 ProcessList = list[ProcessRecord]
+LoadList = list[NodeLoad]
 
 
 class LiveSlot(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,6 +110,11 @@ class NodeOperations(OperationGroup[Mode]):
     def list(self) -> Query[NodeList]:
         """All nodes that ever registered, by name."""
         return Query("read", nodes.list_nodes)
+
+    @operation(in_queues=True)
+    def loads(self) -> Query[LoadList]:
+        """How many tasks each node runs, of how many slots, by name; of the tasks that the actor may see."""
+        return Query("read", read_loads, self._actor.queues)
 
     @operation
     def drain(self, name: str) -> Query[None]:
@@ -199,16 +205,22 @@ class NodeOperations(OperationGroup[Mode]):
 
     @operation
     def request_reload(
-        self, name: str, kinds: Sequence[str] | None = None, *, config_only: bool = False
+        self,
+        name: str,
+        kinds: Sequence[str] | None = None,
+        *,
+        config_only: bool = False,
+        timeout: str | float = MAX_WAIT,
     ) -> Query[NodeRequest]:
         """As `reload`, without waiting for it: `get_request` reads what has become of it."""
-        command = reload_command(kinds, config_only=config_only)
-        return self._request_only(name, command)
+        seconds = wait_seconds(timeout)
+        return self._request_only(name, reload_command(kinds, config_only=config_only, seconds=seconds), seconds)
 
     @operation
-    def request_scale(self, name: str, kind: str, count: int) -> Query[NodeRequest]:
+    def request_scale(self, name: str, kind: str, count: int, *, timeout: str | float = MAX_WAIT) -> Query[NodeRequest]:
         """As `scale`, without waiting for it."""
-        return self._request_only(name, ScaleArguments(kind, count))
+        seconds = wait_seconds(timeout)
+        return self._request_only(name, ScaleArguments(kind, count, seconds), seconds)
 
     @operation
     def get_request(self, request_id: int) -> Query[NodeRequest]:
@@ -225,9 +237,9 @@ class NodeOperations(OperationGroup[Mode]):
         steps = request_and_wait(node, command, seconds, answer, requester)
         return QuerySequence(steps, waits=seconds + ANSWER_MARGIN).acting_on("node", node)
 
-    def _request_only(self, name: str, command: NodeCommand) -> QuerySequence[NodeRequest]:
+    def _request_only(self, name: str, command: NodeCommand, seconds: float) -> QuerySequence[NodeRequest]:
         node, requester = validation.node(name), requester_name(self._actor)
-        return QuerySequence(_request_only(node, command, requester)).acting_on("node", node)
+        return QuerySequence(_request_only(node, command, seconds, requester)).acting_on("node", node)
 
 
 def reload_command(kinds: Sequence[str] | None, *, config_only: bool, seconds: float = MAX_WAIT) -> ReloadArguments:
@@ -237,8 +249,8 @@ def reload_command(kinds: Sequence[str] | None, *, config_only: bool, seconds: f
     return ReloadArguments(None if kinds is None else tuple(kinds), bool(config_only), seconds)
 
 
-def _request_only(name: str, command: NodeCommand, requester: str) -> Steps[NodeRequest]:
-    request_id = yield insert_query(name, command, TAKE_WITHIN, requester)
+def _request_only(name: str, command: NodeCommand, seconds: float, requester: str) -> Steps[NodeRequest]:
+    request_id = yield insert_query(name, command, seconds, requester)
     request: NodeRequest = yield Query("read", requests.get_request, request_id)
     return request
 

@@ -17,9 +17,10 @@ from peerd.domain.attempt_totals import AttemptTotals
 from peerd.domain.duration import format_duration
 from peerd.domain.lifecycle import Status
 from peerd.operate.figures import AttemptFigures, NodeFigures, Overview, QueueFigures
+from peerd.store.nodes.loads import count_slots
 from peerd.store.nodes.nodes import Node, list_nodes
 from peerd.store.schema.sql_clock import now
-from peerd.store.schema.tables import processes, queues
+from peerd.store.schema.tables import queues
 from peerd.store.statistics.depths import ALL_QUEUES, DepthPoint, latest_depths
 from peerd.store.statistics.reading import sum_tiles
 from peerd.store.statistics.steps import MINUTE, tiles
@@ -55,7 +56,7 @@ def read_overview(connection: Connection, max_wait: float) -> Overview:
         total.merge(totals)
     sample = latest_depths(connection)
     found_queues = _queues(connection, sample, of_queues, seconds)
-    found_nodes = _nodes(list_nodes(connection), _slots(connection), of_nodes, seconds)
+    found_nodes = _nodes(list_nodes(connection), count_slots(connection), of_nodes, seconds)
     whole = _counts(sample, ALL_QUEUES)
     sampled_at = sample[0].at if sample else None
     return Overview(
@@ -110,13 +111,6 @@ def _counts(sample: Sequence[DepthPoint], queue: str) -> tuple[dict[Status, int]
     counts = {point.status: point.count for point in points if point.count}
     oldest = next((point.oldest for point in points if point.oldest is not None), None)
     return counts, [point.status for point in points if point.at_least], oldest
-
-
-def _slots(connection: Connection) -> dict[int, int]:
-    """The slots of the processes of each node."""
-    living = (processes.c.ended_at.is_(None), processes.c.slots.is_not(None))
-    statement = sa.select(processes.c.node_id, sa.func.sum(processes.c.slots)).where(*living)
-    return {node_id: int(slots) for node_id, slots in connection.execute(statement.group_by(processes.c.node_id))}
 
 
 def _nodes(

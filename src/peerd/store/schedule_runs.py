@@ -20,6 +20,7 @@ from peerd.domain.lifecycle import FINISHED
 from peerd.domain.outcome import truncate
 from peerd.domain.schedule import CLUSTER, UNFINISHED_STATUSES, RunStatus, Schedule
 from peerd.domain.task import NewTask
+from peerd.runtime.tracing.enqueue_span import begin_enqueue_span
 from peerd.store.enqueue.enqueue import enqueue
 from peerd.store.schema.sql_clock import now, seconds_from_now
 from peerd.store.schema.tables import nodes, processes, schedule_runs, schedules, tasks
@@ -204,8 +205,19 @@ def enqueue_run(
         unique_key=key,
         unique_for=UNIQUE_KEY_SECONDS,
     )
-    connection.execute(sa.update(schedule_runs).where(RUN.id == run.id).values(task_id=enqueue(connection, task).id))
+    task_id = _enqueue_traced(connection, task)
+    connection.execute(sa.update(schedule_runs).where(RUN.id == run.id).values(task_id=task_id))
     return get_run(connection, run.id)
+
+
+def _enqueue_traced(connection: Connection, task: NewTask) -> int:
+    span = begin_enqueue_span([task])
+    if span is None:
+        return enqueue(connection, task).id
+    with span.ending():
+        [stamped] = span.stamp([task])
+        span.message_id = enqueue(connection, stamped).id
+    return span.message_id
 
 
 def end_run(

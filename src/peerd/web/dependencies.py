@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from typing import Annotated, Final
 
 from fastapi import Depends, Request
@@ -62,7 +61,7 @@ AioClientDependency = Annotated[AioClient, Depends(_acting_client)]
 ViewerOfAllDependency = Annotated[Actor, Depends(_viewer_of_all)]
 
 
-async def may_still_view(request: Request, scope: Hashable) -> bool:
+async def may_still_view(request: Request, scope: frozenset[str] | None) -> bool:
     """Whether the actor of a request that lasts may view what it could at its beginning; see `scope_of`."""
     try:
         found = await find_actor_again(request)
@@ -71,6 +70,6 @@ async def may_still_view(request: Request, scope: Hashable) -> bool:
     return found.may(Right.VIEW) and found.queues == scope
 
 
-def scope_of(client: AioClient) -> Hashable:
+def scope_of(client: AioClient) -> frozenset[str] | None:
     """What a client may see, if it may see anything: where two scopes are equal, one reader of events serves both."""
     return client.actor.queues

@@ -1,8 +1,9 @@
 """Streams of log lines, as server-sent events: one reader per task, however many watch it.
 
-A watcher first reads what is there, at its own pace. Then it gets the lines that the reader of its task finds, which
-reads at most once in `READ_EVERY`. A watcher that is too slow for them loses them, and reads them itself again from
-where it is, so that it misses none and uses little memory.
+A watcher first reads what is there, at its own speed. Then it gets the lines that the reader of its task finds, which
+reads soon after it has found lines, and then less and less often, once in `READ_EVERY` at the least. A watcher that is
+too slow for them loses them, and reads them itself again from where it is, so that it misses none and uses little
+memory.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, suppress
 from typing import Any, Final
 
@@ -23,11 +24,14 @@ from peerd.domain.log_line import LogCursor, TaskLogLine, levels_from
 from peerd.operate.client import AioClient
 from peerd.runtime.process.process_context import ProcessContext
 from peerd.web.dependencies import scope_of
+from peerd.web.reading_pauses import SHORTEST_PAUSE, ReadingPauses
 
 IsAllowed = Callable[[], Awaitable[bool]]
 
 READ_EVERY: Final = 1.0
-"""Seconds between two readings of a task's lines."""
+"""Seconds from the end of a reading of a task's lines to the next one, at the most."""
+READINGS_A_SECOND: Final = 100
+"""Of all tasks together, at the most, unless the pauses would be longer than `READ_EVERY`."""
 MAX_STREAMS: Final = 200
 """Streams of a process at once."""
 MAX_BEHIND: Final = 2_000
@@ -50,7 +54,7 @@ class LogStreams:
 
     def __init__(self) -> None:
         self.count = 0
-        self._readers: dict[tuple[int, Hashable], LogReader] = {}
+        self._readers: dict[tuple[int, frozenset[str] | None], LogReader] = {}
 
     async def open(
         self,
@@ -131,14 +135,18 @@ class LogReader:
                 self._reading.cancel()
 
     async def _read_all(self, cursor: str | None) -> None:
+        pauses = ReadingPauses(READ_EVERY, lambda: max(SHORTEST_PAUSE, self._streams.reading / READINGS_A_SECOND))
         try:
             is_over = False
             while not is_over:
-                await asyncio.sleep(READ_EVERY)
+                await pauses.wait()
+                pauses.begin()
+                lines: list[TaskLogLine] = []
                 with suppress(DatabaseUnavailable):
                     page = await self._client.tasks.logs(self.task_id, after=cursor, limit=2 * PAGE)
-                    cursor, is_over = page.next, page.ended
-                    self._give(page.items)
+                    cursor, is_over, lines = page.next, page.ended, page.items
+                    self._give(lines)
+                pauses.end(has_changed=bool(lines))
         except TaskNotFound:  # it was deleted
             is_over = True
         finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 from peerd.config.settings import WebSettings
@@ -18,6 +19,7 @@ from peerd.store.connection.database import Database
 from peerd.store.connection.outages import OutageTracker
 from peerd.store.nodes.processes import end_process, keep_heartbeat, register_this_process_with_retry
 from peerd.web_server.node_access import NODE_ACCESS_STATE, NodeAccess
+from peerd.web_server.ring_subscriptions import RINGS_STATE, RingSubscriptions
 from peerd.web_server.server import WebServer
 
 END_WITHIN: Final = 3.0
@@ -38,6 +40,7 @@ class WebService:
         client: the app's client, in `scope["state"]["peerd"]`.
         attach: called with the process context before the app's startup, for what else runs in the process.
         access: for the app, in `scope["state"]`.
+        run_directory: of the node.
     """
 
     def __init__(
@@ -48,7 +51,8 @@ class WebService:
         events: EventBus,
         client: Any,
         attach: Callable[[ProcessContext], object],
-        access: NodeAccess | None = None,
+        access: NodeAccess,
+        run_directory: Path,
     ) -> None:
         self._app = app
         self._settings = settings
@@ -57,6 +61,7 @@ class WebService:
         self._client = client
         self._attach = attach
         self._access = access
+        self._run_directory = run_directory
 
     async def start(self, link: Link) -> Mapping[str, object]:
         settings = self._settings
@@ -67,7 +72,8 @@ class WebService:
         self._attach(self._process)
         self._outages = OutageTracker(self._events, asyncio.get_running_loop().time)
         _, self._process_id = await register_this_process_with_retry(self._database, link, self._outages)
-        state = {"peerd": self._process, NODE_ACCESS_STATE: self._access}
+        rings = RingSubscriptions(self._process, self._run_directory)
+        state = {"peerd": self._process, NODE_ACCESS_STATE: self._access, RINGS_STATE: rings}
         self._server = WebServer(self._app, settings, state, self._events)
         self._count_requests(link.kind)
         try:

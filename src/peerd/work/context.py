@@ -17,7 +17,7 @@ from peerd.runtime.messages.messenger import Messenger
 from peerd.runtime.process.process_context import ProcessContext
 from peerd.store.outcomes.touch import TaskProgress
 from peerd.work.logs.attempt_log import AttemptLog
-from peerd.work.logs.capture import logger_of
+from peerd.work.logs.capture import attempt_loggers
 
 NOTE_LIMIT = 255
 _ONLY_IN_A_PROCESS = (
@@ -94,9 +94,11 @@ class Context:
     def log(self) -> structlog.stdlib.BoundLogger:
         """A structlog logger bound to the task and the attempt. Its lines are kept with the attempt."""
         task = self.task
-        logger = structlog.get_logger("peerd.task") if self.attempt_log is None else logger_of(self.attempt_log)
-        log: structlog.stdlib.BoundLogger = logger.bind(
-            task=task.id, queue=task.queue, handler=task.name, attempt=task.attempts + 1
+        bound = {"task": task.id, "queue": task.queue, "handler": task.name, "attempt": task.attempts + 1}
+        log: structlog.stdlib.BoundLogger = (
+            structlog.get_logger("peerd.task").bind(**bound)
+            if self.attempt_log is None
+            else attempt_loggers.make(self.attempt_log, **bound)
         )
         return log
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import time
 from collections.abc import AsyncIterator
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 from sqlalchemy.engine import make_url
 
 from peerd.agent.doorbell.health import MISCONFIGURED_FOR, RejectedRings
 from peerd.agent.doorbell.listeners import DATAGRAMS_PER_TURN, UdpListener, advertised_host, bound_host
-from peerd.agent.doorbell.subsystem import RingDispatcher
+from peerd.agent.doorbell.subsystem import DoorbellSubsystem, RingDispatcher
 from peerd.config.settings import ClusterSettings, NodeSettings
 from peerd.domain.ring import (
     Broadcast,
@@ -26,7 +29,11 @@ from peerd.domain.ring import (
     TaskScheduled,
 )
 from peerd.doorbell.datagram import HEADER, REPLAY_WINDOW, RejectionReason, RingRejected, Signer, Verifier
+from peerd.doorbell.wake_up_socket import WakeUpSocket
+from peerd.runtime.messages.addressing import Peer, Target
+from peerd.runtime.messages.delivery import Delivery
 from peerd.runtime.observability.events import Event, EventBus, RingsRejected
+from peerd.store.connection.database import Database
 from peerd.testing import eventually_async
 from tests.support.manual_clock import ManualClock
 
@@ -138,6 +145,41 @@ async def test_rings_within_a_few_milliseconds_are_forwarded_together(monkeypatc
         dispatcher.receive(ring)
     assert others == [TaskScheduled(within=1.0), Broadcast("prices"), "word", "a", "schedules"]
     assert dispatcher.rings_received == 205
+
+
+class RecordingMessenger:
+    """A worker, this process as a web process, and a gateway process."""
+
+    workers = (Peer(1, "jobs-1", "jobs", "worker"), Peer(os.getpid(), "site-1", "site", "web"))
+    gateways = (Peer(2, "tubes-1", "tubes", "gateway"),)
+
+    def __init__(self) -> None:
+        self.sent: list[int] = []
+
+    def send_to(self, pid: int, action: str, _: Any) -> Delivery:
+        self.sent.append(pid)
+        return Delivery(action, Target.process(pid))
+
+
+async def test_web_processes_get_rings_of_tasks_by_their_socket_alone(tmp_path: Path) -> None:
+    database = Database(f"sqlite:///{tmp_path / 'none.sqlite'}")
+    node = NodeSettings(run_directory=tmp_path)
+    doorbell = DoorbellSubsystem(node, ClusterSettings(), Mock(), database, "life", EventBus(), Mock(), Mock())
+    messenger = RecordingMessenger()
+    doorbell._messenger = cast("Any", messenger)
+    doorbell._wake_up_sender.open()
+    doorbell._wake_workers(TasksAvailable())
+    assert messenger.sent == [1, 2], "a web process without a socket has no viewers"
+    doorbell._wake_workers(ClaimRevoked((7,)))
+    assert messenger.sent == [1, 2, 1, os.getpid()]
+    received: list[TasksAvailable] = []
+    wake_up_socket = WakeUpSocket(tmp_path, received.append)
+    wake_up_socket.open()
+    doorbell._wake_workers(TasksAvailable())
+    await eventually_async(lambda: received == [TasksAvailable()])
+    wake_up_socket.close()
+    doorbell._wake_up_sender.close()
+    database.close()
 
 
 def test_a_node_advertises_its_configured_address_or_the_one_it_reaches_its_database_from() -> None:

@@ -36,7 +36,7 @@ class ClaimingProcess:
             slot="video-1",
             role="worker",
             pid=4242,
-            capabilities=ProcessCapabilities(("video",)),
+            capabilities=ProcessCapabilities(("video",), slots=4),
         )
 
     def claim(self, queue: str = "video", max_attempts: int = 3) -> Task:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from peerd.domain.access import Actor, Role
 from peerd.domain.errors import InvalidFilter, InvalidTask, NodeNotFound, TaskNotFound, UniqueKeyTaken
 from peerd.domain.lifecycle import IllegalTransition, Status
 from peerd.domain.outcome import Done, Failed
@@ -143,3 +144,18 @@ def test_a_node_is_drained_and_undrained(client: Client, holder: ClaimingProcess
     assert [process.id for process in client.nodes.processes()] == [holder.process_id]
     with pytest.raises(NodeNotFound, match="known are: video-1"):
         client.nodes.drain("video-7")
+
+
+def test_the_load_of_a_node_is_what_its_processes_hold_and_an_actor_may_see(
+    client: Client, holder: ClaimingProcess
+) -> None:
+    ClaimingProcess(client.database, "idle")
+    client.enqueue_many(["video"] * 3)
+    holder.claim()
+    holder.claim()
+    assert [(load.name, load.running, load.slots) for load in client.nodes.loads()] == [
+        ("idle", 0, 4),
+        ("video-1", 2, 4),
+    ]
+    mail_viewer = client.acting_as(Actor.with_role("ann", Role.VIEWER, queues=["mail"]))
+    assert [load.running for load in mail_viewer.nodes.loads()] == [0, 0]

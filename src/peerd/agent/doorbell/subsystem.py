@@ -37,6 +37,7 @@ from peerd.doorbell.datagram import NotificationVerifier, Verifier
 from peerd.doorbell.endpoints import Endpoint, nodes_without_endpoint, parse_endpoint, write_endpoint
 from peerd.doorbell.notifier import DatagramTransport, Notifier, NotifyTransport, Transport
 from peerd.doorbell.wake_up_socket import WakeUpSender
+from peerd.runtime.messages.addressing import WEB_ROLE
 from peerd.runtime.messages.inbox import Message
 from peerd.runtime.messages.messenger import BROADCAST_ACTION, RESERVED_PREFIX, Messenger
 from peerd.runtime.metrics.samples import Sample
@@ -206,12 +207,14 @@ class DoorbellSubsystem(Subsystem):
     def _wake_workers(self, ring: Ring) -> None:
         """By their wake-up sockets; by a message where there is none, and for a ring that the sockets do not carry.
 
-        Gateway processes get the rings for available tasks alone.
+        Gateway processes get the rings for available tasks alone. A web process gets these by its socket or not at all:
+        it has none while it has no viewers.
         """
         processes = self._messenger.workers
         if isinstance(ring, TasksAvailable):
             processes += self._messenger.gateways
-            processes = tuple(process for process in processes if not self._wake_up_sender.send(process.pid, ring))
+            unreached = (process for process in processes if not self._wake_up_sender.send(process.pid, ring))
+            processes = tuple(process for process in unreached if process.role != WEB_ROLE)
         data = msgspec.to_builtins(ring)
         with suppress(MessengerFull):
             for process in processes:

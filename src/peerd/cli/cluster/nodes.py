@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Annotated
 
@@ -19,30 +19,34 @@ from peerd.cli.errors import parse_duration_option
 from peerd.cli.output.formatting import format_age
 from peerd.cli.output.tables import AlignedTable, right, wide
 from peerd.domain.errors import NodeRequestFailed, NodeUnreachable, NotPermitted
+from peerd.store.nodes.loads import NodeLoad
 from peerd.store.nodes.nodes import Node
 
 app = new_app("List, show, drain, undrain and forget nodes.")
 
 NodeNames = Annotated[list[str], Argument(metavar="NODE", help="Names of nodes.")]
 NODE_STATE_STYLES = {"active": "green", "draining": "yellow", "silent": "bold red", "stopped": "bright_black"}
-COLUMNS = ("node", "state", right("seen"), right("processes"), "zone", "version", wide("address"))
+COLUMNS = ("node", "state", right("seen"), right("processes"), right("running"), "zone", "version", wide("address"))
 
 
 @command(app, "list")
 def list_nodes(context: CommandContext) -> None:
-    """List all nodes that ever registered, with their running processes."""
+    """List all nodes that ever registered, with their running processes and tasks."""
     nodes = context.client.nodes.list()
     processes = context.client.nodes.processes()
+    loads = loads_by_name(context.client.nodes.loads())
     answer = [
         {
             **msgspec.to_builtins(node),
             "state": node_state(node),
+            "running": loads[node.name].running,
+            "slots": loads[node.name].slots,
             "processes": [p for p in processes if p.node_id == node.id],
         }
         for node in nodes
     ]
     running = Counter(process.node_id for process in processes)
-    context.print_result(answer, lambda: nodes_table(nodes, running, context.client.now()))
+    context.print_result(answer, lambda: nodes_table(nodes, running, loads, context.client.now()))
 
 
 @command(app)
@@ -101,14 +105,33 @@ def node_state(node: Node) -> str:
     return "draining" if node.draining else "active"
 
 
-def nodes_table(nodes: Sequence[Node], running: Mapping[int, int], now: datetime) -> AlignedTable:
-    """A row for each node, with its number of running processes."""
-    return AlignedTable(COLUMNS, [_row(node, running.get(node.id, 0), now) for node in nodes])
+def loads_by_name(loads: Iterable[NodeLoad]) -> Mapping[str, NodeLoad]:
+    """The load of each node; of one that has registered since they were read, none."""
+    return _Loads({load.name: load for load in loads})
 
 
-def _row(node: Node, processes: int, now: datetime) -> list[Text | str]:
+class _Loads(dict[str, NodeLoad]):
+    def __missing__(self, name: str) -> NodeLoad:
+        return NodeLoad(name=name, running=0, slots=0)
+
+
+def nodes_table(
+    nodes: Sequence[Node], running: Mapping[int, int], loads: Mapping[str, NodeLoad], now: datetime
+) -> AlignedTable:
+    """A row for each node, with its number of running processes, and its running tasks of so many slots."""
+    return AlignedTable(COLUMNS, [_row(node, running.get(node.id, 0), loads[node.name], now) for node in nodes])
+
+
+def _row(node: Node, processes: int, load: NodeLoad, now: datetime) -> list[Text | str]:
     state = node_state(node)
     drained = " (drained)" if node.draining and state != "draining" else ""
     styled = Text(state + drained, NODE_STATE_STYLES[state])
     optional = [value or "–" for value in (node.zone, node.version, node.address)]
-    return [node.name, styled, format_age(node.checked_at, now), str(processes), *optional]
+    return [
+        node.name,
+        styled,
+        format_age(node.checked_at, now),
+        str(processes),
+        f"{load.running}/{load.slots}",
+        *optional,
+    ]

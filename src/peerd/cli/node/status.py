@@ -14,7 +14,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 from typer import Option
 
-from peerd.cli.cluster.nodes import nodes_table
+from peerd.cli.cluster.nodes import loads_by_name, nodes_table
 from peerd.cli.cluster.statistics import format_rate, format_seconds
 from peerd.cli.command import RunDirectoryOption, command, new_app
 from peerd.cli.context import CommandContext
@@ -113,6 +113,7 @@ def _read_cluster(context: CommandContext) -> dict[str, Any]:
             "now": client.now(),
             "nodes": client.nodes.list(),
             "processes": client.nodes.processes(),
+            "loads": client.nodes.loads(),
             **_count_tasks(client.queues.list()),
             "statistics": client.statistics.overview(),
             "alerts": client.alerts.list(on=True, limit=MOST_ALERTS).items,
@@ -142,8 +143,9 @@ def _render_cluster(cluster: dict[str, Any]) -> RenderableType:
             counts += [(f"{cluster['tasks'][status]:,}{more} {status}", STATUS_STYLES[status]), "  "]
     title = Text(f"cluster of {pluralize(len(cluster['nodes']), 'node')}", "bold")
     tasks = Text.assemble(("tasks  ", "bold"), *(counts or ["none"]))
+    nodes = nodes_table(cluster["nodes"], running, loads_by_name(cluster["loads"]), cluster["now"])
     lines = [tasks, _rates_line(cluster["statistics"]), *_alerts_line(cluster["alerts"])]
-    return Group(title, nodes_table(cluster["nodes"], running, cluster["now"]), Text(), *lines)
+    return Group(title, nodes, Text(), *lines)
 
 
 def _alerts_line(alerts: Sequence[AlertRecord]) -> list[Text]:

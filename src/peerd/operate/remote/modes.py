@@ -14,7 +14,9 @@ import msgspec
 
 from peerd.domain.access import Actor
 from peerd.domain.masking import Masker
+from peerd.operate import node_requests
 from peerd.operate.actors import python_actor
+from peerd.operate.nodes import NodeOperations
 from peerd.operate.operations import AsyncMode, BlockingMode, Operation, OperationGroup, QuerySequence
 from peerd.operate.remote.address import ServerAddress
 from peerd.operate.remote.errors import (
@@ -26,10 +28,12 @@ from peerd.operate.remote.errors import (
 )
 from peerd.operate.remote.events import EventReader
 from peerd.operate.remote.http import Answer, ServerConnection
+from peerd.operate.remote.node_requests import WAITED, WaitedOperation, wait_for_answer
 from peerd.operate.tasks import TaskOperations
 from peerd.operate.wire.errors import error_from_data
 from peerd.operate.wire.operations import IDEMPOTENCY_KEY, WireOperation, bind_in_order, wire_names, wire_operations
 from peerd.runtime.concurrency.fork_hooks import register_fork_hooks
+from peerd.store.nodes.requests import NodeRequest
 
 T = TypeVar("T")
 JSON: Final = "application/json"
@@ -54,6 +58,8 @@ class ServerRequest(NamedTuple):
     repeatable: bool
     waits: float
     """Seconds for which the server waits before it answers, at the most."""
+    finish: Callable[[Any], Any] | None = None
+    """Makes the result of the operation from the server's, by further requests."""
 
 
 class ServerMode(BlockingMode):
@@ -89,6 +95,9 @@ class ServerMode(BlockingMode):
         wire = wire_operations()[wire_names()[operation]]
         args = bind_in_order(args)
         query = operation.query(group, *args, **kwargs)
+        if operation in WAITED and isinstance(query, QuerySequence):
+            seconds = round(query.waits - node_requests.ANSWER_MARGIN, 3)
+            return self._prepare_waited(WAITED[operation], group, args, kwargs, seconds)
         if wire.takes_idempotency_key and kwargs.get(IDEMPOTENCY_KEY) is None:
             kwargs = kwargs | {IDEMPOTENCY_KEY: uuid.uuid4().hex}
         try:
@@ -97,6 +106,21 @@ class ServerMode(BlockingMode):
             raise RequestNotSent(wire.name, str(error) or type(error).__name__) from error
         repeatable = query.method == "read" or wire.takes_idempotency_key
         return ServerRequest(wire, body, repeatable, query.waits if isinstance(query, QuerySequence) else 0.0)
+
+    def _prepare_waited(
+        self, waited: WaitedOperation, group: OperationGroup[Any], args: Any, kwargs: Any, seconds: float
+    ) -> ServerRequest:
+        """As `prepare`, for an operation that waits for a node."""
+        node = str(kwargs["name"] if "name" in kwargs else args[0])
+
+        def read(request_id: int) -> NodeRequest:
+            return self.call(NodeOperations.get_request, group, (request_id,), {})
+
+        def finish(request: NodeRequest) -> Any:
+            return wait_for_answer(request, node, waited.answer, seconds, read)
+
+        request = self.prepare(waited.request, group, args, kwargs | {"timeout": seconds})
+        return request._replace(finish=finish)
 
     def send(self, request: ServerRequest) -> Any:
         """Send a request, and return the operation's result or raise its error."""
@@ -107,10 +131,11 @@ class ServerMode(BlockingMode):
         if answer.content_type != JSON:
             raise UnexpectedAnswer(self.address.shown, f"it is {answer.content_type[:80]!r}, not JSON")
         try:
-            return request.operation.decode_result(answer.body, self.find_task)
+            result = request.operation.decode_result(answer.body, self.find_task)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             problem = f"the result of {request.operation.name} cannot be read: {error}"
             raise UnexpectedAnswer(self.address.shown, problem) from None
+        return result if request.finish is None else request.finish(result)
 
     def error_of(self, answer: Answer) -> Exception:
         """The error that an answer stands for."""

@@ -19,7 +19,9 @@ DEFAULT_REPLY_TIMEOUT: Final = 10.0
 """Seconds that a request waits for its reply."""
 MAX_REPLY_TIMEOUT: Final = 86_400.0
 """The longest such time that can be given, seconds."""
-WORKER_ROLES: Final = ("worker", "web")
+WEB_ROLE: Final = "web"
+"""The role of web processes."""
+WORKER_ROLES: Final = ("worker", WEB_ROLE)
 """The roles that are workers to messages: task workers, periodic workers and web processes."""
 GATEWAY_ROLE: Final = "gateway"
 """The role of processes that serve queue clients. They get rings, and no messages of users."""

@@ -65,7 +65,7 @@ class Instant(TypeDecorator[datetime]):
             return None
         moment = value.astimezone(UTC)
         if dialect.name == "sqlite":
-            return f"{moment:%Y-%m-%d %H:%M:%S}.{moment.microsecond // 1000:03d}"
+            return moment.replace(tzinfo=None).isoformat(" ", "milliseconds")
         return moment if dialect.name == "postgresql" else moment.replace(tzinfo=None)
 
     def process_result_value(self, value: Any, dialect: Dialect) -> datetime | None:

@@ -7,7 +7,6 @@ and a task that was deleted in that time leaves lines without a task, which end 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from datetime import datetime
 from typing import Any, Final
 
 import msgspec
@@ -18,27 +17,13 @@ from peerd.domain.lifecycle import FINISHED, Status
 from peerd.domain.log_line import LogCursor, TaskLogLine
 from peerd.store.schema.sql_clock import now, seconds_from_now
 from peerd.store.schema.tables import task_logs, tasks
-from peerd.store.statements.insert_new import insert_new
+from peerd.store.tasks.line_insert import LoggedLine, insert_lines
 from peerd.store.tasks.rows import BATCH
 
 MAX_DELETED_WITH_TASKS: Final = 5_000
 """Lines that a batch of a chore deletes with their tasks."""
 LATE_LINES: Final = 3.0
 """Seconds after the end of a task for which lines of it may still come."""
-
-
-class LoggedLine(msgspec.Struct, frozen=True):
-    """A line to be written, in the order of the columns; ``fields`` is JSON."""
-
-    task_id: int
-    lease: int
-    sequence: int
-    attempt: int
-    at: datetime
-    level: str
-    logger: str
-    message: str
-    fields: str | None
 
 
 class LineRange(msgspec.Struct, frozen=True):
@@ -76,9 +61,7 @@ class LastLines(msgspec.Struct, frozen=True):
 def write_lines(connection: Connection, lines: Sequence[LoggedLine], superseded: Iterable[LineRange] = ()) -> None:
     """Write lines, and delete those that later ones supersede. Lines that are there already stay, so it may repeat."""
     if lines:
-        connection.execute(
-            insert_new(task_logs, connection.dialect.name), [msgspec.structs.asdict(line) for line in lines]
-        )
+        insert_lines(connection, lines)
     for one in superseded:
         within = task_logs.c.sequence.between(one.first, one.last)
         is_claim = (task_logs.c.task_id == one.task_id, task_logs.c.lease == one.lease)

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Hashable
 from contextlib import suppress
 from itertools import count
-from typing import Any, Final
+from typing import Final
 
 from peerd.operate.client import AioClient
+from peerd.runtime.process.process_context import ProcessContext
 from peerd.web.events.messages import EventFilter, EventKind, last_number
 from peerd.web.events.readers import READERS
 from peerd.web.events.topic import Topic
 from peerd.web.events.viewer import Viewer
+from peerd.web_server.ring_subscriptions import RingSubscriptions
 
 MAX_VIEWERS: Final = 200
 """Streams of a process."""
 INTERVAL: Final = 2.0
-"""Seconds between two readings of a topic."""
+"""Seconds between two readings of a topic that does not change."""
+
+
+Scope = frozenset[str] | None
+"""The queues that a client may see; None: all."""
 
 
 class TooManyViewers(Exception):
@@ -37,8 +42,9 @@ class EventHub:
         self.max_viewers = max_viewers
         self.interval = interval
         self._numbers = count(1)
-        self._topics: dict[tuple[Hashable, EventKind], Topic] = {}
+        self._topics: dict[tuple[Scope, EventKind], Topic] = {}
         self._viewers: set[Viewer] = set()
+        self._rings: RingSubscriptions | None = None
         self._drain: asyncio.Task[None] | None = None
         self._draining = False
 
@@ -47,7 +53,7 @@ class EventHub:
         """How many streams there are."""
         return len(self._viewers)
 
-    async def join(self, client: AioClient, wanted: EventFilter, last_event_id: str | None, scope: Hashable) -> Viewer:
+    async def join(self, client: AioClient, wanted: EventFilter, last_event_id: str | None, scope: Scope) -> Viewer:
         """Add a viewer, whose right to view the caller has checked.
 
         Args:
@@ -81,8 +87,9 @@ class EventHub:
             if not topic.viewers:
                 del self._topics[place]
 
-    def close_when_draining(self, process: Any) -> None:
-        """End all streams when the web process drains; an app that another server serves has no such process."""
+    def attach(self, process: ProcessContext | None, rings: RingSubscriptions | None) -> None:
+        """Heed the rings of the web process, and end all streams when it drains; another server has neither."""
+        self._rings = rings
         if process is not None and self._drain is None:
             self._drain = asyncio.create_task(self._close_at_draining(process), name="end of event streams")
 
@@ -92,13 +99,15 @@ class EventHub:
         for viewer in list(self._viewers):
             viewer.close("draining")
 
-    async def _close_at_draining(self, process: Any) -> None:
+    async def _close_at_draining(self, process: ProcessContext) -> None:
         with suppress(asyncio.CancelledError):
             await process.draining.wait()
             self.close_all()
 
-    def _topic(self, client: AioClient, scope: Hashable, kind: EventKind) -> Topic:
+    def _topic(self, client: AioClient, scope: Scope, kind: EventKind) -> Topic:
         place = (scope, kind)
         if place not in self._topics:
-            self._topics[place] = Topic(kind, READERS[kind](client), self.interval, lambda: next(self._numbers))
+            rings = self._rings if kind is EventKind.TASK else None  # the others are read from samples and heartbeats
+            reader = READERS[kind](client)
+            self._topics[place] = Topic(kind, reader, self.interval, lambda: next(self._numbers), rings, scope)
         return self._topics[place]

@@ -9,6 +9,8 @@ from peerd.domain.errors import DatabaseUnavailable, PeerdError
 from peerd.web.events.messages import KINDS_READ_IN_PART, EventKind, EventMessage
 from peerd.web.events.readers import TopicReader, gone_message
 from peerd.web.events.viewer import Viewer
+from peerd.web.reading_pauses import ReadingPauses
+from peerd.web_server.ring_subscriptions import RingSubscriptions
 
 
 class Topic:
@@ -17,15 +19,27 @@ class Topic:
     Args:
         kind: of its events.
         reader: reads its state.
-        interval: seconds from the end of a reading to the next one.
+        interval: seconds from the end of a reading to the next one, at the most.
         number: makes the number of each message.
+        rings: after which a reading comes soon; None: no ring tells that the topic has changed.
+        scope: the queues of which rings matter; None: all.
     """
 
-    def __init__(self, kind: EventKind, reader: TopicReader, interval: float, number: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        kind: EventKind,
+        reader: TopicReader,
+        interval: float,
+        number: Callable[[], int],
+        rings: RingSubscriptions | None = None,
+        scope: frozenset[str] | None = None,
+    ) -> None:
         self.viewers: set[Viewer] = set()
         self._kind = kind
         self._reader = reader
-        self._interval = interval
+        self._pauses = ReadingPauses(interval)
+        self._rings = rings
+        self._scope = scope
         self._number = number
         self._latest: dict[str, EventMessage] = {}
         self._complete_since = number()
@@ -44,7 +58,9 @@ class Topic:
             async with self._lock:
                 if self._task is None:
                     await self._read()
-                    self._task = asyncio.create_task(self._read_periodically(), name=f"events of a {self._kind}")
+                    self._task = asyncio.create_task(self._read_repeatedly(), name=f"events of a {self._kind}")
+                    if self._rings is not None:
+                        self._rings.subscribe(self._on_ring)
         except BaseException:
             self.leave(viewer)
             raise
@@ -60,11 +76,17 @@ class Topic:
         if not self.viewers and self._task is not None:
             self._task.cancel()
             self._task = None
+            if self._rings is not None:
+                self._rings.unsubscribe(self._on_ring)
 
-    async def _read_periodically(self) -> None:
+    def _on_ring(self, queues: tuple[str, ...]) -> None:
+        if not queues or self._scope is None or not self._scope.isdisjoint(queues):
+            self._pauses.ring()
+
+    async def _read_repeatedly(self) -> None:
         try:
             while True:
-                await asyncio.sleep(self._interval)
+                await self._pauses.wait()
                 try:
                     for message in await self._read():
                         self._send(message)
@@ -77,6 +99,15 @@ class Topic:
             raise
 
     async def _read(self) -> list[EventMessage]:
+        self._pauses.begin()
+        changed: list[EventMessage] = []
+        try:
+            changed = await self._read_changes()
+        finally:
+            self._pauses.end(has_changed=bool(changed))
+        return changed
+
+    async def _read_changes(self) -> list[EventMessage]:
         """Read the state; return and keep what has changed, with its number."""
         watched = {task for viewer in self.viewers for task in viewer.wanted.tasks}
         state = {message.key: message for message in await self._reader.read(watched)}

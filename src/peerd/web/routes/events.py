@@ -19,6 +19,7 @@ from peerd.web.events.response import EventStream
 from peerd.web.fields import MAX_ID, RequestBody
 from peerd.web.problems import documented, problem_response
 from peerd.web.routes.task_models import Queue
+from peerd.web_server.ring_subscriptions import ring_subscriptions
 
 router = APIRouter(prefix="/events", tags=["events"])
 RETRY_AFTER: Final = "10"
@@ -70,7 +71,7 @@ async def stream_events(
         raise NotPermitted(client.actor.name, "events", f"it needs the right {Right.VIEW}")
     scope = scope_of(client)
     hub: EventHub = request.app.state.peerd_events
-    hub.close_when_draining(getattr(request.state, "peerd", None))
+    hub.attach(getattr(request.state, "peerd", None), ring_subscriptions(request.state))
     try:
         viewer = await hub.join(client, wanted.to_filter(), last_event_id, scope)
     except TooManyViewers:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
@@ -18,12 +18,13 @@ import msgspec
 from peerd.domain.log_line import LINE_LIMIT, LOG_LEVELS, LOGGER_LIMIT, bounded_text
 from peerd.domain.task import Task
 from peerd.runtime.process.uncaught_exceptions import exception_text
-from peerd.store.tasks.log_lines import LineRange, LoggedLine
+from peerd.store.tasks.line_insert import LoggedLine
+from peerd.store.tasks.log_lines import LineRange
 from peerd.work.logs.kept_lines import KeptLine, KeptLines
 
 MAX_WAITING_BYTES: Final = 16 * 1024 * 1024
 """Of the lines of a process that wait to be written; beyond it, as in a long outage, the oldest are dropped."""
-LINES_OF_A_WRITE: Final = 500
+LINES_OF_A_WRITE: Final = 1000
 BYTES_OF_A_WRITE: Final = 1024 * 1024
 MAX_FIELDS: Final = 50
 """Fields of a line."""
@@ -75,7 +76,8 @@ class AttemptLog:
     def add(self, level: str, logger: str, message: str, fields: Mapping[str, Any] | None = None) -> None:
         """Add a line, from any thread; what is too long is cut."""
         encoded = encode_fields(fields) if fields else None
-        self._lines.add(self, time.monotonic(), level, logger[:LOGGER_LIMIT], bounded_text(message), encoded)
+        at, named = time.monotonic(), bounded_text(logger[:LOGGER_LIMIT])
+        self._lines.add(self, at, level, named, bounded_text(message), encoded)
 
     def add_received(self, line: KeptLine, skipped: int) -> None:
         """Add a line of the process of a handler, before which it has dropped so many."""
@@ -105,14 +107,14 @@ class AttemptLog:
         if self.kept is not None:
             self._lines.attempt_ended()
 
-    def to_row(self, line: KeptLine) -> LoggedLine:
-        """A line as it is written."""
-        task, began = self.task, self.task.worker_started_at
-        at = datetime.now(UTC) if began is None else began + timedelta(seconds=line.at - self._claimed_at)
-        _, _, level, logger, message, fields = line
-        return LoggedLine(
-            task.id, task.lease, line.sequence, task.attempts + 1, at, level, bounded_text(logger), message, fields
-        )
+    def to_rows(self, lines: Iterable[KeptLine]) -> Iterator[LoggedLine]:
+        """Lines as they are written."""
+        task, claimed_at = self.task, self._claimed_at
+        task_id, lease, attempt = task.id, task.lease, task.attempts + 1
+        began = task.worker_started_at
+        for number, since, level, logger, message, fields, _ in lines:
+            at = datetime.now(UTC) if began is None else began + timedelta(seconds=since - claimed_at)
+            yield LoggedLine(task_id, lease, number, attempt, at, level, logger, message, fields)
 
 
 class TakenLines(NamedTuple):
@@ -120,6 +122,8 @@ class TakenLines(NamedTuple):
 
     log: AttemptLog
     lines: list[KeptLine]
+    size: int
+    """Of the lines, in bytes."""
     superseded: tuple[int, int] | None
 
 
@@ -188,8 +192,8 @@ class LineCollector:
             if taken.superseded is not None:
                 task = taken.log.task
                 batch.superseded.append(LineRange(task.id, task.lease, *taken.superseded))
-            batch.lines.extend(map(taken.log.to_row, taken.lines))
-            size += sum(line.size for line in taken.lines)
+            batch.lines.extend(taken.log.to_rows(taken.lines))
+            size += taken.size
         return batch
 
     def take_of_an_attempt(self, most: int) -> TakenLines | None:
@@ -200,10 +204,11 @@ class LineCollector:
             key, log = next(iter(self._waiting.items()))
             assert log.kept is not None
             lines, superseded = log.kept.take(most)
-            self._bytes -= sum(line.size for line in lines)
+            size = sum([line.size for line in lines])
+            self._bytes -= size
             if not len(log.kept):
                 del self._waiting[key]
-        return TakenLines(log, lines, superseded)
+        return TakenLines(log, lines, size, superseded)
 
     def _drop_oldest(self) -> None:
         key, log = next(iter(self._waiting.items()))

@@ -10,8 +10,7 @@ import logging
 import sys
 import threading
 import traceback
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, MutableMapping
 from typing import Any, Final, TextIO, cast
 
 import structlog
@@ -26,23 +25,24 @@ CONTEXT_LOGGER: Final = "ctx.log"
 """The name of the logger of lines by ``ctx.log``."""
 _OF_THE_TASK: Final = frozenset({"event", "task", "queue", "handler", "attempt", "exc_info", "stack_info", "logger"})
 """What every line of a task has by itself, or has in its message."""
+_LEVEL_OF_METHOD: Final = {level: level for level in LOG_LEVELS} | {"exception": "error"}
+"""The levels of structlog's methods."""
 _OF_A_RECORD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
-_thread = threading.local()
+
+class _Captured(threading.local):
+    """Whether what the thread prints is the output of a line that was captured."""
+
+    depth = 0
+
+    def __enter__(self) -> None:
+        self.depth += 1
+
+    def __exit__(self, *_: object) -> None:
+        self.depth -= 1
 
 
-@contextmanager
-def _captured_already() -> Iterator[None]:
-    """What the thread prints within the block is the output of a line that was captured."""
-    before, _thread.is_captured = _is_captured(), True
-    try:
-        yield
-    finally:
-        _thread.is_captured = before
-
-
-def _is_captured() -> bool:
-    return getattr(_thread, "is_captured", False)
+_captured: Final = _Captured()
 
 
 class CapturedStream:
@@ -59,7 +59,7 @@ class CapturedStream:
             return self._stream.write(text)
         finally:
             attempt = current_attempt.get()
-            if attempt is not None and LOG_LEVELS[self._level] >= attempt.least and not _is_captured():
+            if attempt is not None and LOG_LEVELS[self._level] >= attempt.least and not _captured.depth:
                 attempt.print(self._name, self._level, str(text))
 
     def writelines(self, lines: Iterable[str]) -> None:
@@ -112,12 +112,12 @@ class OutputCapture:
 def _capturing(call_handlers: Any) -> Any:
     def call_and_capture(logger: logging.Logger, record: logging.LogRecord) -> None:
         attempt = current_attempt.get()
-        if attempt is None or _is_captured():
+        if attempt is None or _captured.depth:
             call_handlers(logger, record)
             return
         if record.levelno >= attempt.least:
             _capture_record(attempt, record)
-        with _captured_already():
+        with _captured:
             call_handlers(logger, record)
 
     return call_and_capture
@@ -146,28 +146,43 @@ class StructlogTap:
     def __call__(self, _: object, method: str, entry: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
         """Process an entry."""
         attempt = self._attempt or current_attempt.get()
-        number = LOG_LEVELS.get("error" if method == "exception" else method, LOG_LEVELS["info"])
+        level = _LEVEL_OF_METHOD.get(method, "info")
+        number = LOG_LEVELS[level]
         if attempt is not None and number >= attempt.least:
             fields = {name: value for name, value in entry.items() if name not in _OF_THE_TASK}
             logger = str(entry.get("logger", "structlog")) if self._attempt is None else CONTEXT_LOGGER
             message = exception_text(entry.get("event", "")) + _traceback_of(entry.get("exc_info"))
-            attempt.add(name_of_level(number), logger, message, fields)
+            attempt.add(level, logger, message, fields)
         if number < self.log_least:
             raise structlog.DropEvent
         return entry
 
 
-def logger_of(attempt: AttemptLog) -> Any:
-    """A structlog logger whose lines belong to an attempt, in any thread and with any configuration of structlog."""
-    config = structlog.get_config()
-    others = [one for one in config["processors"] if not isinstance(one, StructlogTap)]
-    installed = [one for one in config["processors"] if isinstance(one, StructlogTap)]
-    tap = StructlogTap(installed[0].log_least if installed else LOG_LEVELS["debug"], attempt)
-    return structlog.wrap_logger(
-        _QuietLogger(config["logger_factory"]("peerd.task")),
-        processors=[tap, *others],
-        wrapper_class=structlog.make_filtering_bound_logger(LOG_LEVELS["debug"]),
-    )
+class AttemptLoggers:
+    """Makes structlog loggers whose lines belong to an attempt, in any thread and with any configuration of structlog.
+
+    Each attempt that logs has one, so what all loggers of a configuration share is made once.
+    """
+
+    def __init__(self) -> None:
+        self._configured: tuple[list[Any], Any] | None = None
+        self._wrapper: Any = structlog.make_filtering_bound_logger(LOG_LEVELS["debug"])
+
+    def make(self, attempt: AttemptLog, /, **bound: Any) -> Any:
+        """The logger of an attempt, with values of all of its lines."""
+        config = structlog.get_config()
+        configured = config["processors"], config["logger_factory"]
+        if configured != self._configured:
+            self._configured = [*configured[0]], configured[1]
+            self._use(*configured)
+        processors = [StructlogTap(self._log_least, attempt), *self._others]
+        return self._wrapper(self._logger, processors, config["context_class"](bound))
+
+    def _use(self, processors: list[Any], logger_factory: Any) -> None:
+        self._others = [one for one in processors if not isinstance(one, StructlogTap)]
+        installed = [one for one in processors if isinstance(one, StructlogTap)]
+        self._log_least = installed[0].log_least if installed else LOG_LEVELS["debug"]
+        self._logger = _QuietLogger(logger_factory("peerd.task"))
 
 
 class _QuietLogger:
@@ -182,7 +197,7 @@ class _QuietLogger:
             return found
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            with _captured_already():
+            with _captured:
                 return found(*args, **kwargs)
 
         return call
@@ -196,3 +211,7 @@ def _traceback_of(given: Any) -> str:
     elif given and error is None:
         error = sys.exception()
     return "" if error is None else "\n" + format_traceback(error).rstrip("\n")
+
+
+attempt_loggers: Final = AttemptLoggers()
+"""Of this process; structlog's configuration is one for the process, too."""

@@ -19,7 +19,11 @@ LATEST_BYTES: Final = 192 * 1024
 
 
 class KeptLine(NamedTuple):
-    """A line of an attempt; ``at`` is monotonic seconds, ``fields`` JSON."""
+    """A line of an attempt.
+
+    ``at`` is monotonic seconds, ``fields`` JSON; ``size`` is its bytes, as the limits count them: of texts that are not
+    ASCII, about as many.
+    """
 
     sequence: int
     at: float
@@ -27,11 +31,7 @@ class KeptLine(NamedTuple):
     logger: str
     message: str
     fields: str | None
-
-    @property
-    def size(self) -> int:
-        """Its bytes, as the limits count them; of texts that are not ASCII, about as many."""
-        return len(self.message) + len(self.fields or "") + len(self.logger)
+    size: int
 
 
 class KeptLines:
@@ -48,34 +48,19 @@ class KeptLines:
     (700, 700)
     """
 
-    __slots__ = (
-        "_end_of_first",
-        "_first",
-        "_first_bytes",
-        "_latest",
-        "_latest_bytes",
-        "_next",
-        "_superseded",
-        "_waiting",
-    )
+    __slots__ = ("_first", "_first_bytes", "_latest", "_next")
 
     def __init__(self) -> None:
         self._next = 0
-        self._first: deque[KeptLine] = deque()
+        self._first: list[KeptLine] = []
         """Those of the first lines that were not taken yet."""
         self._first_bytes = 0
-        self._end_of_first: int | None = None
-        """The number after the last of the first lines, once there are enough of them."""
-        self._waiting: deque[KeptLine] = deque()
-        """Those of the latest lines that were not taken yet."""
-        self._latest: deque[tuple[int, int]] = deque()
-        """Number and size of all the latest lines, taken or not."""
-        self._latest_bytes = 0
-        self._superseded: tuple[int, int] | None = None
+        self._latest: LatestLines | None = None
+        """Those after the first ones, once there are enough of these: most attempts log a few lines."""
 
     def __len__(self) -> int:
         """How many lines wait to be taken."""
-        return len(self._first) + len(self._waiting)
+        return len(self._first) + (0 if self._latest is None else len(self._latest.waiting))
 
     def skip(self, lines: int) -> None:
         """Count lines that were dropped before they came here."""
@@ -83,37 +68,67 @@ class KeptLines:
 
     def add(self, at: float, level: str, logger: str, message: str, fields: str | None) -> int:
         """Add a line; returns by how many bytes those that wait to be taken have grown, which may be negative."""
-        line = KeptLine(self._next, at, level, logger, message, fields)
-        self._next += 1
-        size = line.size
-        if self._end_of_first is None:
-            if line.sequence < FIRST_LINES and self._first_bytes + size <= FIRST_BYTES:
+        number = self._next
+        self._next = number + 1
+        size = len(message) + len(logger) + (0 if fields is None else len(fields))
+        line = KeptLine(number, at, level, logger, message, fields, size)
+        if self._latest is None:
+            if number < FIRST_LINES and self._first_bytes + size <= FIRST_BYTES:
                 self._first.append(line)
                 self._first_bytes += size
                 return size
-            self._end_of_first = line.sequence
-        self._waiting.append(line)
-        self._latest.append((line.sequence, size))
-        self._latest_bytes += size
-        return size - self._drop_beyond_limits()
+            self._latest = LatestLines()
+        return self._latest.add(line)
 
     def drop_oldest(self) -> int:
         """Drop the oldest line that waits to be taken; returns its bytes."""
-        return (self._first or self._waiting).popleft().size
+        if self._first:
+            return self._first.pop(0).size
+        assert self._latest is not None
+        return self._latest.waiting.popleft().size
 
     def take(self, most: int) -> tuple[list[KeptLine], tuple[int, int] | None]:
         """Take up to so many lines, in their order, and the numbers of lines taken before that are superseded."""
-        taken = [(self._first or self._waiting).popleft() for _ in range(min(most, len(self)))]
+        taken, self._first = self._first[:most], self._first[most:]
+        if self._latest is None:
+            return taken, None
+        waiting = self._latest.waiting
+        taken += [waiting.popleft() for _ in range(min(most - len(taken), len(waiting)))]
+        return taken, self._latest.take_superseded()
+
+
+class LatestLines:
+    """The lines of one attempt after its first ones; when they are too many, the oldest of them are dropped."""
+
+    __slots__ = ("_bytes", "_kept", "_superseded", "waiting")
+
+    def __init__(self) -> None:
+        self.waiting: deque[KeptLine] = deque()
+        """Those that were not taken yet."""
+        self._kept: deque[tuple[int, int]] = deque()
+        """Number and size of all of them, taken or not."""
+        self._bytes = 0
+        self._superseded: tuple[int, int] | None = None
+
+    def add(self, line: KeptLine) -> int:
+        """Add a line; returns by how many bytes those that wait have grown."""
+        self.waiting.append(line)
+        self._kept.append((line.sequence, line.size))
+        self._bytes += line.size
+        return line.size - self._drop_beyond_limits()
+
+    def take_superseded(self) -> tuple[int, int] | None:
+        """The numbers of lines, taken before, that are not among the latest any more; each once."""
         superseded, self._superseded = self._superseded, None
-        return taken, superseded
+        return superseded
 
     def _drop_beyond_limits(self) -> int:
         freed = 0
-        while len(self._latest) > LATEST_LINES or self._latest_bytes > LATEST_BYTES:
-            number, size = self._latest.popleft()
-            self._latest_bytes -= size
-            if self._waiting and self._waiting[0].sequence == number:
-                self._waiting.popleft()
+        while len(self._kept) > LATEST_LINES or self._bytes > LATEST_BYTES:
+            number, size = self._kept.popleft()
+            self._bytes -= size
+            if self.waiting and self.waiting[0].sequence == number:
+                self.waiting.popleft()
                 freed += size
             else:  # it was taken, or dropped
                 first = number if self._superseded is None else self._superseded[0]

@@ -1,0 +1,158 @@
+"""What makes a reader of events read: rings of its queues, changes, and less and less often nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from peerd import Client
+from peerd.domain.ring import ClaimRevoked, NodeRequested, Ring, TasksAvailable
+from peerd.doorbell.wake_up_socket import WakeUpSender
+from peerd.runtime.observability.events import EventBus
+from peerd.runtime.process.process_context import RING_ACTION, ProcessContext
+from peerd.testing import eventually_async
+from peerd.web import reading_pauses
+from peerd.web.events.hub import EventHub
+from peerd.web.events.messages import EventFilter, EventKind
+from peerd.web.events.topic import Topic
+from peerd.web.events.viewer import Viewer
+from peerd.web.reading_pauses import REST, ReadingPauses
+from peerd.web_server.ring_subscriptions import RingSubscriptions
+from tests.unit.work.test_wake_ups import AGENT, WORKER, FakeLink
+
+ME = os.getpid()
+AN_HOUR = 3600.0
+
+
+class Harness:
+    """A hub in a process with rings; each reading that finds nothing new makes the pause an hour."""
+
+    def __init__(self, client: Client, folder: Path) -> None:
+        self.client = client
+        self.process = ProcessContext(FakeLink(), EventBus())
+        self.rings = RingSubscriptions(self.process, folder)
+        self.hub = EventHub(interval=AN_HOUR)
+        self.hub.attach(self.process, self.rings)
+        self.agent = WakeUpSender(folder)
+        self.agent.open()
+
+    async def watch(self, *kinds: EventKind, queues: frozenset[str] | None = None) -> Viewer:
+        """A viewer whose topics have been read until nothing was new."""
+        viewer = await self.hub.join(self.client.aio, EventFilter(frozenset(kinds)), None, queues)
+        topics = list(self.hub._topics.values())
+        await eventually_async(lambda: all(topic._pauses._pause >= AN_HOUR for topic in topics))
+        await viewer.take(0)
+        return viewer
+
+    def send_message(self, ring: Ring, sender: dict[str, Any] = AGENT) -> None:
+        data = msgspec.to_builtins(ring)
+        frame = {"type": "message", "action": RING_ACTION, "data": data, "from": sender, "request": False, "id": 1}
+        self.process.messenger.receive(frame)
+
+
+@pytest.fixture
+async def harness(client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Harness]:
+    monkeypatch.setattr(reading_pauses, "SHORTEST_PAUSE", 0.01)
+    monkeypatch.setattr(reading_pauses, "REST", 0.0)
+    monkeypatch.setattr(reading_pauses, "GROWTH", 1e9)
+    harness = Harness(client, tmp_path)
+    yield harness
+    harness.process.draining.set()
+    await eventually_async(lambda: harness.hub._draining)
+    for viewer in list(harness.hub._viewers):
+        harness.hub.leave(viewer)
+    harness.agent.close()
+
+
+async def test_a_ring_of_its_queues_makes_a_reader_of_tasks_read(harness: Harness) -> None:
+    viewer = await harness.watch(EventKind.TASK, queues=frozenset({"video"}))
+    job = harness.client.enqueue("video", name="new")
+    assert harness.agent.send(ME, TasksAvailable(("mail",)))
+    assert await viewer.take(0.2) == [], "of another queue"
+    assert harness.agent.send(ME, TasksAvailable(("mail", "video")))
+    assert [message.key for message in await viewer.take(20)] == [str(job.id)]
+
+
+async def test_a_claim_that_was_revoked_makes_it_read_too(harness: Harness) -> None:
+    viewer = await harness.watch(EventKind.TASK)
+    harness.client.tasks.cancel(1)
+    harness.send_message(NodeRequested("here"))
+    harness.send_message(ClaimRevoked((1,)), WORKER)
+    assert await viewer.take(0.2) == [], "no news of tasks, or none of the agent"
+    harness.send_message(ClaimRevoked((1,)))
+    assert [message.status for message in await viewer.take(20)] == ["canceled"]
+
+
+async def test_rings_come_only_while_somebody_watches_tasks(harness: Harness) -> None:
+    await harness.watch(EventKind.QUEUE, EventKind.NODE)
+    assert not harness.agent.send(ME, TasksAvailable())
+    one, other = await harness.watch(EventKind.TASK), await harness.watch(EventKind.TASK)
+    harness.hub.leave(one)
+    assert harness.agent.send(ME, TasksAvailable())
+    harness.hub.leave(other)
+    assert not harness.agent.send(ME, TasksAvailable())
+
+
+async def test_rings_that_come_during_a_reading_cause_another_one(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await harness.watch(EventKind.TASK)
+    [topic] = harness.hub._topics.values()
+    readings = 0
+
+    async def rung_while_it_reads(_: Topic) -> list[Any]:
+        nonlocal readings
+        readings += 1
+        if readings == 1:
+            topic._pauses.ring()
+        return []
+
+    monkeypatch.setattr(Topic, "_read_changes", rung_while_it_reads)
+    topic._pauses.ring()
+    await eventually_async(lambda: readings == 2)
+
+
+class LoopClock:
+    """The clock of the event loop, which is set."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 100.0
+        monkeypatch.setattr(asyncio, "get_running_loop", lambda: self)
+
+    def time(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> LoopClock:
+    return LoopClock(monkeypatch)
+
+
+def read(pauses: ReadingPauses, clock: LoopClock, *, seconds: float = 0.0, has_changed: bool = False) -> float:
+    """The pause after a reading."""
+    pauses.begin()
+    clock.now += seconds
+    pauses.end(has_changed=has_changed)
+    return pauses._pause
+
+
+def test_pauses_are_short_after_a_change_or_a_ring_and_grow_otherwise(clock: LoopClock) -> None:
+    pauses = ReadingPauses(2.0)
+    assert read(pauses, clock, has_changed=True) == 0.25
+    assert [read(pauses, clock) for _ in range(4)] == [0.5, 1.0, 2.0, 2.0]
+    pauses.ring()
+    assert [read(pauses, clock) for _ in range(2)] == [0.25, 0.5], "the ring counts once"
+
+
+def test_reading_takes_a_tenth_of_the_time_and_pauses_are_never_longer_than_the_longest(clock: LoopClock) -> None:
+    pauses = ReadingPauses(2.0)
+    assert read(pauses, clock, seconds=0.1, has_changed=True) == pytest.approx(REST * 0.1)
+    assert read(pauses, clock, seconds=1.0, has_changed=True) == 2.0
+    crowded = ReadingPauses(1.0, lambda: 0.8)
+    assert [read(crowded, clock, has_changed=True), read(crowded, clock)] == [0.8, 1.0]
