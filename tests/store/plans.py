@@ -44,7 +44,11 @@ def analyze(database: Database, *tables: str) -> None:
     """Let the database count the rows of tables, by which it chooses its plans."""
     words = {"mysql": "ANALYZE TABLE"}.get(database.name, "ANALYZE")
     for table in tables:
-        database.run(lambda connection, table=table: connection.exec_driver_sql(f"{words} {table}").close())
+        database.run(_execute, f"{words} {table}")
+
+
+def _execute(connection: sa.Connection, statement: str) -> None:
+    connection.exec_driver_sql(statement).close()
 
 
 def plan_of(
