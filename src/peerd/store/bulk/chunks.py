@@ -47,7 +47,7 @@ SMALLEST: Final = 100
 """Tasks."""
 LOCKED_PAUSE: Final = 1.0
 """Seconds until rows are tried again that another session has locked."""
-PAUSE_RATIO: Final = 0.5
+PAUSE_RATIO: Final = 2.0
 """Pause after a chunk, as a share of its duration: of the bulk action, whichever node did the chunk."""
 END_OF_WALK: Final = "end"
 MAX_ERROR: Final = 4_000
