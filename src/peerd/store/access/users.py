@@ -14,6 +14,7 @@ from peerd.domain.errors import LastAdmin, UserExists, UserNotFound
 from peerd.store.access.sessions import delete_sessions_of
 from peerd.store.schema.sql_clock import now
 from peerd.store.schema.tables import api_tokens, users
+from peerd.store.statements.insert_new import insert_new
 
 
 class User(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,9 +77,9 @@ def add_user(connection: Connection, name: str, role: Role, password_hash: str |
     Raises:
         UserExists: the name is taken.
     """
-    if find_user(connection, name, lock=True) is not None:
+    values = {"name": name, "role": role, "password_hash": password_hash}
+    if not connection.execute(insert_new(users, connection.dialect.name).values(values)).rowcount:
         raise UserExists(name)
-    connection.execute(sa.insert(users), {"name": name, "role": role, "password_hash": password_hash})
     return get_user(connection, name)
 
 
