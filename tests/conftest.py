@@ -5,6 +5,7 @@ import hypothesis
 pytest_plugins = [
     "tests.support.summary",
     "tests.support.servers",
+    "tests.support.structlog_configuration",
     "tests.support.impatience",
     "tests.support.migrated_databases",
     "tests.support.markdown_examples",

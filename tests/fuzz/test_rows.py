@@ -93,7 +93,7 @@ async def fails(ctx: Context) -> None:
     raise ValueError("as it must")
 
 
-@pytest.mark.parametrize(("database", "hostile"), CASES, indirect=["database"], ids=str)
+@pytest.mark.parametrize(("migrated_database", "hostile"), CASES, indirect=["migrated_database"], ids=str)
 async def test_a_row_that_no_library_would_write_harms_nothing(each_harness: RunnerHarness, hostile: str) -> None:
     harness = each_harness
     name = {"mysql": "mariadb"}.get(harness.database.name, harness.database.name)

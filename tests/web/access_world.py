@@ -14,6 +14,7 @@ import httpx
 
 from peerd import Client
 from peerd.config.settings import AccessSettings, WebSettings
+from peerd.domain.errors import RequestFailed
 from peerd.runtime.observability.events import EventBus
 from peerd.web import create_app
 from peerd.web_server.node_access import NODE_ACCESS_STATE, NodeAccess
@@ -69,10 +70,17 @@ def serving(
     events = EventBus(*([listener] if listener is not None else []))
     web = WebSettings(app="peerd.web:app", bind=("127.0.0.1:0",), forwarded_allow_ips=proxies, access_log=True)
     state: dict[str, Any] = {
-        "peerd": SimpleNamespace(client=client, draining=asyncio.Event()),
+        "peerd": SimpleNamespace(client=client, draining=asyncio.Event(), messenger=NoAgent()),
         NODE_ACCESS_STATE: NodeAccess(access or AccessSettings()),
     }
     yield from serve_app(create_app(**app_options), web, state, events)
+
+
+class NoAgent:
+    """The messenger of a web process whose node has no agent."""
+
+    async def request(self, *_: object, **__: object) -> None:
+        raise RequestFailed("peerd.metrics", "the agent", "there is none")
 
 
 def bearer(secret: str) -> dict[str, str]:

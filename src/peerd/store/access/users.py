@@ -78,7 +78,8 @@ def add_user(connection: Connection, name: str, role: Role, password_hash: str |
         UserExists: the name is taken.
     """
     values = {"name": name, "role": role, "password_hash": password_hash}
-    if not connection.execute(insert_new(users, connection.dialect.name).values(values)).rowcount:
+    insert = insert_new(users, connection.dialect.name).values(values)
+    if not connection.execute(insert).rowcount:
         raise UserExists(name)
     return get_user(connection, name)
 

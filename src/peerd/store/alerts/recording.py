@@ -59,8 +59,7 @@ def _record_condition(connection: Connection, report: AlertReport, age: ReportAg
     connection.execute(sa.update(alerts).where(is_open, sa.not_(is_on)).values(open_key=None))
     new = _new_row(report, age) | values | {"open_key": key}
     statement = insert_new(alerts, connection.dialect.name).values(new)
-    inserted = connection.execute(statement.inline(), execution_options={"preserve_rowcount": True})
-    if not inserted.rowcount:  # another node has written it in this moment
+    if not connection.execute(statement).rowcount:  # another node has written it in this moment
         _count_report(connection, (is_open,), report, age, values)
 
 

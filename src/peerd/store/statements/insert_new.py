@@ -10,7 +10,11 @@ from peerd.store.schema.types import MYSQL
 
 
 def insert_new(table: sa.Table, dialect: str) -> Any:
-    """The insert for a database."""
+    """The insert for a database; the ``rowcount`` of its result is the number of rows that were not there."""
+    return _insert(table, dialect).inline().execution_options(preserve_rowcount=True)
+
+
+def _insert(table: sa.Table, dialect: str) -> Any:
     if dialect in MYSQL:
         return sa.insert(table).prefix_with("IGNORE")
     insert: Any
