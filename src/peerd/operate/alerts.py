@@ -66,7 +66,7 @@ def _known(kinds: Collection[str]) -> tuple[str, ...]:
     """The kinds; raises `InvalidFilter` for one that does not exist."""
     if isinstance(kinds, str) or not kinds:
         raise InvalidFilter("kinds", f"{quoted(kinds)} is no list of kinds")
-    known = [kind.value for kind in AlertKind if kind is not AlertKind.RECOVERED]
+    known = [kind.value for kind in AlertKind if kind not in {AlertKind.RECOVERED, AlertKind.TEST}]
     for kind in kinds:
         if kind not in known:
             raise InvalidFilter("kinds", f"{quoted(kind)} is none of {', '.join(known)}")

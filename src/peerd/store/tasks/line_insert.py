@@ -23,6 +23,7 @@ from sqlalchemy.engine import Connection
 from peerd.store.schema.tables import task_logs
 from peerd.store.schema.types import MYSQL
 from peerd.store.statements.compiled import CompiledStatement
+from peerd.store.statements.insert_new import insert_new
 
 
 class LoggedLine(msgspec.Struct, frozen=True):
@@ -41,7 +42,7 @@ class LoggedLine(msgspec.Struct, frozen=True):
 
 _COLUMNS: Final = tuple(task_logs.c[name] for name in LoggedLine.__struct_fields__)
 _VALUES: Final = {column.name: sa.bindparam(column.name, type_=column.type) for column in _COLUMNS}
-_ON_MYSQL: Final = CompiledStatement(sa.insert(task_logs).prefix_with("IGNORE").values(_VALUES))
+_ON_MYSQL: Final = CompiledStatement(insert_new(task_logs, "mysql").values(_VALUES))
 _ROW_ON_MYSQL: Final = f"({', '.join(['%s'] * len(_COLUMNS))})"
 
 
@@ -68,18 +69,16 @@ def _values(lines: Sequence[LoggedLine], precision: str) -> Iterator[tuple[Any, 
 
 @cache
 def _on_sqlite() -> CompiledStatement:
-    from sqlalchemy.dialects.sqlite import insert  # noqa: PLC0415 - each process loads its own dialect only
-
-    return CompiledStatement(insert(task_logs).values(_VALUES).on_conflict_do_nothing())
+    return CompiledStatement(insert_new(task_logs, "sqlite").values(_VALUES))
 
 
 @cache
 def _on_postgresql() -> CompiledStatement:
-    from sqlalchemy.dialects import postgresql  # noqa: PLC0415 - as above
+    from sqlalchemy.dialects import postgresql  # noqa: PLC0415 - each process loads its own dialect only
 
     listed = sa.func.json_to_recordset(sa.cast(sa.bindparam("lines"), postgresql.JSON))
     columns = [sa.column(column.name, column.type) for column in _COLUMNS]
     given = listed.table_valued(*columns, name="given").render_derived(with_types=True)
     chosen = sa.select(*given.c)
-    insert = postgresql.insert(task_logs).from_select(list(_VALUES), chosen, include_defaults=False)
-    return CompiledStatement(insert.on_conflict_do_nothing())
+    insert = insert_new(task_logs, "postgresql")
+    return CompiledStatement(insert.from_select(list(_VALUES), chosen, include_defaults=False))
