@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from peerd.config.settings import QueueSettings
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import NewTask
+from peerd.gateway import queue_capacity
 from peerd.gateway.engine import EngineOptions
 from peerd.store.connection.database import Database
 from peerd.store.enqueue import enqueue
@@ -150,7 +151,10 @@ def test_the_tasks_of_others_count_and_those_that_have_ended_do_not(store: Datab
     assert room
 
 
-def test_a_large_limit_costs_puts_one_count(serve: ServeQueues, store: Database) -> None:
+def test_a_large_limit_costs_puts_one_count(
+    serve: ServeQueues, store: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queue_capacity, "VALID_FOR", 600.0)  # a slow machine puts for longer than a second
     connection = serve(max_jobs=100_000)
     with recorded_statements(store) as sent:
         assert set(put_answers(connection, 500)) == {b"INSERTED"}

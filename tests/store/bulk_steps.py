@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 import sqlalchemy as sa
 
@@ -11,15 +11,21 @@ from peerd.domain.bulk import BulkAction, TaskAction
 from peerd.store.bulk.chunks import ChunkResult, carry_out_chunk
 from peerd.store.bulk.creating import create_bulk
 from peerd.store.bulk.rows import get_bulk
+from peerd.store.bulk.selection import preview_bulk
 from peerd.store.schema.sql_clock import now
 from peerd.store.schema.tables import bulk_actions
 from peerd.testing import eventually
 from tests.store.world import World
 
+ENOUGH: Final = 600.0
+"""Seconds in which a preview counts everything, however slow the machine is."""
+
 
 def create(world: World, action: TaskAction, most: int | None = None, **fields: Any) -> BulkAction:
+    """Create a bulk action whose tasks have been counted, so that its chunks have only to act on them."""
     let_the_clock_move(world)
-    return world.store.run(create_bulk, action, fields, most=most)
+    preview = world.store.read(preview_bulk, action, fields, within=ENOUGH)
+    return world.store.run(create_bulk, action, fields, digest=preview.digest, most=most)
 
 
 def chunk(world: World, size: int = 500) -> ChunkResult:
