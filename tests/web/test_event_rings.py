@@ -115,7 +115,7 @@ async def test_rings_that_come_during_a_reading_cause_another_one(
 
     monkeypatch.setattr(Topic, "_read_changes", rung_while_it_reads)
     topic._pauses.ring()
-    await eventually_async(lambda: readings == 2)
+    await eventually_async(lambda: readings == 3, message="the one that began it, its own, and the one after a ring")
 
 
 class LoopClock:

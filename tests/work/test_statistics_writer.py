@@ -66,7 +66,9 @@ class CountingProcess:
 
 @pytest.fixture
 def process(harness: RunnerHarness) -> CountingProcess:
+    """It knows the database's time, so that its own begin of a minute is one of the database."""
     process = CountingProcess(harness)
+    process.writer._read_clock()
     process.begin_of_minute()
     return process
 
@@ -160,9 +162,8 @@ def test_counts_are_kept_while_the_database_is_away(harness: RunnerHarness, proc
     assert not harness.of(ComponentFailed)
 
 
-def test_a_process_that_never_reached_the_database_counts_all_the_same(
-    harness: RunnerHarness, process: CountingProcess
-) -> None:
+def test_a_process_that_never_reached_the_database_counts_all_the_same(harness: RunnerHarness) -> None:
+    process = CountingProcess(harness)
     with harness.database.away():
         for _ in range(30):
             process.end(1)
