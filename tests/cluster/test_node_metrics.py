@@ -10,7 +10,17 @@ from typing import Any
 from peerd import __version__
 from peerd.testing import eventually
 from tests.cluster.cluster import WITHIN, Cluster, ClusterNode
-from tests.support.exposition import EVERY, Scraped, by_series, free_port, has_counted, parse_text, scrape, series
+from tests.support.exposition import (
+    EVERY,
+    Scraped,
+    by_series,
+    free_port,
+    has_counted,
+    has_reported,
+    parse_text,
+    scrape,
+    series,
+)
 
 FINISHED = "peerd_tasks_finished_total"
 DONE = {"queue": "jobs", "name": "quick", "outcome": "done"}
@@ -27,8 +37,10 @@ def test_a_node_counts_what_its_processes_do(each_cluster: Cluster) -> None:
     node = node_with_metrics(cluster, port, **{"gateway.tubes": {"bind": "unix:tubes.sock"}})
     for job in (*[cluster.enqueue("quick") for _ in range(5)], cluster.enqueue("fails_once")):
         cluster.done(job)
-    condition = has_counted(port, FINISHED, queue="jobs", name="fails_once", outcome="done")
-    found = eventually(condition, WITHIN, EVERY, node.log_text)
+    eventually(
+        has_counted(port, FINISHED, queue="jobs", name="fails_once", outcome="done"), WITHIN, EVERY, node.log_text
+    )
+    found = eventually(has_reported(port, "peerd_gateway_clients", kind="tubes"), WITHIN, EVERY, node.log_text)
     assert found is not None
     assert found[series(FINISHED, **DONE)] == 5
     assert found[series(FINISHED, queue="jobs", name="fails_once", outcome="failure")] == 1
@@ -60,8 +72,9 @@ def test_the_counts_of_a_killed_process_stay_and_its_gauges_go(cluster: Cluster)
     pid = node.kill("jobs-1")
     eventually(node.replaced("jobs-1", pid), WITHIN)
     cluster.done(held)
-    condition = has_counted(port, FINISHED, queue="jobs", name="first_hangs", outcome="done")
-    found = eventually(condition, WITHIN, EVERY, node.log_text)
+    eventually(has_counted(port, FINISHED, queue="jobs", name="first_hangs", outcome="done"), WITHIN, EVERY)
+    eventually(has_counted(port, "peerd_restarts_total", role="worker"), WITHIN, EVERY)
+    found = eventually(has_counted(port, "peerd_rescues_total"), WITHIN, EVERY, node.log_text)
     assert found is not None
     assert found[series(FINISHED, **DONE)] == 1
     assert found["peerd_rescues_total{}"] == 1

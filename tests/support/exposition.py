@@ -41,6 +41,16 @@ def scrape(port: int, path: str = "/metrics", accept: str = "") -> Scraped:
     return by_series(parse_openmetrics(response.text) if is_open else parse_text(response.text))
 
 
+def has_reported(port: int, metric: str, /, **labels: str) -> Callable[[], Scraped | None]:
+    """A condition for `eventually`: what is scraped, once a series is in it. Each process reports at its own time."""
+
+    def found() -> Scraped | None:
+        scraped = scrape(port)
+        return scraped if series(metric, **labels) in scraped else None
+
+    return found
+
+
 def has_counted(port: int, metric: str, /, **labels: str) -> Callable[[], Scraped | None]:
     """A condition for `eventually`: what is scraped, once a series is large enough."""
 
