@@ -58,7 +58,7 @@ def test_beanstalkd_is_measured_in_every_shape() -> None:
         assert set(results) == {*WHAT, P50, P99}
         assert all(len(figures) == 2 and min(figures) > 0 for one in results.values() for figures in one.values())
         cost = gateway.idle_cost(servers[0], 100)
-        assert cost.waiting >= 0
+        assert abs(cost.waiting) < 2**20, "bytes; below 0 where memory was given back meanwhile"
         assert cost.statements is None
 
 
