@@ -21,6 +21,8 @@ from tests.support.server import ServerFailedError, ServerUnavailableError, free
 
 SERVERS: Final = 3
 DEBIAN_USER: Final = "mysql"
+SUSPECT_AFTER: Final = 5
+"""Seconds of silence after which a server is expelled from the group, as Galera has it by default."""
 JOIN_WITHIN: Final = 180.0
 """Seconds in which a server has joined: a whole state transfer on a busy machine."""
 LIBRARY: Final = ("/usr/lib/galera/libgalera_smm.so", "/usr/lib64/galera-4/libgalera_smm.so")
@@ -31,8 +33,9 @@ class GaleraServer(MariaDB):
 
     kind: ClassVar[str] = "galera"
 
-    def __init__(self, folder: Path, *, durable: bool = False) -> None:
+    def __init__(self, folder: Path, *, durable: bool = False, suspect_after: int = SUSPECT_AFTER) -> None:
         super().__init__(folder, durable=durable)
+        self.suspect_after = suspect_after
         self.start_timeout = JOIN_WITHIN
         self.group_port, self.increment_port, self.transfer_port = free_port(), free_port(), free_port()
         self.group: list[str] = []
@@ -67,6 +70,8 @@ class GaleraServer(MariaDB):
             "gmcast.listen_addr": f"tcp://{self.group_address}",
             "ist.recv_addr": f"127.0.0.1:{self.increment_port}",
             "gcache.size": "32M",
+            "evs.suspect_timeout": f"PT{self.suspect_after}S",
+            "evs.inactive_timeout": f"PT{3 * self.suspect_after}S",
         }
         return [
             *super().command(),
@@ -117,10 +122,14 @@ class Galera:
     """The cluster: `start` it, write to any of its `servers`, kill some of them, `stop` it."""
 
     kind: ClassVar[str] = "galera"
+    suspect_after: ClassVar[int] = SUSPECT_AFTER
 
     def __init__(self, folder: Path, *, durable: bool = False) -> None:
         self.folder = folder
-        self.servers = [GaleraServer(folder / f"g{number}", durable=durable) for number in range(1, SERVERS + 1)]
+        self.servers = [
+            GaleraServer(folder / f"g{number}", durable=durable, suspect_after=self.suspect_after)
+            for number in range(1, SERVERS + 1)
+        ]
         for server in self.servers:
             server.group = [one.group_address for one in self.servers]
 
@@ -174,6 +183,13 @@ class Galera:
             with suppress(ServerFailedError):
                 total += int(server.status(name))
         return total
+
+
+class SharedGalera(Galera):
+    """A cluster of which no server is killed, but which may not get a processor for a while on a busy machine: where
+    all three suspected each other at once, none would take writes ever again."""
+
+    suspect_after: ClassVar[int] = 60
 
 
 @contextmanager

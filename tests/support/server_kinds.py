@@ -1,10 +1,10 @@
 """The database servers that tests run on."""
 
-from tests.support.galera import Galera
+from tests.support.galera import Galera, SharedGalera
 from tests.support.mariadb import MariaDB
 from tests.support.postgresql import PostgreSQL
 from tests.support.server import DatabaseServer
 
 SERVERS: dict[str, type[DatabaseServer]] = {"mariadb": MariaDB, "postgresql": PostgreSQL}
-SHARED_SERVERS: dict[str, type[DatabaseServer | Galera]] = {**SERVERS, "galera": Galera}
+SHARED_SERVERS: dict[str, type[DatabaseServer | Galera]] = {**SERVERS, "galera": SharedGalera}
 """What a test run starts once, and shares."""
