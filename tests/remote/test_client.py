@@ -29,7 +29,7 @@ from peerd.operate.remote.errors import (
 from peerd.web import create_app
 from tests.remote.conftest import Copies, ServedApp
 from tests.support.forks import run_in_fork
-from tests.support.served_api import served
+from tests.support.served_api import QUIET, served
 from tests.unit.operate.claiming_process import ClaimingProcess
 
 TOKEN = "peerd_0123456789"
@@ -252,9 +252,7 @@ def test_without_httpx_a_server_is_refused_with_the_remedy_and_a_database_works(
 
 def test_a_unix_socket_serves_as_well(copies: Copies, tmp_path: Path, token: str) -> None:
     path = tmp_path / "web.sock"
-    server = uvicorn.Server(
-        uvicorn.Config(create_app(copies.client()), log_level="error", lifespan="off", uds=str(path))
-    )
+    server = uvicorn.Server(uvicorn.Config(create_app(copies.client()), **QUIET, lifespan="off", uds=str(path)))
     thread = threading.Thread(target=lambda: asyncio.run(server.serve()))
     thread.start()
     try:

@@ -7,17 +7,20 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 import uvicorn
 from fastapi import FastAPI
+
+QUIET: Final[dict[str, Any]] = {"log_config": None, "access_log": False}
+"""Options of uvicorn: it prints nothing, and leaves its loggers, which later tests of this process use, as they are."""
 
 
 @contextmanager
 def served(app: FastAPI, **options: Any) -> Iterator[str]:
     """The URL of the app while it is served, with further options of uvicorn."""
     # A connection that idles is not closed: that may happen just when the client sends its next request.
-    config = uvicorn.Config(app, log_level="error", lifespan="off", timeout_keep_alive=3600, **options)
+    config = uvicorn.Config(app, **QUIET, lifespan="off", timeout_keep_alive=3600, **options)
     server = uvicorn.Server(config)
     listening = socket.create_server(("127.0.0.1", 0))
     with socket.socket(fileno=listening.detach()) as known:  # asks for its protocol: asyncio then sends without delay
