@@ -27,7 +27,8 @@ def test_the_simplest_client_gets_what_it_put_in_order_and_only_get_job_is_answe
 def test_a_lost_connection_gives_its_jobs_back_into_their_places(
     gateway: GatewayThread, connection: JsonConnection
 ) -> None:
-    connection.send(*({"cmd": "add_job", "job": n} for n in range(3)))
+    for n in range(3):
+        assert connection.ask("add_job", job=n, id=n)["ok"]
     with JsonConnection(gateway) as lost:
         assert [lost.ask("get_job")["job"] for _ in range(2)] == [0, 1]
     eventually(lambda: gateway.state.connections == 1)
@@ -161,7 +162,7 @@ def test_too_many_get_jobs_are_refused(connection: JsonConnection) -> None:
 
 
 def test_a_client_that_sends_no_more_gets_its_replies(gateway: GatewayThread, connection: JsonConnection) -> None:
-    connection.send({"cmd": "add_job", "job": 1})
+    assert connection.ask("add_job", job=1, id=1)["ok"]
     with JsonConnection(gateway) as half:
         half.send({"cmd": "get_job"}, {"cmd": "notify"}, {"cmd": "get_job", "wait": 20}, {"cmd": "add_job", "job": 2})
         half.socket.shutdown(socket.SHUT_WR)
