@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable
+from math import inf
 from typing import Any
 
 import httpx
@@ -41,21 +42,19 @@ def scrape(port: int, path: str = "/metrics", accept: str = "") -> Scraped:
     return by_series(parse_openmetrics(response.text) if is_open else parse_text(response.text))
 
 
-def has_reported(port: int, metric: str, /, **labels: str) -> Callable[[], Scraped | None]:
-    """A condition for `eventually`: what is scraped, once a series is in it. Each process reports at its own time."""
+def has_reported(port: int, metric: str, /, *, at_least: float = 0.0, **labels: str) -> Callable[[], Scraped | None]:
+    """A condition for `eventually`: what is scraped, once a series is in it and large enough.
+
+    Each process reports at its own time.
+    """
 
     def found() -> Scraped | None:
         scraped = scrape(port)
-        return scraped if series(metric, **labels) in scraped else None
+        return scraped if scraped.get(series(metric, **labels), -inf) >= at_least else None
 
     return found
 
 
 def has_counted(port: int, metric: str, /, **labels: str) -> Callable[[], Scraped | None]:
-    """A condition for `eventually`: what is scraped, once a series is large enough."""
-
-    def found() -> Scraped | None:
-        scraped = scrape(port)
-        return scraped if scraped.get(series(metric, **labels), 0.0) >= 1 else None
-
-    return found
+    """The same, once it has counted something."""
+    return has_reported(port, metric, at_least=1.0, **labels)

@@ -115,7 +115,7 @@ def report_to_sentry(host: str) -> None:
 
 def test_sentry_gets_the_exception_with_its_frames_and_tags(tracker: Tracker) -> None:
     """In a process of its own: the SDK changes `subprocess`, logging and more for as long as a process lives."""
-    process = multiprocessing.get_context("spawn").Process(target=report_to_sentry, args=(tracker.host,))
+    process = multiprocessing.get_context("spawn").Process(target=report_to_sentry, args=(tracker.host,), daemon=True)
     process.start()
     process.join(60)
     assert process.exitcode == 0
