@@ -96,13 +96,17 @@ def purge_depths(connection: Connection, step: int, age: float, limit: int = BAT
 
 
 def _purge(connection: Connection, table: sa.Table, step: int, age: float, limit: int) -> int:
-    """The rows of the oldest moments: about ``limit``, since all of a moment are deleted together."""
+    """The rows of the oldest moments: about ``limit``, since all of a moment are deleted together.
+
+    Both ends of their time are given: PostgreSQL takes the rows of other steps before the last moment for rows of this
+    one, and would read the whole table in place of what it believes to be a large part of it.
+    """
     of_step, at = table.c.step == step, table.c.at
     oldest = sa.select(at).where(of_step, at < seconds_from_now(-age)).order_by(at).limit(limit)
     moments = connection.execute(oldest).scalars().all()
     if not moments:
         return 0
-    return connection.execute(sa.delete(table).where(of_step, at <= moments[-1])).rowcount
+    return connection.execute(sa.delete(table).where(of_step, at.between(moments[0], moments[-1]))).rowcount
 
 
 def latest_bucket(step: int) -> sa.ScalarSelect[datetime]:
