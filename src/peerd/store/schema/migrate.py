@@ -202,10 +202,12 @@ def _run_alembic(connection: Connection) -> None:
 
 
 def run_script(connection: Connection, revision: str) -> None:
-    """Run the SQL script of a revision for this database."""
+    """Run the SQL script of a revision for this database; a revision that does not change it has none."""
     name = "mysql" if connection.dialect.name in MYSQL else connection.dialect.name
-    text = (FOLDER / "sql" / f"{revision}_{name}.sql").read_text()
-    for statement in text.split(";\n"):
+    script = FOLDER / "sql" / f"{revision}_{name}.sql"
+    if not script.exists():
+        return
+    for statement in script.read_text().split(";\n"):
         if statement.strip():
             _run_statement(connection, statement.replace("%", "%%") if name != "sqlite" else statement)
 

@@ -44,6 +44,7 @@ HISTORY: Final = (
     Revision("0012", oldest="0004"),  # adds node_requests, stored_schedules
     Revision("0013", oldest="0004"),  # adds task_logs
     Revision("0014", oldest="0004"),  # adds alerts
+    Revision("0015", oldest="0004"),  # stores tasks.aside_queue (MySQL)
 )
 """All revisions that this version of peerd knows, in order."""
 

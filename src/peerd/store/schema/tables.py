@@ -127,7 +127,7 @@ tasks = _table(
     sa.Column("buries", sa.Integer()),
     sa.Column("kicks", sa.Integer()),
     sa.Column("buried_order", sa.BigInteger()),
-    mysql_generated_column("aside_queue", name_type(220, ascii_only=True), ASIDE_QUEUE, persisted=False),
+    mysql_generated_column("aside_queue", name_type(220, ascii_only=True), ASIDE_QUEUE),
     enum_check("status", Status),
     sa.CheckConstraint("length(queue) BETWEEN 1 AND 200", name="queue_length"),
     sa.CheckConstraint(f"priority >= {PRIORITY_RANGE[0]}", name="priority_range"),

@@ -213,15 +213,14 @@ def dialect_only_options(dialects: Iterable[str], **options: Any) -> dict[str, A
     return dict.fromkeys(dialects, options)
 
 
-def mysql_generated_column(
-    name: str, kind: sa.types.TypeEngine[Any], value: str, *, persisted: bool = True
-) -> sa.Column[Any]:
+def mysql_generated_column(name: str, kind: sa.types.TypeEngine[Any], value: str) -> sa.Column[Any]:
     """A generated column of MySQL, the condition of an index, because MySQL has no partial indexes.
 
-    It is null for rows that the index does not need: such an entry never moves. Only one that is not ``persisted`` can
-    be added to a table that is in use.
+    It is null for rows that the index does not need: such an entry never moves. It is stored, although only a virtual
+    one can be added without a rewrite: a Galera server with an index of a virtual column can run out of memory at the
+    next `ALTER TABLE` (docs/schema.md).
     """
-    return sa.Column(name, kind, sa.Computed(value, persisted=persisted), info={"only_on": MYSQL})
+    return sa.Column(name, kind, sa.Computed(value, persisted=True), info={"only_on": MYSQL})
 
 
 @compiles(CreateTable)

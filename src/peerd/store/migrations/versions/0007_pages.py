@@ -9,7 +9,6 @@ from __future__ import annotations
 from alembic import op
 
 from peerd.store.schema.migrate import run_script
-from peerd.store.schema.types import MYSQL
 
 revision = "0007"
 down_revision = "0006"
@@ -17,11 +16,9 @@ down_revision = "0006"
 
 def upgrade() -> None:
     """Append the id."""
-    if op.get_bind().dialect.name not in MYSQL:
-        run_script(op.get_bind(), "0007")
+    run_script(op.get_bind(), "0007")
 
 
 def downgrade() -> None:
     """Take it off."""
-    if op.get_bind().dialect.name not in MYSQL:
-        run_script(op.get_bind(), "0007_back")
+    run_script(op.get_bind(), "0007_back")
