@@ -254,6 +254,10 @@ class StubService:
         """Be sent SIGTERM while the interpreter is taken apart, when it has put signals back to their defaults."""
         vars(sys)["thrown away last"] = SignalAtTheEnd()
 
+    def do_hang_at_the_end(self, _: str) -> None:
+        """Block the main thread while the interpreter is taken apart, when no other thread runs any more."""
+        vars(sys)["thrown away last"] = SleepAtTheEnd()
+
     def do_taint(self, _: str) -> None:
         self.link.tainted("it saw something terrible")
 
@@ -312,6 +316,13 @@ class SignalAtTheEnd:
 
     def __del__(self, kill: Any = os.kill, process: Any = os.getpid, number: int = signal.SIGTERM) -> None:
         kill(process(), number)
+
+
+class SleepAtTheEnd:
+    """Sleeps for ten minutes when it is thrown away."""
+
+    def __del__(self, sleep: Any = time.sleep) -> None:
+        sleep(600)
 
 
 class WeakAfterFirstBoot(StubService):

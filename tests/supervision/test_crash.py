@@ -22,6 +22,20 @@ def running_again(stub_node: StubNode, slot: str, old: int) -> int:
     return eventually(its_pid, message=f"{slot} runs again") or 0
 
 
+def test_a_worker_that_crashed_and_does_not_end_is_killed_and_replaced(node: Nodes) -> None:
+    """Not because it is silent, which takes longer."""
+    stub_node = node(AGENT, {**WORKER, "run": ["once hang_at_the_end", "once fail"], "silent_after": 600.0}).up()
+    (death,) = eventually(lambda: stub_node.received("death", "agent"))
+    assert death["cause"] == {
+        "kind": "signal",
+        "status": None,
+        "signal": "SIGKILL",
+        "text": "killed by SIGKILL, since it did not end by itself: RuntimeError: it is broken",
+    }
+    running_again(stub_node, "video-1", death["pid"])
+    assert stub_node.stop() == 0
+
+
 def test_a_killed_worker_is_replaced_at_once_and_its_exit_is_reported(node: Nodes) -> None:
     stub_node = node(AGENT, {**WORKER, "backoff_initial": 60.0}).up()
     eventually(lambda: stub_node.received("ready", "video-1"))

@@ -190,6 +190,11 @@ class Link:
         self.send({"type": "ready", "identity": dict(identity)})
 
     def leave(self, status: int) -> None:
-        """Send the last frames; the interpreter then has `release_time` seconds to end before it is killed."""
+        """Send the last frames; the interpreter then has `release_time` seconds to end before it is killed.
+
+        The master is told, because it alone can kill a process that hangs while its interpreter is taken apart: no
+        thread runs then any more.
+        """
+        self.send({"type": "leaving"})
         self._control.flushed.wait(FLUSH_TIMEOUT)
         self._control.end_soon(status, at_once=self._skips_interpreter_shutdown)

@@ -54,7 +54,9 @@ class ExitFacts:
     reason: ExitCause | None = None
     """Why it was asked to stop; None if the node stops."""
     out_of_time: bool = False
-    """Whether the master has killed it because its grace or its boot timeout was over."""
+    """Whether the master has killed it because its grace, its boot timeout, or the time for its end was over."""
+    is_leaving: bool = False
+    """Whether it had reported that its interpreter ends."""
     silent_for: float | None = None
     """Seconds of silence for which the master has killed it."""
     out_of_memory: bool = False
@@ -94,6 +96,8 @@ def _classify(facts: ExitFacts, ended: str, plain_kind: str) -> tuple[str, str]:
 
 
 def _classify_stop(facts: ExitFacts, ended: str, plain_kind: str) -> tuple[str, str]:
+    if facts.out_of_time and facts.is_leaving and not (facts.asked_to_stop or facts.retired):
+        return plain_kind, f"{ended}, since it did not end by itself"
     if facts.out_of_time or facts.returncode == exit_codes.OUT_OF_TIME:
         suffix = f", after a request to stop: {facts.reason.text}" if facts.reason else ""
         return KILLED_AFTER_GRACE, f"did not end within its grace{suffix} ({ended})"

@@ -36,6 +36,8 @@ ABORT_TIMEOUT: Final = 2.0
 """Seconds between SIGABRT, on which a silent process prints its stacks, and SIGKILL."""
 KILL_MARGIN: Final = 2.0
 """Seconds that a child has after its own hard deadline to end itself and print its stacks."""
+FLUSH_TIMEOUT: Final = 2.0
+"""Seconds that a child waits at its end until its last frames are sent (`peerd.runtime.process.link`)."""
 REASONS_TO_DRAIN: Final = frozenset({REPLACED, SCALED})
 """Kinds of reasons to end that leave a process as long as it needs, if its kind drains."""
 
@@ -67,6 +69,8 @@ class ChildProcess:
     """The error or reason that it has reported."""
     stuck: list[Mapping[str, object]] = field(default_factory=list)
     """Attempts whose code ends only with the process, as it has reported; for the agent."""
+    is_leaving: bool = False
+    """Whether it has reported that its work is over, and its interpreter ends."""
     kill_at: float | None = None
     """When it is killed unless it has become ready, or ended, by then."""
     _stop_reason: ExitCause | None = None
@@ -124,11 +128,18 @@ class ChildProcess:
         """
         self.asked_to_stop = True
         self._stop_reason = self._stop_reason or reason
-        self.kill_at = None if grace is None else self._kill_time(now, grace)
+        latest = None if grace is None else self._kill_time(now, grace)
+        if not self.is_leaving:
+            self.kill_at = latest
+        elif latest is not None:
+            self._kill_by(latest)
         if self.kind.role == "command":
             self._signal_group(signal.SIGTERM)
         else:
             self.link.send({"type": "stop", "grace": grace, "replaced": reason is not None})
+
+    def _kill_by(self, latest: float) -> None:
+        self.kill_at = latest if self.kill_at is None else min(self.kill_at, latest)
 
     def _kill_time(self, now: float, grace: float) -> float:
         return now + grace + self.kind.release_time + KILL_MARGIN
@@ -144,6 +155,11 @@ class ChildProcess:
         self.retired = "recycle" if how == "drain" else how
         if how != "drain":
             self.kill_at = self._kill_time(now, self.kind.grace)
+
+    def record_leaving(self, now: float) -> None:
+        """Record that its interpreter ends, for which it has `release_time` seconds."""
+        self.is_leaving = True
+        self._kill_by(self._kill_time(now, FLUSH_TIMEOUT))
 
     def is_expected_exit(self, cause: ExitCause) -> bool:
         """Whether its exit was requested, so that its tasks are released without counting an attempt.
@@ -210,6 +226,7 @@ class ChildProcess:
                 asked_to_stop=self.asked_to_stop,
                 reason=self._stop_reason,
                 out_of_time=self._out_of_time,
+                is_leaving=self.is_leaving,
                 silent_for=self._killed_silence,
                 out_of_memory=out_of_memory,
                 retired=self.retired,

@@ -53,6 +53,7 @@ class ProcessManager:
             "still-booting": self._on_still_booting,
             "boot-failed": self._on_error,
             "crashed": self._on_error,
+            "leaving": lambda _, process, __: process.record_leaving(time.monotonic()),
             "stuck": self._on_stuck,
             "tainted": self._on_retire,
             "hung": self._on_retire,
