@@ -15,6 +15,12 @@ from peerd.supervision.exits.exit_cause import ExitFacts, determine_cause, stop_
         (ExitFacts(3, error="no database"), "boot-failed", "exit status 3 before it was ready: no database"),
         (ExitFacts(-9), "signal", "killed by SIGKILL before it was ready"),
         (ExitFacts(-9, out_of_time=True), "boot-failed", "killed because it did not become ready in time"),
+        (ExitFacts(-9, out_of_time=True, is_leaving=True), "signal", "killed by SIGKILL before it was ready"),
+        (
+            ExitFacts(-9, ready=True, out_of_time=True, is_leaving=True, error="oh"),
+            "signal",
+            "killed by SIGKILL, since it did not end by itself: oh",
+        ),
         (ExitFacts(70, ready=True, retired="tainted", error="oh"), "tainted", "tainted (exit status 70): oh"),
         (
             ExitFacts(-9, ready=True, out_of_time=True),

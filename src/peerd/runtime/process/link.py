@@ -192,8 +192,8 @@ class Link:
     def leave(self, status: int) -> None:
         """Send the last frames; the interpreter then has `release_time` seconds to end before it is killed.
 
-        The master is told, because it alone can kill a process that hangs while its interpreter is taken apart: no
-        thread runs then any more.
+        The frame gives the master the same deadline: while the interpreter is taken apart, no thread of the process
+        runs that could end it.
         """
         self.send({"type": "leaving"})
         self._control.flushed.wait(FLUSH_TIMEOUT)

@@ -205,7 +205,7 @@ def run_script(connection: Connection, revision: str) -> None:
     """Run the SQL script of a revision for this database; a revision that does not change it has none."""
     name = "mysql" if connection.dialect.name in MYSQL else connection.dialect.name
     script = FOLDER / "sql" / f"{revision}_{name}.sql"
-    if not script.exists():
+    if not script.exists() and any(script.parent.glob(f"{revision}_*.sql")):
         return
     for statement in script.read_text().split(";\n"):
         if statement.strip():

@@ -89,7 +89,7 @@ def _classify(facts: ExitFacts, ended: str, plain_kind: str) -> tuple[str, str]:
     if facts.out_of_memory and facts.returncode == -signal.SIGKILL and not facts.out_of_time:
         return OUT_OF_MEMORY, f"{ended}: the kernel was out of memory"
     if not facts.ready and not facts.asked_to_stop:
-        if facts.out_of_time:
+        if facts.out_of_time and not facts.is_leaving:
             return BOOT_FAILED, "killed because it did not become ready in time"
         return SIGNAL if plain_kind == SIGNAL else BOOT_FAILED, f"{ended} before it was ready"
     return _classify_stop(facts, ended, plain_kind)

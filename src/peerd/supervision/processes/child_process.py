@@ -36,8 +36,6 @@ ABORT_TIMEOUT: Final = 2.0
 """Seconds between SIGABRT, on which a silent process prints its stacks, and SIGKILL."""
 KILL_MARGIN: Final = 2.0
 """Seconds that a child has after its own hard deadline to end itself and print its stacks."""
-FLUSH_TIMEOUT: Final = 2.0
-"""Seconds that a child waits at its end until its last frames are sent (`peerd.runtime.process.link`)."""
 REASONS_TO_DRAIN: Final = frozenset({REPLACED, SCALED})
 """Kinds of reasons to end that leave a process as long as it needs, if its kind drains."""
 
@@ -128,18 +126,12 @@ class ChildProcess:
         """
         self.asked_to_stop = True
         self._stop_reason = self._stop_reason or reason
-        latest = None if grace is None else self._kill_time(now, grace)
-        if not self.is_leaving:
-            self.kill_at = latest
-        elif latest is not None:
-            self._kill_by(latest)
+        if not self.is_leaving:  # else it must end sooner
+            self.kill_at = None if grace is None else self._kill_time(now, grace)
         if self.kind.role == "command":
             self._signal_group(signal.SIGTERM)
         else:
             self.link.send({"type": "stop", "grace": grace, "replaced": reason is not None})
-
-    def _kill_by(self, latest: float) -> None:
-        self.kill_at = latest if self.kill_at is None else min(self.kill_at, latest)
 
     def _kill_time(self, now: float, grace: float) -> float:
         return now + grace + self.kind.release_time + KILL_MARGIN
@@ -159,7 +151,8 @@ class ChildProcess:
     def record_leaving(self, now: float) -> None:
         """Record that its interpreter ends, for which it has `release_time` seconds."""
         self.is_leaving = True
-        self._kill_by(self._kill_time(now, FLUSH_TIMEOUT))
+        latest = self._kill_time(now, 0.0)
+        self.kill_at = latest if self.kill_at is None else min(self.kill_at, latest)
 
     def is_expected_exit(self, cause: ExitCause) -> bool:
         """Whether its exit was requested, so that its tasks are released without counting an attempt.
