@@ -8,24 +8,32 @@ BIN     := $(VENV)/bin
 # Tests wait half of their time: for servers, for processes, for the moment something is due.
 JOBS    := $(shell n=$$(nproc 2>/dev/null || echo 2); [ $$n -gt 1 ] && echo $$((2 * n)) || echo 2)
 PIP     := $(BIN)/python -m pip --disable-pip-version-check
-USER_EXTRAS := mysql,postgresql,video,web,watch,dashboard,otel,remote
+USER_EXTRAS := mysql,postgresql,video,web,watch,dashboard,otel,remote,top
 DEV_EXTRAS  := $(USER_EXTRAS),dev
 MINUTES := 10
 KINDS   := sqlite mariadb postgresql
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo demo-recording test bench bench-revisions bench-boot bench-flame bench-galera bench-gateway bench-peers bench-reload differential faults simulate check format constraints clean
+.PHONY: help venv demo demo-recording top-pictures test bench bench-revisions bench-boot bench-flame bench-galera bench-gateway bench-peers bench-reload differential faults simulate screenshots check format constraints clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 venv: $(VENV)/.dev ## Make .venv with everything that developing needs
 
-demo: $(VENV)/.user ## Show peerd at work: two nodes transcode real video, and one worker is killed
+demo: export PEERD_DEMO_RUN_BY := make
+demo: $(VENV)/.user ## Show peerd at work: two nodes transcode real video, and one worker is killed (ARGUMENTS=--open: with the dashboard)
 	$(BIN)/peerd demo $(ARGUMENTS)
 
 demo-recording: $(VENV)/.dev ## Record the demo as docs/images/demo.svg, which README shows
 	$(BIN)/python scripts/record-demo docs/images/demo.svg $(BIN)/peerd demo
+
+top-pictures: $(VENV)/.dev ## Take the pictures of peerd top in docs/images, and measure what it sends
+	$(BIN)/python scripts/record-top docs/images
+
+screenshots: $(VENV)/.dev ## Take the pictures of the dashboard for the documentation, of running nodes, in Chromium
+	@scripts/debian-packages
+	PEERD_SCREENSHOTS=docs/images/dashboard $(BIN)/python -m pytest -q tests/pages/live/test_screenshots.py
 
 test: $(VENV)/.dev ## Run the tests on SQLite, MariaDB and PostgreSQL (as root, apt installs the servers that are missing)
 	@scripts/debian-packages

@@ -7,6 +7,7 @@ together; everything else goes to whichever process is free, a test at a time, a
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,8 @@ from xdist.scheduler import LoadScopeScheduling
 
 GROUPED_FILES = ("tests/cluster/test_doorbell.py",)
 """Files whose tests share what they boot, those of each database among themselves."""
+SHARED_FOLDERS = ("tests/pages/live/",)
+"""Folders whose tests share what they boot."""
 QUICK_FOLDERS = ("tests/unit/", "src/", "docs/")
 _KIND = re.compile(r"\[(sqlite|mariadb|postgresql)")
 
@@ -36,6 +39,8 @@ def group_of(nodeid: str) -> str:
     'tests/cluster/test_crashes.py::test_a[mariadb]'
     """
     file = nodeid.partition("::")[0]
+    if file.startswith(SHARED_FOLDERS):
+        return str(Path(file).parent)
     if file.startswith(QUICK_FOLDERS):
         return file
     kind = _KIND.search(nodeid)

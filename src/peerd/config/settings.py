@@ -29,6 +29,7 @@ from peerd.config.values import (
     FileMode,
     FilePath,
     Flag,
+    Folders,
     HeaderName,
     HookUrl,
     HostNames,
@@ -340,6 +341,7 @@ class AccessSettings(Section, frozen=True, kw_only=True):
     session_age: Period = 604_800.0
     proxy_user_header: HeaderName | None = None  # a trusted proxy names the user in it
     proxy_role: Role | None = None  # of such users that are not in the table; None: they are refused
+    preview_folders: Folders = ()  # pages show images and videos below these, which results name
     mask: MaskedKeys = ()  # keys whose values are masked in bodies, results, errors and the audit log
 
 

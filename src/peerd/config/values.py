@@ -169,6 +169,7 @@ Processors = Annotated[float, Meta(gt=0, le=10_000)]
 Flag = bool
 Text = Annotated[str, CheckAfter(_check_storable)]
 FilePath = Annotated[Path, ConvertBefore(_to_path)]
+Folders = Annotated[tuple[FilePath, ...], Meta(max_length=100), ConvertBefore(to_tuple)]
 EntryPoint = Annotated[
     str, _check(_ENTRY_POINT.fullmatch, "{} names no object: write 'module:name', for example 'studio.jobs:video'")
 ]

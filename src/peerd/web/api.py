@@ -15,6 +15,7 @@ from peerd.web.access.login import LoginService
 from peerd.web.dependencies import ACCESS_STATE
 from peerd.web.events.hub import EventHub
 from peerd.web.log_streams import LogStreams
+from peerd.web.pages.dashboard import add_dashboard
 from peerd.web.problems import add_problem_handlers
 from peerd.web.request_guard import RequestGuard
 from peerd.web.routes import (
@@ -96,5 +97,6 @@ def create_app(
     app.state.peerd_log_streams = LogStreams()
     app.state.peerd_events = EventHub()
     add_problem_handlers(app, operations.operation_schemas)
+    add_dashboard(app)
     app.add_middleware(RequestGuard, access=app_access)
     return app

@@ -16,7 +16,8 @@ from peerd.web.request_guard import ACTOR
 ACCESS_STATE: Final = "peerd_access"
 
 
-def _access(request: Request) -> AppAccess:
+def find_access(request: Request) -> AppAccess:
+    """What the app was created with."""
     access: AppAccess = getattr(request.app.state, ACCESS_STATE)
     return access
 
@@ -29,13 +30,14 @@ def _actor(request: Request) -> Actor:
     return actor
 
 
-def _program_client(request: Request) -> AioClient:
+def program_client(request: Request) -> AioClient:
     """The client of the app itself, for what needs no actor."""
-    return _access(request).client_of(request.scope).aio
+    return find_access(request).client_of(request.scope).aio
 
 
-def _acting_client(request: Request) -> AioClient:
-    return _program_client(request).acting_as(_actor(request))
+def acting_client(request: Request) -> AioClient:
+    """The client, as the actor of a request."""
+    return program_client(request).acting_as(_actor(request))
 
 
 def _viewer_of_all(request: Request) -> Actor:
@@ -48,15 +50,15 @@ def _viewer_of_all(request: Request) -> Actor:
 
 async def find_actor_again(request: Request) -> Actor:
     """The actor of a request that lasts: its login may have ended meanwhile. Raises `AccessRefused`."""
-    access = _access(request)
+    access = find_access(request)
     authentication = Authentication(access.settings_of(request.scope), access.authenticate)
-    return await authentication.find_actor(request.scope, _program_client(request))
+    return await authentication.find_actor(request.scope, program_client(request))
 
 
-AppAccessDependency = Annotated[AppAccess, Depends(_access)]
+AppAccessDependency = Annotated[AppAccess, Depends(find_access)]
 ActorDependency = Annotated[Actor, Depends(_actor)]
-ProgramClientDependency = Annotated[AioClient, Depends(_program_client)]
-AioClientDependency = Annotated[AioClient, Depends(_acting_client)]
+ProgramClientDependency = Annotated[AioClient, Depends(program_client)]
+AioClientDependency = Annotated[AioClient, Depends(acting_client)]
 """Its operations check the rights and the queues of the request's actor."""
 ViewerOfAllDependency = Annotated[Actor, Depends(_viewer_of_all)]
 

@@ -17,12 +17,16 @@ from peerd.web.access.app_access import AppAccess
 from peerd.web.access.authentication import AccessRefused, Authentication
 from peerd.web.access.exposure import find_exposure
 from peerd.web.access.request_facts import route_path
+from peerd.web.pages.headers import login_redirect
 from peerd.web.problems import error_response, problem_response
 from peerd.web.request_checks import refuse_cross_site, refuse_host, refuse_token_in_query
 
 ACTOR: Final = "peerd.actor"
 """The key of the scope that has the actor of a request."""
-LOGIN: Final = ("POST", "/api/v1/session")
+LOGINS: Final = frozenset({("POST", "/api/v1/session"), ("GET", "/login"), ("HEAD", "/login"), ("POST", "/login")})
+PROGRAM_PATHS: Final = ("/api/", "/health/", "/metrics")
+"""Below these, programs are answered; all other paths are of pages."""
+STATIC: Final = "/static/"
 HEALTH: Final = frozenset({"/health/live", "/health/ready"})
 ANSWER_HEADERS: Final = {
     "cache-control": "no-store",
@@ -77,6 +81,9 @@ class RequestGuard:
         try:
             await self._admit(scope)
         except AccessRefused as refusal:
+            if self._leads_to_login(scope, refusal):
+                await login_redirect(scope)(scope, receive, send_with_headers)
+                return
             answer = problem_response(refusal.status, refusal.code, refusal.detail, headers=refusal.headers)
         except PeerdError as error:
             answer = error_response(error)
@@ -84,6 +91,16 @@ class RequestGuard:
             await self._app(scope, receive, send_with_headers)
             return
         await answer(scope, receive, send_with_headers)
+
+    def _leads_to_login(self, scope: Scope, refusal: AccessRefused) -> bool:
+        """Whether a browser asks for a page without a session, where users log in by a password."""
+        return (
+            refusal.status is HTTPStatus.UNAUTHORIZED
+            and scope["method"] in {"GET", "HEAD"}
+            and is_page(route_path(scope))
+            and self._access.authenticate is None
+            and self._access.settings_of(scope).proxy_user_header is None
+        )
 
     async def _admit(self, scope: Scope) -> None:
         """Let a request in, with its actor; raises `AccessRefused`."""
@@ -99,6 +116,16 @@ class RequestGuard:
         refusal = host_refusal or refuse_cross_site(scope, headers)
         if refusal is not None:
             raise AccessRefused(HTTPStatus.FORBIDDEN, "Forbidden", refusal)
-        if (method, path) != LOGIN:
-            authentication = Authentication(settings, self._access.authenticate)
+        is_public = (method, path) in LOGINS or (path.startswith(STATIC) and method in {"GET", "HEAD"})
+        if not is_public:
+            authentication = Authentication(settings, self._access.authenticate, has_token_in_form=is_page(path))
             scope[ACTOR] = await authentication.find_actor(scope, self._access.client_of(scope).aio)
+
+
+def is_page(path: str) -> bool:
+    """Whether a path is one of the pages.
+
+    >>> is_page("/tasks/17"), is_page("/api/v1/tasks/17"), is_page("/metrics")
+    (True, False, False)
+    """
+    return not path.startswith(PROGRAM_PATHS)

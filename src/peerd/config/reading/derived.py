@@ -47,6 +47,10 @@ def derive_settings(document: Document, source: ConfigSource) -> tuple[Settings,
             for name, gateway in document.gateway.items()
         },
         "manager": manager,
+        "access": replace(
+            document.access,
+            preview_folders=tuple(folder / one.expanduser() for one in document.access.preview_folders),
+        ),
         "logging": _with_absolute_path(document.logging, "file", folder),
         "alerts": alerts,
     }

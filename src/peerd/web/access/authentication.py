@@ -47,11 +47,14 @@ class Authentication:
     Args:
         settings: [access].
         site: the login of the site that the app is mounted in.
+        has_token_in_form: a request that changes something has the token of its session in its body, which the
+            page that it is for compares (`peerd.web.pages.forms`).
     """
 
-    def __init__(self, settings: AccessSettings, site: Authenticate | None) -> None:
+    def __init__(self, settings: AccessSettings, site: Authenticate | None, *, has_token_in_form: bool = False) -> None:
         self._settings = settings
         self._site = site
+        self._has_token_in_form = has_token_in_form
 
     async def find_actor(self, scope: Scope, client: AioClient) -> Actor:
         """The actor of a request; raises `AccessRefused`."""
@@ -109,7 +112,8 @@ class Authentication:
         user = await client.mode.execute(Query("read", find_session, session_id, idle=idle, age=age))
         if user is None:
             raise _unauthorized("the session has ended: log in again")
-        if scope["method"] not in SAFE_METHODS and not has_csrf_token(headers, session_id):
+        is_unsafe = scope["method"] not in SAFE_METHODS and not self._has_token_in_form
+        if is_unsafe and not has_csrf_token(headers, session_id):
             detail = "send the csrf_token of GET /session in the header X-CSRF-Token"
             raise AccessRefused(HTTPStatus.FORBIDDEN, "CsrfTokenMissing", detail)
         if user.is_due:

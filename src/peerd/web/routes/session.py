@@ -17,7 +17,8 @@ from peerd.operate.operations import Query
 from peerd.operate.passwords import MAX_LENGTH, MIN_LENGTH, checked
 from peerd.web.access.app_access import AppAccess
 from peerd.web.access.login import LoginRequest, LoginService, close_session, require_session
-from peerd.web.access.request_facts import SECURE_COOKIE, address_of, cookie_name, csrf_token, session_of
+from peerd.web.access.request_facts import address_of, csrf_token, session_of
+from peerd.web.access.session_cookie import remove_session_cookie, set_session_cookie
 from peerd.web.dependencies import ActorDependency, AppAccessDependency, ProgramClientDependency
 from peerd.web.fields import RequestBody
 from peerd.web.problems import documented
@@ -99,19 +100,9 @@ async def _open(
 ) -> Response:
     """Log in, and answer with the new session and its cookie."""
     logins: LoginService = request.app.state.peerd_logins
-    scope = request.scope
     session_id, actor = await logins.log_in(client, given)
     response = JSONResponse(SessionView.of(actor, session_id).model_dump(mode="json"), status)
-    name = cookie_name(scope)
-    response.set_cookie(
-        name,
-        session_id,
-        max_age=int(access.settings_of(scope).session_age),
-        path="/",
-        secure=name == SECURE_COOKIE,
-        httponly=True,
-        samesite="lax",
-    )
+    set_session_cookie(request, response, session_id, access)
     return response
 
 
@@ -128,6 +119,5 @@ async def log_out(request: Request, actor: ActorDependency, client: ProgramClien
     response = Response(status_code=HTTPStatus.NO_CONTENT)
     if session_id is not None and actor.kind is ActorKind.USER:
         await client.mode.execute(Query("run", close_session, session_id, actor))
-        name = cookie_name(request.scope)
-        response.delete_cookie(name, path="/", secure=name == SECURE_COOKIE, httponly=True, samesite="lax")
+        remove_session_cookie(request, response)
     return response

@@ -1,0 +1,191 @@
+"""How values look on a page: times, durations, numbers, sizes and names.
+
+They are filters of the templates. What comes from a task or a node may be anything; these functions make it short and
+let no character change the direction or the lines of the text around it. Markup is escaped by Jinja, not here.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from markupsafe import Markup
+
+NONE: Final = "–"
+"""Stands for a value that is not there."""
+MOST_TEXT: Final = 4_000
+"""Characters of a text that has no other bound."""
+MAX_NAME: Final = 60
+"""Characters of a name in a table."""
+SIZES: Final = ("B", "kB", "MB", "GB", "TB")
+DIRECTION_MARKS: Final = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u200e\u200f\u061c")
+"""Characters that change the direction of the text after them (Unicode bidirectional algorithm, UAX #9)."""
+ELLIPSIS: Final = "…"
+
+
+def visible(text: object, most: int = MOST_TEXT) -> str:
+    r"""A text in which no character changes its direction or a terminal: such a one is written as its number.
+
+    Args:
+        text: of any length.
+        most: characters that are shown of it.
+
+    >>> visible("a\x00b\u202ec"), visible("line\nline"), visible("long", 3)
+    ('a\\u0000b\\u202ec', 'line\nline', 'lon…')
+    """
+    whole = str(text)
+    shown = "".join(_shown(character) for character in whole[:most])
+    return shown if len(whole) <= most else shown + ELLIPSIS
+
+
+def _shown(character: str) -> str:
+    if character in "\n\t" or (
+        character not in DIRECTION_MARKS and unicodedata.category(character) not in {"Cc", "Cs"}
+    ):
+        return character
+    return f"\\u{ord(character):04x}"
+
+
+def one_line(text: object, most: int = 200) -> str:
+    r"""The beginning of a text, on one line.
+
+    >>> one_line("first\n  second"), one_line("x" * 300, 5)
+    ('first second', 'xxxx…')
+    """
+    shown = " ".join(visible(str(text)[: 4 * most], 4 * most).split())
+    return shown if len(shown) <= most and len(str(text)) <= 4 * most else shown[: most - 1] + ELLIPSIS
+
+
+def name(text: object) -> str:
+    """A name in a table: its middle is left out if it is long, because names differ at their ends.
+
+    >>> name("mail"), len(name("x" * 200))
+    ('mail', 60)
+    """
+    shown = one_line(text, 10 * MAX_NAME)
+    if len(shown) <= MAX_NAME:
+        return shown
+    half = (MAX_NAME - 1) // 2
+    return shown[: MAX_NAME - 1 - half] + ELLIPSIS + shown[-half:]
+
+
+def number(value: float | None) -> str:
+    """A count, with thin spaces between thousands; other numbers with three digits that matter.
+
+    >>> number(1234567), number(0.123456), number(12.5), number(None)
+    ('1\u2009234\u2009567', '0.123', '12.5', '–')
+    """
+    if value is None:
+        return NONE
+    if value == int(value):
+        return f"{int(value):,}".replace(",", "\u2009")
+    if abs(value) >= 1000:
+        return number(round(value))
+    return f"{value:.3g}"
+
+
+def rate(per_second: float | None) -> str:
+    """A rate in the unit in which it is at least 1.
+
+    >>> rate(12.34), rate(0.05), rate(0.0005), rate(0)
+    ('12.3/s', '3/min', '1.8/h', '0')
+    """
+    if not per_second:
+        return NONE if per_second is None else "0"
+    for unit, seconds in (("s", 1), ("min", 60), ("h", 3600)):
+        if per_second * seconds >= 1 or unit == "h":
+            return f"{number(round(per_second * seconds, 1))}/{unit}"
+    raise AssertionError
+
+
+def size(octets: int | None) -> str:
+    """A size in bytes.
+
+    >>> size(999), size(1_500_000), size(None)
+    ('999 B', '1.5 MB', '–')
+    """
+    if octets is None:
+        return NONE
+    amount = float(octets)
+    for unit in SIZES:
+        if amount < 1000 or unit == SIZES[-1]:
+            return f"{number(amount) if unit == SIZES[0] else f'{amount:.3g}'} {unit}"
+        amount /= 1000
+    raise AssertionError
+
+
+def duration(seconds: float | None) -> str:
+    """A duration, in its two largest units.
+
+    >>> duration(0.0123), duration(7.3), duration(75), duration(4000), duration(200_000), duration(None)
+    ('12 ms', '7.3 s', '1 min 15 s', '1 h 6 min', '2 d 7 h', '–')
+    """
+    if seconds is None:
+        return NONE
+    if seconds < 1:
+        return "0 s" if seconds <= 0 else f"{max(1, round(seconds * 1000))} ms"
+    if seconds < 60:
+        return f"{seconds:.1f} s".replace(".0 ", " ")
+    whole = int(seconds)
+    for large, small, large_name, small_name in ((86400, 3600, "d", "h"), (3600, 60, "h", "min"), (60, 1, "min", "s")):
+        if whole >= large:
+            rest = whole % large // small
+            return f"{whole // large} {large_name}" + (f" {rest} {small_name}" if rest else "")
+    raise AssertionError
+
+
+def percent(part: float | None) -> str:
+    """A part of 1.
+
+    >>> percent(0.256), percent(0.0004), percent(None)
+    ('26 %', '0.04 %', '–')
+    """
+    if part is None:
+        return NONE
+    shown = part * 100
+    return f"{shown:.0f} %" if shown == 0 or shown >= 1 else f"{shown:.2g} %"
+
+
+def instant(at: datetime | None) -> str | Markup:
+    """A moment in UTC; the script of the pages adds the viewer's own time.
+
+    >>> print(instant(datetime(2026, 11, 21, 9, 0, 5, tzinfo=UTC)))
+    <time datetime="2026-11-21T09:00:05Z">2026-11-21 09:00:05</time>
+    """
+    if at is None:
+        return NONE
+    moment = at.astimezone(UTC)
+    return Markup('<time datetime="{}">{}</time>').format(
+        moment.strftime("%Y-%m-%dT%H:%M:%SZ"), moment.strftime("%Y-%m-%d %H:%M:%S")
+    )
+
+
+def ago(at: datetime | None, now: datetime) -> str | Markup:
+    """How long ago a moment was, or how far ahead it is; the moment itself is its title.
+
+    >>> print(ago(datetime(2026, 11, 21, 9, 0, tzinfo=UTC), datetime(2026, 11, 21, 9, 1, tzinfo=UTC)))
+    <time datetime="2026-11-21T09:00:00Z" title="2026-11-21 09:00:00 UTC" data-ago>1 min ago</time>
+    """
+    if at is None:
+        return NONE
+    moment = at.astimezone(UTC)
+    past = (now - moment).total_seconds()
+    text = f"{duration(past)} ago" if past >= 0 else f"in {duration(-past)}"
+    return Markup('<time datetime="{}" title="{} UTC" data-ago>{}</time>').format(
+        moment.strftime("%Y-%m-%dT%H:%M:%SZ"), moment.strftime("%Y-%m-%d %H:%M:%S"), text
+    )
+
+
+FILTERS: Final[dict[str, Any]] = {
+    "visible": visible,
+    "one_line": one_line,
+    "name": name,
+    "number": number,
+    "rate": rate,
+    "size": size,
+    "duration": duration,
+    "percent": percent,
+    "instant": instant,
+    "ago": ago,
+}

@@ -1,0 +1,64 @@
+"""Bodies of forms: read within a bound, and accepted only with the token of the page that showed the form."""
+
+from __future__ import annotations
+
+import hmac
+from http import HTTPStatus
+from typing import Final
+from urllib.parse import parse_qsl
+
+from starlette.requests import Request
+
+from peerd.web.access.authentication import AccessRefused
+from peerd.web.access.request_facts import csrf_token, session_of
+
+CSRF_FIELD: Final = "csrf_token"
+MAX_BODY: Final = 2 * 1024 * 1024
+"""Bytes: a task's body may have a megabyte, and percent-encoding makes text longer."""
+MAX_FIELDS: Final = 2_000
+"""A selection of a thousand tasks, and more."""
+FORM: Final = "application/x-www-form-urlencoded"
+
+
+class FormRefused(Exception):
+    """A body is no form, or too large."""
+
+    def __init__(self, status: HTTPStatus, detail: str) -> None:
+        self.status = status
+        self.detail = detail
+        super().__init__(detail)
+
+
+async def read_form(request: Request) -> list[tuple[str, str]]:
+    """The fields of a form, in their order, without the token.
+
+    Raises:
+        FormRefused: it is no form, or too large.
+        AccessRefused: the token of the session is missing or wrong.
+    """
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != FORM:
+        raise FormRefused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"a form is sent as {FORM}")
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > MAX_BODY:
+            raise FormRefused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "the form is larger than 2 MB")
+    try:
+        fields = parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=MAX_FIELDS, errors="strict")
+    except ValueError:
+        raise FormRefused(HTTPStatus.BAD_REQUEST, "the form is not UTF-8, or has too many fields") from None
+    _require_csrf_token(request, [value for name, value in fields if name == CSRF_FIELD])
+    return [(name, value) for name, value in fields if name != CSRF_FIELD]
+
+
+def form_token(request: Request) -> str:
+    """The token for the forms of a page; empty where no session is: the origin of a request is compared there."""
+    session_id = session_of(request.scope, request.headers)
+    return "" if session_id is None else csrf_token(session_id)
+
+
+def _require_csrf_token(request: Request, given: list[str]) -> None:
+    expected = form_token(request)
+    if expected and not (len(given) == 1 and hmac.compare_digest(given[0].encode(), expected.encode())):
+        detail = "this form is of another session: go back, load the page again, and send it then"
+        raise AccessRefused(HTTPStatus.FORBIDDEN, "CsrfTokenMissing", detail)

@@ -1,0 +1,81 @@
+"""What pages read is read once for all viewers that may see the same: many open dashboards cost as much as one."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Hashable
+from functools import partial
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from peerd.domain.access import Actor, ActorKind, Right
+
+T = TypeVar("T")
+FRESH_FOR: Final = 1.0
+"""Seconds for which an answer is shown to other viewers too; the script of the pages waits longer between two reads."""
+MOST_ENTRIES: Final = 1_000
+"""Answers that are kept at once; a page reads about five."""
+
+
+class Visibility(msgspec.Struct, frozen=True):
+    """What of the same operation an actor sees: two actors with the same one get the same answer."""
+
+    rights: frozenset[Right]
+    queues: frozenset[str] | None
+    is_program: bool
+    """Programs see values that `[access] mask` hides from all others."""
+
+    @classmethod
+    def of(cls, actor: Actor) -> Visibility:
+        """That of an actor."""
+        is_program = actor.kind in {ActorKind.PYTHON, ActorKind.CLI}
+        return cls(actor.rights, actor.queues, is_program)
+
+
+class _Entry:
+    __slots__ = ("future", "loaded_at")
+
+    def __init__(self, future: asyncio.Future[Any]) -> None:
+        self.future = future
+        self.loaded_at: float | None = None
+
+
+class ReadCache:
+    """Answers of the last second, by what was asked and by what the viewer may see.
+
+    Viewers that ask while an answer is being read wait for it. An error is raised for all that wait, and not kept.
+    """
+
+    def __init__(self, fresh_for: float = FRESH_FOR, most: int = MOST_ENTRIES) -> None:
+        self._fresh_for = fresh_for
+        self._most = most
+        self._entries: OrderedDict[Hashable, _Entry] = OrderedDict()
+
+    async def read(self, key: Hashable, load: Callable[[], Awaitable[T]]) -> T:
+        """The answer for a key, at most so old; `load` reads it where there is none."""
+        entry = self._entries.get(key)
+        if entry is None or self._is_old(entry):
+            entry = _Entry(asyncio.ensure_future(load()))
+            entry.future.add_done_callback(partial(self._loaded, key, entry))
+            self._entries[key] = entry
+            self._entries.move_to_end(key)
+            while len(self._entries) > self._most:
+                self._entries.popitem(last=False)
+        answer: T = await asyncio.shield(entry.future)  # one viewer that leaves does not take it from the others
+        return answer
+
+    def forget(self) -> None:
+        """Read everything anew: an action has changed something, and its viewer shall see it."""
+        self._entries.clear()
+
+    def _is_old(self, entry: _Entry) -> bool:
+        return entry.loaded_at is not None and time.monotonic() - entry.loaded_at > self._fresh_for
+
+    def _loaded(self, key: Hashable, entry: _Entry, done: asyncio.Future[Any]) -> None:
+        entry.loaded_at = time.monotonic()
+        failed = done.cancelled() or done.exception() is not None
+        if failed and self._entries.get(key) is entry:
+            del self._entries[key]

@@ -1,0 +1,114 @@
+"""Users, tokens and the audit log: for admins."""
+
+from __future__ import annotations
+
+import json
+from http import HTTPStatus
+from typing import Any, Final
+
+from starlette.responses import Response
+
+from peerd.domain.access import Right
+from peerd.domain.errors import InvalidAccess, InvalidFilter, NotPermitted
+from peerd.domain.task import NAME_LIMIT
+from peerd.store.access.audit import AuditEntry, AuditPage
+from peerd.web.pages.actions import FormField
+from peerd.web.pages.rendering import PageRequest
+from peerd.web.pages.subjects import Subject
+
+TOKEN_FIELDS: Final = (
+    FormField(name="name", label="Name", is_required=True, most=NAME_LIMIT, hint="What it is for"),
+    *(FormField(name=f"right-{right}", label=right.value, kind="switch") for right in Right),
+    FormField(name="queues", label="Queues", hint="Names with spaces between them; empty: all"),
+    FormField(name="expires_in", label="Expires in", kind="duration", hint="Such as 90d; empty: never"),
+)
+AUDIT_FILTERS: Final = ("actor", "operation", "target", "key", "since")
+TARGET_PAGES: Final = {
+    "task": Subject.TASK,
+    "queue": Subject.QUEUE,
+    "node": Subject.NODE,
+    "schedule": Subject.SCHEDULE,
+    "bulk": Subject.BULK,
+}
+
+
+async def show_users(page: PageRequest) -> Response:
+    """All users."""
+    users = await page.client.users.list()
+    return page.render("users.html", "Users", users=users, creating=page.actions.of(Subject.USER, page.actor, "add"))
+
+
+async def show_tokens(page: PageRequest) -> Response:
+    """All tokens."""
+    tokens = await page.client.tokens.list()
+    return page.render("tokens.html", "Tokens", tokens=tokens)
+
+
+async def new_token(page: PageRequest) -> Response:
+    """The form for another token."""
+    if not page.actor.may(Right.ADMIN):
+        raise NotPermitted(page.actor.name, "tokens.create", f"it needs the right {Right.ADMIN}")
+    return _token_form(page, {})
+
+
+async def create_token(page: PageRequest, fields: list[tuple[str, str]]) -> Response:
+    """Create it, and show its secret once: it is in this answer, and nowhere else."""
+    given = dict(fields)
+    rights = [right.value for right in Right if f"right-{right}" in given]
+    queues = given.get("queues", "").split() or None
+    try:
+        made = await page.client.tokens.create(
+            given.get("name", ""), rights, queues=queues, expires_in=given.get("expires_in", "").strip() or None
+        )
+    except (InvalidAccess, NotPermitted) as error:
+        return _token_form(page, given, str(error))
+    return page.render("token_made.html", "Token", HTTPStatus.CREATED, made=made)
+
+
+def _token_form(page: PageRequest, values: dict[str, str], problem: str | None = None) -> Response:
+    status = HTTPStatus.OK if problem is None else HTTPStatus.UNPROCESSABLE_ENTITY
+    return page.render("token_new.html", "New token", status, fields=TOKEN_FIELDS, values=values, problem=problem)
+
+
+async def show_audit(page: PageRequest) -> Response:
+    """A page of the audit log."""
+    given = {name: page.query.get(name) for name in AUDIT_FILTERS}
+    after = page.query.get("after")
+    problem, found = None, AuditPage(items=[], next=None)
+    try:
+        found = await page.client.audit.page(
+            actor=given["actor"],
+            operation_name=given["operation"],
+            target_kind=given["target"],
+            target=given["key"],
+            since=given["since"],
+            after=after,
+        )
+    except InvalidFilter as error:
+        problem = str(error)
+    return page.render(
+        "audit.html",
+        "Audit log",
+        HTTPStatus.OK if problem is None else HTTPStatus.UNPROCESSABLE_ENTITY,
+        entries=[(entry, target_address(entry), _json(entry)) for entry in found.items],
+        next=found.next,
+        given=given,
+        problem=problem,
+    )
+
+
+def target_address(entry: AuditEntry) -> str | None:
+    """The page of what an entry is about."""
+    subject = TARGET_PAGES.get(entry.target_kind or "")
+    if subject is None or not entry.target or (subject.has_id and not entry.target.isdecimal()):
+        return None
+    return subject.page(entry.target)
+
+
+def _json(entry: AuditEntry) -> dict[str, str]:
+    parts: dict[str, Any] = {"Arguments": entry.arguments, "Before": entry.before, "After": entry.after}
+    return {
+        label: json.dumps(value, ensure_ascii=False, indent=1)[:4_000]
+        for label, value in parts.items()
+        if value is not None
+    }

@@ -1,0 +1,126 @@
+"""Log in, log out, the own password, and the colours."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Final
+
+from starlette.responses import Response
+
+from peerd.domain.access import Actor, ActorKind
+from peerd.domain.errors import InvalidAccess
+from peerd.domain.task import NAME_LIMIT
+from peerd.operate.client import AioClient
+from peerd.operate.operations import Query
+from peerd.operate.passwords import MAX_LENGTH, MIN_LENGTH, checked
+from peerd.web.access.login import LoginRefused, LoginRequest, LoginService, close_session, require_session
+from peerd.web.access.request_facts import address_of, session_of
+from peerd.web.access.session_cookie import remove_session_cookie, set_session_cookie
+from peerd.web.dependencies import find_access, program_client
+from peerd.web.pages import themes
+from peerd.web.pages.actions import FormField
+from peerd.web.pages.notices import leave_notice
+from peerd.web.pages.rendering import PageRequest
+from peerd.web.pages.url_query import safe_path
+
+LOGIN_FIELDS: Final = (
+    FormField(name="name", label="Name", is_required=True, most=NAME_LIMIT),
+    FormField(name="password", label="Password", kind="password", is_required=True, most=MAX_LENGTH),
+)
+PASSWORD_FIELDS: Final = (
+    FormField(name="current", label="Current password", kind="password", is_required=True, most=MAX_LENGTH),
+    FormField(
+        name="new",
+        label="New password",
+        kind="password",
+        is_required=True,
+        most=MAX_LENGTH,
+        hint=f"At least {MIN_LENGTH} characters. All your other sessions end.",
+    ),
+)
+
+
+async def show_login(page: PageRequest) -> Response:
+    """The form; after it, the viewer is where it wanted to be."""
+    return _login_form(page, page.query.get("next"))
+
+
+async def log_in(page: PageRequest, fields: list[tuple[str, str]]) -> Response:
+    """Open a session."""
+    given, request = dict(fields), page.request
+    wanted = safe_path(given.get("next")) or "/"
+    name = given.get("name", "")[:NAME_LIMIT]
+    if not name.isprintable() or not name:
+        return _login_form(page, wanted, "type your name and your password", HTTPStatus.UNPROCESSABLE_ENTITY)
+    replaced = session_of(request.scope, request.headers)
+    attempt = LoginRequest(name, given.get("password", "")[:MAX_LENGTH], address_of(request.scope), replaced)
+    try:
+        return await _open_session(page, attempt, wanted)
+    except LoginRefused as refusal:
+        return _login_form(page, wanted, str(refusal), refusal.status)
+
+
+async def log_out(page: PageRequest, _: list[tuple[str, str]]) -> Response:
+    """End the session."""
+    request, session_id = page.request, session_of(page.request.scope, page.request.headers)
+    response = page.redirect("/login")
+    if session_id is not None and page.actor.kind is ActorKind.USER:
+        await program_client(request).mode.execute(Query("run", close_session, session_id, page.actor))
+        remove_session_cookie(request, response)
+    return response
+
+
+async def show_account(page: PageRequest) -> Response:
+    """The own rights and password."""
+    return _account(page)
+
+
+async def change_password(page: PageRequest, fields: list[tuple[str, str]]) -> Response:
+    """Have another password from now on."""
+    given = dict(fields)
+    require_session(page.actor)
+    try:
+        new = checked(given.get("new", ""), "new")
+        current = given.get("current", "")[:MAX_LENGTH]
+        attempt = LoginRequest(page.actor.name, current, address_of(page.request.scope), None, new_password=new)
+        response = await _open_session(page, attempt, "/account")
+    except (InvalidAccess, LoginRefused) as refusal:
+        status = refusal.status if isinstance(refusal, LoginRefused) else HTTPStatus.UNPROCESSABLE_ENTITY
+        return _account(page, str(refusal), status)
+    leave_notice(response, "Your password was changed. Your other sessions have ended.")
+    return response
+
+
+async def choose_theme(page: PageRequest, fields: list[tuple[str, str]]) -> Response:
+    """Keep the colours in a cookie."""
+    given = dict(fields)
+    response = page.redirect(safe_path(given.get("back")) or "/")
+    chosen = given.get("theme")
+    if chosen in themes.THEMES:
+        response.set_cookie(themes.COOKIE, chosen, max_age=themes.MAX_AGE, path="/", samesite="lax", httponly=True)
+    return response
+
+
+async def _open_session(page: PageRequest, attempt: LoginRequest, wanted: str) -> Response:
+    request = page.request
+    logins: LoginService = request.app.state.peerd_logins
+    session_id, _ = await logins.log_in(program_client(request), attempt)
+    response = page.redirect(wanted)
+    set_session_cookie(request, response, session_id, find_access(request))
+    return response
+
+
+def _login_form(
+    page: PageRequest, wanted: str | None, problem: str | None = None, status: HTTPStatus = HTTPStatus.OK
+) -> Response:
+    back = safe_path(wanted) or "/"
+    return page.render("login.html", "Log in", status, fields=LOGIN_FIELDS, next=back, problem=problem)
+
+
+def _account(page: PageRequest, problem: str | None = None, status: HTTPStatus = HTTPStatus.OK) -> Response:
+    return page.render("account.html", "Your account", status, fields=PASSWORD_FIELDS, problem=problem)
+
+
+def anonymous(client: AioClient) -> AioClient:
+    """The client of a viewer that has not logged in: it may do nothing."""
+    return client.acting_as(Actor(name=""))

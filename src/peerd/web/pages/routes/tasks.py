@@ -1,0 +1,214 @@
+"""The table of tasks: filters in the address, columns to choose, pages by key, and export."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import AsyncIterable, AsyncIterator
+from http import HTTPStatus
+from typing import Any, Final
+
+import msgspec
+from starlette.responses import Response, StreamingResponse
+
+from peerd.domain.column_condition import COLUMNS, TIME_COLUMNS
+from peerd.domain.errors import InvalidFilter, NodeNotFound
+from peerd.domain.lifecycle import Status
+from peerd.domain.task import Task
+from peerd.operate.client import AioClient
+from peerd.operate.task_filter import TaskFilter
+from peerd.web.pages.formats import one_line
+from peerd.web.pages.headers import PAGE_HEADERS
+from peerd.web.pages.rendering import PageRequest
+from peerd.web.pages.url_query import UrlQuery
+from peerd.web.routes.task_models import TaskView
+
+PAGE_SIZES: Final = (50, 100, 200)
+EXPORT_PAGE: Final = 1_000
+SHOWN_AT_FIRST: Final = ("status", "queue", "name", "priority", "attempts", "node", "created_at", "error")
+OPTIONAL: Final = (
+    *("worker_node", "max_attempts", "crashes", "start_at", "finish_at", "worker_started_at", "checked_at", "progress"),
+    *("progress_note", "finished_at", "updated_at", "timeout", "unique_key", "limit_key", "process_id", "lease"),
+    *("deadline_at", "ttr", "delay", "reserves", "timeouts", "releases", "buries", "kicks", "trace_context"),
+)
+NUMBERS: Final = frozenset(
+    {"priority", "attempts", "crashes", "max_attempts", "process_id", "lease", "ttr", "delay", "timeout"}
+    | {"reserves", "timeouts", "releases", "buries", "kicks"}
+)
+"""Columns that are aligned at their right."""
+CHOICES: Final = (*SHOWN_AT_FIRST, *OPTIONAL)
+OPERATORS: Final = {"=": "is", "!=": "is not", "~": "contains", ">": "above", ">=": "from", "<": "below", "<=": "up to"}
+SPANS: Final = {"": "any time", "15m": "15 minutes", "1h": "an hour", "1d": "a day", "7d": "a week"}
+FILTER_NAMES: Final = ("queue", "name", "status", "node", "search")
+
+
+class TaskTable(msgspec.Struct, frozen=True, kw_only=True):
+    """What the address of a table of tasks asks for."""
+
+    filter: TaskFilter
+    columns: tuple[str, ...]
+    size: int
+    after: str | None
+
+    @property
+    def has_conditions(self) -> bool:
+        """Whether it shows some tasks and not all."""
+        return self.filter != TaskFilter()
+
+
+def read_address(query: UrlQuery) -> TaskTable:
+    """The table of an address. A condition that is typed has its parts in fields of their own."""
+    columns = tuple(name for name in query.all("column") if name in CHOICES) or SHOWN_AT_FIRST
+    size = query.get("size", "") or ""
+    return TaskTable(
+        filter=TaskFilter(where=tuple(query.all("where")), **{name: query.get(name) for name in FILTER_NAMES}),
+        columns=columns,
+        size=int(size) if size in map(str, PAGE_SIZES) else PAGE_SIZES[0],
+        after=query.get("after"),
+    )
+
+
+async def show_tasks(page: PageRequest) -> Response:
+    """A page of the table."""
+    if (address := _with_typed_condition(page.query)) is not None:
+        return page.redirect(address.address("/tasks"))
+    table = read_address(page.query)
+    problem, status = None, HTTPStatus.OK
+    found, following = [], None
+    try:
+        listed = await read_table(page, table)
+        found, following = listed.items, listed.next
+    except (InvalidFilter, NodeNotFound) as error:
+        problem, status = str(error), HTTPStatus.UNPROCESSABLE_ENTITY
+    names = {node.id: node.name for node in await page.read("nodes", page.client.nodes.list)}
+    queue = table.filter.queue
+    return page.render(
+        "tasks.html",
+        "Tasks",
+        status,
+        wanted=table,
+        heads=[("Id", "tight"), *(_head(column) for column in table.columns)],
+        tasks=[TaskView.of(task, names) for task in found],
+        next=following,
+        problem=problem,
+        statuses=list(Status),
+        columns=CHOICES,
+        time_columns=TIME_COLUMNS,
+        filter_columns=COLUMNS,
+        operators=OPERATORS,
+        spans=SPANS,
+        sizes=PAGE_SIZES,
+        filter_query=_filter_query(page.query),
+        live="" if table.after else "type=task" + (f"&{UrlQuery((('queue', queue),)).text}" if queue else ""),
+    )
+
+
+def _head(column: str) -> str | tuple[str, str]:
+    """The head of a column: its label, and how its values are aligned."""
+    label = column.replace("_", " ").capitalize()
+    return (label, "number") if column in NUMBERS else label
+
+
+async def read_table(page: PageRequest, table: TaskTable) -> Any:
+    """A page of tasks without their bodies."""
+    options = msgspec.structs.asdict(table.filter)
+    key = ("tasks", tuple(options.items()), table.after, table.size)
+    return await page.read(
+        key, lambda: page.client.tasks.page(**options, after=table.after, limit=table.size, bodies=False)
+    )
+
+
+async def find_task(page: PageRequest) -> Response:
+    """What the field in the head finds: a task by its id, those of a unique key, or a text."""
+    text = (page.query.get("q") or "").strip()
+    if not text:
+        return page.redirect("/tasks")
+    if text.isascii() and text.isdecimal() and len(text) < 19:
+        return page.redirect(f"/tasks/{int(text)}")
+    with_key = await page.client.tasks.page(where=[f"unique_key={text}"], limit=1, bodies=False)
+    if with_key.items:
+        return page.redirect(UrlQuery((("where", f"unique_key={text}"),)).address("/tasks"))
+    return page.redirect(UrlQuery((("search", text),)).address("/tasks"))
+
+
+async def export_tasks(page: PageRequest) -> Response:
+    """All tasks of the filter, as CSV or as a JSON object a line; read page by page while it is sent."""
+    table = read_address(page.query)
+    form = page.request.path_params["form"]
+    first = await page.client.tasks.page(**msgspec.structs.asdict(table.filter), limit=EXPORT_PAGE)
+    names = {node.id: node.name for node in await page.client.nodes.list()}
+    tasks = _all(page.client, table, first)
+    content: AsyncIterable[str | bytes]
+    if form == "csv":
+        content, media_type = _csv_lines(tasks, names), "text/csv; charset=utf-8"
+    elif form == "jsonl":
+        content, media_type = _json_lines(tasks, names), "application/jsonl"
+    else:
+        raise InvalidFilter("form", f"tasks are exported as csv or jsonl, not as {one_line(form, 40)}")
+    headers = {**PAGE_HEADERS, "content-disposition": f'attachment; filename="tasks.{form}"'}
+    return StreamingResponse(content, media_type=media_type, headers=headers)
+
+
+async def _all(client: AioClient, table: TaskTable, first: Any) -> AsyncIterator[Task]:
+    found = first
+    while True:
+        for task in found.items:
+            yield task
+        if found.next is None:
+            return
+        found = await client.tasks.page(**msgspec.structs.asdict(table.filter), after=found.next, limit=EXPORT_PAGE)
+
+
+def _exported(task: Task, names: dict[int, str]) -> dict[str, Any]:
+    view = TaskView.of(task, names).model_dump(mode="json")
+    return {**view, "body": task.body, "result": task.result}
+
+
+async def _csv_lines(tasks: AsyncIterator[Task], names: dict[int, str]) -> AsyncIterator[str]:
+    columns = [*TaskView.model_fields, "body", "result"]
+    buffer = io.StringIO()
+    writer = csv.DictWriter(buffer, columns)
+    writer.writeheader()
+    async for task in tasks:
+        writer.writerow({name: spreadsheet_text(value) for name, value in _exported(task, names).items()})
+        yield buffer.getvalue()
+        buffer.seek(0)
+        buffer.truncate()
+    yield buffer.getvalue()
+
+
+def spreadsheet_text(value: object) -> object:
+    """A value that no spreadsheet takes for a formula (OWASP, CSV injection).
+
+    >>> spreadsheet_text("=1+1"), spreadsheet_text(-5), spreadsheet_text("plain")
+    ("'=1+1", -5, 'plain')
+    """
+    return f"'{value}" if isinstance(value, str) and value[:1] in {"=", "+", "-", "@", "\t", "\r"} else value
+
+
+async def _json_lines(tasks: AsyncIterator[Task], names: dict[int, str]) -> AsyncIterator[bytes]:
+    async for task in tasks:
+        yield msgspec.json.encode(_exported(task, names)) + b"\n"
+
+
+def _with_typed_condition(query: UrlQuery) -> UrlQuery | None:
+    """The address with the condition of the form's fields; None if nothing was typed into them."""
+    column, operator, value = (query.get(name) for name in ("where-column", "where-operator", "where-value"))
+    since_column, since = query.get("since-column"), query.get("since")
+    typed = {"where-column", "where-operator", "where-value", "since-column", "since"} & {
+        name for name, _ in query.pairs
+    }
+    if not typed:
+        return None
+    conditions = query.all("where")
+    if column and operator in OPERATORS and value:
+        conditions.append(f"{column}{operator}{value}")
+    if since and since_column in TIME_COLUMNS:
+        conditions = [one for one in conditions if not one.startswith(f"{since_column}>-")]
+        conditions.append(f"{since_column}>-{since}")
+    return query.with_mapping(dict.fromkeys((*typed, "after")) | {"where": conditions})
+
+
+def _filter_query(query: UrlQuery) -> UrlQuery:
+    """The part of an address that selects tasks."""
+    return UrlQuery(tuple((name, value) for name, value in query.pairs if name in {*FILTER_NAMES, "where"}))

@@ -1,0 +1,301 @@
+"""The actions on one task."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from peerd.domain.access import Right
+from peerd.domain.errors import InvalidTask
+from peerd.domain.lifecycle import TaskEvent, sources
+from peerd.domain.task import BODY_LIMIT, DEFAULT_PRIORITY, NAME_LIMIT, Task
+from peerd.web.pages.actions import ActionCall, ActionDone, FormField, PageAction
+from peerd.web.pages.formats import one_line
+from peerd.web.pages.subjects import Subject
+from peerd.web.pages.url_query import UrlQuery
+
+EVENT_OF: Final[dict[str, TaskEvent]] = {
+    "retry": TaskEvent.RETRY,
+    "kick": TaskEvent.KICK,
+    "cancel": TaskEvent.CANCEL,
+    "snooze": TaskEvent.RESCHEDULE,
+    "move": TaskEvent.MOVE,
+    "requeue": TaskEvent.MOVE,
+    "change": TaskEvent.CHANGE,
+    "bury": TaskEvent.BURY,
+    "delete": TaskEvent.DELETE,
+}
+"""What decides whether a task's status allows an action."""
+ANY_NODE: Final = ""
+PRIORITY_HINT: Final = "Higher first."
+
+
+def allowed_verbs(task: Task) -> list[str]:
+    """The actions that the status of a task allows, and to enqueue it again."""
+    return [*(verb for verb, event in EVENT_OF.items() if task.status in sources(event)), "again"]
+
+
+def _simple(verb: str, past: str, inverse: str | None = None) -> Callable[[ActionCall], Awaitable[ActionDone]]:
+    async def run(call: ActionCall) -> ActionDone:
+        await getattr(call.client.tasks, verb)(int(call.key))
+        undo = None if inverse is None else Subject.TASK.action(call.key, inverse)
+        return ActionDone(f"Task {call.key} was {past}.", undo=undo)
+
+    return run
+
+
+async def _cancel(call: ActionCall) -> ActionDone:
+    await call.client.tasks.cancel(int(call.key), call.text("reason") or "canceled by hand")
+    return ActionDone(f"Task {call.key} was canceled.", undo=Subject.TASK.action(call.key, "retry"))
+
+
+async def _snooze(call: ActionCall) -> ActionDone:
+    await call.client.tasks.snooze(int(call.key), call.text("duration") or "")
+    return ActionDone(f"Task {call.key} starts in {call.text('duration')}.")
+
+
+async def _move(call: ActionCall) -> ActionDone:
+    node = call.text("node")
+    task = await call.client.tasks.get(int(call.key))
+    names = {one.id: one.name for one in await call.client.nodes.list()}
+    await call.client.tasks.move(task.id, node)
+    undo = _back_to("move", task, node=names.get(task.node_id or 0, ANY_NODE))
+    return ActionDone(f"Task {task.id} may run on {'any node' if node is None else one_line(node)}.", undo=undo)
+
+
+async def _requeue(call: ActionCall) -> ActionDone:
+    queue = call.text("queue") or ""
+    task = await call.client.tasks.get(int(call.key))
+    await call.client.tasks.move_to_queue(task.id, queue)
+    undo = _back_to("requeue", task, queue=task.queue)
+    return ActionDone(f"Task {task.id} is in the queue {one_line(queue)}.", undo=undo)
+
+
+async def _change(call: ActionCall) -> ActionDone:
+    task = await call.client.tasks.get(int(call.key))
+    changed: dict[str, Any] = {}
+    priority = call.text("priority")
+    if priority is not None and whole_number("priority", priority) != task.priority:
+        changed["priority"] = whole_number("priority", priority)
+    if "body" in call.values and call.values["body"].replace("\r\n", "\n") != body_text(task):
+        changed["body"] = json_value("body", call.values["body"])
+    if not changed:
+        return ActionDone(f"Task {call.key} is as it was: nothing was changed.")
+    await call.client.tasks.change(task.id, **changed)
+    before = {"priority": str(task.priority), "body": body_text(task)}
+    undo = _back_to("change", task, **{name: before[name] for name in changed})
+    return ActionDone(f"Task {call.key} was changed: {', '.join(changed)}.", undo=undo)
+
+
+def _back_to(verb: str, task: Task, **values: str) -> str:
+    """The address of an action that gives a task these values."""
+    return UrlQuery(tuple(values.items())).address(Subject.TASK.action(task.id, verb))
+
+
+async def _delete(call: ActionCall) -> ActionDone:
+    await call.client.tasks.delete(int(call.key))
+    return ActionDone(f"Task {call.key} was deleted.", "/tasks")
+
+
+async def _enqueue_again(call: ActionCall) -> ActionDone:
+    task = await call.client.tasks.get(int(call.key))
+    options: dict[str, Any] = {
+        "name": call.text("name") or "",
+        "priority": whole_number("priority", call.values["priority"]),
+    }
+    if task.body_bytes is not None:
+        options["bytes"] = task.body_bytes
+    elif task.json is None and task.body is not None:
+        options["text"] = call.values.get("body", "")
+    else:
+        options["body"] = json_value("body", call.values.get("body", "null"))
+    for name in ("timeout", "max_attempts", "limit_key"):
+        if getattr(task, name) is not None:
+            options[name] = getattr(task, name)
+    if (node := call.text("node")) is not None:
+        options["node"] = node
+    job = await call.client.enqueue(call.text("queue") or task.queue, **options)
+    return ActionDone(f"Task {job.id} was enqueued.", Subject.TASK.page(job.id))
+
+
+async def _enqueue(call: ActionCall) -> ActionDone:
+    options: dict[str, Any] = {"name": call.text("name") or ""}
+    if (body := call.text("body")) is not None:
+        options["body"] = json_value("body", body)
+    if (priority := call.text("priority")) is not None:
+        options["priority"] = whole_number("priority", priority)
+    for name in ("node", "start_in"):
+        if (given := call.text(name)) is not None:
+            options[name] = given
+    job = await call.client.enqueue(call.text("queue") or "", **options)
+    return ActionDone(f"Task {job.id} was enqueued.", Subject.TASK.page(job.id))
+
+
+async def _change_fields(call: ActionCall) -> tuple[FormField, ...]:
+    task = await call.client.tasks.get(int(call.key))
+    return (_priority_field(task), *_body_field(task))
+
+
+async def _enqueue_fields(call: ActionCall) -> tuple[FormField, ...]:
+    return (
+        FormField(name="queue", label="Queue", is_required=True, most=NAME_LIMIT),
+        FormField(name="name", label="Handler", most=NAME_LIMIT),
+        FormField(name="body", label="Body (JSON)", kind="long", hint="Empty: none", most=BODY_LIMIT),
+        FormField(name="priority", label="Priority", kind="number", hint=f"{PRIORITY_HINT} Empty: {DEFAULT_PRIORITY}"),
+        FormField(name="start_in", label="Start in", kind="duration", hint="Such as 10m; empty: now"),
+        *(await node_fields(call)),
+    )
+
+
+async def _again_fields(call: ActionCall) -> tuple[FormField, ...]:
+    task = await call.client.tasks.get(int(call.key))
+    return (
+        FormField(name="queue", label="Queue", value=task.queue, is_required=True, most=NAME_LIMIT),
+        FormField(name="name", label="Handler", value=task.name, most=NAME_LIMIT),
+        *_body_field(task),
+        _priority_field(task),
+        *(await node_fields(call)),
+    )
+
+
+async def node_fields(call: ActionCall) -> tuple[FormField, ...]:
+    """A choice of one node, or any."""
+    nodes = await call.client.nodes.list()
+    choices = [(ANY_NODE, "any node"), *((node.name, node.name) for node in nodes)]
+    return (FormField(name="node", label="Node", kind="choice", choices=tuple(choices)),)
+
+
+def _priority_field(task: Task) -> FormField:
+    return FormField(name="priority", label="Priority", kind="number", value=str(task.priority), hint=PRIORITY_HINT)
+
+
+def _body_field(task: Task) -> tuple[FormField, ...]:
+    if task.body_bytes is not None:
+        return ()
+    kind = "text" if task.json is None and task.body is not None else "JSON"
+    return (FormField(name="body", label=f"Body ({kind})", kind="long", value=body_text(task), most=BODY_LIMIT),)
+
+
+def body_text(task: Task) -> str:
+    """A body as it is edited: JSON with one value a line."""
+    if task.body is None:
+        return "null"
+    return task.body if task.json is None else json.dumps(task.json, indent=2, ensure_ascii=False)
+
+
+def whole_number(field: str, text: str) -> int:
+    """The number of a field; raises `InvalidTask`."""
+    try:
+        return int(text)
+    except ValueError:
+        raise InvalidTask(field, f"{one_line(text, 40)!r} is not a whole number") from None
+
+
+def json_value(field: str, text: str) -> Any:
+    """The value of a JSON text; raises `InvalidTask`, which names the place."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidTask(field, f"it is no JSON: {error}") from None
+
+
+REASON: Final = FormField(
+    name="reason", label="Reason", hint="Becomes the error of the task.", value="canceled by hand"
+)
+DURATION: Final = FormField(
+    name="duration", label="Start in", kind="duration", value="1h", is_required=True, hint="Such as 30s, 10m, 1h30m, 2d"
+)
+QUEUE: Final = FormField(name="queue", label="Queue", is_required=True, most=NAME_LIMIT)
+
+TASK_ACTIONS: Final = (
+    PageAction(
+        subject=Subject.TASK,
+        verb="retry",
+        label="Retry",
+        run=_simple("retry", "retried"),
+        effect="Task {key} runs again at once, with all its attempts.",
+    ),
+    PageAction(
+        subject=Subject.TASK,
+        verb="kick",
+        label="Kick",
+        run=_simple("kick", "kicked"),
+        effect="Task {key} becomes pending now.",
+    ),
+    PageAction(
+        subject=Subject.TASK,
+        verb="cancel",
+        label="Cancel",
+        run=_cancel,
+        fields=(REASON,),
+        is_destructive=True,
+        effect="Task {key} ends. If it is running, its handler is stopped.",
+    ),
+    PageAction(
+        subject=Subject.TASK,
+        verb="snooze",
+        label="Start later",
+        run=_snooze,
+        fields=(DURATION,),
+        effect="Task {key} does not start before that time. If it is running, its handler is stopped.",
+    ),
+    PageAction(
+        subject=Subject.TASK,
+        verb="move",
+        label="Move to a node",
+        run=_move,
+        fields=node_fields,
+        effect="Only that node runs task {key}. If it is running elsewhere, it becomes pending.",
+    ),
+    PageAction(
+        subject=Subject.TASK,
+        verb="requeue",
+        label="Move to a queue",
+        run=_requeue,
+        fields=(QUEUE,),
+        effect="Task {key} waits in that queue. If it is running, it becomes pending.",
+    ),
+    PageAction(
+        subject=Subject.TASK,
+        verb="change",
+        label="Change",
+        run=_change,
+        fields=_change_fields,
+        effect="Task {key} has this priority and this body from now on.",
+    ),
+    PageAction(
+        subject=Subject.TASK,
+        verb="bury",
+        label="Set aside",
+        run=_simple("bury", "set aside", inverse="kick"),
+        effect="Task {key} is buried until it is kicked or retried.",
+    ),
+    PageAction(
+        subject=Subject.TASK,
+        verb="delete",
+        label="Delete",
+        run=_delete,
+        is_destructive=True,
+        effect="Task {key}, its attempts and its log lines are deleted. This cannot be taken back.",
+    ),
+    PageAction(
+        subject=Subject.TASK,
+        verb="again",
+        label="Enqueue again",
+        run=_enqueue_again,
+        fields=_again_fields,
+        right=Right.ENQUEUE,
+        effect="A new task is enqueued with these values; task {key} stays as it is.",
+    ),
+    PageAction(
+        subject=Subject.TASK,
+        verb="enqueue",
+        label="Enqueue a task",
+        run=_enqueue,
+        fields=_enqueue_fields,
+        right=Right.ENQUEUE,
+        creates=True,
+        effect="A free process of the cluster claims it as soon as it is due.",
+    ),
+)

@@ -1,0 +1,135 @@
+"""A studio with a dashboard, and a browser: Debian's Chromium, steered by Playwright."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
+
+from peerd import Role
+from peerd.store.access.users import add_user
+from peerd.store.schema.tables import api_tokens, sessions, users
+from tests.pages.live.studio import Studio
+from tests.web.conftest import password_hash
+
+AXE = Path(__file__).parent / "axe"
+CHROMIUM = ("chromium-headless-shell", "chromium")
+NO_NETWORK = re.compile(r"ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ECONNRESET|ETIMEDOUT|ENETUNREACH|E5\d\d")
+DESKTOP, PHONE = 1440, 390
+"""Widths in pixels."""
+Open = Callable[..., Page]
+
+
+@pytest.fixture(scope="session")
+def studio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Studio]:
+    """Two nodes under load, with a dashboard."""
+    folder = tmp_path_factory.mktemp("studio")
+    studio = Studio(folder, f"sqlite:///{folder}/peerd.sqlite")
+    try:
+        yield studio.up()
+    finally:
+        studio.close()
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """Debian's Chromium without a window."""
+    program = next(filter(None, map(shutil.which, CHROMIUM)), None)
+    if program is None:
+        pytest.skip("Chromium is not installed (as root, `make test` installs it where apt is present)")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+class Watched:
+    """What must not happen on any page: errors on the console, and requests to other servers."""
+
+    def __init__(self, page: Page, address: str) -> None:
+        self.problems: list[str] = []
+        self.ignores_failures = False
+        self._address = address
+        page.on("console", self._on_console)
+        page.on("pageerror", lambda error: self.problems.append(f"error: {error}"))
+        page.on("request", self._on_request)
+
+    def _on_console(self, message: ConsoleMessage) -> None:
+        is_expected = self.ignores_failures and "Failed to load resource" in message.text
+        if message.type in {"error", "warning"} and not is_expected:
+            self.problems.append(f"console: {message.text}")
+
+    def _on_request(self, request: Any) -> None:
+        if not request.url.startswith((self._address, "about:", "data:")):
+            self.problems.append(f"request to {request.url}")
+
+
+@pytest.fixture
+def open_page(browser: Browser, studio: Studio) -> Iterator[Open]:
+    """A page of a new browser context; at the end of the test it must have had no problem."""
+    opened: list[tuple[Page, Watched]] = []
+
+    def open_page(
+        path: str = "/",
+        *,
+        width: int = DESKTOP,
+        theme: str = "light",
+        javascript: bool = True,
+        may_fail: bool = False,
+        **options: Any,
+    ) -> Page:
+        context = browser.new_context(
+            base_url=studio.address,
+            viewport={"width": width, "height": 900},
+            color_scheme=theme,  # type: ignore[arg-type]
+            java_script_enabled=javascript,
+            **options,
+        )
+        page = context.new_page()
+        page.set_default_timeout(20_000)
+        watched = Watched(page, studio.address)
+        opened.append((page, watched))
+        page.goto(path)
+        if may_fail:  # requests of this page are made to fail
+            watched.ignores_failures = True
+        return page
+
+    yield open_page
+    problems: list[str] = []
+    for page, watched in opened:
+        problems += watched.problems
+        page.goto("about:blank")  # its streams of events end before the context does
+        page.context.close()
+    assert problems == []
+
+
+@pytest.fixture
+def admin(studio: Studio) -> Iterator[str]:
+    """The name of a user; afterwards there are no users again."""
+    studio.client.database.run(add_user, "ann", Role.ADMIN, password_hash())
+    yield "ann"
+    for table in (sessions, users, api_tokens):  # also those that are revoked, so that no login is asked for any more
+        studio.client.database.run(sa.Connection.execute, sa.delete(table))
+
+
+@pytest.fixture(scope="session")
+def axe_script(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The program of axe-core, which finds what readers and keyboards cannot use."""
+    if shutil.which("npm") is None:
+        pytest.skip("npm is not installed")
+    folder = tmp_path_factory.mktemp("axe")
+    for name in ("package.json", "package-lock.json"):
+        shutil.copy(AXE / name, folder)
+    command = ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=100, check=False)
+    if done.returncode != 0:
+        problem = f"npm could not install axe-core: {done.stderr[-500:]}"
+        pytest.skip(problem) if NO_NETWORK.search(done.stderr) else pytest.fail(problem)
+    return (folder / "node_modules/axe-core/axe.min.js").read_text()

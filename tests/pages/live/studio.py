@@ -1,0 +1,154 @@
+"""A studio for browsers: two real nodes with a dashboard, and tasks of every status, some of them running."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import shutil
+from datetime import timedelta
+from pathlib import Path
+
+import sqlalchemy as sa
+
+from peerd import Client
+from peerd.domain.attempt_totals import AttemptTotals
+from peerd.domain.errors import ScheduleNotFound
+from peerd.domain.histogram import Histogram
+from peerd.domain.lifecycle import Status
+from peerd.store.schema.tables import depths
+from peerd.store.statistics.buckets import BucketRow, write_buckets
+from peerd.store.statistics.steps import MINUTE, SAMPLE, bucket_start
+from peerd.supervision.control import control_client
+from peerd.testing import eventually
+from tests.cluster.cluster import Cluster, ClusterNode
+
+JOBS = Path(__file__).parent / "studio_jobs.py"
+WITHIN = 60.0
+FINISHED = 40
+FAILED = 6
+RUNNING = 5
+
+
+class Studio:
+    """The cluster, its dashboard's address, and tasks of a known kind.
+
+    Args:
+        folder: of the project.
+        url: of the database.
+    """
+
+    def __init__(self, folder: Path, url: str) -> None:
+        self.cluster = Cluster(folder, url)
+        shutil.copy(JOBS, folder / JOBS.name)
+        self.client: Client = self.cluster.client
+        self.first = self._node("studio-1", with_dashboard=True)
+        self.second = self._node("studio-2")
+
+    def up(self) -> Studio:
+        """Start the nodes and fill the tables."""
+        for node in (self.first, self.second):
+            node.start()
+        for node in (self.first, self.second):
+            node.wait_until_running()
+        self.fill()
+        return self
+
+    @property
+    def address(self) -> str:
+        """The URL of the dashboard."""
+        [socket] = control_client.status(self.first.run_directory)["sockets"]
+        return f"http://{socket['addresses'][0]}"
+
+    def fill(self) -> None:
+        """Tasks of every status, and wait until they are there."""
+        enqueue = self.client.enqueue
+        for number in range(FINISHED):
+            enqueue("video", name="probe", body={"source": f"clip-{number:03}.mov"})
+        for number in range(FAILED):
+            enqueue("video", name="upload", body={"source": f"reel-{number}.mov"})
+        for number in range(FAILED):
+            enqueue("mail", name="notify", body={"to": f"editor-{number}@studio.example"})
+        for number in range(RUNNING):
+            body = {"source": f"film-{number}.mov", "seconds": 600}
+            enqueue("video", name="transcode", body=body, unique=f"film-{number}", priority=10 * number)
+        enqueue("video", name="transcode", body={"source": "trailer.mov", "seconds": 4})
+        for number in range(30):
+            enqueue("archive", name="store", body={"source": f"clip-{number:03}.mp4"}, limit_key=f"disk-{number % 3}")
+        for number in range(8):
+            enqueue("video", name="probe", body={"source": f"later-{number}.mov"}, start_in="2h")
+        canceled = enqueue("mail", name="notify", body={"to": "old@studio.example"}, start_in="1h")
+        self.client.tasks.cancel(canceled.id, "the film was withdrawn")
+        buried = enqueue("mail", name="notify", body={"to": "aside@studio.example"}, start_in="1h")
+        self.client.tasks.bury(buried.id)
+        self.client.limits.set("video", running=8)
+        self.client.limits.set("archive", running=2, each_key=True)
+        eventually(self._is_filled, timeout=WITHIN, message=self.cluster.describe)
+
+    def running(self) -> list[int]:
+        """The ids of tasks that run."""
+        return [task.id for task in self.client.tasks.list(status=Status.WORKING, limit=50)]
+
+    def restore(self) -> None:
+        """Take back what actions of other tests have changed of nodes, queues and schedules."""
+        client = self.client
+        client.nodes.undrain("studio-2")
+        for queue in client.queues.list():
+            if queue.paused:
+                client.queues.resume(queue.name)
+        client.schedules.enable("weekly")
+        client.limits.remove("shelf")
+        with contextlib.suppress(ScheduleNotFound):
+            client.schedules.delete("nightly")
+
+    def write_past(self) -> None:
+        """Figures of the last hour, as a busy studio would have them, so that charts have lines."""
+        present = bucket_start(self.client.now(), MINUTE)
+        node_id = self.client.nodes.get("studio-1").id
+        buckets, samples = [], []
+        for number in range(1, 60):
+            at = present - timedelta(minutes=number)
+            load = 1 + math.sin(number / 9) * 0.6 + (number % 7) / 20
+            for queue, name, scale, failed in (
+                ("video", "probe", 40, 0),
+                ("video", "transcode", 6, 1),
+                ("mail", "notify", 15, 2),
+            ):
+                run = Histogram.of([0.02 * scale * load] * 5 + [0.1 * scale * load])
+                wait = Histogram.of([0.01 * load] * 8 + [0.3 * load])
+                outcomes = {"done": round(scale * load), "failed": failed if 18 < number < 26 else 0}
+                totals = AttemptTotals(outcomes, 30 * load, wait, run)
+                buckets.append(BucketRow(MINUTE, at, queue, name, node_id, 0, totals))
+            for status, count in (("pending", 90 * load), ("working", 7), ("scheduled", 8)):
+                samples.append({"step": SAMPLE, "at": at, "queue": "", "status": status, "count": round(count)})
+        self.client.database.run(write_buckets, buckets)
+        self.client.database.run(lambda connection: connection.execute(sa.insert(depths), samples).close())
+
+    def task_of(self, kind: str) -> int:
+        """A task that is running, failed, dead or done."""
+        status = {"running": Status.WORKING, "failed": Status.FAILURE}.get(kind) or Status(kind)
+        return self.client.tasks.list(status=status, limit=1)[0].id
+
+    def close(self) -> None:
+        """End the tasks and stop the nodes; the test fails if a process is left."""
+        with contextlib.suppress(Exception):
+            self.cluster.release_all()
+        left = self.cluster.clean_up()
+        assert not left, f"processes were left behind: {left}"
+
+    def _node(self, name: str, *, with_dashboard: bool = False) -> ClusterNode:
+        sections: dict[str, dict[str, object]] = {}
+        if with_dashboard:
+            sections["web.dashboard"] = {"app": "peerd.web:app", "bind": "127.0.0.1:0"}
+        tasks = ["studio_jobs:video", "studio_jobs:mail"]
+        worker = {"tasks": tasks, "processes": 2, "count": 4, "update": "500ms", "poll_every": "200ms"}
+        schedule = {"queue": "mail", "task": "notify", "cron": "0 7 * * 1"}
+        return self.cluster.node(name, workers={"video": worker}, sections=sections, schedules={"weekly": schedule})
+
+    def _is_filled(self) -> bool:
+        counts = {status: len(self.client.tasks.list(status=status, limit=500)) for status in Status}
+        return (
+            counts[Status.DONE] > FINISHED
+            and counts[Status.DEAD] >= FAILED
+            and counts[Status.FAILURE] >= FAILED
+            and counts[Status.WORKING] >= RUNNING
+        )

@@ -1,0 +1,52 @@
+"""The handlers of a studio: some take long and report progress, some fail, some end with their process."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+
+from peerd import Context, Queue
+
+video = Queue("video")
+mail = Queue("mail")
+
+
+@video.task(timeout="1h")
+async def transcode(ctx: Context, source: str, seconds: float = 600.0) -> dict[str, object]:
+    """Report progress until it is over."""
+    steps = max(1, round(seconds * 2))
+    ctx.log.info("probing", source=source)
+    for step in range(steps):
+        await ctx.progress(step / steps, f"encoding {source}, segment {step + 1} of {steps}")
+        if step % 4 == 0:
+            ctx.log.info("segment is encoded", segment=step + 1)
+        await asyncio.sleep(seconds / steps)
+    streams = [{"codec": "av1"}, {"codec": "opus"}]
+    return {"output": source.replace(".mov", ".mp4"), "duration": seconds, "streams": streams}
+
+
+@video.task
+async def probe(ctx: Context, source: str) -> dict[str, str]:
+    """End at once."""
+    return {"source": source, "container": "mov"}
+
+
+@video.task(timeout=0.5, max_attempts=1)
+async def upload(ctx: Context, source: str) -> None:
+    """Exceed its time."""
+    ctx.log.warning("the archive does not answer")
+    await asyncio.sleep(60)
+
+
+@mail.task(max_attempts=2, backoff=lambda attempts: 600.0 * attempts)
+async def notify(ctx: Context, to: str) -> None:
+    """Fail with an exception."""
+    ctx.log.error("550: mailbox is full", to=to)
+    raise ConnectionRefusedError(f"mail server refused {to}")
+
+
+@video.task(max_attempts=1)
+async def crash(ctx: Context) -> None:
+    """End its process."""
+    os.kill(os.getpid(), signal.SIGKILL)

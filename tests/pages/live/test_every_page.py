@@ -1,0 +1,101 @@
+"""Each page on running nodes: no error, nothing that is too wide, nothing that a screen reader cannot use."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pytest
+from playwright.sync_api import Page
+
+from tests.pages.live.conftest import DESKTOP, PHONE, Open
+from tests.pages.live.studio import Studio
+
+pytestmark = pytest.mark.slow
+PAGES: Final = {
+    "overview": "/?span=1h&by=queue",
+    "tasks": "/tasks",
+    "columns": "/tasks?column=status&column=progress&column=progress_note&column=unique_key&status=working",
+    "none": "/tasks?queue=nowhere",
+    "running task": "/tasks/{running}",
+    "failed task": "/tasks/{failed}",
+    "dead task": "/tasks/{dead}",
+    "done task": "/tasks/{done}",
+    "stack": "/tasks/{running}/stack",
+    "enqueue": "/tasks/enqueue",
+    "again": "/tasks/{done}/again",
+    "change": "/tasks/{failed}/change",
+    "cancel": "/tasks/{failed}/cancel",
+    "bulk actions": "/bulk",
+    "bulk action": "/bulk/new?status=dead",
+    "queues": "/queues",
+    "queue": "/queues/show?name=archive",
+    "limits": "/limits",
+    "limit": "/limits/set?queue=video",
+    "nodes": "/nodes",
+    "node": "/nodes/show?name=studio-1",
+    "node's state": "/nodes/state?name=studio-2",
+    "scale": "/nodes/scale?name=studio-2",
+    "processes": "/processes?ended=1",
+    "schedules": "/schedules",
+    "schedule": "/schedules/show?name=weekly",
+    "alerts": "/alerts",
+    "users": "/users",
+    "tokens": "/tokens",
+    "token": "/tokens/new",
+    "audit": "/audit",
+    "account": "/account",
+    "login": "/login",
+}
+WHOLE: Final = frozenset({"overview", "running task", "node"})
+"""Pages that axe-core examines in all four looks; it takes seconds, and the others are made of the same parts."""
+RULES: Final = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"]}
+
+
+def address_of(studio: Studio, name: str) -> str:
+    """The path of a page, with ids of tasks as they are now."""
+    path = PAGES[name]
+    for status in ("running", "failed", "dead", "done"):
+        if f"{{{status}}}" in path:
+            path = path.replace(f"{{{status}}}", str(studio.task_of(status)))
+    return path
+
+
+def findings(page: Page, axe_script: str) -> list[str]:
+    """What axe-core finds, in a line each."""
+    if not page.evaluate("() => 'axe' in window"):
+        page.evaluate(axe_script)  # the policy of the page forbids a script element
+    result: dict[str, Any] = page.evaluate("rules => axe.run(document, rules)", RULES)
+    return [
+        f"{found['id']}: {node['html'][:200]} ({node['failureSummary'][:200]})"
+        for found in result["violations"]
+        for node in found["nodes"]
+    ]
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_fits_and_can_be_used_in_both_themes_at_both_widths(
+    open_page: Open, studio: Studio, axe_script: str, name: str
+) -> None:
+    page = open_page(address_of(studio, name))
+    found: list[str] = []
+    for width in (DESKTOP, PHONE):
+        page.set_viewport_size({"width": width, "height": 900})
+        for theme in ("light", "dark"):
+            page.emulate_media(color_scheme=theme)
+            excess = page.evaluate("() => document.documentElement.scrollWidth - innerWidth")
+            assert excess <= 0, f"{excess} pixels too wide at {width}"
+            if name in WHOLE or (width, theme) in {(DESKTOP, "light"), (PHONE, "dark")}:
+                found += [f"{width} {theme} {one}" for one in findings(page, axe_script)]
+    assert found == []
+
+
+@pytest.mark.parametrize("width", [DESKTOP, PHONE])
+def test_pages_are_whole_without_javascript(open_page: Open, studio: Studio, width: int) -> None:
+    page = open_page("/", width=width, javascript=False)
+    for name in PAGES:
+        answer = page.goto(address_of(studio, name))
+        assert answer is not None
+        assert answer.status == 200, name
+        assert page.locator("main h1").count() == 1, name
+        excess = page.evaluate("() => document.documentElement.scrollWidth - innerWidth")
+        assert excess <= 0, f"{name}: {excess} pixels too wide at {width}"

@@ -1,0 +1,157 @@
+"""What the script of the pages adds: they are live, keep what their viewer has done, and have keys."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from peerd.testing import eventually
+from tests.pages.live.conftest import Open
+from tests.pages.live.studio import WITHIN, Studio
+
+pytestmark = pytest.mark.slow
+SOON: Final = 20_000
+"""Milliseconds within which a page shows a change."""
+MEASURE_SHIFTS: Final = """() => {
+  window.shifts = [];
+  new PerformanceObserver(list => {
+    for (const entry of list.getEntries()) {
+      window.shifts.push([entry.value, entry.sources.map(source => source.node?.outerHTML?.slice(0, 200))]);
+    }
+  }).observe({ type: "layout-shift", buffered: false });
+}"""
+COUNT_READINGS: Final = """() => {
+  window.readings = 0;
+  const original = window.fetch;
+  window.fetch = (...given) => { window.readings += 1; return original(...given); };
+}"""
+
+
+def test_a_new_task_appears_and_changes_its_status(open_page: Open, studio: Studio) -> None:
+    page = open_page("/tasks")
+    job = studio.client.enqueue("video", name="transcode", body={"source": "new.mov", "seconds": 3})
+    row = page.locator(f"#task-{job.id}")
+    expect(row).to_be_visible(timeout=SOON)
+    expect(row).to_contain_text("done", timeout=SOON)
+
+
+def test_the_page_of_a_task_follows_its_progress_and_its_log(open_page: Open, studio: Studio) -> None:
+    job = studio.client.enqueue("video", name="transcode", body={"source": "long.mov", "seconds": 600})
+    page = open_page(f"/tasks/{job.id}")
+    expect(page.locator("#progress")).to_contain_text("segment", timeout=SOON)
+    first = page.locator("#progress").inner_text()
+    expect(page.locator("#progress")).not_to_have_text(first, timeout=SOON)
+    log = page.locator("#log")
+    expect(log).to_contain_text("segment is encoded", timeout=SOON)
+    lines = log.locator("> div").count()
+    eventually(lambda: log.locator("> div").count() > lines, timeout=WITHIN)
+    studio.client.tasks.cancel(job.id, "enough")
+    expect(page.locator("#head")).to_contain_text("canceled", timeout=SOON)
+    expect(page.locator("#error")).to_contain_text("enough", timeout=SOON)
+
+
+@pytest.mark.parametrize("path", ["/", "/tasks", "/tasks/{running}", "/nodes/show?name=studio-1", "/queues", "/nodes"])
+def test_nothing_moves_while_a_page_is_live(open_page: Open, studio: Studio, path: str) -> None:
+    page = open_page(path.replace("{running}", str(studio.task_of("running"))))
+    if "nodes/show" in path:
+        expect(page.locator("#state table")).to_be_visible(timeout=SOON)  # it is loaded after the page
+    page.evaluate(COUNT_READINGS)
+    page.evaluate(MEASURE_SHIFTS)
+    for number in range(4):
+        studio.client.enqueue("video", name="probe", body={"source": f"shift-{number}.mov"})
+        page.wait_for_function(f"() => window.readings > {number}", timeout=SOON)
+    page.wait_for_timeout(500)
+    shifts = page.evaluate("() => window.shifts")
+    if path == "/tasks":  # new rows push older ones down
+        shifts = [shift for shift in shifts if "task-" not in str(shift[1])]
+    assert sum(value for value, _ in shifts) < 0.01, shifts
+
+
+def test_what_was_checked_opened_and_focused_stays(open_page: Open, studio: Studio) -> None:
+    page = open_page("/tasks?queue=archive")
+    page.evaluate(COUNT_READINGS)
+    box = page.locator("input[data-row]").nth(2)
+    box.check()
+    value = box.input_value()
+    page.locator("#columns > summary").click()
+    page.keyboard.press("j")
+    current = page.locator("tr.current")
+    expect(current).to_have_count(1)
+    job = studio.client.enqueue("archive", name="store", body={})
+    expect(page.locator(f"#task-{job.id}")).to_be_visible(timeout=SOON)
+    expect(page.locator(f"input[data-row][value='{value}']")).to_be_checked()
+    expect(page.locator("[data-selected]")).to_have_text("1")
+    expect(page.locator("#columns")).to_have_attribute("open", "")
+    expect(current).to_have_count(1)
+
+
+def test_a_page_that_loses_its_server_says_so_and_comes_back(open_page: Open, studio: Studio) -> None:
+    page = open_page("/queues", may_fail=True)
+    expect(page.locator("#live-state")).to_have_text("live", timeout=SOON)
+    page.context.set_offline(True)
+    expect(page.locator("#lost")).to_contain_text("does not answer", timeout=2 * SOON)
+    page.context.set_offline(False)
+    expect(page.locator("#lost")).to_be_hidden(timeout=2 * SOON)
+    studio.client.enqueue(f"back-{page.evaluate('() => Date.now()')}", name="x", start_in="5h")
+    expect(page.locator("#queues")).to_contain_text("back-", timeout=SOON)
+
+
+def test_keys(open_page: Open, studio: Studio) -> None:
+    page = open_page("/tasks?queue=archive&status=pending")
+    rows = page.locator("table.rows tbody tr[id]")
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    expect(rows.nth(1)).to_have_class(re.compile("current"))
+    page.keyboard.press("k")
+    expect(rows.nth(0)).to_have_class(re.compile("current"))
+    page.keyboard.press("x")
+    expect(rows.nth(0).locator("input[data-row]")).to_be_checked()
+    page.keyboard.press("?")
+    expect(page.locator("dialog")).to_contain_text("next or previous row")
+    page.keyboard.press("Escape")
+    expect(page.locator("dialog")).to_be_hidden()
+    page.keyboard.press("/")
+    expect(page.locator("#queue")).to_be_focused()
+    page.keyboard.type("jx?")  # in a field these are letters
+    expect(page.locator("#queue")).to_have_value("jx?")
+    page.locator("h1").click()
+    page.keyboard.press("j")
+    task = rows.nth(1).locator("a").first.inner_text()
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile(f"/tasks/{task}$"))
+    page.keyboard.press("g")
+    page.keyboard.press("n")
+    expect(page.locator("h1")).to_have_text("Nodes")
+
+
+def test_times_are_in_utc_and_in_the_viewers_zone(open_page: Open, studio: Studio) -> None:
+    page = open_page(f"/tasks/{studio.task_of('done')}", timezone_id="Asia/Kolkata")
+    shown = page.locator("#facts time").first
+    expect(shown).to_have_attribute("title", re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC \| .+ Asia/"))
+
+
+def test_a_theme_is_chosen_and_kept(open_page: Open) -> None:
+    page = open_page("/queues")
+    page.locator("#theme").select_option("dark")
+    expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+    page.goto("/nodes")
+    expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+    assert _background(page) == "rgb(18, 22, 28)"
+
+
+def test_tasks_are_exported(open_page: Open, studio: Studio) -> None:
+    page = open_page("/tasks?queue=archive&status=pending")
+    for label, name, lines in (("CSV", "tasks.csv", 31), ("JSON lines", "tasks.jsonl", 30)):
+        with page.expect_download() as download:
+            page.get_by_role("link", name=label).click()
+        assert download.value.suggested_filename == name
+        text = download.value.path().read_text()
+        assert len(text.splitlines()) >= lines
+
+
+def _background(page: Page) -> str:
+    color: str = page.evaluate("() => getComputedStyle(document.documentElement).backgroundColor")
+    return color

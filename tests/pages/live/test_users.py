@@ -1,0 +1,85 @@
+"""Users and tokens from the first to the last one, as an admin does it in a browser."""
+
+from __future__ import annotations
+
+import re
+
+import httpx
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.pages.live.conftest import Open
+from tests.pages.live.studio import Studio
+from tests.pages.live.test_actions import confirm
+from tests.web.access_world import PASSWORD
+
+pytestmark = pytest.mark.slow
+
+
+def log_in(page: Page, name: str, password: str = PASSWORD) -> None:
+    page.locator("[name=name]").fill(name)
+    page.locator("[name=password]").fill(password)
+    page.get_by_role("button", name="Log in").click()
+
+
+@pytest.mark.parametrize("javascript", [True, False], ids=["script", "no-script"])
+def test_users_and_tokens(open_page: Open, studio: Studio, admin: str, *, javascript: bool) -> None:
+    page = open_page("/tasks?status=done", javascript=javascript)
+    expect(page.locator("h1")).to_have_text("Log in")
+    with page.expect_response(lambda answer: answer.url.endswith("/login") and answer.status in {401, 403, 422, 303}):
+        log_in(page, admin)
+    expect(page).to_have_url(re.compile(r"/tasks\?status=done$"))
+
+    page.goto("/users")
+    confirm(page, page.get_by_role("link", name="Add a user"), {"name": "ben", "password": PASSWORD, "role": "viewer"})
+    row = page.locator("tr", has_text="ben")
+    expect(row).to_contain_text("viewer")
+    confirm(page, row.locator("a[href*='/users/role']"), {"role": "operator"})
+    expect(row).to_contain_text("operator")
+    confirm(page, row.locator("a[href*='/users/disable']"), {})
+    expect(row).to_contain_text("disabled")
+    confirm(page, row.locator("a[href*='/users/enable']"), {})
+    expect(row).to_contain_text("enabled")
+    confirm(page, row.locator("a[href*='/users/password']"), {"password": "another pass phrase"})
+    expect(page.locator(".notice")).to_contain_text("password")
+    confirm(page, row.locator("a[href*='/users/remove']"), {})
+    expect(row).to_have_count(0)
+    assert {user.name for user in studio.client.users.list()} == {admin}
+
+    page.goto("/tokens/new")
+    page.locator("[name=name]").fill("importer")
+    page.locator("[name=right-view]").check()
+    page.get_by_role("button", name="Create the token").click()
+    secret = page.locator("#secret").inner_text()
+    headers = {"authorization": f"Bearer {secret}"}
+    assert httpx.get(f"{studio.address}/api/v1/tasks", headers=headers).status_code == 200
+    page.goto("/tokens")
+    assert secret not in page.content()
+    confirm(page, page.locator("tr", has_text="importer").first.locator("a[href*='/revoke']"), {})
+    expect(page.locator("tr", has_text="importer").first).to_contain_text("revoked")
+    assert httpx.get(f"{studio.address}/api/v1/tasks", headers=headers).status_code == 401
+
+    page.goto("/account")
+    page.locator("[name=current]").fill(PASSWORD)
+    page.locator("[name=new]").fill("a longer pass phrase")
+    page.get_by_role("button", name="Change the password").click()
+    expect(page.locator(".notice")).to_contain_text("Your password was changed")
+    page.get_by_role("button", name="Log out").click()
+    expect(page.locator("h1")).to_have_text("Log in")
+    page.goto("/audit")
+    expect(page.locator("h1")).to_have_text("Log in")
+
+
+def test_a_wrong_password_is_refused_with_the_form(open_page: Open, admin: str) -> None:
+    page = open_page("/login", javascript=False, may_fail=True)
+    log_in(page, admin, "wrong password")
+    expect(page.locator(".card .problem")).to_be_visible()
+    expect(page.locator("h1")).to_have_text("Log in")
+
+
+def test_a_login_that_ends_is_said_on_a_live_page(open_page: Open, studio: Studio, admin: str) -> None:
+    page = open_page("/", may_fail=True)
+    log_in(page, admin)
+    expect(page.locator("#live-state")).to_have_text("live", timeout=20_000)
+    studio.client.users.set_password(admin, "changed by another admin")
+    expect(page.locator("#lost")).to_contain_text("Your login has ended", timeout=40_000)

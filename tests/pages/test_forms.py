@@ -1,0 +1,113 @@
+"""Forms change something only for the page that has shown them."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import quote
+
+import httpx
+import pytest
+
+from peerd import Client
+from tests.pages.addresses import routes_of
+from tests.pages.conftest import Visit
+
+
+def token_of(http: httpx.Client, address: str) -> str:
+    found = re.search(r'name="csrf_token" value="([0-9a-f]{64})"', http.get(address).text)
+    assert found is not None
+    return found[1]
+
+
+def test_an_action_is_confirmed_done_and_told(visitor: httpx.Client, client: Client) -> None:
+    form = visitor.get("/tasks/1/cancel")
+    assert "Task 1 ends." in form.text
+    answer = visitor.post("/tasks/1/cancel", data={"reason": "no longer wanted", "back": "/tasks/1"})
+    assert (answer.status_code, answer.headers["location"]) == (303, "/tasks/1")
+    shown = visitor.get("/tasks/1").text
+    assert "Task 1 was canceled." in shown
+    assert "no longer wanted" in shown
+    assert "Task 1 was canceled." not in visitor.get("/tasks/1").text
+    assert client.tasks.get(1).status == "canceled"
+
+
+def test_what_is_refused_is_shown_with_what_was_typed(visitor: httpx.Client) -> None:
+    answer = visitor.post("/tasks/1/snooze", data={"duration": "soon", "back": "/tasks/1"})
+    assert answer.status_code == 422
+    assert 'value="soon"' in answer.text
+
+
+@pytest.mark.parametrize("given", [{}, {"csrf_token": "0" * 64}, {"csrf_token": ""}])
+def test_a_form_without_the_token_of_its_session_changes_nothing(
+    visit_as: Visit, client: Client, given: dict[str, str]
+) -> None:
+    http = visit_as("operator")
+    assert http.post("/tasks/1/cancel", data={"reason": "x", **given}).status_code == 403
+    assert client.tasks.get(1).status == "pending"
+    token = token_of(http, "/tasks/1/cancel")
+    assert http.post("/tasks/1/cancel", data={"reason": "x", "csrf_token": token}).status_code == 303
+    assert client.tasks.get(1).status == "canceled"
+
+
+def test_every_form_of_the_app_asks_for_the_token(visit_as: Visit) -> None:
+    http = visit_as("admin")
+    forms = routes_of("form") - {"/login"}
+    assert len(forms) > 40
+    for path in forms:
+        address = re.sub(r"{key:id}", "1", path)
+        assert http.post(address, data={"name": "x"}).status_code == 403, path
+
+
+@pytest.mark.parametrize("origin", ["https://evil.example", "null"])
+def test_a_form_of_another_site_is_refused(visitor: httpx.Client, client: Client, origin: str) -> None:
+    answer = visitor.post("/tasks/1/cancel", data={"reason": "x"}, headers={"origin": origin})
+    assert answer.status_code == 403
+    assert client.tasks.get(1).status == "pending"
+
+
+@pytest.mark.parametrize("back", ["//evil.example", "https://evil.example", "/\\evil.example", "javascript:alert(1)"])
+def test_no_form_leads_to_another_site(visitor: httpx.Client, back: str) -> None:
+    answer = visitor.post("/tasks/1/kick" if back.startswith("x") else "/theme", data={"theme": "dark", "back": back})
+    assert answer.headers["location"] == "/"
+
+
+def test_a_body_that_is_no_form_or_too_large_is_refused(visitor: httpx.Client) -> None:
+    assert visitor.post("/tasks/1/cancel", json={"reason": "x"}).status_code == 415
+    assert visitor.post("/tasks/1/cancel", data={"reason": "x" * 3_000_000}).status_code == 413
+
+
+def test_a_page_without_a_session_leads_to_the_login_and_back(visit_as: Visit) -> None:
+    http = visit_as("viewer")
+    http.cookies.clear()
+    answer = http.get("/tasks?status=dead")
+    assert (answer.status_code, answer.headers["location"]) == (303, "/login?next=%2Ftasks%3Fstatus%3Ddead")
+    assert "Log in" in http.get(answer.headers["location"]).text
+    assert http.get("/api/v1/tasks").status_code == 401
+
+
+@pytest.mark.parametrize(
+    ("path", "given", "undo"),
+    [
+        ("/tasks/1/cancel", {}, "/tasks/1/retry"),
+        ("/tasks/1/requeue", {"queue": "other"}, "/tasks/1/requeue?queue=video"),
+        ("/tasks/1/change", {"priority": "9"}, "/tasks/1/change?priority=0"),
+        ("/queues/pause?name=video", {}, "/queues/resume?name=video"),
+        ("/schedules/disable?name=nightly", {}, "/schedules/enable?name=nightly"),
+    ],
+)
+def test_what_was_done_can_be_undone(visitor: httpx.Client, path: str, given: dict[str, str], undo: str) -> None:
+    answer = visitor.post(path, data={**given, "back": "/limits"})
+    assert answer.status_code == 303, answer.text
+    assert f'href="{undo}">Undo</a>' in visitor.get("/limits").text
+    form = visitor.get(undo).text
+    values = dict(re.findall(r'name="(queue|priority)"[^>]*value="([^"]*)"', form))
+    done = visitor.post(undo.partition("?")[0] if given else undo, data={**values, "back": "/"})
+    assert done.status_code == 303
+
+
+@pytest.mark.parametrize("undo", ["https://evil.example", "//evil.example", "javascript:alert(1)"])
+def test_a_forged_notice_leads_nowhere_else(visitor: httpx.Client, undo: str) -> None:
+    visitor.cookies.set("peerd_notice", f"done/{quote(undo, safe='')}")
+    shown = visitor.get("/limits").text
+    assert '<div class="notice" role="status">done</div>' in shown
+    assert "evil" not in shown
