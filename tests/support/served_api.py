@@ -6,7 +6,7 @@ import asyncio
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 
 import uvicorn
@@ -16,13 +16,39 @@ QUIET: Final[dict[str, Any]] = {"log_config": None, "access_log": False}
 """Options of uvicorn: it prints nothing, and leaves its loggers, which later tests of this process use, as they are."""
 
 
+class ServedAgain:
+    """An app that can be stopped, and served again at the same address.
+
+    Args:
+        app: the app.
+    """
+
+    def __init__(self, app: FastAPI) -> None:
+        self._app = app
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self._port: int = free.getsockname()[1]
+        self.address = f"http://127.0.0.1:{self._port}"
+        self._stack = ExitStack()
+        self.start()
+
+    def start(self) -> None:
+        """Serve it."""
+        self._stack.enter_context(served(self._app, port=self._port))
+
+    def stop(self) -> None:
+        """Close all connections, and listen no more."""
+        self._stack.close()
+
+    close = stop
+
+
 @contextmanager
-def served(app: FastAPI, **options: Any) -> Iterator[str]:
-    """The URL of the app while it is served, with further options of uvicorn."""
+def served(app: FastAPI, port: int = 0, **options: Any) -> Iterator[str]:
+    """The URL of the app while it is served, at a free port or this one, with further options of uvicorn."""
     # A connection that idles is not closed: that may happen just when the client sends its next request.
     config = uvicorn.Config(app, **QUIET, lifespan="off", timeout_keep_alive=3600, **options)
     server = uvicorn.Server(config)
-    listening = socket.create_server(("127.0.0.1", 0))
+    listening = socket.create_server(("127.0.0.1", port))
     with socket.socket(fileno=listening.detach()) as known:  # asks for its protocol: asyncio then sends without delay
         thread = threading.Thread(target=lambda: asyncio.run(server.serve([known])))
         thread.start()

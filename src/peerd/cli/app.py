@@ -64,6 +64,11 @@ COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
         WORK,
         "Show throughput, failures, and wait and run times, by queue, handler or node.",
     ),
+    "top": (
+        "top",
+        WORK,
+        "Show running tasks, queues, nodes and alerts on the whole terminal; sort, filter and act on them.",
+    ),
     "schedules": ("cluster.schedules", WORK, "List, show, create, delete, run, enable and disable schedules."),
     "users": ("access.users", ACCESS, "List, add, change and remove users of the API."),
     "tokens": ("access.tokens", ACCESS, "List, create and revoke tokens of the API."),

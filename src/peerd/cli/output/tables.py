@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -65,7 +65,8 @@ class AlignedTable:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Draw it as wide as there is room."""
-        widths = self._column_widths(options.max_width - GAP)
+        natural = [self._natural_width(index) for index in range(len(self._columns))]
+        widths = fit_columns(self._columns, natural, options.max_width - GAP)
         rich_table = Table(
             box=None,
             pad_edge=False,
@@ -81,28 +82,42 @@ class AlignedTable:
             rich_table.add_row(*[row[index] for index in widths])
         yield Padding(rich_table, (0, 0, 0, GAP), expand=False)
 
-    def _column_widths(self, available: int) -> dict[int, int]:
-        """The widths of the columns that are shown, by their indexes."""
-        widths = {index: self._natural_width(index) for index in range(len(self._columns))}
-        by_drop_priority = sorted(widths, key=lambda index: -self._columns[index].drop_priority)
-        for index in by_drop_priority:
-            if self._columns[index].drop_priority and self._min_total(widths) > available:
-                del widths[index]
-        excess = sum(widths.values()) + GAP * (len(widths) - 1) - available
-        for index in sorted(list(widths)[1:], key=lambda index: (self._columns[index].wide, index), reverse=True):
-            cut = max(min(excess, widths[index] - MIN_WIDTH), 0)
-            widths[index] -= cut
-            excess -= cut
-        return widths
-
-    def _min_total(self, widths: dict[int, int]) -> int:
-        needed = [min(MIN_WIDTH, width) if self._columns[index].wide else width for index, width in widths.items()]
-        return sum(needed) + GAP * (len(needed) - 1)
-
     def _natural_width(self, index: int) -> int:
         column = self._columns[index]
         widest = max([cell_len(column.title), *[row[index].cell_len for row in self._rows]])
         return min(widest, column.max_width or widest)
+
+
+def fit_columns(columns: Sequence[Column], natural: Sequence[int], available: int) -> dict[int, int]:
+    """The widths of the columns that are shown, by their indexes.
+
+    Columns are left out by their `drop_priority`, then wide ones are cut, then others from the right.
+
+    Args:
+        columns: all of them.
+        natural: the width of each, if there is room enough.
+        available: the width of all together, with `GAP` between two.
+
+    >>> fit_columns([Column("id"), wide("note"), Column("node", drop_priority=1)], [4, 30, 6], 40)
+    {0: 4, 1: 24, 2: 6}
+    >>> fit_columns([Column("id"), wide("note"), Column("node", drop_priority=1)], [4, 30, 6], 20)
+    {0: 4, 1: 14}
+    """
+    widths = dict(enumerate(natural))
+    for index in sorted(widths, key=lambda index: -columns[index].drop_priority):
+        if columns[index].drop_priority and _min_total(columns, widths) > available:
+            del widths[index]
+    excess = sum(widths.values()) + GAP * (len(widths) - 1) - available
+    for index in sorted(list(widths)[1:], key=lambda index: (columns[index].wide, index), reverse=True):
+        cut = max(min(excess, widths[index] - MIN_WIDTH), 0)
+        widths[index] -= cut
+        excess -= cut
+    return widths
+
+
+def _min_total(columns: Sequence[Column], widths: Mapping[int, int]) -> int:
+    needed = [min(MIN_WIDTH, width) if columns[index].wide else width for index, width in widths.items()]
+    return sum(needed) + GAP * (len(needed) - 1)
 
 
 def make_key_value_table(pairs: Iterable[tuple[str, Text | str]]) -> Padding:

@@ -209,16 +209,16 @@ def tasks_table(tasks: Sequence[Task], names: Mapping[int, str], now: datetime) 
             task_title(task),
             Text(task.status, STATUS_STYLES[task.status]),
             Text(describe_since(task, now), "bright_black"),
-            f"{_attempts_made(task)}/{task.max_attempts or '–'}",
+            f"{attempts_made(task)}/{task.max_attempts or '–'}",
             describe_node(task, names),
-            _describe_note(task),
+            describe_note(task),
         )
         for task in tasks
     ]
     return AlignedTable(COLUMNS, rows)
 
 
-def _describe_note(task: Task) -> str:
+def describe_note(task: Task) -> str:
     """Its progress or its error."""
     if task.status is Status.WORKING:
         percent = "" if task.progress is None else f"{task.progress:.0%} "
@@ -226,7 +226,7 @@ def _describe_note(task: Task) -> str:
     return "" if task.status in (Status.DONE, Status.PENDING) and task.attempts == 0 else first_line(task.error)
 
 
-def _attempts_made(task: Task) -> int:
+def attempts_made(task: Task) -> int:
     """The column does not count an attempt that runs or has succeeded."""
     return task.attempts + (task.status in (Status.WORKING, Status.DONE))
 
@@ -259,7 +259,7 @@ def render_task(task: Task, attempts: Sequence[Attempt], names: Mapping[int, str
 
 def _details(task: Task, names: Mapping[int, str], now: datetime) -> Iterator[tuple[str, str]]:
     crashes = f", {task.crashes} crashed their process" if task.crashes else ""
-    yield "attempts", f"{_attempts_made(task)} of {task.max_attempts or 'the default of its worker'}{crashes}"
+    yield "attempts", f"{attempts_made(task)} of {task.max_attempts or 'the default of its worker'}{crashes}"
     yield "priority", str(task.priority)
     if task.progress is not None:
         yield "progress", f"{task.progress:.0%} {task.progress_note or ''}"
