@@ -9,10 +9,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import psutil
 import pytest
 
 from peerd.testing import eventually
+from tests.demo.running import processes_in
 
 
 def run_demo(folder: Path, *options: str) -> subprocess.Popen[bytes]:
@@ -26,18 +26,6 @@ def run_demo(folder: Path, *options: str) -> subprocess.Popen[bytes]:
     )
 
 
-def demo_processes(folder: Path) -> list[int]:
-    """The processes whose working directory is the demo's folder."""
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if process.cwd() == str(folder) and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process.pid)
-        except psutil.Error:
-            continue
-    return found
-
-
 @pytest.mark.slow
 def test_the_demo_shows_a_killed_workers_task_finished_by_another_process(tmp_path: Path) -> None:
     demo = run_demo(tmp_path, "--json", "--tasks", "2")
@@ -45,6 +33,7 @@ def test_the_demo_shows_a_killed_workers_task_finished_by_another_process(tmp_pa
     assert demo.returncode == 0, err.decode()
     ending = json.loads(out)
     assert ending["well"]
+    assert ending["dashboard"] is None
     killed = ending["killed"]
     [finished] = [row for row in ending["tasks"] if row["task"]["id"] == killed["task"]]
     assert finished["task"]["status"] == "done"
@@ -53,7 +42,7 @@ def test_the_demo_shows_a_killed_workers_task_finished_by_another_process(tmp_pa
     for row in ending["tasks"]:
         file = tmp_path / "media" / json.loads(row["task"]["result"])["output"]
         assert file.stat().st_size == json.loads(row["task"]["result"])["size"]
-    assert demo_processes(tmp_path) == []
+    assert processes_in(tmp_path) == []
 
 
 @pytest.mark.slow
@@ -61,11 +50,11 @@ def test_the_demo_shows_a_killed_workers_task_finished_by_another_process(tmp_pa
 def test_an_interrupted_demo_leaves_no_process_behind(tmp_path: Path, how: signal.Signals) -> None:
     demo = run_demo(tmp_path, "--tasks", "2")
     try:
-        eventually(lambda: len(demo_processes(tmp_path)) >= 5 or demo.poll() is not None, timeout=120)
+        eventually(lambda: len(processes_in(tmp_path)) >= 5 or demo.poll() is not None, timeout=120)
         assert demo.poll() is None
         demo.send_signal(how)
         demo.wait(60)
-        eventually(lambda: demo_processes(tmp_path) == [], timeout=60)
+        eventually(lambda: processes_in(tmp_path) == [], timeout=60)
     finally:
         demo.kill()
         demo.communicate()

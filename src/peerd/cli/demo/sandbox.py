@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import shutil
 import signal
 import subprocess
 import sys
@@ -30,6 +31,7 @@ from peerd.workers.video import MediaRefused, jobs
 
 video = Queue("{queue}")
 transcode = video.task(timeout="15m", discard_on=(MediaRefused,))(jobs.transcode)
+poster = video.task(timeout="5m", discard_on=(MediaRefused,))(jobs.poster)
 '''
 
 CONFIG: Final = """# Node {name} of the demo. Two nodes on one machine differ in their names and run directories.
@@ -48,6 +50,28 @@ update = "1s"
 directory = "media"
 threads = 1
 """
+
+LOGGING: Final = """
+[logging]                       # the demo goes on until Ctrl-C
+file = "{name}.log"
+max_size = "2MB"
+keep = 1
+"""
+
+DASHBOARD: Final = """
+[web.dashboard]
+app = "peerd.web:app"
+bind = "{bind}"
+
+[schedules.{queue}-poster]
+queue = "{queue}"
+task = "poster"
+body = {{source = "{piece}", output = "poster.jpg"}}
+interval = "30s"
+"""
+
+PIECE: Final = "piece.mp4"
+"""The short video that tasks are for while the dashboard is open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,34 +92,54 @@ class DemoSandbox:
         folder: the project.
         database: the URL of its database.
         queue: a new name for each demo, so that no other node of a shared database claims the tasks.
+        is_removed: whether the folder is removed at the end.
     """
 
     folder: Path
     database: str
     queue: str
+    is_removed: bool = False
     nodes: list[NodeProcess] = field(default_factory=list)
 
     @classmethod
     @contextmanager
-    def create(cls, folder: Path | None, database: str | None) -> Iterator[Self]:
-        """Create the folder and its project; at the end, always stop the nodes."""
+    def create(cls, folder: Path | None, database: str | None, dashboard: str | None = None) -> Iterator[Self]:
+        """Create the folder and its project; at the end, always stop the nodes.
+
+        Args:
+            folder: where the files stay; None: a new temporary folder.
+            database: the URL of a database; None: an SQLite file in the folder.
+            dashboard: what the dashboard of the first node listens on; None: it has none. With it, a temporary folder
+                is removed at the end, except after an error, whose remedy may name the logs in it.
+        """
         if folder is None:
             directory = Path(tempfile.mkdtemp(prefix="peerd-demo-"))
         else:
             directory = folder.absolute()
             directory.mkdir(parents=True, exist_ok=True)
         run_id = secrets.token_hex(3)
-        sandbox = cls(directory, database or f"sqlite:///{directory}/peerd-{run_id}.sqlite", f"demo-{run_id}")
-        sandbox._write_project(run_id, suffix=f"-{run_id}" if database else "")
+        url = database or f"sqlite:///{directory}/peerd-{run_id}.sqlite"
+        sandbox = cls(directory, url, f"demo-{run_id}", is_removed=folder is None and dashboard is not None)
         try:
+            sandbox._write_project(run_id, f"-{run_id}" if database else "", dashboard)
             yield sandbox
+        except Exception:
+            sandbox.is_removed = False
+            raise
         finally:
             sandbox.stop()
+            if sandbox.is_removed:
+                shutil.rmtree(directory)
 
     @property
     def media(self) -> Path:
         """The media directory of both nodes."""
         return self.folder / "media"
+
+    @property
+    def dashboard_node(self) -> NodeProcess:
+        """The node with the dashboard, if there is one."""
+        return self.nodes[0]
 
     def start_nodes(self) -> None:
         """Start both nodes, and wait until all their processes are ready."""
@@ -105,7 +149,14 @@ class DemoSandbox:
             self._wait_until_ready(node)
 
     def stop(self) -> None:
-        """Stop the nodes; kill those that do not end in time."""
+        """Stop the nodes; kill those that do not end in time. A signal meanwhile stops them without grace."""
+        try:
+            self._stop_nodes()
+        except (KeyboardInterrupt, SystemExit):
+            self._stop_nodes()
+
+    def _stop_nodes(self) -> None:
+        """Send each node a signal, the second of which ends its grace, and wait."""
         for node in self.nodes:
             if node.process.poll() is None:
                 node.process.terminate()
@@ -117,22 +168,28 @@ class DemoSandbox:
                 node.process.send_signal(signal.SIGKILL)
                 node.process.wait()
 
-    def _write_project(self, run_id: str, suffix: str) -> None:
+    def _write_project(self, run_id: str, suffix: str, dashboard: str | None) -> None:
         """Write the handlers, and a peerd.toml for each node; on a shared database the nodes' names are new too."""
         self.media.mkdir(exist_ok=True)
         module = f"demo_jobs_{run_id}"
         (self.folder / f"{module}.py").write_text(JOBS.format(queue=self.queue))
         for old in self.folder.glob("demo-*.toml"):
             old.unlink()
-        for name in NODES:
-            text = CONFIG.format(name=f"{name}{suffix}", module=module)
-            (self.folder / f"{name}{suffix}.toml").write_text(text)
+        for node in NODES:
+            name = f"{node}{suffix}"
+            text = CONFIG.format(name=name, module=module)
+            if dashboard is not None:
+                text += LOGGING.format(name=name)
+                if node == NODES[0]:
+                    text += DASHBOARD.format(bind=dashboard, queue=self.queue, piece=PIECE)
+            (self.folder / f"{name}.toml").write_text(text)
 
     def _start(self, config: Path) -> NodeProcess:
         """Start a node that ends with the demo, and that Ctrl-C in the terminal does not reach."""
         log = config.with_suffix(".log")
         command = [sys.executable, "-m", "peerd", "up", "--config", str(config)]
-        with log.open("wb") as out:
+        log.unlink(missing_ok=True)
+        with log.open("ab") as out:  # a node that rotates its log appends to the same file
             process = subprocess.Popen(
                 launch_command(command),
                 cwd=self.folder,

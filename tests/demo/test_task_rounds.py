@@ -1,0 +1,68 @@
+"""The rounds of new tasks: what each enqueues, and what bounds them."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from peerd import Client
+from peerd.cli.demo.task_rounds import DAMAGED, DUE, MAX_DEAD, MAX_DUE, ROUNDS_BETWEEN_OTHERS, TaskRounds
+from peerd.domain.lifecycle import Status
+from peerd.store.schema.migrate import migrate
+
+QUEUE = "demo"
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> Iterator[Client]:
+    with Client(f"sqlite:///{tmp_path}/peerd.sqlite") as made:
+        migrate(made.database)
+        yield made
+
+
+def bodies_of(client: Client) -> list[dict[str, str]]:
+    return [json.loads(task.body or "{}") for task in client.tasks.list(queue=QUEUE, limit=10_000)]
+
+
+def test_the_first_round_has_a_transcode_a_failing_one_and_one_that_starts_later(client: Client) -> None:
+    rounds = TaskRounds(client, QUEUE)
+    rounds.enqueue([])
+    found = client.tasks.list(queue=QUEUE)
+    assert Counter(task.status for task in found) == {Status.PENDING: 2, Status.SCHEDULED: 1}
+    assert Counter(body["source"] == DAMAGED for body in bodies_of(client)) == {True: 1, False: 2}
+    assert rounds.count == 3
+    rounds.enqueue([])
+    assert rounds.count == 4
+
+
+def test_neither_dead_tasks_nor_files_become_more_without_end(client: Client) -> None:
+    rounds = TaskRounds(client, QUEUE)
+    for _ in range(ROUNDS_BETWEEN_OTHERS * (MAX_DEAD + 3)):
+        rounds.enqueue([])
+    bodies = bodies_of(client)
+    assert sum(body["source"] == DAMAGED for body in bodies) == MAX_DEAD
+    assert len({body["output"] for body in bodies}) == 6
+
+
+def test_a_dead_task_that_was_deleted_by_hand_does_not_stop_the_rounds(client: Client) -> None:
+    rounds = TaskRounds(client, QUEUE)
+    rounds.enqueue([])
+    for task in client.tasks.list(queue=QUEUE):
+        client.tasks.delete(task.id)
+    for _ in range(ROUNDS_BETWEEN_OTHERS * (MAX_DEAD + 1)):
+        rounds.enqueue([])
+    assert sum(body["source"] == DAMAGED for body in bodies_of(client)) == MAX_DEAD
+
+
+@pytest.mark.parametrize("status", list(Status))
+def test_a_round_enqueues_nothing_while_too_many_tasks_are_due(client: Client, status: Status) -> None:
+    client.enqueue(QUEUE, name="transcode")
+    [task] = client.tasks.list(queue=QUEUE)
+    rounds = TaskRounds(client, QUEUE)
+    rounds.enqueue([msgspec.structs.replace(task, status=status)] * (MAX_DUE + 1))
+    assert (rounds.count == 0) == (status in DUE)
