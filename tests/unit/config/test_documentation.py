@@ -40,6 +40,7 @@ WORDS_FOR_DEFAULTS = {
     "inactive_after": "two heartbeats",
     "queues": "those that the code names",
     ("access", "allowed_hosts"): "none",
+    ("access", "preview_folders"): "none",
     ("access", "mask"): "none",
     ("workers.NAME", "grace"): "the node's",
     ("commands.NAME", "grace"): "the node's",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from peerd.config import check, load
 from tests.unit.config.helpers import EMPTY, Write, problems
 
@@ -138,6 +140,12 @@ def test_two_web_sections_do_not_listen_on_one_address(write: Write) -> None:
         """,
     )
     assert problems(path) == ["peerd.toml:6: web.api.bind: [web.site] listens on [0::1]:80 too; choose another"]
+
+
+def test_folders_of_previews_are_absolute(write: Write) -> None:
+    path = write('[access]\npreview_folders = ["out", "/srv/posters", "~/films"]')
+    home = Path("~/films").expanduser()
+    assert load(path, {}).access.preview_folders == (path.parent / "out", Path("/srv/posters"), home)
 
 
 def test_a_unix_socket_whose_absolute_path_is_too_long_is_refused(write: Write) -> None:

@@ -46,6 +46,7 @@ history = "1d"
 [access]
 allowed_hosts = "jobs.example"
 mask = "card"
+preview_folders = ["out", "/srv/posters"]
 [logging]
 file = "log/peerd.log"
 """
