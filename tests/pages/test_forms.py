@@ -76,6 +76,11 @@ def test_a_body_that_is_no_form_or_too_large_is_refused(visitor: httpx.Client) -
     assert visitor.post("/tasks/1/cancel", data={"reason": "x" * 3_000_000}).status_code == 413
 
 
+def test_without_users_there_is_no_login(visitor: httpx.Client) -> None:
+    answer = visitor.get("/login?next=/queues")
+    assert (answer.status_code, answer.headers["location"]) == (303, "/queues")
+
+
 def test_a_page_without_a_session_leads_to_the_login_and_back(visit_as: Visit) -> None:
     http = visit_as("viewer")
     http.cookies.clear()

@@ -101,7 +101,7 @@ def test_no_text_of_an_address_is_markup(visitor: httpx.Client, value: str) -> N
             answer = visitor.get(path, params={name: given})
             assert answer.status_code in {200, 303, 400, 404, 422}, (path, name, answer.text[:300])
             if answer.status_code == 303:
-                assert answer.headers["location"].startswith("/tasks"), (path, name)
+                assert re.match("/(?![/\\\\])", answer.headers["location"]), (path, name)
                 continue
             parse(answer)
             shown = re.sub(r'value="[^"]*"', "", answer.text)  # a field holds what was typed into it

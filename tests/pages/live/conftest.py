@@ -27,7 +27,7 @@ DESKTOP, PHONE = 1440, 390
 Open = Callable[..., Page]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def studio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Studio]:
     """Two nodes under load, with a dashboard."""
     folder = tmp_path_factory.mktemp("studio")
@@ -38,9 +38,12 @@ def studio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Studio]:
         studio.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
-    """Debian's Chromium without a window."""
+    """Debian's Chromium without a window.
+
+    Playwright keeps an event loop in this thread: it has to be over before tests of other packages run theirs.
+    """
     program = next(filter(None, map(shutil.which, CHROMIUM)), None)
     if program is None:
         pytest.skip("Chromium is not installed (as root, `make test` installs it where apt is present)")

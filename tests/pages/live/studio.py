@@ -89,7 +89,7 @@ class Studio:
         return [task.id for task in self.client.tasks.list(status=Status.WORKING, limit=50)]
 
     def restore(self) -> None:
-        """Take back what actions of other tests have changed of nodes, queues and schedules."""
+        """Take back what other tests have changed of nodes, queues and schedules; and let as many tasks run again."""
         client = self.client
         client.nodes.undrain("studio-2")
         for queue in client.queues.list():
@@ -99,6 +99,9 @@ class Studio:
         client.limits.remove("shelf")
         with contextlib.suppress(ScheduleNotFound):
             client.schedules.delete("nightly")
+        for number in range(RUNNING):
+            client.enqueue("video", name="transcode", body={"source": f"film-{number}.mov"}, unique=f"film-{number}")
+        eventually(lambda: len(self.running()) >= RUNNING, timeout=WITHIN)
 
     def write_past(self) -> None:
         """Figures of the last hour, as a busy studio would have them, so that charts have lines."""

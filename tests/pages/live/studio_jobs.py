@@ -32,6 +32,14 @@ async def probe(ctx: Context, source: str) -> dict[str, str]:
     return {"source": source, "container": "mov"}
 
 
+@video.task
+async def mutter(ctx: Context, text: str) -> None:
+    """Log what was given, again and again."""
+    while True:
+        ctx.log.info(text, value=text)
+        await asyncio.sleep(0.5)
+
+
 @video.task(timeout=0.5, max_attempts=1)
 async def upload(ctx: Context, source: str) -> None:
     """Exceed its time."""

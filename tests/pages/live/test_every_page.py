@@ -44,7 +44,6 @@ PAGES: Final = {
     "token": "/tokens/new",
     "audit": "/audit",
     "account": "/account",
-    "login": "/login",
 }
 WHOLE: Final = frozenset({"overview", "running task", "node"})
 """Pages that axe-core examines in all four looks; it takes seconds, and the others are made of the same parts."""

@@ -53,6 +53,19 @@ def test_the_page_of_a_task_follows_its_progress_and_its_log(open_page: Open, st
     expect(page.locator("#error")).to_contain_text("enough", timeout=SOON)
 
 
+def test_log_lines_that_are_followed_are_no_markup(open_page: Open, studio: Studio) -> None:
+    text = "<img src=x onerror=hit()> \u202e \x1b[31m \x00 end"
+    job = studio.client.enqueue("video", name="mutter", body={"text": text})
+    page = open_page(f"/tasks/{job.id}")
+    lines = page.locator("#log > div")
+    eventually(lambda: lines.count() > 3, timeout=WITHIN)
+    for line in lines.all_inner_texts():
+        assert "<img src=x onerror=hit()> \\u202e \\u001b[31m \\u0000 end" in line
+        assert "value=" in line
+    assert page.evaluate("() => 'hit' in window") is False
+    studio.client.tasks.cancel(job.id, "enough")
+
+
 @pytest.mark.parametrize("path", ["/", "/tasks", "/tasks/{running}", "/nodes/show?name=studio-1", "/queues", "/nodes"])
 def test_nothing_moves_while_a_page_is_live(open_page: Open, studio: Studio, path: str) -> None:
     page = open_page(path.replace("{running}", str(studio.task_of("running"))))

@@ -13,6 +13,7 @@ from peerd.domain.task import NAME_LIMIT
 from peerd.operate.client import AioClient
 from peerd.operate.operations import Query
 from peerd.operate.passwords import MAX_LENGTH, MIN_LENGTH, checked
+from peerd.store.access.users import has_access_rows
 from peerd.web.access.login import LoginRefused, LoginRequest, LoginService, close_session, require_session
 from peerd.web.access.request_facts import address_of, session_of
 from peerd.web.access.session_cookie import remove_session_cookie, set_session_cookie
@@ -41,8 +42,11 @@ PASSWORD_FIELDS: Final = (
 
 
 async def show_login(page: PageRequest) -> Response:
-    """The form; after it, the viewer is where it wanted to be."""
-    return _login_form(page, page.query.get("next"))
+    """The form; after it, the viewer is where it wanted to be. Without users there is nothing to log in to."""
+    wanted = page.query.get("next")
+    if not await program_client(page.request).mode.execute(Query("read", has_access_rows)):
+        return page.redirect(safe_path(wanted) or "/")
+    return _login_form(page, wanted)
 
 
 async def log_in(page: PageRequest, fields: list[tuple[str, str]]) -> Response:

@@ -92,6 +92,7 @@ async def show_tasks(page: PageRequest) -> Response:
         next=following,
         problem=problem,
         statuses=list(Status),
+        label_of=label_of,
         columns=CHOICES,
         time_columns=TIME_COLUMNS,
         filter_columns=COLUMNS,
@@ -103,9 +104,18 @@ async def show_tasks(page: PageRequest) -> Response:
     )
 
 
+def label_of(column: str) -> str:
+    """What a column is called on pages.
+
+    >>> label_of("name"), label_of("worker_started_at")
+    ('Handler', 'Worker started at')
+    """
+    return "Handler" if column == "name" else column.replace("_", " ").capitalize()
+
+
 def _head(column: str) -> str | tuple[str, str]:
     """The head of a column: its label, and how its values are aligned."""
-    label = column.replace("_", " ").capitalize()
+    label = label_of(column)
     return (label, "number") if column in NUMBERS else label
 
 

@@ -203,6 +203,16 @@ document.addEventListener("change", (event) => {
 
 // ---------------------------------------------------------------- log lines, as they are written
 
+const MOST_TEXT = 4000; // characters of a message or a value, as on the server
+// Control characters, marks of direction and halves of characters are written as their numbers, as on the server.
+const INVISIBLE = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]|\p{Surrogate}/gu;
+
+function visible(value) {
+  const text = typeof value === "string" ? value : JSON.stringify(value);
+  const shown = text.slice(0, MOST_TEXT).replace(INVISIBLE, (found) => `\\u${found.charCodeAt(0).toString(16).padStart(4, "0")}`);
+  return text.length > MOST_TEXT ? `${shown}…` : shown;
+}
+
 function followLog(log) {
   const source = new EventSource(log.dataset.follow);
   const state = byId("live-state");
@@ -213,7 +223,10 @@ function followLog(log) {
     const time = document.createElement("span");
     time.className = "soft";
     time.textContent = `${line.at.slice(11, 19)} ${line.level.padEnd(8)} `;
-    row.append(time, line.message);
+    row.append(time, visible(line.message));
+    for (const [name, value] of Object.entries(line.fields ?? {})) {
+      row.append(" ", Object.assign(document.createElement("span"), { className: "soft", textContent: `${visible(name)}=${visible(value)}` }));
+    }
     log.append(row);
     if (atEnd) log.scrollTop = log.scrollHeight;
   });
