@@ -261,6 +261,8 @@ class TopApplication(App[None]):
         keys = [row.key for row in self._rows]
         if current is not None and current.key in keys:
             self.query_one(RowTable).move_cursor(row=keys.index(current.key), animate=False)
+        # A terminal that becomes smaller and at once as large as before has lost cells that Textual takes for drawn.
+        self.call_after_refresh(self.screen.refresh, repaint=True)
 
     def _update(self, selector: str, text: Text) -> None:
         """Change a text, if it is another one."""
