@@ -20,6 +20,8 @@ from peerd.testing import eventually
 from peerd.workers.video.sample_clip import generated_sample
 from tests.demo.running import RunningDemo, running_demo
 
+pytestmark = pytest.mark.timeout(600)  # of a machine that does other work too
+
 ROOT = Path(__file__).parents[2]
 CLIP_SECONDS = 5
 
@@ -37,7 +39,7 @@ def address_of(demo: RunningDemo) -> str:
         found = re.search(r"The dashboard is open, served by demo-a: (http://127\.0\.0\.1:\d+/)", demo.out)
         return found and found[1]
 
-    return str(eventually(find, timeout=120))
+    return str(eventually(find, timeout=240))
 
 
 def tasks_of(address: str) -> list[dict[str, Any]]:
@@ -51,8 +53,8 @@ def test_an_open_demo_has_something_on_each_page_until_ctrl_c_and_leaves_nothing
     with running_demo(tmp_path, "--open", "--tasks", "2", "--input", str(clip)) as demo:
         address = address_of(demo)
         assert "<h1>Overview" in read(address)
-        eventually(lambda: f"The dashboard: {address}" in demo.out, timeout=120)  # again, after the summary
-        assert "Tasks → a running one → Show the stack" in demo.out
+        eventually(lambda: f"The dashboard: {address}" in demo.out, timeout=240)  # again, after the summary
+        eventually(lambda: "Tasks → a running one → Show the stack" in demo.out)  # it is written line by line
 
         seen: set[str] = set()
 
@@ -67,7 +69,7 @@ def test_an_open_demo_has_something_on_each_page_until_ctrl_c_and_leaves_nothing
                 "done poster",
             } <= seen
 
-        eventually(have_all_been_seen, timeout=120)
+        eventually(have_all_been_seen, timeout=240)
         assert "-poster" in read(f"{address}schedules")
         assert "demo-b" in read(f"{address}nodes")
         assert "dead" in read(f"{address}alerts?shown=all")
@@ -83,7 +85,7 @@ def test_an_open_demo_leaves_no_unfinished_task_in_a_shared_database(tmp_path: P
     clip = generated_sample(tmp_path, CLIP_SECONDS).path
     options = ("--open", "--tasks", "2", "--input", str(clip), "--database", server_database)
     with running_demo(tmp_path, *options) as demo, Client(server_database) as client:
-        eventually(lambda: "The dashboard: " in demo.out or demo.process.poll() is not None, timeout=120)
+        eventually(lambda: "The dashboard: " in demo.out or demo.process.poll() is not None, timeout=240)
         eventually(lambda: client.tasks.list(status="scheduled"), timeout=60)
         demo.process.terminate()
         assert demo.process.wait(60) == 0, demo.err
