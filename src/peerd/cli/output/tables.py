@@ -99,7 +99,7 @@ def fit_columns(columns: Sequence[Column], natural: Sequence[int], available: in
         available: the width of all together, with `GAP` between two.
 
     >>> fit_columns([Column("id"), wide("note"), Column("node", drop_priority=1)], [4, 30, 6], 40)
-    {0: 4, 1: 24, 2: 6}
+    {0: 4, 1: 26, 2: 6}
     >>> fit_columns([Column("id"), wide("note"), Column("node", drop_priority=1)], [4, 30, 6], 20)
     {0: 4, 1: 14}
     """
