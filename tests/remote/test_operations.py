@@ -131,7 +131,7 @@ EXAMPLES: dict[str, list[With]] = {
     ],
     "queues.list": [With()],
     "queues.is_known": [With("video"), With("viedo"), With(7)],
-    "queues.pause": [With("video"), With("new", "1h"), With("video", 5), With("video", "soon"), With("no spaces")],
+    "queues.pause": [With("video"), With("new", "1h"), With("video", 500), With("video", "soon"), With("no spaces")],
     "queues.resume": [With("mail"), With("new")],
     "queues.kick": [With("mail"), With("mail", limit=1), With("video", 0)],
     "limits.set": [

@@ -293,8 +293,11 @@ def test_nothing_is_served_without_a_valid_credential(http: httpx.Client, users:
             answer = http.request(method, path.replace("{task_id}", "1"), headers=headers)
             assert problem(answer) == (401, "Unauthorized"), (method, path, headers)
             assert answer.headers["www-authenticate"] == "Bearer"
-    for path in ("/nope", f"{API}/openapi.json", "/health/livex", "/health/live/", "/xhealth/live"):
+    for path in (f"{API}/openapi.json", f"{API}/nope", "/health/livex", "/health/live/", "/metrics"):
         assert http.get(path).status_code == 401, path
+    for path in ("/", "/tasks/1", "/tasks/export.csv", "/nope", "/xhealth/live"):
+        assert http.get(path).headers["location"].startswith("/login?next="), path
+        assert http.post(path).status_code == 401, path
 
 
 def test_a_route_needs_its_right_and_its_queue(http: httpx.Client, users: Client) -> None:
