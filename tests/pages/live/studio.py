@@ -133,9 +133,10 @@ class Studio:
 
     def close(self) -> None:
         """End the tasks and stop the nodes; the test fails if a process is left."""
-        with contextlib.suppress(Exception):
+        try:
             self.cluster.release_all()
-        left = self.cluster.clean_up()
+        finally:
+            left = self.cluster.clean_up()
         assert not left, f"processes were left behind: {left}"
 
     def _node(self, name: str, *, with_dashboard: bool = False) -> ClusterNode:

@@ -76,7 +76,7 @@ def test_nothing_moves_while_a_page_is_live(open_page: Open, studio: Studio, pat
     for number in range(4):
         studio.client.enqueue("video", name="probe", body={"source": f"shift-{number}.mov"})
         page.wait_for_function(f"() => window.readings > {number}", timeout=SOON)
-    page.wait_for_timeout(500)
+    page.wait_for_timeout(500)  # in which nothing may move after the last reading either
     shifts = page.evaluate("() => window.shifts")
     if path == "/tasks":  # new rows push older ones down
         shifts = [shift for shift in shifts if "task-" not in str(shift[1])]
