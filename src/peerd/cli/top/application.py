@@ -16,9 +16,10 @@ from textual.widgets import DataTable, Footer, Input, Static
 
 from peerd.cli.errors import CommandError
 from peerd.cli.output.formatting import format_elapsed, sanitize
-from peerd.cli.output.tables import GAP, fit_columns
+from peerd.cli.output.tables import GAP
 from peerd.cli.top.actions import ACTIONS, TopAction
 from peerd.cli.top.background import run_in_background
+from peerd.cli.top.column_layout import ColumnLayout
 from peerd.cli.top.messages import MessageLine
 from peerd.cli.top.reading import Reading, read_cluster
 from peerd.cli.top.row_table import RowTable
@@ -33,8 +34,16 @@ SLOW: Final = 5.0
 """Seconds after which a reading without an answer is mentioned."""
 SCROLLBAR: Final = 1
 STATUSES: Final = (
-    *(Status.WORKING, Status.PENDING, Status.SCHEDULED, Status.WAITING, Status.FAILURE, Status.DEAD, Status.BURIED),
-    *(Status.CANCELED, Status.DONE, None),
+    Status.WORKING,
+    Status.PENDING,
+    Status.SCHEDULED,
+    Status.WAITING,
+    Status.FAILURE,
+    Status.DEAD,
+    Status.BURIED,
+    Status.CANCELED,
+    Status.DONE,
+    None,
 )
 """Which tasks are shown, one after another; None: the newest of whatever status."""
 KEYS: Final = (
@@ -106,9 +115,7 @@ class TopApplication(App[None]):
         self._answered_at = time.monotonic()
         self._silence: str | None = None
         self._rows: list[TopRow] = []
-        self._natural: list[int] = []
-        self._shown: dict[int, int] = {}
-        self._titles: list[Text] = []
+        self._column_layout = ColumnLayout()
 
     def compose(self) -> ComposeResult:
         """Summary, the names of the tables, the table, the filter, a message and the keys."""
@@ -184,42 +191,20 @@ class TopApplication(App[None]):
             rows.sort(key=lambda row: row.order[column], reverse=is_descending)
         current = self._current_row()
         table = self.query_one(RowTable)
-        if self._lay_out(rows):
+        if self._column_layout.fit(self._view.columns, self._titles(), rows, self.size.width - SCROLLBAR - GAP):
             self._rows = []
-            table.make_columns([(self._titles[number], width) for number, width in self._shown.items()])
-        table.fill([[row.cells[column] for column in self._shown] for row in rows])
+            table.make_columns(self._column_layout.titles_and_widths)
+        table.fill([[row.cells[column] for column in self._column_layout.shown] for row in rows])
         self._rows = rows
         keys = [row.key for row in rows]
         if current is not None and current.key in keys and table.cursor_row != keys.index(current.key):
             table.move_cursor(row=keys.index(current.key), animate=False)
         self._show_names(len(rows))
 
-    def _lay_out(self, rows: list[TopRow]) -> bool:
-        """Compute the widths and titles of the columns, and return whether they have changed.
-
-        Columns become wider with their cells, and narrower only in another table or terminal: otherwise they would
-        move whenever a row comes or goes.
-        """
-        available = self.size.width - SCROLLBAR - GAP
-        columns = self._view.columns
-        titles = self._titles_of(self._view)
-        self._natural = self._natural or [0] * len(columns)
-        for number, column in enumerate(columns):
-            widest = max((row.cells[number].cell_len for row in rows), default=1)
-            if widest:  # a column without any text is left out
-                widest = max(titles[number].cell_len, min(widest, column.max_width or widest))
-                self._natural[number] = max(self._natural[number], available if column.wide else widest)
-        filled = [number for number, width in enumerate(self._natural) if width]
-        fitted = fit_columns([columns[one] for one in filled], [self._natural[one] for one in filled], available)
-        shown = {filled[place]: width for place, width in fitted.items()}
-        has_changed = (shown, titles) != (self._shown, self._titles)
-        self._shown, self._titles = shown, titles
-        return has_changed
-
-    def _titles_of(self, view: TopView) -> list[Text]:
-        sorted_by, is_descending = self._sorted_by.get(view.id, (None, False))
+    def _titles(self) -> list[Text]:
+        sorted_by, is_descending = self._sorted_by.get(self._view.id, (None, False))
         titles = []
-        for number, column in enumerate(view.columns):
+        for number, column in enumerate(self._view.columns):
             mark = "" if number != sorted_by else " ▼" if is_descending else " ▲"
             titles.append(Text(column.title + mark, "bold", justify="right" if column.right else "left"))
         return titles
@@ -250,7 +235,8 @@ class TopApplication(App[None]):
 
     def _start_layout(self) -> None:
         """Forget widths and rows: the next ones have other columns, or another room."""
-        self._natural, self._shown, self._rows = [], {}, []
+        self._column_layout.forget()
+        self._rows = []
 
     def on_resize(self) -> None:
         """Lay everything out for the new size."""
@@ -309,7 +295,7 @@ class TopApplication(App[None]):
 
     def action_sort(self) -> None:
         """By the next column that is shown; numbers and times with the greatest first."""
-        shown = list(self._shown) or [0]
+        shown = self._column_layout.shown or [0]
         before = self._sorted_by.get(self._view.id, (-1, False))[0]
         column = next((number for number in shown if number > before), shown[0])
         self._sorted_by[self._view.id] = column, begins_with_greatest(self._view.columns[column])

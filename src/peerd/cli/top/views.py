@@ -27,10 +27,9 @@ from peerd.store.queue_states import QueueState
 BAR_WIDTH: Final = 6
 LONGEST: Final = 300
 """Characters of a cell."""
-COUNTED: Final = (
-    *(Status.PENDING, Status.WORKING, Status.FAILURE, Status.SCHEDULED, Status.BURIED, Status.DEAD),
-)  # fmt: skip
-"""Of a queue, in the order of its columns."""
+COUNTED_FIRST: Final = (Status.PENDING, Status.WORKING, Status.FAILURE)
+COUNTED_LAST: Final = (Status.SCHEDULED, Status.BURIED, Status.DEAD)
+"""Of a queue, in the order of its columns; its figures stand between the first and the last."""
 LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
 
 
@@ -152,14 +151,14 @@ def _queue_row(queue: QueueState, reading: Reading) -> TopRow:
         f"queue {queue.name}",
         (_cell(queue.name), queue.name),
         (_cell(state, state_style), state),
-        *[_count(queue, status) for status in COUNTED[:3]],
+        *[_count(queue, status) for status in COUNTED_FIRST],
         (
             _cell("–" if oldest is None else format_elapsed_short(oldest), is_right=True),
             -1.0 if oldest is None else oldest,
         ),
         (_cell(format_rate(rate * 60) if rate else "–", is_right=True), rate),
         (_number(failed, "red"), failed),
-        *[_count(queue, status) for status in COUNTED[3:]],
+        *[_count(queue, status) for status in COUNTED_LAST],
         _seconds(None if figures is None else figures.wait.p95),
         _seconds(None if figures is None else figures.run.p95),
     )
