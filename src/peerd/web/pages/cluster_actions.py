@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from peerd.domain.task import NAME_LIMIT
+from peerd.operate.client import AioClient
 from peerd.web.pages.actions import ActionCall, ActionDone, FormField, PageAction
 from peerd.web.pages.formats import number, one_line
 from peerd.web.pages.subjects import Subject
@@ -252,9 +253,9 @@ ARGUMENTS: Final = FormField(
 )
 
 
-def _switch(verb: str, past: str, inverse: str) -> Run:
+def _switch(operation: Callable[[AioClient, str], Awaitable[object]], past: str, inverse: str) -> Run:
     async def run(call: ActionCall) -> ActionDone:
-        await getattr(call.client.schedules, verb)(call.key)
+        await operation(call.client, call.key)
         undo = Subject.SCHEDULE.action(call.key, inverse)
         return ActionDone(f"The schedule {one_line(call.key)} is {past}.", undo=undo)
 
@@ -303,7 +304,7 @@ SCHEDULE_ACTIONS: Final = (
         subject=Subject.SCHEDULE,
         verb="enable",
         label="Enable",
-        run=_switch("enable", "enabled", inverse="disable"),
+        run=_switch(lambda client, key: client.schedules.enable(key), "enabled", inverse="disable"),
         needs_all_queues=True,
         effect="{key} ticks again. Ticks that it has missed are not made up for.",
     ),
@@ -311,7 +312,7 @@ SCHEDULE_ACTIONS: Final = (
         subject=Subject.SCHEDULE,
         verb="disable",
         label="Disable",
-        run=_switch("disable", "disabled", inverse="enable"),
+        run=_switch(lambda client, key: client.schedules.disable(key), "disabled", inverse="enable"),
         needs_all_queues=True,
         effect="{key} ticks no more, in the whole cluster. It can still be run by hand.",
     ),

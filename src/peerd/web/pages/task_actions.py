@@ -10,6 +10,7 @@ from peerd.domain.access import Right
 from peerd.domain.errors import InvalidTask
 from peerd.domain.lifecycle import TaskEvent, sources
 from peerd.domain.task import BODY_LIMIT, DEFAULT_PRIORITY, NAME_LIMIT, Task
+from peerd.operate.client import AioClient
 from peerd.web.pages.actions import ActionCall, ActionDone, FormField, PageAction
 from peerd.web.pages.formats import one_line
 from peerd.web.pages.subjects import Subject
@@ -36,9 +37,11 @@ def allowed_verbs(task: Task) -> list[str]:
     return [*(verb for verb, event in EVENT_OF.items() if task.status in sources(event)), "again"]
 
 
-def _simple(verb: str, past: str, inverse: str | None = None) -> Callable[[ActionCall], Awaitable[ActionDone]]:
+def _simple(
+    operation: Callable[[AioClient, int], Awaitable[object]], past: str, inverse: str | None = None
+) -> Callable[[ActionCall], Awaitable[ActionDone]]:
     async def run(call: ActionCall) -> ActionDone:
-        await getattr(call.client.tasks, verb)(int(call.key))
+        await operation(call.client, int(call.key))
         undo = None if inverse is None else Subject.TASK.action(call.key, inverse)
         return ActionDone(f"Task {call.key} was {past}.", undo=undo)
 
@@ -213,14 +216,14 @@ TASK_ACTIONS: Final = (
         subject=Subject.TASK,
         verb="retry",
         label="Retry",
-        run=_simple("retry", "retried"),
+        run=_simple(lambda client, key: client.tasks.retry(key), "retried"),
         effect="Task {key} runs again at once, with all its attempts.",
     ),
     PageAction(
         subject=Subject.TASK,
         verb="kick",
         label="Kick",
-        run=_simple("kick", "kicked"),
+        run=_simple(lambda client, key: client.tasks.kick(key), "kicked"),
         effect="Task {key} becomes pending now.",
     ),
     PageAction(
@@ -268,7 +271,7 @@ TASK_ACTIONS: Final = (
         subject=Subject.TASK,
         verb="bury",
         label="Set aside",
-        run=_simple("bury", "set aside", inverse="kick"),
+        run=_simple(lambda client, key: client.tasks.bury(key), "set aside", inverse="kick"),
         effect="Task {key} is buried until it is kicked or retried.",
     ),
     PageAction(

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from starlette.responses import Response
@@ -25,6 +25,7 @@ from peerd.domain.bulk import (
 from peerd.domain.duration import parse_duration
 from peerd.domain.errors import InvalidFilter, InvalidTask, NodeNotFound, PeerdError
 from peerd.domain.lifecycle import IllegalTransition, Status, sources
+from peerd.operate.client import AioClient
 from peerd.operate.task_filter import TaskFilter
 from peerd.web.pages.action_pages import BACK
 from peerd.web.pages.actions import ActionCall, ActionDone, FormField, PageAction
@@ -270,9 +271,11 @@ async def show_bulk(page: PageRequest) -> Response:
     )
 
 
-def _steer(verb: str, past: str) -> Callable[[ActionCall], Any]:
+def _steer(
+    operation: Callable[[AioClient, int], Awaitable[object]], past: str
+) -> Callable[[ActionCall], Awaitable[ActionDone]]:
     async def run(call: ActionCall) -> ActionDone:
-        await getattr(call.client.bulk, verb)(int(call.key))
+        await operation(call.client, int(call.key))
         return ActionDone(f"Bulk action {call.key} {past}.")
 
     return run
@@ -283,21 +286,21 @@ BULK_ACTIONS: Final = (
         subject=Subject.BULK,
         verb="pause",
         label="Pause",
-        run=_steer("pause", "is paused"),
+        run=_steer(lambda client, key: client.bulk.pause(key), "is paused"),
         effect="Bulk action {key} stops before its next chunk, until it is resumed.",
     ),
     PageAction(
         subject=Subject.BULK,
         verb="resume",
         label="Resume",
-        run=_steer("resume", "goes on"),
+        run=_steer(lambda client, key: client.bulk.resume(key), "goes on"),
         effect="Bulk action {key} goes on where it was paused.",
     ),
     PageAction(
         subject=Subject.BULK,
         verb="cancel",
         label="Cancel",
-        run=_steer("cancel", "was canceled"),
+        run=_steer(lambda client, key: client.bulk.cancel(key), "was canceled"),
         is_destructive=True,
         effect="Bulk action {key} ends before its next chunk. What it has done stays done.",
     ),
