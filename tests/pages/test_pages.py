@@ -73,6 +73,9 @@ def test_an_unknown_page_is_an_error_with_a_way_back(visitor: httpx.Client) -> N
     assert (answer.status_code, answer.headers["content-type"]) == (404, "text/html; charset=utf-8")
     assert "/" in parse(answer).links
     assert visitor.get("/api/v1/nowhere").headers["content-type"] == "application/problem+json"
+    form_only = visitor.get("/logout")
+    assert form_only.status_code == 405
+    assert "takes a form" in form_only.text
     assert visitor.post("/nowhere").headers["content-type"] == "application/problem+json"
 
 

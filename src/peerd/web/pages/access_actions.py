@@ -16,7 +16,12 @@ ROLE: Final = FormField(
     name="role", label="Role", kind="choice", choices=tuple((role.value, role.value) for role in Role), is_required=True
 )
 PASSWORD: Final = FormField(
-    name="password", label="Password", kind="password", most=MAX_LENGTH, hint=f"At least {MIN_LENGTH} characters."
+    name="password",
+    label="Password",
+    kind="password",
+    most=MAX_LENGTH,
+    hint=f"At least {MIN_LENGTH} characters.",
+    autocomplete="new-password",
 )
 
 

@@ -28,6 +28,7 @@ class FormField(msgspec.Struct, frozen=True, kw_only=True):
         value: what it holds at first.
         hint: stands below it.
         most: characters at the most.
+        autocomplete: what a browser or a password manager may fill in, of the HTML standard's autofill field names.
     """
 
     name: str
@@ -38,6 +39,7 @@ class FormField(msgspec.Struct, frozen=True, kw_only=True):
     hint: str = ""
     is_required: bool = False
     most: int = MOST_TEXT
+    autocomplete: str = "off"
 
 
 class ActionCall(msgspec.Struct, frozen=True):

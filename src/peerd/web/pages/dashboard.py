@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from functools import partial
 from http import HTTPStatus
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from fastapi import FastAPI
 from starlette.convertors import Convertor, register_url_convertor
@@ -34,6 +34,10 @@ from peerd.web.request_guard import ACTOR, is_page
 Handler: TypeAlias = Callable[[PageRequest], Awaitable[Response]]
 ProblemHandler: TypeAlias = Callable[..., Any]
 """Of the API: it answers with a problem."""
+ERROR_TEXTS: Final = {
+    HTTPStatus.NOT_FOUND: "There is no such page.",
+    HTTPStatus.METHOD_NOT_ALLOWED: "This address takes a form, and has no page of its own.",
+}
 FormHandler: TypeAlias = Callable[[PageRequest, list[tuple[str, str]]], Awaitable[Response]]
 
 
@@ -104,11 +108,7 @@ class Dashboard:
             problem: Response = await answer_problem(request, error)
             return problem
         status = HTTPStatus(error.status_code) if isinstance(error, HTTPException) else HTTPStatus.INTERNAL_SERVER_ERROR
-        detail = (
-            "There is no such page."
-            if status is HTTPStatus.NOT_FOUND
-            else "An unexpected error; the log of the web process has its traceback."
-        )
+        detail = ERROR_TEXTS.get(status, "An unexpected error; the log of the web process has its traceback.")
         return plain_error_page(self._page(request), status, detail)
 
     def _page(self, request: Request) -> PageRequest:

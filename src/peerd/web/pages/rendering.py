@@ -41,6 +41,12 @@ class NavigationLink(msgspec.Struct, frozen=True):
     label: str
     path: str
     right: Right = Right.VIEW
+    needs_all_queues: bool = False
+    """An actor that is restricted to queues sees nothing there."""
+
+    def is_for(self, actor: Actor) -> bool:
+        """Whether an actor may see its page."""
+        return actor.may(self.right) and not (self.needs_all_queues and actor.queues is not None)
 
 
 NAVIGATION: Final = (
@@ -51,7 +57,7 @@ NAVIGATION: Final = (
     NavigationLink("Limits", "/limits"),
     NavigationLink("Nodes", "/nodes"),
     NavigationLink("Processes", "/processes"),
-    NavigationLink("Schedules", "/schedules"),
+    NavigationLink("Schedules", "/schedules", needs_all_queues=True),
     NavigationLink("Alerts", "/alerts"),
     NavigationLink("Audit log", "/audit", Right.ADMIN),
     NavigationLink("Users", "/users", Right.ADMIN),
@@ -130,7 +136,7 @@ class PageRequest:
             "actor": actor,
             "may": actor.may,
             "has_session": actor.kind is ActorKind.USER,
-            "navigation": [link for link in NAVIGATION if actor.may(link.right)],
+            "navigation": [link for link in NAVIGATION if link.is_for(actor)],
             "csrf_token": form_token(self.request),
             "theme": theme_of(self.request),
             "notice": None if self.is_live else notice_of(self.request),

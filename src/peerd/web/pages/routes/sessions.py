@@ -25,11 +25,25 @@ from peerd.web.pages.rendering import PageRequest
 from peerd.web.pages.url_query import safe_path
 
 LOGIN_FIELDS: Final = (
-    FormField(name="name", label="Name", is_required=True, most=NAME_LIMIT),
-    FormField(name="password", label="Password", kind="password", is_required=True, most=MAX_LENGTH),
+    FormField(name="name", label="Name", is_required=True, most=NAME_LIMIT, autocomplete="username"),
+    FormField(
+        name="password",
+        label="Password",
+        kind="password",
+        is_required=True,
+        most=MAX_LENGTH,
+        autocomplete="current-password",
+    ),
 )
 PASSWORD_FIELDS: Final = (
-    FormField(name="current", label="Current password", kind="password", is_required=True, most=MAX_LENGTH),
+    FormField(
+        name="current",
+        label="Current password",
+        kind="password",
+        is_required=True,
+        most=MAX_LENGTH,
+        autocomplete="current-password",
+    ),
     FormField(
         name="new",
         label="New password",
@@ -37,6 +51,7 @@ PASSWORD_FIELDS: Final = (
         is_required=True,
         most=MAX_LENGTH,
         hint=f"At least {MIN_LENGTH} characters. All your other sessions end.",
+        autocomplete="new-password",
     ),
 )
 
