@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -24,6 +24,21 @@ class Line(msgspec.Struct, frozen=True):
 
     label: str
     values: Sequence[float | None]
+
+
+class _PlotArea(msgspec.Struct, frozen=True):
+    """Where values are in the picture: between the first and the last moment, from 0 to the last mark."""
+
+    begin: datetime
+    end: datetime
+    marks: Sequence[float]
+
+    def x(self, at: datetime) -> float:
+        span = max(1.0, (self.end - self.begin).total_seconds())
+        return LEFT + (WIDTH - LEFT - RIGHT) * (at - self.begin).total_seconds() / span
+
+    def y(self, value: float) -> float:
+        return TOP + (HEIGHT - TOP - BOTTOM) * (1 - value / self.marks[-1])
 
 
 class LineChart(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,46 +66,35 @@ class LineChart(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def svg(self) -> Markup:
         """The picture."""
-        begin, end = self.at[0], self.at[-1]
-        span = max(1.0, (end - begin).total_seconds())
         highest = max((value for line in self.lines for value in line.values if value is not None), default=0.0)
-        marks = value_marks(highest)
-        inner_width, inner_height = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
+        area = _PlotArea(begin=self.at[0], end=self.at[-1], marks=value_marks(highest))
+        head = Markup('<svg class="chart" viewBox="0 0 {} {}" role="img" aria-labelledby="{}-title">').format(
+            WIDTH, HEIGHT, self.id
+        )
+        title = Markup('<title id="{}-title">{}</title>').format(self.id, self._spoken())
+        parts = [head, title, *self._value_axis(area), *self._time_axis(area), *self._paths(area), Markup("</svg>")]
+        return Markup("").join(parts)
 
-        def x(at: datetime) -> float:
-            return LEFT + inner_width * (at - begin).total_seconds() / span
+    def _value_axis(self, area: _PlotArea) -> Iterator[Markup]:
+        grid = Markup('<line class="grid" x1="{}" x2="{}" y1="{:.1f}" y2="{:.1f}"/>')
+        label = Markup('<text x="{}" y="{:.1f}" text-anchor="end">{}</text>')
+        for mark in area.marks:
+            y = area.y(mark)
+            yield grid.format(LEFT, WIDTH - RIGHT, y, y)
+            yield label.format(LEFT - 6, y + 4, self.show(mark))
 
-        def y(value: float) -> float:
-            return TOP + inner_height * (1 - value / marks[-1])
+    def _time_axis(self, area: _PlotArea) -> Iterator[Markup]:
+        label = Markup('<text x="{:.1f}" y="{}" text-anchor="middle">{}</text>')
+        for moment in time_marks(area.begin, area.end):
+            yield label.format(area.x(moment), HEIGHT - 6, time_label(moment, area.end - area.begin))
 
-        parts = [
-            Markup('<svg class="chart" viewBox="0 0 {} {}" role="img" aria-labelledby="{}-title">').format(
-                WIDTH, HEIGHT, self.id
-            ),
-            Markup('<title id="{}-title">{}</title>').format(self.id, self._spoken()),
-        ]
-        for mark in marks:
-            parts.append(
-                Markup('<line class="grid" x1="{}" x2="{}" y1="{:.1f}" y2="{:.1f}"/>').format(
-                    LEFT, WIDTH - RIGHT, y(mark), y(mark)
-                )
-            )
-            parts.append(
-                Markup('<text x="{}" y="{:.1f}" text-anchor="end">{}</text>').format(
-                    LEFT - 6, y(mark) + 4, self.show(mark)
-                )
-            )
-        for moment in time_marks(begin, end):
-            label = time_label(moment, end - begin)
-            parts.append(
-                Markup('<text x="{:.1f}" y="{}" text-anchor="middle">{}</text>').format(x(moment), HEIGHT - 6, label)
-            )
+    def _paths(self, area: _PlotArea) -> Iterator[Markup]:
+        path = Markup('<path class="line s{}" d="{}"/>')
         for number, line in enumerate(self.lines):
-            path = _path(
-                [(x(at), None if value is None else y(value)) for at, value in zip(self.at, line.values, strict=True)]
+            points = zip(
+                map(area.x, self.at), (None if one is None else area.y(one) for one in line.values), strict=True
             )
-            parts.append(Markup('<path class="line s{}" d="{}"/>').format(number % LOOKS + 1, path))
-        return Markup("").join([*parts, Markup("</svg>")])
+            yield path.format(number % LOOKS + 1, _path(list(points)))
 
     @property
     def heads(self) -> list[tuple[str, str]]:
