@@ -7,6 +7,8 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from peerd import __version__
 from peerd.testing import eventually
 from tests.cluster.cluster import WITHIN, Cluster, ClusterNode
@@ -32,6 +34,7 @@ def node_with_metrics(cluster: Cluster, port: int, **sections: dict[str, Any]) -
     return cluster.node("one", sections={**web, **sections}).up()
 
 
+@pytest.mark.one_database_in_ci
 def test_a_node_counts_what_its_processes_do(each_cluster: Cluster) -> None:
     cluster, port = each_cluster, free_port()
     node = node_with_metrics(cluster, port, **{"gateway.tubes": {"bind": "unix:tubes.sock"}})

@@ -12,6 +12,7 @@ test, with the reason; the summary counts that.
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ from contextlib import ExitStack, closing
 from itertools import count
 from pathlib import Path
 from typing import TypeVar
+from zlib import crc32
 
 import psycopg
 import pymysql
@@ -47,17 +49,36 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A test that is marked each_database_in_ci runs on SQLite alone where the slow tests are left out."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Choose the databases of tests that are marked one_database_in_ci.
+
+    In CI each of them runs on one database, which its name decides; elsewhere on SQLite, and on the others with the
+    slow tests.
+    """
+    left_out = []
     for item in items:
-        if item.get_closest_marker("each_database_in_ci") is not None and _kind_of(item) in SERVERS:
-            item.add_marker(pytest.mark.slow)
+        kind = _kind_of(item)
+        if item.get_closest_marker("one_database_in_ci") is None or kind not in DATABASES:
+            continue
+        if not os.environ.get("CI"):
+            if kind in SERVERS:
+                item.add_marker(pytest.mark.slow)
+        elif kind != kind_in_ci(item.nodeid):
+            left_out.append(item)
+    if left_out:
+        items[:] = [item for item in items if item not in left_out]
+        config.hook.pytest_deselected(items=left_out)
 
 
 def _kind_of(item: pytest.Item) -> object:
     """The database that a test is for; None if it is not for one of several."""
     parameters = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
     return next((parameters[name] for name in _KIND_PARAMETERS if name in parameters), None)
+
+
+def kind_in_ci(nodeid: str) -> str:
+    """The database on which a test runs in CI if it is marked one_database_in_ci: always the same one."""
+    return DATABASES[crc32(nodeid.partition("[")[0].encode()) % len(DATABASES)]
 
 
 @pytest.fixture
