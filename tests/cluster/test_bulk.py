@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import sqlalchemy as sa
 
 from peerd.domain.bulk import BulkAction, BulkRetry, BulkState
@@ -16,6 +17,7 @@ NUMBER = 700
 SMALL_CHUNKS: dict[str, Any] = {"batch": 5}
 
 
+@pytest.mark.one_database_in_ci
 def test_killed_managers_and_a_killed_node_leave_it_to_the_others_and_nothing_is_done_twice(
     each_cluster: Cluster,
 ) -> None:

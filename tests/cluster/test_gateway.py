@@ -116,6 +116,7 @@ def delete_all(holders: dict[int, BeanstalkConnection]) -> None:
 # ---------------------------------------------------------------- a gateway process dies
 
 
+@pytest.mark.one_database_in_ci
 def test_a_killed_gateway_process_loses_no_job_and_others_get_its_jobs_at_once(
     each_cluster: Cluster, record_line: RecordLine
 ) -> None:
@@ -177,6 +178,7 @@ def test_a_killed_process_releases_to_its_sibling_and_to_its_successor(each_clus
 # ---------------------------------------------------------------- a node dies
 
 
+@pytest.mark.one_database_in_ci
 def test_the_jobs_of_a_killed_node_are_ready_when_its_lease_ends(
     each_cluster: Cluster, record_line: RecordLine
 ) -> None:
@@ -288,6 +290,7 @@ def test_a_connection_that_holds_a_job_may_finish_it_when_its_node_stops(each_cl
 # ---------------------------------------------------------------- several nodes, two worlds
 
 
+@pytest.mark.one_database_in_ci
 def test_a_put_on_one_node_wakes_a_reserve_that_waits_on_another(
     each_cluster: Cluster, record_line: RecordLine
 ) -> None:

@@ -16,7 +16,7 @@ from tests.gateway.differential.shrinking import shrink
 from tests.gateway.gateway_on_database import GATEWAYS
 
 FEW = 40
-MANY = 500
+MANY = 200
 """Seeds from the first; `make differential` plays others."""
 TIMED = 4
 SCRIPTS_PER_MISTAKE = 60
