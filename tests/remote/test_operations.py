@@ -193,7 +193,7 @@ EXAMPLES: dict[str, list[With]] = {
     "bulk.carry_out": [*BULK, With(1, 501), With(1, tasks=1)],
     "bulk.has_manager": [With()],
     "statistics.summary": SERIES,
-    "statistics.series": [*SERIES, With(step="1m"), With(step="2m")],
+    "statistics.series": [*SERIES, With(step="1m"), With(step="2m"), With(by="handler", most=1), With(most=0)],
     "statistics.depths": SINCE,
     "statistics.overview": [With(), With(max_wait="soon"), With(max_wait="1d")],
     "users.list": [With()],

@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from peerd import Client
 from peerd.domain.attempt_totals import OUTCOMES, AttemptTotals
 from peerd.domain.histogram import Histogram
 from peerd.store.connection.database import Database
@@ -112,6 +113,21 @@ def test_processes_and_nodes_are_added_up(world: World) -> None:
     }
     assert [found.done for found in read(world.store, queue="q", node_id=2).values()] == [5]
     assert read(world.store, queue="none") == {}
+
+
+def test_a_series_is_of_the_groups_with_the_most_attempts(world: World) -> None:
+    for minutes, done in ((1, {"a": 6, "b": 9, "c": 1}), (5, {"a": 1, "c": 9})):
+        at = minutes_ago(minutes)
+        write(world.store, *(row(at, attempts(number), name=name) for name, number in done.items()))
+    write(world.store, row(minutes_ago(1), attempts(50), queue="other", name="a"))
+    with Client(world.store) as client:
+        every = client.statistics.series("1h", by="handler", queue="q")
+        assert {point.name for point in every} == {"a", "b", "c"}
+        greatest = client.statistics.series("1h", by="handler", queue="q", most=2)
+        assert greatest == [point for point in every if point.name in {"b", "c"}]
+        assert {point.queue for point in client.statistics.series("1h", by="queue", most=1)} == {"other"}
+        assert client.statistics.series("1h", most=1) == client.statistics.series("1h")
+        assert client.statistics.series("1h", by="handler", queue="none", most=1) == []
 
 
 def test_five_hundred_handlers_are_written_at_once(world: World) -> None:

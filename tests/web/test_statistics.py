@@ -114,6 +114,8 @@ def test_an_actor_of_some_queues_gets_their_figures(
         ("/statistics", {"node": "nobody"}, 404),
         ("/statistics", {"name": "\x00"}, 422),
         ("/statistics/series", {"step": "7m"}, 422),
+        ("/statistics/series", {"most": "0"}, 422),
+        ("/statistics/series", {"most": "1", "by": "handler"}, 200),
         ("/statistics/depths", {"queue": "<b>"}, 422),
         ("/statistics/depths", {"unknown": "1"}, 422),
     ],

@@ -23,7 +23,14 @@ from peerd.store.nodes.nodes import get_node_id
 from peerd.store.schema.sql_clock import now
 from peerd.store.schema.tables import nodes
 from peerd.store.statistics.depths import ALL_QUEUES, DepthPoint, list_depths
-from peerd.store.statistics.reading import MOST_GROUPS, BucketFilter, Dimension, sum_tiles
+from peerd.store.statistics.reading import (
+    MOST_GROUPS,
+    BucketFilter,
+    Dimension,
+    Group,
+    greatest_groups,
+    sum_tiles,
+)
 from peerd.store.statistics.steps import HOUR, MINUTE, SAMPLE, STEPS, TEN_MINUTES, step_for, tiles
 
 Rows = list[StatisticsRow]
@@ -39,6 +46,7 @@ DIMENSIONS: Final[dict[str, tuple[Dimension, ...]]] = {
 """The words for what attempts can be grouped by."""
 SINCE_RANGE: Final = (60.0, 366 * 86_400.0)
 """Seconds."""
+MOST_OF_SERIES: Final = 100
 
 
 class StatisticsOperations(OperationGroup[Mode]):
@@ -85,6 +93,7 @@ class StatisticsOperations(OperationGroup[Mode]):
         queue: str | None = None,
         name: str | None = None,
         node: str | None = None,
+        most: int | None = None,
     ) -> Query[SeriesPoints]:
         """The same as a time series: points by time, of each group in which an attempt has ended.
 
@@ -95,12 +104,16 @@ class StatisticsOperations(OperationGroup[Mode]):
             queue: as for `summary`.
             name: as for `summary`.
             node: as for `summary`.
+            most: groups at the most, from 1 to 100: those with the most attempts; by default all.
 
         Raises:
             InvalidFilter: an argument is not valid, or there would be too many points.
         """
         request = self._request("statistics.series", since, by, queue, name, node)
-        return Query("read", _read_series, request, step_for(request.seconds) if step is None else _step(step))
+        if most is not None and not 1 <= most <= MOST_OF_SERIES:
+            raise InvalidFilter("most", f"{most} is not from 1 to {MOST_OF_SERIES}")
+        points_every = step_for(request.seconds) if step is None else _step(step)
+        return Query("read", _read_series, request, points_every, most)
 
     @operation(in_queues=True)
     def depths(self, since: str | float = "1h", *, queue: str | None = None) -> Query[DepthPoints]:
@@ -199,10 +212,16 @@ def _read_summary(connection: Connection, request: SeriesRequest) -> Rows:
     ]
 
 
-def _read_series(connection: Connection, request: SeriesRequest, step: int) -> SeriesPoints:
+def _read_series(connection: Connection, request: SeriesRequest, step: int, most: int | None) -> SeriesPoints:
     moment = connection.execute(sa.select(now())).scalar_one()
     parts = tiles(moment - timedelta(seconds=request.seconds), moment, step)
-    found = sum_tiles(connection, parts, ("at", *request.by), request.wanted(connection))
+    wanted = request.wanted(connection)
+    groups: list[Group] = []
+    if most is not None and request.by:
+        groups = greatest_groups(connection, parts, request.by, wanted, most)
+        if not groups:
+            return []
+    found = sum_tiles(connection, parts, ("at", *request.by), wanted, groups)
     names = _node_names(connection, request.by)
     coarse = parts[0].step
     return [

@@ -21,6 +21,7 @@ from peerd.web.dependencies import acting_client, program_client
 from peerd.web.pages.access_actions import ACCESS_ACTIONS
 from peerd.web.pages.action_pages import confirm_action, do_action
 from peerd.web.pages.actions import ActionRegistry
+from peerd.web.pages.charts.series_history import SeriesHistory
 from peerd.web.pages.cluster_actions import CLUSTER_ACTIONS
 from peerd.web.pages.errors import error_page, plain_error_page
 from peerd.web.pages.forms import FormRefused, read_form
@@ -61,6 +62,7 @@ class Dashboard:
 
     def __init__(self, actions: ActionRegistry) -> None:
         self.cache = ReadCache()
+        self.history = SeriesHistory()
         self.actions = actions
         self.routes: list[Route] = []
 
@@ -113,7 +115,7 @@ class Dashboard:
 
     def _page(self, request: Request) -> PageRequest:
         client = acting_client(request) if ACTOR in request.scope else sessions.anonymous(program_client(request))
-        return PageRequest(request, client, self.cache, self.actions)
+        return PageRequest(request, client, self.cache, self.history, self.actions)
 
 
 async def answer_static(request: Request) -> Response:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from http import HTTPStatus
@@ -18,8 +18,10 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from peerd.domain.access import Actor, ActorKind, Right
 from peerd.operate.client import AioClient
+from peerd.operate.figures import SeriesPoint
 from peerd.web.pages import formats
 from peerd.web.pages.actions import ActionRegistry
+from peerd.web.pages.charts.series_history import Load, SeriesHistory
 from peerd.web.pages.forms import form_token
 from peerd.web.pages.headers import PAGE_HEADERS
 from peerd.web.pages.notices import clear_notice, notice_of
@@ -84,10 +86,13 @@ def environment() -> Environment:
 class PageRequest:
     """A request for a page: its viewer, what it asks for, and what pages read."""
 
-    def __init__(self, request: Request, client: AioClient, cache: ReadCache, actions: ActionRegistry) -> None:
+    def __init__(
+        self, request: Request, client: AioClient, cache: ReadCache, history: SeriesHistory, actions: ActionRegistry
+    ) -> None:
         self.request = request
         self.client = client
         self.cache = cache
+        self.history = history
         self.actions = actions
         self.query = UrlQuery.parse(request.url.query)
 
@@ -109,6 +114,11 @@ class PageRequest:
     async def read(self, key: Hashable, load: Callable[[], Awaitable[T]]) -> T:
         """What an operation reads, shared with the viewers that see the same."""
         return await self.cache.read((Visibility.of(self.actor), key), load)
+
+    async def read_series(self, key: Hashable, seconds: float, now: datetime, load: Load) -> Sequence[SeriesPoint]:
+        """The series of a chart, as `read`; what was read of it before is not read again."""
+        whose = (Visibility.of(self.actor), key)
+        return await self.read(("series", key), lambda: self.history.read(whose, seconds, now, load))
 
     def render(self, template: str, title: str, status: HTTPStatus = HTTPStatus.OK, /, **values: Any) -> Response:
         """The page of a template; unchanged since the script has read it last, it is not sent again."""

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Query
 from pydantic import Field
 
 from peerd.domain.task import NAME_LIMIT, QUEUE_NAME
+from peerd.operate.statistics import MOST_OF_SERIES
 from peerd.web.dependencies import AioClientDependency
 from peerd.web.fields import RequestBody
 from peerd.web.problems import documented
@@ -50,6 +51,9 @@ class SeriesQuery(SummaryQuery):
 
     by: Literal["total", "queue", "handler", "node"] = "total"
     step: Literal["1m", "10m", "1h"] | None = Field(None, description="By default, one of a hundred points or two.")
+    most: Annotated[int, Field(ge=1, le=MOST_OF_SERIES)] | None = Field(
+        None, description="Groups at the most: those with the most attempts."
+    )
 
 
 @router.get("/statistics", responses=ERRORS)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 from starlette.responses import Response
 
 from peerd.domain.lifecycle import Status
-from peerd.operate.figures import Overview
+from peerd.operate.client import AioClient
+from peerd.operate.figures import Overview, SeriesPoint
 from peerd.store.statistics.depths import DepthPoint
 from peerd.web.pages.charts.lines import LineChart
 from peerd.web.pages.charts.series import TimeAxis, chart_of_depths, charts_of_attempts
@@ -33,12 +35,9 @@ async def show_overview(page: PageRequest) -> Response:
     """Figures, problems, alerts that are on, and charts."""
     span, by = _choice(page, "span", SPANS), _choice(page, "by", GROUPS)
     client = page.client
-    overview: Overview | None = None
-    loads: dict[str, int] = {}
-    if client.actor.queues is None:
-        overview = await page.read("overview", client.statistics.overview)
-        loads = {load.name: load.running for load in await page.read("loads", client.nodes.loads)}
-    alerts, charts = await asyncio.gather(
+    overview, loads, alerts, charts = await asyncio.gather(
+        _read_overview(page),
+        page.read("loads", client.nodes.loads),
         page.read("alerts that are on", lambda: client.alerts.list(on=True, limit=MOST_ALERTS)),
         read_charts(page, span, by),
     )
@@ -46,7 +45,7 @@ async def show_overview(page: PageRequest) -> Response:
         "overview.html",
         "Overview",
         overview=overview,
-        loads=loads,
+        loads={load.name: load.running for load in loads},
         alerts=alerts,
         charts=charts,
         span=span,
@@ -58,20 +57,37 @@ async def show_overview(page: PageRequest) -> Response:
     )
 
 
+async def _read_overview(page: PageRequest) -> Overview | None:
+    """None for an actor of some queues."""
+    client = page.client
+    return None if client.actor.queues is not None else await page.read("overview", client.statistics.overview)
+
+
 async def read_charts(page: PageRequest, span: str, by: str, **only: str) -> list[LineChart]:
     """The charts of a time, of what `client.statistics` can select."""
     client = page.client
     given = tuple(sorted(only.items()))
     # An actor of some queues asks for figures that have a queue.
     grouped = "queue" if client.actor.queues is not None and by in {"total", "node"} and "queue" not in only else by
-    points = await page.read(
-        ("series", span, grouped, given), lambda: client.statistics.series(span, by=grouped, **only)
+    now = await page.read("now", client.now)
+    axis = TimeAxis(now, SECONDS[span])
+    has_depths = set(only) <= {"queue"} and (client.actor.queues is None or only)
+    points, depths = await asyncio.gather(
+        page.read_series((span, grouped, given), SECONDS[span], now, partial(_load_series, client, grouped, only)),
+        _read_depths(page, span, only.get("queue")) if has_depths else _nothing(),
     )
-    axis = TimeAxis(await page.read("now", client.now), SECONDS[span])
     charts = charts_of_attempts(points, axis)
-    if set(only) <= {"queue"} and (client.actor.queues is None or only):
-        charts.append(chart_of_depths(await _read_depths(page, span, only.get("queue")), axis))
-    return charts
+    return [*charts, chart_of_depths(depths, axis)] if has_depths else charts
+
+
+async def _load_series(
+    client: AioClient, by: str, only: dict[str, str], seconds: float, step: int, most: int | None
+) -> Sequence[SeriesPoint]:
+    return await client.statistics.series(seconds, by=by, step=step, most=most, **only)
+
+
+async def _nothing() -> Sequence[DepthPoint]:
+    return ()
 
 
 async def _read_depths(page: PageRequest, span: str, queue: str | None) -> Sequence[DepthPoint]:
