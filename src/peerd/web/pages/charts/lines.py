@@ -15,6 +15,8 @@ from peerd.web.pages.charts.scales import time_label, time_marks, value_marks
 WIDTH: Final = 640
 HEIGHT: Final = 200
 LEFT, RIGHT, TOP, BOTTOM = 56, 12, 10, 24
+MOST_ROWS: Final = 30
+"""Moments in the table of values."""
 LOOKS: Final = 6
 """Colours of lines; lines beyond that share them."""
 
@@ -103,11 +105,10 @@ class LineChart(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def rows(self) -> list[tuple[datetime, list[object]]]:
-        """The values, the newest first, for the table."""
+        """The newest values, the last first, for the table."""
         columns = [line.values for line in self.lines]
-        return [
-            (at, [self.show(column[number]) for column in columns]) for number, at in reversed(list(enumerate(self.at)))
-        ]
+        newest = reversed(list(enumerate(self.at))[-MOST_ROWS:])
+        return [(at, [self.show(column[number]) for column in columns]) for number, at in newest]
 
     def _spoken(self) -> str:
         latest = ", ".join(f"{line.label} {self.show(line.values[-1])}" for line in self.lines)

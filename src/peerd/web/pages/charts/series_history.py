@@ -21,6 +21,8 @@ from peerd.web.pages.charts.series import MOST_LINES, label_of
 
 RECENT: Final = 3
 """Points at the end that are read again: processes may still write to them."""
+FRESH_PARTS: Final = 60
+"""The end is read again after such a part of the seconds between two points: each second, ten seconds or minute."""
 WHOLE_AFTER: Final = 10
 """Points, or `WHOLE_AFTER_SECONDS`, after which a series is read whole again."""
 WHOLE_AFTER_SECONDS: Final = 3_600.0
@@ -77,8 +79,10 @@ class SeriesHistory:
         return read
 
     async def _read_end(self, known: _Series, seconds: float, now: datetime, load: Load) -> bool:
-        """Replace the end; whether that was possible."""
+        """Replace the end, if it is not fresh; whether that was possible."""
         began, step = self._clock(), step_for(seconds)
+        if began - known.read_at < step / FRESH_PARTS:
+            return True
         length = RECENT * step + began - known.read_at
         try:
             fresh = await load(length, step, None)
