@@ -27,7 +27,7 @@ from tests.support.sigstop import stop_processes
 
 JOBS = Path(__file__).parent / "jobs.py"
 SCHEDULED = Path(__file__).parent / "scheduled.py"
-WITHIN = 60.0
+WITHIN = 120.0
 MAX_UPDATE = 3.0
 
 NODE = {"heartbeat_every": "500ms", "grace": "10s", "shutdown_interval": "200ms"}

@@ -114,7 +114,7 @@ async def test_with_a_log_for_programs_each_line_is_an_object_and_the_limits_of_
 
 
 async def test_what_is_under_way_when_its_process_is_replaced_or_stopped_is_answered(cluster: Cluster) -> None:
-    node = site(cluster, processes=1, keep_alive="8s").up()
+    node = site(cluster, processes=1, keep_alive="60s").up()
     port = port_of(node)
     busy, idle, websocket = await connect(port), await connect(port), await open_websocket(f"ws://127.0.0.1:{port}")
     assert (await idle.answered("/"))[:2] == (200, None)

@@ -81,6 +81,7 @@ def test_an_open_demo_has_something_on_each_page_until_ctrl_c_and_leaves_nothing
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("server_database", ["mariadb"], indirect=True)
 def test_an_open_demo_leaves_no_unfinished_task_in_a_shared_database(tmp_path: Path, server_database: str) -> None:
     clip = generated_sample(tmp_path, CLIP_SECONDS).path
     options = ("--open", "--tasks", "2", "--input", str(clip), "--database", server_database)

@@ -32,7 +32,7 @@ RESTART_AFTER: Final = 1.0
 CHECK_EVERY: Final = 0.3
 RECYCLE_AFTER: Final = 60
 """Tasks after which a process is recycled under load; some of those that it runs then take longer than its grace."""
-STARTS_WITHIN: Final = 60.0
+STARTS_WITHIN: Final = 180.0
 
 
 class NodeTiming(msgspec.Struct, frozen=True):

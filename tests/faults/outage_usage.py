@@ -34,7 +34,7 @@ MAX_CORE_SHARE: Final = 0.05
 """Of a core, that a process may use during an outage."""
 SETTLES_WITHIN: Final = 10.0
 """Seconds in which a node at work has loaded all that it needs."""
-WITHIN: Final = 60.0
+WITHIN: Final = 120.0
 MEGABYTE: Final = 1 << 20
 
 SECTIONS: Final[Mapping[str, dict[str, Any]]] = {

@@ -177,6 +177,8 @@ EXAMPLES: dict[str, list[With]] = {
         With("retry", DEAD),
         With(BulkMove("nowhere"), TaskFilter(queue="mail")),
         With(BulkCancel(), DEAD),
+        With(BulkRetry(), DEAD, within="1ms"),
+        With(BulkRetry(), DEAD, within=3.0),
     ],
     "bulk.create": [
         With(BulkSnooze(60.0), TaskFilter(status="scheduled"), most=1),

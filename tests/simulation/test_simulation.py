@@ -15,7 +15,7 @@ from tests.simulation.mutations import MUTATIONS, Mutation, mutated
 from tests.simulation.plan import draw_plan
 from tests.simulation.runner import find_violation, report, run
 
-SEEDS = 400
+SEEDS = 240
 """The same in each run; `make simulate` draws others, as many as there is time for."""
 PARTS = 16
 """Tests that share the seeds, so that they run side by side."""

