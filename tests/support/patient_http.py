@@ -10,7 +10,7 @@ TIMEOUT = httpx.Timeout(60.0)
 
 @pytest.hookimpl
 def pytest_configure() -> None:
-    requests = (httpx.get, httpx.post, httpx.put, httpx.delete, httpx.request, httpx.stream)
+    requests = (httpx.get, httpx.post, httpx.put, httpx.delete, httpx.request)
     for function in (httpx.Client.__init__, httpx.AsyncClient.__init__, *requests):
         defaults = function.__kwdefaults__
         assert defaults is not None
