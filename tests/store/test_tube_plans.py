@@ -44,3 +44,22 @@ def test_thousands_of_tubes_are_listed_on_mysql_too(world: World) -> None:
     rows = [{"queue": name, "status": status} for name in names for status in ("pending", "buried")]
     world.store.run(lambda connection: connection.execute(sa.insert(tasks), rows).close())
     assert world.store.read(unfinished_queues) == names
+
+
+@pytest.mark.parametrize("store", ["sqlite"], indirect=True)
+def test_a_status_that_no_task_has_is_not_looked_for_among_the_others(world: World) -> None:
+    rows = [{"queue": f"t{number % 3}", "status": "buried"} for number in range(3000)]
+    world.store.run(lambda connection: connection.execute(sa.insert(tasks), rows).close())
+    hundreds: list[None] = []
+
+    def read(connection: sa.Connection) -> set[str]:
+        driver = connection.connection.driver_connection
+        assert driver is not None
+        driver.set_progress_handler(lambda: hundreds.append(None), 100)
+        try:
+            return unfinished_queues(connection)
+        finally:
+            driver.set_progress_handler(None, 0)
+
+    assert world.store.read(read) == {"t0", "t1", "t2"}
+    assert len(hundreds) < 30, "hundreds of instructions of SQLite"

@@ -6,6 +6,7 @@ whoever asks often keeps the result for a while.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import datetime
 from functools import lru_cache
 from typing import Any, Final
@@ -17,7 +18,7 @@ from peerd.domain.lifecycle import Status
 from peerd.store.jobs.tube_list import MAX_TUBES, TubeList, tube_table
 from peerd.store.jobs.types import URGENT_ABOVE, JobState, JobStatistics, TubeCounts
 from peerd.store.schema.sql_clock import now
-from peerd.store.schema.tables import CLAIM_ORDER, KEYED_CLAIM_ORDER, tasks
+from peerd.store.schema.tables import ASIDE, CLAIM_ORDER, KEYED_CLAIM_ORDER, tasks
 from peerd.store.schema.types import MYSQL
 from peerd.store.statements.compiled import CompiledStatement
 from peerd.store.tasks.conditions import (
@@ -106,9 +107,7 @@ def tubes_with_jobs(connection: Connection) -> list[str]:
     """
     held = sa.select(tasks.c.queue, sa.func.min(tasks.c.id)).where(is_working()).group_by(tasks.c.queue)
     first: dict[str, int] = {row[0]: row[1] for row in connection.execute(by_index(held, "tasks_claim"))}
-    parts: tuple[Part, ...] = (*PENDING_KINDS, *ASIDE_STATUSES)
-    for part in parts:
-        names = _tubes_of(connection, part)
+    for part, names in _tubes_by_part(connection):
         for tubes in batches(names, rows=MAX_TUBES):
             listed = TubeList(connection.dialect, tubes)
             heads = _heads_of_tubes(listed.kind, listed.places, part).rows(connection, **listed.parameters())
@@ -120,8 +119,7 @@ def tubes_with_jobs(connection: Connection) -> list[str]:
 
 def unfinished_queues(connection: Connection) -> set[str]:
     """The queues that have pending tasks or tasks aside, by steps through indexes as `tubes_with_jobs`."""
-    parts: tuple[Part, ...] = (*PENDING_KINDS, *ASIDE_STATUSES)
-    return {name for part in parts for name in _tubes_of(connection, part)}
+    return {name for _, names in _tubes_by_part(connection) for name in names}
 
 
 # ---------------------------------------------------------------- counts
@@ -163,11 +161,29 @@ def _whole_seconds(earlier: datetime, later: datetime) -> int:
 # ---------------------------------------------------------------- names of tubes
 
 
-def _tubes_of(connection: Connection, part: Part) -> list[str]:
-    """The queues of pending tasks of a kind, or of those aside in a status, by name."""
+def _tubes_by_part(connection: Connection) -> Iterator[tuple[Part, list[str]]]:
+    """The kinds of pending tasks and the statuses aside, with the queues that have such tasks, or may have.
+
+    Where `tasks_aside` begins with the queue, the queues of one status could be found only by reading what is aside in
+    all the others: there the queues with anything aside are found once, for all statuses.
+    """
+    for kind in PENDING_KINDS:
+        yield kind, _tubes_of(connection, kind)
+    begins_with_status = connection.dialect.name in MYSQL
+    aside = [] if begins_with_status else _tubes_of(connection, None)
+    for status in ASIDE_STATUSES:
+        yield status, _tubes_of(connection, status) if begins_with_status else aside
+
+
+def _tubes_of(connection: Connection, part: Part | None) -> list[str]:
+    """The queues of pending tasks of a kind, or of those aside in a status, by name.
+
+    None stands for all that are aside, which MySQL's index has not together.
+    """
     names: list[str] = []
     last = ""
     if connection.dialect.name in MYSQL:
+        assert part is not None
         while len(names) < TUBES_AT_ONCE:
             step = _next_tube_on_mysql(part).rows(connection, after=last)
             if not step:
@@ -184,7 +200,7 @@ def _tubes_of(connection: Connection, part: Part) -> list[str]:
 
 
 @lru_cache(maxsize=8)
-def _next_tubes(part: Part) -> CompiledStatement:
+def _next_tubes(part: Part | None) -> CompiledStatement:
     """A step in the index for each: the first name after the one before."""
     after = sa.bindparam("after", type_=sa.Text())
     first = sa.select(_first_name(part, after).label("queue"), sa.literal_column("1").label("step"))
@@ -195,11 +211,11 @@ def _next_tubes(part: Part) -> CompiledStatement:
     return CompiledStatement(sa.select(walked.c.queue).order_by(walked.c.step))
 
 
-def _first_name(part: Part, after: sa.ColumnElement[str]) -> sa.ScalarSelect[Any]:
+def _first_name(part: Part | None, after: sa.ColumnElement[str]) -> sa.ScalarSelect[Any]:
     if isinstance(part, PendingKind):
         condition = part.where(lambda name: name > after)
     else:
-        condition = sa.and_(is_aside(part), tasks.c.queue > after)
+        condition = sa.and_(sa.text(ASIDE) if part is None else is_aside(part), tasks.c.queue > after)
     return sa.select(sa.func.min(tasks.c.queue)).where(condition).scalar_subquery()
 
 
