@@ -73,8 +73,13 @@ def masked(answer: bytes, ids: Sequence[int], before: Counters) -> Masked:
             return answer
 
 
-def alike(one: Masked, other: Masked) -> bool:
-    """Whether two masked answers are equal, but for a second in times.
+def alike(one: Masked, other: Masked, seconds: float = 1.0) -> bool:
+    """Whether two masked answers are equal, but for some seconds in times.
+
+    Args:
+        one: an answer.
+        other: of the other server.
+        seconds: by which times may differ: one of rounding, and those for which a server has waited for its machine.
 
     >>> alike(("OK", ("age", "1"), ("pri", "5")), ("OK", ("age", "2"), ("pri", "5")))
     True
@@ -83,13 +88,13 @@ def alike(one: Masked, other: Masked) -> bool:
     """
     if isinstance(one, bytes) or isinstance(other, bytes):
         return one == other
-    return len(one) == len(other) and all(map(_alike_part, one, other))
+    return len(one) == len(other) and all(_alike_part(*both, seconds) for both in zip(one, other, strict=True))
 
 
-def _alike_part(one: object, other: object) -> bool:
+def _alike_part(one: object, other: object, seconds: float) -> bool:
     match one, other:
         case [(str() as name, str() as first), (str() as other_name, str() as second)] if name in TOLERANT:
-            return name == other_name and abs(int(first) - int(second)) <= 1
+            return name == other_name and abs(int(first) - int(second)) <= seconds
         case _:
             return one == other
 
