@@ -9,7 +9,6 @@ import msgspec
 from sqlalchemy.engine import Connection
 
 from peerd.domain.bulk import RESTRICTED_TO, BulkAction, BulkMoveToQueue, BulkPreview, BulkState, TaskAction
-from peerd.domain.duration import parse_duration
 from peerd.domain.errors import InvalidFilter
 from peerd.domain.masking import Masker
 from peerd.domain.quoting import quoted
@@ -27,6 +26,8 @@ from peerd.store.nodes.processes import is_role_alive
 from peerd.store.tasks.rows import BATCH
 
 BulkActions = list[BulkAction]
+SHORTEST_PREVIEW = 0.001
+"""Seconds."""
 MANAGER_SILENCE = 30.0
 """Seconds without a heartbeat after which a manager counts as gone."""
 
@@ -59,8 +60,8 @@ class BulkOperations(OperationGroup[Mode]):
                 `BulkMoveToQueue`, `BulkChange`, `BulkBury` or `BulkKick`.
             tasks: the filter.
             all_tasks: allow a filter without conditions.
-            within: seconds, or "100ms", after which counting ends with a number that may be too low; the most is the
-                default.
+            within: seconds, or "100ms", after which counting ends with a number that may be too low; from a millisecond
+                to the default.
 
         Raises:
             InvalidFilter: a value is out of its range; or there are no conditions.
@@ -68,7 +69,8 @@ class BulkOperations(OperationGroup[Mode]):
             NodeNotFound: no node has this name.
         """
         wanted, fields = self._checked("bulk.preview", action, tasks, all_tasks=all_tasks)
-        return Query("read", _preview, wanted, fields, _within(within), self._masker)
+        seconds = validation.time_span("within", within, SHORTEST_PREVIEW, PREVIEW_TIME)
+        return Query("read", _preview, wanted, fields, seconds, self._masker)
 
     @operation(in_queues=True)
     def create(
@@ -173,16 +175,6 @@ class BulkOperations(OperationGroup[Mode]):
         number = _id(bulk_id)
         query = Query("run", _if_within, self._actor.queues, number, act)
         return query.acting_on("bulk", number, bulk_state, number)
-
-
-def _within(duration: str | float) -> float:
-    try:
-        seconds = parse_duration(duration)
-    except ValueError as error:
-        raise InvalidFilter("within", str(error)) from None
-    if not 0 < seconds <= PREVIEW_TIME:
-        raise InvalidFilter("within", f"{quoted(duration)} is not above 0 s and up to {PREVIEW_TIME:g} s")
-    return seconds
 
 
 def _preview(

@@ -12,7 +12,6 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from peerd.domain.duration import parse_duration
 from peerd.domain.errors import InvalidFilter, NotPermitted
 from peerd.domain.quoting import quoted
 from peerd.operate import validation
@@ -44,8 +43,8 @@ DIMENSIONS: Final[dict[str, tuple[Dimension, ...]]] = {
     "node": ("node_id",),
 }
 """The words for what attempts can be grouped by."""
-SINCE_RANGE: Final = (60.0, 366 * 86_400.0)
-"""Seconds."""
+LONGEST: Final = 366 * 86_400.0
+"""Seconds that can be looked back."""
 MOST_OF_SERIES: Final = 100
 
 
@@ -110,10 +109,9 @@ class StatisticsOperations(OperationGroup[Mode]):
             InvalidFilter: an argument is not valid, or there would be too many points.
         """
         request = self._request("statistics.series", since, by, queue, name, node)
-        if most is not None and not 1 <= most <= MOST_OF_SERIES:
-            raise InvalidFilter("most", f"{most} is not from 1 to {MOST_OF_SERIES}")
+        at_most = None if most is None else validation.number("most", most, 1, MOST_OF_SERIES)
         points_every = step_for(request.seconds) if step is None else _step(step)
-        return Query("read", _read_series, request, points_every, most)
+        return Query("read", _read_series, request, points_every, at_most)
 
     @operation(in_queues=True)
     def depths(self, since: str | float = "1h", *, queue: str | None = None) -> Query[DepthPoints]:
@@ -129,7 +127,7 @@ class StatisticsOperations(OperationGroup[Mode]):
         Raises:
             InvalidFilter: an argument is not valid.
         """
-        seconds = _seconds("since", since)
+        seconds = validation.time_span("since", since, MINUTE, LONGEST)
         name = ALL_QUEUES if queue is None else validation.queue(queue)
         if queue is not None:
             self._require_queue("statistics.depths", name)
@@ -144,14 +142,14 @@ class StatisticsOperations(OperationGroup[Mode]):
         Args:
             max_wait: how long the oldest pending task of a queue may have been due.
         """
-        return Query("read", read_overview, _seconds("max_wait", max_wait, (0.0, SINCE_RANGE[1])))
+        return Query("read", read_overview, validation.time_span("max_wait", max_wait, 0.0, LONGEST))
 
     def _request(
         self, operation_name: str, since: str | float, by: str, queue: str | None, name: str | None, node: str | None
     ) -> SeriesRequest:
         if by not in DIMENSIONS:
             raise InvalidFilter("by", f"{quoted(by)} is none of {', '.join(DIMENSIONS)}")
-        seconds = _seconds("since", since)
+        seconds = validation.time_span("since", since, MINUTE, LONGEST)
         queues = None if self._actor.queues is None else tuple(sorted(self._actor.queues))
         if queue is not None:
             self._require_queue(operation_name, validation.queue(queue))
@@ -181,19 +179,8 @@ class SeriesRequest(msgspec.Struct, frozen=True, kw_only=True):
         return [BucketFilter(queue=queue, name=self.name, node_id=node_id) for queue in queues]
 
 
-def _seconds(field: str, value: str | float, within: tuple[float, float] = SINCE_RANGE) -> float:
-    try:
-        seconds = parse_duration(value)
-    except ValueError as error:
-        raise InvalidFilter(field, str(error)) from None
-    least, most = within
-    if not least <= seconds <= most:
-        raise InvalidFilter(field, f"{quoted(value)} is not from {least:g} s to {most / 86_400:g} days")
-    return seconds
-
-
 def _step(value: str | float) -> int:
-    seconds = _seconds("step", value)
+    seconds = validation.time_span("step", value, MINUTE, HOUR)
     if seconds not in STEPS:
         raise InvalidFilter("step", f"{quoted(value)} is none of 1m, 10m and 1h")
     return int(seconds)

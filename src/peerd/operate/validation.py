@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from peerd.domain.column_condition import searchable
-from peerd.domain.duration import parse_duration
+from peerd.domain.duration import format_duration, parse_duration
 from peerd.domain.errors import InvalidFilter, InvalidTask
 from peerd.domain.quoting import quoted
 from peerd.domain.task import NAME_LIMIT, QUEUE_NAME, check_text
@@ -96,6 +96,18 @@ def task_id(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise InvalidFilter("task", f"{quoted(value)} is not a task's id")
     return value
+
+
+def time_span(name: str, duration: str | float, low: float, high: float) -> float:
+    """The seconds of a duration of a range, of seconds."""
+    try:
+        found = parse_duration(duration)
+    except ValueError as error:
+        raise InvalidFilter(name, str(error)) from None
+    if not low <= found <= high:
+        allowed = f"{format_duration(low)} to {format_duration(high)}"
+        raise InvalidFilter(name, f"{quoted(duration)} is not from {allowed}")
+    return found
 
 
 def seconds(option: str, duration: str | float) -> float:

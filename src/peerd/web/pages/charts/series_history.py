@@ -60,9 +60,10 @@ class SeriesHistory:
             load: reads it, or its end.
         """
         step, known = step_for(seconds), self._series.get(key)
+        if known is not None:
+            self._series.move_to_end(key)
         if known is None or self._is_due(known, step) or not await self._read_end(known, seconds, now, load):
             known = await self._read_whole(key, seconds, load)
-        self._series.move_to_end(key)
         return known.points
 
     def _is_due(self, known: _Series, step: int) -> bool:
