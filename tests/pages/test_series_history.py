@@ -13,7 +13,7 @@ from peerd.domain.errors import InvalidFilter
 from peerd.operate.figures import AttemptFigures, SeriesPoint
 from peerd.store.statistics.steps import bucket_start
 from peerd.web.pages.charts.series import MOST_LINES
-from peerd.web.pages.charts.series_history import SeriesHistory
+from peerd.web.pages.charts.series_history import MOST_SERIES, SeriesHistory
 
 BEGAN = datetime(2026, 11, 26, 9, 0, 7, tzinfo=UTC)
 HOUR = 3600.0
@@ -126,3 +126,16 @@ def test_more_groups_than_may_be_read_at_once_are_read_as_the_greatest(cluster: 
     cluster.seconds += 2
     assert len(cluster.shown()) == MOST_LINES
     assert [most for _, most in cluster.readings] == [MOST_LINES, None, MOST_LINES]
+
+
+def test_a_chart_that_others_push_out_while_it_is_read_is_shown(cluster: Cluster) -> None:
+    async def load_beside_others(seconds: float, step: int, most: int | None) -> Sequence[SeriesPoint]:
+        for number in range(MOST_SERIES + 1):
+            await cluster.history.read(number, HOUR, cluster.now, cluster.load)
+        return await cluster.load(seconds, step, most)
+
+    cluster.shown()
+    cluster.seconds += 2
+    cluster.run("video")
+    points = asyncio.run(cluster.history.read("all", HOUR, cluster.now, load_beside_others))
+    assert [one.queue for one in points] == ["video"]
