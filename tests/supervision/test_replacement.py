@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from pathlib import Path
 from typing import Any
 
 from peerd.supervision.control import control_client
@@ -75,12 +76,11 @@ def test_two_reloads_at_once_follow_each_other_and_leave_one_process_in_each_slo
     assert stub_node.slot("agent")["pid"] == before["agent"]
 
 
-def test_a_reload_brings_back_what_had_left_and_what_waits_after_failures(node: Nodes) -> None:
-    stub_node = node(
-        AGENT,
-        {**WORKER, "run": ["once leave"]},
-        {"name": "audio-1", "run": ["sleep 0.2", "once crash"], "run-crash": 2, "backoff_initial": 600.0},
-    ).up()
+def test_a_reload_brings_back_what_had_left_and_what_waits_after_failures(node: Nodes, tmp_path: Path) -> None:
+    up = tmp_path / "up"  # a crash during the start, with so long a pause after it, would delay the start
+    crashing = {"name": "audio-1", "run": [f"until {up}", "once crash"], "run-crash": 2, "backoff_initial": 600.0}
+    stub_node = node(AGENT, {**WORKER, "run": ["once leave"]}, crashing).up()
+    up.touch()
     eventually(lambda: [stub_node.slot(name)["state"] for name in ("video-1", "audio-1")] == ["EXITED", "BACKOFF"])
     assert reload(stub_node)["progress"] == "done"
     eventually(lambda: {slot["state"] for slot in stub_node.status()["slots"]} == {"RUNNING"})

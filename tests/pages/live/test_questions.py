@@ -100,9 +100,12 @@ def test_run_a_task_again_with_other_arguments(clicks: Clicks, studio: Studio) -
     expect(clicks.page.locator("#values")).to_contain_text("other.mov")
 
 
-def test_what_does_a_node_run(clicks: Clicks) -> None:
+def test_what_does_a_node_run(clicks: Clicks, studio: Studio) -> None:
+    film = studio.client.enqueue("video", name="transcode", body={"source": "only-here.mov"}, node="studio-2")
+    eventually(lambda: studio.client.tasks.get(film.id).status == "working", timeout=WITHIN)
     clicks.click(clicks.page.locator("#nodes").get_by_role("link", name="studio-2"))
     expect(clicks.page.locator("#running tbody tr").first).to_contain_text("transcode")
+    studio.client.tasks.cancel(film.id)
 
 
 def test_empty_a_node(clicks: Clicks, studio: Studio) -> None:
