@@ -9,6 +9,7 @@ import sqlalchemy as sa
 from peerd.domain.access import Role
 from peerd.domain.attempt_totals import OUTCOMES
 from peerd.domain.bulk import BulkState
+from peerd.domain.files import MAX_KEY_BYTES, CopyState, DiskKind, DiskState, FileState
 from peerd.domain.histogram import BIN_COUNT
 from peerd.domain.lifecycle import FINISHED, Status
 from peerd.domain.node_request import NodeRequestStatus
@@ -19,6 +20,7 @@ from peerd.store.schema.types import (
     BINARY,
     LONG_TEXT,
     MYSQL,
+    ByteText,
     Instant,
     default_now,
     dialect_only_options,
@@ -540,3 +542,140 @@ alerts = _table(
 )
 """``on_until`` is null for incidents and for conditions that have ended, so those that are on are a short range."""
 partial_index("alerts_on", alerts.c.on_until, where="on_until IS NOT NULL")
+
+file_classes = _table(
+    "file_classes",
+    sa.Column("name", name_type(63, ascii_only=True), primary_key=True),
+    sa.Column("copies", sa.Integer(), nullable=False, server_default="2"),
+    sa.Column("durable", sa.Integer(), nullable=False, server_default="1"),
+    sa.Column("zones", sa.Integer(), nullable=False, server_default="1"),
+    time_column_with_default("created_at"),
+)
+
+file_buckets = _table(
+    "file_buckets",
+    sa.Column("id", sa.Integer(), primary_key=True, autoincrement=True),
+    sa.Column("name", name_type(63, ascii_only=True), nullable=False),
+    sa.Column("class_name", name_type(63, ascii_only=True), nullable=False),
+    sa.Column("quota", sa.BigInteger()),
+    time_column_with_default("created_at"),
+    sa.Index("file_buckets_name", "name", unique=True),
+    autoincrement=True,
+)
+
+file_usage = _table(
+    "file_usage",
+    sa.Column("bucket_id", sa.Integer(), primary_key=True, autoincrement=False),
+    sa.Column("part", sa.Integer(), primary_key=True, autoincrement=False),
+    sa.Column("files", sa.BigInteger(), nullable=False, server_default="0"),
+    sa.Column("bytes", sa.BigInteger(), nullable=False, server_default="0"),
+)
+"""What the current versions of a bucket's files add up to, in several parts, so that puts do not wait for each other."""
+
+disks = _table(
+    "disks",
+    sa.Column("id", sa.Integer(), primary_key=True, autoincrement=True),
+    sa.Column("identity", name_type(32, ascii_only=True), nullable=False),
+    sa.Column("kind", enum_type(DiskKind), nullable=False, server_default=DiskKind.FOLDER),
+    sa.Column("state", enum_type(DiskState), nullable=False, server_default=DiskState.ACTIVE),
+    sa.Column("node_id", sa.Integer()),
+    sa.Column("path", short_text(4096), nullable=False),
+    sa.Column("size", sa.BigInteger(), nullable=False, server_default="0"),
+    sa.Column("free", sa.BigInteger(), nullable=False, server_default="0"),
+    sa.Column("reserve", sa.BigInteger(), nullable=False, server_default="0"),
+    sa.Column("problem", short_text(500)),
+    time_column_with_default("created_at"),
+    time_column("seen_at"),
+    time_column("verified_since"),
+    sa.Column("walked_for", name_type(20, ascii_only=True)),
+    sa.Column("walked_to", sa.BigInteger()),
+    sa.Column("scrubbed_to", sa.BigInteger()),
+    time_column("scrub_started_at"),
+    enum_check("kind", DiskKind),
+    enum_check("state", DiskState),
+    sa.Index("disks_identity", "identity", unique=True),
+    autoincrement=True,
+)
+
+files = _table(
+    "files",
+    sa.Column("id", sa.BigInteger(), primary_key=True, autoincrement=False),
+    sa.Column("bucket_id", sa.Integer(), nullable=False),
+    sa.Column("file_key", ByteText(MAX_KEY_BYTES), nullable=False),
+    sa.Column("version", sa.BigInteger(), nullable=False, server_default="0"),
+    sa.Column("state", enum_type(FileState), nullable=False),
+    sa.Column("is_current", sa.SmallInteger()),
+    sa.Column("class_name", name_type(63, ascii_only=True), nullable=False),
+    sa.Column("size", sa.BigInteger(), nullable=False),
+    sa.Column("blake3", name_type(64, ascii_only=True), nullable=False),
+    sa.Column("etag", name_type(80, ascii_only=True)),
+    sa.Column("content_type", short_text(255)),
+    sa.Column("metadata", LONG_TEXT),
+    time_column_with_default("created_at"),
+    time_column("expires_at"),
+    time_column("deleted_at"),
+    enum_check("state", FileState),
+    sa.Index("files_current", "bucket_id", "is_current", "file_key", unique=True),
+    only_on(MYSQL, sa.Index("files_expiring", "expires_at")),
+)
+"""A row for each version. ``is_current`` is 1 for the current one and null for others, so that one of a key is current."""
+partial_index("files_expiring", files.c.expires_at, where="expires_at IS NOT NULL")
+
+file_chunks = _table(
+    "file_chunks",
+    sa.Column("file_id", sa.BigInteger(), primary_key=True, autoincrement=False),
+    sa.Column("chunk_size", sa.BigInteger(), nullable=False),
+    sa.Column("hashes", BINARY, nullable=False),
+)
+"""BLAKE3 of each chunk of a content that has more than one."""
+
+file_copies = _table(
+    "file_copies",
+    sa.Column("file_id", sa.BigInteger(), primary_key=True, autoincrement=False),
+    sa.Column("disk_id", sa.Integer(), primary_key=True, autoincrement=False),
+    sa.Column("state", enum_type(CopyState), nullable=False),
+    sa.Column("size", sa.BigInteger(), nullable=False),
+    time_column_with_default("created_at"),
+    time_column("verified_at"),
+    enum_check("state", CopyState),
+    sa.Index("file_copies_disk", "disk_id", "state", "file_id"),
+)
+
+file_checks = _table(
+    "file_checks",
+    sa.Column("file_id", sa.BigInteger(), primary_key=True, autoincrement=False),
+    sa.Column("danger", sa.SmallInteger(), nullable=False),
+    time_column_with_default("due_at"),
+    sa.Column("tries", sa.Integer(), nullable=False, server_default="0"),
+    sa.Column("health", name_type(20, ascii_only=True)),
+    sa.Column("blocked", short_text(500)),
+    time_column_with_default("created_at"),
+    sa.Index("file_checks_due", "danger", "due_at"),
+)
+"""The files that are not settled: what they need is decided again when it is due, the most endangered first."""
+
+file_uploads = _table(
+    "file_uploads",
+    sa.Column("id", name_type(32, ascii_only=True), primary_key=True),
+    sa.Column("bucket_id", sa.Integer(), nullable=False),
+    sa.Column("file_key", ByteText(MAX_KEY_BYTES), nullable=False),
+    sa.Column("disk_id", sa.Integer(), nullable=False),
+    sa.Column("class_name", name_type(63, ascii_only=True), nullable=False),
+    sa.Column("content_type", short_text(255)),
+    sa.Column("metadata", LONG_TEXT),
+    sa.Column("created_by", name_type(200)),
+    time_column_with_default("created_at"),
+    time_column_with_default("touched_at"),
+    sa.Index("file_uploads_key", "bucket_id", "file_key"),
+    sa.Index("file_uploads_touched", "touched_at"),
+)
+
+file_upload_parts = _table(
+    "file_upload_parts",
+    sa.Column("upload_id", name_type(32, ascii_only=True), primary_key=True),
+    sa.Column("number", sa.Integer(), primary_key=True, autoincrement=False),
+    sa.Column("content_id", sa.BigInteger(), nullable=False),
+    sa.Column("size", sa.BigInteger(), nullable=False),
+    sa.Column("etag", name_type(80, ascii_only=True), nullable=False),
+    time_column_with_default("created_at"),
+)

@@ -1,0 +1,144 @@
+"""Files that survive their servers: classes, disks, copies and versions, as values."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+DEFAULT_CLASS: Final = "default"
+MAX_COPIES: Final = 16
+MAX_KEY_BYTES: Final = 1024
+"""Bytes of UTF-8 of a key, as in S3."""
+
+
+class DiskKind(StrEnum):
+    """Where the contents of a disk are."""
+
+    FOLDER = "folder"
+    """In a folder of its node."""
+    S3 = "s3"
+    """In a bucket of an object store, which every node reaches."""
+
+
+class DiskState(StrEnum):
+    """What a disk is used for, as an operator has set it."""
+
+    ACTIVE = "active"
+    READONLY = "readonly"
+    """Copies on it are kept and read; it gets no new ones."""
+    DRAIN = "drain"
+    """Its copies are made anew elsewhere, and then removed from it."""
+    LOST = "lost"
+    """It will not come back: its copies do not exist any more."""
+
+
+class CopyState(StrEnum):
+    """The state of the content of a file on one disk."""
+
+    PLANNED = "planned"
+    """To be made, or being made."""
+    STORED = "stored"
+    """Whole when it was verified last."""
+    BAD = "bad"
+    """Damaged or missing; what is left of it is in quarantine."""
+    REMOVING = "removing"
+    """To be removed, or being removed."""
+
+
+class FileState(StrEnum):
+    """The state of a version of a file."""
+
+    STAGED = "staged"
+    """Received, and not yet current: fewer copies are durable than its class demands before the put is acknowledged."""
+    STORED = "stored"
+    """The current version of its key."""
+    DELETED = "deleted"
+    """A tombstone, until all copies are removed: deleted, or overwritten by a later version."""
+
+
+class FileClass(msgspec.Struct, frozen=True, kw_only=True):
+    """How files are kept.
+
+    Attributes:
+        name: of the class.
+        copies: how many copies a file has, each on another node.
+        durable: how many of them exist before a put is acknowledged.
+        zones: on how many zones the copies are, as far as there are so many.
+
+    >>> FileClass(name="archive", copies=3, durable=2, zones=2).problem() is None
+    True
+    >>> FileClass(name="archive", copies=2, durable=3).problem()
+    'durable: 3 copies cannot be durable where there are 2; give at most the number of copies'
+    """
+
+    name: str
+    copies: int = 2
+    durable: int = 1
+    zones: int = 1
+
+    def problem(self) -> str | None:
+        """What is wrong with it, with the remedy; None if nothing is."""
+        if not 1 <= self.copies <= MAX_COPIES:
+            return f"copies: {self.copies} is not a number from 1 to {MAX_COPIES}"
+        for name, number in (("durable", self.durable), ("zones", self.zones)):
+            if number < 1:
+                return f"{name}: {number} is less than 1"
+        if self.durable > self.copies:
+            return (
+                f"durable: {self.durable} copies cannot be durable where there are {self.copies}; "
+                "give at most the number of copies"
+            )
+        if self.zones > self.copies:
+            return f"zones: {self.copies} copies cannot be in {self.zones} zones; give at most the number of copies"
+        return None
+
+
+class Disk(msgspec.Struct, frozen=True, kw_only=True):
+    """A disk, as it was read at one moment.
+
+    Attributes:
+        id: its number in the catalogue.
+        node: the name of its node; None for an object store.
+        zone: of its node.
+        state: what it is used for.
+        free: bytes that can be written, without its reserve and what is promised to planned copies.
+        silent_for: seconds since its node reported it last.
+        problem: why nothing can be written to it now, or None.
+        verified_since: copies verified before this time do not count: the disk was missing until then.
+    """
+
+    id: int
+    node: str | None
+    zone: str | None = None
+    kind: DiskKind = DiskKind.FOLDER
+    state: DiskState = DiskState.ACTIVE
+    size: int = 0
+    free: int = 0
+    silent_for: float = 0.0
+    problem: str | None = None
+    verified_since: datetime | None = None
+
+    @property
+    def site(self) -> str:
+        """What is lost at once with the disk: its node, or the object store."""
+        return f"s3 {self.id}" if self.node is None else self.node
+
+
+class Copy(msgspec.Struct, frozen=True):
+    """The content of a file on a disk."""
+
+    disk_id: int
+    state: CopyState
+    verified_at: datetime | None = None
+
+
+class FileNeeds(msgspec.Struct, frozen=True, kw_only=True):
+    """What a decision has to know of a version of a file."""
+
+    size: int
+    copies: int
+    zones: int = 1
+    is_deleted: bool = False

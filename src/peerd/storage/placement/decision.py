@@ -1,0 +1,219 @@
+"""What a file needs: the copies to make and those to remove.
+
+The decision is level-triggered: it looks at the copies as they are and compares them with what the class wants, whatever
+has happened before. So it can be taken again at any time, by any node, and gives nothing to do when all is well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+from random import Random
+
+import msgspec
+
+from peerd.storage.placement.brake import DiskView
+from peerd.storage.placement.choice import can_take, choose_disks, worsens
+from peerd.domain.files import Copy, CopyState, Disk, DiskState, FileNeeds
+
+
+class Health(StrEnum):
+    """How a file is kept."""
+
+    WHOLE = "whole"
+    """It has its copies."""
+    AT_RISK = "at-risk"
+    """It has fewer, and at least one."""
+    UNREACHABLE = "unreachable"
+    """No copy counts, but a disk that is missing or not verified yet may still have one."""
+    LOST = "lost"
+    """No disk has a copy."""
+    DELETED = "deleted"
+    """A tombstone with copies that are to be removed."""
+    GONE = "gone"
+    """A tombstone without a copy: its row can be deleted."""
+
+
+class Decision(msgspec.Struct, frozen=True, kw_only=True):
+    """What a file needs.
+
+    Attributes:
+        health: how it is kept.
+        good: how many nodes have a copy that counts.
+        copy_to: disks that get a copy.
+        remove_from: disks whose copy is to be removed.
+        forget: disks whose copy does not exist any more, so that its row is to be deleted.
+        is_settled: whether nothing remains to be done.
+        blocked: why something cannot be done now, or None.
+    """
+
+    health: Health
+    good: int = 0
+    copy_to: tuple[int, ...] = ()
+    remove_from: tuple[int, ...] = ()
+    forget: tuple[int, ...] = ()
+    is_settled: bool = False
+    blocked: str | None = None
+
+
+def decide(file: FileNeeds, copies: Sequence[Copy], view: DiskView, random: Random) -> Decision:
+    """Decide what a file needs.
+
+    Args:
+        file: its size, and the copies and zones that its class wants.
+        copies: all of the catalogue.
+        view: the disks.
+        random: decides among disks that are equally good.
+
+    >>> view = DiskView({n: Disk(id=n, node=f"node-{n}", free=100) for n in (1, 2)}, frozenset())
+    >>> decision = decide(FileNeeds(size=5, copies=2), [Copy(1, CopyState.STORED)], view, Random(1))
+    >>> decision.health.value, decision.good, decision.copy_to
+    ('at-risk', 1, (2,))
+    """
+    if file.is_deleted:
+        return _decide_removal(copies, view)
+    return _Copies(file, copies, view).decide(random)
+
+
+def counts(copy: Copy, view: DiskView) -> bool:
+    """Whether a copy counts: it is stored, on a disk that is not missing, and verified since the disk was missing."""
+    disk = view.disks.get(copy.disk_id)
+    if copy.state is not CopyState.STORED or disk is None or disk.id in view.missing:
+        return False
+    if disk.verified_since is None:
+        return True
+    return copy.verified_at is not None and copy.verified_at >= disk.verified_since
+
+
+def _decide_removal(copies: Sequence[Copy], view: DiskView) -> Decision:
+    forget = tuple(copy.disk_id for copy in copies if copy.disk_id not in view.disks)
+    left = [copy.disk_id for copy in copies if copy.disk_id in view.disks]
+    if not left:
+        return Decision(health=Health.GONE, forget=forget, is_settled=True)
+    away = [disk_id for disk_id in left if not view.is_online(disk_id)]
+    return Decision(
+        health=Health.DELETED,
+        remove_from=tuple(disk_id for disk_id in left if disk_id not in away),
+        forget=forget,
+        blocked=f"{len(away)} of its disks are away" if away else None,
+    )
+
+
+class _Copies:
+    """The copies of a file that is not deleted, by what they are good for."""
+
+    def __init__(self, file: FileNeeds, copies: Sequence[Copy], view: DiskView) -> None:
+        self._file = file
+        self._copies = copies
+        self._view = view
+        self._good = [view.disks[copy.disk_id] for copy in copies if counts(copy, view)]
+        self._lasting = [disk for disk in self._good if disk.state is not DiskState.DRAIN]
+        self._underway = [view.disks[copy.disk_id] for copy in copies if self._is_underway(copy)]
+
+    def decide(self, random: Random) -> Decision:
+        chosen = self._choose(random) if self._good else []
+        short = self._wanted_copies - len(_sites([*self._lasting, *self._underway, *chosen]))
+        surplus = [] if chosen or self._underway or short > 0 else self._surplus()
+        remove = [disk_id for disk_id in (*surplus, *self._in(CopyState.REMOVING)) if self._view.is_online(disk_id)]
+        forget = tuple(copy.disk_id for copy in self._copies if self._is_gone(copy))
+        health = self._health()
+        return Decision(
+            health=health,
+            good=len(_sites(self._good)),
+            copy_to=tuple(disk.id for disk in chosen),
+            remove_from=tuple(remove),
+            forget=forget if self._good or len(forget) == len(self._copies) else (),
+            is_settled=health is Health.WHOLE and not (chosen or self._underway or remove or self._unverified),
+            blocked=self._obstacle(short),
+        )
+
+    def _is_underway(self, copy: Copy) -> bool:
+        disk = self._view.disks.get(copy.disk_id)
+        if copy.state is not CopyState.PLANNED or disk is None or disk.id in self._view.missing:
+            return False
+        return disk.state is DiskState.ACTIVE
+
+    def _is_gone(self, copy: Copy) -> bool:
+        """Whether its disk is lost, or it was planned on a disk that takes none any more."""
+        if copy.disk_id not in self._view.disks:
+            return True
+        return copy.state is CopyState.PLANNED and not self._is_underway(copy)
+
+    @property
+    def _wanted_copies(self) -> int:
+        return self._file.copies
+
+    @property
+    def _wanted_zones(self) -> int:
+        """As many zones as the class wants, or as there are."""
+        usable = [disk for disk in self._view.disks.values() if disk.state is DiskState.ACTIVE]
+        return min(self._file.zones, len({disk.zone for disk in [*usable, *self._lasting]}))
+
+    @property
+    def _unverified(self) -> bool:
+        """Whether a stored copy is on a disk that is missing, or that was missing and has not been verified since."""
+        return any(
+            copy.state is CopyState.STORED and copy.disk_id in self._view.disks and not counts(copy, self._view)
+            for copy in self._copies
+        )
+
+    def _choose(self, random: Random) -> list[Disk]:
+        kept = [*self._lasting, *self._underway]
+        short = self._wanted_copies - len(_sites(kept))
+        if short > 0:
+            return self._choose_among(self._candidates(), short, kept, random)
+        in_new_zones = [disk for disk in self._candidates() if disk.zone not in _zones(kept)]
+        return self._choose_among(in_new_zones, self._wanted_zones - len(_zones(kept)), kept, random)
+
+    def _choose_among(self, candidates: list[Disk], count: int, kept: list[Disk], random: Random) -> list[Disk]:
+        return choose_disks(
+            candidates, count=count, size=self._file.size, zones=self._wanted_zones, kept=kept, random=random
+        )
+
+    def _candidates(self) -> list[Disk]:
+        """Disks that can take a copy: those without one; if there are none, also those whose copy was bad."""
+        usable = [disk for disk in self._view.disks.values() if can_take(self._view, disk, self._file.size)]
+        with_copies = {copy.disk_id for copy in self._copies}
+        free = [disk for disk in usable if disk.id not in with_copies]
+        return free or [disk for disk in usable if disk.id in self._in(CopyState.BAD)]
+
+    def _surplus(self) -> list[int]:
+        """Bad copies, those on disks that are drained, and more than are wanted: the fullest disks first."""
+        kept = list(self._lasting)
+        surplus: list[int] = []
+        for disk in sorted(self._lasting, key=lambda disk: (disk.free, disk.id)):
+            others = [other for other in kept if other is not disk]
+            is_double = disk.site in _sites(others)
+            if is_double or (
+                len(_sites(others)) >= self._wanted_copies and not worsens(disk, others, self._wanted_zones)
+            ):
+                kept = others
+                surplus.append(disk.id)
+        drained = [disk.id for disk in self._good if disk.state is DiskState.DRAIN]
+        return [*surplus, *drained, *self._in(CopyState.BAD)]
+
+    def _in(self, state: CopyState) -> list[int]:
+        """The disks whose copy is in this state."""
+        return [copy.disk_id for copy in self._copies if copy.state is state]
+
+    def _health(self) -> Health:
+        if len(_sites(self._lasting)) >= self._wanted_copies and len(_zones(self._lasting)) >= self._wanted_zones:
+            return Health.WHOLE
+        if self._good:
+            return Health.AT_RISK
+        return Health.UNREACHABLE if self._unverified else Health.LOST
+
+    def _obstacle(self, short: int) -> str | None:
+        if not self._good:
+            return "no copy can be read"
+        if short > 0:
+            return f"no other node has a disk with room for {short} more"
+        return None
+
+
+def _sites(disks: Iterable[Disk]) -> set[str]:
+    return {disk.site for disk in disks}
+
+
+def _zones(disks: Iterable[Disk]) -> set[str | None]:
+    return {disk.zone for disk in disks}

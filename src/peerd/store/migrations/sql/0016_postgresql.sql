@@ -1,0 +1,137 @@
+-- Files that survive their servers: classes, buckets, disks, versions, copies, checks and uploads.
+
+CREATE TABLE file_classes (
+    name TEXT COLLATE "C" NOT NULL,
+    copies INTEGER DEFAULT '2' NOT NULL,
+    durable INTEGER DEFAULT '1' NOT NULL,
+    zones INTEGER DEFAULT '1' NOT NULL,
+    created_at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
+    PRIMARY KEY (name)
+);
+
+CREATE TABLE file_buckets (
+    id SERIAL NOT NULL,
+    name TEXT COLLATE "C" NOT NULL,
+    class_name TEXT COLLATE "C" NOT NULL,
+    quota BIGINT,
+    created_at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
+    PRIMARY KEY (id)
+);
+
+CREATE UNIQUE INDEX file_buckets_name ON file_buckets (name);
+
+CREATE TABLE file_usage (
+    bucket_id INTEGER NOT NULL,
+    part INTEGER NOT NULL,
+    files BIGINT DEFAULT '0' NOT NULL,
+    bytes BIGINT DEFAULT '0' NOT NULL,
+    PRIMARY KEY (bucket_id, part)
+);
+
+CREATE TABLE disks (
+    id SERIAL NOT NULL,
+    identity TEXT COLLATE "C" NOT NULL,
+    kind TEXT DEFAULT 'folder' NOT NULL,
+    state TEXT DEFAULT 'active' NOT NULL,
+    node_id INTEGER,
+    path TEXT NOT NULL,
+    size BIGINT DEFAULT '0' NOT NULL,
+    free BIGINT DEFAULT '0' NOT NULL,
+    reserve BIGINT DEFAULT '0' NOT NULL,
+    problem TEXT,
+    created_at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
+    seen_at TIMESTAMP WITH TIME ZONE,
+    verified_since TIMESTAMP WITH TIME ZONE,
+    walked_for TEXT COLLATE "C",
+    walked_to BIGINT,
+    scrubbed_to BIGINT,
+    scrub_started_at TIMESTAMP WITH TIME ZONE,
+    PRIMARY KEY (id),
+    CONSTRAINT kind_known CHECK (kind IN ('folder', 's3')),
+    CONSTRAINT state_known CHECK (state IN ('active', 'readonly', 'drain', 'lost'))
+);
+
+CREATE UNIQUE INDEX disks_identity ON disks (identity);
+
+CREATE TABLE files (
+    id BIGINT NOT NULL,
+    bucket_id INTEGER NOT NULL,
+    file_key VARCHAR COLLATE "C" NOT NULL,
+    version BIGINT DEFAULT '0' NOT NULL,
+    state TEXT NOT NULL,
+    is_current SMALLINT,
+    class_name TEXT COLLATE "C" NOT NULL,
+    size BIGINT NOT NULL,
+    blake3 TEXT COLLATE "C" NOT NULL,
+    etag TEXT COLLATE "C",
+    content_type TEXT,
+    metadata TEXT,
+    created_at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
+    expires_at TIMESTAMP WITH TIME ZONE,
+    deleted_at TIMESTAMP WITH TIME ZONE,
+    PRIMARY KEY (id),
+    CONSTRAINT state_known CHECK (state IN ('staged', 'stored', 'deleted'))
+);
+
+CREATE UNIQUE INDEX files_current ON files (bucket_id, is_current, file_key);
+CREATE INDEX files_expiring ON files (expires_at) WHERE expires_at IS NOT NULL;
+
+CREATE TABLE file_chunks (
+    file_id BIGINT NOT NULL,
+    chunk_size BIGINT NOT NULL,
+    hashes BYTEA NOT NULL,
+    PRIMARY KEY (file_id)
+);
+
+CREATE TABLE file_copies (
+    file_id BIGINT NOT NULL,
+    disk_id INTEGER NOT NULL,
+    state TEXT NOT NULL,
+    size BIGINT NOT NULL,
+    created_at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
+    verified_at TIMESTAMP WITH TIME ZONE,
+    PRIMARY KEY (file_id, disk_id),
+    CONSTRAINT state_known CHECK (state IN ('planned', 'stored', 'bad', 'removing'))
+);
+
+CREATE INDEX file_copies_disk ON file_copies (disk_id, state, file_id);
+
+CREATE TABLE file_checks (
+    file_id BIGINT NOT NULL,
+    danger SMALLINT NOT NULL,
+    due_at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
+    tries INTEGER DEFAULT '0' NOT NULL,
+    health TEXT COLLATE "C",
+    blocked TEXT,
+    created_at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
+    PRIMARY KEY (file_id)
+);
+
+CREATE INDEX file_checks_due ON file_checks (danger, due_at);
+
+CREATE TABLE file_uploads (
+    id TEXT COLLATE "C" NOT NULL,
+    bucket_id INTEGER NOT NULL,
+    file_key VARCHAR COLLATE "C" NOT NULL,
+    disk_id INTEGER NOT NULL,
+    class_name TEXT COLLATE "C" NOT NULL,
+    content_type TEXT,
+    metadata TEXT,
+    created_by TEXT COLLATE "C",
+    created_at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
+    touched_at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
+    PRIMARY KEY (id)
+);
+
+CREATE INDEX file_uploads_key ON file_uploads (bucket_id, file_key);
+CREATE INDEX file_uploads_touched ON file_uploads (touched_at);
+
+CREATE TABLE file_upload_parts (
+    upload_id TEXT COLLATE "C" NOT NULL,
+    number INTEGER NOT NULL,
+    content_id BIGINT NOT NULL,
+    size BIGINT NOT NULL,
+    etag TEXT COLLATE "C" NOT NULL,
+    created_at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
+    PRIMARY KEY (upload_id, number)
+);

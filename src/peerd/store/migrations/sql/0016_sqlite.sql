@@ -1,0 +1,151 @@
+-- Files that survive their servers: classes, buckets, disks, versions, copies, checks and uploads.
+
+CREATE TABLE file_classes (
+    name TEXT NOT NULL,
+    copies INTEGER DEFAULT '2' NOT NULL,
+    durable INTEGER DEFAULT '1' NOT NULL,
+    zones INTEGER DEFAULT '1' NOT NULL,
+    created_at TEXT DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now')) NOT NULL,
+    PRIMARY KEY (name),
+    CONSTRAINT created_at_form CHECK (created_at IS NULL OR created_at IS strftime('%Y-%m-%d %H:%M:%f', created_at))
+);
+
+CREATE TABLE file_buckets (
+    id INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT,
+    name TEXT NOT NULL,
+    class_name TEXT NOT NULL,
+    quota BIGINT,
+    created_at TEXT DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now')) NOT NULL,
+    CONSTRAINT created_at_form CHECK (created_at IS NULL OR created_at IS strftime('%Y-%m-%d %H:%M:%f', created_at))
+);
+
+CREATE UNIQUE INDEX file_buckets_name ON file_buckets (name);
+
+CREATE TABLE file_usage (
+    bucket_id INTEGER NOT NULL,
+    part INTEGER NOT NULL,
+    files BIGINT DEFAULT '0' NOT NULL,
+    bytes BIGINT DEFAULT '0' NOT NULL,
+    PRIMARY KEY (bucket_id, part)
+);
+
+CREATE TABLE disks (
+    id INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT,
+    identity TEXT NOT NULL,
+    kind TEXT DEFAULT 'folder' NOT NULL,
+    state TEXT DEFAULT 'active' NOT NULL,
+    node_id INTEGER,
+    path TEXT NOT NULL,
+    size BIGINT DEFAULT '0' NOT NULL,
+    free BIGINT DEFAULT '0' NOT NULL,
+    reserve BIGINT DEFAULT '0' NOT NULL,
+    problem TEXT,
+    created_at TEXT DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now')) NOT NULL,
+    seen_at TEXT,
+    verified_since TEXT,
+    walked_for TEXT,
+    walked_to BIGINT,
+    scrubbed_to BIGINT,
+    scrub_started_at TEXT,
+    CONSTRAINT kind_known CHECK (kind IN ('folder', 's3')),
+    CONSTRAINT state_known CHECK (state IN ('active', 'readonly', 'drain', 'lost')),
+    CONSTRAINT created_at_form CHECK (created_at IS NULL OR created_at IS strftime('%Y-%m-%d %H:%M:%f', created_at)),
+    CONSTRAINT seen_at_form CHECK (seen_at IS NULL OR seen_at IS strftime('%Y-%m-%d %H:%M:%f', seen_at)),
+    CONSTRAINT verified_since_form CHECK (verified_since IS NULL OR verified_since IS strftime('%Y-%m-%d %H:%M:%f', verified_since)),
+    CONSTRAINT scrub_started_at_form CHECK (scrub_started_at IS NULL OR scrub_started_at IS strftime('%Y-%m-%d %H:%M:%f', scrub_started_at))
+);
+
+CREATE UNIQUE INDEX disks_identity ON disks (identity);
+
+CREATE TABLE files (
+    id BIGINT NOT NULL,
+    bucket_id INTEGER NOT NULL,
+    file_key TEXT NOT NULL,
+    version BIGINT DEFAULT '0' NOT NULL,
+    state TEXT NOT NULL,
+    is_current SMALLINT,
+    class_name TEXT NOT NULL,
+    size BIGINT NOT NULL,
+    blake3 TEXT NOT NULL,
+    etag TEXT,
+    content_type TEXT,
+    metadata TEXT,
+    created_at TEXT DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now')) NOT NULL,
+    expires_at TEXT,
+    deleted_at TEXT,
+    PRIMARY KEY (id),
+    CONSTRAINT state_known CHECK (state IN ('staged', 'stored', 'deleted')),
+    CONSTRAINT created_at_form CHECK (created_at IS NULL OR created_at IS strftime('%Y-%m-%d %H:%M:%f', created_at)),
+    CONSTRAINT expires_at_form CHECK (expires_at IS NULL OR expires_at IS strftime('%Y-%m-%d %H:%M:%f', expires_at)),
+    CONSTRAINT deleted_at_form CHECK (deleted_at IS NULL OR deleted_at IS strftime('%Y-%m-%d %H:%M:%f', deleted_at))
+);
+
+CREATE UNIQUE INDEX files_current ON files (bucket_id, is_current, file_key);
+CREATE INDEX files_expiring ON files (expires_at) WHERE expires_at IS NOT NULL;
+
+CREATE TABLE file_chunks (
+    file_id BIGINT NOT NULL,
+    chunk_size BIGINT NOT NULL,
+    hashes BLOB NOT NULL,
+    PRIMARY KEY (file_id)
+);
+
+CREATE TABLE file_copies (
+    file_id BIGINT NOT NULL,
+    disk_id INTEGER NOT NULL,
+    state TEXT NOT NULL,
+    size BIGINT NOT NULL,
+    created_at TEXT DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now')) NOT NULL,
+    verified_at TEXT,
+    PRIMARY KEY (file_id, disk_id),
+    CONSTRAINT state_known CHECK (state IN ('planned', 'stored', 'bad', 'removing')),
+    CONSTRAINT created_at_form CHECK (created_at IS NULL OR created_at IS strftime('%Y-%m-%d %H:%M:%f', created_at)),
+    CONSTRAINT verified_at_form CHECK (verified_at IS NULL OR verified_at IS strftime('%Y-%m-%d %H:%M:%f', verified_at))
+);
+
+CREATE INDEX file_copies_disk ON file_copies (disk_id, state, file_id);
+
+CREATE TABLE file_checks (
+    file_id BIGINT NOT NULL,
+    danger SMALLINT NOT NULL,
+    due_at TEXT DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now')) NOT NULL,
+    tries INTEGER DEFAULT '0' NOT NULL,
+    health TEXT,
+    blocked TEXT,
+    created_at TEXT DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now')) NOT NULL,
+    PRIMARY KEY (file_id),
+    CONSTRAINT due_at_form CHECK (due_at IS NULL OR due_at IS strftime('%Y-%m-%d %H:%M:%f', due_at)),
+    CONSTRAINT created_at_form CHECK (created_at IS NULL OR created_at IS strftime('%Y-%m-%d %H:%M:%f', created_at))
+);
+
+CREATE INDEX file_checks_due ON file_checks (danger, due_at);
+
+CREATE TABLE file_uploads (
+    id TEXT NOT NULL,
+    bucket_id INTEGER NOT NULL,
+    file_key TEXT NOT NULL,
+    disk_id INTEGER NOT NULL,
+    class_name TEXT NOT NULL,
+    content_type TEXT,
+    metadata TEXT,
+    created_by TEXT,
+    created_at TEXT DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now')) NOT NULL,
+    touched_at TEXT DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now')) NOT NULL,
+    PRIMARY KEY (id),
+    CONSTRAINT created_at_form CHECK (created_at IS NULL OR created_at IS strftime('%Y-%m-%d %H:%M:%f', created_at)),
+    CONSTRAINT touched_at_form CHECK (touched_at IS NULL OR touched_at IS strftime('%Y-%m-%d %H:%M:%f', touched_at))
+);
+
+CREATE INDEX file_uploads_key ON file_uploads (bucket_id, file_key);
+CREATE INDEX file_uploads_touched ON file_uploads (touched_at);
+
+CREATE TABLE file_upload_parts (
+    upload_id TEXT NOT NULL,
+    number INTEGER NOT NULL,
+    content_id BIGINT NOT NULL,
+    size BIGINT NOT NULL,
+    etag TEXT NOT NULL,
+    created_at TEXT DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now')) NOT NULL,
+    PRIMARY KEY (upload_id, number),
+    CONSTRAINT created_at_form CHECK (created_at IS NULL OR created_at IS strftime('%Y-%m-%d %H:%M:%f', created_at))
+);

@@ -1,0 +1,34 @@
+"""Files that survive their servers: classes, buckets, disks, versions, copies, checks and uploads."""
+
+from __future__ import annotations
+
+from alembic import op
+
+from peerd.store.schema.migrate import run_script
+
+revision = "0016"
+down_revision = "0015"
+
+TABLES = (
+    "file_classes",
+    "file_buckets",
+    "file_usage",
+    "disks",
+    "files",
+    "file_chunks",
+    "file_copies",
+    "file_checks",
+    "file_uploads",
+    "file_upload_parts",
+)
+
+
+def upgrade() -> None:
+    """Create the tables."""
+    run_script(op.get_bind(), "0016")
+
+
+def downgrade() -> None:
+    """Drop them."""
+    for table in TABLES:
+        op.drop_table(table)

@@ -1,0 +1,249 @@
+"""What a file needs, decided from its copies and the disks."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from peerd.storage.placement.brake import GRACE, view_disks
+from peerd.storage.placement.decision import Decision, Health, counts, decide
+from peerd.domain.files import Copy, CopyState, Disk, DiskState, FileNeeds
+
+STORED, PLANNED, BAD, REMOVING = CopyState.STORED, CopyState.PLANNED, CopyState.BAD, CopyState.REMOVING
+ROOM = 1_000
+AWAY = GRACE + 1
+MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def disk(number: int, **more: object) -> Disk:
+    values: dict[str, object] = {"id": number, "node": f"node-{number}", "free": ROOM, **more}
+    return Disk(**values)  # type: ignore[arg-type]
+
+
+def decision_of(disks: list[Disk], *copies: Copy, **needs: object) -> Decision:
+    values: dict[str, object] = {"size": 10, "copies": 2, **needs}
+    return decide(FileNeeds(**values), copies, view_disks(disks), Random(1))  # type: ignore[arg-type]
+
+
+def test_a_file_with_its_copies_needs_nothing() -> None:
+    decision = decision_of([disk(1), disk(2), disk(3)], Copy(1, STORED), Copy(3, STORED))
+    assert decision == Decision(health=Health.WHOLE, good=2, is_settled=True)
+
+
+def test_a_copy_that_is_being_made_is_waited_for_and_not_made_twice() -> None:
+    decision = decision_of([disk(1), disk(2), disk(3)], Copy(1, STORED), Copy(3, PLANNED))
+    assert decision == Decision(health=Health.AT_RISK, good=1)
+
+
+def test_two_copies_of_a_node_are_one() -> None:
+    disks = [disk(1), disk(2, node="node-1"), disk(3)]
+    decision = decision_of(disks, Copy(1, STORED), Copy(2, STORED))
+    assert (decision.health, decision.good, decision.copy_to) == (Health.AT_RISK, 1, (3,))
+    decision = decision_of(disks, Copy(1, STORED), Copy(2, STORED), Copy(3, STORED))
+    assert (decision.health, decision.remove_from) == (Health.WHOLE, (1,)), "one of the double ones goes"
+
+
+def test_without_another_node_the_file_stays_at_risk_and_the_reason_is_given() -> None:
+    decision = decision_of([disk(1), disk(2, node="node-1"), disk(3, free=5)], Copy(1, STORED))
+    assert (decision.health, decision.copy_to) == (Health.AT_RISK, ())
+    assert decision.blocked == "no other node has a disk with room for 1 more"
+
+
+@pytest.mark.parametrize(
+    "unusable",
+    [
+        {"state": DiskState.READONLY},
+        {"state": DiskState.DRAIN},
+        {"state": DiskState.LOST},
+        {"problem": "it is read-only"},
+        {"silent_for": 60.0},
+        {"free": 9},
+    ],
+    ids=lambda one: "-".join(map(str, one.values())),
+)
+def test_a_disk_that_cannot_take_a_copy_gets_none(unusable: dict[str, object]) -> None:
+    decision = decision_of([disk(1), disk(2, **unusable)], Copy(1, STORED))
+    assert (decision.health, decision.copy_to) == (Health.AT_RISK, ())
+
+
+def test_a_silent_disk_counts_for_its_grace_period_and_then_its_copies_are_made_elsewhere() -> None:
+    for silence, expected in ((GRACE, ()), (AWAY, (3,))):
+        disks = [disk(1), disk(2, silent_for=silence), disk(3)]
+        decision = decision_of(disks, Copy(1, STORED), Copy(2, STORED))
+        assert decision.copy_to == expected
+        assert decision.forget == (), "the disk may come back"
+
+
+def test_a_disk_that_came_back_counts_again_only_when_its_copy_was_verified_and_the_surplus_goes_then() -> None:
+    disks = [disk(1), disk(2, verified_since=MOMENT, free=1), disk(3)]
+    before, after = Copy(2, STORED, MOMENT - timedelta(hours=1)), Copy(2, STORED, MOMENT)
+    decision = decision_of(disks, Copy(1, STORED), before, Copy(3, STORED))
+    assert (decision.health, decision.remove_from, decision.is_settled) == (Health.WHOLE, (), False)
+    assert decision_of(disks, Copy(1, STORED), after, Copy(3, STORED)).remove_from == (2,)
+
+
+def test_while_too_many_nodes_are_silent_nothing_is_repaired_but_new_files_get_their_copies() -> None:
+    disks = [disk(1), disk(2, silent_for=AWAY), disk(3, silent_for=AWAY), disk(4)]
+    assert decision_of(disks, Copy(1, STORED), Copy(2, STORED)).is_settled
+    assert decision_of(disks, Copy(1, STORED)).copy_to == (4,)
+    one_lost = [disk(1), disk(2, silent_for=AWAY), disk(3, state=DiskState.LOST), disk(4)]
+    assert decision_of(one_lost, Copy(1, STORED), Copy(2, STORED)).copy_to == (4,), "an operator has decided"
+
+
+def test_the_copies_of_a_lost_disk_are_forgotten_when_others_are_planned_and_not_before_the_last_hope_is_gone() -> None:
+    lost = disk(2, state=DiskState.LOST)
+    decision = decision_of([disk(1), lost, disk(3)], Copy(1, STORED), Copy(2, STORED))
+    assert (decision.copy_to, decision.forget) == ((3,), (2,))
+    away = disk(1, silent_for=AWAY)
+    decision = decision_of([away, lost, disk(3)], Copy(1, STORED), Copy(2, STORED))
+    assert (decision.health, decision.copy_to, decision.forget) == (Health.UNREACHABLE, (), ())
+    decision = decision_of([lost, disk(3)], Copy(2, STORED))
+    assert (decision.health, decision.forget) == (Health.LOST, (2,))
+
+
+def test_a_bad_copy_is_made_anew_elsewhere_or_on_its_own_disk_and_removed_last() -> None:
+    decision = decision_of([disk(1), disk(2), disk(3)], Copy(1, STORED), Copy(2, BAD))
+    assert (decision.copy_to, decision.remove_from) == ((3,), ())
+    decision = decision_of([disk(1), disk(2)], Copy(1, STORED), Copy(2, BAD))
+    assert decision.copy_to == (2,)
+    decision = decision_of([disk(1), disk(2), disk(3)], Copy(1, STORED), Copy(2, BAD), Copy(3, STORED))
+    assert decision.remove_from == (2,)
+
+
+def test_a_drained_disk_is_a_source_until_another_node_has_the_copy() -> None:
+    disks = [disk(1), disk(2, state=DiskState.DRAIN), disk(3)]
+    decision = decision_of(disks, Copy(1, STORED), Copy(2, STORED))
+    assert (decision.good, decision.copy_to, decision.remove_from) == (2, (3,), ())
+    assert decision_of(disks, Copy(1, STORED), Copy(2, STORED), Copy(3, PLANNED)).remove_from == ()
+    assert decision_of(disks, Copy(1, STORED), Copy(2, STORED), Copy(3, STORED)).remove_from == (2,)
+
+
+def test_copies_are_on_as_many_zones_as_wanted_as_far_as_there_are_so_many() -> None:
+    disks = [disk(1, zone="x"), disk(2, zone="x"), disk(3, zone="y")]
+    assert decision_of(disks, Copy(1, STORED), zones=2).copy_to == (3,)
+    decision = decision_of(disks, Copy(1, STORED), Copy(2, STORED), zones=2)
+    assert (decision.health, decision.copy_to, decision.remove_from) == (Health.AT_RISK, (3,), ())
+    decision = decision_of(disks, *(Copy(number, STORED) for number in (1, 2, 3)), zones=2)
+    assert decision.remove_from == (1,), "trimming looks at zones"
+    assert decision_of(disks[:2], Copy(1, STORED), Copy(2, STORED), zones=2).is_settled, "there is one zone"
+
+
+def test_the_surplus_is_removed_from_the_fullest_disks() -> None:
+    disks = [disk(1, free=500), disk(2, free=100), disk(3, free=300)]
+    assert decision_of(disks, *(Copy(number, STORED) for number in (1, 2, 3))).remove_from == (2,)
+
+
+def test_copies_of_a_tombstone_are_removed_from_the_disks_that_are_there_and_the_others_are_waited_for() -> None:
+    disks = [disk(1), disk(2, silent_for=60), disk(3, state=DiskState.LOST)]
+    copies = Copy(1, STORED), Copy(2, PLANNED), Copy(3, STORED)
+    decision = decision_of(disks, *copies, is_deleted=True)
+    assert (decision.health, decision.remove_from, decision.forget) == (Health.DELETED, (1,), (3,))
+    assert decision.blocked == "1 of its disks are away"
+    assert decision_of(disks, Copy(3, STORED), is_deleted=True).health is Health.GONE
+
+
+def test_the_copies_of_many_files_are_spread_over_disks_by_their_room() -> None:
+    disks = [disk(1, free=10_000), *(disk(number, free=1_000 * number) for number in (2, 3, 4))]
+    random, view = Random(7), view_disks(disks)
+    needs = FileNeeds(size=10, copies=2)
+    chosen = [decide(needs, [Copy(1, STORED)], view, random).copy_to for _ in range(9_000)]
+    shares = [sum(disk_id == (number,) for disk_id in chosen) / 1_000 for number in (2, 3, 4)]
+    assert all(abs(share - number) < 0.4 for share, number in zip(shares, (2, 3, 4), strict=True))
+
+
+# ---------------------------------------------------------------- whatever happens
+
+STATES = st.sampled_from(DiskState)
+DISKS = st.lists(
+    st.tuples(
+        st.integers(1, 5),
+        STATES,
+        st.sampled_from([0.0, 60.0, AWAY]),
+        st.sampled_from([None, MOMENT]),
+        st.integers(0, 40),
+    ),
+    min_size=1,
+    max_size=7,
+)
+COPIES = st.dictionaries(
+    st.integers(1, 8),
+    st.tuples(st.sampled_from(CopyState), st.sampled_from([None, MOMENT - timedelta(1), MOMENT])),
+    max_size=8,
+)
+
+
+def disks_of(drawn: list[tuple[int, DiskState, float, datetime | None, int]]) -> list[Disk]:
+    return [
+        disk(number, node=f"n{node}", zone=f"z{node % 2}", state=state, silent_for=silence, verified_since=since, free=free)
+        for number, (node, state, silence, since, free) in enumerate(drawn, 1)
+    ]
+
+
+@settings(max_examples=600, deadline=None)
+@given(DISKS, COPIES, st.integers(1, 3), st.integers(1, 2), st.integers(0, 2**32))
+def test_no_decision_takes_the_last_good_copies_or_puts_two_on_a_node(
+    drawn: list[tuple[int, DiskState, float, datetime | None, int]],
+    given_copies: dict[int, tuple[CopyState, datetime | None]],
+    wanted: int,
+    zones: int,
+    seed: int,
+) -> None:
+    disks = disks_of(drawn)
+    view = view_disks(disks)
+    copies = [Copy(number, *values) for number, values in given_copies.items()]
+    decision = decide(FileNeeds(size=10, copies=wanted, zones=zones), copies, view, Random(seed))
+    good = {copy.disk_id for copy in copies if counts(copy, view)}
+    lasting = {number for number in good if view.disks[number].state is not DiskState.DRAIN}
+    left = lasting - set(decision.remove_from)
+    nodes_left = {view.disks[number].node for number in left}
+    if set(decision.remove_from) & good:
+        assert len(nodes_left) >= wanted, "a good copy goes only when enough others stay"
+    assert not set(decision.forget) & good
+    assert not {view.disks[number].node for number in decision.copy_to} & {view.disks[number].node for number in lasting}
+    assert len({view.disks[number].node for number in decision.copy_to}) == len(decision.copy_to)
+    for number in decision.copy_to:
+        chosen = view.disks[number]
+        assert (chosen.state, chosen.problem) == (DiskState.ACTIVE, None)
+        assert chosen.silent_for == 0
+        assert chosen.free >= 10
+    if decision.is_settled:
+        assert len({view.disks[number].node for number in lasting}) >= wanted
+
+
+@settings(max_examples=300, deadline=None)
+@given(DISKS, COPIES, st.integers(1, 3), st.integers(1, 2), st.integers(0, 2**32))
+def test_when_decisions_are_carried_out_a_file_settles_with_its_copies_and_no_more(
+    drawn: list[tuple[int, DiskState, float, datetime | None, int]],
+    given_copies: dict[int, tuple[CopyState, datetime | None]],
+    wanted: int,
+    zones: int,
+    seed: int,
+) -> None:
+    disks = [
+        disk(number, node=f"n{node}", zone=f"z{node % 2}", state=state, free=free + 10)
+        for number, (node, state, _, _, free) in enumerate(drawn, 1)
+    ]
+    view, needs, random = view_disks(disks), FileNeeds(size=10, copies=wanted, zones=zones), Random(seed)
+    copies = {number: state for number, (state, _) in given_copies.items()}
+    for _ in range(12):
+        found = [Copy(number, state) for number, state in copies.items()]
+        good = any(counts(copy, view) for copy in found)
+        decision = decide(needs, found, view, random)
+        if decision.is_settled:
+            break
+        copies |= dict.fromkeys(decision.copy_to, PLANNED)
+        for number in (*decision.remove_from, *decision.forget):
+            del copies[number]
+        if good:
+            copies = {number: STORED if state is PLANNED else state for number, state in copies.items()}
+    stored = [view.disks[number] for number, state in copies.items() if state is STORED and number in view.disks]
+    nodes = {one.node for one in stored if one.state is not DiskState.DRAIN}
+    able = {one.node for one in disks if one.state is DiskState.ACTIVE}
+    if not decision.is_settled:
+        assert not good or len(able | nodes) < wanted
+    elif decision.health is Health.WHOLE:
+        assert len(nodes) == wanted or (zones == 2 and len(nodes) == wanted + 1)
