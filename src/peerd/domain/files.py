@@ -2,16 +2,70 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
 import msgspec
 
+from peerd.domain.file_errors import InvalidFile
+
 DEFAULT_CLASS: Final = "default"
 MAX_COPIES: Final = 16
 MAX_KEY_BYTES: Final = 1024
 """Bytes of UTF-8 of a key, as in S3."""
+
+BUCKET_NAME: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]|\.(?=[a-z0-9])){1,61}[a-z0-9]", re.ASCII)
+IP_ADDRESS: Final = re.compile(r"\d+\.\d+\.\d+\.\d+", re.ASCII)
+CLASS_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}", re.ASCII)
+
+
+def check_key(key: str) -> str:
+    """Check the key of a file.
+
+    Raises:
+        InvalidFile: it is empty, longer than 1,024 bytes of UTF-8, or has NUL or lone surrogates.
+
+    >>> check_key("films/ä.mov")
+    'films/ä.mov'
+    """
+    try:
+        size = len(key.encode())
+    except UnicodeEncodeError:
+        raise InvalidFile("key", "it is not text that UTF-8 can hold") from None
+    if not 1 <= size <= MAX_KEY_BYTES:
+        raise InvalidFile("key", f"it has {size} bytes of UTF-8; 1 to {MAX_KEY_BYTES} are allowed")
+    if "\0" in key:
+        raise InvalidFile("key", "it has a NUL character, which databases cannot store")
+    return key
+
+
+def check_bucket_name(name: str) -> str:
+    """Check the name of a bucket, for which the rules of S3 hold.
+
+    Raises:
+        InvalidFile: it breaks them.
+
+    >>> check_bucket_name("films-2026")
+    'films-2026'
+    """
+    if not BUCKET_NAME.fullmatch(name) or IP_ADDRESS.fullmatch(name):
+        raise InvalidFile(
+            "bucket", "a name has 3 to 63 of a-z, 0-9, - and single dots, with a letter or digit at both ends"
+        )
+    return name
+
+
+def check_class_name(name: str) -> str:
+    """Check the name of a class.
+
+    Raises:
+        InvalidFile: it has other characters than a-z, 0-9, - and _, or more than 63.
+    """
+    if not CLASS_NAME.fullmatch(name):
+        raise InvalidFile("class", "a name has 1 to 63 of a-z, 0-9, - and _, and begins with a letter or digit")
+    return name
 
 
 class DiskKind(StrEnum):
@@ -133,6 +187,39 @@ class Copy(msgspec.Struct, frozen=True):
     disk_id: int
     state: CopyState
     verified_at: datetime | None = None
+
+
+class StoredFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A version of a file, as it is in the catalogue.
+
+    Attributes:
+        id: of the version; its content has this name on disks.
+        bucket: the name of its bucket.
+        key: its name in the bucket.
+        version: counts the versions of its key, from 1; 0 until it is current.
+        state: whether it is the current version.
+        class_name: how it is kept.
+        size: bytes.
+        blake3: of the content, in hex.
+        etag: as S3 has it, for its clients; None where no S3 client has put it.
+        content_type: as it was given.
+        metadata: as it was given, of S3's headers ``x-amz-meta-``.
+        expires_at: when it is deleted by itself.
+    """
+
+    id: int
+    bucket: str
+    key: str
+    version: int
+    state: FileState
+    class_name: str
+    size: int
+    blake3: str
+    etag: str | None = None
+    content_type: str | None = None
+    metadata: dict[str, str] = {}
+    created_at: datetime
+    expires_at: datetime | None = None
 
 
 class FileNeeds(msgspec.Struct, frozen=True, kw_only=True):

@@ -178,7 +178,15 @@ COPIES = st.dictionaries(
 
 def disks_of(drawn: list[tuple[int, DiskState, float, datetime | None, int]]) -> list[Disk]:
     return [
-        disk(number, node=f"n{node}", zone=f"z{node % 2}", state=state, silent_for=silence, verified_since=since, free=free)
+        disk(
+            number,
+            node=f"n{node}",
+            zone=f"z{node % 2}",
+            state=state,
+            silent_for=silence,
+            verified_since=since,
+            free=free,
+        )
         for number, (node, state, silence, since, free) in enumerate(drawn, 1)
     ]
 
@@ -203,7 +211,9 @@ def test_no_decision_takes_the_last_good_copies_or_puts_two_on_a_node(
     if set(decision.remove_from) & good:
         assert len(nodes_left) >= wanted, "a good copy goes only when enough others stay"
     assert not set(decision.forget) & good
-    assert not {view.disks[number].node for number in decision.copy_to} & {view.disks[number].node for number in lasting}
+    assert not {view.disks[number].node for number in decision.copy_to} & {
+        view.disks[number].node for number in lasting
+    }
     assert len({view.disks[number].node for number in decision.copy_to}) == len(decision.copy_to)
     for number in decision.copy_to:
         chosen = view.disks[number]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from random import Random
 
-from peerd.storage.placement.brake import DiskView
 from peerd.domain.files import Disk, DiskState
+from peerd.storage.placement.brake import DiskView
 
 
 def choose_disks(

@@ -12,9 +12,9 @@ from random import Random
 
 import msgspec
 
+from peerd.domain.files import Copy, CopyState, Disk, DiskState, FileNeeds
 from peerd.storage.placement.brake import DiskView
 from peerd.storage.placement.choice import can_take, choose_disks, worsens
-from peerd.domain.files import Copy, CopyState, Disk, DiskState, FileNeeds
 
 
 class Health(StrEnum):

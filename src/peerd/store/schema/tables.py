@@ -570,7 +570,7 @@ file_usage = _table(
     sa.Column("files", sa.BigInteger(), nullable=False, server_default="0"),
     sa.Column("bytes", sa.BigInteger(), nullable=False, server_default="0"),
 )
-"""What the current versions of a bucket's files add up to, in several parts, so that puts do not wait for each other."""
+"""The sums of a bucket's current files, in several parts, so that puts do not wait for each other."""
 
 disks = _table(
     "disks",
@@ -618,7 +618,7 @@ files = _table(
     sa.Index("files_current", "bucket_id", "is_current", "file_key", unique=True),
     only_on(MYSQL, sa.Index("files_expiring", "expires_at")),
 )
-"""A row for each version. ``is_current`` is 1 for the current one and null for others, so that one of a key is current."""
+"""A row for each version. ``is_current`` is 1 or null, and unique, so that one version of a key is current."""
 partial_index("files_expiring", files.c.expires_at, where="expires_at IS NOT NULL")
 
 file_chunks = _table(
@@ -637,6 +637,7 @@ file_copies = _table(
     sa.Column("size", sa.BigInteger(), nullable=False),
     time_column_with_default("created_at"),
     time_column("verified_at"),
+    sa.Column("task_id", sa.BigInteger()),
     enum_check("state", CopyState),
     sa.Index("file_copies_disk", "disk_id", "state", "file_id"),
 )

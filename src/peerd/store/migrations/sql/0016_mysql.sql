@@ -84,6 +84,7 @@ CREATE TABLE IF NOT EXISTS file_copies (
     size BIGINT NOT NULL,
     created_at TIMESTAMP(6) NOT NULL DEFAULT current_timestamp(6),
     verified_at TIMESTAMP(6) NULL,
+    task_id BIGINT,
     PRIMARY KEY (file_id, disk_id),
     INDEX file_copies_disk (disk_id, state, file_id)
 ) ENGINE=InnoDB CHARSET=utf8mb4 COLLATE utf8mb4_bin;

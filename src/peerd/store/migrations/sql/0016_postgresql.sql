@@ -90,6 +90,7 @@ CREATE TABLE file_copies (
     size BIGINT NOT NULL,
     created_at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
     verified_at TIMESTAMP WITH TIME ZONE,
+    task_id BIGINT,
     PRIMARY KEY (file_id, disk_id),
     CONSTRAINT state_known CHECK (state IN ('planned', 'stored', 'bad', 'removing'))
 );

@@ -97,6 +97,7 @@ CREATE TABLE file_copies (
     size BIGINT NOT NULL,
     created_at TEXT DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now')) NOT NULL,
     verified_at TEXT,
+    task_id BIGINT,
     PRIMARY KEY (file_id, disk_id),
     CONSTRAINT state_known CHECK (state IN ('planned', 'stored', 'bad', 'removing')),
     CONSTRAINT created_at_form CHECK (created_at IS NULL OR created_at IS strftime('%Y-%m-%d %H:%M:%f', created_at)),

@@ -1,0 +1,114 @@
+"""The errors of files and disks. Each builds its text from its data: the cause, then the remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from peerd.domain.errors import InvalidField, PeerdError
+from peerd.domain.quoting import quoted
+from peerd.domain.size import format_size
+
+
+class InvalidFile(InvalidField, ValueError):
+    """A key, a bucket, a class or an option that no file can have; nothing was written. `field` is at fault."""
+
+
+class FileMissing(PeerdError, LookupError):
+    """A bucket has no file of this key."""
+
+    def __init__(self, bucket: str, key: str) -> None:
+        self.bucket = bucket
+        self.key = key
+        super().__init__(f"there is no file {quoted(f'{bucket}/{key}')}")
+
+
+class BucketNotFound(PeerdError, LookupError):
+    """There is no bucket of this name."""
+
+    def __init__(self, name: str, known: Sequence[str]) -> None:
+        self.name = name
+        self.known = list(known)
+        names = ", ".join(self.known) or "none yet"
+        super().__init__(f"there is no bucket {quoted(name)}; known are: {names} (peerd files buckets create)")
+
+
+class BucketExists(PeerdError):
+    """A bucket of this name exists."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(f"there is a bucket {quoted(name)} already")
+
+
+class BucketNotEmpty(PeerdError):
+    """A bucket that has files or unfinished uploads cannot be deleted."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(f"the bucket {quoted(name)} has files or unfinished uploads; delete them first")
+
+
+class FileClassNotFound(PeerdError, LookupError):
+    """There is no class of this name."""
+
+    def __init__(self, name: str, known: Sequence[str]) -> None:
+        self.name = name
+        self.known = list(known)
+        super().__init__(
+            f"there is no class {quoted(name)}; known are: {', '.join(self.known)} (peerd files classes set)"
+        )
+
+
+class FileClassInUse(PeerdError):
+    """A class that buckets or files have cannot be removed."""
+
+    def __init__(self, name: str, users: str) -> None:
+        self.name = name
+        self.users = users
+        super().__init__(f"the class {quoted(name)} is that of {users}; give them another one first")
+
+
+class QuotaExceeded(PeerdError):
+    """The files of a bucket would be larger than its quota; nothing was stored."""
+
+    def __init__(self, bucket: str, quota: int, used: int, size: int) -> None:
+        self.bucket = bucket
+        self.quota = quota
+        self.used = used
+        self.size = size
+        super().__init__(
+            f"the bucket {quoted(bucket)} has {format_size(used)} of {format_size(quota)}, and the file has "
+            f"{format_size(size)}; delete files, or raise the quota"
+        )
+
+
+class FileConditionFailed(PeerdError):
+    """A put or a delete was to be done only if the current version is a certain one, or if there is none."""
+
+    def __init__(self, bucket: str, key: str, problem: str) -> None:
+        self.bucket = bucket
+        self.key = key
+        self.problem = problem
+        super().__init__(f"{quoted(f'{bucket}/{key}')}: {problem}; nothing was changed")
+
+
+class DiskNotFound(PeerdError, LookupError):
+    """There is no disk of this number."""
+
+    def __init__(self, number: int, known: Sequence[int]) -> None:
+        self.number = number
+        self.known = list(known)
+        numbers = ", ".join(map(str, self.known)) or "none yet"
+        super().__init__(f"there is no disk {number}; known are: {numbers} (peerd files disks add)")
+
+
+class DiskHasCopies(PeerdError):
+    """A disk that has copies cannot be removed from the catalogue."""
+
+    def __init__(self, number: int, copies: int) -> None:
+        self.number = number
+        self.copies = copies
+        super().__init__(
+            f"disk {number} has {copies} copies; drain it first (peerd files drain {number}), or, if it will never "
+            f"come back, declare it lost (peerd files disks lost {number})"
+        )

@@ -1,0 +1,191 @@
+"""Checks of files: what each of them needs is decided, and written as planned copies, removals and tasks.
+
+All of it is one transaction, in which the checks of the files are locked. So of two nodes that check the same file at
+the same moment, one waits, and then sees what the other has planned.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from random import Random
+from typing import Final
+
+import msgspec
+from sqlalchemy.engine import Connection
+
+from peerd.domain.backoff import exponential_backoff
+from peerd.domain.files import CopyState, Disk, FileState
+from peerd.domain.task import NewTask
+from peerd.storage.placement.brake import DiskView
+from peerd.storage.placement.decision import Decision, Health, decide
+from peerd.store.enqueue.enqueue import enqueue_many
+from peerd.store.files.checks import (
+    DANGER_OF_TOMBSTONE,
+    DANGER_WITHOUT_COPY,
+    CopyRow,
+    FileToCheck,
+    delete_tombstones,
+    end_checks,
+    postpone_check,
+    read_copies,
+    read_files_to_check,
+)
+from peerd.store.files.copies import forget_copies, plan_copies, plan_removals
+from peerd.store.tasks.unfinished import unfinished_among
+
+QUEUE: Final = "storage"
+COPY: Final = "copy"
+REMOVE: Final = "remove"
+MAX_FILES_OF_TASK: Final = 500
+MAX_BYTES_OF_TASK: Final = 64 * 1024 * 1024
+"""Small files are copied many by one task; a larger one has a task of its own."""
+FIRST_PAUSE: Final = 15.0
+"""Seconds until a file that is not settled is checked again; doubled each time."""
+LONGEST_PAUSE: Final = 3600.0
+PRIORITIES: Final = {1: 30, 2: 20}
+"""Of tasks for files with so many good copies; larger is more urgent."""
+LOW_PRIORITY: Final = 10
+
+
+class TaskBody(msgspec.Struct, frozen=True):
+    """The body of a task: the disk, and the ids of the files in hex."""
+
+    disk: int
+    files: list[str]
+
+
+class Checked(msgspec.Struct, frozen=True):
+    """What was decided.
+
+    Attributes:
+        decisions: by file.
+        tasks: how many tasks were enqueued.
+    """
+
+    decisions: dict[int, Decision]
+    tasks: int
+
+
+def check_files(connection: Connection, file_ids: Sequence[int], view: DiskView, random: Random) -> Checked:
+    """Decide what files need, and plan it.
+
+    Args:
+        connection: in a transaction that has locked the checks of the files.
+        file_ids: the files.
+        view: the disks.
+        random: decides among disks.
+    """
+    return _Check(connection, view, random).run(file_ids)
+
+
+class _Check:
+    """The check of some files.
+
+    Args:
+        connection: see `check_files`.
+        view: as it was read; room that is promised meanwhile is taken off.
+        random: see `check_files`.
+    """
+
+    def __init__(self, connection: Connection, view: DiskView, random: Random) -> None:
+        self._connection = connection
+        self._view = DiskView(dict(view.disks), view.missing, view.braked)
+        self._random = random
+        self._copies: dict[tuple[int, int], dict[int, int]] = defaultdict(dict)
+        """By disk and danger, the sizes of the files to copy to it."""
+        self._removals: dict[int, list[int]] = defaultdict(list)
+        self._tasks = 0
+
+    def run(self, file_ids: Sequence[int]) -> Checked:
+        """Decide and write."""
+        found = read_files_to_check(self._connection, file_ids)
+        copies = read_copies(self._connection, [file.id for file in found])
+        tasks = {row.task_id for rows in copies.values() for row in rows if row.task_id is not None}
+        unfinished = unfinished_among(self._connection, tasks)
+        decisions = {file.id: self._decide(file, copies[file.id], unfinished) for file in found}
+        self._enqueue_copies()
+        self._enqueue_removals()
+        self._write(found, decisions)
+        end_checks(self._connection, [file_id for file_id in file_ids if file_id not in decisions])
+        return Checked(decisions, self._tasks)
+
+    def _decide(self, file: FileToCheck, rows: Sequence[CopyRow], unfinished: set[int]) -> Decision:
+        decision = decide(file.needs, [row.copy for row in rows], self._view, self._random)
+        if decision.forget:
+            forget_copies(self._connection, file.id, decision.forget)
+        danger = _danger(decision)
+        orphaned = {row.copy.disk_id for row in rows if row.task_id not in unfinished}
+        planned = {row.copy.disk_id for row in rows if row.copy.state is CopyState.PLANNED}
+        for disk_id in [*decision.copy_to, *sorted(planned & orphaned - set(decision.forget))]:
+            if not file.needs.is_deleted:
+                self._promise(disk_id, file.needs.size)
+                self._copies[disk_id, danger][file.id] = file.needs.size
+        removing = {row.copy.disk_id for row in rows if row.copy.state is CopyState.REMOVING}
+        for disk_id in decision.remove_from:
+            if disk_id not in removing or disk_id in orphaned:
+                self._removals[disk_id].append(file.id)
+        return decision
+
+    def _promise(self, disk_id: int, size: int) -> None:
+        """Take off room, so that the files of one check do not all go to the disk that had the most."""
+        disk = self._view.disks[disk_id]
+        self._view.disks[disk_id] = msgspec.structs.replace(disk, free=max(0, disk.free - size))
+
+    def _enqueue_copies(self) -> None:
+        for (disk_id, danger), sizes in sorted(self._copies.items()):
+            priority = PRIORITIES.get(danger, LOW_PRIORITY)
+            for group in group_by_size(sizes):
+                task_id = self._enqueue(COPY, self._view.disks[disk_id], group, priority)
+                plan_copies(self._connection, disk_id, {file_id: sizes[file_id] for file_id in group}, task_id)
+
+    def _enqueue_removals(self) -> None:
+        for disk_id, file_ids in sorted(self._removals.items()):
+            for first in range(0, len(file_ids), MAX_FILES_OF_TASK):
+                group = file_ids[first : first + MAX_FILES_OF_TASK]
+                task_id = self._enqueue(REMOVE, self._view.disks[disk_id], group, LOW_PRIORITY)
+                plan_removals(self._connection, disk_id, group, task_id)
+
+    def _enqueue(self, name: str, disk: Disk, file_ids: Sequence[int], priority: int) -> int:
+        body = msgspec.json.encode(TaskBody(disk.id, [f"{file_id:016x}" for file_id in file_ids])).decode()
+        new = NewTask(queue=QUEUE, name=name, body=body, node=disk.node, priority=priority)
+        self._tasks += 1
+        return enqueue_many(self._connection, [new])[0].id
+
+    def _write(self, found: Iterable[FileToCheck], decisions: Mapping[int, Decision]) -> None:
+        settled, gone = [], []
+        for file in found:
+            decision = decisions[file.id]
+            if decision.health is Health.GONE:
+                gone.append(file.id)
+            elif decision.is_settled and file.state is not FileState.STAGED:
+                settled.append(file.id)
+            else:
+                pause = min(LONGEST_PAUSE, exponential_backoff(file.tries + 1, base=FIRST_PAUSE, jitter=0.2))
+                health, danger = decision.health.value, _danger(decision)
+                postpone_check(self._connection, file.id, pause, danger=danger, health=health, blocked=decision.blocked)
+        delete_tombstones(self._connection, gone)
+        end_checks(self._connection, [*settled, *gone])
+
+
+def group_by_size(sizes: Mapping[int, int]) -> list[list[int]]:
+    """Groups of files of which each is the work of one task: many small ones, or one large one.
+
+    >>> group_by_size({1: 10, 2: 64 * 1024 * 1024, 3: 10})
+    [[1, 3], [2]]
+    """
+    groups: list[list[int]] = []
+    size_of_last = MAX_BYTES_OF_TASK
+    for file_id, size in sorted(sizes.items(), key=lambda item: (item[1], item[0])):
+        if size_of_last + size > MAX_BYTES_OF_TASK or len(groups[-1]) >= MAX_FILES_OF_TASK:
+            groups.append([])
+            size_of_last = 0
+        groups[-1].append(file_id)
+        size_of_last += size
+    return groups
+
+
+def _danger(decision: Decision) -> int:
+    if decision.health is Health.DELETED:
+        return DANGER_OF_TOMBSTONE
+    return min(decision.good, DANGER_WITHOUT_COPY - 1) or DANGER_WITHOUT_COPY

@@ -1,0 +1,169 @@
+"""Checks: the files that are not settled, of which it is decided again and again what they need.
+
+An event (a put, a deletion, a bad copy, a lost disk) only asks for a check. The decision looks at what is there
+(`peerd.storage.placement`). So an event that is reported twice, or a decision that is lost, does no harm.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from peerd.domain.files import DEFAULT_CLASS, Copy, CopyState, FileClass, FileNeeds, FileState
+from peerd.store.schema.sql_clock import now, seconds_from_now
+from peerd.store.schema.tables import file_checks, file_chunks, file_classes, file_copies, files
+from peerd.store.statements.insert_new import insert_new
+
+BATCH: Final = 500
+DANGERS: Final = range(11)
+"""The number of good copies, where there are any; then those without one, and tombstones."""
+DANGER_WITHOUT_COPY: Final = 8
+DANGER_OF_TOMBSTONE: Final = 9
+
+
+class FileToCheck(msgspec.Struct, frozen=True):
+    """A file whose check is due, and what a decision has to know."""
+
+    id: int
+    needs: FileNeeds
+    state: FileState
+    tries: int
+
+
+class CopyRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A row of ``file_copies``: a copy, and the task that makes or removes it."""
+
+    copy: Copy
+    task_id: int | None
+
+
+def request_checks(connection: Connection, dangers: Mapping[int, int]) -> None:
+    """Have files checked at once; of those that wait for a check already, the danger is changed.
+
+    Args:
+        connection: in a transaction.
+        dangers: by file, how many good copies it has, as far as it is known.
+    """
+    by_danger: dict[int, list[int]] = defaultdict(list)
+    for file_id, danger in dangers.items():
+        by_danger[danger].append(file_id)
+    for danger, ids in by_danger.items():
+        for batch in _batches(sorted(ids)):
+            rows = [{"file_id": file_id, "danger": danger} for file_id in batch]
+            connection.execute(insert_new(file_checks, connection.dialect.name).values(rows))
+            values = {"danger": danger, "due_at": now(), "tries": 0}
+            connection.execute(sa.update(file_checks).where(file_checks.c.file_id.in_(batch)).values(values))
+
+
+def lock_due_checks(connection: Connection, limit: int) -> list[int]:
+    """The files whose check is due, the most endangered first; their checks stay locked until the transaction ends."""
+    found: list[int] = []
+    for danger in DANGERS:
+        due = (
+            sa.select(file_checks.c.file_id)
+            .where(file_checks.c.danger == danger, file_checks.c.due_at <= now())
+            .order_by(file_checks.c.due_at)
+            .limit(limit - len(found))
+            .with_for_update(skip_locked=True)
+        )
+        found += connection.execute(due).scalars()
+        if len(found) >= limit:
+            break
+    return found
+
+
+def lock_checks(connection: Connection, file_ids: Sequence[int]) -> list[int]:
+    """Those of the files that have a check, which stays locked until the transaction ends."""
+    found: list[int] = []
+    for batch in _batches(sorted(file_ids)):
+        locked = sa.select(file_checks.c.file_id).where(file_checks.c.file_id.in_(batch))
+        found += connection.execute(locked.order_by(file_checks.c.file_id).with_for_update()).scalars()
+    return found
+
+
+def read_files_to_check(connection: Connection, file_ids: Sequence[int]) -> list[FileToCheck]:
+    """What decisions have to know of files, in the order given; those without a row are left out."""
+    default = FileClass(name=DEFAULT_CLASS)
+    columns = (
+        files.c.id,
+        files.c.size,
+        files.c.state,
+        sa.func.coalesce(file_classes.c.copies, default.copies).label("copies"),
+        sa.func.coalesce(file_classes.c.zones, default.zones).label("zones"),
+        sa.func.coalesce(file_checks.c.tries, 0).label("tries"),
+    )
+    found: dict[int, FileToCheck] = {}
+    for batch in _batches(file_ids):
+        statement = (
+            sa.select(*columns)
+            .outerjoin(file_classes, file_classes.c.name == files.c.class_name)
+            .outerjoin(file_checks, file_checks.c.file_id == files.c.id)
+            .where(files.c.id.in_(batch))
+        )
+        for row in connection.execute(statement):
+            is_deleted = row.state == FileState.DELETED.value
+            needs = FileNeeds(size=row.size, copies=row.copies, zones=row.zones, is_deleted=is_deleted)
+            found[row.id] = FileToCheck(row.id, needs, FileState(row.state), row.tries)
+    return [found[file_id] for file_id in file_ids if file_id in found]
+
+
+def read_copies(connection: Connection, file_ids: Sequence[int]) -> dict[int, list[CopyRow]]:
+    """The copies of files, by file."""
+    columns = (
+        file_copies.c.file_id,
+        file_copies.c.disk_id,
+        file_copies.c.state,
+        file_copies.c.verified_at,
+        file_copies.c.task_id,
+    )
+    found: dict[int, list[CopyRow]] = {file_id: [] for file_id in file_ids}
+    for batch in _batches(file_ids):
+        statement = sa.select(*columns).where(file_copies.c.file_id.in_(batch)).order_by(*columns[:2])
+        for row in connection.execute(statement):
+            copy = Copy(row.disk_id, CopyState(row.state), row.verified_at)
+            found[row.file_id].append(CopyRow(copy=copy, task_id=row.task_id))
+    return found
+
+
+def end_checks(connection: Connection, file_ids: Sequence[int]) -> None:
+    """Files are settled."""
+    for batch in _batches(sorted(file_ids)):
+        connection.execute(sa.delete(file_checks).where(file_checks.c.file_id.in_(batch)))
+
+
+def postpone_check(
+    connection: Connection, file_id: int, seconds: float, *, danger: int, health: str, blocked: str | None
+) -> None:
+    """Check a file again after some seconds, and write how it is kept."""
+    values = {
+        "danger": danger,
+        "health": health,
+        "blocked": blocked,
+        "due_at": seconds_from_now(seconds),
+        "tries": file_checks.c.tries + 1,
+    }
+    connection.execute(sa.update(file_checks).where(file_checks.c.file_id == file_id).values(values))
+
+
+def delete_tombstones(connection: Connection, file_ids: Sequence[int]) -> None:
+    """Delete the rows of versions that have no copy any more."""
+    for batch in _batches(sorted(file_ids)):
+        is_gone = sa.and_(files.c.id.in_(batch), files.c.state == FileState.DELETED.value)
+        connection.execute(sa.delete(files).where(is_gone))
+        connection.execute(sa.delete(file_chunks).where(file_chunks.c.file_id.in_(batch)))
+
+
+def count_checks(connection: Connection) -> list[dict[str, Any]]:
+    """How many files are not settled, by danger and health."""
+    columns = file_checks.c.danger, file_checks.c.health
+    counted = sa.select(*columns, sa.func.count().label("files")).group_by(*columns).order_by(*columns)
+    return [dict(row) for row in connection.execute(counted).mappings()]
+
+
+def _batches(ids: Sequence[int]) -> Iterable[Sequence[int]]:
+    return (ids[first : first + BATCH] for first in range(0, len(ids), BATCH))
