@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -121,19 +122,17 @@ def report_disk(connection: Connection, node_id: int, report: DiskReport) -> Dis
 
 def read_disks(connection: Connection) -> list[Disk]:
     """All disks as decisions see them: silence by the database's clock, room without what is promised."""
-    promised = _promised(connection)
+    rows = list_disks(connection)
+    promised = _promised(connection, [row.id for row in rows if row.state != DiskState.LOST.value])
     present = connection.execute(sa.select(now())).scalar_one()
-    return [_as_disk(row, promised.get(row.id, 0), present) for row in list_disks(connection)]
+    return [_as_disk(row, promised.get(row.id, 0), present) for row in rows]
 
 
-def _promised(connection: Connection) -> dict[int, int]:
+def _promised(connection: Connection, numbers: Sequence[int]) -> dict[int, int]:
     """Bytes of planned copies, by disk."""
     sums = (
         sa.select(file_copies.c.disk_id, sa.func.sum(file_copies.c.size))
-        .where(
-            file_copies.c.disk_id.in_(sa.select(disks.c.id).where(disks.c.state != DiskState.LOST.value)),
-            file_copies.c.state == CopyState.PLANNED.value,
-        )
+        .where(file_copies.c.disk_id.in_(numbers), file_copies.c.state == CopyState.PLANNED.value)
         .group_by(file_copies.c.disk_id)
     )
     return {disk_id: int(size) for disk_id, size in connection.execute(sums)}
