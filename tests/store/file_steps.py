@@ -50,7 +50,7 @@ class Catalogue:
         identity = uuid.uuid4().hex
         number = self.store.run(disks.register_disk, identity, path=f"/srv/{node}", node_id=self.node(node, zone))
         report = DiskReport(identity=identity, path=f"/srv/{node}", size=2 * GIGABYTE, free=free, reserve=0)
-        assert self.store.run(disks.report_disk, self.node(node), report) is not None
+        assert self.store.run(disks.report_disk, self.node(node), report, 900.0) is not None
         if silent_for:
             self.silence(number, silent_for)
         return number

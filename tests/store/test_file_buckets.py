@@ -6,6 +6,7 @@ import uuid
 from functools import partial
 
 import pytest
+import sqlalchemy as sa
 
 from peerd.domain.file_errors import (
     BucketExists,
@@ -21,8 +22,10 @@ from peerd.domain.file_errors import (
 from peerd.domain.files import DiskState, FileClass
 from peerd.store.connection.database import Database
 from peerd.store.files import buckets, classes, disks, versions
-from peerd.store.files.copies import plan_copies
-from peerd.store.files.disks import DiskReport
+from peerd.store.files.copies import copies_bad, plan_copies
+from peerd.store.files.disks import DiskReport, DiskRow
+from peerd.store.files.walks import begin_walks_of_missing, walk_on
+from peerd.store.schema.tables import file_checks
 from tests.store.file_steps import GIGABYTE, Catalogue
 from tests.store.world import at_once
 
@@ -117,14 +120,14 @@ def test_a_disk_is_known_by_its_identity_wherever_it_is_mounted(catalogue: Catal
     register = partial(store.run, disks.register_disk, identity, path="/srv/a")
     assert register(node_id=first) == register(node_id=first)
     report = DiskReport(identity=identity, path="/srv/b", size=GIGABYTE, free=100, reserve=30)
-    moved = store.run(disks.report_disk, second, report)
+    moved = store.run(disks.report_disk, second, report, 900.0)
     assert moved is not None
     assert (moved.node, moved.zone, moved.path) == ("second", "y", "/srv/b")
     [disk] = store.read(disks.read_disks)
     assert (disk.site, disk.zone, disk.free, disk.problem) == ("second", "y", 70, None)
     assert disk.silent_for < 30
     unknown = DiskReport(identity=uuid.uuid4().hex, path="/srv/c", size=1, free=1, reserve=0)
-    assert store.run(disks.report_disk, first, unknown) is None
+    assert store.run(disks.report_disk, first, unknown, 900.0) is None
 
 
 def test_a_disk_that_was_never_reported_is_silent_and_a_lost_one_stays_lost(catalogue: Catalogue) -> None:
@@ -134,7 +137,7 @@ def test_a_disk_that_was_never_reported_is_silent_and_a_lost_one_stays_lost(cata
     assert store.read(disks.read_disks)[0].silent_for > 10**6
     store.run(disks.set_disk_state, number, DiskState.LOST)
     report = DiskReport(identity=identity, path="/srv/a", size=9, free=9, reserve=0)
-    row = store.run(disks.report_disk, node, report)
+    row = store.run(disks.report_disk, node, report, 900.0)
     assert row is not None
     assert (row.state, row.seen_at, row.walked_for) == ("lost", None, "lost")
 
@@ -154,3 +157,48 @@ def test_a_disk_with_copies_is_not_removed_from_the_catalogue(catalogue: Catalog
     catalogue.store.run(disks.remove_disk, empty)
     with pytest.raises(DiskNotFound, match=f"no disk {empty}; known are: {disk}"):
         catalogue.store.run(disks.remove_disk, empty)
+
+
+def test_a_disk_that_comes_back_after_its_grace_period_is_to_be_verified_and_sooner_it_is_not(
+    catalogue: Catalogue,
+) -> None:
+    store, identity = catalogue.store, uuid.uuid4().hex
+    node = catalogue.node("a")
+    number = store.run(disks.register_disk, identity, path="/srv/a", node_id=node)
+    report = DiskReport(identity=identity, path="/srv/a", size=9, free=9, reserve=0)
+
+    def reported() -> DiskRow:
+        row = store.run(disks.report_disk, node, report, 900.0)
+        assert row is not None
+        return row
+
+    assert reported().verified_since is None
+    catalogue.silence(number, 800)
+    assert reported().verified_since is None
+    catalogue.silence(number, 1000)
+    first = reported()
+    assert first.verified_since is not None
+    assert reported().verified_since == first.verified_since
+    store.run(begin_walks_of_missing, [number])
+    assert store.read(disks.get_disk, number).missing_at is not None
+    again = reported()
+    assert again.missing_at is None
+    assert again.verified_since is not None
+    assert again.verified_since > first.verified_since
+
+
+def test_a_walk_requests_a_check_of_each_file_on_the_disk_batch_by_batch_once(catalogue: Catalogue) -> None:
+    store, disk, other = catalogue.store, catalogue.disk("a"), catalogue.disk("b")
+    bucket = catalogue.bucket()
+    put = [catalogue.put(bucket, f"{number}", disk).id for number in range(7)]
+    catalogue.put(bucket, "elsewhere", other)
+    store.run(lambda connection: connection.execute(sa.delete(file_checks)).close())
+    assert store.run(walk_on, 3) is None
+    store.run(begin_walks_of_missing, [disk])
+    store.run(copies_bad, disk, put[:2])
+    steps = [store.run(walk_on, 3) for _ in range(4)]
+    assert [(step.files, step.is_last) for step in steps if step] == [(3, False), (3, False), (1, True)]
+    assert steps[-1] is None
+    assert catalogue.count(file_checks) == 7
+    store.run(begin_walks_of_missing, [disk])
+    assert store.run(walk_on, 3) is None, "it was walked already"

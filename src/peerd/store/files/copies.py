@@ -22,14 +22,14 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     """Where a copy of a content can be read.
 
     Attributes:
-        address: of the node's agent (host and port), from which the host is taken.
-        silent_for: seconds since the disk was reported.
+        url: where the node serves contents.
+        state: of the copy.
     """
 
     disk_id: int
     kind: str
     node: str | None
-    address: str | None
+    url: str | None
     path: str
     state: str
 
@@ -60,9 +60,9 @@ def find_sources(connection: Connection, file_ids: Sequence[int]) -> dict[int, l
         disks.c.id.label("disk_id"),
         disks.c.kind,
         disks.c.path,
+        disks.c.url,
         file_copies.c.state,
         nodes.c.name.label("node"),
-        nodes.c.address,
     )
     found: dict[int, list[Source]] = {file_id: [] for file_id in file_ids}
     for batch in _batches(file_ids):
@@ -154,17 +154,6 @@ def forget_copies(connection: Connection, file_id: int, disk_ids: Sequence[int])
     """Delete rows of copies that do not exist: their disk is lost, or they were planned and are not any more."""
     are_its = file_copies.c.file_id == file_id, file_copies.c.disk_id.in_(disk_ids)
     connection.execute(sa.delete(file_copies).where(*are_its))
-
-
-def walk_disk(connection: Connection, disk_id: int, after: int, limit: int, *states: CopyState) -> list[int]:
-    """The files with a copy on a disk in one of these states, after a file, in the order of their ids."""
-    found: list[int] = []
-    for state in states:
-        of_state = sa.select(file_copies.c.file_id).where(
-            file_copies.c.disk_id == disk_id, file_copies.c.state == state.value, file_copies.c.file_id > after
-        )
-        found += connection.execute(of_state.order_by(file_copies.c.file_id).limit(limit)).scalars()
-    return sorted(found)[:limit]
 
 
 def _update(disk_id: int, file_ids: Sequence[int], states: Iterable[str]) -> sa.Update:

@@ -12,7 +12,7 @@ from sqlalchemy.engine import Connection
 
 from peerd.domain.file_errors import DiskHasCopies, DiskNotFound
 from peerd.domain.files import CopyState, Disk, DiskKind, DiskState
-from peerd.store.schema.sql_clock import now
+from peerd.store.schema.sql_clock import now, seconds_from_now
 from peerd.store.schema.tables import disks, file_copies, nodes
 
 FOREVER_SILENT = 1e9
@@ -31,12 +31,14 @@ class DiskRow(msgspec.Struct, frozen=True, kw_only=True):
     zone: str | None
     address: str | None
     path: str
+    url: str | None
     size: int
     free: int
     reserve: int
     problem: str | None
     created_at: datetime
     seen_at: datetime | None
+    missing_at: datetime | None
     verified_since: datetime | None
     walked_for: str | None
     walked_to: int | None
@@ -50,6 +52,7 @@ class DiskReport(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         identity: of the disk.
         path: where it is mounted.
+        url: where its node serves contents.
         size: bytes of it.
         free: bytes of it that are free.
         reserve: bytes that are to stay free.
@@ -58,6 +61,7 @@ class DiskReport(msgspec.Struct, frozen=True, kw_only=True):
 
     identity: str
     path: str
+    url: str | None = None
     size: int
     free: int
     reserve: int
@@ -100,23 +104,28 @@ def register_disk(
     return int(connection.execute(known).scalar_one())
 
 
-def report_disk(connection: Connection, node_id: int, report: DiskReport) -> DiskRow | None:
+def report_disk(connection: Connection, node_id: int, report: DiskReport, grace: float) -> DiskRow | None:
     """Write what a node has found of its disk, and return its row; None: the catalogue does not know the disk.
 
-    A disk that is reported by another node was moved there. A lost one stays lost: a new one has to be made of it.
+    A disk that is reported by another node was moved there. One that was silent for longer than ``grace`` seconds was
+    missing: its copies count again when they were verified. A lost one stays lost: a new one has to be made of it.
     """
+    is_used = sa.and_(disks.c.identity == report.identity, disks.c.state != DiskState.LOST.value)
+    was_missing = sa.or_(disks.c.missing_at.is_not(None), disks.c.seen_at < seconds_from_now(-grace))
+    returned = {"verified_since": now(), "missing_at": None, "scrubbed_to": None, "scrub_started_at": None}
+    connection.execute(sa.update(disks).where(is_used, was_missing).values(returned))
     values: dict[str, Any] = {
         "node_id": node_id,
         "path": report.path,
+        "url": report.url,
         "size": report.size,
         "free": report.free,
         "reserve": report.reserve,
         "problem": report.problem,
         "seen_at": now(),
     }
-    is_it = disks.c.identity == report.identity
-    connection.execute(sa.update(disks).where(is_it, disks.c.state != DiskState.LOST.value).values(values))
-    number = connection.execute(sa.select(disks.c.id).where(is_it)).scalar()
+    connection.execute(sa.update(disks).where(is_used).values(values))
+    number = connection.execute(sa.select(disks.c.id).where(disks.c.identity == report.identity)).scalar()
     return None if number is None else get_disk(connection, number)
 
 

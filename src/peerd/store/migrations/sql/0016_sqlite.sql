@@ -36,12 +36,14 @@ CREATE TABLE disks (
     state TEXT DEFAULT 'active' NOT NULL,
     node_id INTEGER,
     path TEXT NOT NULL,
+    url TEXT,
     size BIGINT DEFAULT '0' NOT NULL,
     free BIGINT DEFAULT '0' NOT NULL,
     reserve BIGINT DEFAULT '0' NOT NULL,
     problem TEXT,
     created_at TEXT DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now')) NOT NULL,
     seen_at TEXT,
+    missing_at TEXT,
     verified_since TEXT,
     walked_for TEXT,
     walked_to BIGINT,
@@ -51,6 +53,7 @@ CREATE TABLE disks (
     CONSTRAINT state_known CHECK (state IN ('active', 'readonly', 'drain', 'lost')),
     CONSTRAINT created_at_form CHECK (created_at IS NULL OR created_at IS strftime('%Y-%m-%d %H:%M:%f', created_at)),
     CONSTRAINT seen_at_form CHECK (seen_at IS NULL OR seen_at IS strftime('%Y-%m-%d %H:%M:%f', seen_at)),
+    CONSTRAINT missing_at_form CHECK (missing_at IS NULL OR missing_at IS strftime('%Y-%m-%d %H:%M:%f', missing_at)),
     CONSTRAINT verified_since_form CHECK (verified_since IS NULL OR verified_since IS strftime('%Y-%m-%d %H:%M:%f', verified_since)),
     CONSTRAINT scrub_started_at_form CHECK (scrub_started_at IS NULL OR scrub_started_at IS strftime('%Y-%m-%d %H:%M:%f', scrub_started_at))
 );

@@ -1,0 +1,66 @@
+"""Walks over the copies of a disk: all its files are checked, because the disk is used otherwise, is lost or missing.
+
+A walk is a place in the row of its disk. Any node takes the next batch of any walk, so it goes on when a node dies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from peerd.domain.files import CopyState
+from peerd.store.files.checks import request_checks
+from peerd.store.schema.sql_clock import now
+from peerd.store.schema.tables import disks, file_copies
+
+MISSING: Final = "missing"
+DANGER: Final = 1
+"""Of the files of a walk; the check finds out how many good copies there are."""
+
+
+class WalkStep(msgspec.Struct, frozen=True):
+    """A batch of a walk: the disk, why it is walked, how many files were found, and whether these were the last."""
+
+    disk_id: int
+    reason: str
+    files: int
+    is_last: bool
+
+
+def begin_walks_of_missing(connection: Connection, disk_ids: Collection[int]) -> None:
+    """Begin a walk over each disk that has become missing."""
+    is_new = disks.c.id.in_(sorted(disk_ids)), disks.c.missing_at.is_(None)
+    values = {"missing_at": now(), "walked_for": MISSING, "walked_to": None}
+    connection.execute(sa.update(disks).where(*is_new).values(values))
+
+
+def walk_on(connection: Connection, limit: int) -> WalkStep | None:
+    """Request checks of the next files of a walk; None: there is no walk, or other nodes are at all of them."""
+    columns = disks.c.id, disks.c.walked_for, disks.c.walked_to
+    walked = sa.select(*columns).where(disks.c.walked_for.is_not(None)).order_by(disks.c.id).limit(1)
+    row = connection.execute(walked.with_for_update(skip_locked=True)).first()
+    if row is None:
+        return None
+    file_ids = files_on_disk(connection, row.id, -1 if row.walked_to is None else row.walked_to, limit)
+    request_checks(connection, dict.fromkeys(file_ids, DANGER))
+    is_last = len(file_ids) < limit
+    place = {"walked_for": None, "walked_to": None} if is_last else {"walked_to": file_ids[-1]}
+    connection.execute(sa.update(disks).where(disks.c.id == row.id).values(place))
+    return WalkStep(row.id, row.walked_for, len(file_ids), is_last)
+
+
+def files_on_disk(
+    connection: Connection, disk_id: int, after: int, limit: int, states: Collection[CopyState] = tuple(CopyState)
+) -> list[int]:
+    """The files with a copy on a disk in one of these states, after a file, in the order of their ids."""
+    found: list[int] = []
+    for state in states:
+        of_state = sa.select(file_copies.c.file_id).where(
+            file_copies.c.disk_id == disk_id, file_copies.c.state == state.value, file_copies.c.file_id > after
+        )
+        found += connection.execute(of_state.order_by(file_copies.c.file_id).limit(limit)).scalars()
+    return sorted(found)[:limit]
