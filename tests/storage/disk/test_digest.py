@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from peerd.storage.disk.digest import (
     Chunking,
     ContentHasher,
-    Digest,
     ContentReading,
+    Digest,
     hash_file,
     verify_chunk,
     verify_file,

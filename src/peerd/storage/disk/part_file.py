@@ -12,8 +12,8 @@ from peerd.storage.disk.digest import (
     CHUNKING,
     Chunking,
     ContentHasher,
-    Digest,
     ContentReading,
+    Digest,
     hash_file,
     refuse_difference,
 )
