@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from peerd.storage.disk import linux_calls, part_file
 from peerd.storage.disk.content_id import ContentId, new_content_id
 from peerd.storage.disk.digest import Chunking, ContentReading, hash_file
 from peerd.storage.disk.errors import (
@@ -88,6 +89,24 @@ def test_the_space_of_an_announced_size_is_reserved_without_making_the_part_long
     with PartFile.open(disk, CONTENT) as part:
         assert part.position == 4
         assert (disk_path / "parts" / f"{CONTENT}.part").stat().st_blocks * 512 < 1_000_000
+
+
+def test_the_disk_begins_with_large_contents_before_their_end(
+    disk: DiskFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[tuple[int, int]] = []
+
+    def start_writing(fd: int, start: int, length: int) -> None:
+        begun.append((start, length))
+        linux_calls.start_writing(fd, start, length)
+
+    monkeypatch.setattr(part_file, "start_writing", start_writing)
+    mebibyte = 1024 * 1024
+    with PartFile.open(disk, CONTENT) as part:
+        for _ in range(5):
+            part.write(bytes(5 * mebibyte))
+        part.publish()
+    assert begun == [(0, 10 * mebibyte), (10 * mebibyte, 10 * mebibyte)]
 
 
 def test_a_part_with_fewer_or_more_bytes_than_announced_is_not_published(disk: DiskFolder) -> None:
@@ -257,6 +276,25 @@ def test_of_many_parts_none_is_published_if_one_is_not_the_expected(disk: DiskFo
         with pytest.raises(ContentMismatch):
             publish_many([(good, None), (bad, digest_of(b"expected", Chunking()))])
     assert names_below(disk_path) == {f"parts/{CONTENT}.part", f"parts/{NEIGHBOUR}.part"}
+
+
+def test_of_many_parts_those_whose_fsync_failed_are_removed_and_the_others_stay_parts(
+    disk: DiskFolder, disk_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fsync = os.fsync
+
+    def fail_for_the_neighbour(fd: int) -> None:
+        if Path(f"/proc/self/fd/{fd}").readlink().name == f"{NEIGHBOUR}.part":
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        fsync(fd)
+
+    with PartFile.open(disk, CONTENT) as good, PartFile.open(disk, NEIGHBOUR) as bad:
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "fsync", fail_for_the_neighbour)
+            with pytest.raises(DiskFailed):
+                publish_many([(good, None), (bad, None)])
+        assert names_below(disk_path) == {f"parts/{CONTENT}.part"}
+        good.publish()
 
 
 def test_parts_of_two_disks_are_not_published_together(disk: DiskFolder, disk_path: Path) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Sequence
-from typing import Self
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, Self
 
 from peerd.storage.disk.content_id import ContentId
 from peerd.storage.disk.digest import (
@@ -20,8 +21,15 @@ from peerd.storage.disk.digest import (
 from peerd.storage.disk.errors import ContentExists, ContentMismatch, DigestRequired, DiskError, DiskReplaced
 from peerd.storage.disk.folder import DiskFolder
 from peerd.storage.disk.held_folder import same_file
-from peerd.storage.disk.preallocation import release_reserved_space, reserve_space
+from peerd.storage.disk.linux_calls import release_reserved_space, reserve_space, start_writing
 from peerd.storage.disk.walk import PART_SUFFIX
+
+_WRITTEN_AT_ONCE: Final = 8 * 1024 * 1024
+"""The disk begins with so many bytes as soon as they are there: hashing and writing overlap, and a gigabyte is not left
+to the fsync (measured on ext4: 1.5 times the throughput, 0.02 s in the place of 1.5 s for the fsync)."""
+
+_SYNC_THREADS: Final = 16
+"""fsyncs at the same time share one commit of the file system's journal (measured on ext4: 1.5 to 3 times as fast)."""
 
 
 class PartFile:
@@ -39,6 +47,7 @@ class PartFile:
         self._fd = fd
         self._hasher = hasher
         self._size = size
+        self._begun = self.position
 
     @classmethod
     def open(
@@ -97,6 +106,9 @@ class PartFile:
                 written = os.pwrite(self._open_fd(), view, self.position)
             self._hasher.update(view[:written])
             view = view[written:]
+            if self.position - self._begun >= _WRITTEN_AT_ONCE:
+                start_writing(self._open_fd(), self._begun, self.position - self._begun)
+                self._begun = self.position
 
     def publish(self, expected: Digest | None = None) -> Digest:
         """Make it a content, durably, and close it. As `publish_many`, of one."""
@@ -211,8 +223,7 @@ def publish_many(parts: Sequence[tuple[PartFile, Digest | None]]) -> list[Digest
     if len({id(part.disk) for part, _ in parts}) > 1:
         raise ValueError("the parts are not of one disk")
     digests = [part.checked_digest(expected) for part, expected in parts]
-    for part, _ in parts:
-        part.sync()
+    _sync_all([part for part, _ in parts])
     for (part, _), digest in zip(parts, digests, strict=True):
         part.link(digest)
     if parts:
@@ -220,6 +231,16 @@ def publish_many(parts: Sequence[tuple[PartFile, Digest | None]]) -> list[Digest
     for part, _ in parts:
         part.finish()
     return digests
+
+
+def _sync_all(parts: Sequence[PartFile]) -> None:
+    if len(parts) < 2:
+        for part in parts:
+            part.sync()
+        return
+    with ThreadPoolExecutor(min(_SYNC_THREADS, len(parts)), thread_name_prefix="peerd-fsync") as pool:
+        for _ in pool.map(PartFile.sync, parts):
+            pass
 
 
 def _open_locked(disk: DiskFolder, content: ContentId) -> int:

@@ -1,4 +1,4 @@
-"""Reserve the space of a file without making it longer.
+"""System calls of Linux that Python has not: to reserve space, and to start the writing of what was written.
 
 `os.posix_fallocate` makes the file longer, and then nothing would show how much of a part was written.
 """
@@ -11,11 +11,14 @@ import os
 from typing import Final
 
 _KEEP_SIZE: Final = 1  # FALLOC_FL_KEEP_SIZE, linux/falloc.h
+_WRITE: Final = 2  # SYNC_FILE_RANGE_WRITE, linux/fs.h
 _NOT_SUPPORTED: Final = frozenset({errno.EOPNOTSUPP, errno.ENOSYS})
 
 _libc: Final = ctypes.CDLL(None, use_errno=True)
 _fallocate: Final = getattr(_libc, "fallocate64", None) or _libc.fallocate  # off_t has 64 bits in both
 _fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+_sync_file_range: Final = _libc.sync_file_range
+_sync_file_range.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
 
 
 def reserve_space(fd: int, size: int) -> bool:
@@ -36,3 +39,11 @@ def reserve_space(fd: int, size: int) -> bool:
 def release_reserved_space(fd: int) -> None:
     """Give back what is reserved after the end of a file. Raises OSError."""
     os.ftruncate(fd, os.fstat(fd).st_size)
+
+
+def start_writing(fd: int, start: int, length: int) -> None:
+    """Let the disk begin with a range of a file, so that a later fsync waits for less.
+
+    It makes nothing durable and reports no error: the fsync does both.
+    """
+    _sync_file_range(fd, start, length, _WRITE)
