@@ -1,0 +1,266 @@
+"""What identifies the bytes of a content, and how they are verified.
+
+BLAKE3 of the whole content, and of its chunks when it has more than one, so that a range is verified without the rest.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from blake3 import blake3
+
+from peerd.storage.disk.errors import ContentMismatch, HashingStopped
+
+_BLOCK: Final = 1024 * 1024
+_DIGEST_LENGTH: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Chunking:
+    """How contents are divided: into chunks of `smallest` bytes, doubled until there are `most` of them or fewer.
+
+    >>> Chunking().chunk_size(5_000_000), Chunking().chunk_size(100 * 1024**3)
+    (4194304, 33554432)
+    """
+
+    smallest: int = 4 * 1024 * 1024
+    most: int = 4096
+
+    def __post_init__(self) -> None:
+        if self.smallest < 1 or self.most < 1:
+            raise ValueError("a chunk has at least one byte, and a content at least one chunk")
+
+    def chunk_size(self, size: int) -> int:
+        """Bytes of each chunk but the last one, for a content of `size` bytes."""
+        chunk_size = self.smallest
+        while size > chunk_size * self.most:
+            chunk_size *= 2
+        return chunk_size
+
+
+CHUNKING: Final = Chunking()
+"""That of all clusters; tests use smaller chunks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Digest:
+    """What identifies the bytes of a content.
+
+    Args:
+        size: bytes.
+        blake3: of the whole content, 32 bytes.
+        chunk_size: bytes of each chunk but the last one.
+        chunks: BLAKE3 of each chunk; empty when there is only one, which is the whole content.
+
+    Raises:
+        ValueError: the parts do not fit together.
+    """
+
+    size: int
+    blake3: bytes = field(repr=False)
+    chunk_size: int
+    chunks: tuple[bytes, ...] = field(default=(), repr=False)
+
+    def __post_init__(self) -> None:
+        if self.size < 0 or self.chunk_size < 1:
+            raise ValueError("a content has no negative size, and its chunks have at least one byte")
+        if len(self.chunks) != (self.chunk_count if self.size > self.chunk_size else 0):
+            raise ValueError(f"{len(self.chunks)} chunks of {self.chunk_size} bytes are not a content of {self.size}")
+        if any(len(digest) != _DIGEST_LENGTH for digest in (self.blake3, *self.chunks)):
+            raise ValueError("a BLAKE3 digest has 32 bytes")
+
+    @property
+    def chunk_count(self) -> int:
+        """How many chunks the content has; an empty one has one."""
+        return max(1, -(-self.size // self.chunk_size))
+
+    def chunk_range(self, index: int) -> range:
+        """The positions of the bytes of a chunk.
+
+        Raises:
+            IndexError: there is no such chunk.
+        """
+        if not 0 <= index < self.chunk_count:
+            raise IndexError(f"there is no chunk {index}: the content has {self.chunk_count}")
+        return range(index * self.chunk_size, min((index + 1) * self.chunk_size, self.size))
+
+    def chunk_blake3(self, index: int) -> bytes:
+        """BLAKE3 of a chunk. Raises IndexError when there is no such chunk."""
+        self.chunk_range(index)
+        return self.chunks[index] if self.chunks else self.blake3
+
+    def chunks_of(self, start: int, stop: int) -> range:
+        """The indices of the chunks that have bytes from `start` to before `stop`."""
+        if stop <= start:
+            return range(0)
+        return range(start // self.chunk_size, min(-(-stop // self.chunk_size), self.chunk_count))
+
+
+class ContentHasher:
+    """Hashes a content on its way to the disk.
+
+    Args:
+        chunking: how it is divided.
+        size: its bytes, if they are known: then the chunks have their right size from the start.
+    """
+
+    def __init__(self, chunking: Chunking = CHUNKING, size: int | None = None) -> None:
+        self.chunking = chunking
+        self.chunk_size = chunking.chunk_size(size or 0)
+        self.position = 0
+        self._whole = blake3()
+        self._chunk = blake3()
+        self._chunks: list[bytes] = []
+
+    def update(self, data: memoryview | bytes) -> None:
+        """The next bytes of the content."""
+        view = memoryview(data)
+        while view:
+            room = self.chunk_size - self.position % self.chunk_size
+            self._update_chunk(view[:room])
+            view = view[room:]
+
+    def _update_chunk(self, piece: memoryview) -> None:
+        self._whole.update(piece)
+        # The digest of the whole is that of the first chunk until this one ends: a small content is hashed once.
+        if self.position >= self.chunk_size:
+            self._chunk.update(piece)
+        self.position += len(piece)
+        if self.position == self.chunk_size:
+            self._chunks.append(self._whole.digest())
+        elif self.position % self.chunk_size == 0:
+            self._chunks.append(self._chunk.digest())
+            self._chunk.reset()
+
+    def digest(self) -> Digest | None:
+        """The digest of the bytes so far; None when so many bytes need larger chunks than were made."""
+        if self.chunk_size != self.chunking.chunk_size(self.position):
+            return None
+        chunks = [*self._chunks, self._chunk.digest()] if self.position % self.chunk_size else self._chunks
+        return Digest(
+            self.position,
+            self._whole.digest(),
+            self.chunk_size,
+            tuple(chunks) if self.position > self.chunk_size else (),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ContentReading:
+    """How a content is read to be hashed.
+
+    Args:
+        progress: called with the position, after at most a mebibyte.
+        bytes_per_second: at most so many, None: as fast as it goes.
+        stop: when it is set, reading ends with HashingStopped.
+        from_disk: drop the content from the memory of the system before and after, so that the disk is read, and what
+            others read stays in the memory.
+    """
+
+    progress: Callable[[int], None] | None = None
+    bytes_per_second: float | None = None
+    stop: threading.Event = field(default_factory=threading.Event)
+    from_disk: bool = False
+
+    def __post_init__(self) -> None:
+        if self.bytes_per_second is not None and self.bytes_per_second <= 0:
+            raise ValueError("bytes_per_second is above 0, or None")
+
+    def feed(self, fd: int, hasher: ContentHasher) -> None:
+        """Hash a file from the position of the hasher to its end. Raises OSError and HashingStopped."""
+        begun, first = time.monotonic(), hasher.position
+        if self.from_disk:
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        while data := os.pread(fd, _BLOCK, hasher.position):
+            hasher.update(data)
+            if self.progress:
+                self.progress(hasher.position)
+            ahead = 0.0
+            if self.bytes_per_second:
+                ahead = (hasher.position - first) / self.bytes_per_second - (time.monotonic() - begun)
+            if self.stop.wait(ahead) if ahead > 0 else self.stop.is_set():
+                raise HashingStopped(hasher.position)
+            if self.from_disk:
+                os.posix_fadvise(fd, hasher.position - len(data), len(data), os.POSIX_FADV_DONTNEED)
+
+
+def hash_file(fd: int, chunking: Chunking = CHUNKING, reading: ContentReading | None = None) -> Digest:
+    """The digest of an open file, from its first to its last byte; its position is not used.
+
+    Raises:
+        OSError: it could not be read.
+        HashingStopped: the event of `reading` was set.
+        ContentMismatch: its size changed meanwhile.
+    """
+    size = os.fstat(fd).st_size
+    hasher = ContentHasher(chunking, size)
+    (reading or ContentReading()).feed(fd, hasher)
+    digest = hasher.digest()
+    if digest is None or digest.size != size:
+        raise ContentMismatch(f"its size changed from {size} to {hasher.position} bytes while it was read")
+    return digest
+
+
+def verify_file(fd: int, expected: Digest, reading: ContentReading | None = None) -> None:
+    """Verify all bytes of an open file.
+
+    Raises:
+        ContentMismatch: they are others; `chunks` are the wrong ones.
+        OSError, HashingStopped: as `hash_file`.
+    """
+    # With chunks of the size that the digest has, whatever the rule is by which they were chosen.
+    found = hash_file(fd, Chunking(expected.chunk_size, max(1, os.fstat(fd).st_size)), reading)
+    refuse_difference(expected, found)
+
+
+def verify_chunk(fd: int, expected: Digest, index: int) -> bytes:
+    """Read one chunk of an open file, and verify it; its bytes.
+
+    Raises:
+        ContentMismatch: it is another one; `chunks` is its index.
+        IndexError: there is no such chunk.
+        OSError: it could not be read.
+    """
+    positions = expected.chunk_range(index)
+    data = _read(fd, positions.start, len(positions))
+    if len(data) != len(positions):
+        raise ContentMismatch(f"chunk {index} has {len(data)} bytes of {len(positions)}", (index,))
+    if blake3(data).digest() != expected.chunk_blake3(index):
+        raise ContentMismatch(f"chunk {index} at byte {positions.start} has another BLAKE3", (index,))
+    return data
+
+
+def refuse_difference(expected: Digest, found: Digest) -> None:
+    """Raise ContentMismatch when two digests are of different bytes; both need the same chunks to compare them.
+
+    Chunks are compared only where both digests have the same chunk size.
+    """
+    wrong = _wrong_chunks(expected, found)
+    if found.size != expected.size:
+        raise ContentMismatch(f"it has {found.size} bytes, expected are {expected.size}", wrong)
+    if found.blake3 != expected.blake3 or wrong:
+        where = f" in chunk {', '.join(map(str, wrong[:10]))}" if wrong else ""
+        raise ContentMismatch(f"it has another BLAKE3{where}", wrong)
+
+
+def _wrong_chunks(expected: Digest, found: Digest) -> tuple[int, ...]:
+    if found.chunk_size != expected.chunk_size:
+        return ()
+    return tuple(
+        index
+        for index in range(max(expected.chunk_count, found.chunk_count))
+        if index >= min(expected.chunk_count, found.chunk_count)
+        or expected.chunk_blake3(index) != found.chunk_blake3(index)
+    )
+
+
+def _read(fd: int, start: int, length: int) -> bytes:
+    pieces = bytearray()
+    while len(pieces) < length and (data := os.pread(fd, length - len(pieces), start + len(pieces))):
+        pieces += data
+    return bytes(pieces)
