@@ -15,7 +15,7 @@ from peerd.domain.files import DiskState
 from peerd.storage.checking import MAX_BYTES_OF_TASK, Checked, check_files
 from peerd.storage.placement.brake import GRACE, view_disks
 from peerd.storage.placement.decision import Health
-from peerd.store.files import buckets, classes, copies, disks, versions
+from peerd.store.files import classes, copies, disks, versions
 from peerd.store.files.checks import count_checks, lock_due_checks, request_checks
 from peerd.store.files.classes import FileClass
 from peerd.store.schema.sql_clock import seconds_from_now

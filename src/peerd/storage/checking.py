@@ -37,6 +37,7 @@ from peerd.store.tasks.unfinished import unfinished_among
 QUEUE: Final = "storage"
 COPY: Final = "copy"
 REMOVE: Final = "remove"
+VERIFY: Final = "verify"
 MAX_FILES_OF_TASK: Final = 500
 MAX_BYTES_OF_TASK: Final = 64 * 1024 * 1024
 """Small files are copied many by one task; a larger one has a task of its own."""
@@ -171,11 +172,11 @@ class _Check:
 def group_by_size(sizes: Mapping[int, int]) -> list[list[int]]:
     """Groups of files of which each is the work of one task: many small ones, or one large one.
 
-    >>> group_by_size({1: 10, 2: 64 * 1024 * 1024, 3: 10})
-    [[1, 3], [2]]
+    >>> group_by_size({1: 10, 2: 64 * 1024 * 1024, 3: 0})
+    [[3, 1], [2]]
     """
     groups: list[list[int]] = []
-    size_of_last = MAX_BYTES_OF_TASK
+    size_of_last = MAX_BYTES_OF_TASK + 1
     for file_id, size in sorted(sizes.items(), key=lambda item: (item[1], item[0])):
         if size_of_last + size > MAX_BYTES_OF_TASK or len(groups[-1]) >= MAX_FILES_OF_TASK:
             groups.append([])

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from peerd.domain.files import Copy, CopyState, Disk, DiskState, FileNeeds
 from peerd.storage.placement.brake import GRACE, view_disks
 from peerd.storage.placement.decision import Decision, Health, counts, decide
-from peerd.domain.files import Copy, CopyState, Disk, DiskState, FileNeeds
 
 STORED, PLANNED, BAD, REMOVING = CopyState.STORED, CopyState.PLANNED, CopyState.BAD, CopyState.REMOVING
 ROOM = 1_000

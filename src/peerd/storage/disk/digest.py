@@ -206,6 +206,19 @@ def hash_file(fd: int, chunking: Chunking = CHUNKING, reading: ContentReading | 
     return digest
 
 
+def digest_of(data: bytes, chunking: Chunking = CHUNKING) -> Digest:
+    """The digest of bytes.
+
+    >>> digest_of(b"").blake3.hex()[:16]
+    'af1349b9f5f9a1a6'
+    """
+    hasher = ContentHasher(chunking, len(data))
+    hasher.update(data)
+    digest = hasher.digest()
+    assert digest is not None
+    return digest
+
+
 def verify_file(fd: int, expected: Digest, reading: ContentReading | None = None) -> None:
     """Verify all bytes of an open file.
 

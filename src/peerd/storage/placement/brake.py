@@ -2,7 +2,8 @@
 
 A disk whose node is silent for the grace period is missing: its copies do not count, and others are made. If many nodes
 are silent at once, the cause is rather the network than so many broken nodes, and copying everything would only add
-load. Then the brake holds: silent disks count as before, and an operator decides, by waiting or by declaring disks lost.
+load. Then the brake holds: silent disks count as before, and an operator decides, by waiting or by declaring disks
+lost.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """What a file needs: the copies to make and those to remove.
 
-The decision is level-triggered: it looks at the copies as they are and compares them with what the class wants, whatever
-has happened before. So it can be taken again at any time, by any node, and gives nothing to do when all is well.
+The decision is level-triggered: it looks at the copies as they are and compares them with what the class wants,
+whatever has happened before. So it can be taken again at any time, by any node, and gives nothing to do when all is
+well.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from sqlalchemy.engine import Connection
 from peerd.domain.files import CopyState, DiskState, FileState
 from peerd.store.files.checks import BATCH, request_checks
 from peerd.store.schema.sql_clock import now
-from peerd.store.schema.tables import disks, file_copies, files, nodes
+from peerd.store.schema.tables import disks, file_chunks, file_copies, files, nodes
 from peerd.store.statements.insert_new import insert_new
 
 READABLE = (CopyState.STORED.value, CopyState.REMOVING.value)
@@ -35,21 +35,36 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Content(msgspec.Struct, frozen=True, kw_only=True):
-    """What the catalogue knows of a content that is to be copied or verified."""
+    """What the catalogue knows of a content that is to be copied or verified.
+
+    Attributes:
+        chunk_size: of its chunks; None where it has one.
+        chunks: BLAKE3 of each, one after the other.
+    """
 
     id: int
     size: int
     blake3: str
     state: FileState
+    chunk_size: int | None = None
+    chunks: bytes = b""
 
 
 def find_contents(connection: Connection, file_ids: Sequence[int]) -> dict[int, Content]:
     """Contents by id; versions without a row are left out."""
-    columns = files.c.id, files.c.size, files.c.blake3, files.c.state
+    columns = files.c.id, files.c.size, files.c.blake3, files.c.state, file_chunks.c.chunk_size, file_chunks.c.hashes
     found: dict[int, Content] = {}
     for batch in _batches(file_ids):
-        for row in connection.execute(sa.select(*columns).where(files.c.id.in_(batch))):
-            found[row.id] = Content(id=row.id, size=row.size, blake3=row.blake3, state=FileState(row.state))
+        statement = sa.select(*columns).outerjoin(file_chunks, file_chunks.c.file_id == files.c.id)
+        for row in connection.execute(statement.where(files.c.id.in_(batch))):
+            found[row.id] = Content(
+                id=row.id,
+                size=row.size,
+                blake3=row.blake3,
+                state=FileState(row.state),
+                chunk_size=row.chunk_size,
+                chunks=bytes(row.hashes or b""),
+            )
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
@@ -13,7 +14,8 @@ from sqlalchemy.engine import Connection
 from peerd.domain.file_errors import DiskHasCopies, DiskNotFound
 from peerd.domain.files import CopyState, Disk, DiskKind, DiskState
 from peerd.store.schema.sql_clock import now, seconds_from_now
-from peerd.store.schema.tables import disks, file_copies, nodes
+from peerd.store.schema.tables import disks, file_cluster, file_copies, nodes
+from peerd.store.statements.insert_new import insert_new
 
 FOREVER_SILENT = 1e9
 """Seconds of silence of a disk that was never reported."""
@@ -72,6 +74,13 @@ _OF_NODE = {"node": nodes.c.name, "zone": nodes.c.zone, "address": nodes.c.addre
 ROW_COLUMNS = tuple(
     _OF_NODE[field].label(field) if field in _OF_NODE else disks.c[field] for field in DiskRow.__struct_fields__
 )
+
+
+def cluster_identity(connection: Connection) -> str:
+    """The identity of the cluster, which its disks have, too; made at the first call."""
+    first = {"id": 1, "identity": uuid.uuid4().hex}
+    connection.execute(insert_new(file_cluster, connection.dialect.name).values(first))
+    return str(connection.execute(sa.select(file_cluster.c.identity).where(file_cluster.c.id == 1)).scalar_one())
 
 
 def list_disks(connection: Connection) -> list[DiskRow]:

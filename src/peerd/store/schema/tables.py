@@ -543,6 +543,14 @@ alerts = _table(
 """``on_until`` is null for incidents and for conditions that have ended, so those that are on are a short range."""
 partial_index("alerts_on", alerts.c.on_until, where="on_until IS NOT NULL")
 
+file_cluster = _table(
+    "file_cluster",
+    sa.Column("id", sa.Integer(), primary_key=True, autoincrement=False),
+    sa.Column("identity", name_type(32, ascii_only=True), nullable=False),
+    time_column_with_default("created_at"),
+)
+"""One row: the identity that the disks of this cluster have."""
+
 file_classes = _table(
     "file_classes",
     sa.Column("name", name_type(63, ascii_only=True), primary_key=True),

@@ -1,5 +1,12 @@
 -- Files that survive their servers: classes, buckets, disks, versions, copies, checks and uploads.
 
+CREATE TABLE IF NOT EXISTS file_cluster (
+    id INTEGER NOT NULL,
+    identity VARCHAR(32) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+    created_at TIMESTAMP(6) NOT NULL DEFAULT current_timestamp(6),
+    PRIMARY KEY (id)
+) ENGINE=InnoDB CHARSET=utf8mb4 COLLATE utf8mb4_bin;
+
 CREATE TABLE IF NOT EXISTS file_classes (
     name VARCHAR(63) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
     copies INTEGER NOT NULL DEFAULT '2',

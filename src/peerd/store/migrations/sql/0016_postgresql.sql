@@ -1,5 +1,12 @@
 -- Files that survive their servers: classes, buckets, disks, versions, copies, checks and uploads.
 
+CREATE TABLE file_cluster (
+    id INTEGER NOT NULL,
+    identity TEXT COLLATE "C" NOT NULL,
+    created_at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
+    PRIMARY KEY (id)
+);
+
 CREATE TABLE file_classes (
     name TEXT COLLATE "C" NOT NULL,
     copies INTEGER DEFAULT '2' NOT NULL,

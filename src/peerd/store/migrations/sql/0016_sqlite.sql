@@ -1,5 +1,13 @@
 -- Files that survive their servers: classes, buckets, disks, versions, copies, checks and uploads.
 
+CREATE TABLE file_cluster (
+    id INTEGER NOT NULL,
+    identity TEXT NOT NULL,
+    created_at TEXT DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now')) NOT NULL,
+    PRIMARY KEY (id),
+    CONSTRAINT created_at_form CHECK (created_at IS NULL OR created_at IS strftime('%Y-%m-%d %H:%M:%f', created_at))
+);
+
 CREATE TABLE file_classes (
     name TEXT NOT NULL,
     copies INTEGER DEFAULT '2' NOT NULL,

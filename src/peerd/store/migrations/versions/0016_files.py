@@ -10,6 +10,7 @@ revision = "0016"
 down_revision = "0015"
 
 TABLES = (
+    "file_cluster",
     "file_classes",
     "file_buckets",
     "file_usage",

@@ -1,0 +1,250 @@
+"""The tasks of the queue `storage`: copies are made, removed and verified on the node that has the disk.
+
+Each task can run again, twice at once, or on a disk that has changed meanwhile: it looks at the catalogue first, and
+what it writes there names the state that it changes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any, Final
+
+from sqlalchemy.engine import Connection
+
+from peerd.domain.errors import PeerdError
+from peerd.domain.files import CopyState, FileState
+from peerd.domain.size import format_size
+from peerd.storage.disk.content_id import ContentId
+from peerd.storage.disk.digest import ContentReading, verify_file
+from peerd.storage.disk.errors import ContentMismatch, ContentMissing, DiskError, HashingStopped, PartInUse
+from peerd.storage.local_disks import LocalDisk
+from peerd.storage.node import StorageNode, content_ids, digest_in_catalogue
+from peerd.storage.transfer.errors import NoSourceLeft, SourceFailed
+from peerd.storage.transfer.pull import Pace, Pulled, Wanted, group_by_source, pull_content, pull_many
+from peerd.store.files.checks import request_checks
+from peerd.store.files.copies import (
+    Content,
+    Source,
+    copies_bad,
+    copies_in_state,
+    copies_removed,
+    copies_stored,
+    copies_verified,
+    find_contents,
+    find_sources,
+)
+
+SMALL: Final = 1024 * 1024
+"""Bytes up to which contents are pulled many at once."""
+MANY: Final = 250
+"""Contents that are pulled and published together."""
+
+
+class DiskNotHere(PeerdError):
+    """A task is for a disk that this node does not have, or cannot use now."""
+
+    def __init__(self, number: int, node: str) -> None:
+        self.number = number
+        self.node = node
+        super().__init__(f"disk {number} is not usable on node {node}: peerd files disks")
+
+
+class Duties:
+    """What the tasks of a node do; thread-safe.
+
+    Args:
+        node: the storage of the node.
+    """
+
+    def __init__(self, node: StorageNode) -> None:
+        self._node = node
+
+    def copy(self, disk: int, files: Sequence[str], stop: threading.Event, progress: Any) -> dict[str, int]:
+        """Pull the contents that are still planned onto a disk."""
+        local = self._disk(disk)
+        ids = content_ids(files)
+        contents, sources = self._wanted(local.number, ids)
+        total = sum(content.size for content in contents.values()) or 1
+        done = 0
+        result = Pulled()
+        pace = Pace(bytes_per_second=self._node.options.rate, stop=stop)
+        small = [content for content in contents.values() if content.size <= SMALL]
+        for group in _groups(small):
+            self._pull_small(local, group, sources, pace, result)
+            done += sum(content.size for content in group)
+            progress(done / total, f"{len(result.stored)} of {len(contents)} contents")
+        for content in contents.values():
+            if ContentId(content.id) in result.stored:
+                continue
+            watched = pace.but(progress=partial(_report_bytes, progress, done, content.size, total))
+            self._pull_one(local, content, sources[content.id], watched, result)
+            done += content.size
+        self._report_bad(sources, result)
+        if result.failed:
+            raise NoSourceLeft(f"({len(result.failed)} of {len(contents)})", sorted(set(result.failed.values()))[:5])
+        return {"copied": len(result.stored), "bytes": done}
+
+    def remove(self, disk: int, files: Sequence[str]) -> dict[str, int]:
+        """Remove the contents whose copies are to be removed."""
+        local = self._disk(disk)
+        ids = [content.number for content in content_ids(files)]
+        removing = self._node.database.read(copies_in_state, local.number, ids, CopyState.REMOVING)
+        for number in sorted(removing):
+            with contextlib.suppress(ContentMissing):
+                local.folder.remove(ContentId(number))
+            with contextlib.suppress(PartInUse):
+                local.folder.discard_part(ContentId(number))
+
+        def write(connection: Connection) -> None:
+            copies_removed(connection, local.number, sorted(removing))
+            self._check(connection, sorted(removing))
+
+        self._node.database.run(write)
+        self._node.ring()
+        return {"removed": len(removing)}
+
+    def verify(self, disk: int, files: Sequence[str], stop: threading.Event, progress: Any) -> dict[str, int]:
+        """Read the contents of stored copies and compare them with the catalogue; bad ones go to quarantine."""
+        local = self._disk(disk)
+        ids = [content.number for content in content_ids(files)]
+        stored = self._node.database.read(copies_in_state, local.number, ids, CopyState.STORED)
+        contents = self._node.database.read(find_contents, sorted(stored))
+        good: list[int] = []
+        bad: list[int] = []
+        for number, content in enumerate(contents.values(), 1):
+            (good if self._is_whole(local, content, stop) else bad).append(content.id)
+            progress(number / len(contents), f"{number} of {len(contents)} contents")
+        self._node.database.run(self._write_verified, local.number, good, bad)
+        self._node.ring()
+        return {"verified": len(good), "bad": len(bad)}
+
+    def _disk(self, number: int) -> LocalDisk:
+        """A disk of this node; the folders are examined again if it is not known."""
+        found = self._node.disks.find(number)
+        if found is None:
+            self._node.disks.refresh()
+            found = self._node.disks.find(number)
+        if found is None:
+            raise DiskNotHere(number, self._node.name)
+        return found
+
+    def _wanted(self, disk: int, ids: Sequence[ContentId]) -> tuple[dict[int, Content], dict[int, list[Source]]]:
+        """The contents whose copies are still planned, and where they can be read."""
+
+        def find(connection: Connection) -> tuple[dict[int, Content], dict[int, list[Source]]]:
+            planned = sorted(copies_in_state(connection, disk, [one.number for one in ids], CopyState.PLANNED))
+            contents = find_contents(connection, planned)
+            kept = {number: one for number, one in contents.items() if one.state is not FileState.DELETED}
+            return kept, find_sources(connection, list(kept))
+
+        return self._node.database.read(find)
+
+    def _pull_small(
+        self,
+        local: LocalDisk,
+        contents: Sequence[Content],
+        sources: dict[int, list[Source]],
+        pace: Pace,
+        result: Pulled,
+    ) -> None:
+        """Pull small contents from their preferred sources; those that fail are pulled one by one afterwards."""
+        wanted = [Wanted(ContentId(content.id), digest_in_catalogue(content)) for content in contents]
+        urls = {ContentId(number): _urls(found) for number, found in sources.items()}
+        for url, group in group_by_source(wanted, urls).items():
+            with contextlib.suppress(SourceFailed), self._disk_errors(local):
+                pulled = pull_many(self._node.http, local.folder, group, url, pace)
+                result.bad += pulled.bad
+                self._enter(local, pulled.stored, result)
+
+    def _pull_one(
+        self, local: LocalDisk, content: Content, sources: Sequence[Source], pace: Pace, result: Pulled
+    ) -> None:
+        wanted = Wanted(ContentId(content.id), digest_in_catalogue(content))
+        try:
+            with self._disk_errors(local):
+                pulled = pull_content(self._node.http, local.folder, wanted, _urls(sources), pace)
+        except (NoSourceLeft, PartInUse) as error:
+            result.failed[wanted.id] = str(error)
+            return
+        result.bad += pulled.bad
+        self._enter(local, pulled.stored, result)
+
+    def _enter(self, local: LocalDisk, stored: Sequence[ContentId], result: Pulled) -> None:
+        """Enter copies that are durable; contents that are not planned any more are removed again."""
+        ids = sorted(content.number for content in stored)
+
+        def write(connection: Connection) -> set[int]:
+            entered = copies_stored(connection, local.number, ids)
+            self._check(connection, sorted(entered))
+            return entered | copies_in_state(connection, local.number, ids, CopyState.STORED)
+
+        entered = self._node.database.run(write)
+        self._node.ring()
+        for number in sorted(set(ids) - entered):
+            with contextlib.suppress(ContentMissing):
+                local.folder.remove(ContentId(number))
+        result.stored += [content for content in stored if content.number in entered]
+
+    def _check(self, connection: Connection, file_ids: Sequence[int]) -> None:
+        """Decide at once what files need now."""
+        self._node.check(connection, file_ids, self._node.view())
+
+    def _report_bad(self, sources: dict[int, list[Source]], result: Pulled) -> None:
+        for url, content in result.bad:
+            for source in sources.get(content.number, []):
+                if source.url == url:
+                    self._node.request_verification(source.disk_id, content.number)
+
+    def _is_whole(self, local: LocalDisk, content: Content, stop: threading.Event) -> bool:
+        content_id = ContentId(content.id)
+        reading = ContentReading(bytes_per_second=self._node.options.rate, stop=stop, from_disk=True)
+        try:
+            fd = local.folder.open_content(content_id)
+        except ContentMissing:
+            return False
+        try:
+            with local.folder.steps.read("reading", str(content_id)):
+                verify_file(fd, digest_in_catalogue(content), reading)
+        except ContentMismatch:
+            with contextlib.suppress(ContentMissing):
+                local.folder.quarantine(content_id, "mismatch", time.time(), fd=fd)
+            return False
+        finally:
+            os.close(fd)
+        return True
+
+    def _write_verified(self, connection: Connection, disk: int, good: list[int], bad: list[int]) -> None:
+        copies_verified(connection, disk, good)
+        copies_bad(connection, disk, bad)
+        row = next((one for one in self._node.disks.usable() if one.number == disk), None)
+        if row is not None and row.row.verified_since is not None:
+            request_checks(connection, dict.fromkeys(good, 1))  # copies that count again may be surplus now
+
+    @contextlib.contextmanager
+    def _disk_errors(self, local: LocalDisk) -> Iterator[None]:
+        """A disk on which a write has failed gets no new contents for a while."""
+        try:
+            yield
+        except (ContentMismatch, ContentMissing, HashingStopped, PartInUse):
+            raise
+        except DiskError as error:
+            self._node.disks.failed(local.number, error)
+            raise
+
+
+def _report_bytes(progress: Any, begun: int, size: int, total: int, position: int) -> None:
+    progress(min(1.0, (begun + position) / total), f"{format_size(position)} of {format_size(size)}")
+
+
+def _urls(sources: Sequence[Source]) -> list[str]:
+    return [source.url for source in sources if source.url is not None]
+
+
+def _groups(contents: Sequence[Content]) -> Iterator[Sequence[Content]]:
+    for first in range(0, len(contents), MANY):
+        yield contents[first : first + MANY]

@@ -1,0 +1,180 @@
+"""What the storage of a node consists of: its disks, the catalogue, and connections to other nodes."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from random import Random
+from typing import Any, Final, Protocol, Self
+
+import msgspec
+from sqlalchemy.engine import Connection
+
+from peerd.domain.errors import PeerdError
+from peerd.domain.task import NewTask
+from peerd.doorbell.cluster_clock import ClusterClock
+from peerd.doorbell.cluster_secret import read_secret
+from peerd.storage.checking import PRIORITIES, QUEUE, VERIFY, Checked, TaskBody, check_files
+from peerd.storage.disk.content_id import ContentId
+from peerd.storage.disk.digest import CHUNKING, Digest
+from peerd.storage.local_disks import LocalDisks, absolute
+from peerd.storage.placement.brake import GRACE, DiskView, view_disks
+from peerd.storage.transfer.node_http import NodeHttp
+from peerd.storage.transfer.node_signature import NodeSigner, NodeVerifier
+from peerd.store.connection.database import Database
+from peerd.store.enqueue.enqueue import enqueue
+from peerd.store.files.checks import lock_checks
+from peerd.store.files.copies import Content
+from peerd.store.files.disks import read_disks
+from peerd.store.nodes.nodes import get_node_id
+
+VIEW_TTL: Final = 1.0
+"""Seconds for which the disks are not read again."""
+
+
+class StorageOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The section [storage], as the processes of a node get it.
+
+    Attributes:
+        disks: paths of this node's folders.
+        url: where other nodes reach this one.
+        reserve: share of a disk that stays free.
+        grace: seconds of silence after which a disk is missing.
+        rate: bytes per second of one copy; None: as fast as it goes.
+        scrub_every: seconds within which every copy is read and verified.
+        durable_within: seconds that a put waits for the copies that its class wants before it is acknowledged.
+    """
+
+    disks: tuple[str, ...] = ()
+    url: str | None = None
+    reserve: float = 0.05
+    grace: float = GRACE
+    rate: float | None = None
+    scrub_every: float = 30 * 86_400.0
+    durable_within: float = 60.0
+
+
+class StorageNotConfigured(PeerdError):
+    """This process has no storage."""
+
+    def __init__(self, problem: str) -> None:
+        self.problem = problem
+        super().__init__(f"{problem}; see [storage] in peerd.toml")
+
+
+class Rings(Protocol):
+    """What wakes workers."""
+
+    def ring(self, *queues: str) -> None:
+        """Wake those of these queues."""
+
+
+class StorageNode:
+    """The storage of this node; thread-safe.
+
+    Args:
+        database: with the catalogue.
+        name: of the node.
+        options: of [storage].
+        base: the folder that relative paths are below.
+        secret: of the cluster.
+        rings: wakes workers.
+    """
+
+    def __init__(
+        self, database: Database, name: str, options: StorageOptions, base: Path, secret: str, rings: Rings
+    ) -> None:
+        self.database = database
+        self.name = name
+        self.options = options
+        self.node_id = database.read(get_node_id, name)
+        self.disks = LocalDisks(
+            database,
+            absolute(options.disks, base),
+            node_id=self.node_id,
+            url=options.url,
+            reserve=options.reserve,
+            grace=options.grace,
+        )
+        self.clock = ClusterClock()
+        self.verifier = NodeVerifier(secret, self.clock)
+        self.http = NodeHttp(NodeSigner(secret, self.clock))
+        self.random = Random()
+        self._rings = rings
+        self._view: tuple[float, DiskView] | None = None
+        self._lock = threading.Lock()
+
+    @classmethod
+    def of_process(cls, process: Any) -> Self:
+        """The storage of the node whose process this is, from the options of its section.
+
+        Raises:
+            StorageNotConfigured: the process has no such options, or there is no secret.
+        """
+        client = process.client
+        options, base = parse_options(process.options)
+        secret = read_secret(client.database.url, client.notifier.secret, make=True)
+        if secret is None:
+            raise StorageNotConfigured(
+                "nodes cannot prove to each other that they are of one cluster: set [cluster] secret"
+            )
+        return cls(client.database, process.node, options, base, secret, client)
+
+    def view(self, *, fresh: bool = False) -> DiskView:
+        """The disks as decisions see them, read at most a second ago."""
+        present = time.monotonic()
+        with self._lock:
+            if self._view is not None and not fresh and present - self._view[0] < VIEW_TTL:
+                return self._view[1]
+        view = view_disks(self.database.read(read_disks), self.options.grace)
+        with self._lock:
+            self._view = (present, view)
+        return view
+
+    def check(self, connection: Connection, file_ids: Sequence[int], view: DiskView) -> Checked:
+        """Decide what files need that have a check, in the caller's transaction; `ring` afterwards."""
+        return check_files(connection, lock_checks(connection, file_ids), view, self.random)
+
+    def request_verification(self, disk_id: int, file_id: int) -> None:
+        """Have a copy read and verified by its node, soon."""
+        disk = self.view().disks.get(disk_id)
+        if disk is None:
+            return
+        body = msgspec.json.encode(TaskBody(disk_id, [f"{file_id:016x}"])).decode()
+        key = f"verify {disk_id} {file_id:016x}"
+        new = NewTask(queue=QUEUE, name=VERIFY, body=body, node=disk.node, priority=PRIORITIES[1], unique_key=key)
+        self.database.run(enqueue, new)
+        self.ring()
+
+    def ring(self) -> None:
+        """Wake the workers that copy and remove."""
+        self._rings.ring(QUEUE)
+
+
+def parse_options(given: Mapping[str, Any]) -> tuple[StorageOptions, Path]:
+    """The options of a process, and the project's folder.
+
+    Raises:
+        StorageNotConfigured: they are none of storage.
+    """
+    values = dict(given)
+    base = values.pop("project_directory", None)
+    try:
+        return msgspec.convert(values, StorageOptions), Path(base or Path.cwd())
+    except msgspec.ValidationError as error:
+        raise StorageNotConfigured(f"the options of this process are wrong: {error}") from error
+
+
+def digest_in_catalogue(content: Content) -> Digest:
+    """The digest that a content has by the catalogue."""
+    size = content.chunk_size or CHUNKING.chunk_size(content.size)
+    hashes = content.chunks
+    chunks = tuple(hashes[at : at + 32] for at in range(0, len(hashes), 32))
+    return Digest(content.size, bytes.fromhex(content.blake3), size, chunks)
+
+
+def content_ids(texts: Sequence[str]) -> list[ContentId]:
+    """Ids from a task's body; raises ValueError for other texts."""
+    return [ContentId(int(text, 16)) for text in texts]

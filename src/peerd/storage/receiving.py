@@ -1,0 +1,235 @@
+"""Receiving a file: a part on a disk of this node, hashed on the way, then published, then in the catalogue.
+
+With a class that wants more durable copies, the version is staged first: it has its copies made, and becomes current in
+one transaction when enough of them exist. A put that is not acknowledged leaves nothing that a reader could find.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Mapping
+from typing import Final, Self
+
+import msgspec
+from sqlalchemy.engine import Connection
+
+from peerd.domain.errors import DatabaseUnavailable, PeerdError
+from peerd.domain.files import CopyState, StoredFile, check_key
+from peerd.domain.size import format_size
+from peerd.storage.disk.content_id import new_content_id
+from peerd.storage.disk.digest import Digest
+from peerd.storage.disk.errors import DiskError
+from peerd.storage.disk.part_file import PartFile
+from peerd.storage.local_disks import LocalDisk
+from peerd.storage.node import StorageNode
+from peerd.storage.placement.brake import DiskView
+from peerd.storage.placement.decision import counts
+from peerd.store.files.buckets import Bucket, get_bucket
+from peerd.store.files.checks import read_copies
+from peerd.store.files.classes import get_class
+from peerd.store.files.versions import Condition, NewFile, discard_staged, publish, run_publishing, stage
+
+FIRST_PAUSE: Final = 0.01
+LONGEST_PAUSE: Final = 0.5
+"""Seconds between two looks whether copies are durable."""
+
+
+class NoDiskHasRoom(PeerdError):
+    """No disk of this node takes a content of this size."""
+
+    def __init__(self, node: str, size: int) -> None:
+        self.node = node
+        self.size = size
+        super().__init__(
+            f"no disk of node {node} has room for {format_size(size)}; put it on another node, or add a disk"
+        )
+
+
+class TooFewDurable(PeerdError):
+    """A put was not acknowledged: fewer copies than its class wants were durable in time. Nothing was stored."""
+
+    def __init__(self, durable: int, wanted: int, seconds: float) -> None:
+        self.durable = durable
+        self.wanted = wanted
+        self.seconds = seconds
+        super().__init__(
+            f"{durable} of {wanted} copies were durable within {seconds:g} s, so nothing was stored; "
+            "see which disks are online: peerd files disks"
+        )
+
+
+class BodyDiffers(PeerdError, ValueError):
+    """What was received is not what the client had announced."""
+
+    def __init__(self, problem: str) -> None:
+        self.problem = problem
+        super().__init__(f"{problem}; nothing was stored")
+
+
+class Received(msgspec.Struct, frozen=True, kw_only=True):
+    """What a put says of its file.
+
+    Attributes:
+        class_name: None: that of the bucket.
+        blake3: in hex, which the content must have.
+        etag: for S3's clients.
+    """
+
+    bucket: str
+    key: str
+    class_name: str | None = None
+    content_type: str | None = None
+    metadata: Mapping[str, str] = {}
+    expires_in: float | None = None
+    blake3: str | None = None
+    etag: str | None = None
+    condition: Condition = Condition()
+
+
+class Receiving:
+    """A put that is being received; closed at the end of ``with``. Without `finish` nothing is left of it.
+
+    Args:
+        node: which receives it.
+        disk: of its first copy.
+        part: on it.
+    """
+
+    def __init__(self, node: StorageNode, disk: LocalDisk, part: PartFile) -> None:
+        self._node = node
+        self._disk = disk
+        self._part = part
+        self._is_content = False
+
+    @classmethod
+    def begin(cls, node: StorageNode, size: int | None) -> Self:
+        """Begin a part on the disk with the most room.
+
+        Args:
+            node: which receives it.
+            size: bytes, if the client has announced them: their space is reserved.
+
+        Raises:
+            NoDiskHasRoom: none takes it.
+        """
+        for disk in node.disks.for_new(size or 0):
+            content = new_content_id(time.time())
+            try:
+                return cls(node, disk, PartFile.open(disk.folder, content, size=size))
+            except DiskError as error:
+                node.disks.failed(disk.number, error)
+        raise NoDiskHasRoom(node.name, size or 0)
+
+    @property
+    def position(self) -> int:
+        """Bytes that are written."""
+        return self._part.position
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Append bytes. Raises DiskError."""
+        try:
+            self._part.write(data)
+        except DiskError as error:
+            self._node.disks.failed(self._disk.number, error)
+            raise
+
+    def finish(self, received: Received) -> StoredFile:
+        """Publish the content, and enter it into the catalogue; wait until it is as durable as its class wants.
+
+        Raises:
+            BodyDiffers: the content has another hash than was announced.
+            BucketNotFound, FileClassNotFound, InvalidFile, QuotaExceeded, FileConditionFailed: as `publish`.
+            TooFewDurable: copies were not made in time.
+            DiskError: it could not be made durable.
+        """
+        check_key(received.key)
+        bucket = self._node.database.read(get_bucket, received.bucket)
+        kept = self._node.database.read(get_class, received.class_name or bucket.class_name)
+        digest = self._part.checked_digest(None)
+        if received.blake3 is not None and digest.blake3.hex() != received.blake3.lower():
+            raise BodyDiffers(f"the body has BLAKE3 {digest.blake3.hex()}, announced was {received.blake3}")
+        try:
+            self._part.publish()
+        except DiskError as error:
+            self._node.disks.failed(self._disk.number, error)
+            raise
+        self._is_content = True
+        new = _new_file(self._part, self._disk, digest, received, kept.name)
+        try:
+            return self._enter(bucket, new, received.condition, kept.durable)
+        except DatabaseUnavailable:
+            raise  # it may be in the catalogue; if it is not, the content is removed as an unknown one
+        except PeerdError:
+            with contextlib.suppress(DiskError):
+                self._disk.folder.remove(self._part.content)
+            raise
+
+    def _enter(self, bucket: Bucket, new: NewFile, condition: Condition, durable: int) -> StoredFile:
+        """Enter the version into the catalogue."""
+        view = self._node.view()
+
+        def stage_and_plan(connection: Connection) -> None:
+            stage(connection, bucket, new)
+            self._node.check(connection, [new.id], view)
+
+        def publish_and_plan(connection: Connection) -> StoredFile:
+            published = publish(connection, bucket, new, condition)
+            self._node.check(connection, [new.id], view)
+            return published
+
+        if durable > 1:
+            self._node.database.run(stage_and_plan)
+            self._node.ring()
+            self._wait_until_durable(new.id, durable)
+        published = run_publishing(self._node.database, publish_and_plan)
+        self._node.ring()
+        return published
+
+    def close(self) -> None:
+        """End it; a part that is not published is removed."""
+        if not self._is_content:
+            with contextlib.suppress(DiskError):
+                self._part.discard()
+        self._part.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _wait_until_durable(self, file_id: int, wanted: int) -> None:
+        began, pause = time.monotonic(), FIRST_PAUSE
+        while (durable := _durable_copies(self._node, file_id)) < wanted:
+            seconds = self._node.options.durable_within
+            if time.monotonic() - began > seconds:
+                self._node.database.run(discard_staged, file_id)
+                raise TooFewDurable(durable, wanted, seconds)
+            time.sleep(pause)
+            pause = min(LONGEST_PAUSE, pause * 1.5)
+
+
+def _durable_copies(node: StorageNode, file_id: int) -> int:
+    """On how many nodes a version has a copy."""
+    view: DiskView = node.view()
+    rows = node.database.read(read_copies, [file_id])[file_id]
+    stored = [row.copy for row in rows if row.copy.state is CopyState.STORED and counts(row.copy, view)]
+    return len({view.disks[copy.disk_id].site for copy in stored})
+
+
+def _new_file(part: PartFile, disk: LocalDisk, digest: Digest, received: Received, class_name: str) -> NewFile:
+    return NewFile(
+        id=part.content.number,
+        key=received.key,
+        class_name=class_name,
+        size=digest.size,
+        blake3=digest.blake3.hex(),
+        disk_id=disk.number,
+        chunk_size=digest.chunk_size if digest.chunks else 0,
+        chunks=b"".join(digest.chunks),
+        etag=received.etag,
+        content_type=received.content_type,
+        metadata=received.metadata,
+        expires_in=received.expires_in,
+    )

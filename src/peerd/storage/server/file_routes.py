@@ -1,0 +1,210 @@
+"""What clients ask for: put, get, head, list, move and delete files."""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio import to_thread
+from collections.abc import Iterator
+from typing import Any, Final
+from urllib.parse import quote, unquote
+
+from sqlalchemy.engine import Connection
+
+from peerd.domain.duration import parse_duration
+from peerd.domain.file_errors import InvalidFile
+from peerd.domain.files import StoredFile
+from peerd.storage.node import StorageNode
+from peerd.storage.receiving import Received, Receiving
+from peerd.storage.server.http_io import Request, Response
+from peerd.storage.server.node_routes import BadRequest
+from peerd.storage.server.ranges import (
+    ByteRange,
+    RangeNotSatisfiable,
+    failed_condition,
+    http_date,
+    parse_range,
+    range_still_holds,
+    tags_of,
+)
+from peerd.storage.serving import LocalRange, Piece, Reading, open_for_sending
+from peerd.store.files.buckets import get_bucket
+from peerd.store.files.listing import MAX_PAGE, list_files
+from peerd.store.files.versions import Condition, delete_file, get_file, move_file
+
+METADATA: Final = "x-peerd-meta-"
+MAX_METADATA: Final = 8 * 1024
+
+
+async def put(node: StorageNode, bucket: str, key: str, request: Request, response: Response) -> None:
+    """Store the body as a file."""
+    received = _received(bucket, key, request)
+    receiving = await to_thread(Receiving.begin, node, request.content_length)
+    try:
+        async for block in request.blocks():
+            await to_thread(receiving.write, block)
+        file = await to_thread(receiving.finish, received)
+    finally:
+        await to_thread(receiving.close)
+    await response.json(file_as_json(file), 201, {"etag": f'"{file.etag or file.blake3}"'})
+
+
+async def get(node: StorageNode, bucket: str, key: str, request: Request, response: Response) -> None:
+    """Send a file, or a range of it."""
+    file = await to_thread(_find, node, bucket, key)
+    tags = {tag for tag in (file.etag, file.blake3) if tag is not None}
+    headers = _headers_of(file)
+    if (status := failed_condition(request.headers, tags, file.created_at)) is not None:
+        await response.empty(status, headers.items())
+        return
+    wanted = request.headers.get("range") if range_still_holds(request.headers, tags, file.created_at) else None
+    try:
+        part = parse_range(wanted, file.size)
+    except RangeNotSatisfiable:
+        await response.empty(416, [("content-range", f"bytes */{file.size}")])
+        return
+    start, stop = part or ByteRange(0, file.size)
+    if part is not None:
+        headers["content-range"] = f"bytes {start}-{stop - 1}/{file.size}"
+    headers["content-length"] = stop - start
+    if request.method == "HEAD":
+        await response.begin(206 if part is not None else 200, headers)
+        await response.end()
+        return
+    reading = await to_thread(Reading.begin, node, file)
+    try:
+        await _send_pieces(reading.pieces(start, stop), 206 if part is not None else 200, headers, response)
+    finally:
+        await to_thread(reading.close)
+
+
+async def _send_pieces(pieces: Iterator[Piece], status: int, headers: dict[str, str | int], response: Response) -> None:
+    """Send pieces; the next one is verified while one is sent. The response begins when the first one is verified."""
+    piece = await to_thread(next, pieces, None)
+    await response.begin(status, headers)
+    while piece is not None:
+        following = asyncio.ensure_future(to_thread(next, pieces, None))
+        try:
+            if isinstance(piece, LocalRange):
+                await response.file(open_for_sending(piece), piece.offset, piece.count)
+            else:
+                await response.bytes(piece)
+        finally:
+            piece = await following
+    await response.end()
+
+
+async def delete(node: StorageNode, bucket: str, key: str, request: Request, response: Response) -> None:
+    """Delete a file; it is no error if there is none."""
+    condition = _condition(request)
+
+    def operation(connection: Connection) -> StoredFile | None:
+        found = get_bucket(connection, bucket)
+        deleted = delete_file(connection, found, key, condition)
+        if deleted is not None:
+            node.check(connection, [deleted.id], view)
+        return deleted
+
+    view = await to_thread(node.view)
+    if await to_thread(node.database.run, operation) is not None:
+        node.ring()
+    await response.empty(204)
+
+
+async def move(node: StorageNode, bucket: str, key: str, request: Request, response: Response) -> None:
+    """Give a file another key."""
+    target, _, new_key = request.query.get("to", "").partition("/")
+    if not target or not new_key:
+        raise BadRequest("to: give BUCKET/KEY")
+
+    def operation(connection: Connection) -> StoredFile:
+        source = get_bucket(connection, bucket)
+        return move_file(connection, (source, key), (get_bucket(connection, target), new_key))
+
+    await response.json(file_as_json(await to_thread(node.database.run, operation)))
+
+
+async def list_bucket(node: StorageNode, bucket: str, request: Request, response: Response) -> None:
+    """Send a page of the files of a bucket."""
+    query = request.query
+    try:
+        limit = min(int(query.get("limit", MAX_PAGE)), MAX_PAGE)
+    except ValueError:
+        raise BadRequest("limit: give a number") from None
+
+    def operation(connection: Connection) -> Any:
+        found = get_bucket(connection, bucket)
+        prefix, after, delimiter = (query.get(name, "") for name in ("prefix", "after", "delimiter"))
+        return list_files(connection, found, prefix=prefix, after=after, delimiter=delimiter, limit=max(1, limit))
+
+    page = await to_thread(node.database.read, operation)
+    files = [file_as_json(file) for file in page.files]
+    await response.json({"files": files, "prefixes": page.prefixes, "next_after": page.next_after})
+
+
+def file_as_json(file: StoredFile) -> dict[str, Any]:
+    """A version as responses have it."""
+    return {
+        "id": f"{file.id:016x}",
+        "bucket": file.bucket,
+        "key": file.key,
+        "version": file.version,
+        "class": file.class_name,
+        "size": file.size,
+        "blake3": file.blake3,
+        "etag": file.etag,
+        "content_type": file.content_type,
+        "metadata": file.metadata,
+        "created_at": file.created_at.isoformat(),
+        "expires_at": None if file.expires_at is None else file.expires_at.isoformat(),
+    }
+
+
+def _find(node: StorageNode, bucket: str, key: str) -> StoredFile:
+    return node.database.read(lambda connection: get_file(connection, get_bucket(connection, bucket), key))
+
+
+def _headers_of(file: StoredFile) -> dict[str, str | int]:
+    headers: dict[str, str | int] = {
+        "content-type": file.content_type or "application/octet-stream",
+        "content-length": file.size,
+        "accept-ranges": "bytes",
+        "etag": f'"{file.etag or file.blake3}"',
+        "last-modified": http_date(file.created_at),
+        "x-peerd-blake3": file.blake3,
+        "x-peerd-version": file.version,
+        "x-content-type-options": "nosniff",
+        "content-security-policy": "sandbox; default-src 'none'",
+    }
+    return headers | {f"{METADATA}{name}": quote(value, safe=" ") for name, value in file.metadata.items()}
+
+
+def _received(bucket: str, key: str, request: Request) -> Received:
+    headers = request.headers
+    metadata = {
+        name.removeprefix(METADATA): unquote(value) for name, value in headers.items() if name.startswith(METADATA)
+    }
+    if sum(len(name) + len(value) for name, value in metadata.items()) > MAX_METADATA:
+        raise InvalidFile("metadata", f"it is larger than {MAX_METADATA} bytes")
+    try:
+        expires_in = parse_duration(headers["x-peerd-expires-in"]) if "x-peerd-expires-in" in headers else None
+    except ValueError as error:
+        raise InvalidFile("expires_in", str(error)) from error
+    content_type = headers.get("content-type")
+    if content_type is not None and len(content_type) > 255:
+        raise InvalidFile("content_type", "it is longer than 255 characters")
+    return Received(
+        bucket=bucket,
+        key=key,
+        class_name=headers.get("x-peerd-class"),
+        content_type=content_type,
+        metadata=metadata,
+        expires_in=expires_in,
+        blake3=headers.get("x-peerd-blake3"),
+        condition=_condition(request),
+    )
+
+
+def _condition(request: Request) -> Condition:
+    absent = tags_of(request.headers.get("if-none-match", "")) == {"*"}
+    tags = tags_of(request.headers.get("if-match", ""))
+    return Condition(is_absent=absent, tag=next(iter(tags)) if tags and tags != {"*"} else None)

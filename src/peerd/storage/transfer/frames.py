@@ -1,0 +1,60 @@
+"""Many small contents in one response: a head of 24 bytes and the bytes of each, in the order of the request.
+
+id (8 bytes, big-endian) | state (8 bytes: 1 present, 0 missing) | size (8 bytes) | the bytes
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+HEAD: Final = struct.Struct(">QQQ")
+MISSING: Final = 0
+PRESENT: Final = 1
+MAX_CONTENTS: Final = 500
+MAX_SIZE: Final = 64 * 1024 * 1024
+"""Bytes of one content in a response of many."""
+
+
+class FrameHead(NamedTuple):
+    """The head of a content."""
+
+    content_id: int
+    is_present: bool
+    size: int
+
+
+class InvalidFrame(ValueError):
+    """A response is not what a node of this version sends."""
+
+
+def encode_head(content_id: int, size: int | None) -> bytes:
+    """The head of a content of so many bytes; None: it is missing.
+
+    >>> decode_head(encode_head(7, 100)), decode_head(encode_head(7, None)).is_present
+    (FrameHead(content_id=7, is_present=True, size=100), False)
+    """
+    return HEAD.pack(content_id, MISSING if size is None else PRESENT, size or 0)
+
+
+def decode_head(data: bytes) -> FrameHead:
+    """The head in these bytes. Raises InvalidFrame."""
+    try:
+        content_id, state, size = HEAD.unpack(data)
+    except struct.error:
+        raise InvalidFrame("the head of a content is incomplete") from None
+    if state not in {MISSING, PRESENT} or size > MAX_SIZE or (state == MISSING and size):
+        raise InvalidFrame("this is no head of a content")
+    return FrameHead(content_id, state == PRESENT, size)
+
+
+def read_exactly(read: Callable[[int], bytes], size: int) -> bytes:
+    """So many bytes of a response. Raises InvalidFrame if it ends before."""
+    pieces = bytearray()
+    while len(pieces) < size:
+        data = read(size - len(pieces))
+        if not data:
+            raise InvalidFrame(f"the response ends {size - len(pieces)} bytes too early")
+        pieces += data
+    return bytes(pieces)

@@ -1,0 +1,145 @@
+"""Requests to the servers of other nodes, over connections that stay open.
+
+The standard library's client, because it reads bodies into memory that is reused. Redirects are not followed, proxies
+of the environment are not used, and addresses come from the catalogue.
+"""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import ssl
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from threading import Lock
+from typing import Final
+from urllib.parse import urlsplit
+
+from peerd.storage.transfer.errors import SourceFailed
+from peerd.storage.transfer.node_signature import NodeSigner
+
+CONNECT_TIMEOUT: Final = 5.0
+READ_TIMEOUT: Final = 30.0
+"""Seconds in which at least some bytes arrive."""
+RECEIVE_BUFFER: Final = 4 * 1024 * 1024
+MAX_IDLE: Final = 8
+"""Connections to one node that are kept."""
+NETWORK_ERRORS: Final = (OSError, http.client.HTTPException)
+
+
+class NodeHttp:
+    """Connections to other nodes; thread-safe.
+
+    Args:
+        signer: signs each request.
+        tls: how servers of https addresses are verified; None: as the system does.
+    """
+
+    def __init__(self, signer: NodeSigner, tls: ssl.SSLContext | None = None) -> None:
+        self._signer = signer
+        self._tls = tls
+        self._idle: dict[str, list[http.client.HTTPConnection]] = defaultdict(list)
+        self._lock = Lock()
+
+    @contextmanager
+    def request(
+        self, method: str, url: str, target: str, *, body: bytes = b"", headers: Mapping[str, str] | None = None
+    ) -> Iterator[http.client.HTTPResponse]:
+        """Send a request; the response is read within ``with``. An idle connection that has ended is replaced once.
+
+        Args:
+            method: such as GET.
+            url: of the node: scheme, host and port.
+            target: path and query.
+            body: all of it.
+            headers: beside the signature.
+
+        Raises:
+            SourceFailed: the node cannot be reached, or the connection ended.
+        """
+        connection, is_new = self._take(url)
+        sent = {**(headers or {}), **self._signer.headers(method, target, body)}
+        try:
+            try:
+                response = _exchange(connection, method, target, body, sent)
+            except NETWORK_ERRORS:
+                if is_new:
+                    raise
+                connection.close()
+                connection = self._open(url)
+                response = _exchange(connection, method, target, body, sent)
+            yield response
+            is_reusable = response.isclosed() and not response.will_close
+        except NETWORK_ERRORS as error:
+            connection.close()
+            raise SourceFailed(url, _describe(error)) from error
+        except BaseException:
+            connection.close()
+            raise
+        self._give_back(url, connection, is_reusable=is_reusable)
+
+    def close(self) -> None:
+        """Close the idle connections."""
+        with self._lock:
+            for connections in self._idle.values():
+                for connection in connections:
+                    connection.close()
+            self._idle.clear()
+
+    def _take(self, url: str) -> tuple[http.client.HTTPConnection, bool]:
+        with self._lock:
+            if self._idle[url]:
+                return self._idle[url].pop(), False
+        return self._open(url), True
+
+    def _give_back(self, url: str, connection: http.client.HTTPConnection, *, is_reusable: bool) -> None:
+        with self._lock:
+            if is_reusable and len(self._idle[url]) < MAX_IDLE:
+                self._idle[url].append(connection)
+                return
+        connection.close()
+
+    def _open(self, url: str) -> http.client.HTTPConnection:
+        parts = urlsplit(url)
+        if parts.scheme not in {"http", "https"} or not parts.hostname:
+            raise SourceFailed(url, "this is no address of a node")
+        if parts.scheme == "https":
+            return _NodeTlsConnection(
+                parts.hostname,
+                parts.port or 443,
+                timeout=CONNECT_TIMEOUT,
+                context=self._tls or ssl.create_default_context(),
+            )
+        return _NodeConnection(parts.hostname, parts.port or 80, timeout=CONNECT_TIMEOUT)
+
+
+class _NodeConnection(http.client.HTTPConnection):
+    def connect(self) -> None:
+        super().connect()
+        _tune(self.sock)
+
+
+class _NodeTlsConnection(http.client.HTTPSConnection):
+    def connect(self) -> None:
+        super().connect()
+        _tune(self.sock)
+
+
+def _tune(connected: socket.socket) -> None:
+    connected.settimeout(READ_TIMEOUT)
+    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
+def _exchange(
+    connection: http.client.HTTPConnection, method: str, target: str, body: bytes, headers: Mapping[str, str]
+) -> http.client.HTTPResponse:
+    connection.request(method, target, body or None, dict(headers))
+    return connection.getresponse()
+
+
+def _describe(error: BaseException) -> str:
+    if isinstance(error, TimeoutError):
+        return "it does not answer"
+    text = str(error) or type(error).__name__
+    return text if isinstance(error, OSError) else f"{type(error).__name__}: {text}"

@@ -1,0 +1,290 @@
+"""Pulling contents from other nodes onto a disk.
+
+One content is read by ranges, from one source after another: what has arrived stays, and the next source goes on behind
+it. Many small ones come in one response. Nothing is published before its BLAKE3 is that of the catalogue.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from http.client import HTTPResponse
+from typing import Final
+
+import msgspec
+
+from peerd.storage.disk.content_id import ContentId
+from peerd.storage.disk.digest import Digest, digest_of, verify_file
+from peerd.storage.disk.errors import ContentExists, ContentMismatch, ContentMissing
+from peerd.storage.disk.folder import DiskFolder
+from peerd.storage.disk.part_file import PartFile, publish_many
+from peerd.storage.transfer.errors import NoSourceLeft, SourceFailed, SourceHasOther, TransferStopped
+from peerd.storage.transfer.frames import HEAD, InvalidFrame, decode_head, read_exactly
+from peerd.storage.transfer.node_http import NodeHttp
+
+BLOCK: Final = 1024 * 1024
+MAX_TRIES: Final = 8
+"""Of one content, over all sources, that end without a new byte."""
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """A content that is to be pulled: its id, and the digest that it has by the catalogue."""
+
+    id: ContentId
+    digest: Digest
+
+
+class Pace(msgspec.Struct, kw_only=True):
+    """How fast, how long, and what is called meanwhile.
+
+    Attributes:
+        bytes_per_second: at most; None: as fast as it goes.
+        progress: called with the bytes that have arrived.
+        stop: set to end the transfer; what has arrived is kept.
+    """
+
+    bytes_per_second: float | None = None
+    progress: Callable[[int], None] | None = None
+    stop: threading.Event = msgspec.field(default_factory=threading.Event)
+    _begun: float | None = None
+    _received: int = 0
+
+    def but(self, *, progress: Callable[[int], None]) -> Pace:
+        """The same with another function for progress."""
+        return Pace(bytes_per_second=self.bytes_per_second, progress=progress, stop=self.stop)
+
+    def received(self, count: int, position: int) -> None:
+        """Count bytes; wait if they came too fast. Raises TransferStopped."""
+        self._begun = self._begun or time.monotonic()
+        self._received += count
+        if self.progress is not None:
+            self.progress(position)
+        ahead = 0.0
+        if self.bytes_per_second:
+            ahead = self._received / self.bytes_per_second - (time.monotonic() - self._begun)
+        if self.stop.wait(ahead) if ahead > 0 else self.stop.is_set():
+            raise TransferStopped
+
+
+class Pulled(msgspec.Struct):
+    """What became of contents that were pulled together.
+
+    Attributes:
+        stored: they are on the disk now, or were there already, and verified.
+        failed: the others, each with the reason.
+        bad: contents that a source has otherwise than the catalogue, by the source's address.
+    """
+
+    stored: list[ContentId] = msgspec.field(default_factory=list)
+    failed: dict[ContentId, str] = msgspec.field(default_factory=dict)
+    bad: list[tuple[str, ContentId]] = msgspec.field(default_factory=list)
+
+
+def pull_content(http: NodeHttp, disk: DiskFolder, wanted: Wanted, sources: Sequence[str], pace: Pace) -> Pulled:
+    """Pull one content.
+
+    Args:
+        http: to other nodes.
+        disk: where it is stored.
+        wanted: the content.
+        sources: addresses of nodes that have it, the preferred ones first.
+        pace: how fast.
+
+    Raises:
+        NoSourceLeft: no source gave all of it; what has arrived is kept for the next try.
+        TransferStopped: it was stopped.
+        DiskError: the disk did not take it.
+    """
+    return _Pull(http, disk, wanted, pace).run(list(sources))
+
+
+class _Pull:
+    """The pull of one content; see `pull_content`."""
+
+    def __init__(self, http: NodeHttp, disk: DiskFolder, wanted: Wanted, pace: Pace) -> None:
+        self._http = http
+        self._disk = disk
+        self._wanted = wanted
+        self._pace = pace
+        self._result = Pulled()
+        self._problems: list[str] = []
+        self._given: list[tuple[str, range]] = []
+        """Which source gave which bytes."""
+
+    def run(self, sources: list[str]) -> Pulled:
+        """Pull until the content is published, or no source is left."""
+        while True:
+            try:
+                part = PartFile.open(self._disk, self._wanted.id, size=self._wanted.digest.size)
+            except ContentExists:
+                if keep_if_whole(self._disk, self._wanted):
+                    self._result.stored.append(self._wanted.id)
+                    return self._result
+                continue
+            with part:
+                self._given.clear()
+                self._fill(part, sources)
+                try:
+                    part.publish(self._wanted.digest)
+                except ContentMismatch as error:
+                    self._blame(error, sources)
+                    part.discard()
+                else:
+                    self._result.stored.append(self._wanted.id)
+                    return self._result
+
+    def _fill(self, part: PartFile, sources: list[str]) -> None:
+        """Write all that is missing, from one source after another."""
+        tries, number = 0, 0
+        while part.position < self._wanted.digest.size:
+            if not sources or tries >= MAX_TRIES:
+                raise NoSourceLeft(str(self._wanted.id), self._problems)
+            source, begin = sources[number % len(sources)], part.position
+            try:
+                self._read_range(part, source)
+            except SourceHasOther as error:
+                self._drop(source, sources, str(error))
+            except SourceFailed as error:
+                self._problems.append(str(error))
+                number += 1
+            if part.position > begin:
+                self._given.append((source, range(begin, part.position)))
+                tries = 0
+            else:
+                tries += 1
+
+    def _read_range(self, part: PartFile, source: str) -> None:
+        size, begin = self._wanted.digest.size, part.position
+        headers = {"range": f"bytes={begin}-"}
+        with self._http.request("GET", source, f"/contents/{self._wanted.id}", headers=headers) as response:
+            check_status(response, source)
+            if response.getheader("content-range") != f"bytes {begin}-{size - 1}/{size}":
+                raise SourceHasOther(source, "its content has another size")
+            buffer = memoryview(bytearray(min(BLOCK, size)))
+            while part.position < size:
+                count = response.readinto(buffer)
+                if not count:
+                    raise SourceFailed(source, f"the response ended at byte {part.position} of {size}")
+                part.write(buffer[:count])
+                self._pace.received(count, part.position)
+            response.read()
+
+    def _blame(self, error: ContentMismatch, sources: list[str]) -> None:
+        """Use no source again that gave bytes of a wrong chunk; without such a one, the part itself was wrong."""
+        digest = self._wanted.digest
+        wrong = [digest.chunk_range(index) for index in error.chunks] or [range(digest.size)]
+        for source in {source for source, given in self._given if any(_overlap(given, one) for one in wrong)}:
+            self._drop(source, sources, f"{source}: its content is damaged")
+
+    def _drop(self, source: str, sources: list[str], problem: str) -> None:
+        self._problems.append(problem)
+        self._result.bad.append((source, self._wanted.id))
+        sources.remove(source)
+
+
+def _overlap(one: range, other: range) -> bool:
+    return one.start < other.stop and other.start < one.stop
+
+
+def keep_if_whole(disk: DiskFolder, wanted: Wanted) -> bool:
+    """Whether a disk has a content as it is wanted; if it has another one of its id, that goes to quarantine.
+
+    Raises:
+        DiskError: it could not be read.
+    """
+    try:
+        fd = disk.open_content(wanted.id)
+    except ContentMissing:
+        return False
+    try:
+        with disk.steps.read("reading", str(wanted.id)):
+            verify_file(fd, wanted.digest)
+    except ContentMismatch:
+        with contextlib.suppress(ContentMissing):
+            disk.quarantine(wanted.id, "mismatch", time.time(), fd=fd)
+        return False
+    finally:
+        os.close(fd)
+    return True
+
+
+def check_status(response: HTTPResponse, source: str) -> None:
+    """Raise SourceFailed, or SourceHasOther where the copy itself is at fault, unless the response has a content."""
+    if response.status in {200, 206}:
+        return
+    problem = response.read(500).decode(errors="replace").strip()
+    if response.status in {404, 412, 416}:
+        raise SourceHasOther(source, f"{response.status}: {problem}")
+    with contextlib.suppress(OSError):
+        response.close()
+    raise SourceFailed(source, f"{response.status}: {problem}")
+
+
+def pull_many(http: NodeHttp, disk: DiskFolder, wanted: Sequence[Wanted], source: str, pace: Pace) -> Pulled:
+    """Pull many small contents from one node by one request, and publish them together.
+
+    Those that fail are to be pulled one by one: another source may have them.
+
+    Raises:
+        SourceFailed: the request failed; what has arrived before is stored.
+        TransferStopped, DiskError: see `pull_content`.
+    """
+    result = Pulled()
+    parts: dict[ContentId, tuple[PartFile, Digest | None]] = {}
+    body = msgspec.json.encode([str(one.id) for one in wanted])
+    with contextlib.ExitStack() as opened:
+        try:
+            with http.request("POST", source, "/contents", body=body) as response:
+                check_status(response, source)
+                for one in wanted:
+                    part = _receive_small(response, disk, one, source, result, pace)
+                    if part is not None:
+                        parts[one.id] = opened.enter_context(part), None
+        except InvalidFrame as error:
+            raise SourceFailed(source, str(error)) from error
+        finally:
+            publish_many(list(parts.values()))
+            result.stored += parts
+    return result
+
+
+def _receive_small(
+    response: HTTPResponse, disk: DiskFolder, wanted: Wanted, source: str, result: Pulled, pace: Pace
+) -> PartFile | None:
+    """Read one content of a response, and write it as a part, unless it is missing, wrong, or there already."""
+    head = decode_head(read_exactly(response.read, HEAD.size))
+    if head.content_id != wanted.id.number:
+        raise InvalidFrame("the contents are not in the order of the request")
+    data = read_exactly(response.read, head.size)
+    pace.received(head.size, head.size)
+    if not head.is_present or digest_of(data) != wanted.digest:
+        result.bad.append((source, wanted.id))
+        result.failed[wanted.id] = "the source has it otherwise" if head.is_present else "the source has it no more"
+        return None
+    disk.discard_part(wanted.id)
+    try:
+        part = PartFile.open(disk, wanted.id, size=head.size)
+    except ContentExists:
+        if keep_if_whole(disk, wanted):
+            result.stored.append(wanted.id)
+        else:
+            result.failed[wanted.id] = "another content had its id; it is in quarantine"
+        return None
+    try:
+        part.write(data)
+    except BaseException:
+        part.close()
+        raise
+    return part
+
+
+def group_by_source(wanted: Sequence[Wanted], sources: Mapping[ContentId, Sequence[str]]) -> dict[str, list[Wanted]]:
+    """Each content with its preferred source; those without one are left out."""
+    groups: dict[str, list[Wanted]] = {}
+    for one in wanted:
+        if sources.get(one.id):
+            groups.setdefault(sources[one.id][0], []).append(one)
+    return groups

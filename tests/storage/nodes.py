@@ -1,0 +1,160 @@
+"""Nodes with storage inside a test: real disks, real servers on sockets of this machine, and tasks that a test runs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+
+from peerd.config.settings import WebSettings
+from peerd.runtime.observability.events import Event, EventBus
+from peerd.storage.disk.identity import create_disk
+from peerd.storage.duties import Duties
+from peerd.storage.node import StorageNode, StorageOptions
+from peerd.storage.server.app import StorageApp
+from peerd.store.files.disks import cluster_identity, register_disk
+from peerd.store.schema.tables import file_checks, tasks
+from peerd.web_server.server import WebServer
+from tests.store.file_steps import Catalogue
+
+SECRET = "the secret of the nodes of a test"
+
+
+class NoRings:
+    """Tests run tasks themselves."""
+
+    def ring(self, *queues: str) -> None:
+        """Nothing sleeps."""
+
+
+class ServedNode:
+    """A node: one or more disks, and a server.
+
+    Args:
+        name: of the node.
+        folder: below which its disks are.
+        catalogue: of the cluster.
+        disks: how many.
+        more: other options of storage.
+    """
+
+    def __init__(self, name: str, folder: Path, catalogue: Catalogue, *, disks: int = 1, **more: Any) -> None:
+        self.name = name
+        self.socket = socket.socket()
+        self.socket.bind(("127.0.0.1", 0))
+        self.socket.listen(100)
+        self.url = f"http://127.0.0.1:{self.socket.getsockname()[1]}"
+        self.paths = [folder / f"{name}-{number}" for number in range(1, disks + 1)]
+        store = catalogue.store
+        node_id = catalogue.node(name)
+        self.numbers = []
+        for path in self.paths:
+            path.mkdir()
+            identity = create_disk(path, store.run(cluster_identity))
+            self.numbers.append(store.run(register_disk, identity.disk, path=str(path), node_id=node_id))
+        values = {"disks": tuple(map(str, self.paths)), "url": self.url, "reserve": 0.0, "durable_within": 20.0, **more}
+        self.node = StorageNode(store, name, StorageOptions(**values), folder, SECRET, NoRings())
+        self.duties = Duties(self.node)
+        self.events: list[Event] = []
+
+    @property
+    def disk(self) -> int:
+        return self.numbers[0]
+
+    @contextmanager
+    def served(self) -> Iterator[None]:
+        """Serve it from a thread."""
+        loop = asyncio.new_event_loop()
+        settings = WebSettings(app="peerd.storage.server.app:app", bind=("127.0.0.1:0",))
+        server = WebServer(StorageApp(self.node), settings, {}, EventBus(self.events.append))
+        thread = threading.Thread(target=loop.run_forever)
+        thread.start()
+        asyncio.run_coroutine_threadsafe(server.start([self.socket], self.events.append), loop).result(30)
+        try:
+            yield
+        finally:
+            server_ends = asyncio.run_coroutine_threadsafe(_end(server), loop)
+            server_ends.result(30)
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join()
+            loop.close()
+            self.node.http.close()
+            self.socket.close()
+
+    def contents(self, disk: int = 0) -> list[str]:
+        """The names of the contents on a disk."""
+        return sorted(path.name for path in (self.paths[disk] / "contents").rglob("*") if path.is_file())
+
+    def content_path(self, file_id: int, disk: int = 0) -> Path:
+        text = f"{file_id:016x}"
+        return self.paths[disk] / "contents" / text[:5] / text[5:9] / text
+
+
+async def _end(server: WebServer) -> None:
+    server.stop_accepting(close_listeners=False)
+    await server.drain(0.0)
+    await server.shut_down(5.0)
+
+
+class StorageCluster:
+    """Nodes that share a catalogue.
+
+    Args:
+        catalogue: of the cluster.
+        nodes: that are served.
+    """
+
+    def __init__(self, catalogue: Catalogue, nodes: list[ServedNode]) -> None:
+        self.catalogue = catalogue
+        self.nodes = {node.name: node for node in nodes}
+
+    def run_tasks(self, *, rounds: int = 20) -> list[tuple[str, str, dict[str, int] | str]]:
+        """Run the tasks of all nodes until there are none, and make checks due in between; what each has done."""
+        done = []
+        for _ in range(rounds):
+            self.refresh()
+            found = self._pending()
+            if not found and not self._check():
+                return done
+            done += [self._run(row) for row in found]
+        raise AssertionError(f"tasks without an end: {done}")
+
+    def refresh(self) -> None:
+        for node in self.nodes.values():
+            node.node.disks.refresh()
+            node.node.view(fresh=True)
+
+    def _pending(self) -> list[Any]:
+        columns = tasks.c.id, tasks.c.name, tasks.c.body, tasks.c.node_id
+        pending = (
+            sa.select(*columns).where(tasks.c.queue == "storage", tasks.c.status == "pending").order_by(tasks.c.id)
+        )
+        return list(self.catalogue.store.read(lambda connection: connection.execute(pending).mappings().all()))
+
+    def _run(self, row: Any) -> tuple[str, str, dict[str, int] | str]:
+        node = next(node for node in self.nodes.values() if node.node.node_id == row["node_id"])
+        body = json.loads(row["body"])
+        more = () if row["name"] == "remove" else (threading.Event(), lambda *_: None)
+        outcome: dict[str, int] | str
+        try:
+            outcome, status = getattr(node.duties, row["name"])(body["disk"], body["files"], *more), "done"
+        except Exception as error:  # noqa: BLE001 - as a task that fails
+            outcome, status = f"{type(error).__name__}: {error}", "dead"
+        self.catalogue.change(tasks, tasks.c.id == row["id"], status=status)
+        return node.name, row["name"], outcome
+
+    def _check(self) -> bool:
+        """Check all files that have a check; whether something was planned."""
+        due = sa.select(file_checks.c.file_id)
+        store = self.catalogue.store
+        ids = list(store.read(lambda connection: connection.execute(due).scalars().all()))
+        node = next(iter(self.nodes.values())).node
+        view = node.view(fresh=True)
+        return bool(store.run(lambda connection: node.check(connection, ids, view)).tasks)
