@@ -14,8 +14,8 @@ from peerd.storage.disk.content_id import ContentId
 from peerd.storage.node import digest_in_catalogue
 from peerd.storage.transfer.node_signature import NodeSigner
 from peerd.storage.transfer.pull import Pace, Wanted, pull_content
-from peerd.store.files.copies import find_contents
 from peerd.store.files.classes import set_class
+from peerd.store.files.copies import find_contents
 from peerd.testing import eventually
 from tests.storage.nodes import SECRET, ServedNode, StorageCluster
 

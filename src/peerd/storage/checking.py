@@ -32,6 +32,7 @@ from peerd.store.files.checks import (
     read_files_to_check,
 )
 from peerd.store.files.copies import forget_copies, plan_copies, plan_removals
+from peerd.store.files.versions import discard_staged
 from peerd.store.tasks.unfinished import unfinished_among
 
 QUEUE: Final = "storage"
@@ -101,6 +102,10 @@ class _Check:
     def run(self, file_ids: Sequence[int]) -> Checked:
         """Decide and write."""
         found = read_files_to_check(self._connection, file_ids)
+        for abandoned in [file for file in found if file.is_abandoned]:
+            discard_staged(self._connection, abandoned.id)
+            found.remove(abandoned)
+            file_ids = [file_id for file_id in file_ids if file_id != abandoned.id]
         copies = read_copies(self._connection, [file.id for file in found])
         tasks = {row.task_id for rows in copies.values() for row in rows if row.task_id is not None}
         unfinished = unfinished_among(self._connection, tasks)

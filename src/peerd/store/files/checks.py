@@ -20,6 +20,8 @@ from peerd.store.schema.tables import file_checks, file_chunks, file_classes, fi
 from peerd.store.statements.insert_new import insert_new
 
 BATCH: Final = 500
+STAGED_FOR: Final = 3600.0
+"""Seconds after which a version that was never published is discarded; no put waits for so long."""
 DANGERS: Final = range(11)
 """The number of good copies, where there are any; then those without one, and tombstones."""
 DANGER_WITHOUT_COPY: Final = 8
@@ -33,6 +35,8 @@ class FileToCheck(msgspec.Struct, frozen=True):
     needs: FileNeeds
     state: FileState
     tries: int
+    is_abandoned: bool
+    """Whether it was staged long ago: its put has ended without an answer."""
 
 
 class CopyRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,6 +100,9 @@ def read_files_to_check(connection: Connection, file_ids: Sequence[int]) -> list
         sa.func.coalesce(file_classes.c.copies, default.copies).label("copies"),
         sa.func.coalesce(file_classes.c.zones, default.zones).label("zones"),
         sa.func.coalesce(file_checks.c.tries, 0).label("tries"),
+        sa.and_(files.c.state == FileState.STAGED.value, files.c.created_at < seconds_from_now(-STAGED_FOR)).label(
+            "is_abandoned"
+        ),
     )
     found: dict[int, FileToCheck] = {}
     for batch in _batches(file_ids):
@@ -108,7 +115,7 @@ def read_files_to_check(connection: Connection, file_ids: Sequence[int]) -> list
         for row in connection.execute(statement):
             is_deleted = row.state == FileState.DELETED.value
             needs = FileNeeds(size=row.size, copies=row.copies, zones=row.zones, is_deleted=is_deleted)
-            found[row.id] = FileToCheck(row.id, needs, FileState(row.state), row.tries)
+            found[row.id] = FileToCheck(row.id, needs, FileState(row.state), row.tries, bool(row.is_abandoned))
     return [found[file_id] for file_id in file_ids if file_id in found]
 
 

@@ -14,10 +14,12 @@ from sqlalchemy.engine import Connection
 
 from peerd.domain.files import CopyState
 from peerd.store.files.checks import request_checks
-from peerd.store.schema.sql_clock import now
+from peerd.store.schema.sql_clock import now, seconds_from_now
 from peerd.store.schema.tables import disks, file_copies
 
 MISSING: Final = "missing"
+ROWS_OF_WALK: Final = 2_000
+"""Copies of which it is looked at once whether their verification is due."""
 DANGER: Final = 1
 """Of the files of a walk; the check finds out how many good copies there are."""
 
@@ -64,3 +66,48 @@ def files_on_disk(
         )
         found += connection.execute(of_state.order_by(file_copies.c.file_id).limit(limit)).scalars()
     return sorted(found)[:limit]
+
+
+class ToVerify(msgspec.Struct, frozen=True):
+    """Copies of a disk whose verification is due, and where to go on."""
+
+    file_ids: list[int]
+    next_after: int | None
+
+
+def next_to_verify(connection: Connection, disk_id: int, every: float, limit: int) -> ToVerify:
+    """The next stored copies of a disk that were verified longer than ``every`` seconds ago, or before it was missing.
+
+    Of many copies that are not due, few are read at once; so ``next_after`` moves on also where none is due. None: the
+    end of the disk was reached.
+    """
+    disk = connection.execute(sa.select(disks.c.scrubbed_to, disks.c.verified_since).where(disks.c.id == disk_id)).one()
+    is_due = sa.or_(
+        file_copies.c.verified_at.is_(None),
+        file_copies.c.verified_at < seconds_from_now(-every),
+        sa.false() if disk.verified_since is None else file_copies.c.verified_at < disk.verified_since,
+    )
+    walked = (
+        sa.select(file_copies.c.file_id, is_due.label("is_due"))
+        .where(
+            file_copies.c.disk_id == disk_id,
+            file_copies.c.state == CopyState.STORED.value,
+            file_copies.c.file_id > (-1 if disk.scrubbed_to is None else disk.scrubbed_to),
+        )
+        .order_by(file_copies.c.file_id)
+        .limit(ROWS_OF_WALK)
+    )
+    due: list[int] = []
+    rows = connection.execute(walked).all()
+    for row in rows:
+        if row.is_due:
+            due.append(row.file_id)
+        if len(due) == limit:
+            return ToVerify(due, row.file_id)
+    return ToVerify(due, rows[-1].file_id if len(rows) == ROWS_OF_WALK else None)
+
+
+def scrub_goes_on(connection: Connection, disk_id: int, after: int | None) -> None:
+    """Remember up to which file the copies of a disk were examined; None: to the end, so from the beginning again."""
+    values = {"scrubbed_to": after, **({"scrub_started_at": now()} if after is None else {})}
+    connection.execute(sa.update(disks).where(disks.c.id == disk_id).values(values))

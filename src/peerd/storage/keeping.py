@@ -1,0 +1,106 @@
+"""What every node does again and again: report its disks, decide what files need, and have copies verified.
+
+All nodes do it, and any of them may stop: the state is in the catalogue, and what is locked by one is left by others.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+from sqlalchemy.engine import Connection
+
+from peerd.domain.task import NewTask
+from peerd.storage.checking import LOW_PRIORITY, MAX_FILES_OF_TASK, QUEUE, VERIFY, Checked, TaskBody, check_files
+from peerd.storage.local_disks import LocalDisk
+from peerd.storage.node import StorageNode
+from peerd.storage.placement.brake import DiskView
+from peerd.store.enqueue.enqueue import enqueue
+from peerd.store.files.checks import lock_due_checks
+from peerd.store.files.versions import delete_expired
+from peerd.store.files.walks import begin_walks_of_missing, next_to_verify, scrub_goes_on, walk_on
+
+REPORT_EVERY: Final = 5.0
+"""Seconds between two reports of the disks; `ONLINE_WITHIN` is four of them."""
+TIDY_EVERY: Final = 10.0
+CHECK_BATCH: Final = 250
+MAX_BATCHES: Final = 8
+"""Batches of one round, so that disks are reported in time."""
+WALK_BATCH: Final = 1000
+EXPIRE_BATCH: Final = 500
+
+
+class Keeping:
+    """The periodic work of a node.
+
+    Args:
+        node: the storage of the node.
+    """
+
+    def __init__(self, node: StorageNode) -> None:
+        self._node = node
+        self._report_at = 0.0
+        self._tidy_at = 0.0
+
+    def run(self) -> None:
+        """Do one round."""
+        present = time.monotonic()
+        if present >= self._report_at:
+            self._report_at = present + REPORT_EVERY
+            self._node.disks.refresh()
+        view = self._node.view()
+        self._walk(view)
+        self._check(view)
+        if present >= self._tidy_at:
+            self._tidy_at = present + TIDY_EVERY
+            self._node.database.run(delete_expired, EXPIRE_BATCH)
+            for disk in self._node.disks.usable():
+                self._scrub(disk)
+
+    def _walk(self, view: DiskView) -> None:
+        """Have the files of disks checked that have become missing, or are used otherwise."""
+        if view.missing:
+            self._node.database.run(begin_walks_of_missing, view.missing)
+        for _ in range(MAX_BATCHES):
+            if self._node.database.run(walk_on, WALK_BATCH) is None:
+                return
+
+    def _check(self, view: DiskView) -> None:
+        """Decide what files need whose check is due."""
+
+        def check(connection: Connection) -> Checked:
+            return check_files(connection, lock_due_checks(connection, CHECK_BATCH), view, self._node.random)
+
+        for _ in range(MAX_BATCHES):
+            checked = self._node.database.run(check)
+            if checked.tasks:
+                self._node.ring()
+                view = self._node.view(fresh=True)
+            if len(checked.decisions) < CHECK_BATCH:
+                return
+
+    def _scrub(self, disk: LocalDisk) -> None:
+        """Have the next copies of a disk verified, unless a task still verifies the last ones."""
+        every = self._node.options.scrub_every
+        due = self._node.database.read(next_to_verify, disk.number, every, MAX_FILES_OF_TASK)
+        if self._node.database.run(self._enqueue_scrub, disk.number, due.file_ids, due.next_after) and due.file_ids:
+            self._node.ring()
+
+    def _enqueue_scrub(self, connection: Connection, disk: int, file_ids: Sequence[int], after: int | None) -> bool:
+        """Enqueue the verification, and go on behind it; whether that was possible."""
+        if file_ids:
+            body = msgspec.json.encode(TaskBody(disk, [f"{file_id:016x}" for file_id in file_ids])).decode()
+            new = NewTask(
+                queue=QUEUE,
+                name=VERIFY,
+                body=body,
+                node=self._node.name,
+                priority=LOW_PRIORITY - 5,
+                unique_key=f"scrub {disk}",
+            )
+            if not enqueue(connection, new).created:
+                return False
+        scrub_goes_on(connection, disk, after)
+        return True

@@ -1,0 +1,99 @@
+"""What a node's worker processes run for storage: the queue of its tasks, and the keeper, a periodic worker."""
+
+from __future__ import annotations
+
+import threading
+import time
+from functools import cache
+from typing import Any, Final
+
+from peerd import Context, Queue, Worker
+from peerd.storage.checking import QUEUE
+from peerd.storage.duties import Duties
+from peerd.storage.keeping import Keeping
+from peerd.storage.node import StorageNode
+
+REPORT_EVERY: Final = 0.5
+"""Seconds between two reports of progress."""
+
+storage = Queue(QUEUE)
+"""The tasks of [storage], which the catalogue enqueues; each is pinned to the node that has the disk."""
+
+
+@cache
+def _node_of(process: Any) -> StorageNode:
+    """The storage of the node, once for each process."""
+    return StorageNode.of_process(process)
+
+
+class _Stop(threading.Event):
+    """Set when a task is cancelled.
+
+    Args:
+        ctx: of the task.
+    """
+
+    def __init__(self, ctx: Context) -> None:
+        super().__init__()
+        self._ctx = ctx
+
+    def is_set(self) -> bool:
+        return self._ctx.cancelled
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait for so many seconds, in short steps."""
+        until = time.monotonic() + (timeout or 0.0)
+        while not self._ctx.cancelled and (left := until - time.monotonic()) > 0:
+            time.sleep(min(0.2, left))
+        return self._ctx.cancelled
+
+
+class _Progress:
+    """Reports progress twice a second.
+
+    Args:
+        ctx: of the task.
+    """
+
+    def __init__(self, ctx: Context) -> None:
+        self._ctx = ctx
+        self._next = 0.0
+
+    def __call__(self, fraction: float, note: str) -> None:
+        if time.monotonic() >= self._next:
+            self._next = time.monotonic() + REPORT_EVERY
+            self._ctx.progress(fraction, note)
+
+
+@storage.task(timeout="24h", max_attempts=10, backoff=lambda attempts: min(600.0, 5.0 * 2**attempts))
+def copy(ctx: Context, disk: int, files: list[str]) -> dict[str, int]:
+    """Pull contents from other nodes onto a disk of this one."""
+    return Duties(_node_of(ctx.process)).copy(disk, files, _Stop(ctx), _Progress(ctx))
+
+
+@storage.task(timeout="1h", max_attempts=10, backoff=lambda attempts: min(600.0, 5.0 * 2**attempts))
+def remove(ctx: Context, disk: int, files: list[str]) -> dict[str, int]:
+    """Remove contents from a disk of this node."""
+    return Duties(_node_of(ctx.process)).remove(disk, files)
+
+
+@storage.task(timeout="24h", max_attempts=5, backoff=lambda attempts: min(600.0, 5.0 * 2**attempts))
+def verify(ctx: Context, disk: int, files: list[str]) -> dict[str, int]:
+    """Read contents on a disk of this node, and compare them with the catalogue."""
+    return Duties(_node_of(ctx.process)).verify(disk, files, _Stop(ctx), _Progress(ctx))
+
+
+class Keeper(Worker):
+    """Reports the disks of this node, checks files that are due, and has copies verified that were not for long."""
+
+    sleep = 0.5
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._keeping: Keeping | None = None
+
+    def loop(self) -> None:
+        """Do what is due."""
+        if self._keeping is None:
+            self._keeping = Keeping(_node_of(self.process))
+        self._keeping.run()
