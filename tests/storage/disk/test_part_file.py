@@ -198,6 +198,23 @@ def test_of_many_writers_of_one_id_one_publishes(disk: DiskFolder, disk_path: Pa
     assert names_below(disk_path) == {f"contents/0191b/2c3d/{CONTENT}"}
 
 
+def test_a_part_that_is_discarded_between_opening_and_locking_is_begun_anew(disk: DiskFolder, disk_path: Path) -> None:
+    first = PartFile.open(disk, CONTENT)
+    first.write(b"discarded")
+    phases: list[str] = []
+
+    def discard_once(phase: str) -> None:
+        if phase == "after open part" and phase not in phases:
+            first.discard()
+        phases.append(phase)
+
+    with DiskFolder.open(disk_path, disk.identity, at=discard_once) as again, PartFile.open(again, CONTENT) as part:
+        assert (part.position, phases.count("after open part")) == (0, 2)
+        part.write(b"some")
+        part.publish()
+    assert read(disk, CONTENT) == b"some"
+
+
 def test_a_part_of_a_content_that_exists_is_not_begun(disk: DiskFolder, disk_path: Path) -> None:
     store(disk, CONTENT, DATA)
     with pytest.raises(ContentExists, match="500 bytes"):
