@@ -105,6 +105,14 @@ def test_discarding_the_part_of_a_killed_publisher_makes_its_content_durable(dis
     assert read(disk, CONTENT) == b"some"
 
 
+def test_a_closed_disk_is_not_a_disk_that_failed(disk: DiskFolder) -> None:
+    disk.close()
+    disk.close()
+    for operation in (disk.check, disk.usage, lambda: disk.size(CONTENT), lambda: PartFile.open(disk, CONTENT)):
+        with pytest.raises(ValueError, match="is closed"):
+            operation()
+
+
 def test_closing_a_disk_closes_all_its_descriptors(disk_path: Path, disk: DiskFolder) -> None:
     before = len(list(Path("/proc/self/fd").iterdir()))
     for _ in range(3):

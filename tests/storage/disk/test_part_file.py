@@ -125,7 +125,7 @@ def test_a_part_with_other_bytes_than_expected_is_not_published_and_its_chunk_na
         part.write(wrong)
         with pytest.raises(ContentMismatch) as refused:
             part.publish(digest_of(DATA))
-        assert refused.value.chunks == (2,)
+        assert (refused.value.chunks, refused.value.content) == ((2,), str(CONTENT))
         part.discard()
     store(disk, CONTENT, DATA)
 
@@ -196,6 +196,23 @@ def test_of_many_writers_of_one_id_one_publishes(disk: DiskFolder, disk_path: Pa
     assert len(outcomes) == 8
     assert read(disk, CONTENT) == some_bytes(5000, seed=int(published.split()[1]))
     assert names_below(disk_path) == {f"contents/0191b/2c3d/{CONTENT}"}
+
+
+def test_a_part_that_is_discarded_between_opening_and_locking_is_begun_anew(disk: DiskFolder, disk_path: Path) -> None:
+    first = PartFile.open(disk, CONTENT)
+    first.write(b"discarded")
+    phases: list[str] = []
+
+    def discard_once(phase: str) -> None:
+        if phase == "after open part" and phase not in phases:
+            first.discard()
+        phases.append(phase)
+
+    with DiskFolder.open(disk_path, disk.identity, at=discard_once) as again, PartFile.open(again, CONTENT) as part:
+        assert (part.position, phases.count("after open part")) == (0, 2)
+        part.write(b"some")
+        part.publish()
+    assert read(disk, CONTENT) == b"some"
 
 
 def test_a_part_of_a_content_that_exists_is_not_begun(disk: DiskFolder, disk_path: Path) -> None:
@@ -295,6 +312,37 @@ def test_of_many_parts_those_whose_fsync_failed_are_removed_and_the_others_stay_
                 publish_many([(good, None), (bad, None)])
         assert names_below(disk_path) == {f"parts/{CONTENT}.part"}
         good.publish()
+
+
+def test_after_a_publication_that_failed_half_way_nothing_is_written_and_the_name_becomes_durable(
+    disk: DiskFolder, disk_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fsync = os.fsync
+    synced: list[str] = []
+
+    def fail_for_folders(fd: int) -> None:
+        path = Path(f"/proc/self/fd/{fd}").readlink()
+        if path.is_dir():
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        fsync(fd)
+
+    def record(fd: int) -> None:
+        fsync(fd)
+        synced.append(Path(f"/proc/self/fd/{fd}").readlink().name)
+
+    with PartFile.open(disk, CONTENT) as part:
+        part.write(b"some")
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "fsync", fail_for_folders)
+            with pytest.raises(DiskFailed):
+                part.publish()
+        with pytest.raises(ValueError, match="may be a content"):
+            part.write(b"more")
+        monkeypatch.setattr(os, "fsync", record)
+        part.discard()
+    assert synced == ["2c3d", "0191b", "contents"]
+    assert names_below(disk_path) == {f"contents/0191b/2c3d/{CONTENT}"}
+    assert read(disk, CONTENT) == b"some"
 
 
 def test_parts_of_two_disks_are_not_published_together(disk: DiskFolder, disk_path: Path) -> None:

@@ -106,6 +106,18 @@ def test_the_bytes_are_durable_before_the_name_and_both_before_publish_returns(
     assert durable.has(disk_path / "contents", path_of(disk_path, NEIGHBOUR))
 
 
+def test_an_equal_content_in_whose_place_nothing_is_put_is_durable_too(
+    disk: DiskFolder, disk_path: Path, durable: DurableState
+) -> None:
+    path = path_of(disk_path, CONTENT)
+    with PartFile.open(disk, CONTENT) as part:
+        part.write(DATA)
+        path.parent.mkdir(parents=True)
+        path.write_bytes(DATA)
+        part.publish()
+    assert durable.has(disk_path / "contents", path)
+
+
 def test_the_folders_that_a_killed_publisher_has_made_are_made_durable_by_the_next(
     disk: DiskFolder, disk_path: Path, durable: DurableState
 ) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import random
 import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -70,3 +71,12 @@ def test_a_walk_goes_on_while_contents_and_folders_are_removed(disk: DiskFolder,
                 break
     assert found == ids[:3]
     assert [one.content for batch in disk.walk(found[-1]) for one in batch] == ids[6:]
+
+
+def test_threads_that_list_one_folder_at_the_same_time_find_all_of_it(disk: DiskFolder, disk_path: Path) -> None:
+    names = sorted(f"{number:05}" for number in range(2000))
+    for name in names:
+        (disk_path / "parts" / name).touch()
+    with ThreadPoolExecutor(4) as pool:
+        listed = list(pool.map(lambda _: disk.parts.names(), range(80)))
+    assert all(found == names for found in listed)

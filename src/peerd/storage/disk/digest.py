@@ -248,17 +248,17 @@ def verify_chunk(fd: int, expected: Digest, index: int) -> bytes:
     return data
 
 
-def refuse_difference(expected: Digest, found: Digest) -> None:
-    """Raise ContentMismatch when two digests are of different bytes; both need the same chunks to compare them.
+def refuse_difference(expected: Digest, found: Digest, content: str | None = None) -> None:
+    """Raise ContentMismatch when two digests are of different bytes, those of a content of this id.
 
-    Chunks are compared only where both digests have the same chunk size.
+    Their chunks are compared if they have the same size.
     """
     wrong = _wrong_chunks(expected, found)
     if found.size != expected.size:
-        raise ContentMismatch(f"it has {found.size} bytes, expected are {expected.size}", wrong)
+        raise ContentMismatch(f"it has {found.size} bytes, expected are {expected.size}", wrong, content)
     if found.blake3 != expected.blake3 or wrong:
         where = f" in chunk {', '.join(map(str, wrong[:10]))}" if wrong else ""
-        raise ContentMismatch(f"it has another BLAKE3{where}", wrong)
+        raise ContentMismatch(f"it has another BLAKE3{where}", wrong, content)
 
 
 def _wrong_chunks(expected: Digest, found: Digest) -> tuple[int, ...]:

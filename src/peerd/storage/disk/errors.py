@@ -125,12 +125,19 @@ class ContentExists(DiskError):
 
 
 class ContentMismatch(DiskError, ValueError):
-    """The bytes are not those that are expected. `chunks` are the indices of the wrong chunks, as far as known."""
+    """The bytes are not those that are expected.
 
-    def __init__(self, problem: str, chunks: tuple[int, ...] = ()) -> None:
+    `chunks` are the indices of the wrong chunks, as far as known; `content` is the id, None of an open file.
+    """
+
+    def __init__(self, problem: str, chunks: tuple[int, ...] = (), content: str | None = None) -> None:
         self.problem = problem
         self.chunks = chunks
-        super().__init__(f"the content is not the expected one: {problem}; discard it, and read it from another copy")
+        self.content = content
+        super().__init__(
+            f"the content{f' {content}' if content else ''} is not the expected one: {problem}; "
+            "discard it, and read it from another copy"
+        )
 
 
 class DigestRequired(DiskError):

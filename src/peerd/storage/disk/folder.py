@@ -225,12 +225,7 @@ class DiskFolder:
             return
         try:
             self.lock_part(fd, content)
-            published = self.contents.status(content)
-            if published is not None and same_file(published, os.fstat(fd)):
-                self.contents.sync([content])  # its publisher was killed, perhaps before it did this
-            with self.steps.change("unlink part", self.parts.path_of(name)):
-                if self.names_part(fd, content):
-                    os.unlink(name, dir_fd=self.parts.fd)
+            self.remove_part(fd, content)
         finally:
             os.close(fd)
 
@@ -241,6 +236,24 @@ class DiskFolder:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise PartInUse(str(self.path), str(content)) from None
+
+    def remove_part(self, fd: int, content: ContentId, *, published: bool = False) -> None:
+        """Remove the name of a part that is open and locked.
+
+        Args:
+            fd: its descriptor; when its name leads to another file, that is left.
+            content: its id.
+            published: it is a content, and durably.
+        """
+        if not published and os.fstat(fd).st_nlink > 1:
+            status = self.contents.status(content)
+            if status is not None and same_file(status, os.fstat(fd)):
+                # Its publisher ended before it made the name durable; without the part nothing would show that.
+                self.contents.sync([content])
+        name = f"{content}{PART_SUFFIX}"
+        if self.names_part(fd, content):
+            with self.steps.change("unlink part", self.parts.path_of(name)), contextlib.suppress(FileNotFoundError):
+                os.unlink(name, dir_fd=self.parts.fd)
 
     def names_part(self, fd: int, content: ContentId) -> bool:
         """Whether the name of a part leads to this descriptor: it may have been removed before the lock was granted."""

@@ -62,9 +62,16 @@ class HeldFolder:
     """
 
     def __init__(self, fd: int, entry: str, steps: DiskSteps) -> None:
-        self.fd = fd
         self.entry = entry
         self.steps = steps
+        self._fd = fd
+
+    @property
+    def fd(self) -> int:
+        """Its descriptor. Raises ValueError when it is closed: that is no failure of the disk."""
+        if self._fd < 0:
+            raise ValueError(f"{self.entry or 'the root'} of the disk {self.steps.disk} is closed")
+        return self._fd
 
     def path_of(self, name: str) -> str:
         """The path of a name in it, below the root of the disk."""
@@ -134,9 +141,9 @@ class HeldFolder:
             os.fsync(self.fd)
 
     def close(self) -> None:
-        if self.fd >= 0:
-            os.close(self.fd)
-            self.fd = -1
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
 
     def __enter__(self) -> Self:
         return self

@@ -48,6 +48,7 @@ class PartFile:
         self._hasher = hasher
         self._size = size
         self._begun = self.position
+        self._linked = False
 
     @classmethod
     def open(
@@ -99,7 +100,10 @@ class PartFile:
 
         Raises:
             DiskOutOfSpace, DiskFailed, DiskReadOnly: not all could be written.
+            ValueError: it is closed, or its publication has begun.
         """
+        if self._linked:
+            raise ValueError(f"the part {self.content} may be a content already: nothing is written to it")
         view = memoryview(data).cast("B")
         while view:
             with self.disk.steps.change("write", self._entry):
@@ -115,9 +119,12 @@ class PartFile:
         return publish_many([(self, expected)])[0]
 
     def discard(self) -> None:
-        """Remove it, and close it. Raises DiskError if it could not be removed."""
+        """Remove it, and close it. Raises DiskError if it could not be removed.
+
+        If its publication has failed after it became a content, that stays.
+        """
         try:
-            self._unlink()
+            self.disk.remove_part(self._open_fd(), self.content)
         finally:
             self.close()
 
@@ -140,13 +147,15 @@ class PartFile:
         if expected is None and self.resumed:
             raise DigestRequired(str(self.content))
         if self._size is not None and self.position != self._size:
-            raise ContentMismatch(f"{self.position} bytes are written, announced were {self._size}")
+            raise ContentMismatch(
+                f"{self.position} bytes are written, announced were {self._size}", content=str(self.content)
+            )
         digest = self._hasher.digest()
         if digest is None:  # its size was not known, and needs larger chunks
             with self.disk.steps.read("reading", self._entry):
                 digest = hash_file(self._open_fd(), self._hasher.chunking)
         if expected is not None:
-            refuse_difference(expected, digest)
+            refuse_difference(expected, digest, str(self.content))
         return digest
 
     def sync(self) -> None:
@@ -165,6 +174,7 @@ class PartFile:
 
     def link(self, digest: Digest) -> None:
         """Give it its name among the contents, unless an equal content has it."""
+        self._linked = True
         while not self.disk.contents.link(self._open_fd(), self.content):
             fd = self.disk.contents.open(self.content)
             if fd is None:  # it was removed meanwhile
@@ -178,7 +188,7 @@ class PartFile:
 
     def finish(self) -> None:
         """End it: its content is durable."""
-        self._unlink()
+        self.disk.remove_part(self._open_fd(), self.content, published=True)
         self.close()
 
     def _refuse_other(self, fd: int, digest: Digest) -> None:
@@ -189,10 +199,6 @@ class PartFile:
                 problem = f"other bytes, {found.size} of them, where {digest.size} were to be published"
                 raise ContentExists(str(self.disk.path), str(self.content), problem)
             os.fsync(fd)
-
-    def _unlink(self) -> None:
-        if self.disk.names_part(self._open_fd(), self.content):
-            _unlink_part(self.disk, self.content)
 
     def _open_fd(self) -> int:
         if self._fd < 0:
@@ -264,15 +270,12 @@ def _open_locked(disk: DiskFolder, content: ContentId) -> int:
 def _is_incomplete(disk: DiskFolder, content: ContentId, fd: int) -> bool:
     """Whether a part may be written; if not, its name is removed."""
     published = disk.contents.status(content)
-    part = os.fstat(fd)
     if published is not None:
-        if same_file(published, part):
-            disk.contents.sync([content])  # its publisher may have been killed before it did this
-        _unlink_part(disk, content)
+        disk.remove_part(fd, content)
         raise ContentExists(str(disk.path), str(content), f"it has {published.st_size} bytes")
-    if part.st_nlink > 1:
+    if os.fstat(fd).st_nlink > 1:
         # Published, and quarantined since: whatever is written here would change what is in quarantine.
-        _unlink_part(disk, content)
+        disk.remove_part(fd, content)
         return False
     return True
 
@@ -294,13 +297,7 @@ def _close_unless_useful(disk: DiskFolder, content: ContentId, fd: int) -> None:
     try:
         with contextlib.suppress(DiskError):
             disk.lock_part(fd, content)
-            if os.fstat(fd).st_size == 0 and disk.names_part(fd, content):
-                _unlink_part(disk, content)
+            if os.fstat(fd).st_size == 0:
+                disk.remove_part(fd, content)
     finally:
         os.close(fd)
-
-
-def _unlink_part(disk: DiskFolder, content: ContentId) -> None:
-    name = f"{content}{PART_SUFFIX}"
-    with disk.steps.change("unlink part", disk.parts.path_of(name)), contextlib.suppress(FileNotFoundError):
-        os.unlink(name, dir_fd=disk.parts.fd)
