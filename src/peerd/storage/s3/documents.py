@@ -21,6 +21,11 @@ from peerd.storage.s3.xml import XmlElement, read_xml
 MAX_PARTS: Final = 10_000
 MAX_DELETED: Final = 1000
 """How many objects one request may delete."""
+MAX_PARTS_DOCUMENT: Final = 4 * 1024 * 1024
+MAX_DELETE_DOCUMENT: Final = 8 * 1024 * 1024
+"""A thousand keys of 1,024 bytes have 5 MiB, if each byte is an ``&amp;``."""
+MAX_BUCKET_DOCUMENT: Final = 64 * 1024
+"""The largest documents, in bytes; a server need not read a body that is longer."""
 
 _CHECKSUM_ELEMENTS: Final = {f"Checksum{name.upper()}": name for name in CHECKSUM_SIZES}
 
@@ -56,7 +61,7 @@ def completed_parts(document: bytes) -> tuple[CompletedPart, ...]:
     ... )
     (CompletedPart(number=1, etag='a', checksum=None),)
     """
-    parts = tuple(map(_part, _children(read_xml(document, "CompleteMultipartUpload"), {"Part"})))
+    parts = tuple(map(_part, _children(read_xml(document, "CompleteMultipartUpload", MAX_PARTS_DOCUMENT), {"Part"})))
     if not 1 <= len(parts) <= MAX_PARTS:
         raise S3MalformedXML(f"an upload has 1 to {MAX_PARTS} parts, not {len(parts)}")
     if any(later.number <= part.number for part, later in pairwise(parts)):
@@ -70,7 +75,7 @@ def objects_to_delete(document: bytes) -> ObjectsToDelete:
     >>> objects_to_delete(b"<Delete><Object><Key>a</Key></Object></Delete>").objects[0].key
     'a'
     """
-    tree = read_xml(document, "Delete")
+    tree = read_xml(document, "Delete", MAX_DELETE_DOCUMENT)
     _children(tree, {"Object", "Quiet"})
     objects = tuple(map(_object, tree.all("Object")))
     if not 1 <= len(objects) <= MAX_DELETED:
@@ -88,7 +93,7 @@ def location_constraint(document: bytes) -> str | None:
     """
     if not document.strip():
         return None
-    tree = read_xml(document, "CreateBucketConfiguration")
+    tree = read_xml(document, "CreateBucketConfiguration", MAX_BUCKET_DOCUMENT)
     if other := next((child.name for child in tree.children if child.name != "LocationConstraint"), None):
         raise S3NotImplemented(f"<{other[:100]}> of a new bucket is not available on this server")
     return (tree.text_of("LocationConstraint") or "").strip() or None

@@ -29,7 +29,7 @@ from peerd.storage.s3.operations import (
     ObjectHeaders,
 )
 from peerd.storage.s3.requests import token_after
-from peerd.storage.s3.xml import xml_document, xml_element, xml_escaped, xml_text
+from peerd.storage.s3.xml import readable, xml_document, xml_element, xml_escaped, xml_text
 
 DEFAULT_REGION: Final = "us-east-1"
 """The region whose location constraint is empty."""
@@ -160,9 +160,9 @@ def error_response(error: S3Error, *, resource: str = "", request_id: str = "", 
     headers = {"x-amz-request-id": request_id} if request_id else {}
     if is_head or isinstance(error, S3NotModified):
         return S3Response(status=error.status, headers=headers)
-    content = [xml_text("Code", error.code), xml_text("Message", str(error))]
-    content += [xml_text(name, value) for name, value in error.details.items()]
-    content += [xml_text("Resource", resource), xml_text("RequestId", request_id)]
+    elements = {"Code": error.code, "Message": str(error), **error.details}
+    elements |= {"Resource": resource, "RequestId": request_id}
+    content = [xml_text(name, readable(value)) for name, value in elements.items()]
     document = xml_document("Error", content, namespace=None)
     return S3Response(status=error.status, headers={"content-type": "application/xml"} | headers, body=document)
 

@@ -14,12 +14,12 @@ from xml.parsers import expat
 from peerd.storage.s3.errors import S3MalformedXML, S3MaxMessageLengthExceeded
 
 MAX_DEPTH: Final = 10
-MAX_ELEMENTS: Final = 150_000
-"""A document of 10,000 parts has 100,000 at the most: a part, its number, its ETag, and its checksums."""
-MAX_DOCUMENT: Final = 8 * 1024 * 1024
+MAX_ELEMENTS: Final = 60_000
+"""A document of 10,000 parts has 40,001: for each part its number, its ETag, and a checksum."""
 NAMESPACE: Final = "http://s3.amazonaws.com/doc/2006-03-01/"
 
 _ESCAPED: Final = re.compile('[&<>"\r\t\n\x00-\x1f\x7f-\x9f\ufffe\uffff]')
+_NOT_XML: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 _ENTITIES: Final = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;"}
 
 
@@ -45,15 +45,15 @@ class XmlElement:
         return found[0].text if found else None
 
 
-def read_xml(document: bytes, root: str) -> XmlElement:
+def read_xml(document: bytes, root: str, limit: int) -> XmlElement:
     """The tree of a document in UTF-8 whose outermost element is ``root``.
 
-    Raises S3MalformedXML, or S3MaxMessageLengthExceeded for more than 8 MiB.
+    Raises S3MalformedXML, or S3MaxMessageLengthExceeded for more than ``limit`` bytes.
 
-    >>> read_xml(b"<Delete><Quiet>true</Quiet></Delete>", "Delete").text_of("Quiet")
+    >>> read_xml(b"<Delete><Quiet>true</Quiet></Delete>", "Delete", 1000).text_of("Quiet")
     'true'
     """
-    if len(document) > MAX_DOCUMENT:
+    if len(document) > limit:
         raise S3MaxMessageLengthExceeded
     builder = _TreeBuilder()
     try:
@@ -133,6 +133,15 @@ def xml_escaped(text: str) -> str:
 def xml_element(name: str, *content: str) -> str:
     """An element with content that is XML already."""
     return f"<{name}>{''.join(content)}</{name}>"
+
+
+def readable(text: str) -> str:
+    r"""A text without the characters that no XML can hold: for what a client shows, and does not use.
+
+    >>> readable("a\x01b")
+    'a\ufffdb'
+    """
+    return _NOT_XML.sub("\ufffd", text)
 
 
 def _escape(found: re.Match[str]) -> str:
