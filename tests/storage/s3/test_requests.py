@@ -10,7 +10,14 @@ import pytest
 
 from peerd.storage.s3 import operations
 from peerd.storage.s3.conditions import ByteRange, Conditions
-from peerd.storage.s3.errors import S3_ERRORS, S3Error, S3InvalidRange, S3NotModified, S3PreconditionFailed
+from peerd.storage.s3.errors import (
+    S3_ERRORS,
+    S3AuthorizationHeaderMalformed,
+    S3Error,
+    S3InvalidRange,
+    S3NotModified,
+    S3PreconditionFailed,
+)
 from peerd.storage.s3.http_request import S3HttpRequest
 from peerd.storage.s3.requests import S3RequestParser, after_token, token_after
 from peerd.storage.s3.responses import StoredObject, error_response, object_response
@@ -272,5 +279,6 @@ def test_the_table_of_errors_has_each_code_once_with_its_sentence() -> None:
             assert str(error())[0].islower()
 
 
-def test_a_response_to_head_has_no_document() -> None:
-    assert error_response(S3PreconditionFailed(), is_head=True).body == b""
+def test_a_response_to_head_has_no_document_and_names_the_region() -> None:
+    response = error_response(S3AuthorizationHeaderMalformed(Region="eu-west-1"), is_head=True)
+    assert (response.body, response.headers) == (b"", {"x-amz-bucket-region": "eu-west-1"})

@@ -158,6 +158,8 @@ def error_response(error: S3Error, *, resource: str = "", request_id: str = "", 
     Arguments: ``resource``: the path of the request; ``request_id``: by which its log lines are found.
     """
     headers = {"x-amz-request-id": request_id} if request_id else {}
+    if (region := error.details.get("Region")) is not None:  # a client cannot read it from a document, after HEAD
+        headers["x-amz-bucket-region"] = region
     if is_head or isinstance(error, S3NotModified):
         return S3Response(status=error.status, headers=headers)
     elements = {"Code": error.code, "Message": str(error), **error.details}
