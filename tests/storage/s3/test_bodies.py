@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import io
+import sys
 import zlib
 from base64 import b64encode
 from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from awscrt import checksums
@@ -16,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from peerd.storage.s3.bodies import BodyReader
-from peerd.storage.s3.checksums import crc_in_python, new_checksum
+from peerd.storage.s3.checksums import RunningCrc, crc_in_python, new_checksum
 from peerd.storage.s3.chunked import ChunkedDecoder, ChunkSigning
 from peerd.storage.s3.errors import S3Error
 from peerd.storage.s3.http_request import S3HttpRequest
@@ -155,6 +156,15 @@ def test_checksums_are_those_of_an_independent_implementation(pieces: list[bytes
         assert crc.to_bytes(len(expected[name]), "big") == expected[name]
 
 
+def test_without_awscrt_the_checksums_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "awscrt", None)
+    for name, digest in (("crc32c", "e3069283"), ("crc64nvme", "ae8b14860a799888")):
+        checksum = new_checksum(name)
+        checksum.update(b"123456789")
+        assert checksum.digest().hex() == digest
+        assert cast("RunningCrc", checksum)._add is not getattr(checksums, name)
+
+
 def reader(body: bytes, headers: list[tuple[str, str]]) -> BodyReader:
     headers = [("Content-Length", str(len(body))), *headers]
     request = signed_by_botocore("PUT", "/films/a", headers=headers, body=body)
@@ -219,3 +229,17 @@ def test_a_body_needs_a_length() -> None:
     with pytest.raises(S3Error) as caught:
         BodyReader(endless, verifier().verify(request, NOW))
     assert caught.value.code == "MissingContentLength"
+
+
+@pytest.mark.parametrize(("content", "ok"), [(b"film", True), (b"Film", False)])
+def test_a_checksum_in_a_presigned_url_is_verified(content: bytes, ok: bool) -> None:  # noqa: FBT001
+    parameters = [("x-amz-checksum-crc32", CRC)]
+    headers = [("Content-Length", "4")]
+    request = signed_by_botocore("PUT", "/films/a", parameters=parameters, headers=headers, expires=60)
+    body = BodyReader(request, verifier().verify(request, NOW))
+    body.feed(content)
+    if ok:
+        assert body.finish().checksums == {"crc32": CRC}
+        return
+    with pytest.raises(S3Error, match="CRC32"):
+        body.finish()

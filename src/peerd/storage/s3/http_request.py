@@ -17,6 +17,11 @@ MAX_URI: Final = 16 * 1024
 MAX_HEADERS: Final = 32 * 1024
 """The size of all headers together, in bytes."""
 MAX_PARAMETERS: Final = 200
+AUTHORIZATION_PARAMETERS: Final = {
+    b"x-amz-algorithm", b"x-amz-credential", b"x-amz-date", b"x-amz-expires", b"x-amz-signedheaders",
+    b"x-amz-signature", b"x-amz-content-sha256", b"x-amz-security-token",
+}  # fmt: skip
+"""The query parameters of a presigned URL that are no headers, in lower case."""
 
 _BAD_PERCENT: Final = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 
@@ -75,6 +80,30 @@ class S3HttpRequest:
         if len(values) > 1:
             raise S3InvalidArgument(f"the query parameter {quoted(name.decode('latin-1'))} occurs more than once")
         return values[0] if values else None
+
+
+def with_headers_of_query(request: S3HttpRequest) -> S3HttpRequest:
+    """The request with the headers of S3 that a presigned URL carries in its query, where the signature covers them.
+
+    >>> url = S3HttpRequest("PUT", b"/films/a", b"X-Amz-Signature=0&x-amz-meta-a=film", [])
+    >>> with_headers_of_query(url).headers
+    ((b'x-amz-meta-a', b'film'),)
+    """
+    if request.parameter(b"X-Amz-Signature") is None:
+        return request
+    moved = [
+        parameter
+        for parameter in request.parameters
+        if parameter.name.lower().startswith(b"x-amz-") and parameter.name.lower() not in AUTHORIZATION_PARAMETERS
+    ]
+    if not moved:
+        return request
+    whole = S3HttpRequest(
+        request.method, b"/", b"", (*request.headers, *((parameter.name, parameter.value) for parameter in moved))
+    )
+    whole.path = request.path
+    whole.parameters = tuple(parameter for parameter in request.parameters if parameter not in moved)
+    return whole
 
 
 def percent_decoded(text: bytes) -> bytes:

@@ -28,7 +28,12 @@ from peerd.storage.s3.errors import (
     S3NoSuchUpload,
     S3NotImplemented,
 )
-from peerd.storage.s3.http_request import S3HttpRequest, percent_decoded
+from peerd.storage.s3.http_request import (
+    AUTHORIZATION_PARAMETERS,
+    S3HttpRequest,
+    percent_decoded,
+    with_headers_of_query,
+)
 from peerd.storage.s3.names import S3Target, check_bucket_name, checked_key, checked_text, target_of
 from peerd.storage.s3.operations import (
     AbortMultipartUpload,
@@ -68,10 +73,6 @@ _KEPT_HEADERS: Final = (
     "cache-control", "content-disposition", "content-encoding", "content-language", "content-type", "expires",
 )  # fmt: skip
 _OVERRIDES: Final = {f"response-{name}".encode(): name for name in _KEPT_HEADERS}
-_AUTHORIZATION: Final = {
-    b"x-amz-algorithm", b"x-amz-credential", b"x-amz-date", b"x-amz-expires", b"x-amz-signedheaders",
-    b"x-amz-signature", b"x-amz-content-sha256", b"x-amz-security-token",
-}  # fmt: skip
 _WITHOUT_MEANING: Final = {b"x-id"}
 """SDKs add the operation's name."""
 
@@ -118,7 +119,7 @@ class S3RequestParser:
         Raises S3Error: S3NotImplemented for an operation, a query parameter or a header that this server does not have,
         S3MethodNotAllowed, S3InvalidBucketName, S3KeyTooLong, S3InvalidArgument and others.
         """
-        request = _with_headers_of_query(request)
+        request = with_headers_of_query(request)
         target = target_of(request, self._base_domain)
         _check_headers(request)
         routes = _ROUTES.get((request.method, _level(target)))
@@ -141,25 +142,6 @@ class _Route(NamedTuple):
     make: Callable[[S3HttpRequest, S3Target], S3Operation]
 
 
-def _with_headers_of_query(request: S3HttpRequest) -> S3HttpRequest:
-    """A presigned URL may carry headers of S3 in its query, where the signature covers them."""
-    if request.parameter(b"X-Amz-Signature") is None:
-        return request
-    moved = [
-        parameter
-        for parameter in request.parameters
-        if parameter.name.lower().startswith(b"x-amz-") and parameter.name.lower() not in _AUTHORIZATION
-    ]
-    if not moved:
-        return request
-    whole = S3HttpRequest(
-        request.method, b"/", b"", (*request.headers, *((parameter.name, parameter.value) for parameter in moved))
-    )
-    whole.path = request.path
-    whole.parameters = tuple(parameter for parameter in request.parameters if parameter not in moved)
-    return whole
-
-
 def _level(target: S3Target) -> str:
     if target.key is not None:
         return "object"
@@ -176,7 +158,7 @@ def _operation_parameters(request: S3HttpRequest) -> set[bytes]:
     return {
         parameter.name
         for parameter in request.parameters
-        if parameter.name.lower() not in _AUTHORIZATION and parameter.name not in _WITHOUT_MEANING
+        if parameter.name.lower() not in AUTHORIZATION_PARAMETERS and parameter.name not in _WITHOUT_MEANING
     }
 
 
