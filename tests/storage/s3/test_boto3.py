@@ -20,7 +20,6 @@ from tests.storage.s3.boto_server import MODIFIED, MemoryServer
 from tests.storage.s3.signed_requests import HOST
 
 ODD = "a//b/../c d+e%20ä€😀&<>\"'=;~"
-# What botocore itself cannot send, or reads otherwise: it strips keys that begin with a slash in URLs of path style.
 KEYS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=80)
 CONTENT = bytes(range(256)) * 20
 
