@@ -94,7 +94,7 @@ class ServedNode:
 
     def content_path(self, file_id: int, disk: int = 0) -> Path:
         text = f"{file_id:016x}"
-        return self.paths[disk] / "contents" / text[:5] / text[5:9] / text
+        return self.paths[disk] / "contents" / text[:4] / text[4:7] / text
 
 
 async def _end(server: WebServer) -> None:

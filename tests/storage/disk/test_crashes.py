@@ -105,7 +105,7 @@ def test_a_killed_writer_leaves_no_content_or_the_whole_and_a_part_that_is_resum
     for folder in killed_at_each_phase(prepare_empty, write_and_publish, tmp_path):
         with opened(folder) as disk:
             assert list(disk.unknown_entries()) == [], folder.name
-            assert names_below(folder) <= {f"parts/{NAME}.part", f"contents/0191b/2c3d/{NAME}"}, folder.name
+            assert names_below(folder) <= {f"parts/{NAME}.part", f"contents/0191/b2c/{NAME}"}, folder.name
             try:
                 assert read(disk, CONTENT) == DATA, folder.name
                 published.append(folder.name)
@@ -119,7 +119,7 @@ def test_a_killed_writer_leaves_no_content_or_the_whole_and_a_part_that_is_resum
             pass
         with opened(folder) as disk:
             assert read(disk, CONTENT) == DATA, folder.name
-            assert names_below(folder) == {f"contents/0191b/2c3d/{NAME}"}, folder.name
+            assert names_below(folder) == {f"contents/0191/b2c/{NAME}"}, folder.name
     assert resumed >= 5
     assert absent[-1].endswith("before link")
     assert published[0].endswith("after link")
@@ -186,7 +186,7 @@ def test_a_killed_quarantine_leaves_the_content_at_one_of_its_places(tmp_path: P
         assert (folder / name).read_bytes() == DATA
         with opened(folder) as disk:
             assert list(disk.unknown_entries()) == []
-    assert outcomes == {quarantined, f"contents/0191b/2c3d/{NAME}"}
+    assert outcomes == {quarantined, f"contents/0191/b2c/{NAME}"}
 
 
 def test_a_killed_creation_can_be_repeated_and_never_leaves_half_a_disk(tmp_path: Path) -> None:

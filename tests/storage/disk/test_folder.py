@@ -29,8 +29,8 @@ def test_a_folder_is_removed_with_its_last_content(disk: DiskFolder, disk_path: 
     disk.remove(CONTENT)
     assert read(disk, NEIGHBOUR) == b"two"
     disk.remove(NEIGHBOUR)
-    assert [path.name for path in disk_path.rglob("contents/*")] == ["0191b"]
-    assert list((disk_path / "contents" / "0191b").iterdir()) == []
+    assert [path.name for path in disk_path.rglob("contents/*")] == ["0191"]
+    assert list((disk_path / "contents" / "0191").iterdir()) == []
     store(disk, CONTENT, b"again")
     assert read(disk, CONTENT) == b"again"
 

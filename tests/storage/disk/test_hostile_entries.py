@@ -15,7 +15,7 @@ from peerd.storage.disk.folder import DiskFolder
 from peerd.storage.disk.part_file import PartFile
 from tests.storage.disk.contents import CONTENT, NEIGHBOUR, path_of, read, store
 
-OUTSIDE = {"0191b2c3d4e5f607": b"precious", "0191b2c3d4e5f607.part": b"more", "2c3d/0191b2c3d4e5f607": b"most"}
+OUTSIDE = {"0191b2c3d4e5f607": b"precious", "0191b2c3d4e5f607.part": b"more", "b2c/0191b2c3d4e5f607": b"most"}
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -208,8 +208,8 @@ def test_names_of_any_bytes_are_listed_as_unknown(disk: DiskFolder, disk_path: P
         b"new\nline": "",
         b"\xff\xfe": "contents",
         b"0191B": "contents",
-        b"0191b2c3d4e5f608": "contents/0191b",
-        b"0291b2c3d4e5f607": "contents/0191b/2c3d",
+        b"0191b2c3d4e5f608": "contents/0191",
+        b"0291b2c3d4e5f607": "contents/0191/b2c",
         b"0191b2c3d4e5f607.part\n": "parts",
         b"0191b2c3d4e5f607": "quarantine",
     }

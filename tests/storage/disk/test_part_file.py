@@ -53,7 +53,7 @@ def test_a_content_is_what_was_written(disk: DiskFolder, disk_path: Path, size: 
     assert store(disk, CONTENT, data) == digest_of(data)
     assert read(disk, CONTENT) == data
     assert disk.size(CONTENT) == size
-    assert names_below(disk_path) == {"contents/0191b/2c3d/0191b2c3d4e5f607"}
+    assert names_below(disk_path) == {"contents/0191/b2c/0191b2c3d4e5f607"}
     assert path_of(disk_path, CONTENT).stat().st_mode & 0o777 == 0o600
 
 
@@ -195,7 +195,7 @@ def test_of_many_writers_of_one_id_one_publishes(disk: DiskFolder, disk_path: Pa
     (published,) = [outcome for outcome in outcomes if outcome.startswith("published")]
     assert len(outcomes) == 8
     assert read(disk, CONTENT) == some_bytes(5000, seed=int(published.split()[1]))
-    assert names_below(disk_path) == {f"contents/0191b/2c3d/{CONTENT}"}
+    assert names_below(disk_path) == {f"contents/0191/b2c/{CONTENT}"}
 
 
 def test_a_part_that_is_discarded_between_opening_and_locking_is_begun_anew(disk: DiskFolder, disk_path: Path) -> None:
@@ -219,7 +219,7 @@ def test_a_part_of_a_content_that_exists_is_not_begun(disk: DiskFolder, disk_pat
     store(disk, CONTENT, DATA)
     with pytest.raises(ContentExists, match="500 bytes"):
         PartFile.open(disk, CONTENT)
-    assert names_below(disk_path) == {f"contents/0191b/2c3d/{CONTENT}"}
+    assert names_below(disk_path) == {f"contents/0191/b2c/{CONTENT}"}
 
 
 def test_an_equal_content_that_appeared_meanwhile_is_kept_and_another_one_too(
@@ -240,7 +240,7 @@ def test_an_equal_content_that_appeared_meanwhile_is_kept_and_another_one_too(
         inode = path.stat().st_ino
         assert part.publish() == digest_of(DATA)
     assert path.stat().st_ino == inode
-    assert names_below(disk_path) == {f"contents/0191b/2c3d/{CONTENT}"}
+    assert names_below(disk_path) == {f"contents/0191/b2c/{CONTENT}"}
 
 
 def test_a_content_that_was_linked_by_a_killed_writer_is_never_written_again(disk: DiskFolder, disk_path: Path) -> None:
@@ -250,7 +250,7 @@ def test_a_content_that_was_linked_by_a_killed_writer_is_never_written_again(dis
     path.hardlink_to(disk_path / "parts" / f"{CONTENT}.part")
     with pytest.raises(ContentExists):
         PartFile.open(disk, CONTENT)
-    assert names_below(disk_path) == {f"contents/0191b/2c3d/{CONTENT}"}
+    assert names_below(disk_path) == {f"contents/0191/b2c/{CONTENT}"}
     assert path.read_bytes() == DATA
 
 
@@ -341,7 +341,7 @@ def test_after_a_publication_that_failed_half_way_nothing_is_written_and_the_nam
         monkeypatch.setattr(os, "fsync", record)
         part.discard()
     assert synced == ["2c3d", "0191b", "contents"]
-    assert names_below(disk_path) == {f"contents/0191b/2c3d/{CONTENT}"}
+    assert names_below(disk_path) == {f"contents/0191/b2c/{CONTENT}"}
     assert read(disk, CONTENT) == b"some"
 
 

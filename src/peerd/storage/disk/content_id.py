@@ -15,7 +15,7 @@ EPOCH: Final = 1_577_836_800
 _RANDOM_BITS: Final = 22
 _LAST: Final = 2**63 - 1
 _TEXT: Final = re.compile(r"[0-7][0-9a-f]{15}")
-_FOLDER_DIGITS: Final = (5, 4)
+_FOLDER_DIGITS: Final = (4, 3)
 """How many digits of an id name the folder of each level below contents/. Disks that exist depend on it."""
 
 FOLDER_NAMES: Final = tuple(re.compile(rf"[0-9a-f]{{{digits}}}") for digits in _FOLDER_DIGITS)
@@ -27,7 +27,7 @@ class ContentId:
 
     >>> content = ContentId(0x0191B2C3D4E5F607)
     >>> str(content), content.folders
-    ('0191b2c3d4e5f607', ('0191b', '2c3d'))
+    ('0191b2c3d4e5f607', ('0191', 'b2c'))
     """
 
     number: int
