@@ -117,7 +117,7 @@ class StorageCluster:
 
     def run_tasks(self, *, rounds: int = 20) -> list[tuple[str, str, dict[str, int] | str]]:
         """Run the tasks of all nodes until there are none, and make checks due in between; what each has done."""
-        done = []
+        done: list[tuple[str, str, dict[str, int] | str]] = []
         for _ in range(rounds):
             self.refresh()
             found = self._pending()

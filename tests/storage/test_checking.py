@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from peerd.domain.files import DiskState
+from peerd.domain.files import DiskState, FileClass
 from peerd.storage.checking import MAX_BYTES_OF_TASK, Checked, check_files
 from peerd.storage.placement.brake import GRACE, view_disks
 from peerd.storage.placement.decision import Health
 from peerd.store.files import classes, copies, disks, versions
 from peerd.store.files.checks import count_checks, lock_due_checks, request_checks
-from peerd.store.files.classes import FileClass
 from peerd.store.schema.sql_clock import seconds_from_now
+from peerd.store.schema.tables import disks as disk_table
 from peerd.store.schema.tables import file_checks, file_copies, files, tasks
 from tests.store.file_steps import Catalogue
 from tests.store.plans import analyze, recorded_statements
@@ -193,7 +193,7 @@ def test_a_lost_disk_is_replaced_and_forgotten_in_one_step(catalogue: Catalogue)
     catalogue.store.run(request_checks, {put.id: 1})
     check(catalogue)
     assert catalogue.copies(put.id) == {here: "stored"}
-    catalogue.change(disks.disks, disks.disks.c.id == spare, free=1_000)
+    catalogue.change(disk_table, disk_table.c.id == spare, free=1_000)
     make_due(catalogue)
     check(catalogue)
     assert catalogue.copies(put.id) == {here: "stored", spare: "planned"}
@@ -206,7 +206,7 @@ def test_a_silent_disk_is_replaced_after_its_grace_period_and_its_copy_is_kept_i
     put = catalogue.put(catalogue.bucket(), "a", here)
     check(catalogue)
     store_copies(catalogue, [put.id])
-    catalogue.change(disks.disks, disks.disks.c.id == spare, free=1_000)
+    catalogue.change(disk_table, disk_table.c.id == spare, free=1_000)
     for silence, expected in ((GRACE - 60, set()), (GRACE + 60, {spare})):
         catalogue.silence(silent, silence)
         catalogue.store.run(request_checks, {put.id: 1})

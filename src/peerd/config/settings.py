@@ -333,6 +333,20 @@ class ManagerSettings(Section, frozen=True, kw_only=True):
     max_alert_age: Duration = 2_592_000.0  # since an alert was seen last
 
 
+class StorageSettings(Section, frozen=True, kw_only=True):
+    """`[storage]`: files that survive their servers. With disks, the node serves, copies and verifies files."""
+
+    disks: Folders = ()
+    bind: BindAddresses = ("127.0.0.1:7480",)
+    address: Text | None = None  # host:port, or a URL, at which other nodes reach this one; None: the bind address
+    reserve: Annotated[float, Meta(ge=0, lt=1)] = 0.05  # share of each disk that stays free
+    grace: Period = 900.0  # of silence, after which the copies of a disk are made elsewhere
+    copies_at_once: Concurrency = 2
+    rate: Size | None = None  # bytes per second of one copy or verification
+    scrub_every: Period = 2_592_000.0  # every copy is read and verified within it
+    durable_within: Period = 60.0  # a put waits for the copies that its class wants before it is acknowledged
+
+
 class AccessSettings(Section, frozen=True, kw_only=True):
     """[access]: what the API accepts as a login, and what nothing shows. Every node should have the same."""
 
@@ -385,6 +399,7 @@ class Document(Section, frozen=True, kw_only=True):
     agent: AgentSettings = field(default_factory=AgentSettings)
     schedules: Mapping[Name, ScheduleSettings] = field(default_factory=dict)
     manager: ManagerSettings = field(default_factory=ManagerSettings)
+    storage: StorageSettings = field(default_factory=StorageSettings)
     access: AccessSettings = field(default_factory=AccessSettings)
     statistics: StatisticsSettings = field(default_factory=StatisticsSettings)
     logging: LoggingSettings = field(default_factory=LoggingSettings)

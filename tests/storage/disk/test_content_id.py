@@ -12,7 +12,7 @@ def test_the_text_of_an_id_is_parsed_to_the_same_id(number: int) -> None:
     content = ContentId(number)
     assert parse_content_id(str(content)) == content
     first, second = content.folders
-    assert (len(first), len(second)) == (5, 4)
+    assert (len(first), len(second)) == (4, 3)
     assert str(content).startswith(first + second)
 
 

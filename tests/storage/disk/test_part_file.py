@@ -340,7 +340,7 @@ def test_after_a_publication_that_failed_half_way_nothing_is_written_and_the_nam
             part.write(b"more")
         monkeypatch.setattr(os, "fsync", record)
         part.discard()
-    assert synced == ["2c3d", "0191b", "contents"]
+    assert synced == ["b2c", "0191", "contents"]
     assert names_below(disk_path) == {f"contents/0191/b2c/{CONTENT}"}
     assert read(disk, CONTENT) == b"some"
 

@@ -239,6 +239,7 @@ def test_when_decisions_are_carried_out_a_file_settles_with_its_copies_and_no_mo
     ]
     view, needs, random = view_disks(disks), FileNeeds(size=10, copies=wanted, zones=zones), Random(seed)
     copies = {number: state for number, (state, _) in given_copies.items()}
+    decision, good = Decision(health=Health.LOST), False
     for _ in range(12):
         found = [Copy(number, state) for number, state in copies.items()]
         good = any(counts(copy, view) for copy in found)

@@ -11,6 +11,7 @@ from msgspec.structs import asdict, replace
 from peerd.config.address import add_password, has_password, is_sqlite, make_sqlite_path_absolute
 from peerd.config.problems import Problem
 from peerd.config.reading.source import ConfigSource
+from peerd.config.reading.storage import find_storage_problems, with_storage
 from peerd.config.settings import ClusterSettings, DatabaseSettings, Document, GatewaySettings, Section, Settings
 from peerd.config.values import check_token
 from peerd.domain.bind_address import UnixAddress, parse_bind_address
@@ -55,7 +56,8 @@ def derive_settings(document: Document, source: ConfigSource) -> tuple[Settings,
         "alerts": alerts,
     }
     settings = Settings(project_directory=folder, file=source.file, **{**asdict(document), **derived})
-    return settings, [*problems, *_mail_problems(settings, source)]
+    problems += [*_mail_problems(settings, source), *find_storage_problems(settings, source)]
+    return with_storage(settings), problems
 
 
 def _with_absolute_path(section: AnySection, key: str, folder: Path) -> AnySection:

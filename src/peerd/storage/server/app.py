@@ -70,7 +70,9 @@ class StorageApp:
     async def _live(self, scope: Scope, receive: Receive, send: Send) -> None:
         await receive()
         try:
-            node = self._node or await to_thread(StorageNode.of_process, scope["state"]["peerd"])
+            node = self._node
+            if node is None:
+                node = await to_thread(StorageNode.of_process, scope["state"]["peerd"])
             await to_thread(node.disks.refresh)
             self._node = node
         except Exception as error:

@@ -1,0 +1,93 @@
+"""The section [storage], as the kinds of processes that a node with disks runs: a server, copiers and a keeper."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from peerd.config.address import is_sqlite
+from peerd.config.problems import Problem
+from peerd.config.reading.source import ConfigSource
+from peerd.config.settings import Settings, StorageSettings, WebSettings, WorkerSettings
+from peerd.domain.bind_address import TcpAddress, parse_bind_address
+
+COPIERS: Final = "storage"
+KEEPER: Final = "storage-keeper"
+SERVER: Final = "storage-server"
+EVERY_ADDRESS: Final = frozenset({"0.0.0.0", "::", ""})  # noqa: S104 - what the configuration may say
+MIN_BODY_RATE: Final = 1_000
+"""Bytes per second of a put, at least."""
+
+
+def with_storage(settings: Settings) -> Settings:
+    """The settings with the kinds of processes of storage, if this node has disks."""
+    storage = settings.storage
+    if not storage.disks:
+        return settings
+    options = _options(settings, storage)
+    copiers = WorkerSettings(
+        tasks=("peerd.storage.worker:storage",),
+        count=storage.copies_at_once,
+        options=options,
+        given=("count", "options"),
+    )
+    keeper = WorkerSettings(worker="peerd.storage.worker:Keeper", options=options, given=("options",))
+    server = WebSettings(
+        app="peerd.storage.server.app:app", bind=storage.bind, min_body_rate=MIN_BODY_RATE, options=options
+    )
+    return replace(
+        settings,
+        workers={**settings.workers, COPIERS: copiers, KEEPER: keeper},
+        web={**settings.web, SERVER: server},
+    )
+
+
+def find_storage_problems(settings: Settings, source: ConfigSource) -> Iterator[Problem]:
+    """What keeps [storage] from working, and names of kinds that it needs."""
+    if not settings.storage.disks:
+        return
+    values: dict[str, Any] = source.values
+    for section, name in (("workers", COPIERS), ("workers", KEEPER), ("web", SERVER)):
+        if name in (values.get(section) or {}):
+            yield source.problem((section, name), "[storage] runs processes of this name", "choose another name")
+    if not is_sqlite(settings.database.url) and settings.cluster.secret is None:
+        remedy = "write the same secret on every node: [cluster] secret_file"
+        yield source.problem(("storage", "disks"), "nodes cannot prove to each other that they are nodes", remedy)
+    for bind in settings.storage.bind:
+        address = parse_bind_address(bind)
+        if not isinstance(address, TcpAddress) or address.port == 0:
+            yield source.problem(("storage", "bind"), f"{bind} is no address for other nodes", "give host:port")
+
+
+def _options(settings: Settings, storage: StorageSettings) -> dict[str, Any]:
+    return {
+        "project_directory": str(settings.project_directory),
+        "disks": [str(_absolute(settings.project_directory, path)) for path in storage.disks],
+        "url": _url(settings, storage),
+        "reserve": storage.reserve,
+        "grace": storage.grace,
+        "rate": storage.rate,
+        "scrub_every": storage.scrub_every,
+        "durable_within": storage.durable_within,
+    }
+
+
+def _absolute(folder: Path, path: Path) -> Path:
+    return folder / path.expanduser()
+
+
+def _url(settings: Settings, storage: StorageSettings) -> str | None:
+    """Where other nodes reach this one."""
+    if storage.address is not None:
+        return storage.address if "://" in storage.address else f"http://{storage.address}"
+    address = parse_bind_address(storage.bind[0])
+    if not isinstance(address, TcpAddress):
+        return None
+    host = address.host
+    if host in EVERY_ADDRESS:
+        host = settings.node.address or socket.gethostname()
+    return f"http://[{host}]:{address.port}" if ":" in host else f"http://{host}:{address.port}"
