@@ -111,6 +111,7 @@ class _Pull:
         self._pace = pace
         self._result = Pulled()
         self._problems: list[str] = []
+        self._mismatches = 0
         self._given: list[tuple[str, range]] = []
         """Which source gave which bytes."""
 
@@ -126,12 +127,16 @@ class _Pull:
                 continue
             with part:
                 self._given.clear()
-                self._fill(part, sources)
                 try:
+                    self._fill(part, sources)
                     part.publish(self._wanted.digest)
                 except ContentMismatch as error:
-                    self._blame(error, sources)
                     part.discard()
+                    self._blame(error, sources)
+                except NoSourceLeft:
+                    if not part.position:
+                        part.discard()
+                    raise
                 else:
                     self._result.stored.append(self._wanted.id)
                     return self._result
@@ -173,11 +178,17 @@ class _Pull:
             response.read()
 
     def _blame(self, error: ContentMismatch, sources: list[str]) -> None:
-        """Use no source again that gave bytes of a wrong chunk; without such a one, the part itself was wrong."""
+        """Use no source again that gave all of a wrong chunk.
+
+        Of a chunk that was put together from several, or from an earlier try, it is unknown which bytes were wrong.
+        """
         digest = self._wanted.digest
         wrong = [digest.chunk_range(index) for index in error.chunks] or [range(digest.size)]
-        for source in {source for source, given in self._given if any(_overlap(given, one) for one in wrong)}:
+        for source in {source for source, given in self._given if any(_has_all(given, one) for one in wrong)}:
             self._drop(source, sources, f"{source}: its content is damaged")
+        self._mismatches += 1
+        if self._mismatches > MAX_TRIES:
+            raise NoSourceLeft(str(self._wanted.id), self._problems)
 
     def _drop(self, source: str, sources: list[str], problem: str) -> None:
         self._problems.append(problem)
@@ -185,8 +196,8 @@ class _Pull:
         sources.remove(source)
 
 
-def _overlap(one: range, other: range) -> bool:
-    return one.start < other.stop and other.start < one.stop
+def _has_all(given: range, chunk: range) -> bool:
+    return given.start <= chunk.start and chunk.stop <= given.stop
 
 
 def keep_if_whole(disk: DiskFolder, wanted: Wanted) -> bool:
