@@ -150,6 +150,7 @@ _MESSAGES = {
     "value_error": "{error}",
     "greater_than_equal": "must be at least {ge}",
     "less_than_equal": "must be at most {le}",
+    "less_than": "must be less than {lt}",
     "missing": "must be given",
     "too_long": "lists more than {max_length}",
     "too_short": "must not be empty",

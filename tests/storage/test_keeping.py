@@ -1,0 +1,210 @@
+"""What every node does again and again: disks that are lost or missing are replaced, those that are back trimmed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+import httpx
+import pytest
+import sqlalchemy as sa
+
+from peerd.domain.files import DiskState
+from peerd.storage.disk.errors import DiskFailed
+from peerd.storage.disk.identity import create_disk
+from peerd.storage.keeping import Keeping
+from peerd.storage.placement.brake import GRACE
+from peerd.store.files.disks import cluster_identity, set_disk_state
+from peerd.store.schema.sql_clock import seconds_from_now
+from peerd.store.schema.tables import disks, file_checks, file_copies, files
+from tests.storage.nodes import ServedNode, StorageCluster
+from tests.storage.test_put_and_copy import Ask
+from tests.storage.test_put_and_copy import ask as ask  # noqa: PLC0414 - pytest finds fixtures by their names here
+from tests.store.file_steps import Catalogue
+
+Keep = Callable[..., None]
+
+
+@pytest.fixture
+def keep(cluster: StorageCluster) -> Keep:
+    """Let nodes do their rounds and tasks until nothing is to be done."""
+    keepers = {name: Keeping(node.node) for name, node in cluster.nodes.items()}
+
+    def keep(*names: str) -> None:
+        for _ in range(6):
+            for name in names or keepers:
+                keeper = keepers[name]
+                keeper._report_at = keeper._tidy_at = 0.0
+                cluster.nodes[name].node.view(fresh=True)
+                keeper.run()
+            for row in cluster._pending():
+                runs_here = not names or any(cluster.nodes[name].node.node_id == row["node_id"] for name in names)
+                if runs_here:
+                    cluster._run(row)
+            cluster.catalogue.change(file_checks, sa.true(), due_at=seconds_from_now(-1))
+
+    return keep
+
+
+def put_many(ask: Ask, node: ServedNode, count: int = 12) -> dict[str, bytes]:
+    contents = {f"f{number:02}": os.urandom(2_000 + number) for number in range(count)}
+    for key, content in contents.items():
+        assert ask(node, "PUT", f"/files/films/{key}", content).status_code == 201
+    return contents
+
+
+def states(cluster: StorageCluster, disk: int) -> dict[str, int]:
+    counted = sa.select(file_copies.c.state, sa.func.count()).where(file_copies.c.disk_id == disk)
+    rows = cluster.catalogue.store.read(lambda c: c.execute(counted.group_by(file_copies.c.state)).all())
+    return {str(state): count for state, count in rows}
+
+
+def assert_whole(cluster: StorageCluster, ask: Ask, contents: dict[str, bytes]) -> None:
+    """Each file has two good copies and no others, on disks and in the catalogue, and is read from every node."""
+    copies = sa.select(file_copies.c.file_id, file_copies.c.disk_id, file_copies.c.state)
+    rows = cluster.catalogue.store.read(lambda connection: connection.execute(copies).all())
+    assert {row.state for row in rows} == {"stored"}
+    assert len(rows) == 2 * len(contents)
+    assert cluster.catalogue.count(file_checks) == 0
+    on_disks = {disk: names for node in cluster.nodes.values() for disk, names in named(node)}
+    for disk, names in on_disks.items():
+        assert names == sorted(f"{row.file_id:016x}" for row in rows if row.disk_id == disk)
+    for node in cluster.nodes.values():
+        for key, content in contents.items():
+            assert ask(node, "GET", f"/files/films/{key}").content == content
+
+
+def named(node: ServedNode) -> list[tuple[int, list[str]]]:
+    return [(number, node.contents(index)) for index, number in enumerate(node.numbers)]
+
+
+def test_files_of_a_node_get_their_copies_by_the_rounds_of_all(cluster: StorageCluster, ask: Ask, keep: Keep) -> None:
+    contents = put_many(ask, cluster.nodes["a"])
+    keep()
+    assert_whole(cluster, ask, contents)
+
+
+def test_a_missing_disk_is_replaced_and_when_it_is_back_it_is_verified_and_trimmed(
+    cluster: StorageCluster, ask: Ask, keep: Keep
+) -> None:
+    contents = put_many(ask, cluster.nodes["a"])
+    keep()
+    away = cluster.nodes["b"]
+    held = states(cluster, away.disk)["stored"]
+    cluster.catalogue.silence(away.disk, GRACE + 10)
+    keep("a", "c")
+    assert states(cluster, away.disk) == {"stored": held}, "the catalogue does not forget it"
+    assert states(cluster, cluster.nodes["a"].disk)["stored"] == len(contents)
+    assert states(cluster, cluster.nodes["c"].disk)["stored"] == len(contents), "each has two copies again"
+    damaged = away.contents()[0]
+    away.content_path(int(damaged, 16)).write_bytes(b"rotten")
+    keep()
+    assert_whole(cluster, ask, contents)
+    row = cluster.catalogue.store.read(lambda c: c.execute(sa.select(disks).where(disks.c.id == away.disk)).one())
+    assert (row.missing_at, row.verified_since is None) == (None, False)
+    assert len(list((away.paths[0] / "quarantine").iterdir())) == 1
+
+
+def test_a_drained_disk_is_empty_in_the_end(cluster: StorageCluster, ask: Ask, keep: Keep) -> None:
+    contents = put_many(ask, cluster.nodes["a"])
+    keep()
+    cluster.catalogue.store.run(set_disk_state, cluster.nodes["a"].disk, DiskState.DRAIN)
+    keep()
+    assert_whole(cluster, ask, contents)
+    assert cluster.nodes["a"].contents() == []
+
+
+def test_a_lost_disk_is_replaced_and_made_anew_as_another_one(cluster: StorageCluster, ask: Ask, keep: Keep) -> None:
+    contents = put_many(ask, cluster.nodes["a"])
+    keep()
+    lost = cluster.nodes["b"]
+    cluster.catalogue.store.run(set_disk_state, lost.disk, DiskState.LOST)
+    keep()
+    assert states(cluster, lost.disk) == {}
+    assert [status.problem is None for status in lost.node.disks.refresh()] == [False]
+    assert lost.node.disks.usable() == [], "a lost disk is not used, although it is there"
+    for key, content in contents.items():
+        assert ask(lost, "GET", f"/files/films/{key}").content == content
+
+
+def test_a_wiped_disk_is_no_disk_and_nothing_is_written_to_it(cluster: StorageCluster, ask: Ask, keep: Keep) -> None:
+    put_many(ask, cluster.nodes["a"])
+    keep()
+    wiped = cluster.nodes["b"]
+    wiped.paths[0].rename(wiped.paths[0].with_name("elsewhere"))
+    wiped.paths[0].mkdir()
+    [status] = wiped.node.disks.refresh()
+    assert "is no disk of a cluster" in (status.problem or "")
+    assert ask(wiped, "PUT", "/files/films/x", b"bytes").status_code == 507
+    assert list(wiped.paths[0].iterdir()) == []
+    other = create_disk(wiped.paths[0], "f" * 32)
+    [status] = wiped.node.disks.refresh()
+    assert f"is {other}" in (status.problem or "")
+    (wiped.paths[0] / "peerd-disk.json").unlink()
+    for path in wiped.paths[0].iterdir():
+        path.rmdir()
+    create_disk(wiped.paths[0], cluster.catalogue.store.run(cluster_identity))
+    [status] = wiped.node.disks.refresh()
+    assert status.problem == f"the catalogue does not know it: peerd files disks add {wiped.paths[0]}"
+
+
+def test_every_copy_is_verified_in_time_and_bit_rot_is_found_and_mended(
+    tmp_path: Path, one_catalogue: Catalogue
+) -> None:
+    with ExitStack() as served:
+        nodes = [ServedNode(name, tmp_path, one_catalogue, scrub_every=3600.0) for name in "ab"]
+        for node in nodes:
+            served.enter_context(node.served())
+        cluster = StorageCluster(one_catalogue, nodes)
+        one_catalogue.bucket()
+        signed = nodes[0].node.http._signer
+        content = os.urandom(5_000)
+        url = f"{nodes[0].url}/files/films/f"
+        answer = httpx.put(url, content=content, headers=signed.headers("PUT", "/files/films/f"))
+        file_id = int(answer.json()["id"], 16)
+        cluster.run_tasks()
+        one_catalogue.change(file_copies, sa.true(), verified_at=seconds_from_now(-4000))
+        path = nodes[1].content_path(file_id)
+        path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+        for node in nodes:
+            Keeping(node.node).run()
+        done = cluster.run_tasks()
+        assert ("b", "verify", {"verified": 0, "bad": 1}) in done
+        assert ("a", "verify", {"verified": 1, "bad": 0}) in done
+        assert ("b", "copy", {"copied": 1, "bytes": 5_000}) in done
+        assert path.read_bytes() == content
+        for node in nodes:
+            Keeping(node.node).run()
+        assert cluster.run_tasks() == [], "all were verified lately"
+
+
+def test_files_expire_and_puts_without_an_end_are_discarded(cluster: StorageCluster, ask: Ask, keep: Keep) -> None:
+    a = cluster.nodes["a"]
+    ask(a, "PUT", "/files/films/soon", b"bytes", x_peerd_expires_in="1h")
+    ask(a, "PUT", "/files/films/never", b"bytes")
+    cluster.catalogue.change(files, files.c.file_key == "soon", expires_at=seconds_from_now(-1))
+    cluster.catalogue.change(
+        files,
+        files.c.file_key == "never",
+        state="staged",
+        is_current=None,
+        created_at=seconds_from_now(-4000),
+    )
+    keep()
+    assert cluster.catalogue.count(files) == 0
+    assert [node.contents() for node in cluster.nodes.values()] == [[], [], []]
+
+
+def test_a_disk_that_refuses_a_write_gets_no_more_for_a_while_and_the_reason_is_reported(
+    cluster: StorageCluster, ask: Ask
+) -> None:
+    a = cluster.nodes["a"]
+    a.node.disks.failed(a.disk, DiskFailed(str(a.paths[0]), "write", "parts/x", "Input/output error"))
+    answer = ask(a, "PUT", "/files/films/f", b"bytes")
+    assert (answer.status_code, answer.json()["code"]) == (507, "NoDiskHasRoom")
+    [status] = a.node.disks.refresh()
+    assert "Input/output error" in (status.problem or "")
+    assert ask(cluster.nodes["b"], "PUT", "/files/films/f", b"bytes").status_code == 201
+    assert cluster.run_tasks()[0][:2] == ("c", "copy"), "the failed disk gets no copies either"
