@@ -47,6 +47,11 @@ def reload(node: ClusterNode) -> None:
     eventually(over, timeout=WITHIN, message=node.log_text)
 
 
+def pids_of_site(node: ClusterNode) -> list[int]:
+    slots = control_client.status(node.run_directory)["slots"]
+    return [slot["pid"] for slot in slots if slot["name"].startswith("site-")]
+
+
 async def connect(port: int) -> Connection:
     return Connection(*await asyncio.open_connection("127.0.0.1", port))
 
@@ -190,6 +195,23 @@ async def test_no_request_is_lost_while_processes_are_recycled_and_replaced(clus
     counts = sum((client.counts for client in clients), start=clients[0].counts.__class__())
     assert counts["ok"] > 100
     assert dict(counts) == {"ok": counts["ok"]}
+
+
+async def test_a_process_that_is_recycled_serves_until_the_next_one_is_ready(cluster: Cluster) -> None:
+    node = site(cluster, recycle_after=3, processes=1).up()
+    port = port_of(node)
+    (cluster.folder / "site-waits").touch()
+    [first] = pids_of_site(node)
+    async with asyncio.timeout(WITHIN):
+        while "requests (recycle_after)" not in node.log_text():
+            assert await request_slot(port) == "site-1"
+        for _ in range(20):  # its successor does not start
+            assert await request_slot(port) == "site-1"
+        (cluster.folder / "site-waits").unlink()
+        while pids_of_site(node) == [first]:
+            assert await request_slot(port) == "site-1"
+    assert f"site-1 (process {first}) is replaced: it has answered" in node.log_text()
+    eventually(lambda: not Path(f"/proc/{first}").exists(), timeout=WITHIN)
 
 
 @pytest.mark.slow

@@ -282,17 +282,26 @@ class StubService:
             signal.signal(signal.SIGUSR1, lambda *_: self.note("own signal"))
         os.kill(os.getpid(), signal.SIGUSR1)
 
-    def do_write(self, argument: str) -> None:
-        """Write so many numbered lines to the log between each two of its so many rotations, and hold the loop."""
+    def do_write(self, count: str) -> None:
+        """Write so many numbered lines to the log, and hold the loop meanwhile."""
+        for number in range(int(count)):
+            self._write_line(number)
+        self.note("written")
+
+    def do_write_between_rotations(self, argument: str) -> None:
+        """Write so many numbered lines between each two of so many rotations of the log, and hold the loop."""
         count, rotations = map(int, argument.split())
         for number in range(count * rotations):
             while number // count > self._count_rotations():
                 time.sleep(0.002)
-            stream = (sys.stdout, sys.stderr)[number % 2]
-            print(f"{self.link.slot} {number} {'x' * (number * 37 % 3000)} end", file=stream)
+            self._write_line(number)
             if number % 20 == 0:
                 time.sleep(0.002)
         self.note("written")
+
+    def _write_line(self, number: int) -> None:
+        stream = (sys.stdout, sys.stderr)[number % 2]
+        print(f"{self.link.slot} {number} {'x' * (number * 37 % 3000)} end", file=stream)
 
     def _count_rotations(self) -> int:
         log = Path(str(self.link.log_file))

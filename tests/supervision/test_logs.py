@@ -33,7 +33,10 @@ def with_a_log(node: Nodes, *slots: dict[str, Any]) -> tuple[StubNode, Path]:
 
 def test_no_line_is_lost_or_torn_when_eight_processes_write_while_the_log_is_rotated(node: Nodes) -> None:
     unbuffered = {"environment": {"PYTHONUNBUFFERED": "1"}}
-    writers = [{"name": f"writer-{number}", "run": [f"write {LINES} {ROTATIONS}"], **unbuffered} for number in WRITERS]
+    writers = [
+        {"name": f"writer-{number}", "run": [f"write_between_rotations {LINES} {ROTATIONS}"], **unbuffered}
+        for number in WRITERS
+    ]
     stub_node, log = with_a_log(node, {**AGENT, "run": ["rotate"]}, *writers)
     stub_node.up()
     eventually(lambda: len(stub_node.notes("written")) == len(WRITERS), timeout=60)

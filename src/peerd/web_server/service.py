@@ -24,6 +24,8 @@ from peerd.web_server.server import WebServer
 
 END_WITHIN: Final = 3.0
 """Seconds that the app's shutdown has when less of the grace is left."""
+ASK_AGAIN_AFTER: Final = 30.0
+"""Seconds until a process that is to be recycled asks again for its replacement, which may have failed to boot."""
 CHECK_EVERY: Final = 1.0
 SPREAD: Final = 0.1
 """Share of `recycle_after` and `recycle_age` by which processes differ, so that they are not recycled together."""
@@ -122,13 +124,19 @@ class WebService:
         )
 
     async def _request_recycling(self) -> None:
-        """Wait until the process has answered enough requests or is old enough, then ask for its replacement, once."""
+        """When the process has answered enough requests or is old enough, ask for its replacement until it is there.
+
+        It serves meanwhile: if all processes stopped serving first, requests would wait for as long as a boot takes.
+        """
         now, connections = asyncio.get_running_loop().time, self._server.connections
         after, age, started_at = self._settings.recycle_after, self._settings.recycle_age, now()
         spread = random.uniform(1 - SPREAD, 1 + SPREAD)
         while True:
+            reason = None
             if after is not None and connections.answered >= max(1, round(after * spread)):
-                return self._link.recycle(f"it has answered {connections.answered} requests (recycle_after)")
-            if age is not None and now() - started_at >= age * spread:
-                return self._link.recycle(f"it is {format_duration(round(now() - started_at))} old (recycle_age)")
-            await asyncio.sleep(CHECK_EVERY)
+                reason = f"it has answered {connections.answered} requests (recycle_after)"
+            elif age is not None and now() - started_at >= age * spread:
+                reason = f"it is {format_duration(round(now() - started_at))} old (recycle_age)"
+            if reason is not None:
+                self._link.request_replacement(reason)
+            await asyncio.sleep(CHECK_EVERY if reason is None else ASK_AGAIN_AFTER)

@@ -122,8 +122,16 @@ class Link:
         if not self._control.stopping:
             self.send({"type": "drain", "reason": reason})
 
+    def request_replacement(self, reason: str) -> None:
+        """Request a fresh process in this one's place, which serves until the fresh one is ready, and is stopped then.
+
+        It is ignored while another one boots to take over; if that fails, this process goes on, and may ask again.
+        """
+        if not self._control.stopping:
+            self.send({"type": "replace", "pid": os.getpid(), "how": "recycled", "reason": reason})
+
     def recycle(self, reason: str) -> None:
-        """Request a fresh process in this one's place; this one stops with its grace, status 75, not a failure."""
+        """Request a fresh process in this one's place at once; this one stops with its grace, status 75, no failure."""
         self._retire("recycle", reason, exit_codes.RECYCLED)
 
     def report_in_flight(self, count: Callable[[], int]) -> None:

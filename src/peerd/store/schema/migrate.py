@@ -10,6 +10,7 @@ later statement on that table would queue behind it. It fails after `TABLE_LOCK_
 from __future__ import annotations
 
 import random
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
@@ -55,6 +56,8 @@ MAX_STATEMENT_SECONDS: Final = 86_400
 """Seconds that a statement of a migration may take."""
 ALREADY_APPLIED_ERRORS: Final = frozenset({1060, 1061, 1091})
 """MySQL: the column exists, the index exists, what is dropped does not exist."""
+_ALEMBIC: Final = threading.Lock()
+"""Alembic keeps the present migration in globals of its modules, so threads take turns."""
 GALERA_TRIES: Final = 5
 """A named lock is local to a server of a Galera cluster, so two servers may migrate at once. DDL is applied on all of
 them in one order, and what is applied already is ignored, but the later migration may fail, in many ways (a lost
@@ -198,7 +201,8 @@ def _run_alembic(connection: Connection) -> None:
 
     configuration = _config()
     configuration.attributes["connection"] = connection
-    command.upgrade(configuration, "head")
+    with _ALEMBIC:
+        command.upgrade(configuration, "head")
 
 
 def run_script(connection: Connection, revision: str) -> None:

@@ -18,7 +18,7 @@ from peerd.supervision.console import Console
 from peerd.supervision.control.channel import MAX_READ_BYTES
 from peerd.supervision.event_loop import SelectorLoop
 from peerd.supervision.exits import leftover_processes
-from peerd.supervision.exits.exit_cause import CPU_LIMIT, MEMORY_LIMIT, SCALED, ExitCause, stop_reason
+from peerd.supervision.exits.exit_cause import CPU_LIMIT, MEMORY_LIMIT, RECYCLED, SCALED, ExitCause, stop_reason
 from peerd.supervision.exits.oom import OomKillCounter
 from peerd.supervision.host.listening_sockets import ListeningSockets
 from peerd.supervision.plan import MAX_PROCESSES, SINGLETON_ROLES, Kind, Plan
@@ -260,10 +260,11 @@ class ProcessManager:
                 found[1].sample = sample
 
     def _on_replace(self, _: SlotEntry, __: ChildProcess, message: Mapping[str, Any]) -> None:
-        """The agent has measured that a process exceeds its limits."""
+        """The agent has measured that a process exceeds its limits, or a process serves on until it is replaced."""
         entry, process = self.table.find(message.get("pid")) or (None, None)
         how = message.get("how")
-        reason = stop_reason(how if how in {MEMORY_LIMIT, CPU_LIMIT} else MEMORY_LIMIT, str(message.get("reason")))
+        known = how if how in {MEMORY_LIMIT, CPU_LIMIT, RECYCLED} else MEMORY_LIMIT
+        reason = stop_reason(known, str(message.get("reason")))
         now = time.monotonic()
         if process is not None and process.is_draining(now):  # it has a successor already
             process.ask_to_stop(now, process.kind.grace, reason)
