@@ -141,10 +141,16 @@ class StorageCluster:
     def _run(self, row: Any) -> tuple[str, str, dict[str, int] | str]:
         node = next(node for node in self.nodes.values() if node.node.node_id == row["node_id"])
         body = json.loads(row["body"])
-        more = () if row["name"] == "remove" else (threading.Event(), lambda *_: None)
+        stop = threading.Event()
+        duties = {
+            "copy": lambda: node.duties.copy(body["disk"], body["files"], stop, lambda *_: None),
+            "remove": lambda: node.duties.remove(body["disk"], body["files"]),
+            "verify": lambda: node.duties.verify(body["disk"], body["files"], stop, lambda *_: None),
+            "sweep": lambda: node.duties.sweep(body["disk"], stop),
+        }
         outcome: dict[str, int] | str
         try:
-            outcome, status = getattr(node.duties, row["name"])(body["disk"], body["files"], *more), "done"
+            outcome, status = duties[row["name"]](), "done"
         except Exception as error:  # noqa: BLE001 - as a task that fails
             outcome, status = f"{type(error).__name__}: {error}", "dead"
         self.catalogue.change(tasks, tasks.c.id == row["id"], status=status)

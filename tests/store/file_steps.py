@@ -81,6 +81,10 @@ class Catalogue:
         found = sa.select(file_copies.c.disk_id, file_copies.c.state).where(file_copies.c.file_id == file_id)
         return {disk: str(state) for disk, state in self.store.read(lambda c: c.execute(found).all())}
 
+    def set_copy(self, file_id: int, disk: int, state: str) -> None:
+        is_it = sa.and_(file_copies.c.file_id == file_id, file_copies.c.disk_id == disk)
+        self.change(file_copies, is_it, state=state)
+
     def count(self, table: sa.Table, *conditions: sa.ColumnElement[bool]) -> int:
         counted = sa.select(sa.func.count()).select_from(table).where(*conditions)
         return int(self.store.read(lambda connection: connection.execute(counted).scalar_one()))

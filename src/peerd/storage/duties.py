@@ -24,6 +24,7 @@ from peerd.storage.disk.digest import ContentReading, verify_file
 from peerd.storage.disk.errors import ContentMismatch, ContentMissing, DiskError, HashingStopped, PartInUse
 from peerd.storage.local_disks import LocalDisk
 from peerd.storage.node import StorageNode, content_ids, digest_in_catalogue
+from peerd.storage.sweeping import sweep
 from peerd.storage.transfer.errors import NoSourceLeft, SourceFailed
 from peerd.storage.transfer.pull import Pace, Pulled, Wanted, group_by_source, pull_content, pull_many
 from peerd.store.files.checks import request_checks
@@ -122,6 +123,11 @@ class Duties:
         self._node.database.run(self._write_verified, local.number, good, bad)
         self._node.ring()
         return {"verified": len(good), "bad": len(bad)}
+
+    def sweep(self, disk: int, stop: threading.Event) -> dict[str, int]:
+        """Move unknown contents of a disk to quarantine, and remove what has been useless for long."""
+        swept = sweep(self._node.database, self._disk(disk), stop)
+        return {"contents": swept.contents, "parts": swept.parts, "quarantined": swept.quarantined}
 
     def _disk(self, number: int) -> LocalDisk:
         """A disk of this node; the folders are examined again if it is not known."""

@@ -30,6 +30,8 @@ MAX_BATCHES: Final = 8
 """Batches of one round, so that disks are reported in time."""
 WALK_BATCH: Final = 1000
 EXPIRE_BATCH: Final = 500
+SWEEP: Final = "sweep"
+SWEEP_EVERY: Final = 86_400.0
 
 
 class Keeping:
@@ -58,6 +60,7 @@ class Keeping:
             self._node.database.run(delete_expired, EXPIRE_BATCH)
             for disk in self._node.disks.usable():
                 self._scrub(disk)
+                self._node.database.run(self._enqueue_sweep, disk.number)
 
     def _walk(self, view: DiskView) -> None:
         """Have the files of disks checked that have become missing, or are used otherwise."""
@@ -87,6 +90,21 @@ class Keeping:
         due = self._node.database.read(next_to_verify, disk.number, every, MAX_FILES_OF_TASK)
         if self._node.database.run(self._enqueue_scrub, disk.number, due.file_ids, due.next_after) and due.file_ids:
             self._node.ring()
+
+    def _enqueue_sweep(self, connection: Connection, disk: int) -> None:
+        """Have a disk swept once a day."""
+        body = msgspec.json.encode({"disk": disk}).decode()
+        key = f"sweep {disk}"
+        new = NewTask(
+            queue=QUEUE,
+            name=SWEEP,
+            body=body,
+            node=self._node.name,
+            priority=LOW_PRIORITY - 5,
+            unique_key=key,
+            unique_for=SWEEP_EVERY,
+        )
+        enqueue(connection, new)
 
     def _enqueue_scrub(self, connection: Connection, disk: int, file_ids: Sequence[int], after: int | None) -> bool:
         """Enqueue the verification, and go on behind it; whether that was possible."""

@@ -83,6 +83,12 @@ def verify(ctx: Context, disk: int, files: list[str]) -> dict[str, int]:
     return Duties(_node_of(ctx.process)).verify(disk, files, _Stop(ctx), _Progress(ctx))
 
 
+@storage.task(timeout="24h", max_attempts=2)
+def sweep(ctx: Context, disk: int) -> dict[str, int]:
+    """Move contents that the catalogue does not know to quarantine."""
+    return Duties(_node_of(ctx.process)).sweep(disk, _Stop(ctx))
+
+
 class Keeper(Worker):
     """Reports the disks of this node, checks files that are due, and has copies verified that were not for long."""
 

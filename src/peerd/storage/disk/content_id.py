@@ -40,6 +40,15 @@ class ContentId:
         return f"{self.number:016x}"
 
     @property
+    def made_at(self) -> float:
+        """When it was made, in seconds of Unix time.
+
+        >>> new_content_id(1_700_000_000.5).made_at
+        1700000000.5
+        """
+        return EPOCH + (self.number >> _RANDOM_BITS) / 1000
+
+    @property
     def folders(self) -> tuple[str, str]:
         """The names of its two folders below contents/, the outer one first."""
         first, second = _FOLDER_DIGITS

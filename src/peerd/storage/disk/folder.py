@@ -181,6 +181,17 @@ class DiskFolder:
         self.contents.remove_if_empty(content)
         return name
 
+    def quarantined(self) -> list[str]:
+        """The names in quarantine. Raises DiskError."""
+        return self.quarantine_folder.names()
+
+    def remove_from_quarantine(self, name: str) -> None:
+        """Remove an entry of quarantine; if it is not there, nothing is done. Raises DiskError."""
+        if not self.quarantine_folder.file_status(name):
+            return
+        with self.steps.change("unlink quarantined", f"quarantine/{name}"), contextlib.suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=self.quarantine_folder.fd)
+
     def usage(self) -> DiskUsage:
         """The space of its file system. Raises DiskError."""
         with self.steps.read("reading the free space", "."):

@@ -689,4 +689,5 @@ file_upload_parts = _table(
     sa.Column("size", sa.BigInteger(), nullable=False),
     sa.Column("etag", name_type(80, ascii_only=True), nullable=False),
     time_column_with_default("created_at"),
+    sa.Index("file_upload_parts_content", "content_id"),
 )

@@ -133,5 +133,6 @@ CREATE TABLE IF NOT EXISTS file_upload_parts (
     size BIGINT NOT NULL,
     etag VARCHAR(80) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
     created_at TIMESTAMP(6) NOT NULL DEFAULT current_timestamp(6),
-    PRIMARY KEY (upload_id, number)
+    PRIMARY KEY (upload_id, number),
+    INDEX file_upload_parts_content (content_id)
 ) ENGINE=InnoDB CHARSET=utf8mb4 COLLATE utf8mb4_bin;

@@ -145,3 +145,5 @@ CREATE TABLE file_upload_parts (
     created_at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
     PRIMARY KEY (upload_id, number)
 );
+
+CREATE INDEX file_upload_parts_content ON file_upload_parts (content_id);

@@ -161,3 +161,5 @@ CREATE TABLE file_upload_parts (
     PRIMARY KEY (upload_id, number),
     CONSTRAINT created_at_form CHECK (created_at IS NULL OR created_at IS strftime('%Y-%m-%d %H:%M:%f', created_at))
 );
+
+CREATE INDEX file_upload_parts_content ON file_upload_parts (content_id);
