@@ -125,11 +125,11 @@ class _Results:
         self._error: CommandError | None = None
         self._count = 0
 
-    def each(self, words: Iterator[Any]) -> Iterator[Any]:
-        """The files, counted."""
-        for word in words:
-            self._count += 1
-            yield word
+    def each(self, words: Iterator[Any]) -> list[Any]:
+        """The files, counted: the error of a single one is that of the command."""
+        found = list(words)
+        self._count = len(found)
+        return found
 
     def reporting(self, path: str) -> _Reporting:
         """Within it, an expected error is kept, and ends nothing."""

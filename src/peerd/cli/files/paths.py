@@ -82,7 +82,7 @@ def _named(
     is_empty = True
     for file in found:
         is_empty = False
-        yield f"{file.bucket}/{file.key}", file.key[len(base) :].lstrip("/") if base else file.key, file
+        yield f"{file.bucket}/{file.key}", file.key[len(base) :].removeprefix("/") if base else file.key, file
     if is_empty:
         client.files.list(split_path(word)[0], limit=1)  # names a bucket that does not exist
         raise CommandError(f"there is no file {word}", f"peerd files ls {split_path(word)[0]}")
