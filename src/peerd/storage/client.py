@@ -309,10 +309,6 @@ class FileReader(io.RawIOBase):
         """It is; what is read after a seek is verified by its node only."""
         return True
 
-    def tell(self) -> int:
-        """The position, in bytes."""
-        return self._position
-
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         """Go to a position; the next read asks for the bytes from there on."""
         start = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self.file.size}[whence]
