@@ -25,6 +25,7 @@ from peerd.domain.schedule import RunStatus, Schedule
 from peerd.store import schedule_runs, schedules
 from peerd.store.access.tokens import touch_token
 from peerd.store.alerts.recording import ReportAge, record_alert
+from peerd.store.files.buckets import get_bucket
 from peerd.store.nodes import nodes
 from peerd.store.nodes.requests import finish_request, take_requests
 from peerd.store.schedule_runs import NodeIdentity
@@ -39,6 +40,7 @@ from peerd.store.tasks.log_lines import write_lines
 from peerd.web import create_app
 from peerd.web.dependencies import ACCESS_STATE
 from tests.cli.conftest import peerd
+from tests.store.file_steps import Catalogue
 from tests.support.served_api import served
 from tests.unit.operate.claiming_process import ClaimingProcess
 
@@ -104,6 +106,7 @@ def fill(client: Client) -> None:
         client.users.add(user, "admin", PASSWORD)
     client.nodes.request_scale("video-1", "video", 2)
     write_records(client)
+    write_files(client)
     ClaimingProcess(client.database, "old")
     silent = node_table.update().where(node_table.c.name == "old").values(checked_at=seconds_from_now(-86_400))
     client.database.run(lambda connection: connection.execute(silent))
@@ -127,6 +130,20 @@ def write_records(client: Client) -> None:
     ):
         report = AlertReport(kind=kind, subject=queue, node="video-1", text=text, data={"queue": queue}, slot="video-1")
         client.database.run(record_alert, report, ReportAge())
+
+
+def write_files(client: Client) -> None:
+    """Three files in a bucket, on a disk of video-1; another disk that was lost, an empty bucket, and two classes."""
+    client.file_classes.set("safe", copies=3, durable=2)
+    client.file_classes.set("unused")
+    client.buckets.create("films", quota="1GB")
+    client.buckets.create("empty", class_name="safe")
+    catalogue = Catalogue(client.database)
+    disk = client.disks.register("ab" * 16, path="/srv/a", node="video-1")
+    client.disks.lost(client.disks.register("cd" * 16, path="/srv/b", node="video-1"))
+    films = client.database.read(get_bucket, "films")
+    for number, key in enumerate(("2026/Größe.mov", "2026/b.mov", "c.mov"), start=1):
+        catalogue.publish(films, catalogue.new(key, disk, 10 * number, id=2**62 + number))
 
 
 @contextmanager

@@ -20,7 +20,8 @@ from tests.cli.conftest import Answer, Peerd
 from tests.remote.conftest import PASSWORD, Copies, ServedApp, answering_node
 from tests.unit.operate.claiming_process import ClaimingProcess
 
-NOT_ON_A_SERVER = {"ring", "alerts test"}
+NOT_ON_A_SERVER = {"ring", "alerts test", "files put", "files get"}
+"""Of contents: `tests/storage/test_commands.py`."""
 NEEDS_A_TERMINAL = {"top"}
 """`tests/cli/top/test_top_server.py` runs it on a server."""
 ONE_WORD = {"enqueue", "stats", "audit", "reload", "scale"}
@@ -125,6 +126,47 @@ LINES = (
     "alerts list --on --json",
     "alerts list --kind dead-tasks --since 1d --limit 1",
     "alerts list --kind fire",
+    "files ls",
+    "files ls films --json",
+    "files ls films/2026/",
+    "files ls x",
+    "files stat films/2026/b.mov films/c.mov",
+    "files stat films/c.mov --json",
+    "files stat films/x",
+    "files stat films",
+    "files mv films/c.mov films/2026/",
+    "files rm films/2026/b.mov",
+    "files rm films/*.mov --yes",
+    "files rm films/2026/ --recursive --yes --json",
+    "files rm films/2026/",
+    "files du",
+    "files du --json",
+    "files fsck",
+    "files fsck films --verify",
+    "files at-risk",
+    "files at-risk --health unchecked --json",
+    "files drain 1",
+    "files drain 2",
+    "files undrain 1",
+    "files watch --until-settled --json --every x",
+    "files buckets list",
+    "files buckets create music --class safe --quota 500GB",
+    "files buckets create films",
+    "files buckets change films --no-quota",
+    "files buckets delete empty",
+    "files buckets delete films",
+    "files classes list",
+    "files classes set fast --copies 1",
+    "files classes set fast --durable 3",
+    "files classes remove unused",
+    "files disks list",
+    "files disks list --json",
+    "files disks readonly 1",
+    "files disks activate 2",
+    "files disks lost 1 --yes",
+    "files disks lost 1 --json",
+    "files disks remove 1",
+    "files disks remove 2",
     "audit",
     "audit --limit 2 --json",
 )
@@ -240,6 +282,7 @@ def test_every_command_for_the_clusters_work_is_among_them() -> None:
     [
         "up", "start", "stop", "restart", "reload", "scale video 2", "status", "logs", "init", "check", "migrate",
         "systemd", "alerts test", "demo", "ring",
+        "files disks add .",
     ],
 )  # fmt: skip
 def test_a_command_about_this_machine_refuses_a_server(line: str, peerd: Peerd) -> None:

@@ -59,6 +59,8 @@ DEAD = TaskFilter(status="dead")
 SINCE = [With(), With("10m"), With("soon"), With(1), With(queue="video"), With(queue="no spaces")]
 SERIES = [*SINCE, With("1d", by="handler"), With(by="node", node="video-1"), With(by="x"), With(node="nowhere")]
 NODES = [With("video-1"), With("old"), With("nowhere"), With(7)]
+PATHS = [With("films/2026/Größe.mov"), With("films/x"), With("x/x"), With("films"), With("films/\ud800"), With(7)]
+DISKS = [With(1), With(2), With(99), With("1"), With(-1)]
 SCHEDULES = [With("refresh"), With("nightly"), With("x"), With(None)]
 EXAMPLES: dict[str, list[With]] = {
     "now": [With()],
@@ -246,6 +248,73 @@ EXAMPLES: dict[str, list[With]] = {
         With(after="x"),
         With(limit=0),
     ],
+    "files.list": [
+        With("films"),
+        With("films", "2026/", limit=1),
+        With("films", delimiter="/", after="2026/"),
+        With("x"),
+        With("films", limit=0),
+        With("films", "\0"),
+        With(7),
+    ],
+    "files.stat": PATHS,
+    "files.move": [
+        With("films/c.mov", "empty/ä.mov"),
+        With("films/2026/b.mov", "films/2026/Größe.mov"),
+        With("films/x", "films/y"),
+        With("films/2026/b.mov", "x/y"),
+        With("films", "x/y"),
+    ],
+    "files.remove": PATHS,
+    "files.remove_below": [
+        With("films", "2026/", limit=1),
+        With("films", ""),
+        With("x", ""),
+        With("films", "", limit=0),
+    ],
+    "files.usage": [With()],
+    "files.at_risk": [With(), With("unchecked", limit=1), With("unchecked", after="1.7"), With("ill"), With(after="x")],
+    "files.fsck": [With(), With("films", verify=True), With(limit=1), With("x"), With(after="x")],
+    "buckets.list": [With()],
+    "buckets.create": [
+        With("music", class_name="safe", quota="500GB"),
+        With("films"),
+        With("Films"),
+        With("music", class_name="x"),
+        With("more", quota="much"),
+        With("more", quota=-1),
+    ],
+    "buckets.change": [
+        With("films", class_name="safe"),
+        With("films", no_quota=True),
+        With("films"),
+        With("films", quota=1, no_quota=True),
+        With("x", quota=1),
+    ],
+    "buckets.delete": [With("empty"), With("films"), With("x"), With(7)],
+    "file_classes.list": [With()],
+    "file_classes.set": [
+        With("fast", copies=1),
+        With("safe", durable=3),
+        With("x", durable=3),
+        With("No"),
+        With("x", copies=0),
+    ],
+    "file_classes.remove": [With("unused"), With("safe"), With("default"), With("x")],
+    "disks.list": [With()],
+    "disks.register": [
+        With("ef" * 16, path="/srv/c", node="video-1"),
+        With("ab" * 16, path="/srv/a", node="video-1"),
+        With("cd" * 16, path="/srv/b", node="video-1"),
+        With("ef" * 16, path="/srv/c", node="nowhere"),
+        With("x", path="/srv/c", node="video-1"),
+        With("ef" * 16, path="", node="video-1"),
+    ],
+    "disks.activate": DISKS,
+    "disks.readonly": DISKS,
+    "disks.drain": DISKS,
+    "disks.lost": DISKS,
+    "disks.remove": DISKS,
     "schedules.list": [With()],
     "schedules.get": SCHEDULES,
     "schedules.runs": [With(), With("refresh", limit=1), With("x"), With(limit=0)],

@@ -18,8 +18,11 @@ from peerd.operate.actors import cli_actor, python_actor
 from peerd.operate.operations import Operation, OperationGroup
 from peerd.store.access.audit import purge_entries
 from peerd.store.connection.database import Database
+from peerd.store.files.buckets import get_bucket
 from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import audit as audit_table
+from peerd.store.schema.tables import file_copies, files
+from tests.store.file_steps import Catalogue
 from tests.store.plans import analyze, plan_of, recorded_statements
 from tests.store.world import World
 
@@ -34,6 +37,7 @@ READING = {
     *(f"statistics.{name}" for name in ("summary", "series", "depths", "overview")),
     *("queues.list", "queues.is_known", "limits.list", "nodes.list", "nodes.processes", "nodes.loads"),
     *(f"schedules.{name}" for name in ("list", "get", "runs", "get_run", "get_runs")),
+    *("files.list", "files.stat", "files.usage", "files.at_risk", "buckets.list", "file_classes.list", "disks.list"),
     *("alerts.list", "users.list", "tokens.list", "audit.page", "audit.newer"),
 }
 LEFT_OUT = re.compile(r"\(([\d,]+) more refusals before it have no entry\)$")
@@ -59,6 +63,7 @@ def steps(task: int, other: int) -> Steps:
     drained, undrained = {"draining": True}, {"draining": False}
     disabled, enabled = {"disabled": True}, {"disabled": False}
     video, in_q, viewer, operator = {"queue": "video"}, {"queue": "q"}, {"role": "viewer"}, {"role": "operator"}
+    of_films, of_safe, of_disk = ("bucket", "films"), ("file class", "safe"), ("disk", None)
     password = "hunter2 hunter2"
     return [
         ("tasks.bury", lambda c: c.tasks.bury(task), of_task, {"status": "pending"}, {"status": "buried"}),
@@ -107,9 +112,56 @@ def steps(task: int, other: int) -> Steps:
             {"has_password": True},
         ),
         ("users.remove", lambda c: c.users.remove("bob"), of_bob, operator, None),
+        ("file_classes.set", lambda c: c.file_classes.set("safe", durable=2), of_safe, None, {"durable": 2}),
+        ("buckets.create", lambda c: c.buckets.create("films", class_name="safe"), of_films, None, {"quota": None}),
+        ("buckets.change", lambda c: c.buckets.change("films", quota=99), of_films, {"quota": None}, {"quota": 99}),
+        ("disks.register", register_disk, of_disk, None, {"path": "/srv/a", "state": "active"}),
+        ("files.move", lambda c: c.files.move("films/a", "films/b"), ("file", "films/a"), {"size": 10}, None),
+        ("files.remove", lambda c: c.files.remove("films/b"), ("file", "films/b"), {"size": 10}, None),
+        ("files.remove_below", lambda c: c.files.remove_below("films", "x"), of_films, {}, {}),
+        ("files.fsck", lambda c: c.files.fsck("films"), of_films, None, None),
+        (
+            "disks.readonly",
+            lambda c: c.disks.readonly(newest_disk(c)),
+            of_disk,
+            {"state": "active"},
+            {"state": "readonly"},
+        ),
+        ("disks.drain", lambda c: c.disks.drain(newest_disk(c)), of_disk, {"state": "readonly"}, {"state": "drain"}),
+        (
+            "disks.activate",
+            lambda c: c.disks.activate(newest_disk(c)),
+            of_disk,
+            {"state": "drain"},
+            {"state": "active"},
+        ),
+        ("disks.lost", lambda c: c.disks.lost(newest_disk(c)), of_disk, {"state": "active"}, {"state": "lost"}),
+        ("disks.remove", forget_and_remove_disk, of_disk, {"state": "lost"}, None),
+        ("buckets.delete", lambda c: c.buckets.delete("films"), of_films, {"quota": 99}, None),
+        ("file_classes.remove", remove_class, of_safe, {"durable": 2}, None),
         ("tokens.create", lambda c: c.tokens.create("t", ["view"]), ("token", None), None, {"rights": ["view"]}),
         ("tokens.revoke", lambda c: c.tokens.revoke(newest_token(c)), ("token", None), {"revoked_at": None}, {}),
     ]
+
+
+def register_disk(client: Client) -> None:
+    """A disk with the file films/a, which later steps move and remove."""
+    number = client.disks.register("ab" * 16, path="/srv/a", node="first")
+    catalogue = Catalogue(client.database)
+    bucket = client.database.read(get_bucket, "films")
+    catalogue.put(bucket, "a", number, class_name="safe")
+
+
+def forget_and_remove_disk(client: Client) -> None:
+    """The copies of a lost disk are forgotten, as a check does, and then its row goes."""
+    client.database.run(lambda connection: connection.execute(sa.delete(file_copies)))
+    client.disks.remove(newest_disk(client))
+
+
+def remove_class(client: Client) -> None:
+    """The tombstone of the file has it until its row goes."""
+    client.database.run(lambda connection: connection.execute(sa.delete(files)))
+    client.file_classes.remove("safe")
 
 
 def unanswered(request: Callable[..., Any], *args: object) -> None:
@@ -126,7 +178,14 @@ def newest_token(client: Client) -> int:
     return client.tokens.list()[0].id
 
 
-NEWEST = {"token": newest_token, "bulk": newest_bulk}
+def newest_disk(client: Client) -> int:
+    """The disk of the test; when it is removed, the one that its first entry names."""
+    if found := client.disks.list():
+        return found[-1].id
+    return int(client.audit.page(operation_name="disks.register", limit=1).items[0].target or 0)
+
+
+NEWEST = {"token": newest_token, "bulk": newest_bulk, "disk": newest_disk}
 
 
 def prepare(world: World) -> Client:

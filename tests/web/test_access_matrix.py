@@ -102,6 +102,7 @@ WANTED: dict[tuple[str, str], Wanted] = {
 }
 TASK, OTHER = {"task_id": 1}, {"task_id": 2}
 VIDEO, NODE, USER, SCHEDULE, BULK = {"name": "video"}, {"name": "n"}, {"name": "viewer"}, {"name": "s"}, {"bulk_id": 1}
+FILE, DISK = {"path": "films/a"}, {"number": 1}
 MOVE_ALL = {"action": {"type": "move_to_queue", "queue": "mail"}, "all_tasks": True}
 OPERATIONS: dict[str, Wanted] = {
     "now": Wanted(VIEW, 200),
@@ -173,6 +174,28 @@ OPERATIONS: dict[str, Wanted] = {
     "statistics.depths": Wanted(VIEW, 403),
     "statistics.overview": Wanted(VIEW, 403),
     "alerts.list": Wanted(VIEW, 200),
+    "files.list": Wanted(VIEW, 403, {"bucket": "films"}),
+    "files.stat": Wanted(VIEW, 403, FILE),
+    "files.move": Wanted(OPERATE, 403, {"source": "films/a", "target": "films/b"}),
+    "files.remove": Wanted(OPERATE, 403, FILE),
+    "files.remove_below": Wanted(OPERATE, 403, {"bucket": "films", "prefix": "2026/"}),
+    "files.usage": Wanted(VIEW, 403),
+    "files.at_risk": Wanted(VIEW, 403),
+    "files.fsck": Wanted(OPERATE, 403),
+    "buckets.list": Wanted(VIEW, 403),
+    "buckets.create": Wanted(OPERATE, 403, {"name": "films"}),
+    "buckets.change": Wanted(OPERATE, 403, {"name": "films", "quota": 5}),
+    "buckets.delete": Wanted(OPERATE, 403, {"name": "films"}),
+    "file_classes.list": Wanted(VIEW, 403),
+    "file_classes.set": Wanted(OPERATE, 403, {"name": "safe", "durable": 2}),
+    "file_classes.remove": Wanted(OPERATE, 403, {"name": "safe"}),
+    "disks.list": Wanted(VIEW, 403),
+    "disks.register": Wanted(OPERATE, 403, {"identity": "ab" * 16, "path": "/srv/a", "node": "n"}),
+    "disks.activate": Wanted(OPERATE, 403, DISK),
+    "disks.readonly": Wanted(OPERATE, 403, DISK),
+    "disks.drain": Wanted(OPERATE, 403, DISK),
+    "disks.lost": Wanted(OPERATE, 403, DISK),
+    "disks.remove": Wanted(OPERATE, 403, DISK),
     "users.list": Wanted(ADMIN, 403),
     "users.add": Wanted(ADMIN, 403, {"name": "eve", "role": "viewer"}),
     "users.change": Wanted(ADMIN, 403, USER | {"disabled": False}),

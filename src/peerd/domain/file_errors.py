@@ -112,3 +112,25 @@ class DiskHasCopies(PeerdError):
             f"disk {number} has {copies} copies; drain it first (peerd files drain {number}), or, if it will never "
             f"come back, declare it lost (peerd files disks lost {number})"
         )
+
+
+class DiskIsLost(PeerdError):
+    """A disk that was declared lost is not used again: its copies may have been forgotten."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        super().__init__(
+            f"disk {number} was declared lost; empty its folder, and make a new disk of it (peerd files disks add)"
+        )
+
+
+class DiskIsOnline(PeerdError):
+    """A disk that its node reports is not declared lost by mistake."""
+
+    def __init__(self, number: int, node: str | None) -> None:
+        self.number = number
+        self.node = node
+        super().__init__(
+            f"disk {number} is not lost: node {node} reports it; drain it (peerd files drain {number}), or stop the "
+            "node first"
+        )

@@ -12,7 +12,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
-from peerd.domain import errors
+from peerd.domain import errors, file_errors
 from peerd.domain.lifecycle import IllegalTransition
 from peerd.domain.masking import without_tokens
 from peerd.operate.wire import errors as wire_errors
@@ -60,6 +60,19 @@ STATUS_OF: Final[Mapping[type[errors.PeerdError], HTTPStatus]] = {
     errors.RowLocked: HTTPStatus.SERVICE_UNAVAILABLE,
     errors.DatabaseUnavailable: HTTPStatus.SERVICE_UNAVAILABLE,
     errors.SchemaMissing: HTTPStatus.SERVICE_UNAVAILABLE,
+    file_errors.InvalidFile: HTTPStatus.UNPROCESSABLE_ENTITY,
+    file_errors.FileMissing: HTTPStatus.NOT_FOUND,
+    file_errors.BucketNotFound: HTTPStatus.NOT_FOUND,
+    file_errors.BucketExists: HTTPStatus.CONFLICT,
+    file_errors.BucketNotEmpty: HTTPStatus.CONFLICT,
+    file_errors.FileClassNotFound: HTTPStatus.NOT_FOUND,
+    file_errors.FileClassInUse: HTTPStatus.CONFLICT,
+    file_errors.QuotaExceeded: HTTPStatus.CONFLICT,
+    file_errors.FileConditionFailed: HTTPStatus.CONFLICT,
+    file_errors.DiskNotFound: HTTPStatus.NOT_FOUND,
+    file_errors.DiskHasCopies: HTTPStatus.CONFLICT,
+    file_errors.DiskIsLost: HTTPStatus.CONFLICT,
+    file_errors.DiskIsOnline: HTTPStatus.CONFLICT,
     NotServedByNode: HTTPStatus.NOT_FOUND,
     MetricsNotAvailable: HTTPStatus.SERVICE_UNAVAILABLE,
 }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from asyncio import to_thread
 from collections.abc import Mapping
 from typing import Any, Final
@@ -36,6 +38,10 @@ STATUS_OF: Final[Mapping[type[Exception], int]] = {
     DiskError: 503,
     PeerdError: 500,
 }
+
+
+REFRESH_EVERY: Final = 5.0
+"""Seconds between two looks at the disks."""
 
 
 class StorageApp:
@@ -79,7 +85,9 @@ class StorageApp:
             await send({"type": "lifespan.startup.failed", "message": str(error)})
             raise
         await send({"type": "lifespan.startup.complete"})
+        refreshing = asyncio.create_task(_refresh_again_and_again(node))
         await receive()
+        refreshing.cancel()
         await send({"type": "lifespan.shutdown.complete"})
 
     async def _serve(self, request: Request, response: Response) -> None:
@@ -119,6 +127,14 @@ class StorageApp:
             await file_routes.list_bucket(node, bucket, request, response)
         else:
             await response.json({"error": "this cannot be done", "code": "MethodNotAllowed"}, 405)
+
+
+async def _refresh_again_and_again(node: StorageNode) -> None:
+    """Find disks that were added or mounted, and what they are used for now: the keeper is another process."""
+    while True:
+        await asyncio.sleep(REFRESH_EVERY)
+        with contextlib.suppress(DatabaseUnavailable):
+            await to_thread(node.disks.refresh)
 
 
 def _decode(text: str) -> str:

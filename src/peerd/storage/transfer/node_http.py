@@ -10,8 +10,9 @@ import http.client
 import socket
 import ssl
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import chain
 from threading import Lock
 from typing import Final
 from urllib.parse import urlsplit
@@ -22,6 +23,8 @@ from peerd.storage.transfer.node_signature import NodeSigner
 CONNECT_TIMEOUT: Final = 5.0
 READ_TIMEOUT: Final = 30.0
 """Seconds in which at least some bytes arrive."""
+PUT_TIMEOUT: Final = 600.0
+"""Seconds for the response to a put after its last byte: the content is made durable, perhaps on several nodes."""
 RECEIVE_BUFFER: Final = 4 * 1024 * 1024
 MAX_IDLE: Final = 8
 """Connections to one node that are kept."""
@@ -78,6 +81,41 @@ class NodeHttp:
             connection.close()
             raise
         self._give_back(url, connection, is_reusable=is_reusable)
+
+    @contextmanager
+    def upload(
+        self, url: str, target: str, blocks: Iterable[bytes], headers: Mapping[str, str]
+    ) -> Iterator[http.client.HTTPResponse]:
+        """Put a body that is not in memory, over a connection of its own; the response is read within ``with``.
+
+        A node that refuses the body before it has read all of it closes the connection; its response is read all the
+        same.
+
+        Args:
+            url: of the node: scheme, host and port.
+            target: path and query.
+            blocks: the body; its errors are raised as they are.
+            headers: beside the signature; without content-length the body is sent in chunks.
+
+        Raises:
+            SourceFailed: the node cannot be reached, or the connection ended without a response.
+        """
+        connection = self._open(url)
+        sent = {**headers, "connection": "close", **self._signer.headers("PUT", target)}
+        is_chunked = "content-length" not in sent
+        try:
+            with _network_of(url):
+                connection.putrequest("PUT", target, skip_accept_encoding=True)
+                for name, value in {**sent, **({"transfer-encoding": "chunked"} if is_chunked else {})}.items():
+                    connection.putheader(name, value)
+                connection.endheaders()
+            _send_body(url, connection, blocks, is_chunked=is_chunked)
+            with _network_of(url):
+                connection.sock.settimeout(PUT_TIMEOUT)
+                response = connection.getresponse()
+            yield response
+        finally:
+            connection.close()
 
     def close(self) -> None:
         """Close the idle connections."""
@@ -136,6 +174,27 @@ def _exchange(
 ) -> http.client.HTTPResponse:
     connection.request(method, target, body or None, dict(headers))
     return connection.getresponse()
+
+
+def _send_body(url: str, connection: http.client.HTTPConnection, blocks: Iterable[bytes], *, is_chunked: bool) -> None:
+    """Send a body, or as much of it as the node reads: its response says why it does not read the rest."""
+    last = (b"",) if is_chunked else ()
+    for block in chain(blocks, last):
+        data = b"%x\r\n%b\r\n" % (len(block), block) if is_chunked else block
+        try:
+            connection.send(data)
+        except (BrokenPipeError, ConnectionResetError):
+            return
+        except NETWORK_ERRORS as error:
+            raise SourceFailed(url, _describe(error)) from error
+
+
+@contextmanager
+def _network_of(url: str) -> Iterator[None]:
+    try:
+        yield
+    except NETWORK_ERRORS as error:
+        raise SourceFailed(url, _describe(error)) from error
 
 
 def _describe(error: BaseException) -> str:

@@ -1,0 +1,601 @@
+"""Putting and getting contents of files, from a program or a command: over HTTP, to and from the nodes that have disks.
+
+Addresses come from the catalogue, and each request is signed with the cluster's secret. Several nodes are tried. What
+has been received of a file stays when a node fails: another one goes on behind it, and in the end the BLAKE3 of all
+bytes must be the catalogue's. Of a body only blocks of a mebibyte are in memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import random
+import re
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping
+from http import HTTPStatus
+from http.client import HTTPException, HTTPResponse
+from pathlib import Path
+from typing import IO, Any, Final, Self, cast
+from urllib.parse import quote
+
+import msgspec
+from blake3 import blake3
+from sqlalchemy.engine import Connection
+
+from peerd.domain.errors import PeerdError
+from peerd.domain.file_errors import FileConditionFailed, InvalidFile
+from peerd.domain.files import DiskState, StoredFile, check_key
+from peerd.domain.quoting import quoted
+from peerd.doorbell.cluster_clock import ClusterClock
+from peerd.storage.placement.brake import ONLINE_WITHIN
+from peerd.storage.transfer.errors import NoSourceLeft, SourceFailed
+from peerd.storage.transfer.node_http import NodeHttp
+from peerd.storage.transfer.node_signature import NodeSigner
+from peerd.store.connection.database import Database
+from peerd.store.files.buckets import check_quota, get_bucket
+from peerd.store.files.classes import get_class
+from peerd.store.files.copies import find_sources
+from peerd.store.files.disks import list_disks, read_disks
+from peerd.store.files.versions import Condition as VersionCondition
+from peerd.store.files.versions import delete_file, find_file, get_file, get_version
+
+BLOCK: Final = 1024 * 1024
+MAX_ERROR_BODY: Final = 64 * 1024
+ROUNDS: Final = 3
+"""How often all nodes are tried without a new byte."""
+PAUSE: Final = 0.5
+"""Seconds between two rounds."""
+METADATA: Final = "x-peerd-meta-"
+METADATA_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,100}", re.ASCII)
+MAX_CONTENT_TYPE: Final = 255
+RETRIED: Final = (HTTPStatus.INSUFFICIENT_STORAGE, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.INTERNAL_SERVER_ERROR)
+"""Responses after which another node may do it."""
+FINAL: Final = ("TooFewDurable",)
+"""But not after these errors, with which every node would answer, after a long time."""
+
+Progress = Callable[[int, int | None], None]
+"""Called with the bytes that were transferred so far, and all of them if they are known."""
+
+
+class NoClusterSecret(PeerdError):
+    """Nodes cannot know that a request is of their cluster."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "there is no secret of the cluster to sign requests with; set [cluster] secret as the nodes have it "
+            "(on SQLite: start a node once, which makes it beside the database)"
+        )
+
+
+class NoNodeTakes(PeerdError):
+    """No node has taken a put. Nothing was stored."""
+
+    def __init__(self, path: str, problems: list[str]) -> None:
+        self.path = path
+        self.problems = problems
+        tried = "; ".join(problems) or "no disk is online and active"
+        super().__init__(f"no node takes {quoted(path)}: {tried} (peerd files disks)")
+
+
+class PutRefused(PeerdError):
+    """A node has refused a put for a reason for which all others would refuse it, too."""
+
+    def __init__(self, url: str, code: str, problem: str) -> None:
+        self.url = url
+        self.code = code
+        self.problem = problem
+        super().__init__(problem)
+
+
+class FileReplaced(PeerdError):
+    """A file was replaced or removed while it was read."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        super().__init__(f"{quoted(path)} was replaced or removed while it was read; get it again")
+
+
+class ContentDiffers(PeerdError):
+    """What was transferred is not what was meant, by its BLAKE3."""
+
+    def __init__(self, path: str, problem: str) -> None:
+        self.path = path
+        self.problem = problem
+        super().__init__(f"{quoted(path)}: {problem}")
+
+
+class PutOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What is stored with a content.
+
+    Attributes:
+        class_name: None: that of the bucket.
+        content_type: such as ``video/mp4``.
+        metadata: names and values.
+        expires_in: seconds after which the file is removed by itself; None: never.
+        only_new: refuse to replace a file.
+    """
+
+    class_name: str | None = None
+    content_type: str | None = None
+    metadata: Mapping[str, str] = {}
+    expires_in: float | None = None
+    only_new: bool = False
+
+
+class FilesTransfer:
+    """Puts and gets contents; closed at the end of ``with``.
+
+    Args:
+        database: with the catalogue.
+        secret: of the cluster; None raises `NoClusterSecret`.
+    """
+
+    def __init__(self, database: Database, secret: str | None) -> None:
+        if secret is None:
+            raise NoClusterSecret
+        self._database = database
+        self._http = NodeHttp(NodeSigner(secret, ClusterClock()))
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def put(
+        self,
+        source: str | os.PathLike[str] | IO[bytes],
+        bucket: str,
+        key: str,
+        options: PutOptions,
+        progress: Progress | None = None,
+    ) -> StoredFile:
+        """Store a content as a file, which replaces the one that the key has.
+
+        Args:
+            source: the path of a regular file, or what has ``read``. A file is hashed first, so that a node refuses
+                other bytes, and is sent again to another node when one fails. Of what can only be read once, the hash
+                is compared afterwards.
+            bucket: its name.
+            key: of the file.
+            options: what is stored with it.
+            progress: called while it is sent.
+
+        Raises:
+            BucketNotFound, FileClassNotFound, InvalidFile, QuotaExceeded, FileConditionFailed: it cannot be stored so.
+            NoNodeTakes: no node could be reached, or had room.
+            PutRefused: a node has refused it.
+            ContentDiffers: the source has changed meanwhile, or other bytes have arrived.
+        """
+        if isinstance(source, str | os.PathLike):
+            with Path(source).open("rb") as opened:
+                return self._put(_Body.of_file(opened), bucket, key, options, progress)
+        return self._put(_Body(source), bucket, key, options, progress)
+
+    def get(
+        self,
+        bucket: str,
+        key: str,
+        target: str | os.PathLike[str] | IO[bytes],
+        progress: Progress | None = None,
+    ) -> StoredFile:
+        """Write the content of a file to a path or to what has ``write``.
+
+        Args:
+            bucket: its name.
+            key: of the file.
+            target: a path gets the whole file or stays as it was: it is written beside it, and renamed. A folder gets a
+                file with the last part of the key as its name.
+            progress: called while it is read.
+
+        Raises:
+            BucketNotFound, FileMissing: there is no such bucket, or file.
+            NoSourceLeft: no node has it, or can be reached.
+            FileReplaced: it was replaced or removed meanwhile.
+            ContentDiffers: other bytes have arrived.
+            OSError: the target cannot be written.
+        """
+        with self.open(bucket, key) as reader:
+            if not isinstance(target, str | os.PathLike):
+                reader.copy_to(target, progress)
+            else:
+                with _written_beside(_target_file(Path(target), key)) as opened:
+                    reader.copy_to(opened, progress)
+            return reader.file
+
+    def open(self, bucket: str, key: str) -> FileReader:
+        """Open a file for reading.
+
+        Raises:
+            BucketNotFound, FileMissing: there is no such bucket, or file.
+        """
+        file = self._database.read(_find_file, bucket, key)
+        return FileReader(file, self._http, lambda: self._database.read(_readable_urls, file.id))
+
+    def _put(self, body: _Body, bucket: str, key: str, options: PutOptions, progress: Progress | None) -> StoredFile:
+        self._database.read(_check_put, bucket, key, options, body.size)
+        headers = _put_headers(options, body)
+        problems: list[str] = []
+        for url in self._database.read(_writable_urls, body.size or 0):
+            if not body.rewind():
+                break
+            try:
+                answer = self._send(url, (bucket, key), headers, body, progress)
+            except SourceFailed as error:
+                problems.append(str(error))
+                continue
+            except FileConditionFailed:
+                stored = self._stored_by_lost_answer(bucket, key, body) if problems else None
+                if stored is None:
+                    raise
+                return stored
+            return self._accept(bucket, key, answer, body)
+        raise NoNodeTakes(f"{bucket}/{key}", problems)
+
+    def _send(
+        self, url: str, place: tuple[str, str], headers: Mapping[str, str], body: _Body, progress: Progress | None
+    ) -> dict[str, Any]:
+        """Send the body to one node, and return its answer. Raises SourceFailed where another one may do it."""
+        with self._http.upload(url, _target_of(*place), body.blocks(progress), headers) as response:
+            answer = _json_of(response)
+            if response.status == HTTPStatus.CREATED:
+                return answer
+            status = response.status
+        problem = str(answer.get("error") or f"it answers with status {status}")
+        code = str(answer.get("code") or status)
+        if status in RETRIED and code not in FINAL:
+            raise SourceFailed(url, problem)
+        if status == HTTPStatus.PRECONDITION_FAILED:
+            raise FileConditionFailed(*place, "there is a file of this key")
+        if code == "BodyDiffers":
+            raise ContentDiffers("/".join(place), f"the source has changed while it was sent ({problem})")
+        raise PutRefused(url, code, problem)
+
+    def _stored_by_lost_answer(self, bucket: str, key: str, body: _Body) -> StoredFile | None:
+        """The current version, if it is this body: a node has stored it, and the connection ended before its answer."""
+        found = self._database.read(lambda connection: find_file(connection, get_bucket(connection, bucket), key))
+        return found if found is not None and found.blake3 == body.blake3 else None
+
+    def _accept(self, bucket: str, key: str, answer: Mapping[str, Any], body: _Body) -> StoredFile:
+        file_id, stored_hash = int(str(answer["id"]), 16), str(answer["blake3"])
+        if stored_hash != body.blake3:
+            self._database.run(_remove_version, bucket, key, stored_hash)
+            problem = (
+                f"the node received other bytes (BLAKE3 {stored_hash}) than were sent ({body.blake3}); put it again"
+            )
+            raise ContentDiffers(f"{bucket}/{key}", problem)
+        stored = self._database.read(get_version, file_id)
+        if stored is None:
+            raise FileReplaced(f"{bucket}/{key}")
+        return stored
+
+
+class FileReader(io.RawIOBase):
+    """The content of a file, read from nodes; what is read from its beginning to its end is verified.
+
+    Args:
+        file: the version.
+        http: connections to nodes.
+        urls: finds the nodes that can be asked, the best first.
+    """
+
+    def __init__(self, file: StoredFile, http: NodeHttp, urls: Callable[[], list[str]]) -> None:
+        super().__init__()
+        self.file = file
+        self._path = f"{file.bucket}/{file.key}"
+        self._http = http
+        self._find_urls = urls
+        self._urls: list[str] = []
+        self._tries = 0
+        self._problems: list[str] = []
+        self._position = 0
+        self._hash: Any = blake3()
+        """Of the bytes from the beginning to the position; None after a seek."""
+        self._open: tuple[contextlib.ExitStack, HTTPResponse, str] | None = None
+
+    def readable(self) -> bool:
+        """It is."""
+        return True
+
+    def seekable(self) -> bool:
+        """It is; what is read after a seek is verified by its node only."""
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Go to a position; the next read asks for the bytes from there on."""
+        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self.file.size}[whence]
+        position = max(0, start + offset)
+        if position != self._position:
+            self._close_response()
+            self._position = position
+            self._hash = blake3() if position == 0 else None
+        return position
+
+    def readinto(self, buffer: Any) -> int:
+        """Read bytes into a buffer; 0 at the end.
+
+        Raises:
+            NoSourceLeft, FileReplaced, ContentDiffers: see `FilesTransfer.get`.
+        """
+        view = memoryview(buffer).cast("B")[: max(0, self.file.size - self._position)]
+        if not view:
+            return 0
+        count = self._read_some(view)
+        self._tries = 0
+        self._position += count
+        if self._hash is not None:
+            self._hash.update(view[:count])
+            if self._position == self.file.size:
+                self._verify()
+        return count
+
+    def copy_to(self, target: IO[bytes], progress: Progress | None = None) -> None:
+        """Write all of the rest."""
+        if not self.file.size:
+            self._verify()
+        buffer = memoryview(bytearray(BLOCK))
+        while count := self.readinto(buffer):
+            target.write(buffer[:count])
+            if progress is not None:
+                progress(self._position, self.file.size)
+
+    def close(self) -> None:
+        """End the response, and close the connections."""
+        self._close_response()
+        self._http.close()
+        super().close()
+
+    def _read_some(self, view: memoryview) -> int:
+        """At least a byte, from the open response or from the next node."""
+        while True:
+            _, response, url = self._open or self._ask_next()
+            try:
+                count = response.readinto(view)
+            except (OSError, ValueError, HTTPException) as error:
+                self._failed(url, str(error) or type(error).__name__)
+                continue
+            if count:
+                return int(count)
+            self._failed(url, f"the connection ended at byte {self._position:,} of {self.file.size:,}")
+
+    def _ask_next(self) -> tuple[contextlib.ExitStack, HTTPResponse, str]:
+        """Open a response of a node from the position on."""
+        target = _target_of(self.file.bucket, self.file.key)
+        while True:
+            url = self._next_url()
+            stack = contextlib.ExitStack()
+            try:
+                response = stack.enter_context(self._http.request("GET", url, target, headers=self._headers()))
+                self._check(response, url)
+            except SourceFailed as error:
+                stack.close()
+                self._problems.append(str(error))
+                continue
+            except BaseException:
+                stack.close()
+                raise
+            self._open = stack, response, url
+            return self._open
+
+    def _next_url(self) -> str:
+        if not self._urls:
+            if self._tries == ROUNDS:
+                raise NoSourceLeft(self._path, list(dict.fromkeys(self._problems)))
+            if self._tries:
+                time.sleep(PAUSE)
+            self._tries += 1
+            self._urls = self._find_urls()
+            if not self._urls:
+                raise NoSourceLeft(self._path, self._problems or ["no node with a disk is online"])
+        return self._urls.pop(0)
+
+    def _headers(self) -> dict[str, str]:
+        headers = {"if-match": f'"{self.file.blake3}"'}
+        if self._position:
+            headers["range"] = f"bytes={self._position}-"
+        return headers
+
+    def _check(self, response: HTTPResponse, url: str) -> None:
+        if response.status == (HTTPStatus.PARTIAL_CONTENT if self._position else HTTPStatus.OK):
+            return
+        if response.status in {HTTPStatus.PRECONDITION_FAILED, HTTPStatus.NOT_FOUND}:
+            raise FileReplaced(self._path)
+        problem = str(_json_of(response).get("error") or f"it answers with status {response.status}")
+        raise SourceFailed(url, problem)
+
+    def _failed(self, url: str, problem: str) -> None:
+        self._close_response()
+        self._problems.append(f"{url}: {problem}")
+
+    def _close_response(self) -> None:
+        if self._open is not None:
+            stack, _, _ = self._open
+            self._open = None
+            with contextlib.suppress(SourceFailed):
+                stack.close()
+
+    def _verify(self) -> None:
+        found = self._hash.hexdigest()
+        if found != self.file.blake3:
+            raise ContentDiffers(
+                self._path, f"its BLAKE3 is {found}, and the catalogue's {self.file.blake3}; get it again"
+            )
+
+
+class _Body:
+    """The body of a put.
+
+    Args:
+        source: is read.
+        size: bytes, if it is known.
+        digest: its BLAKE3 in hex, if it was read before.
+    """
+
+    def __init__(self, source: IO[bytes], size: int | None = None, digest: str | None = None) -> None:
+        self.size = size
+        self.announced = digest
+        self._source = source
+        self._hash = blake3()
+        self._is_begun = False
+
+    @classmethod
+    def of_file(cls, opened: IO[bytes]) -> Self:
+        """That of a regular file, which is hashed now, and can be sent more than once; of a pipe as it comes."""
+        if not opened.seekable():
+            return cls(opened)
+        hasher = blake3()
+        buffer = memoryview(bytearray(BLOCK))
+        size = 0
+        while count := cast("io.BufferedReader", opened).readinto(buffer):
+            hasher.update(buffer[:count])
+            size += count
+        return cls(opened, size, hasher.hexdigest())
+
+    @property
+    def blake3(self) -> str:
+        """Of the bytes that were sent."""
+        return self.announced or self._hash.hexdigest()
+
+    def rewind(self) -> bool:
+        """Go to the beginning; whether that is possible."""
+        if self._is_begun:
+            if self.announced is None:
+                return False
+            self._hash = blake3()
+        if self.announced is not None:
+            self._source.seek(0)
+        return True
+
+    def blocks(self, progress: Progress | None) -> Iterator[bytes]:
+        """The bytes, of a file as many as it had when it was hashed."""
+        sent = 0
+        while self.size is None or sent < self.size:
+            data = self._source.read(BLOCK if self.size is None else min(BLOCK, self.size - sent))
+            if not data:
+                break
+            self._is_begun = True
+            if self.announced is None:
+                self._hash.update(data)
+            sent += len(data)
+            yield data
+            if progress is not None:
+                progress(sent, self.size)
+        if self.size is not None and sent < self.size:
+            raise ContentDiffers(
+                str(getattr(self._source, "name", "the source")), "it became shorter while it was sent"
+            )
+
+
+@contextlib.contextmanager
+def _written_beside(target: Path) -> Iterator[IO[bytes]]:
+    """A new file that gets the name of the target when it is whole and durable, and is removed otherwise."""
+    draft = target.with_name(f".{target.name[:200]}.{secrets.token_hex(4)}.part")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+    try:
+        with os.fdopen(descriptor, "wb", buffering=0) as opened:
+            yield cast("IO[bytes]", opened)
+            os.fsync(opened.fileno())
+        draft.replace(target)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+
+
+def _target_file(target: Path, key: str) -> Path:
+    """The file that is written; in a folder, it has the last part of the key as its name."""
+    if not target.is_dir():
+        return target
+    name = key.rstrip("/").rpartition("/")[2]
+    if name in {"", ".", ".."}:
+        raise IsADirectoryError(21, "Is a directory, and the key has no name for a file in it", str(target))
+    return target / name
+
+
+def _target_of(bucket: str, key: str) -> str:
+    return f"/files/{quote(bucket, safe='')}/{quote(key, safe='')}"
+
+
+def _put_headers(options: PutOptions, body: _Body) -> dict[str, str]:
+    headers = {f"{METADATA}{name.lower()}": quote(value, safe=" ") for name, value in options.metadata.items()}
+    optional = {
+        "content-type": options.content_type,
+        "x-peerd-class": options.class_name,
+        "x-peerd-expires-in": None if options.expires_in is None else f"{options.expires_in:f}s",
+        "x-peerd-blake3": body.announced,
+        "if-none-match": "*" if options.only_new else None,
+        "content-length": None if body.size is None else str(body.size),
+    }
+    return headers | {name: value for name, value in optional.items() if value is not None}
+
+
+def _json_of(response: HTTPResponse) -> dict[str, Any]:
+    try:
+        found = json.loads(response.read(MAX_ERROR_BODY))
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _check_put(connection: Connection, bucket: str, key: str, options: PutOptions, size: int | None) -> None:
+    """Refuse what nodes would refuse, before anything is sent."""
+    check_key(key)
+    _check_headers(options)
+    found = get_bucket(connection, bucket)
+    get_class(connection, options.class_name or found.class_name)
+    replaced = find_file(connection, found, key)
+    if options.only_new and replaced is not None:
+        raise FileConditionFailed(bucket, key, "there is a file of this key")
+    if size is not None:
+        check_quota(connection, found, size, 0 if replaced is None else replaced.size)
+
+
+def _check_headers(options: PutOptions) -> None:
+    kind = options.content_type
+    if kind is not None and not (kind.isascii() and kind.isprintable() and len(kind) <= MAX_CONTENT_TYPE):
+        raise InvalidFile(
+            "content_type", f"{quoted(kind)} is not printable ASCII of at most {MAX_CONTENT_TYPE} characters"
+        )
+    for name in options.metadata:
+        if not METADATA_NAME.fullmatch(name):
+            raise InvalidFile("metadata", f"{quoted(name)} is no name: a-z, 0-9, - and _, as in headers of HTTP")
+
+
+def _find_file(connection: Connection, bucket: str, key: str) -> StoredFile:
+    return get_file(connection, get_bucket(connection, bucket), key)
+
+
+def _writable_urls(connection: Connection, size: int) -> list[str]:
+    """Where nodes with an online disk take a content of this size; those with more room are more often the first."""
+    urls = {row.id: row.url for row in list_disks(connection)}
+    room: dict[str, int] = {}
+    for disk in read_disks(connection):
+        url = urls.get(disk.id)
+        is_usable = disk.state is DiskState.ACTIVE and disk.problem is None and disk.silent_for <= ONLINE_WITHIN
+        if url is not None and is_usable and disk.free >= size:
+            room[url] = max(room.get(url, 1), disk.free)
+    return sorted(room, key=lambda url: random.expovariate(room[url]))
+
+
+def _readable_urls(connection: Connection, file_id: int) -> list[str]:
+    """Where nodes can be asked for a file: those with a copy first; the others read it from these."""
+    with_copy = [source.url for source in find_sources(connection, [file_id])[file_id] if source.url is not None]
+    urls = {row.id: row.url for row in list_disks(connection) if row.url is not None}
+    online = {urls[disk.id] for disk in read_disks(connection) if disk.silent_for <= ONLINE_WITHIN and disk.id in urls}
+    others = sorted(online - set(with_copy))
+    random.shuffle(others)
+    first = [url for url in dict.fromkeys(with_copy) if url in online]
+    random.shuffle(first)
+    return [*first, *others]
+
+
+def _remove_version(connection: Connection, bucket: str, key: str, tag: str) -> None:
+    with contextlib.suppress(FileConditionFailed):
+        delete_file(connection, get_bucket(connection, bucket), key, VersionCondition(tag=tag))
