@@ -42,7 +42,9 @@ from tests.support.server_kinds import SERVERS
 from tests.support.servers import create_database
 
 UNFINISHED: Final = tasks.c.queue == "storage", tasks.c.status.not_in([str(status) for status in FINISHED])
-UNEXPECTED: Final = re.compile(r"fault in the master|an event without a message|\b(Type|Attribute|Name|Key|Index)Error\b")
+UNEXPECTED: Final = re.compile(
+    r"fault in the master|an event without a message|\b(Type|Attribute|Name|Key|Index)Error\b"
+)
 """What no fault excuses in a log."""
 
 
@@ -123,7 +125,9 @@ class StorageCampaign:
             left = self._fleet.stop()
         if left:
             self._problems.append(f"processes were left behind: {left}")
-        self._problems += [f"the log says: {line}" for line in self._fleet.log_text().splitlines() if UNEXPECTED.search(line)]
+        self._problems += [
+            f"the log says: {line}" for line in self._fleet.log_text().splitlines() if UNEXPECTED.search(line)
+        ]
         self._problems += self._record.wrong_reads()
         events = history.read(self._history)
         return StorageResult(
@@ -243,7 +247,9 @@ def open_storage_database(kind: str, folder: Path) -> Iterator[StorageDatabase]:
     with ExitStack() as stack:
         # A server dies with the thread that started it: it needs one that stays.
         starter = stack.enter_context(ThreadPoolExecutor(1, thread_name_prefix="server"))
-        short = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="peerd-files-", ignore_cleanup_errors=True)))
+        short = Path(
+            stack.enter_context(tempfile.TemporaryDirectory(prefix="peerd-files-", ignore_cleanup_errors=True))
+        )
         short.chmod(0o755)  # PostgreSQL runs as another user when we are root
         server = SERVERS[kind](short / kind)
         stack.callback(server.stop)

@@ -21,7 +21,10 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from peerd.domain.files import CopyState, DiskState
+from peerd.store.connection.database import Database
 from peerd.store.files.disks import set_disk_state
+from peerd.store.schema.sql_clock import now
+from peerd.store.schema.tables import file_checks, tasks
 from tests.faults.fault_injector import FaultInjector, recorded_fault
 from tests.faults.nodes import ProcessHandle
 from tests.faults.process_faults import is_writable, kill, signal_all
@@ -32,6 +35,7 @@ from tests.support.sigstop import wait_until_stopped
 
 FREEZE_TRIES: Final = 200
 REMOUNT_TRIES: Final = 20
+LOSS_TRIES: Final = 15
 
 
 class StorageKills(FaultInjector):
@@ -141,6 +145,9 @@ class DiskFaults(FaultInjector):
     def lose_disk(self) -> None:
         """A node is killed, its disk is replaced by a new one, and the old one is declared lost."""
         node = self.rng.choice(self._fleet.nodes)
+        for _ in range(LOSS_TRIES):  # damage is found and mended meanwhile, and new files get their copies
+            if self._can_lose_disk(node) is not None or self._stopping.wait(1.0):
+                break
         with node.held_down():
             if not (all_processes := node.all_processes()):
                 return
@@ -148,15 +155,20 @@ class DiskFaults(FaultInjector):
             for handle in all_processes:
                 with suppress(Exception):
                     handle.process.wait(10)
-            rows = read_catalogue(self._fleet.database)
-            [number] = [disk_id for disk_id, path in rows.paths.items() if path == node.disk]
-            if not all(can_lose(rows, file_id, number) for file_id, copies in rows.copies.items() if number in copies):
+            if (number := self._can_lose_disk(node)) is None:
                 self.skipped += 1
                 return
             with recorded_fault("lost disk", node.name):
                 self._fleet.wipe_disk(node)
                 self._fleet.database.run(set_disk_state, number, DiskState.LOST)
                 self._fleet.make_disk(node)
+
+    def _can_lose_disk(self, node: StorageServerNode) -> int | None:
+        """The number of a node's disk, if each file on it has other copies, and all of these are whole."""
+        rows = read_catalogue(self._fleet.database)
+        [number] = [disk_id for disk_id, path in rows.paths.items() if path == node.disk]
+        held = [file_id for file_id, copies in rows.copies.items() if number in copies]
+        return number if all(can_lose(rows, file_id, number) for file_id in held) else None
 
     def fill_disk(self) -> None:
         if not self._mounted:
@@ -252,10 +264,8 @@ def can_lose(rows: CatalogueRows, file_id: int, disk_id: int) -> bool:
     )
 
 
-def expedite(database: Any) -> None:
+def expedite(database: Database) -> None:
     """Nothing waits for its pause any more: what an operator does who has mended everything."""
-    from peerd.store.schema.sql_clock import now
-    from peerd.store.schema.tables import file_checks, tasks
 
     def write(connection: sa.Connection) -> None:
         waits = tasks.c.queue == "storage", tasks.c.status == "pending", tasks.c.start_at > now()
