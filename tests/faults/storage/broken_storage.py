@@ -54,7 +54,7 @@ def copy_unverified(patch: SetAttribute) -> None:
 
 
 def remove_unchecked(patch: SetAttribute) -> None:
-    """A copy counts as soon as its row says that it is stored, although its disk was away and was not verified since."""
+    """A copy counts as soon as its row says that it is stored, although its disk was away meanwhile."""
 
     def counts(copy: Copy, view: DiskView) -> bool:
         return copy.state is CopyState.STORED and copy.disk_id in view.disks

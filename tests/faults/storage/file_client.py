@@ -168,7 +168,7 @@ class FileClient:
         return False
 
     def _get(self, node: str) -> None:
-        key = self._rng.choice(self._record.keys() or self._keys)
+        key = self._rng.choice(self._record.all_keys() or self._keys)
         began = time.monotonic()
         answer = self._requests.send(self._ports[node], "GET", target_of(key))
         self._record.count(f"get: {answer.status} {answer.code}")

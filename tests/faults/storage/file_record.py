@@ -101,7 +101,7 @@ class FileRecord:
         with self._lock:
             return key in self._unknown
 
-    def keys(self) -> list[str]:
+    def all_keys(self) -> list[str]:
         with self._lock:
             return sorted(self._versions)
 

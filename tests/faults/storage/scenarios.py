@@ -23,7 +23,7 @@ from peerd.store.files.classes import set_class
 from peerd.store.files.versions import delete_file, find_file, get_version
 from peerd.store.schema.tables import disks as disk_table
 from tests.faults.storage.crash_process import EVERY_PHASE, CrashProcess, bytes_of
-from tests.faults.storage.disk_audit import DiskAudit, audit, find_on_disks, read_catalogue
+from tests.faults.storage.disk_audit import DiskAudit, audit, digest_of_file, find_on_disks, read_catalogue
 from tests.storage.nodes import ServedNode, StorageCluster
 
 LARGE: Final = 2_000_000
@@ -77,8 +77,10 @@ class FileSteps:
         pieces = bytearray()
         with Reading.begin(node.node, file) as reading:
             for piece in reading.pieces(0, file.size):
-                is_local = isinstance(piece, LocalRange)
-                pieces += os.pread(piece.fd, piece.count, piece.offset) if is_local else piece
+                if isinstance(piece, LocalRange):
+                    pieces += os.pread(piece.fd, piece.count, piece.offset)
+                else:
+                    pieces += piece
         return bytes(pieces)
 
     def problems(self, *, unknown: int = 0) -> list[str]:
@@ -191,15 +193,22 @@ def _kill_tasks(
 def damage_one_of_three(cluster: StorageCluster) -> list[str]:
     """A third copy is to be made, and the source that is asked first is damaged."""
     steps, store = FileSteps(cluster), cluster.catalogue.store
+    problems = []
     for number in range(2):  # either source is damaged, whichever is asked first
         name = f"class-{number}"
         store.run(set_class, FileClass(name=name, copies=2))
         file = steps.put(cluster.nodes["a"], name, bytes_of(name, LARGE), class_name=name)
         steps.settle()
-        damage(steps.holders(file)[number], file)
+        first_two = steps.holders(file)
+        damage(first_two[number], file)
         store.run(set_class, FileClass(name=name, copies=3))
         _check(steps, file)
-    return steps.problems()
+        steps.settle()
+        [third] = [node for node in steps.holders(file) if node not in first_two]
+        if digest_of_file(third.content_path(file.id)) != file.blake3:
+            problems.append(f"the copy of {name} that was made is damaged")
+    _verify_all(steps)
+    return [*problems, *steps.problems()]
 
 
 def damage_a_disk_that_is_away(cluster: StorageCluster) -> list[str]:

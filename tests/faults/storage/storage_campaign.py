@@ -153,10 +153,11 @@ class StorageCampaign:
             self._target.outages(fleet, random.Random(f"{plan.seed}/outages"), plan.outage_every, stopping),
             disks,
         ]
-        for one in (*clients, *lanes):
+        running: list[FileClient | FaultInjector] = [*clients, *lanes]
+        for one in running:
             one.start()
         until = time.monotonic() + plan.seconds
-        while time.monotonic() < until and not any(one.error for one in (*clients, *lanes)):
+        while time.monotonic() < until and not any(one.error for one in running):
             time.sleep(0.2)
         stopping.set()
         for lane in lanes:
@@ -164,7 +165,7 @@ class StorageCampaign:
         ends.set()
         for client in clients:
             client.join()
-        for error in [one.error for one in (*clients, *lanes) if one.error]:
+        for error in [one.error for one in running if one.error]:
             raise error
         return disks.skipped
 
@@ -218,7 +219,7 @@ class StorageCampaign:
     def _read_back(self) -> None:
         """Every key by every node."""
         for node in self._fleet.nodes:
-            for key in self._record.keys():
+            for key in self._record.all_keys():
                 answer = self._requests.send(node.port, "GET", target_of(key))
                 digest = blake3(answer.body).hexdigest() if answer.status == 200 else ""
                 self._record.counts[f"read back: {answer.status}"] += 1

@@ -131,7 +131,7 @@ class DiskFaults(FaultInjector):
 
     def damage_contents(self) -> None:
         """Of some files that have several copies, all of them good, one is damaged."""
-        rows = read_catalogue(self._fleet.database)
+        rows = self._fleet.steadily(lambda: read_catalogue(self._fleet.database))
         some = [file_id for file_id, copies in rows.copies.items() if file_id in rows.files and len(copies) > 1]
         for file_id in self.rng.sample(some, min(len(some), self.rng.randint(1, 4))):
             disk_id = self.rng.choice(list(rows.copies[file_id]))
@@ -160,12 +160,12 @@ class DiskFaults(FaultInjector):
                 return
             with recorded_fault("lost disk", node.name):
                 self._fleet.wipe_disk(node)
-                self._fleet.database.run(set_disk_state, number, DiskState.LOST)
+                self._fleet.steadily(lambda: self._fleet.database.run(set_disk_state, number, DiskState.LOST))
                 self._fleet.make_disk(node)
 
     def _can_lose_disk(self, node: StorageServerNode) -> int | None:
         """The number of a node's disk, if each file on it has other copies, and all of these are whole."""
-        rows = read_catalogue(self._fleet.database)
+        rows = self._fleet.steadily(lambda: read_catalogue(self._fleet.database))
         [number] = [disk_id for disk_id, path in rows.paths.items() if path == node.disk]
         held = [file_id for file_id, copies in rows.copies.items() if number in copies]
         return number if all(can_lose(rows, file_id, number) for file_id in held) else None

@@ -1,4 +1,4 @@
-"""Nodes with storage, as real processes: each with a disk of its own, and kept up as a machine's init keeps a service up."""
+"""Nodes with storage, as real processes: each has a disk of its own, and is started again when it has ended."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import shutil
 import subprocess
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
+from peerd.domain.errors import DatabaseUnavailable
 from peerd.domain.files import FileClass
 from peerd.storage.disk.identity import create_disk
 from peerd.store.connection.database import Database
@@ -23,6 +24,9 @@ from peerd.store.files.disks import cluster_identity, register_disk
 from tests.cluster.cluster import Cluster
 from tests.faults.nodes import CHECK_EVERY, ROOT, STARTS_WITHIN, ProcessHandle, RestartingNode, free_ports
 
+T = TypeVar("T")
+
+ANSWERS_WITHIN: Final = 90.0
 SECRET: Final = "the secret of the nodes of a campaign"
 MOUNT_SIZE: Final = 48 * 1024 * 1024
 CLASSES: Final = (
@@ -130,8 +134,20 @@ class StorageFleet:
 
     def make_disk(self, node: StorageServerNode) -> int:
         """Make a new disk of the empty folder of a node; return its number."""
-        identity = create_disk(node.disk, self.database.run(cluster_identity))
-        return self.database.run(register_disk, identity.disk, path=str(node.disk), node_id=None)
+        identity = create_disk(node.disk, self.steadily(lambda: self.database.run(cluster_identity)))
+        path = str(node.disk)
+        return self.steadily(lambda: self.database.run(register_disk, identity.disk, path=path, node_id=None))
+
+    def steadily(self, step: Callable[[], T]) -> T:
+        """Do a step again until the database answers; it can be repeated."""
+        deadline = time.monotonic() + ANSWERS_WITHIN
+        while True:
+            try:
+                return step()
+            except DatabaseUnavailable:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(CHECK_EVERY)
 
     def wipe_disk(self, node: StorageServerNode) -> None:
         """Remove all that is on the disk of a node that is down."""

@@ -35,7 +35,7 @@ def record() -> FileRecord:
     ],
 )
 def test_a_read_finds_what_was_there_while_it_ran(
-    record: FileRecord, digest: str, began: float, ended: float, is_right: bool
+    record: FileRecord, digest: str, began: float, ended: float, *, is_right: bool
 ) -> None:
     record.read(SeenRead("a", "n", digest, began, ended))
     assert (record.wrong_reads() == []) is is_right
