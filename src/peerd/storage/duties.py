@@ -10,7 +10,7 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -41,6 +41,8 @@ from peerd.store.files.copies import (
 
 SMALL: Final = 1024 * 1024
 """Bytes up to which contents are pulled many at once."""
+LOCKED: Final = 100
+"""Contents that are removed together, each with a descriptor."""
 MANY: Final = 250
 """Contents that are pulled and published together."""
 
@@ -93,12 +95,9 @@ class Duties:
         """Remove the contents whose copies are to be removed."""
         local = self._disk(disk)
         ids = [content.number for content in content_ids(files)]
-        removing = self._node.database.read(copies_in_state, local.number, ids, CopyState.REMOVING)
-        for number in sorted(removing):
-            with contextlib.suppress(ContentMissing):
-                local.folder.remove(ContentId(number))
-            with contextlib.suppress(PartInUse):
-                local.folder.discard_part(ContentId(number))
+        removing: set[int] = set()
+        for first in range(0, len(ids), LOCKED):
+            removing |= self._remove_contents(local, ids[first : first + LOCKED], {CopyState.REMOVING})
 
         def write(connection: Connection) -> None:
             copies_removed(connection, local.number, sorted(removing))
@@ -185,10 +184,31 @@ class Duties:
 
         entered = self._node.database.run(write)
         self._node.ring()
-        for number in sorted(set(ids) - entered):
-            with contextlib.suppress(ContentMissing):
-                local.folder.remove(ContentId(number))
+        unwanted = sorted(set(ids) - entered)
+        if unwanted:
+            self._remove_contents(local, unwanted, {None, CopyState.REMOVING, CopyState.BAD})
         result.stored += [content for content in stored if content.number in entered]
+
+    def _remove_contents(self, local: LocalDisk, ids: Sequence[int], states: Collection[CopyState | None]) -> set[int]:
+        """Remove contents whose copies are in one of these states, None: have no row; return their ids.
+
+        The states are read when no copy of them can be made any more: a process that stood still for long would else
+        remove a copy that has been made anew meanwhile. What is being copied in this moment is left.
+        """
+        with contextlib.ExitStack() as locked:
+            free: list[int] = []
+            for number in sorted(ids):
+                with contextlib.suppress(PartInUse):
+                    locked.enter_context(local.folder.without_writer(ContentId(number)))
+                    free.append(number)
+            with_row = self._node.database.read(copies_in_state, local.number, free, *CopyState)
+            named = [state for state in states if state is not None]
+            removed = self._node.database.read(copies_in_state, local.number, free, *named)
+            removed |= set(free) - with_row if None in states else set()
+            for number in sorted(removed):
+                with contextlib.suppress(ContentMissing):
+                    local.folder.remove(ContentId(number))
+        return removed
 
     def _check(self, connection: Connection, file_ids: Sequence[int]) -> None:
         """Decide at once what files need now."""

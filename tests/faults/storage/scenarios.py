@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, Final
 
@@ -15,16 +16,20 @@ import msgspec
 from blake3 import blake3
 
 from peerd.domain.errors import PeerdError
+from peerd.domain.file_errors import FileConditionFailed
 from peerd.domain.files import FileClass, StoredFile
+from peerd.storage.duties import Duties
+from peerd.storage.node import StorageNode
 from peerd.storage.receiving import Received, Receiving, TooFewDurable
 from peerd.storage.serving import LocalRange, Reading
 from peerd.store.files.checks import request_checks
 from peerd.store.files.classes import set_class
-from peerd.store.files.versions import delete_file, find_file, get_version
+from peerd.store.files.copies import plan_copies, plan_removals
+from peerd.store.files.versions import Condition, delete_file, find_file, get_version
 from peerd.store.schema.tables import disks as disk_table
 from tests.faults.storage.crash_process import EVERY_PHASE, CrashProcess, bytes_of
 from tests.faults.storage.disk_audit import DiskAudit, audit, digest_of_file, find_on_disks, read_catalogue
-from tests.storage.nodes import ServedNode, StorageCluster
+from tests.storage.nodes import SECRET, NoRings, ServedNode, StorageCluster
 
 LARGE: Final = 2_000_000
 """Bytes of a content that is pulled alone; smaller ones are pulled many at once."""
@@ -275,6 +280,85 @@ def lose_the_first_disk(cluster: StorageCluster) -> list[str]:
     with suppress(TooFewDurable):
         file = steps.put(a, "f", bytes_of("f", SMALL), class_name="safe")
         a.content_path(file.id).unlink()
+    return steps.problems()
+
+
+def remove_late(cluster: StorageCluster) -> list[str]:
+    """A removal stands still before its last step, is done by another process, and the copy is made anew meanwhile."""
+    steps, store = FileSteps(cluster), cluster.catalogue.store
+    cluster.refresh()
+    third = cluster.nodes.pop("c")
+    cluster.catalogue.silence(third.disk, 100.0)  # so that the copy is made on the disk where it was
+    for one in cluster.nodes.values():
+        one.node.view(fresh=True)
+    node = cluster.nodes["b"]
+    file = steps.put(cluster.nodes["a"], "f", bytes_of("f", SMALL))
+    steps.put(cluster.nodes["a"], "g", bytes_of("g", SMALL))  # so that their folder stays
+    steps.settle()
+    ids = [f"{file.id:016x}"]
+    has_stood_still = threading.Event()
+
+    def stand_still(phase: str) -> None:
+        if phase == "before open part" and not has_stood_still.is_set():
+            has_stood_still.set()
+            node.duties.remove(node.disk, ids)
+            store.run(plan_copies, node.disk, {file.id: file.size}, 0)
+            node.duties.copy(node.disk, ids, threading.Event(), lambda *_: None)
+
+    late = StorageNode(store, node.name, node.node.options, node.paths[0], SECRET, NoRings(), at=stand_still)
+    late.disks.refresh()
+    store.run(plan_removals, node.disk, [file.id], 0)
+    Duties(late).remove(node.disk, ids)
+    assert has_stood_still.is_set()
+    return steps.problems()
+
+
+def refuse_a_durable_put(cluster: StorageCluster) -> list[str]:
+    """A put that is durable on two nodes is refused, because its condition does not hold."""
+    steps = FileSteps(cluster)
+    steps.put(cluster.nodes["a"], "f", bytes_of("f", SMALL))
+    cluster.catalogue.store.run(set_class, FileClass(name="safe", copies=2, durable=2))
+    ended = threading.Event()
+
+    def copy() -> None:
+        while not ended.wait(0.02):
+            steps.settle()
+
+    copier = threading.Thread(target=copy)
+    copier.start()
+    with suppress(FileConditionFailed):
+        steps.put(cluster.nodes["a"], "f", b"other", class_name="safe", condition=Condition(is_absent=True))
+    ended.set()
+    copier.join()
+    return steps.problems()
+
+
+def cancel_a_put(cluster: StorageCluster) -> list[str]:
+    """A put is closed by a request that was cancelled, while a thread publishes it."""
+    steps, node = FileSteps(cluster), cluster.nodes["a"]
+    publishes, goes_on = threading.Event(), threading.Event()
+
+    def mark(phase: str) -> None:
+        if phase == "before link":
+            publishes.set()
+            goes_on.wait(30)
+
+    slow = StorageNode(
+        cluster.catalogue.store, "a", node.node.options, node.paths[0], SECRET, NoRings(), at=mark
+    )  # fmt: skip
+    slow.disks.refresh()
+    receiving = Receiving.begin(slow, SMALL)
+    receiving.write(bytes_of("f", SMALL))
+    with ThreadPoolExecutor() as pool:
+        finished = pool.submit(receiving.finish, Received(bucket="films", key="f"))
+        assert publishes.wait(30)
+        closed = pool.submit(receiving.close)
+        with suppress(TimeoutError):
+            closed.result(0.3)
+        goes_on.set()
+        closed.result(30)
+        finished.result(30)
+    steps.acknowledged["f"] = bytes_of("f", SMALL)
     return steps.problems()
 
 

@@ -24,3 +24,15 @@ def test_a_killed_removal_is_ended_by_the_next_try(cluster: StorageCluster, cras
 
 def test_a_killed_verification_hides_no_damage(cluster: StorageCluster, crash: CrashProcess) -> None:
     assert scenarios.kill_verifications(cluster, crash) == []
+
+
+def test_a_removal_that_stood_still_removes_no_copy_that_was_made_anew(cluster: StorageCluster) -> None:
+    assert scenarios.remove_late(cluster) == []
+
+
+def test_a_durable_put_that_is_refused_leaves_nothing(cluster: StorageCluster) -> None:
+    assert scenarios.refuse_a_durable_put(cluster) == []
+
+
+def test_a_put_that_is_cancelled_while_it_is_published_is_published_whole(cluster: StorageCluster) -> None:
+    assert scenarios.cancel_a_put(cluster) == []
