@@ -17,7 +17,7 @@ from typing import Any, Final
 from sqlalchemy.engine import Connection
 
 from peerd.domain.errors import PeerdError
-from peerd.domain.files import CopyState, FileState
+from peerd.domain.files import CopyState, DiskState, FileState
 from peerd.domain.size import format_size
 from peerd.storage.disk.content_id import ContentId
 from peerd.storage.disk.digest import ContentReading, verify_file
@@ -38,6 +38,7 @@ from peerd.store.files.copies import (
     find_contents,
     find_sources,
 )
+from peerd.store.files.disks import read_disks
 
 SMALL: Final = 1024 * 1024
 """Bytes up to which contents are pulled many at once."""
@@ -69,6 +70,8 @@ class Duties:
     def copy(self, disk: int, files: Sequence[str], stop: threading.Event, progress: Any) -> dict[str, int]:
         """Pull the contents that are still planned onto a disk."""
         local = self._disk(disk)
+        if local is None:
+            return {"copied": 0, "bytes": 0}
         ids = content_ids(files)
         contents, sources = self._wanted(local.number, ids)
         total = sum(content.size for content in contents.values()) or 1
@@ -94,6 +97,8 @@ class Duties:
     def remove(self, disk: int, files: Sequence[str]) -> dict[str, int]:
         """Remove the contents whose copies are to be removed."""
         local = self._disk(disk)
+        if local is None:
+            return {"removed": 0}
         ids = [content.number for content in content_ids(files)]
         removing: set[int] = set()
         for first in range(0, len(ids), LOCKED):
@@ -110,6 +115,8 @@ class Duties:
     def verify(self, disk: int, files: Sequence[str], stop: threading.Event, progress: Any) -> dict[str, int]:
         """Read the contents of stored copies and compare them with the catalogue; bad ones go to quarantine."""
         local = self._disk(disk)
+        if local is None:
+            return {"verified": 0, "bad": 0}
         ids = [content.number for content in content_ids(files)]
         stored = self._node.database.read(copies_in_state, local.number, ids, CopyState.STORED)
         contents = self._node.database.read(find_contents, sorted(stored))
@@ -122,15 +129,25 @@ class Duties:
         self._node.ring()
         return {"verified": len(good), "bad": len(bad)}
 
-    def _disk(self, number: int) -> LocalDisk:
-        """A disk of this node; the folders are examined again if it is not known."""
+    def _disk(self, number: int) -> LocalDisk | None:
+        """A disk of this node; the folders are examined again if it is not known. None: the disk is lost for ever.
+
+        Raises:
+            DiskNotHere: it is not lost, and cannot be used now.
+        """
         found = self._node.disks.find(number)
         if found is None:
             self._node.disks.refresh()
             found = self._node.disks.find(number)
-        if found is None:
+        if found is None and self._is_in_use(number):
             raise DiskNotHere(number, self._node.name)
         return found
+
+    def _is_in_use(self, number: int) -> bool:
+        """Whether the catalogue has a disk, and not as a lost one."""
+        return any(
+            disk.id == number and disk.state is not DiskState.LOST for disk in self._node.database.read(read_disks)
+        )
 
     def _wanted(self, disk: int, ids: Sequence[ContentId]) -> tuple[dict[int, Content], dict[int, list[Source]]]:
         """The contents whose copies are still planned, and where they can be read."""

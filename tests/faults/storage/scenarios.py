@@ -6,6 +6,7 @@ Each returns the problems that the audit has found: none of the product, and som
 from __future__ import annotations
 
 import os
+import shutil
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +18,7 @@ from blake3 import blake3
 
 from peerd.domain.errors import PeerdError
 from peerd.domain.file_errors import FileConditionFailed
-from peerd.domain.files import FileClass, StoredFile
+from peerd.domain.files import DiskState, FileClass, StoredFile
 from peerd.storage.duties import Duties
 from peerd.storage.node import StorageNode
 from peerd.storage.receiving import Received, Receiving, TooFewDurable
@@ -25,6 +26,7 @@ from peerd.storage.serving import LocalRange, Reading
 from peerd.store.files.checks import request_checks
 from peerd.store.files.classes import set_class
 from peerd.store.files.copies import plan_copies, plan_removals
+from peerd.store.files.disks import set_disk_state
 from peerd.store.files.versions import Condition, delete_file, find_file, get_version
 from peerd.store.schema.tables import disks as disk_table
 from tests.faults.storage.crash_process import EVERY_PHASE, CrashProcess, bytes_of
@@ -311,6 +313,22 @@ def remove_late(cluster: StorageCluster) -> list[str]:
     Duties(late).remove(node.disk, ids)
     assert has_stood_still.is_set()
     return steps.problems()
+
+
+def lose_a_disk_with_tasks(cluster: StorageCluster) -> list[str]:
+    """A disk is declared lost while tasks for it wait; each of them ends."""
+    steps, b = FileSteps(cluster), cluster.nodes["b"]
+    file = steps.put(cluster.nodes["a"], "f", bytes_of("f", SMALL))
+    steps.settle()
+    ids = [f"{file.id:016x}"]
+    cluster.catalogue.store.run(set_disk_state, b.disk, DiskState.LOST)
+    cluster.refresh()
+    progress = threading.Event(), lambda *_: None
+    ended = b.duties.copy(b.disk, ids, *progress), b.duties.remove(b.disk, ids), b.duties.verify(b.disk, ids, *progress)
+    shutil.rmtree(b.paths[0] / "contents")
+    (b.paths[0] / "contents").mkdir()
+    _check(steps, file)
+    return [*(f"{one} of a lost disk" for one in ended if any(one.values())), *steps.problems()]
 
 
 def refuse_a_durable_put(cluster: StorageCluster) -> list[str]:

@@ -268,7 +268,7 @@ def expedite(database: Database) -> None:
     """Nothing waits for its pause any more: what an operator does who has mended everything."""
 
     def write(connection: sa.Connection) -> None:
-        waits = tasks.c.queue == "storage", tasks.c.status == "pending", tasks.c.start_at > now()
+        waits = tasks.c.queue == "storage", tasks.c.status.in_(["pending", "failure"]), tasks.c.start_at > now()
         connection.execute(sa.update(tasks).where(*waits).values(start_at=now()))
         connection.execute(sa.update(file_checks).where(file_checks.c.due_at > now()).values(due_at=now()))
 

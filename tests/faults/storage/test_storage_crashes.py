@@ -36,3 +36,7 @@ def test_a_durable_put_that_is_refused_leaves_nothing(cluster: StorageCluster) -
 
 def test_a_put_that_is_cancelled_while_it_is_published_is_published_whole(cluster: StorageCluster) -> None:
     assert scenarios.cancel_a_put(cluster) == []
+
+
+def test_tasks_for_a_disk_that_was_declared_lost_end(cluster: StorageCluster) -> None:
+    assert scenarios.lose_a_disk_with_tasks(cluster) == []
