@@ -10,14 +10,14 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 from typing import Any, Final
 
 from sqlalchemy.engine import Connection
 
 from peerd.domain.errors import PeerdError
-from peerd.domain.files import CopyState, FileState
+from peerd.domain.files import CopyState, DiskState, FileState
 from peerd.domain.size import format_size
 from peerd.storage.disk.content_id import ContentId
 from peerd.storage.disk.digest import ContentReading, verify_file
@@ -39,9 +39,12 @@ from peerd.store.files.copies import (
     find_contents,
     find_sources,
 )
+from peerd.store.files.disks import read_disks
 
 SMALL: Final = 1024 * 1024
 """Bytes up to which contents are pulled many at once."""
+LOCKED: Final = 100
+"""Contents that are removed together, each with a descriptor."""
 MANY: Final = 250
 """Contents that are pulled and published together."""
 
@@ -68,6 +71,8 @@ class Duties:
     def copy(self, disk: int, files: Sequence[str], stop: threading.Event, progress: Any) -> dict[str, int]:
         """Pull the contents that are still planned onto a disk."""
         local = self._disk(disk)
+        if local is None:
+            return {"copied": 0, "bytes": 0}
         ids = content_ids(files)
         contents, sources = self._wanted(local.number, ids)
         total = sum(content.size for content in contents.values()) or 1
@@ -93,13 +98,12 @@ class Duties:
     def remove(self, disk: int, files: Sequence[str]) -> dict[str, int]:
         """Remove the contents whose copies are to be removed."""
         local = self._disk(disk)
+        if local is None:
+            return {"removed": 0}
         ids = [content.number for content in content_ids(files)]
-        removing = self._node.database.read(copies_in_state, local.number, ids, CopyState.REMOVING)
-        for number in sorted(removing):
-            with contextlib.suppress(ContentMissing):
-                local.folder.remove(ContentId(number))
-            with contextlib.suppress(PartInUse):
-                local.folder.discard_part(ContentId(number))
+        removing: set[int] = set()
+        for first in range(0, len(ids), LOCKED):
+            removing |= self._remove_contents(local, ids[first : first + LOCKED], {CopyState.REMOVING})
 
         def write(connection: Connection) -> None:
             copies_removed(connection, local.number, sorted(removing))
@@ -112,6 +116,8 @@ class Duties:
     def verify(self, disk: int, files: Sequence[str], stop: threading.Event, progress: Any) -> dict[str, int]:
         """Read the contents of stored copies and compare them with the catalogue; bad ones go to quarantine."""
         local = self._disk(disk)
+        if local is None:
+            return {"verified": 0, "bad": 0}
         ids = [content.number for content in content_ids(files)]
         stored = self._node.database.read(copies_in_state, local.number, ids, CopyState.STORED)
         contents = self._node.database.read(find_contents, sorted(stored))
@@ -126,18 +132,31 @@ class Duties:
 
     def sweep(self, disk: int, stop: threading.Event) -> dict[str, int]:
         """Move unknown contents of a disk to quarantine, and remove what has been useless for long."""
-        swept = sweep(self._node.database, self._disk(disk), stop)
+        local = self._disk(disk)
+        if local is None:
+            return {"contents": 0, "parts": 0, "quarantined": 0}
+        swept = sweep(self._node.database, local, stop)
         return {"contents": swept.contents, "parts": swept.parts, "quarantined": swept.quarantined}
 
-    def _disk(self, number: int) -> LocalDisk:
-        """A disk of this node; the folders are examined again if it is not known."""
+    def _disk(self, number: int) -> LocalDisk | None:
+        """A disk of this node; the folders are examined again if it is not known. None: the disk is lost for ever.
+
+        Raises:
+            DiskNotHere: it is not lost, and cannot be used now.
+        """
         found = self._node.disks.find(number)
         if found is None:
             self._node.disks.refresh()
             found = self._node.disks.find(number)
-        if found is None:
+        if found is None and self._is_in_use(number):
             raise DiskNotHere(number, self._node.name)
         return found
+
+    def _is_in_use(self, number: int) -> bool:
+        """Whether the catalogue has a disk, and not as a lost one."""
+        return any(
+            disk.id == number and disk.state is not DiskState.LOST for disk in self._node.database.read(read_disks)
+        )
 
     def _wanted(self, disk: int, ids: Sequence[ContentId]) -> tuple[dict[int, Content], dict[int, list[Source]]]:
         """The contents whose copies are still planned, and where they can be read."""
@@ -191,10 +210,31 @@ class Duties:
 
         entered = self._node.database.run(write)
         self._node.ring()
-        for number in sorted(set(ids) - entered):
-            with contextlib.suppress(ContentMissing):
-                local.folder.remove(ContentId(number))
+        unwanted = sorted(set(ids) - entered)
+        if unwanted:
+            self._remove_contents(local, unwanted, {None, CopyState.REMOVING, CopyState.BAD})
         result.stored += [content for content in stored if content.number in entered]
+
+    def _remove_contents(self, local: LocalDisk, ids: Sequence[int], states: Collection[CopyState | None]) -> set[int]:
+        """Remove contents whose copies are in one of these states, None: have no row; return their ids.
+
+        The states are read when no copy of them can be made any more: a process that stood still for long would else
+        remove a copy that has been made anew meanwhile. What is being copied in this moment is left.
+        """
+        with contextlib.ExitStack() as locked:
+            free: list[int] = []
+            for number in sorted(ids):
+                with contextlib.suppress(PartInUse):
+                    locked.enter_context(local.folder.without_writer(ContentId(number)))
+                    free.append(number)
+            with_row = self._node.database.read(copies_in_state, local.number, free, *CopyState)
+            named = [state for state in states if state is not None]
+            removed = self._node.database.read(copies_in_state, local.number, free, *named)
+            removed |= set(free) - with_row if None in states else set()
+            for number in sorted(removed):
+                with contextlib.suppress(ContentMissing):
+                    local.folder.remove(ContentId(number))
+        return removed
 
     def _check(self, connection: Connection, file_ids: Sequence[int]) -> None:
         """Decide at once what files need now."""

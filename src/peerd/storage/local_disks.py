@@ -19,7 +19,7 @@ import msgspec
 from peerd.domain.files import DiskState
 from peerd.storage.disk.errors import DiskError, DiskOutOfSpace, DiskReadOnly, DiskReplaced, WrongDisk
 from peerd.storage.disk.folder import DiskFolder
-from peerd.storage.disk.held_folder import HeldFolder
+from peerd.storage.disk.held_folder import HeldFolder, Marker, mark_nothing
 from peerd.storage.disk.identity import read_disk_identity
 from peerd.store.connection.database import Database
 from peerd.store.files.disks import DiskReport, DiskRow, cluster_identity, report_disk
@@ -62,10 +62,19 @@ class LocalDisks:
         url: where this node serves contents.
         reserve: share of a disk, from 0 to 1, that stays free.
         grace: seconds of silence after which a disk is missing.
+        at: called before and after each step that changes a disk, for tests of interruptions.
     """
 
     def __init__(
-        self, database: Database, paths: Iterable[Path], *, node_id: int, url: str | None, reserve: float, grace: float
+        self,
+        database: Database,
+        paths: Iterable[Path],
+        *,
+        node_id: int,
+        url: str | None,
+        reserve: float,
+        grace: float,
+        at: Marker = mark_nothing,
     ) -> None:
         self._database = database
         self._paths = list(paths)
@@ -73,6 +82,7 @@ class LocalDisks:
         self._url = url
         self._reserve = reserve
         self._grace = grace
+        self._at = at
         self._open: dict[Path, LocalDisk] = {}
         self._failed: dict[int, tuple[float, str]] = {}
         self._lock = Lock()
@@ -156,7 +166,7 @@ class LocalDisks:
         identity = read_disk_identity(path)
         if identity.cluster != cluster:
             raise WrongDisk(str(path), f"a disk of cluster {cluster}", str(identity))
-        folder = DiskFolder.open(path, identity)
+        folder = DiskFolder.open(path, identity, at=self._at)
         held = (folder.contents.folder, folder.parts, folder.quarantine_folder, folder.root)
         weakref.finalize(folder, _close_all, held)
         return folder

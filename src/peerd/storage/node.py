@@ -19,6 +19,7 @@ from peerd.doorbell.cluster_secret import read_secret
 from peerd.storage.checking import PRIORITIES, QUEUE, VERIFY, Checked, TaskBody, check_files
 from peerd.storage.disk.content_id import ContentId
 from peerd.storage.disk.digest import CHUNKING, Digest
+from peerd.storage.disk.held_folder import Marker, mark_nothing
 from peerd.storage.local_disks import LocalDisks, absolute
 from peerd.storage.placement.brake import GRACE, DiskView, view_disks
 from peerd.storage.transfer.node_http import NodeHttp
@@ -81,10 +82,19 @@ class StorageNode:
         base: the folder that relative paths are below.
         secret: of the cluster.
         rings: wakes workers.
+        at: called before and after each step that changes a disk, for tests of interruptions.
     """
 
     def __init__(
-        self, database: Database, name: str, options: StorageOptions, base: Path, secret: str, rings: Rings
+        self,
+        database: Database,
+        name: str,
+        options: StorageOptions,
+        base: Path,
+        secret: str,
+        rings: Rings,
+        *,
+        at: Marker = mark_nothing,
     ) -> None:
         self.database = database
         self.name = name
@@ -97,6 +107,7 @@ class StorageNode:
             url=options.url,
             reserve=options.reserve,
             grace=options.grace,
+            at=at,
         )
         self.clock = ClusterClock()
         self.verifier = NodeVerifier(secret, self.clock)

@@ -7,6 +7,7 @@ one transaction when enough of them exist. A put that is not acknowledged leaves
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from collections.abc import Mapping
 from typing import Final, Self
@@ -101,6 +102,9 @@ class Receiving:
         self._disk = disk
         self._part = part
         self._is_content = False
+        self._is_closed = False
+        self._lock = threading.Lock()
+        """A request that is cancelled closes it while a thread still writes or publishes."""
 
     @classmethod
     def begin(cls, node: StorageNode, size: int | None) -> Self:
@@ -128,11 +132,12 @@ class Receiving:
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Append bytes. Raises DiskError."""
-        try:
-            self._part.write(data)
-        except DiskError as error:
-            self._node.disks.failed(self._disk.number, error)
-            raise
+        with self._lock:
+            try:
+                self._part.write(data)
+            except DiskError as error:
+                self._node.disks.failed(self._disk.number, error)
+                raise
 
     def finish(self, received: Received) -> StoredFile:
         """Publish the content, and enter it into the catalogue; wait until it is as durable as its class wants.
@@ -143,6 +148,10 @@ class Receiving:
             TooFewDurable: copies were not made in time.
             DiskError: it could not be made durable.
         """
+        with self._lock:
+            return self._finish(received)
+
+    def _finish(self, received: Received) -> StoredFile:
         check_key(received.key)
         bucket = self._node.database.read(get_bucket, received.bucket)
         kept = self._node.database.read(get_class, received.class_name or bucket.class_name)
@@ -161,6 +170,7 @@ class Receiving:
         except DatabaseUnavailable:
             raise  # it may be in the catalogue; if it is not, the content is removed as an unknown one
         except PeerdError:
+            self._node.database.run(discard_staged, new.id)  # where it was staged, it has copies on other disks, too
             with contextlib.suppress(DiskError):
                 self._disk.folder.remove(self._part.content)
             raise
@@ -188,10 +198,12 @@ class Receiving:
 
     def close(self) -> None:
         """End it; a part that is not published is removed."""
-        if not self._is_content:
-            with contextlib.suppress(DiskError):
-                self._part.discard()
-        self._part.close()
+        with self._lock:
+            if not self._is_content and not self._is_closed:
+                with contextlib.suppress(DiskError):
+                    self._part.discard()
+            self._part.close()
+            self._is_closed = True
 
     def __enter__(self) -> Self:
         return self

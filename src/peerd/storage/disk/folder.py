@@ -240,6 +240,28 @@ class DiskFolder:
         finally:
             os.close(fd)
 
+    @contextlib.contextmanager
+    def without_writer(self, content: ContentId) -> Iterator[None]:
+        """No part of this content can be written or published within ``with``; one that was left is removed.
+
+        Raises:
+            PartInUse: a writer has it open.
+            DiskError: it could not be locked.
+        """
+        name = f"{content}{PART_SUFFIX}"
+        with self.steps.change("open part", self.parts.path_of(name)):
+            fd = self.parts.open(name, os.O_RDWR | os.O_CREAT)
+        if fd is None:  # ENOENT: the folder parts/ itself was removed
+            raise DiskReplaced(str(self.path))
+        try:
+            self.lock_part(fd, content)
+            if not self.names_part(fd, content):  # another one was made since
+                raise PartInUse(str(self.path), str(content))
+            yield
+            self.remove_part(fd, content)
+        finally:
+            os.close(fd)
+
     def lock_part(self, fd: int, content: ContentId) -> None:
         """Lock a part that is open, for the writer of this descriptor. Raises PartInUse when another has it."""
         with self.steps.read("locking", self.parts.path_of(f"{content}{PART_SUFFIX}")):
