@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from peerd.storage.s3 import operations
-from peerd.storage.s3.conditions import ByteRange, Conditions
+from peerd.storage.s3.conditions import Conditions, RequestedRange
 from peerd.storage.s3.errors import (
     S3_ERRORS,
     S3AuthorizationHeaderMalformed,
@@ -266,7 +266,7 @@ def test_conditions_and_ranges_are_those_of_http(headers: dict[bytes, bytes], re
 
 def test_nothing_of_an_empty_object_is_a_range() -> None:
     with pytest.raises(S3InvalidRange):
-        ByteRange(0, 5).within(0)
+        RequestedRange(0, 5).within(0)
 
 
 def test_the_table_of_errors_has_each_code_once_with_its_sentence() -> None:

@@ -45,7 +45,7 @@ class Conditions(msgspec.Struct, frozen=True, kw_only=True):
             raise S3NotModified
 
 
-class ByteRange(msgspec.Struct, frozen=True):
+class RequestedRange(msgspec.Struct, frozen=True):
     """A range of bytes as the client wants it: from ``first`` to ``last``; without ``first``: the ``last`` bytes."""
 
     first: int | None
@@ -54,7 +54,7 @@ class ByteRange(msgspec.Struct, frozen=True):
     def within(self, size: int) -> tuple[int, int]:
         """The first byte, and the one behind the last, in an object of ``size`` bytes. Raises S3InvalidRange.
 
-        >>> ByteRange(5, None).within(10), ByteRange(0, 99).within(10), ByteRange(None, 3).within(10)
+        >>> RequestedRange(5, None).within(10), RequestedRange(0, 99).within(10), RequestedRange(None, 3).within(10)
         ((5, 10), (0, 10), (7, 10))
         """
         if self.first is None:
@@ -76,18 +76,18 @@ def conditions_of(request: S3HttpRequest, prefix: str = "") -> Conditions:
     )
 
 
-def range_of(request: S3HttpRequest) -> ByteRange | None:
+def range_of(request: S3HttpRequest) -> RequestedRange | None:
     """The range of a request. None for the whole object: also, as HTTP has it, if the header cannot be read, or names
     several ranges.
     """
     return parsed_range(request.header("range") or "")
 
 
-def parsed_range(text: str) -> ByteRange | None:
+def parsed_range(text: str) -> RequestedRange | None:
     """The range of a text, None if it is not one.
 
     >>> parsed_range("bytes=0-99"), parsed_range("bytes=9-5"), parsed_range("bytes=0-1,5-6")
-    (ByteRange(first=0, last=99), None, None)
+    (RequestedRange(first=0, last=99), None, None)
     """
     found = _RANGE.fullmatch(text.strip())
     if found is None or not (found[1] or found[2]):
@@ -95,7 +95,7 @@ def parsed_range(text: str) -> ByteRange | None:
     first, last = (int(digits) if digits else None for digits in found.groups())
     if first is not None and last is not None and last < first:
         return None
-    return ByteRange(first, last)
+    return RequestedRange(first, last)
 
 
 def _matches(etags: tuple[str, ...], etag: str) -> bool:

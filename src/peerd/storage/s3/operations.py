@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from peerd.storage.s3.conditions import ByteRange, Conditions
+from peerd.storage.s3.conditions import Conditions, RequestedRange
 
 
 class S3Operation(msgspec.Struct, frozen=True, kw_only=True):
@@ -134,7 +134,7 @@ class CopyObject(ObjectOperation, frozen=True, kw_only=True):
 class GetObject(ObjectOperation, frozen=True, kw_only=True):
     """Return an object or a range of it. ``overrides`` replace headers of the response."""
 
-    range: ByteRange | None = None
+    range: RequestedRange | None = None
     conditions: Conditions = Conditions()
     overrides: Mapping[str, str] = {}
     wants_checksum: bool = False
@@ -175,7 +175,7 @@ class UploadPartCopy(UploadPart, frozen=True, kw_only=True):
     """Store an object, or a range of it, as a part."""
 
     source: CopySource
-    range: ByteRange | None = None
+    range: RequestedRange | None = None
 
 
 class CompleteMultipartUpload(UploadOperation, frozen=True, kw_only=True):

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from peerd.domain.quoting import quoted
 from peerd.storage.s3.checksums import CHECKSUM_SIZES
-from peerd.storage.s3.conditions import ANY, ByteRange, Conditions, conditions_of, parsed_range, range_of
+from peerd.storage.s3.conditions import ANY, Conditions, RequestedRange, conditions_of, parsed_range, range_of
 from peerd.storage.s3.errors import (
     S3AccessControlListNotSupported,
     S3InvalidArgument,
@@ -107,7 +107,7 @@ class S3RequestParser:
 
     >>> parser = S3RequestParser("s3.example")
     >>> parser.parse(S3HttpRequest("GET", b"/a", b"", [(b"host", b"films.s3.example"), (b"range", b"bytes=5-")])).range
-    ByteRange(first=5, last=None)
+    RequestedRange(first=5, last=None)
     """
 
     def __init__(self, base_domain: str | None = None) -> None:
@@ -277,7 +277,7 @@ def _copy_source(request: S3HttpRequest) -> CopySource:
         raise S3InvalidArgument("x-amz-copy-source cannot be decoded", ArgumentName="x-amz-copy-source") from error
 
 
-def _source_range(request: S3HttpRequest) -> ByteRange | None:
+def _source_range(request: S3HttpRequest) -> RequestedRange | None:
     text = request.header("x-amz-copy-source-range")
     if text is None:
         return None
