@@ -12,8 +12,8 @@ import pytest
 import sqlalchemy as sa
 
 from peerd.domain.files import DiskState, FileClass
-from peerd.storage.checking import MAX_BYTES_OF_TASK, Checked, check_files
-from peerd.storage.placement.brake import GRACE, view_disks
+from peerd.storage.checking import MAX_BYTES_OF_TASK, Checked, check_files, read_disk_view
+from peerd.storage.placement.brake import GRACE
 from peerd.storage.placement.decision import FileHealth
 from peerd.store.files import classes, copies, disks, versions
 from peerd.store.files.checks import count_checks, lock_due_checks, request_checks
@@ -27,7 +27,7 @@ from tests.store.world import at_once
 
 def check(catalogue: Catalogue, limit: int = 1000, seed: int = 1) -> Checked:
     """Check the files that are due, as a node would."""
-    view = view_disks(catalogue.store.read(disks.read_disks))
+    view = catalogue.store.read(read_disk_view)
 
     def operation(connection: sa.Connection) -> Checked:
         return check_files(connection, lock_due_checks(connection, limit), view, Random(seed))

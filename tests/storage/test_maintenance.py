@@ -11,11 +11,13 @@ import httpx
 import pytest
 import sqlalchemy as sa
 
-from peerd.domain.files import DiskState
+from peerd.domain.files import DiskState, FileClass
 from peerd.storage.disk.errors import DiskFailed
 from peerd.storage.disk.identity import create_disk
 from peerd.storage.maintenance import StorageMaintenance
 from peerd.storage.placement.brake import GRACE
+from peerd.store.files.checks import request_checks
+from peerd.store.files.classes import set_class
 from peerd.store.files.disks import cluster_identity, set_disk_state
 from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import disks, file_checks, file_copies, files
@@ -105,6 +107,24 @@ def test_a_missing_disk_is_replaced_and_when_it_is_back_it_is_verified_and_trimm
     row = cluster.catalogue.store.read(lambda c: c.execute(sa.select(disks).where(disks.c.id == away.disk)).one())
     assert (row.missing_at, row.verified_since is None) == (None, False)
     assert len(list((away.paths[0] / "quarantine").iterdir())) == 1
+
+
+def test_a_surplus_copy_saves_a_file_whose_other_copies_have_rotted(
+    cluster: StorageCluster, ask: Ask, keep: Keep
+) -> None:
+    contents = put_many(ask, cluster.nodes["a"], 1)
+    store = cluster.catalogue.store
+    store.run(set_class, FileClass(name="default", copies=3))
+    keep()
+    store.run(set_class, FileClass(name="default", copies=2))
+    cluster.catalogue.change(file_copies, sa.true(), verified_at=seconds_from_now(-7200))
+    [file_id] = store.read(lambda connection: connection.execute(sa.select(files.c.id)).scalars().all())
+    cluster.catalogue.change(disks, disks.c.id == cluster.nodes["c"].disk, free=1)
+    for name in "ab":
+        cluster.nodes[name].content_path(file_id).write_bytes(b"rotten")
+    store.run(request_checks, {file_id: 3})
+    keep()
+    assert_whole(cluster, ask, contents)
 
 
 def test_a_drained_disk_is_empty_in_the_end(cluster: StorageCluster, ask: Ask, keep: Keep) -> None:

@@ -122,7 +122,7 @@ def test_a_disk_is_known_by_its_identity_wherever_it_is_mounted(catalogue: Catal
     moved = store.run(disks.report_disk, second, report, 900.0)
     assert moved is not None
     assert (moved.node, moved.zone, moved.path) == ("second", "y", "/srv/b")
-    [disk] = store.read(disks.read_disks)
+    [disk] = store.read(disks.read_disks).disks
     assert (disk.site, disk.zone, disk.free, disk.problem) == ("second", "y", 70, None)
     assert disk.silent_for < 30
     unknown = DiskReport(identity=uuid.uuid4().hex, path="/srv/c", size=1, free=1, reserve=0)
@@ -133,7 +133,7 @@ def test_a_disk_that_was_never_reported_is_silent_and_a_lost_one_stays_lost(cata
     store, identity = catalogue.store, uuid.uuid4().hex
     node = catalogue.node("a")
     number = store.run(disks.register_disk, identity, path="/srv/a", node_id=node)
-    assert store.read(disks.read_disks)[0].silent_for > 10**6
+    assert store.read(disks.read_disks).disks[0].silent_for > 10**6
     store.run(disks.set_disk_state, number, DiskState.LOST)
     report = DiskReport(identity=identity, path="/srv/a", size=9, free=9, reserve=0)
     row = store.run(disks.report_disk, node, report, 900.0)
@@ -145,7 +145,7 @@ def test_room_that_is_promised_to_planned_copies_is_not_free(catalogue: Catalogu
     here, there = catalogue.disk("a", free=100), catalogue.disk("b", free=100)
     put = catalogue.put(catalogue.bucket(), "a", here, 40)
     catalogue.store.run(plan_copies, there, {put.id: 40}, 1)
-    assert {disk.id: disk.free for disk in catalogue.store.read(disks.read_disks)} == {here: 100, there: 60}
+    assert {disk.id: disk.free for disk in catalogue.store.read(disks.read_disks).disks} == {here: 100, there: 60}
 
 
 def test_a_disk_with_copies_is_not_removed_from_the_catalogue(catalogue: Catalogue) -> None:

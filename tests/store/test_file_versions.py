@@ -188,6 +188,26 @@ def test_two_files_that_are_moved_to_each_other_at_the_same_moment_do_not_lock_e
     assert catalogue.store.read(buckets.bucket_usage, films.id).files == 1
 
 
+def test_a_file_that_is_moved_while_others_are_put_is_found_and_nothing_is_lost(catalogue: Catalogue) -> None:
+    disk, films = catalogue.disk("a"), catalogue.bucket()
+    for number in range(4):
+        source, target = f"from-{number}", f"to-{number}"
+        catalogue.put(films, source, disk)
+
+        def move(source: str = source, target: str = target) -> str:
+            try:
+                return catalogue.store.run(versions.move_file, (films, source), (films, target)).key
+            except FileConditionFailed as error:
+                return error.problem
+
+        outcomes = at_once([move, *(lambda key=key: catalogue.put(films, key, disk).key for key in (source, target))])
+        assert outcomes[0] in {target, "a file was put there in the same moment"}
+        current = catalogue.count(files, files.c.is_current == 1, files.c.file_key.in_([source, target]))
+        assert current in {1, 2}
+    counted = catalogue.store.read(buckets.bucket_usage, films.id).files
+    assert counted == catalogue.count(files, files.c.is_current == 1)
+
+
 def test_what_has_expired_is_deleted_by_the_clock_of_the_database(catalogue: Catalogue) -> None:
     disk, films = catalogue.disk("a"), catalogue.bucket()
     soon, later = (catalogue.put(films, key, disk, expires_in=3600.0) for key in ("soon", "later"))

@@ -11,7 +11,7 @@ from peerd.domain.file_errors import DiskIsLost, DiskIsOnline, InvalidFile
 from peerd.domain.files import DiskState
 from peerd.operate import validation
 from peerd.operate.operations import Mode, OperationGroup, Query, operation
-from peerd.storage.placement.brake import view_disks
+from peerd.storage.checking import read_disk_view
 from peerd.store.access.states import State, disk_state
 from peerd.store.files import disks, usage
 from peerd.store.files.usage import DiskCopies
@@ -135,7 +135,7 @@ def _set_state(connection: Connection, number: int, state: DiskState) -> DiskCop
     if state is not DiskState.LOST and disk.state == DiskState.LOST.value:
         raise DiskIsLost(number)
     if state is DiskState.LOST and disk.problem is None and disk.state != DiskState.LOST.value:
-        view = view_disks(disks.read_disks(connection))
+        view = read_disk_view(connection)
         if view.is_online(number):
             raise DiskIsOnline(number, disk.node)
     disks.set_disk_state(connection, number, state)

@@ -23,8 +23,7 @@ from peerd.operate import validation
 from peerd.operate.file_names import key_text, parse_file_path
 from peerd.operate.file_transfers import FileTransfers
 from peerd.operate.operations import Mode, Query, operation
-from peerd.storage.checking import LOW_PRIORITY, MAX_FILES_OF_TASK, QUEUE, VERIFY, TaskBody, check_files
-from peerd.storage.placement.brake import view_disks
+from peerd.storage.checking import LOW_PRIORITY, MAX_FILES_OF_TASK, QUEUE, VERIFY, TaskBody, check_files, read_disk_view
 from peerd.storage.placement.decision import FileHealth, decide
 from peerd.store.access.states import bucket_state, file_state
 from peerd.store.enqueue.enqueue import enqueue
@@ -37,7 +36,7 @@ from peerd.store.files.checks import (
     read_files_to_check,
     request_checks,
 )
-from peerd.store.files.disks import list_disks, read_disks
+from peerd.store.files.disks import list_disks
 from peerd.store.files.listing import MAX_PAGE, FileList
 from peerd.store.files.usage import NOT_DECIDED, FileCopy, FilesAtRisk, StorageUsage
 from peerd.store.files.versions import delete_file, find_file, get_file, move_file
@@ -45,13 +44,8 @@ from peerd.store.files.versions import delete_file, find_file, get_file, move_fi
 MOST_REMOVED: Final = 500
 """Files that one call removes, in one transaction."""
 MOST_CHECKED: Final = 5_000
-HEALTHS: Final = (
-    NOT_DECIDED,
-    FileHealth.AT_RISK.value,
-    FileHealth.UNREACHABLE.value,
-    FileHealth.LOST.value,
-    FileHealth.WHOLE.value,
-)
+LISTED: Final = (FileHealth.AT_RISK, FileHealth.UNREACHABLE, FileHealth.LOST, FileHealth.WHOLE)
+HEALTHS: Final = (NOT_DECIDED, *(health.value for health in LISTED))
 
 
 class FileStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -235,7 +229,7 @@ def _read_status(connection: Connection, bucket: str, key: str) -> FileStatus:
     file = get_file(connection, get_bucket(connection, bucket), key)
     [to_check] = read_files_to_check(connection, [file.id])
     copies = [row.copy for row in read_copies(connection, [file.id])[file.id]]
-    decision = decide(to_check.needs, copies, view_disks(read_disks(connection)), Random(file.id))
+    decision = decide(to_check.needs, copies, read_disk_view(connection), Random(file.id))
     return FileStatus(
         file=file,
         copies=usage.list_copies(connection, file.id),
@@ -275,7 +269,7 @@ def _remove_below(connection: Connection, name: str, prefix: str, limit: int) ->
 
 def _decide_now(connection: Connection, file_ids: Sequence[int]) -> None:
     """Plan what files need whose check was requested in this transaction."""
-    view = view_disks(read_disks(connection))
+    view = read_disk_view(connection)
     check_files(connection, lock_checks(connection, file_ids), view, Random())
 
 

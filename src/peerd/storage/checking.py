@@ -17,7 +17,7 @@ from sqlalchemy.engine import Connection
 from peerd.domain.backoff import exponential_backoff
 from peerd.domain.files import CopyState, Disk, FileState
 from peerd.domain.task import NewTask
-from peerd.storage.placement.brake import DiskView
+from peerd.storage.placement.brake import GRACE, DiskView, view_disks
 from peerd.storage.placement.decision import Decision, FileHealth, decide
 from peerd.store.enqueue.enqueue import enqueue_many
 from peerd.store.files.checks import (
@@ -32,6 +32,7 @@ from peerd.store.files.checks import (
     read_files_to_check,
 )
 from peerd.store.files.copies import forget_copies, plan_copies, plan_removals
+from peerd.store.files.disks import read_disks
 from peerd.store.files.versions import discard_staged
 from peerd.store.tasks.unfinished import unfinished_among
 
@@ -69,6 +70,17 @@ class Checked(msgspec.Struct, frozen=True):
     tasks: int
 
 
+def read_disk_view(connection: Connection, grace: float = GRACE) -> DiskView:
+    """The disks as decisions see them.
+
+    Args:
+        connection: of a read.
+        grace: seconds of silence after which a disk is missing.
+    """
+    disks, present = read_disks(connection)
+    return view_disks(disks, grace, present)
+
+
 def check_files(connection: Connection, file_ids: Sequence[int], view: DiskView, random: Random) -> Checked:
     """Decide what files need, and plan it.
 
@@ -92,10 +104,11 @@ class _Check:
 
     def __init__(self, connection: Connection, view: DiskView, random: Random) -> None:
         self._connection = connection
-        self._view = DiskView(dict(view.disks), view.missing, view.braked)
+        self._view = DiskView(dict(view.disks), view.missing, view.braked, view.present)
         self._random = random
         self._copies: dict[tuple[int, int], dict[int, int]] = defaultdict(dict)
         """By disk and danger, the sizes of the files to copy to it."""
+        self._verifications: dict[int, list[int]] = defaultdict(list)
         self._removals: dict[int, list[int]] = defaultdict(list)
         self._tasks = 0
 
@@ -112,6 +125,7 @@ class _Check:
         decisions = {file.id: self._decide(file, copies[file.id], unfinished) for file in found}
         self._enqueue_copies()
         self._enqueue_removals()
+        self._enqueue_verifications()
         self._write(found, decisions)
         end_checks(self._connection, [file_id for file_id in file_ids if file_id not in decisions])
         return Checked(decisions, self._tasks)
@@ -127,6 +141,8 @@ class _Check:
             if not file.needs.is_deleted:
                 self._promise(disk_id, file.needs.size)
                 self._copies[disk_id, danger][file.id] = file.needs.size
+        for disk_id in decision.verify:
+            self._verifications[disk_id].append(file.id)
         removing = {row.copy.disk_id for row in rows if row.copy.state is CopyState.REMOVING}
         for disk_id in decision.remove_from:
             if disk_id not in removing or disk_id in orphaned:
@@ -152,8 +168,18 @@ class _Check:
                 task_id = self._enqueue(REMOVE, self._view.disks[disk_id], group, LOW_PRIORITY)
                 plan_removals(self._connection, disk_id, group, task_id)
 
+    def _enqueue_verifications(self) -> None:
+        """Verify copies before others are removed; while a task verifies the same ones, none is enqueued again."""
+        for disk_id, file_ids in sorted(self._verifications.items()):
+            for first in range(0, len(file_ids), MAX_FILES_OF_TASK):
+                group = file_ids[first : first + MAX_FILES_OF_TASK]
+                body = _encode_body(disk_id, group)
+                node, key = self._view.disks[disk_id].node, f"trim {disk_id} {group[0]:016x} {len(group)}"
+                new = NewTask(queue=QUEUE, name=VERIFY, body=body, node=node, priority=LOW_PRIORITY, unique_key=key)
+                self._tasks += enqueue_many(self._connection, [new])[0].created
+
     def _enqueue(self, name: str, disk: Disk, file_ids: Sequence[int], priority: int) -> int:
-        body = msgspec.json.encode(TaskBody(disk.id, [f"{file_id:016x}" for file_id in file_ids])).decode()
+        body = _encode_body(disk.id, file_ids)
         new = NewTask(queue=QUEUE, name=name, body=body, node=disk.node, priority=priority)
         self._tasks += 1
         return enqueue_many(self._connection, [new])[0].id
@@ -189,6 +215,10 @@ def group_by_size(sizes: Mapping[int, int]) -> list[list[int]]:
         groups[-1].append(file_id)
         size_of_last += size
     return groups
+
+
+def _encode_body(disk_id: int, file_ids: Sequence[int]) -> str:
+    return msgspec.json.encode(TaskBody(disk_id, [f"{file_id:016x}" for file_id in file_ids])).decode()
 
 
 def _danger(decision: Decision) -> int:

@@ -576,7 +576,7 @@ def _writable_urls(connection: Connection, size: int) -> list[str]:
     """Where nodes with an online disk take a content of this size; those with more room are more often the first."""
     urls = {row.id: row.url for row in list_disks(connection)}
     room: dict[str, int] = {}
-    for disk in read_disks(connection):
+    for disk in read_disks(connection).disks:
         url = urls.get(disk.id)
         is_usable = disk.state is DiskState.ACTIVE and disk.problem is None and disk.silent_for <= ONLINE_WITHIN
         if url is not None and is_usable and disk.free >= size:
@@ -588,7 +588,8 @@ def _readable_urls(connection: Connection, file_id: int) -> list[str]:
     """Where nodes can be asked for a file: those with a copy first; the others read it from these."""
     with_copy = [source.url for source in find_sources(connection, [file_id])[file_id] if source.url is not None]
     urls = {row.id: row.url for row in list_disks(connection) if row.url is not None}
-    online = {urls[disk.id] for disk in read_disks(connection) if disk.silent_for <= ONLINE_WITHIN and disk.id in urls}
+    reported = [disk.id for disk in read_disks(connection).disks if disk.silent_for <= ONLINE_WITHIN]
+    online = {urls[number] for number in reported if number in urls}
     others = sorted(online - set(with_copy))
     random.shuffle(others)
     first = [url for url in dict.fromkeys(with_copy) if url in online]

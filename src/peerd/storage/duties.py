@@ -155,7 +155,8 @@ class Duties:
     def _is_in_use(self, number: int) -> bool:
         """Whether the catalogue has a disk, and not as a lost one."""
         return any(
-            disk.id == number and disk.state is not DiskState.LOST for disk in self._node.database.read(read_disks)
+            disk.id == number and disk.state is not DiskState.LOST
+            for disk in self._node.database.read(read_disks).disks
         )
 
     def _wanted(self, disk: int, ids: Sequence[ContentId]) -> tuple[dict[int, Content], dict[int, list[Source]]]:

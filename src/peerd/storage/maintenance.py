@@ -13,7 +13,7 @@ import msgspec
 from sqlalchemy.engine import Connection
 
 from peerd.domain.task import NewTask
-from peerd.storage.checking import LOW_PRIORITY, MAX_FILES_OF_TASK, QUEUE, VERIFY, Checked, TaskBody, check_files
+from peerd.storage.checking import LOW_PRIORITY, MAX_FILES_OF_TASK, QUEUE, VERIFY, Checked, TaskBody
 from peerd.storage.local_disks import LocalDisk
 from peerd.storage.node import StorageNode
 from peerd.storage.placement.brake import DiskView
@@ -74,7 +74,7 @@ class StorageMaintenance:
         """Decide what files need whose check is due."""
 
         def check(connection: Connection) -> Checked:
-            return check_files(connection, lock_due_checks(connection, CHECK_BATCH), view, self._node.random)
+            return self._node.decide(connection, lock_due_checks(connection, CHECK_BATCH), view)
 
         for _ in range(MAX_BATCHES):
             checked = self._node.database.run(check)

@@ -16,23 +16,24 @@ from peerd.domain.errors import PeerdError
 from peerd.domain.task import NewTask
 from peerd.doorbell.cluster_clock import ClusterClock
 from peerd.doorbell.cluster_secret import read_secret
-from peerd.storage.checking import PRIORITIES, QUEUE, VERIFY, Checked, TaskBody, check_files
+from peerd.storage.checking import PRIORITIES, QUEUE, VERIFY, Checked, TaskBody, check_files, read_disk_view
 from peerd.storage.disk.content_id import ContentId
 from peerd.storage.disk.digest import CHUNKING, Digest
 from peerd.storage.disk.held_folder import Marker, mark_nothing
 from peerd.storage.local_disks import LocalDisks, absolute
-from peerd.storage.placement.brake import GRACE, DiskView, view_disks
+from peerd.storage.placement.brake import GRACE, DiskView
 from peerd.storage.transfer.node_http import NodeHttp
 from peerd.storage.transfer.node_signature import NodeSigner, NodeVerifier
 from peerd.store.connection.database import Database
 from peerd.store.enqueue.enqueue import enqueue
 from peerd.store.files.checks import lock_checks
 from peerd.store.files.copies import Content
-from peerd.store.files.disks import read_disks
 from peerd.store.nodes.nodes import get_node_id
 
 VIEW_TTL: Final = 1.0
 """Seconds for which the disks are not read again."""
+MAX_AGE: Final = 5.0
+"""Seconds after which the disks are read again in the transaction of a decision."""
 
 
 class StorageOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -139,14 +140,25 @@ class StorageNode:
         with self._lock:
             if self._view is not None and not fresh and present - self._view[0] < VIEW_TTL:
                 return self._view[1]
-        view = view_disks(self.database.read(read_disks), self.options.grace)
+        view = self.database.read(read_disk_view, self.options.grace)
         with self._lock:
             self._view = (present, view)
         return view
 
     def check(self, connection: Connection, file_ids: Sequence[int], view: DiskView) -> Checked:
         """Decide what files need that have a check, in the caller's transaction; `ring` afterwards."""
-        return check_files(connection, lock_checks(connection, file_ids), view, self.random)
+        return self.decide(connection, lock_checks(connection, file_ids), view)
+
+    def decide(self, connection: Connection, locked: Sequence[int], view: DiskView) -> Checked:
+        """As `check`, of files whose checks are locked already.
+
+        If the process stood still since the disks were read, they are read again: no decision is taken by what was.
+        """
+        with self._lock:
+            known = self._view
+        if known is None or known[1] is not view or time.monotonic() - known[0] > MAX_AGE:
+            view = read_disk_view(connection, self.options.grace)
+        return check_files(connection, locked, view, self.random)
 
     def request_verification(self, disk_id: int, file_id: int) -> None:
         """Have a copy read and verified by its node, soon."""

@@ -1,4 +1,4 @@
-"""What is on a disk and belongs to nothing: contents that the catalogue does not know, and parts that nobody resumes.
+"""What is on a disk and belongs to nothing: contents that the catalogue does not know, and parts that stay parts.
 
 A process that is killed between the publication of a content and the transaction that enters it leaves such a content.
 It is moved to quarantine when it is a day old; what has been in quarantine for a month is removed. If a large part of a

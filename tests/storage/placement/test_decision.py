@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from peerd.domain.files import Copy, CopyState, Disk, DiskState, FileNeeds
 from peerd.storage.placement.brake import GRACE, view_disks
-from peerd.storage.placement.decision import Decision, FileHealth, counts, decide
+from peerd.storage.placement.decision import VERIFIED_BEFORE_REMOVAL, Decision, FileHealth, counts, decide
 
 STORED, PLANNED, BAD, REMOVING = CopyState.STORED, CopyState.PLANNED, CopyState.BAD, CopyState.REMOVING
 ROOM = 1_000
@@ -135,6 +135,23 @@ def test_copies_are_on_as_many_zones_as_wanted_as_far_as_there_are_so_many() -> 
 def test_the_surplus_is_removed_from_the_fullest_disks() -> None:
     disks = [disk(1, free=500), disk(2, free=100), disk(3, free=300)]
     assert decision_of(disks, *(Copy(number, STORED) for number in (1, 2, 3))).remove_from == (2,)
+
+
+def test_a_good_copy_is_removed_only_when_those_that_stay_were_verified_lately() -> None:
+    disks = [disk(1, free=500), disk(2, free=100), disk(3, free=300), disk(4, state=DiskState.DRAIN)]
+    lately, before = MOMENT - VERIFIED_BEFORE_REMOVAL, MOMENT - VERIFIED_BEFORE_REMOVAL - timedelta(seconds=1)
+    for surplus, stay in ((2, (1, 3)), (4, (1, 3))):
+        for verified_at in (lately, before, None):
+            copies = [*(Copy(number, STORED, verified_at) for number in stay), Copy(surplus, STORED, MOMENT)]
+            decision = decide(FileNeeds(size=10, copies=2), copies, view_disks(disks, present=MOMENT), Random(1))
+            if verified_at == lately:
+                assert (decision.remove_from, decision.verify) == ((surplus,), ())
+            else:
+                assert (decision.remove_from, decision.verify) == ((), stay)
+            assert not decision.is_settled
+    bad = [Copy(1, STORED), Copy(3, STORED), Copy(2, BAD)]
+    decision = decide(FileNeeds(size=10, copies=2), bad, view_disks(disks, present=MOMENT), Random(1))
+    assert (decision.remove_from, decision.verify) == ((2,), ()), "what is left of a bad copy saves nothing"
 
 
 def test_copies_of_a_tombstone_are_removed_from_the_disks_that_are_there_and_the_others_are_waited_for() -> None:

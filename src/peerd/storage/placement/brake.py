@@ -9,6 +9,7 @@ lost.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import datetime
 from typing import Final
 
 import msgspec
@@ -30,11 +31,13 @@ class DiskView(msgspec.Struct, frozen=True):
         disks: all that are not lost, by id.
         missing: ids of those whose copies do not count.
         braked: names of the nodes that are silent while the brake holds.
+        present: when they were read, by the database's clock; None: verifications are not judged by their age.
     """
 
     disks: dict[int, Disk]
     missing: frozenset[int]
     braked: tuple[str, ...] = ()
+    present: datetime | None = None
 
     def is_online(self, disk_id: int) -> bool:
         """Whether it can be read now."""
@@ -42,12 +45,13 @@ class DiskView(msgspec.Struct, frozen=True):
         return disk is not None and disk.silent_for <= ONLINE_WITHIN
 
 
-def view_disks(disks: Iterable[Disk], grace: float = GRACE) -> DiskView:
+def view_disks(disks: Iterable[Disk], grace: float = GRACE, present: datetime | None = None) -> DiskView:
     """Judge which disks are missing.
 
     Args:
         disks: all of the catalogue.
         grace: seconds of silence after which a disk is missing.
+        present: see `DiskView`.
 
     >>> silent = Disk(id=1, node="a", silent_for=1000.0)
     >>> others = [Disk(id=2, node="b"), Disk(id=3, node="c")]
@@ -61,5 +65,5 @@ def view_disks(disks: Iterable[Disk], grace: float = GRACE) -> DiskView:
     sites = {disk.site for disk in known.values()}
     silent_sites = {known[disk_id].site for disk_id in silent}
     if len(silent_sites) > max(1.0, len(sites) * MAX_MISSING_SHARE):
-        return DiskView(known, frozenset(), tuple(sorted(silent_sites)))
-    return DiskView(known, frozenset(silent))
+        return DiskView(known, frozenset(), tuple(sorted(silent_sites)), present)
+    return DiskView(known, frozenset(silent), (), present)

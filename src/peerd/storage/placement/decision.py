@@ -8,14 +8,19 @@ well.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from datetime import timedelta
 from enum import StrEnum
 from random import Random
+from typing import Final
 
 import msgspec
 
 from peerd.domain.files import Copy, CopyState, Disk, DiskState, FileNeeds
 from peerd.storage.placement.brake import DiskView
 from peerd.storage.placement.choice import can_take, choose_disks, worsens
+
+VERIFIED_BEFORE_REMOVAL: Final = timedelta(hours=1)
+"""A good copy is removed only if the copies that stay were verified within this time."""
 
 
 class FileHealth(StrEnum):
@@ -43,6 +48,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
         good: how many nodes have a copy that counts.
         copy_to: disks that get a copy.
         remove_from: disks whose copy is to be removed.
+        verify: disks whose copy is to be verified before a good one is removed elsewhere.
         forget: disks whose copy does not exist any more, so that its row is to be deleted.
         is_settled: whether nothing remains to be done.
         blocked: why something cannot be done now, or None.
@@ -52,6 +58,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     good: int = 0
     copy_to: tuple[int, ...] = ()
     remove_from: tuple[int, ...] = ()
+    verify: tuple[int, ...] = ()
     forget: tuple[int, ...] = ()
     is_settled: bool = False
     blocked: str | None = None
@@ -114,8 +121,12 @@ class _Copies:
     def decide(self, random: Random) -> Decision:
         chosen = self._choose(random) if self._good else []
         short = self._wanted_copies - len(_sites([*self._lasting, *self._underway, *chosen]))
-        surplus = [] if chosen or self._underway or short > 0 else self._surplus()
-        remove = [disk_id for disk_id in (*surplus, *self._in(CopyState.REMOVING)) if self._view.is_online(disk_id)]
+        is_complete = not (chosen or self._underway or short > 0)
+        surplus = self._surplus() if is_complete else []
+        unverified = self._not_verified_lately(surplus)
+        bad = self._in(CopyState.BAD) if is_complete else []
+        removable = [*([] if unverified else surplus), *bad, *self._in(CopyState.REMOVING)]
+        remove = [disk_id for disk_id in removable if self._view.is_online(disk_id)]
         forget = tuple(copy.disk_id for copy in self._copies if self._is_gone(copy))
         health = self._health()
         return Decision(
@@ -123,8 +134,10 @@ class _Copies:
             good=len(_sites(self._good)),
             copy_to=tuple(disk.id for disk in chosen),
             remove_from=tuple(remove),
+            verify=tuple(unverified),
             forget=forget if self._good or len(forget) == len(self._copies) else (),
-            is_settled=health is FileHealth.WHOLE and not (chosen or self._underway or remove or self._unverified),
+            is_settled=health is FileHealth.WHOLE
+            and not (chosen or self._underway or surplus or remove or self._unverified),
             blocked=self._obstacle(short),
         )
 
@@ -179,7 +192,7 @@ class _Copies:
         return free or [disk for disk in usable if disk.id in self._in(CopyState.BAD)]
 
     def _surplus(self) -> list[int]:
-        """Bad copies, those on disks that are drained, and more than are wanted: the fullest disks first."""
+        """Good copies on disks that are drained, and more than are wanted: the fullest disks first."""
         kept = list(self._lasting)
         surplus: list[int] = []
         for disk in sorted(self._lasting, key=lambda disk: (disk.free, disk.id)):
@@ -191,7 +204,15 @@ class _Copies:
                 kept = others
                 surplus.append(disk.id)
         drained = [disk.id for disk in self._good if disk.state is DiskState.DRAIN]
-        return [*surplus, *drained, *self._in(CopyState.BAD)]
+        return [*surplus, *drained]
+
+    def _not_verified_lately(self, surplus: Sequence[int]) -> list[int]:
+        """The disks of the copies that stay when others are removed, and that were not verified shortly before."""
+        if not surplus or self._view.present is None:
+            return []
+        since = self._view.present - VERIFIED_BEFORE_REMOVAL
+        stay = [copy for copy in self._copies if copy.disk_id not in surplus and counts(copy, self._view)]
+        return [copy.disk_id for copy in stay if copy.verified_at is None or copy.verified_at < since]
 
     def _in(self, state: CopyState) -> list[int]:
         """The disks whose copy is in this state."""

@@ -18,7 +18,7 @@ import msgspec
 
 from peerd.storage.disk.content_id import ContentId
 from peerd.storage.disk.digest import Digest, digest_of, verify_file
-from peerd.storage.disk.errors import ContentExists, ContentMismatch, ContentMissing
+from peerd.storage.disk.errors import ContentExists, ContentMismatch, ContentMissing, PartInUse
 from peerd.storage.disk.folder import DiskFolder
 from peerd.storage.disk.part_file import PartFile, publish_many
 from peerd.storage.transfer.errors import NoSourceLeft, SourceFailed, SourceHasOther, TransferStopped
@@ -279,9 +279,12 @@ def _receive_small(
         result.bad.append((source, wanted.id))
         result.failed[wanted.id] = "the source has it otherwise" if head.is_present else "the source has it no more"
         return None
-    disk.discard_part(wanted.id)
     try:
+        disk.discard_part(wanted.id)
         part = PartFile.open(disk, wanted.id, size=head.size)
+    except PartInUse as error:
+        result.failed[wanted.id] = str(error)
+        return None
     except ContentExists:
         if keep_if_whole(disk, wanted):
             result.stored.append(wanted.id)

@@ -69,7 +69,7 @@ def find_contents(connection: Connection, file_ids: Sequence[int]) -> dict[int, 
 
 
 def find_sources(connection: Connection, file_ids: Sequence[int]) -> dict[int, list[Source]]:
-    """Where contents can be read, by file: the disks whose copy is stored, those heard of lately first."""
+    """Where contents can be read, by file: the disks whose copy is stored, those reported last first."""
     columns = (
         file_copies.c.file_id,
         disks.c.id.label("disk_id"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import sqlalchemy as sa
@@ -138,12 +138,19 @@ def report_disk(connection: Connection, node_id: int, report: DiskReport, grace:
     return None if number is None else get_disk(connection, number)
 
 
-def read_disks(connection: Connection) -> list[Disk]:
+class DisksRead(NamedTuple):
+    """The disks, and when they were read, by the database's clock."""
+
+    disks: list[Disk]
+    present: datetime
+
+
+def read_disks(connection: Connection) -> DisksRead:
     """All disks as decisions see them: silence by the database's clock, room without what is promised."""
     rows = list_disks(connection)
     promised = _promised(connection, [row.id for row in rows if row.state != DiskState.LOST.value])
     present = connection.execute(sa.select(now())).scalar_one()
-    return [_as_disk(row, promised.get(row.id, 0), present) for row in rows]
+    return DisksRead([_as_disk(row, promised.get(row.id, 0), present) for row in rows], present)
 
 
 def _promised(connection: Connection, numbers: Sequence[int]) -> dict[int, int]:

@@ -241,6 +241,7 @@ def move_file(connection: Connection, source: tuple[Bucket, str], target: tuple[
         FileMissing: there is no such file.
         InvalidFile: the new key cannot be stored.
         QuotaExceeded: the other bucket has no room.
+        FileConditionFailed: a file was put there in the same moment.
     """
     (bucket, key), (new_bucket, new_key) = source, target
     check_key(new_key)
@@ -264,7 +265,10 @@ def move_file(connection: Connection, source: tuple[Bucket, str], target: tuple[
         "file_key": new_key,
         "version": (0 if replaced is None else replaced.version) + 1,
     }
-    connection.execute(sa.update(files).where(files.c.id == moved.id).values(values))
+    try:
+        connection.execute(sa.update(files).where(files.c.id == moved.id).values(values))
+    except IntegrityError as error:
+        raise FileConditionFailed(new_bucket.name, new_key, "a file was put there in the same moment") from error
     count_in_bucket(connection, bucket.id, moved.id, -1, -moved.size)
     count_in_bucket(connection, new_bucket.id, moved.id, 1, moved.size)
     return get_file(connection, new_bucket, new_key)
@@ -301,9 +305,15 @@ def _is_current(bucket_id: int, key: str) -> Sequence[sa.ColumnElement[bool]]:
 
 
 def _lock_current(connection: Connection, bucket_id: int, key: str) -> StoredFile | None:
-    locked = sa.select(files.c.id).where(*_is_current(bucket_id, key)).with_for_update()
-    file_id = connection.execute(locked).scalar()
-    return None if file_id is None else get_version(connection, file_id)
+    current = sa.select(files.c.id).where(*_is_current(bucket_id, key))
+    for _ in range(PUBLISH_TRIES):
+        file_id = connection.execute(current.with_for_update()).scalar()
+        if file_id is not None:
+            return get_version(connection, file_id)
+        if connection.execute(current).first() is None:
+            return None
+        # The row that was waited for is not current any more, because another version is.
+    raise DatabaseBusy("other puts of the same key were faster", 0.0)
 
 
 def _bury(connection: Connection, bucket_id: int, version: StoredFile) -> None:
