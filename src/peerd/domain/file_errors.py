@@ -112,3 +112,11 @@ class DiskHasCopies(PeerdError):
             f"disk {number} has {copies} copies; drain it first (peerd files drain {number}), or, if it will never "
             f"come back, declare it lost (peerd files disks lost {number})"
         )
+
+
+class AccessKeyNotFound(PeerdError, LookupError):
+    """There is no access key of this id."""
+
+    def __init__(self, key_id: str) -> None:
+        self.key_id = key_id
+        super().__init__(f"there is no access key {quoted(key_id)}; list them: peerd files keys list")

@@ -45,6 +45,8 @@ class StorageOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         rate: bytes per second of one copy; None: as fast as it goes.
         scrub_every: seconds within which every copy is read and verified.
         durable_within: seconds that a put waits for the copies that its class wants before it is acknowledged.
+        s3: whether the server answers requests of S3's clients too.
+        s3_domain: below which the names of hosts begin with a bucket; None: buckets are in paths only.
     """
 
     disks: tuple[str, ...] = ()
@@ -54,6 +56,8 @@ class StorageOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     rate: float | None = None
     scrub_every: float = 30 * 86_400.0
     durable_within: float = 60.0
+    s3: bool = False
+    s3_domain: str | None = None
 
 
 class StorageNotConfigured(PeerdError):

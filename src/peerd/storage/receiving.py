@@ -74,6 +74,7 @@ class Received(msgspec.Struct, frozen=True, kw_only=True):
         class_name: None: that of the bucket.
         blake3: in hex, which the content must have.
         etag: for S3's clients.
+        headers: for S3's clients; see `StoredFile`.
     """
 
     bucket: str
@@ -81,6 +82,7 @@ class Received(msgspec.Struct, frozen=True, kw_only=True):
     class_name: str | None = None
     content_type: str | None = None
     metadata: Mapping[str, str] = {}
+    headers: Mapping[str, str] = {}
     expires_in: float | None = None
     blake3: str | None = None
     etag: str | None = None
@@ -231,5 +233,6 @@ def _new_file(part: PartFile, disk: LocalDisk, digest: Digest, received: Receive
         etag=received.etag,
         content_type=received.content_type,
         metadata=received.metadata,
+        headers=received.headers,
         expires_in=received.expires_in,
     )
