@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import uuid
+from typing import Any
 
 import pytest
 
-from peerd.domain.file_errors import BucketNotEmpty
+from peerd.domain.file_errors import BucketNotEmpty, UploadGone
 from peerd.store.connection.database import Database
 from peerd.store.files import buckets, uploads
 from peerd.store.files.buckets import Bucket
@@ -22,8 +23,9 @@ def catalogue(store: Database) -> Catalogue:
 
 def begin(catalogue: Catalogue, bucket: Bucket, key: str, disk: int = 1) -> str:
     upload_id = uuid.uuid4().hex
-    more = {"metadata": {"a": "ä"}, "headers": {"cache-control": "no-store"}, "created_by": "PEERDKEY"}
-    catalogue.store.run(uploads.begin_upload, upload_id, bucket, key, disk_id=disk, class_name="default", **more)
+    more: Any = {"metadata": {"a": "ä"}, "headers": {"cache-control": "no-store"}, "created_by": "PEERDKEY"}
+    new = uploads.NewUpload(id=upload_id, key=key, disk_id=disk, class_name="default", **more)
+    catalogue.store.run(uploads.begin_upload, bucket, new)
     return upload_id
 
 
@@ -54,8 +56,9 @@ def test_an_upload_ends_once(catalogue: Catalogue) -> None:
     with pytest.raises(BucketNotEmpty):
         catalogue.store.run(buckets.delete_bucket, "films")
     assert catalogue.store.run(uploads.end_upload, upload_id) == [7]
-    for operation, more in ((uploads.end_upload, ()), (uploads.add_part, (part(1, 8),))):
-        with pytest.raises(uploads.UploadGone):
+    attempts: list[Any] = [(uploads.end_upload, ()), (uploads.add_part, (part(1, 8),))]
+    for operation, more in attempts:
+        with pytest.raises(UploadGone):
             catalogue.store.run(operation, upload_id, *more)
     assert catalogue.store.read(uploads.find_upload, upload_id) is None
     catalogue.store.run(buckets.delete_bucket, "films")

@@ -120,3 +120,11 @@ class AccessKeyNotFound(PeerdError, LookupError):
     def __init__(self, key_id: str) -> None:
         self.key_id = key_id
         super().__init__(f"there is no access key {quoted(key_id)}; list them: peerd files keys list")
+
+
+class UploadGone(PeerdError, LookupError):
+    """An upload in parts was completed or aborted."""
+
+    def __init__(self, upload_id: str) -> None:
+        self.upload_id = upload_id
+        super().__init__(f"there is no upload {quoted(upload_id)}: it was completed or aborted, or never began")

@@ -102,6 +102,7 @@ class StorageNode:
             reserve=options.reserve,
             grace=options.grace,
         )
+        self.secret = secret
         self.clock = ClusterClock()
         self.verifier = NodeVerifier(secret, self.clock)
         self.http = NodeHttp(NodeSigner(secret, self.clock))

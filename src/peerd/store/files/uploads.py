@@ -15,6 +15,7 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, RowMapping
 
+from peerd.domain.file_errors import UploadGone
 from peerd.domain.files import DiskState, check_key
 from peerd.store.files.buckets import Bucket, hold_bucket
 from peerd.store.schema.sql_clock import now, seconds_from_now
@@ -47,6 +48,19 @@ class Upload(msgspec.Struct, frozen=True, kw_only=True):
     touched_at: datetime
 
 
+class NewUpload(msgspec.Struct, frozen=True, kw_only=True):
+    """An upload that begins; see `Upload`."""
+
+    id: str
+    key: str
+    disk_id: int
+    class_name: str
+    content_type: str | None = None
+    metadata: Mapping[str, str] = {}
+    headers: Mapping[str, str] = {}
+    created_by: str | None = None
+
+
 class UploadedPart(msgspec.Struct, frozen=True, kw_only=True):
     """A part of an upload.
 
@@ -72,10 +86,6 @@ class UploadList(msgspec.Struct, frozen=True):
     next_after: tuple[str, str] | None = None
 
 
-class UploadGone(Exception):
-    """An upload was completed or aborted in this moment."""
-
-
 _COLUMNS: Final = (
     file_buckets.c.name.label("bucket"),
     file_uploads.c.file_key.label("key"),
@@ -84,33 +94,21 @@ _COLUMNS: Final = (
 _PART_COLUMNS: Final = tuple(file_upload_parts.c[field] for field in UploadedPart.__struct_fields__)
 
 
-def begin_upload(
-    connection: Connection,
-    upload_id: str,
-    bucket: Bucket,
-    key: str,
-    *,
-    disk_id: int,
-    class_name: str,
-    content_type: str | None = None,
-    metadata: Mapping[str, str] | None = None,
-    headers: Mapping[str, str] | None = None,
-    created_by: str | None = None,
-) -> None:
+def begin_upload(connection: Connection, bucket: Bucket, new: NewUpload) -> None:
     """Enter an upload. Raises InvalidFile for a key that cannot be stored, and UploadGone if the bucket was deleted."""
-    check_key(key)
+    check_key(new.key)
     if not hold_bucket(connection, bucket.id):
-        raise UploadGone
+        raise UploadGone(new.id)
     values = {
-        "id": upload_id,
+        "id": new.id,
         "bucket_id": bucket.id,
-        "file_key": key,
-        "disk_id": disk_id,
-        "class_name": class_name,
-        "content_type": content_type,
-        "metadata": json.dumps(dict(metadata), ensure_ascii=False) if metadata else None,
-        "headers": json.dumps(dict(headers), ensure_ascii=False) if headers else None,
-        "created_by": created_by,
+        "file_key": new.key,
+        "disk_id": new.disk_id,
+        "class_name": new.class_name,
+        "content_type": new.content_type,
+        "metadata": json.dumps(dict(new.metadata), ensure_ascii=False) if new.metadata else None,
+        "headers": json.dumps(dict(new.headers), ensure_ascii=False) if new.headers else None,
+        "created_by": new.created_by,
     }
     connection.execute(sa.insert(file_uploads).values(values))
 
@@ -249,7 +247,7 @@ def _common_prefix(key: str, prefix: str, delimiter: str) -> str | None:
 def _hold(connection: Connection, upload_id: str) -> None:
     held = sa.select(file_uploads.c.id).where(file_uploads.c.id == upload_id).with_for_update()
     if connection.execute(held).first() is None:
-        raise UploadGone
+        raise UploadGone(upload_id)
 
 
 def _select(*conditions: sa.ColumnElement[bool]) -> sa.Select[Any]:
