@@ -22,7 +22,7 @@ OWNER: Final = S3Owner("peerd", "peerd")
 """All buckets belong to the cluster."""
 KEPT_OPEN_EVERY: Final = 10.0
 """Seconds after which a space is sent to a client that waits for a document, as S3 does; clients wait for 60 s."""
-DRAINED: Final = 8 * 1024 * 1024
+DRAINED: Final = 16 * 1024 * 1024
 """Bytes of a refused body that are read, so that the connection can be used again, and the response arrives."""
 
 
