@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
 from typing import Any, Final, Protocol, Self
@@ -32,6 +33,8 @@ from peerd.store.nodes.nodes import get_node_id
 
 VIEW_TTL: Final = 1.0
 """Seconds for which the disks are not read again."""
+COPIED_AT_ONCE: Final = 4
+"""Contents that are copied for clients of one process at the same time; others wait."""
 
 
 class StorageOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -107,6 +110,8 @@ class StorageNode:
         self.verifier = NodeVerifier(secret, self.clock)
         self.http = NodeHttp(NodeSigner(secret, self.clock))
         self.random = Random()
+        self.copying = ThreadPoolExecutor(COPIED_AT_ONCE, thread_name_prefix="peerd-copy")
+        """Threads in which contents are copied on a disk for clients, so that other requests need not wait."""
         self._rings = rings
         self._view: tuple[float, DiskView] | None = None
         self._lock = threading.Lock()

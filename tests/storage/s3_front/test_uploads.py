@@ -14,6 +14,7 @@ import sqlalchemy as sa
 from boto3.s3.transfer import TransferConfig
 
 from peerd.storage.keeping import Keeping
+from peerd.storage.s3_front import exchange
 from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import file_upload_parts, file_uploads
 from peerd.testing import eventually
@@ -169,13 +170,17 @@ def test_uploads_and_parts_are_listed_in_pages(s3: Any) -> None:
 def test_an_upload_whose_client_is_killed_leaves_nothing(cluster: S3Cluster, s3: Any) -> None:
     upload = begin(s3)
     parts_folder = cluster.a.paths[0] / "parts"
-    for url in (
-        s3.generate_presigned_url("put_object", {"Bucket": "films", "Key": "f"}),
-        s3.generate_presigned_url("upload_part", {**upload, "PartNumber": 1}),
+    for node, url in (
+        (cluster.a, s3.generate_presigned_url("put_object", {"Bucket": "films", "Key": "f"})),
+        (cluster.a, s3.generate_presigned_url("upload_part", {**upload, "PartNumber": 1})),
+        (
+            cluster.nodes["b"],
+            cluster.client("b").generate_presigned_url("upload_part", {**upload, "PartNumber": 1}),
+        ),
     ):
-        host, port = cluster.a.url.removeprefix("http://").split(":")
+        host, port = node.url.removeprefix("http://").split(":")
         with socket.create_connection((host, int(port))) as client:
-            path = url.removeprefix(cluster.a.url)
+            path = url.removeprefix(node.url)
             head = f"PUT {path} HTTP/1.1\r\nhost: {host}:{port}\r\ncontent-length: 9000000\r\n\r\n"
             client.sendall(head.encode() + b"x" * 3 * MIB)
             eventually(lambda: any(path.stat().st_size for path in parts_folder.iterdir()), timeout=10)
@@ -218,3 +223,29 @@ def test_of_two_completions_at_once_one_succeeds(cluster: S3Cluster, s3: Any) ->
     assert outcomes.count("done") == 1, outcomes
     assert set(outcomes) - {"done"} <= {"NoSuchUpload", "InvalidPart"}
     assert len(cluster.a.contents()) == 1
+
+
+def test_a_client_that_waits_long_gets_spaces_and_then_the_document_or_the_error(
+    cluster: S3Cluster, s3: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exchange, "KEPT_OPEN_EVERY", 0.001)
+    content = os.urandom(12 * MIB)
+    other = cluster.client("b")
+    upload = begin(other)
+    parts = [upload_part(s3, upload, n + 1, content[n * 6 * MIB : (n + 1) * 6 * MIB]) for n in range(2)]
+    raw: list[bytes] = []
+    s3.meta.events.register("before-parse.s3", lambda response_dict, **_: raw.append(response_dict["body"]))
+    done = s3.complete_multipart_upload(**upload, MultipartUpload={"Parts": parts})
+    assert done["ETag"].endswith('-2"')
+    assert b"?>\n " in raw[0]
+    assert s3.get_object(Bucket="films", Key="f")["Body"].read() == content
+    upload = begin(s3, "late")
+    part = upload_part(s3, upload, 1, content)
+    for name in cluster.a.contents():
+        path = cluster.a.content_path(int(name, 16))
+        if path.stat().st_size == len(content):
+            with path.open("r+b") as file:
+                file.seek(len(content) - 1)
+                file.write(bytes([content[-1] ^ 1]))
+    broken = {**upload, "MultipartUpload": {"Parts": [part]}}
+    assert error_of(s3.complete_multipart_upload, **broken)[0] == "InvalidPart"

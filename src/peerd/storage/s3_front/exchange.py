@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from asyncio import to_thread
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Final
 
 from peerd.domain.file_access import FileAccessKey
@@ -88,12 +88,12 @@ class S3Exchange:
         """Send a response that has no content of an object."""
         await send_response(self.response, answer, self.request_id)
 
-    async def send_when_done(self, work: Awaitable[S3Response]) -> None:
-        """Send a document that takes a while: the connection is kept open by spaces before it.
+    async def send_when_done(self, work: Callable[[], S3Response]) -> None:
+        """Copy contents, then send a document: meanwhile the connection is kept open by spaces before it.
 
         If the work fails after the first space, the status was 200 already, and the document is that of the error.
         """
-        task = asyncio.ensure_future(work)
+        task = asyncio.get_running_loop().run_in_executor(self.node.copying, work)
         try:
             while not (await asyncio.wait([task], timeout=KEPT_OPEN_EVERY))[0]:
                 if not self.response.has_begun:

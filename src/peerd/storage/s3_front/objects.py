@@ -92,7 +92,7 @@ async def copy_object(exchange: S3Exchange, operation: operations.CopyObject) ->
         file = _copy(exchange.node, source, operation, class_name, condition)
         return responses.copied_response(etag_of(file), file.created_at)
 
-    await exchange.send_when_done(to_thread(copy))
+    await exchange.send_when_done(copy)
 
 
 async def delete_object(exchange: S3Exchange, operation: operations.DeleteObject) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 from peerd.domain.files import StoredFile
@@ -18,6 +19,8 @@ CHECKSUM_PREFIX: Final = "x-amz-checksum-"
 MAX_CONTENT_TYPE: Final = 255
 _NO_MD5: Final = "-1"
 """A hyphen in an ETag says that it is no MD5: clients do not compare it."""
+_HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", re.ASCII)
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 
 def etag_of(file: StoredFile) -> str:
@@ -86,7 +89,5 @@ def condition_on_tag(etag: str | None) -> Condition:
 def _as_headers(metadata: dict[str, str]) -> dict[str, str]:
     """Metadata whose names and values are headers: other clients may have put text that cannot be one."""
     return {
-        name: value
-        for name, value in metadata.items()
-        if name.isascii() and name.isprintable() and " " not in name and ":" not in name and value.isprintable()
+        name: value for name, value in metadata.items() if _HEADER_NAME.fullmatch(name) and not _CONTROL.search(value)
     }

@@ -133,7 +133,7 @@ async def copy_part(exchange: S3Exchange, operation: operations.UploadPartCopy) 
             raise UploadGone(upload.id)
         return responses.copied_response(new.etag, found[0].created_at, is_part=True)
 
-    await exchange.send_when_done(to_thread(copy))
+    await exchange.send_when_done(copy)
 
 
 async def complete_upload(exchange: S3Exchange, operation: operations.CompleteMultipartUpload) -> None:
@@ -152,7 +152,7 @@ async def complete_upload(exchange: S3Exchange, operation: operations.CompleteMu
         location = f"http://{exchange.http.header('host') or ''}{exchange.http.path.decode('utf-8', 'replace')}"
         return responses.completed_response(operation, etag_of(file), location)
 
-    await exchange.send_when_done(to_thread(complete))
+    await exchange.send_when_done(complete)
 
 
 async def abort_upload(exchange: S3Exchange, operation: operations.AbortMultipartUpload) -> None:
