@@ -23,6 +23,8 @@ _OF_CONNECTION: Final = frozenset({
 })  # fmt: skip
 """Headers of one connection, which are not relayed."""
 BLOCK: Final = 256 * 1024
+RESPONSE_TIMEOUT: Final = 120.0
+"""Seconds for the response after the last byte of a body: a large part is made durable meanwhile."""
 
 
 class DiskUnavailable(
@@ -74,6 +76,7 @@ async def _send_body(exchange: S3Exchange, connection: http.client.HTTPConnectio
     except NETWORK_ERRORS as error:
         raise DiskUnavailable from error
     try:
+        connection.sock.settimeout(RESPONSE_TIMEOUT)
         return await to_thread(connection.getresponse)
     except NETWORK_ERRORS as error:
         raise DiskUnavailable from error

@@ -15,7 +15,7 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, RowMapping
 
-from peerd.domain.file_errors import UploadGone
+from peerd.domain.file_errors import BucketNotFound, UploadGone
 from peerd.domain.files import DiskState, check_key
 from peerd.store.files.buckets import Bucket, hold_bucket
 from peerd.store.schema.sql_clock import now, seconds_from_now
@@ -95,10 +95,10 @@ _PART_COLUMNS: Final = tuple(file_upload_parts.c[field] for field in UploadedPar
 
 
 def begin_upload(connection: Connection, bucket: Bucket, new: NewUpload) -> None:
-    """Enter an upload. Raises InvalidFile for a key that cannot be stored, and UploadGone if the bucket was deleted."""
+    """Enter an upload. Raises InvalidFile for a key that cannot be stored, and BucketNotFound if it was deleted."""
     check_key(new.key)
     if not hold_bucket(connection, bucket.id):
-        raise UploadGone(new.id)
+        raise BucketNotFound(bucket.name, [])
     values = {
         "id": new.id,
         "bucket_id": bucket.id,
