@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from peerd.domain.files import DiskState, FileClass
 from peerd.storage.checking import MAX_BYTES_OF_TASK, Checked, check_files
 from peerd.storage.placement.brake import GRACE, view_disks
-from peerd.storage.placement.decision import Health
+from peerd.storage.placement.decision import FileHealth
 from peerd.store.files import classes, copies, disks, versions
 from peerd.store.files.checks import count_checks, lock_due_checks, request_checks
 from peerd.store.schema.sql_clock import seconds_from_now
@@ -72,7 +72,7 @@ def test_a_new_file_gets_a_task_on_the_node_of_another_disk_and_is_settled_with_
     assert check(catalogue).tasks == 0, "its task is still to run"
     store_copies(catalogue, [put.id])
     make_due(catalogue)
-    assert check(catalogue).decisions[put.id].health is Health.WHOLE
+    assert check(catalogue).decisions[put.id].health is FileHealth.WHOLE
     assert catalogue.count(file_checks) == 0
     assert check(catalogue).decisions == {}
 
@@ -164,10 +164,10 @@ def test_a_deleted_file_leaves_its_disks_and_then_the_catalogue(catalogue: Catal
     assert removals == [(here, catalogue.node("a")), (there, catalogue.node("b"))]
     catalogue.store.run(copies.copies_removed, here, [put.id])
     make_due(catalogue)
-    assert check(catalogue).decisions[put.id].health is Health.DELETED
+    assert check(catalogue).decisions[put.id].health is FileHealth.DELETED
     catalogue.store.run(copies.copies_removed, there, [put.id])
     make_due(catalogue)
-    assert check(catalogue).decisions[put.id].health is Health.GONE
+    assert check(catalogue).decisions[put.id].health is FileHealth.GONE
     assert (catalogue.count(files), catalogue.count(file_copies), catalogue.count(file_checks)) == (0, 0, 0)
 
 

@@ -13,7 +13,7 @@ from peerd.domain.files import FileClass
 from peerd.storage.disk.content_id import ContentId
 from peerd.storage.node import digest_in_catalogue
 from peerd.storage.transfer.node_signature import NodeSigner
-from peerd.storage.transfer.pull import Pace, Wanted, pull_content
+from peerd.storage.transfer.pull import TransferControl, Wanted, pull_content
 from peerd.store.files.classes import set_class
 from peerd.store.files.copies import find_contents
 from peerd.testing import eventually
@@ -128,7 +128,9 @@ def test_a_copy_goes_on_from_another_source_when_one_is_damaged_in_the_middle(
         file.truncate(6_000_000)
     [third] = [node for node in cluster.nodes.values() if node not in {a, second}]
     urls = [second.url, a.url]
-    pulled = pull_content(third.node.http, third.node.disks.usable()[0].folder, wanted(third, file_id), urls, Pace())
+    pulled = pull_content(
+        third.node.http, third.node.disks.usable()[0].folder, wanted(third, file_id), urls, TransferControl()
+    )
     assert [str(content) for content in pulled.stored] == [f"{file_id:016x}"]
     assert third.content_path(file_id).read_bytes() == content
 

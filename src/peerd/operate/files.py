@@ -25,7 +25,7 @@ from peerd.operate.file_transfers import FileTransfers
 from peerd.operate.operations import Mode, Query, operation
 from peerd.storage.checking import LOW_PRIORITY, MAX_FILES_OF_TASK, QUEUE, VERIFY, TaskBody, check_files
 from peerd.storage.placement.brake import view_disks
-from peerd.storage.placement.decision import Health, decide
+from peerd.storage.placement.decision import FileHealth, decide
 from peerd.store.access.states import bucket_state, file_state
 from peerd.store.enqueue.enqueue import enqueue
 from peerd.store.files import listing, usage
@@ -45,7 +45,13 @@ from peerd.store.files.versions import delete_file, find_file, get_file, move_fi
 MOST_REMOVED: Final = 500
 """Files that one call removes, in one transaction."""
 MOST_CHECKED: Final = 5_000
-HEALTHS: Final = (NOT_DECIDED, Health.AT_RISK.value, Health.UNREACHABLE.value, Health.LOST.value, Health.WHOLE.value)
+HEALTHS: Final = (
+    NOT_DECIDED,
+    FileHealth.AT_RISK.value,
+    FileHealth.UNREACHABLE.value,
+    FileHealth.LOST.value,
+    FileHealth.WHOLE.value,
+)
 
 
 class FileStatus(msgspec.Struct, frozen=True, kw_only=True):

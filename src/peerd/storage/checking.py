@@ -18,7 +18,7 @@ from peerd.domain.backoff import exponential_backoff
 from peerd.domain.files import CopyState, Disk, FileState
 from peerd.domain.task import NewTask
 from peerd.storage.placement.brake import DiskView
-from peerd.storage.placement.decision import Decision, Health, decide
+from peerd.storage.placement.decision import Decision, FileHealth, decide
 from peerd.store.enqueue.enqueue import enqueue_many
 from peerd.store.files.checks import (
     DANGER_OF_TOMBSTONE,
@@ -162,7 +162,7 @@ class _Check:
         settled, gone = [], []
         for file in found:
             decision = decisions[file.id]
-            if decision.health is Health.GONE:
+            if decision.health is FileHealth.GONE:
                 gone.append(file.id)
             elif decision.is_settled and file.state is not FileState.STAGED:
                 settled.append(file.id)
@@ -192,6 +192,6 @@ def group_by_size(sizes: Mapping[int, int]) -> list[list[int]]:
 
 
 def _danger(decision: Decision) -> int:
-    if decision.health is Health.DELETED:
+    if decision.health is FileHealth.DELETED:
         return DANGER_OF_TOMBSTONE
     return min(decision.good, DANGER_WITHOUT_COPY - 1) or DANGER_WITHOUT_COPY

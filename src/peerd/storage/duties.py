@@ -26,7 +26,7 @@ from peerd.storage.local_disks import LocalDisk
 from peerd.storage.node import StorageNode, content_ids, digest_in_catalogue
 from peerd.storage.sweeping import sweep
 from peerd.storage.transfer.errors import NoSourceLeft, SourceFailed
-from peerd.storage.transfer.pull import Pace, Pulled, Wanted, group_by_source, pull_content, pull_many
+from peerd.storage.transfer.pull import Pulled, TransferControl, Wanted, group_by_source, pull_content, pull_many
 from peerd.store.files.checks import request_checks
 from peerd.store.files.copies import (
     Content,
@@ -78,16 +78,16 @@ class Duties:
         total = sum(content.size for content in contents.values()) or 1
         done = 0
         result = Pulled()
-        pace = Pace(bytes_per_second=self._node.options.rate, stop=stop)
+        control = TransferControl(bytes_per_second=self._node.options.rate, stop=stop)
         small = [content for content in contents.values() if content.size <= SMALL]
         for group in _groups(small):
-            self._pull_small(local, group, sources, pace, result)
+            self._pull_small(local, group, sources, control, result)
             done += sum(content.size for content in group)
             progress(done / total, f"{len(result.stored)} of {len(contents)} contents")
         for content in contents.values():
             if ContentId(content.id) in result.stored:
                 continue
-            watched = pace.but(progress=partial(_report_bytes, progress, done, content.size, total))
+            watched = control.but(progress=partial(_report_bytes, progress, done, content.size, total))
             self._pull_one(local, content, sources[content.id], watched, result)
             done += content.size
         self._report_bad(sources, result)
@@ -174,7 +174,7 @@ class Duties:
         local: LocalDisk,
         contents: Sequence[Content],
         sources: dict[int, list[Source]],
-        pace: Pace,
+        control: TransferControl,
         result: Pulled,
     ) -> None:
         """Pull small contents from their preferred sources; those that fail are pulled one by one afterwards."""
@@ -182,17 +182,17 @@ class Duties:
         urls = {ContentId(number): _urls(found) for number, found in sources.items()}
         for url, group in group_by_source(wanted, urls).items():
             with contextlib.suppress(SourceFailed), self._disk_errors(local):
-                pulled = pull_many(self._node.http, local.folder, group, url, pace)
+                pulled = pull_many(self._node.http, local.folder, group, url, control)
                 result.bad += pulled.bad
                 self._enter(local, pulled.stored, result)
 
     def _pull_one(
-        self, local: LocalDisk, content: Content, sources: Sequence[Source], pace: Pace, result: Pulled
+        self, local: LocalDisk, content: Content, sources: Sequence[Source], control: TransferControl, result: Pulled
     ) -> None:
         wanted = Wanted(ContentId(content.id), digest_in_catalogue(content))
         try:
             with self._disk_errors(local):
-                pulled = pull_content(self._node.http, local.folder, wanted, _urls(sources), pace)
+                pulled = pull_content(self._node.http, local.folder, wanted, _urls(sources), control)
         except (NoSourceLeft, PartInUse) as error:
             result.failed[wanted.id] = str(error)
             return

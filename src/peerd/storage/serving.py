@@ -1,4 +1,4 @@
-"""Reading a file: from a disk of this node chunk by chunk, each verified before it is sent, or from other nodes.
+"""FileReading a file: from a disk of this node chunk by chunk, each verified before it is sent, or from other nodes.
 
 A chunk with another hash than the catalogue's is never sent: the copy goes to quarantine, and the bytes that are
 missing are read from another node.
@@ -43,7 +43,7 @@ Piece = LocalRange | bytes
 """A part of a body: a range of a file of this node, or bytes of another node."""
 
 
-class Reading:
+class FileReading:
     """A file that is being read; closed at the end of ``with``.
 
     Args:

@@ -1,4 +1,4 @@
-"""What a node's worker processes run for storage: the queue of its tasks, and the keeper, a periodic worker."""
+"""What a node's worker processes run for storage: the queue of its tasks, and the manager, a periodic worker."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Final
 from peerd import Context, Queue, Worker
 from peerd.storage.checking import QUEUE
 from peerd.storage.duties import Duties
-from peerd.storage.keeping import Keeping
+from peerd.storage.maintenance import StorageMaintenance
 from peerd.storage.node import StorageNode
 
 REPORT_EVERY: Final = 0.5
@@ -89,17 +89,17 @@ def sweep(ctx: Context, disk: int) -> dict[str, int]:
     return Duties(_node_of(ctx.process)).sweep(disk, _Stop(ctx))
 
 
-class Keeper(Worker):
+class StorageManager(Worker):
     """Reports the disks of this node, checks files that are due, and has copies verified that were not for long."""
 
     sleep = 0.5
 
     def __init__(self) -> None:
         super().__init__()
-        self._keeping: Keeping | None = None
+        self._maintenance: StorageMaintenance | None = None
 
     def loop(self) -> None:
         """Do what is due."""
-        if self._keeping is None:
-            self._keeping = Keeping(_node_of(self.process))
-        self._keeping.run()
+        if self._maintenance is None:
+            self._maintenance = StorageMaintenance(_node_of(self.process))
+        self._maintenance.run()

@@ -15,7 +15,7 @@ from peerd.storage.disk.part_file import PartFile
 from peerd.storage.local_disks import LocalDisk
 from peerd.storage.placement import decision
 from peerd.storage.placement.brake import DiskView
-from peerd.storage.placement.decision import Decision, Health
+from peerd.storage.placement.decision import Decision, FileHealth
 from peerd.storage.receiving import Received, Receiving
 from peerd.store.files.buckets import get_bucket
 from peerd.store.files.classes import get_class
@@ -66,7 +66,7 @@ def delete_tombstones_first(patch: SetAttribute) -> None:
     """The row of a deleted file is deleted before its copies are."""
 
     def decide_removal(copies: Sequence[Copy], view: DiskView) -> Decision:
-        return Decision(health=Health.GONE, forget=tuple(copy.disk_id for copy in copies), is_settled=True)
+        return Decision(health=FileHealth.GONE, forget=tuple(copy.disk_id for copy in copies), is_settled=True)
 
     patch(decision, "_decide_removal", decide_removal)
 

@@ -22,7 +22,7 @@ from peerd.domain.files import DiskState, FileClass, StoredFile
 from peerd.storage.duties import Duties
 from peerd.storage.node import StorageNode
 from peerd.storage.receiving import Received, Receiving, TooFewDurable
-from peerd.storage.serving import LocalRange, Reading
+from peerd.storage.serving import FileReading, LocalRange
 from peerd.store.files.checks import request_checks
 from peerd.store.files.classes import set_class
 from peerd.store.files.copies import plan_copies, plan_removals
@@ -82,7 +82,7 @@ class FileSteps:
         if file is None:
             return None
         pieces = bytearray()
-        with Reading.begin(node.node, file) as reading:
+        with FileReading.begin(node.node, file) as reading:
             for piece in reading.pieces(0, file.size):
                 if isinstance(piece, LocalRange):
                     pieces += os.pread(piece.fd, piece.count, piece.offset)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from peerd.domain.files import Copy, CopyState, Disk, DiskState, FileNeeds
 from peerd.storage.placement.brake import GRACE, view_disks
-from peerd.storage.placement.decision import Decision, Health, counts, decide
+from peerd.storage.placement.decision import Decision, FileHealth, counts, decide
 
 STORED, PLANNED, BAD, REMOVING = CopyState.STORED, CopyState.PLANNED, CopyState.BAD, CopyState.REMOVING
 ROOM = 1_000
@@ -31,25 +31,25 @@ def decision_of(disks: list[Disk], *copies: Copy, **needs: object) -> Decision:
 
 def test_a_file_with_its_copies_needs_nothing() -> None:
     decision = decision_of([disk(1), disk(2), disk(3)], Copy(1, STORED), Copy(3, STORED))
-    assert decision == Decision(health=Health.WHOLE, good=2, is_settled=True)
+    assert decision == Decision(health=FileHealth.WHOLE, good=2, is_settled=True)
 
 
 def test_a_copy_that_is_being_made_is_waited_for_and_not_made_twice() -> None:
     decision = decision_of([disk(1), disk(2), disk(3)], Copy(1, STORED), Copy(3, PLANNED))
-    assert decision == Decision(health=Health.AT_RISK, good=1)
+    assert decision == Decision(health=FileHealth.AT_RISK, good=1)
 
 
 def test_two_copies_of_a_node_are_one() -> None:
     disks = [disk(1), disk(2, node="node-1"), disk(3)]
     decision = decision_of(disks, Copy(1, STORED), Copy(2, STORED))
-    assert (decision.health, decision.good, decision.copy_to) == (Health.AT_RISK, 1, (3,))
+    assert (decision.health, decision.good, decision.copy_to) == (FileHealth.AT_RISK, 1, (3,))
     decision = decision_of(disks, Copy(1, STORED), Copy(2, STORED), Copy(3, STORED))
-    assert (decision.health, decision.remove_from) == (Health.WHOLE, (1,)), "one of the double ones goes"
+    assert (decision.health, decision.remove_from) == (FileHealth.WHOLE, (1,)), "one of the double ones goes"
 
 
 def test_without_another_node_the_file_stays_at_risk_and_the_reason_is_given() -> None:
     decision = decision_of([disk(1), disk(2, node="node-1"), disk(3, free=5)], Copy(1, STORED))
-    assert (decision.health, decision.copy_to) == (Health.AT_RISK, ())
+    assert (decision.health, decision.copy_to) == (FileHealth.AT_RISK, ())
     assert decision.blocked == "no other node has a disk with room for 1 more"
 
 
@@ -67,7 +67,7 @@ def test_without_another_node_the_file_stays_at_risk_and_the_reason_is_given() -
 )
 def test_a_disk_that_cannot_take_a_copy_gets_none(unusable: dict[str, object]) -> None:
     decision = decision_of([disk(1), disk(2, **unusable)], Copy(1, STORED))
-    assert (decision.health, decision.copy_to) == (Health.AT_RISK, ())
+    assert (decision.health, decision.copy_to) == (FileHealth.AT_RISK, ())
 
 
 def test_a_silent_disk_counts_for_its_grace_period_and_then_its_copies_are_made_elsewhere() -> None:
@@ -82,7 +82,7 @@ def test_a_disk_that_came_back_counts_again_only_when_its_copy_was_verified_and_
     disks = [disk(1), disk(2, verified_since=MOMENT, free=1), disk(3)]
     before, after = Copy(2, STORED, MOMENT - timedelta(hours=1)), Copy(2, STORED, MOMENT)
     decision = decision_of(disks, Copy(1, STORED), before, Copy(3, STORED))
-    assert (decision.health, decision.remove_from, decision.is_settled) == (Health.WHOLE, (), False)
+    assert (decision.health, decision.remove_from, decision.is_settled) == (FileHealth.WHOLE, (), False)
     assert decision_of(disks, Copy(1, STORED), after, Copy(3, STORED)).remove_from == (2,)
 
 
@@ -100,9 +100,9 @@ def test_the_copies_of_a_lost_disk_are_forgotten_when_others_are_planned_and_not
     assert (decision.copy_to, decision.forget) == ((3,), (2,))
     away = disk(1, silent_for=AWAY)
     decision = decision_of([away, lost, disk(3)], Copy(1, STORED), Copy(2, STORED))
-    assert (decision.health, decision.copy_to, decision.forget) == (Health.UNREACHABLE, (), ())
+    assert (decision.health, decision.copy_to, decision.forget) == (FileHealth.UNREACHABLE, (), ())
     decision = decision_of([lost, disk(3)], Copy(2, STORED))
-    assert (decision.health, decision.forget) == (Health.LOST, (2,))
+    assert (decision.health, decision.forget) == (FileHealth.LOST, (2,))
 
 
 def test_a_bad_copy_is_made_anew_elsewhere_or_on_its_own_disk_and_removed_last() -> None:
@@ -126,7 +126,7 @@ def test_copies_are_on_as_many_zones_as_wanted_as_far_as_there_are_so_many() -> 
     disks = [disk(1, zone="x"), disk(2, zone="x"), disk(3, zone="y")]
     assert decision_of(disks, Copy(1, STORED), zones=2).copy_to == (3,)
     decision = decision_of(disks, Copy(1, STORED), Copy(2, STORED), zones=2)
-    assert (decision.health, decision.copy_to, decision.remove_from) == (Health.AT_RISK, (3,), ())
+    assert (decision.health, decision.copy_to, decision.remove_from) == (FileHealth.AT_RISK, (3,), ())
     decision = decision_of(disks, *(Copy(number, STORED) for number in (1, 2, 3)), zones=2)
     assert decision.remove_from == (1,), "trimming looks at zones"
     assert decision_of(disks[:2], Copy(1, STORED), Copy(2, STORED), zones=2).is_settled, "there is one zone"
@@ -141,9 +141,9 @@ def test_copies_of_a_tombstone_are_removed_from_the_disks_that_are_there_and_the
     disks = [disk(1), disk(2, silent_for=60), disk(3, state=DiskState.LOST)]
     copies = Copy(1, STORED), Copy(2, PLANNED), Copy(3, STORED)
     decision = decision_of(disks, *copies, is_deleted=True)
-    assert (decision.health, decision.remove_from, decision.forget) == (Health.DELETED, (1,), (3,))
+    assert (decision.health, decision.remove_from, decision.forget) == (FileHealth.DELETED, (1,), (3,))
     assert decision.blocked == "1 of its disks are away"
-    assert decision_of(disks, Copy(3, STORED), is_deleted=True).health is Health.GONE
+    assert decision_of(disks, Copy(3, STORED), is_deleted=True).health is FileHealth.GONE
 
 
 def test_the_copies_of_many_files_are_spread_over_disks_by_their_room() -> None:
@@ -239,7 +239,7 @@ def test_when_decisions_are_carried_out_a_file_settles_with_its_copies_and_no_mo
     ]
     view, needs, random = view_disks(disks), FileNeeds(size=10, copies=wanted, zones=zones), Random(seed)
     copies = {number: state for number, (state, _) in given_copies.items()}
-    decision, good = Decision(health=Health.LOST), False
+    decision, good = Decision(health=FileHealth.LOST), False
     for _ in range(12):
         found = [Copy(number, state) for number, state in copies.items()]
         good = any(counts(copy, view) for copy in found)
@@ -256,5 +256,5 @@ def test_when_decisions_are_carried_out_a_file_settles_with_its_copies_and_no_mo
     able = {one.node for one in disks if one.state is DiskState.ACTIVE}
     if not decision.is_settled:
         assert not good or len(able | nodes) < wanted
-    elif decision.health is Health.WHOLE:
+    elif decision.health is FileHealth.WHOLE:
         assert len(nodes) == wanted or (zones == 2 and len(nodes) == wanted + 1)

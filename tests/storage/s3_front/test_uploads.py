@@ -13,7 +13,7 @@ import pytest
 import sqlalchemy as sa
 from boto3.s3.transfer import TransferConfig
 
-from peerd.storage.keeping import Keeping
+from peerd.storage.maintenance import StorageMaintenance
 from peerd.storage.s3_front import exchange
 from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import file_upload_parts, file_uploads
@@ -196,9 +196,9 @@ def test_an_upload_that_is_not_touched_for_a_week_is_aborted(cluster: S3Cluster,
         upload_part(s3, upload, 1, b"x")
     is_old = file_uploads.c.id == old["UploadId"]
     cluster.catalogue.change(file_uploads, is_old, touched_at=seconds_from_now(-7 * 86_400 - 1))
-    Keeping(cluster.nodes["b"].node).run()
+    StorageMaintenance(cluster.nodes["b"].node).run()
     assert cluster.catalogue.count(file_uploads) == 2, "the disk is of another node"
-    Keeping(cluster.a.node).run()
+    StorageMaintenance(cluster.a.node).run()
     assert [one["Key"] for one in s3.list_multipart_uploads(Bucket="films")["Uploads"]] == ["fresh"]
     assert len(cluster.a.contents()) == 1
 

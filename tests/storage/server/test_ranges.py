@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from peerd.storage.server.ranges import (
-    ByteRange,
+    ContentRange,
     RangeNotSatisfiable,
     failed_condition,
     http_date,
@@ -39,7 +39,7 @@ TAGS = {"a-tag", "a-hash"}
     ],
 )
 def test_a_range_of_ten_bytes(text: str, expected: tuple[int, int] | None) -> None:
-    assert parse_range(text, 10) == (None if expected is None else ByteRange(*expected))
+    assert parse_range(text, 10) == (None if expected is None else ContentRange(*expected))
 
 
 @pytest.mark.parametrize(("text", "size"), [("bytes=10-", 10), ("bytes=0-", 0), ("bytes=-0", 10), ("bytes=-5", 0)])

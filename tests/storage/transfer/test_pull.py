@@ -22,7 +22,7 @@ from peerd.storage.transfer.errors import NoSourceLeft, SourceFailed, TransferSt
 from peerd.storage.transfer.frames import InvalidFrame, decode_head, encode_head
 from peerd.storage.transfer.node_http import NodeHttp
 from peerd.storage.transfer.node_signature import NodeSigner
-from peerd.storage.transfer.pull import Pace, Wanted, pull_content, pull_many
+from peerd.storage.transfer.pull import TransferControl, Wanted, pull_content, pull_many
 
 CONTENT = os.urandom(9_000_000)
 DIGEST = digest_of(CONTENT)
@@ -144,7 +144,7 @@ def test_a_content_is_put_together_from_what_several_sources_give(
     source: SourceOf, disk: DiskFolder, client: NodeHttp
 ) -> None:
     sources = [source(part_of(3_000_000)), source(refusing(503)), source(part_of(2_500_000))]
-    pull_content(client, disk, WANTED, [one.url for one in sources], Pace())
+    pull_content(client, disk, WANTED, [one.url for one in sources], TransferControl())
     assert stored(disk) == CONTENT
     begins = sorted(begin for one in sources for begin in one.requests)
     assert begins[0] == 0
@@ -155,7 +155,7 @@ def test_a_part_of_an_earlier_try_is_resumed(source: SourceOf, disk: DiskFolder,
     with PartFile.open(disk, ID, size=len(CONTENT)) as part:
         part.write(CONTENT[:5_000_000])
     giver = source(whole)
-    pull_content(client, disk, WANTED, [giver.url], Pace())
+    pull_content(client, disk, WANTED, [giver.url], TransferControl())
     assert giver.requests == [5_000_000]
     assert stored(disk) == CONTENT
 
@@ -166,7 +166,7 @@ def test_a_wrong_part_of_an_earlier_try_is_thrown_away_and_no_source_is_blamed(
     with PartFile.open(disk, ID, size=len(CONTENT)) as part:
         part.write(bytes(5_000_000))
     giver = source(whole)
-    pulled = pull_content(client, disk, WANTED, [giver.url], Pace())
+    pulled = pull_content(client, disk, WANTED, [giver.url], TransferControl())
     assert giver.requests == [5_000_000, 0]
     assert (stored(disk), pulled.bad) == (CONTENT, [])
 
@@ -181,11 +181,11 @@ def test_a_source_with_a_flipped_bit_is_found_out_and_another_one_asked(
         handler.wfile.write(wrong[begin:])
 
     liar, giver = source(lie), source(whole)
-    pulled = pull_content(client, disk, WANTED, [liar.url, giver.url], Pace())
+    pulled = pull_content(client, disk, WANTED, [liar.url, giver.url], TransferControl())
     assert stored(disk) == CONTENT
     assert pulled.bad == [(liar.url, ID)]
     with pytest.raises(NoSourceLeft, match=r"content 0000000000000008 cannot be read.*damaged"):
-        pull_content(client, disk, Wanted(ContentId(8), DIGEST), [liar.url], Pace())
+        pull_content(client, disk, Wanted(ContentId(8), DIGEST), [liar.url], TransferControl())
     assert list(disk.old_parts(time.time() + 100)) == [], "nothing wrong is left to be resumed"
 
 
@@ -206,11 +206,13 @@ def test_a_source_without_the_content_is_left(
     source: SourceOf, disk: DiskFolder, client: NodeHttp, answer: Answer, is_bad: int
 ) -> None:
     bad, giver = source(answer), source(whole)
-    pulled = pull_content(client, disk, WANTED, [bad.url, giver.url], Pace())
+    pulled = pull_content(client, disk, WANTED, [bad.url, giver.url], TransferControl())
     assert stored(disk) == CONTENT
     assert pulled.bad == ([(bad.url, ID)] if is_bad else [])
     with pytest.raises(NoSourceLeft):
-        pull_content(client, disk, Wanted(ContentId(8), DIGEST), [bad.url, "http://127.0.0.1:1", "ftp://x"], Pace())
+        pull_content(
+            client, disk, Wanted(ContentId(8), DIGEST), [bad.url, "http://127.0.0.1:1", "ftp://x"], TransferControl()
+        )
 
 
 def test_a_source_that_stalls_is_left(
@@ -227,7 +229,7 @@ def test_a_source_that_stalls_is_left(
 
     staller, giver = source(stall), source(whole)
     try:
-        pull_content(client, disk, WANTED, [staller.url, giver.url], Pace())
+        pull_content(client, disk, WANTED, [staller.url, giver.url], TransferControl())
     finally:
         gate.set()
     assert stored(disk) == CONTENT
@@ -235,19 +237,19 @@ def test_a_source_that_stalls_is_left(
 
 
 def test_a_transfer_that_is_stopped_can_be_resumed(source: SourceOf, disk: DiskFolder, client: NodeHttp) -> None:
-    pace = Pace()
-    pace.progress = lambda position: pace.stop.set() if position > 4_000_000 else None
+    control = TransferControl()
+    control.progress = lambda position: control.stop.set() if position > 4_000_000 else None
     giver = source(whole)
     with pytest.raises(TransferStopped):
-        pull_content(client, disk, WANTED, [giver.url], pace)
-    pull_content(client, disk, WANTED, [giver.url], Pace())
+        pull_content(client, disk, WANTED, [giver.url], control)
+    pull_content(client, disk, WANTED, [giver.url], TransferControl())
     assert giver.requests[1] > 4_000_000
     assert stored(disk) == CONTENT
 
 
 def test_a_rate_is_kept(source: SourceOf, disk: DiskFolder, client: NodeHttp) -> None:
     began = time.monotonic()
-    pull_content(client, disk, WANTED, [source(whole).url], Pace(bytes_per_second=9_000_000))
+    pull_content(client, disk, WANTED, [source(whole).url], TransferControl(bytes_per_second=9_000_000))
     assert time.monotonic() - began > 0.85
 
 
@@ -255,12 +257,12 @@ def test_what_is_there_already_is_verified_before_it_is_believed(
     source: SourceOf, disk: DiskFolder, client: NodeHttp
 ) -> None:
     giver = source(whole)
-    pull_content(client, disk, WANTED, [giver.url], Pace())
-    pull_content(client, disk, WANTED, [giver.url], Pace())
+    pull_content(client, disk, WANTED, [giver.url], TransferControl())
+    pull_content(client, disk, WANTED, [giver.url], TransferControl())
     assert giver.requests == [0], "it was there"
     path = next(disk.path.glob(f"contents/*/*/{ID}"))
     path.write_bytes(b"x" + CONTENT[1:])
-    pull_content(client, disk, WANTED, [giver.url], Pace())
+    pull_content(client, disk, WANTED, [giver.url], TransferControl())
     assert stored(disk) == CONTENT
     assert len(list((disk.path / "quarantine").iterdir())) == 1
 
@@ -293,7 +295,7 @@ def test_many_small_contents_come_in_one_response_and_wrong_ones_are_left_out(
 ) -> None:
     given = {**SMALL, ContentId(2): None, ContentId(4): b"other"}
     giver = source(many([frame(content, data) for content, data in given.items()]))
-    pulled = pull_many(client, disk, wanted_small(), giver.url, Pace())
+    pulled = pull_many(client, disk, wanted_small(), giver.url, TransferControl())
     assert sorted(pulled.stored) == [ContentId(number) for number in (1, 3, 5)]
     assert pulled.bad == [(giver.url, ContentId(2)), (giver.url, ContentId(4))]
     assert set(pulled.failed) == {ContentId(2), ContentId(4)}
@@ -312,7 +314,7 @@ def test_of_a_response_that_is_wrong_what_came_before_is_stored(
         "refused": refusing(403),
     }
     with pytest.raises(SourceFailed):
-        pull_many(client, disk, wanted_small(), source(answers[kind]).url, Pace())
+        pull_many(client, disk, wanted_small(), source(answers[kind]).url, TransferControl())
     expected = [] if kind == "refused" else [ContentId(1), ContentId(2)]
     assert [one.content for batch in disk.walk() for one in batch] == expected
 

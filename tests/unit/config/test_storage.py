@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from peerd.config import check
-from peerd.config.reading.storage import COPIERS, KEEPER, SERVER
+from peerd.config.reading.storage import COPIERS, MANAGER, SERVER
 
 
 def written(folder: Path, text: str) -> Path:
@@ -27,9 +27,9 @@ grace = "30m"
 """
     settings = check(written(tmp_path, text), {}).settings
     assert settings is not None
-    copiers, keeper, server = settings.workers[COPIERS], settings.workers[KEEPER], settings.web[SERVER]
+    copiers, manager, server = settings.workers[COPIERS], settings.workers[MANAGER], settings.web[SERVER]
     assert (copiers.tasks, copiers.count, server.bind) == (("peerd.storage.worker:storage",), 3, ("10.0.0.7:7480",))
-    assert copiers.options == keeper.options == server.options
+    assert copiers.options == manager.options == server.options
     assert copiers.options["disks"] == [f"{tmp_path}/disk-1", "/srv/disk-2"]
     assert (copiers.options["url"], copiers.options["rate"]) == ("http://10.0.0.7:7480", 50_000_000)
     assert copiers.options["grace"] == 1800.0
@@ -38,7 +38,7 @@ grace = "30m"
 def test_a_node_without_disks_runs_none_of_them(tmp_path: Path) -> None:
     settings = check(written(tmp_path, "[storage]\nreserve = 0.1\n"), {}).settings
     assert settings is not None
-    assert not {COPIERS, KEEPER} & set(settings.workers)
+    assert not {COPIERS, MANAGER} & set(settings.workers)
     assert SERVER not in settings.web
 
 

@@ -1,4 +1,4 @@
-"""The section [storage], as the kinds of processes that a node with disks runs: a server, copiers and a keeper."""
+"""The section [storage], as the kinds of processes that a node with disks runs: a server, copiers and a manager."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from peerd.config.settings import Settings, StorageSettings, WebSettings, Worker
 from peerd.domain.bind_address import TcpAddress, parse_bind_address
 
 COPIERS: Final = "storage"
-KEEPER: Final = "storage-keeper"
+MANAGER: Final = "storage-manager"
 SERVER: Final = "storage-server"
 EVERY_ADDRESS: Final = frozenset({"0.0.0.0", "::", ""})  # noqa: S104 - what the configuration may say
 MIN_BODY_RATE: Final = 1_000
@@ -35,13 +35,13 @@ def with_storage(settings: Settings) -> Settings:
         options=options,
         given=("count", "options"),
     )
-    keeper = WorkerSettings(worker="peerd.storage.worker:Keeper", options=options, given=("options",))
+    manager = WorkerSettings(worker="peerd.storage.worker:StorageManager", options=options, given=("options",))
     server = WebSettings(
         app="peerd.storage.server.app:app", bind=storage.bind, min_body_rate=MIN_BODY_RATE, options=options
     )
     return replace(
         settings,
-        workers={**settings.workers, COPIERS: copiers, KEEPER: keeper},
+        workers={**settings.workers, COPIERS: copiers, MANAGER: manager},
         web={**settings.web, SERVER: server},
     )
 
@@ -53,7 +53,7 @@ def find_storage_problems(settings: Settings, source: ConfigSource) -> Iterator[
     if not settings.storage.disks:
         return
     values: dict[str, Any] = source.values
-    for section, name in (("workers", COPIERS), ("workers", KEEPER), ("web", SERVER)):
+    for section, name in (("workers", COPIERS), ("workers", MANAGER), ("web", SERVER)):
         if name in (values.get(section) or {}):
             yield source.problem((section, name), "[storage] runs processes of this name", "choose another name")
     if not is_sqlite(settings.database.url) and settings.cluster.secret is None:

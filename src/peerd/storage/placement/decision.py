@@ -18,7 +18,7 @@ from peerd.storage.placement.brake import DiskView
 from peerd.storage.placement.choice import can_take, choose_disks, worsens
 
 
-class Health(StrEnum):
+class FileHealth(StrEnum):
     """How a file is kept."""
 
     WHOLE = "whole"
@@ -48,7 +48,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
         blocked: why something cannot be done now, or None.
     """
 
-    health: Health
+    health: FileHealth
     good: int = 0
     copy_to: tuple[int, ...] = ()
     remove_from: tuple[int, ...] = ()
@@ -90,10 +90,10 @@ def _decide_removal(copies: Sequence[Copy], view: DiskView) -> Decision:
     forget = tuple(copy.disk_id for copy in copies if copy.disk_id not in view.disks)
     left = [copy.disk_id for copy in copies if copy.disk_id in view.disks]
     if not left:
-        return Decision(health=Health.GONE, forget=forget, is_settled=True)
+        return Decision(health=FileHealth.GONE, forget=forget, is_settled=True)
     away = [disk_id for disk_id in left if not view.is_online(disk_id)]
     return Decision(
-        health=Health.DELETED,
+        health=FileHealth.DELETED,
         remove_from=tuple(disk_id for disk_id in left if disk_id not in away),
         forget=forget,
         blocked=f"{len(away)} of its disks are away" if away else None,
@@ -124,7 +124,7 @@ class _Copies:
             copy_to=tuple(disk.id for disk in chosen),
             remove_from=tuple(remove),
             forget=forget if self._good or len(forget) == len(self._copies) else (),
-            is_settled=health is Health.WHOLE and not (chosen or self._underway or remove or self._unverified),
+            is_settled=health is FileHealth.WHOLE and not (chosen or self._underway or remove or self._unverified),
             blocked=self._obstacle(short),
         )
 
@@ -197,12 +197,12 @@ class _Copies:
         """The disks whose copy is in this state."""
         return [copy.disk_id for copy in self._copies if copy.state is state]
 
-    def _health(self) -> Health:
+    def _health(self) -> FileHealth:
         if len(_sites(self._lasting)) >= self._wanted_copies and len(_zones(self._lasting)) >= self._wanted_zones:
-            return Health.WHOLE
+            return FileHealth.WHOLE
         if self._good:
-            return Health.AT_RISK
-        return Health.UNREACHABLE if self._unverified else Health.LOST
+            return FileHealth.AT_RISK
+        return FileHealth.UNREACHABLE if self._unverified else FileHealth.LOST
 
     def _obstacle(self, short: int) -> str | None:
         if not self._good:

@@ -27,7 +27,7 @@ from peerd.storage.s3_front.stored_objects import (
     stored_object,
 )
 from peerd.storage.server.file_routes import send_pieces
-from peerd.storage.serving import LocalRange, Reading
+from peerd.storage.serving import FileReading, LocalRange
 from peerd.store.files.buckets import Bucket, get_bucket
 from peerd.store.files.classes import get_class
 from peerd.store.files.versions import Condition, delete_file, get_file
@@ -74,7 +74,7 @@ async def get_object(exchange: S3Exchange, operation: operations.GetObject) -> N
         await exchange.response.begin(answer.status, headers)
         await exchange.response.end()
         return
-    reading = await to_thread(Reading.begin, exchange.node, file)
+    reading = await to_thread(FileReading.begin, exchange.node, file)
     try:
         await send_pieces(reading.pieces(*answer.content), answer.status, headers, exchange.response)
     finally:
@@ -139,7 +139,7 @@ def find_source(node: StorageNode, source: operations.CopySource) -> StoredFile:
 
 def copy_content(node: StorageNode, file: StoredFile, start: int, stop: int, write: Callable[[bytes], object]) -> None:
     """Write bytes of a file, each chunk verified. Raises NoSourceLeft, and what ``write`` raises."""
-    with Reading.begin(node, file) as reading:
+    with FileReading.begin(node, file) as reading:
         for piece in reading.pieces(start, stop):
             if not isinstance(piece, LocalRange):
                 write(piece)

@@ -134,7 +134,7 @@ class StorageApp:
 
 
 async def _refresh_again_and_again(node: StorageNode) -> None:
-    """Find disks that were added or mounted, and what they are used for now: the keeper is another process."""
+    """Find disks that were added or mounted, and what they are used for now: the manager is another process."""
     while True:
         await asyncio.sleep(REFRESH_EVERY)
         with contextlib.suppress(DatabaseUnavailable):

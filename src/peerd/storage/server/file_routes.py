@@ -18,7 +18,7 @@ from peerd.storage.receiving import Received, Receiving
 from peerd.storage.server.http_io import Request, Response
 from peerd.storage.server.node_routes import BadRequest
 from peerd.storage.server.ranges import (
-    ByteRange,
+    ContentRange,
     RangeNotSatisfiable,
     failed_condition,
     http_date,
@@ -26,7 +26,7 @@ from peerd.storage.server.ranges import (
     range_still_holds,
     tags_of,
 )
-from peerd.storage.serving import LocalRange, Piece, Reading, open_for_sending
+from peerd.storage.serving import FileReading, LocalRange, Piece, open_for_sending
 from peerd.store.files.buckets import get_bucket
 from peerd.store.files.listing import MAX_PAGE, list_files
 from peerd.store.files.versions import Condition, delete_file, get_file, move_file
@@ -62,7 +62,7 @@ async def get(node: StorageNode, bucket: str, key: str, request: Request, respon
     except RangeNotSatisfiable:
         await response.empty(416, [("content-range", f"bytes */{file.size}")])
         return
-    start, stop = part or ByteRange(0, file.size)
+    start, stop = part or ContentRange(0, file.size)
     if part is not None:
         headers["content-range"] = f"bytes {start}-{stop - 1}/{file.size}"
     headers["content-length"] = stop - start
@@ -70,7 +70,7 @@ async def get(node: StorageNode, bucket: str, key: str, request: Request, respon
         await response.begin(206 if part is not None else 200, headers)
         await response.end()
         return
-    reading = await to_thread(Reading.begin, node, file)
+    reading = await to_thread(FileReading.begin, node, file)
     try:
         await send_pieces(reading.pieces(start, stop), 206 if part is not None else 200, headers, response)
     finally:

@@ -14,7 +14,7 @@ from peerd.storage.disk.content_id import ContentId, parse_content_id
 from peerd.storage.disk.errors import ContentMissing, DiskError
 from peerd.storage.node import StorageNode
 from peerd.storage.server.http_io import Request, Response
-from peerd.storage.server.ranges import ByteRange, RangeNotSatisfiable, parse_range
+from peerd.storage.server.ranges import ContentRange, RangeNotSatisfiable, parse_range
 from peerd.storage.transfer.frames import MAX_CONTENTS, MAX_SIZE, encode_head
 
 MAX_REQUEST: Final = 32 * MAX_CONTENTS
@@ -80,7 +80,7 @@ async def _send_range(fd: int, request: Request, response: Response) -> None:
     except RangeNotSatisfiable:
         await response.json({"error": "the range is behind the end"}, 416, {"content-range": f"bytes */{size}"})
         return
-    start, stop = part or ByteRange(0, size)
+    start, stop = part or ContentRange(0, size)
     headers: dict[str, str | int] = {"content-type": "application/octet-stream", "content-length": stop - start}
     if part is not None:
         headers["content-range"] = f"bytes {start}-{stop - 1}/{size}"

@@ -16,21 +16,21 @@ class RangeNotSatisfiable(ValueError):
     """The range begins behind the end of the content."""
 
 
-class ByteRange(NamedTuple):
+class ContentRange(NamedTuple):
     """The bytes from ``start`` to before ``stop``."""
 
     start: int
     stop: int
 
 
-def parse_range(text: str | None, size: int) -> ByteRange | None:
+def parse_range(text: str | None, size: int) -> ContentRange | None:
     """The range that a header asks for; None: all, because it asks for none, or for several.
 
     Raises:
         RangeNotSatisfiable: it begins behind the end.
 
     >>> parse_range("bytes=2-4", 10), parse_range("bytes=-3", 10), parse_range("bytes=7-", 10), parse_range(None, 10)
-    (ByteRange(start=2, stop=5), ByteRange(start=7, stop=10), ByteRange(start=7, stop=10), None)
+    (ContentRange(start=2, stop=5), ContentRange(start=7, stop=10), ContentRange(start=7, stop=10), None)
     """
     found = _RANGE.fullmatch((text or "").replace(" ", ""))
     if found is None or not (found[1] or found[2]):
@@ -39,14 +39,14 @@ def parse_range(text: str | None, size: int) -> ByteRange | None:
         length = min(int(found[2]), size)
         if not length:
             raise RangeNotSatisfiable
-        return ByteRange(size - length, size)
+        return ContentRange(size - length, size)
     start = int(found[1])
     stop = min(int(found[2]) + 1, size) if found[2] else size
     if found[2] and int(found[2]) < start:
         return None
     if start >= size:
         raise RangeNotSatisfiable
-    return ByteRange(start, stop)
+    return ContentRange(start, stop)
 
 
 def tags_of(text: str) -> set[str]:

@@ -80,7 +80,7 @@ class NodeHttp:
         except BaseException:
             connection.close()
             raise
-        self._give_back(url, connection, is_reusable=is_reusable)
+        self._return(url, connection, is_reusable=is_reusable)
 
     @contextmanager
     def upload(
@@ -156,7 +156,7 @@ class NodeHttp:
                 return self._idle[url].pop(), False
         return self._open(url), True
 
-    def _give_back(self, url: str, connection: http.client.HTTPConnection, *, is_reusable: bool) -> None:
+    def _return(self, url: str, connection: http.client.HTTPConnection, *, is_reusable: bool) -> None:
         with self._lock:
             if is_reusable and len(self._idle[url]) < MAX_IDLE:
                 self._idle[url].append(connection)

@@ -37,7 +37,7 @@ class Wanted(msgspec.Struct, frozen=True):
     digest: Digest
 
 
-class Pace(msgspec.Struct, kw_only=True):
+class TransferControl(msgspec.Struct, kw_only=True):
     """How fast, how long, and what is called meanwhile.
 
     Attributes:
@@ -52,9 +52,9 @@ class Pace(msgspec.Struct, kw_only=True):
     _begun: float | None = None
     _received: int = 0
 
-    def but(self, *, progress: Callable[[int], None]) -> Pace:
+    def but(self, *, progress: Callable[[int], None]) -> TransferControl:
         """The same with another function for progress."""
-        return Pace(bytes_per_second=self.bytes_per_second, progress=progress, stop=self.stop)
+        return TransferControl(bytes_per_second=self.bytes_per_second, progress=progress, stop=self.stop)
 
     def received(self, count: int, position: int) -> None:
         """Count bytes; wait if they came too fast. Raises TransferStopped."""
@@ -83,7 +83,9 @@ class Pulled(msgspec.Struct):
     bad: list[tuple[str, ContentId]] = msgspec.field(default_factory=list)
 
 
-def pull_content(http: NodeHttp, disk: DiskFolder, wanted: Wanted, sources: Sequence[str], pace: Pace) -> Pulled:
+def pull_content(
+    http: NodeHttp, disk: DiskFolder, wanted: Wanted, sources: Sequence[str], control: TransferControl
+) -> Pulled:
     """Pull one content.
 
     Args:
@@ -91,24 +93,24 @@ def pull_content(http: NodeHttp, disk: DiskFolder, wanted: Wanted, sources: Sequ
         disk: where it is stored.
         wanted: the content.
         sources: addresses of nodes that have it, the preferred ones first.
-        pace: how fast.
+        control: how fast.
 
     Raises:
         NoSourceLeft: no source gave all of it; what has arrived is kept for the next try.
         TransferStopped: it was stopped.
         DiskError: the disk did not take it.
     """
-    return _Pull(http, disk, wanted, pace).run(list(sources))
+    return _Pull(http, disk, wanted, control).run(list(sources))
 
 
 class _Pull:
     """The pull of one content; see `pull_content`."""
 
-    def __init__(self, http: NodeHttp, disk: DiskFolder, wanted: Wanted, pace: Pace) -> None:
+    def __init__(self, http: NodeHttp, disk: DiskFolder, wanted: Wanted, control: TransferControl) -> None:
         self._http = http
         self._disk = disk
         self._wanted = wanted
-        self._pace = pace
+        self._control = control
         self._result = Pulled()
         self._problems: list[str] = []
         self._mismatches = 0
@@ -174,7 +176,7 @@ class _Pull:
                 if not count:
                     raise SourceFailed(source, f"the response ended at byte {part.position} of {size}")
                 part.write(buffer[:count])
-                self._pace.received(count, part.position)
+                self._control.received(count, part.position)
             response.read()
 
     def _blame(self, error: ContentMismatch, sources: list[str]) -> None:
@@ -234,7 +236,9 @@ def check_status(response: HTTPResponse, source: str) -> None:
     raise SourceFailed(source, f"{response.status}: {problem}")
 
 
-def pull_many(http: NodeHttp, disk: DiskFolder, wanted: Sequence[Wanted], source: str, pace: Pace) -> Pulled:
+def pull_many(
+    http: NodeHttp, disk: DiskFolder, wanted: Sequence[Wanted], source: str, control: TransferControl
+) -> Pulled:
     """Pull many small contents from one node by one request, and publish them together.
 
     Those that fail are to be pulled one by one: another source may have them.
@@ -251,7 +255,7 @@ def pull_many(http: NodeHttp, disk: DiskFolder, wanted: Sequence[Wanted], source
             with http.request("POST", source, "/contents", body=body) as response:
                 check_status(response, source)
                 for one in wanted:
-                    part = _receive_small(response, disk, one, source, result, pace)
+                    part = _receive_small(response, disk, one, source, result, control)
                     if part is not None:
                         parts[one.id] = opened.enter_context(part), None
         except InvalidFrame as error:
@@ -263,14 +267,14 @@ def pull_many(http: NodeHttp, disk: DiskFolder, wanted: Sequence[Wanted], source
 
 
 def _receive_small(
-    response: HTTPResponse, disk: DiskFolder, wanted: Wanted, source: str, result: Pulled, pace: Pace
+    response: HTTPResponse, disk: DiskFolder, wanted: Wanted, source: str, result: Pulled, control: TransferControl
 ) -> PartFile | None:
     """Read one content of a response, and write it as a part, unless it is missing, wrong, or there already."""
     head = decode_head(read_exactly(response.read, HEAD.size))
     if head.content_id != wanted.id.number:
         raise InvalidFrame("the contents are not in the order of the request")
     data = read_exactly(response.read, head.size)
-    pace.received(head.size, head.size)
+    control.received(head.size, head.size)
     if not head.is_present or digest_of(data) != wanted.digest:
         result.bad.append((source, wanted.id))
         result.failed[wanted.id] = "the source has it otherwise" if head.is_present else "the source has it no more"

@@ -35,7 +35,7 @@ SWEEP: Final = "sweep"
 SWEEP_EVERY: Final = 86_400.0
 
 
-class Keeping:
+class StorageMaintenance:
     """The periodic work of a node.
 
     Args:

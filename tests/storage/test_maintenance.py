@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from peerd.domain.files import DiskState
 from peerd.storage.disk.errors import DiskFailed
 from peerd.storage.disk.identity import create_disk
-from peerd.storage.keeping import Keeping
+from peerd.storage.maintenance import StorageMaintenance
 from peerd.storage.placement.brake import GRACE
 from peerd.store.files.disks import cluster_identity, set_disk_state
 from peerd.store.schema.sql_clock import seconds_from_now
@@ -30,15 +30,15 @@ Keep = Callable[..., None]
 @pytest.fixture
 def keep(cluster: StorageCluster) -> Keep:
     """Let nodes do their rounds and tasks until nothing is to be done."""
-    keepers = {name: Keeping(node.node) for name, node in cluster.nodes.items()}
+    maintenances = {name: StorageMaintenance(node.node) for name, node in cluster.nodes.items()}
 
     def keep(*names: str) -> None:
         for _ in range(6):
-            for name in names or keepers:
-                keeper = keepers[name]
-                keeper._report_at = keeper._tidy_at = 0.0
+            for name in names or maintenances:
+                manager = maintenances[name]
+                manager._report_at = manager._tidy_at = 0.0
                 cluster.nodes[name].node.view(fresh=True)
-                keeper.run()
+                manager.run()
             for row in cluster._pending():
                 runs_here = not names or any(cluster.nodes[name].node.node_id == row["node_id"] for name in names)
                 if runs_here:
@@ -169,14 +169,14 @@ def test_every_copy_is_verified_in_time_and_bit_rot_is_found_and_mended(
         path = nodes[1].content_path(file_id)
         path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
         for node in nodes:
-            Keeping(node.node).run()
+            StorageMaintenance(node.node).run()
         done = cluster.run_tasks()
         assert ("b", "verify", {"verified": 0, "bad": 1}) in done
         assert ("a", "verify", {"verified": 1, "bad": 0}) in done
         assert ("b", "copy", {"copied": 1, "bytes": 5_000}) in done
         assert path.read_bytes() == content
         for node in nodes:
-            Keeping(node.node).run()
+            StorageMaintenance(node.node).run()
         assert [name for _, name, _ in cluster.run_tasks()] == [], "all were verified and swept lately"
 
 
