@@ -32,6 +32,7 @@ from peerd.config.values import (
     Folders,
     HeaderName,
     HookUrl,
+    HostName,
     HostNames,
     JobSize,
     KindNames,
@@ -345,6 +346,8 @@ class StorageSettings(Section, frozen=True, kw_only=True):
     rate: Size | None = None  # bytes per second of one copy or verification
     scrub_every: Period = 2_592_000.0  # every copy is read and verified within it
     durable_within: Period = 60.0  # a put waits for the copies that its class wants before it is acknowledged
+    s3: Flag = False  # the server answers requests of S3's clients too
+    s3_domain: HostName | None = None  # below which host names begin with a bucket
 
 
 class AccessSettings(Section, frozen=True, kw_only=True):

@@ -195,6 +195,7 @@ QueueName = Annotated[
     str, _check(QUEUE_NAME.fullmatch, "{} is no queue's name: 1 to 200 of A-Z a-z 0-9 - + / ; . $ _ ( ) : @")
 ]
 QueueNames = Annotated[tuple[QueueName, ...], Meta(min_length=1), ConvertBefore(to_tuple)]
+HostName = Annotated[str, Meta(pattern=r"^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$"), ConvertBefore(lower)]
 HostNames = Annotated[
     tuple[Annotated[str, Meta(pattern=r"^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$|^[0-9a-f:]{2,39}$")], ...],
     Meta(max_length=100),

@@ -134,3 +134,19 @@ class DiskIsOnline(PeerdError):
             f"disk {number} is not lost: node {node} reports it; drain it (peerd files drain {number}), or stop the "
             "node first"
         )
+
+
+class AccessKeyNotFound(PeerdError, LookupError):
+    """There is no access key of this id."""
+
+    def __init__(self, key_id: str) -> None:
+        self.key_id = key_id
+        super().__init__(f"there is no access key {quoted(key_id)}; list them: peerd files keys list")
+
+
+class UploadGone(PeerdError, LookupError):
+    """An upload in parts was completed or aborted."""
+
+    def __init__(self, upload_id: str) -> None:
+        self.upload_id = upload_id
+        super().__init__(f"there is no upload {quoted(upload_id)}: it was completed or aborted, or never began")

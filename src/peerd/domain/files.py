@@ -204,6 +204,7 @@ class StoredFile(msgspec.Struct, frozen=True, kw_only=True):
         etag: as S3 has it, for its clients; None where no S3 client has put it.
         content_type: as it was given.
         metadata: as it was given, of S3's headers ``x-amz-meta-``.
+        headers: further headers of HTTP that S3's clients get with it: ``cache-control``, ``x-amz-checksum-crc32``.
         expires_at: when it is deleted by itself.
     """
 
@@ -218,6 +219,7 @@ class StoredFile(msgspec.Struct, frozen=True, kw_only=True):
     etag: str | None = None
     content_type: str | None = None
     metadata: dict[str, str] = {}
+    headers: dict[str, str] = {}
     created_at: datetime
     expires_at: datetime | None = None
 

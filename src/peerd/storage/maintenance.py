@@ -17,6 +17,7 @@ from peerd.storage.checking import LOW_PRIORITY, MAX_FILES_OF_TASK, QUEUE, VERIF
 from peerd.storage.local_disks import LocalDisk
 from peerd.storage.node import StorageNode
 from peerd.storage.placement.brake import DiskView
+from peerd.storage.uploads import abort_stale
 from peerd.store.enqueue.enqueue import enqueue
 from peerd.store.files.checks import lock_due_checks
 from peerd.store.files.versions import delete_expired
@@ -58,6 +59,7 @@ class StorageMaintenance:
         if present >= self._tidy_at:
             self._tidy_at = present + TIDY_EVERY
             self._node.database.run(delete_expired, EXPIRE_BATCH)
+            abort_stale(self._node)
             for disk in self._node.disks.usable():
                 self._scrub(disk)
                 self._node.database.run(self._enqueue_sweep, disk.number)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
 from typing import Any, Final, Protocol, Self
@@ -34,6 +35,8 @@ VIEW_TTL: Final = 1.0
 """Seconds for which the disks are not read again."""
 MAX_AGE: Final = 5.0
 """Seconds after which the disks are read again in the transaction of a decision."""
+COPIED_AT_ONCE: Final = 4
+"""Contents that are copied for clients of one process at the same time; others wait."""
 
 
 class StorageOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -47,6 +50,8 @@ class StorageOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         rate: bytes per second of one copy; None: as fast as it goes.
         scrub_every: seconds within which every copy is read and verified.
         durable_within: seconds that a put waits for the copies that its class wants before it is acknowledged.
+        s3: whether the server answers requests of S3's clients too.
+        s3_domain: below which the names of hosts begin with a bucket; None: buckets are in paths only.
     """
 
     disks: tuple[str, ...] = ()
@@ -56,6 +61,8 @@ class StorageOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     rate: float | None = None
     scrub_every: float = 30 * 86_400.0
     durable_within: float = 60.0
+    s3: bool = False
+    s3_domain: str | None = None
 
 
 class StorageNotConfigured(PeerdError):
@@ -110,10 +117,13 @@ class StorageNode:
             grace=options.grace,
             at=at,
         )
+        self.secret = secret
         self.clock = ClusterClock()
         self.verifier = NodeVerifier(secret, self.clock)
         self.http = NodeHttp(NodeSigner(secret, self.clock))
         self.random = Random()
+        self.copying = ThreadPoolExecutor(COPIED_AT_ONCE, thread_name_prefix="peerd-copy")
+        """Threads in which contents are copied on a disk for clients, so that other requests need not wait."""
         self._rings = rings
         self._view: tuple[float, DiskView] | None = None
         self._lock = threading.Lock()

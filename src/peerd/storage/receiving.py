@@ -9,16 +9,16 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, Self
 
 import msgspec
 from sqlalchemy.engine import Connection
 
 from peerd.domain.errors import DatabaseUnavailable, PeerdError
-from peerd.domain.files import CopyState, StoredFile, check_key
+from peerd.domain.files import CopyState, FileState, StoredFile, check_key
 from peerd.domain.size import format_size
-from peerd.storage.disk.content_id import new_content_id
+from peerd.storage.disk.content_id import ContentId, new_content_id
 from peerd.storage.disk.digest import Digest
 from peerd.storage.disk.errors import DiskError
 from peerd.storage.disk.part_file import PartFile
@@ -29,7 +29,15 @@ from peerd.storage.placement.decision import counts
 from peerd.store.files.buckets import Bucket, get_bucket
 from peerd.store.files.checks import read_copies
 from peerd.store.files.classes import get_class
-from peerd.store.files.versions import Condition, NewFile, discard_staged, publish, run_publishing, stage
+from peerd.store.files.versions import (
+    Condition,
+    NewFile,
+    discard_staged,
+    get_version,
+    publish,
+    run_publishing,
+    stage,
+)
 
 FIRST_PAUSE: Final = 0.01
 LONGEST_PAUSE: Final = 0.5
@@ -75,6 +83,7 @@ class Received(msgspec.Struct, frozen=True, kw_only=True):
         class_name: None: that of the bucket.
         blake3: in hex, which the content must have.
         etag: for S3's clients.
+        headers: for S3's clients; see `StoredFile`.
     """
 
     bucket: str
@@ -82,6 +91,7 @@ class Received(msgspec.Struct, frozen=True, kw_only=True):
     class_name: str | None = None
     content_type: str | None = None
     metadata: Mapping[str, str] = {}
+    headers: Mapping[str, str] = {}
     expires_in: float | None = None
     blake3: str | None = None
     etag: str | None = None
@@ -118,12 +128,18 @@ class Receiving:
             NoDiskHasRoom: none takes it.
         """
         for disk in node.disks.for_new(size or 0):
-            content = new_content_id(time.time())
-            try:
-                return cls(node, disk, PartFile.open(disk.folder, content, size=size))
-            except DiskError as error:
-                node.disks.failed(disk.number, error)
+            with contextlib.suppress(DiskError):
+                return cls.begin_on(node, disk, size)
         raise NoDiskHasRoom(node.name, size or 0)
+
+    @classmethod
+    def begin_on(cls, node: StorageNode, disk: LocalDisk, size: int | None) -> Self:
+        """Begin a part on a disk. Raises DiskError."""
+        try:
+            return cls(node, disk, PartFile.open(disk.folder, new_content_id(time.time()), size=size))
+        except DiskError as error:
+            node.disks.failed(disk.number, error)
+            raise
 
     @property
     def position(self) -> int:
@@ -139,8 +155,12 @@ class Receiving:
                 self._node.disks.failed(self._disk.number, error)
                 raise
 
-    def finish(self, received: Received) -> StoredFile:
+    def finish(self, received: Received, also: Callable[[Connection], object] | None = None) -> StoredFile:
         """Publish the content, and enter it into the catalogue; wait until it is as durable as its class wants.
+
+        Args:
+            received: what it becomes.
+            also: called in the transaction that makes it current; its errors are those of the put.
 
         Raises:
             BodyDiffers: the content has another hash than was announced.
@@ -149,33 +169,49 @@ class Receiving:
             DiskError: it could not be made durable.
         """
         with self._lock:
-            return self._finish(received)
+            return self._finish(received, also)
 
-    def _finish(self, received: Received) -> StoredFile:
+    def _finish(self, received: Received, also: Callable[[Connection], object] | None) -> StoredFile:
         check_key(received.key)
         bucket = self._node.database.read(get_bucket, received.bucket)
         kept = self._node.database.read(get_class, received.class_name or bucket.class_name)
         digest = self._part.checked_digest(None)
         if received.blake3 is not None and digest.blake3.hex() != received.blake3.lower():
             raise BodyDiffers(f"the body has BLAKE3 {digest.blake3.hex()}, announced was {received.blake3}")
+        self.publish_content()
+        new = _new_file(self._part, self._disk, digest, received, kept.name)
+        try:
+            return self._enter(bucket, new, received.condition, kept.durable, also)
+        except DatabaseUnavailable:
+            raise  # it may be in the catalogue; if it is not, the content is removed as an unknown one
+        except PeerdError:
+            self._node.database.run(discard_staged, new.id)  # where it was staged, it has copies on other disks, too
+            self.remove_content()
+            raise
+
+    def publish_content(self) -> ContentId:
+        """Make it a content, durably, without entering it into the catalogue; return its id. Raises DiskError."""
         try:
             self._part.publish()
         except DiskError as error:
             self._node.disks.failed(self._disk.number, error)
             raise
         self._is_content = True
-        new = _new_file(self._part, self._disk, digest, received, kept.name)
-        try:
-            return self._enter(bucket, new, received.condition, kept.durable)
-        except DatabaseUnavailable:
-            raise  # it may be in the catalogue; if it is not, the content is removed as an unknown one
-        except PeerdError:
-            self._node.database.run(discard_staged, new.id)  # where it was staged, it has copies on other disks, too
-            with contextlib.suppress(DiskError):
-                self._disk.folder.remove(self._part.content)
-            raise
+        return self._part.content
 
-    def _enter(self, bucket: Bucket, new: NewFile, condition: Condition, durable: int) -> StoredFile:
+    def remove_content(self) -> None:
+        """Remove the content again."""
+        with contextlib.suppress(DiskError):
+            self._disk.folder.remove(self._part.content)
+
+    def _enter(
+        self,
+        bucket: Bucket,
+        new: NewFile,
+        condition: Condition,
+        durable: int,
+        also: Callable[[Connection], object] | None,
+    ) -> StoredFile:
         """Enter the version into the catalogue."""
         view = self._node.view()
 
@@ -184,7 +220,11 @@ class Receiving:
             self._node.check(connection, [new.id], view)
 
         def publish_and_plan(connection: Connection) -> StoredFile:
+            known = get_version(connection, new.id)
+            is_first = known is None or known.state is FileState.STAGED  # not a repetition after a lost commit
             published = publish(connection, bucket, new, condition)
+            if also is not None and is_first:
+                also(connection)
             self._node.check(connection, [new.id], view)
             return published
 
@@ -243,5 +283,6 @@ def _new_file(part: PartFile, disk: LocalDisk, digest: Digest, received: Receive
         etag=received.etag,
         content_type=received.content_type,
         metadata=received.metadata,
+        headers=received.headers,
         expires_in=received.expires_in,
     )

@@ -74,3 +74,13 @@ def test_other_nodes_reach_a_node_at_its_address(tmp_path: Path, bind: str, addr
 def test_what_cannot_work_is_reported(tmp_path: Path, text: str, problem: str) -> None:
     found = check(written(tmp_path, f"[storage]\n{text}\n"), {})
     assert any(problem in one.message for one in found.problems), [str(one) for one in found.problems]
+
+
+def test_s3_is_an_option_of_the_server_and_its_domain_needs_it(tmp_path: Path) -> None:
+    text = '[storage]\ndisks = "d"\nbind = "127.0.0.1:7480"\ns3_domain = "S3.example"\n'
+    settings = check(written(tmp_path, f"{text}s3 = true\n"), {}).settings
+    assert settings is not None
+    options = settings.web[SERVER].options
+    assert (options["s3"], options["s3_domain"]) == (True, "s3.example")
+    assert [problem.key for problem in check(written(tmp_path, text), {}).problems] == ["storage.s3_domain"]
+    assert check(written(tmp_path, '[storage]\ns3 = true\ns3_domain = "a b"\n'), {}).problems

@@ -48,6 +48,8 @@ def with_storage(settings: Settings) -> Settings:
 
 def find_storage_problems(settings: Settings, source: ConfigSource) -> Iterator[Problem]:
     """What keeps [storage] from working, and names of kinds that it needs."""
+    if settings.storage.s3_domain is not None and not settings.storage.s3:
+        yield source.problem(("storage", "s3_domain"), "it has no effect without S3", "set s3 = true, or remove it")
     if not settings.storage.disks:
         return
     values: dict[str, Any] = source.values
@@ -73,6 +75,8 @@ def _options(settings: Settings, storage: StorageSettings) -> dict[str, Any]:
         "rate": storage.rate,
         "scrub_every": storage.scrub_every,
         "durable_within": storage.durable_within,
+        "s3": storage.s3,
+        "s3_domain": storage.s3_domain,
     }
 
 

@@ -14,6 +14,7 @@ from peerd.domain.errors import DatabaseUnavailable, PeerdError
 from peerd.storage.disk.errors import DiskError
 from peerd.storage.node import StorageNode
 from peerd.storage.receiving import BodyDiffers, NoDiskHasRoom, TooFewDurable
+from peerd.storage.s3_front.front import is_s3_request, serve_s3
 from peerd.storage.server import file_routes, node_routes
 from peerd.storage.server.http_io import BodyTooLarge, ClientGone, Receive, Request, Response, Scope, Send
 from peerd.storage.server.node_routes import BadRequest
@@ -93,6 +94,9 @@ class StorageApp:
     async def _serve(self, request: Request, response: Response) -> None:
         node = self._node
         assert node is not None, "the lifespan has begun"
+        if node.options.s3 and is_s3_request(request):
+            await serve_s3(node, request, response)
+            return
         kind, _, rest = request.scope["raw_path"].decode("latin-1").lstrip("/").partition("/")
         if kind == "health":
             await response.json({"node": node.name, "disks": [disk.number for disk in node.disks.usable()]})

@@ -72,12 +72,12 @@ async def get(node: StorageNode, bucket: str, key: str, request: Request, respon
         return
     reading = await to_thread(FileReading.begin, node, file)
     try:
-        await _send_pieces(reading.pieces(start, stop), 206 if part is not None else 200, headers, response)
+        await send_pieces(reading.pieces(start, stop), 206 if part is not None else 200, headers, response)
     finally:
         await to_thread(reading.close)
 
 
-async def _send_pieces(pieces: Iterator[Piece], status: int, headers: dict[str, str | int], response: Response) -> None:
+async def send_pieces(pieces: Iterator[Piece], status: int, headers: dict[str, str | int], response: Response) -> None:
     """Send pieces; the next one is verified while one is sent. The response begins when the first one is verified."""
     piece = await to_thread(next, pieces, None)
     await response.begin(status, headers)

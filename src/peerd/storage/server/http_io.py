@@ -39,6 +39,8 @@ class Request:
         self.headers: dict[str, str] = {
             name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
         }
+        self.is_received = False
+        """Whether the whole body has been read."""
         self._receive = receive
 
     @property
@@ -68,6 +70,7 @@ class Request:
                 raise ClientGone
             block += message.get("body", b"")
             more = message.get("more_body", False)
+            self.is_received = not more
             if len(block) >= BLOCK:
                 yield block
                 block = bytearray()

@@ -117,6 +117,31 @@ class NodeHttp:
         finally:
             connection.close()
 
+    def begin(
+        self, method: str, url: str, target: str, headers: Iterable[tuple[str, str]]
+    ) -> http.client.HTTPConnection:
+        """Send the head of a request over a connection of its own; the caller sends the body, and closes it.
+
+        Args:
+            method: such as PUT.
+            url: of the node: scheme, host and port.
+            target: path and query.
+            headers: all of them beside the signature, the host too, and the length of a body.
+
+        Raises:
+            SourceFailed: the node cannot be reached.
+        """
+        connection = self._open(url)
+        try:
+            connection.putrequest(method, target, skip_host=True, skip_accept_encoding=True)
+            for name, value in (*headers, *self._signer.headers(method, target).items()):
+                connection.putheader(name, value.encode("latin-1"))
+            connection.endheaders()
+        except NETWORK_ERRORS as error:
+            connection.close()
+            raise SourceFailed(url, _describe(error)) from error
+        return connection
+
     def close(self) -> None:
         """Close the idle connections."""
         with self._lock:

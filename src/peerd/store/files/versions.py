@@ -42,6 +42,7 @@ class NewFile(msgspec.Struct, frozen=True, kw_only=True):
         disk_id: where its first copy is.
         chunk_size: bytes of a chunk, where there are several.
         chunks: BLAKE3 of each chunk, one after the other.
+        headers: that S3's clients gave it, and the checksums that were verified; see `StoredFile`.
         expires_in: seconds until it is deleted by itself; None: never.
     """
 
@@ -56,6 +57,7 @@ class NewFile(msgspec.Struct, frozen=True, kw_only=True):
     etag: str | None = None
     content_type: str | None = None
     metadata: Mapping[str, str] = {}
+    headers: Mapping[str, str] = {}
     expires_in: float | None = None
 
 
@@ -94,7 +96,8 @@ def to_file(row: RowMapping) -> StoredFile:
     """A row of `select_files`."""
     values = dict(row)
     values["state"] = FileState(values["state"])
-    values["metadata"] = json.loads(values["metadata"]) if values["metadata"] else {}
+    for name in ("metadata", "headers"):
+        values[name] = json.loads(values[name]) if values[name] else {}
     return StoredFile(**values)
 
 
@@ -178,6 +181,7 @@ def stage(connection: Connection, bucket: Bucket, new: NewFile) -> None:
         "etag": new.etag,
         "content_type": new.content_type,
         "metadata": json.dumps(dict(new.metadata), ensure_ascii=False) if new.metadata else None,
+        "headers": json.dumps(dict(new.headers), ensure_ascii=False) if new.headers else None,
     }
     if new.expires_in is not None:
         values["expires_at"] = seconds_from_now(new.expires_in)

@@ -9,6 +9,7 @@ import sqlalchemy as sa
 from peerd.domain.access import Role
 from peerd.domain.attempt_totals import OUTCOMES
 from peerd.domain.bulk import BulkState
+from peerd.domain.file_access import FileRights
 from peerd.domain.files import MAX_KEY_BYTES, CopyState, DiskKind, DiskState, FileState
 from peerd.domain.histogram import BIN_COUNT
 from peerd.domain.lifecycle import FINISHED, Status
@@ -621,6 +622,7 @@ files = _table(
     sa.Column("etag", name_type(80, ascii_only=True)),
     sa.Column("content_type", short_text(255)),
     sa.Column("metadata", LONG_TEXT),
+    sa.Column("headers", LONG_TEXT),
     time_column_with_default("created_at"),
     time_column("expires_at"),
     time_column("deleted_at"),
@@ -674,6 +676,7 @@ file_uploads = _table(
     sa.Column("class_name", name_type(63, ascii_only=True), nullable=False),
     sa.Column("content_type", short_text(255)),
     sa.Column("metadata", LONG_TEXT),
+    sa.Column("headers", LONG_TEXT),
     sa.Column("created_by", name_type(200)),
     time_column_with_default("created_at"),
     time_column_with_default("touched_at"),
@@ -688,6 +691,22 @@ file_upload_parts = _table(
     sa.Column("content_id", sa.BigInteger(), nullable=False),
     sa.Column("size", sa.BigInteger(), nullable=False),
     sa.Column("etag", name_type(80, ascii_only=True), nullable=False),
+    sa.Column("checksum", name_type(100, ascii_only=True)),
     time_column_with_default("created_at"),
     sa.Index("file_upload_parts_content", "content_id"),
 )
+
+file_access_keys = _table(
+    "file_access_keys",
+    sa.Column("id", name_type(20, ascii_only=True), primary_key=True),
+    sa.Column("name", name_type(200), nullable=False),
+    sa.Column("rights", enum_type(FileRights), nullable=False),
+    sa.Column("scopes", LONG_TEXT),
+    sa.Column("created_by", name_type(200)),
+    time_column_with_default("created_at"),
+    time_column("expires_at"),
+    time_column("revoked_at"),
+    time_column("last_used_at"),
+    enum_check("rights", FileRights),
+)
+"""Access keys of S3's clients. The secret of a key is derived from the cluster's secret, and stored nowhere."""

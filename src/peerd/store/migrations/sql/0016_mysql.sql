@@ -1,4 +1,4 @@
--- Files that survive their servers: classes, buckets, disks, versions, copies, checks and uploads.
+-- Files that survive their servers: classes, buckets, disks, versions, copies, checks, uploads and access keys.
 
 CREATE TABLE IF NOT EXISTS file_cluster (
     id INTEGER NOT NULL,
@@ -71,6 +71,7 @@ CREATE TABLE IF NOT EXISTS files (
     etag VARCHAR(80) CHARACTER SET ascii COLLATE ascii_bin,
     content_type VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin,
     metadata LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin,
+    headers LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin,
     created_at TIMESTAMP(6) NOT NULL DEFAULT current_timestamp(6),
     expires_at TIMESTAMP(6) NULL,
     deleted_at TIMESTAMP(6) NULL,
@@ -118,6 +119,7 @@ CREATE TABLE IF NOT EXISTS file_uploads (
     class_name VARCHAR(63) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
     content_type VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin,
     metadata LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin,
+    headers LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin,
     created_by VARCHAR(200) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin,
     created_at TIMESTAMP(6) NOT NULL DEFAULT current_timestamp(6),
     touched_at TIMESTAMP(6) NOT NULL DEFAULT current_timestamp(6),
@@ -132,7 +134,21 @@ CREATE TABLE IF NOT EXISTS file_upload_parts (
     content_id BIGINT NOT NULL,
     size BIGINT NOT NULL,
     etag VARCHAR(80) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+    checksum VARCHAR(100) CHARACTER SET ascii COLLATE ascii_bin,
     created_at TIMESTAMP(6) NOT NULL DEFAULT current_timestamp(6),
     PRIMARY KEY (upload_id, number),
     INDEX file_upload_parts_content (content_id)
+) ENGINE=InnoDB CHARSET=utf8mb4 COLLATE utf8mb4_bin;
+
+CREATE TABLE IF NOT EXISTS file_access_keys (
+    id VARCHAR(20) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+    name VARCHAR(200) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL,
+    rights ENUM('read','write','read-write') CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+    scopes LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin,
+    created_by VARCHAR(200) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin,
+    created_at TIMESTAMP(6) NOT NULL DEFAULT current_timestamp(6),
+    expires_at TIMESTAMP(6) NULL,
+    revoked_at TIMESTAMP(6) NULL,
+    last_used_at TIMESTAMP(6) NULL,
+    PRIMARY KEY (id)
 ) ENGINE=InnoDB CHARSET=utf8mb4 COLLATE utf8mb4_bin;

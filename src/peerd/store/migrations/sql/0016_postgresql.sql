@@ -1,4 +1,4 @@
--- Files that survive their servers: classes, buckets, disks, versions, copies, checks and uploads.
+-- Files that survive their servers: classes, buckets, disks, versions, copies, checks, uploads and access keys.
 
 CREATE TABLE file_cluster (
     id INTEGER NOT NULL,
@@ -75,6 +75,7 @@ CREATE TABLE files (
     etag TEXT COLLATE "C",
     content_type TEXT,
     metadata TEXT,
+    headers TEXT,
     created_at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
     expires_at TIMESTAMP WITH TIME ZONE,
     deleted_at TIMESTAMP WITH TIME ZONE,
@@ -127,6 +128,7 @@ CREATE TABLE file_uploads (
     class_name TEXT COLLATE "C" NOT NULL,
     content_type TEXT,
     metadata TEXT,
+    headers TEXT,
     created_by TEXT COLLATE "C",
     created_at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
     touched_at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
@@ -142,8 +144,23 @@ CREATE TABLE file_upload_parts (
     content_id BIGINT NOT NULL,
     size BIGINT NOT NULL,
     etag TEXT COLLATE "C" NOT NULL,
+    checksum TEXT COLLATE "C",
     created_at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
     PRIMARY KEY (upload_id, number)
 );
 
 CREATE INDEX file_upload_parts_content ON file_upload_parts (content_id);
+
+CREATE TABLE file_access_keys (
+    id TEXT COLLATE "C" NOT NULL,
+    name TEXT COLLATE "C" NOT NULL,
+    rights TEXT NOT NULL,
+    scopes TEXT,
+    created_by TEXT COLLATE "C",
+    created_at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
+    expires_at TIMESTAMP WITH TIME ZONE,
+    revoked_at TIMESTAMP WITH TIME ZONE,
+    last_used_at TIMESTAMP WITH TIME ZONE,
+    PRIMARY KEY (id),
+    CONSTRAINT rights_known CHECK (rights IN ('read', 'write', 'read-write'))
+);

@@ -1,4 +1,4 @@
--- Files that survive their servers: classes, buckets, disks, versions, copies, checks and uploads.
+-- Files that survive their servers: classes, buckets, disks, versions, copies, checks, uploads and access keys.
 
 CREATE TABLE file_cluster (
     id INTEGER NOT NULL,
@@ -81,6 +81,7 @@ CREATE TABLE files (
     etag TEXT,
     content_type TEXT,
     metadata TEXT,
+    headers TEXT,
     created_at TEXT DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now')) NOT NULL,
     expires_at TEXT,
     deleted_at TEXT,
@@ -140,6 +141,7 @@ CREATE TABLE file_uploads (
     class_name TEXT NOT NULL,
     content_type TEXT,
     metadata TEXT,
+    headers TEXT,
     created_by TEXT,
     created_at TEXT DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now')) NOT NULL,
     touched_at TEXT DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now')) NOT NULL,
@@ -157,9 +159,28 @@ CREATE TABLE file_upload_parts (
     content_id BIGINT NOT NULL,
     size BIGINT NOT NULL,
     etag TEXT NOT NULL,
+    checksum TEXT,
     created_at TEXT DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now')) NOT NULL,
     PRIMARY KEY (upload_id, number),
     CONSTRAINT created_at_form CHECK (created_at IS NULL OR created_at IS strftime('%Y-%m-%d %H:%M:%f', created_at))
 );
 
 CREATE INDEX file_upload_parts_content ON file_upload_parts (content_id);
+
+CREATE TABLE file_access_keys (
+    id TEXT NOT NULL,
+    name TEXT NOT NULL,
+    rights TEXT NOT NULL,
+    scopes TEXT,
+    created_by TEXT,
+    created_at TEXT DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now')) NOT NULL,
+    expires_at TEXT,
+    revoked_at TEXT,
+    last_used_at TEXT,
+    PRIMARY KEY (id),
+    CONSTRAINT rights_known CHECK (rights IN ('read', 'write', 'read-write')),
+    CONSTRAINT created_at_form CHECK (created_at IS NULL OR created_at IS strftime('%Y-%m-%d %H:%M:%f', created_at)),
+    CONSTRAINT expires_at_form CHECK (expires_at IS NULL OR expires_at IS strftime('%Y-%m-%d %H:%M:%f', expires_at)),
+    CONSTRAINT revoked_at_form CHECK (revoked_at IS NULL OR revoked_at IS strftime('%Y-%m-%d %H:%M:%f', revoked_at)),
+    CONSTRAINT last_used_at_form CHECK (last_used_at IS NULL OR last_used_at IS strftime('%Y-%m-%d %H:%M:%f', last_used_at))
+);

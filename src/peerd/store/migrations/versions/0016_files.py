@@ -1,4 +1,4 @@
-"""Files that survive their servers: classes, buckets, disks, versions, copies, checks and uploads."""
+"""Files that survive their servers: classes, buckets, disks, versions, copies, checks, uploads and access keys."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ TABLES = (
     "file_checks",
     "file_uploads",
     "file_upload_parts",
+    "file_access_keys",
 )
 
 
