@@ -28,12 +28,12 @@ SetAttribute = Callable[[Any, str, Any], None]
 def enter_before_publishing(patch: SetAttribute) -> None:
     """The row of a file is written before its content is published."""
 
-    def finish(self: Receiving, received: Received) -> StoredFile:
+    def finish(self: Receiving, received: Received, also: Callable[[Any], object] | None = None) -> StoredFile:
         bucket = self._node.database.read(get_bucket, received.bucket)
         kept = self._node.database.read(get_class, received.class_name or bucket.class_name)
         digest = self._part.checked_digest(None)
         new = receiving._new_file(self._part, self._disk, digest, received, kept.name)
-        file = self._enter(bucket, new, received.condition, kept.durable)
+        file = self._enter(bucket, new, received.condition, kept.durable, also)
         self._part.publish()
         self._is_content = True
         return file
