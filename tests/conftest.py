@@ -7,7 +7,7 @@ pytest_plugins = [
     "tests.support.servers",
     "tests.support.structlog_configuration",
     "tests.support.impatience",
-    "tests.support.patient_http",
+    "tests.support.patience",
     "tests.support.migrated_databases",
     "tests.support.markdown_examples",
     "tests.support.xdist_groups",

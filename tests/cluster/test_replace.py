@@ -22,7 +22,7 @@ def test_a_process_is_recycled_after_so_many_tasks_and_loses_none(cluster: Clust
     eventually(node.replaced("jobs-1", first), timeout=WITHIN, message=node.log_text)
     ran = [event["task"] for event in cluster.notes(event="ran")]
     assert sorted(ran) == [job.id for job in jobs]
-    assert [cluster.outcomes(job) for job in jobs] == [[]] * 30
+    assert {outcome for job in jobs for outcome, _ in cluster.outcomes(job)} <= {"released"}, "before they began"
     eventually(lambda: len({p.id for p in cluster.client.nodes.processes(ended=True) if p.slot == "jobs-1"}) > 1)
 
 

@@ -13,7 +13,7 @@ from peerd.gateway.batches import Answer, OperationFailed
 from peerd.gateway.clients import QueueClient
 from peerd.gateway.operation_queue import OperationQueue
 from peerd.gateway.operations import Put, StoreQuery
-from peerd.gateway.queue_capacity import Admission, QueueCapacities, count_for_capacity
+from peerd.gateway.queue_capacity import Admission, QueueCapacities, count_for_capacity, wait_for_ends
 from peerd.gateway.queue_options import QueueOptions
 from peerd.gateway.ready_jobs import ReadyJobs
 from peerd.gateway.tubes import Tubes
@@ -54,16 +54,18 @@ class Puts:
                 self._put_after_count(job.queue, partial(self.put, client, job, answer), answer)
 
     def _put_after_count(self, queue: str, put: Callable[[], None], answer: Answer) -> None:
-        """Put when the jobs of a queue have been counted, once for all puts that wait for it."""
+        """Put when all operations so far are written, and the jobs of a queue counted if they must be, once for all."""
         waiting = self._waiting_for_count.setdefault(queue, [])
         waiting.append((put, answer))
         if len(waiting) == 1:
-            query = StoreQuery(count_for_capacity, (queue, self.capacities.most(queue)))
-            self._operations.submit(self, query, partial(self._counted, queue))
+            query = StoreQuery(wait_for_ends)
+            if self.capacities.must_count(queue):
+                query = StoreQuery(count_for_capacity, (queue, self.capacities.most(queue)))
+            self._operations.submit_last(query, partial(self._counted, queue))
 
-    def _counted(self, queue: str, result: tuple[int, float] | OperationFailed) -> None:
+    def _counted(self, queue: str, result: tuple[int, float] | OperationFailed | None) -> None:
         waiting = self._waiting_for_count.pop(queue)
-        if not isinstance(result, OperationFailed):
+        if isinstance(result, tuple):
             self.capacities.record(queue, *result)
         for put, answer in waiting:
             if isinstance(result, OperationFailed):

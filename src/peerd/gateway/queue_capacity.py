@@ -2,9 +2,9 @@
 
 A count reads as many index entries as the queue has jobs, up to the limit. So one count serves the puts of a second, or
 of ten times as long as it took: what this process puts and ends meanwhile is added to it, what other processes do is
-not known. Where the queue seems to be full, the jobs are counted anew, but counting takes a tenth of the time at most.
-So a queue may exceed its limit by what other processes put between two counts, and a put may be refused although others
-have just made room.
+not known. Where the queue seems to be full, the put waits for the ends of jobs that this process is writing; then the
+jobs are counted anew, but counting takes a tenth of the time at most. So a queue may exceed its limit by what other
+processes put between two counts, and a put may be refused although others have just made room.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Admission(Enum):
     ADMITTED = "admitted"
     FULL = "full"
     UNKNOWN = "unknown"
-    """The jobs must be counted; then the put asks again."""
+    """The jobs must be counted, or ends must be written, before it is known; then the put asks again."""
 
 
 class QueueCapacities:
@@ -59,15 +59,21 @@ class QueueCapacities:
         """The last count of each queue, changed by what this process has done since."""
         self._valid_until: dict[str, float] = {}
         self._no_count_before: dict[str, float] = {}
+        self._pending_ends = 0
+        """Operations of this process, each of which may end a job of any queue."""
 
     def most(self, queue: str) -> int | None:
         """The limit of a queue."""
         return self._most.get(queue)
 
     def is_unknown(self, queue: str) -> bool:
-        """Whether the jobs of a queue must be counted before it is known if it has room."""
+        """Whether a put into a queue must wait before it is known if there is room."""
         if queue not in self._most:
             return False
+        return self.must_count(queue) or (self._pending_ends > 0 and self._jobs[queue] >= self._most[queue])
+
+    def must_count(self, queue: str) -> bool:
+        """Whether the jobs of a queue with a limit must be counted before it is known if there is room."""
         now = self._clock()
         if now >= self._valid_until.get(queue, now):
             return True
@@ -91,6 +97,14 @@ class QueueCapacities:
         self._no_count_before[queue] = now + LEAST_PAUSE * took
         self._valid_until[queue] = now + max(VALID_FOR, LEAST_PAUSE * took)
 
+    def begin_end(self) -> None:
+        """An operation was submitted that may end a job."""
+        self._pending_ends += 1
+
+    def finish_end(self) -> None:
+        """That operation is written, or was refused."""
+        self._pending_ends -= 1
+
     def leave(self, queue: str) -> None:
         """Count a job less: this process has deleted it, or has not put what was admitted."""
         if self._jobs.get(queue):
@@ -101,3 +115,7 @@ def count_for_capacity(connection: Connection, queue: str, most: int) -> tuple[i
     """The unfinished jobs of a queue, up to the limit, and the seconds that counting them has taken."""
     began = monotonic()
     return jobs.count_unfinished_up_to(connection, queue, most), monotonic() - began
+
+
+def wait_for_ends(_: Connection) -> None:
+    """The same place among the operations as a count, without one: those before it are written."""

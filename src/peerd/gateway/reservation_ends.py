@@ -67,6 +67,7 @@ class ReservationEnds:
     def delete(self, client: QueueClient, job_id: int, answer: Answer) -> None:
         """Delete a job that the client holds, or that none holds; the answer is whether it was there."""
         held = client.reservations.pop(job_id, None)
+        self._capacities.begin_end()
         if held is None:
             operation = StoreCall(delete_free_job, (job_id, self._options.with_history))
             self._operations.submit(client, operation, partial(self._deleted, answer))
@@ -77,11 +78,13 @@ class ReservationEnds:
 
     def _deleted_held(self, client: QueueClient, held: Reservation, answer: Answer, result: Written) -> None:
         self._restore_if_unknown(client, held, result)
+        self._capacities.finish_end()
         if result is True:
             self._count_delete(held.job.queue)
         answer(result)
 
     def _deleted(self, answer: Answer, result: Mapping[int, str] | OperationFailed) -> None:
+        self._capacities.finish_end()
         if isinstance(result, OperationFailed):
             answer(result)
             return
@@ -127,6 +130,7 @@ class ReservationEnds:
     ) -> None:
         """End a reservation of a client by a function of the store; the answer is its result."""
         del client.reservations[held.job.id]
+        self._capacities.begin_end()
         ended = partial(self._ended_by_call, client, held, answer)
         self._operations.submit(client, StoreCall(function, arguments), ended)
 
@@ -134,6 +138,7 @@ class ReservationEnds:
         self, client: QueueClient, held: Reservation, answer: Answer, result: RecordedFailure | Written
     ) -> None:
         self._restore_if_unknown(client, held, result)
+        self._capacities.finish_end()
         match result:
             case RecordedFailure(retry_in=None):
                 self._capacities.leave(held.job.queue)

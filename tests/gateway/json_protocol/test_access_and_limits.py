@@ -10,6 +10,7 @@ import pytest
 from peerd.config.settings import QueueSettings
 from peerd.domain.errors import DatabaseUnavailable
 from peerd.gateway.client import connect
+from peerd.gateway.queue_capacity import count_for_capacity
 from tests.gateway.beanstalk_connection import BeanstalkConnection
 from tests.gateway.gateway_thread import GatewayThread, bytes_held_for
 from tests.gateway.json_protocol.conftest import TOKEN, Serve
@@ -56,6 +57,25 @@ def test_a_full_queue_is_an_error_until_a_job_has_ended(serve: Serve) -> None:
             connection.send(end)
             assert connection.ask("add_job", job=1, queue="small", id=1).get("ok")
             assert connection.ask("add_job", job=1, queue="small", id=1)["code"] == "queue_full"
+
+
+@pytest.mark.parametrize("end", [{"cmd": "notify", "result": 1}, {"cmd": "fail", "retry": False}, {"cmd": "notify"}])
+def test_an_add_job_has_the_room_that_the_message_before_it_makes_though_counting_is_slow(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, end: dict[str, Any]
+) -> None:
+    """While a count is not made again yet, because it took long, the ends of this connection are known all the same."""
+
+    def count_slowly(*arguments: Any) -> tuple[int, float]:
+        return count_for_capacity(*arguments)[0], 3600.0
+
+    monkeypatch.setattr("peerd.gateway.puts.count_for_capacity", count_slowly)
+    with JsonConnection(serve(queues={"small": QueueSettings(max_jobs=2)})) as connection:
+        add = {"cmd": "add_job", "job": 1, "queue": "small", "id": 1}
+        connection.send(add, add, add)
+        assert [connection.receive().get("code") for _ in range(3)] == [None, None, "queue_full"]
+        connection.ask("get_job", queue="small")
+        connection.send({**end, "id": 2}, add, add)
+        assert [connection.receive().get("code") for _ in range(3)] == [None, None, "queue_full"]
 
 
 def test_a_get_job_follows_the_add_job_before_it_though_the_jobs_must_be_counted(serve: Serve) -> None:

@@ -69,3 +69,14 @@ def test_nothing_leaves_an_empty_queue(capacities: QueueCapacities) -> None:
     capacities.record("mails", 0, took=0.001)
     capacities.leave("mails")
     assert admitted(capacities, 20) == 10
+
+
+def test_a_put_waits_for_ends_that_are_not_written_yet_only_where_the_queue_seems_full(
+    capacities: QueueCapacities,
+) -> None:
+    capacities.record("mails", 9, took=60.0)
+    capacities.begin_end()
+    assert admitted(capacities, 1) == 1
+    assert (capacities.admit("mails"), capacities.must_count("mails")) == (Admission.UNKNOWN, False)
+    capacities.finish_end()
+    assert capacities.admit("mails") is Admission.FULL

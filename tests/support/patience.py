@@ -1,11 +1,13 @@
-"""Requests of tests wait a minute for an answer: five seconds, httpx's default, are too few beside other work."""
+"""Tests wait a minute for what they wait for: defaults of httpx and `eventually` are too short beside other work."""
 
 from __future__ import annotations
 
 import httpx
 import pytest
 
-TIMEOUT = httpx.Timeout(60.0)
+from peerd.testing import waiting
+
+SECONDS = 60.0
 
 
 @pytest.hookimpl
@@ -15,4 +17,7 @@ def pytest_configure() -> None:
         defaults = function.__kwdefaults__
         assert defaults is not None
         assert "timeout" in defaults
-        defaults["timeout"] = TIMEOUT
+        defaults["timeout"] = httpx.Timeout(SECONDS)
+    for wait in (waiting.eventually, waiting.eventually_async):
+        assert wait.__defaults__ is not None
+        wait.__defaults__ = (SECONDS, *wait.__defaults__[1:])
