@@ -149,6 +149,31 @@ def test_a_lost_disk_is_replaced_and_made_anew_as_another_one(cluster: StorageCl
         assert ask(lost, "GET", f"/files/films/{key}").content == content
 
 
+def test_copies_of_a_lost_disk_are_planned_step_by_step_and_those_of_the_most_endangered_files_first(
+    cluster: StorageCluster, ask: Ask, keep: Keep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("peerd.storage.maintenance.MAX_PLANNED", 4)
+    monkeypatch.setattr("peerd.storage.maintenance.CHECK_BATCH", 2)
+    contents = put_many(ask, cluster.nodes["a"], 20)
+    keep()
+    store, lost = cluster.catalogue.store, cluster.nodes["b"].disk
+    of_lost = sa.select(file_copies.c.file_id).where(file_copies.c.disk_id == lost).order_by(file_copies.c.file_id)
+    with_lost = set(store.read(lambda connection: connection.execute(of_lost).scalars()))
+    assert len(with_lost) > 8, "by chance, weighted by room"
+    store.run(set_disk_state, lost, DiskState.LOST)
+    cluster.nodes["a"].node.view(fresh=True)
+    StorageMaintenance(cluster.nodes["a"].node).run()
+    dangers = sa.select(file_checks.c.file_id, file_checks.c.danger)
+    assert {row.file_id: row.danger for row in store.read(lambda connection: connection.execute(dangers).all())} == (
+        dict.fromkeys(with_lost, 1)
+    )
+    is_planned = file_copies.c.state == "planned"
+    assert cluster.catalogue.count(file_copies, is_planned) == 8, "twice the limit, because one copy is left of each"
+    keep()
+    assert states(cluster, lost) == {}
+    assert cluster.catalogue.count(file_copies, file_copies.c.state == "stored") == 2 * len(contents)
+
+
 def test_a_wiped_disk_is_no_disk_and_nothing_is_written_to_it(cluster: StorageCluster, ask: Ask, keep: Keep) -> None:
     put_many(ask, cluster.nodes["a"])
     keep()

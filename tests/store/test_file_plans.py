@@ -10,7 +10,7 @@ from typing import Any, Final
 import pytest
 import sqlalchemy as sa
 
-from peerd.domain.files import CopyState
+from peerd.domain.files import CopyState, DiskState
 from peerd.storage.checking import check_files, read_disk_view
 from peerd.store.connection.database import Database
 from peerd.store.files import checks, copies, disks, listing, uploads, usage, versions, walks
@@ -91,8 +91,8 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "checks that are due": lambda it: it.check(),
     "the disks": lambda it: it.run(disks.read_disks),
     "a walk over a disk": lambda it: (
-        it.run(disks.set_disk_state, it.disks[2], disks.DiskState.DRAIN),
-        it.run(walks.walk_on, BATCH),
+        it.run(disks.set_disk_state, it.disks[2], DiskState.DRAIN),
+        it.run(walks.walk_on, BATCH, [it.disks[1]]),
     ),
     "a verification": lambda it: it.run(walks.next_to_verify, it.disks[0], 86_400.0, BATCH),
     "sources": lambda it: it.run(copies.find_sources, [it.middle, it.middle + 1]),

@@ -159,6 +159,7 @@ class Disk(msgspec.Struct, frozen=True, kw_only=True):
         zone: of its node.
         state: what it is used for.
         free: bytes that can be written, without its reserve and what is promised to planned copies.
+        planned: how many copies are planned on it.
         silent_for: seconds since its node reported it last.
         problem: why nothing can be written to it now, or None.
         verified_since: copies verified before this time do not count: the disk was missing until then.
@@ -171,6 +172,7 @@ class Disk(msgspec.Struct, frozen=True, kw_only=True):
     state: DiskState = DiskState.ACTIVE
     size: int = 0
     free: int = 0
+    planned: int = 0
     silent_for: float = 0.0
     problem: str | None = None
     verified_since: datetime | None = None

@@ -19,7 +19,7 @@ from peerd.storage.node import StorageNode
 from peerd.storage.placement.brake import DiskView
 from peerd.storage.uploads import abort_stale
 from peerd.store.enqueue.enqueue import enqueue
-from peerd.store.files.checks import lock_due_checks
+from peerd.store.files.checks import DANGER_OF_TOMBSTONE, DANGERS, MOST_ENDANGERED, lock_due_checks
 from peerd.store.files.versions import delete_expired
 from peerd.store.files.walks import begin_walks_of_missing, next_to_verify, scrub_goes_on, walk_on
 
@@ -29,6 +29,10 @@ TIDY_EVERY: Final = 10.0
 CHECK_BATCH: Final = 250
 MAX_BATCHES: Final = 8
 """Batches of one round, so that disks are reported in time."""
+MAX_PLANNED: Final = 20_000
+"""Copies that may be planned on all disks together; until some are made, only files with one copy are decided about, up
+to twice as many. So the files of a lost disk are not all planned at once: those that become more endangered meanwhile
+need not wait behind them, and what is promised to planned copies is summed quickly."""
 WALK_BATCH: Final = 1000
 EXPIRE_BATCH: Final = 500
 SWEEP: Final = "sweep"
@@ -69,16 +73,17 @@ class StorageMaintenance:
         if view.missing:
             self._node.database.run(begin_walks_of_missing, view.missing)
         for _ in range(MAX_BATCHES):
-            if self._node.database.run(walk_on, WALK_BATCH) is None:
+            if self._node.database.run(walk_on, WALK_BATCH, view.missing) is None:
                 return
 
     def _check(self, view: DiskView) -> None:
         """Decide what files need whose check is due."""
 
         def check(connection: Connection) -> Checked:
-            return self._node.decide(connection, lock_due_checks(connection, CHECK_BATCH), view)
+            return self._node.decide(connection, lock_due_checks(connection, CHECK_BATCH, dangers), view)
 
         for _ in range(MAX_BATCHES):
+            dangers = dangers_to_check(sum(disk.planned for disk in view.disks.values()))
             checked = self._node.database.run(check)
             if checked.tasks:
                 self._node.ring()
@@ -124,3 +129,14 @@ class StorageMaintenance:
                 return False
         scrub_goes_on(connection, disk, after)
         return True
+
+
+def dangers_to_check(planned: int) -> Sequence[int]:
+    """Which files are decided about, by their danger, while so many copies are planned.
+
+    >>> list(dangers_to_check(MAX_PLANNED)), list(dangers_to_check(2 * MAX_PLANNED))
+    ([1, 9], [9])
+    """
+    if planned < MAX_PLANNED:
+        return DANGERS
+    return (MOST_ENDANGERED, DANGER_OF_TOMBSTONE) if planned < 2 * MAX_PLANNED else (DANGER_OF_TOMBSTONE,)

@@ -174,7 +174,7 @@ class StorageCampaign:
     def _settle(self, deadline: float) -> None:
         """Until no file has a check, no task is left, and each copy was verified since the healing."""
         fleet = self._fleet
-        fleet.wait_until_ready()
+        fleet.wait_until_ready(fleet.nodes)
         healed_at = fleet.database.run(self._end_staged)
         while waiting := fleet.database.read(self._waiting, healed_at):
             if time.monotonic() > deadline:

@@ -150,20 +150,30 @@ def read_disks(connection: Connection) -> DisksRead:
     rows = list_disks(connection)
     promised = _promised(connection, [row.id for row in rows if row.state != DiskState.LOST.value])
     present = connection.execute(sa.select(now())).scalar_one()
-    return DisksRead([_as_disk(row, promised.get(row.id, 0), present) for row in rows], present)
+    return DisksRead([_as_disk(row, promised.get(row.id, NOTHING_PLANNED), present) for row in rows], present)
 
 
-def _promised(connection: Connection, numbers: Sequence[int]) -> dict[int, int]:
-    """Bytes of planned copies, by disk."""
+class _Planned(NamedTuple):
+    """Copies that are planned on a disk."""
+
+    copies: int
+    bytes: int
+
+
+NOTHING_PLANNED = _Planned(0, 0)
+
+
+def _promised(connection: Connection, numbers: Sequence[int]) -> dict[int, _Planned]:
+    """Planned copies by disk; how many there are is bounded, see `peerd.storage.maintenance`."""
     sums = (
-        sa.select(file_copies.c.disk_id, sa.func.sum(file_copies.c.size))
+        sa.select(file_copies.c.disk_id, sa.func.count(), sa.func.sum(file_copies.c.size))
         .where(file_copies.c.disk_id.in_(numbers), file_copies.c.state == CopyState.PLANNED.value)
         .group_by(file_copies.c.disk_id)
     )
-    return {disk_id: int(size) for disk_id, size in connection.execute(sums)}
+    return {disk_id: _Planned(int(copies), int(size)) for disk_id, copies, size in connection.execute(sums)}
 
 
-def _as_disk(row: DiskRow, promised: int, present: datetime) -> Disk:
+def _as_disk(row: DiskRow, planned: _Planned, present: datetime) -> Disk:
     silence = FOREVER_SILENT if row.seen_at is None else max(0.0, (present - row.seen_at).total_seconds())
     return Disk(
         id=row.id,
@@ -172,7 +182,8 @@ def _as_disk(row: DiskRow, promised: int, present: datetime) -> Disk:
         kind=DiskKind(row.kind),
         state=DiskState(row.state),
         size=row.size,
-        free=max(0, row.free - row.reserve - promised),
+        free=max(0, row.free - row.reserve - planned.bytes),
+        planned=planned.copies,
         silent_for=silence,
         problem=row.problem,
         verified_since=row.verified_since,
