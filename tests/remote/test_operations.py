@@ -302,6 +302,9 @@ EXAMPLES: dict[str, list[With]] = {
     ],
     "file_classes.remove": [With("unused"), With("safe"), With("default"), With("x")],
     "disks.list": [With()],
+    "disks.balance": [With()],
+    "disks.rebalance": [With()],
+    "disks.stop_rebalance": [With()],
     "disks.register": [
         With("ef" * 16, path="/srv/c", node="video-1"),
         With("ab" * 16, path="/srv/a", node="video-1"),

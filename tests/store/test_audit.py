@@ -38,6 +38,7 @@ READING = {
     *("queues.list", "queues.is_known", "limits.list", "nodes.list", "nodes.processes", "nodes.loads"),
     *(f"schedules.{name}" for name in ("list", "get", "runs", "get_run", "get_runs")),
     *("files.list", "files.stat", "files.usage", "files.at_risk", "buckets.list", "file_classes.list", "disks.list"),
+    "disks.balance",
     *("alerts.list", "users.list", "tokens.list", "audit.page", "audit.newer"),
 }
 LEFT_OUT = re.compile(r"\(([\d,]+) more refusals before it have no entry\)$")
@@ -135,6 +136,8 @@ def steps(task: int, other: int) -> Steps:
             {"state": "drain"},
             {"state": "active"},
         ),
+        ("disks.rebalance", lambda c: c.disks.rebalance(), ("disk", "all"), None, None),
+        ("disks.stop_rebalance", lambda c: c.disks.stop_rebalance(), ("disk", "all"), None, None),
         ("disks.lost", lambda c: c.disks.lost(newest_disk(c)), of_disk, {"state": "active"}, {"state": "lost"}),
         ("disks.remove", forget_and_remove_disk, of_disk, {"state": "lost"}, None),
         ("buckets.delete", lambda c: c.buckets.delete("films"), of_films, {"quota": 99}, None),

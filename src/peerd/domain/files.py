@@ -182,6 +182,11 @@ class Disk(msgspec.Struct, frozen=True, kw_only=True):
         """What is lost at once with the disk: its node, or the object store."""
         return f"s3 {self.id}" if self.node is None else self.node
 
+    @property
+    def used_share(self) -> float:
+        """The part of it that is in use, or promised; 1 where its size is not known."""
+        return 1.0 - self.free / self.size if self.size else 1.0
+
 
 class Copy(msgspec.Struct, frozen=True):
     """The content of a file on a disk."""

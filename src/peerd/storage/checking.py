@@ -155,11 +155,10 @@ class _Check:
         self._view.disks[disk_id] = msgspec.structs.replace(disk, free=max(0, disk.free - size))
 
     def _enqueue_copies(self) -> None:
-        for (disk_id, danger), sizes in sorted(self._copies.items()):
-            priority = PRIORITIES.get(danger, LOW_PRIORITY)
-            for group in group_by_size(sizes):
-                task_id = self._enqueue(COPY, self._view.disks[disk_id], group, priority)
-                plan_copies(self._connection, disk_id, {file_id: sizes[file_id] for file_id in group}, task_id)
+        by_priority: dict[tuple[int, int], dict[int, int]] = defaultdict(dict)
+        for (disk_id, danger), sizes in self._copies.items():
+            by_priority[disk_id, PRIORITIES.get(danger, LOW_PRIORITY)] |= sizes
+        self._tasks += enqueue_copies(self._connection, self._view, by_priority)
 
     def _enqueue_removals(self) -> None:
         for disk_id, file_ids in sorted(self._removals.items()):
@@ -198,6 +197,27 @@ class _Check:
                 postpone_check(self._connection, file.id, pause, danger=danger, health=health, blocked=decision.blocked)
         delete_tombstones(self._connection, gone)
         end_checks(self._connection, [*settled, *gone])
+
+
+def enqueue_copies(
+    connection: Connection, view: DiskView, sizes_of: Mapping[tuple[int, int], Mapping[int, int]]
+) -> int:
+    """Plan copies, and enqueue the tasks that make them; return how many.
+
+    Args:
+        connection: in a transaction.
+        view: the disks.
+        sizes_of: by disk and priority, the sizes of the files to copy to it.
+    """
+    count = 0
+    for (disk_id, priority), sizes in sorted(sizes_of.items()):
+        for group in group_by_size(sizes):
+            body, node = _encode_body(disk_id, group), view.disks[disk_id].node
+            new = NewTask(queue=QUEUE, name=COPY, body=body, node=node, priority=priority)
+            task_id = enqueue_many(connection, [new])[0].id
+            plan_copies(connection, disk_id, {file_id: sizes[file_id] for file_id in group}, task_id)
+            count += 1
+    return count
 
 
 def group_by_size(sizes: Mapping[int, int]) -> list[list[int]]:

@@ -588,7 +588,7 @@ def _readable_urls(connection: Connection, file_id: int) -> list[str]:
     """Where nodes can be asked for a file: those with a copy first; the others read it from these."""
     with_copy = [source.url for source in find_sources(connection, [file_id])[file_id] if source.url is not None]
     urls = {row.id: row.url for row in list_disks(connection) if row.url is not None}
-    reported = [disk.id for disk in read_disks(connection).disks if disk.silent_for <= ONLINE_WITHIN]
+    reported = [disk.id for disk in read_disks(connection, counted=False).disks if disk.silent_for <= ONLINE_WITHIN]
     online = {urls[number] for number in reported if number in urls}
     others = sorted(online - set(with_copy))
     random.shuffle(others)

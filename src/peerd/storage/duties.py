@@ -156,7 +156,7 @@ class Duties:
         """Whether the catalogue has a disk, and not as a lost one."""
         return any(
             disk.id == number and disk.state is not DiskState.LOST
-            for disk in self._node.database.read(read_disks).disks
+            for disk in self._node.database.read(read_disks, counted=False).disks
         )
 
     def _wanted(self, disk: int, ids: Sequence[ContentId]) -> tuple[dict[int, Content], dict[int, list[Source]]]:
@@ -271,6 +271,7 @@ class Duties:
         row = next((one for one in self._node.disks.usable() if one.number == disk), None)
         if row is not None and row.row.verified_since is not None:
             request_checks(connection, dict.fromkeys(good, 1))  # copies that count again may be surplus now
+        self._check(connection, good)  # what waits for it can be removed elsewhere now
 
     @contextlib.contextmanager
     def _disk_errors(self, local: LocalDisk) -> Iterator[None]:

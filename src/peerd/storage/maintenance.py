@@ -17,6 +17,7 @@ from peerd.storage.checking import LOW_PRIORITY, MAX_FILES_OF_TASK, QUEUE, VERIF
 from peerd.storage.local_disks import LocalDisk
 from peerd.storage.node import StorageNode
 from peerd.storage.placement.brake import DiskView
+from peerd.storage.rebalancing import move_on
 from peerd.storage.uploads import abort_stale
 from peerd.store.enqueue.enqueue import enqueue
 from peerd.store.files.checks import DANGER_OF_TOMBSTONE, DANGERS, MOST_ENDANGERED, lock_due_checks
@@ -60,6 +61,7 @@ class StorageMaintenance:
         view = self._node.view()
         self._walk(view)
         self._check(view)
+        self._rebalance(view)
         if present >= self._tidy_at:
             self._tidy_at = present + TIDY_EVERY
             self._node.database.run(delete_expired, EXPIRE_BATCH)
@@ -90,6 +92,12 @@ class StorageMaintenance:
                 view = self._node.view(fresh=True)
             if len(checked.decisions) < CHECK_BATCH:
                 return
+
+    def _rebalance(self, view: DiskView) -> None:
+        """Move copies from a disk that is to be rebalanced."""
+        moved = self._node.database.run(move_on, view, self._node.random)
+        if moved is not None and moved.files:
+            self._node.ring()
 
     def _scrub(self, disk: LocalDisk) -> None:
         """Have the next copies of a disk verified, unless a task still verifies the last ones."""

@@ -6,12 +6,12 @@ from peerd.cli.command import command, new_app
 from peerd.cli.files import buckets, classes, disks
 from peerd.cli.files.catalogue import at_risk, du, fsck, ls, mv, rm, stat
 from peerd.cli.files.contents import get, put
-from peerd.cli.files.disks import drain, undrain
+from peerd.cli.files.disks import drain, rebalance, undrain
 from peerd.cli.files.watch import watch
 
 app = new_app("Put, get, list, show, move, remove and check files; buckets, classes and disks.")
 
-for function in (put, get, ls, stat, mv, rm, du, fsck, drain, undrain, watch):
+for function in (put, get, ls, stat, mv, rm, du, fsck, drain, undrain, rebalance, watch):
     command(app)(function)
 command(app, "at-risk")(at_risk)
 app.add_typer(buckets.app, name="buckets")

@@ -1,4 +1,4 @@
-"""The commands ``peerd files disks …``, ``drain`` and ``undrain``."""
+"""The commands ``peerd files disks …``, ``drain``, ``undrain`` and ``rebalance``."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from typer import Argument, Option
 from peerd.cli.command import command, new_app
 from peerd.cli.context import CommandContext
 from peerd.cli.errors import CommandError
-from peerd.cli.files.formats import disks_table, problems_of
+from peerd.cli.files.formats import balance_table, disks_table, problems_of
+from peerd.cli.output.formatting import pluralize
 from peerd.domain.errors import NodeNotFound
+from peerd.domain.size import format_size
 from peerd.storage.disk.errors import DiskError, DiskNotEmpty
 from peerd.storage.disk.identity import DiskIdentity, create_disk, read_disk_identity
 from peerd.store.files.disks import cluster_identity
@@ -123,6 +125,35 @@ def drain(context: CommandContext, disks: DisksArgument) -> None:
 def undrain(context: CommandContext, disks: DisksArgument) -> None:
     """Use drained disks again."""
     _set(context, disks, context.client.disks.activate, "is active: it gets copies")
+
+
+def rebalance(
+    context: CommandContext,
+    dry_run: Annotated[
+        bool, Option("--dry-run", help="Only show how full the disks are, and what would be moved.")
+    ] = False,
+    stop: Annotated[
+        bool, Option("--stop", help="Move no more copies; those that are being moved are finished.")
+    ] = False,
+) -> None:
+    """Move copies from disks that are fuller than the others; peerd files watch shows how it goes on.
+
+    No file has fewer copies because of it. A disk may be fuller than all together by 5 % of its size.
+    """
+    if stop:
+        count = context.client.disks.stop_rebalance()
+        context.print_result({"stopped": count}, f"copies are moved from no disk now; they were from {count}")
+        return
+    begun = [] if dry_run else context.client.disks.rebalance()
+    found = context.client.disks.balance()
+    if not found:
+        raise CommandError("no disk that can get copies is online", "peerd files disks list")
+    outcome = "no disk is too full"
+    if dry_run and any(one.is_too_full for one in found):
+        outcome = f"{format_size(sum(one.excess for one in found if one.is_too_full))} would be moved"
+    elif begun:
+        outcome = f"{format_size(sum(one.excess for one in begun))} are moved from {pluralize(len(begun), 'disk')}"
+    context.print_result(found, balance_table(found), outcome)
 
 
 def _set(context: CommandContext, disks: list[int], change: Callable[[int], DiskCopies], outcome: str) -> None:

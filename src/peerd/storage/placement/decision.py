@@ -195,7 +195,7 @@ class _Copies:
         """Good copies on disks that are drained, and more than are wanted: the fullest disks first."""
         kept = list(self._lasting)
         surplus: list[int] = []
-        for disk in sorted(self._lasting, key=lambda disk: (disk.free, disk.id)):
+        for disk in sorted(self._lasting, key=lambda disk: (-disk.used_share, disk.free, disk.id)):
             others = [other for other in kept if other is not disk]
             is_double = disk.site in _sites(others)
             if is_double or (

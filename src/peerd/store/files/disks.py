@@ -145,10 +145,16 @@ class DisksRead(NamedTuple):
     present: datetime
 
 
-def read_disks(connection: Connection) -> DisksRead:
-    """All disks as decisions see them: silence by the database's clock, room without what is promised."""
+def read_disks(connection: Connection, *, counted: bool = True) -> DisksRead:
+    """All disks as decisions see them: silence by the database's clock, room without what is promised.
+
+    Args:
+        connection: of a read.
+        counted: whether the planned copies are counted; else there seem to be none.
+    """
     rows = list_disks(connection)
-    promised = _promised(connection, [row.id for row in rows if row.state != DiskState.LOST.value])
+    in_use = [row.id for row in rows if row.state != DiskState.LOST.value]
+    promised = _promised(connection, in_use) if counted else {}
     present = connection.execute(sa.select(now())).scalar_one()
     return DisksRead([_as_disk(row, promised.get(row.id, NOTHING_PLANNED), present) for row in rows], present)
 

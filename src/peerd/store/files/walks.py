@@ -14,6 +14,7 @@ from sqlalchemy.engine import Connection
 
 from peerd.domain.files import CopyState, DiskState
 from peerd.store.files.checks import DANGER_WITHOUT_COPY, request_checks
+from peerd.store.files.rebalance import REBALANCE
 from peerd.store.schema.sql_clock import now, seconds_from_now
 from peerd.store.schema.tables import disks, file_copies
 
@@ -47,7 +48,8 @@ def walk_on(connection: Connection, limit: int, missing: Collection[int] = ()) -
         missing: disks whose copies do not count.
     """
     columns = disks.c.id, disks.c.walked_for, disks.c.walked_to
-    walked = sa.select(*columns).where(disks.c.walked_for.is_not(None)).order_by(disks.c.id).limit(1)
+    is_walked = disks.c.walked_for.is_not(None), disks.c.walked_for != REBALANCE
+    walked = sa.select(*columns).where(*is_walked).order_by(disks.c.id).limit(1)
     row = connection.execute(walked.with_for_update(skip_locked=True)).first()
     if row is None:
         return None
