@@ -1,4 +1,4 @@
-"""FileReading a file: from a disk of this node chunk by chunk, each verified before it is sent, or from other nodes.
+"""Reading a file: from a disk of this node chunk by chunk, each verified before it is sent, or from other nodes.
 
 A chunk with another hash than the catalogue's is never sent: the copy goes to quarantine, and the bytes that are
 missing are read from another node.

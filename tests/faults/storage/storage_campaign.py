@@ -31,6 +31,7 @@ from tests.faults.storage.file_client import FileClient, FileRequests, target_of
 from tests.faults.storage.file_record import FileRecord
 from tests.faults.storage.storage_faults import (
     DiskFaults,
+    FailingCalls,
     KilledServer,
     LockedFile,
     StorageFreezes,
@@ -38,6 +39,7 @@ from tests.faults.storage.storage_faults import (
     expedite,
 )
 from tests.faults.storage.storage_fleet import StorageFleet, StorageTiming, can_mount
+from tests.faults.storage.system_calls import can_fail
 from tests.support.server_kinds import SERVERS
 from tests.support.servers import create_database
 
@@ -66,6 +68,7 @@ class StoragePlan(msgspec.Struct, frozen=True, kw_only=True):
     kill_every: float = 3.0
     freeze_every: float = 7.0
     disk_every: float = 3.0
+    call_every: float = 6.0
     outage_every: float = 20.0
     settles_within: float = 240.0
     timing: StorageTiming = StorageTiming()
@@ -105,7 +108,9 @@ class StorageCampaign:
         project = folder / "project"
         project.mkdir()
         mounted = plan.names[1:3] if can_mount() else ()
-        self._fleet = StorageFleet(project, target.url, plan.names, plan.timing, mounted)
+        self._calls_can_fail = plan.kind != "sqlite" and can_fail()
+        """SQLite's database is a file, too: it would fail with the disks."""
+        self._fleet = StorageFleet(project, target.url, plan.names, plan.timing, mounted, can_fail=self._calls_can_fail)
         self._target = target
         self._record = FileRecord()
         self._requests = FileRequests()
@@ -153,6 +158,8 @@ class StorageCampaign:
             self._target.outages(fleet, random.Random(f"{plan.seed}/outages"), plan.outage_every, stopping),
             disks,
         ]
+        if self._calls_can_fail:
+            lanes.append(FailingCalls(fleet, random.Random(f"{plan.seed}/calls"), plan.call_every, stopping))
         running: list[FileClient | FaultInjector] = [*clients, *lanes]
         for one in running:
             one.start()

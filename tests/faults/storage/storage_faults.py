@@ -30,6 +30,7 @@ from tests.faults.nodes import ProcessHandle
 from tests.faults.process_faults import is_writable, kill, signal_all
 from tests.faults.storage.disk_audit import CatalogueRows, content_path, digest_of_file, read_catalogue
 from tests.faults.storage.storage_fleet import StorageFleet, StorageServerNode
+from tests.faults.storage.system_calls import CALLS
 from tests.support.server import DatabaseServer
 from tests.support.sigstop import wait_until_stopped
 
@@ -198,6 +199,29 @@ class DiskFaults(FaultInjector):
                 self.wait(self.rng.uniform(2.0, 7.0))
             finally:
                 assert _remount(node, "rw")
+
+
+class FailingCalls(FaultInjector):
+    """EIO of some reads, writes or syncs of a process that handles files, for some seconds."""
+
+    def __init__(self, fleet: StorageFleet, rng: random.Random, every: float, stopping: threading.Event) -> None:
+        super().__init__("calls", rng, every, (0.5, 1.5), stopping)
+        self._fleet = fleet
+        self._calls = {node.name: node.calls for node in fleet.nodes if node.calls is not None}
+
+    def inject(self) -> None:
+        handles = [one for one in self._fleet.children() if one.slot.startswith("storage") and one.node in self._calls]
+        if not handles:
+            return
+        handle, call = self.rng.choice(handles), self.rng.choice(sorted(CALLS))
+        calls = self._calls[handle.node]
+        with recorded_fault(f"EIO of {call}", handle.name, effect="failing calls", pids=[handle.pid]):
+            try:
+                calls.fail(handle.pid, call, self.rng.choice((0.05, 0.5, 1.0)))
+                self.wait(self.rng.choice((1.0, 3.0)))
+            finally:
+                while handle.process.is_running() and not calls.heal(handle.pid, call):
+                    time.sleep(0.2)
 
 
 class DatabaseOutages(FaultInjector):

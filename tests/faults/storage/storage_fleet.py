@@ -23,6 +23,7 @@ from peerd.store.files.classes import set_class
 from peerd.store.files.disks import cluster_identity, register_disk
 from tests.cluster.cluster import Cluster
 from tests.faults.nodes import CHECK_EVERY, ROOT, STARTS_WITHIN, ProcessHandle, RestartingNode, free_ports
+from tests.faults.storage.system_calls import SystemCalls
 
 T = TypeVar("T")
 
@@ -53,9 +54,12 @@ class StorageServerNode(RestartingNode):
         port: of its storage server.
         disk: the folder of its disk.
         mount: the small file system on which the disk is, if it has one.
+        calls: the control of its calls of the system that fail, if they can.
     """
 
-    def __init__(self, cluster: Cluster, name: str, port: int, timing: StorageTiming, *, with_mount: bool) -> None:
+    def __init__(
+        self, cluster: Cluster, name: str, port: int, timing: StorageTiming, *, with_mount: bool, can_fail: bool
+    ) -> None:
         self.port = port
         self.mount = _mount(cluster.folder / f"mount-{name}") if with_mount else None
         self.disk = (self.mount or cluster.folder) / f"disk-{name}"
@@ -76,6 +80,9 @@ class StorageServerNode(RestartingNode):
             workers={},
             sections={"cluster": {"secret": SECRET}, "storage": storage},
         )
+        self.calls = SystemCalls(cluster.folder / f"calls-{name}") if can_fail else None
+        if self.calls is not None:
+            node.environment = self.calls.environment
         super().__init__(node, None)
 
     def _start(self) -> None:
@@ -103,16 +110,24 @@ class StorageFleet:
         names: of the nodes.
         timing: of the nodes.
         mounted: the nodes whose disk is a small file system of its own; only root can mount one.
+        can_fail: whether their calls of the system can fail.
     """
 
     def __init__(
-        self, folder: Path, url: str, names: Sequence[str], timing: StorageTiming, mounted: Sequence[str]
+        self,
+        folder: Path,
+        url: str,
+        names: Sequence[str],
+        timing: StorageTiming,
+        mounted: Sequence[str],
+        *,
+        can_fail: bool = False,
     ) -> None:
         self.timing = timing
         path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
         self.cluster = Cluster(folder, url, {"PYTHONPATH": path})
         self.nodes = [
-            StorageServerNode(self.cluster, name, port, timing, with_mount=name in mounted)
+            StorageServerNode(self.cluster, name, port, timing, with_mount=name in mounted, can_fail=can_fail)
             for name, port in zip(names, free_ports(len(names)), strict=True)
         ]
         for node in self.nodes:
