@@ -26,6 +26,7 @@ from peerd.store.schema.sql_clock import now, seconds_from_now
 from peerd.store.schema.tables import file_checks, file_copies, files, tasks
 from tests.faults import history
 from tests.faults.fault_injector import FaultInjector
+from tests.faults.proxy import ProxyThread
 from tests.faults.storage.disk_audit import DiskAudit, audit, find_on_disks, read_catalogue
 from tests.faults.storage.file_client import FileClient, FileRequests, target_of
 from tests.faults.storage.file_record import FileRecord
@@ -34,6 +35,7 @@ from tests.faults.storage.storage_faults import (
     FailingCalls,
     KilledServer,
     LockedFile,
+    Partitions,
     StorageFreezes,
     StorageKills,
     expedite,
@@ -69,6 +71,7 @@ class StoragePlan(msgspec.Struct, frozen=True, kw_only=True):
     freeze_every: float = 7.0
     disk_every: float = 3.0
     call_every: float = 6.0
+    partition_every: float = 10.0
     outage_every: float = 20.0
     settles_within: float = 240.0
     timing: StorageTiming = StorageTiming()
@@ -99,9 +102,10 @@ class StorageCampaign:
         folder: for the project, the disks and the history.
         url: of the database.
         outages: makes the lane of the database.
+        proxies: for the networks of the nodes.
     """
 
-    def __init__(self, plan: StoragePlan, folder: Path, target: StorageDatabase) -> None:
+    def __init__(self, plan: StoragePlan, folder: Path, target: StorageDatabase, proxies: ProxyThread) -> None:
         self._plan = plan
         self._history = folder / "history"
         self._history.mkdir()
@@ -110,7 +114,9 @@ class StorageCampaign:
         mounted = plan.names[1:3] if can_mount() else ()
         self._calls_can_fail = plan.kind != "sqlite" and can_fail()
         """SQLite's database is a file, too: it would fail with the disks."""
-        self._fleet = StorageFleet(project, target.url, plan.names, plan.timing, mounted, can_fail=self._calls_can_fail)
+        self._fleet = StorageFleet(
+            project, target.url, plan.names, plan.timing, mounted, proxies, can_fail=self._calls_can_fail
+        )
         self._target = target
         self._record = FileRecord()
         self._requests = FileRequests()
@@ -156,6 +162,7 @@ class StorageCampaign:
             StorageKills(fleet, random.Random(f"{plan.seed}/kills"), plan.kill_every, stopping),
             StorageFreezes(fleet, random.Random(f"{plan.seed}/freezes"), plan.freeze_every, stopping),
             self._target.outages(fleet, random.Random(f"{plan.seed}/outages"), plan.outage_every, stopping),
+            Partitions(fleet, random.Random(f"{plan.seed}/partitions"), plan.partition_every, stopping),
             disks,
         ]
         if self._calls_can_fail:
@@ -278,5 +285,5 @@ def run(plan: StoragePlan, folder: Path) -> StorageResult:
     Raises:
         ServerUnavailableError: the database's server is not installed.
     """
-    with open_storage_database(plan.kind, folder) as target:
-        return StorageCampaign(plan, folder, target).run()
+    with open_storage_database(plan.kind, folder) as target, ProxyThread() as proxies:
+        return StorageCampaign(plan, folder, target, proxies).run()
