@@ -100,8 +100,7 @@ class StorageCampaign:
     Args:
         plan: what it is to be.
         folder: for the project, the disks and the history.
-        url: of the database.
-        outages: makes the lane of the database.
+        target: the database.
         proxies: for the networks of the nodes.
     """
 
@@ -114,9 +113,8 @@ class StorageCampaign:
         mounted = plan.names[1:3] if can_mount() else ()
         self._calls_can_fail = plan.kind != "sqlite" and can_fail()
         """SQLite's database is a file, too: it would fail with the disks."""
-        self._fleet = StorageFleet(
-            project, target.url, plan.names, plan.timing, mounted, proxies, can_fail=self._calls_can_fail
-        )
+        fails = self._calls_can_fail
+        self._fleet = StorageFleet(project, target.url, plan.names, plan.timing, mounted, proxies, can_fail=fails)
         self._target = target
         self._record = FileRecord()
         self._requests = FileRequests()
