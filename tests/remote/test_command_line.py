@@ -17,7 +17,7 @@ from peerd.cli.app import ACCESS, COMMANDS, WORK, load_command
 from peerd.store.nodes.processes import register_process
 from peerd.testing import eventually
 from tests.cli.conftest import Answer, Peerd
-from tests.remote.conftest import PASSWORD, Copies, ServedApp, answering_node
+from tests.remote.conftest import ACCESS_KEY, PASSWORD, Copies, ServedApp, answering_node
 from tests.unit.operate.claiming_process import ClaimingProcess
 
 NOT_ON_A_SERVER = {"ring", "alerts test", "files put", "files get"}
@@ -149,6 +149,12 @@ LINES = (
     "files drain 2",
     "files undrain 1",
     "files watch --until-settled --json --every x",
+    "files keys list",
+    "files keys create laptop",
+    "files keys create laptop --rights read --scope films --scope team-*/2026/ --expires 90d",
+    "files keys create laptop --rights fly",
+    f"files keys revoke {ACCESS_KEY}",
+    "files keys revoke x",
     "files buckets list",
     "files buckets create music --class safe --quota 500GB",
     "files buckets create films",
@@ -179,7 +185,8 @@ def run(peerd: Peerd, words: list[str]) -> tuple[Any, ...]:
 
 
 def _timeless(text: str) -> str:
-    text = re.sub(r"peerd_\S+", "SECRET", text)
+    text = re.sub(r"peerd_\S+|(?<![\w-])[\w-]{43}(?![\w-])", "SECRET", text)
+    text = re.sub(r"PEERD[A-Z2-7]{15}", "KEY", text)
     text = re.sub(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[.\d]*(Z|\+00:00| UTC)?|\d\d:\d\d:\d\d", "TIME", text)
     text = re.sub(r'(?<="seconds":)[\d.]+|\d+\.\d{3,}', "FIGURE", text)
     text = re.sub(r"\d+ (ms|s|min|h)\b", "AGE", re.sub(r" +", " ", text))

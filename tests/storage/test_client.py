@@ -16,14 +16,17 @@ import pytest
 from peerd import Actor, Client, NotPermitted
 from peerd.domain.file_errors import (
     BucketNotFound,
+    ContentDiffers,
     FileClassNotFound,
     FileConditionFailed,
     FileMissing,
+    FileReplaced,
     InvalidFile,
+    NoClusterSecret,
+    NoNodeTakes,
     QuotaExceeded,
 )
 from peerd.operate.remote.errors import DatabaseRequired
-from peerd.storage.client import ContentDiffers, FileReplaced, NoClusterSecret, NoNodeTakes
 from peerd.storage.transfer.errors import NoSourceLeft
 from peerd.store.schema.tables import disks
 from tests.storage.nodes import SECRET, StorageCluster

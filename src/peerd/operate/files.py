@@ -20,6 +20,7 @@ from peerd.domain.quoting import quoted
 from peerd.domain.ring import TasksAvailable
 from peerd.domain.task import NewTask
 from peerd.operate import validation
+from peerd.operate.file_keys import FileKeyOperations
 from peerd.operate.file_names import key_text, parse_file_path
 from peerd.operate.file_transfers import FileTransfers
 from peerd.operate.operations import Mode, Query, operation
@@ -92,6 +93,10 @@ class FileOperations(FileTransfers[Mode]):
     """``client.files``. A file is named by its bucket and its key, ``"films/2026/a.mov"``."""
 
     subject = "files"
+
+    def __init__(self, mode: Mode) -> None:
+        super().__init__(mode)
+        self.keys: FileKeyOperations[Mode] = FileKeyOperations(mode)
 
     @operation
     def list(

@@ -73,6 +73,8 @@ STATUS_OF: Final[Mapping[type[errors.PeerdError], HTTPStatus]] = {
     file_errors.DiskHasCopies: HTTPStatus.CONFLICT,
     file_errors.DiskIsLost: HTTPStatus.CONFLICT,
     file_errors.DiskIsOnline: HTTPStatus.CONFLICT,
+    file_errors.AccessKeyNotFound: HTTPStatus.NOT_FOUND,
+    file_errors.NoClusterSecret: HTTPStatus.CONFLICT,
     NotServedByNode: HTTPStatus.NOT_FOUND,
     MetricsNotAvailable: HTTPStatus.SERVICE_UNAVAILABLE,
 }
