@@ -1,4 +1,4 @@
-"""Access keys of S3's clients: what each may do, and with which files."""
+"""Scopes of files, and access keys of S3's clients: what each may do, and with which files."""
 
 from __future__ import annotations
 
@@ -97,6 +97,15 @@ def parse_scopes(field: str, scopes: object) -> tuple[str, ...]:
     return tuple(scopes)
 
 
+def have_key(scopes: Collection[str], bucket: str, key: str) -> bool:
+    """Whether one of these scopes has a file, or all files whose keys begin with ``key``.
+
+    >>> have_key(["music", "films/2026/"], "films", "2026/one.mov"), have_key(["music", "films/2026/"], "films", "20")
+    (True, False)
+    """
+    return any(FileScope.parse(scope).has_key(bucket, key) for scope in scopes)
+
+
 class FileAccessKey(msgspec.Struct, frozen=True, kw_only=True):
     """An access key. Its secret is not a part of it: see `peerd.doorbell.access_secret`.
 
@@ -120,18 +129,15 @@ class FileAccessKey(msgspec.Struct, frozen=True, kw_only=True):
 
     def sees_bucket(self, bucket: str) -> bool:
         """Whether it is for files of a bucket."""
-        return self.scopes is None or any(scope.has_bucket(bucket) for scope in self._scopes())
+        return self.scopes is None or any(FileScope.parse(text).has_bucket(bucket) for text in self.scopes)
 
     def has_key(self, bucket: str, key: str) -> bool:
         """Whether it is for a file, or for all files whose keys begin with ``key``."""
-        return self.scopes is None or any(scope.has_key(bucket, key) for scope in self._scopes())
+        return self.scopes is None or have_key(self.scopes, bucket, key)
 
     def has_whole_bucket(self, bucket: str) -> bool:
         """Whether it is for all files of a bucket."""
         return self.has_key(bucket, "")
-
-    def _scopes(self) -> list[FileScope]:
-        return [FileScope.parse(text) for text in self.scopes or ()]
 
 
 def _can_begin_keys(prefix: str) -> bool:

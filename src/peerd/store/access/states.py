@@ -88,7 +88,7 @@ def user_state(connection: Connection, name: str) -> State | None:
 
 def token_state(connection: Connection, token_id: int) -> State | None:
     """A token, without its digest."""
-    columns = (api_tokens.c.name, api_tokens.c.rights, api_tokens.c.queues)
+    columns = (api_tokens.c.name, api_tokens.c.rights, api_tokens.c.queues, api_tokens.c.file_scopes)
     times = (api_tokens.c.expires_at, api_tokens.c.revoked_at)
     return _first(connection, sa.select(*columns, *times).where(api_tokens.c.id == token_id))
 
