@@ -221,6 +221,9 @@ EXAMPLES: dict[str, list[With]] = {
         With("ci", []),
         With("ci", ["admin"], queues=["video"]),
         With("ci", ["view"], expires_in=-1),
+        With("ci", ["read-files"], queues=["video"], file_scopes=["films/2026/"]),
+        With("ci", ["read-files"], queues=["video"]),
+        With("ci", ["read-files"], file_scopes=["No"]),
     ],
     "tokens.revoke": [With(2), With(99), With("2")],
     "alerts.list": [

@@ -47,7 +47,7 @@ Steps = list[tuple[str, Callable[[Client], Any], tuple[str, str | None], dict[st
 
 
 def all_operations(client: Client) -> set[str]:
-    groups = [client]
+    groups: list[OperationGroup[Any]] = [client]
     for group in groups:
         groups += [value for value in vars(group).values() if isinstance(value, OperationGroup)]
     found = set()

@@ -182,6 +182,21 @@ class PutRefused(PeerdError):
         super().__init__(problem)
 
 
+class UploadBroken(PeerdError):
+    """The connection to a server has ended before a put was acknowledged, again and again if it could be repeated."""
+
+    def __init__(self, path: str, problem: str, tries: int) -> None:
+        self.path = path
+        self.problem = problem
+        self.tries = tries
+        remedy = (
+            f"it was sent {tries} times; put it again, or a large file in parts, by S3 (peerd files keys create)"
+            if tries > 1
+            else "its source can be read once only: put it again from a file, which is sent again by itself"
+        )
+        super().__init__(f"{quoted(path)} was not acknowledged, and is there whole or not at all: {problem}; {remedy}")
+
+
 class FileReplaced(PeerdError):
     """A file was replaced or removed while it was read."""
 

@@ -118,7 +118,7 @@ def test_a_client_makes_and_revokes_keys(client: Client, cluster: S3Cluster) -> 
 def test_what_is_refused(client: Client, cluster: S3Cluster) -> None:
     for wrong in ({"rights": "fly"}, {"scopes": "films"}, {"scopes": ["A"]}, {"expires_in": 0}, {"expires_in": "x"}):
         with pytest.raises(InvalidFile):
-            client.files.keys.create("ann", **wrong)  # type: ignore[arg-type]
+            client.files.keys.create("ann", **wrong)
     with pytest.raises(AccessKeyNotFound):
         client.files.keys.revoke("PEERDX")
     operator = client.acting_as(Actor.with_role("ann", "operator"))
