@@ -33,6 +33,12 @@ from tests.storage.nodes import SECRET, StorageCluster
 from tests.store.file_steps import GIGABYTE
 
 
+@pytest.fixture(autouse=True)
+def _kept_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nodes do not report their addresses again: tests change them."""
+    monkeypatch.setattr("peerd.storage.server.app.REFRESH_EVERY", 3_600.0)
+
+
 @pytest.fixture
 def client(cluster: StorageCluster) -> Iterator[Client]:
     cluster.catalogue.bucket()
