@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgspec
 from sqlalchemy.engine import Connection
 
+from peerd.domain.access import Right
 from peerd.domain.errors import InvalidFilter
 from peerd.domain.file_errors import FileMissing
 from peerd.domain.files import DiskKind, DiskState, StoredFile
@@ -20,6 +21,7 @@ from peerd.domain.quoting import quoted
 from peerd.domain.ring import TasksAvailable
 from peerd.domain.task import NewTask
 from peerd.operate import validation
+from peerd.operate.file_keys import FileKeyOperations
 from peerd.operate.file_names import key_text, parse_file_path
 from peerd.operate.file_transfers import FileTransfers
 from peerd.operate.operations import Mode, Query, operation
@@ -93,7 +95,11 @@ class FileOperations(FileTransfers[Mode]):
 
     subject = "files"
 
-    @operation
+    def __init__(self, mode: Mode) -> None:
+        super().__init__(mode)
+        self.keys: FileKeyOperations[Mode] = FileKeyOperations(mode)
+
+    @operation(needs=Right.READ_FILES, in_queues=True)
     def list(
         self, bucket: str, prefix: str = "", *, after: str = "", delimiter: str = "", limit: int = MAX_PAGE
     ) -> Query[FileList]:
@@ -112,9 +118,11 @@ class FileOperations(FileTransfers[Mode]):
         texts = {"prefix": prefix, "after": after, "delimiter": delimiter}
         checked = {name: key_text(name, value) for name, value in texts.items()}
         most = validation.number("limit", limit, 1, MAX_PAGE)
-        return Query("read", _list_files, validation.text("bucket", bucket), checked, most)
+        name = validation.text("bucket", bucket)
+        self._require_files("files.list", name, checked["prefix"])
+        return Query("read", _list_files, name, checked, most)
 
-    @operation
+    @operation(needs=Right.READ_FILES, in_queues=True)
     def stat(self, path: str) -> Query[FileStatus]:
         """The current version of a file, its copies, and how it is kept.
 
@@ -122,9 +130,11 @@ class FileOperations(FileTransfers[Mode]):
             InvalidFile: this is no name of a file.
             BucketNotFound, FileMissing: there is no such bucket, or file.
         """
-        return Query("read", _read_status, *parse_file_path(path))
+        bucket, key = parse_file_path(path)
+        self._require_files("files.stat", bucket, key)
+        return Query("read", _read_status, bucket, key)
 
-    @operation
+    @operation(needs=Right.WRITE_FILES, in_queues=True)
     def move(self, source: str, target: str) -> Query[StoredFile]:
         """Give a file another key, or another bucket; a file that the target has is replaced. Contents are not copied.
 
@@ -134,10 +144,12 @@ class FileOperations(FileTransfers[Mode]):
             QuotaExceeded: the other bucket has no room.
         """
         (bucket, key), new = parse_file_path(source), parse_file_path(target)
+        self._require_files("files.move", bucket, key)
+        self._require_files("files.move", *new)
         query = Query("run", _move_file, (bucket, key), new).acting_on("file", source, file_state, bucket, key)
         return query.then_ring(TasksAvailable((QUEUE,)))
 
-    @operation
+    @operation(needs=Right.WRITE_FILES, in_queues=True)
     def remove(self, path: str) -> Query[StoredFile]:
         """Remove a file; its copies are removed by tasks.
 
@@ -149,10 +161,11 @@ class FileOperations(FileTransfers[Mode]):
             BucketNotFound, FileMissing: there is no such bucket, or file.
         """
         bucket, key = parse_file_path(path)
+        self._require_files("files.remove", bucket, key)
         query = Query("run", _remove_file, bucket, key).acting_on("file", path, file_state, bucket, key)
         return query.then_ring(TasksAvailable((QUEUE,)))
 
-    @operation
+    @operation(needs=Right.WRITE_FILES, in_queues=True)
     def remove_below(self, bucket: str, prefix: str, *, limit: int = MOST_REMOVED) -> Query[FilesRemoved]:
         """Remove files whose keys begin with a prefix, in one transaction; call it again while there are more.
 
@@ -165,7 +178,9 @@ class FileOperations(FileTransfers[Mode]):
             BucketNotFound: there is no such bucket.
         """
         name, most = validation.text("bucket", bucket), validation.number("limit", limit, 1, MOST_REMOVED)
-        query = Query("run", _remove_below, name, key_text("prefix", prefix), most)
+        begin = key_text("prefix", prefix)
+        self._require_files("files.remove_below", name, begin)
+        query = Query("run", _remove_below, name, begin, most)
         return query.acting_on("bucket", name, bucket_state, name).then_ring(TasksAvailable((QUEUE,)))
 
     @operation
@@ -185,6 +200,7 @@ class FileOperations(FileTransfers[Mode]):
         """
         if health is not None and health not in HEALTHS:
             raise InvalidFilter("health", f"{quoted(health)} is none of {', '.join(HEALTHS)}")
+        self._require_all_files("files.at_risk")
         most = validation.number("limit", limit, 1, MAX_PAGE)
         return Query("read", usage.files_at_risk, health, _place(after), most)
 
@@ -203,6 +219,7 @@ class FileOperations(FileTransfers[Mode]):
         Raises:
             BucketNotFound: there is no such bucket.
         """
+        self._require_all_files("files.fsck")
         name, most = validation.text_or_none("bucket", bucket), validation.number("limit", limit, 1, MOST_CHECKED)
         start = validation.id_cursor(after, "files")
         query = Query("run", _request_checks, name, -1 if start is None else start, most, verify=verify)

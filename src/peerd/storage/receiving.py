@@ -18,6 +18,7 @@ from sqlalchemy.engine import Connection
 from peerd.domain.errors import DatabaseUnavailable, PeerdError
 from peerd.domain.files import CopyState, FileState, StoredFile, check_key
 from peerd.domain.size import format_size
+from peerd.storage.auditing import PUT, FileAuditor, state_of
 from peerd.storage.disk.content_id import ContentId, new_content_id
 from peerd.storage.disk.digest import Digest
 from peerd.storage.disk.errors import DiskError
@@ -26,6 +27,7 @@ from peerd.storage.local_disks import LocalDisk
 from peerd.storage.node import StorageNode
 from peerd.storage.placement.brake import DiskView
 from peerd.storage.placement.decision import counts
+from peerd.store.access.states import file_state
 from peerd.store.files.buckets import Bucket, get_bucket
 from peerd.store.files.checks import read_copies
 from peerd.store.files.classes import get_class
@@ -84,6 +86,8 @@ class Received(msgspec.Struct, frozen=True, kw_only=True):
         blake3: in hex, which the content must have.
         etag: for S3's clients.
         headers: for S3's clients; see `StoredFile`.
+        auditor: writes the entry of the audit log; None: there is none.
+        arguments: that the entry has too.
     """
 
     bucket: str
@@ -96,6 +100,8 @@ class Received(msgspec.Struct, frozen=True, kw_only=True):
     blake3: str | None = None
     etag: str | None = None
     condition: Condition = Condition()
+    auditor: FileAuditor | None = None
+    arguments: Mapping[str, str] = {}
 
 
 class Receiving:
@@ -181,7 +187,7 @@ class Receiving:
         self.publish_content()
         new = _new_file(self._part, self._disk, digest, received, kept.name)
         try:
-            return self._enter(bucket, new, received.condition, kept.durable, also)
+            return self._enter(bucket, new, received, kept.durable, also)
         except DatabaseUnavailable:
             raise  # it may be in the catalogue; if it is not, the content is removed as an unknown one
         except PeerdError:
@@ -208,7 +214,7 @@ class Receiving:
         self,
         bucket: Bucket,
         new: NewFile,
-        condition: Condition,
+        received: Received,
         durable: int,
         also: Callable[[Connection], object] | None,
     ) -> StoredFile:
@@ -222,7 +228,12 @@ class Receiving:
         def publish_and_plan(connection: Connection) -> StoredFile:
             known = get_version(connection, new.id)
             is_first = known is None or known.state is FileState.STAGED  # not a repetition after a lost commit
-            published = publish(connection, bucket, new, condition)
+            auditor = received.auditor if is_first else None
+            before = None if auditor is None else file_state(connection, bucket.name, new.key)
+            published = publish(connection, bucket, new, received.condition)
+            if auditor is not None:
+                path = f"{bucket.name}/{new.key}"
+                auditor.write(connection, PUT, path, before, state_of(published), **received.arguments)
             if also is not None and is_first:
                 also(connection)
             self._node.check(connection, [new.id], view)

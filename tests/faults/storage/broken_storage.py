@@ -33,7 +33,7 @@ def enter_before_publishing(patch: SetAttribute) -> None:
         kept = self._node.database.read(get_class, received.class_name or bucket.class_name)
         digest = self._part.checked_digest(None)
         new = receiving._new_file(self._part, self._disk, digest, received, kept.name)
-        file = self._enter(bucket, new, received.condition, kept.durable, also)
+        file = self._enter(bucket, new, received, kept.durable, also)
         self._part.publish()
         self._is_content = True
         return file

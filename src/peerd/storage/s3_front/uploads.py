@@ -297,6 +297,7 @@ def _complete(
             etag=etag_of_upload([bytes.fromhex(part.etag) for part in parts]),
             headers={**upload.headers, **sums},
             condition=condition_of(operation.conditions),
+            auditor=exchange.auditor,
             **kept,
         )
         return uploads.complete(disk, upload.id, receiving, received)

@@ -13,6 +13,7 @@ from sqlalchemy.engine import Connection
 from peerd.domain.duration import parse_duration
 from peerd.domain.file_errors import InvalidFile
 from peerd.domain.files import StoredFile
+from peerd.storage.auditing import MOVE, REMOVE, auditor_of, state_of
 from peerd.storage.node import StorageNode
 from peerd.storage.receiving import Received, Receiving
 from peerd.storage.server.http_io import Request, Response
@@ -95,13 +96,14 @@ async def send_pieces(pieces: Iterator[Piece], status: int, headers: dict[str, s
 
 async def delete(node: StorageNode, bucket: str, key: str, request: Request, response: Response) -> None:
     """Delete a file; it is no error if there is none."""
-    condition = _condition(request)
+    condition, auditor = _condition(request), auditor_of(request.query)
 
     def operation(connection: Connection) -> StoredFile | None:
         found = get_bucket(connection, bucket)
         deleted = delete_file(connection, found, key, condition)
         if deleted is not None:
             node.check(connection, [deleted.id], view)
+            auditor.write(connection, REMOVE, f"{bucket}/{key}", state_of(deleted), None)
         return deleted
 
     view = await to_thread(node.view)
@@ -115,10 +117,13 @@ async def move(node: StorageNode, bucket: str, key: str, request: Request, respo
     target, _, new_key = request.query.get("to", "").partition("/")
     if not target or not new_key:
         raise BadRequest("to: give BUCKET/KEY")
+    auditor = auditor_of(request.query)
 
     def operation(connection: Connection) -> StoredFile:
         source = get_bucket(connection, bucket)
-        return move_file(connection, (source, key), (get_bucket(connection, target), new_key))
+        moved = move_file(connection, (source, key), (get_bucket(connection, target), new_key))
+        auditor.write(connection, MOVE, f"{bucket}/{key}", state_of(moved), None, to=f"{target}/{new_key}")
+        return moved
 
     await response.json(file_as_json(await to_thread(node.database.run, operation)))
 
@@ -201,6 +206,7 @@ def _received(bucket: str, key: str, request: Request) -> Received:
         expires_in=expires_in,
         blake3=headers.get("x-peerd-blake3"),
         condition=_condition(request),
+        auditor=auditor_of(request.query),
     )
 
 

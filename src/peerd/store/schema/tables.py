@@ -362,6 +362,7 @@ api_tokens = _table(
     time_column("revoked_at"),
     time_column("last_used_at"),
     time_column_with_default("created_at"),
+    sa.Column("file_scopes", LONG_TEXT),
     sa.UniqueConstraint("prefix", name="peerd_tokens_prefix"),
     autoincrement=True,
 )

@@ -152,3 +152,5 @@ CREATE TABLE IF NOT EXISTS file_access_keys (
     last_used_at TIMESTAMP(6) NULL,
     PRIMARY KEY (id)
 ) ENGINE=InnoDB CHARSET=utf8mb4 COLLATE utf8mb4_bin;
+
+ALTER TABLE peerd_tokens ADD COLUMN file_scopes LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;

@@ -164,3 +164,5 @@ CREATE TABLE file_access_keys (
     PRIMARY KEY (id),
     CONSTRAINT rights_known CHECK (rights IN ('read', 'write', 'read-write'))
 );
+
+ALTER TABLE peerd_tokens ADD COLUMN file_scopes TEXT;

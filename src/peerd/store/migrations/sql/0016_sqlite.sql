@@ -184,3 +184,5 @@ CREATE TABLE file_access_keys (
     CONSTRAINT revoked_at_form CHECK (revoked_at IS NULL OR revoked_at IS strftime('%Y-%m-%d %H:%M:%f', revoked_at)),
     CONSTRAINT last_used_at_form CHECK (last_used_at IS NULL OR last_used_at IS strftime('%Y-%m-%d %H:%M:%f', last_used_at))
 );
+
+ALTER TABLE peerd_tokens ADD COLUMN file_scopes TEXT;

@@ -26,11 +26,12 @@ TABLES = (
 
 
 def upgrade() -> None:
-    """Create the tables."""
+    """Create the tables, and what tokens may do with files."""
     run_script(op.get_bind(), "0016")
 
 
 def downgrade() -> None:
     """Drop them."""
+    op.drop_column("peerd_tokens", "file_scopes")
     for table in TABLES:
         op.drop_table(table)
