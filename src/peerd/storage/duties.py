@@ -7,7 +7,6 @@ what it writes there names the state that it changes.
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 import time
 from collections.abc import Collection, Iterator, Sequence
@@ -20,7 +19,7 @@ from peerd.domain.errors import PeerdError
 from peerd.domain.files import CopyState, DiskState, FileState
 from peerd.domain.size import format_size
 from peerd.storage.disk.content_id import ContentId
-from peerd.storage.disk.digest import ContentReading, verify_file
+from peerd.storage.disk.digest import ContentReading
 from peerd.storage.disk.errors import ContentMismatch, ContentMissing, DiskError, HashingStopped, PartInUse
 from peerd.storage.local_disks import LocalDisk
 from peerd.storage.node import StorageNode, content_ids, digest_in_catalogue
@@ -183,7 +182,7 @@ class Duties:
         urls = {ContentId(number): _urls(found) for number, found in sources.items()}
         for url, group in group_by_source(wanted, urls).items():
             with contextlib.suppress(SourceFailed), self._disk_errors(local):
-                pulled = pull_many(self._node.http, local.folder, group, url, control)
+                pulled = pull_many(self._node.http, local.opened, group, url, control)
                 result.bad += pulled.bad
                 self._enter(local, pulled.stored, result)
 
@@ -193,7 +192,7 @@ class Duties:
         wanted = Wanted(ContentId(content.id), digest_in_catalogue(content))
         try:
             with self._disk_errors(local):
-                pulled = pull_content(self._node.http, local.folder, wanted, _urls(sources), control)
+                pulled = pull_content(self._node.http, local.opened, wanted, _urls(sources), control)
         except (NoSourceLeft, PartInUse) as error:
             result.failed[wanted.id] = str(error)
             return
@@ -226,7 +225,7 @@ class Duties:
             free: list[int] = []
             for number in sorted(ids):
                 with contextlib.suppress(PartInUse):
-                    locked.enter_context(local.folder.without_writer(ContentId(number)))
+                    locked.enter_context(local.opened.without_writer(ContentId(number)))
                     free.append(number)
             with_row = self._node.database.read(copies_in_state, local.number, free, *CopyState)
             named = [state for state in states if state is not None]
@@ -234,7 +233,7 @@ class Duties:
             removed |= set(free) - with_row if None in states else set()
             for number in sorted(removed):
                 with contextlib.suppress(ContentMissing):
-                    local.folder.remove(ContentId(number))
+                    local.opened.remove(ContentId(number))
         return removed
 
     def _check(self, connection: Connection, file_ids: Sequence[int]) -> None:
@@ -251,18 +250,16 @@ class Duties:
         content_id = ContentId(content.id)
         reading = ContentReading(bytes_per_second=self._node.options.rate, stop=stop, from_disk=True)
         try:
-            fd = local.folder.open_content(content_id)
+            opened = local.opened.open(content_id)
         except ContentMissing:
             return False
-        try:
-            with local.folder.steps.read("reading", str(content_id)):
-                verify_file(fd, digest_in_catalogue(content), reading)
-        except ContentMismatch:
-            with contextlib.suppress(ContentMissing):
-                local.folder.quarantine(content_id, "mismatch", time.time(), fd=fd)
-            return False
-        finally:
-            os.close(fd)
+        with opened:
+            try:
+                opened.verify(digest_in_catalogue(content), reading)
+            except ContentMismatch:
+                with contextlib.suppress(ContentMissing):
+                    local.opened.quarantine(content_id, "mismatch", time.time(), found=opened)
+                return False
         return True
 
     def _write_verified(self, connection: Connection, disk: int, good: list[int], bad: list[int]) -> None:

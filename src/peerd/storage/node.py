@@ -20,6 +20,7 @@ from peerd.doorbell.cluster_secret import read_secret
 from peerd.storage.checking import PRIORITIES, QUEUE, VERIFY, Checked, TaskBody, check_files, read_disk_view
 from peerd.storage.disk.content_id import ContentId
 from peerd.storage.disk.digest import CHUNKING, Digest
+from peerd.storage.disk.folder_disk import FolderPlace
 from peerd.storage.disk.held_folder import Marker, mark_nothing
 from peerd.storage.local_disks import LocalDisks, absolute
 from peerd.storage.placement.brake import GRACE, DiskView
@@ -110,12 +111,11 @@ class StorageNode:
         self.node_id = database.read(get_node_id, name)
         self.disks = LocalDisks(
             database,
-            absolute(options.disks, base),
+            [FolderPlace(path, at) for path in absolute(options.disks, base)],
             node_id=self.node_id,
             url=options.url,
             reserve=options.reserve,
             grace=options.grace,
-            at=at,
         )
         self.secret = secret
         self.clock = ClusterClock()

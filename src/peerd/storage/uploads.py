@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
@@ -156,7 +155,7 @@ def remove_contents(disk: LocalDisk, contents: Sequence[int]) -> None:
     """Remove contents of parts; those that cannot be removed are swept later."""
     for number in contents:
         with contextlib.suppress(DiskError):
-            disk.folder.remove(ContentId(number))
+            disk.opened.remove(ContentId(number))
 
 
 def _bytes_of_bucket(connection: Connection, bucket_id: int) -> int:
@@ -166,19 +165,13 @@ def _bytes_of_bucket(connection: Connection, bucket_id: int) -> int:
 def _read_part(disk: LocalDisk, part: UploadedPart) -> Iterator[bytes]:
     content, md5, position = ContentId(part.content_id), hashlib.md5(usedforsecurity=False), 0
     try:
-        fd = disk.folder.open_content(content)
+        opened = disk.opened.open(content)
     except ContentMissing:
         raise S3InvalidPart(f"part {part.number} was replaced or removed meanwhile") from None
-    try:
-        while True:
-            with disk.folder.steps.read("reading", str(content)):
-                data = os.pread(fd, BLOCK, position)
-            if not data:
-                break
+    with opened:
+        while data := opened.read(position, BLOCK):
             md5.update(data)
             position += len(data)
             yield data
-    finally:
-        os.close(fd)
     if md5.hexdigest() != part.etag:
         raise S3InvalidPart(f"part {part.number} is damaged on disk {disk.number}: upload it again")
