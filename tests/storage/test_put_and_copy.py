@@ -26,13 +26,13 @@ Ask = Callable[..., httpx.Response]
 def ask(cluster: StorageCluster) -> Ask:
     """Ask a node, with the signature of a node."""
     cluster.catalogue.bucket()
+    return ask_node
 
-    def ask(node: ServedNode, method: str, target: str, body: bytes = b"", **headers: str) -> httpx.Response:
-        names = {name.replace("_", "-"): value for name, value in headers.items()}
-        signature = node_signature(node, method, target)
-        return httpx.request(method, node.url + target, content=body, headers={**names, **signature})
 
-    return ask
+def ask_node(node: ServedNode, method: str, target: str, body: bytes = b"", **headers: str) -> httpx.Response:
+    names = {name.replace("_", "-"): value for name, value in headers.items()}
+    signature = node_signature(node, method, target)
+    return httpx.request(method, node.url + target, content=body, headers={**names, **signature}, timeout=60)
 
 
 def node_signature(node: ServedNode, method: str, target: str) -> dict[str, str]:

@@ -33,6 +33,7 @@ from peerd.store.files.copies import (
     copies_bad,
     copies_in_state,
     copies_removed,
+    copies_restored,
     copies_stored,
     copies_verified,
     find_contents,
@@ -113,19 +114,26 @@ class Duties:
         return {"removed": len(removing)}
 
     def verify(self, disk: int, files: Sequence[str], stop: threading.Event, progress: Any) -> dict[str, int]:
-        """Read the contents of stored copies and compare them with the catalogue; bad ones go to quarantine."""
+        """Read the contents of copies and compare them with the catalogue.
+
+        Those of stored copies that are bad go to quarantine; bad copies that are whole, also there, count again.
+        """
         local = self._disk(disk)
         if local is None:
             return {"verified": 0, "bad": 0}
         ids = [content.number for content in content_ids(files)]
         stored = self._node.database.read(copies_in_state, local.number, ids, CopyState.STORED)
-        contents = self._node.database.read(find_contents, sorted(stored))
+        were_bad = self._node.database.read(copies_in_state, local.number, ids, CopyState.BAD)
+        contents = self._node.database.read(find_contents, sorted(stored | were_bad))
         good: list[int] = []
         bad: list[int] = []
         for number, content in enumerate(contents.values(), 1):
-            (good if self._is_whole(local, content, stop) else bad).append(content.id)
+            is_whole = self._is_whole(local, content, stop) or (
+                content.id in were_bad and self._is_restored(local, content, stop)
+            )
+            (good if is_whole else bad).append(content.id)
             progress(number / len(contents), f"{number} of {len(contents)} contents")
-        self._node.database.run(self._write_verified, local.number, good, bad)
+        self._node.database.run(self._write_verified, local.number, good, bad, were_bad & set(good))
         self._node.ring()
         return {"verified": len(good), "bad": len(bad)}
 
@@ -262,7 +270,15 @@ class Duties:
                 return False
         return True
 
-    def _write_verified(self, connection: Connection, disk: int, good: list[int], bad: list[int]) -> None:
+    def _is_restored(self, local: LocalDisk, content: Content, stop: threading.Event) -> bool:
+        """Whether a content that was whole in quarantine is back."""
+        reading = ContentReading(bytes_per_second=self._node.options.rate, stop=stop, from_disk=True)
+        return local.opened.restore(ContentId(content.id), digest_in_catalogue(content), reading)
+
+    def _write_verified(
+        self, connection: Connection, disk: int, good: list[int], bad: list[int], restored: Collection[int]
+    ) -> None:
+        copies_restored(connection, disk, sorted(restored))
         copies_verified(connection, disk, good)
         copies_bad(connection, disk, bad)
         row = next((one for one in self._node.disks.usable() if one.number == disk), None)

@@ -6,6 +6,7 @@ file system is not mounted, or a wrong one is.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Iterable, Sequence
@@ -15,11 +16,19 @@ from typing import Final
 
 import msgspec
 
+from peerd.domain.errors import DatabaseUnavailable
 from peerd.domain.files import DiskState
 from peerd.storage.disk.errors import DiskError, DiskOutOfSpace, DiskReadOnly, DiskReplaced, WrongDisk
 from peerd.storage.disk.open_disk import DiskPlace, OpenDisk
 from peerd.store.connection.database import Database
-from peerd.store.files.disks import DiskReport, DiskRow, cluster_identity, report_disk
+from peerd.store.files.disks import (
+    DiskReport,
+    DiskRow,
+    cluster_identity,
+    report_disk,
+    report_failure,
+    report_unusable,
+)
 
 SLOW_AFTER: Final = 2.0
 """Seconds that the check of a disk may take; a slower one gets no new contents until it is faster."""
@@ -103,7 +112,9 @@ class LocalDisks:
         """The disks that take new contents of so many bytes: folders first, those with the most room first."""
         with_room: list[tuple[int, LocalDisk]] = []
         for disk in self.usable():
-            if disk.row.state != DiskState.ACTIVE.value or self._write_problem(disk.number) is not None:
+            if disk.row.state != DiskState.ACTIVE.value or disk.row.problem is not None:
+                continue
+            if self._write_problem(disk.number) is not None:
                 continue
             try:
                 usage = disk.opened.usage()
@@ -116,9 +127,11 @@ class LocalDisks:
         return [disk for _, disk in sorted(with_room, key=lambda pair: (pair[1].opened.is_remote, -pair[0]))]
 
     def failed(self, number: int, error: DiskError) -> None:
-        """A write to a disk has failed: it gets no new contents for a while; the next report says why."""
+        """A write to a disk has failed: it gets no new contents for a while, from no process; the catalogue has why."""
         with self._lock:
             self._failed[number] = (time.monotonic() + PAUSE_AFTER_ERROR, str(error))
+        with contextlib.suppress(DatabaseUnavailable):  # the next report of this process says it
+            self._database.run(report_failure, number, str(error), PAUSE_AFTER_ERROR)
 
     def _write_problem(self, number: int) -> str | None:
         with self._lock:
@@ -133,6 +146,7 @@ class LocalDisks:
             row = self._report(opened, problem)
         except DiskError as error:
             self._forget(place)
+            self._database.run(report_unusable, self._node_id, place.name, str(error))
             return DiskStatus(path=place.name, problem=str(error))
         if row is None:
             self._forget(place)

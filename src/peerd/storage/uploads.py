@@ -23,11 +23,20 @@ from peerd.storage.node import StorageNode
 from peerd.storage.receiving import NoDiskHasRoom, Received, Receiving
 from peerd.storage.s3.errors import S3InvalidPart
 from peerd.store.files.buckets import Bucket, bucket_usage
-from peerd.store.files.uploads import UploadedPart, add_part, bytes_of_uploads, end_upload, stale_uploads
+from peerd.store.files.uploads import (
+    UploadedPart,
+    add_part,
+    bytes_of_uploads,
+    complete_upload,
+    end_upload,
+    forget_completed_uploads,
+    stale_uploads,
+)
 
 ABORTED_AFTER: Final = 7 * 86_400.0
 """Seconds after its last part when an upload is aborted."""
 ABORTED_AT_ONCE: Final = 100
+FORGOTTEN_AT_ONCE: Final = 500
 BLOCK: Final = 1024 * 1024
 
 
@@ -123,7 +132,7 @@ def complete(disk: LocalDisk, upload_id: str, receiving: Receiving, received: Re
     contents: list[int] = []
 
     def end(connection: Connection) -> None:
-        contents[:] = end_upload(connection, upload_id)
+        contents[:] = complete_upload(connection, upload_id, received.etag or "")
 
     file = receiving.finish(received, also=end)
     remove_contents(disk, contents)
@@ -142,7 +151,8 @@ def abort(node: StorageNode, upload_id: str, disk: LocalDisk | None) -> None:
 
 
 def abort_stale(node: StorageNode) -> int:
-    """Abort uploads that were not touched for a week; return how many."""
+    """Abort uploads that were not touched for a week, and forget those that were completed then; return how many."""
+    node.database.run(forget_completed_uploads, ABORTED_AFTER, FORGOTTEN_AT_ONCE)
     numbers = [disk.number for disk in node.disks.usable()]
     found = node.database.read(stale_uploads, numbers, ABORTED_AFTER, ABORTED_AT_ONCE)
     for upload in found:

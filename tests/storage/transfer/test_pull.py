@@ -299,7 +299,8 @@ def test_many_small_contents_come_in_one_response_and_wrong_ones_are_left_out(
     assert sorted(pulled.stored) == [ContentId(number) for number in (1, 3, 5)]
     assert pulled.bad == [(giver.url, ContentId(2)), (giver.url, ContentId(4))]
     assert set(pulled.failed) == {ContentId(2), ContentId(4)}
-    assert [one.content for batch in disk.walk(batch=1000) for one in batch] == [ContentId(number) for number in (1, 3, 5)]
+    walked = [one.content for batch in disk.walk(batch=1000) for one in batch]
+    assert walked == [ContentId(number) for number in (1, 3, 5)]
 
 
 @pytest.mark.parametrize("kind", ["cut", "wrong order", "garbage", "refused"])
