@@ -262,6 +262,7 @@ EXAMPLES: dict[str, list[With]] = {
         With(7),
     ],
     "files.stat": PATHS,
+    "files.verify": PATHS,
     "files.move": [
         With("films/c.mov", "empty/ä.mov"),
         With("films/2026/b.mov", "films/2026/Größe.mov"),

@@ -14,8 +14,9 @@ import sqlalchemy as sa
 from peerd import Client
 from peerd.domain.files import DiskState, FileClass
 from peerd.storage.disk.errors import DiskFailed
-from peerd.storage.disk.folder import DiskFolder, DiskUsage
+from peerd.storage.disk.folder import DiskFolder
 from peerd.storage.disk.identity import create_disk
+from peerd.storage.disk.open_disk import DiskUsage
 from peerd.storage.maintenance import StorageMaintenance
 from peerd.storage.placement.balance import TOLERANCE
 from peerd.storage.placement.brake import GRACE

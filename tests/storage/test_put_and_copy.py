@@ -26,13 +26,13 @@ Ask = Callable[..., httpx.Response]
 def ask(cluster: StorageCluster) -> Ask:
     """Ask a node, with the signature of a node."""
     cluster.catalogue.bucket()
+    return ask_node
 
-    def ask(node: ServedNode, method: str, target: str, body: bytes = b"", **headers: str) -> httpx.Response:
-        names = {name.replace("_", "-"): value for name, value in headers.items()}
-        signature = node_signature(node, method, target)
-        return httpx.request(method, node.url + target, content=body, headers={**names, **signature})
 
-    return ask
+def ask_node(node: ServedNode, method: str, target: str, body: bytes = b"", **headers: str) -> httpx.Response:
+    names = {name.replace("_", "-"): value for name, value in headers.items()}
+    signature = node_signature(node, method, target)
+    return httpx.request(method, node.url + target, content=body, headers={**names, **signature}, timeout=60)
 
 
 def node_signature(node: ServedNode, method: str, target: str) -> dict[str, str]:
@@ -129,7 +129,7 @@ def test_a_copy_goes_on_from_another_source_when_one_is_damaged_in_the_middle(
     [third] = [node for node in cluster.nodes.values() if node not in {a, second}]
     urls = [second.url, a.url]
     pulled = pull_content(
-        third.node.http, third.node.disks.usable()[0].folder, wanted(third, file_id), urls, TransferControl()
+        third.node.http, third.node.disks.usable()[0].opened, wanted(third, file_id), urls, TransferControl()
     )
     assert [str(content) for content in pulled.stored] == [f"{file_id:016x}"]
     assert third.content_path(file_id).read_bytes() == content

@@ -13,7 +13,7 @@ import msgspec
 from sqlalchemy.engine import Connection
 
 from peerd.domain.task import NewTask
-from peerd.storage.checking import LOW_PRIORITY, MAX_FILES_OF_TASK, QUEUE, VERIFY, Checked, TaskBody
+from peerd.storage.checking import LOW_PRIORITY, MAX_FILES_OF_TASK, QUEUE, VERIFY, Checked, storage_task, task_name
 from peerd.storage.local_disks import LocalDisk
 from peerd.storage.node import StorageNode
 from peerd.storage.placement.brake import DiskView
@@ -68,7 +68,7 @@ class StorageMaintenance:
             abort_stale(self._node)
             for disk in self._node.disks.usable():
                 self._scrub(disk)
-                self._node.database.run(self._enqueue_sweep, disk.number)
+                self._node.database.run(self._enqueue_sweep, disk)
 
     def _walk(self, view: DiskView) -> None:
         """Have the files of disks checked that have become missing, or are used otherwise."""
@@ -101,41 +101,43 @@ class StorageMaintenance:
 
     def _scrub(self, disk: LocalDisk) -> None:
         """Have the next copies of a disk verified, unless a task still verifies the last ones."""
-        every = self._node.options.scrub_every
+        every = self._node.options.scrub_every if disk.opened.verify_every is None else disk.opened.verify_every
+        if not every:
+            return
         due = self._node.database.read(next_to_verify, disk.number, every, MAX_FILES_OF_TASK)
-        if self._node.database.run(self._enqueue_scrub, disk.number, due.file_ids, due.next_after) and due.file_ids:
+        if self._node.database.run(self._enqueue_scrub, disk, due.file_ids, due.next_after) and due.file_ids:
             self._node.ring()
 
-    def _enqueue_sweep(self, connection: Connection, disk: int) -> None:
+    def _enqueue_sweep(self, connection: Connection, disk: LocalDisk) -> None:
         """Have a disk swept once a day."""
-        body = msgspec.json.encode({"disk": disk}).decode()
-        key = f"sweep {disk}"
+        known = self._node.view().disks.get(disk.number)
+        if known is None:
+            return
+        body = msgspec.json.encode({"disk": disk.number}).decode()
+        key = f"sweep {disk.number}"
         new = NewTask(
             queue=QUEUE,
-            name=SWEEP,
+            name=task_name(SWEEP, known),
             body=body,
-            node=self._node.name,
+            node=known.node,
             priority=LOW_PRIORITY - 5,
             unique_key=key,
             unique_for=SWEEP_EVERY,
         )
         enqueue(connection, new)
 
-    def _enqueue_scrub(self, connection: Connection, disk: int, file_ids: Sequence[int], after: int | None) -> bool:
+    def _enqueue_scrub(
+        self, connection: Connection, disk: LocalDisk, file_ids: Sequence[int], after: int | None
+    ) -> bool:
         """Enqueue the verification, and go on behind it; whether that was possible."""
         if file_ids:
-            body = msgspec.json.encode(TaskBody(disk, [f"{file_id:016x}" for file_id in file_ids])).decode()
-            new = NewTask(
-                queue=QUEUE,
-                name=VERIFY,
-                body=body,
-                node=self._node.name,
-                priority=LOW_PRIORITY - 5,
-                unique_key=f"scrub {disk}",
-            )
+            known = self._node.view().disks.get(disk.number)
+            if known is None:
+                return False
+            new = storage_task(VERIFY, known, file_ids, LOW_PRIORITY - 5, f"scrub {disk.number}")
             if not enqueue(connection, new).created:
                 return False
-        scrub_goes_on(connection, disk, after)
+        scrub_goes_on(connection, disk.number, after)
         return True
 
 

@@ -22,7 +22,7 @@ from peerd.storage.auditing import PUT, FileAuditor, state_of
 from peerd.storage.disk.content_id import ContentId, new_content_id
 from peerd.storage.disk.digest import Digest
 from peerd.storage.disk.errors import DiskError
-from peerd.storage.disk.part_file import PartFile
+from peerd.storage.disk.open_disk import ContentWriter
 from peerd.storage.local_disks import LocalDisk
 from peerd.storage.node import StorageNode
 from peerd.storage.placement.brake import DiskView
@@ -113,7 +113,7 @@ class Receiving:
         part: on it.
     """
 
-    def __init__(self, node: StorageNode, disk: LocalDisk, part: PartFile) -> None:
+    def __init__(self, node: StorageNode, disk: LocalDisk, part: ContentWriter) -> None:
         self._node = node
         self._disk = disk
         self._part = part
@@ -142,7 +142,7 @@ class Receiving:
     def begin_on(cls, node: StorageNode, disk: LocalDisk, size: int | None) -> Self:
         """Begin a part on a disk. Raises DiskError."""
         try:
-            return cls(node, disk, PartFile.open(disk.folder, new_content_id(time.time()), size=size))
+            return cls(node, disk, disk.opened.begin(new_content_id(time.time()), size))
         except DiskError as error:
             node.disks.failed(disk.number, error)
             raise
@@ -208,7 +208,7 @@ class Receiving:
     def remove_content(self) -> None:
         """Remove the content again."""
         with contextlib.suppress(DiskError):
-            self._disk.folder.remove(self._part.content)
+            self._disk.opened.remove(self._part.content)
 
     def _enter(
         self,
@@ -281,7 +281,7 @@ def _durable_copies(node: StorageNode, file_id: int) -> int:
     return len({view.disks[copy.disk_id].site for copy in stored})
 
 
-def _new_file(part: PartFile, disk: LocalDisk, digest: Digest, received: Received, class_name: str) -> NewFile:
+def _new_file(part: ContentWriter, disk: LocalDisk, digest: Digest, received: Received, class_name: str) -> NewFile:
     return NewFile(
         id=part.content.number,
         key=received.key,

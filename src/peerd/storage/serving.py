@@ -7,20 +7,18 @@ missing are read from another node.
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 from collections.abc import Iterator
-from io import FileIO
 from typing import Final, Self
 
-import msgspec
 from blake3 import blake3
 from sqlalchemy.engine import Connection
 
-from peerd.domain.files import CopyState, DiskKind, StoredFile
+from peerd.domain.files import CopyState, StoredFile
 from peerd.storage.disk.content_id import ContentId
-from peerd.storage.disk.digest import Digest, verify_chunk
+from peerd.storage.disk.digest import Digest
 from peerd.storage.disk.errors import ContentMismatch, ContentMissing, DiskError
+from peerd.storage.disk.open_disk import OpenContent, Piece
 from peerd.storage.local_disks import LocalDisk
 from peerd.storage.node import StorageNode, digest_in_catalogue
 from peerd.storage.transfer.errors import NoSourceLeft, SourceFailed, SourceHasOther
@@ -29,18 +27,6 @@ from peerd.store.files.copies import Source, copies_bad, find_contents, find_sou
 
 MAX_TRIES: Final = 8
 """Of other nodes, for one chunk."""
-
-
-class LocalRange(msgspec.Struct, frozen=True):
-    """Bytes of an open file that were verified."""
-
-    fd: int
-    offset: int
-    count: int
-
-
-Piece = LocalRange | bytes
-"""A part of a body: a range of a file of this node, or bytes of another node."""
 
 
 class FileReading:
@@ -59,7 +45,7 @@ class FileReading:
         self._digest = digest
         self._content = ContentId(file.id)
         self._sources = sources
-        self._local: tuple[LocalDisk, int] | None = None
+        self._local: tuple[LocalDisk, OpenContent] | None = None
         self._problems: list[str] = []
 
     @classmethod
@@ -102,7 +88,7 @@ class FileReading:
     def close(self) -> None:
         """Close the file of this node."""
         if self._local is not None:
-            os.close(self._local[1])
+            self._local[1].close()
             self._local = None
 
     def __enter__(self) -> Self:
@@ -112,12 +98,14 @@ class FileReading:
         self.close()
 
     def _open_local(self) -> None:
+        """Open the content on a disk of this node; on one that is remote only if no folder of another node has it."""
+        elsewhere = any(source.node is not None for source in self._others())
         for source in self._sources:
             disk = self._node.disks.find(source.disk_id)
-            if disk is None or source.state != CopyState.STORED.value:
+            if disk is None or source.state != CopyState.STORED.value or (disk.opened.is_remote and elsewhere):
                 continue
             try:
-                self._local = disk, disk.folder.open_content(self._content)
+                self._local = disk, disk.opened.open(self._content)
             except ContentMissing:
                 self._report_bad(disk)
             except DiskError as error:
@@ -125,17 +113,16 @@ class FileReading:
             else:
                 return
 
-    def _verified_local(self, index: int, begin: int, end: int) -> LocalRange | None:
+    def _verified_local(self, index: int, begin: int, end: int) -> Piece | None:
         if self._local is None:
             return None
-        disk, fd = self._local
+        disk, opened = self._local
         try:
-            with disk.folder.steps.read("reading", str(self._content)):
-                verify_chunk(fd, self._digest, index)
+            chunk = opened.verified_chunk(self._digest, index)
         except ContentMismatch as error:
             self._problems.append(str(error))
             with contextlib.suppress(ContentMissing):
-                disk.folder.quarantine(self._content, "mismatch", time.time(), fd=fd)
+                disk.opened.quarantine(self._content, "mismatch", time.time(), found=opened)
             self._report_bad(disk)
             self.close()
             return None
@@ -143,18 +130,15 @@ class FileReading:
             self._problems.append(str(error))
             self.close()
             return None
-        return LocalRange(fd, begin, end - begin)
+        return opened.piece(chunk, self._digest.chunk_range(index).start, begin, end)
 
     def _report_bad(self, disk: LocalDisk) -> None:
         self._problems.append(f"disk {disk.number} has it no more, or damaged")
         self._node.database.run(copies_bad, disk.number, [self.file.id])
 
     def _others(self) -> list[Source]:
-        return [
-            source
-            for source in self._sources
-            if source.url is not None and source.kind == DiskKind.FOLDER.value and source.node != self._node.name
-        ]
+        """Sources that are read by HTTP: from folders of other nodes, then from shared disks, by a node with access."""
+        return [one for one in self._sources if one.url is not None and one.node != self._node.name]
 
     def _chunk_of_others(self, index: int) -> bytes:
         """A chunk from another node, verified."""
@@ -185,8 +169,3 @@ class FileReading:
         if len(data) != len(positions):
             raise SourceFailed(source.url, f"it gave {len(data)} bytes of {len(positions)}")
         return data
-
-
-def open_for_sending(piece: LocalRange) -> FileIO:
-    """The file of a range, as the kernel sends it; closing it leaves the descriptor open."""
-    return FileIO(piece.fd, closefd=False)

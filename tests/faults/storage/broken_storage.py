@@ -7,10 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from peerd.domain.files import Copy, CopyState, StoredFile
-from peerd.storage import duties, receiving, serving
+from peerd.storage import duties, receiving
 from peerd.storage.disk.content_id import ContentId
 from peerd.storage.disk.digest import Digest
 from peerd.storage.disk.errors import ContentMissing
+from peerd.storage.disk.folder_disk import FileContent
 from peerd.storage.disk.part_file import PartFile
 from peerd.storage.local_disks import LocalDisk
 from peerd.storage.placement import decision
@@ -78,11 +79,11 @@ def trust_times(patch: SetAttribute) -> None:
 
     def is_whole(self: duties.Duties, local: LocalDisk, content: Content, stop: Any) -> bool:
         try:
-            fd = local.folder.open_content(ContentId(content.id))
+            with local.opened.open(ContentId(content.id)) as opened:
+                assert isinstance(opened, FileContent)
+                status = os.fstat(opened.fd)
         except ContentMissing:
             return False
-        status = os.fstat(fd)
-        os.close(fd)
         now = status.st_size, status.st_mtime_ns
         if seen.setdefault((local.number, content.id), now) == now and status.st_size == content.size:
             return True
@@ -93,7 +94,7 @@ def trust_times(patch: SetAttribute) -> None:
 
 def send_unverified(patch: SetAttribute) -> None:
     """A chunk of a disk is sent as it is."""
-    patch(serving, "verify_chunk", lambda fd, digest, index: None)
+    patch(FileContent, "verified_chunk", lambda self, digest, index: b"")
 
 
 def acknowledge_early(patch: SetAttribute) -> None:

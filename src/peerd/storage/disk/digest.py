@@ -173,10 +173,29 @@ class ContentReading:
 
     def feed(self, fd: int, hasher: ContentHasher) -> None:
         """Hash a file from the position of the hasher to its end. Raises OSError and HashingStopped."""
-        begun, first = time.monotonic(), hasher.position
+
+        def drop(position: int, count: int) -> None:
+            os.posix_fadvise(fd, position, count, os.POSIX_FADV_DONTNEED)
+
         if self.from_disk:
-            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-        while data := os.pread(fd, _BLOCK, hasher.position):
+            drop(0, 0)
+        self.feed_from(lambda position: os.pread(fd, _BLOCK, position), hasher, drop if self.from_disk else None)
+
+    def feed_from(
+        self, read: Callable[[int], bytes], hasher: ContentHasher, done: Callable[[int, int], None] | None = None
+    ) -> None:
+        """Hash what ``read`` gives from the position of the hasher on, until it gives nothing.
+
+        Args:
+            read: called with a position.
+            hasher: of the content.
+            done: called with the position and the number of bytes that were hashed.
+
+        Raises:
+            HashingStopped: the event was set; and what ``read`` raises.
+        """
+        begun, first = time.monotonic(), hasher.position
+        while data := read(hasher.position):
             hasher.update(data)
             if self.progress:
                 self.progress(hasher.position)
@@ -185,8 +204,8 @@ class ContentReading:
                 ahead = (hasher.position - first) / self.bytes_per_second - (time.monotonic() - begun)
             if self.stop.wait(ahead) if ahead > 0 else self.stop.is_set():
                 raise HashingStopped(hasher.position)
-            if self.from_disk:
-                os.posix_fadvise(fd, hasher.position - len(data), len(data), os.POSIX_FADV_DONTNEED)
+            if done is not None:
+                done(hasher.position - len(data), len(data))
 
 
 def hash_file(fd: int, chunking: Chunking = CHUNKING, reading: ContentReading | None = None) -> Digest:
@@ -240,7 +259,12 @@ def verify_chunk(fd: int, expected: Digest, index: int) -> bytes:
         OSError: it could not be read.
     """
     positions = expected.chunk_range(index)
-    data = _read(fd, positions.start, len(positions))
+    return compared_chunk(_read(fd, positions.start, len(positions)), expected, index)
+
+
+def compared_chunk(data: bytes, expected: Digest, index: int) -> bytes:
+    """The bytes of a chunk, if they are as expected. Raises ContentMismatch and IndexError as `verify_chunk`."""
+    positions = expected.chunk_range(index)
     if len(data) != len(positions):
         raise ContentMismatch(f"chunk {index} has {len(data)} bytes of {len(positions)}", (index,))
     if blake3(data).digest() != expected.chunk_blake3(index):

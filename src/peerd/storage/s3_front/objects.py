@@ -12,6 +12,7 @@ from sqlalchemy.engine import Connection
 
 from peerd.domain.files import StoredFile
 from peerd.storage.auditing import REMOVE, state_of
+from peerd.storage.disk.open_disk import LocalRange
 from peerd.storage.node import StorageNode
 from peerd.storage.receiving import Received, Receiving
 from peerd.storage.s3 import operations, responses
@@ -27,8 +28,8 @@ from peerd.storage.s3_front.stored_objects import (
     kept_with,
     stored_object,
 )
-from peerd.storage.server.file_routes import send_pieces
-from peerd.storage.serving import FileReading, LocalRange
+from peerd.storage.server.sending import send_pieces
+from peerd.storage.serving import FileReading
 from peerd.store.files.buckets import Bucket, get_bucket
 from peerd.store.files.classes import get_class
 from peerd.store.files.versions import Condition, delete_file, get_file

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 from asyncio import to_thread
-from collections.abc import Iterator
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
@@ -27,7 +25,8 @@ from peerd.storage.server.ranges import (
     range_still_holds,
     tags_of,
 )
-from peerd.storage.serving import FileReading, LocalRange, Piece, open_for_sending
+from peerd.storage.server.sending import send_pieces
+from peerd.storage.serving import FileReading
 from peerd.store.files.buckets import get_bucket
 from peerd.store.files.listing import MAX_PAGE, list_files
 from peerd.store.files.versions import Condition, delete_file, get_file, move_file
@@ -76,22 +75,6 @@ async def get(node: StorageNode, bucket: str, key: str, request: Request, respon
         await send_pieces(reading.pieces(start, stop), 206 if part is not None else 200, headers, response)
     finally:
         await to_thread(reading.close)
-
-
-async def send_pieces(pieces: Iterator[Piece], status: int, headers: dict[str, str | int], response: Response) -> None:
-    """Send pieces; the next one is verified while one is sent. The response begins when the first one is verified."""
-    piece = await to_thread(next, pieces, None)
-    await response.begin(status, headers)
-    while piece is not None:
-        following = asyncio.ensure_future(to_thread(next, pieces, None))
-        try:
-            if isinstance(piece, LocalRange):
-                await response.file(open_for_sending(piece), piece.offset, piece.count)
-            else:
-                await response.bytes(piece)
-        finally:
-            piece = await following
-    await response.end()
 
 
 async def delete(node: StorageNode, bucket: str, key: str, request: Request, response: Response) -> None:

@@ -106,6 +106,7 @@ def read_files_to_check(connection: Connection, file_ids: Sequence[int]) -> list
         files.c.state,
         sa.func.coalesce(file_classes.c.copies, default.copies).label("copies"),
         sa.func.coalesce(file_classes.c.zones, default.zones).label("zones"),
+        file_classes.c.object_copies,
         sa.func.coalesce(file_checks.c.tries, 0).label("tries"),
         sa.and_(files.c.state == FileState.STAGED.value, files.c.created_at < seconds_from_now(-STAGED_FOR)).label(
             "is_abandoned"
@@ -121,7 +122,13 @@ def read_files_to_check(connection: Connection, file_ids: Sequence[int]) -> list
         )
         for row in connection.execute(statement):
             is_deleted = row.state == FileState.DELETED.value
-            needs = FileNeeds(size=row.size, copies=row.copies, zones=row.zones, is_deleted=is_deleted)
+            needs = FileNeeds(
+                size=row.size,
+                copies=row.copies,
+                zones=row.zones,
+                object_copies=row.object_copies,
+                is_deleted=is_deleted,
+            )
             found[row.id] = FileToCheck(row.id, needs, FileState(row.state), row.tries, bool(row.is_abandoned))
     return [found[file_id] for file_id in file_ids if file_id in found]
 

@@ -21,6 +21,7 @@ TABLES = (
     "file_checks",
     "file_uploads",
     "file_upload_parts",
+    "file_completed_uploads",
     "file_access_keys",
 )
 
