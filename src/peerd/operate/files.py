@@ -15,7 +15,7 @@ from sqlalchemy.engine import Connection
 
 from peerd.domain.errors import InvalidFilter
 from peerd.domain.file_errors import FileMissing
-from peerd.domain.files import DiskKind, DiskState, StoredFile
+from peerd.domain.files import CopyState, DiskKind, DiskState, StoredFile
 from peerd.domain.quoting import quoted
 from peerd.domain.ring import TasksAvailable
 from peerd.domain.task import NewTask
@@ -24,6 +24,7 @@ from peerd.operate.file_names import key_text, parse_file_path
 from peerd.operate.file_transfers import FileTransfers
 from peerd.operate.operations import Mode, Query, operation
 from peerd.storage.checking import LOW_PRIORITY, MAX_FILES_OF_TASK, QUEUE, VERIFY, TaskBody, check_files, read_disk_view
+from peerd.storage.overview import StorageOverview, is_storage_used, read_storage_overview, read_storage_view
 from peerd.storage.placement.decision import FileHealth, decide
 from peerd.store.access.states import bucket_state, file_state
 from peerd.store.enqueue.enqueue import enqueue
@@ -38,12 +39,14 @@ from peerd.store.files.checks import (
 )
 from peerd.store.files.disks import list_disks
 from peerd.store.files.listing import MAX_PAGE, FileList
-from peerd.store.files.usage import NOT_DECIDED, FileCopy, FilesAtRisk, StorageUsage
+from peerd.store.files.risks import NOT_DECIDED, FilesAtRisk, RiskPlace, files_at_risk, parse_place
+from peerd.store.files.usage import FileCopy, StorageUsage
 from peerd.store.files.versions import delete_file, find_file, get_file, move_file
 
 MOST_REMOVED: Final = 500
 """Files that one call removes, in one transaction."""
 MOST_CHECKED: Final = 5_000
+MOST_KEPT: Final = 500
 LISTED: Final = (FileHealth.AT_RISK, FileHealth.UNREACHABLE, FileHealth.LOST, FileHealth.WHOLE)
 HEALTHS: Final = (NOT_DECIDED, *(health.value for health in LISTED))
 
@@ -64,6 +67,29 @@ class FileStatus(msgspec.Struct, frozen=True, kw_only=True):
     good: int
     wanted: int
     blocked: str | None = None
+
+
+class FileKept(msgspec.Struct, frozen=True, kw_only=True):
+    """A file of a list, and how it is kept.
+
+    Attributes:
+        health: ``whole``, ``at-risk``, ``unreachable`` or ``lost``, by what the catalogue has now.
+        good: how many nodes have a copy that counts.
+        wanted: how many copies its class wants.
+    """
+
+    file: StoredFile
+    health: str
+    good: int
+    wanted: int
+
+
+class FilesKept(msgspec.Struct, frozen=True):
+    """A page of a list, see `FileList`, with how each file is kept."""
+
+    files: list[FileKept]
+    prefixes: list[str]
+    next_after: str | None = None
 
 
 class FilesRemoved(msgspec.Struct, frozen=True):
@@ -125,6 +151,55 @@ class FileOperations(FileTransfers[Mode]):
         return Query("read", _read_status, *parse_file_path(path))
 
     @operation
+    def kept(
+        self, bucket: str, prefix: str = "", *, after: str = "", delimiter: str = "", limit: int = 100
+    ) -> Query[FilesKept]:
+        """As `list`, with how each file is kept.
+
+        Args:
+            bucket: its name.
+            prefix: what the keys begin with.
+            after: ``next_after`` of the page before.
+            delimiter: such as "/": what keys have up to it, after the prefix, is one entry of ``prefixes``.
+            limit: files and prefixes at the most, 1 to 500.
+
+        Raises:
+            BucketNotFound: there is no such bucket.
+        """
+        texts = {"prefix": prefix, "after": after, "delimiter": delimiter}
+        checked = {name: key_text(name, value) for name, value in texts.items()}
+        most = validation.number("limit", limit, 1, MOST_KEPT)
+        return Query("read", _list_kept, validation.text("bucket", bucket), checked, most)
+
+    @operation
+    def overview(self) -> Query[StorageOverview]:
+        """How files are kept in the whole cluster: disks, files at risk, and whether nothing is repaired.
+
+        It takes as long for a million files as for one: copies are counted by a manager now and then.
+        """
+        return Query("read", read_storage_overview)
+
+    @operation
+    def are_used(self) -> Query[bool]:
+        """Whether there is a disk or a bucket."""
+        return Query("read", is_storage_used)
+
+    @operation
+    def verify(self, path: str) -> Query[int]:
+        """Have a file checked at once, and its copies read and verified by their nodes.
+
+        Returns:
+            how many copies tasks verify; those that a task verifies already are not counted.
+
+        Raises:
+            InvalidFile: this is no name of a file.
+            BucketNotFound, FileMissing: there is no such bucket, or file.
+        """
+        bucket, key = parse_file_path(path)
+        query = Query("run", _verify_file, bucket, key).acting_on("file", path, file_state, bucket, key)
+        return query.then_ring(TasksAvailable((QUEUE,)))
+
+    @operation
     def move(self, source: str, target: str) -> Query[StoredFile]:
         """Give a file another key, or another bucket; a file that the target has is replaced. Contents are not copied.
 
@@ -174,7 +249,9 @@ class FileOperations(FileTransfers[Mode]):
         return Query("read", usage.read_usage)
 
     @operation
-    def at_risk(self, health: str | None = None, *, after: str | None = None, limit: int = 100) -> Query[FilesAtRisk]:
+    def at_risk(
+        self, health: str | None = None, *, after: str | None = None, limit: int = 100, counted: bool = True
+    ) -> Query[FilesAtRisk]:
         """How many files are not settled, and a page of them, those with the fewest good copies first.
 
         Args:
@@ -182,11 +259,12 @@ class FileOperations(FileTransfers[Mode]):
                 ``unchecked``; by default of any but ``unchecked``.
             after: ``next_after`` of the page before.
             limit: files at the most, 1 to 1,000.
+            counted: whether all are counted, which takes longer the more there are; else ``counts`` is empty.
         """
         if health is not None and health not in HEALTHS:
             raise InvalidFilter("health", f"{quoted(health)} is none of {', '.join(HEALTHS)}")
         most = validation.number("limit", limit, 1, MAX_PAGE)
-        return Query("read", usage.files_at_risk, health, _place(after), most)
+        return Query("read", files_at_risk, health, _place(after), most, counted=counted)
 
     @operation
     def fsck(
@@ -210,19 +288,41 @@ class FileOperations(FileTransfers[Mode]):
         return query.then_ring(TasksAvailable((QUEUE,)))
 
 
-def _place(after: str | None) -> tuple[int, int] | None:
-    """The danger and the id in a cursor."""
+def _place(after: str | None) -> RiskPlace | None:
+    """The place in a cursor."""
     text = validation.cursor(after)
     if text is None:
         return None
-    danger, _, file_id = text.partition(".")
-    if not (text.isascii() and danger.isdigit() and file_id.isdigit() and len(danger) == 1 and len(file_id) <= 19):
-        raise InvalidFilter("after", "this is no cursor of a page of files; leave it out to begin anew")
-    return int(danger), min(int(file_id), validation.MAX_ID)
+    try:
+        return parse_place(text)
+    except ValueError:
+        raise InvalidFilter("after", "this is no cursor of a page of files; leave it out to begin anew") from None
 
 
 def _list_files(connection: Connection, name: str, texts: Mapping[str, str], limit: int) -> FileList:
     return listing.list_files(connection, get_bucket(connection, name), **texts, limit=limit)
+
+
+def _list_kept(connection: Connection, name: str, texts: Mapping[str, str], limit: int) -> FilesKept:
+    page = listing.list_files(connection, get_bucket(connection, name), **texts, limit=limit)
+    ids = [file.id for file in page.files]
+    needs = {found.id: found.needs for found in read_files_to_check(connection, ids)}
+    copies = read_copies(connection, ids)
+    view = read_storage_view(connection)
+    kept = []
+    for file in page.files:
+        decision = decide(needs[file.id], [row.copy for row in copies[file.id]], view, Random(file.id))
+        wanted = needs[file.id].copies
+        kept.append(FileKept(file=file, health=decision.health.value, good=decision.good, wanted=wanted))
+    return FilesKept(kept, page.prefixes, page.next_after)
+
+
+def _verify_file(connection: Connection, bucket: str, key: str) -> int:
+    file = get_file(connection, get_bucket(connection, bucket), key)
+    copies = [row.copy for row in read_copies(connection, [file.id])[file.id]]
+    stored = [copy.disk_id for copy in copies if copy.state is CopyState.STORED]
+    request_checks(connection, {file.id: min(len(stored), DANGER_WITHOUT_COPY - 1) or DANGER_WITHOUT_COPY})
+    return _request_verifications(connection, {file.id: stored})
 
 
 def _read_status(connection: Connection, bucket: str, key: str) -> FileStatus:

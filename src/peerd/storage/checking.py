@@ -70,15 +70,15 @@ class Checked(msgspec.Struct, frozen=True):
     tasks: int
 
 
-def read_disk_view(connection: Connection, grace: float = GRACE) -> DiskView:
+def read_disk_view(connection: Connection, grace: float | None = None) -> DiskView:
     """The disks as decisions see them.
 
     Args:
         connection: of a read.
-        grace: seconds of silence after which a disk is missing.
+        grace: seconds of silence after which a disk is missing; None: as the nodes with disks have it.
     """
-    disks, present = read_disks(connection)
-    return view_disks(disks, grace, present)
+    disks, present, reported = read_disks(connection)
+    return view_disks(disks, grace or reported or GRACE, present)
 
 
 def check_files(connection: Connection, file_ids: Sequence[int], view: DiskView, random: Random) -> Checked:

@@ -22,12 +22,16 @@ from peerd.storage.disk.folder import DiskFolder
 from peerd.storage.disk.held_folder import HeldFolder, Marker, mark_nothing
 from peerd.storage.disk.identity import read_disk_identity
 from peerd.store.connection.database import Database
-from peerd.store.files.disks import DiskReport, DiskRow, cluster_identity, report_disk
+from peerd.store.files.disks import DiskReport, DiskRow, cluster_identity, report_disk, report_disk_problem
 
 SLOW_AFTER: Final = 2.0
 """Seconds that the check of a disk may take; a slower one gets no new contents until it is faster."""
 PAUSE_AFTER_ERROR: Final = 60.0
 """Seconds without new contents for a disk on which a write has failed."""
+
+
+MAX_PROBLEM: Final = 500
+"""Characters."""
 
 
 class LocalDisk(msgspec.Struct, kw_only=True):
@@ -136,6 +140,7 @@ class LocalDisks:
         try:
             folder = self._folder_at(path, cluster)
         except DiskError as error:
+            self._database.run(report_disk_problem, self._node_id, str(path), str(error)[:MAX_PROBLEM])
             return DiskStatus(path=str(path), problem=str(error))
         problem = self._problem_of(folder, began)
         row = self._report(folder, problem)
@@ -197,7 +202,7 @@ class LocalDisks:
             size=usage.total,
             free=usage.free,
             reserve=int(usage.total * self._reserve),
-            problem=None if problem is None else problem[:500],
+            problem=None if problem is None else problem[:MAX_PROBLEM],
         )
         return self._database.run(report_disk, self._node_id, report, self._grace)
 

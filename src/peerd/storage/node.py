@@ -17,11 +17,13 @@ from peerd.domain.errors import PeerdError
 from peerd.domain.task import NewTask
 from peerd.doorbell.cluster_clock import ClusterClock
 from peerd.doorbell.cluster_secret import read_secret
+from peerd.runtime.metrics.registry import MetricsRegistry
+from peerd.runtime.observability.events import BadCopiesFound, EventBus
 from peerd.storage.checking import PRIORITIES, QUEUE, VERIFY, Checked, TaskBody, check_files, read_disk_view
 from peerd.storage.disk.content_id import ContentId
 from peerd.storage.disk.digest import CHUNKING, Digest
 from peerd.storage.disk.held_folder import Marker, mark_nothing
-from peerd.storage.local_disks import LocalDisks, absolute
+from peerd.storage.local_disks import LocalDisk, LocalDisks, absolute
 from peerd.storage.placement.brake import GRACE, DiskView
 from peerd.storage.transfer.node_http import NodeHttp
 from peerd.storage.transfer.node_signature import NodeSigner, NodeVerifier
@@ -105,6 +107,10 @@ class StorageNode:
         at: Marker = mark_nothing,
     ) -> None:
         self.database = database
+        self.events = EventBus()
+        """What is found; `of_process` sets that of the process."""
+        self.metrics = MetricsRegistry()
+        """What is counted; as `events`."""
         self.name = name
         self.options = options
         self.node_id = database.read(get_node_id, name)
@@ -142,7 +148,9 @@ class StorageNode:
             raise StorageNotConfigured(
                 "nodes cannot prove to each other that they are of one cluster: set [cluster] secret"
             )
-        return cls(client.database, process.node, options, base, secret, client)
+        node = cls(client.database, process.node, options, base, secret, client)
+        node.events, node.metrics = process.events, process.metrics
+        return node
 
     def view(self, *, fresh: bool = False) -> DiskView:
         """The disks as decisions see them, read at most a second ago."""
@@ -180,6 +188,12 @@ class StorageNode:
         new = NewTask(queue=QUEUE, name=VERIFY, body=body, node=disk.node, priority=PRIORITIES[1], unique_key=key)
         self.database.run(enqueue, new)
         self.ring()
+
+    def report_bad_copies(self, disk: LocalDisk, contents: Sequence[int], found_by: str) -> None:
+        """Copies on a disk of this node were found to be damaged or missing, by `verification` or `reading`."""
+        files = tuple(f"{content:016x}" for content in contents)
+        path = str(disk.folder.path)
+        self.events.emit(BadCopiesFound(disk=disk.number, path=path, files=files, found_by=found_by))
 
     def ring(self) -> None:
         """Wake the workers that copy and remove."""

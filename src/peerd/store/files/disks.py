@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -14,7 +14,7 @@ from sqlalchemy.engine import Connection
 from peerd.domain.file_errors import DiskHasCopies, DiskNotFound
 from peerd.domain.files import CopyState, Disk, DiskKind, DiskState
 from peerd.store.schema.sql_clock import now, seconds_from_now
-from peerd.store.schema.tables import disks, file_cluster, file_copies, nodes
+from peerd.store.schema.tables import disk_counts, disks, file_cluster, file_copies, nodes
 from peerd.store.statements.insert_new import insert_new
 
 FOREVER_SILENT = 1e9
@@ -46,6 +46,7 @@ class DiskRow(msgspec.Struct, frozen=True, kw_only=True):
     walked_to: int | None
     scrubbed_to: int | None
     scrub_started_at: datetime | None
+    grace: float | None
 
 
 class DiskReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,6 +132,7 @@ def report_disk(connection: Connection, node_id: int, report: DiskReport, grace:
         "free": report.free,
         "reserve": report.reserve,
         "problem": report.problem,
+        "grace": grace,
         "seen_at": now(),
     }
     connection.execute(sa.update(disks).where(is_used).values(values))
@@ -138,19 +140,34 @@ def report_disk(connection: Connection, node_id: int, report: DiskReport, grace:
     return None if number is None else get_disk(connection, number)
 
 
+def report_disk_problem(connection: Connection, node_id: int, path: str, problem: str) -> None:
+    """Write why a node cannot use the folder at a path, which was a disk of it; the disk itself is not reported."""
+    was_its = disks.c.node_id == node_id, disks.c.path == path, disks.c.state != DiskState.LOST.value
+    is_new = sa.or_(disks.c.problem.is_(None), disks.c.problem != problem)
+    connection.execute(sa.update(disks).where(*was_its, is_new).values(problem=problem))
+
+
 class DisksRead(NamedTuple):
-    """The disks, and when they were read, by the database's clock."""
+    """The disks, when they were read, by the database's clock, and the longest grace that nodes have reported."""
 
     disks: list[Disk]
     present: datetime
+    grace: float | None
 
 
 def read_disks(connection: Connection) -> DisksRead:
     """All disks as decisions see them: silence by the database's clock, room without what is promised."""
     rows = list_disks(connection)
     promised = _promised(connection, [row.id for row in rows if row.state != DiskState.LOST.value])
+    return disks_of_rows(connection, rows, promised)
+
+
+def disks_of_rows(connection: Connection, rows: Sequence[DiskRow], promised: Mapping[int, int]) -> DisksRead:
+    """Disks of rows; ``promised`` are the bytes of the copies that are planned on each."""
     present = connection.execute(sa.select(now())).scalar_one()
-    return DisksRead([_as_disk(row, promised.get(row.id, 0), present) for row in rows], present)
+    graces = [row.grace for row in rows if row.grace is not None and row.state != DiskState.LOST.value]
+    found = [_as_disk(row, promised.get(row.id, 0), present) for row in rows]
+    return DisksRead(found, present, max(graces, default=None))
 
 
 def _promised(connection: Connection, numbers: Sequence[int]) -> dict[int, int]:
@@ -205,4 +222,5 @@ def remove_disk(connection: Connection, number: int) -> None:
     ).scalar_one()
     if copies:
         raise DiskHasCopies(number, copies)
+    connection.execute(sa.delete(disk_counts).where(disk_counts.c.disk_id == number))
     connection.execute(sa.delete(disks).where(disks.c.id == number))
