@@ -101,7 +101,12 @@ async def test_a_disk_that_is_full_refused_or_missing_is_reported_with_its_end(w
     watching.change(third, state="lost")
     await watching.round()
     assert watching.ended()[1:] == [("disk-full", first), ("disk-unusable", third)]
-    assert len(watching.found()) == 3
+    watching.change(first, free=0)
+    await watching.confirmed()
+    watching.change(first, seen_at=seconds_from_now(-60))
+    await watching.round()
+    assert watching.found()[3:] == [("disk-full", first)], "it is as full while it is silent"
+    assert len(watching.ended()) == 3
 
 
 async def test_files_that_are_at_risk_for_longer_than_the_grace_are_reported(watching: Watching) -> None:

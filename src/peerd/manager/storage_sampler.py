@@ -170,7 +170,7 @@ class StorageSampler:
 
 END_TEXTS: Final = {
     AlertKind.COPIES_AT_RISK: "all files have their copies, or have lacked one for a short time only",
-    AlertKind.DISK_FULL: "disk {disk} has room again",
+    AlertKind.DISK_FULL: "disk {disk} has room again, or is to get no new copies",
     AlertKind.DISK_UNUSABLE: "disk {disk} can be used again, or was declared lost",
     AlertKind.REPAIR_BRAKE: "the repair brake is off: files are repaired",
 }
@@ -224,7 +224,7 @@ def _conditions_of(disk: DiskFigures, grace: str, before: Container[str]) -> lis
         found.append(StorageCondition(kind=AlertKind.DISK_UNUSABLE, text=text, disk=disk.id, data=data))
     mark = LOW_WATER if f"{AlertKind.DISK_FULL} {disk.id}" in before else HIGH_WATER
     is_full = disk.used_share is not None and disk.used_share >= mark
-    if is_full and disk.condition is DiskCondition.ONLINE and disk.state == DiskState.ACTIVE.value:
+    if is_full and disk.state == DiskState.ACTIVE.value:
         text = f"{name} is nearly full: {format_size(disk.room)} can still be written"
         data = {**data, "room": disk.room, "size": disk.size}
         found.append(StorageCondition(kind=AlertKind.DISK_FULL, text=text, disk=disk.id, data=data))

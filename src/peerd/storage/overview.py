@@ -50,7 +50,8 @@ class DiskFigures(msgspec.Struct, frozen=True, kw_only=True):
         seen_at: when its node has reported it last; None: never.
         problem: why nothing can be written to it now, or None.
         walked_for: why all its files are being checked, or None.
-        scrub_started_at: when the present round of verification has begun; None: the first round.
+        scrubbed_to: up to which file its copies were examined in the present round of verification; None: to the end.
+        scrub_started_at: when all its copies had been examined for the last time; None: never yet.
         counts: its copies, by state, as they were counted last; empty: they were not counted yet.
     """
 
@@ -69,6 +70,7 @@ class DiskFigures(msgspec.Struct, frozen=True, kw_only=True):
     seen_at: datetime | None
     problem: str | None
     walked_for: str | None
+    scrubbed_to: int | None
     scrub_started_at: datetime | None
     counts: dict[str, DiskCount]
 
@@ -95,8 +97,13 @@ class DiskFigures(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def examined_share(self) -> float | None:
-        """How far the present round of verification is, from 0 to 1; None: there is nothing, or it was not counted."""
+        """How many of its copies were examined in the present round, from 0 to 1; None: there are none, or not counted.
+
+        A copy is examined when it was looked at whether its verification is due, and a task verifies it if it is.
+        """
         stored = self.counts.get(CopyState.STORED.value)
+        if stored is not None and stored.copies and self.scrubbed_to is None and self.scrub_started_at is not None:
+            return 1.0
         return None if stored is None or not stored.copies else min(1.0, stored.examined / stored.copies)
 
 
@@ -155,7 +162,7 @@ def _view(connection: Connection, rows: Sequence[DiskRow]) -> tuple[DiskView, fl
 def _figures(row: DiskRow, view: DiskView, counts: dict[str, DiskCount]) -> DiskFigures:
     names = (
         *("id", "identity", "node", "zone", "path", "url", "size", "free", "reserve"),
-        *("seen_at", "problem", "walked_for", "scrub_started_at"),
+        *("seen_at", "problem", "walked_for", "scrubbed_to", "scrub_started_at"),
     )
     return DiskFigures(
         **{name: getattr(row, name) for name in names},

@@ -63,7 +63,7 @@ class Studio:
     def address(self) -> str:
         """The URL of the dashboard."""
         sockets = control_client.status(self.first.run_directory)["sockets"]
-        [socket] = [one for one in sockets if "dashboard" in one["name"]]
+        [socket] = [one for one in sockets if one["bind"] == "127.0.0.1:0"]
         return f"http://{socket['addresses'][0]}"
 
     def fill(self) -> None:
