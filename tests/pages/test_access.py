@@ -20,7 +20,7 @@ from tests.pages.test_forms import token_of
 from tests.pages.test_pages import parse
 from tests.web.access_world import bearer, serving
 
-VIDEO_TEXTS: Final = ("transcode", "0.mp4", "one.mov", 'href="/storage', 'href="/disks')
+VIDEO_TEXTS: Final = ("transcode", "0.mp4", "1.5 MB", 'href="/storage', 'href="/disks')
 """What only tasks of the queue that is hidden have, and what belongs to no queue."""
 OF_ANOTHER_QUEUE: Final = {
     "/tasks/{key:id}": 404,

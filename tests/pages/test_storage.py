@@ -24,7 +24,7 @@ from tests.storage.nodes import SECRET, ServedNode, StorageCluster
 from tests.store.file_steps import Catalogue
 from tests.web.access_world import serving
 
-HOSTILE_KEY = "2026/<script>hit()</script>\u202e\x1b[31m \r\n{{7777*7}}'\".mov"
+HOSTILE_KEY = "2026/<script>hit()<b>\u202e\x1b[31m \r\n{{7777*7}}'\".mov"
 
 
 def run(client: Client, statement: sa.Executable) -> None:
