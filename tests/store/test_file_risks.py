@@ -127,6 +127,9 @@ def test_every_statement_about_risks_and_counts_goes_by_an_index(catalogue: Cata
     rows = (risk(number, *states[number % len(states)], minutes=number / 100) for number in range(1, count + 1))
     insert(store, file_checks, rows)
     analyze(store, "files", "file_checks", "file_copies", "file_buckets", "disks")
+    if store.name == "postgresql":  # as autovacuum does: else an index alone does not say which rows are visible
+        with store.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            connection.exec_driver_sql("VACUUM ANALYZE file_copies, file_checks")
     page = store.read(files_at_risk, None, None, 50, counted=False)
     assert page.next_after is not None
     middle = parse_place(page.next_after)
