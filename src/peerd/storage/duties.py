@@ -297,7 +297,8 @@ class Duties:
         row = next((one for one in self._node.disks.usable() if one.number == disk), None)
         if row is not None and row.row.verified_since is not None:
             request_checks(connection, dict.fromkeys(good, 1))  # copies that count again may be surplus now
-        self._check(connection, good)  # what waits for it can be removed elsewhere now
+        # What waits for a verification can be removed elsewhere now; where a copy was bad, the others are verified first.
+        self._check(connection, sorted(set(good) - set(restored)))
 
     @contextlib.contextmanager
     def _disk_errors(self, local: LocalDisk) -> Iterator[None]:
