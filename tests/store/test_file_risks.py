@@ -21,7 +21,6 @@ from peerd.store.schema.tables import disk_counts, disks, file_checks, file_copi
 from tests.store.file_steps import HASH, Catalogue
 from tests.store.plans import analyze, plans_of
 
-NOW = datetime.now(UTC).replace(microsecond=0)
 TABLES = ("files", "file_checks", "file_copies")
 SLOW_WORDS = (
     "filesort",
@@ -53,8 +52,9 @@ def add_files(store: Database, bucket: Bucket, count: int) -> None:
 
 
 def risk(number: int, danger: int, health: str | None, minutes: float) -> dict[str, Any]:
-    since = NOW - timedelta(minutes=minutes)
-    return {"file_id": number, "danger": danger, "health": health, "due_at": NOW, "created_at": since}
+    now = datetime.now(UTC)
+    since = now - timedelta(minutes=minutes)
+    return {"file_id": number, "danger": danger, "health": health, "due_at": now, "created_at": since}
 
 
 def test_files_at_risk_are_counted_and_listed_the_most_endangered_and_longest_first(catalogue: Catalogue) -> None:
