@@ -17,6 +17,8 @@ from blake3 import blake3
 from peerd.storage.disk.errors import ContentMismatch, HashingStopped
 
 _BLOCK: Final = 1024 * 1024
+_CACHED: Final = 256 * 1024
+"""Bytes that are hashed while they are in the cache of the processor."""
 _DIGEST_LENGTH: Final = 32
 
 
@@ -150,6 +152,55 @@ class ContentHasher:
         )
 
 
+class ContentVerifier:
+    """Compares a content with its digest on its way to the disk, or from it.
+
+    Of a content with several chunks, those are hashed and not the whole once more: the digest of each was made from the
+    same bytes as that of the whole.
+
+    Args:
+        expected: the digest that it must have.
+    """
+
+    def __init__(self, expected: Digest) -> None:
+        self.expected = expected
+        self.position = 0
+        self._hash = blake3()
+        self._wrong: list[int] = []
+
+    def update(self, data: memoryview | bytes) -> None:
+        """The next bytes of the content."""
+        view = memoryview(data)
+        while view:
+            piece = view[: self.expected.chunk_size - self.position % self.expected.chunk_size]
+            self._hash.update(piece)
+            self.position += len(piece)
+            if self.position % self.expected.chunk_size == 0:
+                self._wrong += self._wrong_at(self.position // self.expected.chunk_size - 1)
+                self._hash.reset()
+            view = view[len(piece) :]
+
+    def refuse_difference(self, content: str | None = None) -> None:
+        """Raise ContentMismatch unless all bytes so far are the content, which has this id."""
+        ended = self.position // self.expected.chunk_size
+        wrong = [*self._wrong]
+        if self.position % self.expected.chunk_size or not self.expected.size:
+            wrong += self._wrong_at(ended)
+            ended += 1
+        wrong += range(ended, self.expected.chunk_count)
+        if self.position != self.expected.size:
+            problem = f"it has {self.position} bytes, expected are {self.expected.size}"
+            raise ContentMismatch(problem, tuple(wrong), content)
+        if wrong:
+            where = f" in chunk {', '.join(map(str, wrong[:10]))}" if self.expected.chunks else ""
+            raise ContentMismatch(f"it has another BLAKE3{where}", tuple(wrong), content)
+
+    def _wrong_at(self, index: int) -> list[int]:
+        """The index, if what was hashed is not the chunk of this index."""
+        is_right = index < self.expected.chunk_count and self._hash.digest() == self.expected.chunk_blake3(index)
+        return [] if is_right else [index]
+
+
 @dataclass(frozen=True, slots=True)
 class ContentReading:
     """How a content is read to be hashed.
@@ -171,13 +222,14 @@ class ContentReading:
         if self.bytes_per_second is not None and self.bytes_per_second <= 0:
             raise ValueError("bytes_per_second is above 0, or None")
 
-    def feed(self, fd: int, hasher: ContentHasher) -> None:
+    def feed(self, fd: int, hasher: ContentHasher | ContentVerifier) -> None:
         """Hash a file from the position of the hasher to its end. Raises OSError and HashingStopped."""
         begun, first = time.monotonic(), hasher.position
         if self.from_disk:
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-        while data := os.pread(fd, _BLOCK, hasher.position):
-            hasher.update(data)
+        buffer = memoryview(bytearray(min(_BLOCK, max(1, os.fstat(fd).st_size - first))))
+        while count := os.preadv(fd, [buffer], hasher.position):
+            hasher.update(buffer[:count])
             if self.progress:
                 self.progress(hasher.position)
             ahead = 0.0
@@ -186,7 +238,7 @@ class ContentReading:
             if self.stop.wait(ahead) if ahead > 0 else self.stop.is_set():
                 raise HashingStopped(hasher.position)
             if self.from_disk:
-                os.posix_fadvise(fd, hasher.position - len(data), len(data), os.POSIX_FADV_DONTNEED)
+                os.posix_fadvise(fd, hasher.position - count, count, os.POSIX_FADV_DONTNEED)
 
 
 def hash_file(fd: int, chunking: Chunking = CHUNKING, reading: ContentReading | None = None) -> Digest:
@@ -226,13 +278,13 @@ def verify_file(fd: int, expected: Digest, reading: ContentReading | None = None
         ContentMismatch: they are others; `chunks` are the wrong ones.
         OSError, HashingStopped: as `hash_file`.
     """
-    # With chunks of the size that the digest has, whatever the rule is by which they were chosen.
-    found = hash_file(fd, Chunking(expected.chunk_size, max(1, os.fstat(fd).st_size)), reading)
-    refuse_difference(expected, found)
+    verifier = ContentVerifier(expected)
+    (reading or ContentReading()).feed(fd, verifier)
+    verifier.refuse_difference()
 
 
-def verify_chunk(fd: int, expected: Digest, index: int) -> bytes:
-    """Read one chunk of an open file, and verify it; its bytes.
+def verify_chunk(fd: int, expected: Digest, index: int) -> None:
+    """Read one chunk of an open file, and verify it.
 
     Raises:
         ContentMismatch: it is another one; `chunks` is its index.
@@ -240,12 +292,16 @@ def verify_chunk(fd: int, expected: Digest, index: int) -> bytes:
         OSError: it could not be read.
     """
     positions = expected.chunk_range(index)
-    data = _read(fd, positions.start, len(positions))
-    if len(data) != len(positions):
-        raise ContentMismatch(f"chunk {index} has {len(data)} bytes of {len(positions)}", (index,))
-    if blake3(data).digest() != expected.chunk_blake3(index):
+    found, position = blake3(), positions.start
+    buffer = memoryview(bytearray(min(_CACHED, len(positions))))
+    while position < positions.stop:
+        count = os.preadv(fd, [buffer[: positions.stop - position]], position)
+        if not count:
+            raise ContentMismatch(f"chunk {index} has {position - positions.start} bytes of {len(positions)}", (index,))
+        found.update(buffer[:count])
+        position += count
+    if found.digest() != expected.chunk_blake3(index):
         raise ContentMismatch(f"chunk {index} at byte {positions.start} has another BLAKE3", (index,))
-    return data
 
 
 def refuse_difference(expected: Digest, found: Digest, content: str | None = None) -> None:
@@ -270,10 +326,3 @@ def _wrong_chunks(expected: Digest, found: Digest) -> tuple[int, ...]:
         if index >= min(expected.chunk_count, found.chunk_count)
         or expected.chunk_blake3(index) != found.chunk_blake3(index)
     )
-
-
-def _read(fd: int, start: int, length: int) -> bytes:
-    pieces = bytearray()
-    while len(pieces) < length and (data := os.pread(fd, length - len(pieces), start + len(pieces))):
-        pieces += data
-    return bytes(pieces)
