@@ -12,10 +12,12 @@ import pytest
 from peerd.domain.files import FileClass
 from peerd.storage.disk.content_id import ContentId
 from peerd.storage.node import digest_in_catalogue
+from peerd.storage.serving import MOST_AHEAD, FileReading, LocalRange, next_pieces
 from peerd.storage.transfer.node_signature import NodeSigner
 from peerd.storage.transfer.pull import TransferControl, Wanted, pull_content
 from peerd.store.files.classes import set_class
 from peerd.store.files.copies import find_contents
+from peerd.store.files.versions import get_version
 from peerd.testing import eventually
 from tests.storage.nodes import SECRET, ServedNode, StorageCluster
 
@@ -115,6 +117,23 @@ def test_a_damaged_copy_is_never_sent_but_quarantined_and_made_anew(cluster: Sto
     states = cluster.catalogue.copies(file_id)
     assert sorted(states.values()) == ["stored", "stored"]
     assert ask(a, "GET", "/files/films/f").content == content
+
+
+def test_what_was_verified_can_be_sent_although_the_next_chunk_is_damaged(cluster: StorageCluster, ask: Ask) -> None:
+    a, content = cluster.nodes["a"], os.urandom(9_000_000)
+    file_id = int(ask(a, "PUT", "/files/films/f", content).json()["id"], 16)
+    cluster.run_tasks()
+    with a.content_path(file_id).open("r+b") as damaged:
+        damaged.seek(5_000_000)
+        damaged.write(bytes([content[5_000_000] ^ 1]))
+    file = a.node.database.read(get_version, file_id)
+    assert file is not None
+    with FileReading.begin(a.node, file) as reading:
+        first, *others = next_pieces(reading.pieces(0, len(content)), MOST_AHEAD)
+        assert isinstance(first, LocalRange)
+        assert os.pread(first.fd, first.count, first.offset) == content[: first.count]
+        assert all(isinstance(piece, bytes) for piece in others)
+    assert a.contents() == []
 
 
 def test_a_copy_goes_on_from_another_source_when_one_is_damaged_in_the_middle(

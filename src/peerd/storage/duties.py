@@ -84,8 +84,9 @@ class Duties:
             self._pull_small(local, group, sources, control, result)
             done += sum(content.size for content in group)
             progress(done / total, f"{len(result.stored)} of {len(contents)} contents")
+        stored = {content.number for content in result.stored}
         for content in contents.values():
-            if ContentId(content.id) in result.stored:
+            if content.id in stored:
                 continue
             watched = control.but(progress=partial(_report_bytes, progress, done, content.size, total))
             self._pull_one(local, content, sources[content.id], watched, result)

@@ -19,7 +19,7 @@ from sqlalchemy.engine import Connection
 
 from peerd.domain.files import CopyState, DiskKind, StoredFile
 from peerd.storage.disk.content_id import ContentId
-from peerd.storage.disk.digest import Digest, verify_chunk
+from peerd.storage.disk.digest import CHUNKING, Digest, verify_chunk
 from peerd.storage.disk.errors import ContentMismatch, ContentMissing, DiskError
 from peerd.storage.local_disks import LocalDisk
 from peerd.storage.node import StorageNode, digest_in_catalogue
@@ -29,6 +29,10 @@ from peerd.store.files.copies import Source, copies_bad, find_contents, find_sou
 
 MAX_TRIES: Final = 8
 """Of other nodes, for one chunk."""
+IN_MEMORY: Final = 64 * 1024
+"""Bytes of this node up to which a range is sent from memory: that costs less than to have the system send the file."""
+MOST_AHEAD: Final = 8
+"""Chunks of this node that are verified while others are sent."""
 
 
 class LocalRange(msgspec.Struct, frozen=True):
@@ -60,6 +64,8 @@ class FileReading:
         self._content = ContentId(file.id)
         self._sources = sources
         self._local: tuple[LocalDisk, int] | None = None
+        self._opened: list[int] = []
+        """Descriptors, of which pieces may still be sent when their disk is given up."""
         self._problems: list[str] = []
 
     @classmethod
@@ -69,14 +75,11 @@ class FileReading:
         Raises:
             NoSourceLeft: it has none that can be read.
         """
+        return cls.of_found(node, file, *node.database.read(find_content, file))
 
-        def find(connection: Connection) -> tuple[Digest, list[Source]]:
-            content = find_contents(connection, [file.id]).get(file.id)
-            if content is None:
-                raise NoSourceLeft(str(ContentId(file.id)), ["it was deleted in this moment"])
-            return digest_in_catalogue(content), find_sources(connection, [file.id])[file.id]
-
-        digest, sources = node.database.read(find)
+    @classmethod
+    def of_found(cls, node: StorageNode, file: StoredFile, digest: Digest, sources: list[Source]) -> Self:
+        """As `begin`, of what `find_content` has found."""
         reading = cls(node, file, digest, sources)
         reading._open_local()
         if reading._local is None and not reading._others():
@@ -100,10 +103,10 @@ class FileReading:
                 yield chunk[begin - positions.start : end - positions.start]
 
     def close(self) -> None:
-        """Close the file of this node."""
-        if self._local is not None:
-            os.close(self._local[1])
-            self._local = None
+        """Close the file of this node; its pieces cannot be sent any more."""
+        self._local = None
+        while self._opened:
+            os.close(self._opened.pop())
 
     def __enter__(self) -> Self:
         return self
@@ -117,33 +120,35 @@ class FileReading:
             if disk is None or source.state != CopyState.STORED.value:
                 continue
             try:
-                self._local = disk, disk.folder.open_content(self._content)
+                self._opened.append(disk.folder.open_content(self._content))
             except ContentMissing:
                 self._report_bad(disk)
             except DiskError as error:
                 self._problems.append(str(error))
             else:
+                self._local = disk, self._opened[-1]
                 return
 
-    def _verified_local(self, index: int, begin: int, end: int) -> LocalRange | None:
+    def _verified_local(self, index: int, begin: int, end: int) -> Piece | None:
         if self._local is None:
             return None
         disk, fd = self._local
         try:
             with disk.folder.steps.read("reading", str(self._content)):
                 verify_chunk(fd, self._digest, index)
+                data = os.pread(fd, end - begin, begin) if end - begin <= IN_MEMORY else None
         except ContentMismatch as error:
             self._problems.append(str(error))
             with contextlib.suppress(ContentMissing):
                 disk.folder.quarantine(self._content, "mismatch", time.time(), fd=fd)
             self._report_bad(disk)
-            self.close()
+            self._local = None
             return None
         except DiskError as error:
             self._problems.append(str(error))
-            self.close()
+            self._local = None
             return None
-        return LocalRange(fd, begin, end - begin)
+        return LocalRange(fd, begin, end - begin) if data is None else data
 
     def _report_bad(self, disk: LocalDisk) -> None:
         self._problems.append(f"disk {disk.number} has it no more, or damaged")
@@ -185,6 +190,41 @@ class FileReading:
         if len(data) != len(positions):
             raise SourceFailed(source.url, f"it gave {len(data)} bytes of {len(positions)}")
         return data
+
+
+def find_content(connection: Connection, file: StoredFile) -> tuple[Digest, list[Source]]:
+    """The digest of the content of a version, and where it has copies.
+
+    Raises:
+        NoSourceLeft: the version was deleted in this moment.
+    """
+    if file.size <= CHUNKING.smallest:  # of one chunk there is no list of chunks
+        digest = Digest(file.size, bytes.fromhex(file.blake3), CHUNKING.smallest)
+    else:
+        content = find_contents(connection, [file.id]).get(file.id)
+        if content is None:
+            raise NoSourceLeft(str(ContentId(file.id)), ["it was deleted in this moment"])
+        digest = digest_in_catalogue(content)
+    return digest, find_sources(connection, [file.id])[file.id]
+
+
+def next_pieces(pieces: Iterator[Piece], most: int) -> list[Piece]:
+    """The next pieces; ranges of a file that follow one another are one. None are left when the list is empty.
+
+    Args:
+        pieces: of a body.
+        most: chunks of a file of this node; of another node one is enough, because it is in memory.
+    """
+    found: list[Piece] = []
+    for number, piece in enumerate(pieces, 1):
+        last = found[-1] if found else None
+        if isinstance(piece, LocalRange) and isinstance(last, LocalRange) and last.fd == piece.fd:
+            found[-1] = LocalRange(last.fd, last.offset, last.count + piece.count)
+        else:
+            found.append(piece)
+        if number == most or isinstance(piece, bytes):
+            break
+    return found
 
 
 def open_for_sending(piece: LocalRange) -> FileIO:
