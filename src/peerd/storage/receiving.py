@@ -16,7 +16,7 @@ import msgspec
 from sqlalchemy.engine import Connection
 
 from peerd.domain.errors import DatabaseUnavailable, PeerdError
-from peerd.domain.files import CopyState, FileState, StoredFile, check_key
+from peerd.domain.files import CopyState, StoredFile, check_key
 from peerd.domain.size import format_size
 from peerd.storage.disk.content_id import ContentId, new_content_id
 from peerd.storage.disk.digest import Digest
@@ -29,15 +29,7 @@ from peerd.storage.placement.decision import counts
 from peerd.store.files.buckets import Bucket, get_bucket
 from peerd.store.files.checks import read_copies
 from peerd.store.files.classes import get_class
-from peerd.store.files.versions import (
-    Condition,
-    NewFile,
-    discard_staged,
-    get_version,
-    publish,
-    run_publishing,
-    stage,
-)
+from peerd.store.files.versions import Condition, NewFile, discard_staged, stage
 
 FIRST_PAUSE: Final = 0.01
 LONGEST_PAUSE: Final = 0.5
@@ -213,26 +205,17 @@ class Receiving:
         also: Callable[[Connection], object] | None,
     ) -> StoredFile:
         """Enter the version into the catalogue."""
-        view = self._node.view()
-
-        def stage_and_plan(connection: Connection) -> None:
-            stage(connection, bucket, new)
-            self._node.check(connection, [new.id], view)
-
-        def publish_and_plan(connection: Connection) -> StoredFile:
-            known = get_version(connection, new.id)
-            is_first = known is None or known.state is FileState.STAGED  # not a repetition after a lost commit
-            published = publish(connection, bucket, new, condition)
-            if also is not None and is_first:
-                also(connection)
-            self._node.check(connection, [new.id], view)
-            return published
-
         if durable > 1:
+            view = self._node.view()
+
+            def stage_and_plan(connection: Connection) -> None:
+                stage(connection, bucket, new)
+                self._node.check(connection, [new.id], view)
+
             self._node.database.run(stage_and_plan)
             self._node.ring()
             self._wait_until_durable(new.id, durable)
-        published = run_publishing(self._node.database, publish_and_plan)
+        published = self._node.puts.publish(bucket, new, condition, also)
         self._node.ring()
         return published
 

@@ -7,9 +7,8 @@ version is current is one column of two rows, written in one transaction. What w
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from typing import Any, Concatenate, Final, ParamSpec, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, ParamSpec, TypeVar
 
 import msgspec
 import sqlalchemy as sa
@@ -19,7 +18,6 @@ from sqlalchemy.exc import IntegrityError
 from peerd.domain.errors import DatabaseBusy
 from peerd.domain.file_errors import FileConditionFailed, FileMissing
 from peerd.domain.files import CopyState, FileState, StoredFile, check_key
-from peerd.store.connection.database import Database
 from peerd.store.files.buckets import Bucket, check_quota, count_in_bucket, hold_bucket
 from peerd.store.files.checks import request_checks
 from peerd.store.schema.sql_clock import now, seconds_from_now
@@ -133,7 +131,7 @@ def publish(connection: Connection, bucket: Bucket, new: NewFile, condition: Con
         BucketNotFound: the bucket was deleted meanwhile.
         QuotaExceeded: it does not fit into the bucket.
         FileConditionFailed: the condition does not hold.
-        PublishConflict: a put of the same new key was faster; see `run_publishing`.
+        PublishConflict: a put of the same new key was faster; it is to be called again, behind a rollback.
     """
     check_key(new.key)
     if (published := get_version(connection, new.id)) is not None and published.state is not FileState.STAGED:
@@ -144,20 +142,6 @@ def publish(connection: Connection, bucket: Bucket, new: NewFile, condition: Con
         return _make_current(connection, bucket, new.id, condition)
     except IntegrityError as error:
         raise PublishConflict from error
-
-
-def run_publishing(
-    database: Database, operation: Callable[Concatenate[Connection, P], T], *args: P.args, **more: P.kwargs
-) -> T:
-    """Run an operation that publishes a version, again if a put of the same new key was faster.
-
-    Raises:
-        DatabaseBusy: others were faster again and again.
-    """
-    for _ in range(PUBLISH_TRIES):
-        with suppress(PublishConflict):
-            return database.run(operation, *args, **more)
-    raise DatabaseBusy("other puts of the same key were faster", 0.0)
 
 
 def stage(connection: Connection, bucket: Bucket, new: NewFile) -> None:
