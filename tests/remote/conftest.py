@@ -31,6 +31,7 @@ from peerd.store.nodes.requests import finish_request, take_requests
 from peerd.store.schedule_runs import NodeIdentity
 from peerd.store.schema.migrate import migrate
 from peerd.store.schema.sql_clock import seconds_from_now
+from peerd.store.schema.tables import file_access_keys
 from peerd.store.schema.tables import nodes as node_table
 from peerd.store.statistics.buckets import BucketRow, write_buckets
 from peerd.store.statistics.depths import sample_depths, write_depths
@@ -50,6 +51,7 @@ REFRESH = Schedule(name="refresh", run="studio:refresh", interval=60.0, args=["a
 NIGHTLY = Schedule(name="nightly", queue="video", task="clean", cron="0 3 * * *", timezone="Europe/Berlin")
 
 
+ACCESS_KEY = "PEERDABCDEFGHIJKLMNO"
 PASSWORD = "correct horse battery"
 SLOT = {
     "name": "video-1", "kind": "video", "role": "worker", "state": "RUNNING", "pid": 4242, "generation": 2,
@@ -133,7 +135,10 @@ def write_records(client: Client) -> None:
 
 
 def write_files(client: Client) -> None:
-    """Three files in a bucket, on a disk of video-1; another disk that was lost, an empty bucket, and two classes."""
+    """Three files in a bucket, on a disk of video-1; another disk that was lost, an empty bucket, and two classes.
+
+    An access key of some of them.
+    """
     client.file_classes.set("safe", copies=3, durable=2)
     client.file_classes.set("unused")
     client.buckets.create("films", quota="1GB")
@@ -141,6 +146,8 @@ def write_files(client: Client) -> None:
     catalogue = Catalogue(client.database)
     disk = client.disks.register("ab" * 16, path="/srv/a", node="video-1")
     client.disks.lost(client.disks.register("cd" * 16, path="/srv/b", node="video-1"))
+    of_key = {"id": ACCESS_KEY, "name": "backup", "rights": "write", "scopes": '["films/2026/"]'}
+    client.database.run(lambda connection: connection.execute(file_access_keys.insert().values(of_key)))
     films = client.database.read(get_bucket, "films")
     for number, key in enumerate(("2026/Größe.mov", "2026/b.mov", "c.mov"), start=1):
         catalogue.publish(films, catalogue.new(key, disk, 10 * number, id=2**62 + number))
@@ -209,6 +216,7 @@ class Copies:
         """The URL of another copy."""
         copy = self._folder / f"copy-{len(list(self._folder.glob('*.sqlite')))}.sqlite"
         shutil.copy(self._filled, copy)
+        copy.with_name(f"{copy.name}.secret").write_text("the secret of a cluster")
         return f"sqlite:///{copy}"
 
     def client(self) -> Client:

@@ -15,6 +15,7 @@ import sqlalchemy as sa
 
 from peerd.config.settings import WebSettings
 from peerd.runtime.observability.events import Event, EventBus
+from peerd.storage.checking import SHARED
 from peerd.storage.disk.identity import create_disk
 from peerd.storage.duties import Duties
 from peerd.storage.node import StorageNode, StorageOptions
@@ -139,7 +140,7 @@ class StorageCluster:
         return list(self.catalogue.store.read(lambda connection: connection.execute(pending).mappings().all()))
 
     def _run(self, row: Any) -> tuple[str, str, dict[str, int] | str]:
-        node = next(node for node in self.nodes.values() if node.node.node_id == row["node_id"])
+        node = self._node_for(row)
         body = json.loads(row["body"])
         stop = threading.Event()
         duties = {
@@ -150,11 +151,18 @@ class StorageCluster:
         }
         outcome: dict[str, int] | str
         try:
-            outcome, status = duties[row["name"]](), "done"
+            outcome, status = duties[row["name"].removesuffix(SHARED)](), "done"
         except Exception as error:  # noqa: BLE001 - as a task that fails
             outcome, status = f"{type(error).__name__}: {error}", "dead"
         self.catalogue.change(tasks, tasks.c.id == row["id"], status=status)
         return node.name, row["name"], outcome
+
+    def _node_for(self, row: Any) -> ServedNode:
+        """The node that a task is pinned to; one for a shared disk is run by any node that has object stores."""
+        if row["name"].endswith(SHARED):
+            assert row["node_id"] is None
+            return next(node for node in self.nodes.values() if node.node.options.object_stores)
+        return next(node for node in self.nodes.values() if node.node.node_id == row["node_id"])
 
     def _check(self) -> bool:
         """Check all files that have a check; whether something was planned."""

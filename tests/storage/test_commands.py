@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from peerd import Client
 from tests.cli.conftest import Peerd
 from tests.cli.conftest import peerd as peerd  # noqa: PLC0414 - pytest finds fixtures by their names here
 from tests.storage.nodes import SECRET, StorageCluster
+from tests.web.access_world import serving
 
 
 @pytest.fixture
@@ -63,6 +65,22 @@ def test_a_key_never_leads_out_of_the_folder_that_files_are_got_into(peerd: Peer
     assert not [path for path in project.rglob("*") if path.name == "outside"]
 
 
-def test_contents_are_not_moved_by_a_server(peerd: Peerd, project: Path) -> None:
-    refused = peerd("files", "put", "src/a.mov", "films/a", "--server", "http://127.0.0.1:1", status=1)
-    assert "client.files.put needs the database" in refused.err
+def test_contents_are_moved_by_a_server_with_its_address_and_a_token(
+    peerd: Peerd, project: Path, cluster: StorageCluster, tmp_path: Path
+) -> None:
+    with Client(cluster.catalogue.store, secret=SECRET) as client:
+        words = "--right", "read-files", "--right", "write-files", "--files", "films/2026/"
+        (tmp_path / "token").write_text(peerd("tokens", "create", "studio", *words).out)
+        assert "films/2026/" in peerd("tokens", "list").out
+        with serving(client) as address:
+            at_server = "--server", address, "--token-file", str(tmp_path / "token")
+            put = peerd("files", "put", "--recursive", "src", "films/2026/", "--json", *at_server).json["put"]
+            assert [one["key"] for one in put] == ["2026/src/a.mov", "2026/src/below/ö.txt"]
+            peerd("files", "get", "films/2026/src/", "got/", "--recursive", *at_server)
+            assert (project / "got/a.mov").read_bytes() == (project / "src/a.mov").read_bytes()
+            assert peerd("files", "get", "films/2026/src/below/ö.txt", "-", *at_server).out == "text"
+            peerd("files", "put", "-", "films/2026/piped", *at_server, stdin="from a pipe")
+            peerd("files", "rm", "films/2026/piped", *at_server)
+            refused = peerd("files", "put", "src/a.mov", "films/a", *at_server, status=1)
+            assert "'films/a' is none of its files" in refused.err
+    assert "does not answer" in peerd("files", "get", "films/a", "--server", "http://127.0.0.1:1", status=1).err

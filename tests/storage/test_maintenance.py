@@ -11,14 +11,20 @@ import httpx
 import pytest
 import sqlalchemy as sa
 
+from peerd import Client
 from peerd.domain.files import DiskState, FileClass
 from peerd.storage.disk.errors import DiskFailed
+from peerd.storage.disk.folder import DiskFolder
 from peerd.storage.disk.identity import create_disk
+from peerd.storage.disk.open_disk import DiskUsage
 from peerd.storage.maintenance import StorageMaintenance
+from peerd.storage.placement.balance import TOLERANCE
 from peerd.storage.placement.brake import GRACE
+from peerd.storage.rebalancing import move_on
 from peerd.store.files.checks import request_checks
 from peerd.store.files.classes import set_class
 from peerd.store.files.disks import cluster_identity, set_disk_state
+from peerd.store.files.rebalance import begin_rebalance
 from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import disks, file_checks, file_copies, files
 from tests.storage.nodes import ServedNode, StorageCluster
@@ -149,6 +155,31 @@ def test_a_lost_disk_is_replaced_and_made_anew_as_another_one(cluster: StorageCl
         assert ask(lost, "GET", f"/files/films/{key}").content == content
 
 
+def test_copies_of_a_lost_disk_are_planned_step_by_step_and_those_of_the_most_endangered_files_first(
+    cluster: StorageCluster, ask: Ask, keep: Keep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("peerd.storage.maintenance.MAX_PLANNED", 4)
+    monkeypatch.setattr("peerd.storage.maintenance.CHECK_BATCH", 2)
+    contents = put_many(ask, cluster.nodes["a"], 20)
+    keep()
+    store, lost = cluster.catalogue.store, cluster.nodes["b"].disk
+    of_lost = sa.select(file_copies.c.file_id).where(file_copies.c.disk_id == lost).order_by(file_copies.c.file_id)
+    with_lost = set(store.read(lambda connection: connection.execute(of_lost).scalars()))
+    assert len(with_lost) > 8, "by chance, weighted by room"
+    store.run(set_disk_state, lost, DiskState.LOST)
+    cluster.nodes["a"].node.view(fresh=True)
+    StorageMaintenance(cluster.nodes["a"].node).run()
+    dangers = sa.select(file_checks.c.file_id, file_checks.c.danger)
+    assert {row.file_id: row.danger for row in store.read(lambda connection: connection.execute(dangers).all())} == (
+        dict.fromkeys(with_lost, 1)
+    )
+    is_planned = file_copies.c.state == "planned"
+    assert cluster.catalogue.count(file_copies, is_planned) == 8, "twice the limit, because one copy is left of each"
+    keep()
+    assert states(cluster, lost) == {}
+    assert cluster.catalogue.count(file_copies, file_copies.c.state == "stored") == 2 * len(contents)
+
+
 def test_a_wiped_disk_is_no_disk_and_nothing_is_written_to_it(cluster: StorageCluster, ask: Ask, keep: Keep) -> None:
     put_many(ask, cluster.nodes["a"])
     keep()
@@ -228,3 +259,56 @@ def test_a_disk_that_refuses_a_write_gets_no_more_for_a_while_and_the_reason_is_
     assert "Input/output error" in (status.problem or "")
     assert ask(cluster.nodes["b"], "PUT", "/files/films/f", b"bytes").status_code == 201
     assert cluster.run_tasks()[0][:2] == ("c", "copy"), "the failed disk gets no copies either"
+
+
+def test_copies_are_moved_to_a_disk_that_is_new_until_all_are_equally_full(
+    cluster: StorageCluster, ask: Ask, keep: Keep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The size of a disk is what a test says, and what is free follows from its contents."""
+    size = 100_000
+
+    def usage(folder: DiskFolder) -> DiskUsage:
+        used = sum(path.stat().st_size for path in (folder.path / "contents").rglob("*") if path.is_file())
+        return DiskUsage(size, size - used, None)
+
+    monkeypatch.setattr(DiskFolder, "usage", usage)
+    operations, store = Client(cluster.catalogue.store).disks, cluster.catalogue.store
+    new = cluster.nodes["c"].disk
+    store.run(set_disk_state, new, DiskState.READONLY)
+    contents = put_many(ask, cluster.nodes["a"], 20)
+    keep()
+    assert states(cluster, new) == {}
+    assert operations.rebalance() == [], "the others are equally full"
+    operations.activate(new)
+    keep()
+    begun = operations.rebalance()
+    assert [one.id for one in begun] == [cluster.nodes[name].disk for name in "ab"]
+    assert all(one.is_too_full and 10_000 < one.excess < 20_000 for one in begun)
+    for _ in range(10):
+        if any(one.is_rebalanced for one in operations.balance()):
+            keep()
+    balance = operations.balance()
+    assert [(one.is_too_full, one.is_rebalanced) for one in balance] == [(False, False)] * 3
+    assert all(abs(one.used_share - one.mean) <= TOLERANCE for one in balance)
+    assert states(cluster, new)["stored"] >= 8
+    assert_whole(cluster, ask, contents)
+
+
+def test_a_rebalance_that_is_stopped_moves_no_more_and_none_begins_while_many_files_are_at_risk(
+    cluster: StorageCluster, ask: Ask, keep: Keep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    contents = put_many(ask, cluster.nodes["a"])
+    keep()
+    store, node = cluster.catalogue.store, cluster.nodes["a"].node
+    full = cluster.nodes["a"].disk
+    cluster.catalogue.change(disks, disks.c.id == full, free=1)
+    store.run(begin_rebalance, [full])
+    monkeypatch.setattr("peerd.store.files.rebalance.MANY_UNSETTLED", 0)
+    assert store.run(move_on, node.view(fresh=True), node.random) is None
+    monkeypatch.undo()
+    assert Client(store).disks.stop_rebalance() == 1
+    assert store.run(move_on, node.view(fresh=True), node.random) is None
+    store.run(begin_rebalance, [full])
+    assert store.run(move_on, node.view(fresh=True), node.random) is not None
+    keep()
+    assert_whole(cluster, ask, contents)

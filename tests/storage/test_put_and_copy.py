@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import httpx
 import pytest
 
 from peerd.domain.files import FileClass
 from peerd.storage.disk.content_id import ContentId
+from peerd.storage.disk.digest import digest_of
+from peerd.storage.disk.open_disk import LocalRange
 from peerd.storage.node import digest_in_catalogue
-from peerd.storage.serving import MOST_AHEAD, FileReading, LocalRange, next_pieces
+from peerd.storage.server.sending import MOST_AHEAD, next_pieces
+from peerd.storage.serving import FileReading
 from peerd.storage.transfer.node_signature import NodeSigner
 from peerd.storage.transfer.pull import TransferControl, Wanted, pull_content
 from peerd.store.files.classes import set_class
@@ -28,13 +34,13 @@ Ask = Callable[..., httpx.Response]
 def ask(cluster: StorageCluster) -> Ask:
     """Ask a node, with the signature of a node."""
     cluster.catalogue.bucket()
+    return ask_node
 
-    def ask(node: ServedNode, method: str, target: str, body: bytes = b"", **headers: str) -> httpx.Response:
-        names = {name.replace("_", "-"): value for name, value in headers.items()}
-        signature = node_signature(node, method, target)
-        return httpx.request(method, node.url + target, content=body, headers={**names, **signature})
 
-    return ask
+def ask_node(node: ServedNode, method: str, target: str, body: bytes = b"", **headers: str) -> httpx.Response:
+    names = {name.replace("_", "-"): value for name, value in headers.items()}
+    signature = node_signature(node, method, target)
+    return httpx.request(method, node.url + target, content=body, headers={**names, **signature}, timeout=60)
 
 
 def node_signature(node: ServedNode, method: str, target: str) -> dict[str, str]:
@@ -52,6 +58,7 @@ def test_a_file_that_is_put_has_two_equal_copies_and_is_read_from_every_node(clu
     assert answer.status_code == 201, answer.text
     file = answer.json()
     assert (file["key"], file["version"], file["size"]) == ("one ä.mov", 1, len(content))
+    assert wanted(a, int(file["id"], 16)).digest == digest_of(content), "of the whole and of its chunks"
     done = cluster.run_tasks()
     [(copier, name, outcome)] = done
     assert (name, outcome) == ("copy", {"copied": 1, "bytes": len(content)})
@@ -136,6 +143,52 @@ def test_what_was_verified_can_be_sent_although_the_next_chunk_is_damaged(cluste
     assert a.contents() == []
 
 
+def test_a_reading_that_is_closed_while_a_chunk_is_verified_closes_its_file_afterwards(
+    cluster: StorageCluster, ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, content = cluster.nodes["a"], os.urandom(300_000)
+    file_id = int(ask(a, "PUT", "/files/films/f", content).json()["id"], 16)
+    file = a.node.database.read(get_version, file_id)
+    assert file is not None
+    read, begun, goes_on, used = os.preadv, threading.Event(), threading.Event(), list[int]()
+
+    def read_later(fd: int, *arguments: Any) -> int:
+        used.append(fd)
+        begun.set()
+        assert goes_on.wait(60)
+        return read(fd, *arguments)
+
+    reading = FileReading.begin(a.node, file)
+    monkeypatch.setattr(os, "preadv", read_later)
+    with ThreadPoolExecutor(1) as threads:
+        piece = threads.submit(next, reading.pieces(0, len(content)))
+        assert begun.wait(60)
+        reading.close()
+        assert os.fstat(used[0]).st_size == len(content), "the descriptor is still that of the content"
+        goes_on.set()
+        assert isinstance(piece.result(), LocalRange)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(used[0])
+    assert cluster.catalogue.copies(file_id)[a.disk] == "stored"
+
+
+def test_a_damaged_copy_that_cannot_be_moved_away_is_read_from_another_node(
+    cluster: StorageCluster, ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, content = cluster.nodes["a"], os.urandom(200_000)
+    file_id = int(ask(a, "PUT", "/files/films/f", content).json()["id"], 16)
+    cluster.run_tasks()
+    a.content_path(file_id).write_bytes(bytes([content[0] ^ 1]) + content[1:])
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(os, "rename", fail)
+    monkeypatch.setattr(os, "link", fail)
+    assert ask(a, "GET", "/files/films/f").content == content
+    assert cluster.catalogue.copies(file_id)[a.disk] == "bad"
+
+
 def test_a_copy_goes_on_from_another_source_when_one_is_damaged_in_the_middle(
     cluster: StorageCluster, ask: Ask
 ) -> None:
@@ -148,7 +201,7 @@ def test_a_copy_goes_on_from_another_source_when_one_is_damaged_in_the_middle(
     [third] = [node for node in cluster.nodes.values() if node not in {a, second}]
     urls = [second.url, a.url]
     pulled = pull_content(
-        third.node.http, third.node.disks.usable()[0].folder, wanted(third, file_id), urls, TransferControl()
+        third.node.http, third.node.disks.usable()[0].opened, wanted(third, file_id), urls, TransferControl()
     )
     assert [str(content) for content in pulled.stored] == [f"{file_id:016x}"]
     assert third.content_path(file_id).read_bytes() == content

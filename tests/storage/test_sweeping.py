@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
 from peerd.storage.disk.content_id import ContentId, new_content_id
-from peerd.storage.disk.part_file import PartFile
 from peerd.storage.local_disks import LocalDisk
 from peerd.storage.sweeping import ALWAYS_MOVED, GRACE, PART_GRACE, QUARANTINE_GRACE, TooManyUnknown, sweep
 from tests.storage.nodes import ServedNode, StorageCluster
@@ -26,7 +26,7 @@ def disk_of(node: ServedNode) -> LocalDisk:
 def content(disk: LocalDisk, age: float) -> ContentId:
     """A content on a disk that was made some seconds ago, and that is in no catalogue."""
     made = new_content_id(time.time() - age)
-    with PartFile.open(disk.folder, made) as part:
+    with disk.opened.begin(made) as part:
         part.write(b"bytes")
         part.publish()
     return made
@@ -40,7 +40,7 @@ def test_unknown_contents_are_quarantined_after_a_day_and_removed_after_a_month(
     cluster.catalogue.put(films, "known", node.disk, 5, id=known.number)
     assert sweep(store, disk, threading.Event()).contents == 1
     assert node.contents() == sorted(map(str, (known, young)))
-    [moved] = disk.folder.quarantined()
+    [moved] = disk.opened.quarantined()
     assert moved.startswith(f"{old}.unknown.")
     later = time.time() + QUARANTINE_GRACE
     assert sweep(store, disk, threading.Event(), lambda: later - 60).quarantined == 0
@@ -63,15 +63,15 @@ def test_a_content_whose_copy_is_planned_bad_or_being_removed_is_known(cluster: 
 def test_a_part_that_is_not_written_for_a_week_is_removed_unless_a_process_has_it(cluster: StorageCluster) -> None:
     disk = disk_of(cluster.nodes["a"])
     held, left = new_content_id(time.time()), new_content_id(time.time() + 1)
-    with PartFile.open(disk.folder, held) as open_part, PartFile.open(disk.folder, left) as part:
+    with disk.opened.begin(held) as open_part, disk.opened.begin(left) as part:
         for one in (open_part, part):
             one.write(b"bytes")
         part.close()
         for name in (held, left):
             past = time.time() - PART_GRACE - 60
-            os.utime(disk.folder.path / "parts" / f"{name}.part", (past, past))
+            os.utime(Path(disk.opened.name) / "parts" / f"{name}.part", (past, past))
         assert sweep(cluster.catalogue.store, disk, threading.Event()).parts == 1
-        assert [path.name for path in (disk.folder.path / "parts").iterdir()] == [f"{held}.part"]
+        assert [path.name for path in (Path(disk.opened.name) / "parts").iterdir()] == [f"{held}.part"]
 
 
 def test_a_disk_of_which_the_catalogue_knows_little_is_left_alone(cluster: StorageCluster) -> None:

@@ -38,7 +38,8 @@ READING = {
     *("queues.list", "queues.is_known", "limits.list", "nodes.list", "nodes.processes", "nodes.loads"),
     *(f"schedules.{name}" for name in ("list", "get", "runs", "get_run", "get_runs")),
     *("files.list", "files.stat", "files.usage", "files.at_risk", "buckets.list", "file_classes.list", "disks.list"),
-    *("alerts.list", "users.list", "tokens.list", "audit.page", "audit.newer"),
+    "disks.balance",
+    *("files.keys.list", "alerts.list", "users.list", "tokens.list", "audit.page", "audit.newer"),
 }
 LEFT_OUT = re.compile(r"\(([\d,]+) more refusals before it have no entry\)$")
 CARRYING_OUT = {"bulk.carry_out"}
@@ -47,7 +48,9 @@ Steps = list[tuple[str, Callable[[Client], Any], tuple[str, str | None], dict[st
 
 
 def all_operations(client: Client) -> set[str]:
-    groups = [client, *(value for value in vars(client).values() if isinstance(value, OperationGroup))]
+    groups: list[OperationGroup[Any]] = [client]
+    for group in groups:
+        groups += [value for value in vars(group).values() if isinstance(value, OperationGroup)]
     found = set()
     for group in groups:
         for kind in type(group).__mro__:
@@ -135,10 +138,26 @@ def steps(task: int, other: int) -> Steps:
             {"state": "drain"},
             {"state": "active"},
         ),
+        ("disks.rebalance", lambda c: c.disks.rebalance(), ("disk", "all"), None, None),
+        ("disks.stop_rebalance", lambda c: c.disks.stop_rebalance(), ("disk", "all"), None, None),
         ("disks.lost", lambda c: c.disks.lost(newest_disk(c)), of_disk, {"state": "active"}, {"state": "lost"}),
         ("disks.remove", forget_and_remove_disk, of_disk, {"state": "lost"}, None),
         ("buckets.delete", lambda c: c.buckets.delete("films"), of_films, {"quota": 99}, None),
         ("file_classes.remove", remove_class, of_safe, {"durable": 2}, None),
+        (
+            "files.keys.create",
+            lambda c: c.files.keys.create("s3", "read", scopes=["films"]),
+            ("access key", None),
+            None,
+            {"rights": "read", "scopes": ["films"]},
+        ),
+        (
+            "files.keys.revoke",
+            lambda c: c.files.keys.revoke(newest_key(c)),
+            ("access key", None),
+            {"revoked_at": None},
+            {},
+        ),
         ("tokens.create", lambda c: c.tokens.create("t", ["view"]), ("token", None), None, {"rights": ["view"]}),
         ("tokens.revoke", lambda c: c.tokens.revoke(newest_token(c)), ("token", None), {"revoked_at": None}, {}),
     ]
@@ -178,6 +197,10 @@ def newest_token(client: Client) -> int:
     return client.tokens.list()[0].id
 
 
+def newest_key(client: Client) -> str:
+    return client.files.keys.list()[-1].id
+
+
 def newest_disk(client: Client) -> int:
     """The disk of the test; when it is removed, the one that its first entry names."""
     if found := client.disks.list():
@@ -185,11 +208,11 @@ def newest_disk(client: Client) -> int:
     return int(client.audit.page(operation_name="disks.register", limit=1).items[0].target or 0)
 
 
-NEWEST = {"token": newest_token, "bulk": newest_bulk, "disk": newest_disk}
+NEWEST = {"access key": newest_key, "token": newest_token, "bulk": newest_bulk, "disk": newest_disk}
 
 
 def prepare(world: World) -> Client:
-    client = Client(world.store)
+    client = Client(world.store, secret="the secret of a cluster")
     world.node("first")
     write = "insert into nodes (name) values ('gone')"
     schedule = (

@@ -33,7 +33,7 @@ class Wanted(NamedTuple):
     path: str | None = None
 
 
-VIEW, ENQUEUE, OPERATE, ADMIN = Right
+VIEW, ENQUEUE, OPERATE, READ_FILES, WRITE_FILES, ADMIN = Right
 NODES = 200
 """Names of nodes are no secret of a queue."""
 WANTED: dict[tuple[str, str], Wanted] = {
@@ -97,6 +97,10 @@ WANTED: dict[tuple[str, str], Wanted] = {
     ("GET", "/statistics/depths"): Wanted(VIEW, 403),
     ("GET", "/overview"): Wanted(VIEW, 403),
     ("GET", "/alerts"): Wanted(VIEW, 200),
+    ("GET", "/files/{bucket}/{key}"): Wanted(READ_FILES, 403),
+    ("HEAD", "/files/{bucket}/{key}"): Wanted(READ_FILES, 403),
+    ("PUT", "/files/{bucket}/{key}"): Wanted(WRITE_FILES, 403, {"any": "body"}),
+    ("DELETE", "/files/{bucket}/{key}"): Wanted(WRITE_FILES, 403),
     ("GET", "/metrics"): Wanted(VIEW, 403),
     ("GET", "/metrics/cluster"): Wanted(VIEW, 403),
 }
@@ -174,14 +178,17 @@ OPERATIONS: dict[str, Wanted] = {
     "statistics.depths": Wanted(VIEW, 403),
     "statistics.overview": Wanted(VIEW, 403),
     "alerts.list": Wanted(VIEW, 200),
-    "files.list": Wanted(VIEW, 403, {"bucket": "films"}),
-    "files.stat": Wanted(VIEW, 403, FILE),
-    "files.move": Wanted(OPERATE, 403, {"source": "films/a", "target": "films/b"}),
-    "files.remove": Wanted(OPERATE, 403, FILE),
-    "files.remove_below": Wanted(OPERATE, 403, {"bucket": "films", "prefix": "2026/"}),
+    "files.list": Wanted(READ_FILES, 403, {"bucket": "films"}),
+    "files.stat": Wanted(READ_FILES, 403, FILE),
+    "files.move": Wanted(WRITE_FILES, 403, {"source": "films/a", "target": "films/b"}),
+    "files.remove": Wanted(WRITE_FILES, 403, FILE),
+    "files.remove_below": Wanted(WRITE_FILES, 403, {"bucket": "films", "prefix": "2026/"}),
     "files.usage": Wanted(VIEW, 403),
     "files.at_risk": Wanted(VIEW, 403),
     "files.fsck": Wanted(OPERATE, 403),
+    "files.keys.list": Wanted(ADMIN, 403),
+    "files.keys.create": Wanted(ADMIN, 403, {"name": "backup", "rights": "read"}),
+    "files.keys.revoke": Wanted(ADMIN, 403, {"key_id": "PEERDX"}),
     "buckets.list": Wanted(VIEW, 403),
     "buckets.create": Wanted(OPERATE, 403, {"name": "films"}),
     "buckets.change": Wanted(OPERATE, 403, {"name": "films", "quota": 5}),
@@ -190,6 +197,9 @@ OPERATIONS: dict[str, Wanted] = {
     "file_classes.set": Wanted(OPERATE, 403, {"name": "safe", "durable": 2}),
     "file_classes.remove": Wanted(OPERATE, 403, {"name": "safe"}),
     "disks.list": Wanted(VIEW, 403),
+    "disks.balance": Wanted(VIEW, 403),
+    "disks.rebalance": Wanted(OPERATE, 403),
+    "disks.stop_rebalance": Wanted(OPERATE, 403),
     "disks.register": Wanted(OPERATE, 403, {"identity": "ab" * 16, "path": "/srv/a", "node": "n"}),
     "disks.activate": Wanted(OPERATE, 403, DISK),
     "disks.readonly": Wanted(OPERATE, 403, DISK),
@@ -220,6 +230,8 @@ NAMES = {
     "user": "viewer",
     "bulk_id": "1",
     "request_id": "1",
+    "bucket": "films",
+    "key": "a",
 }
 
 

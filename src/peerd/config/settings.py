@@ -18,6 +18,7 @@ from peerd.config.address import mask_url
 from peerd.config.values import (
     AlertRateSetting,
     BindAddresses,
+    BucketName,
     CommandLine,
     Concurrency,
     ConvertBefore,
@@ -39,6 +40,8 @@ from peerd.config.values import (
     MailServer,
     MaskedKeys,
     Name,
+    ObjectPrefix,
+    ObjectStoreUrl,
     Period,
     PeriodOrNone,
     Processors,
@@ -334,10 +337,23 @@ class ManagerSettings(Section, frozen=True, kw_only=True):
     max_alert_age: Duration = 2_592_000.0  # since an alert was seen last
 
 
+class ObjectStoreSettings(Section, frozen=True, kw_only=True):
+    """`[storage.object_stores.NAME]`: a part of a bucket in an S3-compatible object store, as a disk."""
+
+    bucket: BucketName | None = None  # which exists
+    endpoint: ObjectStoreUrl | None = None  # of the object store; None: Amazon's in the region
+    prefix: ObjectPrefix = ""  # that the names of all objects begin with
+    region: Annotated[Text, Meta(max_length=64)] = "us-east-1"
+    credentials_file: FilePath | None = None  # as that of the AWS CLI, [default]; None: AWS_ACCESS_KEY_ID, …
+    capacity: Size = 1_000_000_000_000  # bytes that may be stored
+    verify_every: Duration = 15_552_000.0  # every copy is read and verified within it; 0: never
+
+
 class StorageSettings(Section, frozen=True, kw_only=True):
     """`[storage]`: files that survive their servers. With disks, the node serves, copies and verifies files."""
 
     disks: Folders = ()
+    object_stores: Mapping[Name, ObjectStoreSettings] = field(default_factory=dict)
     bind: BindAddresses = ("127.0.0.1:7480",)
     address: Text | None = None  # host:port, or a URL, at which other nodes reach this one; None: the bind address
     reserve: Annotated[float, Meta(ge=0, lt=1)] = 0.05  # share of each disk that stays free

@@ -1,8 +1,9 @@
-"""Access keys of S3's clients: what each may do, and with which files."""
+"""Scopes of files, and access keys of S3's clients: what each may do, and with which files."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from datetime import datetime
 from enum import StrEnum
 from typing import Final, Self
@@ -10,6 +11,7 @@ from typing import Final, Self
 import msgspec
 
 from peerd.domain.file_errors import InvalidFile
+from peerd.domain.files import MAX_KEY_BYTES
 from peerd.domain.quoting import quoted
 
 MAX_SCOPES: Final = 100
@@ -49,15 +51,15 @@ class FileScope(msgspec.Struct, frozen=True):
     prefix: str = ""
 
     @classmethod
-    def parse(cls, text: str) -> Self:
-        """The scope of a text: BUCKET or BUCKET/PREFIX; the bucket may end with ``*``.
+    def parse(cls, text: object, field: str = "scopes") -> Self:
+        """The scope of a text: BUCKET or BUCKET/PREFIX; the bucket may end with ``*``. An error names the field.
 
         Raises:
             InvalidFile: it is none.
         """
-        bucket, _, prefix = text.partition("/")
-        if not _BUCKET_PATTERN.fullmatch(bucket) or "\0" in prefix or len(prefix.encode()) > 1024:
-            raise InvalidFile("scopes", f"{quoted(text)} is not BUCKET, BUCKET/PREFIX or the like of team-*")
+        bucket, _, prefix = text.partition("/") if isinstance(text, str) else ("", "", "")
+        if not _BUCKET_PATTERN.fullmatch(bucket) or not _can_begin_keys(prefix):
+            raise InvalidFile(field, f"{quoted(text)} is not BUCKET, BUCKET/PREFIX or the like of team-*")
         return cls(bucket, prefix)
 
     def has_bucket(self, bucket: str) -> bool:
@@ -73,6 +75,35 @@ class FileScope(msgspec.Struct, frozen=True):
     def is_whole_bucket(self, bucket: str) -> bool:
         """Whether all files of a bucket are of it."""
         return self.has_key(bucket, "")
+
+
+def parse_scopes(field: str, scopes: object) -> tuple[str, ...]:
+    """Texts of scopes, each of which is one.
+
+    Args:
+        field: what an error names.
+        scopes: a collection of them.
+
+    Raises:
+        InvalidFile: they are not 1 to `MAX_SCOPES` scopes.
+
+    >>> parse_scopes("scopes", ["films", "team-*/films/"])
+    ('films', 'team-*/films/')
+    """
+    if isinstance(scopes, str) or not isinstance(scopes, Collection) or not 1 <= len(scopes) <= MAX_SCOPES:
+        raise InvalidFile(field, f"give 1 to {MAX_SCOPES} of BUCKET or BUCKET/PREFIX, or none for all files")
+    for scope in scopes:
+        FileScope.parse(scope, field)
+    return tuple(scopes)
+
+
+def have_key(scopes: Collection[str], bucket: str, key: str) -> bool:
+    """Whether one of these scopes has a file, or all files whose keys begin with ``key``.
+
+    >>> have_key(["music", "films/2026/"], "films", "2026/one.mov"), have_key(["music", "films/2026/"], "films", "20")
+    (True, False)
+    """
+    return any(FileScope.parse(scope).has_key(bucket, key) for scope in scopes)
 
 
 class FileAccessKey(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,15 +129,20 @@ class FileAccessKey(msgspec.Struct, frozen=True, kw_only=True):
 
     def sees_bucket(self, bucket: str) -> bool:
         """Whether it is for files of a bucket."""
-        return self.scopes is None or any(scope.has_bucket(bucket) for scope in self._scopes())
+        return self.scopes is None or any(FileScope.parse(text).has_bucket(bucket) for text in self.scopes)
 
     def has_key(self, bucket: str, key: str) -> bool:
         """Whether it is for a file, or for all files whose keys begin with ``key``."""
-        return self.scopes is None or any(scope.has_key(bucket, key) for scope in self._scopes())
+        return self.scopes is None or have_key(self.scopes, bucket, key)
 
     def has_whole_bucket(self, bucket: str) -> bool:
         """Whether it is for all files of a bucket."""
         return self.has_key(bucket, "")
 
-    def _scopes(self) -> list[FileScope]:
-        return [FileScope.parse(text) for text in self.scopes or ()]
+
+def _can_begin_keys(prefix: str) -> bool:
+    """Whether keys can begin with a text."""
+    try:
+        return "\0" not in prefix and len(prefix.encode()) <= MAX_KEY_BYTES
+    except UnicodeEncodeError:
+        return False

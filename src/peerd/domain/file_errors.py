@@ -150,3 +150,65 @@ class UploadGone(PeerdError, LookupError):
     def __init__(self, upload_id: str) -> None:
         self.upload_id = upload_id
         super().__init__(f"there is no upload {quoted(upload_id)}: it was completed or aborted, or never began")
+
+
+class NoClusterSecret(PeerdError):
+    """Nodes cannot know that a request is of their cluster."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "there is no secret of the cluster to sign requests with; set [cluster] secret as the nodes have it "
+            "(on SQLite: start a node once, which makes it beside the database)"
+        )
+
+
+class NoNodeTakes(PeerdError):
+    """No node has taken a put. Nothing was stored."""
+
+    def __init__(self, path: str, problems: list[str]) -> None:
+        self.path = path
+        self.problems = problems
+        tried = "; ".join(problems) or "no disk is online and active"
+        super().__init__(f"no node takes {quoted(path)}: {tried} (peerd files disks)")
+
+
+class PutRefused(PeerdError):
+    """A node has refused a put for a reason for which all others would refuse it, too."""
+
+    def __init__(self, url: str, code: str, problem: str) -> None:
+        self.url = url
+        self.code = code
+        self.problem = problem
+        super().__init__(problem)
+
+
+class UploadBroken(PeerdError):
+    """The connection to a server has ended before a put was acknowledged, again and again if it could be repeated."""
+
+    def __init__(self, path: str, problem: str, tries: int) -> None:
+        self.path = path
+        self.problem = problem
+        self.tries = tries
+        remedy = (
+            f"it was sent {tries} times; put it again, or a large file in parts, by S3 (peerd files keys create)"
+            if tries > 1
+            else "its source can be read once only: put it again from a file, which is sent again by itself"
+        )
+        super().__init__(f"{quoted(path)} was not acknowledged, and is there whole or not at all: {problem}; {remedy}")
+
+
+class FileReplaced(PeerdError):
+    """A file was replaced or removed while it was read."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        super().__init__(f"{quoted(path)} was replaced or removed while it was read; get it again")
+
+
+class ContentDiffers(PeerdError):
+    """What was transferred is not what was meant, by its BLAKE3."""
+
+    def __init__(self, path: str, problem: str) -> None:
+        self.path = path
+        self.problem = problem
+        super().__init__(f"{quoted(path)}: {problem}")

@@ -74,7 +74,7 @@ class DiskKind(StrEnum):
     FOLDER = "folder"
     """In a folder of its node."""
     S3 = "s3"
-    """In a bucket of an object store, which every node reaches."""
+    """In a bucket of an object store, which all nodes use that have it in their configuration."""
 
 
 class DiskState(StrEnum):
@@ -120,7 +120,8 @@ class FileClass(msgspec.Struct, frozen=True, kw_only=True):
         name: of the class.
         copies: how many copies a file has, each on another node.
         durable: how many of them exist before a put is acknowledged.
-        zones: on how many zones the copies are, as far as there are so many.
+        zones: on how many zones the copies are, as far as there are so many; an object store is a zone of its own.
+        object_copies: how many of the copies are in object stores, and the others in folders; None: anywhere.
 
     >>> FileClass(name="archive", copies=3, durable=2, zones=2).problem() is None
     True
@@ -132,6 +133,7 @@ class FileClass(msgspec.Struct, frozen=True, kw_only=True):
     copies: int = 2
     durable: int = 1
     zones: int = 1
+    object_copies: int | None = None
 
     def problem(self) -> str | None:
         """What is wrong with it, with the remedy; None if nothing is."""
@@ -147,6 +149,8 @@ class FileClass(msgspec.Struct, frozen=True, kw_only=True):
             )
         if self.zones > self.copies:
             return f"zones: {self.copies} copies cannot be in {self.zones} zones; give at most the number of copies"
+        if self.object_copies is not None and not 0 <= self.object_copies <= self.copies:
+            return f"object_copies: {self.object_copies} of {self.copies} copies cannot be in object stores"
         return None
 
 
@@ -159,6 +163,7 @@ class Disk(msgspec.Struct, frozen=True, kw_only=True):
         zone: of its node.
         state: what it is used for.
         free: bytes that can be written, without its reserve and what is promised to planned copies.
+        planned: how many copies are planned on it.
         silent_for: seconds since its node reported it last.
         problem: why nothing can be written to it now, or None.
         verified_since: copies verified before this time do not count: the disk was missing until then.
@@ -171,14 +176,25 @@ class Disk(msgspec.Struct, frozen=True, kw_only=True):
     state: DiskState = DiskState.ACTIVE
     size: int = 0
     free: int = 0
+    planned: int = 0
     silent_for: float = 0.0
     problem: str | None = None
     verified_since: datetime | None = None
 
     @property
+    def is_shared(self) -> bool:
+        """Whether several nodes may use it at once, so that it is of none of them: a disk in an object store."""
+        return self.kind is DiskKind.S3
+
+    @property
     def site(self) -> str:
         """What is lost at once with the disk: its node, or the object store."""
         return f"s3 {self.id}" if self.node is None else self.node
+
+    @property
+    def used_share(self) -> float:
+        """The part of it that is in use, or promised; 1 where its size is not known."""
+        return 1.0 - self.free / self.size if self.size else 1.0
 
 
 class Copy(msgspec.Struct, frozen=True):
@@ -230,4 +246,5 @@ class FileNeeds(msgspec.Struct, frozen=True, kw_only=True):
     size: int
     copies: int
     zones: int = 1
+    object_copies: int | None = None
     is_deleted: bool = False

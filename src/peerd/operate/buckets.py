@@ -93,21 +93,25 @@ class FileClassOperations(OperationGroup[Mode]):
         return Query("read", classes.list_classes)
 
     @operation
-    def set(self, name: str, *, copies: int = 2, durable: int = 1, zones: int = 1) -> Query[FileClass]:
+    def set(
+        self, name: str, *, copies: int = 2, durable: int = 1, zones: int = 1, object_copies: int | None = None
+    ) -> Query[FileClass]:
         """Create a class, or change one. Files that have it are checked by `files.fsck`.
 
         Args:
             name: 1 to 63 of a-z, 0-9, - and _.
             copies: how many copies a file has, each on another node.
             durable: how many of them exist before a put is acknowledged.
-            zones: on how many zones the copies are, as far as there are so many.
+            zones: on how many zones the copies are, as far as there are so many; an object store is one of its own.
+            object_copies: how many of the copies are in object stores, and the others in folders; None: anywhere.
 
         Raises:
             InvalidFile: its name is wrong, or the numbers do not fit together.
         """
         numbers = {"copies": copies, "durable": durable, "zones": zones}
         checked = {field: validation.number(field, number, 1, MAX_COPIES) for field, number in numbers.items()}
-        wanted = FileClass(name=validation.text("class", name), **checked)
+        in_objects = None if object_copies is None else validation.number("object_copies", object_copies, 0, MAX_COPIES)
+        wanted = FileClass(name=validation.text("class", name), object_copies=in_objects, **checked)
         return Query("run", _set_class, wanted).acting_on("file class", wanted.name, file_class_state, wanted.name)
 
     @operation

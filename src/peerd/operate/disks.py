@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+import msgspec
 from sqlalchemy.engine import Connection
 
 from peerd.domain.file_errors import DiskIsLost, DiskIsOnline, InvalidFile
@@ -12,12 +13,38 @@ from peerd.domain.files import DiskState
 from peerd.operate import validation
 from peerd.operate.operations import Mode, OperationGroup, Query, operation
 from peerd.storage.checking import read_disk_view
+from peerd.storage.placement.balance import Balance
 from peerd.store.access.states import State, disk_state
 from peerd.store.files import disks, usage
+from peerd.store.files.rebalance import REBALANCE, begin_rebalance, stop_rebalance
 from peerd.store.files.usage import DiskCopies
 from peerd.store.nodes.nodes import get_node_id
 
 Disks = list[DiskCopies]
+
+
+class DiskBalance(msgspec.Struct, frozen=True, kw_only=True):
+    """How full a disk is beside all disks together.
+
+    Attributes:
+        used_share: the part of it that is in use, or promised to planned copies.
+        mean: the same of all disks together.
+        excess: bytes by which it is fuller.
+        is_too_full: whether copies would be moved from it.
+        is_rebalanced: whether copies are moved from it now.
+    """
+
+    id: int
+    node: str | None
+    path: str
+    used_share: float
+    mean: float
+    excess: int
+    is_too_full: bool
+    is_rebalanced: bool
+
+
+Balances = list[DiskBalance]
 IDENTITY: Final = re.compile(r"[0-9a-f]{32}", re.ASCII)
 MAX_PATH: Final = 4096
 
@@ -91,6 +118,32 @@ class DiskOperations(OperationGroup[Mode]):
         return self._set_state(number, DiskState.LOST)
 
     @operation
+    def balance(self) -> Query[Balances]:
+        """How full each disk is that can get copies, beside all of them together."""
+        return Query("read", _read_balance)
+
+    @operation
+    def rebalance(self) -> Query[Balances]:
+        """Move copies from the disks that are fuller than the others, some at a time, until they are not.
+
+        A disk may be fuller than all together by a twentieth of its size. Nothing is moved while many files wait to be
+        repaired. It can be repeated.
+
+        Returns:
+            `balance`, of the disks from which copies are moved.
+        """
+        return Query("run", _begin_rebalance).acting_on("disk", "all")
+
+    @operation
+    def stop_rebalance(self) -> Query[int]:
+        """Move no more copies. Moves that have begun are finished.
+
+        Returns:
+            from how many disks copies were moved.
+        """
+        return Query("run", stop_rebalance).acting_on("disk", "all")
+
+    @operation
     def remove(self, number: int) -> Query[None]:
         """Remove a disk without copies from the catalogue.
 
@@ -141,3 +194,26 @@ def _set_state(connection: Connection, number: int, state: DiskState) -> DiskCop
     disks.set_disk_state(connection, number, state)
     [changed] = [one for one in usage.list_disk_copies(connection, counted=False) if one.id == number]
     return changed
+
+
+def _read_balance(connection: Connection) -> Balances:
+    rows = {row.id: row for row in disks.list_disks(connection)}
+    balance = Balance(read_disk_view(connection))
+    return [
+        DiskBalance(
+            id=disk.id,
+            node=disk.node,
+            path=rows[disk.id].path,
+            used_share=round(disk.used_share, 6),
+            mean=round(balance.mean, 6),
+            excess=balance.excess(disk),
+            is_too_full=balance.is_too_full(disk),
+            is_rebalanced=rows[disk.id].walked_for == REBALANCE,
+        )
+        for disk in balance.disks
+    ]
+
+
+def _begin_rebalance(connection: Connection) -> Balances:
+    begin_rebalance(connection, [one.id for one in _read_balance(connection) if one.is_too_full])
+    return [one for one in _read_balance(connection) if one.is_rebalanced]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Coroutine, Mapping
 from functools import update_wrapper
 from types import MethodType
@@ -11,16 +12,18 @@ from typing import IO, TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self
 from peerd.domain.access import Right
 from peerd.domain.errors import NotPermitted, PeerdError
 from peerd.domain.files import StoredFile
-from peerd.doorbell.cluster_secret import read_secret
+from peerd.domain.quoting import quoted
 from peerd.operate import validation
+from peerd.operate.audited import OperationCall
 from peerd.operate.file_names import parse_file_path
 from peerd.operate.modes import AsyncMode, BlockingMode, Mode
-from peerd.operate.operations import OperationGroup
+from peerd.operate.operations import OperationGroup, Query
+from peerd.storage.put_options import PutOptions
 
 if TYPE_CHECKING:
     from io import BufferedReader
 
-    from peerd.storage.client import FilesTransfer, Progress
+    from peerd.storage.client import ContentTransfer, Progress
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -60,9 +63,10 @@ class Transfer(Generic[P, T]):
 
 
 class FileTransfers(OperationGroup[Mode]):
-    """The part of ``client.files`` that moves contents, to and from the nodes that have disks.
+    """The part of ``client.files`` that moves contents.
 
-    The client needs the database, which has their addresses, and the cluster's secret.
+    A client of the database moves them to and from the nodes that have disks: it needs the cluster's secret. A client
+    of a server moves them by the server, which needs it.
     """
 
     @Transfer
@@ -82,7 +86,7 @@ class FileTransfers(OperationGroup[Mode]):
 
         Args:
             source: the path of a file, or an object with ``read`` that gives bytes. If the bytes can be read once only,
-                they are not sent to a second node.
+                they are not sent again when a node or a connection fails.
             path: of the file: bucket/key.
             class_name: how it is kept; None: as the bucket's files.
             content_type: such as ``video/mp4``.
@@ -96,23 +100,41 @@ class FileTransfers(OperationGroup[Mode]):
 
         Raises:
             BucketNotFound, FileClassNotFound, InvalidFile, QuotaExceeded, FileConditionFailed: it cannot be stored so.
+            UploadBroken: the connection to the server has ended.
             PeerdError: no node takes it, or other bytes have arrived; nothing was stored.
-            DatabaseRequired: the client has a server.
             OSError: the source cannot be read.
         """
-        bucket, key = parse_file_path(path)
-        self._require("files.put", Right.OPERATE)
-        with self._transfer("files.put") as transfer:
-            from peerd.storage.client import PutOptions  # noqa: PLC0415 - with the extra `storage` only
+        options = PutOptions(
+            class_name=class_name,
+            content_type=content_type,
+            metadata=metadata or {},
+            expires_in=None if expires_in is None else validation.seconds("expires_in", expires_in),
+            only_new=only_new,
+        )
+        return self._put(source, path, options, progress)
 
-            options = PutOptions(
-                class_name=class_name,
-                content_type=content_type,
-                metadata=metadata or {},
-                expires_in=None if expires_in is None else validation.seconds("expires_in", expires_in),
-                only_new=only_new,
-            )
-            return transfer.put(source, bucket, key, options, progress)
+    @Transfer
+    def put_with(
+        self,
+        source: str | os.PathLike[str] | IO[bytes],
+        path: str,
+        options: PutOptions,
+        *,
+        progress: Progress | None = None,
+    ) -> StoredFile:
+        """As `put`, of a content whose size or BLAKE3 is known before it is read.
+
+        Args:
+            source: as for `put`.
+            path: of the file: bucket/key.
+            options: what is stored with it, and what it must be.
+            progress: as for `put`.
+
+        Raises:
+            ContentDiffers: it is something else; nothing was stored.
+            PeerdError, OSError: as `put`.
+        """
+        return self._put(source, path, options, progress)
 
     @Transfer
     def get(
@@ -132,12 +154,11 @@ class FileTransfers(OperationGroup[Mode]):
         Raises:
             BucketNotFound, FileMissing, InvalidFile: there is no such file.
             PeerdError: no node can give it, it was replaced meanwhile, or other bytes have arrived.
-            DatabaseRequired: the client has a server.
             OSError: the target cannot be written.
         """
         bucket, key = parse_file_path(path)
-        self._require("files.get", Right.VIEW)
-        with self._transfer("files.get") as transfer:
+        self._admit("files.get", Right.READ_FILES, bucket, key)
+        with self._transfer() as transfer:
             return transfer.get(bucket, key, target, progress)
 
     @Transfer
@@ -151,27 +172,47 @@ class FileTransfers(OperationGroup[Mode]):
 
         Raises:
             BucketNotFound, FileMissing, InvalidFile: there is no such file.
-            DatabaseRequired: the client has a server.
         """
         from io import BufferedReader  # noqa: PLC0415
 
         bucket, key = parse_file_path(path)
-        self._require("files.open", Right.VIEW)
-        return BufferedReader(self._transfer("files.open").open(bucket, key), 1024 * 1024)
+        self._admit("files.open", Right.READ_FILES, bucket, key)
+        return BufferedReader(self._transfer().open(bucket, key), 1024 * 1024)
 
-    def _require(self, name: str, right: Right) -> None:
-        """Refuse it to an actor without the right, or of some queues: files belong to no queue."""
-        if not self._actor.may(right):
-            raise NotPermitted(self._actor.name, name, f"it needs the right {right}")
-        if self._actor.queues is not None:
-            raise NotPermitted(self._actor.name, name, "it is not about the queues that the actor may see")
+    def _put(
+        self, source: str | os.PathLike[str] | IO[bytes], path: str, options: PutOptions, progress: Progress | None
+    ) -> StoredFile:
+        bucket, key = parse_file_path(path)
+        self._admit("files.put", Right.WRITE_FILES, bucket, key)
+        with self._transfer() as transfer:
+            return transfer.put(source, bucket, key, options, progress)
 
-    def _transfer(self, name: str) -> FilesTransfer:
+    def _admit(self, name: str, right: Right, bucket: str, key: str) -> None:
+        """Refuse it to an actor without the right, or of other files, with an entry of the audit log."""
         mode: BlockingMode = self.mode.blocking
-        mode.require_database(name)
+        call = OperationCall(name, mode.actor, mode.masker, {"path": f"{bucket}/{key}"})
         try:
-            from peerd.storage.client import FilesTransfer  # noqa: PLC0415 - with the extra `storage` only
+            call.require(right, in_queues=True)
+            self._require_files(name, bucket, key)
+        except NotPermitted as error:
+            left_out = mode.refusals.admit(mode.actor, name, time.monotonic())
+            if left_out is None:
+                raise
+            mode.execute(Query("run", call.refused(error, left_out)).then_raise(error))
+
+    def _require_files(self, name: str, bucket: str, prefix: str = "") -> None:
+        """Refuse what is about other files than those of the actor; raises `NotPermitted`."""
+        if not self._actor.covers_files(bucket, prefix):
+            raise NotPermitted(self._actor.name, name, f"{quoted(f'{bucket}/{prefix}')} is none of its files")
+
+    def _require_all_files(self, name: str) -> None:
+        """Refuse what is about all files to an actor of some; raises `NotPermitted`."""
+        if self._actor.file_scopes is not None:
+            raise NotPermitted(self._actor.name, name, "it is about all files, and the actor is restricted to some")
+
+    def _transfer(self) -> ContentTransfer:
+        mode: BlockingMode = self.mode.blocking
+        try:
+            return mode.open_transfer()
         except ImportError as error:
             raise StorageNotInstalled(str(error)) from error
-        mode.schema.require()
-        return FilesTransfer(mode.database, read_secret(mode.database.url, mode.notifier.secret))

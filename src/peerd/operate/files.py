@@ -8,22 +8,32 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from random import Random
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from sqlalchemy.engine import Connection
 
+from peerd.domain.access import Right
 from peerd.domain.errors import InvalidFilter
 from peerd.domain.file_errors import FileMissing
-from peerd.domain.files import DiskKind, DiskState, StoredFile
+from peerd.domain.files import CopyState, DiskState, StoredFile
 from peerd.domain.quoting import quoted
 from peerd.domain.ring import TasksAvailable
-from peerd.domain.task import NewTask
 from peerd.operate import validation
+from peerd.operate.file_keys import FileKeyOperations
 from peerd.operate.file_names import key_text, parse_file_path
 from peerd.operate.file_transfers import FileTransfers
 from peerd.operate.operations import Mode, Query, operation
-from peerd.storage.checking import LOW_PRIORITY, MAX_FILES_OF_TASK, QUEUE, VERIFY, TaskBody, check_files, read_disk_view
+from peerd.storage.checking import (
+    LOW_PRIORITY,
+    MAX_FILES_OF_TASK,
+    PRIORITIES,
+    QUEUE,
+    VERIFY,
+    check_files,
+    read_disk_view,
+    storage_task,
+)
 from peerd.storage.placement.decision import FileHealth, decide
 from peerd.store.access.states import bucket_state, file_state
 from peerd.store.enqueue.enqueue import enqueue
@@ -36,7 +46,7 @@ from peerd.store.files.checks import (
     read_files_to_check,
     request_checks,
 )
-from peerd.store.files.disks import list_disks
+from peerd.store.files.disks import read_disks
 from peerd.store.files.listing import MAX_PAGE, FileList
 from peerd.store.files.usage import NOT_DECIDED, FileCopy, FilesAtRisk, StorageUsage
 from peerd.store.files.versions import delete_file, find_file, get_file, move_file
@@ -93,7 +103,11 @@ class FileOperations(FileTransfers[Mode]):
 
     subject = "files"
 
-    @operation
+    def __init__(self, mode: Mode) -> None:
+        super().__init__(mode)
+        self.keys: FileKeyOperations[Mode] = FileKeyOperations(mode)
+
+    @operation(needs=Right.READ_FILES, in_queues=True)
     def list(
         self, bucket: str, prefix: str = "", *, after: str = "", delimiter: str = "", limit: int = MAX_PAGE
     ) -> Query[FileList]:
@@ -112,9 +126,11 @@ class FileOperations(FileTransfers[Mode]):
         texts = {"prefix": prefix, "after": after, "delimiter": delimiter}
         checked = {name: key_text(name, value) for name, value in texts.items()}
         most = validation.number("limit", limit, 1, MAX_PAGE)
-        return Query("read", _list_files, validation.text("bucket", bucket), checked, most)
+        name = validation.text("bucket", bucket)
+        self._require_files("files.list", name, checked["prefix"])
+        return Query("read", _list_files, name, checked, most)
 
-    @operation
+    @operation(needs=Right.READ_FILES, in_queues=True)
     def stat(self, path: str) -> Query[FileStatus]:
         """The current version of a file, its copies, and how it is kept.
 
@@ -122,9 +138,11 @@ class FileOperations(FileTransfers[Mode]):
             InvalidFile: this is no name of a file.
             BucketNotFound, FileMissing: there is no such bucket, or file.
         """
-        return Query("read", _read_status, *parse_file_path(path))
+        bucket, key = parse_file_path(path)
+        self._require_files("files.stat", bucket, key)
+        return Query("read", _read_status, bucket, key)
 
-    @operation
+    @operation(needs=Right.WRITE_FILES, in_queues=True)
     def move(self, source: str, target: str) -> Query[StoredFile]:
         """Give a file another key, or another bucket; a file that the target has is replaced. Contents are not copied.
 
@@ -134,10 +152,12 @@ class FileOperations(FileTransfers[Mode]):
             QuotaExceeded: the other bucket has no room.
         """
         (bucket, key), new = parse_file_path(source), parse_file_path(target)
+        self._require_files("files.move", bucket, key)
+        self._require_files("files.move", *new)
         query = Query("run", _move_file, (bucket, key), new).acting_on("file", source, file_state, bucket, key)
         return query.then_ring(TasksAvailable((QUEUE,)))
 
-    @operation
+    @operation(needs=Right.WRITE_FILES, in_queues=True)
     def remove(self, path: str) -> Query[StoredFile]:
         """Remove a file; its copies are removed by tasks.
 
@@ -149,10 +169,11 @@ class FileOperations(FileTransfers[Mode]):
             BucketNotFound, FileMissing: there is no such bucket, or file.
         """
         bucket, key = parse_file_path(path)
+        self._require_files("files.remove", bucket, key)
         query = Query("run", _remove_file, bucket, key).acting_on("file", path, file_state, bucket, key)
         return query.then_ring(TasksAvailable((QUEUE,)))
 
-    @operation
+    @operation(needs=Right.WRITE_FILES, in_queues=True)
     def remove_below(self, bucket: str, prefix: str, *, limit: int = MOST_REMOVED) -> Query[FilesRemoved]:
         """Remove files whose keys begin with a prefix, in one transaction; call it again while there are more.
 
@@ -165,7 +186,9 @@ class FileOperations(FileTransfers[Mode]):
             BucketNotFound: there is no such bucket.
         """
         name, most = validation.text("bucket", bucket), validation.number("limit", limit, 1, MOST_REMOVED)
-        query = Query("run", _remove_below, name, key_text("prefix", prefix), most)
+        begin = key_text("prefix", prefix)
+        self._require_files("files.remove_below", name, begin)
+        query = Query("run", _remove_below, name, begin, most)
         return query.acting_on("bucket", name, bucket_state, name).then_ring(TasksAvailable((QUEUE,)))
 
     @operation
@@ -185,8 +208,27 @@ class FileOperations(FileTransfers[Mode]):
         """
         if health is not None and health not in HEALTHS:
             raise InvalidFilter("health", f"{quoted(health)} is none of {', '.join(HEALTHS)}")
+        self._require_all_files("files.at_risk")
         most = validation.number("limit", limit, 1, MAX_PAGE)
         return Query("read", usage.files_at_risk, health, _place(after), most)
+
+    @operation
+    def verify(self, path: str) -> Query[FilesChecked]:
+        """Have all copies of a file read and compared, also those that are bad: one that is whole counts again.
+
+        A bad copy may be whole after all, where a file system was repaired, or a cable or memory was at fault. What is
+        in quarantine is examined too, and brought back.
+
+        Returns:
+            how many copies are read.
+
+        Raises:
+            InvalidFile: this is no name of a file.
+            BucketNotFound, FileMissing: there is no such bucket, or file.
+        """
+        bucket, key = parse_file_path(path)
+        query = Query("run", _verify_file, bucket, key).acting_on("file", path, file_state, bucket, key)
+        return query.then_ring(TasksAvailable((QUEUE,)))
 
     @operation
     def fsck(
@@ -203,11 +245,20 @@ class FileOperations(FileTransfers[Mode]):
         Raises:
             BucketNotFound: there is no such bucket.
         """
+        self._require_all_files("files.fsck")
         name, most = validation.text_or_none("bucket", bucket), validation.number("limit", limit, 1, MOST_CHECKED)
         start = validation.id_cursor(after, "files")
         query = Query("run", _request_checks, name, -1 if start is None else start, most, verify=verify)
         query.acting_on("bucket", "all" if name is None else name)
         return query.then_ring(TasksAvailable((QUEUE,)))
+
+
+def _verify_file(connection: Connection, bucket: str, key: str) -> FilesChecked:
+    file = get_file(connection, get_bucket(connection, bucket), key)
+    copies = [row.copy for row in read_copies(connection, [file.id])[file.id]]
+    on = [copy.disk_id for copy in copies if copy.state in {CopyState.STORED, CopyState.BAD}]
+    request_checks(connection, {file.id: min(len(on), DANGER_WITHOUT_COPY - 1) or DANGER_WITHOUT_COPY})
+    return FilesChecked(1, _request_verifications(connection, {file.id: on}, PRIORITIES[1]), None)
 
 
 def _place(after: str | None) -> tuple[int, int] | None:
@@ -285,7 +336,9 @@ def _request_checks(connection: Connection, name: str | None, after: int, limit:
     )
 
 
-def _request_verifications(connection: Connection, copies: Mapping[int, Sequence[int]]) -> int:
+def _request_verifications(
+    connection: Connection, copies: Mapping[int, Sequence[int]], priority: int = LOW_PRIORITY - 5
+) -> int:
     """Have copies read and verified by the nodes of their disks; of those that a task verifies already, no other one.
 
     Returns:
@@ -296,17 +349,12 @@ def _request_verifications(connection: Connection, copies: Mapping[int, Sequence
         for disk_id in on:
             by_disk[disk_id].append(file_id)
     found = 0
-    for disk in list_disks(connection):
-        if disk.node is None or disk.kind != DiskKind.FOLDER.value or disk.state == DiskState.LOST.value:
+    for disk in read_disks(connection).disks:
+        if disk.state is DiskState.LOST or (disk.node is None and not disk.is_shared):
             continue
         ids = by_disk[disk.id]
         for first in range(0, len(ids), MAX_FILES_OF_TASK):
             group = ids[first : first + MAX_FILES_OF_TASK]
-            found += len(group) if enqueue(connection, _verification(disk.id, disk.node, group)).created else 0
+            task = storage_task(VERIFY, disk, group, priority, f"fsck {disk.id} {group[0]:016x}")
+            found += len(group) if enqueue(connection, task).created else 0
     return found
-
-
-def _verification(disk: int, node: str, file_ids: Sequence[int]) -> NewTask:
-    body = msgspec.json.encode(TaskBody(disk, [f"{file_id:016x}" for file_id in file_ids])).decode()
-    values: dict[str, Any] = {"unique_key": f"fsck {disk} {file_ids[0]:016x}", "priority": LOW_PRIORITY - 5}
-    return NewTask(queue=QUEUE, name=VERIFY, body=body, node=node, **values)

@@ -51,6 +51,10 @@ PRIORITIES: Final = {1: 30, 2: 20}
 LOW_PRIORITY: Final = 10
 
 
+SHARED: Final = "-shared"
+"""Behind the name of a task for a shared disk: it is pinned to no node, and only nodes with such disks know it."""
+
+
 class TaskBody(msgspec.Struct, frozen=True):
     """The body of a task: the disk, and the ids of the files in hex."""
 
@@ -68,6 +72,33 @@ class Checked(msgspec.Struct, frozen=True):
 
     decisions: dict[int, Decision]
     tasks: int
+
+
+def storage_task(
+    name: str, disk: Disk, file_ids: Sequence[int], priority: int, unique_key: str | None = None
+) -> NewTask:
+    """A task for files on a disk, for the node that has the disk, or for any that uses it.
+
+    Args:
+        name: COPY, REMOVE or VERIFY.
+        disk: whose contents it reads or changes.
+        file_ids: the files.
+        priority: larger is more urgent.
+        unique_key: see `NewTask`.
+    """
+    body = msgspec.json.encode(TaskBody(disk.id, [f"{file_id:016x}" for file_id in file_ids])).decode()
+    return NewTask(
+        queue=QUEUE, name=task_name(name, disk), body=body, node=disk.node, priority=priority, unique_key=unique_key
+    )
+
+
+def task_name(name: str, disk: Disk) -> str:
+    """The name of a task for a disk.
+
+    >>> task_name(COPY, Disk(id=1, node="a")), task_name(COPY, Disk(id=2, node=None, kind=DiskKind.S3))
+    ('copy', 'copy-shared')
+    """
+    return f"{name}{SHARED}" if disk.is_shared else name
 
 
 def read_disk_view(connection: Connection, grace: float = GRACE) -> DiskView:
@@ -155,11 +186,10 @@ class _Check:
         self._view.disks[disk_id] = msgspec.structs.replace(disk, free=max(0, disk.free - size))
 
     def _enqueue_copies(self) -> None:
-        for (disk_id, danger), sizes in sorted(self._copies.items()):
-            priority = PRIORITIES.get(danger, LOW_PRIORITY)
-            for group in group_by_size(sizes):
-                task_id = self._enqueue(COPY, self._view.disks[disk_id], group, priority)
-                plan_copies(self._connection, disk_id, {file_id: sizes[file_id] for file_id in group}, task_id)
+        by_priority: dict[tuple[int, int], dict[int, int]] = defaultdict(dict)
+        for (disk_id, danger), sizes in self._copies.items():
+            by_priority[disk_id, PRIORITIES.get(danger, LOW_PRIORITY)] |= sizes
+        self._tasks += enqueue_copies(self._connection, self._view, by_priority)
 
     def _enqueue_removals(self) -> None:
         for disk_id, file_ids in sorted(self._removals.items()):
@@ -173,16 +203,13 @@ class _Check:
         for disk_id, file_ids in sorted(self._verifications.items()):
             for first in range(0, len(file_ids), MAX_FILES_OF_TASK):
                 group = file_ids[first : first + MAX_FILES_OF_TASK]
-                body = _encode_body(disk_id, group)
-                node, key = self._view.disks[disk_id].node, f"trim {disk_id} {group[0]:016x} {len(group)}"
-                new = NewTask(queue=QUEUE, name=VERIFY, body=body, node=node, priority=LOW_PRIORITY, unique_key=key)
+                key = f"trim {disk_id} {group[0]:016x} {len(group)}"
+                new = storage_task(VERIFY, self._view.disks[disk_id], group, LOW_PRIORITY, key)
                 self._tasks += enqueue_many(self._connection, [new])[0].created
 
     def _enqueue(self, name: str, disk: Disk, file_ids: Sequence[int], priority: int) -> int:
-        body = _encode_body(disk.id, file_ids)
-        new = NewTask(queue=QUEUE, name=name, body=body, node=disk.node, priority=priority)
         self._tasks += 1
-        return enqueue_many(self._connection, [new])[0].id
+        return enqueue_many(self._connection, [storage_task(name, disk, file_ids, priority)])[0].id
 
     def _write(self, found: Iterable[FileToCheck], decisions: Mapping[int, Decision]) -> None:
         settled, gone = [], []
@@ -200,6 +227,26 @@ class _Check:
         end_checks(self._connection, [*settled, *gone])
 
 
+def enqueue_copies(
+    connection: Connection, view: DiskView, sizes_of: Mapping[tuple[int, int], Mapping[int, int]]
+) -> int:
+    """Plan copies, and enqueue the tasks that make them; return how many.
+
+    Args:
+        connection: in a transaction.
+        view: the disks.
+        sizes_of: by disk and priority, the sizes of the files to copy to it.
+    """
+    count = 0
+    for (disk_id, priority), sizes in sorted(sizes_of.items()):
+        for group in group_by_size(sizes):
+            new = storage_task(COPY, view.disks[disk_id], group, priority)
+            task_id = enqueue_many(connection, [new])[0].id
+            plan_copies(connection, disk_id, {file_id: sizes[file_id] for file_id in group}, task_id)
+            count += 1
+    return count
+
+
 def group_by_size(sizes: Mapping[int, int]) -> list[list[int]]:
     """Groups of files of which each is the work of one task: many small ones, or one large one.
 
@@ -215,10 +262,6 @@ def group_by_size(sizes: Mapping[int, int]) -> list[list[int]]:
         groups[-1].append(file_id)
         size_of_last += size
     return groups
-
-
-def _encode_body(disk_id: int, file_ids: Sequence[int]) -> str:
-    return msgspec.json.encode(TaskBody(disk_id, [f"{file_id:016x}" for file_id in file_ids])).decode()
 
 
 def _danger(decision: Decision) -> int:

@@ -15,23 +15,35 @@ import random
 import re
 import secrets
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from http import HTTPStatus
 from http.client import HTTPException, HTTPResponse
 from pathlib import Path
-from typing import IO, Any, Final, Self, cast
+from typing import IO, Any, Final, Protocol, Self, cast
 from urllib.parse import quote
 
-import msgspec
 from blake3 import blake3
 from sqlalchemy.engine import Connection
 
-from peerd.domain.errors import PeerdError
-from peerd.domain.file_errors import FileConditionFailed, InvalidFile
+from peerd.domain.access import Actor
+from peerd.domain.file_errors import (
+    ContentDiffers,
+    FileConditionFailed,
+    FileReplaced,
+    InvalidFile,
+    NoClusterSecret,
+    NoNodeTakes,
+    PutRefused,
+)
 from peerd.domain.files import DiskState, StoredFile, check_key
 from peerd.domain.quoting import quoted
 from peerd.doorbell.cluster_clock import ClusterClock
+from peerd.storage.auditing import actor_query
+from peerd.storage.failed_nodes import FailedNodes
 from peerd.storage.placement.brake import ONLINE_WITHIN
+from peerd.storage.put_options import PutOptions
 from peerd.storage.transfer.errors import NoSourceLeft, SourceFailed
 from peerd.storage.transfer.node_http import NodeHttp
 from peerd.storage.transfer.node_signature import NodeSigner
@@ -61,88 +73,12 @@ Progress = Callable[[int, int | None], None]
 """Called with the bytes that were transferred so far, and all of them if they are known."""
 
 
-class NoClusterSecret(PeerdError):
-    """Nodes cannot know that a request is of their cluster."""
+class ContentTransfer(ABC):
+    """Puts and gets contents; closed at the end of ``with``."""
 
-    def __init__(self) -> None:
-        super().__init__(
-            "there is no secret of the cluster to sign requests with; set [cluster] secret as the nodes have it "
-            "(on SQLite: start a node once, which makes it beside the database)"
-        )
-
-
-class NoNodeTakes(PeerdError):
-    """No node has taken a put. Nothing was stored."""
-
-    def __init__(self, path: str, problems: list[str]) -> None:
-        self.path = path
-        self.problems = problems
-        tried = "; ".join(problems) or "no disk is online and active"
-        super().__init__(f"no node takes {quoted(path)}: {tried} (peerd files disks)")
-
-
-class PutRefused(PeerdError):
-    """A node has refused a put for a reason for which all others would refuse it, too."""
-
-    def __init__(self, url: str, code: str, problem: str) -> None:
-        self.url = url
-        self.code = code
-        self.problem = problem
-        super().__init__(problem)
-
-
-class FileReplaced(PeerdError):
-    """A file was replaced or removed while it was read."""
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-        super().__init__(f"{quoted(path)} was replaced or removed while it was read; get it again")
-
-
-class ContentDiffers(PeerdError):
-    """What was transferred is not what was meant, by its BLAKE3."""
-
-    def __init__(self, path: str, problem: str) -> None:
-        self.path = path
-        self.problem = problem
-        super().__init__(f"{quoted(path)}: {problem}")
-
-
-class PutOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What is stored with a content.
-
-    Attributes:
-        class_name: None: that of the bucket.
-        content_type: such as ``video/mp4``.
-        metadata: names and values.
-        expires_in: seconds after which the file is removed by itself; None: never.
-        only_new: refuse to replace a file.
-    """
-
-    class_name: str | None = None
-    content_type: str | None = None
-    metadata: Mapping[str, str] = {}
-    expires_in: float | None = None
-    only_new: bool = False
-
-
-class FilesTransfer:
-    """Puts and gets contents; closed at the end of ``with``.
-
-    Args:
-        database: with the catalogue.
-        secret: of the cluster; None raises `NoClusterSecret`.
-    """
-
-    def __init__(self, database: Database, secret: str | None) -> None:
-        if secret is None:
-            raise NoClusterSecret
-        self._database = database
-        self._http = NodeHttp(NodeSigner(secret, ClusterClock()))
-
+    @abstractmethod
     def close(self) -> None:
         """Close the connections."""
-        self._http.close()
 
     def __enter__(self) -> Self:
         return self
@@ -161,9 +97,9 @@ class FilesTransfer:
         """Store a content as a file, which replaces the one that the key has.
 
         Args:
-            source: the path of a regular file, or what has ``read``. A file is hashed first, so that a node refuses
-                other bytes, and is sent again to another node when one fails. Of what can only be read once, the hash
-                is compared afterwards.
+            source: the path of a regular file, or what has ``read``. A file is hashed first, so that other bytes are
+                refused, and is sent again when a node fails. Of what can only be read once, the hash is compared
+                afterwards.
             bucket: its name.
             key: of the file.
             options: what is stored with it.
@@ -173,12 +109,11 @@ class FilesTransfer:
             BucketNotFound, FileClassNotFound, InvalidFile, QuotaExceeded, FileConditionFailed: it cannot be stored so.
             NoNodeTakes: no node could be reached, or had room.
             PutRefused: a node has refused it.
+            UploadBroken: the connection to a server has ended.
             ContentDiffers: the source has changed meanwhile, or other bytes have arrived.
         """
-        if isinstance(source, str | os.PathLike):
-            with Path(source).open("rb") as opened:
-                return self._put(_Body.of_file(opened), bucket, key, options, progress)
-        return self._put(_Body(source), bucket, key, options, progress)
+        with opened_body(source, options) as body:
+            return self._put(body, bucket, key, options, progress)
 
     def get(
         self,
@@ -204,32 +139,59 @@ class FilesTransfer:
             OSError: the target cannot be written.
         """
         with self.open(bucket, key) as reader:
-            if not isinstance(target, str | os.PathLike):
-                reader.copy_to(target, progress)
-            else:
-                with _written_beside(_target_file(Path(target), key)) as opened:
-                    reader.copy_to(opened, progress)
-            return reader.file
+            return save(reader, target, progress)
 
+    @abstractmethod
     def open(self, bucket: str, key: str) -> FileReader:
-        """Open a file for reading.
+        """Open a file for reading; the reader closes the connections.
 
         Raises:
             BucketNotFound, FileMissing: there is no such bucket, or file.
         """
-        file = self._database.read(_find_file, bucket, key)
-        return FileReader(file, self._http, lambda: self._database.read(_readable_urls, file.id))
 
-    def _put(self, body: _Body, bucket: str, key: str, options: PutOptions, progress: Progress | None) -> StoredFile:
+    @abstractmethod
+    def _put(self, body: Body, bucket: str, key: str, options: PutOptions, progress: Progress | None) -> StoredFile:
+        """Send a body; see `put`."""
+
+
+class FilesTransfer(ContentTransfer):
+    """To and from the nodes that have disks.
+
+    Args:
+        database: with the catalogue.
+        secret: of the cluster; None raises `NoClusterSecret`.
+        actor: what puts are done by, for the audit log.
+        failed: nodes that other transfers have found to fail.
+    """
+
+    def __init__(self, database: Database, secret: str | None, actor: Actor, failed: FailedNodes | None = None) -> None:
+        if secret is None:
+            raise NoClusterSecret
+        self._database = database
+        self._actor = actor
+        self._failed = failed or FailedNodes()
+        self._http = NodeHttp(NodeSigner(secret, ClusterClock()))
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def open(self, bucket: str, key: str) -> FileReader:
+        """Open a file for reading."""
+        file = self._database.read(_find_file, bucket, key)
+        return FileReader(file, _NodeSources(self._database, self._http, file))
+
+    def _put(self, body: Body, bucket: str, key: str, options: PutOptions, progress: Progress | None) -> StoredFile:
         self._database.read(_check_put, bucket, key, options, body.size)
-        headers = _put_headers(options, body)
+        headers = put_headers(options, body)
         problems: list[str] = []
-        for url in self._database.read(_writable_urls, body.size or 0):
+        for url in self._failed.last(self._database.read(_writable_urls, body.size or 0)):
             if not body.rewind():
                 break
             try:
                 answer = self._send(url, (bucket, key), headers, body, progress)
             except SourceFailed as error:
+                self._failed.note(url)
                 problems.append(str(error))
                 continue
             except FileConditionFailed:
@@ -241,11 +203,12 @@ class FilesTransfer:
         raise NoNodeTakes(f"{bucket}/{key}", problems)
 
     def _send(
-        self, url: str, place: tuple[str, str], headers: Mapping[str, str], body: _Body, progress: Progress | None
+        self, url: str, place: tuple[str, str], headers: Mapping[str, str], body: Body, progress: Progress | None
     ) -> dict[str, Any]:
         """Send the body to one node, and return its answer. Raises SourceFailed where another one may do it."""
-        with self._http.upload(url, _target_of(*place), body.blocks(progress), headers) as response:
-            answer = _json_of(response)
+        target = f"{target_of(*place)}?{actor_query(self._actor)}"
+        with self._http.upload(url, target, body.blocks(progress), headers) as response:
+            answer = json_of(response)
             if response.status == HTTPStatus.CREATED:
                 return answer
             status = response.status
@@ -259,12 +222,12 @@ class FilesTransfer:
             raise ContentDiffers("/".join(place), f"the source has changed while it was sent ({problem})")
         raise PutRefused(url, code, problem)
 
-    def _stored_by_lost_answer(self, bucket: str, key: str, body: _Body) -> StoredFile | None:
+    def _stored_by_lost_answer(self, bucket: str, key: str, body: Body) -> StoredFile | None:
         """The current version, if it is this body: a node has stored it, and the connection ended before its answer."""
         found = self._database.read(lambda connection: find_file(connection, get_bucket(connection, bucket), key))
         return found if found is not None and found.blake3 == body.blake3 else None
 
-    def _accept(self, bucket: str, key: str, answer: Mapping[str, Any], body: _Body) -> StoredFile:
+    def _accept(self, bucket: str, key: str, answer: Mapping[str, Any], body: Body) -> StoredFile:
         file_id, stored_hash = int(str(answer["id"]), 16), str(answer["blake3"])
         if stored_hash != body.blake3:
             self._database.run(_remove_version, bucket, key, stored_hash)
@@ -278,21 +241,60 @@ class FilesTransfer:
         return stored
 
 
+class FileSources(Protocol):
+    """Where the content of a file is read from."""
+
+    def urls(self) -> list[str]:
+        """Those that can be asked now, the best first."""
+
+    def request(self, url: str, headers: Mapping[str, str]) -> AbstractContextManager[HTTPResponse]:
+        """Ask one of them for the content. Raises SourceFailed."""
+
+    def refusal(self, response: HTTPResponse) -> Exception:
+        """The error of a response that has no content; after `SourceFailed` another one is asked."""
+
+    def close(self) -> None:
+        """Close all connections."""
+
+
+class _NodeSources:
+    """The nodes that have copies of a file, and others, which read it from these."""
+
+    def __init__(self, database: Database, http: NodeHttp, file: StoredFile) -> None:
+        self._database = database
+        self._http = http
+        self._file = file
+        self._target = target_of(file.bucket, file.key)
+
+    def urls(self) -> list[str]:
+        return self._database.read(_readable_urls, self._file.id)
+
+    def request(self, url: str, headers: Mapping[str, str]) -> AbstractContextManager[HTTPResponse]:
+        return self._http.request("GET", url, self._target, headers=headers)
+
+    def refusal(self, response: HTTPResponse) -> Exception:
+        if response.status in {HTTPStatus.PRECONDITION_FAILED, HTTPStatus.NOT_FOUND}:
+            return FileReplaced(f"{self._file.bucket}/{self._file.key}")
+        problem = str(json_of(response).get("error") or f"it answers with status {response.status}")
+        return SourceFailed("", problem)
+
+    def close(self) -> None:
+        self._http.close()
+
+
 class FileReader(io.RawIOBase):
-    """The content of a file, read from nodes; what is read from its beginning to its end is verified.
+    """The content of a file; what is read from its beginning to its end is verified.
 
     Args:
         file: the version.
-        http: connections to nodes.
-        urls: finds the nodes that can be asked, the best first.
+        sources: where it is read from; closed with the reader.
     """
 
-    def __init__(self, file: StoredFile, http: NodeHttp, urls: Callable[[], list[str]]) -> None:
+    def __init__(self, file: StoredFile, sources: FileSources) -> None:
         super().__init__()
         self.file = file
         self._path = f"{file.bucket}/{file.key}"
-        self._http = http
-        self._find_urls = urls
+        self._sources = sources
         self._urls: list[str] = []
         self._tries = 0
         self._problems: list[str] = []
@@ -350,7 +352,7 @@ class FileReader(io.RawIOBase):
     def close(self) -> None:
         """End the response, and close the connections."""
         self._close_response()
-        self._http.close()
+        self._sources.close()
         super().close()
 
     def _read_some(self, view: memoryview) -> int:
@@ -368,16 +370,16 @@ class FileReader(io.RawIOBase):
 
     def _ask_next(self) -> tuple[contextlib.ExitStack, HTTPResponse, str]:
         """Open a response of a node from the position on."""
-        target = _target_of(self.file.bucket, self.file.key)
         while True:
             url = self._next_url()
             stack = contextlib.ExitStack()
             try:
-                response = stack.enter_context(self._http.request("GET", url, target, headers=self._headers()))
-                self._check(response, url)
+                response = stack.enter_context(self._sources.request(url, self._headers()))
+                if response.status != (HTTPStatus.PARTIAL_CONTENT if self._position else HTTPStatus.OK):
+                    raise self._sources.refusal(response)
             except SourceFailed as error:
                 stack.close()
-                self._problems.append(str(error))
+                self._problems.append(f"{url}: {error.problem}")
                 continue
             except BaseException:
                 stack.close()
@@ -392,7 +394,7 @@ class FileReader(io.RawIOBase):
             if self._tries:
                 time.sleep(PAUSE)
             self._tries += 1
-            self._urls = self._find_urls()
+            self._urls = self._sources.urls()
             if not self._urls:
                 raise NoSourceLeft(self._path, self._problems or ["no node with a disk is online"])
         return self._urls.pop(0)
@@ -402,14 +404,6 @@ class FileReader(io.RawIOBase):
         if self._position:
             headers["range"] = f"bytes={self._position}-"
         return headers
-
-    def _check(self, response: HTTPResponse, url: str) -> None:
-        if response.status == (HTTPStatus.PARTIAL_CONTENT if self._position else HTTPStatus.OK):
-            return
-        if response.status in {HTTPStatus.PRECONDITION_FAILED, HTTPStatus.NOT_FOUND}:
-            raise FileReplaced(self._path)
-        problem = str(_json_of(response).get("error") or f"it answers with status {response.status}")
-        raise SourceFailed(url, problem)
 
     def _failed(self, url: str, problem: str) -> None:
         self._close_response()
@@ -430,34 +424,46 @@ class FileReader(io.RawIOBase):
             )
 
 
-class _Body:
+class Body:
     """The body of a put.
 
     Args:
         source: is read.
         size: bytes, if it is known.
-        digest: its BLAKE3 in hex, if it was read before.
+        digest: its BLAKE3 in hex, if it is known.
+        is_repeatable: whether it can be read more than once.
     """
 
-    def __init__(self, source: IO[bytes], size: int | None = None, digest: str | None = None) -> None:
+    def __init__(
+        self, source: IO[bytes], size: int | None = None, digest: str | None = None, *, is_repeatable: bool = False
+    ) -> None:
         self.size = size
         self.announced = digest
         self._source = source
+        self._is_repeatable = is_repeatable
         self._hash = blake3()
         self._is_begun = False
 
     @classmethod
-    def of_file(cls, opened: IO[bytes]) -> Self:
-        """That of a regular file, which is hashed now, and can be sent more than once; of a pipe as it comes."""
+    def of_file(cls, opened: IO[bytes], options: PutOptions) -> Self:
+        """That of a regular file, which is hashed now, and can be sent more than once; of a pipe as it comes.
+
+        Raises:
+            ContentDiffers: it is not what the options announce.
+        """
         if not opened.seekable():
-            return cls(opened)
+            return cls(opened, options.size, options.blake3)
         hasher = blake3()
         buffer = memoryview(bytearray(BLOCK))
         size = 0
         while count := cast("io.BufferedReader", opened).readinto(buffer):
             hasher.update(buffer[:count])
             size += count
-        return cls(opened, size, hasher.hexdigest())
+        digest = hasher.hexdigest()
+        if options.size not in {None, size} or options.blake3 not in {None, digest}:
+            problem = f"it has {size:,} bytes with BLAKE3 {digest}, and not what was announced"
+            raise ContentDiffers(str(getattr(opened, "name", "the source")), problem)
+        return cls(opened, size, digest, is_repeatable=True)
 
     @property
     def blake3(self) -> str:
@@ -466,13 +472,9 @@ class _Body:
 
     def rewind(self) -> bool:
         """Go to the beginning; whether that is possible."""
-        if self._is_begun:
-            if self.announced is None:
-                return False
-            self._hash = blake3()
-        if self.announced is not None:
+        if self._is_repeatable:
             self._source.seek(0)
-        return True
+        return self._is_repeatable or not self._is_begun
 
     def blocks(self, progress: Progress | None) -> Iterator[bytes]:
         """The bytes, of a file as many as it had when it was hashed."""
@@ -492,6 +494,26 @@ class _Body:
             raise ContentDiffers(
                 str(getattr(self._source, "name", "the source")), "it became shorter while it was sent"
             )
+
+
+@contextlib.contextmanager
+def opened_body(source: str | os.PathLike[str] | IO[bytes], options: PutOptions) -> Iterator[Body]:
+    """The body of a put, of a path or of what has ``read``. Raises ContentDiffers, OSError."""
+    if isinstance(source, str | os.PathLike):
+        with Path(source).open("rb") as opened:
+            yield Body.of_file(opened, options)
+    else:
+        yield Body(source, options.size, options.blake3)
+
+
+def save(reader: FileReader, target: str | os.PathLike[str] | IO[bytes], progress: Progress | None) -> StoredFile:
+    """Write all of a file to a path, which has the whole file afterwards or what it had, or to what has ``write``."""
+    if not isinstance(target, str | os.PathLike):
+        reader.copy_to(target, progress)
+    else:
+        with _written_beside(_target_file(Path(target), reader.file.key)) as opened:
+            reader.copy_to(opened, progress)
+    return reader.file
 
 
 @contextlib.contextmanager
@@ -519,11 +541,14 @@ def _target_file(target: Path, key: str) -> Path:
     return target / name
 
 
-def _target_of(bucket: str, key: str) -> str:
+def target_of(bucket: str, key: str) -> str:
+    """The target of a file in a request, below whatever serves files."""
     return f"/files/{quote(bucket, safe='')}/{quote(key, safe='')}"
 
 
-def _put_headers(options: PutOptions, body: _Body) -> dict[str, str]:
+def put_headers(options: PutOptions, body: Body) -> dict[str, str]:
+    """The headers of a put, which say what is stored with the content. Raises InvalidFile."""
+    _check_headers(options)
     headers = {f"{METADATA}{name.lower()}": quote(value, safe=" ") for name, value in options.metadata.items()}
     optional = {
         "content-type": options.content_type,
@@ -536,7 +561,8 @@ def _put_headers(options: PutOptions, body: _Body) -> dict[str, str]:
     return headers | {name: value for name, value in optional.items() if value is not None}
 
 
-def _json_of(response: HTTPResponse) -> dict[str, Any]:
+def json_of(response: HTTPResponse) -> dict[str, Any]:
+    """The object in a short response; empty for what is none."""
     try:
         found = json.loads(response.read(MAX_ERROR_BODY))
     except ValueError:
@@ -547,7 +573,6 @@ def _json_of(response: HTTPResponse) -> dict[str, Any]:
 def _check_put(connection: Connection, bucket: str, key: str, options: PutOptions, size: int | None) -> None:
     """Refuse what nodes would refuse, before anything is sent."""
     check_key(key)
-    _check_headers(options)
     found = get_bucket(connection, bucket)
     get_class(connection, options.class_name or found.class_name)
     replaced = find_file(connection, found, key)
@@ -558,6 +583,9 @@ def _check_put(connection: Connection, bucket: str, key: str, options: PutOption
 
 
 def _check_headers(options: PutOptions) -> None:
+    name = options.class_name
+    if name is not None and not (name.isascii() and name.isprintable()):
+        raise InvalidFile("class_name", f"{quoted(name)} is no name of a class")
     kind = options.content_type
     if kind is not None and not (kind.isascii() and kind.isprintable() and len(kind) <= MAX_CONTENT_TYPE):
         raise InvalidFile(
@@ -588,7 +616,7 @@ def _readable_urls(connection: Connection, file_id: int) -> list[str]:
     """Where nodes can be asked for a file: those with a copy first; the others read it from these."""
     with_copy = [source.url for source in find_sources(connection, [file_id])[file_id] if source.url is not None]
     urls = {row.id: row.url for row in list_disks(connection) if row.url is not None}
-    reported = [disk.id for disk in read_disks(connection).disks if disk.silent_for <= ONLINE_WITHIN]
+    reported = [disk.id for disk in read_disks(connection, counted=False).disks if disk.silent_for <= ONLINE_WITHIN]
     online = {urls[number] for number in reported if number in urls}
     others = sorted(online - set(with_copy))
     random.shuffle(others)

@@ -7,7 +7,6 @@ what it writes there names the state that it changes.
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 import time
 from collections.abc import Collection, Iterator, Sequence
@@ -20,7 +19,7 @@ from peerd.domain.errors import PeerdError
 from peerd.domain.files import CopyState, DiskState, FileState
 from peerd.domain.size import format_size
 from peerd.storage.disk.content_id import ContentId
-from peerd.storage.disk.digest import ContentReading, verify_file
+from peerd.storage.disk.digest import ContentReading
 from peerd.storage.disk.errors import ContentMismatch, ContentMissing, DiskError, HashingStopped, PartInUse
 from peerd.storage.local_disks import LocalDisk
 from peerd.storage.node import StorageNode, content_ids, digest_in_catalogue
@@ -34,6 +33,7 @@ from peerd.store.files.copies import (
     copies_bad,
     copies_in_state,
     copies_removed,
+    copies_restored,
     copies_stored,
     copies_verified,
     find_contents,
@@ -115,19 +115,26 @@ class Duties:
         return {"removed": len(removing)}
 
     def verify(self, disk: int, files: Sequence[str], stop: threading.Event, progress: Any) -> dict[str, int]:
-        """Read the contents of stored copies and compare them with the catalogue; bad ones go to quarantine."""
+        """Read the contents of copies and compare them with the catalogue.
+
+        Those of stored copies that are bad go to quarantine; bad copies that are whole, also there, count again.
+        """
         local = self._disk(disk)
         if local is None:
             return {"verified": 0, "bad": 0}
         ids = [content.number for content in content_ids(files)]
         stored = self._node.database.read(copies_in_state, local.number, ids, CopyState.STORED)
-        contents = self._node.database.read(find_contents, sorted(stored))
+        were_bad = self._node.database.read(copies_in_state, local.number, ids, CopyState.BAD)
+        contents = self._node.database.read(find_contents, sorted(stored | were_bad))
         good: list[int] = []
         bad: list[int] = []
         for number, content in enumerate(contents.values(), 1):
-            (good if self._is_whole(local, content, stop) else bad).append(content.id)
+            is_whole = self._is_whole(local, content, stop) or (
+                content.id in were_bad and self._is_restored(local, content, stop)
+            )
+            (good if is_whole else bad).append(content.id)
             progress(number / len(contents), f"{number} of {len(contents)} contents")
-        self._node.database.run(self._write_verified, local.number, good, bad)
+        self._node.database.run(self._write_verified, local.number, good, bad, were_bad & set(good))
         self._node.ring()
         return {"verified": len(good), "bad": len(bad)}
 
@@ -157,7 +164,7 @@ class Duties:
         """Whether the catalogue has a disk, and not as a lost one."""
         return any(
             disk.id == number and disk.state is not DiskState.LOST
-            for disk in self._node.database.read(read_disks).disks
+            for disk in self._node.database.read(read_disks, counted=False).disks
         )
 
     def _wanted(self, disk: int, ids: Sequence[ContentId]) -> tuple[dict[int, Content], dict[int, list[Source]]]:
@@ -184,7 +191,7 @@ class Duties:
         urls = {ContentId(number): _urls(found) for number, found in sources.items()}
         for url, group in group_by_source(wanted, urls).items():
             with contextlib.suppress(SourceFailed), self._disk_errors(local):
-                pulled = pull_many(self._node.http, local.folder, group, url, control)
+                pulled = pull_many(self._node.http, local.opened, group, url, control)
                 result.bad += pulled.bad
                 self._enter(local, pulled.stored, result)
 
@@ -194,7 +201,7 @@ class Duties:
         wanted = Wanted(ContentId(content.id), digest_in_catalogue(content))
         try:
             with self._disk_errors(local):
-                pulled = pull_content(self._node.http, local.folder, wanted, _urls(sources), control)
+                pulled = pull_content(self._node.http, local.opened, wanted, _urls(sources), control)
         except (NoSourceLeft, PartInUse) as error:
             result.failed[wanted.id] = str(error)
             return
@@ -227,7 +234,7 @@ class Duties:
             free: list[int] = []
             for number in sorted(ids):
                 with contextlib.suppress(PartInUse):
-                    locked.enter_context(local.folder.without_writer(ContentId(number)))
+                    locked.enter_context(local.opened.without_writer(ContentId(number)))
                     free.append(number)
             with_row = self._node.database.read(copies_in_state, local.number, free, *CopyState)
             named = [state for state in states if state is not None]
@@ -235,7 +242,7 @@ class Duties:
             removed |= set(free) - with_row if None in states else set()
             for number in sorted(removed):
                 with contextlib.suppress(ContentMissing):
-                    local.folder.remove(ContentId(number))
+                    local.opened.remove(ContentId(number))
         return removed
 
     def _check(self, connection: Connection, file_ids: Sequence[int]) -> None:
@@ -252,26 +259,33 @@ class Duties:
         content_id = ContentId(content.id)
         reading = ContentReading(bytes_per_second=self._node.options.rate, stop=stop, from_disk=True)
         try:
-            fd = local.folder.open_content(content_id)
+            opened = local.opened.open(content_id)
         except ContentMissing:
             return False
-        try:
-            with local.folder.steps.read("reading", str(content_id)):
-                verify_file(fd, digest_in_catalogue(content), reading)
-        except ContentMismatch:
-            with contextlib.suppress(ContentMissing):
-                local.folder.quarantine(content_id, "mismatch", time.time(), fd=fd)
-            return False
-        finally:
-            os.close(fd)
+        with opened:
+            try:
+                opened.verify(digest_in_catalogue(content), reading)
+            except ContentMismatch:
+                with contextlib.suppress(ContentMissing):
+                    local.opened.quarantine(content_id, "mismatch", time.time(), found=opened)
+                return False
         return True
 
-    def _write_verified(self, connection: Connection, disk: int, good: list[int], bad: list[int]) -> None:
+    def _is_restored(self, local: LocalDisk, content: Content, stop: threading.Event) -> bool:
+        """Whether a content that was whole in quarantine is back."""
+        reading = ContentReading(bytes_per_second=self._node.options.rate, stop=stop, from_disk=True)
+        return local.opened.restore(ContentId(content.id), digest_in_catalogue(content), reading)
+
+    def _write_verified(
+        self, connection: Connection, disk: int, good: list[int], bad: list[int], restored: Collection[int]
+    ) -> None:
+        copies_restored(connection, disk, sorted(restored))
         copies_verified(connection, disk, good)
         copies_bad(connection, disk, bad)
         row = next((one for one in self._node.disks.usable() if one.number == disk), None)
         if row is not None and row.row.verified_since is not None:
             request_checks(connection, dict.fromkeys(good, 1))  # copies that count again may be surplus now
+        self._check(connection, good)  # what waits for it can be removed elsewhere now
 
     @contextlib.contextmanager
     def _disk_errors(self, local: LocalDisk) -> Iterator[None]:

@@ -14,14 +14,17 @@ import msgspec
 from sqlalchemy.engine import Connection
 
 from peerd.domain.errors import PeerdError
-from peerd.domain.task import NewTask
 from peerd.doorbell.cluster_clock import ClusterClock
 from peerd.doorbell.cluster_secret import read_secret
-from peerd.storage.checking import PRIORITIES, QUEUE, VERIFY, Checked, TaskBody, check_files, read_disk_view
+from peerd.storage.checking import PRIORITIES, QUEUE, VERIFY, Checked, check_files, read_disk_view, storage_task
 from peerd.storage.disk.content_id import ContentId
 from peerd.storage.disk.digest import CHUNKING, Digest
+from peerd.storage.disk.folder_disk import FolderPlace
 from peerd.storage.disk.held_folder import Marker, mark_nothing
+from peerd.storage.disk.open_disk import DiskPlace
 from peerd.storage.local_disks import LocalDisks, absolute
+from peerd.storage.object_disk.options import ObjectDiskOptions
+from peerd.storage.object_disk.place import ObjectPlace
 from peerd.storage.placement.brake import GRACE, DiskView
 from peerd.storage.put_groups import PutGroups
 from peerd.storage.transfer.node_http import NodeHttp
@@ -30,12 +33,15 @@ from peerd.store.connection.database import Database
 from peerd.store.enqueue.enqueue import enqueue
 from peerd.store.files.checks import lock_checks
 from peerd.store.files.copies import Content
+from peerd.store.files.disks import bytes_on_disk
 from peerd.store.nodes.nodes import get_node_id
 
 VIEW_TTL: Final = 1.0
 """Seconds for which the disks are not read again."""
 MAX_AGE: Final = 5.0
 """Seconds after which the disks are read again in the transaction of a decision."""
+USED_TTL: Final = 60.0
+"""Seconds for which the bytes of the copies on a disk are not counted again."""
 COPIED_AT_ONCE: Final = 4
 """Contents that are copied for clients of one process at the same time; others wait."""
 
@@ -45,6 +51,7 @@ class StorageOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     Attributes:
         disks: paths of this node's folders.
+        object_stores: places in object stores.
         url: where other nodes reach this one.
         reserve: share of a disk that stays free.
         grace: seconds of silence after which a disk is missing.
@@ -56,6 +63,7 @@ class StorageOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """
 
     disks: tuple[str, ...] = ()
+    object_stores: tuple[ObjectDiskOptions, ...] = ()
     url: str | None = None
     reserve: float = 0.05
     grace: float = GRACE
@@ -79,6 +87,26 @@ class Rings(Protocol):
 
     def ring(self, *queues: str) -> None:
         """Wake those of these queues."""
+
+
+class UsedBytes:
+    """The bytes of the copies on a disk, by the catalogue, counted at most once a minute.
+
+    Args:
+        database: with the catalogue.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._counted: dict[str, tuple[float, int]] = {}
+
+    def __call__(self, identity: str) -> int:
+        """Those on the disk of this identity."""
+        counted_at, count = self._counted.get(identity, (0.0, 0))
+        if not counted_at or time.monotonic() - counted_at > USED_TTL:
+            count = self._database.read(bytes_on_disk, identity)
+            self._counted[identity] = time.monotonic(), count
+        return count
 
 
 class StorageNode:
@@ -111,12 +139,11 @@ class StorageNode:
         self.node_id = database.read(get_node_id, name)
         self.disks = LocalDisks(
             database,
-            absolute(options.disks, base),
+            self._places(options, base, at),
             node_id=self.node_id,
             url=options.url,
             reserve=options.reserve,
             grace=options.grace,
-            at=at,
         )
         self.secret = secret
         self.clock = ClusterClock()
@@ -145,6 +172,12 @@ class StorageNode:
                 "nodes cannot prove to each other that they are of one cluster: set [cluster] secret"
             )
         return cls(client.database, process.node, options, base, secret, client)
+
+    def _places(self, options: StorageOptions, base: Path, at: Marker) -> list[DiskPlace]:
+        """Where disks are: this is the only place that knows of which kinds they are."""
+        used = UsedBytes(self.database)
+        folders = [FolderPlace(path, at) for path in absolute(options.disks, base)]
+        return [*folders, *(ObjectPlace(one, used) for one in options.object_stores)]
 
     def view(self, *, fresh: bool = False) -> DiskView:
         """The disks as decisions see them, read at most a second ago."""
@@ -177,10 +210,8 @@ class StorageNode:
         disk = self.view().disks.get(disk_id)
         if disk is None:
             return
-        body = msgspec.json.encode(TaskBody(disk_id, [f"{file_id:016x}"])).decode()
         key = f"verify {disk_id} {file_id:016x}"
-        new = NewTask(queue=QUEUE, name=VERIFY, body=body, node=disk.node, priority=PRIORITIES[1], unique_key=key)
-        self.database.run(enqueue, new)
+        self.database.run(enqueue, storage_task(VERIFY, disk, [file_id], PRIORITIES[1], key))
         self.ring()
 
     def ring(self) -> None:

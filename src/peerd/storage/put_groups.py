@@ -2,7 +2,8 @@
 
 A thread that finds no group under way makes one of all that wait, and its own is always among them. So a put alone
 waits for no other. The commit of the database, which waits for its disk, is shared by many small ones. In its group
-each put has a savepoint, so that it succeeds or fails alone.
+each put has a savepoint, so that it succeeds or fails alone. Where a statement of one fails in another way than by a
+deadlock, after which the whole transaction is repeated, each put of the group gets a transaction of its own.
 """
 
 from __future__ import annotations
@@ -15,14 +16,11 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
 from peerd.domain.errors import DatabaseBusy
-from peerd.domain.files import FileState, StoredFile
+from peerd.domain.files import StoredFile
 from peerd.storage.placement.brake import DiskView
 from peerd.store.connection.database import Database
 from peerd.store.files.buckets import Bucket
-from peerd.store.files.versions import PUBLISH_TRIES, Condition, NewFile, PublishConflict, get_version, publish
-
-Also = Callable[[Connection], object]
-"""Called in the transaction that makes a version current."""
+from peerd.store.files.versions import PUBLISH_TRIES, Condition, NewFile, PublishConflict, Published, publish
 
 
 @dataclass(slots=True, eq=False)
@@ -32,7 +30,7 @@ class WaitingPut:
     bucket: Bucket
     new: NewFile
     condition: Condition
-    also: Also | None
+    published: Published | None
     outcome: StoredFile | BaseException | None = None
 
 
@@ -58,21 +56,23 @@ class PutGroups:
         self._lock = threading.Lock()
         self._turn = threading.Lock()
 
-    def publish(self, bucket: Bucket, new: NewFile, condition: Condition, also: Also | None = None) -> StoredFile:
+    def publish(
+        self, bucket: Bucket, new: NewFile, condition: Condition, published: Published | None = None
+    ) -> StoredFile:
         """Make a version current, and have it checked. Again with the same id, it does nothing.
 
         Args:
             bucket: of the file.
             new: the version, whose content is stored.
             condition: that must hold.
-            also: called in the transaction; its errors are raised.
+            published: called in the transaction when the version becomes current; its errors are raised.
 
         Raises:
             InvalidFile, BucketNotFound, QuotaExceeded, FileConditionFailed: as `peerd.store.files.versions.publish`.
             DatabaseBusy: other puts of the same new key were faster again and again.
         """
         for _ in range(PUBLISH_TRIES):
-            put = WaitingPut(bucket, new, condition, also)
+            put = WaitingPut(bucket, new, condition, published)
             with self._lock:
                 self._waiting.append(put)
             with self._turn:
@@ -91,13 +91,26 @@ class PutGroups:
             group = sorted(self._waiting, key=lambda put: (put.bucket.id, put.new.key, put.new.id))
             self._waiting.clear()
         try:
-            outcomes = self._database.run(self._publish_group, group, self._view())
+            view = self._view()
+            try:
+                self._publish_together(group, view)
+            except SQLAlchemyError:
+                for put in group:
+                    self._publish_alone(put, view)
         except BaseException as error:
             for put in group:
-                put.outcome = error
+                put.outcome = put.outcome or error
             raise
-        for put, outcome in zip(group, outcomes, strict=True):
+
+    def _publish_together(self, group: Sequence[WaitingPut], view: DiskView) -> None:
+        for put, outcome in zip(group, self._database.run(self._publish_group, group, view), strict=True):
             put.outcome = outcome
+
+    def _publish_alone(self, put: WaitingPut, view: DiskView) -> None:
+        try:
+            self._publish_together([put], view)
+        except Exception as error:  # noqa: BLE001 - it is raised by the put that it is of
+            put.outcome = error
 
     def _publish_group(
         self, connection: Connection, group: Sequence[WaitingPut], view: DiskView
@@ -106,9 +119,9 @@ class PutGroups:
         for put in group:
             savepoint = connection.begin_nested()
             try:
-                outcomes.append(_publish_one(connection, put))
+                outcomes.append(publish(connection, put.bucket, put.new, put.condition, put.published))
             except SQLAlchemyError:
-                raise  # the whole transaction is repeated, or fails
+                raise  # the whole transaction is repeated, or each put gets one of its own
             except Exception as error:  # noqa: BLE001 - it is raised by the put that it is of
                 savepoint.rollback()
                 outcomes.append(error)
@@ -116,11 +129,3 @@ class PutGroups:
                 savepoint.commit()
         self._check(connection, [one.id for one in outcomes if isinstance(one, StoredFile)], view)
         return outcomes
-
-
-def _publish_one(connection: Connection, put: WaitingPut) -> StoredFile:
-    known = None if put.also is None else get_version(connection, put.new.id)
-    published = publish(connection, put.bucket, put.new, put.condition)
-    if put.also is not None and (known is None or known.state is FileState.STAGED):
-        put.also(connection)  # not by a repetition after a lost commit
-    return published

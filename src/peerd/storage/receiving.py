@@ -18,10 +18,11 @@ from sqlalchemy.engine import Connection
 from peerd.domain.errors import DatabaseUnavailable, PeerdError
 from peerd.domain.files import CopyState, StoredFile, check_key
 from peerd.domain.size import format_size
+from peerd.storage.auditing import PUT, FileAuditor, state_of
 from peerd.storage.disk.content_id import ContentId, new_content_id
 from peerd.storage.disk.digest import Digest
 from peerd.storage.disk.errors import DiskError
-from peerd.storage.disk.part_file import PartFile
+from peerd.storage.disk.open_disk import ContentWriter
 from peerd.storage.local_disks import LocalDisk
 from peerd.storage.node import StorageNode
 from peerd.storage.placement.brake import DiskView
@@ -76,6 +77,8 @@ class Received(msgspec.Struct, frozen=True, kw_only=True):
         blake3: in hex, which the content must have.
         etag: for S3's clients.
         headers: for S3's clients; see `StoredFile`.
+        auditor: writes the entry of the audit log; None: there is none.
+        arguments: that the entry has too.
     """
 
     bucket: str
@@ -88,6 +91,8 @@ class Received(msgspec.Struct, frozen=True, kw_only=True):
     blake3: str | None = None
     etag: str | None = None
     condition: Condition = Condition()
+    auditor: FileAuditor | None = None
+    arguments: Mapping[str, str] = {}
 
 
 class Receiving:
@@ -99,7 +104,7 @@ class Receiving:
         part: on it.
     """
 
-    def __init__(self, node: StorageNode, disk: LocalDisk, part: PartFile) -> None:
+    def __init__(self, node: StorageNode, disk: LocalDisk, part: ContentWriter) -> None:
         self._node = node
         self._disk = disk
         self._part = part
@@ -128,7 +133,7 @@ class Receiving:
     def begin_on(cls, node: StorageNode, disk: LocalDisk, size: int | None) -> Self:
         """Begin a part on a disk. Raises DiskError."""
         try:
-            return cls(node, disk, PartFile.open(disk.folder, new_content_id(time.time()), size=size))
+            return cls(node, disk, disk.opened.begin(new_content_id(time.time()), size))
         except DiskError as error:
             node.disks.failed(disk.number, error)
             raise
@@ -173,7 +178,7 @@ class Receiving:
         self.publish_content()
         new = _new_file(self._part, self._disk, digest, received, kept.name)
         try:
-            return self._enter(bucket, new, received.condition, kept.durable, also)
+            return self._enter(bucket, new, received, kept.durable, also)
         except DatabaseUnavailable:
             raise  # it may be in the catalogue; if it is not, the content is removed as an unknown one
         except PeerdError:
@@ -194,17 +199,25 @@ class Receiving:
     def remove_content(self) -> None:
         """Remove the content again."""
         with contextlib.suppress(DiskError):
-            self._disk.folder.remove(self._part.content)
+            self._disk.opened.remove(self._part.content)
 
     def _enter(
         self,
         bucket: Bucket,
         new: NewFile,
-        condition: Condition,
+        received: Received,
         durable: int,
         also: Callable[[Connection], object] | None,
     ) -> StoredFile:
         """Enter the version into the catalogue."""
+
+        def entered(connection: Connection, replaced: StoredFile | None, published: StoredFile) -> None:
+            if received.auditor is not None:
+                path, before = f"{bucket.name}/{new.key}", None if replaced is None else state_of(replaced)
+                received.auditor.write(connection, PUT, path, before, state_of(published), **received.arguments)
+            if also is not None:
+                also(connection)
+
         if durable > 1:
             view = self._node.view()
 
@@ -215,7 +228,7 @@ class Receiving:
             self._node.database.run(stage_and_plan)
             self._node.ring()
             self._wait_until_durable(new.id, durable)
-        published = self._node.puts.publish(bucket, new, condition, also)
+        published = self._node.puts.publish(bucket, new, received.condition, entered)
         self._node.ring()
         return published
 
@@ -253,7 +266,7 @@ def _durable_copies(node: StorageNode, file_id: int) -> int:
     return len({view.disks[copy.disk_id].site for copy in stored})
 
 
-def _new_file(part: PartFile, disk: LocalDisk, digest: Digest, received: Received, class_name: str) -> NewFile:
+def _new_file(part: ContentWriter, disk: LocalDisk, digest: Digest, received: Received, class_name: str) -> NewFile:
     return NewFile(
         id=part.content.number,
         key=received.key,

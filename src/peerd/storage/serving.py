@@ -1,4 +1,4 @@
-"""FileReading a file: from a disk of this node chunk by chunk, each verified before it is sent, or from other nodes.
+"""Reading a file: from a disk of this node chunk by chunk, each verified before it is sent, or from other nodes.
 
 A chunk with another hash than the catalogue's is never sent: the copy goes to quarantine, and the bytes that are
 missing are read from another node.
@@ -7,20 +7,19 @@ missing are read from another node.
 from __future__ import annotations
 
 import contextlib
-import os
+import threading
 import time
 from collections.abc import Iterator
-from io import FileIO
 from typing import Final, Self
 
-import msgspec
 from blake3 import blake3
 from sqlalchemy.engine import Connection
 
-from peerd.domain.files import CopyState, DiskKind, StoredFile
+from peerd.domain.files import CopyState, StoredFile
 from peerd.storage.disk.content_id import ContentId
-from peerd.storage.disk.digest import CHUNKING, Digest, verify_chunk
+from peerd.storage.disk.digest import CHUNKING, Digest
 from peerd.storage.disk.errors import ContentMismatch, ContentMissing, DiskError
+from peerd.storage.disk.open_disk import OpenContent, Piece
 from peerd.storage.local_disks import LocalDisk
 from peerd.storage.node import StorageNode, digest_in_catalogue
 from peerd.storage.transfer.errors import NoSourceLeft, SourceFailed, SourceHasOther
@@ -29,22 +28,6 @@ from peerd.store.files.copies import Source, copies_bad, find_contents, find_sou
 
 MAX_TRIES: Final = 8
 """Of other nodes, for one chunk."""
-IN_MEMORY: Final = 64 * 1024
-"""Bytes of this node up to which a range is sent from memory: that costs less than to have the system send the file."""
-MOST_AHEAD: Final = 8
-"""Chunks of this node that are verified while others are sent."""
-
-
-class LocalRange(msgspec.Struct, frozen=True):
-    """Bytes of an open file that were verified."""
-
-    fd: int
-    offset: int
-    count: int
-
-
-Piece = LocalRange | bytes
-"""A part of a body: a range of a file of this node, or bytes of another node."""
 
 
 class FileReading:
@@ -63,9 +46,12 @@ class FileReading:
         self._digest = digest
         self._content = ContentId(file.id)
         self._sources = sources
-        self._local: tuple[LocalDisk, int] | None = None
-        self._opened: list[int] = []
-        """Descriptors, of which pieces may still be sent when their disk is given up."""
+        self._local: tuple[LocalDisk, OpenContent] | None = None
+        self._opened: list[OpenContent] = []
+        """Contents of which pieces may still be sent when their disk is given up."""
+        self._is_closed = False
+        self._verifying = threading.Lock()
+        """A cancelled request ends while a thread verifies: its descriptor must not become one of another file."""
         self._problems: list[str] = []
 
     @classmethod
@@ -103,10 +89,16 @@ class FileReading:
                 yield chunk[begin - positions.start : end - positions.start]
 
     def close(self) -> None:
-        """Close the file of this node; its pieces cannot be sent any more."""
-        self._local = None
-        while self._opened:
-            os.close(self._opened.pop())
+        """Close the files of this node; their pieces cannot be sent any more. It does not wait: see `_verifying`."""
+        self._is_closed = True
+        if not self._verifying.acquire(blocking=False):
+            return  # the thread that verifies closes them afterwards
+        try:
+            self._local = None
+            while self._opened:
+                self._opened.pop().close()
+        finally:
+            self._verifying.release()
 
     def __enter__(self) -> Self:
         return self
@@ -115,12 +107,14 @@ class FileReading:
         self.close()
 
     def _open_local(self) -> None:
+        """Open the content on a disk of this node; on one that is remote only if no folder of another node has it."""
+        elsewhere = any(source.node is not None for source in self._others())
         for source in self._sources:
             disk = self._node.disks.find(source.disk_id)
-            if disk is None or source.state != CopyState.STORED.value:
+            if disk is None or source.state != CopyState.STORED.value or (disk.opened.is_remote and elsewhere):
                 continue
             try:
-                self._opened.append(disk.folder.open_content(self._content))
+                self._opened.append(disk.opened.open(self._content))
             except ContentMissing:
                 self._report_bad(disk)
             except DiskError as error:
@@ -130,36 +124,33 @@ class FileReading:
                 return
 
     def _verified_local(self, index: int, begin: int, end: int) -> Piece | None:
-        if self._local is None:
-            return None
-        disk, fd = self._local
         try:
-            with disk.folder.steps.read("reading", str(self._content)):
-                verify_chunk(fd, self._digest, index)
-                data = os.pread(fd, end - begin, begin) if end - begin <= IN_MEMORY else None
-        except ContentMismatch as error:
-            self._problems.append(str(error))
-            with contextlib.suppress(ContentMissing):
-                disk.folder.quarantine(self._content, "mismatch", time.time(), fd=fd)
-            self._report_bad(disk)
-            self._local = None
-            return None
-        except DiskError as error:
-            self._problems.append(str(error))
-            self._local = None
-            return None
-        return LocalRange(fd, begin, end - begin) if data is None else data
+            with self._verifying:
+                if self._local is None:
+                    return None
+                disk, opened = self._local
+                try:
+                    return opened.verified_piece(self._digest, index, begin, end)
+                except DiskError as error:
+                    self._problems.append(str(error))
+                    self._local = None
+                    if not isinstance(error, ContentMismatch):
+                        return None
+                    with contextlib.suppress(DiskError):
+                        disk.opened.quarantine(self._content, "mismatch", time.time(), found=opened)
+        finally:
+            if self._is_closed:
+                self.close()
+        self._report_bad(disk)
+        return None
 
     def _report_bad(self, disk: LocalDisk) -> None:
         self._problems.append(f"disk {disk.number} has it no more, or damaged")
         self._node.database.run(copies_bad, disk.number, [self.file.id])
 
     def _others(self) -> list[Source]:
-        return [
-            source
-            for source in self._sources
-            if source.url is not None and source.kind == DiskKind.FOLDER.value and source.node != self._node.name
-        ]
+        """Sources that are read by HTTP: from folders of other nodes, then from shared disks, by a node with access."""
+        return [one for one in self._sources if one.url is not None and one.node != self._node.name]
 
     def _chunk_of_others(self, index: int) -> bytes:
         """A chunk from another node, verified."""
@@ -206,27 +197,3 @@ def find_content(connection: Connection, file: StoredFile) -> tuple[Digest, list
             raise NoSourceLeft(str(ContentId(file.id)), ["it was deleted in this moment"])
         digest = digest_in_catalogue(content)
     return digest, find_sources(connection, [file.id])[file.id]
-
-
-def next_pieces(pieces: Iterator[Piece], most: int) -> list[Piece]:
-    """The next pieces; ranges of a file that follow one another are one. None are left when the list is empty.
-
-    Args:
-        pieces: of a body.
-        most: chunks of a file of this node; of another node one is enough, because it is in memory.
-    """
-    found: list[Piece] = []
-    for number, piece in enumerate(pieces, 1):
-        last = found[-1] if found else None
-        if isinstance(piece, LocalRange) and isinstance(last, LocalRange) and last.fd == piece.fd:
-            found[-1] = LocalRange(last.fd, last.offset, last.count + piece.count)
-        else:
-            found.append(piece)
-        if number == most or isinstance(piece, bytes):
-            break
-    return found
-
-
-def open_for_sending(piece: LocalRange) -> FileIO:
-    """The file of a range, as the kernel sends it; closing it leaves the descriptor open."""
-    return FileIO(piece.fd, closefd=False)

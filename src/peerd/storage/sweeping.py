@@ -69,7 +69,7 @@ def sweep(database: Database, disk: LocalDisk, stop: threading.Event, now: Calla
         DiskError: the disk could not be read or written.
     """
     count, unknown = 0, list[ContentId]()
-    for batch in disk.folder.walk(batch=BATCH):
+    for batch in disk.opened.walk(batch=BATCH):
         count += len(batch)
         old = [one.content for one in batch if one.content.made_at < now() - GRACE]
         known = database.read(known_on_disk, disk.number, [content.number for content in old]) if old else set()
@@ -80,15 +80,15 @@ def sweep(database: Database, disk: LocalDisk, stop: threading.Event, now: Calla
         raise TooManyUnknown(disk.number, len(unknown), count)
     for content in unknown:
         with contextlib.suppress(ContentMissing):
-            disk.folder.quarantine(content, "unknown", now())
+            disk.opened.quarantine(content, "unknown", now())
     return Swept(len(unknown), _remove_parts(disk, now()), _empty_quarantine(disk, now()))
 
 
 def _remove_parts(disk: LocalDisk, now: float) -> int:
     removed = 0
-    for part in disk.folder.old_parts(now - PART_GRACE):
+    for part in disk.opened.old_parts(now - PART_GRACE):
         with contextlib.suppress(PartInUse):
-            disk.folder.discard_part(part.content)
+            disk.opened.discard_part(part.content)
             removed += 1
     return removed
 
@@ -96,12 +96,12 @@ def _remove_parts(disk: LocalDisk, now: float) -> int:
 def _empty_quarantine(disk: LocalDisk, now: float) -> int:
     names = list(_old_in_quarantine(disk, now - QUARANTINE_GRACE))
     for name in names:
-        disk.folder.remove_from_quarantine(name)
+        disk.opened.remove_from_quarantine(name)
     return len(names)
 
 
 def _old_in_quarantine(disk: LocalDisk, before: float) -> Iterator[str]:
-    for name in disk.folder.quarantined():
+    for name in disk.opened.quarantined():
         second = name.rpartition(".")[2]
         if second.isascii() and second.isdigit() and int(second) < before:
             yield name

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
@@ -24,11 +23,20 @@ from peerd.storage.node import StorageNode
 from peerd.storage.receiving import NoDiskHasRoom, Received, Receiving
 from peerd.storage.s3.errors import S3InvalidPart
 from peerd.store.files.buckets import Bucket, bucket_usage
-from peerd.store.files.uploads import UploadedPart, add_part, bytes_of_uploads, end_upload, stale_uploads
+from peerd.store.files.uploads import (
+    UploadedPart,
+    add_part,
+    bytes_of_uploads,
+    complete_upload,
+    end_upload,
+    forget_completed_uploads,
+    stale_uploads,
+)
 
 ABORTED_AFTER: Final = 7 * 86_400.0
 """Seconds after its last part when an upload is aborted."""
 ABORTED_AT_ONCE: Final = 100
+FORGOTTEN_AT_ONCE: Final = 500
 BLOCK: Final = 1024 * 1024
 
 
@@ -124,7 +132,7 @@ def complete(disk: LocalDisk, upload_id: str, receiving: Receiving, received: Re
     contents: list[int] = []
 
     def end(connection: Connection) -> None:
-        contents[:] = end_upload(connection, upload_id)
+        contents[:] = complete_upload(connection, upload_id, received.etag or "")
 
     file = receiving.finish(received, also=end)
     remove_contents(disk, contents)
@@ -143,7 +151,8 @@ def abort(node: StorageNode, upload_id: str, disk: LocalDisk | None) -> None:
 
 
 def abort_stale(node: StorageNode) -> int:
-    """Abort uploads that were not touched for a week; return how many."""
+    """Abort uploads that were not touched for a week, and forget those that were completed then; return how many."""
+    node.database.run(forget_completed_uploads, ABORTED_AFTER, FORGOTTEN_AT_ONCE)
     numbers = [disk.number for disk in node.disks.usable()]
     found = node.database.read(stale_uploads, numbers, ABORTED_AFTER, ABORTED_AT_ONCE)
     for upload in found:
@@ -156,7 +165,7 @@ def remove_contents(disk: LocalDisk, contents: Sequence[int]) -> None:
     """Remove contents of parts; those that cannot be removed are swept later."""
     for number in contents:
         with contextlib.suppress(DiskError):
-            disk.folder.remove(ContentId(number))
+            disk.opened.remove(ContentId(number))
 
 
 def _bytes_of_bucket(connection: Connection, bucket_id: int) -> int:
@@ -166,19 +175,13 @@ def _bytes_of_bucket(connection: Connection, bucket_id: int) -> int:
 def _read_part(disk: LocalDisk, part: UploadedPart) -> Iterator[bytes]:
     content, md5, position = ContentId(part.content_id), hashlib.md5(usedforsecurity=False), 0
     try:
-        fd = disk.folder.open_content(content)
+        opened = disk.opened.open(content)
     except ContentMissing:
         raise S3InvalidPart(f"part {part.number} was replaced or removed meanwhile") from None
-    try:
-        while True:
-            with disk.folder.steps.read("reading", str(content)):
-                data = os.pread(fd, BLOCK, position)
-            if not data:
-                break
+    with opened:
+        while data := opened.read(position, BLOCK):
             md5.update(data)
             position += len(data)
             yield data
-    finally:
-        os.close(fd)
     if md5.hexdigest() != part.etag:
         raise S3InvalidPart(f"part {part.number} is damaged on disk {disk.number}: upload it again")

@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any, Final
 
 from peerd import Context, Queue, Worker
-from peerd.storage.checking import QUEUE
+from peerd.storage.checking import QUEUE, SHARED
 from peerd.storage.duties import Duties
 from peerd.storage.maintenance import StorageMaintenance
 from peerd.storage.node import StorageNode
@@ -18,6 +18,10 @@ REPORT_EVERY: Final = 0.5
 
 storage = Queue(QUEUE)
 """The tasks of [storage], which the catalogue enqueues; each is pinned to the node that has the disk."""
+
+
+storage_with_shared_disks = Queue(QUEUE)
+"""The same, and the tasks of shared disks: of nodes that have [storage.object_stores]."""
 
 
 @cache
@@ -65,28 +69,41 @@ class _Progress:
             self._ctx.progress(fraction, note)
 
 
-@storage.task(timeout="24h", max_attempts=10, backoff=lambda attempts: min(600.0, 5.0 * 2**attempts))
 def copy(ctx: Context, disk: int, files: list[str]) -> dict[str, int]:
     """Pull contents from other nodes onto a disk of this one."""
     return Duties(_node_of(ctx.process)).copy(disk, files, _Stop(ctx), _Progress(ctx))
 
 
-@storage.task(timeout="1h", max_attempts=10, backoff=lambda attempts: min(600.0, 5.0 * 2**attempts))
 def remove(ctx: Context, disk: int, files: list[str]) -> dict[str, int]:
     """Remove contents from a disk of this node."""
     return Duties(_node_of(ctx.process)).remove(disk, files)
 
 
-@storage.task(timeout="24h", max_attempts=5, backoff=lambda attempts: min(600.0, 5.0 * 2**attempts))
 def verify(ctx: Context, disk: int, files: list[str]) -> dict[str, int]:
     """Read contents on a disk of this node, and compare them with the catalogue."""
     return Duties(_node_of(ctx.process)).verify(disk, files, _Stop(ctx), _Progress(ctx))
 
 
-@storage.task(timeout="24h", max_attempts=2)
 def sweep(ctx: Context, disk: int) -> dict[str, int]:
     """Move contents that the catalogue does not know to quarantine."""
     return Duties(_node_of(ctx.process)).sweep(disk, _Stop(ctx))
+
+
+def _backoff(attempts: int) -> float:
+    return float(min(600.0, 5.0 * 2.0**attempts))
+
+
+def _declare(queue: Queue, suffix: str) -> None:
+    """Declare the tasks of one kind of disks."""
+    queue.task(name=f"copy{suffix}", timeout="24h", max_attempts=10, backoff=_backoff)(copy)
+    queue.task(name=f"remove{suffix}", timeout="1h", max_attempts=10, backoff=_backoff)(remove)
+    queue.task(name=f"verify{suffix}", timeout="24h", max_attempts=5, backoff=_backoff)(verify)
+    queue.task(name=f"sweep{suffix}", timeout="24h", max_attempts=2)(sweep)
+
+
+_declare(storage, "")
+_declare(storage_with_shared_disks, "")
+_declare(storage_with_shared_disks, SHARED)
 
 
 class StorageManager(Worker):

@@ -7,10 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from peerd.domain.files import Copy, CopyState, StoredFile
-from peerd.storage import duties, receiving, serving
+from peerd.storage import duties, receiving
 from peerd.storage.disk.content_id import ContentId
 from peerd.storage.disk.digest import ContentHasher, Digest
 from peerd.storage.disk.errors import ContentMissing
+from peerd.storage.disk.folder_disk import FileContent
+from peerd.storage.disk.open_disk import LocalRange, Piece
 from peerd.storage.disk.part_file import PartFile
 from peerd.storage.local_disks import LocalDisk
 from peerd.storage.placement import decision
@@ -33,7 +35,7 @@ def enter_before_publishing(patch: SetAttribute) -> None:
         kept = self._node.database.read(get_class, received.class_name or bucket.class_name)
         digest = self._part.checked_digest(None)
         new = receiving._new_file(self._part, self._disk, digest, received, kept.name)
-        file = self._enter(bucket, new, received.condition, kept.durable, also)
+        file = self._enter(bucket, new, received, kept.durable, also)
         self._part.publish()
         self._is_content = True
         return file
@@ -81,11 +83,11 @@ def trust_times(patch: SetAttribute) -> None:
 
     def is_whole(self: duties.Duties, local: LocalDisk, content: Content, stop: Any) -> bool:
         try:
-            fd = local.folder.open_content(ContentId(content.id))
+            with local.opened.open(ContentId(content.id)) as opened:
+                assert isinstance(opened, FileContent)
+                status = os.fstat(opened.fd)
         except ContentMissing:
             return False
-        status = os.fstat(fd)
-        os.close(fd)
         now = status.st_size, status.st_mtime_ns
         if seen.setdefault((local.number, content.id), now) == now and status.st_size == content.size:
             return True
@@ -96,7 +98,11 @@ def trust_times(patch: SetAttribute) -> None:
 
 def send_unverified(patch: SetAttribute) -> None:
     """A chunk of a disk is sent as it is."""
-    patch(serving, "verify_chunk", lambda fd, digest, index: None)
+
+    def verified_piece(self: FileContent, expected: Digest, index: int, start: int, stop: int) -> Piece:
+        return LocalRange(self.fd, start, stop - start)
+
+    patch(FileContent, "verified_piece", verified_piece)
 
 
 def acknowledge_early(patch: SetAttribute) -> None:

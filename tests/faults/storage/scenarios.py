@@ -19,10 +19,11 @@ from blake3 import blake3
 from peerd.domain.errors import PeerdError
 from peerd.domain.file_errors import FileConditionFailed
 from peerd.domain.files import DiskState, FileClass, StoredFile
+from peerd.storage.disk.open_disk import LocalRange
 from peerd.storage.duties import Duties
 from peerd.storage.node import StorageNode
 from peerd.storage.receiving import Received, Receiving, TooFewDurable
-from peerd.storage.serving import FileReading, LocalRange
+from peerd.storage.serving import FileReading
 from peerd.store.files.checks import request_checks
 from peerd.store.files.classes import set_class
 from peerd.store.files.copies import plan_copies, plan_removals

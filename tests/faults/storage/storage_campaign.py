@@ -26,18 +26,22 @@ from peerd.store.schema.sql_clock import now, seconds_from_now
 from peerd.store.schema.tables import file_checks, file_copies, files, tasks
 from tests.faults import history
 from tests.faults.fault_injector import FaultInjector
+from tests.faults.proxy import ProxyThread
 from tests.faults.storage.disk_audit import DiskAudit, audit, find_on_disks, read_catalogue
 from tests.faults.storage.file_client import FileClient, FileRequests, target_of
 from tests.faults.storage.file_record import FileRecord
 from tests.faults.storage.storage_faults import (
     DiskFaults,
+    FailingCalls,
     KilledServer,
     LockedFile,
+    Partitions,
     StorageFreezes,
     StorageKills,
     expedite,
 )
 from tests.faults.storage.storage_fleet import StorageFleet, StorageTiming, can_mount
+from tests.faults.storage.system_calls import can_fail
 from tests.support.server_kinds import SERVERS
 from tests.support.servers import create_database
 
@@ -66,6 +70,8 @@ class StoragePlan(msgspec.Struct, frozen=True, kw_only=True):
     kill_every: float = 3.0
     freeze_every: float = 7.0
     disk_every: float = 3.0
+    call_every: float = 6.0
+    partition_every: float = 10.0
     outage_every: float = 20.0
     settles_within: float = 240.0
     timing: StorageTiming = StorageTiming()
@@ -94,18 +100,21 @@ class StorageCampaign:
     Args:
         plan: what it is to be.
         folder: for the project, the disks and the history.
-        url: of the database.
-        outages: makes the lane of the database.
+        target: the database.
+        proxies: for the networks of the nodes.
     """
 
-    def __init__(self, plan: StoragePlan, folder: Path, target: StorageDatabase) -> None:
+    def __init__(self, plan: StoragePlan, folder: Path, target: StorageDatabase, proxies: ProxyThread) -> None:
         self._plan = plan
         self._history = folder / "history"
         self._history.mkdir()
         project = folder / "project"
         project.mkdir()
         mounted = plan.names[1:3] if can_mount() else ()
-        self._fleet = StorageFleet(project, target.url, plan.names, plan.timing, mounted)
+        self._calls_can_fail = plan.kind != "sqlite" and can_fail()
+        """SQLite's database is a file, too: it would fail with the disks."""
+        fails = self._calls_can_fail
+        self._fleet = StorageFleet(project, target.url, plan.names, plan.timing, mounted, proxies, can_fail=fails)
         self._target = target
         self._record = FileRecord()
         self._requests = FileRequests()
@@ -151,8 +160,11 @@ class StorageCampaign:
             StorageKills(fleet, random.Random(f"{plan.seed}/kills"), plan.kill_every, stopping),
             StorageFreezes(fleet, random.Random(f"{plan.seed}/freezes"), plan.freeze_every, stopping),
             self._target.outages(fleet, random.Random(f"{plan.seed}/outages"), plan.outage_every, stopping),
+            Partitions(fleet, random.Random(f"{plan.seed}/partitions"), plan.partition_every, stopping),
             disks,
         ]
+        if self._calls_can_fail:
+            lanes.append(FailingCalls(fleet, random.Random(f"{plan.seed}/calls"), plan.call_every, stopping))
         running: list[FileClient | FaultInjector] = [*clients, *lanes]
         for one in running:
             one.start()
@@ -174,7 +186,7 @@ class StorageCampaign:
     def _settle(self, deadline: float) -> None:
         """Until no file has a check, no task is left, and each copy was verified since the healing."""
         fleet = self._fleet
-        fleet.wait_until_ready()
+        fleet.wait_until_ready(fleet.nodes)
         healed_at = fleet.database.run(self._end_staged)
         while waiting := fleet.database.read(self._waiting, healed_at):
             if time.monotonic() > deadline:
@@ -271,5 +283,5 @@ def run(plan: StoragePlan, folder: Path) -> StorageResult:
     Raises:
         ServerUnavailableError: the database's server is not installed.
     """
-    with open_storage_database(plan.kind, folder) as target:
-        return StorageCampaign(plan, folder, target).run()
+    with open_storage_database(plan.kind, folder) as target, ProxyThread() as proxies:
+        return StorageCampaign(plan, folder, target, proxies).run()

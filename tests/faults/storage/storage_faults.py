@@ -28,14 +28,18 @@ from peerd.store.schema.tables import file_checks, tasks
 from tests.faults.fault_injector import FaultInjector, recorded_fault
 from tests.faults.nodes import ProcessHandle
 from tests.faults.process_faults import is_writable, kill, signal_all
+from tests.faults.proxy import ProxyMode, TcpProxy
 from tests.faults.storage.disk_audit import CatalogueRows, content_path, digest_of_file, read_catalogue
 from tests.faults.storage.storage_fleet import StorageFleet, StorageServerNode
+from tests.faults.storage.system_calls import CALLS
 from tests.support.server import DatabaseServer
 from tests.support.sigstop import wait_until_stopped
 
 FREEZE_TRIES: Final = 200
 REMOUNT_TRIES: Final = 20
 LOSS_TRIES: Final = 15
+SLOW_NETWORK: Final = 100_000.0
+"""Bytes per second."""
 
 
 class StorageKills(FaultInjector):
@@ -198,6 +202,67 @@ class DiskFaults(FaultInjector):
                 self.wait(self.rng.uniform(2.0, 7.0))
             finally:
                 assert _remount(node, "rw")
+
+
+class FailingCalls(FaultInjector):
+    """EIO of some reads, writes or syncs of a process that handles files, for some seconds."""
+
+    def __init__(self, fleet: StorageFleet, rng: random.Random, every: float, stopping: threading.Event) -> None:
+        super().__init__("calls", rng, every, (0.5, 1.5), stopping)
+        self._fleet = fleet
+        self._calls = {node.name: node.calls for node in fleet.nodes if node.calls is not None}
+
+    def inject(self) -> None:
+        handles = [one for one in self._fleet.children() if one.slot.startswith("storage") and one.node in self._calls]
+        if not handles:
+            return
+        handle, call = self.rng.choice(handles), self.rng.choice(sorted(CALLS))
+        calls = self._calls[handle.node]
+        with recorded_fault(f"EIO of {call}", handle.name, effect="failing calls", pids=[handle.pid]):
+            try:
+                calls.fail(handle.pid, call, self.rng.choice((0.05, 0.5, 1.0)))
+                self.wait(self.rng.choice((1.0, 3.0)))
+            finally:
+                while handle.process.is_running() and not calls.heal(handle.pid, call):
+                    time.sleep(0.2)
+
+
+class Partitions(FaultInjector):
+    """A node whose contents no other node can read, or only slowly; mostly it cannot reach the database either."""
+
+    def __init__(self, fleet: StorageFleet, rng: random.Random, every: float, stopping: threading.Event) -> None:
+        super().__init__("partitions", rng, every, (0.5, 1.5), stopping)
+        self._fleet = fleet
+
+    def inject(self) -> None:
+        self.inject_one_of({"cut": (5, self.cut_off), "hidden": (3, self.hide), "slow": (2, self.slow_down)})
+
+    def cut_off(self) -> None:
+        node = self.rng.choice(self._fleet.nodes)
+        self._change("cut-off node", node, [node.entrance, *([node.proxy] if node.proxy else [])])
+
+    def hide(self) -> None:
+        node = self.rng.choice(self._fleet.nodes)
+        self._change("unreachable contents", node, [node.entrance])
+
+    def slow_down(self) -> None:
+        node = self.rng.choice(self._fleet.nodes)
+        with recorded_fault("slow contents", node.name, effect="slow"):
+            node.entrance.set_mode(ProxyMode.PASS, delay=0.05, bytes_per_second=SLOW_NETWORK)
+            self.wait(3.0)
+            node.entrance.set_mode(ProxyMode.PASS)
+
+    def _change(self, kind: str, node: StorageServerNode, proxies: list[TcpProxy]) -> None:
+        mode = self.rng.choice((ProxyMode.DROP, ProxyMode.REFUSE))
+        seconds = self.rng.choice((2.0, 5.0, self._fleet.timing.grace + 4.0))
+        with recorded_fault(kind, node.name, effect=mode.value):
+            try:
+                for proxy in proxies:
+                    proxy.set_mode(mode)
+                self.wait(seconds)
+            finally:
+                for proxy in proxies:
+                    proxy.set_mode(ProxyMode.PASS)
 
 
 class DatabaseOutages(FaultInjector):

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 import msgspec
+from sqlalchemy.engine import make_url
 
 from peerd.domain.errors import DatabaseUnavailable
 from peerd.domain.files import FileClass
@@ -23,6 +24,8 @@ from peerd.store.files.classes import set_class
 from peerd.store.files.disks import cluster_identity, register_disk
 from tests.cluster.cluster import Cluster
 from tests.faults.nodes import CHECK_EVERY, ROOT, STARTS_WITHIN, ProcessHandle, RestartingNode, free_ports
+from tests.faults.proxy import ProxyThread
+from tests.faults.storage.system_calls import SystemCalls
 
 T = TypeVar("T")
 
@@ -53,17 +56,36 @@ class StorageServerNode(RestartingNode):
         port: of its storage server.
         disk: the folder of its disk.
         mount: the small file system on which the disk is, if it has one.
+        calls: the control of its calls of the system that fail, if they can.
+        entrance: through which other nodes reach its storage server.
+        proxy: through which it reaches the database, if that is a server.
     """
 
-    def __init__(self, cluster: Cluster, name: str, port: int, timing: StorageTiming, *, with_mount: bool) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        name: str,
+        port: int,
+        timing: StorageTiming,
+        proxies: ProxyThread,
+        *,
+        with_mount: bool,
+        can_fail: bool,
+    ) -> None:
         self.port = port
         self.mount = _mount(cluster.folder / f"mount-{name}") if with_mount else None
         self.disk = (self.mount or cluster.folder) / f"disk-{name}"
         self.disk.mkdir()
         self._may_start = threading.Lock()
+        self.entrance = proxies.proxy(port)
+        url = make_url(cluster.url)
+        database = None if url.port is None else proxies.proxy(url.port)
+        if database is not None:
+            url = url.set(host="127.0.0.1", port=database.port)
         storage = {
             "disks": [str(self.disk)],
             "bind": f"127.0.0.1:{port}",
+            "address": f"127.0.0.1:{self.entrance.port}",
             "reserve": 0.0,
             "grace": timing.grace,
             "scrub_every": timing.scrub_every,
@@ -74,9 +96,13 @@ class StorageServerNode(RestartingNode):
             node={"heartbeat_every": "1s", "grace": "4s"},
             manager={"every": "1s", "max_update": timing.max_update, "inactive_after": "3s"},
             workers={},
+            database={"url": url.render_as_string(hide_password=False)},
             sections={"cluster": {"secret": SECRET}, "storage": storage},
         )
-        super().__init__(node, None)
+        self.calls = SystemCalls(cluster.folder / f"calls-{name}") if can_fail else None
+        if self.calls is not None:
+            node.environment = self.calls.environment
+        super().__init__(node, database)
 
     def _start(self) -> None:
         with self._may_start:
@@ -103,16 +129,26 @@ class StorageFleet:
         names: of the nodes.
         timing: of the nodes.
         mounted: the nodes whose disk is a small file system of its own; only root can mount one.
+        proxies: between the nodes, and between them and the database.
+        can_fail: whether their calls of the system can fail.
     """
 
     def __init__(
-        self, folder: Path, url: str, names: Sequence[str], timing: StorageTiming, mounted: Sequence[str]
+        self,
+        folder: Path,
+        url: str,
+        names: Sequence[str],
+        timing: StorageTiming,
+        mounted: Sequence[str],
+        proxies: ProxyThread,
+        *,
+        can_fail: bool = False,
     ) -> None:
         self.timing = timing
         path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
         self.cluster = Cluster(folder, url, {"PYTHONPATH": path})
         self.nodes = [
-            StorageServerNode(self.cluster, name, port, timing, with_mount=name in mounted)
+            StorageServerNode(self.cluster, name, port, timing, proxies, with_mount=name in mounted, can_fail=can_fail)
             for name, port in zip(names, free_ports(len(names)), strict=True)
         ]
         for node in self.nodes:
@@ -155,14 +191,14 @@ class StorageFleet:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
 
     def start(self) -> None:
-        """Start all, and wait until all are ready."""
+        """Start one after the other: on a machine with few cores, twenty processes that boot at once take too long."""
         for node in self.nodes:
             node.start()
-        self.wait_until_ready()
+            self.wait_until_ready([node])
 
-    def wait_until_ready(self) -> None:
+    def wait_until_ready(self, nodes: Sequence[StorageServerNode]) -> None:
         deadline = time.monotonic() + STARTS_WITHIN
-        while not all(node.is_ready for node in self.nodes):
+        while not all(node.is_ready for node in nodes):
             if time.monotonic() > deadline:
                 raise AssertionError(f"not all nodes were ready within {STARTS_WITHIN:g} s:\n{self.log_text()}")
             time.sleep(CHECK_EVERY)

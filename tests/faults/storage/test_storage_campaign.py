@@ -9,6 +9,7 @@ import pytest
 from tests.faults import history
 from tests.faults.storage import storage_campaign
 from tests.faults.storage.storage_campaign import StoragePlan
+from tests.faults.storage.system_calls import can_fail
 from tests.support.server import ServerUnavailableError
 from tests.support.servers import DATABASES
 from tests.support.summary import note_database, note_missing_server
@@ -33,8 +34,9 @@ def test_whatever_dies_no_acknowledged_file_is_lost(
     words = result.words()
     print(words)  # noqa: T201 - pytest shows it with a failure
     assert not result.problems, words
-    assert result.counts["put: acknowledged"] >= 20, words
-    assert result.counts["good copies"] >= 20, words
+    assert result.counts["put: acknowledged"] >= 8, words
+    assert result.counts["good copies"] >= 16, words
     assert result.faults["lost disk"] or result.counts["faults that were too hard, and not done"], words
     assert any(name.startswith("damage") for name in result.faults), words
+    assert kind == "sqlite" or not can_fail() or any(name.startswith("EIO") for name in result.faults), words
     assert any(name.startswith("kill storage") for name in result.faults), words

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from peerd.domain.files import Copy, CopyState, Disk, DiskState, FileNeeds
+from peerd.domain.files import Copy, CopyState, Disk, DiskKind, DiskState, FileClass, FileNeeds
 from peerd.storage.placement.brake import GRACE, view_disks
 from peerd.storage.placement.decision import VERIFIED_BEFORE_REMOVAL, Decision, FileHealth, counts, decide
 
@@ -275,3 +275,49 @@ def test_when_decisions_are_carried_out_a_file_settles_with_its_copies_and_no_mo
         assert not good or len(able | nodes) < wanted
     elif decision.health is FileHealth.WHOLE:
         assert len(nodes) == wanted or (zones == 2 and len(nodes) == wanted + 1)
+
+
+def object_disk(number: int, **more: object) -> Disk:
+    return disk(number, **{"node": None, "kind": DiskKind.S3, "zone": f"object store {number}", **more})
+
+
+def test_copies_go_to_object_stores_and_to_folders_as_the_class_says() -> None:
+    disks = [disk(1), disk(2), disk(3), object_disk(4), object_disk(5)]
+    for in_objects, folders, stores in ((0, 2, 0), (1, 1, 1), (2, 0, 2)):
+        decision = decision_of(disks, Copy(1, STORED), copies=2, object_copies=in_objects)
+        new = [number for number in decision.copy_to if number in {4, 5}]
+        assert len(new) == stores
+        assert len(decision.copy_to) - len(new) == max(0, folders - 1)
+        copies = [Copy(1, STORED), *(Copy(number, STORED) for number in decision.copy_to)]
+        after = decision_of(disks, *copies, copies=2, object_copies=in_objects)
+        assert (after.health, after.copy_to) == (FileHealth.WHOLE, ())
+        assert after.remove_from == (() if folders else (1,)), "a copy that a put has made in a folder is moved"
+
+
+def test_a_folder_does_not_take_the_place_of_an_object_store() -> None:
+    decision = decision_of([disk(1), disk(2), disk(3)], Copy(1, STORED), Copy(2, STORED), object_copies=1)
+    assert (decision.health, decision.copy_to, decision.remove_from) == (FileHealth.AT_RISK, (), ())
+    assert decision.blocked == "no object store has room for 1 more"
+
+
+def test_no_copy_is_removed_before_the_one_in_the_object_store_is_there() -> None:
+    disks = [disk(1), disk(2), object_disk(4)]
+    waiting = decision_of(disks, Copy(1, STORED), Copy(2, STORED), Copy(4, PLANNED), object_copies=1)
+    assert (waiting.health, waiting.remove_from) == (FileHealth.AT_RISK, ())
+    done = decision_of(disks, Copy(1, STORED), Copy(2, STORED), Copy(4, STORED), object_copies=1)
+    assert len(done.remove_from) == 1
+    assert done.remove_from[0] in {1, 2}
+
+
+def test_an_object_store_is_a_zone_of_its_own() -> None:
+    disks = [disk(1, zone="a"), disk(2, zone="a"), object_disk(4)]
+    decision = decision_of(disks, Copy(1, STORED), Copy(2, STORED), zones=2)
+    assert (decision.health, decision.copy_to) == (FileHealth.AT_RISK, (4,))
+    whole = decision_of(disks, Copy(1, STORED), Copy(4, STORED), zones=2)
+    assert whole == Decision(health=FileHealth.WHOLE, good=2, is_settled=True)
+
+
+@pytest.mark.parametrize("in_objects", [-1, 3])
+def test_more_copies_in_object_stores_than_there_are_make_no_class(in_objects: int) -> None:
+    problem = FileClass(name="c", copies=2, object_copies=in_objects).problem()
+    assert problem == f"object_copies: {in_objects} of 2 copies cannot be in object stores"

@@ -117,7 +117,7 @@ def test_headers_and_metadata_are_kept_and_overridden(client: Any) -> None:
     assert head["Metadata"] == {"title": "A film", "year": "2026"}
     found = client.get_object(Bucket="films", Key="a", Range="bytes=256-511", ResponseContentType="text/plain")
     assert found["Body"].read() == bytes(range(256))
-    assert (found["RequestedRange"], found["ContentType"]) == (f"bytes 256-511/{len(CONTENT)}", "text/plain")
+    assert (found["ContentRange"], found["ContentType"]) == (f"bytes 256-511/{len(CONTENT)}", "text/plain")
 
 
 @pytest.mark.parametrize(

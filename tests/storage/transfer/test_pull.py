@@ -15,6 +15,7 @@ import pytest
 from peerd.storage.disk.content_id import ContentId
 from peerd.storage.disk.digest import digest_of
 from peerd.storage.disk.folder import DiskFolder
+from peerd.storage.disk.folder_disk import FolderDisk
 from peerd.storage.disk.identity import create_disk
 from peerd.storage.disk.part_file import PartFile
 from peerd.storage.transfer import node_http
@@ -91,11 +92,11 @@ def source() -> Iterator[SourceOf]:
 
 
 @pytest.fixture
-def disk(tmp_path: Path) -> Iterator[DiskFolder]:
+def disk(tmp_path: Path) -> Iterator[FolderDisk]:
     path = tmp_path / "disk"
     path.mkdir()
     with DiskFolder.open(path, create_disk(path, "0" * 32)) as opened:
-        yield opened
+        yield FolderDisk(opened)
 
 
 @pytest.fixture
@@ -134,14 +135,13 @@ def refusing(status: int) -> Answer:
     return answer
 
 
-def stored(disk: DiskFolder) -> bytes:
-    fd = disk.open_content(ID)
-    with os.fdopen(fd, "rb") as file:
-        return file.read()
+def stored(disk: FolderDisk) -> bytes:
+    with disk.open(ID) as content:
+        return content.read(0, content.size)
 
 
 def test_a_content_is_put_together_from_what_several_sources_give(
-    source: SourceOf, disk: DiskFolder, client: NodeHttp
+    source: SourceOf, disk: FolderDisk, client: NodeHttp
 ) -> None:
     sources = [source(part_of(3_000_000)), source(refusing(503)), source(part_of(2_500_000))]
     pull_content(client, disk, WANTED, [one.url for one in sources], TransferControl())
@@ -151,8 +151,8 @@ def test_a_content_is_put_together_from_what_several_sources_give(
     assert len(begins) == len(set(begins)) + begins.count(0) - 1 or begins.count(0) <= 2, "nothing is read twice"
 
 
-def test_a_part_of_an_earlier_try_is_resumed(source: SourceOf, disk: DiskFolder, client: NodeHttp) -> None:
-    with PartFile.open(disk, ID, size=len(CONTENT)) as part:
+def test_a_part_of_an_earlier_try_is_resumed(source: SourceOf, disk: FolderDisk, client: NodeHttp) -> None:
+    with PartFile.open(disk.folder, ID, size=len(CONTENT)) as part:
         part.write(CONTENT[:5_000_000])
     giver = source(whole)
     pull_content(client, disk, WANTED, [giver.url], TransferControl())
@@ -161,9 +161,9 @@ def test_a_part_of_an_earlier_try_is_resumed(source: SourceOf, disk: DiskFolder,
 
 
 def test_a_wrong_part_of_an_earlier_try_is_thrown_away_and_no_source_is_blamed(
-    source: SourceOf, disk: DiskFolder, client: NodeHttp
+    source: SourceOf, disk: FolderDisk, client: NodeHttp
 ) -> None:
-    with PartFile.open(disk, ID, size=len(CONTENT)) as part:
+    with PartFile.open(disk.folder, ID, size=len(CONTENT)) as part:
         part.write(bytes(5_000_000))
     giver = source(whole)
     pulled = pull_content(client, disk, WANTED, [giver.url], TransferControl())
@@ -172,7 +172,7 @@ def test_a_wrong_part_of_an_earlier_try_is_thrown_away_and_no_source_is_blamed(
 
 
 def test_a_source_with_a_flipped_bit_is_found_out_and_another_one_asked(
-    source: SourceOf, disk: DiskFolder, client: NodeHttp
+    source: SourceOf, disk: FolderDisk, client: NodeHttp
 ) -> None:
     def lie(handler: Handler, begin: int) -> None:
         handler.begin(begin)
@@ -203,7 +203,7 @@ def test_a_source_with_a_flipped_bit_is_found_out_and_another_one_asked(
     ids=["missing", "redirect", "error", "no range", "another size", "garbage", "closed"],
 )
 def test_a_source_without_the_content_is_left(
-    source: SourceOf, disk: DiskFolder, client: NodeHttp, answer: Answer, is_bad: int
+    source: SourceOf, disk: FolderDisk, client: NodeHttp, answer: Answer, is_bad: int
 ) -> None:
     bad, giver = source(answer), source(whole)
     pulled = pull_content(client, disk, WANTED, [bad.url, giver.url], TransferControl())
@@ -216,7 +216,7 @@ def test_a_source_without_the_content_is_left(
 
 
 def test_a_source_that_stalls_is_left(
-    source: SourceOf, disk: DiskFolder, client: NodeHttp, monkeypatch: pytest.MonkeyPatch
+    source: SourceOf, disk: FolderDisk, client: NodeHttp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(node_http, "READ_TIMEOUT", 0.3)
     gate = threading.Event()
@@ -236,7 +236,7 @@ def test_a_source_that_stalls_is_left(
     assert giver.requests[0] > 0
 
 
-def test_a_transfer_that_is_stopped_can_be_resumed(source: SourceOf, disk: DiskFolder, client: NodeHttp) -> None:
+def test_a_transfer_that_is_stopped_can_be_resumed(source: SourceOf, disk: FolderDisk, client: NodeHttp) -> None:
     control = TransferControl()
     control.progress = lambda position: control.stop.set() if position > 4_000_000 else None
     giver = source(whole)
@@ -247,24 +247,24 @@ def test_a_transfer_that_is_stopped_can_be_resumed(source: SourceOf, disk: DiskF
     assert stored(disk) == CONTENT
 
 
-def test_a_rate_is_kept(source: SourceOf, disk: DiskFolder, client: NodeHttp) -> None:
+def test_a_rate_is_kept(source: SourceOf, disk: FolderDisk, client: NodeHttp) -> None:
     began = time.monotonic()
     pull_content(client, disk, WANTED, [source(whole).url], TransferControl(bytes_per_second=9_000_000))
     assert time.monotonic() - began > 0.85
 
 
 def test_what_is_there_already_is_verified_before_it_is_believed(
-    source: SourceOf, disk: DiskFolder, client: NodeHttp
+    source: SourceOf, disk: FolderDisk, client: NodeHttp
 ) -> None:
     giver = source(whole)
     pull_content(client, disk, WANTED, [giver.url], TransferControl())
     pull_content(client, disk, WANTED, [giver.url], TransferControl())
     assert giver.requests == [0], "it was there"
-    path = next(disk.path.glob(f"contents/*/*/{ID}"))
+    path = next(disk.folder.path.glob(f"contents/*/*/{ID}"))
     path.write_bytes(b"x" + CONTENT[1:])
     pull_content(client, disk, WANTED, [giver.url], TransferControl())
     assert stored(disk) == CONTENT
-    assert len(list((disk.path / "quarantine").iterdir())) == 1
+    assert len(list((disk.folder.path / "quarantine").iterdir())) == 1
 
 
 SMALL = {ContentId(number): os.urandom(number * 100) for number in range(1, 6)}
@@ -291,7 +291,7 @@ def wanted_small() -> list[Wanted]:
 
 
 def test_many_small_contents_come_in_one_response_and_wrong_ones_are_left_out(
-    source: SourceOf, disk: DiskFolder, client: NodeHttp
+    source: SourceOf, disk: FolderDisk, client: NodeHttp
 ) -> None:
     given = {**SMALL, ContentId(2): None, ContentId(4): b"other"}
     giver = source(many([frame(content, data) for content, data in given.items()]))
@@ -299,12 +299,13 @@ def test_many_small_contents_come_in_one_response_and_wrong_ones_are_left_out(
     assert sorted(pulled.stored) == [ContentId(number) for number in (1, 3, 5)]
     assert pulled.bad == [(giver.url, ContentId(2)), (giver.url, ContentId(4))]
     assert set(pulled.failed) == {ContentId(2), ContentId(4)}
-    assert [one.content for batch in disk.walk() for one in batch] == [ContentId(number) for number in (1, 3, 5)]
+    walked = [one.content for batch in disk.walk(batch=1000) for one in batch]
+    assert walked == [ContentId(number) for number in (1, 3, 5)]
 
 
 @pytest.mark.parametrize("kind", ["cut", "wrong order", "garbage", "refused"])
 def test_of_a_response_that_is_wrong_what_came_before_is_stored(
-    source: SourceOf, disk: DiskFolder, client: NodeHttp, kind: str
+    source: SourceOf, disk: FolderDisk, client: NodeHttp, kind: str
 ) -> None:
     frames = [frame(content, data) for content, data in SMALL.items()]
     answers = {
@@ -316,7 +317,7 @@ def test_of_a_response_that_is_wrong_what_came_before_is_stored(
     with pytest.raises(SourceFailed):
         pull_many(client, disk, wanted_small(), source(answers[kind]).url, TransferControl())
     expected = [] if kind == "refused" else [ContentId(1), ContentId(2)]
-    assert [one.content for batch in disk.walk() for one in batch] == expected
+    assert [one.content for batch in disk.walk(batch=1000) for one in batch] == expected
 
 
 def test_a_head_of_a_frame_is_checked() -> None:

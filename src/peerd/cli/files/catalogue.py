@@ -132,6 +132,17 @@ def fsck(
     context.print_result(answer, f"{pluralize(files, 'file')} will be checked{more}")
 
 
+def verify(context: CommandContext, files: FilesArgument) -> None:
+    """Have all copies of files read and compared, also bad ones: a copy that is whole counts again.
+
+    What is in quarantine is examined too, and brought back if it is whole.
+    """
+    asked = [context.client.files.verify(path) for path in files]
+    answer = {"files": len(files), "verifications": sum(one.verifications for one in asked)}
+    copies = f"{answer['verifications']:,} {'copy' if answer['verifications'] == 1 else 'copies'}"
+    context.print_result(answer, f"{copies} of {pluralize(len(files), 'file')} will be read (peerd files stat)")
+
+
 def at_risk(
     context: CommandContext,
     health: Annotated[

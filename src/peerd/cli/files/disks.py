@@ -1,24 +1,32 @@
-"""The commands ``peerd files disks …``, ``drain`` and ``undrain``."""
+"""The commands ``peerd files disks …``, ``drain``, ``undrain`` and ``rebalance``."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
+import msgspec
 import typer
 from rich.console import Group
 from typer import Argument, Option
 
 from peerd.cli.command import command, new_app
 from peerd.cli.context import CommandContext
-from peerd.cli.errors import CommandError
-from peerd.cli.files.formats import disks_table, problems_of
+from peerd.cli.errors import EXIT_USAGE, CommandError
+from peerd.cli.files.formats import balance_table, disks_table, problems_of
+from peerd.cli.output.formatting import pluralize
+from peerd.config.reading.storage import object_store_options
 from peerd.domain.errors import NodeNotFound
+from peerd.domain.files import DiskKind
+from peerd.domain.size import format_size
 from peerd.storage.disk.errors import DiskError, DiskNotEmpty
 from peerd.storage.disk.identity import DiskIdentity, create_disk, read_disk_identity
-from peerd.store.files.disks import cluster_identity
+from peerd.storage.object_disk.options import ObjectDiskOptions
+from peerd.storage.object_disk.place import create_disk_at
+from peerd.store.files.disks import cluster_identity, register_disk
 from peerd.store.files.usage import DiskCopies
 
 app = new_app("Add, list, set and remove disks.")
@@ -29,12 +37,39 @@ DisksArgument = Annotated[list[int], Argument(metavar="DISK", help="Numbers of d
 @command(app, of_this_machine=True)
 def add(
     context: CommandContext,
-    path: Annotated[Path, Argument(metavar="PATH", help="An existing, empty folder: the root of a file system.")],
+    path: Annotated[
+        Path | None, Argument(metavar="PATH", help="An existing, empty folder: the root of a file system.")
+    ] = None,
+    object_store: Annotated[
+        str | None, Option(metavar="NAME", help="A place of [storage.object_stores] that has nothing below its prefix.")
+    ] = None,
 ) -> None:
-    """Make a disk of an empty folder of this machine, and enter it into the catalogue for this node.
+    """Make a disk of an empty folder of this machine, or of an empty place in an object store; the catalogue gets it.
 
     The node must have been started once. If this was interrupted, it can be repeated.
     """
+    if path is not None and object_store is None:
+        _add_folder(context, path)
+    elif object_store is not None and path is None:
+        _add_object_store(context, object_store)
+    else:
+        raise CommandError("a disk is one place", "give PATH, or --object-store NAME", status=EXIT_USAGE)
+
+
+def _add_object_store(context: CommandContext, name: str) -> None:
+    places = {one["name"]: one for one in object_store_options(context.settings)}
+    if name not in places:
+        known = ", ".join(sorted(places)) or "none"
+        raise CommandError(f"there is no object store {name} in [storage.object_stores]", f"known are: {known}")
+    options, database = msgspec.convert(places[name], ObjectDiskOptions), context.client.database
+    identity = create_disk_at(options, database.run(cluster_identity))
+    register = partial(register_disk, path=options.place, node_id=None, kind=DiskKind.S3)
+    number = database.run(register, identity.disk)
+    answer = {"disk": number, "path": options.place, "object_store": name}
+    context.print_result(answer, f"disk {number} is {options.place}, of all nodes that have this place")
+
+
+def _add_folder(context: CommandContext, path: Path) -> None:
     settings, client = context.settings, context.client
     folder = Path(os.path.normpath(Path.cwd() / path.expanduser()))
     try:
@@ -123,6 +158,35 @@ def drain(context: CommandContext, disks: DisksArgument) -> None:
 def undrain(context: CommandContext, disks: DisksArgument) -> None:
     """Use drained disks again."""
     _set(context, disks, context.client.disks.activate, "is active: it gets copies")
+
+
+def rebalance(
+    context: CommandContext,
+    dry_run: Annotated[
+        bool, Option("--dry-run", help="Only show how full the disks are, and what would be moved.")
+    ] = False,
+    stop: Annotated[
+        bool, Option("--stop", help="Move no more copies; those that are being moved are finished.")
+    ] = False,
+) -> None:
+    """Move copies from disks that are fuller than the others; peerd files watch shows how it goes on.
+
+    No file has fewer copies because of it. A disk may be fuller than all together by 5 % of its size.
+    """
+    if stop:
+        count = context.client.disks.stop_rebalance()
+        context.print_result({"stopped": count}, f"copies are moved from no disk now; they were from {count}")
+        return
+    begun = [] if dry_run else context.client.disks.rebalance()
+    found = context.client.disks.balance()
+    if not found:
+        raise CommandError("no disk that can get copies is online", "peerd files disks list")
+    outcome = "no disk is too full"
+    if dry_run and any(one.is_too_full for one in found):
+        outcome = f"{format_size(sum(one.excess for one in found if one.is_too_full))} would be moved"
+    elif begun:
+        outcome = f"{format_size(sum(one.excess for one in begun))} are moved from {pluralize(len(begun), 'disk')}"
+    context.print_result(found, balance_table(found), outcome)
 
 
 def _set(context: CommandContext, disks: list[int], change: Callable[[int], DiskCopies], outcome: str) -> None:

@@ -12,6 +12,7 @@ from peerd.cli.output.formatting import format_elapsed_short
 from peerd.cli.output.tables import AlignedTable, Column, right, wide
 from peerd.domain.files import StoredFile
 from peerd.domain.size import format_size
+from peerd.operate.disks import DiskBalance
 from peerd.store.files.usage import DiskCopies
 
 HEALTH_STYLES: Final = {
@@ -26,6 +27,16 @@ DISK_STYLES: Final = {"active": "green", "readonly": "cyan", "drain": "yellow", 
 SILENT_AFTER: Final = 20.0
 """Seconds since its last report after which a disk is shown as silent."""
 DISK_COLUMNS: Final = ("disk", "node", "state", right("used"), right("size"), right("free"), "zone", wide("path"))
+
+BALANCE_COLUMNS: Final = (
+    "disk",
+    "node",
+    right("used"),
+    right("than all"),
+    right("too much"),
+    "rebalance",
+    wide("path"),
+)
 
 
 def file_as_json(file: StoredFile) -> dict[str, Any]:
@@ -64,6 +75,19 @@ def disks_table(disks: Sequence[DiskCopies], *, counted: bool = False) -> Aligne
         for row, disk in zip(rows, disks, strict=True):
             row.insert(3, _copies(disk.copies))
     return AlignedTable(columns, rows)
+
+
+def balance_table(disks: Sequence[DiskBalance]) -> AlignedTable:
+    """A row for each disk that can get copies: how full it is beside all of them, and what is to be moved from it."""
+    rows: list[list[Text | str]] = []
+    for disk in disks:
+        state = Text("copies are moved", "cyan") if disk.is_rebalanced else Text("–")
+        if disk.is_too_full and not disk.is_rebalanced:
+            state = Text("too full", "yellow")
+        excess = format_size(disk.excess) if disk.is_too_full else "–"
+        shares = [f"{disk.used_share:.1%}", f"{disk.used_share - disk.mean:+.1%}"]
+        rows.append([str(disk.id), disk.node or "–", *shares, excess, state, disk.path])
+    return AlignedTable(BALANCE_COLUMNS, rows)
 
 
 def _copies(counts: dict[str, int]) -> Text:

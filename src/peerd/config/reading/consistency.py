@@ -228,6 +228,13 @@ def _secret_locations(settings: Settings) -> Iterator[tuple[KeyPath, str, Path |
             yield ("alerts", name, "mail", "password_file"), "password", hook.mail.password_file
         if hook.webhook is not None:
             yield ("alerts", name, "webhook"), "webhook's address, which is a secret,", settings.file
+    for name, place in settings.storage.object_stores.items():
+        key = ("storage", "object_stores", name, "credentials_file")
+        yield (
+            key,
+            "access key",
+            None if (file := place.credentials_file) is None else settings.project_directory / file.expanduser(),
+        )
     for name, gateway in settings.gateway.items():
         yield ("gateway", name, "token_file"), "token", gateway.token_file
         yield ("gateway", name, "tls_key"), "key", gateway.tls_key

@@ -15,6 +15,8 @@ from peerd.config.reading.source import ConfigSource
 from peerd.config.settings import Settings, StorageSettings, WebSettings, WorkerSettings
 from peerd.domain.bind_address import TcpAddress, parse_bind_address
 
+WITHOUT_SHARED: Final = "peerd.storage.worker:storage"
+WITH_SHARED: Final = "peerd.storage.worker:storage_with_shared_disks"
 COPIERS: Final = "storage"
 MANAGER: Final = "storage-manager"
 SERVER: Final = "storage-server"
@@ -26,11 +28,11 @@ MIN_BODY_RATE: Final = 1_000
 def with_storage(settings: Settings) -> Settings:
     """The settings with the kinds of processes of storage, if this node has disks."""
     storage = settings.storage
-    if not storage.disks:
+    if not storage.disks and not storage.object_stores:
         return settings
     options = _options(settings, storage)
     copiers = WorkerSettings(
-        tasks=("peerd.storage.worker:storage",),
+        tasks=(WITH_SHARED if storage.object_stores else WITHOUT_SHARED,),
         count=storage.copies_at_once,
         options=options,
         given=("count", "options"),
@@ -50,7 +52,10 @@ def find_storage_problems(settings: Settings, source: ConfigSource) -> Iterator[
     """What keeps [storage] from working, and names of kinds that it needs."""
     if settings.storage.s3_domain is not None and not settings.storage.s3:
         yield source.problem(("storage", "s3_domain"), "it has no effect without S3", "set s3 = true, or remove it")
-    if not settings.storage.disks:
+    for name, place in settings.storage.object_stores.items():
+        if place.bucket is None:
+            yield source.problem(("storage", "object_stores", name), "it has no bucket", 'write bucket = "…"')
+    if not settings.storage.disks and not settings.storage.object_stores:
         return
     values: dict[str, Any] = source.values
     for section, name in (("workers", COPIERS), ("workers", MANAGER), ("web", SERVER)):
@@ -69,6 +74,7 @@ def _options(settings: Settings, storage: StorageSettings) -> dict[str, Any]:
     return {
         "project_directory": str(settings.project_directory),
         "disks": [str(_absolute(settings.project_directory, path)) for path in storage.disks],
+        "object_stores": object_store_options(settings),
         "url": _url(settings, storage),
         "reserve": storage.reserve,
         "grace": storage.grace,
@@ -78,6 +84,22 @@ def _options(settings: Settings, storage: StorageSettings) -> dict[str, Any]:
         "s3": storage.s3,
         "s3_domain": storage.s3_domain,
     }
+
+
+def object_store_options(settings: Settings) -> list[dict[str, Any]]:
+    """The places of [storage.object_stores], with absolute paths; credentials are read by those that use them."""
+    return [
+        {
+            **{field: getattr(place, field) for field in place.__struct_fields__},
+            "name": name,
+            "credentials_file": _path_or_none(settings.project_directory, place.credentials_file),
+        }
+        for name, place in settings.storage.object_stores.items()
+    ]
+
+
+def _path_or_none(folder: Path, path: Path | None) -> str | None:
+    return None if path is None else str(_absolute(folder, path))
 
 
 def _absolute(folder: Path, path: Path) -> Path:

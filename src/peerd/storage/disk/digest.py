@@ -155,11 +155,12 @@ class ContentHasher:
 class ContentVerifier:
     """Compares a content with its digest on its way to the disk, or from it.
 
-    Of a content with several chunks, those are hashed and not the whole once more: the digest of each was made from the
-    same bytes as that of the whole.
+    Of a content with several chunks, those are hashed and not the whole once more. That is as good as long as the list
+    of chunks belongs to the whole, which cannot be seen from the list: so the digest must come from the catalogue. The
+    node that received the content has entered both there, made from the same bytes. Nodes send each other no digests.
 
     Args:
-        expected: the digest that it must have.
+        expected: the digest that it must have, by the catalogue.
     """
 
     def __init__(self, expected: Digest) -> None:
@@ -224,12 +225,38 @@ class ContentReading:
 
     def feed(self, fd: int, hasher: ContentHasher | ContentVerifier) -> None:
         """Hash a file from the position of the hasher to its end. Raises OSError and HashingStopped."""
-        begun, first = time.monotonic(), hasher.position
+
+        def drop(position: int, count: int) -> None:
+            os.posix_fadvise(fd, position, count, os.POSIX_FADV_DONTNEED)
+
         if self.from_disk:
-            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-        buffer = memoryview(bytearray(min(_BLOCK, max(1, os.fstat(fd).st_size - first))))
-        while count := os.preadv(fd, [buffer], hasher.position):
-            hasher.update(buffer[:count])
+            drop(0, 0)
+        buffer = memoryview(bytearray(min(_BLOCK, max(1, os.fstat(fd).st_size - hasher.position))))
+
+        def read(position: int) -> memoryview:
+            return buffer[: os.preadv(fd, [buffer], position)]
+
+        self.feed_from(read, hasher, drop if self.from_disk else None)
+
+    def feed_from(
+        self,
+        read: Callable[[int], memoryview | bytes],
+        hasher: ContentHasher | ContentVerifier,
+        done: Callable[[int, int], None] | None = None,
+    ) -> None:
+        """Hash what ``read`` gives from the position of the hasher on, until it gives nothing.
+
+        Args:
+            read: called with a position; what it gives is used before it is called again.
+            hasher: of the content.
+            done: called with the position and the number of bytes that were hashed.
+
+        Raises:
+            HashingStopped: the event was set; and what ``read`` raises.
+        """
+        begun, first = time.monotonic(), hasher.position
+        while data := read(hasher.position):
+            hasher.update(data)
             if self.progress:
                 self.progress(hasher.position)
             ahead = 0.0
@@ -237,8 +264,8 @@ class ContentReading:
                 ahead = (hasher.position - first) / self.bytes_per_second - (time.monotonic() - begun)
             if self.stop.wait(ahead) if ahead > 0 else self.stop.is_set():
                 raise HashingStopped(hasher.position)
-            if self.from_disk:
-                os.posix_fadvise(fd, hasher.position - count, count, os.POSIX_FADV_DONTNEED)
+            if done is not None:
+                done(hasher.position - len(data), len(data))
 
 
 def hash_file(fd: int, chunking: Chunking = CHUNKING, reading: ContentReading | None = None) -> Digest:
@@ -283,8 +310,14 @@ def verify_file(fd: int, expected: Digest, reading: ContentReading | None = None
     verifier.refuse_difference()
 
 
-def verify_chunk(fd: int, expected: Digest, index: int) -> None:
+def verify_chunk(fd: int, expected: Digest, index: int, kept: range = range(0)) -> bytes:
     """Read one chunk of an open file, and verify it.
+
+    Args:
+        fd: of the file.
+        expected: the digest of the whole content.
+        index: of the chunk.
+        kept: positions in the content whose bytes are returned, as far as they are in the chunk.
 
     Raises:
         ContentMismatch: it is another one; `chunks` is its index.
@@ -292,15 +325,35 @@ def verify_chunk(fd: int, expected: Digest, index: int) -> None:
         OSError: it could not be read.
     """
     positions = expected.chunk_range(index)
-    found, position = blake3(), positions.start
+    found, position, bytes_kept = blake3(), positions.start, bytearray()
     buffer = memoryview(bytearray(min(_CACHED, len(positions))))
     while position < positions.stop:
         count = os.preadv(fd, [buffer[: positions.stop - position]], position)
         if not count:
-            raise ContentMismatch(f"chunk {index} has {position - positions.start} bytes of {len(positions)}", (index,))
+            raise _short_chunk(positions, index, position - positions.start)
         found.update(buffer[:count])
+        bytes_kept += buffer[max(0, kept.start - position) : min(count, max(0, kept.stop - position))]
         position += count
-    if found.digest() != expected.chunk_blake3(index):
+    _compare_chunk(found.digest(), expected, index)
+    return bytes(bytes_kept)
+
+
+def compared_chunk(data: bytes, expected: Digest, index: int) -> bytes:
+    """The bytes of a chunk, if they are as expected. Raises ContentMismatch and IndexError as `verify_chunk`."""
+    positions = expected.chunk_range(index)
+    if len(data) != len(positions):
+        raise _short_chunk(positions, index, len(data))
+    _compare_chunk(blake3(data).digest(), expected, index)
+    return data
+
+
+def _short_chunk(positions: range, index: int, count: int) -> ContentMismatch:
+    return ContentMismatch(f"chunk {index} has {count} bytes of {len(positions)}", (index,))
+
+
+def _compare_chunk(found: bytes, expected: Digest, index: int) -> None:
+    if found != expected.chunk_blake3(index):
+        positions = expected.chunk_range(index)
         raise ContentMismatch(f"chunk {index} at byte {positions.start} has another BLAKE3", (index,))
 
 

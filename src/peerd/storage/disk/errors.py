@@ -163,7 +163,7 @@ class PartInUse(DiskError):
 
 
 class HashingStopped(DiskError):
-    """FileReading a content was stopped by its caller after `position` bytes."""
+    """Reading a content was stopped by its caller after `position` bytes."""
 
     def __init__(self, position: int) -> None:
         self.position = position

@@ -7,7 +7,7 @@ import fcntl
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Self
 
 from peerd.domain.quoting import quoted
 from peerd.storage.disk.content_id import ContentId
@@ -15,6 +15,7 @@ from peerd.storage.disk.contents import ContentsFolder
 from peerd.storage.disk.errors import ContentMissing, DiskReadOnly, DiskReplaced, NotADisk, PartInUse, UnexpectedEntry
 from peerd.storage.disk.held_folder import DiskSteps, HeldFolder, Marker, mark_nothing, same_file
 from peerd.storage.disk.identity import FOLDERS, DiskIdentity, check_identity, open_root
+from peerd.storage.disk.open_disk import DiskUsage
 from peerd.storage.disk.walk import (
     PART_SUFFIX,
     REASON,
@@ -25,20 +26,6 @@ from peerd.storage.disk.walk import (
     unknown_entries,
     walk_contents,
 )
-
-
-class DiskUsage(NamedTuple):
-    """The space of the file system of a disk.
-
-    Args:
-        total: bytes.
-        free: bytes that peerd may still fill.
-        free_files: how many files can still be made; None where the file system has no limit of its own.
-    """
-
-    total: int
-    free: int
-    free_files: int | None
 
 
 class DiskFolder:
@@ -180,6 +167,24 @@ class DiskFolder:
             folder.sync()
         self.contents.remove_if_empty(content)
         return name
+
+    def restore(self, content: ContentId, name: str, fd: int) -> bool:
+        """Bring an entry of quarantine back, durably; whether nothing else has the name of the content.
+
+        Args:
+            content: its id.
+            name: in quarantine.
+            fd: of the entry, which was verified.
+
+        Raises:
+            DiskError: it could not be moved.
+        """
+        if not self.contents.link(fd, content):
+            return False
+        self.contents.sync([content])  # its new name before the end of its old one
+        self.remove_from_quarantine(name)
+        self.quarantine_folder.sync()
+        return True
 
     def quarantined(self) -> list[str]:
         """The names in quarantine. Raises DiskError."""

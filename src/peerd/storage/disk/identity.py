@@ -114,7 +114,7 @@ def read_identity(root: HeldFolder) -> DiskIdentity:
             text = os.read(fd, _MAX_LENGTH + 1)
     finally:
         os.close(fd)
-    return _parsed(text, root.steps.disk)
+    return parsed_identity(text, root.steps.disk)
 
 
 def check_identity(root: HeldFolder, expected: DiskIdentity) -> None:
@@ -128,7 +128,12 @@ def check_identity(root: HeldFolder, expected: DiskIdentity) -> None:
         raise WrongDisk(root.steps.disk, str(expected), str(found))
 
 
-def _parsed(text: bytes, disk: str) -> DiskIdentity:
+def encoded_identity(identity: DiskIdentity) -> bytes:
+    """The bytes of an identity file."""
+    return (json.dumps({"disk": identity.disk, "cluster": identity.cluster, "format": _FORMAT}) + "\n").encode()
+
+
+def parsed_identity(text: bytes, disk: str) -> DiskIdentity:
     if len(text) > _MAX_LENGTH:
         raise NotADisk(disk, f"{IDENTITY_FILE} is longer than {_MAX_LENGTH} bytes")
     try:
@@ -171,9 +176,8 @@ def _write_identity(root: HeldFolder, identity: DiskIdentity) -> None:
     with steps.change("unlink identity", NEW_IDENTITY_FILE), contextlib.suppress(FileNotFoundError):
         os.unlink(NEW_IDENTITY_FILE, dir_fd=root.fd)
     with _closing(root.open(NEW_IDENTITY_FILE, os.O_WRONLY | os.O_CREAT | os.O_EXCL)) as fd:
-        text = json.dumps({"disk": identity.disk, "cluster": identity.cluster, "format": _FORMAT}) + "\n"
         with steps.change("write identity", NEW_IDENTITY_FILE):
-            os.write(fd, text.encode())
+            os.write(fd, encoded_identity(identity))
         with steps.change("fsync identity", NEW_IDENTITY_FILE):
             os.fsync(fd)
     root.sync()  # the folders, before the file that says that they are there

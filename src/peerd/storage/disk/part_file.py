@@ -72,7 +72,7 @@ class PartFile:
             disk: where it is written.
             content: its id.
             size: bytes of the whole content, if they are known: their space is reserved.
-            expected: the digest that it must have, if it is known: then only that is verified, which is less work.
+            expected: the digest that it must have, if it is known from the catalogue: then only that is verified.
             chunking: of its digest.
             reading: how the bytes of a resumed part are read.
 

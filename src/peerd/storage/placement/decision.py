@@ -107,11 +107,39 @@ def _decide_removal(copies: Sequence[Copy], view: DiskView) -> Decision:
     )
 
 
+class _Part(msgspec.Struct, frozen=True):
+    """How many of the copies are on which disks.
+
+    Attributes:
+        copies: how many.
+        is_shared: in object stores, or in folders; None: anywhere.
+    """
+
+    copies: int
+    is_shared: bool | None = None
+
+    def of(self, disks: Iterable[Disk]) -> list[Disk]:
+        """Those of the disks that are meant."""
+        return [disk for disk in disks if self.is_shared is None or disk.is_shared is self.is_shared]
+
+    def short(self, disks: Iterable[Disk]) -> int:
+        """How many copies are missing, when these disks have one each."""
+        return self.copies - len(_sites(self.of(disks)))
+
+
+def _parts_of(file: FileNeeds) -> list[_Part]:
+    """The parts of the copies: in folders and in object stores, if the class says how many."""
+    if file.object_copies is None:
+        return [_Part(file.copies)]
+    return [_Part(file.copies - file.object_copies, is_shared=False), _Part(file.object_copies, is_shared=True)]
+
+
 class _Copies:
     """The copies of a file that is not deleted, by what they are good for."""
 
     def __init__(self, file: FileNeeds, copies: Sequence[Copy], view: DiskView) -> None:
         self._file = file
+        self._parts = _parts_of(file)
         self._copies = copies
         self._view = view
         self._good = [view.disks[copy.disk_id] for copy in copies if counts(copy, view)]
@@ -120,7 +148,7 @@ class _Copies:
 
     def decide(self, random: Random) -> Decision:
         chosen = self._choose(random) if self._good else []
-        short = self._wanted_copies - len(_sites([*self._lasting, *self._underway, *chosen]))
+        short = self._short([*self._lasting, *self._underway, *chosen])
         is_complete = not (chosen or self._underway or short > 0)
         surplus = self._surplus() if is_complete else []
         unverified = self._not_verified_lately(surplus)
@@ -153,9 +181,9 @@ class _Copies:
             return True
         return copy.state is CopyState.PLANNED and not self._is_underway(copy)
 
-    @property
-    def _wanted_copies(self) -> int:
-        return self._file.copies
+    def _short(self, disks: Sequence[Disk]) -> int:
+        """How many copies are missing, when these disks have one each."""
+        return sum(max(0, part.short(disks)) for part in self._parts)
 
     @property
     def _wanted_zones(self) -> int:
@@ -173,10 +201,13 @@ class _Copies:
 
     def _choose(self, random: Random) -> list[Disk]:
         kept = [*self._lasting, *self._underway]
-        short = self._wanted_copies - len(_sites(kept))
-        if short > 0:
-            return self._choose_among(self._candidates(), short, kept, random)
-        in_new_zones = [disk for disk in self._candidates() if disk.zone not in _zones(kept)]
+        chosen: list[Disk] = []
+        for part in self._parts:
+            candidates, short = self._candidates(part), part.short([*kept, *chosen])
+            chosen += self._choose_among(candidates, short, [*kept, *chosen], random) if short > 0 else []
+        if chosen or self._short(kept) > 0:
+            return chosen
+        in_new_zones = [disk for disk in self._candidates_for_zones() if disk.zone not in _zones(kept)]
         return self._choose_among(in_new_zones, self._wanted_zones - len(_zones(kept)), kept, random)
 
     def _choose_among(self, candidates: list[Disk], count: int, kept: list[Disk], random: Random) -> list[Disk]:
@@ -184,9 +215,13 @@ class _Copies:
             candidates, count=count, size=self._file.size, zones=self._wanted_zones, kept=kept, random=random
         )
 
-    def _candidates(self) -> list[Disk]:
+    def _candidates_for_zones(self) -> list[Disk]:
+        """Disks on which a copy more can be for the sake of a zone: of the parts that have copies."""
+        return [disk for part in self._parts if part.copies for disk in self._candidates(part)]
+
+    def _candidates(self, part: _Part) -> list[Disk]:
         """Disks that can take a copy: those without one; if there are none, also those whose copy was bad."""
-        usable = [disk for disk in self._view.disks.values() if can_take(self._view, disk, self._file.size)]
+        usable = part.of(disk for disk in self._view.disks.values() if can_take(self._view, disk, self._file.size))
         with_copies = {copy.disk_id for copy in self._copies}
         free = [disk for disk in usable if disk.id not in with_copies]
         return free or [disk for disk in usable if disk.id in self._in(CopyState.BAD)]
@@ -195,16 +230,18 @@ class _Copies:
         """Good copies on disks that are drained, and more than are wanted: the fullest disks first."""
         kept = list(self._lasting)
         surplus: list[int] = []
-        for disk in sorted(self._lasting, key=lambda disk: (disk.free, disk.id)):
+        for disk in sorted(self._lasting, key=lambda disk: (-disk.used_share, disk.free, disk.id)):
             others = [other for other in kept if other is not disk]
             is_double = disk.site in _sites(others)
-            if is_double or (
-                len(_sites(others)) >= self._wanted_copies and not worsens(disk, others, self._wanted_zones)
-            ):
+            if is_double or (not self._needs(disk, others) and not worsens(disk, others, self._wanted_zones)):
                 kept = others
                 surplus.append(disk.id)
         drained = [disk.id for disk in self._good if disk.state is DiskState.DRAIN]
         return [*surplus, *drained]
+
+    def _needs(self, disk: Disk, others: Sequence[Disk]) -> bool:
+        """Whether a copy is needed on a disk, beside those on others."""
+        return any(part.short(others) > 0 for part in self._parts if part.of([disk]))
 
     def _not_verified_lately(self, surplus: Sequence[int]) -> list[int]:
         """The disks of the copies that stay when others are removed, and that were not verified shortly before."""
@@ -219,7 +256,7 @@ class _Copies:
         return [copy.disk_id for copy in self._copies if copy.state is state]
 
     def _health(self) -> FileHealth:
-        if len(_sites(self._lasting)) >= self._wanted_copies and len(_zones(self._lasting)) >= self._wanted_zones:
+        if self._short(self._lasting) == 0 and len(_zones(self._lasting)) >= self._wanted_zones:
             return FileHealth.WHOLE
         if self._good:
             return FileHealth.AT_RISK
@@ -229,7 +266,9 @@ class _Copies:
         if not self._good:
             return "no copy can be read"
         if short > 0:
-            return f"no other node has a disk with room for {short} more"
+            shared = [part for part in self._parts if part.is_shared and part.short(self._good) > 0]
+            where = "object store has" if shared else "other node has a disk with"
+            return f"no {where} room for {short} more"
         return None
 
 

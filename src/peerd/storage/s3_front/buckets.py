@@ -7,6 +7,7 @@ from asyncio import to_thread
 from sqlalchemy.engine import Connection
 
 from peerd.domain.file_errors import FileConditionFailed
+from peerd.storage.auditing import REMOVE, state_of
 from peerd.storage.s3 import documents, operations, responses
 from peerd.storage.s3.errors import S3AccessDenied, S3Error, S3IllegalLocationConstraint, S3PreconditionFailed
 from peerd.storage.s3.responses import DEFAULT_REGION, BucketEntry, ListPage, ObjectEntry, S3Response
@@ -134,7 +135,9 @@ def _delete(exchange: S3Exchange, bucket: Bucket, objects: list[documents.Object
             except FileConditionFailed as error:  # it is raised before anything is written
                 failed[one.key] = S3PreconditionFailed(str(error))
             else:
-                deleted += [] if file is None else [file.id]
+                if file is not None:
+                    deleted.append(file.id)
+                    exchange.auditor.write(connection, REMOVE, f"{file.bucket}/{file.key}", state_of(file), None)
         node.check(connection, deleted, view)
         return failed
 

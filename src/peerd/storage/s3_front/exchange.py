@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from peerd.domain.file_access import FileAccessKey
+from peerd.storage.auditing import FileAuditor
 from peerd.storage.node import StorageNode
 from peerd.storage.s3.bodies import BodyDigests, BodyReader
 from peerd.storage.s3.errors import S3Error, S3MaxMessageLengthExceeded
@@ -55,6 +56,8 @@ class S3Exchange:
         self.request = request
         self.response = response
         self.request_id = request_id
+        client = request.scope.get("client")
+        self.auditor = FileAuditor.of_access_key(key, None if client is None else str(client[0]))
         self._verified = verified
 
     def body_reader(self, *, has_checksum_headers: bool = True) -> BodyReader:

@@ -11,6 +11,8 @@ from typing import Any, Final
 from sqlalchemy.engine import Connection
 
 from peerd.domain.files import StoredFile
+from peerd.storage.auditing import REMOVE, state_of
+from peerd.storage.disk.open_disk import LocalRange
 from peerd.storage.node import StorageNode
 from peerd.storage.receiving import Received, Receiving
 from peerd.storage.s3 import operations, responses
@@ -26,8 +28,8 @@ from peerd.storage.s3_front.stored_objects import (
     kept_with,
     stored_object,
 )
-from peerd.storage.server.file_routes import send_pieces
-from peerd.storage.serving import FileReading, LocalRange
+from peerd.storage.server.sending import send_pieces
+from peerd.storage.serving import FileReading
 from peerd.store.files.buckets import Bucket, get_bucket
 from peerd.store.files.classes import get_class
 from peerd.store.files.versions import Condition, delete_file, get_file
@@ -53,6 +55,7 @@ async def put_object(exchange: S3Exchange, operation: operations.PutObject) -> N
             class_name=class_name,
             etag=etag_of_part(digests.md5),
             condition=condition,
+            auditor=exchange.auditor,
             **kept_with(operation.object_headers, dict(digests.checksums)),
         )
         file = await to_thread(receiving.finish, received)
@@ -89,7 +92,7 @@ async def copy_object(exchange: S3Exchange, operation: operations.CopyObject) ->
     check_size(source.size)
 
     def copy() -> S3Response:
-        file = _copy(exchange.node, source, operation, class_name, condition)
+        file = _copy(exchange, source, operation, class_name, condition)
         return responses.copied_response(etag_of(file), file.created_at)
 
     await exchange.send_when_done(copy)
@@ -103,6 +106,7 @@ async def delete_object(exchange: S3Exchange, operation: operations.DeleteObject
         deleted = delete_file(connection, get_bucket(connection, operation.bucket), operation.key, condition)
         if deleted is not None:
             node.check(connection, [deleted.id], view)
+            exchange.auditor.write(connection, REMOVE, f"{deleted.bucket}/{deleted.key}", state_of(deleted), None)
         return deleted
 
     view = await to_thread(node.view)
@@ -164,9 +168,9 @@ def find_class(connection: Connection, bucket: str, storage_class: str | None) -
 
 
 def _copy(
-    node: StorageNode, source: StoredFile, operation: operations.CopyObject, class_name: str, condition: Condition
+    exchange: S3Exchange, source: StoredFile, operation: operations.CopyObject, class_name: str, condition: Condition
 ) -> StoredFile:
-    digest = md5(usedforsecurity=False)
+    node, digest = exchange.node, md5(usedforsecurity=False)
     with Receiving.begin(node, source.size) as receiving:
 
         def write(data: bytes) -> None:
@@ -181,6 +185,8 @@ def _copy(
             etag=etag_of_part(digest.digest()),
             blake3=source.blake3,
             condition=condition,
+            auditor=exchange.auditor,
+            arguments={"source": f"{source.bucket}/{source.key}"},
             **_kept_with_copy(source, operation.object_headers),
         )
         return receiving.finish(received)

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from sqlalchemy.engine import Connection
 
-from peerd.domain.file_errors import DiskNotFound, UploadGone
+from peerd.domain.file_errors import DiskNotFound, FileConditionFailed, UploadGone
 from peerd.domain.files import StoredFile
 from peerd.storage import uploads
 from peerd.storage.local_disks import LocalDisk
@@ -27,6 +27,7 @@ from peerd.storage.s3.errors import (
     S3InvalidPart,
     S3InvalidRequest,
     S3NoSuchUpload,
+    S3PreconditionFailed,
 )
 from peerd.storage.s3.operations import Checksum
 from peerd.storage.s3.responses import PartEntry, S3Response, UploadEntry, etag_of_part, etag_of_upload
@@ -44,10 +45,12 @@ from peerd.storage.uploads import NewPart
 from peerd.store.files.buckets import get_bucket
 from peerd.store.files.disks import DiskRow, get_disk
 from peerd.store.files.uploads import (
+    CompletedUpload,
     NewUpload,
     Upload,
     UploadedPart,
     begin_upload,
+    find_completed_upload,
     find_upload,
     list_parts,
     list_uploads,
@@ -137,7 +140,18 @@ async def copy_part(exchange: S3Exchange, operation: operations.UploadPartCopy) 
 
 
 async def complete_upload(exchange: S3Exchange, operation: operations.CompleteMultipartUpload) -> None:
-    """Make an object of the parts that the body names."""
+    """Make an object of the parts that the body names.
+
+    A client that has lost the response completes the upload again, with the same parts: it gets the same response, also
+    while the first completion still runs, and whatever has become of the object since.
+    """
+    location = f"http://{exchange.http.header('host') or ''}{exchange.http.path.decode('utf-8', 'replace')}"
+    completed = await to_thread(_find_completed, exchange, operation)
+    if completed is not None:
+        document = await exchange.document(documents.MAX_PARTS_DOCUMENT, has_checksum_headers=False)
+        _check_same(completed, documents.completed_parts(document))
+        await exchange.send(responses.completed_response(operation, completed.etag, location))
+        return
     upload = await _find(exchange, operation)
     disk = await _own_disk(exchange, upload)
     if disk is None:
@@ -145,12 +159,18 @@ async def complete_upload(exchange: S3Exchange, operation: operations.CompleteMu
     document = await exchange.document(documents.MAX_PARTS_DOCUMENT, has_checksum_headers=False)
     wanted = documents.completed_parts(document)
     condition_of(operation.conditions)
-    parts = await to_thread(_checked_parts, exchange, operation, wanted)
 
     def complete() -> S3Response:
-        file = _complete(exchange, operation, upload, disk, parts)
-        location = f"http://{exchange.http.header('host') or ''}{exchange.http.path.decode('utf-8', 'replace')}"
-        return responses.completed_response(operation, etag_of(file), location)
+        try:
+            parts = _checked_parts(exchange, operation, wanted)
+            etag = etag_of(_complete(exchange, operation, upload, disk, parts))
+        except (UploadGone, S3InvalidPart, S3PreconditionFailed, FileConditionFailed):
+            found = _find_completed(exchange, operation)
+            if found is None:
+                raise
+            _check_same(found, wanted)  # another request has completed it meanwhile
+            etag = found.etag
+        return responses.completed_response(operation, etag, location)
 
     await exchange.send_when_done(complete)
 
@@ -215,6 +235,25 @@ async def _find(exchange: S3Exchange, operation: operations.UploadOperation) -> 
     if upload is None or (upload.bucket, upload.key) != (operation.bucket, operation.key):
         raise S3NoSuchUpload
     return upload
+
+
+def _find_completed(exchange: S3Exchange, operation: operations.UploadOperation) -> CompletedUpload | None:
+    """The upload of a request, if it was completed."""
+    if not _UPLOAD_ID.fullmatch(operation.upload_id):
+        return None
+    found = exchange.node.database.read(find_completed_upload, operation.upload_id)
+    is_it = found is not None and (found.bucket, found.key) == (operation.bucket, operation.key)
+    return found if is_it else None
+
+
+def _check_same(completed: CompletedUpload, wanted: Sequence[CompletedPart]) -> None:
+    """Raise S3NoSuchUpload unless an upload was completed with these parts."""
+    try:
+        etag = etag_of_upload([bytes.fromhex(part.etag) for part in wanted])
+    except ValueError:
+        raise S3NoSuchUpload from None
+    if etag != completed.etag:
+        raise S3NoSuchUpload
 
 
 async def _own_disk(exchange: S3Exchange, upload: Upload) -> LocalDisk | None:
@@ -297,6 +336,7 @@ def _complete(
             etag=etag_of_upload([bytes.fromhex(part.etag) for part in parts]),
             headers={**upload.headers, **sums},
             condition=condition_of(operation.conditions),
+            auditor=exchange.auditor,
             **kept,
         )
         return uploads.complete(disk, upload.id, receiving, received)

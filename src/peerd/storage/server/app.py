@@ -11,6 +11,7 @@ from urllib.parse import unquote_to_bytes
 
 from peerd.domain import file_errors
 from peerd.domain.errors import DatabaseUnavailable, PeerdError
+from peerd.storage.auditing import InvalidActor
 from peerd.storage.disk.errors import DiskError
 from peerd.storage.node import StorageNode
 from peerd.storage.receiving import BodyDiffers, NoDiskHasRoom, TooFewDurable
@@ -23,6 +24,7 @@ from peerd.storage.transfer.node_signature import HEADER, NodeSignatureRefused
 
 STATUS_OF: Final[Mapping[type[Exception], int]] = {
     BadRequest: 400,
+    InvalidActor: 400,
     BodyTooLarge: 413,
     NodeSignatureRefused: 403,
     file_errors.InvalidFile: 422,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from asyncio import to_thread
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -15,7 +14,9 @@ from sqlalchemy.engine import Connection
 from peerd.domain.duration import parse_duration
 from peerd.domain.file_errors import InvalidFile
 from peerd.domain.files import StoredFile
+from peerd.storage.auditing import MOVE, REMOVE, auditor_of, state_of
 from peerd.storage.disk.digest import Digest
+from peerd.storage.disk.open_disk import Piece
 from peerd.storage.node import StorageNode
 from peerd.storage.receiving import Received, Receiving
 from peerd.storage.server.http_io import Request, Response
@@ -29,15 +30,8 @@ from peerd.storage.server.ranges import (
     range_still_holds,
     tags_of,
 )
-from peerd.storage.serving import (
-    MOST_AHEAD,
-    FileReading,
-    LocalRange,
-    Piece,
-    find_content,
-    next_pieces,
-    open_for_sending,
-)
+from peerd.storage.server.sending import next_pieces, send_pieces
+from peerd.storage.serving import FileReading, find_content
 from peerd.store.files.buckets import get_bucket
 from peerd.store.files.copies import Source
 from peerd.store.files.listing import MAX_PAGE, list_files
@@ -129,50 +123,16 @@ def _answer_to_get(node: StorageNode, bucket: str, key: str, request: Request) -
         raise
 
 
-async def send_pieces(
-    pieces: Iterator[Piece],
-    status: int,
-    headers: dict[str, str | int],
-    response: Response,
-    first: list[Piece] | None = None,
-) -> None:
-    """Send pieces; the next ones are verified while some are sent. The response begins when the first one is verified.
-
-    Args:
-        pieces: of the body.
-        status: of the response.
-        headers: of the response, with the length of the body.
-        response: is begun, and ended.
-        first: pieces before the others, which are verified already.
-    """
-    some = first if first is not None else await to_thread(next_pieces, pieces, 1)
-    await response.begin(status, headers)
-    left, ahead = int(headers["content-length"]), 1
-    while some:
-        left -= sum(piece.count if isinstance(piece, LocalRange) else len(piece) for piece in some)
-        ahead = min(MOST_AHEAD, 2 * ahead)
-        following = asyncio.ensure_future(to_thread(next_pieces, pieces, ahead)) if left else None
-        try:
-            for piece in some:
-                if isinstance(piece, LocalRange):
-                    await response.file(open_for_sending(piece), piece.offset, piece.count)
-                else:
-                    await response.bytes(piece, is_last=not left and piece is some[-1])
-        finally:
-            some = [] if following is None else await following
-    if not response.has_ended:
-        await response.end()
-
-
 async def delete(node: StorageNode, bucket: str, key: str, request: Request, response: Response) -> None:
     """Delete a file; it is no error if there is none."""
-    condition = _condition(request)
+    condition, auditor = _condition(request), auditor_of(request.query)
 
     def operation(connection: Connection) -> StoredFile | None:
         found = get_bucket(connection, bucket)
         deleted = delete_file(connection, found, key, condition)
         if deleted is not None:
             node.check(connection, [deleted.id], view)
+            auditor.write(connection, REMOVE, f"{bucket}/{key}", state_of(deleted), None)
         return deleted
 
     view = await to_thread(node.view)
@@ -186,10 +146,13 @@ async def move(node: StorageNode, bucket: str, key: str, request: Request, respo
     target, _, new_key = request.query.get("to", "").partition("/")
     if not target or not new_key:
         raise BadRequest("to: give BUCKET/KEY")
+    auditor = auditor_of(request.query)
 
     def operation(connection: Connection) -> StoredFile:
         source = get_bucket(connection, bucket)
-        return move_file(connection, (source, key), (get_bucket(connection, target), new_key))
+        moved = move_file(connection, (source, key), (get_bucket(connection, target), new_key))
+        auditor.write(connection, MOVE, f"{bucket}/{key}", state_of(moved), None, to=f"{target}/{new_key}")
+        return moved
 
     await response.json(file_as_json(await to_thread(node.database.run, operation)))
 
@@ -268,6 +231,7 @@ def _received(bucket: str, key: str, request: Request) -> Received:
         expires_in=expires_in,
         blake3=headers.get("x-peerd-blake3"),
         condition=_condition(request),
+        auditor=auditor_of(request.query),
     )
 
 

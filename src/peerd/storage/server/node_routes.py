@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from asyncio import to_thread
-from io import FileIO
 from typing import Final
 
 import msgspec
 
 from peerd.storage.disk.content_id import ContentId, parse_content_id
 from peerd.storage.disk.errors import ContentMissing, DiskError
+from peerd.storage.disk.open_disk import OpenContent
 from peerd.storage.node import StorageNode
 from peerd.storage.server.http_io import Request, Response
 from peerd.storage.server.ranges import ContentRange, RangeNotSatisfiable, parse_range
+from peerd.storage.server.sending import send_pieces
 from peerd.storage.transfer.frames import MAX_CONTENTS, MAX_SIZE, encode_head
 
 MAX_REQUEST: Final = 32 * MAX_CONTENTS
@@ -29,14 +29,12 @@ class BadRequest(ValueError):
 async def send_content(node: StorageNode, text: str, request: Request, response: Response) -> None:
     """Send a content, or a range of it; it is the receiver that verifies it."""
     content = _content_id(text)
-    fd = await to_thread(_open, node, content)
-    if fd is None:
+    opened = await to_thread(_open, node, content)
+    if opened is None:
         await response.json({"error": f"node {node.name} has no content {content}"}, 404)
         return
-    try:
-        await _send_range(fd, request, response)
-    finally:
-        os.close(fd)
+    with opened:
+        await _send_range(opened, request, response)
 
 
 async def send_many(node: StorageNode, body: bytes, response: Response) -> None:
@@ -66,15 +64,15 @@ def _content_id(text: str) -> ContentId:
         raise BadRequest(str(error)) from error
 
 
-def _open(node: StorageNode, content: ContentId) -> int | None:
-    for disk in node.disks.usable():
+def _open(node: StorageNode, content: ContentId) -> OpenContent | None:
+    for disk in sorted(node.disks.usable(), key=lambda disk: disk.opened.is_remote):
         with contextlib.suppress(ContentMissing):
-            return disk.folder.open_content(content)
+            return disk.opened.open(content)
     return None
 
 
-async def _send_range(fd: int, request: Request, response: Response) -> None:
-    size = os.fstat(fd).st_size
+async def _send_range(opened: OpenContent, request: Request, response: Response) -> None:
+    size = opened.size
     try:
         part = parse_range(request.headers.get("range"), size)
     except RangeNotSatisfiable:
@@ -84,8 +82,7 @@ async def _send_range(fd: int, request: Request, response: Response) -> None:
     headers: dict[str, str | int] = {"content-type": "application/octet-stream", "content-length": stop - start}
     if part is not None:
         headers["content-range"] = f"bytes {start}-{stop - 1}/{size}"
-    await response.begin(206 if part is not None else 200, headers)
-    await response.file(FileIO(fd, closefd=False), start, stop - start, is_last=True)
+    await send_pieces(opened.pieces(start, stop), 206 if part is not None else 200, headers, response)
 
 
 def _read_frames(node: StorageNode, contents: list[ContentId]) -> list[bytes]:
@@ -101,16 +98,11 @@ def _read_frames(node: StorageNode, contents: list[ContentId]) -> list[bytes]:
 def _read_small(node: StorageNode, content: ContentId) -> bytes | None:
     """All of a content; None: it is missing, too large for many at once, or cannot be read."""
     try:
-        fd = _open(node, content)
+        opened = _open(node, content)
+        if opened is None:
+            return None
+        with opened:
+            data = opened.read(0, opened.size + 1) if opened.size <= MAX_SIZE else b""
+            return data if len(data) == opened.size else None
     except DiskError:
         return None
-    if fd is None:
-        return None
-    try:
-        size = os.fstat(fd).st_size
-        data = os.pread(fd, size + 1, 0) if size <= MAX_SIZE else b""
-    except OSError:
-        return None
-    finally:
-        os.close(fd)
-    return data if len(data) == size else None

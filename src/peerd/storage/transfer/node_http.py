@@ -14,11 +14,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
 from threading import Lock
-from typing import Final
+from typing import Final, Protocol
 from urllib.parse import urlsplit
 
 from peerd.storage.transfer.errors import SourceFailed
-from peerd.storage.transfer.node_signature import NodeSigner
 
 CONNECT_TIMEOUT: Final = 5.0
 READ_TIMEOUT: Final = 30.0
@@ -31,15 +30,22 @@ MAX_IDLE: Final = 8
 NETWORK_ERRORS: Final = (OSError, http.client.HTTPException)
 
 
+class RequestSigner(Protocol):
+    """Makes the headers by which the receiver of a request knows its sender."""
+
+    def headers(self, method: str, target: str, body: bytes = b"") -> dict[str, str]:
+        """The headers of a request: of its method, path and query, and body."""
+
+
 class NodeHttp:
-    """Connections to other nodes; thread-safe.
+    """Connections to other nodes, or to a server; thread-safe.
 
     Args:
         signer: signs each request.
         tls: how servers of https addresses are verified; None: as the system does.
     """
 
-    def __init__(self, signer: NodeSigner, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(self, signer: RequestSigner, tls: ssl.SSLContext | None = None) -> None:
         self._signer = signer
         self._tls = tls
         self._idle: dict[str, list[http.client.HTTPConnection]] = defaultdict(list)
@@ -165,6 +171,8 @@ class NodeHttp:
 
     def _open(self, url: str) -> http.client.HTTPConnection:
         parts = urlsplit(url)
+        if parts.scheme == "unix":
+            return _UnixConnection(parts.path)
         if parts.scheme not in {"http", "https"} or not parts.hostname:
             raise SourceFailed(url, "this is no address of a node")
         if parts.scheme == "https":
@@ -187,6 +195,20 @@ class _NodeTlsConnection(http.client.HTTPSConnection):
     def connect(self) -> None:
         super().connect()
         _tune(self.sock)
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    """A connection to the unix socket of a server of this machine."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__("localhost", timeout=CONNECT_TIMEOUT)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(CONNECT_TIMEOUT)
+        self.sock.connect(self._path)
+        self.sock.settimeout(READ_TIMEOUT)
 
 
 def _tune(connected: socket.socket) -> None:

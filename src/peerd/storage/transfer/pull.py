@@ -7,7 +7,6 @@ it. Many small ones come in one response. Nothing is published before its BLAKE3
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -17,10 +16,9 @@ from typing import Final
 import msgspec
 
 from peerd.storage.disk.content_id import ContentId
-from peerd.storage.disk.digest import Digest, digest_of, verify_file
+from peerd.storage.disk.digest import Digest, digest_of
 from peerd.storage.disk.errors import ContentExists, ContentMismatch, ContentMissing, PartInUse
-from peerd.storage.disk.folder import DiskFolder
-from peerd.storage.disk.part_file import PartFile, publish_many
+from peerd.storage.disk.open_disk import ContentWriter, OpenDisk
 from peerd.storage.transfer.errors import NoSourceLeft, SourceFailed, SourceHasOther, TransferStopped
 from peerd.storage.transfer.frames import HEAD, InvalidFrame, decode_head, read_exactly
 from peerd.storage.transfer.node_http import NodeHttp
@@ -84,7 +82,7 @@ class Pulled(msgspec.Struct):
 
 
 def pull_content(
-    http: NodeHttp, disk: DiskFolder, wanted: Wanted, sources: Sequence[str], control: TransferControl
+    http: NodeHttp, disk: OpenDisk, wanted: Wanted, sources: Sequence[str], control: TransferControl
 ) -> Pulled:
     """Pull one content.
 
@@ -106,7 +104,7 @@ def pull_content(
 class _Pull:
     """The pull of one content; see `pull_content`."""
 
-    def __init__(self, http: NodeHttp, disk: DiskFolder, wanted: Wanted, control: TransferControl) -> None:
+    def __init__(self, http: NodeHttp, disk: OpenDisk, wanted: Wanted, control: TransferControl) -> None:
         self._http = http
         self._disk = disk
         self._wanted = wanted
@@ -121,9 +119,7 @@ class _Pull:
         """Pull until the content is published, or no source is left."""
         while True:
             try:
-                part = PartFile.open(
-                    self._disk, self._wanted.id, size=self._wanted.digest.size, expected=self._wanted.digest
-                )
+                part = self._disk.begin(self._wanted.id, self._wanted.digest.size, expected=self._wanted.digest)
             except ContentExists:
                 if keep_if_whole(self._disk, self._wanted):
                     self._result.stored.append(self._wanted.id)
@@ -145,7 +141,7 @@ class _Pull:
                     self._result.stored.append(self._wanted.id)
                     return self._result
 
-    def _fill(self, part: PartFile, sources: list[str]) -> None:
+    def _fill(self, part: ContentWriter, sources: list[str]) -> None:
         """Write all that is missing, from one source after another."""
         tries, number = 0, 0
         while part.position < self._wanted.digest.size:
@@ -165,7 +161,7 @@ class _Pull:
             else:
                 tries += 1
 
-    def _read_range(self, part: PartFile, source: str) -> None:
+    def _read_range(self, part: ContentWriter, source: str) -> None:
         size, begin = self._wanted.digest.size, part.position
         headers = {"range": f"bytes={begin}-"}
         with self._http.request("GET", source, f"/contents/{self._wanted.id}", headers=headers) as response:
@@ -204,25 +200,23 @@ def _has_all(given: range, chunk: range) -> bool:
     return given.start <= chunk.start and chunk.stop <= given.stop
 
 
-def keep_if_whole(disk: DiskFolder, wanted: Wanted) -> bool:
+def keep_if_whole(disk: OpenDisk, wanted: Wanted) -> bool:
     """Whether a disk has a content as it is wanted; if it has another one of its id, that goes to quarantine.
 
     Raises:
         DiskError: it could not be read.
     """
     try:
-        fd = disk.open_content(wanted.id)
+        opened = disk.open(wanted.id)
     except ContentMissing:
         return False
-    try:
-        with disk.steps.read("reading", str(wanted.id)):
-            verify_file(fd, wanted.digest)
-    except ContentMismatch:
-        with contextlib.suppress(ContentMissing):
-            disk.quarantine(wanted.id, "mismatch", time.time(), fd=fd)
-        return False
-    finally:
-        os.close(fd)
+    with opened:
+        try:
+            opened.verify(wanted.digest)
+        except ContentMismatch:
+            with contextlib.suppress(ContentMissing):
+                disk.quarantine(wanted.id, "mismatch", time.time(), found=opened)
+            return False
     return True
 
 
@@ -239,7 +233,7 @@ def check_status(response: HTTPResponse, source: str) -> None:
 
 
 def pull_many(
-    http: NodeHttp, disk: DiskFolder, wanted: Sequence[Wanted], source: str, control: TransferControl
+    http: NodeHttp, disk: OpenDisk, wanted: Sequence[Wanted], source: str, control: TransferControl
 ) -> Pulled:
     """Pull many small contents from one node by one request, and publish them together.
 
@@ -250,7 +244,7 @@ def pull_many(
         TransferStopped, DiskError: see `pull_content`.
     """
     result = Pulled()
-    parts: dict[ContentId, tuple[PartFile, Digest | None]] = {}
+    parts: dict[ContentId, tuple[ContentWriter, Digest | None]] = {}
     body = msgspec.json.encode([str(one.id) for one in wanted])
     with contextlib.ExitStack() as opened:
         try:
@@ -263,14 +257,14 @@ def pull_many(
         except InvalidFrame as error:
             raise SourceFailed(source, str(error)) from error
         finally:
-            publish_many(list(parts.values()))
+            disk.publish(list(parts.values()))
             result.stored += parts
     return result
 
 
 def _receive_small(
-    response: HTTPResponse, disk: DiskFolder, wanted: Wanted, source: str, result: Pulled, control: TransferControl
-) -> PartFile | None:
+    response: HTTPResponse, disk: OpenDisk, wanted: Wanted, source: str, result: Pulled, control: TransferControl
+) -> ContentWriter | None:
     """Read one content of a response, and write it as a part, unless it is missing, wrong, or there already."""
     head = decode_head(read_exactly(response.read, HEAD.size))
     if head.content_id != wanted.id.number:
@@ -283,7 +277,7 @@ def _receive_small(
         return None
     try:
         disk.discard_part(wanted.id)
-        part = PartFile.open(disk, wanted.id, size=head.size)
+        part = disk.begin(wanted.id, head.size)
     except PartInUse as error:
         result.failed[wanted.id] = str(error)
         return None

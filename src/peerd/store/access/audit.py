@@ -39,7 +39,7 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
     """An entry of the audit log.
 
     Attributes:
-        way: by which the action came: ``python``, ``cli`` or ``api``.
+        way: by which the action came: ``python``, ``cli``, ``api`` or ``s3``.
         operation: such as ``tasks.retry``.
         arguments, before, after: JSON values; the states are the columns that the action has changed.
         outcome: ``done`` or ``refused``.

@@ -12,6 +12,7 @@ from peerd.store.schema.tables import (
     api_tokens,
     bulk_actions,
     disks,
+    file_access_keys,
     file_buckets,
     file_classes,
     files,
@@ -87,7 +88,7 @@ def user_state(connection: Connection, name: str) -> State | None:
 
 def token_state(connection: Connection, token_id: int) -> State | None:
     """A token, without its digest."""
-    columns = (api_tokens.c.name, api_tokens.c.rights, api_tokens.c.queues)
+    columns = (api_tokens.c.name, api_tokens.c.rights, api_tokens.c.queues, api_tokens.c.file_scopes)
     times = (api_tokens.c.expires_at, api_tokens.c.revoked_at)
     return _first(connection, sa.select(*columns, *times).where(api_tokens.c.id == token_id))
 
@@ -110,6 +111,13 @@ def file_class_state(connection: Connection, name: str) -> State | None:
     """How files of a class are kept."""
     columns = (file_classes.c.copies, file_classes.c.durable, file_classes.c.zones)
     return _first(connection, sa.select(*columns).where(file_classes.c.name == name))
+
+
+def access_key_state(connection: Connection, key_id: str) -> State | None:
+    """An access key; its secret is stored nowhere."""
+    columns = (file_access_keys.c.name, file_access_keys.c.rights, file_access_keys.c.scopes)
+    times = (file_access_keys.c.expires_at, file_access_keys.c.revoked_at)
+    return _first(connection, sa.select(*columns, *times).where(file_access_keys.c.id == key_id))
 
 
 def disk_state(connection: Connection, number: int) -> State | None:

@@ -24,6 +24,7 @@ STAGED_FOR: Final = 3600.0
 """Seconds after which a version that was never published is discarded; no put waits for so long."""
 DANGERS: Final = range(11)
 """The number of good copies, where there are any; then those without one, and tombstones."""
+MOST_ENDANGERED: Final = 1
 DANGER_WITHOUT_COPY: Final = 8
 DANGER_OF_TOMBSTONE: Final = 9
 
@@ -64,10 +65,16 @@ def request_checks(connection: Connection, dangers: Mapping[int, int]) -> None:
             connection.execute(sa.update(file_checks).where(file_checks.c.file_id.in_(batch)).values(values))
 
 
-def lock_due_checks(connection: Connection, limit: int) -> list[int]:
-    """The files whose check is due, the most endangered first; their checks stay locked until the transaction ends."""
+def lock_due_checks(connection: Connection, limit: int, dangers: Iterable[int] = DANGERS) -> list[int]:
+    """The files whose check is due, the most endangered first; their checks stay locked until the transaction ends.
+
+    Args:
+        connection: in a transaction.
+        limit: the most files.
+        dangers: only files with these, in this order.
+    """
     found: list[int] = []
-    for danger in DANGERS:
+    for danger in dangers:
         due = (
             sa.select(file_checks.c.file_id)
             .where(file_checks.c.danger == danger, file_checks.c.due_at <= now())
@@ -99,6 +106,7 @@ def read_files_to_check(connection: Connection, file_ids: Sequence[int]) -> list
         files.c.state,
         sa.func.coalesce(file_classes.c.copies, default.copies).label("copies"),
         sa.func.coalesce(file_classes.c.zones, default.zones).label("zones"),
+        file_classes.c.object_copies,
         sa.func.coalesce(file_checks.c.tries, 0).label("tries"),
         sa.and_(files.c.state == FileState.STAGED.value, files.c.created_at < seconds_from_now(-STAGED_FOR)).label(
             "is_abandoned"
@@ -114,7 +122,13 @@ def read_files_to_check(connection: Connection, file_ids: Sequence[int]) -> list
         )
         for row in connection.execute(statement):
             is_deleted = row.state == FileState.DELETED.value
-            needs = FileNeeds(size=row.size, copies=row.copies, zones=row.zones, is_deleted=is_deleted)
+            needs = FileNeeds(
+                size=row.size,
+                copies=row.copies,
+                zones=row.zones,
+                object_copies=row.object_copies,
+                is_deleted=is_deleted,
+            )
             found[row.id] = FileToCheck(row.id, needs, FileState(row.state), row.tries, bool(row.is_abandoned))
     return [found[file_id] for file_id in file_ids if file_id in found]
 

@@ -46,7 +46,12 @@ def set_class(connection: Connection, wanted: FileClass) -> None:
     check_class_name(wanted.name)
     if problem := wanted.problem():
         raise InvalidFile("class", problem)
-    values: dict[str, Any] = {"copies": wanted.copies, "durable": wanted.durable, "zones": wanted.zones}
+    values: dict[str, Any] = {
+        "copies": wanted.copies,
+        "durable": wanted.durable,
+        "zones": wanted.zones,
+        "object_copies": wanted.object_copies,
+    }
     connection.execute(insert_new(file_classes, connection.dialect.name).values(name=wanted.name, **values))
     connection.execute(sa.update(file_classes).where(file_classes.c.name == wanted.name).values(**values))
 

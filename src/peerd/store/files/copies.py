@@ -69,7 +69,7 @@ def find_contents(connection: Connection, file_ids: Sequence[int]) -> dict[int, 
 
 
 def find_sources(connection: Connection, file_ids: Sequence[int]) -> dict[int, list[Source]]:
-    """Where contents can be read, by file: the disks whose copy is stored, those reported last first."""
+    """Where contents can be read, by file: the disks whose copy is stored, folders first, those reported last first."""
     columns = (
         file_copies.c.file_id,
         disks.c.id.label("disk_id"),
@@ -90,7 +90,7 @@ def find_sources(connection: Connection, file_ids: Sequence[int]) -> dict[int, l
                 file_copies.c.state.in_(READABLE),
                 disks.c.state != DiskState.LOST.value,
             )
-            .order_by(file_copies.c.state, disks.c.seen_at.desc())
+            .order_by(file_copies.c.state, disks.c.kind, disks.c.seen_at.desc())
         )
         for row in connection.execute(statement).mappings():
             values = dict(row)
@@ -165,6 +165,14 @@ def copies_bad(connection: Connection, disk_id: int, file_ids: Sequence[int]) ->
     for batch in _batches(sorted(file_ids)):
         values = {"state": CopyState.BAD.value, "task_id": None}
         connection.execute(_update(disk_id, batch, (CopyState.STORED,)).values(values))
+    request_checks(connection, dict.fromkeys(file_ids, 1))
+
+
+def copies_restored(connection: Connection, disk_id: int, file_ids: Sequence[int]) -> None:
+    """Copies that were bad were read again, and were whole: they count again."""
+    for batch in _batches(sorted(file_ids)):
+        values = {"state": CopyState.STORED.value, "verified_at": now(), "task_id": None}
+        connection.execute(_update(disk_id, batch, (CopyState.BAD,)).values(values))
     request_checks(connection, dict.fromkeys(file_ids, 1))
 
 

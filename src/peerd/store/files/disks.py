@@ -17,6 +17,9 @@ from peerd.store.schema.sql_clock import now, seconds_from_now
 from peerd.store.schema.tables import disks, file_cluster, file_copies, nodes
 from peerd.store.statements.insert_new import insert_new
 
+MAX_PROBLEM = 500
+SILENT_AFTER = 10.0
+"""Seconds without a report after which a node that cannot use a disk says why."""
 FOREVER_SILENT = 1e9
 """Seconds of silence of a disk that was never reported."""
 
@@ -117,25 +120,51 @@ def report_disk(connection: Connection, node_id: int, report: DiskReport, grace:
     """Write what a node has found of its disk, and return its row; None: the catalogue does not know the disk.
 
     A disk that is reported by another node was moved there. One that was silent for longer than ``grace`` seconds was
-    missing: its copies count again when they were verified. A lost one stays lost: a new one has to be made of it.
+    missing: its copies count again when they were verified; those of a shared disk at once, because an object store
+    that could not be reached has changed nothing meanwhile. A lost one stays lost: a new one has to be made of it.
+
+    A report without a problem does not end a failure of which another process has written lately (`report_failure`).
     """
     is_used = sa.and_(disks.c.identity == report.identity, disks.c.state != DiskState.LOST.value)
+    is_folder = disks.c.kind == DiskKind.FOLDER.value
     was_missing = sa.or_(disks.c.missing_at.is_not(None), disks.c.seen_at < seconds_from_now(-grace))
     returned = {"verified_since": now(), "missing_at": None, "scrubbed_to": None, "scrub_started_at": None}
-    connection.execute(sa.update(disks).where(is_used, was_missing).values(returned))
+    connection.execute(sa.update(disks).where(is_used, was_missing, is_folder).values(returned))
+    connection.execute(sa.update(disks).where(is_used, was_missing, sa.not_(is_folder)).values(missing_at=None))
+    has_failed = sa.and_(disks.c.failed_until.is_not(None), disks.c.failed_until > now())
     values: dict[str, Any] = {
-        "node_id": node_id,
+        "node_id": sa.case((is_folder, node_id), else_=None),
         "path": report.path,
         "url": report.url,
         "size": report.size,
         "free": report.free,
         "reserve": report.reserve,
-        "problem": report.problem,
+        "problem": report.problem or sa.case((has_failed, disks.c.problem), else_=None),
         "seen_at": now(),
     }
     connection.execute(sa.update(disks).where(is_used).values(values))
     number = connection.execute(sa.select(disks.c.id).where(disks.c.identity == report.identity)).scalar()
     return None if number is None else get_disk(connection, number)
+
+
+def report_failure(connection: Connection, number: int, problem: str, seconds: float) -> None:
+    """Write that a disk has failed: it gets no new contents for some seconds, whatever other processes report of it."""
+    values = {"problem": problem[:MAX_PROBLEM], "failed_until": seconds_from_now(seconds)}
+    connection.execute(sa.update(disks).where(disks.c.id == number).values(values))
+
+
+def report_unusable(connection: Connection, node_id: int, path: str, problem: str) -> None:
+    """Write why the disk of a place cannot be used, unless another node has reported it lately, who can use it."""
+    is_it = disks.c.path == path, sa.or_(disks.c.node_id == node_id, disks.c.node_id.is_(None))
+    is_silent = sa.or_(disks.c.seen_at.is_(None), disks.c.seen_at < seconds_from_now(-SILENT_AFTER))
+    is_used = disks.c.state != DiskState.LOST.value
+    connection.execute(sa.update(disks).where(*is_it, is_silent, is_used).values(problem=problem[:MAX_PROBLEM]))
+
+
+def bytes_on_disk(connection: Connection, identity: str) -> int:
+    """The bytes of all copies on a disk, made or planned; it takes longer the more there are."""
+    summed = sa.select(sa.func.sum(file_copies.c.size)).join(disks, disks.c.id == file_copies.c.disk_id)
+    return int(connection.execute(summed.where(disks.c.identity == identity)).scalar() or 0)
 
 
 class DisksRead(NamedTuple):
@@ -145,34 +174,51 @@ class DisksRead(NamedTuple):
     present: datetime
 
 
-def read_disks(connection: Connection) -> DisksRead:
-    """All disks as decisions see them: silence by the database's clock, room without what is promised."""
+def read_disks(connection: Connection, *, counted: bool = True) -> DisksRead:
+    """All disks as decisions see them: silence by the database's clock, room without what is promised.
+
+    Args:
+        connection: of a read.
+        counted: whether the planned copies are counted; else there seem to be none.
+    """
     rows = list_disks(connection)
-    promised = _promised(connection, [row.id for row in rows if row.state != DiskState.LOST.value])
+    in_use = [row.id for row in rows if row.state != DiskState.LOST.value]
+    promised = _promised(connection, in_use) if counted else {}
     present = connection.execute(sa.select(now())).scalar_one()
-    return DisksRead([_as_disk(row, promised.get(row.id, 0), present) for row in rows], present)
+    return DisksRead([_as_disk(row, promised.get(row.id, NOTHING_PLANNED), present) for row in rows], present)
 
 
-def _promised(connection: Connection, numbers: Sequence[int]) -> dict[int, int]:
-    """Bytes of planned copies, by disk."""
+class _Planned(NamedTuple):
+    """Copies that are planned on a disk."""
+
+    copies: int
+    bytes: int
+
+
+NOTHING_PLANNED = _Planned(0, 0)
+
+
+def _promised(connection: Connection, numbers: Sequence[int]) -> dict[int, _Planned]:
+    """Planned copies by disk; how many there are is bounded, see `peerd.storage.maintenance`."""
     sums = (
-        sa.select(file_copies.c.disk_id, sa.func.sum(file_copies.c.size))
+        sa.select(file_copies.c.disk_id, sa.func.count(), sa.func.sum(file_copies.c.size))
         .where(file_copies.c.disk_id.in_(numbers), file_copies.c.state == CopyState.PLANNED.value)
         .group_by(file_copies.c.disk_id)
     )
-    return {disk_id: int(size) for disk_id, size in connection.execute(sums)}
+    return {disk_id: _Planned(int(copies), int(size)) for disk_id, copies, size in connection.execute(sums)}
 
 
-def _as_disk(row: DiskRow, promised: int, present: datetime) -> Disk:
+def _as_disk(row: DiskRow, planned: _Planned, present: datetime) -> Disk:
     silence = FOREVER_SILENT if row.seen_at is None else max(0.0, (present - row.seen_at).total_seconds())
     return Disk(
         id=row.id,
         node=None if row.kind == DiskKind.S3.value else row.node,
-        zone=row.zone,
+        zone=f"object store {row.id}" if row.kind == DiskKind.S3.value else row.zone,
         kind=DiskKind(row.kind),
         state=DiskState(row.state),
         size=row.size,
-        free=max(0, row.free - row.reserve - promised),
+        free=max(0, row.free - row.reserve - planned.bytes),
+        planned=planned.copies,
         silent_for=silence,
         problem=row.problem,
         verified_since=row.verified_since,

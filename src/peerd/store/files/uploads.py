@@ -19,7 +19,7 @@ from peerd.domain.file_errors import BucketNotFound, UploadGone
 from peerd.domain.files import DiskState, check_key
 from peerd.store.files.buckets import Bucket, hold_bucket
 from peerd.store.schema.sql_clock import now, seconds_from_now
-from peerd.store.schema.tables import disks, file_buckets, file_upload_parts, file_uploads
+from peerd.store.schema.tables import disks, file_buckets, file_completed_uploads, file_upload_parts, file_uploads
 
 MAX_PAGE: Final = 1000
 
@@ -172,6 +172,46 @@ def end_upload(connection: Connection, upload_id: str) -> list[int]:
     connection.execute(sa.delete(file_upload_parts).where(are_its))
     connection.execute(sa.delete(file_uploads).where(file_uploads.c.id == upload_id))
     return contents
+
+
+class CompletedUpload(msgspec.Struct, frozen=True, kw_only=True):
+    """An upload that was completed lately; ``etag`` is that of the object that it became."""
+
+    id: str
+    bucket: str
+    key: str
+    etag: str
+
+
+def complete_upload(connection: Connection, upload_id: str, etag: str) -> list[int]:
+    """As `end_upload`, and keep what is answered when the client completes it again."""
+    _hold(connection, upload_id)
+    columns = ("id", "bucket_id", "file_key")
+    found = sa.select(*(file_uploads.c[name] for name in columns)).where(file_uploads.c.id == upload_id)
+    values = dict(connection.execute(found).mappings().one())
+    connection.execute(sa.insert(file_completed_uploads).values(**values, etag=etag))
+    return end_upload(connection, upload_id)
+
+
+def find_completed_upload(connection: Connection, upload_id: str) -> CompletedUpload | None:
+    """The upload of this id, if it was completed within the time for which this is kept."""
+    columns = (
+        file_completed_uploads.c.id,
+        file_buckets.c.name.label("bucket"),
+        file_completed_uploads.c.file_key.label("key"),
+        file_completed_uploads.c.etag,
+    )
+    joined = sa.select(*columns).join(file_buckets, file_buckets.c.id == file_completed_uploads.c.bucket_id)
+    row = connection.execute(joined.where(file_completed_uploads.c.id == upload_id)).mappings().first()
+    return None if row is None else CompletedUpload(**row)
+
+
+def forget_completed_uploads(connection: Connection, age: float, limit: int) -> int:
+    """Delete the rows of uploads that were completed longer ago than so many seconds; return how many."""
+    old = sa.select(file_completed_uploads.c.id).where(file_completed_uploads.c.completed_at < seconds_from_now(-age))
+    ids = list(connection.execute(old.order_by(file_completed_uploads.c.completed_at).limit(limit)).scalars())
+    connection.execute(sa.delete(file_completed_uploads).where(file_completed_uploads.c.id.in_(ids)))
+    return len(ids)
 
 
 def list_uploads(

@@ -5,23 +5,22 @@ A walk is a place in the row of its disk. Any node takes the next batch of any w
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Final
 
 import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from peerd.domain.files import CopyState
-from peerd.store.files.checks import request_checks
+from peerd.domain.files import CopyState, DiskState
+from peerd.store.files.checks import DANGER_WITHOUT_COPY, request_checks
+from peerd.store.files.rebalance import REBALANCE
 from peerd.store.schema.sql_clock import now, seconds_from_now
 from peerd.store.schema.tables import disks, file_copies
 
 MISSING: Final = "missing"
 ROWS_OF_WALK: Final = 2_000
 """Copies of which it is looked at once whether their verification is due."""
-DANGER: Final = 1
-"""Of the files of a walk; the check finds out how many good copies there are."""
 
 
 class WalkStep(msgspec.Struct, frozen=True):
@@ -40,15 +39,23 @@ def begin_walks_of_missing(connection: Connection, disk_ids: Collection[int]) ->
     connection.execute(sa.update(disks).where(*is_new).values(values))
 
 
-def walk_on(connection: Connection, limit: int) -> WalkStep | None:
-    """Request checks of the next files of a walk; None: there is no walk, or other nodes are at all of them."""
+def walk_on(connection: Connection, limit: int, missing: Collection[int] = ()) -> WalkStep | None:
+    """Request checks of the next files of a walk; None: there is no walk, or other nodes are at all of them.
+
+    Args:
+        connection: in a transaction.
+        limit: the most files.
+        missing: disks whose copies do not count.
+    """
     columns = disks.c.id, disks.c.walked_for, disks.c.walked_to
-    walked = sa.select(*columns).where(disks.c.walked_for.is_not(None)).order_by(disks.c.id).limit(1)
+    is_walked = disks.c.walked_for.is_not(None), disks.c.walked_for != REBALANCE
+    walked = sa.select(*columns).where(*is_walked).order_by(disks.c.id).limit(1)
     row = connection.execute(walked.with_for_update(skip_locked=True)).first()
     if row is None:
         return None
     file_ids = files_on_disk(connection, row.id, -1 if row.walked_to is None else row.walked_to, limit)
-    request_checks(connection, dict.fromkeys(file_ids, DANGER))
+    without = {row.id} if row.walked_for in (MISSING, DiskState.LOST) else set()
+    request_checks(connection, _dangers(connection, file_ids, without | set(missing)))
     is_last = len(file_ids) < limit
     place = {"walked_for": None, "walked_to": None} if is_last else {"walked_to": file_ids[-1]}
     connection.execute(sa.update(disks).where(disks.c.id == row.id).values(place))
@@ -66,6 +73,19 @@ def files_on_disk(
         )
         found += connection.execute(of_state.order_by(file_copies.c.file_id).limit(limit)).scalars()
     return sorted(found)[:limit]
+
+
+def _dangers(connection: Connection, file_ids: Sequence[int], without: Collection[int]) -> dict[int, int]:
+    """The danger of files: how many stored copies they have, but on these disks."""
+    dangers = dict.fromkeys(file_ids, DANGER_WITHOUT_COPY)
+    counted = sa.select(file_copies.c.file_id, sa.func.count()).where(
+        file_copies.c.file_id.in_(file_ids),
+        file_copies.c.state == CopyState.STORED.value,
+        file_copies.c.disk_id.not_in(sorted(without)),
+    )
+    for file_id, stored in connection.execute(counted.group_by(file_copies.c.file_id)):
+        dangers[file_id] = min(stored, DANGER_WITHOUT_COPY - 1)
+    return dangers
 
 
 class ToVerify(msgspec.Struct, frozen=True):

@@ -362,6 +362,7 @@ api_tokens = _table(
     time_column("revoked_at"),
     time_column("last_used_at"),
     time_column_with_default("created_at"),
+    sa.Column("file_scopes", LONG_TEXT),
     sa.UniqueConstraint("prefix", name="peerd_tokens_prefix"),
     autoincrement=True,
 )
@@ -558,6 +559,7 @@ file_classes = _table(
     sa.Column("copies", sa.Integer(), nullable=False, server_default="2"),
     sa.Column("durable", sa.Integer(), nullable=False, server_default="1"),
     sa.Column("zones", sa.Integer(), nullable=False, server_default="1"),
+    sa.Column("object_copies", sa.Integer()),
     time_column_with_default("created_at"),
 )
 
@@ -594,6 +596,7 @@ disks = _table(
     sa.Column("free", sa.BigInteger(), nullable=False, server_default="0"),
     sa.Column("reserve", sa.BigInteger(), nullable=False, server_default="0"),
     sa.Column("problem", short_text(500)),
+    time_column("failed_until"),
     time_column_with_default("created_at"),
     time_column("seen_at"),
     time_column("missing_at"),
@@ -695,6 +698,17 @@ file_upload_parts = _table(
     time_column_with_default("created_at"),
     sa.Index("file_upload_parts_content", "content_id"),
 )
+
+file_completed_uploads = _table(
+    "file_completed_uploads",
+    sa.Column("id", name_type(32, ascii_only=True), primary_key=True),
+    sa.Column("bucket_id", sa.Integer(), nullable=False),
+    sa.Column("file_key", ByteText(MAX_KEY_BYTES), nullable=False),
+    sa.Column("etag", name_type(80, ascii_only=True), nullable=False),
+    time_column_with_default("completed_at"),
+    sa.Index("file_completed_uploads_time", "completed_at"),
+)
+"""What is answered to a client that completes an upload again, because it has lost the first answer."""
 
 file_access_keys = _table(
     "file_access_keys",

@@ -12,6 +12,7 @@ CREATE TABLE IF NOT EXISTS file_classes (
     copies INTEGER NOT NULL DEFAULT '2',
     durable INTEGER NOT NULL DEFAULT '1',
     zones INTEGER NOT NULL DEFAULT '1',
+    object_copies INTEGER,
     created_at TIMESTAMP(6) NOT NULL DEFAULT current_timestamp(6),
     PRIMARY KEY (name)
 ) ENGINE=InnoDB CHARSET=utf8mb4 COLLATE utf8mb4_bin;
@@ -46,6 +47,7 @@ CREATE TABLE IF NOT EXISTS disks (
     free BIGINT NOT NULL DEFAULT '0',
     reserve BIGINT NOT NULL DEFAULT '0',
     problem VARCHAR(500) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin,
+    failed_until TIMESTAMP(6) NULL,
     created_at TIMESTAMP(6) NOT NULL DEFAULT current_timestamp(6),
     seen_at TIMESTAMP(6) NULL,
     missing_at TIMESTAMP(6) NULL,
@@ -140,6 +142,16 @@ CREATE TABLE IF NOT EXISTS file_upload_parts (
     INDEX file_upload_parts_content (content_id)
 ) ENGINE=InnoDB CHARSET=utf8mb4 COLLATE utf8mb4_bin;
 
+CREATE TABLE IF NOT EXISTS file_completed_uploads (
+    id VARCHAR(32) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+    bucket_id INTEGER NOT NULL,
+    file_key VARBINARY(1024) NOT NULL,
+    etag VARCHAR(80) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+    completed_at TIMESTAMP(6) NOT NULL DEFAULT current_timestamp(6),
+    PRIMARY KEY (id),
+    INDEX file_completed_uploads_time (completed_at)
+) ENGINE=InnoDB CHARSET=utf8mb4 COLLATE utf8mb4_bin;
+
 CREATE TABLE IF NOT EXISTS file_access_keys (
     id VARCHAR(20) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
     name VARCHAR(200) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL,
@@ -152,3 +164,5 @@ CREATE TABLE IF NOT EXISTS file_access_keys (
     last_used_at TIMESTAMP(6) NULL,
     PRIMARY KEY (id)
 ) ENGINE=InnoDB CHARSET=utf8mb4 COLLATE utf8mb4_bin;
+
+ALTER TABLE peerd_tokens ADD COLUMN file_scopes LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;

@@ -12,6 +12,7 @@ CREATE TABLE file_classes (
     copies INTEGER DEFAULT '2' NOT NULL,
     durable INTEGER DEFAULT '1' NOT NULL,
     zones INTEGER DEFAULT '1' NOT NULL,
+    object_copies INTEGER,
     created_at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
     PRIMARY KEY (name)
 );
@@ -47,6 +48,7 @@ CREATE TABLE disks (
     free BIGINT DEFAULT '0' NOT NULL,
     reserve BIGINT DEFAULT '0' NOT NULL,
     problem TEXT,
+    failed_until TIMESTAMP WITH TIME ZONE,
     created_at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
     seen_at TIMESTAMP WITH TIME ZONE,
     missing_at TIMESTAMP WITH TIME ZONE,
@@ -151,6 +153,17 @@ CREATE TABLE file_upload_parts (
 
 CREATE INDEX file_upload_parts_content ON file_upload_parts (content_id);
 
+CREATE TABLE file_completed_uploads (
+    id TEXT COLLATE "C" NOT NULL,
+    bucket_id INTEGER NOT NULL,
+    file_key VARCHAR COLLATE "C" NOT NULL,
+    etag TEXT COLLATE "C" NOT NULL,
+    completed_at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
+    PRIMARY KEY (id)
+);
+
+CREATE INDEX file_completed_uploads_time ON file_completed_uploads (completed_at);
+
 CREATE TABLE file_access_keys (
     id TEXT COLLATE "C" NOT NULL,
     name TEXT COLLATE "C" NOT NULL,
@@ -164,3 +177,5 @@ CREATE TABLE file_access_keys (
     PRIMARY KEY (id),
     CONSTRAINT rights_known CHECK (rights IN ('read', 'write', 'read-write'))
 );
+
+ALTER TABLE peerd_tokens ADD COLUMN file_scopes TEXT;

@@ -13,6 +13,7 @@ CREATE TABLE file_classes (
     copies INTEGER DEFAULT '2' NOT NULL,
     durable INTEGER DEFAULT '1' NOT NULL,
     zones INTEGER DEFAULT '1' NOT NULL,
+    object_copies INTEGER,
     created_at TEXT DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now')) NOT NULL,
     PRIMARY KEY (name),
     CONSTRAINT created_at_form CHECK (created_at IS NULL OR created_at IS strftime('%Y-%m-%d %H:%M:%f', created_at))
@@ -49,6 +50,7 @@ CREATE TABLE disks (
     free BIGINT DEFAULT '0' NOT NULL,
     reserve BIGINT DEFAULT '0' NOT NULL,
     problem TEXT,
+    failed_until TEXT,
     created_at TEXT DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now')) NOT NULL,
     seen_at TEXT,
     missing_at TEXT,
@@ -59,6 +61,7 @@ CREATE TABLE disks (
     scrub_started_at TEXT,
     CONSTRAINT kind_known CHECK (kind IN ('folder', 's3')),
     CONSTRAINT state_known CHECK (state IN ('active', 'readonly', 'drain', 'lost')),
+    CONSTRAINT failed_until_form CHECK (failed_until IS NULL OR failed_until IS strftime('%Y-%m-%d %H:%M:%f', failed_until)),
     CONSTRAINT created_at_form CHECK (created_at IS NULL OR created_at IS strftime('%Y-%m-%d %H:%M:%f', created_at)),
     CONSTRAINT seen_at_form CHECK (seen_at IS NULL OR seen_at IS strftime('%Y-%m-%d %H:%M:%f', seen_at)),
     CONSTRAINT missing_at_form CHECK (missing_at IS NULL OR missing_at IS strftime('%Y-%m-%d %H:%M:%f', missing_at)),
@@ -167,6 +170,18 @@ CREATE TABLE file_upload_parts (
 
 CREATE INDEX file_upload_parts_content ON file_upload_parts (content_id);
 
+CREATE TABLE file_completed_uploads (
+    id TEXT NOT NULL,
+    bucket_id INTEGER NOT NULL,
+    file_key TEXT NOT NULL,
+    etag TEXT NOT NULL,
+    completed_at TEXT DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now')) NOT NULL,
+    PRIMARY KEY (id),
+    CONSTRAINT completed_at_form CHECK (completed_at IS NULL OR completed_at IS strftime('%Y-%m-%d %H:%M:%f', completed_at))
+);
+
+CREATE INDEX file_completed_uploads_time ON file_completed_uploads (completed_at);
+
 CREATE TABLE file_access_keys (
     id TEXT NOT NULL,
     name TEXT NOT NULL,
@@ -184,3 +199,5 @@ CREATE TABLE file_access_keys (
     CONSTRAINT revoked_at_form CHECK (revoked_at IS NULL OR revoked_at IS strftime('%Y-%m-%d %H:%M:%f', revoked_at)),
     CONSTRAINT last_used_at_form CHECK (last_used_at IS NULL OR last_used_at IS strftime('%Y-%m-%d %H:%M:%f', last_used_at))
 );
+
+ALTER TABLE peerd_tokens ADD COLUMN file_scopes TEXT;

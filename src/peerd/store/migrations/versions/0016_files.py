@@ -21,16 +21,18 @@ TABLES = (
     "file_checks",
     "file_uploads",
     "file_upload_parts",
+    "file_completed_uploads",
     "file_access_keys",
 )
 
 
 def upgrade() -> None:
-    """Create the tables."""
+    """Create the tables, and what tokens may do with files."""
     run_script(op.get_bind(), "0016")
 
 
 def downgrade() -> None:
     """Drop them."""
+    op.drop_column("peerd_tokens", "file_scopes")
     for table in TABLES:
         op.drop_table(table)
