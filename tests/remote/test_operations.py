@@ -262,7 +262,6 @@ EXAMPLES: dict[str, list[With]] = {
         With(7),
     ],
     "files.stat": PATHS,
-    "files.verify": PATHS,
     "files.move": [
         With("films/c.mov", "empty/ä.mov"),
         With("films/2026/b.mov", "films/2026/Größe.mov"),
@@ -278,7 +277,23 @@ EXAMPLES: dict[str, list[With]] = {
         With("films", "", limit=0),
     ],
     "files.usage": [With()],
-    "files.at_risk": [With(), With("unchecked", limit=1), With("unchecked", after="1.7"), With("ill"), With(after="x")],
+    "files.kept": [
+        With("films"),
+        With("films", "2026/", delimiter="/", limit=1),
+        With("x"),
+        With("films", limit=501),
+    ],
+    "files.overview": [With()],
+    "files.are_used": [With()],
+    "files.verify": PATHS,
+    "files.at_risk": [
+        With(),
+        With("unchecked", limit=1),
+        With("unchecked", after="1 unchecked 2026-01-01T00:00:00+00:00 7", counted=False),
+        With("ill"),
+        With(after="x"),
+        With(after="1 unchecked 2026-01-01T00:00:00 7"),
+    ],
     "files.fsck": [With(), With("films", verify=True), With(limit=1), With("x"), With(after="x")],
     "files.keys.list": [With()],
     "files.keys.create": [

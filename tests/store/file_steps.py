@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
 from contextlib import suppress
 from itertools import count
 from typing import Any
@@ -30,12 +31,13 @@ class Catalogue:
     """A database with disks, buckets and files of the test.
 
     Args:
-        store: an empty database with the tables.
+        store: a database with the tables.
+        nodes: ids of nodes that it has already, by name.
     """
 
-    def __init__(self, store: Database) -> None:
+    def __init__(self, store: Database, nodes: Mapping[str, int] | None = None) -> None:
         self.store = store
-        self._nodes: dict[str, int] = {}
+        self._nodes = dict(nodes or {})
 
     def node(self, name: str, zone: str | None = None) -> int:
         if name not in self._nodes:

@@ -37,9 +37,9 @@ READING = {
     *(f"statistics.{name}" for name in ("summary", "series", "depths", "overview")),
     *("queues.list", "queues.is_known", "limits.list", "nodes.list", "nodes.processes", "nodes.loads"),
     *(f"schedules.{name}" for name in ("list", "get", "runs", "get_run", "get_runs")),
-    *("files.list", "files.stat", "files.usage", "files.at_risk", "buckets.list", "file_classes.list", "disks.list"),
-    "disks.balance",
-    *("files.keys.list", "alerts.list", "users.list", "tokens.list", "audit.page", "audit.newer"),
+    *(f"files.{name}" for name in ("list", "kept", "stat", "usage", "at_risk", "overview", "are_used", "keys.list")),
+    *("buckets.list", "file_classes.list", "disks.list", "disks.balance"),
+    *("alerts.list", "users.list", "tokens.list", "audit.page", "audit.newer"),
 }
 LEFT_OUT = re.compile(r"\(([\d,]+) more refusals before it have no entry\)$")
 CARRYING_OUT = {"bulk.carry_out"}
@@ -119,6 +119,7 @@ def steps(task: int, other: int) -> Steps:
         ("buckets.create", lambda c: c.buckets.create("films", class_name="safe"), of_films, None, {"quota": None}),
         ("buckets.change", lambda c: c.buckets.change("films", quota=99), of_films, {"quota": None}, {"quota": 99}),
         ("disks.register", register_disk, of_disk, None, {"path": "/srv/a", "state": "active"}),
+        ("files.verify", lambda c: c.files.verify("films/a"), ("file", "films/a"), {}, {}),
         ("files.move", lambda c: c.files.move("films/a", "films/b"), ("file", "films/a"), {"size": 10}, None),
         ("files.remove", lambda c: c.files.remove("films/b"), ("file", "films/b"), {"size": 10}, None),
         ("files.remove_below", lambda c: c.files.remove_below("films", "x"), of_films, {}, {}),

@@ -34,6 +34,7 @@ from peerd.storage.checking import (
     read_disk_view,
     storage_task,
 )
+from peerd.storage.overview import StorageOverview, is_storage_used, read_storage_overview, read_storage_view
 from peerd.storage.placement.decision import FileHealth, decide
 from peerd.store.access.states import bucket_state, file_state
 from peerd.store.enqueue.enqueue import enqueue
@@ -48,12 +49,14 @@ from peerd.store.files.checks import (
 )
 from peerd.store.files.disks import read_disks
 from peerd.store.files.listing import MAX_PAGE, FileList
-from peerd.store.files.usage import NOT_DECIDED, FileCopy, FilesAtRisk, StorageUsage
+from peerd.store.files.risks import NOT_DECIDED, FilesAtRisk, RiskPlace, files_at_risk, parse_place
+from peerd.store.files.usage import FileCopy, StorageUsage
 from peerd.store.files.versions import delete_file, find_file, get_file, move_file
 
 MOST_REMOVED: Final = 500
 """Files that one call removes, in one transaction."""
 MOST_CHECKED: Final = 5_000
+MOST_KEPT: Final = 500
 LISTED: Final = (FileHealth.AT_RISK, FileHealth.UNREACHABLE, FileHealth.LOST, FileHealth.WHOLE)
 HEALTHS: Final = (NOT_DECIDED, *(health.value for health in LISTED))
 
@@ -74,6 +77,29 @@ class FileStatus(msgspec.Struct, frozen=True, kw_only=True):
     good: int
     wanted: int
     blocked: str | None = None
+
+
+class FileKept(msgspec.Struct, frozen=True, kw_only=True):
+    """A file of a list, and how it is kept.
+
+    Attributes:
+        health: ``whole``, ``at-risk``, ``unreachable`` or ``lost``, by what the catalogue has now.
+        good: how many nodes have a copy that counts.
+        wanted: how many copies its class wants.
+    """
+
+    file: StoredFile
+    health: str
+    good: int
+    wanted: int
+
+
+class FilesKept(msgspec.Struct, frozen=True):
+    """A page of a list, see `FileList`, with how each file is kept."""
+
+    files: list[FileKept]
+    prefixes: list[str]
+    next_after: str | None = None
 
 
 class FilesRemoved(msgspec.Struct, frozen=True):
@@ -142,6 +168,43 @@ class FileOperations(FileTransfers[Mode]):
         self._require_files("files.stat", bucket, key)
         return Query("read", _read_status, bucket, key)
 
+    @operation(needs=Right.READ_FILES, in_queues=True)
+    def kept(
+        self, bucket: str, prefix: str = "", *, after: str = "", delimiter: str = "", limit: int = 100
+    ) -> Query[FilesKept]:
+        """As `list`, with how each file is kept.
+
+        Args:
+            bucket: its name.
+            prefix: what the keys begin with.
+            after: ``next_after`` of the page before.
+            delimiter: such as "/": what keys have up to it, after the prefix, is one entry of ``prefixes``.
+            limit: files and prefixes at the most, 1 to 500.
+
+        Raises:
+            BucketNotFound: there is no such bucket.
+        """
+        texts = {"prefix": prefix, "after": after, "delimiter": delimiter}
+        checked = {name: key_text(name, value) for name, value in texts.items()}
+        most = validation.number("limit", limit, 1, MOST_KEPT)
+        name = validation.text("bucket", bucket)
+        self._require_files("files.kept", name, checked["prefix"])
+        return Query("read", _list_kept, name, checked, most)
+
+    @operation
+    def overview(self) -> Query[StorageOverview]:
+        """How files are kept in the whole cluster: disks, files at risk, and whether nothing is repaired.
+
+        It takes as long for a million files as for one: copies are counted by a manager now and then.
+        """
+        self._require_all_files("files.overview")
+        return Query("read", read_storage_overview)
+
+    @operation
+    def are_used(self) -> Query[bool]:
+        """Whether there is a disk or a bucket."""
+        return Query("read", is_storage_used)
+
     @operation(needs=Right.WRITE_FILES, in_queues=True)
     def move(self, source: str, target: str) -> Query[StoredFile]:
         """Give a file another key, or another bucket; a file that the target has is replaced. Contents are not copied.
@@ -197,7 +260,9 @@ class FileOperations(FileTransfers[Mode]):
         return Query("read", usage.read_usage)
 
     @operation
-    def at_risk(self, health: str | None = None, *, after: str | None = None, limit: int = 100) -> Query[FilesAtRisk]:
+    def at_risk(
+        self, health: str | None = None, *, after: str | None = None, limit: int = 100, counted: bool = True
+    ) -> Query[FilesAtRisk]:
         """How many files are not settled, and a page of them, those with the fewest good copies first.
 
         Args:
@@ -205,12 +270,13 @@ class FileOperations(FileTransfers[Mode]):
                 ``unchecked``; by default of any but ``unchecked``.
             after: ``next_after`` of the page before.
             limit: files at the most, 1 to 1,000.
+            counted: whether all are counted, which takes longer the more there are; else ``counts`` is empty.
         """
         if health is not None and health not in HEALTHS:
             raise InvalidFilter("health", f"{quoted(health)} is none of {', '.join(HEALTHS)}")
         self._require_all_files("files.at_risk")
         most = validation.number("limit", limit, 1, MAX_PAGE)
-        return Query("read", usage.files_at_risk, health, _place(after), most)
+        return Query("read", files_at_risk, health, _place(after), most, counted=counted)
 
     @operation
     def verify(self, path: str) -> Query[FilesChecked]:
@@ -227,6 +293,7 @@ class FileOperations(FileTransfers[Mode]):
             BucketNotFound, FileMissing: there is no such bucket, or file.
         """
         bucket, key = parse_file_path(path)
+        self._require_files("files.verify", bucket, key)
         query = Query("run", _verify_file, bucket, key).acting_on("file", path, file_state, bucket, key)
         return query.then_ring(TasksAvailable((QUEUE,)))
 
@@ -261,19 +328,33 @@ def _verify_file(connection: Connection, bucket: str, key: str) -> FilesChecked:
     return FilesChecked(1, _request_verifications(connection, {file.id: on}, PRIORITIES[1]), None)
 
 
-def _place(after: str | None) -> tuple[int, int] | None:
-    """The danger and the id in a cursor."""
+def _place(after: str | None) -> RiskPlace | None:
+    """The place in a cursor."""
     text = validation.cursor(after)
     if text is None:
         return None
-    danger, _, file_id = text.partition(".")
-    if not (text.isascii() and danger.isdigit() and file_id.isdigit() and len(danger) == 1 and len(file_id) <= 19):
-        raise InvalidFilter("after", "this is no cursor of a page of files; leave it out to begin anew")
-    return int(danger), min(int(file_id), validation.MAX_ID)
+    try:
+        return parse_place(text)
+    except ValueError:
+        raise InvalidFilter("after", "this is no cursor of a page of files; leave it out to begin anew") from None
 
 
 def _list_files(connection: Connection, name: str, texts: Mapping[str, str], limit: int) -> FileList:
     return listing.list_files(connection, get_bucket(connection, name), **texts, limit=limit)
+
+
+def _list_kept(connection: Connection, name: str, texts: Mapping[str, str], limit: int) -> FilesKept:
+    page = listing.list_files(connection, get_bucket(connection, name), **texts, limit=limit)
+    ids = [file.id for file in page.files]
+    needs = {found.id: found.needs for found in read_files_to_check(connection, ids)}
+    copies = read_copies(connection, ids)
+    view = read_storage_view(connection)
+    kept = []
+    for file in page.files:
+        decision = decide(needs[file.id], [row.copy for row in copies[file.id]], view, Random(file.id))
+        wanted = needs[file.id].copies
+        kept.append(FileKept(file=file, health=decision.health.value, good=decision.good, wanted=wanted))
+    return FilesKept(kept, page.prefixes, page.next_after)
 
 
 def _read_status(connection: Connection, bucket: str, key: str) -> FileStatus:

@@ -101,15 +101,15 @@ def task_name(name: str, disk: Disk) -> str:
     return f"{name}{SHARED}" if disk.is_shared else name
 
 
-def read_disk_view(connection: Connection, grace: float = GRACE) -> DiskView:
+def read_disk_view(connection: Connection, grace: float | None = None) -> DiskView:
     """The disks as decisions see them.
 
     Args:
         connection: of a read.
-        grace: seconds of silence after which a disk is missing.
+        grace: seconds of silence after which a disk is missing; None: as the nodes with disks have it.
     """
-    disks, present = read_disks(connection)
-    return view_disks(disks, grace, present)
+    disks, present, reported = read_disks(connection)
+    return view_disks(disks, grace or reported or GRACE, present)
 
 
 def check_files(connection: Connection, file_ids: Sequence[int], view: DiskView, random: Random) -> Checked:

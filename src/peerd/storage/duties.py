@@ -83,6 +83,7 @@ class Duties:
         for group in _groups(small):
             self._pull_small(local, group, sources, control, result)
             done += sum(content.size for content in group)
+            self._count_copied(local, group, result)
             progress(done / total, f"{len(result.stored)} of {len(contents)} contents")
         stored = {content.number for content in result.stored}
         for content in contents.values():
@@ -90,6 +91,7 @@ class Duties:
                 continue
             watched = control.but(progress=partial(_report_bytes, progress, done, content.size, total))
             self._pull_one(local, content, sources[content.id], watched, result)
+            self._count_copied(local, [content], result)
             done += content.size
         self._report_bad(sources, result)
         if result.failed:
@@ -133,8 +135,11 @@ class Duties:
                 content.id in were_bad and self._is_restored(local, content, stop)
             )
             (good if is_whole else bad).append(content.id)
+            self._node.metrics.count("peerd_storage_verified_bytes_total", str(disk), by=content.size)
             progress(number / len(contents), f"{number} of {len(contents)} contents")
         self._node.database.run(self._write_verified, local.number, good, bad, were_bad & set(good))
+        if new := sorted(set(bad) - were_bad):
+            self._node.report_bad_copies(local, new, "verification")
         self._node.ring()
         return {"verified": len(good), "bad": len(bad)}
 
@@ -245,6 +250,14 @@ class Duties:
                     local.opened.remove(ContentId(number))
         return removed
 
+    def _count_copied(self, local: LocalDisk, contents: Sequence[Content], result: Pulled) -> None:
+        """Count those of the contents that were stored."""
+        stored = set(result.stored)
+        sizes = [content.size for content in contents if ContentId(content.id) in stored]
+        if sizes:
+            self._node.metrics.count("peerd_storage_copies_made_total", str(local.number), by=len(sizes))
+            self._node.metrics.count("peerd_storage_copied_bytes_total", str(local.number), by=sum(sizes))
+
     def _check(self, connection: Connection, file_ids: Sequence[int]) -> None:
         """Decide at once what files need now."""
         self._node.check(connection, file_ids, self._node.view())
@@ -285,7 +298,9 @@ class Duties:
         row = next((one for one in self._node.disks.usable() if one.number == disk), None)
         if row is not None and row.row.verified_since is not None:
             request_checks(connection, dict.fromkeys(good, 1))  # copies that count again may be surplus now
-        self._check(connection, good)  # what waits for it can be removed elsewhere now
+        # What waits for it can be removed elsewhere now. Of what was bad, other copies may be read at the same time: a
+        # decision now would plan one more copy, although none is missing when they are done.
+        self._check(connection, sorted(set(good) - set(restored)))
 
     @contextlib.contextmanager
     def _disk_errors(self, local: LocalDisk) -> Iterator[None]:

@@ -22,6 +22,7 @@ from peerd.storage.disk.errors import DiskError, DiskOutOfSpace, DiskReadOnly, D
 from peerd.storage.disk.open_disk import DiskPlace, OpenDisk
 from peerd.store.connection.database import Database
 from peerd.store.files.disks import (
+    MAX_PROBLEM,
     DiskReport,
     DiskRow,
     cluster_identity,
@@ -199,7 +200,7 @@ class LocalDisks:
             size=usage.total,
             free=usage.free,
             reserve=self._reserve_of(opened, usage.total),
-            problem=None if problem is None else problem[:500],
+            problem=None if problem is None else problem[:MAX_PROBLEM],
         )
         return self._database.run(report_disk, self._node_id, report, self._grace)
 

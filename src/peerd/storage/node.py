@@ -16,13 +16,15 @@ from sqlalchemy.engine import Connection
 from peerd.domain.errors import PeerdError
 from peerd.doorbell.cluster_clock import ClusterClock
 from peerd.doorbell.cluster_secret import read_secret
+from peerd.runtime.metrics.registry import MetricsRegistry
+from peerd.runtime.observability.events import BadCopiesFound, EventBus
 from peerd.storage.checking import PRIORITIES, QUEUE, VERIFY, Checked, check_files, read_disk_view, storage_task
 from peerd.storage.disk.content_id import ContentId
 from peerd.storage.disk.digest import CHUNKING, Digest
 from peerd.storage.disk.folder_disk import FolderPlace
 from peerd.storage.disk.held_folder import Marker, mark_nothing
 from peerd.storage.disk.open_disk import DiskPlace
-from peerd.storage.local_disks import LocalDisks, absolute
+from peerd.storage.local_disks import LocalDisk, LocalDisks, absolute
 from peerd.storage.object_disk.options import ObjectDiskOptions
 from peerd.storage.object_disk.place import ObjectPlace
 from peerd.storage.placement.brake import GRACE, DiskView
@@ -134,6 +136,10 @@ class StorageNode:
         at: Marker = mark_nothing,
     ) -> None:
         self.database = database
+        self.events = EventBus()
+        """What is found; `of_process` sets that of the process."""
+        self.metrics = MetricsRegistry()
+        """What is counted; as `events`."""
         self.name = name
         self.options = options
         self.node_id = database.read(get_node_id, name)
@@ -171,7 +177,9 @@ class StorageNode:
             raise StorageNotConfigured(
                 "nodes cannot prove to each other that they are of one cluster: set [cluster] secret"
             )
-        return cls(client.database, process.node, options, base, secret, client)
+        node = cls(client.database, process.node, options, base, secret, client)
+        node.events, node.metrics = process.events, process.metrics
+        return node
 
     def _places(self, options: StorageOptions, base: Path, at: Marker) -> list[DiskPlace]:
         """Where disks are: this is the only place that knows of which kinds they are."""
@@ -213,6 +221,12 @@ class StorageNode:
         key = f"verify {disk_id} {file_id:016x}"
         self.database.run(enqueue, storage_task(VERIFY, disk, [file_id], PRIORITIES[1], key))
         self.ring()
+
+    def report_bad_copies(self, disk: LocalDisk, contents: Sequence[int], found_by: str) -> None:
+        """Copies on a disk of this node were found to be damaged or missing, by `verification` or `reading`."""
+        files = tuple(f"{content:016x}" for content in contents)
+        path = disk.opened.name
+        self.events.emit(BadCopiesFound(disk=disk.number, path=path, files=files, found_by=found_by))
 
     def ring(self) -> None:
         """Wake the workers that copy and remove."""

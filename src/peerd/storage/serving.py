@@ -147,6 +147,7 @@ class FileReading:
     def _report_bad(self, disk: LocalDisk) -> None:
         self._problems.append(f"disk {disk.number} has it no more, or damaged")
         self._node.database.run(copies_bad, disk.number, [self.file.id])
+        self._node.report_bad_copies(disk, [self.file.id], "reading")
 
     def _others(self) -> list[Source]:
         """Sources that are read by HTTP: from folders of other nodes, then from shared disks, by a node with access."""

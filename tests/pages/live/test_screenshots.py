@@ -105,6 +105,14 @@ class TestPictures:
         expect(page.locator("#processes")).to_contain_text("SIGKILL", timeout=40_000)
         take(page, folder, "processes", height=620)
 
+    def test_how_files_are_kept(self, open_page: Open, folder: Path) -> None:
+        page = open_page("/storage")
+        expect(page.locator("#verification")).to_contain_text("studio-2")
+        take(page, folder, "storage", height=760)
+        page.goto("/files/show?name=films/2026/scene-03.mov")
+        expect(page.locator("#copies tbody tr")).to_have_count(2)
+        take(page, folder, "file", height=560)
+
     def test_who_did_it(self, open_page: Open, studio: Studio, folder: Path, admin: str) -> None:
         studio.client.database.run(add_user, "ben", Role.OPERATOR, password_hash())
         page = open_page("/queues/pause?name=mail", may_fail=True)

@@ -19,6 +19,7 @@ from peerd.storage.s3_front.front import is_s3_request, serve_s3
 from peerd.storage.server import file_routes, node_routes
 from peerd.storage.server.http_io import BodyTooLarge, ClientGone, Receive, Request, Response, Scope, Send
 from peerd.storage.server.node_routes import BadRequest
+from peerd.storage.server.request_counts import RequestCount
 from peerd.storage.transfer.errors import NoSourceLeft
 from peerd.storage.transfer.node_signature import HEADER, NodeSignatureRefused
 
@@ -64,9 +65,22 @@ class StorageApp:
             return
         if scope["type"] != "http":
             return
-        request, response = Request(scope, receive), Response(send)
+        node = self._node
+        assert node is not None, "the lifespan has begun"
+        request = Request(scope, receive)
+        kind = "s3" if node.options.s3 and is_s3_request(request) else _split_path(request)[0]
+        count = RequestCount(node.metrics, kind, request.method, receive, send)
         try:
-            await self._serve(request, response)
+            await self._answer(node, Request(scope, count.receive), Response(count.send), is_of_s3=kind == "s3")
+        finally:
+            count.end()
+
+    async def _answer(self, node: StorageNode, request: Request, response: Response, *, is_of_s3: bool) -> None:
+        try:
+            if is_of_s3:
+                await serve_s3(node, request, response)
+            else:
+                await self._serve(node, request, response)
         except ClientGone:
             return
         except Exception as error:
@@ -93,13 +107,8 @@ class StorageApp:
         refreshing.cancel()
         await send({"type": "lifespan.shutdown.complete"})
 
-    async def _serve(self, request: Request, response: Response) -> None:
-        node = self._node
-        assert node is not None, "the lifespan has begun"
-        if node.options.s3 and is_s3_request(request):
-            await serve_s3(node, request, response)
-            return
-        kind, _, rest = request.scope["raw_path"].decode("latin-1").lstrip("/").partition("/")
+    async def _serve(self, node: StorageNode, request: Request, response: Response) -> None:
+        kind, rest = _split_path(request)
         if kind == "health":
             await response.json({"node": node.name, "disks": [disk.number for disk in node.disks.usable()]})
             return
@@ -141,6 +150,12 @@ async def _refresh_again_and_again(node: StorageNode) -> None:
         await asyncio.sleep(REFRESH_EVERY)
         with contextlib.suppress(DatabaseUnavailable):
             await to_thread(node.disks.refresh)
+
+
+def _split_path(request: Request) -> tuple[str, str]:
+    """The first part of the path, and what follows it."""
+    kind, _, rest = request.scope["raw_path"].decode("latin-1").lstrip("/").partition("/")
+    return kind, rest
 
 
 def _decode(text: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -14,7 +14,7 @@ from sqlalchemy.engine import Connection
 from peerd.domain.file_errors import DiskHasCopies, DiskNotFound
 from peerd.domain.files import CopyState, Disk, DiskKind, DiskState
 from peerd.store.schema.sql_clock import now, seconds_from_now
-from peerd.store.schema.tables import disks, file_cluster, file_copies, nodes
+from peerd.store.schema.tables import disk_counts, disks, file_cluster, file_copies, nodes
 from peerd.store.statements.insert_new import insert_new
 
 MAX_PROBLEM = 500
@@ -49,6 +49,7 @@ class DiskRow(msgspec.Struct, frozen=True, kw_only=True):
     walked_to: int | None
     scrubbed_to: int | None
     scrub_started_at: datetime | None
+    grace: float | None
 
 
 class DiskReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -140,6 +141,7 @@ def report_disk(connection: Connection, node_id: int, report: DiskReport, grace:
         "free": report.free,
         "reserve": report.reserve,
         "problem": report.problem or sa.case((has_failed, disks.c.problem), else_=None),
+        "grace": grace,
         "seen_at": now(),
     }
     connection.execute(sa.update(disks).where(is_used).values(values))
@@ -168,10 +170,11 @@ def bytes_on_disk(connection: Connection, identity: str) -> int:
 
 
 class DisksRead(NamedTuple):
-    """The disks, and when they were read, by the database's clock."""
+    """The disks, when they were read, by the database's clock, and the longest grace that nodes have reported."""
 
     disks: list[Disk]
     present: datetime
+    grace: float | None
 
 
 def read_disks(connection: Connection, *, counted: bool = True) -> DisksRead:
@@ -183,32 +186,38 @@ def read_disks(connection: Connection, *, counted: bool = True) -> DisksRead:
     """
     rows = list_disks(connection)
     in_use = [row.id for row in rows if row.state != DiskState.LOST.value]
-    promised = _promised(connection, in_use) if counted else {}
+    return disks_of_rows(connection, rows, _promised(connection, in_use) if counted else {})
+
+
+def disks_of_rows(connection: Connection, rows: Sequence[DiskRow], planned: Mapping[int, PlannedCopies]) -> DisksRead:
+    """Disks of rows; ``planned`` are the copies that are planned on each."""
     present = connection.execute(sa.select(now())).scalar_one()
-    return DisksRead([_as_disk(row, promised.get(row.id, NOTHING_PLANNED), present) for row in rows], present)
+    graces = [row.grace for row in rows if row.grace is not None and row.state != DiskState.LOST.value]
+    found = [_as_disk(row, planned.get(row.id, NOTHING_PLANNED), present) for row in rows]
+    return DisksRead(found, present, max(graces, default=None))
 
 
-class _Planned(NamedTuple):
+class PlannedCopies(NamedTuple):
     """Copies that are planned on a disk."""
 
     copies: int
     bytes: int
 
 
-NOTHING_PLANNED = _Planned(0, 0)
+NOTHING_PLANNED = PlannedCopies(0, 0)
 
 
-def _promised(connection: Connection, numbers: Sequence[int]) -> dict[int, _Planned]:
+def _promised(connection: Connection, numbers: Sequence[int]) -> dict[int, PlannedCopies]:
     """Planned copies by disk; how many there are is bounded, see `peerd.storage.maintenance`."""
     sums = (
         sa.select(file_copies.c.disk_id, sa.func.count(), sa.func.sum(file_copies.c.size))
         .where(file_copies.c.disk_id.in_(numbers), file_copies.c.state == CopyState.PLANNED.value)
         .group_by(file_copies.c.disk_id)
     )
-    return {disk_id: _Planned(int(copies), int(size)) for disk_id, copies, size in connection.execute(sums)}
+    return {disk_id: PlannedCopies(int(copies), int(size)) for disk_id, copies, size in connection.execute(sums)}
 
 
-def _as_disk(row: DiskRow, planned: _Planned, present: datetime) -> Disk:
+def _as_disk(row: DiskRow, planned: PlannedCopies, present: datetime) -> Disk:
     silence = FOREVER_SILENT if row.seen_at is None else max(0.0, (present - row.seen_at).total_seconds())
     return Disk(
         id=row.id,
@@ -251,4 +260,5 @@ def remove_disk(connection: Connection, number: int) -> None:
     ).scalar_one()
     if copies:
         raise DiskHasCopies(number, copies)
+    connection.execute(sa.delete(disk_counts).where(disk_counts.c.disk_id == number))
     connection.execute(sa.delete(disks).where(disks.c.id == number))

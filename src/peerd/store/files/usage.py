@@ -1,11 +1,10 @@
-"""What files and disks add up to, which files are at risk, and walks over all files."""
+"""What files and disks add up to, and walks over all files."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Final
 
 import msgspec
 import sqlalchemy as sa
@@ -13,13 +12,9 @@ from sqlalchemy.engine import Connection
 
 from peerd.domain.files import CopyState
 from peerd.store.files.buckets import Bucket, list_buckets
-from peerd.store.files.checks import DANGER_OF_TOMBSTONE, count_checks
 from peerd.store.files.disks import DiskRow, list_disks
 from peerd.store.schema.sql_clock import now
-from peerd.store.schema.tables import disks, file_buckets, file_checks, file_copies, file_usage, files, nodes
-
-NOT_DECIDED: Final = "unchecked"
-"""The health of a file of which it is not decided yet what it needs."""
+from peerd.store.schema.tables import disks, file_copies, file_usage, files, nodes
 
 
 class FileCopy(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,40 +90,6 @@ class StorageUsage(msgspec.Struct, frozen=True):
     disks: list[DiskCopies]
 
 
-class FileAtRisk(msgspec.Struct, frozen=True, kw_only=True):
-    """A file that is not settled.
-
-    Attributes:
-        health: how it was kept at its last check.
-        danger: how many good copies it has, from 1; 8: none.
-        blocked: why it cannot be helped now, or None.
-        due_at: when it is checked again.
-    """
-
-    id: int
-    bucket: str
-    key: str
-    size: int
-    health: str
-    danger: int
-    blocked: str | None
-    due_at: datetime
-
-
-class FilesAtRisk(msgspec.Struct, frozen=True):
-    """Counts of all files that are not settled, by health, and a page of them.
-
-    Attributes:
-        counts: by health; ``unchecked`` of those of which nothing is decided yet.
-        files: those without a tombstone, in the order of their danger and id.
-        next_after: what to give as ``after`` for the next page; None: this is the last one.
-    """
-
-    counts: dict[str, int]
-    files: list[FileAtRisk]
-    next_after: str | None = None
-
-
 class FilesWalked(msgspec.Struct, frozen=True):
     """A batch of files, with the disks of the stored copies of each, and where to go on; None: these were the last."""
 
@@ -191,44 +152,6 @@ def list_copies(connection: Connection, file_id: int) -> list[FileCopy]:
     return copies
 
 
-def files_at_risk(connection: Connection, health: str | None, after: tuple[int, int] | None, limit: int) -> FilesAtRisk:
-    """Counts of the files that are not settled, and a page of them.
-
-    Args:
-        connection: of a read.
-        health: only files of this one; None: of any but those that were put or deleted just now.
-        after: danger and id of the last file of the page before.
-        limit: the most files.
-    """
-    counts: dict[str, int] = defaultdict(int)
-    for row in count_checks(connection):
-        counts[row["health"] or NOT_DECIDED] += int(row["files"])
-    columns = (
-        file_checks.c.file_id.label("id"),
-        file_buckets.c.name.label("bucket"),
-        files.c.file_key.label("key"),
-        files.c.size,
-        sa.func.coalesce(file_checks.c.health, NOT_DECIDED).label("health"),
-        file_checks.c.danger,
-        file_checks.c.blocked,
-        file_checks.c.due_at,
-    )
-    wanted = (
-        sa.select(*columns)
-        .join(files, files.c.id == file_checks.c.file_id)
-        .join(file_buckets, file_buckets.c.id == files.c.bucket_id)
-        .where(file_checks.c.danger < DANGER_OF_TOMBSTONE, _is_of_health(health))
-    )
-    if after is not None:
-        danger, file_id = after
-        is_behind = sa.and_(file_checks.c.danger == danger, file_checks.c.file_id > file_id)
-        wanted = wanted.where(sa.or_(file_checks.c.danger > danger, is_behind))
-    wanted = wanted.order_by(file_checks.c.danger, file_checks.c.file_id).limit(limit + 1)
-    found = [FileAtRisk(**row) for row in connection.execute(wanted).mappings()]
-    page = found[:limit]
-    return FilesAtRisk(dict(counts), page, f"{page[-1].danger}.{page[-1].id}" if len(found) > limit else None)
-
-
 def walk_files(connection: Connection, bucket: Bucket | None, after: int, limit: int) -> FilesWalked:
     """The next current files of a bucket, or of all, in the order of their ids."""
     wanted = sa.select(files.c.id).where(files.c.is_current == 1, files.c.id > after)
@@ -242,12 +165,6 @@ def walk_files(connection: Connection, bucket: Bucket | None, after: int, limit:
     for file_id, disk_id in connection.execute(stored):
         copies[file_id].append(disk_id)
     return FilesWalked(copies, ids[-1] if len(ids) == limit else None)
-
-
-def _is_of_health(health: str | None) -> sa.ColumnElement[bool]:
-    if health is None:
-        return file_checks.c.health.is_not(None)
-    return file_checks.c.health.is_(None) if health == NOT_DECIDED else file_checks.c.health == health
 
 
 def _with_usage(bucket: Bucket, sums: Sequence[int]) -> BucketUsage:

@@ -605,11 +605,24 @@ disks = _table(
     sa.Column("walked_to", sa.BigInteger()),
     sa.Column("scrubbed_to", sa.BigInteger()),
     time_column("scrub_started_at"),
+    sa.Column("grace", sa.Double()),
     enum_check("kind", DiskKind),
     enum_check("state", DiskState),
     sa.Index("disks_identity", "identity", unique=True),
     autoincrement=True,
 )
+
+disk_counts = _table(
+    "disk_counts",
+    sa.Column("disk_id", sa.Integer(), primary_key=True, autoincrement=False),
+    sa.Column("state", enum_type(CopyState), primary_key=True),
+    sa.Column("copies", sa.BigInteger(), nullable=False),
+    sa.Column("bytes", sa.BigInteger(), nullable=False),
+    sa.Column("examined", sa.BigInteger(), nullable=False),
+    time_column_with_default("counted_at"),
+    enum_check("state", CopyState),
+)
+"""The copies of each disk by state, as one manager counts them now and then for all that show them."""
 
 files = _table(
     "files",
@@ -654,7 +667,7 @@ file_copies = _table(
     time_column("verified_at"),
     sa.Column("task_id", sa.BigInteger()),
     enum_check("state", CopyState),
-    sa.Index("file_copies_disk", "disk_id", "state", "file_id"),
+    sa.Index("file_copies_disk", "disk_id", "state", "file_id", "size"),
 )
 
 file_checks = _table(
@@ -667,6 +680,7 @@ file_checks = _table(
     sa.Column("blocked", short_text(500)),
     time_column_with_default("created_at"),
     sa.Index("file_checks_due", "danger", "due_at"),
+    sa.Index("file_checks_listed", "danger", "health", "created_at", "file_id"),
 )
 """The files that are not settled: what they need is decided again when it is due, the most endangered first."""
 

@@ -56,8 +56,19 @@ CREATE TABLE IF NOT EXISTS disks (
     walked_to BIGINT,
     scrubbed_to BIGINT,
     scrub_started_at TIMESTAMP(6) NULL,
+    grace DOUBLE,
     PRIMARY KEY (id),
     UNIQUE INDEX disks_identity (identity)
+) ENGINE=InnoDB CHARSET=utf8mb4 COLLATE utf8mb4_bin;
+
+CREATE TABLE IF NOT EXISTS disk_counts (
+    disk_id INTEGER NOT NULL,
+    state ENUM('planned','stored','bad','removing') CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+    copies BIGINT NOT NULL,
+    bytes BIGINT NOT NULL,
+    examined BIGINT NOT NULL,
+    counted_at TIMESTAMP(6) NOT NULL DEFAULT current_timestamp(6),
+    PRIMARY KEY (disk_id, state)
 ) ENGINE=InnoDB CHARSET=utf8mb4 COLLATE utf8mb4_bin;
 
 CREATE TABLE IF NOT EXISTS files (
@@ -98,7 +109,7 @@ CREATE TABLE IF NOT EXISTS file_copies (
     verified_at TIMESTAMP(6) NULL,
     task_id BIGINT,
     PRIMARY KEY (file_id, disk_id),
-    INDEX file_copies_disk (disk_id, state, file_id)
+    INDEX file_copies_disk (disk_id, state, file_id, size)
 ) ENGINE=InnoDB CHARSET=utf8mb4 COLLATE utf8mb4_bin;
 
 CREATE TABLE IF NOT EXISTS file_checks (
@@ -110,7 +121,8 @@ CREATE TABLE IF NOT EXISTS file_checks (
     blocked VARCHAR(500) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin,
     created_at TIMESTAMP(6) NOT NULL DEFAULT current_timestamp(6),
     PRIMARY KEY (file_id),
-    INDEX file_checks_due (danger, due_at)
+    INDEX file_checks_due (danger, due_at),
+    INDEX file_checks_listed (danger, health, created_at, file_id)
 ) ENGINE=InnoDB CHARSET=utf8mb4 COLLATE utf8mb4_bin;
 
 CREATE TABLE IF NOT EXISTS file_uploads (

@@ -57,12 +57,24 @@ CREATE TABLE disks (
     walked_to BIGINT,
     scrubbed_to BIGINT,
     scrub_started_at TIMESTAMP WITH TIME ZONE,
+    grace DOUBLE PRECISION,
     PRIMARY KEY (id),
     CONSTRAINT kind_known CHECK (kind IN ('folder', 's3')),
     CONSTRAINT state_known CHECK (state IN ('active', 'readonly', 'drain', 'lost'))
 );
 
 CREATE UNIQUE INDEX disks_identity ON disks (identity);
+
+CREATE TABLE disk_counts (
+    disk_id INTEGER NOT NULL,
+    state TEXT NOT NULL,
+    copies BIGINT NOT NULL,
+    bytes BIGINT NOT NULL,
+    examined BIGINT NOT NULL,
+    counted_at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
+    PRIMARY KEY (disk_id, state),
+    CONSTRAINT state_known CHECK (state IN ('planned', 'stored', 'bad', 'removing'))
+);
 
 CREATE TABLE files (
     id BIGINT NOT NULL,
@@ -107,7 +119,7 @@ CREATE TABLE file_copies (
     CONSTRAINT state_known CHECK (state IN ('planned', 'stored', 'bad', 'removing'))
 );
 
-CREATE INDEX file_copies_disk ON file_copies (disk_id, state, file_id);
+CREATE INDEX file_copies_disk ON file_copies (disk_id, state, file_id, size);
 
 CREATE TABLE file_checks (
     file_id BIGINT NOT NULL,
@@ -121,6 +133,7 @@ CREATE TABLE file_checks (
 );
 
 CREATE INDEX file_checks_due ON file_checks (danger, due_at);
+CREATE INDEX file_checks_listed ON file_checks (danger, health, created_at, file_id);
 
 CREATE TABLE file_uploads (
     id TEXT COLLATE "C" NOT NULL,

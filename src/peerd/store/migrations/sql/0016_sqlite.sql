@@ -59,6 +59,7 @@ CREATE TABLE disks (
     walked_to BIGINT,
     scrubbed_to BIGINT,
     scrub_started_at TEXT,
+    grace DOUBLE,
     CONSTRAINT kind_known CHECK (kind IN ('folder', 's3')),
     CONSTRAINT state_known CHECK (state IN ('active', 'readonly', 'drain', 'lost')),
     CONSTRAINT failed_until_form CHECK (failed_until IS NULL OR failed_until IS strftime('%Y-%m-%d %H:%M:%f', failed_until)),
@@ -70,6 +71,18 @@ CREATE TABLE disks (
 );
 
 CREATE UNIQUE INDEX disks_identity ON disks (identity);
+
+CREATE TABLE disk_counts (
+    disk_id INTEGER NOT NULL,
+    state TEXT NOT NULL,
+    copies BIGINT NOT NULL,
+    bytes BIGINT NOT NULL,
+    examined BIGINT NOT NULL,
+    counted_at TEXT DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now')) NOT NULL,
+    PRIMARY KEY (disk_id, state),
+    CONSTRAINT state_known CHECK (state IN ('planned', 'stored', 'bad', 'removing')),
+    CONSTRAINT counted_at_form CHECK (counted_at IS NULL OR counted_at IS strftime('%Y-%m-%d %H:%M:%f', counted_at))
+);
 
 CREATE TABLE files (
     id BIGINT NOT NULL,
@@ -119,7 +132,7 @@ CREATE TABLE file_copies (
     CONSTRAINT verified_at_form CHECK (verified_at IS NULL OR verified_at IS strftime('%Y-%m-%d %H:%M:%f', verified_at))
 );
 
-CREATE INDEX file_copies_disk ON file_copies (disk_id, state, file_id);
+CREATE INDEX file_copies_disk ON file_copies (disk_id, state, file_id, size);
 
 CREATE TABLE file_checks (
     file_id BIGINT NOT NULL,
@@ -135,6 +148,7 @@ CREATE TABLE file_checks (
 );
 
 CREATE INDEX file_checks_due ON file_checks (danger, due_at);
+CREATE INDEX file_checks_listed ON file_checks (danger, health, created_at, file_id);
 
 CREATE TABLE file_uploads (
     id TEXT NOT NULL,

@@ -15,6 +15,7 @@ TABLES = (
     "file_buckets",
     "file_usage",
     "disks",
+    "disk_counts",
     "files",
     "file_chunks",
     "file_copies",
