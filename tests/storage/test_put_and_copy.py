@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import httpx
 import pytest
 
 from peerd.domain.files import FileClass
 from peerd.storage.disk.content_id import ContentId
+from peerd.storage.disk.digest import digest_of
+from peerd.storage.disk.open_disk import LocalRange
 from peerd.storage.node import digest_in_catalogue
+from peerd.storage.server.sending import MOST_AHEAD, next_pieces
+from peerd.storage.serving import FileReading
 from peerd.storage.transfer.node_signature import NodeSigner
 from peerd.storage.transfer.pull import TransferControl, Wanted, pull_content
 from peerd.store.files.classes import set_class
 from peerd.store.files.copies import find_contents
+from peerd.store.files.versions import get_version
 from peerd.testing import eventually
 from tests.storage.nodes import SECRET, ServedNode, StorageCluster
 
@@ -50,6 +58,7 @@ def test_a_file_that_is_put_has_two_equal_copies_and_is_read_from_every_node(clu
     assert answer.status_code == 201, answer.text
     file = answer.json()
     assert (file["key"], file["version"], file["size"]) == ("one ä.mov", 1, len(content))
+    assert wanted(a, int(file["id"], 16)).digest == digest_of(content), "of the whole and of its chunks"
     done = cluster.run_tasks()
     [(copier, name, outcome)] = done
     assert (name, outcome) == ("copy", {"copied": 1, "bytes": len(content)})
@@ -115,6 +124,69 @@ def test_a_damaged_copy_is_never_sent_but_quarantined_and_made_anew(cluster: Sto
     states = cluster.catalogue.copies(file_id)
     assert sorted(states.values()) == ["stored", "stored"]
     assert ask(a, "GET", "/files/films/f").content == content
+
+
+def test_what_was_verified_can_be_sent_although_the_next_chunk_is_damaged(cluster: StorageCluster, ask: Ask) -> None:
+    a, content = cluster.nodes["a"], os.urandom(9_000_000)
+    file_id = int(ask(a, "PUT", "/files/films/f", content).json()["id"], 16)
+    cluster.run_tasks()
+    with a.content_path(file_id).open("r+b") as damaged:
+        damaged.seek(5_000_000)
+        damaged.write(bytes([content[5_000_000] ^ 1]))
+    file = a.node.database.read(get_version, file_id)
+    assert file is not None
+    with FileReading.begin(a.node, file) as reading:
+        first, *others = next_pieces(reading.pieces(0, len(content)), MOST_AHEAD)
+        assert isinstance(first, LocalRange)
+        assert os.pread(first.fd, first.count, first.offset) == content[: first.count]
+        assert all(isinstance(piece, bytes) for piece in others)
+    assert a.contents() == []
+
+
+def test_a_reading_that_is_closed_while_a_chunk_is_verified_closes_its_file_afterwards(
+    cluster: StorageCluster, ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, content = cluster.nodes["a"], os.urandom(300_000)
+    file_id = int(ask(a, "PUT", "/files/films/f", content).json()["id"], 16)
+    file = a.node.database.read(get_version, file_id)
+    assert file is not None
+    read, begun, goes_on, used = os.preadv, threading.Event(), threading.Event(), list[int]()
+
+    def read_later(fd: int, *arguments: Any) -> int:
+        used.append(fd)
+        begun.set()
+        assert goes_on.wait(60)
+        return read(fd, *arguments)
+
+    reading = FileReading.begin(a.node, file)
+    monkeypatch.setattr(os, "preadv", read_later)
+    with ThreadPoolExecutor(1) as threads:
+        piece = threads.submit(next, reading.pieces(0, len(content)))
+        assert begun.wait(60)
+        reading.close()
+        assert os.fstat(used[0]).st_size == len(content), "the descriptor is still that of the content"
+        goes_on.set()
+        assert isinstance(piece.result(), LocalRange)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(used[0])
+    assert cluster.catalogue.copies(file_id)[a.disk] == "stored"
+
+
+def test_a_damaged_copy_that_cannot_be_moved_away_is_read_from_another_node(
+    cluster: StorageCluster, ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, content = cluster.nodes["a"], os.urandom(200_000)
+    file_id = int(ask(a, "PUT", "/files/films/f", content).json()["id"], 16)
+    cluster.run_tasks()
+    a.content_path(file_id).write_bytes(bytes([content[0] ^ 1]) + content[1:])
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(os, "rename", fail)
+    monkeypatch.setattr(os, "link", fail)
+    assert ask(a, "GET", "/files/films/f").content == content
+    assert cluster.catalogue.copies(file_id)[a.disk] == "bad"
 
 
 def test_a_copy_goes_on_from_another_source_when_one_is_damaged_in_the_middle(

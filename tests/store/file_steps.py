@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
+from contextlib import suppress
 from itertools import count
 from typing import Any
 
@@ -69,7 +70,9 @@ class Catalogue:
         return self.publish(bucket, self.new(key, disk, size, **more), condition)
 
     def publish(self, bucket: Bucket, new: NewFile, condition: Condition = UNCONDITIONAL) -> StoredFile:
-        return versions.run_publishing(self.store, versions.publish, bucket, new, condition)
+        while True:
+            with suppress(versions.PublishConflict):
+                return self.store.run(versions.publish, bucket, new, condition)
 
     def new(self, key: str, disk: int, size: int = 10, **more: Any) -> NewFile:
         values = {"id": next(_file_ids), "class_name": "default", "blake3": HASH, **more}

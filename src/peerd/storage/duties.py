@@ -85,8 +85,9 @@ class Duties:
             done += sum(content.size for content in group)
             self._count_copied(local, group, result)
             progress(done / total, f"{len(result.stored)} of {len(contents)} contents")
+        stored = {content.number for content in result.stored}
         for content in contents.values():
-            if ContentId(content.id) in result.stored:
+            if content.id in stored:
                 continue
             watched = control.but(progress=partial(_report_bytes, progress, done, content.size, total))
             self._pull_one(local, content, sources[content.id], watched, result)
@@ -297,7 +298,8 @@ class Duties:
         row = next((one for one in self._node.disks.usable() if one.number == disk), None)
         if row is not None and row.row.verified_since is not None:
             request_checks(connection, dict.fromkeys(good, 1))  # copies that count again may be surplus now
-        # What waits for a verification can be removed elsewhere now; where a copy was bad, the others are verified first.
+        # What waits for it can be removed elsewhere now. Of what was bad, other copies may be read at the same time: a
+        # decision now would plan one more copy, although none is missing when they are done.
         self._check(connection, sorted(set(good) - set(restored)))
 
     @contextlib.contextmanager

@@ -16,7 +16,7 @@ import msgspec
 from sqlalchemy.engine import Connection
 
 from peerd.domain.errors import DatabaseUnavailable, PeerdError
-from peerd.domain.files import CopyState, FileState, StoredFile, check_key
+from peerd.domain.files import CopyState, StoredFile, check_key
 from peerd.domain.size import format_size
 from peerd.storage.auditing import PUT, FileAuditor, state_of
 from peerd.storage.disk.content_id import ContentId, new_content_id
@@ -27,19 +27,10 @@ from peerd.storage.local_disks import LocalDisk
 from peerd.storage.node import StorageNode
 from peerd.storage.placement.brake import DiskView
 from peerd.storage.placement.decision import counts
-from peerd.store.access.states import file_state
 from peerd.store.files.buckets import Bucket, get_bucket
 from peerd.store.files.checks import read_copies
 from peerd.store.files.classes import get_class
-from peerd.store.files.versions import (
-    Condition,
-    NewFile,
-    discard_staged,
-    get_version,
-    publish,
-    run_publishing,
-    stage,
-)
+from peerd.store.files.versions import Condition, NewFile, discard_staged, stage
 
 FIRST_PAUSE: Final = 0.01
 LONGEST_PAUSE: Final = 0.5
@@ -219,31 +210,25 @@ class Receiving:
         also: Callable[[Connection], object] | None,
     ) -> StoredFile:
         """Enter the version into the catalogue."""
-        view = self._node.view()
 
-        def stage_and_plan(connection: Connection) -> None:
-            stage(connection, bucket, new)
-            self._node.check(connection, [new.id], view)
-
-        def publish_and_plan(connection: Connection) -> StoredFile:
-            known = get_version(connection, new.id)
-            is_first = known is None or known.state is FileState.STAGED  # not a repetition after a lost commit
-            auditor = received.auditor if is_first else None
-            before = None if auditor is None else file_state(connection, bucket.name, new.key)
-            published = publish(connection, bucket, new, received.condition)
-            if auditor is not None:
-                path = f"{bucket.name}/{new.key}"
-                auditor.write(connection, PUT, path, before, state_of(published), **received.arguments)
-            if also is not None and is_first:
+        def entered(connection: Connection, replaced: StoredFile | None, published: StoredFile) -> None:
+            if received.auditor is not None:
+                path, before = f"{bucket.name}/{new.key}", None if replaced is None else state_of(replaced)
+                received.auditor.write(connection, PUT, path, before, state_of(published), **received.arguments)
+            if also is not None:
                 also(connection)
-            self._node.check(connection, [new.id], view)
-            return published
 
         if durable > 1:
+            view = self._node.view()
+
+            def stage_and_plan(connection: Connection) -> None:
+                stage(connection, bucket, new)
+                self._node.check(connection, [new.id], view)
+
             self._node.database.run(stage_and_plan)
             self._node.ring()
             self._wait_until_durable(new.id, durable)
-        published = run_publishing(self._node.database, publish_and_plan)
+        published = self._node.puts.publish(bucket, new, received.condition, entered)
         self._node.ring()
         return published
 

@@ -7,6 +7,7 @@ missing are read from another node.
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from collections.abc import Iterator
 from typing import Final, Self
@@ -16,7 +17,7 @@ from sqlalchemy.engine import Connection
 
 from peerd.domain.files import CopyState, StoredFile
 from peerd.storage.disk.content_id import ContentId
-from peerd.storage.disk.digest import Digest
+from peerd.storage.disk.digest import CHUNKING, Digest
 from peerd.storage.disk.errors import ContentMismatch, ContentMissing, DiskError
 from peerd.storage.disk.open_disk import OpenContent, Piece
 from peerd.storage.local_disks import LocalDisk
@@ -46,6 +47,11 @@ class FileReading:
         self._content = ContentId(file.id)
         self._sources = sources
         self._local: tuple[LocalDisk, OpenContent] | None = None
+        self._opened: list[OpenContent] = []
+        """Contents of which pieces may still be sent when their disk is given up."""
+        self._is_closed = False
+        self._verifying = threading.Lock()
+        """A cancelled request ends while a thread verifies: its descriptor must not become one of another file."""
         self._problems: list[str] = []
 
     @classmethod
@@ -55,14 +61,11 @@ class FileReading:
         Raises:
             NoSourceLeft: it has none that can be read.
         """
+        return cls.of_found(node, file, *node.database.read(find_content, file))
 
-        def find(connection: Connection) -> tuple[Digest, list[Source]]:
-            content = find_contents(connection, [file.id]).get(file.id)
-            if content is None:
-                raise NoSourceLeft(str(ContentId(file.id)), ["it was deleted in this moment"])
-            return digest_in_catalogue(content), find_sources(connection, [file.id])[file.id]
-
-        digest, sources = node.database.read(find)
+    @classmethod
+    def of_found(cls, node: StorageNode, file: StoredFile, digest: Digest, sources: list[Source]) -> Self:
+        """As `begin`, of what `find_content` has found."""
         reading = cls(node, file, digest, sources)
         reading._open_local()
         if reading._local is None and not reading._others():
@@ -86,10 +89,16 @@ class FileReading:
                 yield chunk[begin - positions.start : end - positions.start]
 
     def close(self) -> None:
-        """Close the file of this node."""
-        if self._local is not None:
-            self._local[1].close()
+        """Close the files of this node; their pieces cannot be sent any more. It does not wait: see `_verifying`."""
+        self._is_closed = True
+        if not self._verifying.acquire(blocking=False):
+            return  # the thread that verifies closes them afterwards
+        try:
             self._local = None
+            while self._opened:
+                self._opened.pop().close()
+        finally:
+            self._verifying.release()
 
     def __enter__(self) -> Self:
         return self
@@ -105,32 +114,35 @@ class FileReading:
             if disk is None or source.state != CopyState.STORED.value or (disk.opened.is_remote and elsewhere):
                 continue
             try:
-                self._local = disk, disk.opened.open(self._content)
+                self._opened.append(disk.opened.open(self._content))
             except ContentMissing:
                 self._report_bad(disk)
             except DiskError as error:
                 self._problems.append(str(error))
             else:
+                self._local = disk, self._opened[-1]
                 return
 
     def _verified_local(self, index: int, begin: int, end: int) -> Piece | None:
-        if self._local is None:
-            return None
-        disk, opened = self._local
         try:
-            chunk = opened.verified_chunk(self._digest, index)
-        except ContentMismatch as error:
-            self._problems.append(str(error))
-            with contextlib.suppress(ContentMissing):
-                disk.opened.quarantine(self._content, "mismatch", time.time(), found=opened)
-            self._report_bad(disk)
-            self.close()
-            return None
-        except DiskError as error:
-            self._problems.append(str(error))
-            self.close()
-            return None
-        return opened.piece(chunk, self._digest.chunk_range(index).start, begin, end)
+            with self._verifying:
+                if self._local is None:
+                    return None
+                disk, opened = self._local
+                try:
+                    return opened.verified_piece(self._digest, index, begin, end)
+                except DiskError as error:
+                    self._problems.append(str(error))
+                    self._local = None
+                    if not isinstance(error, ContentMismatch):
+                        return None
+                    with contextlib.suppress(DiskError):
+                        disk.opened.quarantine(self._content, "mismatch", time.time(), found=opened)
+        finally:
+            if self._is_closed:
+                self.close()
+        self._report_bad(disk)
+        return None
 
     def _report_bad(self, disk: LocalDisk) -> None:
         self._problems.append(f"disk {disk.number} has it no more, or damaged")
@@ -170,3 +182,19 @@ class FileReading:
         if len(data) != len(positions):
             raise SourceFailed(source.url, f"it gave {len(data)} bytes of {len(positions)}")
         return data
+
+
+def find_content(connection: Connection, file: StoredFile) -> tuple[Digest, list[Source]]:
+    """The digest of the content of a version, and where it has copies.
+
+    Raises:
+        NoSourceLeft: the version was deleted in this moment.
+    """
+    if file.size <= CHUNKING.smallest:  # of one chunk there is no list of chunks
+        digest = Digest(file.size, bytes.fromhex(file.blake3), CHUNKING.smallest)
+    else:
+        content = find_contents(connection, [file.id]).get(file.id)
+        if content is None:
+            raise NoSourceLeft(str(ContentId(file.id)), ["it was deleted in this moment"])
+        digest = digest_in_catalogue(content)
+    return digest, find_sources(connection, [file.id])[file.id]

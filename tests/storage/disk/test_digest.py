@@ -15,6 +15,7 @@ from peerd.storage.disk.digest import (
     Chunking,
     ContentHasher,
     ContentReading,
+    ContentVerifier,
     Digest,
     hash_file,
     verify_chunk,
@@ -91,7 +92,7 @@ def test_each_flipped_bit_is_found_and_its_chunk_named(file: int) -> None:
             assert found.value.chunks == (position // 64,)
         os.pwrite(file, bytes([byte]), position)
     for index in range(expected.chunk_count):
-        assert verify_chunk(file, expected, index) == DATA[index * 64 : (index + 1) * 64]
+        verify_chunk(file, expected, index)
 
 
 @pytest.mark.parametrize(("size", "chunks"), [(326, (5,)), (320, (5,)), (200, (3, 4, 5)), (0, (0, 1, 2, 3, 4, 5))])
@@ -205,3 +206,28 @@ def test_the_disk_is_read_and_not_the_memory_of_the_system(tmp_path: Path) -> No
 def test_a_speed_that_would_never_end_is_refused() -> None:
     with pytest.raises(ValueError, match="bytes_per_second"):
         ContentReading(bytes_per_second=0)
+
+
+@pytest.mark.parametrize("block", [1, 63, 64, 65, 1000])
+@pytest.mark.parametrize("length", [0, 1, 63, 64, 65, 128, len(DATA)])
+def test_a_verifier_finds_what_differs_whatever_the_blocks_are(length: int, block: int) -> None:
+    data = DATA[:length]
+    for changed in sorted({0, length // 2, length - 1} & set(range(length))):
+        other = bytearray(data)
+        other[changed] ^= 1
+        with pytest.raises(ContentMismatch, match="another BLAKE3") as found:
+            verified(other, digest_of(data), block).refuse_difference()
+        assert found.value.chunks == (changed // 64,)
+    verifier = verified(data, digest_of(data), block)
+    for _ in range(2):
+        verifier.refuse_difference()  # as often as a publication is tried
+    for other_length in {length + 1, max(0, length - 1)} - {length}:
+        with pytest.raises(ContentMismatch, match=f"{other_length} bytes, expected are {length}"):
+            verified((data + b"x")[:other_length], digest_of(data), block).refuse_difference()
+
+
+def verified(data: bytes | bytearray, expected: Digest, block: int) -> ContentVerifier:
+    verifier = ContentVerifier(expected)
+    for first in range(0, len(data), block):
+        verifier.update(bytes(data[first : first + block]))
+    return verifier

@@ -17,6 +17,8 @@ from blake3 import blake3
 from peerd.storage.disk.errors import ContentMismatch, HashingStopped
 
 _BLOCK: Final = 1024 * 1024
+_CACHED: Final = 256 * 1024
+"""Bytes that are hashed while they are in the cache of the processor."""
 _DIGEST_LENGTH: Final = 32
 
 
@@ -150,6 +152,56 @@ class ContentHasher:
         )
 
 
+class ContentVerifier:
+    """Compares a content with its digest on its way to the disk, or from it.
+
+    Of a content with several chunks, those are hashed and not the whole once more. That is as good as long as the list
+    of chunks belongs to the whole, which cannot be seen from the list: so the digest must come from the catalogue. The
+    node that received the content has entered both there, made from the same bytes. Nodes send each other no digests.
+
+    Args:
+        expected: the digest that it must have, by the catalogue.
+    """
+
+    def __init__(self, expected: Digest) -> None:
+        self.expected = expected
+        self.position = 0
+        self._hash = blake3()
+        self._wrong: list[int] = []
+
+    def update(self, data: memoryview | bytes) -> None:
+        """The next bytes of the content."""
+        view = memoryview(data)
+        while view:
+            piece = view[: self.expected.chunk_size - self.position % self.expected.chunk_size]
+            self._hash.update(piece)
+            self.position += len(piece)
+            if self.position % self.expected.chunk_size == 0:
+                self._wrong += self._wrong_at(self.position // self.expected.chunk_size - 1)
+                self._hash.reset()
+            view = view[len(piece) :]
+
+    def refuse_difference(self, content: str | None = None) -> None:
+        """Raise ContentMismatch unless all bytes so far are the content, which has this id."""
+        ended = self.position // self.expected.chunk_size
+        wrong = [*self._wrong]
+        if self.position % self.expected.chunk_size or not self.expected.size:
+            wrong += self._wrong_at(ended)
+            ended += 1
+        wrong += range(ended, self.expected.chunk_count)
+        if self.position != self.expected.size:
+            problem = f"it has {self.position} bytes, expected are {self.expected.size}"
+            raise ContentMismatch(problem, tuple(wrong), content)
+        if wrong:
+            where = f" in chunk {', '.join(map(str, wrong[:10]))}" if self.expected.chunks else ""
+            raise ContentMismatch(f"it has another BLAKE3{where}", tuple(wrong), content)
+
+    def _wrong_at(self, index: int) -> list[int]:
+        """The index, if what was hashed is not the chunk of this index."""
+        is_right = index < self.expected.chunk_count and self._hash.digest() == self.expected.chunk_blake3(index)
+        return [] if is_right else [index]
+
+
 @dataclass(frozen=True, slots=True)
 class ContentReading:
     """How a content is read to be hashed.
@@ -171,7 +223,7 @@ class ContentReading:
         if self.bytes_per_second is not None and self.bytes_per_second <= 0:
             raise ValueError("bytes_per_second is above 0, or None")
 
-    def feed(self, fd: int, hasher: ContentHasher) -> None:
+    def feed(self, fd: int, hasher: ContentHasher | ContentVerifier) -> None:
         """Hash a file from the position of the hasher to its end. Raises OSError and HashingStopped."""
 
         def drop(position: int, count: int) -> None:
@@ -179,15 +231,23 @@ class ContentReading:
 
         if self.from_disk:
             drop(0, 0)
-        self.feed_from(lambda position: os.pread(fd, _BLOCK, position), hasher, drop if self.from_disk else None)
+        buffer = memoryview(bytearray(min(_BLOCK, max(1, os.fstat(fd).st_size - hasher.position))))
+
+        def read(position: int) -> memoryview:
+            return buffer[: os.preadv(fd, [buffer], position)]
+
+        self.feed_from(read, hasher, drop if self.from_disk else None)
 
     def feed_from(
-        self, read: Callable[[int], bytes], hasher: ContentHasher, done: Callable[[int, int], None] | None = None
+        self,
+        read: Callable[[int], memoryview | bytes],
+        hasher: ContentHasher | ContentVerifier,
+        done: Callable[[int, int], None] | None = None,
     ) -> None:
         """Hash what ``read`` gives from the position of the hasher on, until it gives nothing.
 
         Args:
-            read: called with a position.
+            read: called with a position; what it gives is used before it is called again.
             hasher: of the content.
             done: called with the position and the number of bytes that were hashed.
 
@@ -245,13 +305,19 @@ def verify_file(fd: int, expected: Digest, reading: ContentReading | None = None
         ContentMismatch: they are others; `chunks` are the wrong ones.
         OSError, HashingStopped: as `hash_file`.
     """
-    # With chunks of the size that the digest has, whatever the rule is by which they were chosen.
-    found = hash_file(fd, Chunking(expected.chunk_size, max(1, os.fstat(fd).st_size)), reading)
-    refuse_difference(expected, found)
+    verifier = ContentVerifier(expected)
+    (reading or ContentReading()).feed(fd, verifier)
+    verifier.refuse_difference()
 
 
-def verify_chunk(fd: int, expected: Digest, index: int) -> bytes:
-    """Read one chunk of an open file, and verify it; its bytes.
+def verify_chunk(fd: int, expected: Digest, index: int, kept: range = range(0)) -> bytes:
+    """Read one chunk of an open file, and verify it.
+
+    Args:
+        fd: of the file.
+        expected: the digest of the whole content.
+        index: of the chunk.
+        kept: positions in the content whose bytes are returned, as far as they are in the chunk.
 
     Raises:
         ContentMismatch: it is another one; `chunks` is its index.
@@ -259,17 +325,36 @@ def verify_chunk(fd: int, expected: Digest, index: int) -> bytes:
         OSError: it could not be read.
     """
     positions = expected.chunk_range(index)
-    return compared_chunk(_read(fd, positions.start, len(positions)), expected, index)
+    found, position, bytes_kept = blake3(), positions.start, bytearray()
+    buffer = memoryview(bytearray(min(_CACHED, len(positions))))
+    while position < positions.stop:
+        count = os.preadv(fd, [buffer[: positions.stop - position]], position)
+        if not count:
+            raise _short_chunk(positions, index, position - positions.start)
+        found.update(buffer[:count])
+        bytes_kept += buffer[max(0, kept.start - position) : min(count, max(0, kept.stop - position))]
+        position += count
+    _compare_chunk(found.digest(), expected, index)
+    return bytes(bytes_kept)
 
 
 def compared_chunk(data: bytes, expected: Digest, index: int) -> bytes:
     """The bytes of a chunk, if they are as expected. Raises ContentMismatch and IndexError as `verify_chunk`."""
     positions = expected.chunk_range(index)
     if len(data) != len(positions):
-        raise ContentMismatch(f"chunk {index} has {len(data)} bytes of {len(positions)}", (index,))
-    if blake3(data).digest() != expected.chunk_blake3(index):
-        raise ContentMismatch(f"chunk {index} at byte {positions.start} has another BLAKE3", (index,))
+        raise _short_chunk(positions, index, len(data))
+    _compare_chunk(blake3(data).digest(), expected, index)
     return data
+
+
+def _short_chunk(positions: range, index: int, count: int) -> ContentMismatch:
+    return ContentMismatch(f"chunk {index} has {count} bytes of {len(positions)}", (index,))
+
+
+def _compare_chunk(found: bytes, expected: Digest, index: int) -> None:
+    if found != expected.chunk_blake3(index):
+        positions = expected.chunk_range(index)
+        raise ContentMismatch(f"chunk {index} at byte {positions.start} has another BLAKE3", (index,))
 
 
 def refuse_difference(expected: Digest, found: Digest, content: str | None = None) -> None:
@@ -294,10 +379,3 @@ def _wrong_chunks(expected: Digest, found: Digest) -> tuple[int, ...]:
         if index >= min(expected.chunk_count, found.chunk_count)
         or expected.chunk_blake3(index) != found.chunk_blake3(index)
     )
-
-
-def _read(fd: int, start: int, length: int) -> bytes:
-    pieces = bytearray()
-    while len(pieces) < length and (data := os.pread(fd, length - len(pieces), start + len(pieces))):
-        pieces += data
-    return bytes(pieces)

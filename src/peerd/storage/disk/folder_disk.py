@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import cast
+from typing import Final, cast
 
 from peerd.storage.disk.content_id import ContentId
 from peerd.storage.disk.digest import ContentReading, Digest, verify_chunk, verify_file
@@ -19,6 +19,9 @@ from peerd.storage.disk.identity import read_disk_identity
 from peerd.storage.disk.open_disk import ContentWriter, DiskPlace, DiskUsage, LocalRange, OpenContent, OpenDisk, Piece
 from peerd.storage.disk.part_file import PartFile, publish_many
 from peerd.storage.disk.walk import StoredContent, StoredPart
+
+SENT_FROM_MEMORY: Final = 64 * 1024
+"""Bytes up to which a range is sent from memory: that costs less than to have the kernel send a range of the file."""
 
 
 class FileContent(OpenContent):
@@ -44,12 +47,11 @@ class FileContent(OpenContent):
         with self._steps.read("reading", self._entry):
             verify_file(self.fd, expected, reading)
 
-    def verified_chunk(self, expected: Digest, index: int) -> bytes:
+    def verified_piece(self, expected: Digest, index: int, start: int, stop: int) -> Piece:
+        is_small = stop - start <= SENT_FROM_MEMORY
         with self._steps.read("reading", self._entry):
-            return verify_chunk(self.fd, expected, index)
-
-    def piece(self, chunk: bytes, position: int, start: int, stop: int) -> Piece:
-        return LocalRange(self.fd, start, stop - start)
+            kept = verify_chunk(self.fd, expected, index, range(start, stop) if is_small else range(0))
+        return kept if is_small else LocalRange(self.fd, start, stop - start)
 
     def pieces(self, start: int, stop: int) -> Iterator[Piece]:
         yield LocalRange(self.fd, start, stop - start)
@@ -85,8 +87,8 @@ class FolderDisk(OpenDisk):
     def open(self, content: ContentId) -> FileContent:
         return FileContent(self.folder.open_content(content), str(content), self.folder.steps)
 
-    def begin(self, content: ContentId, size: int | None = None) -> PartFile:
-        return PartFile.open(self.folder, content, size=size)
+    def begin(self, content: ContentId, size: int | None = None, *, expected: Digest | None = None) -> PartFile:
+        return PartFile.open(self.folder, content, size=size, expected=expected)
 
     def publish(self, parts: Sequence[tuple[ContentWriter, Digest | None]]) -> list[Digest]:
         return publish_many(cast("Sequence[tuple[PartFile, Digest | None]]", parts))

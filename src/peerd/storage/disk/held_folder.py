@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Final, Self
 
 from peerd.storage.disk.errors import UnexpectedEntry, disk_error
@@ -35,21 +35,42 @@ class DiskSteps:
         self.disk = disk
         self._marker = marker
 
-    @contextlib.contextmanager
-    def change(self, action: str, entry: str) -> Iterator[None]:
-        """A step that changes the disk."""
-        self._marker(f"before {action}")
-        with self.read(action, entry):
-            yield
-        self._marker(f"after {action}")
+    def change(self, action: str, entry: str) -> DiskStep:
+        """A step that changes the disk, executed by ``with``."""
+        return DiskStep(self.disk, action, entry, self._marker)
 
-    @contextlib.contextmanager
-    def read(self, action: str, entry: str) -> Iterator[None]:
-        """A step that changes nothing."""
-        try:
-            yield
-        except OSError as error:
-            raise disk_error(error, self.disk, action, entry) from error
+    def read(self, action: str, entry: str) -> DiskStep:
+        """A step that changes nothing, executed by ``with``."""
+        return DiskStep(self.disk, action, entry, None)
+
+
+class DiskStep:
+    """One step on a disk; see `DiskSteps`. No generator, because a small content takes twenty of them.
+
+    Args:
+        disk: its path.
+        action: what is done.
+        entry: to what, below the disk's folder.
+        marker: called before it, and after it if it has succeeded.
+    """
+
+    __slots__ = ("_action", "_disk", "_entry", "_marker")
+
+    def __init__(self, disk: str, action: str, entry: str, marker: Marker | None) -> None:
+        self._disk = disk
+        self._action = action
+        self._entry = entry
+        self._marker = marker
+
+    def __enter__(self) -> None:
+        if self._marker is not None:
+            self._marker(f"before {self._action}")
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, OSError):
+            raise disk_error(error, self._disk, self._action, self._entry) from error
+        if self._marker is not None and error is None:
+            self._marker(f"after {self._action}")
 
 
 class HeldFolder:

@@ -42,7 +42,7 @@ class LocalRange(msgspec.Struct, frozen=True):
 
 
 Piece = LocalRange | bytes
-"""A part of a body: a range of a file of this node, or bytes."""
+"""A part of a body: a range of a file of this node, which can be sent until the content is closed, or bytes."""
 
 
 class OpenContent(ABC):
@@ -69,23 +69,18 @@ class OpenContent(ABC):
         """
 
     @abstractmethod
-    def verified_chunk(self, expected: Digest, index: int) -> bytes:
-        """The bytes of a chunk, compared.
-
-        Raises:
-            ContentMismatch: it has other bytes.
-            DiskError: it could not be read.
-        """
-
-    @abstractmethod
-    def piece(self, chunk: bytes, position: int, start: int, stop: int) -> Piece:
-        """The bytes from ``start`` to before ``stop`` of a chunk that was just verified, as they are sent best.
+    def verified_piece(self, expected: Digest, index: int, start: int, stop: int) -> Piece:
+        """Bytes of a chunk, as they are sent best, when the whole chunk was compared.
 
         Args:
-            chunk: its bytes.
-            position: of its first byte in the content.
-            start: in the content.
-            stop: in the content.
+            expected: the digest of the content.
+            index: of the chunk.
+            start: the first byte, as a position in the content.
+            stop: the end, as a position in the content, at the end of the chunk or before it.
+
+        Raises:
+            ContentMismatch: the chunk has other bytes.
+            DiskError: it could not be read.
         """
 
     @abstractmethod
@@ -176,12 +171,14 @@ class OpenDisk(ABC):
         """
 
     @abstractmethod
-    def begin(self, content: ContentId, size: int | None = None) -> ContentWriter:
+    def begin(self, content: ContentId, size: int | None = None, *, expected: Digest | None = None) -> ContentWriter:
         """Begin to write a content, or go on where an earlier writer has ended.
 
         Args:
             content: its id.
             size: its bytes, if they are known.
+            expected: the digest that it must have, if it is known from the catalogue: then it is hashed once only, see
+                `peerd.storage.disk.digest.ContentVerifier`.
 
         Raises:
             ContentExists: it is there already.

@@ -14,6 +14,7 @@ from peerd.storage.disk.digest import (
     Chunking,
     ContentHasher,
     ContentReading,
+    ContentVerifier,
     Digest,
     hash_file,
     refuse_difference,
@@ -32,6 +33,9 @@ _SYNC_THREADS: Final = 16
 """fsyncs at the same time share one commit of the file system's journal (measured on ext4: 1.5 to 3 times as fast)."""
 
 
+_Hasher = ContentHasher | ContentVerifier
+
+
 class PartFile:
     """A part that is open for its only writer; closed at the end of ``with``. What is not published can be resumed.
 
@@ -39,13 +43,14 @@ class PartFile:
     it had bytes already when it was opened.
     """
 
-    def __init__(self, disk: DiskFolder, content: ContentId, fd: int, hasher: ContentHasher, size: int | None) -> None:
+    def __init__(self, disk: DiskFolder, content: ContentId, fd: int, hasher: _Hasher, size: int | None) -> None:
         self.disk = disk
         self.content = content
         self.resumed = hasher.position > 0
         self._entry = disk.parts.path_of(f"{content}{PART_SUFFIX}")
         self._fd = fd
         self._hasher = hasher
+        self._chunking = hasher.chunking if isinstance(hasher, ContentHasher) else CHUNKING
         self._size = size
         self._begun = self.position
         self._linked = False
@@ -57,6 +62,7 @@ class PartFile:
         content: ContentId,
         *,
         size: int | None = None,
+        expected: Digest | None = None,
         chunking: Chunking = CHUNKING,
         reading: ContentReading | None = None,
     ) -> Self:
@@ -66,6 +72,7 @@ class PartFile:
             disk: where it is written.
             content: its id.
             size: bytes of the whole content, if they are known: their space is reserved.
+            expected: the digest that it must have, if it is known from the catalogue: then only that is verified.
             chunking: of its digest.
             reading: how the bytes of a resumed part are read.
 
@@ -82,7 +89,7 @@ class PartFile:
         try:
             with disk.steps.read("reserving space", entry):
                 _reserve(fd, size)
-            hasher = ContentHasher(chunking, size)
+            hasher: _Hasher = ContentHasher(chunking, size) if expected is None else ContentVerifier(expected)
             with disk.steps.read("reading", entry):
                 (reading or ContentReading()).feed(fd, hasher)
         except BaseException:
@@ -111,8 +118,13 @@ class PartFile:
             self._hasher.update(view[:written])
             view = view[written:]
             if self.position - self._begun >= _WRITTEN_AT_ONCE:
-                start_writing(self._open_fd(), self._begun, self.position - self._begun)
-                self._begun = self.position
+                self.start_writing()
+
+    def start_writing(self) -> None:
+        """Have the disk begin with the bytes that were written since; they are not durable before `sync`."""
+        if self.position > self._begun:
+            start_writing(self._open_fd(), self._begun, self.position - self._begun)
+            self._begun = self.position
 
     def publish(self, expected: Digest | None = None) -> Digest:
         """Make it a content, durably, and close it. As `publish_many`, of one."""
@@ -150,10 +162,14 @@ class PartFile:
             raise ContentMismatch(
                 f"{self.position} bytes are written, announced were {self._size}", content=str(self.content)
             )
-        digest = self._hasher.digest()
+        if isinstance(self._hasher, ContentVerifier):
+            self._hasher.refuse_difference(str(self.content))
+            digest: Digest | None = self._hasher.expected
+        else:
+            digest = self._hasher.digest()
         if digest is None:  # its size was not known, and needs larger chunks
             with self.disk.steps.read("reading", self._entry):
-                digest = hash_file(self._open_fd(), self._hasher.chunking)
+                digest = hash_file(self._open_fd(), self._chunking)
         if expected is not None:
             refuse_difference(expected, digest, str(self.content))
         return digest
@@ -194,7 +210,7 @@ class PartFile:
     def _refuse_other(self, fd: int, digest: Digest) -> None:
         entry = "/".join(("contents", *self.content.folders, str(self.content)))
         with self.disk.steps.read("reading", entry):
-            found = hash_file(fd, self._hasher.chunking)
+            found = hash_file(fd, self._chunking)
             if found != digest:
                 problem = f"other bytes, {found.size} of them, where {digest.size} were to be published"
                 raise ContentExists(str(self.disk.path), str(self.content), problem)
@@ -244,6 +260,8 @@ def _sync_all(parts: Sequence[PartFile]) -> None:
         for part in parts:
             part.sync()
         return
+    for part in parts:
+        part.start_writing()
     with ThreadPoolExecutor(min(_SYNC_THREADS, len(parts)), thread_name_prefix="peerd-fsync") as pool:
         for _ in pool.map(PartFile.sync, parts):
             pass

@@ -14,12 +14,10 @@ from typing import Final
 from peerd.domain.quoting import quoted
 from peerd.storage.disk.content_id import ContentId, is_content_id, parse_content_id
 from peerd.storage.disk.digest import (
-    Chunking,
-    ContentHasher,
     ContentReading,
+    ContentVerifier,
     Digest,
     compared_chunk,
-    refuse_difference,
 )
 from peerd.storage.disk.errors import ContentMismatch, ContentMissing, DiskNotEmpty, NotADisk, WrongDisk
 from peerd.storage.disk.identity import IDENTITY_FILE, DiskIdentity, encoded_identity, parsed_identity
@@ -125,19 +123,14 @@ class ObjectContent(OpenContent):
         if self.size != expected.size:
             problem = f"it has {self.size} bytes, expected are {expected.size}"
             raise ContentMismatch(problem, content=str(self._content))
-        hasher = ContentHasher(Chunking(expected.chunk_size, max(1, self.size)), self.size)
-        (reading or ContentReading()).feed_from(lambda position: self.read(position, BLOCK), hasher)
-        found = hasher.digest()
-        if found is None:
-            raise ContentMismatch(f"it ended at byte {hasher.position}", content=str(self._content))
-        refuse_difference(expected, found, str(self._content))
+        verifier = ContentVerifier(expected)
+        (reading or ContentReading()).feed_from(lambda position: self.read(position, BLOCK), verifier)
+        verifier.refuse_difference(str(self._content))
 
-    def verified_chunk(self, expected: Digest, index: int) -> bytes:
+    def verified_piece(self, expected: Digest, index: int, start: int, stop: int) -> Piece:
         positions = expected.chunk_range(index)
-        return compared_chunk(self.read(positions.start, len(positions)), expected, index)
-
-    def piece(self, chunk: bytes, position: int, start: int, stop: int) -> Piece:
-        return chunk[start - position : stop - position]
+        chunk = compared_chunk(self.read(positions.start, len(positions)), expected, index)
+        return chunk[start - positions.start : stop - positions.start]
 
     def pieces(self, start: int, stop: int) -> Iterator[Piece]:
         for position in range(start, stop, BLOCK):
@@ -185,8 +178,8 @@ class ObjectDisk(OpenDisk):
     def open(self, content: ContentId) -> ObjectContent:
         return ObjectContent(self._bucket, self._status(content), content)
 
-    def begin(self, content: ContentId, size: int | None = None) -> ObjectWriter:
-        return ObjectWriter(self._bucket, object_name(content), content, size)
+    def begin(self, content: ContentId, size: int | None = None, *, expected: Digest | None = None) -> ObjectWriter:
+        return ObjectWriter(self._bucket, object_name(content), content, size, expected)
 
     def publish(self, parts: Sequence[tuple[ContentWriter, Digest | None]]) -> list[Digest]:
         for part, expected in parts:

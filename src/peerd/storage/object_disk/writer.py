@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from typing import Final, Self
 
 from peerd.storage.disk.content_id import ContentId
-from peerd.storage.disk.digest import CHUNKING, ContentHasher, Digest, refuse_difference
+from peerd.storage.disk.digest import CHUNKING, ContentHasher, ContentVerifier, Digest, refuse_difference
 from peerd.storage.disk.errors import ContentMismatch, DiskError
 from peerd.storage.object_disk.bucket import ObjectBucket
 from peerd.storage.object_disk.errors import ObjectStoreError
@@ -46,15 +46,23 @@ class ObjectWriter:
         name: of the object that it becomes.
         content: its id.
         size: its bytes, if they are known.
+        expected: the digest that it must have, if it is known from the catalogue: then only that is verified.
     """
 
-    def __init__(self, bucket: ObjectBucket, name: str, content: ContentId, size: int | None) -> None:
+    def __init__(
+        self,
+        bucket: ObjectBucket,
+        name: str,
+        content: ContentId,
+        size: int | None,
+        expected: Digest | None = None,
+    ) -> None:
         self.content = content
         self._bucket = bucket
         self._name = name
         self._size = size
         self._part_size = part_size(size)
-        self._hasher = ContentHasher(CHUNKING, size)
+        self._hasher = ContentHasher(CHUNKING, size) if expected is None else ContentVerifier(expected)
         self._buffer = bytearray()
         self._upload: _PartsUpload | None = None
         self._is_closed = False
@@ -90,7 +98,11 @@ class ObjectWriter:
         if self._size is not None and self.position != self._size:
             problem = f"{self.position} bytes are written, announced were {self._size}"
             raise ContentMismatch(problem, content=str(self.content))
-        digest = self._hasher.digest()
+        if isinstance(self._hasher, ContentVerifier):
+            self._hasher.refuse_difference(str(self.content))
+            digest: Digest | None = self._hasher.expected
+        else:
+            digest = self._hasher.digest()
         if digest is None:  # its size was not known, and needs larger chunks
             problem = f"{self.position} bytes need larger chunks: announce the size of the content"
             raise ContentMismatch(problem, content=str(self.content))

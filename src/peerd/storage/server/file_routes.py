@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from asyncio import to_thread
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
@@ -12,6 +15,8 @@ from peerd.domain.duration import parse_duration
 from peerd.domain.file_errors import InvalidFile
 from peerd.domain.files import StoredFile
 from peerd.storage.auditing import MOVE, REMOVE, auditor_of, state_of
+from peerd.storage.disk.digest import Digest
+from peerd.storage.disk.open_disk import Piece
 from peerd.storage.node import StorageNode
 from peerd.storage.receiving import Received, Receiving
 from peerd.storage.server.http_io import Request, Response
@@ -25,9 +30,10 @@ from peerd.storage.server.ranges import (
     range_still_holds,
     tags_of,
 )
-from peerd.storage.server.sending import send_pieces
-from peerd.storage.serving import FileReading
+from peerd.storage.server.sending import next_pieces, send_pieces
+from peerd.storage.serving import FileReading, find_content
 from peerd.store.files.buckets import get_bucket
+from peerd.store.files.copies import Source
 from peerd.store.files.listing import MAX_PAGE, list_files
 from peerd.store.files.versions import Condition, delete_file, get_file, move_file
 
@@ -50,31 +56,71 @@ async def put(node: StorageNode, bucket: str, key: str, request: Request, respon
 
 async def get(node: StorageNode, bucket: str, key: str, request: Request, response: Response) -> None:
     """Send a file, or a range of it."""
-    file = await to_thread(_find, node, bucket, key)
+    answer = await to_thread(_answer_to_get, node, bucket, key, request)
+    if answer.reading is None:
+        if answer.status < HTTPStatus.MULTIPLE_CHOICES:  # of a HEAD: the length is that of the body of a GET
+            await response.begin(answer.status, answer.headers)
+            await response.end()
+        else:
+            await response.empty(answer.status, answer.headers.items())
+        return
+    try:
+        await send_pieces(answer.pieces, answer.status, answer.headers, response, answer.first)
+    finally:
+        answer.reading.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _GetAnswer:
+    """What a GET is answered with.
+
+    Attributes:
+        status: of the response.
+        headers: of the response.
+        reading: the file that is read; None: there is no body.
+        first: the pieces that were verified before the response begins.
+        pieces: those after them.
+    """
+
+    status: int
+    headers: dict[str, str | int]
+    reading: FileReading | None = None
+    first: list[Piece] = field(default_factory=list)
+    pieces: Iterator[Piece] = field(default_factory=lambda: iter(()))
+
+
+def _answer_to_get(node: StorageNode, bucket: str, key: str, request: Request) -> _GetAnswer:
+    """Find the file and begin to read it, in one visit to the database and one to a thread."""
+    is_head = request.method == "HEAD"
+
+    def find(connection: Connection) -> tuple[StoredFile, tuple[Digest, list[Source]] | None]:
+        file = get_file(connection, get_bucket(connection, bucket), key)
+        return file, None if is_head else find_content(connection, file)
+
+    file, found = node.database.read(find)
     tags = {tag for tag in (file.etag, file.blake3) if tag is not None}
     headers = _headers_of(file)
     if (status := failed_condition(request.headers, tags, file.created_at)) is not None:
-        await response.empty(status, headers.items())
-        return
+        return _GetAnswer(status, headers)
     wanted = request.headers.get("range") if range_still_holds(request.headers, tags, file.created_at) else None
     try:
         part = parse_range(wanted, file.size)
     except RangeNotSatisfiable:
-        await response.empty(416, [("content-range", f"bytes */{file.size}")])
-        return
+        return _GetAnswer(416, {"content-range": f"bytes */{file.size}"})
     start, stop = part or ContentRange(0, file.size)
     if part is not None:
         headers["content-range"] = f"bytes {start}-{stop - 1}/{file.size}"
     headers["content-length"] = stop - start
-    if request.method == "HEAD":
-        await response.begin(206 if part is not None else 200, headers)
-        await response.end()
-        return
-    reading = await to_thread(FileReading.begin, node, file)
+    status = 206 if part is not None else 200
+    if found is None:
+        return _GetAnswer(status, headers)
+    reading = FileReading.of_found(node, file, *found)
     try:
-        await send_pieces(reading.pieces(start, stop), 206 if part is not None else 200, headers, response)
-    finally:
-        await to_thread(reading.close)
+        pieces = reading.pieces(start, stop)
+        return _GetAnswer(status, headers, reading, next_pieces(pieces, 1), pieces)
+    except BaseException:
+        reading.close()
+        raise
 
 
 async def delete(node: StorageNode, bucket: str, key: str, request: Request, response: Response) -> None:
@@ -145,10 +191,6 @@ def file_as_json(file: StoredFile) -> dict[str, Any]:
         "created_at": file.created_at.isoformat(),
         "expires_at": None if file.expires_at is None else file.expires_at.isoformat(),
     }
-
-
-def _find(node: StorageNode, bucket: str, key: str) -> StoredFile:
-    return node.database.read(lambda connection: get_file(connection, get_bucket(connection, bucket), key))
 
 
 def _headers_of(file: StoredFile) -> dict[str, str | int]:

@@ -97,6 +97,7 @@ class Response:
     def __init__(self, send: Send) -> None:
         self._send = send
         self.has_begun = False
+        self.has_ended = False
 
     async def begin(self, status: int, headers: Mapping[str, str | int]) -> None:
         """Send the status and the headers."""
@@ -106,15 +107,18 @@ class Response:
 
     async def bytes(self, data: bytes | bytearray | memoryview, *, is_last: bool = False) -> None:
         """Send bytes of the body."""
+        self.has_ended = is_last
         await self._send({"type": "http.response.body", "body": bytes(data), "more_body": not is_last})
 
     async def file(self, file: Any, offset: int, count: int, *, is_last: bool = False) -> None:
         """Send a range of an open file."""
+        self.has_ended = is_last
         message = {"type": ZERO_COPY, "file": file, "offset": offset, "count": count, "more_body": not is_last}
         await self._send(message)
 
     async def end(self) -> None:
         """Send the end of the body."""
+        self.has_ended = True
         await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def json(self, value: Any, status: int = 200, headers: Mapping[str, str | int] | None = None) -> None:

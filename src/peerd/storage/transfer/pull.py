@@ -119,7 +119,7 @@ class _Pull:
         """Pull until the content is published, or no source is left."""
         while True:
             try:
-                part = self._disk.begin(self._wanted.id, self._wanted.digest.size)
+                part = self._disk.begin(self._wanted.id, self._wanted.digest.size, expected=self._wanted.digest)
             except ContentExists:
                 if keep_if_whole(self._disk, self._wanted):
                     self._result.stored.append(self._wanted.id)

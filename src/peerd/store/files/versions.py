@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from typing import Any, Concatenate, Final, ParamSpec, TypeVar
+from typing import Any, Final
 
 import msgspec
 import sqlalchemy as sa
@@ -19,14 +18,13 @@ from sqlalchemy.exc import IntegrityError
 from peerd.domain.errors import DatabaseBusy
 from peerd.domain.file_errors import FileConditionFailed, FileMissing
 from peerd.domain.files import CopyState, FileState, StoredFile, check_key
-from peerd.store.connection.database import Database
 from peerd.store.files.buckets import Bucket, check_quota, count_in_bucket, hold_bucket
 from peerd.store.files.checks import request_checks
 from peerd.store.schema.sql_clock import now, seconds_from_now
 from peerd.store.schema.tables import file_buckets, file_chunks, file_copies, files
 
-P = ParamSpec("P")
-T = TypeVar("T")
+Published = Callable[[Connection, StoredFile | None, StoredFile], object]
+"""Called with the version that was current before, if there was one, and the one that is now, in their transaction."""
 
 PUBLISH_TRIES: Final = 10
 """Of a put, where others of the same new key are faster."""
@@ -125,39 +123,41 @@ def get_version(connection: Connection, file_id: int) -> StoredFile | None:
     return None if row is None else to_file(row)
 
 
-def publish(connection: Connection, bucket: Bucket, new: NewFile, condition: Condition = UNCONDITIONAL) -> StoredFile:
+def publish(
+    connection: Connection,
+    bucket: Bucket,
+    new: NewFile,
+    condition: Condition = UNCONDITIONAL,
+    published: Published | None = None,
+) -> StoredFile:
     """Make a version whose content is stored the current one of its key; again with the same id, it does nothing.
+
+    Args:
+        connection: in a transaction.
+        bucket: of the file.
+        new: the version.
+        condition: that must hold.
+        published: called when the version becomes current; not by a repetition after a commit whose reply was lost.
 
     Raises:
         InvalidFile: the key cannot be stored.
         BucketNotFound: the bucket was deleted meanwhile.
         QuotaExceeded: it does not fit into the bucket.
         FileConditionFailed: the condition does not hold.
-        PublishConflict: a put of the same new key was faster; see `run_publishing`.
+        PublishConflict: a put of the same new key was faster; it is to be called again, behind a rollback.
     """
     check_key(new.key)
-    if (published := get_version(connection, new.id)) is not None and published.state is not FileState.STAGED:
-        return published
-    if published is None:
+    if (known := get_version(connection, new.id)) is not None and known.state is not FileState.STAGED:
+        return known
+    if known is None:
         stage(connection, bucket, new)
     try:
-        return _make_current(connection, bucket, new.id, condition)
+        replaced, current = _make_current(connection, bucket, new.id, condition)
     except IntegrityError as error:
         raise PublishConflict from error
-
-
-def run_publishing(
-    database: Database, operation: Callable[Concatenate[Connection, P], T], *args: P.args, **more: P.kwargs
-) -> T:
-    """Run an operation that publishes a version, again if a put of the same new key was faster.
-
-    Raises:
-        DatabaseBusy: others were faster again and again.
-    """
-    for _ in range(PUBLISH_TRIES):
-        with suppress(PublishConflict):
-            return database.run(operation, *args, **more)
-    raise DatabaseBusy("other puts of the same key were faster", 0.0)
+    if published is not None:
+        published(connection, replaced, current)
+    return current
 
 
 def stage(connection: Connection, bucket: Bucket, new: NewFile) -> None:
@@ -194,7 +194,10 @@ def stage(connection: Connection, bucket: Bucket, new: NewFile) -> None:
     request_checks(connection, {new.id: DANGER_OF_NEW})
 
 
-def _make_current(connection: Connection, bucket: Bucket, file_id: int, condition: Condition) -> StoredFile:
+def _make_current(
+    connection: Connection, bucket: Bucket, file_id: int, condition: Condition
+) -> tuple[StoredFile | None, StoredFile]:
+    """The version that was current before, and the one that is now."""
     new = get_version(connection, file_id)
     assert new is not None
     replaced = _lock_current(connection, bucket.id, new.key)
@@ -209,9 +212,9 @@ def _make_current(connection: Connection, bucket: Bucket, file_id: int, conditio
     }
     connection.execute(sa.update(files).where(files.c.id == file_id).values(values))
     count_in_bucket(connection, bucket.id, file_id, 1, new.size)
-    published = get_version(connection, file_id)
-    assert published is not None
-    return published
+    current = get_version(connection, file_id)
+    assert current is not None
+    return replaced, current
 
 
 def delete_file(
