@@ -3,6 +3,7 @@
 import hypothesis
 
 pytest_plugins = [
+    "tests.support.bytecode",
     "tests.support.summary",
     "tests.support.servers",
     "tests.support.structlog_configuration",
