@@ -6,10 +6,14 @@ import asyncio
 import inspect
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar, overload
+from typing import Any, Final, TypeVar, overload
 
 T = TypeVar("T")
 Message = str | Callable[[], str]
+SHARE_OF_WAIT: Final = 0.05
+"""Of what has been waited for so far: the pause before the next call. So a wait is at most this much too long."""
+LONGEST_PAUSE: Final = 0.1
+"""Seconds; a test of many waits must not take the processor from what it waits for."""
 
 
 def eventually(condition: Callable[[], T], timeout: float = 10, every: float = 0.02, message: Message = "") -> T:
@@ -18,7 +22,7 @@ def eventually(condition: Callable[[], T], timeout: float = 10, every: float = 0
     Args:
         condition: called again and again. An AssertionError in it means 'not yet', and is shown after the time-out.
         timeout: seconds.
-        every: seconds between two calls.
+        every: seconds between two calls at first; they grow with the wait, to a twentieth of it, 0.1 s at the most.
         message: of the error, or a function that makes it after the time-out.
 
     Raises:
@@ -28,7 +32,7 @@ def eventually(condition: Callable[[], T], timeout: float = 10, every: float = 0
     >>> eventually(lambda: next(numbers) > 3 and "there", every=0)
     'there'
     """
-    deadline = time.monotonic() + timeout
+    began = time.monotonic()
     while True:
         reason: AssertionError | None = None
         try:
@@ -36,9 +40,10 @@ def eventually(condition: Callable[[], T], timeout: float = 10, every: float = 0
                 return value
         except AssertionError as error:
             reason = error
-        if time.monotonic() >= deadline:
+        waited = time.monotonic() - began
+        if waited >= timeout:
             raise _failure(condition, timeout, message) from reason
-        time.sleep(every)
+        time.sleep(_pause(every, waited))
 
 
 @overload
@@ -62,7 +67,7 @@ async def eventually_async(
     message: Message = "",
 ) -> Any:
     """As `eventually`, for plain and coroutine functions; the event loop runs between two calls."""
-    deadline = time.monotonic() + timeout
+    began = time.monotonic()
     while True:
         reason: AssertionError | None = None
         try:
@@ -72,9 +77,19 @@ async def eventually_async(
                 return value
         except AssertionError as error:
             reason = error
-        if time.monotonic() >= deadline:
+        waited = time.monotonic() - began
+        if waited >= timeout:
             raise _failure(condition, timeout, message) from reason
-        await asyncio.sleep(every)
+        await asyncio.sleep(_pause(every, waited))
+
+
+def _pause(every: float, waited: float) -> float:
+    """Seconds until the next call.
+
+    >>> _pause(0.02, waited=0.1), _pause(0.02, waited=1.0), _pause(0.02, waited=30.0), _pause(0.5, waited=30.0)
+    (0.02, 0.05, 0.1, 0.5)
+    """
+    return max(every, min(waited * SHARE_OF_WAIT, LONGEST_PAUSE))
 
 
 def _failure(condition: Callable[[], object], timeout: float, message: Message) -> AssertionError:
