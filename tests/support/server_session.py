@@ -43,7 +43,7 @@ class ServerSession:
         self._alive.close()
         for kept in self.folder.glob("*.kept"):
             with suppress(FileNotFoundError), kept.open() as lock:
-                eventually(partial(_is_free, lock), timeout=30, message=f"the daemon of {kept.stem} did not end")
+                eventually(partial(_is_free, lock), timeout=60, message=f"the daemon of {kept.stem} did not end")
         shutil.rmtree(self.folder, ignore_errors=True)
 
 

@@ -127,7 +127,7 @@ def test_an_aborted_test_run_leaves_no_server_behind(
         with suppress(psutil.NoSuchProcess):
             worker.kill()  # it waits in signal.pause, and the run would wait for it
     inner.wait(120)
-    eventually(lambda: not processes_of(folder) and not folder.exists(), timeout=20)
+    eventually(lambda: not processes_of(folder) and not folder.exists(), timeout=60)
 
 
 def processes_of(folder: Path) -> list[list[str]]:
