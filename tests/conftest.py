@@ -4,6 +4,7 @@ import hypothesis
 
 pytest_plugins = [
     "tests.support.bytecode",
+    "tests.support.garbage",
     "tests.support.summary",
     "tests.support.servers",
     "tests.support.structlog_configuration",
