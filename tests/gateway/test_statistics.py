@@ -190,7 +190,7 @@ def test_stats_tube_shows_the_pause(connection: BeanstalkConnection) -> None:
 def test_stats_tube_shows_no_pause_once_it_has_ended(connection: BeanstalkConnection) -> None:
     connection.ask(b"pause-tube default 1\r\n")
     assert connection.tube()["pause"] == "1"
-    eventually(lambda: (connection.tube()["pause"], connection.tube()["pause-time-left"]) == ("0", "0"), timeout=3)
+    eventually(lambda: (connection.tube()["pause"], connection.tube()["pause-time-left"]) == ("0", "0"))
 
 
 def test_stats_tube_counts_deleted_jobs(connection: BeanstalkConnection) -> None:
