@@ -294,6 +294,7 @@ CAUGHT_BY: Final[Mapping[Mutation, int]] = {
     move_leaves_the_lease: 2,
     retry_leaves_the_lease: 3,
     unique_key_outlives_its_task: 4,
+    deleted_job_leaves_its_attempts: 8,
 }
 """A seed that has caught each, where the first one does not: it is tried first. What it draws changes with the rules of
 the machine; if it catches the mutation no more, the others are tried as well, which takes longer."""

@@ -20,7 +20,7 @@ from tests.model.mutations import CAUGHT_BY, MUTATIONS, RARELY_CAUGHT, Mutation
 from tests.support.caches import clear_caches
 
 SEEDS = 32
-"""Short searches from several seeds find a rare fault sooner than a long one: all are caught within three."""
+"""Short searches from several seeds find a rare fault sooner than a long one: all are caught within nine."""
 EXAMPLES = 25
 """Of each seed; they are always the same ones, and none is made smaller."""
 
