@@ -3,6 +3,8 @@
 import hypothesis
 
 pytest_plugins = [
+    "tests.support.bytecode",
+    "tests.support.garbage",
     "tests.support.summary",
     "tests.support.servers",
     "tests.support.structlog_configuration",

@@ -12,7 +12,7 @@ from tests.cli.test_node import call, folder, started  # noqa: F401 - a fixture
 
 def test_status_and_doctor_show_whether_it_works_and_why_not(folder: Path) -> None:  # noqa: F811
     with started(folder):
-        eventually(lambda: json.loads(call("status", "--json", folder=folder))["here"]["doorbell"]["works"], timeout=20)
+        eventually(lambda: json.loads(call("status", "--json", folder=folder))["here"]["doorbell"]["works"])
         assert "doorbell works by datagrams, at 127.0.0.1:" in call("status", folder=folder)
         assert {"level": "ok", "subject": "doorbell", "message": "works by datagrams", "remedy": ""} in json.loads(
             call("doctor", "--json", folder=folder)
@@ -23,7 +23,6 @@ def test_status_and_doctor_show_whether_it_works_and_why_not(folder: Path) -> No
             lambda: (
                 json.loads(call("status", "--json", folder=folder))["here"]["doorbell"]["rings_received"] > received
             ),
-            timeout=20,
         )
 
 
@@ -39,7 +38,7 @@ def test_a_port_that_is_in_use_is_reported_and_the_node_works_without_it(folder:
         with started(folder):
             doorbell = json.loads(call("status", "--json", folder=folder))["here"]["doorbell"]
             assert not doorbell["works"]
-            eventually(lambda: "already in use" in call("status", folder=folder), timeout=20)
+            eventually(lambda: "already in use" in call("status", folder=folder))
 
 
 def test_ringing_without_a_secret_is_refused_with_the_remedy(peerd: Peerd, tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ from tests.support.servers import DATABASES, create_database
 from tests.support.summary import note_database, note_missing_server
 
 SECRET = "a secret that all nodes share"
-RING_DEADLINE = 5.0
+RING_DEADLINE = 30.0
 """Seconds, on a busy machine; a poll would come after forty-five at the least."""
 RARE_POLLING: dict[str, Any] = {
     "poll_every": "60s",
@@ -112,7 +112,7 @@ def up_with_working_doorbell(cluster: Cluster, *names: str) -> list[ClusterNode]
 
 
 def wait_for_bell(node: ClusterNode) -> None:
-    eventually(lambda: bool(bell(node)["works"]), timeout=30, message=lambda: str(bell(node)))
+    eventually(lambda: bool(bell(node)["works"]), message=lambda: str(bell(node)))
 
 
 def soon(cluster: Cluster, job: Job, event: str) -> None:
@@ -151,7 +151,6 @@ def test_a_killed_worker_leaves_no_wake_up_socket(own: Cluster) -> None:
     node.kill("jobs-1")
     eventually(
         lambda: wake_up_socket not in (now := list(node.run_directory.glob(f"{SOCKET_PREFIX}*"))) and len(now) == 1,
-        timeout=20,
     )
     soon(own, own.enqueue("quick"), "ran")
 
@@ -187,7 +186,7 @@ def test_a_task_begins_at_the_moment_it_falls_due(idle_pair: Cluster) -> None:
     second = idle_pair.enqueue("quick", start_in=1.0)
     third = idle_pair.enqueue("quick", start_at=datetime.now(UTC) + timedelta(seconds=1.5))
     for job in (second, third):
-        task = idle_pair.done(job, within=5.0)
+        task = idle_pair.done(job, within=RING_DEADLINE)
         assert task.worker_started_at is not None
         assert task.start_at is not None
         assert timedelta(0) <= task.worker_started_at - task.start_at < timedelta(seconds=RING_DEADLINE)
@@ -196,7 +195,7 @@ def test_a_task_begins_at_the_moment_it_falls_due(idle_pair: Cluster) -> None:
 
 def test_a_retry_begins_when_it_is_due(idle_pair: Cluster) -> None:
     job = idle_pair.enqueue("fails_once")
-    idle_pair.done(job, within=5.0)
+    idle_pair.done(job, within=RING_DEADLINE)
 
 
 def test_a_canceled_task_is_ended_at_once_and_a_moved_one_continues_elsewhere(idle_pair: Cluster) -> None:
@@ -218,7 +217,7 @@ def test_what_a_node_releases_is_begun_by_another_at_once(idle_pair: Cluster) ->
     idle_pair.wait_for(job, "began", times=2)
     claiming_node = idle_pair.claiming_node(job)
     claiming_node.kill("jobs-1")
-    eventually(lambda: len(idle_pair.notes(job, "began")) == 3, timeout=5 * RING_DEADLINE, message=idle_pair.describe)
+    eventually(lambda: len(idle_pair.notes(job, "began")) == 3, timeout=RING_DEADLINE, message=idle_pair.describe)
 
 
 @pytest.mark.one_database_in_ci
@@ -247,7 +246,7 @@ def test_a_message_reaches_the_workers_of_all_nodes_once(idle_pair: Cluster) -> 
     for job in listening:
         soon(idle_pair, job, "listens")
     idle_pair.enqueue("tells_all_nodes", body={"data": "hello"})
-    assert [job.result(timeout=10)["data"] for job in listening] == ["hello"] * 3
+    assert [job.result(timeout=WITHIN)["data"] for job in listening] == ["hello"] * 3
 
 
 def test_a_message_by_postgresql_without_the_secret_is_refused(each_cluster: Cluster) -> None:
@@ -267,10 +266,10 @@ def test_a_message_by_postgresql_without_the_secret_is_refused(each_cluster: Clu
     for payload in forged:
         with each_cluster.client.database.engine.begin() as connection:
             connection.execute(sa.text("SELECT pg_notify('peerd', :payload)"), {"payload": payload})
-    eventually(lambda: sum(bell(node)["refused"].values()) == 2, timeout=10, message=lambda: str(bell(node)))
+    eventually(lambda: sum(bell(node)["refused"].values()) == 2, message=lambda: str(bell(node)))
     assert bell(node)["works"], "a forged message has no effect on the state of the doorbell"
     each_cluster.enqueue("tells_all_nodes", body={"data": "hello"})
-    assert listening.result(timeout=10)["data"] == "hello"
+    assert listening.result(timeout=WITHIN)["data"] == "hello"
 
 
 def test_with_a_bell_that_is_lost_the_poll_finds_the_task(cluster: Cluster) -> None:
@@ -279,7 +278,7 @@ def test_with_a_bell_that_is_lost_the_poll_finds_the_task(cluster: Cluster) -> N
     with cluster.client.database.engine.begin() as connection:
         connection.execute(sa.text("INSERT INTO tasks (queue, name, body) VALUES ('jobs', 'quick', '{}')"))
     [task] = cluster.client.tasks.list()
-    eventually(lambda: cluster.client.tasks.get(task.id).status is Status.DONE, timeout=20, message=cluster.describe)
+    eventually(lambda: cluster.client.tasks.get(task.id).status is Status.DONE, message=cluster.describe)
 
 
 def test_on_sqlite_nothing_needs_to_be_configured(cluster: Cluster) -> None:
@@ -318,7 +317,7 @@ def test_a_replaced_agent_receives_again(own: Cluster) -> None:
     [node] = up_with_working_doorbell(own, "one")
     address = bell(node)["address"]
     pid = node.kill("agent")
-    eventually(node.replaced("agent", pid), timeout=30)
+    eventually(node.replaced("agent", pid))
     wait_for_bell(node)
     assert bell(node)["address"] == address
     eventually(lambda: node.slot("jobs-1")["state"] == "RUNNING", timeout=WITHIN)

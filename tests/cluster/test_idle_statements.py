@@ -63,7 +63,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 def assert_few_statements(cluster: Cluster, workers: dict[str, Any], count: Callable[[], Sent]) -> None:
     """One idle node sends little; what it sent stands in the message."""
     [node] = cluster.up("one", workers=workers, **DEFAULTS)
-    eventually(lambda: bool(control_client.call_agent(node.run_directory, "peerd.doorbell")["works"]), timeout=30)
+    eventually(lambda: bool(control_client.call_agent(node.run_directory, "peerd.doorbell")["works"]))
     time.sleep(WARM_UP_SECONDS)
     before, began = count(), time.monotonic()
     time.sleep(COUNT_SECONDS)

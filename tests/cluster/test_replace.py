@@ -82,7 +82,8 @@ def test_a_node_that_stops_leaves_a_recycled_process_its_grace(cluster: Cluster)
     assert node.stop() == 0
     task = cluster.client.tasks.get(job.id)
     assert (task.status, task.attempts) == (Status.PENDING, 0)
-    assert [outcome for outcome, _ in cluster.outcomes(job)] == ["released"]
+    # Its successor may claim what it releases, before it stops too.
+    assert {outcome for outcome, _ in cluster.outcomes(job)} == {"released"}
 
 
 def test_a_tainted_process_is_replaced_at_once_and_finishes_what_it_has(cluster: Cluster) -> None:

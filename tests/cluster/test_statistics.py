@@ -81,9 +81,9 @@ def test_slots_are_busy_while_a_long_task_runs(cluster: Cluster) -> None:
 
 @pytest.mark.one_database_in_ci
 def test_the_first_node_samples_the_queues_and_the_next_one_when_it_has_died(each_cluster: Cluster) -> None:
+    each_cluster.client.enqueue("nobody", name="waits")  # before the first sample: the second may be minutes later
     [one] = each_cluster.up("one")  # the first to register
     [two] = each_cluster.up("two")
-    each_cluster.client.enqueue("nobody", name="waits")
 
     def samples() -> list[datetime]:
         at = sa.select(depths.c.at).distinct().where(depths.c.step == 15).order_by(depths.c.at)

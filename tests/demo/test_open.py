@@ -27,7 +27,7 @@ CLIP_SECONDS = 5
 
 
 def read(url: str) -> str:
-    with urllib.request.urlopen(url, timeout=20) as answer:
+    with urllib.request.urlopen(url, timeout=60) as answer:
         return str(answer.read().decode())
 
 

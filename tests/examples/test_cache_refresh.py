@@ -32,9 +32,7 @@ def project(tmp_path: Path) -> ExampleProject:
 def source(project: ExampleProject) -> Iterator[subprocess.Popen[bytes]]:
     before = project.output().count("rates are served")
     with project.program("source.py") as program:
-        eventually(
-            lambda: project.output().count("rates are served") > before or program.poll() is not None, timeout=30
-        )
+        eventually(lambda: project.output().count("rates are served") > before or program.poll() is not None)
         assert program.poll() is None, project.output()
         yield program
 
@@ -58,12 +56,12 @@ def test_each_workers_cache_is_refreshed_in_the_three_ways_and_by_push_again_whe
     with source(project) as first, project.node():
         shown = [line.split() for line in project.run().splitlines()]
         assert [(words[0], words[5]) for words in shown] == [(f"{slot}:", f"{by},") for by in WAYS for slot in WORKERS]
-        eventually(lambda: ticked_in(project) == set(WORKERS), timeout=30, message=project.output)
+        eventually(lambda: ticked_in(project) == set(WORKERS), message=project.output)
         assert set(refreshed(project)) >= {(by, slot) for by in WAYS for slot in WORKERS}
 
         first.terminate()
         first.wait(30)
-        eventually(lambda: "ConnectionRefusedError" in project.output(), timeout=30, message=project.output)
+        eventually(lambda: "ConnectionRefusedError" in project.output(), message=project.output)
         before = len(refreshed(project))
         with source(project):
             pushed = {("push", slot) for slot in WORKERS}

@@ -53,7 +53,7 @@ def test_the_first_task_of_the_readme_runs_as_it_says(tmp_path: Path) -> None:
         assert "Hello, you!" in run(tmp_path, "-m", *show)
         (tmp_path / "client.py").write_text(block("python", "Client.from_config()"))
         assert "Hello, you!" in run(tmp_path, "client.py")
-        with sqlite3.connect(tmp_path / "peerd.sqlite", timeout=30, isolation_level=None) as database:
+        with sqlite3.connect(tmp_path / "peerd.sqlite", timeout=60, isolation_level=None) as database:
             number = database.execute(block("sql", "INSERT INTO tasks")).lastrowid
             result = "SELECT result FROM tasks WHERE id = ? AND status = 'done'"
             [text] = eventually(lambda: database.execute(result, (number,)).fetchone(), timeout=60)

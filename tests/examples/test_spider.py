@@ -33,7 +33,7 @@ def wait_until_read(pages: int, client: Client, project: ExampleProject) -> None
     def is_read() -> bool:
         return len(list(client.tasks.list(queue="pages", status="done", limit=1000))) >= pages
 
-    eventually(is_read, timeout=30, message=project.output)
+    eventually(is_read, message=project.output)
 
 
 @pytest.mark.slow

@@ -34,7 +34,7 @@ def address(project: ExampleProject) -> str:
 
 def ask(site: str, method: str, path: str, **more: Any) -> httpx.Response:
     """One request on a connection of its own, so that either process may answer."""
-    return httpx.request(method, site + path, timeout=30, **more)
+    return httpx.request(method, site + path, timeout=60, **more)
 
 
 def both_know(site: str, picture: dict[str, Any]) -> Callable[[], bool]:

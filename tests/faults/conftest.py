@@ -6,6 +6,9 @@ import pytest
 
 from tests.faults.history_builder import HistoryBuilder
 
+collect_ignore = ["plot.py"]
+"""It has no examples, and matplotlib takes a second to load."""
+
 
 @pytest.fixture
 def history_builder() -> HistoryBuilder:

@@ -1,4 +1,4 @@
-"""Short campaigns: two nodes, twenty seconds of faults. `make faults` is the long form."""
+"""Short campaigns: two nodes, fourteen seconds of faults. `make faults` is the long form."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def test_whatever_dies_nothing_is_lost_and_each_task_has_one_holder(
     monkeypatch.setenv(history.VARIABLE, str(tmp_path / "history"))
     plan = CampaignPlan(
         kind=kind,
-        seconds=20.0,
-        tasks=400,
+        seconds=14.0,
+        tasks=280,
         seed=SEED,
         names=("one", "two"),
-        rates=FaultRates(kill_every=1.5, freeze_every=7.0, outage_every=5.0, longest_outage=4.0),
+        rates=FaultRates(kill_every=1.5, freeze_every=5.0, outage_every=5.0, longest_outage=4.0),
         timing=NodeTiming(max_update=5.0),
         ends_within=200.0,
     )

@@ -41,7 +41,7 @@ def test_a_kill_loses_nothing_that_was_reported(tmp_path: Path) -> None:
     environment = {**os.environ, history.VARIABLE: str(tmp_path)}
     teller = subprocess.Popen([sys.executable, "-c", TELLS_UNTIL_KILLED], cwd=ROOT, env=environment)
     try:
-        eventually(lambda: sum(file.stat().st_size for file in tmp_path.iterdir()) > 100_000, timeout=30)
+        eventually(lambda: sum(file.stat().st_size for file in tmp_path.iterdir()) > 100_000)
     finally:
         teller.kill()
         teller.wait()

@@ -25,7 +25,7 @@ from peerd.store.nodes import nodes
 from peerd.store.nodes.processes import register_process
 from peerd.testing import eventually
 
-TIMEOUT = 20.0
+TIMEOUT = 60.0
 
 
 class GatewayThread:

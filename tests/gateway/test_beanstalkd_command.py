@@ -91,7 +91,7 @@ def test_a_client_can_connect_and_send_before_the_server_is_loaded(tmp_path: Pat
     surroundings = os.environ | {"PYTHONPATH": f"{tmp_path}:{SOURCES}"}
     with subprocess.Popen([*START, "-p", str(port)], env=surroundings) as process:
         try:
-            eventually(reached.exists, timeout=30)
+            eventually(reached.exists)
             with BeanstalkConnection(("127.0.0.1", port)) as connection:
                 connection.send(b"list-tube-used\r\n")
             process.send_signal(signal.SIGUSR1)  # before the event loop runs; it must not end the program

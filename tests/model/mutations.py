@@ -5,7 +5,7 @@ They say what the model is good for: a rule that nothing here breaks would be he
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -280,3 +280,21 @@ RARELY_CAUGHT: Final[tuple[Mutation, ...]] = (
     deleted_job_leaves_its_attempts,
 )
 """Those that show themselves only where several rare things meet."""
+CAUGHT_BY: Final[Mapping[Mutation, int]] = {
+    claim_checked_by_status_alone: 1,
+    claim_takes_the_least_urgent: 1,
+    claim_puts_attempts_before_priority: 1,
+    rescue_does_not_count: 1,
+    crash_is_not_counted_as_a_crash: 3,
+    last_attempt_is_tried_again: 1,
+    repeated_completion_is_refused: 1,
+    purged_before_due: 1,
+    reservation_of_a_dead_process_counts_an_attempt: 2,
+    least_urgent_is_reserved_first: 2,
+    move_leaves_the_lease: 2,
+    retry_leaves_the_lease: 3,
+    unique_key_outlives_its_task: 4,
+    deleted_job_leaves_its_attempts: 8,
+}
+"""A seed that has caught each, where the first one does not: it is tried first. What it draws changes with the rules of
+the machine; if it catches the mutation no more, the others are tried as well, which takes longer."""

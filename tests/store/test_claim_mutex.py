@@ -63,7 +63,7 @@ def test_a_claimer_that_has_met_contention_waits_for_the_mutex(world: World) -> 
             claimed = threads.submit(take, world.store, world.claimer(), contended_mutex())
             eventually(lambda: waiting(world.store) == 1)
             assert not claimed.done()
-        assert claimed.result(timeout=10) == ids[:MANY]
+        assert claimed.result(timeout=60) == ids[:MANY]
 
 
 def test_a_claimer_that_has_met_no_contention_requests_no_mutex(world: World) -> None:
@@ -174,9 +174,9 @@ def test_two_claims_at_the_same_moment_are_contention(world: World) -> None:
         if world.store.name == "mysql":  # it waits for the rows, and loses them
             eventually(lambda: _waits_for_rows(world.store))
         else:
-            claimed.result(timeout=10)
+            claimed.result(timeout=60)
         connection.commit()
-        assert {task.id for task in taken} | set(claimed.result(timeout=10)) <= set(ids)
+        assert {task.id for task in taken} | set(claimed.result(timeout=60)) <= set(ids)
     assert mutex.is_contended
 
 

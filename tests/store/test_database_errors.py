@@ -124,10 +124,10 @@ def test_a_statement_that_was_cancelled_is_tried_again(world: World, way: str) -
             holder.exec_driver_sql(f"SELECT id FROM tasks WHERE id = {task_id} FOR UPDATE")
             gate.wait(10)
             with world.store.engine.connect() as other:
-                session = sessions.get(timeout=10)
+                session = sessions.get(timeout=60)
                 time.sleep(0.2)  # until it waits for the row
                 other.exec_driver_sql(cancel.format(session))
-            sessions.get(timeout=10)
+            sessions.get(timeout=60)
             holder.rollback()
 
     def write_it() -> None:

@@ -40,7 +40,6 @@ def test_alter_table_does_not_stop_the_purge_of_old_rows(private_galera: Galera)
     for server in private_galera.servers:
         eventually(
             partial(has_purged, server),
-            timeout=40,
             every=0.5,
             message=f"purge of {server.folder.name} does not go on",
         )

@@ -34,7 +34,7 @@ def hog(file: Path, first: float) -> Iterator[list[int]]:
     begun, enough = threading.Event(), threading.Event()
 
     def live() -> None:
-        with closing(sqlite3.connect(file, timeout=30, isolation_level=None)) as connection:
+        with closing(sqlite3.connect(file, timeout=60, isolation_level=None)) as connection:
             held = first
             while not enough.is_set():
                 connection.execute("BEGIN IMMEDIATE")

@@ -142,7 +142,7 @@ async def test_what_falls_due_sooner_than_what_is_known_is_rung_for(world: World
         moment = world.get(task_id).start_at
         assert moment is not None
         stager.receive(TaskScheduled(at=moment.timestamp()))
-        await eventually_async(lambda: rung == [TasksAvailable(("soon",))], timeout=5)
+        await eventually_async(lambda: rung == [TasksAvailable(("soon",))])
         world.add(queue="sooner", start_in=0.2)
         stager.receive(TaskScheduled(within=0.2))
-        await eventually_async(lambda: rung[1:] == [TasksAvailable(("sooner",))], timeout=5)
+        await eventually_async(lambda: rung[1:] == [TasksAvailable(("sooner",))])

@@ -52,7 +52,7 @@ class BackgroundNode(StubNode):
 
     def end(self) -> None:
         with suppress(control_client.MasterNotRunning):
-            control_client.stop(self.run_directory, fast=True, timeout=20)
+            control_client.stop(self.run_directory, fast=True, timeout=60)
         eventually(lambda: not self.processes(), message="no process is left")
 
 
@@ -134,7 +134,7 @@ def test_a_node_is_stopped_while_it_starts(background: Make) -> None:
     starting = threading.Thread(target=lambda: answers.append(stub_node.begin()))
     starting.start()
     eventually(lambda: control_client.find_running_master(stub_node.run_directory), message="its master lives")
-    control_client.stop(stub_node.run_directory, timeout=20)  # also before there is a control socket
+    control_client.stop(stub_node.run_directory, timeout=60)  # also before there is a control socket
     starting.join(30)
     assert answers[0]["why"] == "it was stopped before it was ready"
     assert not stub_node.processes()
@@ -171,7 +171,7 @@ def test_nodes_of_one_machine_do_not_touch_each_other(background: Make) -> None:
     first, second = background(AGENT, WORKER), background(AGENT, WORKER)
     first.begin()
     pid = second.begin()["pid"]
-    control_client.stop(first.run_directory, timeout=20)
+    control_client.stop(first.run_directory, timeout=60)
     eventually(lambda: not first.processes(), message="the first is gone")
     assert is_alive(pid)
     assert second.slot("video-1")["restarts"] == 0

@@ -88,7 +88,7 @@ def test_a_request_is_answered_or_fails_with_the_reason(node: Nodes) -> None:
     assert "no handler is registered for 'dance' there" in unknown["text"]
     undeliverable = stub_node.call_messenger("video-1", "request", 1, "note")
     assert (undeliverable["error"], "this node has no process 1" in undeliverable["text"]) == ("Undeliverable", True)
-    died = stub_node.call_messenger("video-1", "request", site, "die", timeout=20.0)
+    died = stub_node.call_messenger("video-1", "request", site, "die", timeout=60)
     assert (died["error"], f"site-1 (process {site}) has died" in died["text"]) == ("NoReply", True)
     blocked = stub_node.call_messenger("agent", "request", stub_node.slot("video-1")["pid"], "block", 1.0, timeout=0.1)
     assert (blocked["error"], "its 0.1 s are over" in blocked["text"]) == ("NoReply", True)
@@ -104,7 +104,7 @@ def test_a_message_for_an_agent_that_has_died_waits_for_the_next_one(node: Nodes
         stub_node.call_messenger("agent", "send_to", stub_node.slot("video-1")["pid"], "bereave")
     eventually(lambda: stub_node.slot("agent")["pid"] != agent)
     assert (
-        control_client.call_agent(stub_node.run_directory, "note", "sent over the control socket", timeout=20.0) is None
+        control_client.call_agent(stub_node.run_directory, "note", "sent over the control socket", timeout=60) is None
     )
     (bereaved,) = eventually(lambda: stub_node.notes("bereaved"))
     assert bereaved["delivered"] == 1

@@ -50,7 +50,7 @@ def test_a_process_that_is_sent_sigterm_again_and_again_stops_with_no_grace(node
     assert (death["pid"], death["cause"]["status"]) == (pid, 75)
     assert [fact["grace"] for fact in stub_node.notes("stop") if fact["pid"] == pid] == [30.0, 0.0]
     running_again(stub_node, "video-1", pid)
-    control_client.stop(stub_node.run_directory, fast=True, timeout=20)
+    control_client.stop(stub_node.run_directory, fast=True, timeout=60)
 
 
 def test_a_signal_to_a_process_that_is_all_but_gone_does_not_change_how_it_ends(node: Nodes) -> None:

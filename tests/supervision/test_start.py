@@ -105,7 +105,7 @@ def test_a_process_is_ready_when_its_start_has_ended_and_not_when_it_listens_som
         AGENT, {**WORKER, "start": ["extra_socket", f"until {may_go_on}"], "run": ["extra_socket"]}
     ).start()
     (extra_socket,) = eventually(lambda: stub_node.notes("extra socket"))
-    with socket.create_connection(("127.0.0.1", extra_socket["port"]), timeout=20):
+    with socket.create_connection(("127.0.0.1", extra_socket["port"]), timeout=60):
         assert (stub_node.state(), stub_node.slot("video-1")["state"]) == ("starting", "STARTING")
     may_go_on.touch()
     eventually(
@@ -182,7 +182,7 @@ def test_a_run_directory_may_have_a_path_longer_than_a_socket_address(node: Node
     stub_node.run_directory = stub_node.folder / ("long-" * 40) / "run"
     stub_node.plan["run_directory"] = str(stub_node.run_directory)
     assert stub_node.up().status()["node"] == "stubs"
-    control_client.stop(stub_node.run_directory, timeout=20)
+    control_client.stop(stub_node.run_directory, timeout=60)
     assert stub_node.wait() == exit_codes.OK
 
 

@@ -21,7 +21,7 @@ def test_a_stop_lets_work_finish_and_ends_the_agent_last(node: Nodes, how: signa
     if isinstance(how, signal.Signals):
         stub_node.signal(how)
     else:
-        control_client.stop(stub_node.run_directory, timeout=20)
+        control_client.stop(stub_node.run_directory, timeout=60)
     assert stub_node.wait() == 0
     assert {f["slot"] for f in stub_node.notes("stopped")} == {"agent", "manager", "video-1", "video-2"}
     notes = stub_node.notes()
@@ -131,7 +131,7 @@ def test_the_second_signal_is_fast(node: Nodes) -> None:
 
 def test_a_fast_stop_leaves_no_grace(node: Nodes) -> None:
     stub_node = node(AGENT, {**WORKER, "work": 60.0, "grace": 60.0}).up()
-    control_client.stop(stub_node.run_directory, fast=True, timeout=20)
+    control_client.stop(stub_node.run_directory, fast=True, timeout=60)
     assert stub_node.wait() == 0
     assert [f["grace"] for f in stub_node.notes("stop")] == [0.0, 0.0]
 

@@ -111,7 +111,7 @@ def test_a_node_whose_agent_fails_again_and_again_has_systemd_start_it_again(
     eventually(lambda: stub_node.slot("agent")["restarts"] > AGENT_LOST_AFTER + 3, message="it is tried all the same")
     assert notifications.lines().count("WATCHDOG=1") == fed
     assert (stub_node.status()["state"], stub_node.slot("video-1")["pid"]) == ("running", worker)
-    control_client.stop(stub_node.run_directory, fast=True, timeout=20)
+    control_client.stop(stub_node.run_directory, fast=True, timeout=60)
 
 
 def may_make_a_pid_namespace() -> bool:
@@ -167,7 +167,7 @@ def test_as_process_1_it_reaps_orphans_and_stops_normally(container: Container, 
         if isinstance(how, signal.Signals):
             os.kill(stub_node.pid, how)
         else:
-            control_client.stop(stub_node.run_directory, timeout=20)
+            control_client.stop(stub_node.run_directory, timeout=60)
         assert stub_node.wait() == 0
         assert [fact["grace"] for fact in stub_node.notes("stopped", "video-1")] == [30.0]
     finally:

@@ -36,7 +36,7 @@ def by_series(families: Any) -> Scraped:
 
 def scrape(port: int, path: str = "/metrics", accept: str = "") -> Scraped:
     headers = {"accept": accept} if accept else {}
-    response = httpx.get(f"http://127.0.0.1:{port}{path}", headers=headers, timeout=30.0)
+    response = httpx.get(f"http://127.0.0.1:{port}{path}", headers=headers, timeout=60.0)
     assert response.status_code == 200, response.text
     is_open = "openmetrics" in response.headers["content-type"]
     return by_series(parse_openmetrics(response.text) if is_open else parse_text(response.text))

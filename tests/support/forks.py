@@ -18,7 +18,7 @@ OPEN_SESSIONS_SQL = {
     "mysql": "SELECT id FROM information_schema.processlist",
     "postgresql": "SELECT pid FROM pg_stat_activity",
 }
-FORK_TIMEOUT = 30.0
+FORK_TIMEOUT = 60.0
 FORK_CONTEXT = multiprocessing.get_context("fork")
 
 

@@ -8,7 +8,6 @@ unless `durable` is set; a server that is killed with SIGKILL comes back by a st
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import time
 from collections.abc import Iterator
@@ -55,11 +54,6 @@ class GaleraServer(MariaDB):
     def system_user(self) -> str | None:
         """Root cannot run it: the rsync of a state transfer, started by root, writes as nobody."""
         return DEBIAN_USER if os.getuid() == 0 else None
-
-    def create_data(self) -> None:
-        if (user := self.system_user()) is not None:
-            shutil.chown(self.folder, user)
-        super().create_data()
 
     def spawn(self, command: list[str]) -> subprocess.Popen[bytes]:
         with replace_sched_idle_with_nice():

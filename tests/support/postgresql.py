@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pwd
-import shutil
 import signal
 from contextlib import suppress
 
@@ -26,8 +25,6 @@ class PostgreSQL(DatabaseServer):
         return "postgres" if _user_exists("postgres") else "nobody"
 
     def create_data(self) -> None:
-        if (user := self.system_user()) is not None:
-            shutil.chown(self.folder, user)
         self.run(
             [
                 find_program("initdb"),

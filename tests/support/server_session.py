@@ -20,11 +20,10 @@ from typing import IO
 
 from peerd.testing import eventually
 from tests.support.galera import JOIN_WITHIN, Galera
-from tests.support.server import DatabaseServer, ServerUnavailableError
+from tests.support.server import RUN_FOLDER_VARIABLE, DatabaseServer, ServerUnavailableError
 from tests.support.server_daemon import RUN_LOCK
 from tests.support.server_kinds import SHARED_SERVERS
 
-FOLDER_VARIABLE = "PEERD_TEST_RUN_FOLDER"
 _ROOT = Path(__file__).parents[2]
 
 
@@ -36,21 +35,21 @@ class ServerSession:
         self.folder.chmod(0o755)  # PostgreSQL runs as another user when we are root
         self._alive: IO[str] = (self.folder / RUN_LOCK).open("w")
         fcntl.lockf(self._alive, fcntl.LOCK_EX)  # per process: a forked child does not keep it
-        os.environ[FOLDER_VARIABLE] = str(self.folder)  # xdist's workers inherit it
+        os.environ[RUN_FOLDER_VARIABLE] = str(self.folder)  # xdist's workers inherit it
 
     def close(self) -> None:
         """Let the daemons stop their servers, wait for them, remove the folder."""
-        os.environ.pop(FOLDER_VARIABLE, None)
+        os.environ.pop(RUN_FOLDER_VARIABLE, None)
         self._alive.close()
         for kept in self.folder.glob("*.kept"):
             with suppress(FileNotFoundError), kept.open() as lock:
-                eventually(partial(_is_free, lock), timeout=30, message=f"the daemon of {kept.stem} did not end")
+                eventually(partial(_is_free, lock), timeout=60, message=f"the daemon of {kept.stem} did not end")
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
 def shared_server(kind: str) -> DatabaseServer | Galera:
     """The run's server of this kind, started by the first process that needs it; raises ServerUnavailableError."""
-    folder = Path(os.environ[FOLDER_VARIABLE])
+    folder = Path(os.environ[RUN_FOLDER_VARIABLE])
     answer = folder / f"{kind}.json"
     with (folder / f"{kind}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

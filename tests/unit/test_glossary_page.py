@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,6 @@ import pytest
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted((ROOT / "src" / "peerd").rglob("*.py"))
 MODULES = {".".join(path.relative_to(ROOT / "src").with_suffix("").parts).removesuffix(".__init__") for path in SOURCES}
-CLASSES = Counter(
-    node.name for path in SOURCES for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ClassDef)
-)
 ROWS = [
     tuple(cell.strip() for cell in line.strip("|").split("|"))
     for line in (ROOT / "docs" / "glossary.md").read_text().splitlines()
@@ -22,11 +20,20 @@ ROWS = [
 ]
 
 
+@cache
+def classes() -> Counter[str]:
+    """How many classes have a name."""
+    trees = (ast.parse(path.read_text()) for path in SOURCES)
+    return Counter(node.name for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+
+
 @pytest.mark.parametrize(("term", "names"), [(term, names) for term, _, names in ROWS])
 def test_the_modules_and_classes_of_a_term_exist(term: str, names: str) -> None:
     named = re.findall(r"`([\w.]+)`", names)
     assert named or names == "–"
-    unknown = [name for name in named if name not in CLASSES and f"peerd.{name.removeprefix('peerd.')}" not in MODULES]
+    unknown = [
+        name for name in named if name not in classes() and f"peerd.{name.removeprefix('peerd.')}" not in MODULES
+    ]
     assert not unknown, term
 
 
@@ -36,4 +43,4 @@ def test_a_term_is_defined_once_and_in_one_sentence_or_two() -> None:
 
 
 def test_each_class_name_occurs_once() -> None:
-    assert [name for name, count in CLASSES.items() if count > 1] == []
+    assert [name for name, count in classes().items() if count > 1] == []

@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import re
 import tokenize
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -79,19 +81,27 @@ IN_PROSE: Final = (
 )
 
 
-def _identifiers() -> Iterator[tuple[Path, str]]:
-    """Names, and strings of one word: keys of JSON, tags, names of files."""
-    for path in sorted((ROOT / "src").rglob("*.py")):
-        for token in tokenize.generate_tokens(io.StringIO(path.read_text()).readline):
-            if token.type == tokenize.NAME:
-                yield path, re.sub(r"(?<=[a-z])(?=[A-Z])", "_", token.string).lower()
-            elif token.type == tokenize.STRING and (word := re.fullmatch(r'f?"([a-z_]+)[.{]?.*"', token.string)):
-                yield path, word[1]
+@cache
+def _identifiers() -> Mapping[str, set[str]]:
+    """Where each name is, and each string of one word: keys of JSON, tags, names of files."""
+    found: defaultdict[str, set[str]] = defaultdict(set)
+    for path in (ROOT / "src").rglob("*.py"):
+        for name in _identifiers_of(path):
+            found[name].add(str(path.relative_to(ROOT)))
+    return found
+
+
+def _identifiers_of(path: Path) -> Iterator[str]:
+    for token in tokenize.generate_tokens(io.StringIO(path.read_text()).readline):
+        if token.type == tokenize.NAME:
+            yield re.sub(r"(?<=[a-z])(?=[A-Z])", "_", token.string).lower()
+        elif token.type == tokenize.STRING and (word := re.fullmatch(r'f?"([a-z_]+)[.{]?.*"', token.string)):
+            yield word[1]
 
 
 @pytest.mark.parametrize(("word", "instead"), RETIRED.items())
 def test_no_name_of_the_code_has_a_retired_word(word: str, instead: str) -> None:
-    found = [f"{path.relative_to(ROOT)}: {name}" for path, name in IDENTIFIERS if re.search(rf"(^|_){word}(_|$)", name)]
+    found = {name: paths for name, paths in _identifiers().items() if re.search(rf"(^|_){word}(_|$)", name)}
     assert not found, f"write {instead}"
 
 
@@ -102,6 +112,3 @@ def test_no_sentence_of_the_code_has_a_retired_word() -> None:
             if re.search(rf"\b({'|'.join(IN_PROSE)})\b", line):
                 found.append(f"{path.relative_to(ROOT)}:{number}: {line.strip()}")
     assert found == []
-
-
-IDENTIFIERS: Final = sorted(set(_identifiers()))

@@ -85,7 +85,7 @@ class FutureRevision:
 def version_to_come(folder: Path, name: str, *changes: FutureRevision) -> Version:
     """The sources as they are, with further revisions of the tables."""
     sources = folder / name / "src"
-    shutil.copytree(ROOT / "src" / "peerd", sources / "peerd", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT / "src" / "peerd", sources / "peerd")  # with bytecode, which is valid where nothing changes
     history = sources / "peerd" / "store" / "schema" / "revisions.py"
     text = history.read_text()
     before = text.split('Revision("')[-1].partition('"')[0]

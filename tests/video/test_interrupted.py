@@ -81,7 +81,7 @@ async def test_what_a_program_started_ends_with_it() -> None:
 def test_a_killed_worker_leaves_no_program_and_the_next_attempt_cleans_up(minute: Path, directory: Path) -> None:
     worker = subprocess.Popen([sys.executable, "-c", WORKER, str(directory)], cwd=Path(__file__).parents[2])
     try:
-        eventually(lambda: any(path.stat().st_size for path in directory.glob(".peerd-video/*/output.mp4")), timeout=40)
+        eventually(lambda: any(path.stat().st_size for path in directory.glob(".peerd-video/*/output.mp4")))
     finally:
         worker.send_signal(signal.SIGKILL)
         worker.wait()

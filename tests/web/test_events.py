@@ -87,7 +87,7 @@ class Stream:
 @contextmanager
 def watching(url: str, last_id: str | None = None, *, secret: str | None = None, **query: Any) -> Iterator[Stream]:
     headers = ({} if last_id is None else {"last-event-id": last_id}) | ({} if secret is None else bearer(secret))
-    with httpx.Client(timeout=20) as http, http.stream("GET", url, params=query, headers=headers) as answer:
+    with httpx.Client(timeout=60) as http, http.stream("GET", url, params=query, headers=headers) as answer:
         yield Stream(answer)
 
 
@@ -339,7 +339,7 @@ def test_a_viewer_that_does_not_read_is_dropped(
         changing = threading.Thread(target=change)
         changing.start()
         try:
-            eventually(lambda: hub.viewers == 0, timeout=30)
+            eventually(lambda: hub.viewers == 0)
         finally:
             over.set()
             changing.join()

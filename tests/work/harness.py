@@ -65,7 +65,7 @@ class RunnerHarness:
                 running.cancel()
                 await asyncio.gather(running, return_exceptions=True)
 
-    async def until(self, task_id: int, status: Status, within: float = 20.0) -> Task:
+    async def until(self, task_id: int, status: Status, within: float = 60.0) -> Task:
         """The task's row, once it has this status."""
 
         def task_with_status() -> Task | None:

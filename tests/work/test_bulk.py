@@ -103,6 +103,6 @@ async def test_a_long_one_keeps_a_manager_neither_from_its_heartbeat_nor_from_th
     bulk = create(harness, BulkRetry(), status="dead")
     frozen = held_by_a_dead_process(harness)
     async with managing(harness, settings(max_update=1.0, batch=1)):
-        await eventually_async(lambda: harness.world.status(frozen) is Status.FAILURE, timeout=30)
+        await eventually_async(lambda: harness.world.status(frozen) is Status.FAILURE)
         assert harness.database.read(get_bulk, bulk.id).state in (BulkState.RUNNING, BulkState.COUNTING)
     assert len(harness.events.of(RescueSuspended)) == 1, "the rescue was suspended once, and heartbeats continued"

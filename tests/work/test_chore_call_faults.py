@@ -63,7 +63,7 @@ async def test_whatever_fault_a_call_has_a_manager_does_its_work(each_harness: R
     rows = due(each_harness)
     faults = {(name, call): harm(each_harness.database, way, name, call) for name, call in CALLS}
     async with managing(each_harness, PERIODS):
-        await eventually_async(lambda: all(fault.hits for fault in faults.values()), timeout=30)
+        await eventually_async(lambda: all(fault.hits for fault in faults.values()))
 
         def all_done() -> bool:
             left = {name: row for name, task in rows.items() if (row := world.find(task.id)) is not None}
@@ -75,7 +75,7 @@ async def test_whatever_fault_a_call_has_a_manager_does_its_work(each_harness: R
             }
             return True
 
-        await eventually_async(all_done, timeout=30)
+        await eventually_async(all_done)
     assert (world.count(unique_keys), world.count(limit_starts)) == (0, 0)
     assert world.outcomes(rows["frozen"].id) == ["rescued"]
     assert world.get(rows["frozen"].id).attempts == 1

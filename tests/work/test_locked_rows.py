@@ -44,7 +44,7 @@ async def held_tasks(harness: RunnerHarness, gates: Gates, count: int = 3) -> As
 
 async def touched_again(harness: RunnerHarness, task_id: int) -> None:
     before = harness.world.column(task_id, "checked_at")
-    await eventually_async(lambda: harness.world.column(task_id, "checked_at") > before, timeout=5)
+    await eventually_async(lambda: harness.world.column(task_id, "checked_at") > before)
 
 
 async def silent_for(harness: RunnerHarness, task_id: int, seconds: float) -> None:
@@ -78,12 +78,12 @@ async def test_outcomes_do_not_wait_for_a_neighbour_whose_row_is_locked(
             gates.open("0", "2")
             gates.fail("1", "3")
             for neighbour, status in ((ids[2], Status.DONE), (ids[3], Status.FAILURE)):
-                await server_bench.until(neighbour, status, within=5.0)
+                await server_bench.until(neighbour, status)
             later = server_bench.world.add(name="gated", body='{"key": "2"}')
-            await server_bench.until(later, Status.DONE, within=5.0)
+            await server_bench.until(later, Status.DONE)
             assert [server_bench.world.status(task_id) for task_id in ids[:2]] == [Status.WORKING] * 2
-        await server_bench.until(ids[0], Status.DONE, within=5.0)
-        await server_bench.until(ids[1], Status.FAILURE, within=5.0)
+        await server_bench.until(ids[0], Status.DONE)
+        await server_bench.until(ids[1], Status.FAILURE)
         assert [server_bench.world.outcomes(task_id) for task_id in ids] == [[], ["failure"], [], ["failure"]]
 
 
@@ -106,9 +106,9 @@ async def test_progress_does_not_wait_for_a_neighbour_whose_row_is_locked(server
         await server_bench.until(task_id, Status.WORKING)
     with server_bench.world.locking(tasks, ids[0]):
         go_on.set()
-        await eventually_async(lambda: progress_of(ids[1]) == 0.5, timeout=5)
+        await eventually_async(lambda: progress_of(ids[1]) == 0.5)
         assert progress_of(ids[0]) is None
-    await eventually_async(lambda: progress_of(ids[0]) == 0.5, timeout=5)
+    await eventually_async(lambda: progress_of(ids[0]) == 0.5)
     ends.set()
 
 
@@ -132,10 +132,10 @@ async def test_claims_skip_rows_that_are_locked(server_bench: RunnerHarness, gat
         others = [server_bench.world.add(name="gated") for _ in range(3)]
         server_bench.run(gates.queue)
         for task_id in others:
-            await server_bench.until(task_id, Status.DONE, within=5.0)
+            await server_bench.until(task_id, Status.DONE)
         assert not server_bench.of(DatabaseOutageStarted)
     for task_id in urgent:
-        await server_bench.until(task_id, Status.DONE, within=5.0)
+        await server_bench.until(task_id, Status.DONE)
 
 
 async def test_a_manager_does_its_round_although_rows_that_it_would_write_are_locked(
@@ -150,13 +150,11 @@ async def test_a_manager_does_its_round_although_rows_that_it_would_write_are_lo
     world.store.run(lambda connection: connection.execute(long_ago).rowcount)
     with server_bench.world.locking(tasks, due[0], ahead[0], ended[0]), server_bench.world.locking(nodes, silent):
         async with managing(server_bench, settings(max_update=60.0, max_completed=3600.0)):
-            await server_bench.until(due[1], Status.PENDING, within=5.0)
-            await server_bench.until(ahead[1], Status.SCHEDULED, within=5.0)
-            await eventually_async(lambda: world.find(ended[1]) is None, timeout=5)
+            await server_bench.until(due[1], Status.PENDING)
+            await server_bench.until(ahead[1], Status.SCHEDULED)
+            await eventually_async(lambda: world.find(ended[1]) is None)
             rounds = server_bench.database.calls["_heartbeat_and_read_due"]
-            await eventually_async(
-                lambda: server_bench.database.calls["_heartbeat_and_read_due"] > rounds + 3, timeout=5
-            )
+            await eventually_async(lambda: server_bench.database.calls["_heartbeat_and_read_due"] > rounds + 3)
     assert [world.status(task_id) for task_id in (due[0], ahead[0])] == [Status.FAILURE, Status.PENDING]
 
 
@@ -177,9 +175,9 @@ async def test_a_dead_processs_tasks_are_released_although_one_of_them_is_locked
         for number, claimer in enumerate(claimers):
             deaths.receive(death_report(claimer.process_id, number))
         for task_id in (held[0][1], *held[1]):
-            await server_bench.until(task_id, Status.FAILURE, within=5.0)
+            await server_bench.until(task_id, Status.FAILURE)
         await eventually_async(lambda: acknowledged == ["1"])
-    await server_bench.until(held[0][0], Status.FAILURE, within=5.0)
+    await server_bench.until(held[0][0], Status.FAILURE)
     await eventually_async(lambda: acknowledged == ["1", "0"])
     running.cancel()
     assert all(world.outcomes(task_id) == ["crash"] for pair in held for task_id in pair)

@@ -124,7 +124,7 @@ async def test_endless_chores_do_not_keep_a_manager_from_its_heartbeat_and_the_r
     monkeypatch.setattr(service, "CHORE_TIME_SLICE", 0.1)
     frozen = held_by_a_dead_process(harness)
     async with managing(harness, settings(max_update=1.5)):
-        await eventually_async(lambda: harness.world.status(frozen) is Status.FAILURE, timeout=30)
+        await eventually_async(lambda: harness.world.status(frozen) is Status.FAILURE)
     assert len(harness.events.of(RescueSuspended)) == 1, "the rescue was suspended once, and heartbeats continued"
 
 

@@ -6,19 +6,25 @@ import asyncio
 import inspect
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar, overload
+from typing import Any, Final, TypeVar, overload
 
 T = TypeVar("T")
 Message = str | Callable[[], str]
+SHORTEST_PAUSE: Final = 0.02
+"""Seconds between two calls of a condition."""
+SHARE_OF_WAIT: Final = 0.05
+"""Of what has been waited for so far: the pause before the next call. So a wait is at most this much too long."""
+LONGEST_PAUSE: Final = 0.1
+"""Seconds; a test of many waits must not take the processor from what it waits for."""
 
 
-def eventually(condition: Callable[[], T], timeout: float = 10, every: float = 0.02, message: Message = "") -> T:
+def eventually(condition: Callable[[], T], timeout: float = 10, every: float | None = None, message: Message = "") -> T:
     """Wait until a condition holds; its first true value.
 
     Args:
         condition: called again and again. An AssertionError in it means 'not yet', and is shown after the time-out.
         timeout: seconds.
-        every: seconds between two calls.
+        every: seconds between two calls. By default 0.02 at first, and a twentieth of a longer wait, 0.1 at the most.
         message: of the error, or a function that makes it after the time-out.
 
     Raises:
@@ -28,7 +34,7 @@ def eventually(condition: Callable[[], T], timeout: float = 10, every: float = 0
     >>> eventually(lambda: next(numbers) > 3 and "there", every=0)
     'there'
     """
-    deadline = time.monotonic() + timeout
+    began = time.monotonic()
     while True:
         reason: AssertionError | None = None
         try:
@@ -36,33 +42,34 @@ def eventually(condition: Callable[[], T], timeout: float = 10, every: float = 0
                 return value
         except AssertionError as error:
             reason = error
-        if time.monotonic() >= deadline:
+        waited = time.monotonic() - began
+        if waited >= timeout:
             raise _failure(condition, timeout, message) from reason
-        time.sleep(every)
+        time.sleep(_pause(every, waited))
 
 
 @overload
 async def eventually_async(
     condition: Callable[[], Awaitable[T]],
     timeout: float = ...,  # noqa: ASYNC109
-    every: float = ...,
+    every: float | None = ...,
     message: Message = ...,
 ) -> T: ...
 @overload
 async def eventually_async(
     condition: Callable[[], T],
     timeout: float = ...,  # noqa: ASYNC109
-    every: float = ...,
+    every: float | None = ...,
     message: Message = ...,
 ) -> T: ...
 async def eventually_async(
     condition: Callable[[], Any],
     timeout: float = 10,  # noqa: ASYNC109 - the parameter of the sync one
-    every: float = 0.02,
+    every: float | None = None,
     message: Message = "",
 ) -> Any:
     """As `eventually`, for plain and coroutine functions; the event loop runs between two calls."""
-    deadline = time.monotonic() + timeout
+    began = time.monotonic()
     while True:
         reason: AssertionError | None = None
         try:
@@ -72,9 +79,19 @@ async def eventually_async(
                 return value
         except AssertionError as error:
             reason = error
-        if time.monotonic() >= deadline:
+        waited = time.monotonic() - began
+        if waited >= timeout:
             raise _failure(condition, timeout, message) from reason
-        await asyncio.sleep(every)
+        await asyncio.sleep(_pause(every, waited))
+
+
+def _pause(every: float | None, waited: float) -> float:
+    """Seconds until the next call.
+
+    >>> _pause(None, waited=0.1), _pause(None, waited=1.0), _pause(None, waited=30.0), _pause(0.001, waited=30.0)
+    (0.02, 0.05, 0.1, 0.001)
+    """
+    return max(SHORTEST_PAUSE, min(waited * SHARE_OF_WAIT, LONGEST_PAUSE)) if every is None else every
 
 
 def _failure(condition: Callable[[], object], timeout: float, message: Message) -> AssertionError:

@@ -24,7 +24,7 @@ from tests.unit.operate.claiming_process import ClaimingProcess
 SMALL, LARGE = (80, 24), (200, 60)
 PAUSE = 0.1
 """Seconds between two readings."""
-WITHIN = 30.0
+WITHIN = 60.0
 
 
 class Top:

@@ -14,7 +14,8 @@ from tests.gateway.beanstalk_servers import BeanstalkServer
 
 Client = greenstalk.Client[bytes]
 MakeClient = Callable[..., Any]
-LATENESS = 0.5
+LATENESS = 5.0
+"""Seconds by which a timer may be late on a busy machine; a poll comes after ten."""
 
 
 @pytest.fixture
@@ -55,7 +56,7 @@ def test_a_client_may_wait_for_another(make_client: MakeClient, client: Client) 
     other = make_client(use="python", watch="python")
     put = client.put(b"soon", delay=1)
     began = time.monotonic()
-    assert other.reserve(timeout=5).id == put
+    assert other.reserve(timeout=60).id == put
     assert 1.0 <= time.monotonic() - began < 1.0 + LATENESS
 
 
@@ -114,7 +115,7 @@ def test_the_jobs_of_a_client_that_leaves_are_ready(make_client: MakeClient, cli
     put = client.put(b"x")
     other.reserve()
     other.close()
-    assert client.reserve(timeout=2).id == put
+    assert client.reserve(timeout=60).id == put
 
 
 def test_tubes_are_used_watched_and_listed(client: Client) -> None:

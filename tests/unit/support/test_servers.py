@@ -53,6 +53,17 @@ def test_a_killed_server_comes_back_with_what_was_committed(kind: str, private_s
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("kind", ["mariadb", "postgresql"])
+def test_two_servers_of_a_test_have_nothing_in_common(kind: str, private_server: ServerFactory) -> None:
+    engines = [sa.create_engine(private_server(kind).url("peerd"), poolclass=sa.NullPool) for _ in range(2)]
+    for number, engine in enumerate(engines):
+        with engine.begin() as connection:
+            connection.execute(sa.text(f"CREATE TABLE of_{number} (id INTEGER PRIMARY KEY)"))
+    for number, engine in enumerate(engines):
+        assert sa.inspect(engine).get_table_names() == [f"of_{number}"]
+
+
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT], ids=["kill", "ctrl-c"])
 def test_an_aborted_test_run_leaves_no_server_behind(
@@ -116,7 +127,7 @@ def test_an_aborted_test_run_leaves_no_server_behind(
         with suppress(psutil.NoSuchProcess):
             worker.kill()  # it waits in signal.pause, and the run would wait for it
     inner.wait(120)
-    eventually(lambda: not processes_of(folder) and not folder.exists(), timeout=20)
+    eventually(lambda: not processes_of(folder) and not folder.exists(), timeout=60)
 
 
 def processes_of(folder: Path) -> list[list[str]]:

@@ -29,7 +29,7 @@ def test_after_the_wait_no_thread_runs(tmp_path: Path) -> None:
     counter.write_bytes(bytes(8))
     with subprocess.Popen([sys.executable, "-c", COUNTS, str(counter)]) as process:
         try:
-            eventually(lambda: counter.read_bytes() != bytes(8), timeout=30)
+            eventually(lambda: counter.read_bytes() != bytes(8))
             for _ in range(50):
                 assert not is_stopped(process.pid)
                 stop_processes([process.pid])

@@ -1,10 +1,11 @@
 from __future__ import annotations
 
+import asyncio
 import itertools
 
 import pytest
 
-from peerd.testing import eventually, eventually_async
+from peerd.testing import eventually, eventually_async, waiting
 
 
 def test_the_first_true_value_is_returned() -> None:
@@ -36,3 +37,39 @@ async def test_coroutines_and_plain_functions_are_awaited_alike() -> None:
     assert await eventually_async(lambda: next(numbers) >= 6, every=0)
     with pytest.raises(AssertionError, match="not true within 0 s"):
         await eventually_async(lambda: False, timeout=0)
+
+
+@pytest.mark.parametrize("wait", ["plain", "async"])
+async def test_a_long_wait_calls_less_and_less_often(wait: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = SteppedTime()
+    monkeypatch.setattr(waiting, "time", clock)
+    monkeypatch.setattr(asyncio, "sleep", clock.sleep_async)
+    calls: list[float] = []
+
+    def after_a_minute() -> bool:
+        calls.append(clock.now)
+        return clock.now >= 60.0
+
+    if wait == "plain":
+        eventually(after_a_minute, timeout=70.0)
+    else:
+        await eventually_async(after_a_minute, timeout=70.0)
+    assert len([moment for moment in calls if moment < 0.4]) == pytest.approx(20, abs=1)
+    assert len([moment for moment in calls if 30.0 <= moment < 60.0]) == pytest.approx(300, abs=1)
+    assert calls[-1] < 60.2
+
+
+class SteppedTime:
+    """Time that passes in pauses alone."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    async def sleep_async(self, seconds: float) -> None:
+        self.now += seconds

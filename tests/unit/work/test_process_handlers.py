@@ -50,7 +50,7 @@ async def test_a_timeout_kills_the_process_and_what_it_started(tmp_path: Path) -
     pids = tmp_path / "pids"
     running = execution(process_handlers.apart, "starts_a_child", f'{{"pids": "{pids}"}}')
     ending = asyncio.ensure_future(running.outcome())
-    await eventually_async(pids.exists, timeout=30)
+    await eventually_async(pids.exists)
     running.end(StopReason.TIMEOUT)
     outcome = await ending
     assert isinstance(outcome, Failed)
