@@ -213,7 +213,8 @@ def find_conditions(
 
 def _conditions_of(disk: DiskFigures, grace: str, before: Container[str]) -> list[StorageCondition]:
     found = []
-    name = f"disk {disk.id} ({disk.path} of node {disk.node})"
+    place = disk.path if disk.node is None else f"{disk.path} of node {disk.node}"
+    name = f"disk {disk.id} ({place})"
     data: dict[str, object] = {"node": disk.node, "path": disk.path}
     problem = disk.problem
     if disk.condition is DiskCondition.MISSING:

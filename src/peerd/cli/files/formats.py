@@ -85,7 +85,7 @@ def balance_table(disks: Sequence[DiskBalance]) -> AlignedTable:
         if disk.is_too_full and not disk.is_rebalanced:
             state = Text("too full", "yellow")
         excess = format_size(disk.excess) if disk.is_too_full else "–"
-        shares = [f"{disk.used_share:.1%}", f"{disk.used_share - disk.mean:+.1%}"]
+        shares = [f"{disk.used_share:.1%}", f"{round(disk.used_share - disk.mean, 3) + 0.0:+.1%}"]
         rows.append([str(disk.id), disk.node or "–", *shares, excess, state, disk.path])
     return AlignedTable(BALANCE_COLUMNS, rows)
 
