@@ -158,7 +158,8 @@ class _Check:
         self._enqueue_removals()
         self._enqueue_verifications()
         self._write(found, decisions)
-        end_checks(self._connection, [file_id for file_id in file_ids if file_id not in decisions])
+        gone = [file_id for file_id in file_ids if file_id not in decisions]
+        end_checks(self._connection, gone, read_at=self._view.present)
         return Checked(decisions, self._tasks)
 
     def _decide(self, file: FileToCheck, rows: Sequence[CopyRow], unfinished: set[int]) -> Decision:
@@ -224,7 +225,7 @@ class _Check:
                 health, danger = decision.health.value, _danger(decision)
                 postpone_check(self._connection, file.id, pause, danger=danger, health=health, blocked=decision.blocked)
         delete_tombstones(self._connection, gone)
-        end_checks(self._connection, [*settled, *gone])
+        end_checks(self._connection, [*settled, *gone], read_at=self._view.present)
 
 
 def enqueue_copies(

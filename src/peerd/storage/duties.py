@@ -259,8 +259,8 @@ class Duties:
             self._node.metrics.count("peerd_storage_copied_bytes_total", str(local.number), by=sum(sizes))
 
     def _check(self, connection: Connection, file_ids: Sequence[int]) -> None:
-        """Decide at once what files need now."""
-        self._node.check(connection, file_ids, self._node.view())
+        """Decide at once what files need now, by disks that are read after all that has asked for it."""
+        self._node.check(connection, file_ids, self._node.view(fresh=True))
 
     def _report_bad(self, sources: dict[int, list[Source]], result: Pulled) -> None:
         for url, content in result.bad:

@@ -22,7 +22,7 @@ from peerd.storage.uploads import abort_stale
 from peerd.store.enqueue.enqueue import enqueue
 from peerd.store.files.checks import DANGER_OF_TOMBSTONE, DANGERS, MOST_ENDANGERED, lock_due_checks
 from peerd.store.files.versions import delete_expired
-from peerd.store.files.walks import begin_walks_of_missing, next_to_verify, scrub_goes_on, walk_on
+from peerd.store.files.walks import begin_walks_of_missing, next_to_verify, scrub_goes_on, walk_again, walk_on
 
 REPORT_EVERY: Final = 5.0
 """Seconds between two reports of the disks; `ONLINE_WITHIN` is four of them."""
@@ -59,30 +59,36 @@ class StorageMaintenance:
             self._report_at = present + REPORT_EVERY
             self._node.disks.refresh()
         view = self._node.view()
-        self._walk(view)
+        if self._walk(view):
+            view = self._node.view(fresh=True)  # what was read before the walk settles nothing
         self._check(view)
         self._rebalance(view)
         if present >= self._tidy_at:
             self._tidy_at = present + TIDY_EVERY
             self._node.database.run(delete_expired, EXPIRE_BATCH)
+            self._node.database.run(walk_again)
             abort_stale(self._node)
             for disk in self._node.disks.usable():
                 self._scrub(disk)
                 self._node.database.run(self._enqueue_sweep, disk)
 
-    def _walk(self, view: DiskView) -> None:
-        """Have the files of disks checked that have become missing, or are used otherwise."""
+    def _walk(self, view: DiskView) -> bool:
+        """Have the files of disks checked that have become missing, or are used otherwise; whether there were any."""
+        is_walked = False
         if view.missing:
             self._node.database.run(begin_walks_of_missing, view.missing)
         for _ in range(MAX_BATCHES):
             if self._node.database.run(walk_on, WALK_BATCH, view.missing) is None:
-                return
+                break
+            is_walked = True
+        return is_walked
 
     def _check(self, view: DiskView) -> None:
         """Decide what files need whose check is due."""
 
         def check(connection: Connection) -> Checked:
-            return self._node.decide(connection, lock_due_checks(connection, CHECK_BATCH, dangers), view)
+            due = lock_due_checks(connection, CHECK_BATCH, dangers, read_at=view.present)
+            return self._node.decide(connection, due, view)
 
         for _ in range(MAX_BATCHES):
             dangers = dangers_to_check(sum(disk.planned for disk in view.disks.values()))

@@ -17,6 +17,7 @@ from peerd.store.files.disk_counts import DiskCount, read_counts
 from peerd.store.files.disks import DiskRow, disks_of_rows, list_disks
 from peerd.store.files.risks import RISKS, RiskCount, count_risks
 from peerd.store.files.usage import BucketUsage, list_bucket_usage
+from peerd.store.schema.sql_clock import now
 from peerd.store.schema.tables import disks, file_buckets
 
 HIGH_WATER: Final = 0.9
@@ -154,7 +155,7 @@ def is_storage_used(connection: Connection) -> bool:
 
 
 def _view(connection: Connection, rows: Sequence[DiskRow]) -> tuple[DiskView, float]:
-    found = disks_of_rows(connection, rows, {})
+    found = disks_of_rows(rows, {}, connection.execute(sa.select(now())).scalar_one())
     grace = found.grace or GRACE
     return view_disks(found.disks, grace, found.present), grace
 

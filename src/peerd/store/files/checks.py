@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Any, Final
 
 import msgspec
@@ -61,23 +62,26 @@ def request_checks(connection: Connection, dangers: Mapping[int, int]) -> None:
         for batch in _batches(sorted(ids)):
             rows = [{"file_id": file_id, "danger": danger} for file_id in batch]
             connection.execute(insert_new(file_checks, connection.dialect.name).values(rows))
-            values = {"danger": danger, "due_at": now(), "tries": 0}
+            values = {"danger": danger, "due_at": now(), "requested_at": now(), "tries": 0}
             connection.execute(sa.update(file_checks).where(file_checks.c.file_id.in_(batch)).values(values))
 
 
-def lock_due_checks(connection: Connection, limit: int, dangers: Iterable[int] = DANGERS) -> list[int]:
+def lock_due_checks(
+    connection: Connection, limit: int, dangers: Iterable[int] = DANGERS, *, read_at: datetime | None = None
+) -> list[int]:
     """The files whose check is due, the most endangered first; their checks stay locked until the transaction ends.
 
     Args:
         connection: in a transaction.
         limit: the most files.
         dangers: only files with these, in this order.
+        read_at: when the disks were read by which it is decided; checks that were requested later wait.
     """
     found: list[int] = []
     for danger in dangers:
         due = (
             sa.select(file_checks.c.file_id)
-            .where(file_checks.c.danger == danger, file_checks.c.due_at <= now())
+            .where(file_checks.c.danger == danger, file_checks.c.due_at <= now(), *_requested_before(read_at))
             .order_by(file_checks.c.due_at)
             .limit(limit - len(found))
             .with_for_update(skip_locked=True)
@@ -151,10 +155,25 @@ def read_copies(connection: Connection, file_ids: Sequence[int]) -> dict[int, li
     return found
 
 
-def end_checks(connection: Connection, file_ids: Sequence[int]) -> None:
-    """Files are settled."""
+def end_checks(connection: Connection, file_ids: Sequence[int], *, read_at: datetime | None = None) -> None:
+    """Files are settled, unless their checks were requested after the disks were read: those are due at once.
+
+    A disk may have been declared lost in between, and its files walked over already: nobody else would look again.
+
+    Args:
+        connection: in a transaction.
+        file_ids: the files.
+        read_at: when the disks were read by which it was decided; None: after all requests.
+    """
     for batch in _batches(sorted(file_ids)):
-        connection.execute(sa.delete(file_checks).where(file_checks.c.file_id.in_(batch)))
+        are_they = file_checks.c.file_id.in_(batch)
+        connection.execute(sa.delete(file_checks).where(are_they, *_requested_before(read_at)))
+        if read_at is not None:
+            connection.execute(sa.update(file_checks).where(are_they).values(due_at=now()))
+
+
+def _requested_before(moment: datetime | None) -> Sequence[sa.ColumnElement[bool]]:
+    return () if moment is None else (file_checks.c.requested_at < moment,)
 
 
 def postpone_check(

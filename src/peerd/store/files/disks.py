@@ -184,14 +184,20 @@ def read_disks(connection: Connection, *, counted: bool = True) -> DisksRead:
         connection: of a read.
         counted: whether the planned copies are counted; else there seem to be none.
     """
+    present = connection.execute(sa.select(now())).scalar_one()  # first: what is written after it may not be read
     rows = list_disks(connection)
     in_use = [row.id for row in rows if row.state != DiskState.LOST.value]
-    return disks_of_rows(connection, rows, _promised(connection, in_use) if counted else {})
+    return disks_of_rows(rows, _promised(connection, in_use) if counted else {}, present)
 
 
-def disks_of_rows(connection: Connection, rows: Sequence[DiskRow], planned: Mapping[int, PlannedCopies]) -> DisksRead:
-    """Disks of rows; ``planned`` are the copies that are planned on each."""
-    present = connection.execute(sa.select(now())).scalar_one()
+def disks_of_rows(rows: Sequence[DiskRow], planned: Mapping[int, PlannedCopies], present: datetime) -> DisksRead:
+    """Disks of rows.
+
+    Args:
+        rows: of all disks.
+        planned: the copies that are planned on each.
+        present: the time before they were read, by the database's clock.
+    """
     graces = [row.grace for row in rows if row.grace is not None and row.state != DiskState.LOST.value]
     found = [_as_disk(row, planned.get(row.id, NOTHING_PLANNED), present) for row in rows]
     return DisksRead(found, present, max(graces, default=None))

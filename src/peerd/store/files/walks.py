@@ -16,7 +16,7 @@ from peerd.domain.files import CopyState, DiskState
 from peerd.store.files.checks import DANGER_WITHOUT_COPY, request_checks
 from peerd.store.files.rebalance import REBALANCE
 from peerd.store.schema.sql_clock import now, seconds_from_now
-from peerd.store.schema.tables import disks, file_copies
+from peerd.store.schema.tables import disks, file_checks, file_copies
 
 MISSING: Final = "missing"
 ROWS_OF_WALK: Final = 2_000
@@ -37,6 +37,26 @@ def begin_walks_of_missing(connection: Connection, disk_ids: Collection[int]) ->
     is_new = disks.c.id.in_(sorted(disk_ids)), disks.c.missing_at.is_(None)
     values = {"missing_at": now(), "walked_for": MISSING, "walked_to": None}
     connection.execute(sa.update(disks).where(*is_new).values(values))
+
+
+def walk_again(connection: Connection) -> None:
+    """Walk once more over disks that are drained or lost, and have copies of files that wait for no check.
+
+    A process that had read the disks before can have entered a copy behind the walk, or settled a file by it.
+    """
+    forgotten = (
+        sa.select(file_copies.c.file_id)
+        .outerjoin(file_checks, file_checks.c.file_id == file_copies.c.file_id)
+        .where(file_copies.c.disk_id == disks.c.id, file_checks.c.file_id.is_(None))
+        .exists()
+    )
+    for state in (DiskState.DRAIN, DiskState.LOST):
+        is_left = disks.c.state == state.value, disks.c.walked_for.is_(None), forgotten
+        numbers = connection.execute(sa.select(disks.c.id).where(*is_left)).scalars().all()
+        values = {"walked_for": state.value, "walked_to": None}
+        is_free = disks.c.id.in_(numbers), disks.c.state == state.value, disks.c.walked_for.is_(None)
+        if numbers:
+            connection.execute(sa.update(disks).where(*is_free).values(values))
 
 
 def walk_on(connection: Connection, limit: int, missing: Collection[int] = ()) -> WalkStep | None:

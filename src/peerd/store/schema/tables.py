@@ -679,10 +679,14 @@ file_checks = _table(
     sa.Column("health", name_type(20, ascii_only=True)),
     sa.Column("blocked", short_text(500)),
     time_column_with_default("created_at"),
+    time_column_with_default("requested_at"),
     sa.Index("file_checks_due", "danger", "due_at"),
     sa.Index("file_checks_listed", "danger", "health", "created_at", "file_id"),
 )
-"""The files that are not settled: what they need is decided again when it is due, the most endangered first."""
+"""The files that are not settled: what they need is decided again when it is due, the most endangered first.
+
+``created_at`` is when it was requested first, ``requested_at`` when last: what was read before that settles nothing.
+"""
 
 file_uploads = _table(
     "file_uploads",

@@ -120,6 +120,7 @@ CREATE TABLE IF NOT EXISTS file_checks (
     health VARCHAR(20) CHARACTER SET ascii COLLATE ascii_bin,
     blocked VARCHAR(500) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin,
     created_at TIMESTAMP(6) NOT NULL DEFAULT current_timestamp(6),
+    requested_at TIMESTAMP(6) NOT NULL DEFAULT current_timestamp(6),
     PRIMARY KEY (file_id),
     INDEX file_checks_due (danger, due_at),
     INDEX file_checks_listed (danger, health, created_at, file_id)

@@ -129,6 +129,7 @@ CREATE TABLE file_checks (
     health TEXT COLLATE "C",
     blocked TEXT,
     created_at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
+    requested_at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
     PRIMARY KEY (file_id)
 );
 

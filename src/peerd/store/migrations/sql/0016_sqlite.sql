@@ -142,9 +142,11 @@ CREATE TABLE file_checks (
     health TEXT,
     blocked TEXT,
     created_at TEXT DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now')) NOT NULL,
+    requested_at TEXT DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now')) NOT NULL,
     PRIMARY KEY (file_id),
     CONSTRAINT due_at_form CHECK (due_at IS NULL OR due_at IS strftime('%Y-%m-%d %H:%M:%f', due_at)),
-    CONSTRAINT created_at_form CHECK (created_at IS NULL OR created_at IS strftime('%Y-%m-%d %H:%M:%f', created_at))
+    CONSTRAINT created_at_form CHECK (created_at IS NULL OR created_at IS strftime('%Y-%m-%d %H:%M:%f', created_at)),
+    CONSTRAINT requested_at_form CHECK (requested_at IS NULL OR requested_at IS strftime('%Y-%m-%d %H:%M:%f', requested_at))
 );
 
 CREATE INDEX file_checks_due ON file_checks (danger, due_at);
