@@ -251,3 +251,14 @@ def test_a_put_is_acknowledged_when_as_many_copies_are_durable_as_its_class_want
         answer = put.result(20)
     assert (answer.status_code, answer.json()["version"]) == (201, 1)
     assert sorted(cluster.catalogue.copies(int(answer.json()["id"], 16)).values()) == ["stored", "stored"]
+
+
+def test_a_put_finds_a_disk_that_has_come_back_since_disks_were_examined(cluster: StorageCluster, ask: Ask) -> None:
+    a = cluster.nodes["a"]
+    path, away = a.paths[0], a.paths[0].with_name("away")
+    path.rename(away)
+    a.node.disks.refresh()
+    assert ask(a, "PUT", "/files/films/f", b"content").status_code == 507
+    away.rename(path)
+    a.node.disks._refreshed_at = 0.0
+    assert ask(a, "PUT", "/files/films/f", b"content").status_code == 201

@@ -33,6 +33,8 @@ from peerd.store.files.disks import (
 
 SLOW_AFTER: Final = 2.0
 """Seconds that the check of a disk may take; a slower one gets no new contents until it is faster."""
+REFRESH_AGAIN_AFTER: Final = 1.0
+"""Seconds after which disks are examined again for a content that none of them takes."""
 PAUSE_AFTER_ERROR: Final = 60.0
 """Seconds without new contents for a disk on which a write has failed."""
 
@@ -88,6 +90,7 @@ class LocalDisks:
         self._reserve = reserve
         self._grace = grace
         self._open: dict[str, LocalDisk] = {}
+        self._refreshed_at = 0.0
         self._failed: dict[int, tuple[float, str]] = {}
         self._lock = Lock()
 
@@ -97,6 +100,7 @@ class LocalDisks:
         Raises:
             DatabaseUnavailable: the database does not answer.
         """
+        self._refreshed_at = time.monotonic()
         cluster = self._database.run(cluster_identity)
         return [self._refresh(place, cluster) for place in self._places]
 
@@ -110,7 +114,19 @@ class LocalDisks:
         return next((disk for disk in self.usable() if disk.number == number), None)
 
     def for_new(self, size: int) -> list[LocalDisk]:
-        """The disks that take new contents of so many bytes: folders first, those with the most room first."""
+        """The disks that take new contents of so many bytes: folders first, those with the most room first.
+
+        If there is none, the places are examined again, once a second at most: a disk may have been added, mounted, or
+        emptied since.
+        """
+        found = self._with_room(size)
+        if found or time.monotonic() - self._refreshed_at < REFRESH_AGAIN_AFTER:
+            return found
+        with contextlib.suppress(DatabaseUnavailable):
+            self.refresh()
+        return self._with_room(size)
+
+    def _with_room(self, size: int) -> list[LocalDisk]:
         with_room: list[tuple[int, LocalDisk]] = []
         for disk in self.usable():
             if disk.row.state != DiskState.ACTIVE.value or disk.row.problem is not None:
