@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+import httpx
 import msgspec
 import pytest
 import sqlalchemy as sa
@@ -129,6 +130,8 @@ def disk_in(state: str) -> Prepare:
         number = disks.register(uuid.uuid4().hex, path="/srv/old", node="studio-2")
         if state != "active":
             {"drain": disks.drain, "lost": disks.lost}[state](number)
+        page = f"{studio.address}/disks/{number}"
+        eventually(lambda: httpx.get(page, timeout=WITHIN).is_success, timeout=WITHIN)  # seen within a second
         return str(number)
 
     return prepare
