@@ -87,7 +87,11 @@ def test_each_type_of_schedule_is_run_by_those_that_it_is_for(cluster: Cluster) 
 
 
 def test_a_killed_agent_repeats_no_immediate_run_and_the_next_one_receives_its_end(cluster: Cluster) -> None:
-    [node] = cluster.up("one", schedules={"slow": {**GATED, "type": "worker"}})
+    [node] = cluster.up(
+        "one",
+        manager={"inactive_after": "60s"},  # however slowly the next agent boots, the node has not fallen silent
+        schedules={"slow": {**GATED, "type": "worker"}},
+    )
     until_runs(cluster, "slow", "running")
     eventually(lambda: ran(cluster), timeout=WITHIN)
     agent = node.kill("agent")
