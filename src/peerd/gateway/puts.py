@@ -45,13 +45,16 @@ class Puts:
 
     def put(self, client: QueueClient, job: NewTask, answer: Answer) -> None:
         """Insert a job; the answer is `Enqueued`, or `TubeFull`."""
-        match self.capacities.admit(job.queue):
+        self._put(client, job, answer)
+
+    def _put(self, client: QueueClient, job: NewTask, answer: Answer, *, after_ends: bool = False) -> None:
+        match self.capacities.admit(job.queue, after_ends=after_ends):
             case Admission.ADMITTED:
                 self._insert(client, job, answer)
             case Admission.FULL:
                 answer(TubeFull())
             case Admission.UNKNOWN:
-                self._put_after_count(job.queue, partial(self.put, client, job, answer), answer)
+                self._put_after_count(job.queue, partial(self._put, client, job, answer, after_ends=True), answer)
 
     def _put_after_count(self, queue: str, put: Callable[[], None], answer: Answer) -> None:
         """Put when all operations so far are written, and the jobs of a queue counted if they must be, once for all."""

@@ -79,11 +79,16 @@ class QueueCapacities:
             return True
         return self._jobs[queue] >= self._most[queue] and now >= self._no_count_before[queue]
 
-    def admit(self, queue: str) -> Admission:
-        """Whether one more job may be put into a queue. One that is admitted is counted."""
+    def admit(self, queue: str, *, after_ends: bool = False) -> Admission:
+        """Whether one more job may be put into a queue. One that is admitted is counted.
+
+        Args:
+            queue: its name.
+            after_ends: the put has waited for the ends before it; it does not wait for later ones too.
+        """
         if queue not in self._most:
             return Admission.ADMITTED
-        if self.is_unknown(queue):
+        if self.must_count(queue) if after_ends else self.is_unknown(queue):
             return Admission.UNKNOWN
         if self._jobs[queue] >= self._most[queue]:
             return Admission.FULL

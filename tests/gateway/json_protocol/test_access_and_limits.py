@@ -10,7 +10,7 @@ import pytest
 from peerd.config.settings import QueueSettings
 from peerd.domain.errors import DatabaseUnavailable
 from peerd.gateway.client import connect
-from peerd.gateway.queue_capacity import count_for_capacity
+from peerd.gateway.queue_capacity import QueueCapacities, count_for_capacity
 from tests.gateway.beanstalk_connection import BeanstalkConnection
 from tests.gateway.gateway_thread import GatewayThread, bytes_held_for
 from tests.gateway.json_protocol.conftest import TOKEN, Serve
@@ -76,6 +76,18 @@ def test_an_add_job_has_the_room_that_the_message_before_it_makes_though_countin
         connection.ask("get_job", queue="small")
         connection.send({**end, "id": 2}, add, add)
         assert [connection.receive().get("code") for _ in range(3)] == [None, None, "queue_full"]
+
+
+def test_a_full_queue_is_an_error_although_jobs_of_other_queues_end_all_the_time(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(QueueCapacities, "finish_end", lambda _: None)  # as if the next end had begun already
+    with JsonConnection(serve(queues={"small": QueueSettings(max_jobs=1)})) as connection:
+        connection.ask("add_job", job=1, queue="other", id=1)
+        connection.ask("get_job", queue="other")
+        connection.ask("notify", id=2)
+        replies = [connection.ask("add_job", job=1, queue="small", id=3) for _ in range(3)]
+        assert [reply.get("code") for reply in replies] == [None, "queue_full", "queue_full"]
 
 
 def test_a_get_job_follows_the_add_job_before_it_though_the_jobs_must_be_counted(serve: Serve) -> None:

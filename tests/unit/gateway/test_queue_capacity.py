@@ -78,5 +78,6 @@ def test_a_put_waits_for_ends_that_are_not_written_yet_only_where_the_queue_seem
     capacities.begin_end()
     assert admitted(capacities, 1) == 1
     assert (capacities.admit("mails"), capacities.must_count("mails")) == (Admission.UNKNOWN, False)
+    assert capacities.admit("mails", after_ends=True) is Admission.FULL, "later ends are not waited for, too"
     capacities.finish_end()
     assert capacities.admit("mails") is Admission.FULL
