@@ -77,6 +77,19 @@ def test_a_new_file_gets_a_task_on_the_node_of_another_disk_and_is_settled_with_
     assert check(catalogue).decisions == {}
 
 
+def test_a_copy_on_a_disk_that_was_added_after_the_disks_were_read_is_not_forgotten(catalogue: Catalogue) -> None:
+    catalogue.disk("a")
+    earlier = catalogue.store.read(read_disk_view)
+    added = catalogue.disk("b")
+    put = catalogue.put(catalogue.bucket(), "f", added)
+
+    checked = catalogue.store.run(
+        lambda connection: check_files(connection, lock_due_checks(connection, 10), earlier, Random(1))
+    )
+    assert (checked.decisions[put.id].health, checked.decisions[put.id].forget) == (FileHealth.AT_RISK, ())
+    assert catalogue.copies(put.id)[added] == "stored"
+
+
 def test_a_file_that_is_checked_by_several_nodes_at_once_is_planned_once(catalogue: Catalogue) -> None:
     here = catalogue.disk("a")
     for name in "bcde":

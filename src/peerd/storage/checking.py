@@ -112,16 +112,25 @@ def read_disk_view(connection: Connection, grace: float | None = None) -> DiskVi
     return view_disks(disks, grace or reported or GRACE, present)
 
 
-def check_files(connection: Connection, file_ids: Sequence[int], view: DiskView, random: Random) -> Checked:
+def check_files(
+    connection: Connection, file_ids: Sequence[int], view: DiskView, random: Random, grace: float | None = None
+) -> Checked:
     """Decide what files need, and plan it.
+
+    A file may have a copy on a disk that was added after the disks were read; then they are read again.
 
     Args:
         connection: in a transaction that has locked the checks of the files.
         file_ids: the files.
         view: the disks.
         random: decides among disks.
+        grace: see `read_disk_view`.
     """
-    return _Check(connection, view, random).run(file_ids)
+    found = read_files_to_check(connection, file_ids)
+    copies = read_copies(connection, [file.id for file in found])
+    if any(row.copy.disk_id not in view.disks for rows in copies.values() for row in rows):
+        view = read_disk_view(connection, grace)
+    return _Check(connection, view, random).run(file_ids, found, copies)
 
 
 class _Check:
@@ -143,15 +152,22 @@ class _Check:
         self._removals: dict[int, list[int]] = defaultdict(list)
         self._tasks = 0
 
-    def run(self, file_ids: Sequence[int]) -> Checked:
-        """Decide and write."""
-        found = read_files_to_check(self._connection, file_ids)
-        for abandoned in [file for file in found if file.is_abandoned]:
-            discard_staged(self._connection, abandoned.id)
-            found.remove(abandoned)
-            file_ids = [file_id for file_id in file_ids if file_id != abandoned.id]
-        copies = read_copies(self._connection, [file.id for file in found])
-        tasks = {row.task_id for rows in copies.values() for row in rows if row.task_id is not None}
+    def run(
+        self, file_ids: Sequence[int], found: Sequence[FileToCheck], copies: Mapping[int, Sequence[CopyRow]]
+    ) -> Checked:
+        """Decide and write.
+
+        Args:
+            file_ids: the files.
+            found: those of them that have a row.
+            copies: of these.
+        """
+        abandoned = [file.id for file in found if file.is_abandoned]
+        for file_id in abandoned:
+            discard_staged(self._connection, file_id)
+        found = [file for file in found if not file.is_abandoned]
+        file_ids = [file_id for file_id in file_ids if file_id not in abandoned]
+        tasks = {row.task_id for file in found for row in copies[file.id] if row.task_id is not None}
         unfinished = unfinished_among(self._connection, tasks)
         decisions = {file.id: self._decide(file, copies[file.id], unfinished) for file in found}
         self._enqueue_copies()

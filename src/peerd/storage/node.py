@@ -211,7 +211,7 @@ class StorageNode:
             known = self._view
         if known is None or known[1] is not view or time.monotonic() - known[0] > MAX_AGE:
             view = read_disk_view(connection, self.options.grace)
-        return check_files(connection, locked, view, self.random)
+        return check_files(connection, locked, view, self.random, self.options.grace)
 
     def request_verification(self, disk_id: int, file_id: int) -> None:
         """Have a copy read and verified by its node, soon."""
