@@ -190,11 +190,14 @@ def find_content(connection: Connection, file: StoredFile) -> tuple[Digest, list
     Raises:
         NoSourceLeft: the version was deleted in this moment.
     """
+    return find_digest(connection, file), find_sources(connection, [file.id])[file.id]
+
+
+def find_digest(connection: Connection, file: StoredFile) -> Digest:
+    """The digest of the content of a version. Raises NoSourceLeft as `find_content`."""
     if file.size <= CHUNKING.smallest:  # of one chunk there is no list of chunks
-        digest = Digest(file.size, bytes.fromhex(file.blake3), CHUNKING.smallest)
-    else:
-        content = find_contents(connection, [file.id]).get(file.id)
-        if content is None:
-            raise NoSourceLeft(str(ContentId(file.id)), ["it was deleted in this moment"])
-        digest = digest_in_catalogue(content)
-    return digest, find_sources(connection, [file.id])[file.id]
+        return Digest(file.size, bytes.fromhex(file.blake3), CHUNKING.smallest)
+    content = find_contents(connection, [file.id]).get(file.id)
+    if content is None:
+        raise NoSourceLeft(str(ContentId(file.id)), ["it was deleted in this moment"])
+    return digest_in_catalogue(content)

@@ -31,11 +31,12 @@ from peerd.storage.server.ranges import (
     tags_of,
 )
 from peerd.storage.server.sending import next_pieces, send_pieces
-from peerd.storage.serving import FileReading, find_content
+from peerd.storage.serving import FileReading, find_digest
 from peerd.store.files.buckets import get_bucket
 from peerd.store.files.copies import Source
 from peerd.store.files.listing import MAX_PAGE, list_files
-from peerd.store.files.versions import Condition, delete_file, get_file, move_file
+from peerd.store.files.lookup import find_with_sources
+from peerd.store.files.versions import Condition, delete_file, move_file
 
 METADATA: Final = "x-peerd-meta-"
 MAX_METADATA: Final = 8 * 1024
@@ -94,8 +95,8 @@ def _answer_to_get(node: StorageNode, bucket: str, key: str, request: Request) -
     is_head = request.method == "HEAD"
 
     def find(connection: Connection) -> tuple[StoredFile, tuple[Digest, list[Source]] | None]:
-        file = get_file(connection, get_bucket(connection, bucket), key)
-        return file, None if is_head else find_content(connection, file)
+        file, sources = find_with_sources(connection, bucket, key)
+        return file, None if is_head else (find_digest(connection, file), sources)
 
     file, found = node.database.read(find)
     tags = {tag for tag in (file.etag, file.blake3) if tag is not None}

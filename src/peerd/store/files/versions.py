@@ -78,7 +78,7 @@ class PublishConflict(Exception):
     """Another version of a new key became current in the same moment: the transaction has to be repeated."""
 
 
-_FILE_COLUMNS: Final = (
+FILE_COLUMNS: Final = (
     file_buckets.c.name.label("bucket"),
     files.c.file_key.label("key"),
     *(files.c[field] for field in StoredFile.__struct_fields__ if field not in {"bucket", "key"}),
@@ -87,12 +87,20 @@ _FILE_COLUMNS: Final = (
 
 def select_files(*conditions: sa.ColumnElement[bool]) -> sa.Select[Any]:
     """The statement that reads versions as `to_file` takes them."""
-    return sa.select(*_FILE_COLUMNS).join(file_buckets, file_buckets.c.id == files.c.bucket_id).where(*conditions)
+    return sa.select(*FILE_COLUMNS).join(file_buckets, file_buckets.c.id == files.c.bucket_id).where(*conditions)
+
+
+def _is_current(bucket_id: Any, key: Any) -> Sequence[sa.ColumnElement[bool]]:
+    return files.c.bucket_id == bucket_id, files.c.is_current == 1, files.c.file_key == key
+
+
+_CURRENT: Final = select_files(*_is_current(sa.bindparam("of_bucket"), sa.bindparam("key")))
+_VERSION: Final = select_files(files.c.id == sa.bindparam("version"))
 
 
 def to_file(row: RowMapping) -> StoredFile:
-    """A row of `select_files`."""
-    values = dict(row)
+    """A row of `select_files`, or of another statement with `FILE_COLUMNS`."""
+    values = {name: row[name] for name in StoredFile.__struct_fields__}
     values["state"] = FileState(values["state"])
     for name in ("metadata", "headers"):
         values[name] = json.loads(values[name]) if values[name] else {}
@@ -101,7 +109,7 @@ def to_file(row: RowMapping) -> StoredFile:
 
 def find_file(connection: Connection, bucket: Bucket, key: str) -> StoredFile | None:
     """The current version of a key, if there is one."""
-    row = connection.execute(select_files(*_is_current(bucket.id, key))).mappings().first()
+    row = connection.execute(_CURRENT, {"of_bucket": bucket.id, "key": key}).mappings().first()
     return None if row is None else to_file(row)
 
 
@@ -119,7 +127,7 @@ def get_file(connection: Connection, bucket: Bucket, key: str) -> StoredFile:
 
 def get_version(connection: Connection, file_id: int) -> StoredFile | None:
     """A version by its id, whatever its state, if its row is there."""
-    row = connection.execute(select_files(files.c.id == file_id)).mappings().first()
+    row = connection.execute(_VERSION, {"version": file_id}).mappings().first()
     return None if row is None else to_file(row)
 
 
@@ -305,10 +313,6 @@ def check_condition(bucket: str, key: str, current: StoredFile | None, condition
         raise FileConditionFailed(bucket, key, "there is a file of this key")
     if condition.tag is not None and (current is None or condition.tag not in {current.etag, current.blake3}):
         raise FileConditionFailed(bucket, key, "the current version is another one")
-
-
-def _is_current(bucket_id: int, key: str) -> Sequence[sa.ColumnElement[bool]]:
-    return files.c.bucket_id == bucket_id, files.c.is_current == 1, files.c.file_key == key
 
 
 def _lock_current(connection: Connection, bucket_id: int, key: str) -> StoredFile | None:
