@@ -135,6 +135,10 @@ class FileClass(msgspec.Struct, frozen=True, kw_only=True):
     zones: int = 1
     object_copies: int | None = None
 
+    def needs(self, size: int) -> FileNeeds:
+        """What a file of so many bytes needs."""
+        return FileNeeds(size=size, copies=self.copies, zones=self.zones, object_copies=self.object_copies)
+
     def problem(self) -> str | None:
         """What is wrong with it, with the remedy; None if nothing is."""
         if not 1 <= self.copies <= MAX_COPIES:

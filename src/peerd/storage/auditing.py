@@ -78,7 +78,11 @@ class FileAuditor(msgspec.Struct, frozen=True, kw_only=True):
             after: its state, None where it is gone.
             more: other arguments.
         """
-        entry = NewAuditEntry(
+        write_entry(connection, self.entry(operation, path, before, after, **more))
+
+    def entry(self, operation: str, path: str, before: State | None, after: State | None, **more: str) -> NewAuditEntry:
+        """The entry that `write` writes."""
+        return NewAuditEntry(
             actor_kind=self.actor.kind,
             actor=self.actor.name[:NAME_LIMIT],
             address=self.actor.address,
@@ -90,7 +94,6 @@ class FileAuditor(msgspec.Struct, frozen=True, kw_only=True):
             state_before=None if before is None else _to_json(before),
             state_after=None if after is None else _to_json(after),
         )
-        write_entry(connection, entry)
 
 
 def state_of(file: StoredFile) -> State:

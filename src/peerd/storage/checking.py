@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
 from random import Random
 from typing import Final
 
@@ -15,7 +16,7 @@ import msgspec
 from sqlalchemy.engine import Connection
 
 from peerd.domain.backoff import exponential_backoff
-from peerd.domain.files import CopyState, Disk, FileState
+from peerd.domain.files import Copy, CopyState, Disk, FileNeeds, FileState
 from peerd.domain.task import NewTask
 from peerd.storage.placement.brake import GRACE, DiskView, view_disks
 from peerd.storage.placement.decision import Decision, FileHealth, decide
@@ -25,8 +26,10 @@ from peerd.store.files.checks import (
     DANGER_WITHOUT_COPY,
     CopyRow,
     FileToCheck,
+    NewCheck,
     delete_tombstones,
     end_checks,
+    enter_checks,
     postpone_check,
     read_copies,
     read_files_to_check,
@@ -133,6 +136,35 @@ def check_files(
     return _Check(connection, view, random).run(file_ids, found, copies)
 
 
+class NewFileToCheck(msgspec.Struct, frozen=True, kw_only=True):
+    """A file that was entered in this transaction, with its first copy.
+
+    Attributes:
+        entered_at: when, by the database's clock.
+    """
+
+    id: int
+    needs: FileNeeds
+    disk_id: int
+    entered_at: datetime
+
+
+def check_new_files(
+    connection: Connection,
+    new_files: Sequence[NewFileToCheck],
+    view: DiskView,
+    random: Random,
+    grace: float | None = None,
+) -> Checked:
+    """As `check_files`, of files without checks: nothing of them has to be read. Their checks are entered.
+
+    One that needs nothing is checked again soon: a disk may be lost between the view and this transaction.
+    """
+    if any(file.disk_id not in view.disks for file in new_files):
+        view = read_disk_view(connection, grace)
+    return _Check(connection, view, random).run_new(new_files)
+
+
 class _Check:
     """The check of some files.
 
@@ -170,12 +202,29 @@ class _Check:
         tasks = {row.task_id for file in found for row in copies[file.id] if row.task_id is not None}
         unfinished = unfinished_among(self._connection, tasks)
         decisions = {file.id: self._decide(file, copies[file.id], unfinished) for file in found}
-        self._enqueue_copies()
-        self._enqueue_removals()
-        self._enqueue_verifications()
+        self._enqueue_all()
         self._write(found, decisions)
         gone = [file_id for file_id in file_ids if file_id not in decisions]
         end_checks(self._connection, gone, read_at=self._view.present)
+        return Checked(decisions, self._tasks)
+
+    def run_new(self, new_files: Sequence[NewFileToCheck]) -> Checked:
+        """Decide and write, of files without checks."""
+        checks: list[NewCheck] = []
+        decisions: dict[int, Decision] = {}
+        for new in new_files:
+            file = FileToCheck(new.id, new.needs, FileState.STORED, tries=0, is_abandoned=False)
+            first = CopyRow(copy=Copy(new.disk_id, CopyState.STORED, new.entered_at), task_id=None)
+            decision = decisions[new.id] = self._decide(file, [first], set())
+            check = NewCheck(file_id=new.id, danger=_danger(decision), due_at=new.entered_at)
+            if not decision.is_settled:
+                due_at = new.entered_at + timedelta(seconds=_pause_after(1))
+                check = msgspec.structs.replace(
+                    check, due_at=due_at, tries=1, health=decision.health.value, blocked=decision.blocked
+                )
+            checks.append(check)
+        self._enqueue_all()
+        enter_checks(self._connection, checks)
         return Checked(decisions, self._tasks)
 
     def _decide(self, file: FileToCheck, rows: Sequence[CopyRow], unfinished: set[int]) -> Decision:
@@ -201,6 +250,11 @@ class _Check:
         """Take off room, so that the files of one check do not all go to the disk that had the most."""
         disk = self._view.disks[disk_id]
         self._view.disks[disk_id] = msgspec.structs.replace(disk, free=max(0, disk.free - size))
+
+    def _enqueue_all(self) -> None:
+        self._enqueue_copies()
+        self._enqueue_removals()
+        self._enqueue_verifications()
 
     def _enqueue_copies(self) -> None:
         by_priority: dict[tuple[int, int], dict[int, int]] = defaultdict(dict)
@@ -237,7 +291,7 @@ class _Check:
             elif decision.is_settled and file.state is not FileState.STAGED:
                 settled.append(file.id)
             else:
-                pause = min(LONGEST_PAUSE, exponential_backoff(file.tries + 1, base=FIRST_PAUSE, jitter=0.2))
+                pause = _pause_after(file.tries + 1)
                 health, danger = decision.health.value, _danger(decision)
                 postpone_check(self._connection, file.id, pause, danger=danger, health=health, blocked=decision.blocked)
         delete_tombstones(self._connection, gone)
@@ -279,6 +333,10 @@ def group_by_size(sizes: Mapping[int, int]) -> list[list[int]]:
         groups[-1].append(file_id)
         size_of_last += size
     return groups
+
+
+def _pause_after(tries: int) -> float:
+    return min(LONGEST_PAUSE, exponential_backoff(tries, base=FIRST_PAUSE, jitter=0.2))
 
 
 def _danger(decision: Decision) -> int:

@@ -18,7 +18,17 @@ from peerd.doorbell.cluster_clock import ClusterClock
 from peerd.doorbell.cluster_secret import read_secret
 from peerd.runtime.metrics.registry import MetricsRegistry
 from peerd.runtime.observability.events import BadCopiesFound, EventBus
-from peerd.storage.checking import PRIORITIES, QUEUE, VERIFY, Checked, check_files, read_disk_view, storage_task
+from peerd.storage.checking import (
+    PRIORITIES,
+    QUEUE,
+    VERIFY,
+    Checked,
+    NewFileToCheck,
+    check_files,
+    check_new_files,
+    read_disk_view,
+    storage_task,
+)
 from peerd.storage.disk.content_id import ContentId
 from peerd.storage.disk.digest import CHUNKING, Digest
 from peerd.storage.disk.folder_disk import FolderPlace
@@ -158,7 +168,7 @@ class StorageNode:
         self.random = Random()
         self.copying = ThreadPoolExecutor(COPIED_AT_ONCE, thread_name_prefix="peerd-copy")
         """Threads in which contents are copied on a disk for clients, so that other requests need not wait."""
-        self.puts = PutGroups(database, self.view, self.check)
+        self.puts = PutGroups(database, self.view, self.check, self.check_new)
         self._rings = rings
         self._view: tuple[float, DiskView] | None = None
         self._lock = threading.Lock()
@@ -202,16 +212,21 @@ class StorageNode:
         """Decide what files need that have a check, in the caller's transaction; `ring` afterwards."""
         return self.decide(connection, lock_checks(connection, file_ids), view)
 
-    def decide(self, connection: Connection, locked: Sequence[int], view: DiskView) -> Checked:
-        """As `check`, of files whose checks are locked already.
+    def check_new(self, connection: Connection, new_files: Sequence[NewFileToCheck], view: DiskView) -> Checked:
+        """Decide what files need that the caller's transaction has entered; `ring` afterwards."""
+        return check_new_files(connection, new_files, self._recent(connection, view), self.random, self.options.grace)
 
-        If the process stood still since the disks were read, they are read again: no decision is taken by what was.
-        """
+    def decide(self, connection: Connection, locked: Sequence[int], view: DiskView) -> Checked:
+        """As `check`, of files whose checks are locked already."""
+        return check_files(connection, locked, self._recent(connection, view), self.random, self.options.grace)
+
+    def _recent(self, connection: Connection, view: DiskView) -> DiskView:
+        """The view, or, if the process stood still since it was read, another: no decision is taken by what was."""
         with self._lock:
             known = self._view
         if known is None or known[1] is not view or time.monotonic() - known[0] > MAX_AGE:
-            view = read_disk_view(connection, self.options.grace)
-        return check_files(connection, locked, view, self.random, self.options.grace)
+            return read_disk_view(connection, self.options.grace)
+        return view
 
     def request_verification(self, disk_id: int, file_id: int) -> None:
         """Have a copy read and verified by its node, soon."""

@@ -10,13 +10,14 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final, Self
 
 import msgspec
 from sqlalchemy.engine import Connection
 
 from peerd.domain.errors import DatabaseUnavailable, PeerdError
-from peerd.domain.files import CopyState, StoredFile, check_key
+from peerd.domain.files import CopyState, FileClass, StoredFile, check_key
 from peerd.domain.size import format_size
 from peerd.storage.auditing import PUT, FileAuditor, state_of
 from peerd.storage.disk.content_id import ContentId, new_content_id
@@ -27,9 +28,11 @@ from peerd.storage.local_disks import LocalDisk
 from peerd.storage.node import StorageNode
 from peerd.storage.placement.brake import DiskView
 from peerd.storage.placement.decision import counts
-from peerd.store.files.buckets import Bucket, get_bucket
+from peerd.storage.put_groups import EnteredPut
+from peerd.store.access.audit import NewAuditEntry
+from peerd.store.files.buckets import Bucket, get_bucket_and_class
 from peerd.store.files.checks import read_copies
-from peerd.store.files.classes import get_class
+from peerd.store.files.publishing import Put
 from peerd.store.files.versions import Condition, NewFile, discard_staged, stage
 
 FIRST_PAUSE: Final = 0.01
@@ -161,7 +164,7 @@ class Receiving:
 
         Raises:
             BodyDiffers: the content has another hash than was announced.
-            BucketNotFound, FileClassNotFound, InvalidFile, QuotaExceeded, FileConditionFailed: as `publish`.
+            BucketNotFound, FileClassNotFound, InvalidFile, QuotaExceeded, FileConditionFailed: see `publish_many`.
             TooFewDurable: copies were not made in time.
             DiskError: it could not be made durable.
         """
@@ -170,15 +173,14 @@ class Receiving:
 
     def _finish(self, received: Received, also: Callable[[Connection], object] | None) -> StoredFile:
         check_key(received.key)
-        bucket = self._node.database.read(get_bucket, received.bucket)
-        kept = self._node.database.read(get_class, received.class_name or bucket.class_name)
+        bucket, kept = self._node.database.read(get_bucket_and_class, received.bucket, received.class_name)
         digest = self._part.checked_digest(None)
         if received.blake3 is not None and digest.blake3.hex() != received.blake3.lower():
             raise BodyDiffers(f"the body has BLAKE3 {digest.blake3.hex()}, announced was {received.blake3}")
         self.publish_content()
         new = _new_file(self._part, self._disk, digest, received, kept.name)
         try:
-            return self._enter(bucket, new, received, kept.durable, also)
+            return self._enter(bucket, new, received, kept, also)
         except DatabaseUnavailable:
             raise  # it may be in the catalogue; if it is not, the content is removed as an unknown one
         except PeerdError:
@@ -206,19 +208,11 @@ class Receiving:
         bucket: Bucket,
         new: NewFile,
         received: Received,
-        durable: int,
+        kept: FileClass,
         also: Callable[[Connection], object] | None,
     ) -> StoredFile:
         """Enter the version into the catalogue."""
-
-        def entered(connection: Connection, replaced: StoredFile | None, published: StoredFile) -> None:
-            if received.auditor is not None:
-                path, before = f"{bucket.name}/{new.key}", None if replaced is None else state_of(replaced)
-                received.auditor.write(connection, PUT, path, before, state_of(published), **received.arguments)
-            if also is not None:
-                also(connection)
-
-        if durable > 1:
+        if kept.durable > 1:
             view = self._node.view()
 
             def stage_and_plan(connection: Connection) -> None:
@@ -227,8 +221,10 @@ class Receiving:
 
             self._node.database.run(stage_and_plan)
             self._node.ring()
-            self._wait_until_durable(new.id, durable)
-        published = self._node.puts.publish(bucket, new, received.condition, entered)
+            self._wait_until_durable(new.id, kept.durable)
+        entry = None if received.auditor is None else partial(_entry_of, received.auditor, received.arguments)
+        put = Put(bucket, new, received.condition)
+        published = self._node.puts.publish(EnteredPut(put=put, file_class=kept, entry=entry, also=also))
         self._node.ring()
         return published
 
@@ -264,6 +260,13 @@ def _durable_copies(node: StorageNode, file_id: int) -> int:
     rows = node.database.read(read_copies, [file_id])[file_id]
     stored = [row.copy for row in rows if row.copy.state is CopyState.STORED and counts(row.copy, view)]
     return len({view.disks[copy.disk_id].site for copy in stored})
+
+
+def _entry_of(
+    auditor: FileAuditor, arguments: Mapping[str, str], replaced: StoredFile | None, published: StoredFile
+) -> NewAuditEntry:
+    path, before = f"{published.bucket}/{published.key}", None if replaced is None else state_of(replaced)
+    return auditor.entry(PUT, path, before, state_of(published), **arguments)
 
 
 def _new_file(part: ContentWriter, disk: LocalDisk, digest: Digest, received: Received, class_name: str) -> NewFile:

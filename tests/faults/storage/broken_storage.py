@@ -19,8 +19,7 @@ from peerd.storage.placement import decision
 from peerd.storage.placement.brake import DiskView
 from peerd.storage.placement.decision import Decision, FileHealth
 from peerd.storage.receiving import Received, Receiving
-from peerd.store.files.buckets import get_bucket
-from peerd.store.files.classes import get_class
+from peerd.store.files.buckets import get_bucket_and_class
 from peerd.store.files.copies import Content
 
 SetAttribute = Callable[[Any, str, Any], None]
@@ -31,11 +30,10 @@ def enter_before_publishing(patch: SetAttribute) -> None:
     """The row of a file is written before its content is published."""
 
     def finish(self: Receiving, received: Received, also: Callable[[Any], object] | None = None) -> StoredFile:
-        bucket = self._node.database.read(get_bucket, received.bucket)
-        kept = self._node.database.read(get_class, received.class_name or bucket.class_name)
+        bucket, kept = self._node.database.read(get_bucket_and_class, received.bucket, received.class_name)
         digest = self._part.checked_digest(None)
         new = receiving._new_file(self._part, self._disk, digest, received, kept.name)
-        file = self._enter(bucket, new, received, kept.durable, also)
+        file = self._enter(bucket, new, received, kept, also)
         self._part.publish()
         self._is_content = True
         return file

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from asyncio import to_thread
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 from urllib.parse import unquote_to_bytes
 
@@ -46,6 +47,7 @@ STATUS_OF: Final[Mapping[type[Exception], int]] = {
 
 REFRESH_EVERY: Final = 5.0
 """Seconds between two looks at the disks."""
+THREADS: Final = 24
 
 
 class StorageApp:
@@ -98,6 +100,9 @@ class StorageApp:
                 node = await to_thread(StorageNode.of_process, scope["state"]["peerd"])
             await to_thread(node.disks.refresh)
             self._node = node
+            # Its threads wait for disks and the database; puts that wait at the same time share what they wait for.
+            threads = ThreadPoolExecutor(THREADS, thread_name_prefix="peerd-storage")
+            asyncio.get_running_loop().set_default_executor(threads)
         except Exception as error:
             await send({"type": "lifespan.startup.failed", "message": str(error)})
             raise

@@ -9,9 +9,9 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from peerd.domain.file_errors import BucketExists, BucketNotEmpty, BucketNotFound, InvalidFile, QuotaExceeded
-from peerd.domain.files import DEFAULT_CLASS, check_bucket_name
+from peerd.domain.files import DEFAULT_CLASS, FileClass, check_bucket_name
 from peerd.store.files.classes import get_class
-from peerd.store.schema.tables import file_buckets, file_uploads, file_usage, files
+from peerd.store.schema.tables import file_buckets, file_classes, file_uploads, file_usage, files
 from peerd.store.statements.insert_new import insert_new
 
 USAGE_PARTS = 16
@@ -41,6 +41,29 @@ class Usage(msgspec.Struct, frozen=True):
 
 
 BUCKET_COLUMNS = tuple(file_buckets.c[field] for field in Bucket.__struct_fields__)
+_GIVEN_CLASS = sa.bindparam("wanted_class", type_=file_classes.c.name.type)
+_WITH_CLASS = (
+    sa.select(
+        *BUCKET_COLUMNS,
+        file_classes.c.name.label("class"),
+        *(file_classes.c[field] for field in FileClass.__struct_fields__ if field != "name"),
+    )
+    .outerjoin(file_classes, file_classes.c.name == sa.func.coalesce(_GIVEN_CLASS, file_buckets.c.class_name))
+    .where(file_buckets.c.name == sa.bindparam("bucket"))
+)
+
+_HOLD = sa.select(file_buckets.c.id).where(file_buckets.c.id == sa.bindparam("held")).with_for_update(read=True)
+_USAGE = sa.select(sa.func.sum(file_usage.c.files), sa.func.sum(file_usage.c.bytes)).where(
+    file_usage.c.bucket_id == sa.bindparam("used")
+)
+_COUNT = (
+    sa.update(file_usage)
+    .where(file_usage.c.bucket_id == sa.bindparam("of_bucket"), file_usage.c.part == sa.bindparam("of_part"))
+    .values(
+        files=file_usage.c.files + sa.bindparam("files_added", type_=sa.BigInteger()),
+        bytes=file_usage.c.bytes + sa.bindparam("bytes_added", type_=sa.BigInteger()),
+    )
+)
 
 
 def list_buckets(connection: Connection) -> list[Bucket]:
@@ -59,6 +82,28 @@ def get_bucket(connection: Connection, name: str) -> Bucket:
     if row is None:
         raise BucketNotFound(name, [bucket.name for bucket in list_buckets(connection)][:20])
     return Bucket(**row)
+
+
+def get_bucket_and_class(connection: Connection, name: str, class_name: str | None = None) -> tuple[Bucket, FileClass]:
+    """A bucket, and a class, by one statement: what each put asks.
+
+    Args:
+        connection: of a read.
+        name: of the bucket.
+        class_name: of the class; None: that of the bucket.
+
+    Raises:
+        BucketNotFound, FileClassNotFound: there is none.
+    """
+    values = {"bucket": name, "wanted_class": class_name}
+    row = connection.execute(_WITH_CLASS, values).mappings().first()
+    if row is None:
+        return get_bucket(connection, name), get_class(connection, class_name or DEFAULT_CLASS)
+    bucket = Bucket(**{field: row[field] for field in Bucket.__struct_fields__})
+    if row["class"] is None:
+        return bucket, get_class(connection, class_name or bucket.class_name)
+    own = {field: row[field] for field in FileClass.__struct_fields__ if field != "name"}
+    return bucket, FileClass(name=row["class"], **own)
 
 
 def create_bucket(
@@ -126,26 +171,23 @@ def delete_bucket(connection: Connection, name: str) -> None:
 
 def hold_bucket(connection: Connection, bucket_id: int) -> bool:
     """Keep a bucket from being deleted until the transaction ends; whether it is there."""
-    held = sa.select(file_buckets.c.id).where(file_buckets.c.id == bucket_id).with_for_update(read=True)
-    return connection.execute(held).first() is not None
+    return connection.execute(_HOLD, {"held": bucket_id}).first() is not None
 
 
 def bucket_usage(connection: Connection, bucket_id: int) -> Usage:
     """What the current files of a bucket add up to."""
-    sums = sa.select(sa.func.sum(file_usage.c.files), sa.func.sum(file_usage.c.bytes))
-    count, size = connection.execute(sums.where(file_usage.c.bucket_id == bucket_id)).one()
+    count, size = connection.execute(_USAGE, {"used": bucket_id}).one()
     return Usage(int(count or 0), int(size or 0))
 
 
 def count_in_bucket(connection: Connection, bucket_id: int, file_id: int, files_added: int, bytes_added: int) -> None:
     """Count a file that was added, or, with negative numbers, one that is not current any more."""
-    at = {"bucket_id": bucket_id, "part": file_id % USAGE_PARTS}
-    is_part = sa.and_(*(file_usage.c[name] == value for name, value in at.items()))
-    changed = {"files": file_usage.c.files + files_added, "bytes": file_usage.c.bytes + bytes_added}
-    change = sa.update(file_usage).where(is_part).values(changed)
-    if not connection.execute(change).rowcount:
-        connection.execute(insert_new(file_usage, connection.dialect.name).values(**at, files=0, bytes=0))
-        connection.execute(change)
+    part = file_id % USAGE_PARTS
+    values = {"of_bucket": bucket_id, "of_part": part, "files_added": files_added, "bytes_added": bytes_added}
+    if not connection.execute(_COUNT, values).rowcount:
+        row = {"bucket_id": bucket_id, "part": part, "files": 0, "bytes": 0}
+        connection.execute(insert_new(file_usage, connection.dialect.name).values(row))
+        connection.execute(_COUNT, values)
 
 
 def check_quota(connection: Connection, bucket: Bucket, size: int, freed: int = 0) -> None:

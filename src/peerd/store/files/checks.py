@@ -66,6 +66,29 @@ def request_checks(connection: Connection, dangers: Mapping[int, int]) -> None:
             connection.execute(sa.update(file_checks).where(file_checks.c.file_id.in_(batch)).values(values))
 
 
+class NewCheck(msgspec.Struct, frozen=True, kw_only=True):
+    """The check of a file that was entered in this transaction.
+
+    Attributes:
+        due_at: when it is decided again.
+        tries: decisions that left something to do.
+        health: how the file is kept; None: as its class wants.
+    """
+
+    file_id: int
+    danger: int
+    due_at: datetime
+    tries: int = 0
+    health: str | None = None
+    blocked: str | None = None
+
+
+def enter_checks(connection: Connection, new_checks: Sequence[NewCheck]) -> None:
+    """Have files checked that have no check yet."""
+    if new_checks:
+        connection.execute(sa.insert(file_checks), [msgspec.structs.asdict(check) for check in new_checks])
+
+
 def lock_due_checks(
     connection: Connection, limit: int, dangers: Iterable[int] = DANGERS, *, read_at: datetime | None = None
 ) -> list[int]:

@@ -1,4 +1,4 @@
-"""Versions of files: published in one transaction, replaced, moved and deleted.
+"""Versions of files: staged, replaced, moved and deleted; `peerd.store.files.publishing` makes them current.
 
 A reader finds one version of a key or the next, never a mixture: the content of a version does not change, and which
 version is current is one column of two rows, written in one transaction. What was current becomes a tombstone.
@@ -7,7 +7,7 @@ version is current is one column of two rows, written in one transaction. What w
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -22,9 +22,6 @@ from peerd.store.files.buckets import Bucket, check_quota, count_in_bucket, hold
 from peerd.store.files.checks import request_checks
 from peerd.store.schema.sql_clock import now, seconds_from_now
 from peerd.store.schema.tables import file_buckets, file_chunks, file_copies, files
-
-Published = Callable[[Connection, StoredFile | None, StoredFile], object]
-"""Called with the version that was current before, if there was one, and the one that is now, in their transaction."""
 
 PUBLISH_TRIES: Final = 10
 """Of a put, where others of the same new key are faster."""
@@ -74,10 +71,6 @@ class Condition(msgspec.Struct, frozen=True):
 UNCONDITIONAL: Final = Condition()
 
 
-class PublishConflict(Exception):
-    """Another version of a new key became current in the same moment: the transaction has to be repeated."""
-
-
 FILE_COLUMNS: Final = (
     file_buckets.c.name.label("bucket"),
     files.c.file_key.label("key"),
@@ -98,9 +91,10 @@ _CURRENT: Final = select_files(*_is_current(sa.bindparam("of_bucket"), sa.bindpa
 _VERSION: Final = select_files(files.c.id == sa.bindparam("version"))
 
 
-def to_file(row: RowMapping) -> StoredFile:
-    """A row of `select_files`, or of another statement with `FILE_COLUMNS`."""
-    values = {name: row[name] for name in StoredFile.__struct_fields__}
+def to_file(row: RowMapping, bucket: str | None = None) -> StoredFile:
+    """A row of `select_files`, or of another statement with `FILE_COLUMNS`; without the first one, of the bucket."""
+    values = {name: row[name] for name in StoredFile.__struct_fields__ if name != "bucket"}
+    values["bucket"] = row["bucket"] if bucket is None else bucket
     values["state"] = FileState(values["state"])
     for name in ("metadata", "headers"):
         values[name] = json.loads(values[name]) if values[name] else {}
@@ -131,58 +125,34 @@ def get_version(connection: Connection, file_id: int) -> StoredFile | None:
     return None if row is None else to_file(row)
 
 
-def publish(
-    connection: Connection,
-    bucket: Bucket,
-    new: NewFile,
-    condition: Condition = UNCONDITIONAL,
-    published: Published | None = None,
-) -> StoredFile:
-    """Make a version whose content is stored the current one of its key; again with the same id, it does nothing.
-
-    Args:
-        connection: in a transaction.
-        bucket: of the file.
-        new: the version.
-        condition: that must hold.
-        published: called when the version becomes current; not by a repetition after a commit whose reply was lost.
-
-    Raises:
-        InvalidFile: the key cannot be stored.
-        BucketNotFound: the bucket was deleted meanwhile.
-        QuotaExceeded: it does not fit into the bucket.
-        FileConditionFailed: the condition does not hold.
-        PublishConflict: a put of the same new key was faster; it is to be called again, behind a rollback.
-    """
-    check_key(new.key)
-    if (known := get_version(connection, new.id)) is not None and known.state is not FileState.STAGED:
-        return known
-    if known is None:
-        stage(connection, bucket, new)
-    try:
-        replaced, current = _make_current(connection, bucket, new.id, condition)
-    except IntegrityError as error:
-        raise PublishConflict from error
-    if published is not None:
-        published(connection, replaced, current)
-    return current
-
-
 def stage(connection: Connection, bucket: Bucket, new: NewFile) -> None:
     """Enter a version whose content is on its first disk, without making it current.
 
     Raises:
-        BucketNotFound, QuotaExceeded: see `publish`.
+        FileMissing: the bucket was deleted meanwhile.
+        QuotaExceeded: it does not fit into the bucket.
     """
     if not hold_bucket(connection, bucket.id):
         raise FileMissing(bucket.name, new.key)
     replaced = find_file(connection, bucket, new.key)
     check_quota(connection, bucket, new.size, 0 if replaced is None else replaced.size)
-    values: dict[str, Any] = {
+    values = {**row_of(new, bucket), "state": FileState.STAGED.value}
+    if new.expires_in is not None:
+        values["expires_at"] = seconds_from_now(new.expires_in)
+    connection.execute(sa.insert(files).values(values))
+    if new.chunks:
+        connection.execute(sa.insert(file_chunks).values(chunks_of(new)))
+    first = {"file_id": new.id, "disk_id": new.disk_id, "size": new.size, "state": CopyState.STORED.value}
+    connection.execute(sa.insert(file_copies).values(**first, verified_at=now()))
+    request_checks(connection, {new.id: DANGER_OF_NEW})
+
+
+def row_of(new: NewFile, bucket: Bucket) -> dict[str, Any]:
+    """The columns of a version that its put knows."""
+    return {
         "id": new.id,
         "bucket_id": bucket.id,
         "file_key": new.key,
-        "state": FileState.STAGED.value,
         "class_name": new.class_name,
         "size": new.size,
         "blake3": new.blake3,
@@ -191,38 +161,11 @@ def stage(connection: Connection, bucket: Bucket, new: NewFile) -> None:
         "metadata": json.dumps(dict(new.metadata), ensure_ascii=False) if new.metadata else None,
         "headers": json.dumps(dict(new.headers), ensure_ascii=False) if new.headers else None,
     }
-    if new.expires_in is not None:
-        values["expires_at"] = seconds_from_now(new.expires_in)
-    connection.execute(sa.insert(files).values(values))
-    if new.chunks:
-        chunks = {"file_id": new.id, "chunk_size": new.chunk_size, "hashes": new.chunks}
-        connection.execute(sa.insert(file_chunks).values(chunks))
-    first = {"file_id": new.id, "disk_id": new.disk_id, "size": new.size, "state": CopyState.STORED.value}
-    connection.execute(sa.insert(file_copies).values(**first, verified_at=now()))
-    request_checks(connection, {new.id: DANGER_OF_NEW})
 
 
-def _make_current(
-    connection: Connection, bucket: Bucket, file_id: int, condition: Condition
-) -> tuple[StoredFile | None, StoredFile]:
-    """The version that was current before, and the one that is now."""
-    new = get_version(connection, file_id)
-    assert new is not None
-    replaced = _lock_current(connection, bucket.id, new.key)
-    check_condition(bucket.name, new.key, replaced, condition)
-    check_quota(connection, bucket, new.size, 0 if replaced is None else replaced.size)
-    if replaced is not None:
-        _bury(connection, bucket.id, replaced)
-    values = {
-        "state": FileState.STORED.value,
-        "is_current": 1,
-        "version": (0 if replaced is None else replaced.version) + 1,
-    }
-    connection.execute(sa.update(files).where(files.c.id == file_id).values(values))
-    count_in_bucket(connection, bucket.id, file_id, 1, new.size)
-    current = get_version(connection, file_id)
-    assert current is not None
-    return replaced, current
+def chunks_of(new: NewFile) -> dict[str, Any]:
+    """The row of the chunks of a content."""
+    return {"file_id": new.id, "chunk_size": new.chunk_size, "hashes": new.chunks}
 
 
 def delete_file(
