@@ -23,7 +23,7 @@ from peerd.storage.put_groups import EnteredPut, PutGroups
 from peerd.storage.receiving import Received, Receiving
 from peerd.store.access.audit import NewAuditEntry
 from peerd.store.files.buckets import Bucket, Usage, bucket_usage
-from peerd.store.files.publishing import PublishedPut, Put, publish_many
+from peerd.store.files.publishing import FilePut, PublishedPut, publish_many
 from peerd.store.files.versions import UNCONDITIONAL, Condition, NewFile
 from peerd.testing import eventually
 from tests.storage.nodes import SECRET, StorageCluster
@@ -53,7 +53,7 @@ class CountedGroups(PutGroups):
 
 
 def entered(bucket: Bucket, new: NewFile, condition: Condition = UNCONDITIONAL, **more: Any) -> EnteredPut:
-    return EnteredPut(put=Put(bucket, new, condition), file_class=FileClass(name="default"), **more)
+    return EnteredPut(put=FilePut(bucket, new, condition), file_class=FileClass(name="default"), **more)
 
 
 def test_puts_that_wait_share_a_transaction_and_fail_alone(catalogue: Catalogue) -> None:
@@ -89,7 +89,7 @@ def test_a_key_that_is_put_twice_in_a_group_has_two_versions_more(catalogue: Cat
     bucket, disk = catalogue.bucket(), catalogue.disk("a")
     catalogue.put(bucket, "f", disk, 5)
     news = [catalogue.new("f", disk, size) for size in (7, 11)]
-    puts = [Put(bucket, new) for new in [news[0], catalogue.new("g", disk, 1), news[1]]]
+    puts = [FilePut(bucket, new) for new in [news[0], catalogue.new("g", disk, 1), news[1]]]
 
     outcomes = catalogue.store.run(publish_many, puts)
     published = [one for one in outcomes if isinstance(one, PublishedPut)]

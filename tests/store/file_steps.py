@@ -19,7 +19,7 @@ from peerd.store.files import buckets, disks, versions
 from peerd.store.files.buckets import Bucket
 from peerd.store.files.checks import request_checks
 from peerd.store.files.disks import DiskReport
-from peerd.store.files.publishing import Put, publish_many
+from peerd.store.files.publishing import FilePut, publish_many
 from peerd.store.files.versions import UNCONDITIONAL, Condition, NewFile
 from peerd.store.nodes import nodes as node_rows
 from peerd.store.schema.sql_clock import seconds_from_now
@@ -34,7 +34,7 @@ GIGABYTE = 10**9
 
 def publish(connection: Connection, bucket: Bucket, new: NewFile, condition: Condition) -> StoredFile:
     """Make a version current, as a put alone, and have it checked."""
-    [outcome] = publish_many(connection, [Put(bucket, new, condition)])
+    [outcome] = publish_many(connection, [FilePut(bucket, new, condition)])
     if isinstance(outcome, PeerdError):
         raise outcome
     if outcome.is_done and not outcome.was_staged:

@@ -21,7 +21,7 @@ from peerd.storage.checking import NewFileToCheck
 from peerd.storage.placement.brake import DiskView
 from peerd.store.access.audit import NewAuditEntry, write_entries
 from peerd.store.connection.database import Database
-from peerd.store.files.publishing import MAX_PUTS, PublishedPut, Put, publish_many
+from peerd.store.files.publishing import MAX_PUTS, FilePut, PublishedPut, publish_many
 from peerd.store.files.versions import PUBLISH_TRIES
 
 Entry = Callable[[StoredFile | None, StoredFile], NewAuditEntry]
@@ -39,7 +39,7 @@ class EnteredPut:
         also: called in the transaction, which is then of this put alone; its errors are raised.
     """
 
-    put: Put
+    put: FilePut
     file_class: FileClass
     entry: Entry | None = None
     also: Callable[[Connection], object] | None = None

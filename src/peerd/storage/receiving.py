@@ -32,7 +32,7 @@ from peerd.storage.put_groups import EnteredPut
 from peerd.store.access.audit import NewAuditEntry
 from peerd.store.files.buckets import Bucket, get_bucket_and_class
 from peerd.store.files.checks import read_copies
-from peerd.store.files.publishing import Put
+from peerd.store.files.publishing import FilePut
 from peerd.store.files.versions import Condition, NewFile, discard_staged, stage
 
 FIRST_PAUSE: Final = 0.01
@@ -223,7 +223,7 @@ class Receiving:
             self._node.ring()
             self._wait_until_durable(new.id, kept.durable)
         entry = None if received.auditor is None else partial(_entry_of, received.auditor, received.arguments)
-        put = Put(bucket, new, received.condition)
+        put = FilePut(bucket, new, received.condition)
         published = self._node.puts.publish(EnteredPut(put=put, file_class=kept, entry=entry, also=also))
         self._node.ring()
         return published

@@ -34,6 +34,7 @@ from peerd.config.settings import (
     WorkerSettings,
 )
 from peerd.domain.duration import parse_duration
+from peerd.domain.size import parse_size
 
 PAGE = (Path(__file__).parents[3] / "docs" / "configuration.md").read_text()
 WORDS_FOR_DEFAULTS = {
@@ -120,6 +121,8 @@ def test_every_key_is_on_the_page_with_its_default(section: str, model: type[Sec
             assert rows[key] == expected
         elif default is None:
             assert rows[key] == "none"
+        elif key == "capacity":
+            assert parse_size(rows[key].strip("`")) == default
         elif isinstance(default, float):
             assert parse_duration(rows[key].strip("`")) == default
         else:

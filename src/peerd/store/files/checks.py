@@ -181,7 +181,7 @@ def read_copies(connection: Connection, file_ids: Sequence[int]) -> dict[int, li
 def end_checks(connection: Connection, file_ids: Sequence[int], *, read_at: datetime | None = None) -> None:
     """Files are settled, unless their checks were requested after the disks were read: those are due at once.
 
-    A disk may have been declared lost in between, and its files walked over already: nobody else would look again.
+    A disk may have been declared lost in between, and its files walked over already: no other check would follow.
 
     Args:
         connection: in a transaction.

@@ -67,7 +67,7 @@ _EXPIRE: Final = (
 )
 
 
-class Put(msgspec.Struct, frozen=True):
+class FilePut(msgspec.Struct, frozen=True):
     """A version that is to become current.
 
     Attributes:
@@ -95,7 +95,7 @@ class PublishedPut(msgspec.Struct, frozen=True, kw_only=True):
     is_done: bool = True
 
 
-def publish_many(connection: Connection, puts: Sequence[Put]) -> list[PublishedPut | PeerdError]:
+def publish_many(connection: Connection, puts: Sequence[FilePut]) -> list[PublishedPut | PeerdError]:
     """Make versions whose content is stored the current ones of their keys; request checks of those they replace.
 
     Of the new ones the caller enters checks: it knows already what they need.
@@ -114,7 +114,7 @@ def publish_many(connection: Connection, puts: Sequence[Put]) -> list[PublishedP
     """
     outcomes: dict[int, PublishedPut | PeerdError] = {}
     known = _read_versions(connection, [put.new.id for put in puts])
-    by_bucket: dict[int, list[Put]] = defaultdict(list)
+    by_bucket: dict[int, list[FilePut]] = defaultdict(list)
     for put in puts:
         version = known.get(put.new.id)
         if version is not None and version.state is not FileState.STAGED:
@@ -132,9 +132,9 @@ def publish_many(connection: Connection, puts: Sequence[Put]) -> list[PublishedP
     return [outcomes[put.new.id] for put in puts]
 
 
-def _rounds(puts: Sequence[Put]) -> list[list[Put]]:
+def _rounds(puts: Sequence[FilePut]) -> list[list[FilePut]]:
     """Puts of different keys, one after another: a key that is put twice is current twice."""
-    rounds: list[list[Put]] = []
+    rounds: list[list[FilePut]] = []
     of_key: Counter[str] = Counter()
     for put in puts:
         if of_key[put.new.key] == len(rounds):
@@ -158,7 +158,7 @@ class _Publishing:
         self._bucket = bucket
         self._staged = staged
 
-    def run(self, puts: Sequence[Put]) -> dict[int, PublishedPut | PeerdError]:
+    def run(self, puts: Sequence[FilePut]) -> dict[int, PublishedPut | PeerdError]:
         """Publish them: by id, what became of each."""
         replaced = self._lock_current(puts)
         refused = self._refused(puts, replaced)
@@ -184,7 +184,7 @@ class _Publishing:
         }
         return {**refused, **published}
 
-    def _lock_current(self, puts: Sequence[Put]) -> dict[str, StoredFile]:
+    def _lock_current(self, puts: Sequence[FilePut]) -> dict[str, StoredFile]:
         """The current versions, by key. A new key cannot be locked: the index finds who was faster at the insert.
 
         A condition must not be judged by a row that was waited for and is not current any more.
@@ -199,7 +199,7 @@ class _Publishing:
                 return locked
         raise DatabaseBusy("other puts of the same key were faster", 0.0)
 
-    def _refused(self, puts: Sequence[Put], replaced: Mapping[str, StoredFile]) -> dict[int, PeerdError]:
+    def _refused(self, puts: Sequence[FilePut], replaced: Mapping[str, StoredFile]) -> dict[int, PeerdError]:
         refused: dict[int, PeerdError] = {}
         quota = self._bucket.quota
         used = 0 if quota is None else bucket_usage(self._connection, self._bucket.id).bytes
