@@ -43,15 +43,27 @@ class ServedNode:
         folder: below which its disks are.
         catalogue: of the cluster.
         disks: how many.
+        tls: a certificate and its key; None: there is no TLS.
         more: other options of storage.
     """
 
-    def __init__(self, name: str, folder: Path, catalogue: Catalogue, *, disks: int = 1, **more: Any) -> None:
+    def __init__(
+        self,
+        name: str,
+        folder: Path,
+        catalogue: Catalogue,
+        *,
+        disks: int = 1,
+        tls: tuple[Path, Path] | None = None,
+        **more: Any,
+    ) -> None:
         self.name = name
         self.socket = socket.socket()
         self.socket.bind(("127.0.0.1", 0))
         self.socket.listen(100)
-        self.url = f"http://127.0.0.1:{self.socket.getsockname()[1]}"
+        self.tls = tls
+        scheme = "http" if tls is None else "https"
+        self.url = f"{scheme}://127.0.0.1:{self.socket.getsockname()[1]}"
         self.paths = [folder / f"{name}-{number}" for number in range(1, disks + 1)]
         store = catalogue.store
         node_id = catalogue.node(name)
@@ -73,7 +85,12 @@ class ServedNode:
     def served(self) -> Iterator[None]:
         """Serve it from a thread."""
         loop = asyncio.new_event_loop()
-        settings = WebSettings(app="peerd.storage.server.app:app", bind=("127.0.0.1:0",))
+        settings = WebSettings(
+            app="peerd.storage.server.app:app",
+            bind=("127.0.0.1:0",),
+            tls_certificate=None if self.tls is None else self.tls[0],
+            tls_key=None if self.tls is None else self.tls[1],
+        )
         server = WebServer(StorageApp(self.node), settings, {}, EventBus(self.events.append))
         thread = threading.Thread(target=loop.run_forever)
         thread.start()

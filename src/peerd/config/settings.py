@@ -252,6 +252,8 @@ class WebSettings(Section, frozen=True, kw_only=True):
     backlog: Count = 2048  # connections that wait to be accepted
     unix_mode: FileMode = 0o666
     reuse_port: Flag = False
+    tls_certificate: FilePath | None = None
+    tls_key: FilePath | None = None
     concurrency: Count | None = None  # requests at once in each process
     max_head: Size = 65_536  # of a request's line and headers
     head_timeout: Period = 30.0
@@ -356,6 +358,8 @@ class StorageSettings(Section, frozen=True, kw_only=True):
     object_stores: Mapping[Name, ObjectStoreSettings] = field(default_factory=dict)
     bind: BindAddresses = ("127.0.0.1:7480",)
     address: Text | None = None  # host:port, or a URL, at which other nodes reach this one; None: the bind address
+    tls_certificate: FilePath | None = None
+    tls_key: FilePath | None = None
     reserve: Annotated[float, Meta(ge=0, lt=1)] = 0.05  # share of each disk that stays free
     grace: Period = 900.0  # of silence, after which the copies of a disk are made elsewhere
     copies_at_once: Concurrency = 2

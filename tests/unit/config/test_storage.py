@@ -8,6 +8,7 @@ import pytest
 
 from peerd.config import check
 from peerd.config.reading.storage import COPIERS, MANAGER, SERVER
+from tests.support.certificates import make_certificate
 
 
 def written(folder: Path, text: str) -> Path:
@@ -84,3 +85,43 @@ def test_s3_is_an_option_of_the_server_and_its_domain_needs_it(tmp_path: Path) -
     assert (options["s3"], options["s3_domain"]) == (True, "s3.example")
     assert [problem.key for problem in check(written(tmp_path, text), {}).problems] == ["storage.s3_domain"]
     assert check(written(tmp_path, '[storage]\ns3 = true\ns3_domain = "a b"\n'), {}).problems
+
+
+@pytest.mark.parametrize("address", [None, "node-1.example:7480"])
+def test_with_a_certificate_the_address_is_one_of_https(tmp_path: Path, address: str | None) -> None:
+    certificate, key = make_certificate(tmp_path, "node")
+    own = "" if address is None else f'address = "{address}"\n'
+    files = 'tls_certificate = "node.pem"\ntls_key = "node.key"\n'
+    text = f'[storage]\ndisks = "d"\nbind = "node-1.example:7480"\n{files}{own}'
+    settings = check(written(tmp_path, text), {}).settings
+    assert settings is not None
+    server = settings.web[SERVER]
+    assert (server.tls_certificate, server.tls_key) == (certificate, key)
+    assert server.options["url"] == "https://node-1.example:7480"
+
+
+def test_files_of_tls_that_cannot_be_used_are_problems_of_their_section(tmp_path: Path) -> None:
+    make_certificate(tmp_path, "node")
+    (tmp_path / "node.key").chmod(0o644)
+    make_certificate(tmp_path, "other")
+    text = """
+[storage]
+disks = "d"
+tls_certificate = "node.pem"
+tls_key = "other.key"
+[web.site]
+app = "site:app"
+bind = ":8080"
+tls_certificate = "none.pem"
+tls_key = "node.key"
+[web.half]
+app = "site:app"
+bind = ":8081"
+tls_key = "node.key"
+"""
+    found = check(written(tmp_path, text), {})
+    assert {problem.key: problem.message for problem in found.problems} == {
+        "storage.tls_key": "is no key of tls_certificate, or is protected by a password (key values mismatch)",
+        "web.site.tls_certificate": f"{tmp_path}/none.pem: no such file or directory",
+        "web.half.tls_key": "tls_certificate is missing",
+    }

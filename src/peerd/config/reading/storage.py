@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from peerd.config.address import is_sqlite
 from peerd.config.problems import Problem
 from peerd.config.reading.source import ConfigSource
+from peerd.config.reading.tls_files import find_tls_problems
 from peerd.config.settings import Settings, StorageSettings, WebSettings, WorkerSettings
 from peerd.domain.bind_address import TcpAddress, parse_bind_address
 
@@ -39,7 +40,12 @@ def with_storage(settings: Settings) -> Settings:
     )
     manager = WorkerSettings(worker="peerd.storage.worker:StorageManager", options=options, given=("options",))
     server = WebSettings(
-        app="peerd.storage.server.app:app", bind=storage.bind, min_body_rate=MIN_BODY_RATE, options=options
+        app="peerd.storage.server.app:app",
+        bind=storage.bind,
+        tls_certificate=storage.tls_certificate,
+        tls_key=storage.tls_key,
+        min_body_rate=MIN_BODY_RATE,
+        options=options,
     )
     return replace(
         settings,
@@ -64,6 +70,7 @@ def find_storage_problems(settings: Settings, source: ConfigSource) -> Iterator[
     if not is_sqlite(settings.database.url) and settings.cluster.secret is None:
         remedy = "write the same secret on every node: [cluster] secret_file"
         yield source.problem(("storage", "disks"), "nodes cannot prove to each other that they are nodes", remedy)
+    yield from find_tls_problems(("storage",), settings.storage, source)
     for bind in settings.storage.bind:
         address = parse_bind_address(bind)
         if not isinstance(address, TcpAddress) or address.port == 0:
@@ -108,12 +115,13 @@ def _absolute(folder: Path, path: Path) -> Path:
 
 def _url(settings: Settings, storage: StorageSettings) -> str | None:
     """Where other nodes reach this one."""
+    scheme = "http" if storage.tls_certificate is None else "https"
     if storage.address is not None:
-        return storage.address if "://" in storage.address else f"http://{storage.address}"
+        return storage.address if "://" in storage.address else f"{scheme}://{storage.address}"
     address = parse_bind_address(storage.bind[0])
     if not isinstance(address, TcpAddress):
         return None
     host = address.host
     if host in EVERY_ADDRESS:
         host = settings.node.address or socket.gethostname()
-    return f"http://[{host}]:{address.port}" if ":" in host else f"http://{host}:{address.port}"
+    return f"{scheme}://[{host}]:{address.port}" if ":" in host else f"{scheme}://{host}:{address.port}"

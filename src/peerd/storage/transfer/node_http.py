@@ -42,7 +42,7 @@ class NodeHttp:
 
     Args:
         signer: signs each request.
-        tls: how servers of https addresses are verified; None: as the system does.
+        tls: how servers of https addresses are verified; None: by the certificates that the system trusts.
     """
 
     def __init__(self, signer: RequestSigner, tls: ssl.SSLContext | None = None) -> None:
@@ -162,6 +162,13 @@ class NodeHttp:
                 return self._idle[url].pop(), False
         return self._open(url), True
 
+    def _tls_context(self) -> ssl.SSLContext:
+        """Made once: it reads all certificates that the system trusts."""
+        with self._lock:
+            if self._tls is None:
+                self._tls = ssl.create_default_context()
+            return self._tls
+
     def _return(self, url: str, connection: http.client.HTTPConnection, *, is_reusable: bool) -> None:
         with self._lock:
             if is_reusable and len(self._idle[url]) < MAX_IDLE:
@@ -180,7 +187,7 @@ class NodeHttp:
                 parts.hostname,
                 parts.port or 443,
                 timeout=CONNECT_TIMEOUT,
-                context=self._tls or ssl.create_default_context(),
+                context=self._tls_context(),
             )
         return _NodeConnection(parts.hostname, parts.port or 80, timeout=CONNECT_TIMEOUT)
 
