@@ -320,6 +320,51 @@ def test_of_a_response_that_is_wrong_what_came_before_is_stored(
     assert [one.content for batch in disk.walk(batch=1000) for one in batch] == expected
 
 
+def in_chunks(frames: list[bytes], size: int) -> Answer:
+    """As a node sends them: in chunks of the transfer encoding."""
+
+    def answer(handler: Handler, _: int) -> None:
+        body = b"".join(frames)
+        handler.send_response(200)
+        handler.send_header("transfer-encoding", "chunked")
+        handler.end_headers()
+        for first in range(0, len(body), size):
+            data = body[first : first + size]
+            handler.wfile.write(b"%x\r\n%b\r\n" % (len(data), data))
+        handler.wfile.write(b"0\r\n\r\n")
+
+    return answer
+
+
+@pytest.mark.parametrize("size", [1, 24, 29, 10_000])
+def test_a_response_in_chunks_of_any_size_is_read_and_its_connection_used_again(
+    source: SourceOf, disk: FolderDisk, client: NodeHttp, size: int
+) -> None:
+    giver = source(in_chunks([frame(content, data) for content, data in SMALL.items()], size))
+    pulled = pull_many(client, disk, wanted_small(), giver.url, TransferControl())
+    assert (sorted(pulled.stored), pulled.failed, pulled.bad) == (sorted(SMALL), {}, [])
+    assert [len(idle) for idle in client._idle.values()] == [1]
+
+
+def test_small_contents_that_are_there_are_verified_and_those_in_use_left(
+    source: SourceOf, disk: FolderDisk, client: NodeHttp
+) -> None:
+    with disk.begin_small() as small:
+        for number in (1, 2):
+            data = SMALL[ContentId(number)]
+            small.write(ContentId(number), data, digest_of(data))
+        small.publish()
+    next(disk.folder.path.glob(f"contents/*/*/{ContentId(2)}")).write_bytes(b"damaged")
+    with PartFile.open(disk.folder, ContentId(3)) as other:
+        other.write(b"by another task")
+        giver = source(many([frame(content, data) for content, data in SMALL.items()]))
+        pulled = pull_many(client, disk, wanted_small(), giver.url, TransferControl())
+    assert sorted(pulled.stored) == [ContentId(number) for number in (1, 4, 5)]
+    assert set(pulled.failed) == {ContentId(2), ContentId(3)}
+    assert pulled.bad == []
+    assert [name.split(".")[0] for name in disk.quarantined()] == [str(ContentId(2))]
+
+
 def test_a_head_of_a_frame_is_checked() -> None:
     of_missing = encode_head(1, None)[:16] + b"\x00" * 7 + b"\x01"
     for data in (b"", b"x" * 23, b"\xff" * 24, encode_head(1, 2**40), of_missing):

@@ -16,11 +16,11 @@ from typing import Final
 import msgspec
 
 from peerd.storage.disk.content_id import ContentId
-from peerd.storage.disk.digest import Digest, digest_of
+from peerd.storage.disk.digest import Digest
 from peerd.storage.disk.errors import ContentExists, ContentMismatch, ContentMissing, PartInUse
-from peerd.storage.disk.open_disk import ContentWriter, OpenDisk
+from peerd.storage.disk.open_disk import ContentWriter, OpenDisk, SmallContents
 from peerd.storage.transfer.errors import NoSourceLeft, SourceFailed, SourceHasOther, TransferStopped
-from peerd.storage.transfer.frames import HEAD, InvalidFrame, decode_head, read_exactly
+from peerd.storage.transfer.frames import FrameReader, InvalidFrame
 from peerd.storage.transfer.node_http import NodeHttp
 
 BLOCK: Final = 1024 * 1024
@@ -244,55 +244,53 @@ def pull_many(
         TransferStopped, DiskError: see `pull_content`.
     """
     result = Pulled()
-    parts: dict[ContentId, tuple[ContentWriter, Digest | None]] = {}
     body = msgspec.json.encode([str(one.id) for one in wanted])
-    with contextlib.ExitStack() as opened:
+    with disk.begin_small() as small:
         try:
             with http.request("POST", source, "/contents", body=body) as response:
                 check_status(response, source)
+                frames = FrameReader(response.read1 if response.chunked else response.read)
                 for one in wanted:
-                    part = _receive_small(response, disk, one, source, result, control)
-                    if part is not None:
-                        parts[one.id] = opened.enter_context(part), None
+                    _receive_small(frames, disk, small, one, source, result, control)
+                response.read()
         except InvalidFrame as error:
             raise SourceFailed(source, str(error)) from error
         finally:
-            disk.publish(list(parts.values()))
-            result.stored += parts
+            result.stored += small.publish()
     return result
 
 
 def _receive_small(
-    response: HTTPResponse, disk: OpenDisk, wanted: Wanted, source: str, result: Pulled, control: TransferControl
-) -> ContentWriter | None:
-    """Read one content of a response, and write it as a part, unless it is missing, wrong, or there already."""
-    head = decode_head(read_exactly(response.read, HEAD.size))
+    frames: FrameReader,
+    disk: OpenDisk,
+    small: SmallContents,
+    wanted: Wanted,
+    source: str,
+    result: Pulled,
+    control: TransferControl,
+) -> None:
+    """Read one content of a response, and write it, unless it is missing, wrong, or there already."""
+    head = frames.head()
     if head.content_id != wanted.id.number:
         raise InvalidFrame("the contents are not in the order of the request")
-    data = read_exactly(response.read, head.size)
+    data = frames.exactly(head.size)
     control.received(head.size, head.size)
-    if not head.is_present or digest_of(data) != wanted.digest:
+    if not head.is_present:
         result.bad.append((source, wanted.id))
-        result.failed[wanted.id] = "the source has it otherwise" if head.is_present else "the source has it no more"
-        return None
+        result.failed[wanted.id] = "the source has it no more"
+        return
     try:
-        disk.discard_part(wanted.id)
-        part = disk.begin(wanted.id, head.size)
+        small.write(wanted.id, data, wanted.digest)
+    except ContentMismatch:
+        result.bad.append((source, wanted.id))
+        result.failed[wanted.id] = "the source has it otherwise"
     except PartInUse as error:
         result.failed[wanted.id] = str(error)
-        return None
     except ContentExists:
         if keep_if_whole(disk, wanted):
             result.stored.append(wanted.id)
         else:
             result.failed[wanted.id] = "another content had its id; it is in quarantine"
-        return None
-    try:
-        part.write(data)
-    except BaseException:
-        part.close()
-        raise
-    return part
 
 
 def group_by_source(wanted: Sequence[Wanted], sources: Mapping[ContentId, Sequence[str]]) -> dict[str, list[Wanted]]:

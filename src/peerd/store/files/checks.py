@@ -149,16 +149,16 @@ def read_copies(connection: Connection, file_ids: Sequence[int]) -> dict[int, li
     found: dict[int, list[CopyRow]] = {file_id: [] for file_id in file_ids}
     for batch in _batches(file_ids):
         statement = sa.select(*columns).where(file_copies.c.file_id.in_(batch)).order_by(*columns[:2])
-        for row in connection.execute(statement):
-            copy = Copy(row.disk_id, CopyState(row.state), row.verified_at)
-            found[row.file_id].append(CopyRow(copy=copy, task_id=row.task_id))
+        for file_id, disk_id, state, verified_at, task_id in connection.execute(statement):
+            copy = Copy(disk_id, CopyState(state), verified_at)
+            found[file_id].append(CopyRow(copy=copy, task_id=task_id))
     return found
 
 
 def end_checks(connection: Connection, file_ids: Sequence[int], *, read_at: datetime | None = None) -> None:
     """Files are settled, unless their checks were requested after the disks were read: those are due at once.
 
-    A disk may have been declared lost in between, and its files walked over already: nobody else would look again.
+    A disk may have been declared lost in between, and its files walked over already: no one else would look again.
 
     Args:
         connection: in a transaction.
