@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import http.server
 import os
 import threading
@@ -14,6 +15,7 @@ import pytest
 
 from peerd.storage.disk.content_id import ContentId
 from peerd.storage.disk.digest import digest_of
+from peerd.storage.disk.errors import DiskFailed
 from peerd.storage.disk.folder import DiskFolder
 from peerd.storage.disk.folder_disk import FolderDisk
 from peerd.storage.disk.identity import create_disk
@@ -23,7 +25,7 @@ from peerd.storage.transfer.errors import NoSourceLeft, SourceFailed, TransferSt
 from peerd.storage.transfer.frames import InvalidFrame, decode_head, encode_head
 from peerd.storage.transfer.node_http import NodeHttp
 from peerd.storage.transfer.node_signature import NodeSigner
-from peerd.storage.transfer.pull import TransferControl, Wanted, pull_content, pull_many
+from peerd.storage.transfer.pull import BLOCK, TransferControl, Wanted, pull_content, pull_many
 
 CONTENT = os.urandom(9_000_000)
 DIGEST = digest_of(CONTENT)
@@ -244,6 +246,27 @@ def test_a_transfer_that_is_stopped_can_be_resumed(source: SourceOf, disk: Folde
         pull_content(client, disk, WANTED, [giver.url], control)
     pull_content(client, disk, WANTED, [giver.url], TransferControl())
     assert giver.requests[1] > 4_000_000
+    assert stored(disk) == CONTENT
+
+
+def test_a_write_that_fails_ends_the_pull_and_the_next_one_goes_on_behind_what_was_written(
+    source: SourceOf, disk: FolderDisk, client: NodeHttp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pwrite = os.pwrite
+
+    def fail_behind_4_mebibytes(fd: int, data: bytes, position: int) -> int:
+        if position >= 4 * 1024 * 1024:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return pwrite(fd, data, position)
+
+    giver = source(whole)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pwrite", fail_behind_4_mebibytes)
+        with pytest.raises(DiskFailed):
+            pull_content(client, disk, WANTED, [giver.url], TransferControl())
+    pull_content(client, disk, WANTED, [giver.url], TransferControl())
+    assert giver.requests[0] == 0
+    assert 3 * 1024 * 1024 < giver.requests[1] <= 4 * 1024 * 1024 + BLOCK
     assert stored(disk) == CONTENT
 
 

@@ -10,8 +10,9 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from http.client import HTTPResponse
-from typing import Final
+from typing import Final, Self
 
 import msgspec
 
@@ -168,13 +169,16 @@ class _Pull:
             check_status(response, source)
             if response.getheader("content-range") != f"bytes {begin}-{size - 1}/{size}":
                 raise SourceHasOther(source, "its content has another size")
-            buffer = memoryview(bytearray(min(BLOCK, size)))
-            while part.position < size:
-                count = response.readinto(buffer)
-                if not count:
-                    raise SourceFailed(source, f"the response ended at byte {part.position} of {size}")
-                part.write(buffer[:count])
-                self._control.received(count, part.position)
+            with _BlockWriter(part) as writer:
+                position = begin
+                while position < size:
+                    buffer = writer.free_buffer(min(BLOCK, size - position))
+                    count = response.readinto(buffer)
+                    if not count:
+                        raise SourceFailed(source, f"the response ended at byte {position} of {size}")
+                    writer.write(buffer[:count])
+                    position += count
+                    self._control.received(count, position)
             response.read()
 
     def _blame(self, error: ContentMismatch, sources: list[str]) -> None:
@@ -194,6 +198,50 @@ class _Pull:
         self._problems.append(problem)
         self._result.bad.append((source, self._wanted.id))
         sources.remove(source)
+
+
+class _BlockWriter:
+    """Writes and hashes each block of a part in a thread while the next block is received.
+
+    The part is used by one thread at a time: a block is begun when the one before it is written. At the end of
+    ``with`` all blocks are written, also after an error.
+
+    Args:
+        part: that is written.
+    """
+
+    def __init__(self, part: ContentWriter) -> None:
+        self._part = part
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="peerd-write")
+        self._writing: Future[None] | None = None
+        self._buffers: list[memoryview] = []
+
+    def free_buffer(self, size: int) -> memoryview:
+        """Memory for so many bytes, of which nothing is being written. What an earlier call gave is in use."""
+        if len(self._buffers) < 2:
+            self._buffers.append(memoryview(bytearray(size)))
+        else:
+            self._buffers.reverse()
+        return self._buffers[-1][:size]
+
+    def write(self, block: memoryview) -> None:
+        """Begin to write a block, when the one before is written. Raises the DiskError of that."""
+        self._wait()
+        self._writing = self._thread.submit(self._part.write, block)
+
+    def _wait(self) -> None:
+        if self._writing is not None:
+            writing, self._writing = self._writing, None
+            writing.result()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self._wait()
+        finally:
+            self._thread.shutdown()
 
 
 def _has_all(given: range, chunk: range) -> bool:
