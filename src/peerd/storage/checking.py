@@ -19,7 +19,7 @@ from peerd.domain.backoff import exponential_backoff
 from peerd.domain.files import Copy, CopyState, Disk, FileNeeds, FileState
 from peerd.domain.task import NewTask
 from peerd.storage.placement.brake import GRACE, DiskView, view_disks
-from peerd.storage.placement.decision import Decision, FileHealth, decide
+from peerd.storage.placement.decision import Decision, FileHealth, Settled
 from peerd.store.enqueue.enqueue import enqueue_many
 from peerd.store.files.checks import (
     DANGER_OF_TOMBSTONE,
@@ -179,6 +179,7 @@ class _Check:
         self._connection = connection
         self._view = DiskView(dict(view.disks), view.missing, view.braked, view.present)
         self._random = random
+        self._settled = Settled(self._view)
         self._copies: dict[tuple[int, int], dict[int, int]] = defaultdict(dict)
         """By disk and danger, the sizes of the files to copy to it."""
         self._verifications: dict[int, list[int]] = defaultdict(list)
@@ -229,7 +230,9 @@ class _Check:
         return Checked(decisions, self._tasks)
 
     def _decide(self, file: FileToCheck, rows: Sequence[CopyRow], unfinished: set[int]) -> Decision:
-        decision = decide(file.needs, [row.copy for row in rows], self._view, self._random)
+        decision = self._settled.decide(file.needs, [row.copy for row in rows], self._random)
+        if decision.is_settled and not decision.forget:
+            return decision
         if decision.forget:
             forget_copies(self._connection, file.id, decision.forget)
         danger = _danger(decision)

@@ -193,7 +193,7 @@ class Duties:
     ) -> None:
         """Pull small contents from their preferred sources; those that fail are pulled one by one afterwards."""
         wanted = [Wanted(ContentId(content.id), digest_in_catalogue(content)) for content in contents]
-        urls = {ContentId(number): _urls(found) for number, found in sources.items()}
+        urls = {one.id: _urls(sources[one.id.number]) for one in wanted}
         for url, group in group_by_source(wanted, urls).items():
             with contextlib.suppress(SourceFailed), self._disk_errors(local):
                 pulled = pull_many(self._node.http, local.opened, group, url, control)
@@ -220,7 +220,8 @@ class Duties:
         def write(connection: Connection) -> set[int]:
             entered = copies_stored(connection, local.number, ids)
             self._check(connection, sorted(entered))
-            return entered | copies_in_state(connection, local.number, ids, CopyState.STORED)
+            others = [number for number in ids if number not in entered]
+            return entered | copies_in_state(connection, local.number, others, CopyState.STORED)
 
         entered = self._node.database.run(write)
         self._node.ring()
@@ -252,8 +253,8 @@ class Duties:
 
     def _count_copied(self, local: LocalDisk, contents: Sequence[Content], result: Pulled) -> None:
         """Count those of the contents that were stored."""
-        stored = set(result.stored)
-        sizes = [content.size for content in contents if ContentId(content.id) in stored]
+        stored = {content.number for content in result.stored}
+        sizes = [content.size for content in contents if content.id in stored]
         if sizes:
             self._node.metrics.count("peerd_storage_copies_made_total", str(local.number), by=len(sizes))
             self._node.metrics.count("peerd_storage_copied_bytes_total", str(local.number), by=sum(sizes))

@@ -9,7 +9,7 @@ from typing import Any, Final
 from peerd.domain.files import Copy, CopyState, StoredFile
 from peerd.storage import duties, receiving
 from peerd.storage.disk.content_id import ContentId
-from peerd.storage.disk.digest import ContentHasher, Digest
+from peerd.storage.disk.digest import ContentVerifier, Digest
 from peerd.storage.disk.errors import ContentMissing
 from peerd.storage.disk.folder_disk import FileContent
 from peerd.storage.disk.open_disk import LocalRange, Piece
@@ -48,7 +48,9 @@ def copy_unverified(patch: SetAttribute) -> None:
         if expected is not None:
             assert expected.size == self.position
             return expected
-        assert isinstance(self._hasher, ContentHasher)
+        if isinstance(self._hasher, ContentVerifier):
+            assert self._hasher.expected.size == self.position
+            return self._hasher.expected
         digest = self._hasher.digest()
         assert digest is not None
         return digest

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from itertools import product
 from typing import Any, Final
 
 import msgspec
@@ -202,10 +203,10 @@ def damage_one_of_three(cluster: StorageCluster) -> list[str]:
     """A third copy is to be made, and the source that is asked first is damaged."""
     steps, store = FileSteps(cluster), cluster.catalogue.store
     problems = []
-    for number in range(2):  # either source is damaged, whichever is asked first
-        name = f"class-{number}"
+    for number, size in product(range(2), (LARGE, SMALL)):  # either source is damaged, whichever is asked first
+        name = f"class-{number}-{size}"
         store.run(set_class, FileClass(name=name, copies=2))
-        file = steps.put(cluster.nodes["a"], name, bytes_of(name, LARGE), class_name=name)
+        file = steps.put(cluster.nodes["a"], name, bytes_of(name, size), class_name=name)
         steps.settle()
         first_two = steps.holders(file)
         damage(first_two[number], file)

@@ -5,6 +5,7 @@ The steps are not listed here: each operation is first run to its end, and what 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -16,11 +17,13 @@ from pathlib import Path
 import pytest
 
 from peerd.storage.disk.content_id import ContentId
+from peerd.storage.disk.digest import Chunking
 from peerd.storage.disk.errors import ContentExists, ContentMissing, NotADisk, PartInUse
 from peerd.storage.disk.folder import DiskFolder
 from peerd.storage.disk.held_folder import Marker, mark_nothing
 from peerd.storage.disk.identity import DiskIdentity, create_disk, read_disk_identity
 from peerd.storage.disk.part_file import PartFile, publish_many
+from peerd.storage.disk.small_parts import SmallParts
 from peerd.testing import eventually
 from tests.storage.disk.conftest import CLUSTER
 from tests.storage.disk.contents import (
@@ -140,6 +143,27 @@ def test_a_killed_publisher_of_many_leaves_each_as_a_content_or_as_a_part(tmp_pa
                 part.write(data[part.position :])
                 parts.append((part, digest_of(data)))
             publish_many(parts)
+
+    for folder in killed_at_each_phase(prepare_empty, publish_all, tmp_path):
+        with opened(folder) as disk:
+            assert list(disk.unknown_entries()) == [], folder.name
+            for batch in disk.walk():
+                assert all(read(disk, content) == wanted[content] for content, _ in batch), folder.name
+        publish_all(folder, mark_nothing)
+        with opened(folder) as disk:
+            assert {content: read(disk, content) for content in wanted} == wanted, folder.name
+            assert not any((folder / "parts").iterdir()), folder.name
+
+
+def test_a_killed_publisher_of_small_contents_leaves_each_as_a_content_or_as_a_part(tmp_path: Path) -> None:
+    wanted = {ContentId(CONTENT.number + number): some_bytes(50 + number, seed=number) for number in range(9)}
+
+    def publish_all(folder: Path, marker: Marker) -> None:
+        with opened(folder, marker) as disk, SmallParts(disk) as small:
+            for content, data in wanted.items():
+                with contextlib.suppress(ContentExists):
+                    small.write(content, data, digest_of(data, Chunking()))
+            small.publish()
 
     for folder in killed_at_each_phase(prepare_empty, publish_all, tmp_path):
         with opened(folder) as disk:

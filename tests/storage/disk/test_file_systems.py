@@ -12,10 +12,13 @@ from pathlib import Path
 import pytest
 
 from peerd.storage.disk.content_id import ContentId
+from peerd.storage.disk.digest import Chunking
 from peerd.storage.disk.errors import DiskFailed, DiskOutOfSpace, DiskReadOnly, DiskReplaced, NotADisk, WrongDisk
 from peerd.storage.disk.folder import DiskFolder
 from peerd.storage.disk.identity import DiskIdentity, create_disk, read_disk_identity
+from peerd.storage.disk.linux_calls import can_sync_file_system
 from peerd.storage.disk.part_file import PartFile
+from peerd.storage.disk.small_parts import SmallParts
 from tests.storage.disk.conftest import CLUSTER
 from tests.storage.disk.contents import (
     CONTENT,
@@ -235,3 +238,34 @@ def test_a_new_ext4_becomes_a_disk_with_its_lost_and_found(disk_path: Path, tmp_
             assert list(disk.unknown_entries()) == []
     finally:
         subprocess.run(["umount", str(disk_path)], check=True, timeout=60)
+
+
+@pytest.mark.skipif(shutil.which("mkfs.ext4") is None, reason="mkfs.ext4 is not installed")
+def test_a_sync_of_a_file_system_whose_disk_fails_is_an_error_for_each_that_was_opened_before(
+    mount: Mount, tmp_path: Path
+) -> None:
+    """An ext4 in a file that cannot grow: what it writes late is lost, and only the sync can say so."""
+    small, path = tmp_path / "small", tmp_path / "disk"
+    small.mkdir()
+    path.mkdir()
+    mount(small, "size=8m")
+    with (small / "image").open("wb") as image:
+        image.truncate(200 * 1024 * 1024)
+    subprocess.run(["mkfs.ext4", "-q", "-F", "-E", "nodiscard", str(small / "image")], check=True, timeout=30)
+    if subprocess.run(["mount", "-o", "loop", str(small / "image"), str(path)], check=False, timeout=30).returncode:
+        pytest.skip("there is no loop device")
+    try:
+        shutil.rmtree(path / "lost+found")
+        identity = create_disk(path, CLUSTER)
+        with DiskFolder.open(path, identity) as disk, SmallParts(disk) as first, SmallParts(disk) as second:
+            if not can_sync_file_system(disk.root.fd):
+                pytest.skip("this kernel does not report errors of a sync")
+            for number in range(150):
+                data = some_bytes(100_000, seed=number)
+                (first if number % 2 else second).write(ContentId(number), data, digest_of(data, Chunking()))
+            for small_parts in (first, second):
+                with pytest.raises((DiskFailed, DiskOutOfSpace, DiskReadOnly)):
+                    small_parts.publish()
+            assert list(disk.walk()) == []
+    finally:
+        unmount(path)

@@ -18,12 +18,16 @@ from typing import Any
 
 import pytest
 
+from peerd.storage.disk import part_file
 from peerd.storage.disk.content_id import ContentId
+from peerd.storage.disk.digest import Chunking
 from peerd.storage.disk.folder import DiskFolder
 from peerd.storage.disk.identity import DiskIdentity, create_disk, read_disk_identity
+from peerd.storage.disk.linux_calls import sync_file_system
 from peerd.storage.disk.part_file import PartFile, publish_many
+from peerd.storage.disk.small_parts import SmallParts
 from tests.storage.disk.conftest import CLUSTER
-from tests.storage.disk.contents import CONTENT, NEIGHBOUR, path_of, some_bytes, store
+from tests.storage.disk.contents import CONTENT, NEIGHBOUR, digest_of, names_below, path_of, some_bytes, store
 
 DATA = some_bytes(1000)
 
@@ -47,6 +51,14 @@ class DurableState:
         else:
             self.calls.append("fsync")
             self.sizes[status.st_ino] = status.st_size
+
+    def after_sync_of_file_system(self, fd: int) -> None:
+        """All that is below the disk's folder; the descriptor is of its folder of parts."""
+        self.calls.append("sync file system")
+        for path, folders, names in os.walk(Path(f"/proc/self/fd/{fd}").readlink().parent):
+            status = {name: (Path(path) / name).stat() for name in (*folders, *names)}
+            self.names[Path(path).stat().st_ino] = {name: one.st_ino for name, one in status.items()}
+            self.sizes |= {status[name].st_ino: status[name].st_size for name in names}
 
     def after_link(self, source: str, target: str, **folders: Any) -> None:
         self.calls.append("link")
@@ -138,6 +150,35 @@ def test_of_many_all_bytes_are_durable_before_the_first_name(
     count = len(parts)
     folders = 5 if other_folder else 3
     assert durable.calls == ["fsync"] * count + ["link"] * count + ["fsync folder"] * folders + ["unlink"] * count
+    assert durable.linked_before_durable == []
+    for content in contents:
+        assert durable.has(disk_path / "contents", path_of(disk_path, content))
+
+
+@pytest.mark.parametrize("other_folder", [False, True])
+def test_of_many_small_ones_all_bytes_are_durable_by_one_sync_before_the_first_name(
+    disk: DiskFolder, disk_path: Path, durable: DurableState, monkeypatch: pytest.MonkeyPatch, *, other_folder: bool
+) -> None:
+    descriptors: list[int] = []
+
+    def sync(fd: int) -> None:
+        sync_file_system(fd)
+        descriptors.append(fd)
+        durable.after_sync_of_file_system(fd)
+
+    monkeypatch.setattr(part_file, "can_sync_file_system", lambda _: True)
+    monkeypatch.setattr(part_file, "sync_file_system", sync)
+    contents = [ContentId(CONTENT.number + number) for number in range(20)] + ([ContentId(5)] if other_folder else [])
+    with SmallParts(disk) as small:
+        opened_before = small._opened_before
+        assert names_below(disk_path) == set(), "the descriptor is opened before anything is written"
+        for content in contents:
+            small.write(content, DATA, digest_of(DATA, Chunking()))
+        small.publish()
+    assert descriptors == [opened_before]
+    folders = 5 if other_folder else 3
+    count = len(contents)
+    assert durable.calls == ["sync file system"] + ["link"] * count + ["fsync folder"] * folders + ["unlink"] * count
     assert durable.linked_before_durable == []
     for content in contents:
         assert durable.has(disk_path / "contents", path_of(disk_path, content))

@@ -75,13 +75,17 @@ def test_contents_are_listed_in_order_and_other_names_are_not(disk: ObjectDisk, 
 
 
 def test_many_small_contents_are_written_together(disk: ObjectDisk) -> None:
-    writers = []
-    for number in range(20):
-        writer = disk.begin(ContentId(number + 1), 6)
-        writer.write(b"bytes" + bytes([number]))
-        writers.append((writer, digest_of(b"bytes" + bytes([number]))))
-    digests = disk.publish(writers)
-    assert digests == [digest for _, digest in writers]
+    with disk.begin_small() as small:
+        for number in range(20):
+            data = b"bytes" + bytes([number])
+            small.write(ContentId(number + 1), data, digest_of(data))
+        with pytest.raises(ContentMismatch):
+            small.write(ContentId(100), b"other", digest_of(b"bytes"))
+        assert list(disk.walk(batch=100)) == []
+        assert small.publish() == [ContentId(number + 1) for number in range(20)]
+    found = disk.read_small([ContentId(1), ContentId(20), ContentId(100)], 6)
+    assert found == {ContentId(1): b"bytes\x00", ContentId(20): b"bytes\x13"}
+    assert disk.read_small([ContentId(1)], 5) == {}
     assert [one.content.number for batch in disk.walk(batch=100) for one in batch] == list(range(1, 21))
 
 

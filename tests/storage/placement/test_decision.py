@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 
 from peerd.domain.files import Copy, CopyState, Disk, DiskKind, DiskState, FileClass, FileNeeds
 from peerd.storage.placement.brake import GRACE, view_disks
-from peerd.storage.placement.decision import VERIFIED_BEFORE_REMOVAL, Decision, FileHealth, counts, decide
+from peerd.storage.placement.decision import (
+    VERIFIED_BEFORE_REMOVAL,
+    Decision,
+    FileHealth,
+    Settled,
+    counts,
+    decide,
+)
 
 STORED, PLANNED, BAD, REMOVING = CopyState.STORED, CopyState.PLANNED, CopyState.BAD, CopyState.REMOVING
 ROOM = 1_000
@@ -321,3 +328,40 @@ def test_an_object_store_is_a_zone_of_its_own() -> None:
 def test_more_copies_in_object_stores_than_there_are_make_no_class(in_objects: int) -> None:
     problem = FileClass(name="c", copies=2, object_copies=in_objects).problem()
     assert problem == f"object_copies: {in_objects} of 2 copies cannot be in object stores"
+
+
+@given(
+    files=st.lists(
+        st.tuples(
+            st.integers(1, 3),
+            st.booleans(),
+            st.sampled_from([5, ROOM - 1, 10 * ROOM]),
+            st.dictionaries(
+                st.integers(1, 4), st.tuples(st.sampled_from(CopyState), st.sampled_from([None, 0, 5])), max_size=4
+            ),
+        ),
+        min_size=1,
+        max_size=12,
+    ),
+    silent=st.sets(st.integers(1, 3), max_size=1),
+    verified_since=st.sampled_from([None, 3]),
+)
+@settings(max_examples=300)
+def test_a_settled_decision_that_is_taken_again_is_the_one_that_would_be_taken(
+    files: list[tuple[int, bool, int, dict[int, tuple[CopyState, int | None]]]],
+    silent: set[int],
+    verified_since: int | None,
+) -> None:
+    def moment(minutes: int | None) -> datetime | None:
+        return None if minutes is None else MOMENT + timedelta(minutes=minutes)
+
+    disks = [
+        disk(number, silent_for=AWAY if number in silent else 0.0, verified_since=moment(verified_since))
+        for number in (1, 2, 3)
+    ]
+    view = view_disks(disks, present=MOMENT + timedelta(minutes=10))
+    settled = Settled(view)
+    for copies, is_deleted, size, states in files:
+        needs = FileNeeds(size=size, copies=copies, is_deleted=is_deleted)
+        rows = [Copy(number, state, moment(verified)) for number, (state, verified) in sorted(states.items())]
+        assert settled.decide(needs, rows, Random(1)) == decide(needs, rows, view, Random(1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import http.server
 import os
 import threading
@@ -14,6 +15,7 @@ import pytest
 
 from peerd.storage.disk.content_id import ContentId
 from peerd.storage.disk.digest import digest_of
+from peerd.storage.disk.errors import DiskFailed
 from peerd.storage.disk.folder import DiskFolder
 from peerd.storage.disk.folder_disk import FolderDisk
 from peerd.storage.disk.identity import create_disk
@@ -23,7 +25,7 @@ from peerd.storage.transfer.errors import NoSourceLeft, SourceFailed, TransferSt
 from peerd.storage.transfer.frames import InvalidFrame, decode_head, encode_head
 from peerd.storage.transfer.node_http import NodeHttp
 from peerd.storage.transfer.node_signature import NodeSigner
-from peerd.storage.transfer.pull import TransferControl, Wanted, pull_content, pull_many
+from peerd.storage.transfer.pull import BLOCK, TransferControl, Wanted, pull_content, pull_many
 
 CONTENT = os.urandom(9_000_000)
 DIGEST = digest_of(CONTENT)
@@ -247,6 +249,27 @@ def test_a_transfer_that_is_stopped_can_be_resumed(source: SourceOf, disk: Folde
     assert stored(disk) == CONTENT
 
 
+def test_a_write_that_fails_ends_the_pull_and_the_next_one_goes_on_behind_what_was_written(
+    source: SourceOf, disk: FolderDisk, client: NodeHttp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pwrite = os.pwrite
+
+    def fail_behind_4_mebibytes(fd: int, data: bytes, position: int) -> int:
+        if position >= 4 * 1024 * 1024:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return pwrite(fd, data, position)
+
+    giver = source(whole)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pwrite", fail_behind_4_mebibytes)
+        with pytest.raises(DiskFailed):
+            pull_content(client, disk, WANTED, [giver.url], TransferControl())
+    pull_content(client, disk, WANTED, [giver.url], TransferControl())
+    assert giver.requests[0] == 0
+    assert 3 * 1024 * 1024 < giver.requests[1] <= 4 * 1024 * 1024 + BLOCK
+    assert stored(disk) == CONTENT
+
+
 def test_a_rate_is_kept(source: SourceOf, disk: FolderDisk, client: NodeHttp) -> None:
     began = time.monotonic()
     pull_content(client, disk, WANTED, [source(whole).url], TransferControl(bytes_per_second=9_000_000))
@@ -318,6 +341,51 @@ def test_of_a_response_that_is_wrong_what_came_before_is_stored(
         pull_many(client, disk, wanted_small(), source(answers[kind]).url, TransferControl())
     expected = [] if kind == "refused" else [ContentId(1), ContentId(2)]
     assert [one.content for batch in disk.walk(batch=1000) for one in batch] == expected
+
+
+def in_chunks(frames: list[bytes], size: int) -> Answer:
+    """As a node sends them: in chunks of the transfer encoding."""
+
+    def answer(handler: Handler, _: int) -> None:
+        body = b"".join(frames)
+        handler.send_response(200)
+        handler.send_header("transfer-encoding", "chunked")
+        handler.end_headers()
+        for first in range(0, len(body), size):
+            data = body[first : first + size]
+            handler.wfile.write(b"%x\r\n%b\r\n" % (len(data), data))
+        handler.wfile.write(b"0\r\n\r\n")
+
+    return answer
+
+
+@pytest.mark.parametrize("size", [1, 24, 29, 10_000])
+def test_a_response_in_chunks_of_any_size_is_read_and_its_connection_used_again(
+    source: SourceOf, disk: FolderDisk, client: NodeHttp, size: int
+) -> None:
+    giver = source(in_chunks([frame(content, data) for content, data in SMALL.items()], size))
+    pulled = pull_many(client, disk, wanted_small(), giver.url, TransferControl())
+    assert (sorted(pulled.stored), pulled.failed, pulled.bad) == (sorted(SMALL), {}, [])
+    assert [len(idle) for idle in client._idle.values()] == [1]
+
+
+def test_small_contents_that_are_there_are_verified_and_those_in_use_left(
+    source: SourceOf, disk: FolderDisk, client: NodeHttp
+) -> None:
+    with disk.begin_small() as small:
+        for number in (1, 2):
+            data = SMALL[ContentId(number)]
+            small.write(ContentId(number), data, digest_of(data))
+        small.publish()
+    next(disk.folder.path.glob(f"contents/*/*/{ContentId(2)}")).write_bytes(b"damaged")
+    with PartFile.open(disk.folder, ContentId(3)) as other:
+        other.write(b"by another task")
+        giver = source(many([frame(content, data) for content, data in SMALL.items()]))
+        pulled = pull_many(client, disk, wanted_small(), giver.url, TransferControl())
+    assert sorted(pulled.stored) == [ContentId(number) for number in (1, 4, 5)]
+    assert set(pulled.failed) == {ContentId(2), ContentId(3)}
+    assert pulled.bad == []
+    assert [name.split(".")[0] for name in disk.quarantined()] == [str(ContentId(2))]
 
 
 def test_a_head_of_a_frame_is_checked() -> None:

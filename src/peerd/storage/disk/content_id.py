@@ -18,6 +18,9 @@ _TEXT: Final = re.compile(r"[0-7][0-9a-f]{15}")
 _FOLDER_DIGITS: Final = (4, 3)
 """How many digits of an id name the folder of each level below contents/. Disks that exist depend on it."""
 
+_FOLDER_BITS: Final = 64 - 4 * sum(_FOLDER_DIGITS)
+"""Bits of an id that do not name a folder."""
+
 FOLDER_NAMES: Final = tuple(re.compile(rf"[0-9a-f]{{{digits}}}") for digits in _FOLDER_DIGITS)
 
 
@@ -47,6 +50,11 @@ class ContentId:
         1700000000.5
         """
         return EPOCH + (self.number >> _RANDOM_BITS) / 1000
+
+    @property
+    def folder_number(self) -> int:
+        """Two contents share their folders if they have the same."""
+        return self.number >> _FOLDER_BITS
 
     @property
     def folders(self) -> tuple[str, str]:

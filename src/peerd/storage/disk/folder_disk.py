@@ -5,19 +5,21 @@ from __future__ import annotations
 import contextlib
 import os
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Final, cast
+from typing import Final
 
 from peerd.storage.disk.content_id import ContentId
+from peerd.storage.disk.contents import LastFolder
 from peerd.storage.disk.digest import ContentReading, Digest, verify_chunk, verify_file
-from peerd.storage.disk.errors import ContentMismatch, WrongDisk
+from peerd.storage.disk.errors import ContentMismatch, DiskError, WrongDisk
 from peerd.storage.disk.folder import DiskFolder
 from peerd.storage.disk.held_folder import DiskSteps, HeldFolder, Marker, mark_nothing
 from peerd.storage.disk.identity import read_disk_identity
-from peerd.storage.disk.open_disk import ContentWriter, DiskPlace, DiskUsage, LocalRange, OpenContent, OpenDisk, Piece
-from peerd.storage.disk.part_file import PartFile, publish_many
+from peerd.storage.disk.open_disk import DiskPlace, DiskUsage, LocalRange, OpenContent, OpenDisk, Piece
+from peerd.storage.disk.part_file import PartFile
+from peerd.storage.disk.small_parts import SmallParts
 from peerd.storage.disk.walk import StoredContent, StoredPart
 
 SENT_FROM_MEMORY: Final = 64 * 1024
@@ -87,11 +89,21 @@ class FolderDisk(OpenDisk):
     def open(self, content: ContentId) -> FileContent:
         return FileContent(self.folder.open_content(content), str(content), self.folder.steps)
 
+    def read_small(self, contents: Iterable[ContentId], at_most: int) -> dict[ContentId, bytes]:
+        found: dict[ContentId, bytes] = {}
+        with self.folder.contents.last_folder() as last:
+            for content in contents:
+                with contextlib.suppress(DiskError):
+                    data = self._read_small(last, content, at_most)
+                    if data is not None:
+                        found[content] = data
+        return found
+
     def begin(self, content: ContentId, size: int | None = None, *, expected: Digest | None = None) -> PartFile:
         return PartFile.open(self.folder, content, size=size, expected=expected)
 
-    def publish(self, parts: Sequence[tuple[ContentWriter, Digest | None]]) -> list[Digest]:
-        return publish_many(cast("Sequence[tuple[PartFile, Digest | None]]", parts))
+    def begin_small(self) -> SmallParts:
+        return SmallParts(self.folder)
 
     def remove(self, content: ContentId) -> None:
         self.folder.remove(content)
@@ -130,6 +142,17 @@ class FolderDisk(OpenDisk):
 
     def remove_from_quarantine(self, name: str) -> None:
         self.folder.remove_from_quarantine(name)
+
+    def _read_small(self, last: LastFolder, content: ContentId, at_most: int) -> bytes | None:
+        fd = last.open(content)
+        if fd is None:
+            return None
+        try:
+            with self.folder.steps.read("reading", str(content)):
+                size = os.fstat(fd).st_size
+                return os.pread(fd, size, 0) if size <= at_most else None
+        finally:
+            os.close(fd)
 
 
 class FolderPlace(DiskPlace):

@@ -129,6 +129,12 @@ class HeldFolder:
             raise UnexpectedEntry(self.steps.disk, "opening", self.path_of(name), "not a regular file")
         return None
 
+    def create(self, name: str) -> int | None:
+        """The descriptor of a new file in it, for reading and writing; None when there is something of that name."""
+        with self.steps.change("open part", self.path_of(name)), contextlib.suppress(FileExistsError):
+            return os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | FILE, FILE_MODE, dir_fd=self.fd)
+        return None
+
     def status(self, name: str) -> os.stat_result | None:
         """The status of a name in it, of a link its own; None when there is none."""
         with self.steps.read("reading the status", self.path_of(name)), contextlib.suppress(FileNotFoundError):

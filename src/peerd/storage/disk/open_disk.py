@@ -6,8 +6,9 @@ Puts, copies, reads, verifications and sweeps know disks by these interfaces alo
 
 from __future__ import annotations
 
+import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol, Self
 
@@ -15,6 +16,7 @@ import msgspec
 
 from peerd.storage.disk.content_id import ContentId
 from peerd.storage.disk.digest import ContentReading, Digest
+from peerd.storage.disk.errors import DiskError
 from peerd.storage.disk.identity import DiskIdentity
 from peerd.storage.disk.walk import StoredContent, StoredPart
 
@@ -127,6 +129,44 @@ class ContentWriter(Protocol):
     def __exit__(self, *_: object) -> None: ...
 
 
+class SmallContents(ABC):
+    """Small contents that are written, then made durable together; closed at the end of ``with``. For one thread."""
+
+    @abstractmethod
+    def write(self, content: ContentId, data: bytes | memoryview, expected: Digest) -> None:
+        """Write all bytes of a content; best in the order of the ids.
+
+        Args:
+            content: its id.
+            data: all of its bytes.
+            expected: its digest by the catalogue.
+
+        Raises:
+            ContentMismatch: they are other bytes; nothing is left of them.
+            ContentExists: it is there already.
+            PartInUse: another writer has it.
+            DiskError: it could not be written.
+        """
+
+    @abstractmethod
+    def publish(self) -> list[ContentId]:
+        """Make those that were written durable; return their ids.
+
+        Raises:
+            DiskError: one could not be made durable. Others may be contents.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close those that were not published."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
 class OpenDisk(ABC):
     """A disk that is open; thread-safe.
 
@@ -170,6 +210,20 @@ class OpenDisk(ABC):
             DiskError: it could not be opened.
         """
 
+    def read_small(self, contents: Iterable[ContentId], at_most: int) -> dict[ContentId, bytes]:
+        """All bytes of small contents, not verified; what is missing, larger, or cannot be read is left out.
+
+        Args:
+            contents: their ids; best in order.
+            at_most: bytes of one.
+        """
+        found: dict[ContentId, bytes] = {}
+        for content in contents:
+            with contextlib.suppress(DiskError), self.open(content) as opened:
+                if opened.size <= at_most:
+                    found[content] = opened.read(0, opened.size)
+        return found
+
     @abstractmethod
     def begin(self, content: ContentId, size: int | None = None, *, expected: Digest | None = None) -> ContentWriter:
         """Begin to write a content, or go on where an earlier writer has ended.
@@ -187,8 +241,8 @@ class OpenDisk(ABC):
         """
 
     @abstractmethod
-    def publish(self, parts: Sequence[tuple[ContentWriter, Digest | None]]) -> list[Digest]:
-        """Make many small contents durable together; see `peerd.storage.disk.part_file.publish_many`."""
+    def begin_small(self) -> SmallContents:
+        """Begin to write small contents that are made durable together, some hundred at most. Raises DiskError."""
 
     @abstractmethod
     def remove(self, content: ContentId) -> None:

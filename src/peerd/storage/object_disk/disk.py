@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from threading import Lock
@@ -21,7 +21,7 @@ from peerd.storage.disk.digest import (
 )
 from peerd.storage.disk.errors import ContentMismatch, ContentMissing, DiskNotEmpty, NotADisk, WrongDisk
 from peerd.storage.disk.identity import IDENTITY_FILE, DiskIdentity, encoded_identity, parsed_identity
-from peerd.storage.disk.open_disk import ContentWriter, DiskUsage, OpenContent, OpenDisk, Piece
+from peerd.storage.disk.open_disk import DiskUsage, OpenContent, OpenDisk, Piece, SmallContents
 from peerd.storage.disk.walk import REASON, StoredContent, StoredPart
 from peerd.storage.object_disk.bucket import ObjectBucket, ObjectStatus
 from peerd.storage.object_disk.options import ObjectDiskOptions
@@ -140,6 +140,39 @@ class ObjectContent(OpenContent):
         """Nothing is open."""
 
 
+class SmallObjects(SmallContents):
+    """Small contents of an object store, which wait in memory until they are published.
+
+    Args:
+        disk: where they are written.
+    """
+
+    def __init__(self, disk: ObjectDisk) -> None:
+        self._disk = disk
+        self._writers: list[ObjectWriter] = []
+
+    def write(self, content: ContentId, data: bytes | memoryview, expected: Digest) -> None:
+        with contextlib.ExitStack() as refused:
+            writer = refused.enter_context(self._disk.begin(content, expected.size, expected=expected))
+            writer.write(data)
+            writer.checked_digest(None)
+            refused.pop_all()
+        self._writers.append(writer)
+
+    def publish(self) -> list[ContentId]:
+        with ThreadPoolExecutor(WRITTEN_AT_ONCE, thread_name_prefix="peerd-put") as pool:
+            for _ in pool.map(ObjectWriter.publish, self._writers):
+                pass
+        published = [writer.content for writer in self._writers]
+        self._writers.clear()
+        return published
+
+    def close(self) -> None:
+        for writer in self._writers:
+            writer.close()
+        self._writers.clear()
+
+
 class ObjectDisk(OpenDisk):
     """A part of a bucket as a disk.
 
@@ -181,11 +214,8 @@ class ObjectDisk(OpenDisk):
     def begin(self, content: ContentId, size: int | None = None, *, expected: Digest | None = None) -> ObjectWriter:
         return ObjectWriter(self._bucket, object_name(content), content, size, expected)
 
-    def publish(self, parts: Sequence[tuple[ContentWriter, Digest | None]]) -> list[Digest]:
-        for part, expected in parts:
-            part.checked_digest(expected)
-        with ThreadPoolExecutor(WRITTEN_AT_ONCE, thread_name_prefix="peerd-put") as pool:
-            return list(pool.map(lambda pair: pair[0].publish(pair[1]), parts))
+    def begin_small(self) -> SmallObjects:
+        return SmallObjects(self)
 
     def remove(self, content: ContentId) -> None:
         self._bucket.remove(self._status(content).name)

@@ -83,6 +83,35 @@ def decide(file: FileNeeds, copies: Sequence[Copy], view: DiskView, random: Rand
     return _Copies(file, copies, view).decide(random)
 
 
+class Settled:
+    """The decisions on settled files, which are the same for all whose copies are alike, whatever their size.
+
+    Most files that are checked after a copy was made are on the same disks. For one view.
+
+    Args:
+        view: the disks.
+    """
+
+    def __init__(self, view: DiskView) -> None:
+        self._view = view
+        self._known: dict[tuple[object, ...], Decision] = {}
+
+    def decide(self, file: FileNeeds, copies: Sequence[Copy], random: Random) -> Decision:
+        """As the function `decide`."""
+        key = (file.copies, file.zones, file.object_copies, file.is_deleted, *map(self._likeness, copies))
+        known = self._known.get(key)
+        if known is None:
+            known = decide(file, copies, self._view, random)
+            # Of a settled file nothing is chosen: its size and chance have no part in it.
+            if known.is_settled:
+                self._known[key] = known
+        return known
+
+    def _likeness(self, copy: Copy) -> tuple[object, ...]:
+        """What a decision sees of a copy."""
+        return copy.disk_id, copy.state, counts(copy, self._view)
+
+
 def counts(copy: Copy, view: DiskView) -> bool:
     """Whether a copy counts: it is stored, on a disk that is not missing, and verified since the disk was missing."""
     disk = view.disks.get(copy.disk_id)

@@ -9,8 +9,9 @@ from typing import Final
 import msgspec
 
 from peerd.storage.disk.content_id import ContentId, parse_content_id
-from peerd.storage.disk.errors import ContentMissing, DiskError
+from peerd.storage.disk.errors import ContentMissing
 from peerd.storage.disk.open_disk import OpenContent
+from peerd.storage.local_disks import LocalDisk
 from peerd.storage.node import StorageNode
 from peerd.storage.server.http_io import Request, Response
 from peerd.storage.server.ranges import ContentRange, RangeNotSatisfiable, parse_range
@@ -18,7 +19,9 @@ from peerd.storage.server.sending import send_pieces
 from peerd.storage.transfer.frames import MAX_CONTENTS, MAX_SIZE, encode_head
 
 MAX_REQUEST: Final = 32 * MAX_CONTENTS
-GATHERED: Final = 1024 * 1024
+READ_AT_ONCE: Final = 32
+"""Contents that a thread reads before they are sent."""
+GATHERED: Final = 256 * 1024
 """Bytes of small contents that are sent at once."""
 
 
@@ -48,12 +51,11 @@ async def send_many(node: StorageNode, body: bytes, response: Response) -> None:
     contents = [_content_id(text) for text in texts]
     await response.begin(200, {"content-type": "application/octet-stream"})
     gathered = bytearray()
-    for first in range(0, len(contents), 32):
-        for frame in await to_thread(_read_frames, node, contents[first : first + 32]):
-            gathered += frame
-            if len(gathered) >= GATHERED:
-                await response.bytes(gathered)
-                gathered = bytearray()
+    for first in range(0, len(contents), READ_AT_ONCE):
+        gathered += await to_thread(_read_frames, node, contents[first : first + READ_AT_ONCE])
+        if len(gathered) >= GATHERED:
+            await response.bytes(gathered)
+            gathered = bytearray()
     await response.bytes(gathered, is_last=True)
 
 
@@ -65,7 +67,7 @@ def _content_id(text: str) -> ContentId:
 
 
 def _open(node: StorageNode, content: ContentId) -> OpenContent | None:
-    for disk in sorted(node.disks.usable(), key=lambda disk: disk.opened.is_remote):
+    for disk in _readable(node):
         with contextlib.suppress(ContentMissing):
             return disk.opened.open(content)
     return None
@@ -85,24 +87,19 @@ async def _send_range(opened: OpenContent, request: Request, response: Response)
     await send_pieces(opened.pieces(start, stop), 206 if part is not None else 200, headers, response)
 
 
-def _read_frames(node: StorageNode, contents: list[ContentId]) -> list[bytes]:
-    frames = []
+def _read_frames(node: StorageNode, contents: list[ContentId]) -> bytes:
+    """The frames of small contents; those that cannot be read, or are too large for many at once, are missing."""
+    found: dict[ContentId, bytes] = {}
+    for disk in _readable(node):
+        if missing := [content for content in contents if content not in found]:
+            found |= disk.opened.read_small(missing, MAX_SIZE)
+    pieces = []
     for content in contents:
-        data = _read_small(node, content)
-        frames.append(encode_head(content.number, None if data is None else len(data)))
-        if data:
-            frames.append(data)
-    return frames
+        data = found.get(content)
+        pieces += [encode_head(content.number, None if data is None else len(data)), data or b""]
+    return b"".join(pieces)
 
 
-def _read_small(node: StorageNode, content: ContentId) -> bytes | None:
-    """All of a content; None: it is missing, too large for many at once, or cannot be read."""
-    try:
-        opened = _open(node, content)
-        if opened is None:
-            return None
-        with opened:
-            data = opened.read(0, opened.size + 1) if opened.size <= MAX_SIZE else b""
-            return data if len(data) == opened.size else None
-    except DiskError:
-        return None
+def _readable(node: StorageNode) -> list[LocalDisk]:
+    """The disks in the order in which contents are looked for on them."""
+    return sorted(node.disks.usable(), key=lambda disk: disk.opened.is_remote)

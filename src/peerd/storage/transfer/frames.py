@@ -10,6 +10,8 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 HEAD: Final = struct.Struct(">QQQ")
+BLOCK: Final = 256 * 1024
+"""Bytes of a response that are read at once."""
 MISSING: Final = 0
 PRESENT: Final = 1
 MAX_CONTENTS: Final = 500
@@ -38,7 +40,7 @@ def encode_head(content_id: int, size: int | None) -> bytes:
     return HEAD.pack(content_id, MISSING if size is None else PRESENT, size or 0)
 
 
-def decode_head(data: bytes) -> FrameHead:
+def decode_head(data: bytes | memoryview) -> FrameHead:
     """The head in these bytes. Raises InvalidFrame."""
     try:
         content_id, state, size = HEAD.unpack(data)
@@ -49,12 +51,34 @@ def decode_head(data: bytes) -> FrameHead:
     return FrameHead(content_id, state == PRESENT, size)
 
 
-def read_exactly(read: Callable[[int], bytes], size: int) -> bytes:
-    """So many bytes of a response. Raises InvalidFrame if it ends before."""
-    pieces = bytearray()
-    while len(pieces) < size:
-        data = read(size - len(pieces))
-        if not data:
-            raise InvalidFrame(f"the response ends {size - len(pieces)} bytes too early")
-        pieces += data
-    return bytes(pieces)
+class FrameReader:
+    """Reads a response in large blocks, and gives what is asked for of them.
+
+    Args:
+        read: gives at most so many bytes of the response, none at its end.
+    """
+
+    def __init__(self, read: Callable[[int], bytes]) -> None:
+        self._read = read
+        self._block = memoryview(b"")
+
+    def head(self) -> FrameHead:
+        """The next head. Raises InvalidFrame."""
+        return decode_head(self.exactly(HEAD.size))
+
+    def exactly(self, size: int) -> memoryview:
+        """The next so many bytes. Raises InvalidFrame if the response ends before."""
+        if len(self._block) < size:
+            self._fill(size)
+        found, self._block = self._block[:size], self._block[size:]
+        return found
+
+    def _fill(self, size: int) -> None:
+        pieces, count = [bytes(self._block)], len(self._block)
+        while count < size:
+            data = self._read(max(BLOCK, size - count))
+            if not data:
+                raise InvalidFrame(f"the response ends {size - count} bytes too early")
+            pieces.append(data)
+            count += len(data)
+        self._block = memoryview(b"".join(pieces))

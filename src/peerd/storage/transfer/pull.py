@@ -10,17 +10,18 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from http.client import HTTPResponse
-from typing import Final
+from typing import Final, Self
 
 import msgspec
 
 from peerd.storage.disk.content_id import ContentId
-from peerd.storage.disk.digest import Digest, digest_of
+from peerd.storage.disk.digest import Digest
 from peerd.storage.disk.errors import ContentExists, ContentMismatch, ContentMissing, PartInUse
-from peerd.storage.disk.open_disk import ContentWriter, OpenDisk
+from peerd.storage.disk.open_disk import ContentWriter, OpenDisk, SmallContents
 from peerd.storage.transfer.errors import NoSourceLeft, SourceFailed, SourceHasOther, TransferStopped
-from peerd.storage.transfer.frames import HEAD, InvalidFrame, decode_head, read_exactly
+from peerd.storage.transfer.frames import FrameReader, InvalidFrame
 from peerd.storage.transfer.node_http import NodeHttp
 
 BLOCK: Final = 1024 * 1024
@@ -168,13 +169,16 @@ class _Pull:
             check_status(response, source)
             if response.getheader("content-range") != f"bytes {begin}-{size - 1}/{size}":
                 raise SourceHasOther(source, "its content has another size")
-            buffer = memoryview(bytearray(min(BLOCK, size)))
-            while part.position < size:
-                count = response.readinto(buffer)
-                if not count:
-                    raise SourceFailed(source, f"the response ended at byte {part.position} of {size}")
-                part.write(buffer[:count])
-                self._control.received(count, part.position)
+            with _BlockWriter(part) as writer:
+                position = begin
+                while position < size:
+                    buffer = writer.free_buffer(min(BLOCK, size - position))
+                    count = response.readinto(buffer)
+                    if not count:
+                        raise SourceFailed(source, f"the response ended at byte {position} of {size}")
+                    writer.write(buffer[:count])
+                    position += count
+                    self._control.received(count, position)
             response.read()
 
     def _blame(self, error: ContentMismatch, sources: list[str]) -> None:
@@ -194,6 +198,50 @@ class _Pull:
         self._problems.append(problem)
         self._result.bad.append((source, self._wanted.id))
         sources.remove(source)
+
+
+class _BlockWriter:
+    """Writes and hashes each block of a part in a thread while the next block is received.
+
+    The part is used by one thread at a time: a block is begun when the one before it is written. At the end of
+    ``with`` all blocks are written, also after an error.
+
+    Args:
+        part: that is written.
+    """
+
+    def __init__(self, part: ContentWriter) -> None:
+        self._part = part
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="peerd-write")
+        self._writing: Future[None] | None = None
+        self._buffers: list[memoryview] = []
+
+    def free_buffer(self, size: int) -> memoryview:
+        """Memory for so many bytes, of which nothing is being written. What an earlier call gave is in use."""
+        if len(self._buffers) < 2:
+            self._buffers.append(memoryview(bytearray(size)))
+        else:
+            self._buffers.reverse()
+        return self._buffers[-1][:size]
+
+    def write(self, block: memoryview) -> None:
+        """Begin to write a block, when the one before is written. Raises the DiskError of that."""
+        self._wait()
+        self._writing = self._thread.submit(self._part.write, block)
+
+    def _wait(self) -> None:
+        if self._writing is not None:
+            writing, self._writing = self._writing, None
+            writing.result()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self._wait()
+        finally:
+            self._thread.shutdown()
 
 
 def _has_all(given: range, chunk: range) -> bool:
@@ -244,55 +292,53 @@ def pull_many(
         TransferStopped, DiskError: see `pull_content`.
     """
     result = Pulled()
-    parts: dict[ContentId, tuple[ContentWriter, Digest | None]] = {}
     body = msgspec.json.encode([str(one.id) for one in wanted])
-    with contextlib.ExitStack() as opened:
+    with disk.begin_small() as small:
         try:
             with http.request("POST", source, "/contents", body=body) as response:
                 check_status(response, source)
+                frames = FrameReader(response.read1 if response.chunked else response.read)
                 for one in wanted:
-                    part = _receive_small(response, disk, one, source, result, control)
-                    if part is not None:
-                        parts[one.id] = opened.enter_context(part), None
+                    _receive_small(frames, disk, small, one, source, result, control)
+                response.read()
         except InvalidFrame as error:
             raise SourceFailed(source, str(error)) from error
         finally:
-            disk.publish(list(parts.values()))
-            result.stored += parts
+            result.stored += small.publish()
     return result
 
 
 def _receive_small(
-    response: HTTPResponse, disk: OpenDisk, wanted: Wanted, source: str, result: Pulled, control: TransferControl
-) -> ContentWriter | None:
-    """Read one content of a response, and write it as a part, unless it is missing, wrong, or there already."""
-    head = decode_head(read_exactly(response.read, HEAD.size))
+    frames: FrameReader,
+    disk: OpenDisk,
+    small: SmallContents,
+    wanted: Wanted,
+    source: str,
+    result: Pulled,
+    control: TransferControl,
+) -> None:
+    """Read one content of a response, and write it, unless it is missing, wrong, or there already."""
+    head = frames.head()
     if head.content_id != wanted.id.number:
         raise InvalidFrame("the contents are not in the order of the request")
-    data = read_exactly(response.read, head.size)
+    data = frames.exactly(head.size)
     control.received(head.size, head.size)
-    if not head.is_present or digest_of(data) != wanted.digest:
+    if not head.is_present:
         result.bad.append((source, wanted.id))
-        result.failed[wanted.id] = "the source has it otherwise" if head.is_present else "the source has it no more"
-        return None
+        result.failed[wanted.id] = "the source has it no more"
+        return
     try:
-        disk.discard_part(wanted.id)
-        part = disk.begin(wanted.id, head.size)
+        small.write(wanted.id, data, wanted.digest)
+    except ContentMismatch:
+        result.bad.append((source, wanted.id))
+        result.failed[wanted.id] = "the source has it otherwise"
     except PartInUse as error:
         result.failed[wanted.id] = str(error)
-        return None
     except ContentExists:
         if keep_if_whole(disk, wanted):
             result.stored.append(wanted.id)
         else:
             result.failed[wanted.id] = "another content had its id; it is in quarantine"
-        return None
-    try:
-        part.write(data)
-    except BaseException:
-        part.close()
-        raise
-    return part
 
 
 def group_by_source(wanted: Sequence[Wanted], sources: Mapping[ContentId, Sequence[str]]) -> dict[str, list[Wanted]]:

@@ -56,14 +56,16 @@ def find_contents(connection: Connection, file_ids: Sequence[int]) -> dict[int, 
     found: dict[int, Content] = {}
     for batch in _batches(file_ids):
         statement = sa.select(*columns).outerjoin(file_chunks, file_chunks.c.file_id == files.c.id)
-        for row in connection.execute(statement.where(files.c.id.in_(batch))):
-            found[row.id] = Content(
-                id=row.id,
-                size=row.size,
-                blake3=row.blake3,
-                state=FileState(row.state),
-                chunk_size=row.chunk_size,
-                chunks=bytes(row.hashes or b""),
+        for file_id, size, blake3, state, chunk_size, hashes in connection.execute(
+            statement.where(files.c.id.in_(batch))
+        ):
+            found[file_id] = Content(
+                id=file_id,
+                size=size,
+                blake3=blake3,
+                state=FileState(state),
+                chunk_size=chunk_size,
+                chunks=bytes(hashes or b""),
             )
     return found
 
@@ -79,7 +81,9 @@ def find_sources(connection: Connection, file_ids: Sequence[int]) -> dict[int, l
         file_copies.c.state,
         nodes.c.name.label("node"),
     )
+    names = [column.key for column in columns[1:]]
     found: dict[int, list[Source]] = {file_id: [] for file_id in file_ids}
+    sources: dict[tuple[Any, ...], Source] = {}
     for batch in _batches(file_ids):
         statement = (
             sa.select(*columns)
@@ -92,9 +96,11 @@ def find_sources(connection: Connection, file_ids: Sequence[int]) -> dict[int, l
             )
             .order_by(file_copies.c.state, disks.c.kind, disks.c.seen_at.desc())
         )
-        for row in connection.execute(statement).mappings():
-            values = dict(row)
-            found[values.pop("file_id")].append(Source(**values))
+        for file_id, *row in connection.execute(statement):
+            values = tuple(row)
+            if values not in sources:  # most files are on the same disks
+                sources[values] = Source(**dict(zip(names, values, strict=True)))
+            found[file_id].append(sources[values])
     return found
 
 
