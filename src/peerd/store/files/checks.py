@@ -172,9 +172,9 @@ def read_copies(connection: Connection, file_ids: Sequence[int]) -> dict[int, li
     found: dict[int, list[CopyRow]] = {file_id: [] for file_id in file_ids}
     for batch in _batches(file_ids):
         statement = sa.select(*columns).where(file_copies.c.file_id.in_(batch)).order_by(*columns[:2])
-        for row in connection.execute(statement):
-            copy = Copy(row.disk_id, CopyState(row.state), row.verified_at)
-            found[row.file_id].append(CopyRow(copy=copy, task_id=row.task_id))
+        for file_id, disk_id, state, verified_at, task_id in connection.execute(statement):
+            copy = Copy(disk_id, CopyState(state), verified_at)
+            found[file_id].append(CopyRow(copy=copy, task_id=task_id))
     return found
 
 
