@@ -362,6 +362,7 @@ class StorageSettings(Section, frozen=True, kw_only=True):
     tls_key: FilePath | None = None
     reserve: Annotated[float, Meta(ge=0, lt=1)] = 0.05  # share of each disk that stays free
     grace: Period = 900.0  # of silence, after which the copies of a disk are made elsewhere
+    server_processes: SmallCount = 1  # that serve files
     copies_at_once: Concurrency = 2
     rate: Size | None = None  # bytes per second of one copy or verification
     scrub_every: Period = 2_592_000.0  # every copy is read and verified within it

@@ -22,6 +22,7 @@ def test_a_node_with_disks_runs_a_server_copiers_and_a_keeper(tmp_path: Path) ->
 [storage]
 disks = ["disk-1", "/srv/disk-2"]
 bind = "10.0.0.7:7480"
+server_processes = 2
 copies_at_once = 3
 rate = "50MB"
 grace = "30m"
@@ -30,6 +31,7 @@ grace = "30m"
     assert settings is not None
     copiers, manager, server = settings.workers[COPIERS], settings.workers[MANAGER], settings.web[SERVER]
     assert (copiers.tasks, copiers.count, server.bind) == (("peerd.storage.worker:storage",), 3, ("10.0.0.7:7480",))
+    assert server.processes == 2
     assert copiers.options == manager.options == server.options
     assert copiers.options["disks"] == [f"{tmp_path}/disk-1", "/srv/disk-2"]
     assert (copiers.options["url"], copiers.options["rate"]) == ("http://10.0.0.7:7480", 50_000_000)

@@ -44,6 +44,7 @@ def with_storage(settings: Settings) -> Settings:
         bind=storage.bind,
         tls_certificate=storage.tls_certificate,
         tls_key=storage.tls_key,
+        processes=storage.server_processes,
         min_body_rate=MIN_BODY_RATE,
         options=options,
     )
