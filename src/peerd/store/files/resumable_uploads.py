@@ -1,0 +1,285 @@
+"""Resumable uploads: their rows, until they are completed or aborted.
+
+The bytes of such an upload are one part of a content, to whose end each part of the upload is appended. So an upload
+is one row, which says how many bytes are durable, and none for each part: a part is accepted when it begins there.
+
+An upload that is aborted keeps its row until a node has removed its bytes; for all else it is gone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection, RowMapping
+
+from peerd.domain.file_errors import BucketNotFound, QuotaExceeded, UploadGone, UploadPositionDiffers
+from peerd.domain.files import check_key
+from peerd.store.files.buckets import Bucket, bucket_usage, get_bucket, hold_bucket
+from peerd.store.files.uploads import bytes_of_uploads
+from peerd.store.files.versions import UNCONDITIONAL, Condition, check_condition, find_file
+from peerd.store.schema.sql_clock import now
+from peerd.store.schema.tables import file_buckets, file_upload_parts, file_uploads
+
+ABSENT: Final = "*"
+"""The condition that there is no file of the key."""
+
+
+class ResumableUpload(msgspec.Struct, frozen=True, kw_only=True):
+    """An upload that has not ended.
+
+    Attributes:
+        id: 32 hex digits.
+        disk_id: which has its bytes.
+        content_id: that it becomes.
+        class_name: of the file that it becomes.
+        size: bytes of the whole, if they are known.
+        received: bytes that are durable.
+        source: by which its client finds it again.
+        expires_in: seconds after its completion when the file is removed by itself; None: never.
+        put_condition: `ABSENT`, or the tag that the current version must have; None: there is none.
+        created_by: the actor.
+        touched_at: when it was begun, or got its last part.
+    """
+
+    id: str
+    bucket: str
+    key: str
+    disk_id: int
+    content_id: int
+    class_name: str
+    content_type: str | None = None
+    metadata: dict[str, str] = {}
+    size: int | None = None
+    received: int = 0
+    source: str | None = None
+    expires_in: float | None = None
+    put_condition: str | None = None
+    created_by: str | None = None
+    created_at: datetime
+    touched_at: datetime
+
+    @property
+    def condition(self) -> Condition:
+        """What must be so for its completion."""
+        if self.put_condition is None:
+            return UNCONDITIONAL
+        if self.put_condition == ABSENT:
+            return Condition(is_absent=True)
+        return Condition(tag=self.put_condition)
+
+
+class NewResumableUpload(msgspec.Struct, frozen=True, kw_only=True):
+    """An upload that begins; see `ResumableUpload`."""
+
+    id: str
+    key: str
+    disk_id: int
+    content_id: int
+    class_name: str
+    content_type: str | None = None
+    metadata: Mapping[str, str] = {}
+    size: int | None = None
+    source: str | None = None
+    expires_in: float | None = None
+    condition: Condition = UNCONDITIONAL
+    created_by: str | None = None
+
+
+class UnfinishedUpload(msgspec.Struct, frozen=True, kw_only=True):
+    """An upload that has not ended, of a client of peerd or of S3.
+
+    Attributes:
+        id: 32 hex digits.
+        disk: which has its bytes.
+        size: bytes of the whole, if they are known.
+        received: bytes that are durable.
+        by: the actor, or the access key.
+        is_of_s3: whether it is one of S3.
+        touched_at: when it was begun, or got its last part.
+    """
+
+    id: str
+    bucket: str
+    key: str
+    disk: int
+    size: int | None
+    received: int
+    by: str | None
+    is_of_s3: bool
+    created_at: datetime
+    touched_at: datetime
+
+
+class UnfinishedUploads(msgspec.Struct, frozen=True):
+    """A page of uploads. ``next_after``: the id that the next page follows; None: this is the last."""
+
+    uploads: list[UnfinishedUpload]
+    next_after: str | None = None
+
+
+_COLUMNS: Final = (
+    file_buckets.c.name.label("bucket"),
+    file_uploads.c.file_key.label("key"),
+    *(file_uploads.c[field] for field in ResumableUpload.__struct_fields__ if field not in {"bucket", "key"}),
+)
+_IS_ALIVE: Final = file_uploads.c.aborted_at.is_(None)
+
+
+def begin_resumable(connection: Connection, bucket: Bucket, new: NewResumableUpload) -> None:
+    """Enter an upload.
+
+    Raises:
+        InvalidFile: the key cannot be stored.
+        BucketNotFound: the bucket was deleted.
+        QuotaExceeded: it does not fit into the bucket.
+        FileConditionFailed: its condition does not hold now.
+    """
+    check_key(new.key)
+    if not hold_bucket(connection, bucket.id):
+        raise BucketNotFound(bucket.name, [])
+    if new.condition != UNCONDITIONAL:
+        check_condition(bucket.name, new.key, find_file(connection, bucket, new.key), new.condition)
+    _check_quota(connection, bucket, new.key, new.size or 0)
+    values = {
+        "id": new.id,
+        "bucket_id": bucket.id,
+        "file_key": new.key,
+        "disk_id": new.disk_id,
+        "content_id": new.content_id,
+        "class_name": new.class_name,
+        "content_type": new.content_type,
+        "metadata": json.dumps(dict(new.metadata), ensure_ascii=False) if new.metadata else None,
+        "size": new.size,
+        "source": new.source,
+        "expires_in": new.expires_in,
+        "put_condition": ABSENT if new.condition.is_absent else new.condition.tag,
+        "created_by": new.created_by,
+    }
+    connection.execute(sa.insert(file_uploads).values(values))
+
+
+def get_resumable(connection: Connection, upload_id: str) -> ResumableUpload:
+    """The upload of this id. Raises UploadGone if it was completed or aborted."""
+    row = connection.execute(_select(file_uploads.c.id == upload_id)).mappings().first()
+    if row is None:
+        raise UploadGone(upload_id)
+    return _to_upload(row)
+
+
+def find_by_source(connection: Connection, bucket: Bucket, key: str, source: str) -> list[ResumableUpload]:
+    """The uploads of a key that a client has begun with this source, the one with the most bytes first."""
+    is_it = file_uploads.c.bucket_id == bucket.id, file_uploads.c.file_key == key, file_uploads.c.source == source
+    found = _select(*is_it).order_by(file_uploads.c.received.desc(), file_uploads.c.id)
+    return [_to_upload(row) for row in connection.execute(found).mappings()]
+
+
+def advance_upload(connection: Connection, upload_id: str, offset: int, count: int) -> int:
+    """Bytes behind those that were durable are durable, too; return how many there are now.
+
+    Args:
+        connection: in a transaction.
+        upload_id: of the upload.
+        offset: where they begin.
+        count: how many.
+
+    Raises:
+        UploadGone: it was completed or aborted.
+        UploadPositionDiffers: they do not begin where the durable bytes end.
+        QuotaExceeded: they do not fit into the bucket.
+    """
+    held = connection.execute(
+        sa.select(file_uploads.c.received).where(file_uploads.c.id == upload_id, _IS_ALIVE).with_for_update()
+    ).first()
+    if held is None:
+        raise UploadGone(upload_id)
+    if held.received != offset:
+        raise UploadPositionDiffers(upload_id, offset, held.received)
+    upload = get_resumable(connection, upload_id)
+    _check_quota(connection, get_bucket(connection, upload.bucket), upload.key, count)
+    changed = sa.update(file_uploads).where(file_uploads.c.id == upload_id)
+    connection.execute(changed.values(received=offset + count, touched_at=now()))
+    return offset + count
+
+
+def mark_aborted(connection: Connection, upload_id: str) -> None:
+    """Abort an upload: nothing is added to it from now on, and a node removes its bytes, and then its row.
+
+    Raises:
+        UploadGone: it was completed or aborted before.
+    """
+    alive = sa.update(file_uploads).where(file_uploads.c.id == upload_id, _IS_ALIVE)
+    if not connection.execute(alive.values(aborted_at=now())).rowcount:
+        raise UploadGone(upload_id)
+
+
+def list_unfinished(
+    connection: Connection, bucket: Bucket | None, prefix: str, after: str, limit: int
+) -> UnfinishedUploads:
+    """A page of the uploads that have not ended, of S3 too, in the order of their ids.
+
+    Args:
+        connection: of a read.
+        bucket: only its uploads; None: those of all.
+        prefix: what the keys begin with.
+        after: the id that the page follows.
+        limit: uploads at the most.
+    """
+    of_parts = sa.select(sa.func.sum(file_upload_parts.c.size)).where(file_upload_parts.c.upload_id == file_uploads.c.id)
+    columns = (
+        *(file_uploads.c[name] for name in ("id", "size", "content_id", "created_at", "touched_at")),
+        file_buckets.c.name.label("bucket"),
+        file_uploads.c.file_key.label("key"),
+        file_uploads.c.disk_id.label("disk"),
+        file_uploads.c.created_by.label("by"),
+        (file_uploads.c.received + sa.func.coalesce(of_parts.scalar_subquery(), 0)).label("received"),
+    )
+    found = sa.select(*columns).join(file_buckets, file_buckets.c.id == file_uploads.c.bucket_id)
+    found = found.where(_IS_ALIVE, file_uploads.c.id > after).order_by(file_uploads.c.id)
+    if bucket is not None:
+        found = found.where(file_uploads.c.bucket_id == bucket.id, file_uploads.c.file_key >= prefix)
+    page: list[UnfinishedUpload] = []
+    for row in connection.execute(found).mappings():
+        if not row["key"].startswith(prefix):
+            continue
+        if len(page) == limit:
+            return UnfinishedUploads(page, page[-1].id)
+        values = dict(row)
+        is_of_s3 = values.pop("content_id") is None
+        values["received"] = int(values["received"])
+        page.append(UnfinishedUpload(**values, is_of_s3=is_of_s3))
+    return UnfinishedUploads(page)
+
+
+def find_unfinished(connection: Connection, upload_id: str) -> tuple[str, str] | None:
+    """The bucket and the key of an upload that has not ended, of S3 too."""
+    columns = file_buckets.c.name, file_uploads.c.file_key
+    found = sa.select(*columns).join(file_uploads, file_uploads.c.bucket_id == file_buckets.c.id)
+    row = connection.execute(found.where(file_uploads.c.id == upload_id, _IS_ALIVE)).first()
+    return None if row is None else (row[0], row[1])
+
+
+def _check_quota(connection: Connection, bucket: Bucket, key: str, size: int) -> None:
+    """Raise QuotaExceeded if so many bytes do not fit beside all files, and all that was received of uploads."""
+    if bucket.quota is None:
+        return
+    replaced = find_file(connection, bucket, key)
+    used = bucket_usage(connection, bucket.id).bytes + bytes_of_uploads(connection, bucket.id)
+    if used - (0 if replaced is None else replaced.size) + size > bucket.quota:
+        raise QuotaExceeded(bucket.name, bucket.quota, used, size)
+
+
+def _select(*conditions: sa.ColumnElement[bool]) -> sa.Select[Any]:
+    is_resumable = file_uploads.c.content_id.is_not(None)
+    joined = sa.select(*_COLUMNS).join(file_buckets, file_buckets.c.id == file_uploads.c.bucket_id)
+    return joined.where(is_resumable, _IS_ALIVE, *conditions)
+
+
+def _to_upload(row: RowMapping) -> ResumableUpload:
+    values = dict(row)
+    values["metadata"] = json.loads(values["metadata"]) if values["metadata"] else {}
+    return ResumableUpload(**values)
