@@ -20,7 +20,7 @@ from sqlalchemy.engine import Connection, RowMapping
 from peerd.domain.file_errors import BucketNotFound, QuotaExceeded, UploadGone, UploadPositionDiffers
 from peerd.domain.files import check_key
 from peerd.store.files.buckets import Bucket, bucket_usage, get_bucket, hold_bucket
-from peerd.store.files.uploads import bytes_of_uploads
+from peerd.store.files.uploads import MAX_PAGE, bytes_of_uploads
 from peerd.store.files.versions import UNCONDITIONAL, Condition, check_condition, find_file
 from peerd.store.schema.sql_clock import now
 from peerd.store.schema.tables import file_buckets, file_upload_parts, file_uploads
@@ -171,11 +171,11 @@ def get_resumable(connection: Connection, upload_id: str) -> ResumableUpload:
     return _to_upload(row)
 
 
-def find_by_source(connection: Connection, bucket: Bucket, key: str, source: str) -> list[ResumableUpload]:
-    """The uploads of a key that a client has begun with this source, the one with the most bytes first."""
-    is_it = file_uploads.c.bucket_id == bucket.id, file_uploads.c.file_key == key, file_uploads.c.source == source
-    found = _select(*is_it).order_by(file_uploads.c.received.desc(), file_uploads.c.id)
-    return [_to_upload(row) for row in connection.execute(found).mappings()]
+def uploads_of_key(connection: Connection, bucket: Bucket, key: str) -> list[ResumableUpload]:
+    """The uploads of a key that have not ended, the one with the most bytes first."""
+    found = _select(file_uploads.c.bucket_id == bucket.id, file_uploads.c.file_key == key)
+    ordered = found.order_by(file_uploads.c.received.desc(), file_uploads.c.id)
+    return [_to_upload(row) for row in connection.execute(ordered).mappings()]
 
 
 def advance_upload(connection: Connection, upload_id: str, offset: int, count: int) -> int:
@@ -229,7 +229,9 @@ def list_unfinished(
         after: the id that the page follows.
         limit: uploads at the most.
     """
-    of_parts = sa.select(sa.func.sum(file_upload_parts.c.size)).where(file_upload_parts.c.upload_id == file_uploads.c.id)
+    of_parts = sa.select(sa.func.sum(file_upload_parts.c.size)).where(
+        file_upload_parts.c.upload_id == file_uploads.c.id
+    )
     columns = (
         *(file_uploads.c[name] for name in ("id", "size", "content_id", "created_at", "touched_at")),
         file_buckets.c.name.label("bucket"),
@@ -239,20 +241,23 @@ def list_unfinished(
         (file_uploads.c.received + sa.func.coalesce(of_parts.scalar_subquery(), 0)).label("received"),
     )
     found = sa.select(*columns).join(file_buckets, file_buckets.c.id == file_uploads.c.bucket_id)
-    found = found.where(_IS_ALIVE, file_uploads.c.id > after).order_by(file_uploads.c.id)
+    found = found.where(_IS_ALIVE).order_by(file_uploads.c.id)
     if bucket is not None:
         found = found.where(file_uploads.c.bucket_id == bucket.id, file_uploads.c.file_key >= prefix)
     page: list[UnfinishedUpload] = []
-    for row in connection.execute(found).mappings():
-        if not row["key"].startswith(prefix):
-            continue
-        if len(page) == limit:
-            return UnfinishedUploads(page, page[-1].id)
-        values = dict(row)
-        is_of_s3 = values.pop("content_id") is None
-        values["received"] = int(values["received"])
-        page.append(UnfinishedUpload(**values, is_of_s3=is_of_s3))
-    return UnfinishedUploads(page)
+    while True:
+        rows = connection.execute(found.where(file_uploads.c.id > after).limit(MAX_PAGE)).mappings().all()
+        for row in rows:
+            if not row["key"].startswith(prefix):
+                continue
+            if len(page) == limit:
+                return UnfinishedUploads(page, page[-1].id)
+            values = {**row, "received": int(row["received"])}
+            is_of_s3 = values.pop("content_id") is None
+            page.append(UnfinishedUpload(**values, is_of_s3=is_of_s3))
+        if len(rows) < MAX_PAGE:
+            return UnfinishedUploads(page)
+        after = rows[-1]["id"]
 
 
 def find_unfinished(connection: Connection, upload_id: str) -> tuple[str, str] | None:
