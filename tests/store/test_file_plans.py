@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from peerd.domain.files import CopyState, DiskState
 from peerd.storage.checking import check_files, read_disk_view
 from peerd.store.connection.database import Database
-from peerd.store.files import checks, copies, disks, listing, uploads, usage, versions, walks
+from peerd.store.files import checks, copies, disks, listing, resumable_uploads, uploads, usage, versions, walks
 from peerd.store.files.buckets import Bucket
 from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import file_checks, file_copies, file_uploads, files
@@ -101,6 +101,10 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "copies of a file": lambda it: it.run(usage.list_copies, it.middle),
     "files of all buckets": lambda it: it.run(usage.walk_files, None, it.middle, BATCH),
     "uploads that are stale": lambda it: it.run(uploads.stale_uploads, it.disks, 86_400.0, BATCH),
+    "uploads that were aborted": lambda it: it.run(uploads.aborted_uploads, it.disks, BATCH),
+    "uploads of a key": lambda it: it.run(resumable_uploads.uploads_of_key, it.bucket, it.key(it.middle)),
+    "contents that are known": lambda it: it.run(copies.known_on_disk, it.disks[0], [it.middle]),
+    "uploads of all buckets": lambda it: it.run(resumable_uploads.list_unfinished, None, "", "", BATCH),
 }
 
 
