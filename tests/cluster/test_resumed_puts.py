@@ -46,12 +46,8 @@ def node(cluster: Cluster) -> ClusterNode:
     database.run(set_class, FileClass(name="default", copies=1, durable=1))
     database.run(create_bucket, "films")
     node.up()
-    eventually(lambda: cluster.client.files.overview().disks and is_online(cluster), message=node.log_text)
+    eventually(lambda: cluster.client.disks.list()[0].silent_for is not None, timeout=60, message=node.log_text)
     return node
-
-
-def is_online(cluster: Cluster) -> bool:
-    return all(disk.condition == "online" for disk in cluster.client.disks.list())
 
 
 @pytest.fixture

@@ -5,9 +5,10 @@ from __future__ import annotations
 import io
 import os
 import socket
+import subprocess
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,14 @@ import pytest
 from blake3 import blake3
 
 from peerd import Client
-from peerd.domain.file_errors import FileConditionFailed, PutRefused, QuotaExceeded, UploadBroken, UploadGone
+from peerd.domain.file_errors import (
+    FileConditionFailed,
+    NoNodeTakes,
+    PutRefused,
+    QuotaExceeded,
+    UploadBroken,
+    UploadGone,
+)
 from peerd.doorbell.cluster_clock import ClusterClock
 from peerd.storage import resuming_put
 from peerd.storage.client import json_of
@@ -27,9 +35,11 @@ from peerd.storage.transfer.node_signature import NodeSigner
 from peerd.store.files import resumable_uploads
 from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import disks, file_uploads
+from tests.storage.disk.test_file_systems import mounting_is_possible
 from tests.storage.nodes import SECRET, ServedNode, StorageCluster
 from tests.storage.test_client import serve_at, tracemalloc_peak
 from tests.storage.test_server_files import BreakingUploads
+from tests.store.file_steps import Catalogue
 
 MIB = 1024 * 1024
 
@@ -38,6 +48,7 @@ MIB = 1024 * 1024
 def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts are small, tries follow each other soon, and nodes do not report their addresses again."""
     monkeypatch.setattr(resuming_put, "FILE_PART", 2 * MIB)
+    monkeypatch.setattr(resuming_put, "PART_TAKES", -1.0)
     monkeypatch.setattr(resuming_put, "STREAM_PART", 2 * MIB)
     monkeypatch.setattr(resuming_put, "FIRST_PAUSE", 0.02)
     monkeypatch.setattr("peerd.storage.server.app.REFRESH_EVERY", 3_600.0)
@@ -469,3 +480,54 @@ def test_a_completion_that_was_interrupted_behind_the_publication_is_finished(
     assert client.files.put(film, "films/f", parts_above=MIB).version == 1
     assert got(client) == film.read_bytes()
     assert sum(len(node.contents()) for node in cluster.nodes.values()) == 1
+
+
+@contextmanager
+def mounted(path: Path, size: int) -> Iterator[Path]:
+    """A small file system."""
+    path.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(path)], check=True, timeout=30)
+    try:
+        yield path
+    finally:
+        subprocess.run(["umount", "--lazy", str(path)], check=True, capture_output=True, timeout=30)
+
+
+@pytest.mark.skipif(not mounting_is_possible(), reason="file systems can be mounted by root only")
+def test_a_disk_that_is_full_or_read_only_takes_no_more(one_catalogue: Catalogue, tmp_path: Path, film: Path) -> None:
+    with ExitStack() as opened:
+        folder = opened.enter_context(mounted(tmp_path / "small", 32 * MIB))
+        small = ServedNode("small", folder, one_catalogue)
+        opened.enter_context(small.served())
+        cluster = StorageCluster(one_catalogue, [small])
+        one_catalogue.bucket()
+        cluster.refresh()
+        client = opened.enter_context(Client(one_catalogue.store, secret=SECRET))
+        with pytest.raises(NoNodeTakes, match="has room"):
+            put(client, io.BytesIO(os.urandom(40 * MIB)))
+        film.write_bytes(os.urandom(40 * MIB))
+        with pytest.raises(NoNodeTakes):
+            put(client, film)
+        StorageMaintenance(small.node).run()
+        assert [*unfinished(cluster), *parts_of(cluster), *small.contents()] == []
+        cluster.refresh()
+        film.write_bytes(os.urandom(9_000_000))
+        interrupted(client, cluster, film)
+        filler = folder / "filler"
+        with pytest.raises(OSError, match="No space left"):
+            filler.write_bytes(bytes(32 * MIB))
+        assert put(client, film).size == 9_000_000, "its space was reserved"
+        filler.unlink()
+        cluster.refresh()
+        interrupted(client, cluster, film, path="films/g")
+        subprocess.run(["mount", "-o", "remount,ro", str(folder)], check=True, timeout=30)
+        with pytest.raises(NoNodeTakes, match="read-only"):
+            put(client, film, "films/g")
+        large = ServedNode("large", tmp_path, one_catalogue)
+        opened.enter_context(large.served())
+        large.node.disks.refresh()
+        put(client, film, "films/g")
+        assert len(large.contents()) == 1
+        subprocess.run(["mount", "-o", "remount,rw", str(folder)], check=True, timeout=30)
+        StorageMaintenance(small.node).run()
+        assert [*unfinished(cluster), *parts_of(cluster)] == []

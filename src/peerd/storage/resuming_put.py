@@ -64,9 +64,11 @@ from peerd.store.files.versions import get_version
 
 MIB: Final = 1024**2
 FILE_PART: Final = 32 * MIB
-"""Bytes of each part of a file: what is sent again at most, and how often a disk waits for an fsync."""
-MOST_PARTS: Final = 10_000
+"""Bytes of the first parts of a file, and the least."""
 MOST_OF_PART: Final = 1024 * MIB
+PART_TAKES: Final = 3.0
+"""Seconds: after a part that took less, the next one is twice as large. So a fast disk seldom waits for an fsync and a
+commit, and not much more than these seconds are sent again after a failure."""
 STREAM_PART: Final = 16 * MIB
 """Bytes of each part of a stream, which are in memory."""
 FIRST_PAUSE: Final = 0.2
@@ -346,7 +348,8 @@ class _FileSource(_Source):
         self._changed_at = status.st_mtime_ns
         self._whole, self._hashed = blake3(), 0
         self._next: tuple[Any, int] | None = None
-        self._part_size = min(MOST_OF_PART, max(FILE_PART, -(-self.size // (MOST_PARTS * MIB)) * MIB))
+        self._part_size = FILE_PART
+        self._part_begun = 0.0
 
     @property
     def name(self) -> str:
@@ -370,6 +373,7 @@ class _FileSource(_Source):
         self._hash_to(received)
         self._refuse_change()
         count = min(self._part_size, self.size - received)
+        self._part_begun = time.monotonic()
         return count, self._blocks(received, count)
 
     def _blocks(self, start: int, count: int) -> Iterator[bytes]:
@@ -389,6 +393,11 @@ class _FileSource(_Source):
         if self._next is not None and self._next[1] == received:
             self._whole, self._hashed = self._next
         self._next = None
+        took = time.monotonic() - self._part_begun
+        if took < PART_TAKES:
+            self._part_size = min(MOST_OF_PART, self._part_size * 2)
+        elif took > 2 * PART_TAKES:
+            self._part_size = max(FILE_PART, self._part_size // 2)
 
     def digest(self) -> str:
         return str(self._whole.hexdigest())

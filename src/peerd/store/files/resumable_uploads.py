@@ -9,7 +9,7 @@ An upload that is aborted keeps its row until a node has removed its bytes; for 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -127,6 +127,12 @@ _COLUMNS: Final = (
     file_uploads.c.file_key.label("key"),
     *(file_uploads.c[field] for field in ResumableUpload.__struct_fields__ if field not in {"bucket", "key"}),
 )
+_LISTED: Final = (
+    file_uploads.c.file_key.label("key"),
+    *(file_uploads.c[name] for name in ("id", "bucket_id", "disk_id", "size", "received", "created_by", "content_id")),
+    file_uploads.c.created_at,
+    file_uploads.c.touched_at,
+)
 _IS_ALIVE: Final = file_uploads.c.aborted_at.is_(None)
 
 
@@ -229,35 +235,46 @@ def list_unfinished(
         after: the id that the page follows.
         limit: uploads at the most.
     """
-    of_parts = sa.select(sa.func.sum(file_upload_parts.c.size)).where(
-        file_upload_parts.c.upload_id == file_uploads.c.id
-    )
-    columns = (
-        *(file_uploads.c[name] for name in ("id", "size", "content_id", "created_at", "touched_at")),
-        file_buckets.c.name.label("bucket"),
-        file_uploads.c.file_key.label("key"),
-        file_uploads.c.disk_id.label("disk"),
-        file_uploads.c.created_by.label("by"),
-        (file_uploads.c.received + sa.func.coalesce(of_parts.scalar_subquery(), 0)).label("received"),
-    )
-    found = sa.select(*columns).join(file_buckets, file_buckets.c.id == file_uploads.c.bucket_id)
-    found = found.where(_IS_ALIVE).order_by(file_uploads.c.id)
+    found = sa.select(*_LISTED).where(_IS_ALIVE).order_by(file_uploads.c.id)
     if bucket is not None:
         found = found.where(file_uploads.c.bucket_id == bucket.id, file_uploads.c.file_key >= prefix)
-    page: list[UnfinishedUpload] = []
+    rows: list[RowMapping] = []
     while True:
-        rows = connection.execute(found.where(file_uploads.c.id > after).limit(MAX_PAGE)).mappings().all()
-        for row in rows:
-            if not row["key"].startswith(prefix):
-                continue
-            if len(page) == limit:
-                return UnfinishedUploads(page, page[-1].id)
-            values = {**row, "received": int(row["received"])}
-            is_of_s3 = values.pop("content_id") is None
-            page.append(UnfinishedUpload(**values, is_of_s3=is_of_s3))
-        if len(rows) < MAX_PAGE:
-            return UnfinishedUploads(page)
-        after = rows[-1]["id"]
+        batch = connection.execute(found.where(file_uploads.c.id > after).limit(MAX_PAGE)).mappings().all()
+        rows += [row for row in batch if row["key"].startswith(prefix)]
+        if len(rows) > limit:
+            page = _to_unfinished(connection, rows[:limit])
+            return UnfinishedUploads(page, page[-1].id)
+        if len(batch) < MAX_PAGE:
+            return UnfinishedUploads(_to_unfinished(connection, rows))
+        after = batch[-1]["id"]
+
+
+def _to_unfinished(connection: Connection, rows: Sequence[RowMapping]) -> list[UnfinishedUpload]:
+    """Uploads with the names of their buckets, and the bytes of the parts of those of S3."""
+    of_ids = file_buckets.c.id.in_({row["bucket_id"] for row in rows})
+    named = connection.execute(sa.select(file_buckets.c.id, file_buckets.c.name).where(of_ids)).all()
+    buckets = {row[0]: row[1] for row in named}
+    is_of_s3 = [row["id"] for row in rows if row["content_id"] is None]
+    of_parts = sa.select(file_upload_parts.c.upload_id, sa.func.sum(file_upload_parts.c.size))
+    of_parts = of_parts.where(file_upload_parts.c.upload_id.in_(is_of_s3)).group_by(file_upload_parts.c.upload_id)
+    parts = {row[0]: row[1] for row in connection.execute(of_parts)} if is_of_s3 else {}
+    return [
+        UnfinishedUpload(
+            id=row["id"],
+            bucket=buckets[row["bucket_id"]],
+            key=row["key"],
+            disk=row["disk_id"],
+            size=row["size"],
+            received=row["received"] + int(parts.get(row["id"], 0)),
+            by=row["created_by"],
+            is_of_s3=row["content_id"] is None,
+            created_at=row["created_at"],
+            touched_at=row["touched_at"],
+        )
+        for row in rows
+        if row["bucket_id"] in buckets
+    ]
 
 
 def find_unfinished(connection: Connection, upload_id: str) -> tuple[str, str] | None:
