@@ -97,7 +97,7 @@ def parts_of(cluster: StorageCluster) -> list[Path]:
 
 def test_a_file_is_put_in_parts_and_is_as_if_put_at_once(client: Client, cluster: StorageCluster, film: Path) -> None:
     seen: list[tuple[int, int | None]] = []
-    more = {"content_type": "video/quicktime", "metadata": {"camera": "ü 7"}, "expires_in": "7d"}
+    more: dict[str, Any] = {"content_type": "video/quicktime", "metadata": {"camera": "ü 7"}, "expires_in": "7d"}
     stored = put(client, film, **more, progress=lambda done, size: seen.append((done, size)))
     assert (stored.size, stored.version, stored.content_type) == (9_000_000, 1, "video/quicktime")
     assert stored.blake3 == blake3(film.read_bytes()).hexdigest()
@@ -227,6 +227,17 @@ def test_what_is_stored_with_it_is_that_of_the_put_which_ends_it(
 ) -> None:
     interrupted(client, cluster, film, metadata={"a": "1"})
     assert put(client, film, metadata={"a": "2"}).metadata == {"a": "2"}
+
+
+def test_a_beginning_whose_answer_is_lost_leaves_nothing_reserved(
+    client: Client, cluster: StorageCluster, film: Path
+) -> None:
+    with breaking(cluster, broken=1, answers=True, method=b"POST /uploads/films/") as servers:
+        put(client, film)
+        put(client, io.BytesIO(film.read_bytes()), "films/g")
+    assert sum(server.ended for server in servers)
+    assert unfinished(cluster) == []
+    assert got(client) == got(client, "films/g") == film.read_bytes()
 
 
 def test_two_puts_of_one_file_at_once_end_well(client: Client, cluster: StorageCluster, film: Path) -> None:
@@ -431,7 +442,7 @@ def test_hostile_requests_are_refused_at_the_door(client: Client, cluster: Stora
     assert ask("POST", f"/uploads/films/f?size={2**60}")[0] == 400
     assert ask("POST", "/uploads/films/f?size=1&source=%2e%2e%2f")[0] == 400
     assert ask("POST", "/uploads/music/f?size=1")[1]["code"] == "BucketNotFound"
-    assert ask("POST", "/uploads/films/f?size=1", **{"x-peerd-class": "x"})[1]["code"] == "FileClassNotFound"
+    assert ask("POST", "/uploads/films/f?size=1", b"", **{"x-peerd-class": "x"})[1]["code"] == "FileClassNotFound"
     assert ask("POST", f"/uploads/films/f?size={2**49}")[1]["code"] == "NoDiskHasRoom"
     assert parts_of(cluster) == []
     status, begun = ask("POST", "/uploads/films/f?size=10")

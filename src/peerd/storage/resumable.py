@@ -27,7 +27,7 @@ from peerd.storage.disk.content_id import ContentId, new_content_id
 from peerd.storage.disk.digest import ContentReading, Digest, hash_file, refuse_difference
 from peerd.storage.disk.errors import ContentExists, ContentMismatch, DiskError
 from peerd.storage.disk.folder_disk import FileContent, FolderDisk
-from peerd.storage.disk.upload_part import UploadPart, begin_upload_part
+from peerd.storage.disk.upload_part import AppendedPart, begin_upload_part
 from peerd.storage.local_disks import LocalDisk
 from peerd.storage.node import StorageNode
 from peerd.storage.receiving import BodyDiffers, NoDiskHasRoom, Received, Receiving
@@ -134,7 +134,7 @@ class PartOfUpload:
     """
 
     def __init__(
-        self, node: StorageNode, upload: ResumableUpload, disk: LocalDisk, part: UploadPart, size: int
+        self, node: StorageNode, upload: ResumableUpload, disk: LocalDisk, part: AppendedPart, size: int
     ) -> None:
         self._node = node
         self._upload = upload
@@ -280,6 +280,8 @@ def complete(node: StorageNode, upload_id: str, size: int, digest: str, auditor:
             abort(node, upload)
         raise
     node.running_uploads.forget(upload_id)
+    if not file.version:  # it was aborted while its copies were made, and was never current
+        raise UploadGone(upload_id)
     return file
 
 
@@ -305,19 +307,21 @@ def _disk_of(node: StorageNode, upload: ResumableUpload) -> LocalDisk:
     return disk
 
 
-def _open_part(node: StorageNode, upload: ResumableUpload, disk: LocalDisk) -> UploadPart:
+def _open_part(node: StorageNode, upload: ResumableUpload, disk: LocalDisk) -> AppendedPart:
     """Open the part of an upload. An upload whose bytes are damaged is aborted. Raises UploadGone, DiskError."""
     assert isinstance(disk.opened, FolderDisk), "uploads begin in folders"
     hasher = node.running_uploads.hasher(upload.id, upload.received)
     content = ContentId(upload.content_id)
     try:
-        return UploadPart.resume(disk.opened.folder, content, size=upload.size, durable=upload.received, hasher=hasher)
+        return AppendedPart.resume(
+            disk.opened.folder, content, size=upload.size, durable=upload.received, hasher=hasher
+        )
     except ContentMismatch:
         abort(node, upload)
         raise UploadGone(upload.id) from None
 
 
-def _whole_part(node: StorageNode, upload: ResumableUpload, disk: LocalDisk) -> UploadPart | _PublishedPart:
+def _whole_part(node: StorageNode, upload: ResumableUpload, disk: LocalDisk) -> AppendedPart | _PublishedPart:
     try:
         part = _open_part(node, upload, disk)
     except ContentExists:

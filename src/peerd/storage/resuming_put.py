@@ -14,6 +14,7 @@ import contextlib
 import io
 import json
 import os
+import secrets
 import socket
 import time
 from abc import ABC, abstractmethod
@@ -150,9 +151,18 @@ class NodeUploads:
             if (upload.source or "").startswith(f"{origin}-") and upload.source != source:
                 self.abort(upload.id)
         for upload, url in found:
-            if (upload.source or "").endswith(f"-{state}") and url is not None:
+            if not (upload.source or "").endswith(f"-{state}"):
+                continue
+            if url is not None:
                 return OpenUpload(upload.id, upload.disk_id, url, upload.received)
+            self.abort(upload.id)  # its disk is lost
         return None
+
+    def abort_unused(self, source: str) -> None:
+        """Abort uploads of a source that have no bytes: the answers to their beginning were lost."""
+        for upload, _ in self._database.read(self._of_key):
+            if upload.source == source and not upload.received:
+                self.abort(upload.id)
 
     def begin(self, size: int | None, source: str | None, avoided: frozenset[str] = frozenset()) -> OpenUpload:
         """Begin an upload on a node that takes it.
@@ -533,16 +543,18 @@ def put_file(uploads: NodeUploads, path: Path, opened: IO[bytes], progress: Prog
             progress(upload.received, source.size)
         begun: OpenUpload | None = None
         try:
-            return _Sending(uploads, source, upload, can_begin_anew=True).run()
+            stored = _Sending(uploads, source, upload, can_begin_anew=True).run()
+            uploads.abort_unused(source.name)
+            return stored
         except (_SourceChanged, _BytesDiffer):
             uploads.abort(upload.id)
         except _Elsewhere as error:
             uploads.abort(upload.id)
             begun = error.begun
         except UploadGone:
-            stored = uploads.completed(upload)
-            if stored is not None and source.is_all_of(stored):
-                return stored
+            completed = uploads.completed(upload)
+            if completed is not None and source.is_all_of(completed):
+                return completed
         source.look()
         upload = begun
     raise ContentDiffers(uploads.path, "the source has changed while it was sent, again and again")
@@ -572,12 +584,13 @@ def put_stream(
     first = source.first
     if first is not None and len(first) <= parts_above:
         return put_body(Body(io.BytesIO(first), len(first), source.digest(), is_repeatable=True))
+    name = f"stream-{secrets.token_hex(16)}"
     try:
-        upload = uploads.begin(uploads.options.size, None)
+        upload = uploads.begin(uploads.options.size, name)
     except NoNodeTakes:
         return put_body(Body(source.rest(), uploads.options.size))
     try:
-        return _Sending(uploads, source, upload, can_begin_anew=False).run()
+        stored = _Sending(uploads, source, upload, can_begin_anew=False).run()
     except (_SourceChanged, _BytesDiffer, UploadGone) as error:
         uploads.abort(upload.id)
         raise UploadBroken(uploads.path, str(error) or "the node has lost a part of it", 1) from error
@@ -585,6 +598,8 @@ def put_stream(
         with contextlib.suppress(PeerdError):
             uploads.abort(upload.id)  # its source ends with this process
         raise
+    uploads.abort_unused(name)
+    return stored
 
 
 class _Elsewhere(Exception):

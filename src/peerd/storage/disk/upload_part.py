@@ -34,7 +34,7 @@ def begin_upload_part(disk: DiskFolder, content: ContentId, size: int | None) ->
             raise
 
 
-class UploadPart(PartFile):
+class AppendedPart(PartFile):
     """A part that is open for its only writer, from the bytes on that are durable.
 
     Its hasher may have had fewer bytes than are written, after a restart of the process: `hash_rest` reads the others.
@@ -76,7 +76,7 @@ class UploadPart(PartFile):
                 raise ContentMismatch(problem, content=str(content))
             if found > durable:
                 with disk.steps.change("truncate part", disk.parts.path_of(str(content))):
-                    os.ftruncate(fd, durable)  # which gives back what was reserved, too
+                    os.ftruncate(fd, durable)  # which releases what was reserved, too
                     reserve_space(fd, size or 0)
         except BaseException:
             _close_unless_useful(disk, content, fd)
