@@ -536,6 +536,7 @@ def put_file(uploads: NodeUploads, path: Path, opened: IO[bytes], progress: Prog
             try:
                 upload = uploads.begin(source.size, source.name)
             except NoNodeTakes:
+                uploads.abort_unused(source.name)
                 if number:
                     raise
                 return None
@@ -588,6 +589,7 @@ def put_stream(
     try:
         upload = uploads.begin(uploads.options.size, name)
     except NoNodeTakes:
+        uploads.abort_unused(name)
         return put_body(Body(source.rest(), uploads.options.size))
     try:
         stored = _Sending(uploads, source, upload, can_begin_anew=False).run()
