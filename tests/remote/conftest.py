@@ -26,6 +26,7 @@ from peerd.store import schedule_runs, schedules
 from peerd.store.access.tokens import touch_token
 from peerd.store.alerts.recording import ReportAge, record_alert
 from peerd.store.files.buckets import get_bucket
+from peerd.store.files.resumable_uploads import NewResumableUpload, begin_resumable
 from peerd.store.nodes import nodes
 from peerd.store.nodes.requests import finish_request, take_requests
 from peerd.store.schedule_runs import NodeIdentity
@@ -52,6 +53,7 @@ NIGHTLY = Schedule(name="nightly", queue="video", task="clean", cron="0 3 * * *"
 
 
 ACCESS_KEY = "PEERDABCDEFGHIJKLMNO"
+UPLOAD = "ab" * 16
 PASSWORD = "correct horse battery"
 SLOT = {
     "name": "video-1", "kind": "video", "role": "worker", "state": "RUNNING", "pid": 4242, "generation": 2,
@@ -137,7 +139,7 @@ def write_records(client: Client) -> None:
 def write_files(client: Client) -> None:
     """Three files in a bucket, on a disk of video-1; another disk that was lost, an empty bucket, and two classes.
 
-    An access key of some of them.
+    An access key of some of them, and an upload that has not ended.
     """
     client.file_classes.set("safe", copies=3, durable=2)
     client.file_classes.set("unused")
@@ -151,6 +153,8 @@ def write_files(client: Client) -> None:
     films = client.database.read(get_bucket, "films")
     for number, key in enumerate(("2026/Größe.mov", "2026/b.mov", "c.mov"), start=1):
         catalogue.publish(films, catalogue.new(key, disk, 10 * number, id=2**62 + number))
+    new = NewResumableUpload(id=UPLOAD, key="2026/u.mov", disk_id=disk, content_id=7, class_name="default", size=99)
+    client.database.run(begin_resumable, films, new)
 
 
 @contextmanager

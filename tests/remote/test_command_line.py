@@ -17,7 +17,7 @@ from peerd.cli.app import ACCESS, COMMANDS, WORK, load_command
 from peerd.store.nodes.processes import register_process
 from peerd.testing import eventually
 from tests.cli.conftest import Answer, Peerd
-from tests.remote.conftest import ACCESS_KEY, PASSWORD, Copies, ServedApp, answering_node
+from tests.remote.conftest import ACCESS_KEY, PASSWORD, UPLOAD, Copies, ServedApp, answering_node
 from tests.unit.operate.claiming_process import ClaimingProcess
 
 NOT_ON_A_SERVER = {"ring", "alerts test"}
@@ -152,6 +152,11 @@ LINES = (
     "files drain 2",
     "files undrain 1",
     "files watch --until-settled --json --every x",
+    "files uploads list",
+    "files uploads list films/2026/ --json",
+    "files uploads list x",
+    f"files uploads abort {UPLOAD}",
+    "files uploads abort x",
     "files keys list",
     "files keys create laptop",
     "files keys create laptop --rights read --scope films --scope team-*/2026/ --expires 90d",

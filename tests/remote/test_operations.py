@@ -21,7 +21,7 @@ from peerd.domain.errors import NodeUnreachable
 from peerd.domain.file_access import FileAccessKey
 from peerd.domain.limit import Rate
 from peerd.operate.wire.operations import wire_operations
-from tests.remote.conftest import ACCESS_KEY, PASSWORD, Copies, ServedApp, answering_node
+from tests.remote.conftest import ACCESS_KEY, PASSWORD, UPLOAD, Copies, ServedApp, answering_node
 
 LATER = datetime(2031, 5, 6, 7, 8, 9, 123000, tzinfo=UTC)
 video = Queue("video")
@@ -296,6 +296,15 @@ EXAMPLES: dict[str, list[With]] = {
         With(after="1 unchecked 2026-01-01T00:00:00 7"),
     ],
     "files.fsck": [With(), With("films", verify=True), With(limit=1), With("x"), With(after="x")],
+    "files.uploads.list": [
+        With(),
+        With("films", limit=1),
+        With("films", "2026/", after="7"),
+        With(prefix="2026/"),
+        With("x"),
+        With(limit=0),
+    ],
+    "files.uploads.abort": [With(UPLOAD), With(UPLOAD), With("x"), With(7)],
     "files.keys.list": [With()],
     "files.keys.create": [
         With("laptop"),

@@ -88,9 +88,13 @@ class BreakingUploads:
         after: bytes of a request that are relayed.
         broken: how many connections are ended.
         answers: end them when the request was relayed as a whole, instead of its answer.
+        method: of the requests that are broken.
     """
 
-    def __init__(self, url: str, *, after: int = 2**40, broken: int = 10**6, answers: bool = False) -> None:
+    def __init__(
+        self, url: str, *, after: int = 2**40, broken: int = 10**6, answers: bool = False, method: bytes = b"PUT"
+    ) -> None:
+        self._method = method
         host, _, port = url.removeprefix("http://").partition(":")
         self._target, self._after, self._broken, self._answers = (host, int(port)), after, broken, answers
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -106,8 +110,8 @@ class BreakingUploads:
             except OSError:
                 return
             with accepted, socket.create_connection(self._target) as other:
-                is_put = accepted.recv(3, socket.MSG_PEEK) == b"PUT"
-                self._relay(accepted, other, breaks=is_put and self.ended < self._broken)
+                is_it = accepted.recv(len(self._method), socket.MSG_PEEK) == self._method
+                self._relay(accepted, other, breaks=is_it and self.ended < self._broken)
 
     def _relay(self, accepted: socket.socket, other: socket.socket, *, breaks: bool) -> None:
         answering = threading.Thread(target=self._answer, args=(other, accepted, breaks and self._answers))

@@ -19,6 +19,7 @@ from peerd.operate.operations import Operation, OperationGroup
 from peerd.store.access.audit import purge_entries
 from peerd.store.connection.database import Database
 from peerd.store.files.buckets import get_bucket
+from peerd.store.files.resumable_uploads import NewResumableUpload, begin_resumable
 from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import audit as audit_table
 from peerd.store.schema.tables import file_copies, files
@@ -38,9 +39,11 @@ READING = {
     *("queues.list", "queues.is_known", "limits.list", "nodes.list", "nodes.processes", "nodes.loads"),
     *(f"schedules.{name}" for name in ("list", "get", "runs", "get_run", "get_runs")),
     *(f"files.{name}" for name in ("list", "kept", "stat", "usage", "at_risk", "overview", "are_used", "keys.list")),
+    "files.uploads.list",
     *("buckets.list", "file_classes.list", "disks.list", "disks.balance"),
     *("alerts.list", "users.list", "tokens.list", "audit.page", "audit.newer"),
 }
+UPLOAD = "ab" * 16
 LEFT_OUT = re.compile(r"\(([\d,]+) more refusals before it have no entry\)$")
 CARRYING_OUT = {"bulk.carry_out"}
 """It does what the entry of its `bulk.create` names."""
@@ -143,6 +146,13 @@ def steps(task: int, other: int) -> Steps:
         ("disks.stop_rebalance", lambda c: c.disks.stop_rebalance(), ("disk", "all"), None, None),
         ("disks.lost", lambda c: c.disks.lost(newest_disk(c)), of_disk, {"state": "active"}, {"state": "lost"}),
         ("disks.remove", forget_and_remove_disk, of_disk, {"state": "lost"}, None),
+        (
+            "files.uploads.abort",
+            abort_upload,
+            ("upload", UPLOAD),
+            {"bucket": "music", "key": "u", "received": 0},
+            None,
+        ),
         ("buckets.delete", lambda c: c.buckets.delete("films"), of_films, {"quota": 99}, None),
         ("file_classes.remove", remove_class, of_safe, {"durable": 2}, None),
         (
@@ -176,6 +186,14 @@ def forget_and_remove_disk(client: Client) -> None:
     """The copies of a lost disk are forgotten, as a check does, and then its row goes."""
     client.database.run(lambda connection: connection.execute(sa.delete(file_copies)))
     client.disks.remove(newest_disk(client))
+
+
+def abort_upload(client: Client) -> None:
+    """Of a bucket of its own, which it keeps from being deleted until a node has removed its bytes."""
+    bucket = Catalogue(client.database).bucket("music")
+    new = NewResumableUpload(id=UPLOAD, key="u", disk_id=1, content_id=1, class_name="default")
+    client.database.run(begin_resumable, bucket, new)
+    client.files.uploads.abort(UPLOAD)
 
 
 def remove_class(client: Client) -> None:

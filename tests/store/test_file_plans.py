@@ -13,10 +13,10 @@ import sqlalchemy as sa
 from peerd.domain.files import CopyState, DiskState
 from peerd.storage.checking import check_files, read_disk_view
 from peerd.store.connection.database import Database
-from peerd.store.files import checks, copies, disks, listing, uploads, usage, versions, walks
+from peerd.store.files import checks, copies, disks, listing, resumable_uploads, uploads, usage, versions, walks
 from peerd.store.files.buckets import Bucket
 from peerd.store.schema.sql_clock import seconds_from_now
-from peerd.store.schema.tables import file_checks, file_copies, file_uploads, files
+from peerd.store.schema.tables import file_checks, file_copies, file_upload_parts, file_uploads, files
 from tests.store.file_steps import HASH, Catalogue
 from tests.store.plans import analyze, recorded_statements
 
@@ -42,6 +42,7 @@ class Filled:
         self._insert(file_copies, [self._copy(number, place) for number in ids for place in (0, 1)])
         self._insert(file_checks, [{"file_id": number, "danger": number % 3 + 1} for number in ids])
         self._insert(file_uploads, [self._upload(number) for number in ids[::10]])
+        self._insert(file_upload_parts, [self._part(number, part) for number in ids[::10] for part in (1, 2)])
         is_tenth = files.c.id % 10 == 0
         self.catalogue.change(files, is_tenth, expires_at=seconds_from_now(86_400.0))
         self.catalogue.change(file_checks, file_checks.c.file_id % 8 == 0, due_at=seconds_from_now(3600.0))
@@ -58,6 +59,9 @@ class Filled:
     def _upload(self, number: int) -> dict[str, Any]:
         place = {"bucket_id": self.bucket.id, "file_key": self.key(number), "disk_id": self.disks[0]}
         return {**place, "id": f"{number:032}", "class_name": "default"}
+
+    def _part(self, number: int, part: int) -> dict[str, Any]:
+        return {"upload_id": f"{number:032}", "number": part, "content_id": number, "size": 10, "etag": "0" * 32}
 
     def _insert(self, table: sa.Table, rows: list[dict[str, Any]]) -> None:
         self.store.run(lambda connection: connection.execute(sa.insert(table), rows).close())
@@ -101,6 +105,10 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "copies of a file": lambda it: it.run(usage.list_copies, it.middle),
     "files of all buckets": lambda it: it.run(usage.walk_files, None, it.middle, BATCH),
     "uploads that are stale": lambda it: it.run(uploads.stale_uploads, it.disks, 86_400.0, BATCH),
+    "uploads that were aborted": lambda it: it.run(uploads.aborted_uploads, it.disks, BATCH),
+    "uploads of a key": lambda it: it.run(resumable_uploads.uploads_of_key, it.bucket, it.key(it.middle)),
+    "contents that are known": lambda it: it.run(copies.known_on_disk, it.disks[0], [it.middle]),
+    "uploads of all buckets": lambda it: it.run(resumable_uploads.list_unfinished, None, "", "", BATCH),
 }
 
 

@@ -190,6 +190,8 @@ OPERATIONS: dict[str, Wanted] = {
     "files.at_risk": Wanted(VIEW, 403),
     "files.verify": Wanted(OPERATE, 403, FILE),
     "files.fsck": Wanted(OPERATE, 403),
+    "files.uploads.list": Wanted(READ_FILES, 403, {"bucket": "films"}),
+    "files.uploads.abort": Wanted(WRITE_FILES, 403, {"upload_id": "0" * 32}),
     "files.keys.list": Wanted(ADMIN, 403),
     "files.keys.create": Wanted(ADMIN, 403, {"name": "backup", "rights": "read"}),
     "files.keys.revoke": Wanted(ADMIN, 403, {"key_id": "PEERDX"}),

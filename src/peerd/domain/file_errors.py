@@ -152,6 +152,19 @@ class UploadGone(PeerdError, LookupError):
         super().__init__(f"there is no upload {quoted(upload_id)}: it was completed or aborted, or never began")
 
 
+class UploadPositionDiffers(PeerdError):
+    """A part of an upload does not begin where the bytes end that are durable."""
+
+    def __init__(self, upload_id: str, offset: int, received: int) -> None:
+        self.upload_id = upload_id
+        self.offset = offset
+        self.received = received
+        super().__init__(
+            f"the upload {quoted(upload_id)} has {received:,} bytes, so that a part at byte {offset:,} does not fit; "
+            "ask how many it has, and go on there"
+        )
+
+
 class NoClusterSecret(PeerdError):
     """Nodes cannot know that a request is of their cluster."""
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Coroutine, Mapping
 from functools import update_wrapper
 from types import MethodType
-from typing import IO, TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
+from typing import IO, TYPE_CHECKING, Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar, overload
 
 from peerd.domain.access import Right
 from peerd.domain.errors import NotPermitted, PeerdError
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     from peerd.storage.client import ContentTransfer, Progress
 
+PARTS_ABOVE: Final = 64 * 1024**2
+"""Bytes above which a content is put in parts."""
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -70,7 +72,7 @@ class FileTransfers(OperationGroup[Mode]):
     """
 
     @Transfer
-    def put(
+    def put(  # noqa: PLR0913 - what is stored with a content, by keyword
         self,
         source: str | os.PathLike[str] | IO[bytes],
         path: str,
@@ -81,12 +83,17 @@ class FileTransfers(OperationGroup[Mode]):
         expires_in: str | float | None = None,
         only_new: bool = False,
         progress: Progress | None = None,
+        parts_above: int | None = PARTS_ABOVE,
     ) -> StoredFile:
         """Store a content as a file, which replaces the one that has the name.
 
+        A large one is sent in parts: when a connection or a node fails, it goes on behind the last part that is
+        durable; and a put of the same file, by a process that was killed meanwhile or by the next one, goes on there,
+        too. A client of a server sends one body.
+
         Args:
             source: the path of a file, or an object with ``read`` that gives bytes. If the bytes can be read once only,
-                they are not sent again when a node or a connection fails.
+                those of a part are sent again when a node or a connection fails, and others are not.
             path: of the file: bucket/key.
             class_name: how it is kept; None: as the bucket's files.
             content_type: such as ``video/mp4``.
@@ -94,6 +101,8 @@ class FileTransfers(OperationGroup[Mode]):
             expires_in: seconds, or "7d", after which it is removed by itself; None: never.
             only_new: refuse to replace a file.
             progress: called with the bytes that were sent so far, and with all of them, or None.
+            parts_above: bytes above which the content is sent in parts, where nodes can be reached; None: never. Of
+                what can be read once only, 16 MiB are enough.
 
         Returns:
             the version, when as many copies are durable as its class wants.
@@ -111,7 +120,8 @@ class FileTransfers(OperationGroup[Mode]):
             expires_in=None if expires_in is None else validation.seconds("expires_in", expires_in),
             only_new=only_new,
         )
-        return self._put(source, path, options, progress)
+        above = None if parts_above is None else validation.number("parts_above", parts_above, 0, 2**62)
+        return self._put(source, path, options, progress, above)
 
     @Transfer
     def put_with(
@@ -122,7 +132,7 @@ class FileTransfers(OperationGroup[Mode]):
         *,
         progress: Progress | None = None,
     ) -> StoredFile:
-        """As `put`, of a content whose size or BLAKE3 is known before it is read.
+        """As `put`, of a content whose size or BLAKE3 is known before it is read, as one body.
 
         Args:
             source: as for `put`.
@@ -134,7 +144,7 @@ class FileTransfers(OperationGroup[Mode]):
             ContentDiffers: it is something else; nothing was stored.
             PeerdError, OSError: as `put`.
         """
-        return self._put(source, path, options, progress)
+        return self._put(source, path, options, progress, None)
 
     @Transfer
     def get(
@@ -180,12 +190,17 @@ class FileTransfers(OperationGroup[Mode]):
         return BufferedReader(self._transfer().open(bucket, key), 1024 * 1024)
 
     def _put(
-        self, source: str | os.PathLike[str] | IO[bytes], path: str, options: PutOptions, progress: Progress | None
+        self,
+        source: str | os.PathLike[str] | IO[bytes],
+        path: str,
+        options: PutOptions,
+        progress: Progress | None,
+        parts_above: int | None,
     ) -> StoredFile:
         bucket, key = parse_file_path(path)
         self._admit("files.put", Right.WRITE_FILES, bucket, key)
         with self._transfer() as transfer:
-            return transfer.put(source, bucket, key, options, progress)
+            return transfer.put(source, bucket, key, options, progress, parts_above=parts_above)
 
     def _admit(self, name: str, right: Right, bucket: str, key: str) -> None:
         """Refuse it to an actor without the right, or of other files, with an entry of the audit log."""

@@ -23,6 +23,7 @@ from peerd.operate import validation
 from peerd.operate.file_keys import FileKeyOperations
 from peerd.operate.file_names import key_text, parse_file_path
 from peerd.operate.file_transfers import FileTransfers
+from peerd.operate.file_uploads import FileUploadOperations
 from peerd.operate.operations import Mode, Query, operation
 from peerd.storage.checking import (
     LOW_PRIORITY,
@@ -132,6 +133,7 @@ class FileOperations(FileTransfers[Mode]):
     def __init__(self, mode: Mode) -> None:
         super().__init__(mode)
         self.keys: FileKeyOperations[Mode] = FileKeyOperations(mode)
+        self.uploads: FileUploadOperations[Mode] = FileUploadOperations(mode)
 
     @operation(needs=Right.READ_FILES, in_queues=True)
     def list(

@@ -2,7 +2,8 @@
 
 Addresses come from the catalogue, and each request is signed with the cluster's secret. Several nodes are tried. What
 has been received of a file stays when a node fails: another one goes on behind it, and in the end the BLAKE3 of all
-bytes must be the catalogue's. Of a body only blocks of a mebibyte are in memory.
+bytes must be the catalogue's. Of a body only blocks of a mebibyte are in memory. Large files are put in parts, see
+`peerd.storage.resuming_put`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import os
 import random
 import re
 import secrets
+import stat
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
@@ -93,6 +95,8 @@ class ContentTransfer(ABC):
         key: str,
         options: PutOptions,
         progress: Progress | None = None,
+        *,
+        parts_above: int | None = None,
     ) -> StoredFile:
         """Store a content as a file, which replaces the one that the key has.
 
@@ -104,6 +108,8 @@ class ContentTransfer(ABC):
             key: of the file.
             options: what is stored with it.
             progress: called while it is sent.
+            parts_above: bytes above which it is sent in parts, and goes on behind the last one when a node fails: a
+                file is read once then; None: it is never. A server gets one body, whatever this is.
 
         Raises:
             BucketNotFound, FileClassNotFound, InvalidFile, QuotaExceeded, FileConditionFailed: it cannot be stored so.
@@ -112,6 +118,10 @@ class ContentTransfer(ABC):
             UploadBroken: the connection to a server has ended.
             ContentDiffers: the source has changed meanwhile, or other bytes have arrived.
         """
+        if parts_above is not None and options.blake3 is None:
+            stored = self._put_by_parts(source, bucket, key, options, progress, parts_above)
+            if stored is not None:
+                return stored
         with opened_body(source, options) as body:
             return self._put(body, bucket, key, options, progress)
 
@@ -149,6 +159,18 @@ class ContentTransfer(ABC):
             BucketNotFound, FileMissing: there is no such bucket, or file.
         """
 
+    def _put_by_parts(
+        self,
+        source: str | os.PathLike[str] | IO[bytes],
+        bucket: str,
+        key: str,
+        options: PutOptions,
+        progress: Progress | None,
+        parts_above: int,
+    ) -> StoredFile | None:
+        """Send a content in parts; None: it is to be sent as one body, and nothing of it was read."""
+        return None
+
     @abstractmethod
     def _put(self, body: Body, bucket: str, key: str, options: PutOptions, progress: Progress | None) -> StoredFile:
         """Send a body; see `put`."""
@@ -180,6 +202,32 @@ class FilesTransfer(ContentTransfer):
         """Open a file for reading."""
         file = self._database.read(_find_file, bucket, key)
         return FileReader(file, _NodeSources(self._database, self._http, file))
+
+    def _put_by_parts(
+        self,
+        source: str | os.PathLike[str] | IO[bytes],
+        bucket: str,
+        key: str,
+        options: PutOptions,
+        progress: Progress | None,
+        parts_above: int,
+    ) -> StoredFile | None:
+        from peerd.storage.resuming_put import NodeUploads, put_file, put_stream  # noqa: PLC0415 - they need this one
+
+        uploads = NodeUploads(self._database, self._http, self._actor, self._failed, (bucket, key), options)
+        if isinstance(source, str | os.PathLike):
+            status = Path(source).stat()
+            if not stat.S_ISREG(status.st_mode) or status.st_size <= parts_above:
+                return None
+            with Path(source).open("rb", buffering=0) as opened:
+                self._database.read(_check_put, bucket, key, options, status.st_size)
+                return put_file(uploads, Path(source), opened, progress)
+        elif options.size is None or options.size > parts_above:
+            self._database.read(_check_put, bucket, key, options, options.size)
+            return put_stream(
+                uploads, source, progress, lambda body: self._put(body, bucket, key, options, progress), parts_above
+            )
+        return None
 
     def _put(self, body: Body, bucket: str, key: str, options: PutOptions, progress: Progress | None) -> StoredFile:
         self._database.read(_check_put, bucket, key, options, body.size)

@@ -18,7 +18,7 @@ from peerd.storage.local_disks import LocalDisk
 from peerd.storage.node import StorageNode
 from peerd.storage.placement.brake import DiskView
 from peerd.storage.rebalancing import move_on
-from peerd.storage.uploads import abort_stale
+from peerd.storage.uploads import abort_stale, remove_aborted
 from peerd.store.enqueue.enqueue import enqueue
 from peerd.store.files.checks import DANGER_OF_TOMBSTONE, DANGERS, MOST_ENDANGERED, lock_due_checks
 from peerd.store.files.versions import delete_expired
@@ -68,6 +68,7 @@ class StorageMaintenance:
             self._node.database.run(delete_expired, EXPIRE_BATCH)
             self._node.database.run(walk_again)
             abort_stale(self._node)
+            remove_aborted(self._node)
             for disk in self._node.disks.usable():
                 self._scrub(disk)
                 self._node.database.run(self._enqueue_sweep, disk)

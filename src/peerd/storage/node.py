@@ -39,6 +39,7 @@ from peerd.storage.object_disk.options import ObjectDiskOptions
 from peerd.storage.object_disk.place import ObjectPlace
 from peerd.storage.placement.brake import GRACE, DiskView
 from peerd.storage.put_groups import PutGroups
+from peerd.storage.running_uploads import RunningUploads
 from peerd.storage.transfer.node_http import NodeHttp
 from peerd.storage.transfer.node_signature import NodeSigner, NodeVerifier
 from peerd.store.connection.database import Database
@@ -168,6 +169,7 @@ class StorageNode:
         self.random = Random()
         self.copying = ThreadPoolExecutor(COPIED_AT_ONCE, thread_name_prefix="peerd-copy")
         """Threads in which contents are copied on a disk for clients, so that other requests need not wait."""
+        self.running_uploads = RunningUploads()
         self.puts = PutGroups(database, self.view, self.check, self.check_new)
         self._rings = rings
         self._view: tuple[float, DiskView] | None = None

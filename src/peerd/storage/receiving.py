@@ -33,7 +33,7 @@ from peerd.store.access.audit import NewAuditEntry
 from peerd.store.files.buckets import Bucket, get_bucket_and_class
 from peerd.store.files.checks import read_copies
 from peerd.store.files.publishing import FilePut
-from peerd.store.files.versions import Condition, NewFile, discard_staged, stage
+from peerd.store.files.versions import Condition, NewFile, discard_staged, get_version, stage
 
 FIRST_PAUSE: Final = 0.01
 LONGEST_PAUSE: Final = 0.5
@@ -113,6 +113,7 @@ class Receiving:
         self._part = part
         self._is_content = False
         self._is_closed = False
+        self.durable_within = node.options.durable_within
         self._lock = threading.Lock()
         """A request that is cancelled closes it while a thread still writes or publishes."""
 
@@ -216,7 +217,8 @@ class Receiving:
             view = self._node.view()
 
             def stage_and_plan(connection: Connection) -> None:
-                stage(connection, bucket, new)
+                if get_version(connection, new.id) is None:  # a completion that was interrupted has staged it
+                    stage(connection, bucket, new)
                 self._node.check(connection, [new.id], view)
 
             self._node.database.run(stage_and_plan)
@@ -246,7 +248,7 @@ class Receiving:
     def _wait_until_durable(self, file_id: int, wanted: int) -> None:
         began, pause = time.monotonic(), FIRST_PAUSE
         while (durable := _durable_copies(self._node, file_id)) < wanted:
-            seconds = self._node.options.durable_within
+            seconds = self.durable_within
             if time.monotonic() - began > seconds:
                 self._node.database.run(discard_staged, file_id)
                 raise TooFewDurable(durable, wanted, seconds)

@@ -23,8 +23,10 @@ from peerd.storage.node import StorageNode
 from peerd.storage.receiving import NoDiskHasRoom, Received, Receiving
 from peerd.storage.s3.errors import S3InvalidPart
 from peerd.store.files.buckets import Bucket, bucket_usage
+from peerd.store.files.resumable_uploads import mark_aborted
 from peerd.store.files.uploads import (
     UploadedPart,
+    aborted_uploads,
     add_part,
     bytes_of_uploads,
     complete_upload,
@@ -32,6 +34,7 @@ from peerd.store.files.uploads import (
     forget_completed_uploads,
     stale_uploads,
 )
+from peerd.store.files.versions import discard_staged, get_version
 
 ABORTED_AFTER: Final = 7 * 86_400.0
 """Seconds after its last part when an upload is aborted."""
@@ -157,8 +160,47 @@ def abort_stale(node: StorageNode) -> int:
     found = node.database.read(stale_uploads, numbers, ABORTED_AFTER, ABORTED_AT_ONCE)
     for upload in found:
         with contextlib.suppress(UploadGone):
-            abort(node, upload.id, node.disks.find(upload.disk_id))
+            if upload.content_id is not None:
+                node.database.run(mark_aborted, upload.id)  # `remove_aborted` removes its bytes
+            else:
+                abort(node, upload.id, node.disks.find(upload.disk_id))
     return len(found)
+
+
+def remove_aborted(node: StorageNode) -> int:
+    """Remove the bytes of uploads that were aborted, and then their rows; return how many.
+
+    Those on which a request still works are left for the next time, and those whose disk is away until it is back.
+    """
+    numbers = [disk.number for disk in node.disks.usable()]
+    found = node.database.read(aborted_uploads, numbers, ABORTED_AT_ONCE)
+    return sum(remove_upload(node, upload.id, upload.disk_id, upload.content_id) for upload in found)
+
+
+def remove_upload(node: StorageNode, upload_id: str, disk_id: int, content_id: int | None) -> bool:
+    """Remove what is left of an upload that was aborted; whether that was possible."""
+    disk = node.disks.find(disk_id)
+    try:
+        if content_id is not None:
+            _remove_incomplete(node, disk, ContentId(content_id))
+        contents = node.database.run(end_upload, upload_id)
+    except (DiskError, UploadGone):
+        return False
+    if disk is not None:
+        remove_contents(disk, contents)
+    node.running_uploads.forget(upload_id)
+    return True
+
+
+def _remove_incomplete(node: StorageNode, disk: LocalDisk | None, content: ContentId) -> None:
+    """Remove the part of an upload, and its content if it was published without becoming a version."""
+    node.database.run(discard_staged, content.number)
+    if disk is None:
+        return
+    disk.opened.discard_part(content)
+    if node.database.read(get_version, content.number) is None:
+        with contextlib.suppress(ContentMissing):
+            disk.opened.remove(content)
 
 
 def remove_contents(disk: LocalDisk, contents: Sequence[int]) -> None:

@@ -77,6 +77,7 @@ STATUS_OF: Final[Mapping[type[errors.PeerdError], HTTPStatus]] = {
     file_errors.DiskIsLost: HTTPStatus.CONFLICT,
     file_errors.DiskIsOnline: HTTPStatus.CONFLICT,
     file_errors.AccessKeyNotFound: HTTPStatus.NOT_FOUND,
+    file_errors.UploadGone: HTTPStatus.NOT_FOUND,
     file_errors.NoClusterSecret: HTTPStatus.CONFLICT,
     file_errors.NoNodeTakes: HTTPStatus.SERVICE_UNAVAILABLE,
     file_errors.PutRefused: HTTPStatus.CONFLICT,

@@ -60,6 +60,10 @@ def put(
     A target that ends with / is a folder: peerd files put a.mov b.mov films/2026/ stores films/2026/a.mov and
     films/2026/b.mov. A file that is there is replaced. The command ends when as many copies are durable as the class
     wants.
+
+    A file above 64 MiB is sent in parts. If a connection or a node fails, it goes on behind the last part; after
+    Ctrl-C, a kill or a reboot the same command does, too, unless the file has changed since: then it is sent anew.
+    peerd files uploads list shows what is unfinished. With --server, a file is sent as a whole.
     """
     *sources, target = words
     if not sources:

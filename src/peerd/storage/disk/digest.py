@@ -139,6 +139,13 @@ class ContentHasher:
             self._chunks.append(self._chunk.digest())
             self._chunk.reset()
 
+    def copy(self) -> ContentHasher:
+        """Another one that has had the same bytes."""
+        made = ContentHasher(self.chunking)
+        made.chunk_size, made.position = self.chunk_size, self.position
+        made._whole, made._chunk, made._chunks = self._whole.copy(), self._chunk.copy(), [*self._chunks]
+        return made
+
     def digest(self) -> Digest | None:
         """The digest of the bytes so far; None when so many bytes need larger chunks than were made."""
         if self.chunk_size != self.chunking.chunk_size(self.position):

@@ -19,7 +19,7 @@ from peerd.storage.s3_front.failures import as_s3_error
 from peerd.storage.server.http_io import ClientGone, Request, Response
 from peerd.storage.transfer.node_signature import HEADER
 
-_OF_NODES: Final = frozenset({"contents", "files", "health"})
+_OF_NODES: Final = frozenset({"contents", "files", "uploads", "health"})
 _SIGNED_QUERY: Final = re.compile(rb"(^|&)(X-Amz-(Algorithm|Credential|Signature)|AWSAccessKeyId)=")
 
 _HANDLERS: Final[Mapping[type[operations.S3Operation], Any]] = {

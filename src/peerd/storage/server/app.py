@@ -17,7 +17,7 @@ from peerd.storage.disk.errors import DiskError
 from peerd.storage.node import StorageNode
 from peerd.storage.receiving import BodyDiffers, NoDiskHasRoom, TooFewDurable
 from peerd.storage.s3_front.front import is_s3_request, serve_s3
-from peerd.storage.server import file_routes, node_routes
+from peerd.storage.server import file_routes, node_routes, upload_routes
 from peerd.storage.server.http_io import BodyTooLarge, ClientGone, Receive, Request, Response, Scope, Send
 from peerd.storage.server.node_routes import BadRequest
 from peerd.storage.server.request_counts import RequestCount
@@ -36,6 +36,8 @@ STATUS_OF: Final[Mapping[type[Exception], int]] = {
     file_errors.FileClassNotFound: 422,
     file_errors.QuotaExceeded: 413,
     file_errors.FileConditionFailed: 412,
+    file_errors.UploadGone: 410,
+    file_errors.UploadPositionDiffers: 409,
     NoDiskHasRoom: 507,
     TooFewDurable: 503,
     NoSourceLeft: 503,
@@ -129,6 +131,8 @@ class StorageApp:
             await node_routes.send_content(node, rest, request, response)
         elif kind == "files":
             await self._serve_file(node, rest, request, response)
+        elif kind == "uploads":
+            await self._serve_upload(node, rest, request, response)
         else:
             await response.json({"error": "there is nothing of this name", "code": "NotFound"}, 404)
 
@@ -147,6 +151,22 @@ class StorageApp:
             await file_routes.list_bucket(node, bucket, request, response)
         else:
             await response.json({"error": "this cannot be done", "code": "MethodNotAllowed"}, 405)
+
+    async def _serve_upload(self, node: StorageNode, rest: str, request: Request, response: Response) -> None:
+        name, _, key = (_decode(part) for part in rest.partition("/"))
+        if key and request.method == "POST":
+            await upload_routes.begin(node, name, key, request, response)
+            return
+        handler: Any = {
+            "GET": upload_routes.show,
+            "PUT": upload_routes.put_part,
+            "POST": upload_routes.complete,
+            "DELETE": upload_routes.abort,
+        }.get(request.method)
+        if key or handler is None:
+            await response.json({"error": "this cannot be done", "code": "MethodNotAllowed"}, 405)
+        else:
+            await handler(node, name, request, response)
 
 
 async def _refresh_again_and_again(node: StorageNode) -> None:

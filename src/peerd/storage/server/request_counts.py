@@ -9,7 +9,7 @@ from peerd.runtime.metrics.registry import MetricsRegistry
 from peerd.storage.server.http_io import ZERO_COPY, Receive, Send
 
 METHODS: Final = frozenset({"GET", "HEAD", "PUT", "POST", "DELETE"})
-KINDS: Final = frozenset({"contents", "files", "health"})
+KINDS: Final = frozenset({"contents", "files", "uploads", "health"})
 ABORTED: Final = "aborted"
 """The status of a request that had no response."""
 
@@ -19,7 +19,7 @@ class RequestCount:
 
     Args:
         metrics: of the process.
-        kind: what it is for: ``contents``, ``files``, ``health`` or ``s3``.
+        kind: what it is for: ``contents``, ``files``, ``uploads``, ``health`` or ``s3``.
         method: of HTTP.
         receive: of ASGI.
         send: of ASGI.

@@ -15,6 +15,7 @@ from peerd.store.schema.tables import (
     file_access_keys,
     file_buckets,
     file_classes,
+    file_uploads,
     files,
     limits,
     nodes,
@@ -99,6 +100,13 @@ def file_state(connection: Connection, bucket: str, key: str) -> State | None:
     joined = sa.select(*columns).join(file_buckets, file_buckets.c.id == files.c.bucket_id)
     is_current = file_buckets.c.name == bucket, files.c.is_current == 1, files.c.file_key == key
     return _first(connection, joined.where(*is_current))
+
+
+def upload_state(connection: Connection, upload_id: str) -> State | None:
+    """Of which file an upload is that has not ended, and what was received of it."""
+    columns = (file_buckets.c.name.label("bucket"), file_uploads.c.file_key.label("key"), file_uploads.c.received)
+    joined = sa.select(*columns).join(file_buckets, file_buckets.c.id == file_uploads.c.bucket_id)
+    return _first(connection, joined.where(file_uploads.c.id == upload_id, file_uploads.c.aborted_at.is_(None)))
 
 
 def bucket_state(connection: Connection, name: str) -> State | None:

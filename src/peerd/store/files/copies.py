@@ -12,7 +12,7 @@ from sqlalchemy.engine import Connection
 from peerd.domain.files import CopyState, DiskState, FileState
 from peerd.store.files.checks import BATCH, request_checks
 from peerd.store.schema.sql_clock import now
-from peerd.store.schema.tables import disks, file_chunks, file_copies, file_upload_parts, files, nodes
+from peerd.store.schema.tables import disks, file_chunks, file_copies, file_upload_parts, file_uploads, files, nodes
 from peerd.store.statements.insert_new import insert_new
 
 READABLE = (CopyState.STORED.value, CopyState.REMOVING.value)
@@ -140,11 +140,11 @@ def copies_in_state(connection: Connection, disk_id: int, file_ids: Sequence[int
 
 
 def known_on_disk(connection: Connection, disk_id: int, file_ids: Sequence[int]) -> set[int]:
-    """Those of the contents that the catalogue knows on a disk: copies in any state, and parts of uploads."""
+    """Those of the contents that the catalogue knows on a disk: copies in any state, and those of uploads."""
     known = copies_in_state(connection, disk_id, file_ids, *CopyState)
     for batch in _batches(file_ids):
-        parts = sa.select(file_upload_parts.c.content_id).where(file_upload_parts.c.content_id.in_(batch))
-        known |= set(connection.execute(parts).scalars())
+        for column in (file_upload_parts.c.content_id, file_uploads.c.content_id):
+            known |= set(connection.execute(sa.select(column).where(column.in_(batch))).scalars())
     return known
 
 

@@ -1,7 +1,8 @@
 """Uploads in parts: their rows, until they are completed or aborted.
 
-The parts are contents on one disk, each with a row. Rows of an upload are deleted in one transaction, by one request:
-that which completes it, or that which aborts it.
+The parts of an upload of S3 are contents on one disk, each with a row. Rows of an upload are deleted in one
+transaction, by one request: that which completes it, or that which aborts it. Resumable uploads, which have no such
+parts, are rows of the same table, see `peerd.store.files.resumable_uploads`.
 """
 
 from __future__ import annotations
@@ -31,8 +32,9 @@ class Upload(msgspec.Struct, frozen=True, kw_only=True):
         id: 32 hex digits.
         disk_id: which has the parts.
         class_name: of the file that it becomes.
-        created_by: the access key.
+        created_by: the access key, or the actor of a resumable upload.
         touched_at: when it was begun, or got its last part.
+        content_id: what a resumable upload becomes; None: it is one of S3.
     """
 
     id: str
@@ -46,6 +48,7 @@ class Upload(msgspec.Struct, frozen=True, kw_only=True):
     created_by: str | None = None
     created_at: datetime
     touched_at: datetime
+    content_id: int | None = None
 
 
 class NewUpload(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,6 +94,7 @@ _COLUMNS: Final = (
     file_uploads.c.file_key.label("key"),
     *(file_uploads.c[field] for field in Upload.__struct_fields__ if field not in {"bucket", "key"}),
 )
+_OF_S3: Final = (file_uploads.c.content_id.is_(None), file_uploads.c.aborted_at.is_(None))
 _PART_COLUMNS: Final = tuple(file_upload_parts.c[field] for field in UploadedPart.__struct_fields__)
 
 
@@ -114,8 +118,8 @@ def begin_upload(connection: Connection, bucket: Bucket, new: NewUpload) -> None
 
 
 def find_upload(connection: Connection, upload_id: str) -> Upload | None:
-    """The upload of this id, if it has not ended."""
-    row = connection.execute(_select(file_uploads.c.id == upload_id)).mappings().first()
+    """The upload of S3 of this id, if it has not ended."""
+    row = connection.execute(_select(file_uploads.c.id == upload_id, *_OF_S3)).mappings().first()
     return None if row is None else _to_upload(row)
 
 
@@ -153,20 +157,22 @@ def list_parts(
 
 
 def bytes_of_uploads(connection: Connection, bucket_id: int) -> int:
-    """The bytes of all parts in a bucket."""
+    """The bytes of all parts in a bucket, and of what was received of its resumable uploads."""
     joined = sa.select(sa.func.sum(file_upload_parts.c.size)).join(
         file_uploads, file_uploads.c.id == file_upload_parts.c.upload_id
     )
-    return int(connection.execute(joined.where(file_uploads.c.bucket_id == bucket_id)).scalar() or 0)
+    received = sa.select(sa.func.sum(file_uploads.c.received))
+    is_its = file_uploads.c.bucket_id == bucket_id
+    return sum(int(connection.execute(one.where(is_its)).scalar() or 0) for one in (joined, received))
 
 
 def end_upload(connection: Connection, upload_id: str) -> list[int]:
     """Delete the rows of an upload; return the contents of its parts.
 
     Raises:
-        UploadGone: it was completed or aborted before.
+        UploadGone: it was completed before, or ended.
     """
-    _hold(connection, upload_id)
+    _hold(connection, upload_id, with_aborted=True)
     are_its = file_upload_parts.c.upload_id == upload_id
     contents = list(connection.execute(sa.select(file_upload_parts.c.content_id).where(are_its)).scalars())
     connection.execute(sa.delete(file_upload_parts).where(are_its))
@@ -223,7 +229,7 @@ def list_uploads(
     delimiter: str = "",
     limit: int = MAX_PAGE,
 ) -> UploadList:
-    """A page of the uploads of a bucket, by key and id.
+    """A page of the uploads of S3 of a bucket, by key and id.
 
     Args:
         connection: of a read.
@@ -258,14 +264,25 @@ def list_uploads(
 
 def stale_uploads(connection: Connection, disk_ids: Sequence[int], age: float, limit: int) -> list[Upload]:
     """Uploads that were not touched for so many seconds, and whose parts are on one of these disks, or on none."""
+    is_old = file_uploads.c.touched_at < seconds_from_now(-age)
+    return _uploads_on(connection, disk_ids, is_old, file_uploads.c.touched_at, limit)
+
+
+def aborted_uploads(connection: Connection, disk_ids: Sequence[int], limit: int) -> list[Upload]:
+    """Uploads that were aborted, and whose bytes are still on one of these disks, or on none."""
+    return _uploads_on(connection, disk_ids, file_uploads.c.aborted_at.is_not(None), file_uploads.c.aborted_at, limit)
+
+
+def _uploads_on(
+    connection: Connection,
+    disk_ids: Sequence[int],
+    condition: sa.ColumnElement[bool],
+    order: sa.ColumnElement[Any],
+    limit: int,
+) -> list[Upload]:
     is_here = sa.or_(file_uploads.c.disk_id.in_(disk_ids), disks.c.id.is_(None), disks.c.state == DiskState.LOST.value)
-    found = (
-        _select(file_uploads.c.touched_at < seconds_from_now(-age), is_here)
-        .outerjoin(disks, disks.c.id == file_uploads.c.disk_id)
-        .order_by(file_uploads.c.touched_at)
-        .limit(limit)
-    )
-    return [_to_upload(row) for row in connection.execute(found).mappings()]
+    joined = _select(condition, is_here).outerjoin(disks, disks.c.id == file_uploads.c.disk_id)
+    return [_to_upload(row) for row in connection.execute(joined.order_by(order).limit(limit)).mappings()]
 
 
 def _rows_after(connection: Connection, bucket: Bucket, prefix: str, key: str, upload_id: str | None) -> list[Upload]:
@@ -274,7 +291,8 @@ def _rows_after(connection: Connection, bucket: Bucket, prefix: str, key: str, u
         follows = sa.or_(follows, sa.and_(file_uploads.c.file_key == key, file_uploads.c.id > upload_id))
     if prefix > key:
         follows = file_uploads.c.file_key >= prefix
-    found = _select(file_uploads.c.bucket_id == bucket.id, follows).order_by(file_uploads.c.file_key, file_uploads.c.id)
+    found = _select(file_uploads.c.bucket_id == bucket.id, follows, *_OF_S3)
+    found = found.order_by(file_uploads.c.file_key, file_uploads.c.id)
     rows = [_to_upload(row) for row in connection.execute(found.limit(MAX_PAGE)).mappings()]
     return rows if not rows or rows[-1].key.startswith(prefix) else [one for one in rows if one.key.startswith(prefix)]
 
@@ -284,9 +302,10 @@ def _common_prefix(key: str, prefix: str, delimiter: str) -> str | None:
     return None if at < 0 else key[: at + len(delimiter)]
 
 
-def _hold(connection: Connection, upload_id: str) -> None:
-    held = sa.select(file_uploads.c.id).where(file_uploads.c.id == upload_id).with_for_update()
-    if connection.execute(held).first() is None:
+def _hold(connection: Connection, upload_id: str, *, with_aborted: bool = False) -> None:
+    held = sa.select(file_uploads.c.aborted_at).where(file_uploads.c.id == upload_id).with_for_update()
+    found = connection.execute(held).first()
+    if found is None or (found.aborted_at is not None and not with_aborted):
         raise UploadGone(upload_id)
 
 

@@ -699,11 +699,24 @@ file_uploads = _table(
     sa.Column("metadata", LONG_TEXT),
     sa.Column("headers", LONG_TEXT),
     sa.Column("created_by", name_type(200)),
+    sa.Column("content_id", sa.BigInteger()),
+    sa.Column("size", sa.BigInteger()),
+    sa.Column("received", sa.BigInteger(), nullable=False, server_default="0"),
+    sa.Column("source", name_type(100, ascii_only=True)),
+    sa.Column("expires_in", sa.Double()),
+    sa.Column("put_condition", name_type(100, ascii_only=True)),
     time_column_with_default("created_at"),
     time_column_with_default("touched_at"),
+    time_column("aborted_at"),
     sa.Index("file_uploads_key", "bucket_id", "file_key"),
     sa.Index("file_uploads_touched", "touched_at"),
+    only_on(MYSQL, sa.Index("file_uploads_content", "content_id")),
+    only_on(MYSQL, sa.Index("file_uploads_aborted", "aborted_at")),
 )
+"""An upload of S3 has a row for each part. A resumable one has a ``content_id``, and is one part of a content, of which
+``received`` bytes are durable: its parts need no rows. ``aborted_at``: its bytes are still to be removed."""
+partial_index("file_uploads_content", file_uploads.c.content_id, where="content_id IS NOT NULL")
+partial_index("file_uploads_aborted", file_uploads.c.aborted_at, where="aborted_at IS NOT NULL")
 
 file_upload_parts = _table(
     "file_upload_parts",

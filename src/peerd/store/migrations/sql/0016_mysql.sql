@@ -136,11 +136,20 @@ CREATE TABLE IF NOT EXISTS file_uploads (
     metadata LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin,
     headers LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin,
     created_by VARCHAR(200) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin,
+    content_id BIGINT,
+    size BIGINT,
+    received BIGINT NOT NULL DEFAULT '0',
+    source VARCHAR(100) CHARACTER SET ascii COLLATE ascii_bin,
+    expires_in DOUBLE,
+    put_condition VARCHAR(100) CHARACTER SET ascii COLLATE ascii_bin,
     created_at TIMESTAMP(6) NOT NULL DEFAULT current_timestamp(6),
     touched_at TIMESTAMP(6) NOT NULL DEFAULT current_timestamp(6),
+    aborted_at TIMESTAMP(6) NULL,
     PRIMARY KEY (id),
     INDEX file_uploads_key (bucket_id, file_key),
-    INDEX file_uploads_touched (touched_at)
+    INDEX file_uploads_touched (touched_at),
+    INDEX file_uploads_content (content_id),
+    INDEX file_uploads_aborted (aborted_at)
 ) ENGINE=InnoDB CHARSET=utf8mb4 COLLATE utf8mb4_bin;
 
 CREATE TABLE IF NOT EXISTS file_upload_parts (

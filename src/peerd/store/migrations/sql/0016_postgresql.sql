@@ -146,13 +146,22 @@ CREATE TABLE file_uploads (
     metadata TEXT,
     headers TEXT,
     created_by TEXT COLLATE "C",
+    content_id BIGINT,
+    size BIGINT,
+    received BIGINT DEFAULT '0' NOT NULL,
+    source TEXT COLLATE "C",
+    expires_in DOUBLE PRECISION,
+    put_condition TEXT COLLATE "C",
     created_at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
     touched_at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
+    aborted_at TIMESTAMP WITH TIME ZONE,
     PRIMARY KEY (id)
 );
 
 CREATE INDEX file_uploads_key ON file_uploads (bucket_id, file_key);
 CREATE INDEX file_uploads_touched ON file_uploads (touched_at);
+CREATE INDEX file_uploads_content ON file_uploads (content_id) WHERE content_id IS NOT NULL;
+CREATE INDEX file_uploads_aborted ON file_uploads (aborted_at) WHERE aborted_at IS NOT NULL;
 
 CREATE TABLE file_upload_parts (
     upload_id TEXT COLLATE "C" NOT NULL,

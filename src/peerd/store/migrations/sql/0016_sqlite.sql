@@ -162,15 +162,25 @@ CREATE TABLE file_uploads (
     metadata TEXT,
     headers TEXT,
     created_by TEXT,
+    content_id BIGINT,
+    size BIGINT,
+    received BIGINT DEFAULT '0' NOT NULL,
+    source TEXT,
+    expires_in DOUBLE,
+    put_condition TEXT,
     created_at TEXT DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now')) NOT NULL,
     touched_at TEXT DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now')) NOT NULL,
+    aborted_at TEXT,
     PRIMARY KEY (id),
     CONSTRAINT created_at_form CHECK (created_at IS NULL OR created_at IS strftime('%Y-%m-%d %H:%M:%f', created_at)),
-    CONSTRAINT touched_at_form CHECK (touched_at IS NULL OR touched_at IS strftime('%Y-%m-%d %H:%M:%f', touched_at))
+    CONSTRAINT touched_at_form CHECK (touched_at IS NULL OR touched_at IS strftime('%Y-%m-%d %H:%M:%f', touched_at)),
+    CONSTRAINT aborted_at_form CHECK (aborted_at IS NULL OR aborted_at IS strftime('%Y-%m-%d %H:%M:%f', aborted_at))
 );
 
 CREATE INDEX file_uploads_key ON file_uploads (bucket_id, file_key);
 CREATE INDEX file_uploads_touched ON file_uploads (touched_at);
+CREATE INDEX file_uploads_content ON file_uploads (content_id) WHERE content_id IS NOT NULL;
+CREATE INDEX file_uploads_aborted ON file_uploads (aborted_at) WHERE aborted_at IS NOT NULL;
 
 CREATE TABLE file_upload_parts (
     upload_id TEXT NOT NULL,
