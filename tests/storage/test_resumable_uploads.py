@@ -27,11 +27,11 @@ from peerd.domain.file_errors import (
     UploadGone,
 )
 from peerd.doorbell.cluster_clock import ClusterClock
-from peerd.storage import resuming_put
 from peerd.storage.client import json_of
 from peerd.storage.maintenance import StorageMaintenance
 from peerd.storage.transfer.node_http import NodeHttp
 from peerd.storage.transfer.node_signature import NodeSigner
+from peerd.storage.uploading import sending, sources
 from peerd.store.files import resumable_uploads
 from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import disks, file_uploads
@@ -48,10 +48,10 @@ MIB = 1024 * 1024
 @pytest.fixture(autouse=True)
 def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts are small, tries follow each other soon, and nodes do not report their addresses again."""
-    monkeypatch.setattr(resuming_put, "FILE_PART", 2 * MIB)
-    monkeypatch.setattr(resuming_put, "PART_TAKES", -1.0)
-    monkeypatch.setattr(resuming_put, "STREAM_PART", 2 * MIB)
-    monkeypatch.setattr(resuming_put, "FIRST_PAUSE", 0.02)
+    monkeypatch.setattr(sources, "FILE_PART", 2 * MIB)
+    monkeypatch.setattr(sources, "PART_TAKES", -1.0)
+    monkeypatch.setattr(sources, "STREAM_PART", 2 * MIB)
+    monkeypatch.setattr(sending, "FIRST_PAUSE", 0.02)
     monkeypatch.setattr("peerd.storage.server.app.REFRESH_EVERY", 3_600.0)
 
 
@@ -307,7 +307,7 @@ def test_an_upload_whose_disk_is_lost_or_whose_node_stays_away_begins_anew_elsew
     stored = put(client, film)
     assert got(client) == film.read_bytes()
     assert lost not in [copy.disk for copy in client.files.stat("films/f").copies if copy.state == "stored"]
-    monkeypatch.setattr(resuming_put, "ELSEWHERE_AFTER", 0.2)
+    monkeypatch.setattr(sending, "ELSEWHERE_AFTER", 0.2)
     put(client, io.BytesIO(b""), "films/f")
     cluster.catalogue.change(disks, disks.c.id == lost, state="active")
     interrupted(client, cluster, film)
@@ -317,7 +317,7 @@ def test_an_upload_whose_disk_is_lost_or_whose_node_stays_away_begins_anew_elsew
     serve_at(cluster, away.name, nowhere)
     assert put(client, film).blake3 == stored.blake3
     assert away.disk not in [copy.disk for copy in client.files.stat("films/f").copies if copy.state == "stored"]
-    monkeypatch.setattr(resuming_put, "GIVEN_UP_AFTER", 0.5)
+    monkeypatch.setattr(sending, "GIVEN_UP_AFTER", 0.5)
     for name in cluster.nodes:
         serve_at(cluster, name, cluster.nodes[name].url)
     interrupted(client, cluster, film, path="films/g")
@@ -488,8 +488,8 @@ def test_a_completion_that_was_interrupted_behind_the_publication_is_finished(
         raise Killed
 
     monkeypatch.setattr("peerd.storage.put_groups.PutGroups.publish", killed)
-    monkeypatch.setattr(resuming_put, "GIVEN_UP_AFTER", 0.2)
-    monkeypatch.setattr(resuming_put, "ELSEWHERE_AFTER", 60.0)
+    monkeypatch.setattr(sending, "GIVEN_UP_AFTER", 0.2)
+    monkeypatch.setattr(sending, "ELSEWHERE_AFTER", 60.0)
     with pytest.raises(UploadBroken):
         put(client, film)
     monkeypatch.undo()

@@ -3,7 +3,7 @@
 Addresses come from the catalogue, and each request is signed with the cluster's secret. Several nodes are tried. What
 has been received of a file stays when a node fails: another one goes on behind it, and in the end the BLAKE3 of all
 bytes must be the catalogue's. Of a body only blocks of a mebibyte are in memory. Large files are put in parts, see
-`peerd.storage.resuming_put`.
+`peerd.storage.uploading`.
 """
 
 from __future__ import annotations
@@ -212,7 +212,8 @@ class FilesTransfer(ContentTransfer):
         progress: Progress | None,
         parts_above: int,
     ) -> StoredFile | None:
-        from peerd.storage.resuming_put import NodeUploads, put_file, put_stream  # noqa: PLC0415 - they need this one
+        from peerd.storage.uploading.node_uploads import NodeUploads  # noqa: PLC0415 - they need this one
+        from peerd.storage.uploading.sending import put_file, put_stream  # noqa: PLC0415
 
         uploads = NodeUploads(self._database, self._http, self._actor, self._failed, (bucket, key), options)
         if isinstance(source, str | os.PathLike):
@@ -233,7 +234,7 @@ class FilesTransfer(ContentTransfer):
         self._database.read(_check_put, bucket, key, options, body.size)
         headers = put_headers(options, body)
         problems: list[str] = []
-        for url in self._failed.last(self._database.read(_writable_urls, body.size or 0)):
+        for url in self._failed.last(self._database.read(writable_urls, body.size or 0)):
             if not body.rewind():
                 break
             try:
@@ -648,7 +649,7 @@ def _find_file(connection: Connection, bucket: str, key: str) -> StoredFile:
     return get_file(connection, get_bucket(connection, bucket), key)
 
 
-def _writable_urls(connection: Connection, size: int) -> list[str]:
+def writable_urls(connection: Connection, size: int) -> list[str]:
     """Where nodes with an online disk take a content of this size; those with more room are more often the first."""
     urls = {row.id: row.url for row in list_disks(connection)}
     room: dict[str, int] = {}

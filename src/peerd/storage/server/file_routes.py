@@ -46,7 +46,7 @@ MAX_AT_ONCE: Final = 256 * 1024
 
 async def put(node: StorageNode, bucket: str, key: str, request: Request, response: Response) -> None:
     """Store the body as a file."""
-    received = _received(bucket, key, request)
+    received = received_of(bucket, key, request)
     size = request.content_length
     if size is not None and size <= MAX_AT_ONCE:
         file = await to_thread(_put_at_once, node, received, await request.body(MAX_AT_ONCE))
@@ -226,7 +226,7 @@ def _headers_of(file: StoredFile) -> dict[str, str | int]:
     return headers | {f"{METADATA}{name}": quote(value, safe=" ") for name, value in file.metadata.items()}
 
 
-def _received(bucket: str, key: str, request: Request) -> Received:
+def received_of(bucket: str, key: str, request: Request) -> Received:
     headers = request.headers
     metadata = {
         name.removeprefix(METADATA): unquote(value) for name, value in headers.items() if name.startswith(METADATA)

@@ -12,7 +12,7 @@ from peerd.storage import resumable
 from peerd.storage.auditing import auditor_of
 from peerd.storage.node import StorageNode
 from peerd.storage.resumable import DIGEST, MAX_PART, MAX_SIZE, PartOfUpload
-from peerd.storage.server.file_routes import _received, file_as_json
+from peerd.storage.server.file_routes import file_as_json, received_of
 from peerd.storage.server.http_io import Request, Response
 from peerd.storage.server.node_routes import BadRequest
 from peerd.store.files.resumable_uploads import ResumableUpload, get_resumable
@@ -27,7 +27,7 @@ _SOURCE: Final = re.compile(r"[0-9a-z-]{1,100}")
 
 async def begin(node: StorageNode, bucket: str, key: str, request: Request, response: Response) -> None:
     """Begin an upload, whose headers are those of a put; `size` in the query is that of the whole, if it is known."""
-    received = _received(bucket, key, request)
+    received = received_of(bucket, key, request)
     size = _number(request, "size", MAX_SIZE) if "size" in request.query else None
     source = request.query.get("source")
     if source is not None and not _SOURCE.fullmatch(source):
