@@ -24,6 +24,7 @@ from peerd.storage.disk.identity import IDENTITY_FILE, DiskIdentity, encoded_ide
 from peerd.storage.disk.open_disk import ContentWriter, DiskUsage, OpenContent, OpenDisk, Piece
 from peerd.storage.disk.walk import REASON, StoredContent, StoredPart
 from peerd.storage.object_disk.bucket import ObjectBucket, ObjectStatus
+from peerd.storage.object_disk.errors import ObjectStoreThrottled
 from peerd.storage.object_disk.options import ObjectDiskOptions
 from peerd.storage.object_disk.writer import ObjectWriter
 
@@ -31,6 +32,8 @@ CONTENTS: Final = "contents"
 QUARANTINE: Final = "quarantine"
 CHECK_EVERY: Final = 30.0
 """Seconds for which the identity is not read again: each reading is a request that costs money."""
+BUSY_FOR: Final = 4.0
+"""Seconds for which an object store that takes no more requests is not looked at again."""
 BLOCK: Final = 8 * 1024 * 1024
 """Bytes of one request that reads."""
 COPIED_AT_ONCE: Final = 5 * 1024**3
@@ -163,14 +166,23 @@ class ObjectDisk(OpenDisk):
         self._capacity = options.capacity
         self._used = used
         self._checked_at = time.monotonic()
+        self._busy: tuple[float, ObjectStoreThrottled] | None = None
         self._lock = Lock()
 
     def check(self, *, writable: bool = False) -> None:
         """Read the identity, if that is half a minute ago; whether it can be written, only a write shows."""
         with self._lock:
-            if time.monotonic() - self._checked_at < CHECK_EVERY:
+            present = time.monotonic()
+            if present - self._checked_at < CHECK_EVERY:
                 return
-        self._check_identity()
+            if self._busy is not None and present < self._busy[0]:
+                raise self._busy[1]
+        try:
+            self._check_identity()
+        except ObjectStoreThrottled as error:
+            with self._lock:
+                self._busy = time.monotonic() + BUSY_FOR, error
+            raise
 
     def usage(self) -> DiskUsage:
         return DiskUsage(self._capacity, max(0, self._capacity - self._used(self.identity.disk)), None)

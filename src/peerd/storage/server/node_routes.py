@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from peerd.storage.disk.content_id import ContentId, parse_content_id
-from peerd.storage.disk.errors import ContentMissing, DiskError
+from peerd.storage.disk.errors import ContentMissing, DiskError, DiskUnavailable
 from peerd.storage.disk.open_disk import OpenContent
 from peerd.storage.node import StorageNode
 from peerd.storage.server.http_io import Request, Response
@@ -48,8 +48,9 @@ async def send_many(node: StorageNode, body: bytes, response: Response) -> None:
     contents = [_content_id(text) for text in texts]
     await response.begin(200, {"content-type": "application/octet-stream"})
     gathered = bytearray()
+    reading = _SmallContents(node)
     for first in range(0, len(contents), 32):
-        for frame in await to_thread(_read_frames, node, contents[first : first + 32]):
+        for frame in await to_thread(reading.frames, contents[first : first + 32]):
             gathered += frame
             if len(gathered) >= GATHERED:
                 await response.bytes(gathered)
@@ -64,8 +65,10 @@ def _content_id(text: str) -> ContentId:
         raise BadRequest(str(error)) from error
 
 
-def _open(node: StorageNode, content: ContentId) -> OpenContent | None:
-    for disk in sorted(node.disks.usable(), key=lambda disk: disk.opened.is_remote):
+def _open(node: StorageNode, content: ContentId, *, is_local: bool = False) -> OpenContent | None:
+    """Open a content on a disk of this node, or on its own ones only; None: there is none."""
+    disks = [disk for disk in node.disks.usable() if not (is_local and disk.opened.is_remote)]
+    for disk in sorted(disks, key=lambda disk: disk.opened.is_remote):
         with contextlib.suppress(ContentMissing):
             return disk.opened.open(content)
     return None
@@ -85,24 +88,42 @@ async def _send_range(opened: OpenContent, request: Request, response: Response)
     await send_pieces(opened.pieces(start, stop), 206 if part is not None else 200, headers, response)
 
 
-def _read_frames(node: StorageNode, contents: list[ContentId]) -> list[bytes]:
-    frames = []
-    for content in contents:
-        data = _read_small(node, content)
-        frames.append(encode_head(content.number, None if data is None else len(data)))
-        if data:
-            frames.append(data)
-    return frames
+class _SmallContents:
+    """Small contents that are read for one request.
 
+    Where a remote disk cannot be read, the others are not looked for on such disks: each would take as long to fail,
+    and the receiver would wait for none of them.
 
-def _read_small(node: StorageNode, content: ContentId) -> bytes | None:
-    """All of a content; None: it is missing, too large for many at once, or cannot be read."""
-    try:
-        opened = _open(node, content)
-        if opened is None:
-            return None
-        with opened:
-            data = opened.read(0, opened.size + 1) if opened.size <= MAX_SIZE else b""
-            return data if len(data) == opened.size else None
-    except DiskError:
+    Args:
+        node: that has them.
+    """
+
+    def __init__(self, node: StorageNode) -> None:
+        self._node = node
+        self._is_unavailable = False
+
+    def frames(self, contents: list[ContentId]) -> list[bytes]:
+        """The head of each content, and its bytes if there are any."""
+        frames = []
+        for content in contents:
+            data = self._read(content)
+            is_available = data is not None or not self._is_unavailable
+            frames.append(encode_head(content.number, None if data is None else len(data), is_available=is_available))
+            if data:
+                frames.append(data)
+        return frames
+
+    def _read(self, content: ContentId) -> bytes | None:
+        """All of a content; None: it is missing, too large for many at once, or cannot be read."""
+        try:
+            opened = _open(self._node, content, is_local=self._is_unavailable)
+            if opened is None:
+                return None
+            with opened:
+                data = opened.read(0, opened.size + 1) if opened.size <= MAX_SIZE else b""
+                return data if len(data) == opened.size else None
+        except DiskUnavailable:
+            self._is_unavailable = True
+        except DiskError:
+            pass
         return None
