@@ -7,7 +7,7 @@ Puts, copies, reads, verifications and sweeps know disks by these interfaces alo
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol, Self
 
@@ -16,7 +16,7 @@ import msgspec
 from peerd.storage.disk.content_id import ContentId
 from peerd.storage.disk.digest import ContentReading, Digest
 from peerd.storage.disk.identity import DiskIdentity
-from peerd.storage.disk.walk import StoredContent, StoredPart
+from peerd.storage.disk.walk import StoredContent
 
 
 class DiskUsage(NamedTuple):
@@ -230,8 +230,15 @@ class OpenDisk(ABC):
         """Its contents in the order of their ids, in lists of ``batch``. Raises DiskError."""
 
     @abstractmethod
-    def old_parts(self, before: float) -> Iterable[StoredPart]:
-        """Incomplete contents that were last written before a time, in seconds of Unix time. Raises DiskError."""
+    def remove_old_parts(self, before: float) -> int:
+        """Remove what is incomplete and was last written, or begun, before a time; how many there were.
+
+        Args:
+            before: in seconds of Unix time.
+
+        Raises:
+            DiskError: they could not be listed or removed.
+        """
 
     @abstractmethod
     def discard_part(self, content: ContentId) -> None:

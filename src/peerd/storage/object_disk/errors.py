@@ -94,7 +94,20 @@ def object_store_error(error: Exception, place: str, action: str) -> ObjectStore
     code, status = _CODE.search(text), _STATUS.search(text)
     if status is None and code is None:
         return ObjectStoreUnreachable(place, action, "no answer" if "HTTP error" in text else type(error).__name__)
-    number, name = int(status[1]) if status else 200, code[1] if code else ""
+    return error_of_response(int(status[1]) if status else 200, text, place, action)
+
+
+def error_of_response(number: int, text: str, place: str, action: str) -> ObjectStoreError:
+    """The error that a response means.
+
+    Args:
+        number: its status.
+        text: its body, or more.
+        place: the address of the disk.
+        action: see `object_store_error`.
+    """
+    code = _CODE.search(text)
+    name = code[1] if code else ""
     problem = f"{number} {name}".rstrip()
     kind: type[ObjectStoreError] = ObjectStoreError
     if name == "NoSuchBucket":
