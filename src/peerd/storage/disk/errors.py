@@ -103,11 +103,11 @@ class DiskNotEmpty(DiskError):
         super().__init__(f"{quoted(disk)} is not empty, it contains {quoted(entry)}; choose an empty folder")
 
 
-class DiskUnavailable(DiskError):
+class RemoteDiskError(DiskError):
     """A disk that is reached over a network did not do what it was asked for: this says nothing of its contents."""
 
 
-class DiskBusy(DiskUnavailable):
+class DiskBusy(RemoteDiskError):
     """Such a disk is there, and takes no more requests for now."""
 
 

@@ -127,7 +127,7 @@ class ObjectBucket:
             return True
         return False
 
-    async def write_stream(self, name: str, parts: AsyncIterator[bytes], part_size: int) -> None:
+    async def write_stream(self, name: str, parts: AsyncIterator[bytes | bytearray], part_size: int) -> None:
         """Write an object by an upload in parts; if ``parts`` raises an error, the upload is aborted.
 
         It is a coroutine, because a plain iterator would be called by one of the few threads that do the requests of

@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from peerd.domain.quoting import quoted
-from peerd.storage.disk.errors import DiskBusy, DiskError, DiskUnavailable
+from peerd.storage.disk.errors import DiskBusy, DiskError, RemoteDiskError
 
 _CODE: Final = re.compile(r"<Code>(\w{1,60})</Code>")
 _STATUS: Final = re.compile(r"status code: (\d{3})")
@@ -20,7 +20,7 @@ _REFUSED: Final = frozenset({
 })  # fmt: skip
 
 
-class ObjectStoreError(DiskUnavailable):
+class ObjectStoreError(RemoteDiskError):
     """A request to an object store has failed: `action` at `place`; `problem` is the code of the answer."""
 
     _sentence = "the object store {place} has failed ({step}); look into its log, and try again later"

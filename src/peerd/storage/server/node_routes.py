@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from peerd.storage.disk.content_id import ContentId, parse_content_id
-from peerd.storage.disk.errors import ContentMissing, DiskError, DiskUnavailable
+from peerd.storage.disk.errors import ContentMissing, DiskError, RemoteDiskError
 from peerd.storage.disk.open_disk import OpenContent
 from peerd.storage.node import StorageNode
 from peerd.storage.server.http_io import Request, Response
@@ -122,7 +122,7 @@ class _SmallContents:
             with opened:
                 data = opened.read(0, opened.size + 1) if opened.size <= MAX_SIZE else b""
                 return data if len(data) == opened.size else None
-        except DiskUnavailable:
+        except RemoteDiskError:
             self._is_unavailable = True
         except DiskError:
             pass
