@@ -95,6 +95,7 @@ def storage_task(
 def task_name(name: str, disk: Disk) -> str:
     """The name of a task for a disk.
 
+    >>> from peerd.domain.files import DiskKind
     >>> task_name(COPY, Disk(id=1, node="a")), task_name(COPY, Disk(id=2, node=None, kind=DiskKind.S3))
     ('copy', 'copy-shared')
     """

@@ -1,4 +1,4 @@
-"""Uploads in parts that nobody will end: the disk finds those of its contents, and aborts them when they are old."""
+"""Uploads in parts that no process will end: the disk aborts those of its contents when they are old."""
 
 from __future__ import annotations
 
