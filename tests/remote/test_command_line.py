@@ -146,6 +146,8 @@ LINES = (
     "files du --json",
     "files fsck",
     "files fsck films --verify",
+    "files verify films/c.mov",
+    "files verify films/x",
     "files at-risk",
     "files at-risk --health unchecked --json",
     "files drain 1",
@@ -300,7 +302,7 @@ def test_every_command_for_the_clusters_work_is_among_them() -> None:
     [
         "up", "start", "stop", "restart", "reload", "scale video 2", "status", "logs", "init", "check", "migrate",
         "systemd", "alerts test", "demo", "ring",
-        "files disks add .",
+        "files disks add .", "files disks add --object-store archive",
     ],
 )  # fmt: skip
 def test_a_command_about_this_machine_refuses_a_server(line: str, peerd: Peerd) -> None:

@@ -356,6 +356,13 @@ EXAMPLES: dict[str, list[With]] = {
         With("x", path="/srv/c", node="video-1"),
         With("ef" * 16, path="", node="video-1"),
     ],
+    "disks.register_object_store": [
+        With("ef" * 16, place="s3+https://s3.example/copies/peerd"),
+        With("ab" * 16, place="s3+https://s3.example/copies/peerd"),
+        With("cd" * 16, place="s3+https://s3.example/copies/peerd"),
+        With("x", place="s3+https://s3.example/copies"),
+        With("ef" * 16, place=""),
+    ],
     "disks.activate": DISKS,
     "disks.readonly": DISKS,
     "disks.drain": DISKS,

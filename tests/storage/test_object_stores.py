@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -296,6 +297,11 @@ def test_a_cluster_keeps_copies_in_another_cluster(
         assert cluster.get("a", "f") == content
         cluster.keep()
         assert cluster.nodes["a"].content_path(file_id).read_bytes() == content, "it came back from there"
+        assert far.uploads() == []
+        far.client.create_multipart_upload(Bucket="copies", Key=f"{PREFIX}/{object_name(ContentId(7))}")
+        [store] = [disk for disk in cluster.nodes["a"].node.disks.usable() if disk.opened.is_remote]
+        assert store.opened.remove_old_parts(time.time() - 60) == 0
+        assert store.opened.remove_old_parts(time.time() + 60) == 1
         assert far.uploads() == []
         far.client.close()
 

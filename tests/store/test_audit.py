@@ -19,6 +19,7 @@ from peerd.operate.operations import Operation, OperationGroup
 from peerd.store.access.audit import purge_entries
 from peerd.store.connection.database import Database
 from peerd.store.files.buckets import get_bucket
+from peerd.store.files.disks import remove_disk
 from peerd.store.files.resumable_uploads import NewResumableUpload, begin_resumable
 from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import audit as audit_table
@@ -28,6 +29,7 @@ from tests.store.plans import analyze, plan_of, recorded_statements
 from tests.store.world import World
 
 API_ACTOR = Actor(name="ann", kind=ActorKind.USER, rights=ALL_RIGHTS, address="10.0.0.7")
+PLACE = "s3+https://s3.example/copies/peerd"
 ENQUEUING = {"enqueue", "enqueue_many", "enqueue_batch"}
 READING = {
     "now",
@@ -121,6 +123,13 @@ def steps(task: int, other: int) -> Steps:
         ("file_classes.set", lambda c: c.file_classes.set("safe", durable=2), of_safe, None, {"durable": 2}),
         ("buckets.create", lambda c: c.buckets.create("films", class_name="safe"), of_films, None, {"quota": None}),
         ("buckets.change", lambda c: c.buckets.change("films", quota=99), of_films, {"quota": None}, {"quota": 99}),
+        (
+            "disks.register_object_store",
+            lambda c: c.disks.register_object_store("ef" * 16, place=PLACE),
+            of_disk,
+            None,
+            {"path": PLACE, "state": "active"},
+        ),
         ("disks.register", register_disk, of_disk, None, {"path": "/srv/a", "state": "active"}),
         ("files.verify", lambda c: c.files.verify("films/a"), ("file", "films/a"), {}, {}),
         ("files.move", lambda c: c.files.move("films/a", "films/b"), ("file", "films/a"), {"size": 10}, None),
@@ -175,7 +184,8 @@ def steps(task: int, other: int) -> Steps:
 
 
 def register_disk(client: Client) -> None:
-    """A disk with the file films/a, which later steps move and remove."""
+    """A disk with the file films/a, which later steps move and remove; that in an object store takes part no more."""
+    client.database.run(remove_disk, newest_disk(client))
     number = client.disks.register("ab" * 16, path="/srv/a", node="first")
     catalogue = Catalogue(client.database)
     bucket = client.database.read(get_bucket, "films")

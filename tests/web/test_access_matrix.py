@@ -207,6 +207,9 @@ OPERATIONS: dict[str, Wanted] = {
     "disks.rebalance": Wanted(OPERATE, 403),
     "disks.stop_rebalance": Wanted(OPERATE, 403),
     "disks.register": Wanted(OPERATE, 403, {"identity": "ab" * 16, "path": "/srv/a", "node": "n"}),
+    "disks.register_object_store": Wanted(
+        OPERATE, 403, {"identity": "ab" * 16, "place": "s3+https://s3.example/copies"}
+    ),
     "disks.activate": Wanted(OPERATE, 403, DISK),
     "disks.readonly": Wanted(OPERATE, 403, DISK),
     "disks.drain": Wanted(OPERATE, 403, DISK),

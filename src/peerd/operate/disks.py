@@ -9,7 +9,7 @@ import msgspec
 from sqlalchemy.engine import Connection
 
 from peerd.domain.file_errors import DiskIsLost, DiskIsOnline, InvalidFile
-from peerd.domain.files import DiskState
+from peerd.domain.files import DiskKind, DiskState
 from peerd.operate import validation
 from peerd.operate.operations import Mode, OperationGroup, Query, operation
 from peerd.storage.checking import read_disk_view
@@ -80,6 +80,26 @@ class DiskOperations(OperationGroup[Mode]):
         _check_path(path)
         query = Query("run", _register, identity, path, validation.node(node))
         return query.making("disk", lambda number: (str(number), _registered(path)))
+
+    @operation
+    def register_object_store(self, identity: str, *, place: str) -> Query[int]:
+        """Enter a disk in an object store, which ``peerd files disks add --object-store`` has made, for all nodes.
+
+        Args:
+            identity: of the disk, 32 hexadecimal digits.
+            place: its address: that of the object store, the bucket and the prefix.
+
+        Returns:
+            its number; if it is known, the one that it has.
+
+        Raises:
+            InvalidFile: the identity or the place cannot be one.
+            DiskIsLost: it was declared lost.
+        """
+        _check_identity(identity)
+        _check_path(place, "place")
+        query = Query("run", _register_object_store, identity, place)
+        return query.making("disk", lambda number: (str(number), _registered(place)))
 
     @operation
     def activate(self, number: int) -> Query[DiskCopies]:
@@ -163,9 +183,9 @@ def _check_identity(value: object) -> None:
         raise InvalidFile("identity", "it is no identity of a disk: 32 hexadecimal digits")
 
 
-def _check_path(value: object) -> None:
+def _check_path(value: object, name: str = "path") -> None:
     if not isinstance(value, str) or not 0 < len(value) <= MAX_PATH or not value.isprintable():
-        raise InvalidFile("path", f"it is no path: 1 to {MAX_PATH} printable characters")
+        raise InvalidFile(name, f"it is no {name}: 1 to {MAX_PATH} printable characters")
 
 
 def _list_disks(connection: Connection) -> Disks:
@@ -177,7 +197,18 @@ def _registered(path: str) -> State:
 
 
 def _register(connection: Connection, identity: str, path: str, node: str) -> int:
-    number = disks.register_disk(connection, identity, path=path, node_id=get_node_id(connection, node))
+    return _usable(
+        connection, disks.register_disk(connection, identity, path=path, node_id=get_node_id(connection, node))
+    )
+
+
+def _register_object_store(connection: Connection, identity: str, place: str) -> int:
+    number = disks.register_disk(connection, identity, path=place, node_id=None, kind=DiskKind.S3)
+    return _usable(connection, number)
+
+
+def _usable(connection: Connection, number: int) -> int:
+    """The number of a disk that is registered, if it is not lost."""
     if disks.get_disk(connection, number).state == DiskState.LOST.value:
         raise DiskIsLost(number)
     return number

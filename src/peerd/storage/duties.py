@@ -85,9 +85,11 @@ class Duties:
             done += sum(content.size for content in group)
             self._count_copied(local, group, result)
             progress(done / total, f"{len(result.stored)} of {len(contents)} contents")
-        stored = {content.number for content in result.stored}
+        ended = {content.number for content in result.stored}
+        # Where the only source cannot read its disk now, the next attempt may find that it can.
+        ended |= {content.number for content in result.unavailable if len(_urls(sources[content.number])) == 1}
         for content in contents.values():
-            if content.id in stored:
+            if content.id in ended:
                 continue
             watched = control.but(progress=partial(_report_bytes, progress, done, content.size, total))
             self._pull_one(local, content, sources[content.id], watched, result)
@@ -130,18 +132,23 @@ class Duties:
         contents = self._node.database.read(find_contents, sorted(stored | were_bad))
         good: list[int] = []
         bad: list[int] = []
-        for number, content in enumerate(contents.values(), 1):
-            is_whole = self._is_whole(local, content, stop) or (
-                content.id in were_bad and self._is_restored(local, content, stop)
-            )
-            (good if is_whole else bad).append(content.id)
-            self._node.metrics.count("peerd_storage_verified_bytes_total", str(disk), by=content.size)
-            progress(number / len(contents), f"{number} of {len(contents)} contents")
-        self._node.database.run(self._write_verified, local.number, good, bad, were_bad & set(good))
-        if new := sorted(set(bad) - were_bad):
+        try:
+            for number, content in enumerate(contents.values(), 1):
+                is_whole = self._is_whole(local, content, stop) or (
+                    content.id in were_bad and self._is_restored(local, content, stop)
+                )
+                (good if is_whole else bad).append(content.id)
+                self._node.metrics.count("peerd_storage_verified_bytes_total", str(disk), by=content.size)
+                progress(number / len(contents), f"{number} of {len(contents)} contents")
+        finally:  # also of those that were read before the disk could be read no more
+            self._enter_verified(local, good, bad, were_bad)
+        return {"verified": len(good), "bad": len(bad)}
+
+    def _enter_verified(self, local: LocalDisk, good: list[int], bad: list[int], were_bad: Collection[int]) -> None:
+        self._node.database.run(self._write_verified, local.number, good, bad, set(were_bad) & set(good))
+        if new := sorted(set(bad) - set(were_bad)):
             self._node.report_bad_copies(local, new, "verification")
         self._node.ring()
-        return {"verified": len(good), "bad": len(bad)}
 
     def sweep(self, disk: int, stop: threading.Event) -> dict[str, int]:
         """Move unknown contents of a disk to quarantine, and remove what has been useless for long."""
@@ -198,6 +205,9 @@ class Duties:
             with contextlib.suppress(SourceFailed), self._disk_errors(local):
                 pulled = pull_many(self._node.http, local.opened, group, url, control)
                 result.bad += pulled.bad
+                for content in pulled.unavailable:
+                    result.unavailable.add(content)
+                    result.failed[content] = pulled.failed[content]
                 self._enter(local, pulled.stored, result)
 
     def _pull_one(

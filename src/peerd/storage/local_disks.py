@@ -18,7 +18,7 @@ import msgspec
 
 from peerd.domain.errors import DatabaseUnavailable
 from peerd.domain.files import DiskState
-from peerd.storage.disk.errors import DiskError, DiskOutOfSpace, DiskReadOnly, DiskReplaced, WrongDisk
+from peerd.storage.disk.errors import DiskBusy, DiskError, DiskOutOfSpace, DiskReadOnly, DiskReplaced, WrongDisk
 from peerd.storage.disk.open_disk import DiskPlace, OpenDisk
 from peerd.store.connection.database import Database
 from peerd.store.files.disks import (
@@ -37,6 +37,8 @@ REFRESH_AGAIN_AFTER: Final = 1.0
 """Seconds after which disks are examined again for a content that none of them takes."""
 PAUSE_AFTER_ERROR: Final = 60.0
 """Seconds without new contents for a disk on which a write has failed."""
+PAUSE_WHILE_BUSY: Final = 15.0
+"""Seconds without new contents for a disk that takes no more requests; its copies count as before."""
 
 
 class LocalDisk(msgspec.Struct, kw_only=True):
@@ -143,12 +145,13 @@ class LocalDisks:
                 with_room.append((room, disk))
         return [disk for _, disk in sorted(with_room, key=lambda pair: (pair[1].opened.is_remote, -pair[0]))]
 
-    def failed(self, number: int, error: DiskError) -> None:
+    def failed(self, number: int, error: DiskError, *, pause: float | None = None) -> None:
         """A write to a disk has failed: it gets no new contents for a while, from no process; the catalogue has why."""
+        pause = PAUSE_AFTER_ERROR if pause is None else pause
         with self._lock:
-            self._failed[number] = (time.monotonic() + PAUSE_AFTER_ERROR, str(error))
+            self._failed[number] = (time.monotonic() + pause, str(error))
         with contextlib.suppress(DatabaseUnavailable):  # the next report of this process says it
-            self._database.run(report_failure, number, str(error), PAUSE_AFTER_ERROR)
+            self._database.run(report_failure, number, str(error), pause)
 
     def _write_problem(self, number: int) -> str | None:
         with self._lock:
@@ -186,6 +189,9 @@ class LocalDisks:
                 known.opened.check()
             except (DiskReplaced, WrongDisk):
                 self._forget(place)
+            except DiskBusy as error:  # it is the right one, and its copies are there
+                self.failed(known.number, error, pause=PAUSE_WHILE_BUSY)
+                return known.opened
             else:
                 return known.opened
         return place.open(cluster)
@@ -199,7 +205,7 @@ class LocalDisks:
         """Why nothing can be written to a disk now."""
         try:
             opened.check(writable=True)
-        except (DiskReadOnly, DiskOutOfSpace) as error:
+        except (DiskReadOnly, DiskOutOfSpace, DiskBusy) as error:
             return str(error)
         seconds = time.monotonic() - began
         if seconds > SLOW_AFTER:

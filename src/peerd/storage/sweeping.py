@@ -17,7 +17,7 @@ import msgspec
 
 from peerd.domain.errors import PeerdError
 from peerd.storage.disk.content_id import ContentId
-from peerd.storage.disk.errors import ContentMissing, PartInUse
+from peerd.storage.disk.errors import ContentMissing
 from peerd.storage.local_disks import LocalDisk
 from peerd.store.connection.database import Database
 from peerd.store.files.copies import known_on_disk
@@ -25,7 +25,7 @@ from peerd.store.files.copies import known_on_disk
 GRACE: Final = 86_400.0
 """Seconds after which an unknown content is moved to quarantine."""
 PART_GRACE: Final = 7 * 86_400.0
-"""Seconds without a write after which a part is removed."""
+"""Seconds without a write after which a part is removed; of an upload to an object store, since its begin."""
 QUARANTINE_GRACE: Final = 30 * 86_400.0
 """Seconds after which what is in quarantine is removed."""
 MAX_UNKNOWN_SHARE: Final = 0.1
@@ -81,16 +81,7 @@ def sweep(database: Database, disk: LocalDisk, stop: threading.Event, now: Calla
     for content in unknown:
         with contextlib.suppress(ContentMissing):
             disk.opened.quarantine(content, "unknown", now())
-    return Swept(len(unknown), _remove_parts(disk, now()), _empty_quarantine(disk, now()))
-
-
-def _remove_parts(disk: LocalDisk, now: float) -> int:
-    removed = 0
-    for part in disk.opened.old_parts(now - PART_GRACE):
-        with contextlib.suppress(PartInUse):
-            disk.opened.discard_part(part.content)
-            removed += 1
-    return removed
+    return Swept(len(unknown), disk.opened.remove_old_parts(now() - PART_GRACE), _empty_quarantine(disk, now()))
 
 
 def _empty_quarantine(disk: LocalDisk, now: float) -> int:

@@ -188,7 +188,7 @@ def test_a_source_with_a_flipped_bit_is_found_out_and_another_one_asked(
     assert pulled.bad == [(liar.url, ID)]
     with pytest.raises(NoSourceLeft, match=r"content 0000000000000008 cannot be read.*damaged"):
         pull_content(client, disk, Wanted(ContentId(8), DIGEST), [liar.url], TransferControl())
-    assert list(disk.old_parts(time.time() + 100)) == [], "nothing wrong is left to be resumed"
+    assert list(disk.folder.old_parts(time.time() + 100)) == [], "nothing wrong is left to be resumed"
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -20,13 +19,12 @@ from peerd.cli.files.formats import balance_table, disks_table, problems_of
 from peerd.cli.output.formatting import pluralize
 from peerd.config.reading.storage import object_store_options
 from peerd.domain.errors import NodeNotFound
-from peerd.domain.files import DiskKind
 from peerd.domain.size import format_size
 from peerd.storage.disk.errors import DiskError, DiskNotEmpty
 from peerd.storage.disk.identity import DiskIdentity, create_disk, read_disk_identity
 from peerd.storage.object_disk.options import ObjectDiskOptions
 from peerd.storage.object_disk.place import create_disk_at
-from peerd.store.files.disks import cluster_identity, register_disk
+from peerd.store.files.disks import cluster_identity
 from peerd.store.files.usage import DiskCopies
 
 app = new_app("Add, list, set and remove disks.")
@@ -61,10 +59,9 @@ def _add_object_store(context: CommandContext, name: str) -> None:
     if name not in places:
         known = ", ".join(sorted(places)) or "none"
         raise CommandError(f"there is no object store {name} in [storage.object_stores]", f"known are: {known}")
-    options, database = msgspec.convert(places[name], ObjectDiskOptions), context.client.database
-    identity = create_disk_at(options, database.run(cluster_identity))
-    register = partial(register_disk, path=options.place, node_id=None, kind=DiskKind.S3)
-    number = database.run(register, identity.disk)
+    options, client = msgspec.convert(places[name], ObjectDiskOptions), context.client
+    identity = create_disk_at(options, client.database.run(cluster_identity))
+    number = client.disks.register_object_store(identity.disk, place=options.place)
     answer = {"disk": number, "path": options.place, "object_store": name}
     context.print_result(answer, f"disk {number} is {options.place}, of all nodes that have this place")
 

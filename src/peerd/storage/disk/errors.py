@@ -103,6 +103,14 @@ class DiskNotEmpty(DiskError):
         super().__init__(f"{quoted(disk)} is not empty, it contains {quoted(entry)}; choose an empty folder")
 
 
+class RemoteDiskError(DiskError):
+    """A disk that is reached over a network did not do what it was asked for: this says nothing of its contents."""
+
+
+class DiskBusy(RemoteDiskError):
+    """Such a disk is there, and takes no more requests for now."""
+
+
 class ContentMissing(DiskError, LookupError):
     """The disk has no content of this id."""
 

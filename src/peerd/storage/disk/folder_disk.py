@@ -13,14 +13,14 @@ from typing import Final
 from peerd.storage.disk.content_id import ContentId
 from peerd.storage.disk.contents import LastFolder
 from peerd.storage.disk.digest import ContentReading, Digest, verify_chunk, verify_file
-from peerd.storage.disk.errors import ContentMismatch, DiskError, WrongDisk
+from peerd.storage.disk.errors import ContentMismatch, DiskError, PartInUse, WrongDisk
 from peerd.storage.disk.folder import DiskFolder
 from peerd.storage.disk.held_folder import DiskSteps, HeldFolder, Marker, mark_nothing
 from peerd.storage.disk.identity import read_disk_identity
 from peerd.storage.disk.open_disk import DiskPlace, DiskUsage, LocalRange, OpenContent, OpenDisk, Piece
 from peerd.storage.disk.part_file import PartFile
 from peerd.storage.disk.small_parts import SmallParts
-from peerd.storage.disk.walk import StoredContent, StoredPart
+from peerd.storage.disk.walk import StoredContent
 
 SENT_FROM_MEMORY: Final = 64 * 1024
 """Bytes up to which a range is sent from memory: that costs less than to have the kernel send a range of the file."""
@@ -131,8 +131,13 @@ class FolderDisk(OpenDisk):
     def walk(self, *, batch: int) -> Iterator[list[StoredContent]]:
         return self.folder.walk(batch=batch)
 
-    def old_parts(self, before: float) -> Iterable[StoredPart]:
-        return self.folder.old_parts(before)
+    def remove_old_parts(self, before: float) -> int:
+        removed = 0
+        for part in self.folder.old_parts(before):
+            with contextlib.suppress(PartInUse):
+                self.folder.discard_part(part.content)
+                removed += 1
+        return removed
 
     def discard_part(self, content: ContentId) -> None:
         self.folder.discard_part(content)

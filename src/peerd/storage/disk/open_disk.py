@@ -6,7 +6,6 @@ Puts, copies, reads, verifications and sweeps know disks by these interfaces alo
 
 from __future__ import annotations
 
-import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
@@ -16,9 +15,9 @@ import msgspec
 
 from peerd.storage.disk.content_id import ContentId
 from peerd.storage.disk.digest import ContentReading, Digest
-from peerd.storage.disk.errors import DiskError
+from peerd.storage.disk.errors import DiskError, RemoteDiskError
 from peerd.storage.disk.identity import DiskIdentity
-from peerd.storage.disk.walk import StoredContent, StoredPart
+from peerd.storage.disk.walk import StoredContent
 
 
 class DiskUsage(NamedTuple):
@@ -216,12 +215,20 @@ class OpenDisk(ABC):
         Args:
             contents: their ids; best in order.
             at_most: bytes of one.
+
+        Raises:
+            RemoteDiskError: it cannot be read now.
         """
         found: dict[ContentId, bytes] = {}
         for content in contents:
-            with contextlib.suppress(DiskError), self.open(content) as opened:
-                if opened.size <= at_most:
-                    found[content] = opened.read(0, opened.size)
+            try:
+                with self.open(content) as opened:
+                    if opened.size <= at_most:
+                        found[content] = opened.read(0, opened.size)
+            except RemoteDiskError:
+                raise
+            except DiskError:
+                continue
         return found
 
     @abstractmethod
@@ -284,8 +291,15 @@ class OpenDisk(ABC):
         """Its contents in the order of their ids, in lists of ``batch``. Raises DiskError."""
 
     @abstractmethod
-    def old_parts(self, before: float) -> Iterable[StoredPart]:
-        """Incomplete contents that were last written before a time, in seconds of Unix time. Raises DiskError."""
+    def remove_old_parts(self, before: float) -> int:
+        """Remove what is incomplete and was last written, or begun, before a time; how many there were.
+
+        Args:
+            before: in seconds of Unix time.
+
+        Raises:
+            DiskError: they could not be listed or removed.
+        """
 
     @abstractmethod
     def discard_part(self, content: ContentId) -> None:

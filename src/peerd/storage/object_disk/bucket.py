@@ -13,16 +13,23 @@ from obstore.exceptions import AlreadyExistsError, BaseError
 from obstore.store import S3Store
 
 from peerd.storage.object_disk.credentials import CredentialsReader, read_credentials
-from peerd.storage.object_disk.errors import ObjectStoreError, object_store_error
+from peerd.storage.object_disk.errors import HEAD, ObjectStoreError, object_store_error
 from peerd.storage.object_disk.options import ObjectDiskOptions
 
 CONNECT_TIMEOUT: Final = timedelta(seconds=5)
 REQUEST_TIMEOUT: Final = timedelta(seconds=120)
 """Of one request with its body."""
-MAX_RETRIES: Final = 3
-RETRY_TIMEOUT: Final = timedelta(seconds=60)
+MAX_RETRIES: Final = 30
+RETRY_TIMEOUT: Final = timedelta(seconds=20)
+"""After this time no retry begins: with the last pause it is less than nodes wait for one another."""
 FIRST_PAUSE: Final = timedelta(milliseconds=200)
 LONGEST_PAUSE: Final = timedelta(seconds=5)
+GROWTH: Final = 3
+"""A pause is chosen by chance between the first one and so many times the last one, so that it grows by a half."""
+QUICK_CONNECT_TIMEOUT: Final = timedelta(seconds=3)
+QUICK_TIMEOUT: Final = timedelta(seconds=6)
+QUICK_RETRY_TIMEOUT: Final = timedelta(seconds=2)
+"""Of looks whether a disk is there: other disks of the node are not reported before they end."""
 UPLOADED_AT_ONCE: Final = 2
 """Parts of one content."""
 LISTED: Final = 1000
@@ -53,30 +60,35 @@ class ObjectBucket:
         file = None if options.credentials_file is None else Path(options.credentials_file)
         read_credentials(self.place, file)
         self._credentials_file = file
+        self._store = self._opened(options, CONNECT_TIMEOUT, REQUEST_TIMEOUT, RETRY_TIMEOUT)
+        self._quick = self._opened(options, QUICK_CONNECT_TIMEOUT, QUICK_TIMEOUT, QUICK_RETRY_TIMEOUT)
+
+    def _opened(self, options: ObjectDiskOptions, connect: timedelta, request: timedelta, retry: timedelta) -> S3Store:
+        """Requests to the bucket, with these times: to connect, of one request, and in which retries begin."""
         # The address by this name, because obstore prefers AWS_ENDPOINT_URL_S3 of the environment to all others.
-        self._store = S3Store(
+        return S3Store(
             options.bucket,
             prefix=options.prefix or None,
             aws_endpoint_url_s3=options.url,
             region=options.region,
             disable_bulk_delete=True,  # not all object stores have it
-            credential_provider=CredentialsReader(self.place, file),
+            credential_provider=CredentialsReader(self.place, self._credentials_file),
             client_options={
                 "allow_http": options.url.startswith("http:"),
-                "connect_timeout": CONNECT_TIMEOUT,
-                "timeout": REQUEST_TIMEOUT,
+                "connect_timeout": connect,
+                "timeout": request,
             },
             retry_config={
                 "max_retries": MAX_RETRIES,
-                "retry_timeout": RETRY_TIMEOUT,
-                "backoff": {"init_backoff": FIRST_PAUSE, "max_backoff": LONGEST_PAUSE, "base": 2},
+                "retry_timeout": retry,
+                "backoff": {"init_backoff": FIRST_PAUSE, "max_backoff": LONGEST_PAUSE, "base": GROWTH},
             },
         )
 
     def read(self, name: str) -> bytes | None:
-        """All of a small object; None: there is none. Raises ObjectStoreError."""
+        """All of a small object, within some seconds; None: there is none. Raises ObjectStoreError."""
         with contextlib.suppress(FileNotFoundError), self._errors("get"):
-            return bytes(obstore.get(self._store, name).bytes())
+            return bytes(obstore.get(self._quick, name).bytes())
         return None
 
     def read_range(self, name: str, start: int, count: int) -> bytes | None:
@@ -87,7 +99,7 @@ class ObjectBucket:
 
     def status(self, name: str) -> ObjectStatus | None:
         """The status of an object; None: there is none, or no bucket. Raises ObjectStoreError."""
-        with contextlib.suppress(FileNotFoundError), self._errors("head"):
+        with contextlib.suppress(FileNotFoundError), self._errors(HEAD):
             return _status(obstore.head(self._store, name))
         return None
 
@@ -115,7 +127,7 @@ class ObjectBucket:
             return True
         return False
 
-    async def write_stream(self, name: str, parts: AsyncIterator[bytes], part_size: int) -> None:
+    async def write_stream(self, name: str, parts: AsyncIterator[bytes | bytearray], part_size: int) -> None:
         """Write an object by an upload in parts; if ``parts`` raises an error, the upload is aborted.
 
         It is a coroutine, because a plain iterator would be called by one of the few threads that do the requests of

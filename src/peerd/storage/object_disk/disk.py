@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from itertools import islice
 from threading import Lock
 from typing import Final
@@ -22,15 +23,19 @@ from peerd.storage.disk.digest import (
 from peerd.storage.disk.errors import ContentMismatch, ContentMissing, DiskNotEmpty, NotADisk, WrongDisk
 from peerd.storage.disk.identity import IDENTITY_FILE, DiskIdentity, encoded_identity, parsed_identity
 from peerd.storage.disk.open_disk import DiskUsage, OpenContent, OpenDisk, Piece, SmallContents
-from peerd.storage.disk.walk import REASON, StoredContent, StoredPart
+from peerd.storage.disk.walk import REASON, StoredContent
 from peerd.storage.object_disk.bucket import ObjectBucket, ObjectStatus
+from peerd.storage.object_disk.errors import ObjectStoreThrottled
 from peerd.storage.object_disk.options import ObjectDiskOptions
+from peerd.storage.object_disk.unfinished import ObjectUploads
 from peerd.storage.object_disk.writer import ObjectWriter
 
 CONTENTS: Final = "contents"
 QUARANTINE: Final = "quarantine"
 CHECK_EVERY: Final = 30.0
 """Seconds for which the identity is not read again: each reading is a request that costs money."""
+BUSY_FOR: Final = 4.0
+"""Seconds for which an object store that takes no more requests is not looked at again."""
 BLOCK: Final = 8 * 1024 * 1024
 """Bytes of one request that reads."""
 COPIED_AT_ONCE: Final = 5 * 1024**3
@@ -193,17 +198,27 @@ class ObjectDisk(OpenDisk):
         self.identity = identity
         self.verify_every = options.verify_every
         self._bucket = bucket
+        self._unfinished = ObjectUploads(options)
         self._capacity = options.capacity
         self._used = used
         self._checked_at = time.monotonic()
+        self._busy: tuple[float, ObjectStoreThrottled] | None = None
         self._lock = Lock()
 
     def check(self, *, writable: bool = False) -> None:
         """Read the identity, if that is half a minute ago; whether it can be written, only a write shows."""
         with self._lock:
-            if time.monotonic() - self._checked_at < CHECK_EVERY:
+            present = time.monotonic()
+            if present - self._checked_at < CHECK_EVERY:
                 return
-        self._check_identity()
+            if self._busy is not None and present < self._busy[0]:
+                raise self._busy[1]
+        try:
+            self._check_identity()
+        except ObjectStoreThrottled as error:
+            with self._lock:
+                self._busy = time.monotonic() + BUSY_FOR, error
+            raise
 
     def usage(self) -> DiskUsage:
         return DiskUsage(self._capacity, max(0, self._capacity - self._used(self.identity.disk)), None)
@@ -250,9 +265,13 @@ class ObjectDisk(OpenDisk):
         while some := list(islice(found, batch)):
             yield some
 
-    def old_parts(self, before: float) -> Iterable[StoredPart]:
-        """None: incomplete uploads have no names."""
-        return ()
+    def remove_old_parts(self, before: float) -> int:
+        """Abort the uploads that were begun before a time; those of other objects below the prefix are left."""
+        begun_before = datetime.fromtimestamp(before, UTC)
+        old = [one for one in self._unfinished.list() if one.begun_at < begun_before and _is_of_disk(one.name)]
+        for upload in old:
+            self._unfinished.abort(upload)
+        return len(old)
 
     def discard_part(self, content: ContentId) -> None:
         """Nothing is left of an earlier writer."""
@@ -292,9 +311,22 @@ class ObjectDisk(OpenDisk):
 
     def _contents(self) -> Iterator[StoredContent]:
         for status in self._bucket.walk(CONTENTS):
-            text = status.name.rpartition("/")[2]
-            if is_content_id(text) and status.name == object_name(parse_content_id(text)):
-                yield StoredContent(parse_content_id(text), status.size)
+            content = _content_of(status.name)
+            if content is not None:
+                yield StoredContent(content, status.size)
+
+
+def _content_of(name: str) -> ContentId | None:
+    """The id of the content that an object is; None: it is none."""
+    text = name.rpartition("/")[2]
+    if is_content_id(text) and name == object_name(parse_content_id(text)):
+        return parse_content_id(text)
+    return None
+
+
+def _is_of_disk(name: str) -> bool:
+    """Whether a disk writes objects of this name in parts."""
+    return _content_of(name) is not None or name.startswith(f"{QUARANTINE}/")
 
 
 def open_object_disk(options: ObjectDiskOptions, cluster: str, used: Callable[[str], int]) -> ObjectDisk:

@@ -6,19 +6,21 @@ import re
 from typing import Final
 
 from peerd.domain.quoting import quoted
-from peerd.storage.disk.errors import DiskError
+from peerd.storage.disk.errors import DiskBusy, DiskError, RemoteDiskError
 
 _CODE: Final = re.compile(r"<Code>(\w{1,60})</Code>")
 _STATUS: Final = re.compile(r"status code: (\d{3})")
 _THROTTLED: Final = frozenset(
     {"SlowDown", "ServiceUnavailable", "RequestLimitExceeded", "TooManyRequests", "Throttling"}
 )
+HEAD: Final = "head"
+"""The action whose answers have no document."""
 _REFUSED: Final = frozenset({
     "AccessDenied", "AllAccessDisabled", "ExpiredToken", "InvalidAccessKeyId", "InvalidToken", "SignatureDoesNotMatch",
 })  # fmt: skip
 
 
-class ObjectStoreError(DiskError):
+class ObjectStoreError(RemoteDiskError):
     """A request to an object store has failed: `action` at `place`; `problem` is the code of the answer."""
 
     _sentence = "the object store {place} has failed ({step}); look into its log, and try again later"
@@ -31,14 +33,14 @@ class ObjectStoreError(DiskError):
 
 
 class ObjectStoreUnreachable(ObjectStoreError):
-    """There was no answer, or none in time."""
+    """There was no answer, or none in time, or one of a server before it that cannot reach it."""
 
     _sentence = (
         "the object store {place} cannot be reached ({step}); check its address, the network and its certificate"
     )
 
 
-class ObjectStoreThrottled(ObjectStoreError):
+class ObjectStoreThrottled(ObjectStoreError, DiskBusy):
     """It answers that there are too many requests, also after some tries."""
 
     _sentence = "the object store {place} refuses more requests ({step}); wait, or raise its limits"
@@ -90,13 +92,28 @@ def object_store_error(error: Exception, place: str, action: str) -> ObjectStore
     """
     text = str(error).partition("Debug source:")[0]
     code, status = _CODE.search(text), _STATUS.search(text)
-    if status is None:
+    if status is None and code is None:
         return ObjectStoreUnreachable(place, action, "no answer" if "HTTP error" in text else type(error).__name__)
-    number, name = int(status[1]), code[1] if code else ""
+    return error_of_response(int(status[1]) if status else 200, text, place, action)
+
+
+def error_of_response(number: int, text: str, place: str, action: str) -> ObjectStoreError:
+    """The error that a response means.
+
+    Args:
+        number: its status.
+        text: its body, or more.
+        place: the address of the disk.
+        action: see `object_store_error`.
+    """
+    code = _CODE.search(text)
+    name = code[1] if code else ""
     problem = f"{number} {name}".rstrip()
     kind: type[ObjectStoreError] = ObjectStoreError
     if name == "NoSuchBucket":
         kind = BucketMissing
+    elif number == 503 and not name and action != HEAD:
+        kind = ObjectStoreUnreachable  # of S3 it would have a code; to HEAD there is never one
     elif name in _THROTTLED or number in {429, 503}:
         kind = ObjectStoreThrottled
     elif name in _REFUSED or number in {401, 403}:

@@ -81,13 +81,21 @@ class ObjectWriter:
         """
         if self._is_closed:
             raise ValueError(f"the content {self.content} is closed")
-        self._hasher.update(memoryview(data))
-        self._buffer += data
-        while len(self._buffer) > self._part_size:
-            if self._upload is None:
-                self._upload = _PartsUpload(self._bucket, self._name, self._part_size)
-            self._upload.send(bytes(self._buffer[: self._part_size]))
-            del self._buffer[: self._part_size]
+        left = memoryview(data)
+        self._hasher.update(left)
+        while left:
+            if len(self._buffer) == self._part_size:
+                self._send_part()
+            room = self._part_size - len(self._buffer)
+            self._buffer += left[:room]
+            left = left[room:]
+
+    def _send_part(self) -> None:
+        """Send what is a whole part; it is not copied."""
+        if self._upload is None:
+            self._upload = _PartsUpload(self._bucket, self._name, self._part_size)
+        part, self._buffer = self._buffer, bytearray()
+        self._upload.send(part)
 
     def checked_digest(self, expected: Digest | None) -> Digest:
         """The digest of what is written, if it may be published.
@@ -116,7 +124,7 @@ class ObjectWriter:
         if self._upload is None:
             self._bucket.write(self._name, bytes(self._buffer))
         else:
-            self._upload.send(bytes(self._buffer))
+            self._upload.send(self._buffer)
             self._upload.finish()
         self._is_closed = True
         self._buffer = bytearray()
@@ -155,13 +163,13 @@ class _PartsUpload:
     """
 
     def __init__(self, bucket: ObjectBucket, name: str, size: int) -> None:
-        self._parts: queue.Queue[bytes | None] = queue.Queue(1)
+        self._parts: queue.Queue[bytearray | None] = queue.Queue(1)
         self._is_aborted = threading.Event()
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, args=(bucket, name, size), name="peerd-upload", daemon=True)
         self._thread.start()
 
-    def send(self, part: bytes | None) -> None:
+    def send(self, part: bytearray | None) -> None:
         """Pass a part on, when the ones before it were taken. Raises ObjectStoreError."""
         while self._thread.is_alive():
             with contextlib.suppress(queue.Full):
@@ -186,11 +194,11 @@ class _PartsUpload:
         except BaseException as error:  # noqa: BLE001 - the writer raises it
             self._failure = error
 
-    async def _taken(self) -> AsyncIterator[bytes]:
+    async def _taken(self) -> AsyncIterator[bytearray]:
         while (part := await asyncio.to_thread(self._next)) is not None:
             yield part
 
-    def _next(self) -> bytes | None:
+    def _next(self) -> bytearray | None:
         while not self._is_aborted.is_set():
             with contextlib.suppress(queue.Empty):
                 return self._parts.get(timeout=LOOKED_AT_EVERY)

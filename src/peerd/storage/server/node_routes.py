@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from peerd.storage.disk.content_id import ContentId, parse_content_id
-from peerd.storage.disk.errors import ContentMissing
+from peerd.storage.disk.errors import ContentMissing, RemoteDiskError
 from peerd.storage.disk.open_disk import OpenContent
 from peerd.storage.local_disks import LocalDisk
 from peerd.storage.node import StorageNode
@@ -51,8 +51,9 @@ async def send_many(node: StorageNode, body: bytes, response: Response) -> None:
     contents = [_content_id(text) for text in texts]
     await response.begin(200, {"content-type": "application/octet-stream"})
     gathered = bytearray()
+    reading = _SmallContents(node)
     for first in range(0, len(contents), READ_AT_ONCE):
-        gathered += await to_thread(_read_frames, node, contents[first : first + READ_AT_ONCE])
+        gathered += await to_thread(reading.frames, contents[first : first + READ_AT_ONCE])
         if len(gathered) >= GATHERED:
             await response.bytes(gathered)
             gathered = bytearray()
@@ -87,17 +88,38 @@ async def _send_range(opened: OpenContent, request: Request, response: Response)
     await send_pieces(opened.pieces(start, stop), 206 if part is not None else 200, headers, response)
 
 
-def _read_frames(node: StorageNode, contents: list[ContentId]) -> bytes:
-    """The frames of small contents; those that cannot be read, or are too large for many at once, are missing."""
-    found: dict[ContentId, bytes] = {}
-    for disk in _readable(node):
-        if missing := [content for content in contents if content not in found]:
-            found |= disk.opened.read_small(missing, MAX_SIZE)
-    pieces = []
-    for content in contents:
-        data = found.get(content)
-        pieces += [encode_head(content.number, None if data is None else len(data)), data or b""]
-    return b"".join(pieces)
+class _SmallContents:
+    """Small contents that are read for one request.
+
+    A remote disk that cannot be read is left out from then on: each content would take as long to fail.
+
+    Args:
+        node: that has them.
+    """
+
+    def __init__(self, node: StorageNode) -> None:
+        self._disks = _readable(node)
+        self._is_unavailable = False
+
+    def frames(self, contents: list[ContentId]) -> bytes:
+        """The head of each content, and its bytes; what cannot be read, or is too large for many at once, has none."""
+        found: dict[ContentId, bytes] = {}
+        for disk in list(self._disks):
+            missing = [content for content in contents if content not in found]
+            if not missing:
+                break
+            try:
+                found |= disk.opened.read_small(missing, MAX_SIZE)
+            except RemoteDiskError:
+                self._disks.remove(disk)
+                self._is_unavailable = True
+        pieces = []
+        for content in contents:
+            data = found.get(content)
+            is_available = data is not None or not self._is_unavailable
+            size = None if data is None else len(data)
+            pieces += [encode_head(content.number, size, is_available=is_available), data or b""]
+        return b"".join(pieces)
 
 
 def _readable(node: StorageNode) -> list[LocalDisk]:

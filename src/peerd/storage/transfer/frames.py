@@ -1,6 +1,6 @@
 """Many small contents in one response: a head of 24 bytes and the bytes of each, in the order of the request.
 
-id (8 bytes, big-endian) | state (8 bytes: 1 present, 0 missing) | size (8 bytes) | the bytes
+id (8 bytes, big-endian) | state (8 bytes: 1 present, 0 missing, 2 unavailable) | size (8 bytes) | the bytes
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ BLOCK: Final = 256 * 1024
 """Bytes of a response that are read at once."""
 MISSING: Final = 0
 PRESENT: Final = 1
+UNAVAILABLE: Final = 2
+"""Its disk cannot be read now: whether it is there is not known."""
 MAX_CONTENTS: Final = 500
 MAX_SIZE: Final = 64 * 1024 * 1024
 """Bytes of one content in a response of many."""
@@ -25,19 +27,21 @@ class FrameHead(NamedTuple):
     content_id: int
     is_present: bool
     size: int
+    is_available: bool = True
 
 
 class InvalidFrame(ValueError):
     """A response is not what a node of this version sends."""
 
 
-def encode_head(content_id: int, size: int | None) -> bytes:
-    """The head of a content of so many bytes; None: it is missing.
+def encode_head(content_id: int, size: int | None, *, is_available: bool = True) -> bytes:
+    """The head of a content of so many bytes; None: it is missing, or its disk cannot be read now.
 
     >>> decode_head(encode_head(7, 100)), decode_head(encode_head(7, None)).is_present
-    (FrameHead(content_id=7, is_present=True, size=100), False)
+    (FrameHead(content_id=7, is_present=True, size=100, is_available=True), False)
     """
-    return HEAD.pack(content_id, MISSING if size is None else PRESENT, size or 0)
+    absent = MISSING if is_available else UNAVAILABLE
+    return HEAD.pack(content_id, absent if size is None else PRESENT, size or 0)
 
 
 def decode_head(data: bytes | memoryview) -> FrameHead:
@@ -46,9 +50,9 @@ def decode_head(data: bytes | memoryview) -> FrameHead:
         content_id, state, size = HEAD.unpack(data)
     except struct.error:
         raise InvalidFrame("the head of a content is incomplete") from None
-    if state not in {MISSING, PRESENT} or size > MAX_SIZE or (state == MISSING and size):
+    if state not in {MISSING, PRESENT, UNAVAILABLE} or size > MAX_SIZE or (state != PRESENT and size):
         raise InvalidFrame("this is no head of a content")
-    return FrameHead(content_id, state == PRESENT, size)
+    return FrameHead(content_id, state == PRESENT, size, state != UNAVAILABLE)
 
 
 class FrameReader:

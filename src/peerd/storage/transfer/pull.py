@@ -75,11 +75,13 @@ class Pulled(msgspec.Struct):
         stored: they are on the disk now, or were there already, and verified.
         failed: the others, each with the reason.
         bad: contents that a source has otherwise than the catalogue, by the source's address.
+        unavailable: those of the failed ones that a source may have, but could not read now.
     """
 
     stored: list[ContentId] = msgspec.field(default_factory=list)
     failed: dict[ContentId, str] = msgspec.field(default_factory=dict)
     bad: list[tuple[str, ContentId]] = msgspec.field(default_factory=list)
+    unavailable: set[ContentId] = msgspec.field(default_factory=set)
 
 
 def pull_content(
@@ -323,6 +325,10 @@ def _receive_small(
         raise InvalidFrame("the contents are not in the order of the request")
     data = frames.exactly(head.size)
     control.received(head.size, head.size)
+    if not head.is_available:
+        result.failed[wanted.id] = f"{source}: it cannot read its disk now"
+        result.unavailable.add(wanted.id)
+        return
     if not head.is_present:
         result.bad.append((source, wanted.id))
         result.failed[wanted.id] = "the source has it no more"

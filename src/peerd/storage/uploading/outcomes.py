@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class SourceChanged(Exception):
+class UploadSourceChanged(Exception):
     """A file has changed since its upload was begun."""
 
 

@@ -35,7 +35,7 @@ from peerd.storage.client import (
 from peerd.storage.transfer.errors import SourceFailed
 from peerd.storage.transfer.node_http import PUT_TIMEOUT
 from peerd.storage.uploading.node_uploads import NodeUploads, OpenUpload
-from peerd.storage.uploading.outcomes import BytesDiffer, DiskTakesNoMore, PartDamaged, SourceChanged
+from peerd.storage.uploading.outcomes import BytesDiffer, DiskTakesNoMore, PartDamaged, UploadSourceChanged
 from peerd.storage.uploading.sources import FileSource, PartSource, StreamSource
 
 FIRST_PAUSE: Final = 0.2
@@ -78,7 +78,7 @@ def put_file(uploads: NodeUploads, path: Path, opened: IO[bytes], progress: Prog
             stored = Sending(uploads, source, upload, can_begin_anew=True).run()
             uploads.abort_unused(source.name)
             return stored
-        except (SourceChanged, BytesDiffer):
+        except (UploadSourceChanged, BytesDiffer):
             uploads.abort(upload.id)
         except BegunElsewhere as error:
             uploads.abort(upload.id)
@@ -124,7 +124,7 @@ def put_stream(
         return put_body(Body(source.rest(), uploads.options.size))
     try:
         stored = Sending(uploads, source, upload, can_begin_anew=False).run()
-    except (SourceChanged, BytesDiffer, UploadGone) as error:
+    except (UploadSourceChanged, BytesDiffer, UploadGone) as error:
         uploads.abort(upload.id)
         raise UploadBroken(uploads.path, str(error) or "the node has lost a part of it", 1) from error
     except BaseException:

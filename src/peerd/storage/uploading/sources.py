@@ -20,7 +20,7 @@ from peerd.storage.client import (
     Progress,
 )
 from peerd.storage.put_options import PutOptions
-from peerd.storage.uploading.outcomes import SourceChanged
+from peerd.storage.uploading.outcomes import UploadSourceChanged
 
 MIB: Final = 1024**2
 FILE_PART: Final = 32 * MIB
@@ -51,7 +51,7 @@ class PartSource(ABC):
         """The next part: how many bytes it has, and these, with their BLAKE3 behind them.
 
         Raises:
-            SourceChanged: it is not what it was.
+            UploadSourceChanged: it is not what it was.
         """
 
     @abstractmethod
@@ -161,13 +161,13 @@ class FileSource(PartSource):
     def _read(self, position: int, count: int) -> memoryview:
         found = os.preadv(self._opened.fileno(), [self._buffer[:count]], position)
         if not found:
-            raise SourceChanged
+            raise UploadSourceChanged
         return self._buffer[:found]
 
     def _refuse_change(self) -> None:
         status = os.fstat(self._opened.fileno())
         if (status.st_size, status.st_mtime_ns) != (self.size, self._changed_at):
-            raise SourceChanged
+            raise UploadSourceChanged
 
 
 class StreamSource(PartSource):
@@ -224,7 +224,7 @@ class StreamSource(PartSource):
         if received == self._start:
             return
         if received != self._start + len(self._part):
-            raise SourceChanged  # its bytes are gone
+            raise UploadSourceChanged  # its bytes are gone
         self._start = received
         self._fill()
 
