@@ -11,7 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ import pytest
 
 from peerd.storage.disk import part_file
 from peerd.storage.disk.content_id import ContentId
+from peerd.storage.disk.contents import ContentsFolder
 from peerd.storage.disk.digest import Chunking
 from peerd.storage.disk.folder import DiskFolder
 from peerd.storage.disk.identity import DiskIdentity, create_disk, read_disk_identity
@@ -222,6 +223,7 @@ PUBLISHER = """
 import sys
 from pathlib import Path
 from peerd.storage.disk.content_id import ContentId
+from peerd.storage.disk.contents import ContentsFolder
 from peerd.storage.disk.folder import DiskFolder
 from peerd.storage.disk.identity import read_disk_identity
 from peerd.storage.disk.part_file import PartFile
@@ -257,3 +259,44 @@ def test_the_kernel_receives_the_calls_in_this_order(disk_path: Path, identity: 
         ("fsync", "contents", "0"),
         ("unlinkat", "parts", "0"),
     ]
+
+
+def _publish_before_fsync(patched: pytest.MonkeyPatch) -> None:
+    """The bytes are made durable after the name is there."""
+    synced: list[Any] = []
+    sync_each, sync_folders = part_file._sync_each, ContentsFolder.sync
+
+    def sync(self: ContentsFolder, contents: Iterable[ContentId]) -> None:
+        sync_each(synced)
+        sync_folders(self, contents)
+
+    patched.setattr(part_file, "_sync_each", synced.extend)
+    patched.setattr(ContentsFolder, "sync", sync)
+
+
+def _publish_without_fsync(patched: pytest.MonkeyPatch) -> None:
+    patched.setattr(part_file, "_sync_each", lambda _: None)
+
+
+def _leave_names_to_the_system(patched: pytest.MonkeyPatch) -> None:
+    patched.setattr(ContentsFolder, "sync", lambda *_: None)
+
+
+@pytest.mark.parametrize("break_it", [_publish_before_fsync, _publish_without_fsync, _leave_names_to_the_system])
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_publication_in_another_order_is_caught(
+    disk: DiskFolder,
+    disk_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    break_it: Callable[[pytest.MonkeyPatch], None],
+    count: int,
+) -> None:
+    contents = [ContentId(CONTENT.number + number) for number in range(count)]
+    break_it(monkeypatch)
+    with recorded(monkeypatch) as durable:
+        parts = [PartFile.open(disk, content) for content in contents]
+        for part in parts:
+            part.write(DATA)
+        publish_many([(part, None) for part in parts])
+    are_kept = all(durable.has(disk_path / "contents", path_of(disk_path, content)) for content in contents)
+    assert durable.linked_before_durable or not are_kept
