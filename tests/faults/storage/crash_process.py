@@ -19,11 +19,16 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+from blake3 import blake3
 
+from peerd.storage.auditing import UNNAMED, FileAuditor
 from peerd.storage.duties import Duties
 from peerd.storage.node import StorageNode, StorageOptions
 from peerd.storage.receiving import Received, Receiving
+from peerd.storage.resumable import PartOfUpload, begin_upload, complete
 from peerd.store.connection.database import Database
+from peerd.store.files.buckets import get_bucket
+from peerd.store.files.resumable_uploads import uploads_of_key
 from tests.faults.storage.broken_storage import VARIANTS
 from tests.storage.nodes import SECRET, NoRings, ServedNode
 
@@ -38,7 +43,7 @@ class CrashRequest(msgspec.Struct, frozen=True, kw_only=True):
         url: of the database.
         node: its name.
         options: of its storage.
-        operation: put, or a task: copy, remove, verify.
+        operation: of `OPERATIONS`.
         phase: the number of the call of the marker.
         arguments: of the operation.
         broken: the variant of the product, or the empty text.
@@ -124,6 +129,22 @@ def put(node: StorageNode, *, key: str, seed: str, size: int) -> None:
         receiving.finish(Received(bucket="films", key=key))
 
 
+def put_in_parts(node: StorageNode, *, key: str, seed: str, size: int) -> None:
+    """As the server does it, from where an earlier process was killed."""
+    content = bytes_of(seed, size)
+    bucket = node.database.read(get_bucket, "films")
+    found = node.database.read(uploads_of_key, bucket, key)
+    upload = found[0] if found else begin_upload(node, Received(bucket="films", key=key), size, None)
+    position = upload.received
+    while position < size:
+        part = content[position : position + size // 3 + 1]
+        receiving = PartOfUpload.begin(node, upload.id, position, len(part))
+        receiving.write(part + blake3(part).digest())
+        position = receiving.finish()
+        receiving.close()
+    complete(node, upload.id, size, blake3(content).hexdigest(), FileAuditor(actor=UNNAMED))
+
+
 def copy(node: StorageNode, *, disk: int, files: list[str]) -> None:
     Duties(node).copy(disk, files, threading.Event(), lambda *_: None)
 
@@ -136,7 +157,13 @@ def verify(node: StorageNode, *, disk: int, files: list[str]) -> None:
     Duties(node).verify(disk, files, threading.Event(), lambda *_: None)
 
 
-OPERATIONS: Final[Mapping[str, Callable[..., None]]] = {"put": put, "copy": copy, "remove": remove, "verify": verify}
+OPERATIONS: Final[Mapping[str, Callable[..., None]]] = {
+    "put": put,
+    "put in parts": put_in_parts,
+    "copy": copy,
+    "remove": remove,
+    "verify": verify,
+}
 
 
 def _operate(request: CrashRequest, report: int) -> None:

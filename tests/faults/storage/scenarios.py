@@ -25,10 +25,12 @@ from peerd.storage.duties import Duties
 from peerd.storage.node import StorageNode
 from peerd.storage.receiving import Received, Receiving, TooFewDurable
 from peerd.storage.serving import FileReading
+from peerd.storage.uploads import remove_aborted
 from peerd.store.files.checks import request_checks
 from peerd.store.files.classes import set_class
 from peerd.store.files.copies import plan_copies, plan_removals
 from peerd.store.files.disks import set_disk_state
+from peerd.store.files.resumable_uploads import mark_aborted, uploads_of_key
 from peerd.store.files.versions import Condition, delete_file, find_file, get_version
 from peerd.store.schema.tables import disks as disk_table
 from tests.faults.storage.crash_process import EVERY_PHASE, CrashProcess, bytes_of
@@ -147,6 +149,30 @@ def kill_puts(cluster: StorageCluster, crash: CrashProcess, broken: str = "", *,
         if phase % 2:
             steps.put(a, key, bytes_of(seed, SMALL))
     return steps.problems(unknown=unknown)
+
+
+def kill_uploads(cluster: StorageCluster, crash: CrashProcess) -> list[str]:
+    """A put in parts is killed at each phase, and then goes on for every second file; the others are aborted."""
+    steps, a = FileSteps(cluster), cluster.nodes["a"]
+    probe = crash.run(a, "put in parts", EVERY_PHASE, key="probe", seed="probe", size=SMALL)
+    steps.acknowledged["probe"] = bytes_of("probe", SMALL)
+    phases = range(len(probe.phases))
+    for phase in phases:
+        steps.put(a, f"f{phase}", bytes_of(f"first {phase}", SMALL))
+    steps.settle()
+    for phase in phases:
+        key, seed = f"f{phase}", f"second {phase}"
+        answer = crash.run(a, "put in parts", phase, key=key, seed=seed, size=SMALL)
+        # Its folders may be there by now, which it does not make then.
+        assert answer.killed or phase >= len(answer.phases), answer
+        if answer.killed and phase % 2:
+            answer = crash.run(a, "put in parts", EVERY_PHASE, key=key, seed=seed, size=SMALL)
+        if not answer.killed:
+            steps.acknowledged[key] = bytes_of(seed, SMALL)
+        for upload in cluster.catalogue.store.read(uploads_of_key, steps.bucket, key):
+            cluster.catalogue.store.run(mark_aborted, upload.id)
+    remove_aborted(a.node)
+    return steps.problems()
 
 
 def kill_copies(cluster: StorageCluster, crash: CrashProcess, broken: str = "", *, size: int = LARGE) -> list[str]:

@@ -13,6 +13,12 @@ def test_a_killed_put_leaves_the_file_that_was_there(cluster: StorageCluster, cr
     assert scenarios.kill_puts(cluster, crash) == []
 
 
+def test_a_killed_put_in_parts_goes_on_or_leaves_the_file_that_was_there(
+    cluster: StorageCluster, crash: CrashProcess
+) -> None:
+    assert scenarios.kill_uploads(cluster, crash) == []
+
+
 @pytest.mark.parametrize("size", [scenarios.SMALL, scenarios.LARGE])
 def test_a_killed_copy_is_made_by_the_next_try(cluster: StorageCluster, crash: CrashProcess, size: int) -> None:
     assert scenarios.kill_copies(cluster, crash, size=size) == []
