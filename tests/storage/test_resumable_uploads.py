@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import socket
@@ -368,6 +369,34 @@ def test_a_put_whose_upload_is_aborted_meanwhile_begins_anew(
 
     assert put(client, film, progress=progress).version == 1
     assert got(client) == film.read_bytes()
+
+
+def test_a_part_counts_only_when_its_fsync_has_succeeded(
+    client: Client, cluster: StorageCluster, film: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fsync, advance = os.fsync, resumable_uploads.advance_upload
+    of_parts: list[int] = []
+    counted: list[tuple[str, int]] = []
+
+    def failing(fd: int) -> None:
+        if Path(f"/proc/self/fd/{fd}").readlink().suffix == ".part":
+            of_parts.append(fd)
+            if len(of_parts) == 2:
+                raise OSError(errno.EIO, "the disk failed")
+        fsync(fd)
+
+    def count(connection: Any, upload_id: str, offset: int, size: int) -> int:
+        counted.append((upload_id, offset))
+        return advance(connection, upload_id, offset, size)
+
+    monkeypatch.setattr(os, "fsync", failing)
+    monkeypatch.setattr("peerd.storage.resumable.advance_upload", count)
+    put(client, film)
+    assert got(client) == film.read_bytes()
+    (failed, first), *others = counted
+    assert first == 0
+    assert failed not in {upload_id for upload_id, _ in others}, "nothing is known of its bytes any more"
+    assert len(others) == 5
 
 
 def test_quotas_and_conditions_hold(client: Client, cluster: StorageCluster, film: Path) -> None:
