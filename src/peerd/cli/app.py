@@ -72,7 +72,7 @@ COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
     "files": (
         "files",
         WORK,
-        "Put, get, list, show, move, remove and check files; buckets, classes, disks and access keys.",
+        "Put, get, list, show, move, remove and check files; buckets, classes, disks, access keys and uploads.",
     ),
     "schedules": ("cluster.schedules", WORK, "List, show, create, delete, run, enable and disable schedules."),
     "users": ("access.users", ACCESS, "List, add, change and remove users of the API."),
