@@ -442,8 +442,14 @@ def test_more_uploads_than_places_are_put_off(client: Client, address: str, secr
         for number, one in enumerate(slow):
             one.sendall(head.format(number).encode())
         with httpx.Client(base_url=address + API, headers=bearer(secret)) as http:
-            eventually(lambda: _refusal(http) is not None)
-            refused = _refusal(http)
+            answers: list[httpx.Response | None] = [None]
+
+            def is_refused() -> bool:
+                answers.append(_refusal(http))
+                return answers[-1] is not None
+
+            eventually(is_refused)
+            refused = answers[-1]
             assert refused is not None
             assert refused.json()["code"] == "TooManyUploads"
             assert refused.headers["retry-after"] == "2"
