@@ -87,7 +87,7 @@ def test_a_trusted_proxy_names_the_user(users: Client) -> None:
         underscored = [*forwarded(), ("x_remote_user", "admin")]
         assert problem(get(address, headers=underscored)) == (401, "Unauthorized")
     with serving(users, AccessSettings(proxy_user_header=HEADER, proxy_role=Role.VIEWER), proxies=PROXY) as address:
-        assert get(address, headers={HEADER: "stranger"}).json()["rights"] == ["view"]
+        assert get(address, headers={HEADER: "stranger"}).json()["rights"] == ["read-files", "view"]
 
 
 def test_nothing_but_a_trusted_proxy_names_the_user_or_the_address(users: Client) -> None:
