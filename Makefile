@@ -8,13 +8,13 @@ BIN     := $(VENV)/bin
 # Tests wait half of their time: for servers, for processes, for the moment something is due.
 JOBS    := $(shell n=$$(nproc 2>/dev/null || echo 2); [ $$n -gt 1 ] && echo $$((2 * n)) || echo 2)
 PIP     := $(BIN)/python -m pip --disable-pip-version-check
-USER_EXTRAS := mysql,postgresql,video,web,watch,dashboard,otel,remote,top
+USER_EXTRAS := mysql,postgresql,video,web,watch,dashboard,otel,remote,storage,s3,top
 DEV_EXTRAS  := $(USER_EXTRAS),dev
 MINUTES := 10
 KINDS   := sqlite mariadb postgresql
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo demo-recording top-pictures test bench bench-revisions bench-boot bench-flame bench-galera bench-gateway bench-peers bench-reload differential faults simulate screenshots check format constraints clean
+.PHONY: help venv demo archive demo-recording top-pictures test bench bench-revisions bench-boot bench-flame bench-galera bench-gateway bench-peers bench-reload bench-storage differential faults simulate screenshots check format constraints clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -24,6 +24,9 @@ venv: $(VENV)/.dev ## Make .venv with everything that developing needs
 demo: export PEERD_DEMO_RUN_BY := make
 demo: $(VENV)/.user ## Show peerd at work: two nodes transcode real video, and one worker is killed (ARGUMENTS=--open: with the dashboard)
 	$(BIN)/peerd demo $(ARGUMENTS)
+
+archive: $(VENV)/.user ## Keep a folder on two of three nodes, lose one with its disk, and find everything whole again
+	$(BIN)/python examples/archive/run.py
 
 demo-recording: $(VENV)/.dev ## Record the demo as docs/images/demo.svg, which README shows
 	$(BIN)/python scripts/record-demo docs/images/demo.svg $(BIN)/peerd demo
@@ -60,6 +63,10 @@ bench-boot: $(VENV)/.dev ## Measure the boot of a node of eight processes, on ea
 bench-gateway: $(VENV)/.dev ## Measure the queue server beside Debian's beanstalkd, both waiting for the disk at each write
 	@scripts/debian-packages
 	$(BIN)/python -m bench.gateway $(ARGUMENTS)
+
+bench-storage: $(VENV)/.dev ## Measure copies, puts and gets of files beside rsync and nginx (ARGUMENTS="--folder /dev/shm --memory")
+	@scripts/debian-packages bench-storage
+	$(BIN)/python -m bench.storage $(ARGUMENTS)
 
 bench-galera: $(VENV)/.dev ## Measure six worker processes on a Galera cluster of three servers, beside a plain one
 	@scripts/debian-packages

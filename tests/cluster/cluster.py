@@ -46,6 +46,8 @@ class ClusterNode:
         self.config = cluster.folder / f"{name}-{number}.toml"
         self.log = cluster.folder / f"{name}-{number}.log"
         self.log.touch()
+        self.environment: dict[str, str] = {}
+        """Variables of its processes, in addition to those of the cluster."""
         self.master: subprocess.Popen[bytes] | None = None
         self.run_directory = Path(sections["node"].setdefault("run_directory", str(self.run_directory)))
         lines = []
@@ -64,7 +66,10 @@ class ClusterNode:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env={**os.environ, **self.cluster.environment, "CLUSTER_UNDER_TEST": self.cluster.mark},
+                env=os.environ
+                | self.cluster.environment
+                | self.environment
+                | {"CLUSTER_UNDER_TEST": self.cluster.mark},
             )
         return self
 

@@ -11,6 +11,7 @@ from peerd.web import create_app
 NODE: Final = "node <b>&'\" 1"
 QUEUE: Final = "video"
 SCHEDULE: Final = "nightly"
+FILE: Final = "films/2026/one.mov"
 ADDRESSES: Final = {
     "/": "/?span=1d&by=queue",
     "/login": "/login?next=/tasks",
@@ -36,6 +37,13 @@ ADDRESSES: Final = {
     "/processes": "/processes?ended=1",
     "/schedules": "/schedules",
     "/schedules/show": f"/schedules/show?name={SCHEDULE}",
+    "/storage": "/storage?health=at-risk",
+    "/files": "/files",
+    "/files/list": "/files/list?bucket=films&prefix=2026/",
+    "/files/show": f"/files/show?name={FILE}",
+    "/files/download": f"/files/download?name={FILE}",
+    "/disks": "/disks",
+    "/disks/{key:id}": "/disks/1",
     "/alerts": "/alerts?shown=on",
     "/users": "/users",
     "/tokens": "/tokens",
@@ -43,7 +51,9 @@ ADDRESSES: Final = {
     "/audit": "/audit?target=task&key=1",
 }
 """By the path of the route; those of actions are made from the actions."""
-ASK_A_NODE: Final = frozenset({"/nodes/state", "/nodes/request/{key:id}", "/tasks/{key:id}/preview/{number:id}"})
+ASK_A_NODE: Final = frozenset(
+    {"/nodes/state", "/nodes/request/{key:id}", "/tasks/{key:id}/preview/{number:id}", "/files/download"}
+)
 """Tests with running nodes, and with files, visit them."""
 FOR_ADMINS: Final = ("/users", "/tokens", "/tokens/new", "/audit")
 

@@ -17,10 +17,13 @@ from peerd.config.settings import AccessSettings
 from peerd.operate.new_schedule import build_schedule
 from peerd.store import schedules
 from peerd.store.access.users import add_user
+from peerd.store.files.checks import postpone_check
+from peerd.store.files.disk_counts import count_copies, write_counts
 from peerd.store.nodes import nodes
 from peerd.store.schedule_runs import NodeIdentity
 from peerd.store.schema.tables import alerts, attempts, processes, schedule_runs, task_logs, tasks
 from tests.pages.addresses import NODE, SCHEDULE
+from tests.store.file_steps import Catalogue
 from tests.web.access_world import PASSWORD, serving
 from tests.web.conftest import password_hash
 
@@ -47,7 +50,20 @@ def client(tmp_path: Path, migrated_file: Path) -> Iterator[Client]:
         client.queues.pause("mail")
         client.bulk.create(BulkCancel("x"), TaskFilter(queue="mail", status="scheduled"))
         client.database.run(add_history, node_id, incarnation)
+        add_files(client, node_id)
         yield client
+
+
+def add_files(client: Client, node_id: int) -> None:
+    """A disk, and files of which each has one copy where two are wanted."""
+    catalogue = Catalogue(client.database, {NODE: node_id})
+    bucket, disk = catalogue.bucket(), catalogue.disk(NODE)
+    keys = ("2026/one.mov", "2026/raw/two.mov", "readme.txt")
+    put = [catalogue.put(bucket, key, disk, size=1_500_000) for key in keys]
+    client.database.run(
+        postpone_check, put[-1].id, 60.0, danger=1, health="at-risk", blocked="no other node has a disk"
+    )
+    client.database.run(write_counts, disk, client.database.read(count_copies, disk))
 
 
 def add_history(connection: sa.Connection, node_id: int, incarnation: str) -> None:

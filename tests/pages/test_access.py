@@ -14,14 +14,14 @@ from peerd.config.settings import AccessSettings
 from peerd.domain.access import RIGHTS_OF
 from peerd.web.pages.actions import PageAction
 from peerd.web.pages.dashboard import ACTIONS
-from tests.pages.addresses import ADDRESSES, ASK_A_NODE, FOR_ADMINS, NODE, SCHEDULE
+from tests.pages.addresses import ADDRESSES, ASK_A_NODE, FILE, FOR_ADMINS, NODE, SCHEDULE
 from tests.pages.conftest import Visit
 from tests.pages.test_forms import token_of
 from tests.pages.test_pages import parse
 from tests.web.access_world import bearer, serving
 
-VIDEO_TEXTS: Final = ("transcode", "0.mp4")
-"""What only tasks of the queue that is hidden have."""
+VIDEO_TEXTS: Final = ("transcode", "0.mp4", "1.5 MB", 'href="/storage', 'href="/disks')
+"""What only tasks of the queue that is hidden have, and what belongs to no queue."""
 OF_ANOTHER_QUEUE: Final = {
     "/tasks/{key:id}": 404,
     "/tasks/{key:id}/stack": 404,
@@ -31,10 +31,23 @@ OF_ANOTHER_QUEUE: Final = {
     "/queues/show": 403,
     "/schedules": 403,
     "/schedules/show": 403,
+    "/storage": 403,
+    "/files": 403,
+    "/files/list": 403,
+    "/files/show": 403,
+    "/disks": 403,
+    "/disks/{key:id}": 403,
     "/tasks/find": 303,
 } | dict.fromkeys(FOR_ADMINS, 403)
 """What an actor of another queue gets; 200 from all other pages."""
-KEYS: Final = {"queues": "video", "limits": "video", "nodes": NODE, "schedules": SCHEDULE, "users": "viewer"}
+KEYS: Final = {
+    "queues": "video",
+    "limits": "video",
+    "nodes": NODE,
+    "schedules": SCHEDULE,
+    "users": "viewer",
+    "files": FILE,
+}
 
 
 def key_of(action: PageAction) -> str:
@@ -112,4 +125,6 @@ def state_of(client: Client) -> tuple[object, ...]:
         client.schedules.list(),
         client.users.list(),
         client.bulk.list(),
+        client.files.list("films"),
+        [disk.state for disk in client.disks.list()],
     )

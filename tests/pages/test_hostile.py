@@ -27,6 +27,9 @@ TEXTS: Final[dict[str, tuple[str, ...]]] = {
     "schedules": ("error",),
     "alerts": ("text", "subject", "node", "slot"),
     "bulk_actions": ("error", "created_by"),
+    "files": ("class_name", "content_type", "file_key", "etag", "blake3"),
+    "file_checks": ("blocked", "health"),
+    "disks": ("path", "url", "problem", "walked_for"),
     "peerd_audit": ("actor", "target", "problem", "address"),
     "node_requests": ("error", "result", "requested_by"),
 }
@@ -97,6 +100,12 @@ def test_no_text_of_an_address_is_markup(visitor: httpx.Client, value: str) -> N
         ("/login", ("next",)),
         ("/tasks/find", ("q",)),
         ("/limits/remove", ("name", "scope", "key")),
+        ("/files/list", ("bucket", "prefix", "after", "view")),
+        ("/files/list?bucket=films", ("prefix", "after", "view")),
+        ("/files/show", ("name",)),
+        ("/files/delete", ("name",)),
+        ("/files/download", ("name",)),
+        ("/storage", ("health", "after")),
         ("/tasks/1/cancel", ("back", "reason")),
     ):
         for name in names:
@@ -113,7 +122,7 @@ def test_no_text_of_an_address_is_markup(visitor: httpx.Client, value: str) -> N
 
 @pytest.mark.parametrize("key", ["-1", "99999999999999999999", "1e3", "%00", "１", "1%2f2"])
 def test_an_id_that_is_none_is_not_found(visitor: httpx.Client, key: str) -> None:
-    for path in (f"/tasks/{key}", f"/tasks/{key}/cancel", f"/bulk/{key}", f"/nodes/request/{key}"):
+    for path in (f"/tasks/{key}", f"/tasks/{key}/cancel", f"/bulk/{key}", f"/nodes/request/{key}", f"/disks/{key}"):
         assert visitor.get(path).status_code == 404, path
     assert visitor.post(f"/tasks/{key}/retry", data={"back": "/"}).status_code == 404
 

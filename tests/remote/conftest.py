@@ -25,11 +25,14 @@ from peerd.domain.schedule import RunStatus, Schedule
 from peerd.store import schedule_runs, schedules
 from peerd.store.access.tokens import touch_token
 from peerd.store.alerts.recording import ReportAge, record_alert
+from peerd.store.files.buckets import get_bucket
+from peerd.store.files.resumable_uploads import NewResumableUpload, begin_resumable
 from peerd.store.nodes import nodes
 from peerd.store.nodes.requests import finish_request, take_requests
 from peerd.store.schedule_runs import NodeIdentity
 from peerd.store.schema.migrate import migrate
 from peerd.store.schema.sql_clock import seconds_from_now
+from peerd.store.schema.tables import file_access_keys
 from peerd.store.schema.tables import nodes as node_table
 from peerd.store.statistics.buckets import BucketRow, write_buckets
 from peerd.store.statistics.depths import sample_depths, write_depths
@@ -39,6 +42,7 @@ from peerd.store.tasks.log_lines import write_lines
 from peerd.web import create_app
 from peerd.web.dependencies import ACCESS_STATE
 from tests.cli.conftest import peerd
+from tests.store.file_steps import Catalogue
 from tests.support.served_api import served
 from tests.unit.operate.claiming_process import ClaimingProcess
 
@@ -48,6 +52,8 @@ REFRESH = Schedule(name="refresh", run="studio:refresh", interval=60.0, args=["a
 NIGHTLY = Schedule(name="nightly", queue="video", task="clean", cron="0 3 * * *", timezone="Europe/Berlin")
 
 
+ACCESS_KEY = "PEERDABCDEFGHIJKLMNO"
+UPLOAD = "ab" * 16
 PASSWORD = "correct horse battery"
 SLOT = {
     "name": "video-1", "kind": "video", "role": "worker", "state": "RUNNING", "pid": 4242, "generation": 2,
@@ -104,6 +110,7 @@ def fill(client: Client) -> None:
         client.users.add(user, "admin", PASSWORD)
     client.nodes.request_scale("video-1", "video", 2)
     write_records(client)
+    write_files(client)
     ClaimingProcess(client.database, "old")
     silent = node_table.update().where(node_table.c.name == "old").values(checked_at=seconds_from_now(-86_400))
     client.database.run(lambda connection: connection.execute(silent))
@@ -127,6 +134,27 @@ def write_records(client: Client) -> None:
     ):
         report = AlertReport(kind=kind, subject=queue, node="video-1", text=text, data={"queue": queue}, slot="video-1")
         client.database.run(record_alert, report, ReportAge())
+
+
+def write_files(client: Client) -> None:
+    """Three files in a bucket, on a disk of video-1; another disk that was lost, an empty bucket, and two classes.
+
+    An access key of some of them, and an upload that has not ended.
+    """
+    client.file_classes.set("safe", copies=3, durable=2)
+    client.file_classes.set("unused")
+    client.buckets.create("films", quota="1GB")
+    client.buckets.create("empty", class_name="safe")
+    catalogue = Catalogue(client.database)
+    disk = client.disks.register("ab" * 16, path="/srv/a", node="video-1")
+    client.disks.lost(client.disks.register("cd" * 16, path="/srv/b", node="video-1"))
+    of_key = {"id": ACCESS_KEY, "name": "backup", "rights": "write", "scopes": '["films/2026/"]'}
+    client.database.run(lambda connection: connection.execute(file_access_keys.insert().values(of_key)))
+    films = client.database.read(get_bucket, "films")
+    for number, key in enumerate(("2026/Größe.mov", "2026/b.mov", "c.mov"), start=1):
+        catalogue.publish(films, catalogue.new(key, disk, 10 * number, id=2**62 + number))
+    new = NewResumableUpload(id=UPLOAD, key="2026/u.mov", disk_id=disk, content_id=7, class_name="default", size=99)
+    client.database.run(begin_resumable, films, new)
 
 
 @contextmanager
@@ -192,6 +220,7 @@ class Copies:
         """The URL of another copy."""
         copy = self._folder / f"copy-{len(list(self._folder.glob('*.sqlite')))}.sqlite"
         shutil.copy(self._filled, copy)
+        copy.with_name(f"{copy.name}.secret").write_text("the secret of a cluster")
         return f"sqlite:///{copy}"
 
     def client(self) -> Client:

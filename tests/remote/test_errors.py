@@ -17,6 +17,8 @@ SAMPLES: dict[str, Any] = {
     "int": 2**62,
     "float": 1.5,
     "list[str]": ["a", "b"],
+    "Sequence[str]": ["a", "b"],
+    "Sequence[int]": [1, 2],
     "str | None": None,
     "Status": Status.DONE,
     "TaskEvent": TaskEvent.CANCEL,

@@ -89,6 +89,20 @@ def plan_of(
     return {"PRIMARY" if name in ("tasks_pkey", "INTEGER PRIMARY KEY") else name for name in reached}, words
 
 
+def plans_of(database: Database, operation: Callable[[], object]) -> list[tuple[str, str]]:
+    """The statements that an operation reads with, and the plan of each as the database prints it."""
+    with recorded_statements(database) as sent:
+        operation()
+    word = "EXPLAIN QUERY PLAN" if database.name == "sqlite" else "EXPLAIN"
+    found = []
+    for statement, parameters in sent:
+        if statement.startswith("SELECT"):
+            with database.engine.connect() as connection:
+                found.append((statement, str(connection.exec_driver_sql(f"{word} {statement}", parameters).all())))
+                connection.rollback()
+    return found
+
+
 def check(
     database: Database, operation: Callable[[], object], expected: set[str], engine: sa.Engine | None = None
 ) -> None:

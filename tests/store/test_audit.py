@@ -18,12 +18,18 @@ from peerd.operate.actors import cli_actor, python_actor
 from peerd.operate.operations import Operation, OperationGroup
 from peerd.store.access.audit import purge_entries
 from peerd.store.connection.database import Database
+from peerd.store.files.buckets import get_bucket
+from peerd.store.files.disks import remove_disk
+from peerd.store.files.resumable_uploads import NewResumableUpload, begin_resumable
 from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import audit as audit_table
+from peerd.store.schema.tables import file_copies, files
+from tests.store.file_steps import Catalogue
 from tests.store.plans import analyze, plan_of, recorded_statements
 from tests.store.world import World
 
 API_ACTOR = Actor(name="ann", kind=ActorKind.USER, rights=ALL_RIGHTS, address="10.0.0.7")
+PLACE = "s3+https://s3.example/copies/peerd"
 ENQUEUING = {"enqueue", "enqueue_many", "enqueue_batch"}
 READING = {
     "now",
@@ -34,8 +40,12 @@ READING = {
     *(f"statistics.{name}" for name in ("summary", "series", "depths", "overview")),
     *("queues.list", "queues.is_known", "limits.list", "nodes.list", "nodes.processes", "nodes.loads"),
     *(f"schedules.{name}" for name in ("list", "get", "runs", "get_run", "get_runs")),
+    *(f"files.{name}" for name in ("list", "kept", "stat", "usage", "at_risk", "overview", "are_used", "keys.list")),
+    "files.uploads.list",
+    *("buckets.list", "file_classes.list", "disks.list", "disks.balance"),
     *("alerts.list", "users.list", "tokens.list", "audit.page", "audit.newer"),
 }
+UPLOAD = "ab" * 16
 LEFT_OUT = re.compile(r"\(([\d,]+) more refusals before it have no entry\)$")
 CARRYING_OUT = {"bulk.carry_out"}
 """It does what the entry of its `bulk.create` names."""
@@ -43,7 +53,9 @@ Steps = list[tuple[str, Callable[[Client], Any], tuple[str, str | None], dict[st
 
 
 def all_operations(client: Client) -> set[str]:
-    groups = [client, *(value for value in vars(client).values() if isinstance(value, OperationGroup))]
+    groups: list[OperationGroup[Any]] = [client]
+    for group in groups:
+        groups += [value for value in vars(group).values() if isinstance(value, OperationGroup)]
     found = set()
     for group in groups:
         for kind in type(group).__mro__:
@@ -59,6 +71,7 @@ def steps(task: int, other: int) -> Steps:
     drained, undrained = {"draining": True}, {"draining": False}
     disabled, enabled = {"disabled": True}, {"disabled": False}
     video, in_q, viewer, operator = {"queue": "video"}, {"queue": "q"}, {"role": "viewer"}, {"role": "operator"}
+    of_films, of_safe, of_disk = ("bucket", "films"), ("file class", "safe"), ("disk", None)
     password = "hunter2 hunter2"
     return [
         ("tasks.bury", lambda c: c.tasks.bury(task), of_task, {"status": "pending"}, {"status": "buried"}),
@@ -107,9 +120,96 @@ def steps(task: int, other: int) -> Steps:
             {"has_password": True},
         ),
         ("users.remove", lambda c: c.users.remove("bob"), of_bob, operator, None),
+        ("file_classes.set", lambda c: c.file_classes.set("safe", durable=2), of_safe, None, {"durable": 2}),
+        ("buckets.create", lambda c: c.buckets.create("films", class_name="safe"), of_films, None, {"quota": None}),
+        ("buckets.change", lambda c: c.buckets.change("films", quota=99), of_films, {"quota": None}, {"quota": 99}),
+        (
+            "disks.register_object_store",
+            lambda c: c.disks.register_object_store("ef" * 16, place=PLACE),
+            of_disk,
+            None,
+            {"path": PLACE, "state": "active"},
+        ),
+        ("disks.register", register_disk, of_disk, None, {"path": "/srv/a", "state": "active"}),
+        ("files.verify", lambda c: c.files.verify("films/a"), ("file", "films/a"), {}, {}),
+        ("files.move", lambda c: c.files.move("films/a", "films/b"), ("file", "films/a"), {"size": 10}, None),
+        ("files.remove", lambda c: c.files.remove("films/b"), ("file", "films/b"), {"size": 10}, None),
+        ("files.remove_below", lambda c: c.files.remove_below("films", "x"), of_films, {}, {}),
+        ("files.fsck", lambda c: c.files.fsck("films"), of_films, None, None),
+        (
+            "disks.readonly",
+            lambda c: c.disks.readonly(newest_disk(c)),
+            of_disk,
+            {"state": "active"},
+            {"state": "readonly"},
+        ),
+        ("disks.drain", lambda c: c.disks.drain(newest_disk(c)), of_disk, {"state": "readonly"}, {"state": "drain"}),
+        (
+            "disks.activate",
+            lambda c: c.disks.activate(newest_disk(c)),
+            of_disk,
+            {"state": "drain"},
+            {"state": "active"},
+        ),
+        ("disks.rebalance", lambda c: c.disks.rebalance(), ("disk", "all"), None, None),
+        ("disks.stop_rebalance", lambda c: c.disks.stop_rebalance(), ("disk", "all"), None, None),
+        ("disks.lost", lambda c: c.disks.lost(newest_disk(c)), of_disk, {"state": "active"}, {"state": "lost"}),
+        ("disks.remove", forget_and_remove_disk, of_disk, {"state": "lost"}, None),
+        (
+            "files.uploads.abort",
+            abort_upload,
+            ("upload", UPLOAD),
+            {"bucket": "music", "key": "u", "received": 0},
+            None,
+        ),
+        ("buckets.delete", lambda c: c.buckets.delete("films"), of_films, {"quota": 99}, None),
+        ("file_classes.remove", remove_class, of_safe, {"durable": 2}, None),
+        (
+            "files.keys.create",
+            lambda c: c.files.keys.create("s3", "read", scopes=["films"]),
+            ("access key", None),
+            None,
+            {"rights": "read", "scopes": ["films"]},
+        ),
+        (
+            "files.keys.revoke",
+            lambda c: c.files.keys.revoke(newest_key(c)),
+            ("access key", None),
+            {"revoked_at": None},
+            {},
+        ),
         ("tokens.create", lambda c: c.tokens.create("t", ["view"]), ("token", None), None, {"rights": ["view"]}),
         ("tokens.revoke", lambda c: c.tokens.revoke(newest_token(c)), ("token", None), {"revoked_at": None}, {}),
     ]
+
+
+def register_disk(client: Client) -> None:
+    """A disk with the file films/a, which later steps move and remove; that in an object store takes part no more."""
+    client.database.run(remove_disk, newest_disk(client))
+    number = client.disks.register("ab" * 16, path="/srv/a", node="first")
+    catalogue = Catalogue(client.database)
+    bucket = client.database.read(get_bucket, "films")
+    catalogue.put(bucket, "a", number, class_name="safe")
+
+
+def forget_and_remove_disk(client: Client) -> None:
+    """The copies of a lost disk are forgotten, as a check does, and then its row goes."""
+    client.database.run(lambda connection: connection.execute(sa.delete(file_copies)))
+    client.disks.remove(newest_disk(client))
+
+
+def abort_upload(client: Client) -> None:
+    """Of a bucket of its own, which it keeps from being deleted until a node has removed its bytes."""
+    bucket = Catalogue(client.database).bucket("music")
+    new = NewResumableUpload(id=UPLOAD, key="u", disk_id=1, content_id=1, class_name="default")
+    client.database.run(begin_resumable, bucket, new)
+    client.files.uploads.abort(UPLOAD)
+
+
+def remove_class(client: Client) -> None:
+    """The tombstone of the file has it until its row goes."""
+    client.database.run(lambda connection: connection.execute(sa.delete(files)))
+    client.file_classes.remove("safe")
 
 
 def unanswered(request: Callable[..., Any], *args: object) -> None:
@@ -126,11 +226,22 @@ def newest_token(client: Client) -> int:
     return client.tokens.list()[0].id
 
 
-NEWEST = {"token": newest_token, "bulk": newest_bulk}
+def newest_key(client: Client) -> str:
+    return client.files.keys.list()[-1].id
+
+
+def newest_disk(client: Client) -> int:
+    """The disk of the test; when it is removed, the one that its first entry names."""
+    if found := client.disks.list():
+        return found[-1].id
+    return int(client.audit.page(operation_name="disks.register", limit=1).items[0].target or 0)
+
+
+NEWEST = {"access key": newest_key, "token": newest_token, "bulk": newest_bulk, "disk": newest_disk}
 
 
 def prepare(world: World) -> Client:
-    client = Client(world.store)
+    client = Client(world.store, secret="the secret of a cluster")
     world.node("first")
     write = "insert into nodes (name) values ('gone')"
     schedule = (

@@ -29,7 +29,7 @@ def test_an_empty_table_has_nothing_ahead(world: World) -> None:
     assert (ahead.next_at, ahead.first_node) == (None, None)
     due_maintenance = world.store.read(read_due_maintenance)
     assert due_maintenance.nodes == 0
-    answers = {"runs", "bulk", "has_pending"}
+    answers = {"runs", "bulk", "has_pending", "has_disks"}
     assert not any(getattr(due_maintenance, name) for name in answers)
     moments = {name: getattr(due_maintenance, name) for name in due_maintenance.__struct_fields__}
     assert {name for name, moment in moments.items() if moment is not None} == {"now", "nodes", *answers}

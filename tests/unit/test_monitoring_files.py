@@ -12,6 +12,7 @@ import pytest
 from prometheus_client.core import Metric
 
 from peerd.runtime.metrics.families import DATABASE_OUTCOMES, DEATH_CAUSES, FAMILIES, MetricKind
+from peerd.storage.overview import StorageOverview
 from peerd.store.connection import database
 from peerd.supervision.exits import exit_cause
 from peerd.web.metrics import ClusterCollector, ClusterSnapshot
@@ -33,7 +34,8 @@ def exposed() -> set[str]:
 
 
 def of_the_cluster() -> set[str]:
-    snapshot = ClusterSnapshot(NOW, [], [], [], [], 0.1)
+    storage = StorageOverview(disks=[], buckets=[], risks=[], settling=0, braked=[], grace=900.0)
+    snapshot = ClusterSnapshot(NOW, [], [], [], [], storage, [], 0.1)
     metrics: list[Metric] = list(ClusterCollector(snapshot).collect())
     return {metric.name for metric in metrics}
 

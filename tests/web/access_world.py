@@ -103,5 +103,8 @@ def browser(address: str, **options: Any) -> httpx.Client:
 
 
 def problem(response: httpx.Response) -> tuple[int, str]:
+    """The status and the code of a refusal; one of HEAD has no document."""
     assert response.headers["content-type"] == "application/problem+json", response.text
+    if not response.content:
+        return response.status_code, {401: "Unauthorized", 403: "NotPermitted"}[response.status_code]
     return response.status_code, response.json()["code"]

@@ -63,7 +63,11 @@ def test_a_host_is_allowed_by_its_whole_name(users: Client) -> None:
 def test_a_trusted_proxy_names_the_user(users: Client) -> None:
     with serving(users, SSO, proxies=PROXY) as address:
         shown = get(address, headers=forwarded("operator")).json()
-        assert (shown["name"], shown["kind"], shown["rights"]) == ("operator", "proxy", ["enqueue", "operate", "view"])
+        assert (shown["name"], shown["kind"], shown["rights"]) == (
+            "operator",
+            "proxy",
+            ["enqueue", "operate", "read-files", "view", "write-files"],
+        )
         canceled = httpx.post(f"{address}{API}/tasks/1/cancel", headers=forwarded("operator"))
         assert canceled.status_code == 200
         entry = users.audit.page(operation_name="tasks.cancel").items[0]
@@ -83,7 +87,7 @@ def test_a_trusted_proxy_names_the_user(users: Client) -> None:
         underscored = [*forwarded(), ("x_remote_user", "admin")]
         assert problem(get(address, headers=underscored)) == (401, "Unauthorized")
     with serving(users, AccessSettings(proxy_user_header=HEADER, proxy_role=Role.VIEWER), proxies=PROXY) as address:
-        assert get(address, headers={HEADER: "stranger"}).json()["rights"] == ["view"]
+        assert get(address, headers={HEADER: "stranger"}).json()["rights"] == ["read-files", "view"]
 
 
 def test_nothing_but_a_trusted_proxy_names_the_user_or_the_address(users: Client) -> None:
@@ -106,7 +110,10 @@ def test_nothing_but_a_trusted_proxy_names_the_user_or_the_address(users: Client
 def test_without_users_the_machine_itself_does_everything_but_make_the_first_one(client: Client) -> None:
     with serving(client, proxies=PROXY) as address:
         shown = get(address).json()
-        assert (shown["kind"], shown["rights"]) == ("local", ["admin", "enqueue", "operate", "view"])
+        assert (shown["kind"], shown["rights"]) == (
+            "local",
+            ["admin", "enqueue", "operate", "read-files", "view", "write-files"],
+        )
         for body, path in (
             ({"name": "eve", "role": "admin", "password": "a long password"}, "/users"),
             ({"name": "t", "rights": ["admin"]}, "/tokens"),

@@ -33,7 +33,7 @@ class Wanted(NamedTuple):
     path: str | None = None
 
 
-VIEW, ENQUEUE, OPERATE, ADMIN = Right
+VIEW, ENQUEUE, OPERATE, READ_FILES, WRITE_FILES, ADMIN = Right
 NODES = 200
 """Names of nodes are no secret of a queue."""
 WANTED: dict[tuple[str, str], Wanted] = {
@@ -97,11 +97,16 @@ WANTED: dict[tuple[str, str], Wanted] = {
     ("GET", "/statistics/depths"): Wanted(VIEW, 403),
     ("GET", "/overview"): Wanted(VIEW, 403),
     ("GET", "/alerts"): Wanted(VIEW, 200),
+    ("GET", "/files/{bucket}/{key}"): Wanted(READ_FILES, 403),
+    ("HEAD", "/files/{bucket}/{key}"): Wanted(READ_FILES, 403),
+    ("PUT", "/files/{bucket}/{key}"): Wanted(WRITE_FILES, 403, {"any": "body"}),
+    ("DELETE", "/files/{bucket}/{key}"): Wanted(WRITE_FILES, 403),
     ("GET", "/metrics"): Wanted(VIEW, 403),
     ("GET", "/metrics/cluster"): Wanted(VIEW, 403),
 }
 TASK, OTHER = {"task_id": 1}, {"task_id": 2}
 VIDEO, NODE, USER, SCHEDULE, BULK = {"name": "video"}, {"name": "n"}, {"name": "viewer"}, {"name": "s"}, {"bulk_id": 1}
+FILE, DISK = {"path": "films/a"}, {"number": 1}
 MOVE_ALL = {"action": {"type": "move_to_queue", "queue": "mail"}, "all_tasks": True}
 OPERATIONS: dict[str, Wanted] = {
     "now": Wanted(VIEW, 200),
@@ -173,6 +178,43 @@ OPERATIONS: dict[str, Wanted] = {
     "statistics.depths": Wanted(VIEW, 403),
     "statistics.overview": Wanted(VIEW, 403),
     "alerts.list": Wanted(VIEW, 200),
+    "files.list": Wanted(READ_FILES, 403, {"bucket": "films"}),
+    "files.stat": Wanted(READ_FILES, 403, FILE),
+    "files.kept": Wanted(READ_FILES, 403, {"bucket": "films"}),
+    "files.overview": Wanted(VIEW, 403),
+    "files.are_used": Wanted(VIEW, 403),
+    "files.move": Wanted(WRITE_FILES, 403, {"source": "films/a", "target": "films/b"}),
+    "files.remove": Wanted(WRITE_FILES, 403, FILE),
+    "files.remove_below": Wanted(WRITE_FILES, 403, {"bucket": "films", "prefix": "2026/"}),
+    "files.usage": Wanted(VIEW, 403),
+    "files.at_risk": Wanted(VIEW, 403),
+    "files.verify": Wanted(OPERATE, 403, FILE),
+    "files.fsck": Wanted(OPERATE, 403),
+    "files.uploads.list": Wanted(READ_FILES, 403, {"bucket": "films"}),
+    "files.uploads.abort": Wanted(WRITE_FILES, 403, {"upload_id": "0" * 32}),
+    "files.keys.list": Wanted(ADMIN, 403),
+    "files.keys.create": Wanted(ADMIN, 403, {"name": "backup", "rights": "read"}),
+    "files.keys.revoke": Wanted(ADMIN, 403, {"key_id": "PEERDX"}),
+    "buckets.list": Wanted(VIEW, 403),
+    "buckets.create": Wanted(OPERATE, 403, {"name": "films"}),
+    "buckets.change": Wanted(OPERATE, 403, {"name": "films", "quota": 5}),
+    "buckets.delete": Wanted(OPERATE, 403, {"name": "films"}),
+    "file_classes.list": Wanted(VIEW, 403),
+    "file_classes.set": Wanted(OPERATE, 403, {"name": "safe", "durable": 2}),
+    "file_classes.remove": Wanted(OPERATE, 403, {"name": "safe"}),
+    "disks.list": Wanted(VIEW, 403),
+    "disks.balance": Wanted(VIEW, 403),
+    "disks.rebalance": Wanted(OPERATE, 403),
+    "disks.stop_rebalance": Wanted(OPERATE, 403),
+    "disks.register": Wanted(OPERATE, 403, {"identity": "ab" * 16, "path": "/srv/a", "node": "n"}),
+    "disks.register_object_store": Wanted(
+        OPERATE, 403, {"identity": "ab" * 16, "place": "s3+https://s3.example/copies"}
+    ),
+    "disks.activate": Wanted(OPERATE, 403, DISK),
+    "disks.readonly": Wanted(OPERATE, 403, DISK),
+    "disks.drain": Wanted(OPERATE, 403, DISK),
+    "disks.lost": Wanted(OPERATE, 403, DISK),
+    "disks.remove": Wanted(OPERATE, 403, DISK),
     "users.list": Wanted(ADMIN, 403),
     "users.add": Wanted(ADMIN, 403, {"name": "eve", "role": "viewer"}),
     "users.change": Wanted(ADMIN, 403, USER | {"disabled": False}),
@@ -197,6 +239,8 @@ NAMES = {
     "user": "viewer",
     "bulk_id": "1",
     "request_id": "1",
+    "bucket": "films",
+    "key": "a",
 }
 
 

@@ -18,6 +18,8 @@ CASES = 8
 """Of each operation and mode."""
 ENDLESS = "GET /api/v1/events"
 """Its answer does not end; it has tests of its own."""
+LOWEST_PRIORITY = -(2**63) + 1
+"""As a float it is one less, which the generator of the cases takes for allowed."""
 
 
 @pytest.mark.parametrize("mode", list(GenerationMode), ids=str)
@@ -41,7 +43,8 @@ def test_every_operation_answers_as_documented(address: str, mode: GenerationMod
         )
         def check(case: Any) -> None:
             response = case.call_and_validate(excluded_checks=[positive_data_acceptance])
-            if mode is GenerationMode.POSITIVE and response.status_code == HTTPStatus.UNPROCESSABLE_ENTITY:
+            is_refused = response.status_code == HTTPStatus.UNPROCESSABLE_ENTITY
+            if mode is GenerationMode.POSITIVE and is_refused and str(LOWEST_PRIORITY) not in response.text:
                 assert response.json()["code"] != "InvalidRequest", response.text  # of the schema; others say more
 
         try:

@@ -46,7 +46,11 @@ def rows(client: Client, table: Any) -> list[Any]:
 def test_a_user_logs_in_is_known_and_logs_out(address: str, users: Client) -> None:
     http = log_in(address, "operator")
     shown = http.get("/session").json()
-    assert (shown["name"], shown["kind"], shown["rights"]) == ("operator", "user", ["enqueue", "operate", "view"])
+    assert (shown["name"], shown["kind"], shown["rights"]) == (
+        "operator",
+        "user",
+        ["enqueue", "operate", "read-files", "view", "write-files"],
+    )
     assert http.post("/tasks/1/cancel").status_code == 200
     assert problem(http.get("/users")) == (403, "NotPermitted")
     assert users.users.list()[1].logged_in_at is not None

@@ -16,7 +16,7 @@ from peerd.agent.alerts.recorder import AlertRecorder
 from peerd.agent.alerts.report_buffer import ReportBuffer
 from peerd.agent.components import ComponentSupervisor
 from peerd.domain.alert import Alert
-from peerd.domain.alert_record import CONDITIONS, MAX_GATHERED, AlertReport, reports_of
+from peerd.domain.alert_record import CONDITIONS, MAX_GATHERED, OF_STORAGE, AlertReport, reports_of
 from peerd.manager.queue_sampler import QUIET_EVERY, REPEAT_EVERY
 from peerd.manager.service import PINNED_REPORT_INTERVAL
 from peerd.runtime.messages.frames import encode
@@ -28,6 +28,8 @@ from peerd.runtime.observability.events import (
     QueueBacklogEnded,
     QueueBacklogFound,
     ScheduleFailed,
+    StorageConditionEnded,
+    StorageConditionFound,
 )
 from peerd.store.alerts.reading import AlertRecord
 from peerd.testing import eventually_async
@@ -169,6 +171,23 @@ def test_of_queues_that_are_late_together_each_is_reported_and_of_each_its_end()
     assert {report.subject for report in ends if report.ended} == {"q0", "q1", "q2"}
 
 
+def test_of_disks_that_are_unusable_together_each_is_reported_and_of_each_its_end() -> None:
+    def emit(listener: AlertEventListener) -> None:
+        for disk in range(1, 4):
+            text = f"disk {disk} is missing"
+            listener(StorageConditionFound(condition="disk-unusable", text=text, disk=disk))
+        for disk in range(1, 4):
+            text = f"disk {disk} can be used"
+            listener(StorageConditionEnded(condition="disk-unusable", text=text, disk=disk, seconds=9.0))
+        listener(StorageConditionEnded(condition="repair-brake", text="files are repaired", seconds=9.0))
+
+    reports = [report for alert in gathered(emit) for report in reports_of(alert)]
+    begun = {(report.kind, report.subject) for report in reports if not report.ended}
+    ended = {(report.kind, report.subject) for report in reports if report.ended}
+    assert begun == {("disk-unusable", "1"), ("disk-unusable", "2"), ("disk-unusable", "3")}
+    assert ended == begun | {("repair-brake", "")}
+
+
 def test_a_gathered_alert_fits_into_a_frame_whatever_its_texts_are() -> None:
     def emit(listener: AlertEventListener) -> None:
         for number in range(MAX_GATHERED + 1):
@@ -200,4 +219,5 @@ def test_what_ends_and_begins_again_while_it_waits_goes_on() -> None:
 
 def test_a_condition_counts_as_on_for_longer_than_what_is_between_two_reports() -> None:
     assert CONDITIONS["backlog"] == CONDITIONS["unserved-queue"] >= REPEAT_EVERY + 2 * QUIET_EVERY
+    assert {CONDITIONS[kind] for kind in OF_STORAGE} == {CONDITIONS["backlog"]}
     assert CONDITIONS["pinned-tasks"] >= 2 * PINNED_REPORT_INTERVAL

@@ -69,6 +69,11 @@ COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
         WORK,
         "Show running tasks, queues, nodes and alerts on the whole terminal; sort, filter and act on them.",
     ),
+    "files": (
+        "files",
+        WORK,
+        "Put, get, list, show, move, remove and check files; buckets, classes, disks, access keys and uploads.",
+    ),
     "schedules": ("cluster.schedules", WORK, "List, show, create, delete, run, enable and disable schedules."),
     "users": ("access.users", ACCESS, "List, add, change and remove users of the API."),
     "tokens": ("access.tokens", ACCESS, "List, create and revoke tokens of the API."),

@@ -24,6 +24,7 @@ from peerd.domain.errors import (
     InvalidTask,
     PeerdError,
 )
+from peerd.domain.file_errors import InvalidFile
 from peerd.operate.remote.errors import InvalidServer
 from peerd.store.connection.database_errors import FREE_DISK_SPACE
 from peerd.supervision.control.control_client import CommandRefused, MasterNotRunning
@@ -32,6 +33,7 @@ EXIT_USAGE: Final = 2
 """The exit status of an argument that is invalid whatever the database holds; also that of Typer's errors."""
 USAGE_ERRORS: Final = (
     *(InvalidTask, InvalidAccess, InvalidArguments, InvalidFilter, InvalidLimit, InvalidSchedule, InvalidServer),
+    InvalidFile,
 )
 CHECK_CONNECTION: Final = "see that it runs, and that this machine reaches it"
 DISK_FULL_PATTERN: Final = re.compile(r"no space left|disk is full|disk full|disk i/o error", re.IGNORECASE)

@@ -18,6 +18,7 @@ from peerd.config.address import mask_url
 from peerd.config.values import (
     AlertRateSetting,
     BindAddresses,
+    BucketName,
     CommandLine,
     Concurrency,
     ConvertBefore,
@@ -32,12 +33,15 @@ from peerd.config.values import (
     Folders,
     HeaderName,
     HookUrl,
+    HostName,
     HostNames,
     JobSize,
     KindNames,
     MailServer,
     MaskedKeys,
     Name,
+    ObjectPrefix,
+    ObjectStoreUrl,
     Period,
     PeriodOrNone,
     Processors,
@@ -248,6 +252,8 @@ class WebSettings(Section, frozen=True, kw_only=True):
     backlog: Count = 2048  # connections that wait to be accepted
     unix_mode: FileMode = 0o666
     reuse_port: Flag = False
+    tls_certificate: FilePath | None = None
+    tls_key: FilePath | None = None
     concurrency: Count | None = None  # requests at once in each process
     max_head: Size = 65_536  # of a request's line and headers
     head_timeout: Period = 30.0
@@ -333,6 +339,38 @@ class ManagerSettings(Section, frozen=True, kw_only=True):
     max_alert_age: Duration = 2_592_000.0  # since an alert was seen last
 
 
+class ObjectStoreSettings(Section, frozen=True, kw_only=True):
+    """`[storage.object_stores.NAME]`: a part of a bucket in an S3-compatible object store, as a disk."""
+
+    bucket: BucketName | None = None  # which exists
+    endpoint: ObjectStoreUrl | None = None  # of the object store; None: Amazon's in the region
+    prefix: ObjectPrefix = ""  # that the names of all objects begin with
+    region: Annotated[Text, Meta(max_length=64)] = "us-east-1"
+    credentials_file: FilePath | None = None  # as that of the AWS CLI, [default]; None: AWS_ACCESS_KEY_ID, …
+    capacity: Size = 1_000_000_000_000  # bytes that may be stored
+    verify_every: Duration = 15_552_000.0  # every copy is read and verified within it; 0: never
+
+
+class StorageSettings(Section, frozen=True, kw_only=True):
+    """`[storage]`: files that survive their servers. With disks, the node serves, copies and verifies files."""
+
+    disks: Folders = ()
+    object_stores: Mapping[Name, ObjectStoreSettings] = field(default_factory=dict)
+    bind: BindAddresses = ("127.0.0.1:7480",)
+    address: Text | None = None  # host:port, or a URL, at which other nodes reach this one; None: the bind address
+    tls_certificate: FilePath | None = None
+    tls_key: FilePath | None = None
+    reserve: Annotated[float, Meta(ge=0, lt=1)] = 0.05  # share of each disk that stays free
+    grace: Period = 900.0  # of silence, after which the copies of a disk are made elsewhere
+    server_processes: SmallCount = 1  # that serve files
+    copies_at_once: Concurrency = 2
+    rate: Size | None = None  # bytes per second of one copy or verification
+    scrub_every: Period = 2_592_000.0  # every copy is read and verified within it
+    durable_within: Period = 60.0  # a put waits for the copies that its class wants before it is acknowledged
+    s3: Flag = False  # the server answers requests of S3's clients too
+    s3_domain: HostName | None = None  # below which host names begin with a bucket
+
+
 class AccessSettings(Section, frozen=True, kw_only=True):
     """[access]: what the API accepts as a login, and what nothing shows. Every node should have the same."""
 
@@ -385,6 +423,7 @@ class Document(Section, frozen=True, kw_only=True):
     agent: AgentSettings = field(default_factory=AgentSettings)
     schedules: Mapping[Name, ScheduleSettings] = field(default_factory=dict)
     manager: ManagerSettings = field(default_factory=ManagerSettings)
+    storage: StorageSettings = field(default_factory=StorageSettings)
     access: AccessSettings = field(default_factory=AccessSettings)
     statistics: StatisticsSettings = field(default_factory=StatisticsSettings)
     logging: LoggingSettings = field(default_factory=LoggingSettings)

@@ -93,6 +93,17 @@ def _check_storable(text: str) -> str:
     return text
 
 
+def _check_object_store_url(value: Any) -> Any:
+    """An http or https address of a server; credentials do not belong into it."""
+    _check_storable(value)
+    parts = urlsplit(value)
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise ValueError("is no address of an object store: https://host or http://host:port")
+    if parts.username or parts.password or parts.query or parts.fragment:
+        raise ValueError("has more than an address; credentials belong into credentials_file")
+    return value
+
+
 def _check_hook_url(text: str) -> str:
     try:
         parts = urlsplit(_check_storable(text))
@@ -195,6 +206,12 @@ QueueName = Annotated[
     str, _check(QUEUE_NAME.fullmatch, "{} is no queue's name: 1 to 200 of A-Z a-z 0-9 - + / ; . $ _ ( ) : @")
 ]
 QueueNames = Annotated[tuple[QueueName, ...], Meta(min_length=1), ConvertBefore(to_tuple)]
+HostName = Annotated[str, Meta(pattern=r"^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$"), ConvertBefore(lower)]
+BucketName = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$")]
+"""Of a bucket in an object store."""
+ObjectPrefix = Annotated[str, Meta(pattern=r"^([A-Za-z0-9._-]{1,100}(/[A-Za-z0-9._-]{1,100}){0,5})?$")]
+"""What the names of objects begin with, without slashes at the ends."""
+ObjectStoreUrl = Annotated[str, CheckAfter(_check_object_store_url)]
 HostNames = Annotated[
     tuple[Annotated[str, Meta(pattern=r"^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$|^[0-9a-f:]{2,39}$")], ...],
     Meta(max_length=100),

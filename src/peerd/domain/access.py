@@ -8,6 +8,8 @@ from typing import Final, Self
 
 import msgspec
 
+from peerd.domain.file_access import have_key
+
 
 class Right(StrEnum):
     """What an actor may do. Each operation needs one of them."""
@@ -17,8 +19,12 @@ class Right(StrEnum):
     ENQUEUE = "enqueue"
     OPERATE = "operate"
     """Act on tasks, queues, limits, nodes and schedules."""
+    READ_FILES = "read-files"
+    """List files, and get their contents."""
+    WRITE_FILES = "write-files"
+    """Put, move and remove files, without reading them."""
     ADMIN = "admin"
-    """Manage users and tokens, and read the audit log."""
+    """Manage users, tokens and access keys, and read the audit log."""
 
 
 class Role(StrEnum):
@@ -31,8 +37,8 @@ class Role(StrEnum):
 
 ALL_RIGHTS: Final = frozenset(Right)
 RIGHTS_OF: Final[Mapping[Role, frozenset[Right]]] = {
-    Role.VIEWER: frozenset({Right.VIEW}),
-    Role.OPERATOR: frozenset({Right.VIEW, Right.ENQUEUE, Right.OPERATE}),
+    Role.VIEWER: frozenset({Right.VIEW, Right.READ_FILES}),
+    Role.OPERATOR: ALL_RIGHTS - {Right.ADMIN},
     Role.ADMIN: ALL_RIGHTS,
 }
 
@@ -52,9 +58,15 @@ class ActorKind(StrEnum):
     """A user that a trusted proxy names."""
     SITE = "site"
     """A user of the site that the API is mounted in."""
+    ACCESS_KEY = "access-key"
+    """A client of S3, by its access key."""
 
 
-WAY_OF: Final[Mapping[ActorKind, str]] = {ActorKind.PYTHON: "python", ActorKind.CLI: "cli"}
+WAY_OF: Final[Mapping[ActorKind, str]] = {
+    ActorKind.PYTHON: "python",
+    ActorKind.CLI: "cli",
+    ActorKind.ACCESS_KEY: "s3",
+}
 """By which way an actor of this kind comes; all others by the API."""
 
 
@@ -66,6 +78,8 @@ class Actor(msgspec.Struct, frozen=True, kw_only=True):
         kind: how the name is known.
         rights: what it may do.
         queues: the queues that it is restricted to; None: it is not restricted.
+        file_scopes: BUCKET or BUCKET/PREFIX, the files that it is restricted to; None: all, or, if it is restricted to
+            queues, none.
         address: the network address or the host that it comes from.
 
     >>> ann = Actor.with_role("ann", Role.OPERATOR, queues=["video"])
@@ -77,6 +91,7 @@ class Actor(msgspec.Struct, frozen=True, kw_only=True):
     kind: ActorKind = ActorKind.SITE
     rights: frozenset[Right] = frozenset()
     queues: frozenset[str] | None = None
+    file_scopes: tuple[str, ...] | None = None
     address: str | None = None
 
     @classmethod
@@ -89,7 +104,7 @@ class Actor(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def way(self) -> str:
-        """``python``, ``cli`` or ``api``."""
+        """``python``, ``cli``, ``s3`` or ``api``."""
         return WAY_OF.get(self.kind, "api")
 
     def may(self, right: Right) -> bool:
@@ -99,3 +114,13 @@ class Actor(msgspec.Struct, frozen=True, kw_only=True):
     def covers(self, queue: str) -> bool:
         """Whether it is not restricted to other queues than this one."""
         return self.queues is None or queue in self.queues
+
+    def covers_files(self, bucket: str, prefix: str = "") -> bool:
+        """Whether all files of a bucket whose keys begin with a prefix, such as a whole key, are of its files.
+
+        >>> Actor(name="ann", file_scopes=("films/2026/",)).covers_files("films", "2026/one.mov")
+        True
+        >>> Actor(name="ann", queues=frozenset({"video"})).covers_files("films", "2026/one.mov")
+        False
+        """
+        return self.queues is None if self.file_scopes is None else have_key(self.file_scopes, bucket, prefix)

@@ -33,7 +33,12 @@ class AlertKind(StrEnum):
     BACKLOG = "backlog"  # the oldest pending task of a queue has been due for too long
     UNSERVED_QUEUE = "unserved-queue"  # tasks wait in a queue that no process has ever served
     DATABASE_AWAY = "database-away"
-    RECOVERED = "recovered"  # a backlog, an unserved queue or an outage that was reported is over
+    RECOVERED = "recovered"  # a condition that was reported is over
+    COPIES_AT_RISK = "copies-at-risk"  # files have had fewer copies than wanted for longer than the grace
+    DISK_FULL = "disk-full"  # of what may be used of a disk, little or nothing is left
+    DISK_UNUSABLE = "disk-unusable"  # a disk is missing, refused, read-only, or fails
+    BAD_COPIES = "bad-copies"  # copies were found to be damaged or missing
+    REPAIR_BRAKE = "repair-brake"  # too many nodes with disks are silent at once: nothing is repaired
     LONG_READ_VIEW = "long-read-view"  # something in the database slows every claim
     TEST = "test"  # sent by `peerd alerts test`, to every hook
 

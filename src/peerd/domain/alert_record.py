@@ -23,10 +23,23 @@ CONDITIONS: Final[Mapping[str, float]] = {
     AlertKind.INACTIVE_NODES: 1_800.0,
     AlertKind.PINNED_TASKS: 300.0,
     AlertKind.LONG_READ_VIEW: 300.0,
+    AlertKind.COPIES_AT_RISK: 4_500.0,
+    AlertKind.DISK_FULL: 4_500.0,
+    AlertKind.DISK_UNUSABLE: 4_500.0,
+    AlertKind.REPAIR_BRAKE: 4_500.0,
 }
 """The kinds that last, and the seconds for which one counts as on after its latest report."""
 ENDED_BY_RECOVERY: Final = (AlertKind.BACKLOG, AlertKind.UNSERVED_QUEUE)
 """Kinds about a queue that ``recovered`` with the queue ends; without a queue it ends the outage of its node."""
+OF_STORAGE: Final = (
+    AlertKind.COPIES_AT_RISK,
+    AlertKind.DISK_FULL,
+    AlertKind.DISK_UNUSABLE,
+    AlertKind.REPAIR_BRAKE,
+)
+"""Conditions of storage; a ``recovered`` that names one in ``condition`` ends it."""
+ABOUT_DISKS: Final = (AlertKind.DISK_FULL, AlertKind.DISK_UNUSABLE, AlertKind.BAD_COPIES)
+"""Kinds whose subject is the number of a disk."""
 ABOUT_QUEUES: Final = (*ENDED_BY_RECOVERY, AlertKind.DEAD_TASKS)
 """Kinds whose subject is a queue, or empty: all that an actor sees that is restricted to some queues."""
 RECENT: Final = 3_600.0
@@ -41,6 +54,9 @@ _FIELD_OF_SUBJECT: Final[Mapping[str, str]] = {
     AlertKind.EXCEPTION: "component",
     AlertKind.LONG_READ_VIEW: "subject",
     AlertKind.RECOVERED: "queue",
+    AlertKind.DISK_FULL: "disk",
+    AlertKind.DISK_UNUSABLE: "disk",
+    AlertKind.BAD_COPIES: "disk",
 }
 _OF_NODES: Final = frozenset({AlertKind.DATABASE_AWAY, AlertKind.MASTER_DIED})
 _OF_SLOTS: Final = frozenset({AlertKind.CRASH_LOOP, AlertKind.TAINTED, AlertKind.HUNG, AlertKind.SILENT})
@@ -93,7 +109,11 @@ def subjects_of(kind: str, data: Mapping[str, Any], *, node: str = "", slot: str
     (['video'], ['b', 'c'])
     >>> subjects_of("hung", {}, slot="video-1"), subjects_of("reload-abandoned", {})
     (['video-1'], [''])
+    >>> subjects_of("recovered", {"condition": "disk-full", "disk": 3})
+    ['disk-full 3']
     """
+    if kind == AlertKind.RECOVERED and data.get("condition") in OF_STORAGE:
+        return [f"{data['condition']} {_disk_of(data)}"]
     if kind == AlertKind.INACTIVE_NODES and isinstance(data.get("nodes"), list) and data["nodes"]:
         return [str(name) for name in data["nodes"]]
     if kind in _OF_NODES:
@@ -159,11 +179,19 @@ def _parts_of(alert: Alert) -> list[tuple[str, dict[str, Any], int]]:
 
 def _ends(recovery: AlertReport) -> list[AlertReport]:
     """The ends that a ``recovered`` reports."""
-    if recovery.subject:
+    condition = recovery.data.get("condition")
+    if condition in OF_STORAGE:
+        ends = [(AlertKind(str(condition)), _disk_of(recovery.data))]
+    elif recovery.subject:
         ends = [(kind, recovery.subject) for kind in ENDED_BY_RECOVERY]
     else:
         ends = [(AlertKind.DATABASE_AWAY, recovery.node)]
     return [AlertReport(kind=kind.value, subject=subject, node=recovery.node, ended=True) for kind, subject in ends]
+
+
+def _disk_of(data: Mapping[str, Any]) -> str:
+    """The disk in the data of an alert, as its subject; empty where it is about none."""
+    return str(data.get("disk") or "")
 
 
 def _dict(value: object) -> dict[str, Any]:

@@ -13,7 +13,7 @@ class PeerdError(Exception):
     """The root of all errors that peerd raises on purpose."""
 
 
-class _InvalidField(PeerdError):
+class InvalidField(PeerdError):
     """`field` is the option, column or key at fault; `problem` says what is wrong, and what is allowed."""
 
     def __init__(self, field: str, problem: str) -> None:
@@ -22,23 +22,23 @@ class _InvalidField(PeerdError):
         super().__init__(f"{field}: {problem}")
 
 
-class InvalidTask(_InvalidField, ValueError):
+class InvalidTask(InvalidField, ValueError):
     """A task that cannot be enqueued; nothing was written. `field` is at fault, `problem` says why."""
 
 
-class InvalidSchedule(_InvalidField, ValueError):
+class InvalidSchedule(InvalidField, ValueError):
     """A wrong definition of a schedule. `field` is at fault, `problem` says why."""
 
 
-class InvalidLimit(_InvalidField, ValueError):
+class InvalidLimit(InvalidField, ValueError):
     """A wrong limit; nothing was written. `field` is at fault, `problem` says why."""
 
 
-class InvalidFilter(_InvalidField, ValueError):
+class InvalidFilter(InvalidField, ValueError):
     """A filter, a name, an id or a cursor that nothing can have. `field` is at fault, `problem` says why."""
 
 
-class InvalidAccess(_InvalidField, ValueError):
+class InvalidAccess(InvalidField, ValueError):
     """A wrong name, password, role, right or time of a user or a token; nothing was written. `field` is at fault."""
 
 

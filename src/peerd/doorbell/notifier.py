@@ -80,6 +80,8 @@ class Notifier:
         secret: str | None = None,
         open_transport: Callable[[], Transport | None] | None = None,
     ) -> None:
+        self.secret = secret
+        """As it was given."""
         self._open_transport = open_transport or (lambda: _open_transport(database, secret))
         self.has_no_secret = open_transport is None and database.name in MYSQL and not secret
         """Whether it cannot ring, for want of a secret."""

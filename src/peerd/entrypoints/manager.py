@@ -17,7 +17,7 @@ from peerd.store.connection.database import Database
 
 def manager(payload: Mapping[str, Any]) -> Service:
     settings = decode_settings(payload)
-    database = Database(settings.database.url, pool_size=2)  # for the chores, and for samples of the queues
+    database = Database(settings.database.url, pool_size=3)  # chores, samples of queues, samples of storage
     events = create_events(payload, settings)
     notifier = Notifier(database, settings.cluster.secret)
     events.listen(DoorbellEventListener(notifier.ring))

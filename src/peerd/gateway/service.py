@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Final
@@ -21,6 +20,7 @@ from peerd.runtime.observability.events import EventBus
 from peerd.runtime.process import exit_codes
 from peerd.runtime.process.link import Link
 from peerd.runtime.process.process_context import LIMITS_ACTION, ProcessContext
+from peerd.runtime.tls import server_tls
 from peerd.store.connection.database import Database
 from peerd.store.connection.outages import OutageTracker
 from peerd.store.nodes.processes import (
@@ -76,7 +76,7 @@ class GatewayService:
         resource_limits = {"memory": settings.recycle_memory, "cpu": settings.recycle_cpu}  # the agent enforces them
         self._process.messenger.on(LIMITS_ACTION, lambda _: resource_limits)
         self._outages = OutageTracker(self._events, asyncio.get_running_loop().time)
-        tls = tls_context(settings)
+        tls = server_tls(settings.tls_certificate, settings.tls_key)
         node, self._process_id = await register_this_process_with_retry(self._database, link, self._outages)
         assert node.incarnation is not None
         self._notifier = Notifier(self._database, self._secret)
@@ -155,17 +155,3 @@ def gateway_options(settings: GatewaySettings) -> GatewayOptions:
         body_timeout=settings.body_timeout,
         token=settings.token,
     )
-
-
-def tls_context(settings: GatewaySettings) -> ssl.SSLContext | None:
-    """The context for TLS; None where none is configured.
-
-    Raises:
-        OSError, ssl.SSLError: the certificate or its key cannot be loaded.
-    """
-    if settings.tls_certificate is None:
-        return None
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.load_cert_chain(settings.tls_certificate, settings.tls_key)
-    return context

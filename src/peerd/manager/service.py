@@ -20,6 +20,7 @@ from peerd.manager.bulk import BulkRunner
 from peerd.manager.chores import Chore, ChoreDue, make_chores, moment_after, statistics_chores
 from peerd.manager.queue_sampler import QueueSampler
 from peerd.manager.rescue_guard import RescueGuard
+from peerd.manager.storage_sampler import StorageSampler
 from peerd.runtime.observability.events import (
     ChoreRan,
     ComponentFailed,
@@ -76,6 +77,7 @@ class ManagerService:
         self._settings = settings
         self._chores = [*make_chores(queues or {}, settings, time.monotonic)]
         self._sampler: QueueSampler | None = None
+        self._storage_sampler = StorageSampler(database, events, time.monotonic)
         if statistics is not None:
             self._chores += statistics_chores(statistics, time.monotonic)
             self._sampler = QueueSampler(database, events, statistics, settings.max_wait, time.monotonic)
@@ -131,6 +133,7 @@ class ManagerService:
         self._stopping.set()
         if self._sampler is not None:
             await self._sampler.stop()
+        await self._storage_sampler.stop()
         with suppress(TimeoutError):
             async with asyncio.timeout(CHORE_STOP_TIMEOUT):
                 await self._ended.wait()
@@ -313,6 +316,8 @@ class ManagerService:
     def _sample_if_due(self) -> None:
         if self._sampler is not None and self._due is not None:
             self._sampler.start_if_due(self._due, self._node.id)
+        if self._due is not None:
+            self._storage_sampler.start_if_due(self._due, self._node.id)
 
     async def _report_pinned(self) -> None:
         if self._now() < self._next_pinned_report:

@@ -22,9 +22,12 @@ from peerd.doorbell.notifier import Notifier
 from peerd.operate import validation
 from peerd.operate.alerts import AlertOperations
 from peerd.operate.audit import AuditOperations
+from peerd.operate.buckets import BucketOperations, FileClassOperations
 from peerd.operate.bulk import BulkOperations
 from peerd.operate.diagnostics import Finding, examine
+from peerd.operate.disks import DiskOperations
 from peerd.operate.enqueuing import EnqueueOperations, enqueue_within
+from peerd.operate.files import FileOperations
 from peerd.operate.job import Job, poll_pauses, task_result
 from peerd.operate.nodes import NodeOperations
 from peerd.operate.operations import AsyncMode, BlockingMode, Mode, Query, operation
@@ -63,6 +66,10 @@ class ClientOperations(EnqueueOperations[Mode]):
         self.schedules: ScheduleOperations[Mode] = ScheduleOperations(mode)
         self.statistics: StatisticsOperations[Mode] = StatisticsOperations(mode)
         self.alerts: AlertOperations[Mode] = AlertOperations(mode)
+        self.files: FileOperations[Mode] = FileOperations(mode)
+        self.buckets: BucketOperations[Mode] = BucketOperations(mode)
+        self.file_classes: FileClassOperations[Mode] = FileClassOperations(mode)
+        self.disks: DiskOperations[Mode] = DiskOperations(mode)
         self.users: UserOperations[Mode] = UserOperations(mode)
         self.tokens: TokenOperations[Mode] = TokenOperations(mode)
         self.audit: AuditOperations[Mode] = AuditOperations(mode)

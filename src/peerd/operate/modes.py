@@ -15,16 +15,19 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from peerd.domain.access import ALL_RIGHTS, Actor, ActorKind
 from peerd.domain.masking import Masker
+from peerd.doorbell.cluster_secret import read_secret
 from peerd.doorbell.notifier import Notifier
 from peerd.operate.actors import python_actor
 from peerd.operate.queries import Ended, Query, QuerySequence
 from peerd.operate.refusals import RefusalLimit
 from peerd.runtime.concurrency.fork_hooks import register_fork_hooks
+from peerd.storage.failed_nodes import FailedNodes
 from peerd.store.connection.database import Database, DatabaseThreads
 from peerd.store.schema.migrate import require_current_schema
 
 if TYPE_CHECKING:
     from peerd.operate.operations import Operation, OperationGroup
+    from peerd.storage.client import ContentTransfer
 
 T = TypeVar("T")
 
@@ -79,6 +82,7 @@ class BlockingMode:
         self.owns_database = owns_database
         self.schema = SchemaCheck(database)
         self.refusals = RefusalLimit()
+        self.failed_nodes = FailedNodes()
         self.set_actor(python_actor())
 
     def acting_as(self, actor: Actor) -> BlockingMode:
@@ -126,6 +130,14 @@ class BlockingMode:
                     time.sleep(step)
                     step = sequence.advance(None)
             return step.result
+
+    def open_transfer(self) -> ContentTransfer:
+        """What puts and gets contents of files for the actor. Raises ImportError without the extra ``storage``."""
+        from peerd.storage.client import FilesTransfer  # noqa: PLC0415 - with the extra `storage` only
+
+        self.schema.require()
+        secret = read_secret(self.database.url, self.notifier.secret)
+        return FilesTransfer(self.database, secret, self.actor, self.failed_nodes)
 
     def require_database(self, what: str) -> None:
         """Raise `DatabaseRequired` where there is none; ``client.<what>`` needs it."""

@@ -6,6 +6,8 @@ from collections.abc import Collection
 
 from peerd.domain.access import Right
 from peerd.domain.errors import InvalidAccess, InvalidFilter, InvalidTask
+from peerd.domain.file_access import parse_scopes
+from peerd.domain.file_errors import InvalidFile
 from peerd.domain.quoting import quoted
 from peerd.operate import validation
 from peerd.operate.operations import Mode, OperationGroup, Query, operation
@@ -37,14 +39,18 @@ class TokenOperations(OperationGroup[Mode]):
         rights: Collection[Right | str],
         *,
         queues: Collection[str] | None = None,
+        file_scopes: Collection[str] | None = None,
         expires_in: str | float | None = None,
     ) -> Query[NewToken]:
         """Create a token. Its secret is in the result, and nowhere else.
 
         Args:
             name: what it is for; several tokens may have one name.
-            rights: of ``view``, ``enqueue``, ``operate`` and ``admin`` at least one.
-            queues: those that it is restricted to; None: it is not. With them, it has no right to administer.
+            rights: of ``view``, ``enqueue``, ``operate``, ``read-files``, ``write-files`` and ``admin`` at least one.
+            queues: those that it is restricted to; None: it is not. With them, it has no right to administer, and of
+                files only those of ``file_scopes``.
+            file_scopes: BUCKET or BUCKET/PREFIX, where the bucket may end with ``*``: the files that it is restricted
+                to; None: it is not.
             expires_in: seconds, or "90d"; None: never.
 
         Raises:
@@ -55,8 +61,9 @@ class TokenOperations(OperationGroup[Mode]):
         given, restricted_to = _parse_rights(rights), _parse_queues(queues)
         if restricted_to is not None and Right.ADMIN in given:
             raise InvalidAccess("queues", "a token with the right admin cannot be restricted to queues")
+        scopes = _parse_file_scopes(file_scopes, given, is_of_queues=restricted_to is not None)
         seconds = None if expires_in is None else _parse_expiry(expires_in)
-        query = Query("run", tokens.create_token, checked_name(name), given, restricted_to, seconds)
+        query = Query("run", tokens.create_token, checked_name(name), given, restricted_to, seconds, scopes)
         return query.making("token", _describe)
 
     @operation(needs=Right.ADMIN)
@@ -69,8 +76,8 @@ class TokenOperations(OperationGroup[Mode]):
 def _describe(made: NewToken) -> tuple[str, State]:
     """The state of a new token: all but its secret."""
     token = made.token
-    state = {"name": token.name, "rights": token.rights, "queues": token.queues, "expires_at": token.expires_at}
-    return str(token.id), state
+    fields = ("name", "rights", "queues", "file_scopes", "expires_at")
+    return str(token.id), {field: getattr(token, field) for field in fields}
 
 
 def _parse_rights(rights: Collection[Right | str]) -> frozenset[Right]:
@@ -92,6 +99,24 @@ def _parse_queues(queues: Collection[str] | None) -> frozenset[str] | None:
         return frozenset(map(validation.queue, queues))
     except InvalidFilter as error:
         raise InvalidAccess("queues", error.problem) from None
+
+
+def _parse_file_scopes(
+    scopes: Collection[str] | None, rights: frozenset[Right], *, is_of_queues: bool
+) -> tuple[str, ...] | None:
+    of_files = rights & {Right.READ_FILES, Right.WRITE_FILES}
+    if scopes is None:
+        if is_of_queues and of_files:
+            raise InvalidAccess("file_scopes", "a token of some queues needs them for its rights on files")
+        return None
+    if not of_files:
+        raise InvalidAccess("file_scopes", "the token has neither the right read-files nor write-files")
+    if Right.ADMIN in rights:
+        raise InvalidAccess("file_scopes", "a token with the right admin cannot be restricted to files")
+    try:
+        return parse_scopes("file_scopes", scopes)
+    except InvalidFile as error:
+        raise InvalidAccess("file_scopes", error.problem) from None
 
 
 def _parse_expiry(expires_in: str | float) -> float:

@@ -23,6 +23,7 @@ from peerd.web.routes import (
     audit,
     bulk,
     events,
+    files,
     health,
     limits,
     node_requests,
@@ -43,11 +44,12 @@ API: Final = "/api/v1"
 ROUTES: Final = (
     *(tasks, task_logs, queues, limits, nodes, node_requests, schedules, stored_schedules, bulk, statistics),
     alerts,
+    files,
     *(session, users, tokens, audit),
 )
 """The modules whose routers are below `API`; in `events` and `operations` they are made."""
 DESCRIPTION = """\
-Tasks, queues, limits, nodes and schedules of a peerd cluster.
+Tasks, queues, limits, nodes, schedules and files of a peerd cluster.
 
 * Errors are `application/problem+json` (RFC 9457): `code` names the kind of error, `field` the option at fault.
 * Ids are text, since JavaScript cannot hold all of them as numbers.
@@ -55,7 +57,8 @@ Tasks, queues, limits, nodes and schedules of a peerd cluster.
 * Times are ISO 8601 in UTC. Durations are seconds, or text such as `1h30m`.
 * A program sends a token: `Authorization: Bearer peerd_…`. A browser logs in by `POST /api/v1/session`, and sends the
   `csrf_token` of the answer in the header `X-CSRF-Token` with each request that changes something.
-* Each operation needs a right of the user or the token: `view`, `enqueue`, `operate` or `admin`; else it answers 403.
+* Each operation needs a right of the user or the token: `view`, `enqueue`, `operate`, `read-files`, `write-files` or
+  `admin`; else it answers 403.
 """
 
 

@@ -25,7 +25,10 @@ from peerd.domain.alert_record import CONDITIONS
 from peerd.domain.lifecycle import Status
 from peerd.operate.alerts import MAX_PAGE
 from peerd.operate.client import AioClient
+from peerd.storage.checking import COPY, QUEUE, REMOVE, VERIFY
+from peerd.storage.overview import DiskCondition, StorageOverview
 from peerd.store.alerts.reading import AlertRecord
+from peerd.store.files.risks import RISKS
 from peerd.store.nodes.nodes import Node
 from peerd.store.nodes.processes import ProcessRecord
 from peerd.store.queue_states import QueueState
@@ -35,6 +38,8 @@ from peerd.web.problems import documented
 
 KEEP: Final = 5.0
 """Seconds."""
+MOST_TASKS: Final = 500
+"""Running tasks of storage that are counted."""
 
 router = APIRouter(prefix="/metrics", tags=["metrics"])
 
@@ -47,6 +52,8 @@ class ClusterSnapshot(msgspec.Struct, frozen=True):
     nodes: list[Node]
     processes: list[ProcessRecord]
     alerts: list[AlertRecord]
+    storage: StorageOverview | None
+    storage_tasks: list[str]
     seconds: float
 
 
@@ -66,9 +73,11 @@ class SnapshotReader:
                 now, queues = await client.now(), await client.queues.list()
                 nodes, processes = await client.nodes.list(), await client.nodes.processes()
                 alerts = (await client.alerts.list(on=True, limit=MAX_PAGE)).items
+                storage = await client.files.overview() if await client.files.are_used() else None
+                tasks = [] if storage is None else await _running_storage_tasks(client)
                 self._read_at = time.monotonic()
                 seconds = self._read_at - started
-                self._snapshot = ClusterSnapshot(now, queues, nodes, processes, alerts, seconds)
+                self._snapshot = ClusterSnapshot(now, queues, nodes, processes, alerts, storage, tasks, seconds)
             return self._snapshot
 
 
@@ -83,6 +92,8 @@ class ClusterCollector(Collector):
         yield from _queue_metrics(self._snapshot.queues, self._snapshot.now)
         yield from _node_metrics(self._snapshot)
         yield _alert_metric(self._snapshot.alerts)
+        if self._snapshot.storage is not None:
+            yield from _storage_metrics(self._snapshot.storage, self._snapshot.storage_tasks)
         text = "Seconds that the database took for these metrics."
         yield GaugeMetricFamily("peerd_cluster_read_seconds", text, value=self._snapshot.seconds)
 
@@ -146,6 +157,40 @@ def _alert_metric(alerts: Sequence[AlertRecord]) -> Metric:
     for kind in sorted({*CONDITIONS, *counts}):
         on.add_sample("peerd_alerts_on", {"kind": kind}, counts[kind])
     return on
+
+
+async def _running_storage_tasks(client: AioClient) -> list[str]:
+    """The handlers of the tasks of storage that run."""
+    found = await client.tasks.page(queue=QUEUE, status=Status.WORKING, limit=MOST_TASKS, bodies=False)
+    return [task.name or "" for task in found.items]
+
+
+def _storage_metrics(storage: StorageOverview, tasks: Sequence[str]) -> Iterator[Metric]:
+    copies = _gauge("peerd_disk_copies", "Copies on a disk, as a manager has counted them.", "disk", "node", "state")
+    sizes = _gauge("peerd_disk_copy_bytes", "Bytes of copies on a disk, as counted.", "disk", "node", "state")
+    size = _gauge("peerd_disk_size_bytes", "Bytes of a disk.", "disk", "node")
+    free = _gauge("peerd_disk_free_bytes", "Bytes that can be written to a disk, without its reserve.", "disk", "node")
+    usable = _gauge("peerd_disk_usable", "Whether a disk is reported, and without a problem.", "disk", "node")
+    for disk in storage.disks:
+        if disk.condition is DiskCondition.LOST:
+            continue
+        labels = [str(disk.id), disk.node or ""]
+        size.add_metric(labels, disk.size)
+        free.add_metric(labels, disk.room)
+        usable.add_metric(labels, disk.condition is DiskCondition.ONLINE and disk.problem is None)
+        for state, count in disk.counts.items():
+            copies.add_metric([*labels, state], count.copies)
+            sizes.add_metric([*labels, state], count.bytes)
+    at_risk = _gauge("peerd_files_at_risk", "Files with fewer copies than wanted; counting ends at 10,000.", "health")
+    for health in RISKS:
+        at_risk.add_metric([health], sum(count.files for count in storage.risks if count.health == health))
+    running = _gauge("peerd_storage_tasks_running", "Tasks of storage that run.", "task")
+    found = Counter(tasks)
+    for name in (COPY, REMOVE, VERIFY):
+        running.add_metric([name], found[name])
+    text = "Whether nothing is repaired, because too many nodes with disks are silent at once."
+    brake = GaugeMetricFamily("peerd_storage_repair_brake", text, value=bool(storage.braked))
+    yield from (copies, sizes, size, free, usable, at_risk, running, brake)
 
 
 def _gauge(name: str, text: str, *labels: str) -> Any:

@@ -12,13 +12,16 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
-from peerd.domain import errors
+from peerd.domain import errors, file_errors
 from peerd.domain.lifecycle import IllegalTransition
 from peerd.domain.masking import without_tokens
+from peerd.operate.file_transfers import StorageNotInstalled
 from peerd.operate.wire import errors as wire_errors
 from peerd.runtime.metrics.reading import MetricsNotAvailable, NotServedByNode
 from peerd.runtime.observability.escaping import UNSAFE_CHARACTERS
+from peerd.storage.transfer.errors import NoSourceLeft
 from peerd.web.access.login import LoginRefused
+from peerd.web.file_uploads import TooManyUploads, UploadAborted
 
 MEDIA_TYPE: Final = "application/problem+json"
 MAX_DETAIL: Final = 2_000
@@ -60,6 +63,30 @@ STATUS_OF: Final[Mapping[type[errors.PeerdError], HTTPStatus]] = {
     errors.RowLocked: HTTPStatus.SERVICE_UNAVAILABLE,
     errors.DatabaseUnavailable: HTTPStatus.SERVICE_UNAVAILABLE,
     errors.SchemaMissing: HTTPStatus.SERVICE_UNAVAILABLE,
+    file_errors.InvalidFile: HTTPStatus.UNPROCESSABLE_ENTITY,
+    file_errors.FileMissing: HTTPStatus.NOT_FOUND,
+    file_errors.BucketNotFound: HTTPStatus.NOT_FOUND,
+    file_errors.BucketExists: HTTPStatus.CONFLICT,
+    file_errors.BucketNotEmpty: HTTPStatus.CONFLICT,
+    file_errors.FileClassNotFound: HTTPStatus.NOT_FOUND,
+    file_errors.FileClassInUse: HTTPStatus.CONFLICT,
+    file_errors.QuotaExceeded: HTTPStatus.CONFLICT,
+    file_errors.FileConditionFailed: HTTPStatus.CONFLICT,
+    file_errors.DiskNotFound: HTTPStatus.NOT_FOUND,
+    file_errors.DiskHasCopies: HTTPStatus.CONFLICT,
+    file_errors.DiskIsLost: HTTPStatus.CONFLICT,
+    file_errors.DiskIsOnline: HTTPStatus.CONFLICT,
+    file_errors.AccessKeyNotFound: HTTPStatus.NOT_FOUND,
+    file_errors.UploadGone: HTTPStatus.NOT_FOUND,
+    file_errors.NoClusterSecret: HTTPStatus.CONFLICT,
+    file_errors.NoNodeTakes: HTTPStatus.SERVICE_UNAVAILABLE,
+    file_errors.PutRefused: HTTPStatus.CONFLICT,
+    file_errors.FileReplaced: HTTPStatus.CONFLICT,
+    file_errors.ContentDiffers: HTTPStatus.UNPROCESSABLE_ENTITY,
+    NoSourceLeft: HTTPStatus.SERVICE_UNAVAILABLE,
+    StorageNotInstalled: HTTPStatus.NOT_IMPLEMENTED,
+    TooManyUploads: HTTPStatus.SERVICE_UNAVAILABLE,
+    UploadAborted: HTTPStatus.SERVICE_UNAVAILABLE,
     NotServedByNode: HTTPStatus.NOT_FOUND,
     MetricsNotAvailable: HTTPStatus.SERVICE_UNAVAILABLE,
 }

@@ -14,6 +14,7 @@ from peerd.runtime.observability import events
 from peerd.web_server.connection_tracker import ConnectionTracker, request_line
 from peerd.web_server.trusted_proxies import PEER_STATE, ConnectionPeer
 from peerd.web_server.websocket import WebSocketProtocol
+from peerd.web_server.zero_copy import EXTENSION, send_file_range
 
 if TYPE_CHECKING:
     from uvicorn._types import ASGIReceiveCallable, ASGISendCallable, Scope
@@ -58,6 +59,8 @@ class HttpProtocol(HttpToolsProtocol):
         """Consecutive bytes that neither completed a head nor were body: unfinished head, trailers, chunk sizes."""
         self._accounted_bytes = 0
         """Bytes of the current block that were body, or belonged to complete heads."""
+        self._body_left = 0
+        """Bytes of the body that are still to come, where its length was announced: they are parsed in one piece."""
         self._body_timer: asyncio.TimerHandle | None = None
         self._body_bytes = 0
         """Bytes of the body since its timer was set."""
@@ -99,10 +102,13 @@ class HttpProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Parse, and start a timer for whatever is incomplete."""
-        for begin in range(0, len(data), PARSE_BLOCK):
+        begin = 0
+        while begin < len(data):
             if self._ignores_input or self.transport.is_closing():
                 return
-            self._parse(data[begin : begin + PARSE_BLOCK])
+            end = begin + max(PARSE_BLOCK, self._body_left)
+            self._parse(data[begin:end])
+            begin = end
         if self._ignores_input or self.transport.is_closing():
             return
         is_idle = self._request is None or self._request.response_complete
@@ -144,7 +150,12 @@ class HttpProtocol(HttpToolsProtocol):
         self._refusal = self._head_problem()
         if self._refusal is not None:
             raise HeadRefused
+        self._body_left = self._announced_length()
         super().on_headers_complete()
+
+    def _announced_length(self) -> int:
+        """The Content-Length; the parser has refused a wrong one."""
+        return next((int(value) for name, value in self.headers if name == b"content-length"), 0)
 
     def _head_problem(self) -> tuple[int, str] | None:
         """Status and text of a refusal, if any (RFC 9112, 3.2: exactly one Host, optional in HTTP/1.0)."""
@@ -162,11 +173,13 @@ class HttpProtocol(HttpToolsProtocol):
         super().on_body(body)
         self._accounted_bytes += len(body)
         self._body_bytes += len(body)
+        self._body_left = max(0, self._body_left - len(body))
         self._body_was_paused |= self.flow.read_paused
 
     def on_message_complete(self) -> None:
         super().on_message_complete()
         self._unaccounted_bytes = 0
+        self._body_left = 0
         self._cancel_body_timer()
 
     def send_400_response(self, msg: str) -> None:
@@ -253,6 +266,8 @@ class HttpProtocol(HttpToolsProtocol):
         began = time.monotonic()
         status = 500
         address = self.client[0] if self.client else None
+        cycle = cast("RequestResponseCycle", cast("Any", send).__self__)
+        cast("Any", scope).setdefault("extensions", {})[EXTENSION] = {}
         cast("Any", scope)["state"][PEER_STATE] = ConnectionPeer(address, self._connections.proxies.trusts(address))
 
         async def tracked_send(message: Any) -> None:
@@ -261,7 +276,10 @@ class HttpProtocol(HttpToolsProtocol):
                 status = message["status"]
                 if (self._connections.draining or self._ignores_input) and self._is_last_request:
                     message = _with_connection_close(message)
-            await send(message)
+            if message["type"] == EXTENSION:
+                await send_file_range(cycle, message)
+            else:
+                await send(message)
 
         try:
             await application(scope, receive, cast("ASGISendCallable", tracked_send))

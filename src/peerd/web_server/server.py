@@ -16,6 +16,7 @@ from peerd.runtime.observability import events
 from peerd.runtime.observability.events import EventBus
 from peerd.runtime.process.uncaught_exceptions import describe_exception
 from peerd.runtime.socket_listener import SocketListener
+from peerd.runtime.tls import server_tls
 from peerd.web_server.connection_tracker import ConnectionTracker
 from peerd.web_server.http import HttpProtocol
 from peerd.web_server.lifespan import Lifespan, ShutdownFailed
@@ -52,11 +53,13 @@ class WebServer:
 
         Raises:
             StartupFailed: the app did not start.
+            OSError, ssl.SSLError: the certificate or its key cannot be loaded.
         """
         self._lifespan = Lifespan(self._app, self.connections.state, on_lifespan_lost)
         await self._lifespan.startup()
         logging.getLogger("uvicorn.error").addHandler(UvicornLogHandler(self._events))
         config = self._uvicorn_config()
+        tls = server_tls(self._settings.tls_certificate, self._settings.tls_key)
         self.connections.set_date(time.time())
         for listening_socket in sockets:
             listening_socket.setblocking(False)
@@ -64,6 +67,7 @@ class WebServer:
                 listening_socket,
                 lambda: HttpProtocol(config, self.connections),
                 lambda error: self._events.emit(events.AcceptFailed(error=describe_exception(error))),
+                tls,
             )
             listener.start()
             self._listeners.append(listener)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-import subprocess
 from contextlib import suppress
 from pathlib import Path
 
@@ -25,6 +24,7 @@ from peerd.store.connection.database import Database
 from tests.gateway.beanstalk_connection import BeanstalkConnection
 from tests.gateway.gateway_thread import GatewayThread
 from tests.gateway.json_protocol.conftest import TOKEN, Serve
+from tests.support.certificates import make_certificate
 
 # ---------------------------------------------------------------- the Python client
 
@@ -80,14 +80,6 @@ def test_a_beanstalkd_client_that_sends_no_more_gets_a_job_that_is_ready(gateway
 
 
 # ---------------------------------------------------------------- the Python client on other roads
-
-
-def make_certificate(folder: Path) -> tuple[Path, Path]:
-    certificate, key = folder / "certificate.pem", folder / "key.pem"
-    made = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "1"]
-    subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
-    subprocess.run([*made, "-keyout", key, "-out", certificate, *subject], check=True, capture_output=True)
-    return certificate, key
 
 
 async def test_the_python_client_speaks_tls_and_shows_its_token(database: Database, tmp_path: Path) -> None:

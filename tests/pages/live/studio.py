@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import math
+import random
 import shutil
 from datetime import timedelta
 from pathlib import Path
@@ -15,12 +17,15 @@ from peerd.domain.attempt_totals import AttemptTotals
 from peerd.domain.errors import ScheduleNotFound
 from peerd.domain.histogram import Histogram
 from peerd.domain.lifecycle import Status
+from peerd.storage.disk.identity import create_disk
+from peerd.store.files.disks import cluster_identity
 from peerd.store.schema.tables import depths
 from peerd.store.statistics.buckets import BucketRow, write_buckets
 from peerd.store.statistics.steps import MINUTE, SAMPLE, bucket_start
 from peerd.supervision.control import control_client
 from peerd.testing import eventually
 from tests.cluster.cluster import Cluster, ClusterNode
+from tests.support.server import free_port
 
 JOBS = Path(__file__).parent / "studio_jobs.py"
 WITHIN = 60.0
@@ -51,12 +56,14 @@ class Studio:
         for node in (self.first, self.second):
             node.wait_until_running()
         self.fill()
+        self.fill_disks()
         return self
 
     @property
     def address(self) -> str:
         """The URL of the dashboard."""
-        [socket] = control_client.status(self.first.run_directory)["sockets"]
+        sockets = control_client.status(self.first.run_directory)["sockets"]
+        [socket] = [one for one in sockets if one["bind"] == "127.0.0.1:0"]
         return f"http://{socket['addresses'][0]}"
 
     def fill(self) -> None:
@@ -83,6 +90,33 @@ class Studio:
         self.client.limits.set("video", running=8)
         self.client.limits.set("archive", running=2, each_key=True)
         eventually(self._is_filled, timeout=WITHIN, message=self.cluster.describe)
+
+    def fill_disks(self) -> None:
+        """A disk on each node, and files of which both have a copy."""
+        client = self.client
+        identity = client.database.run(cluster_identity)
+        for number in (1, 2):
+            path = self.disk_path(number)
+            path.mkdir(exist_ok=True)
+            client.disks.register(create_disk(path, identity).disk, path=str(path), node=f"studio-{number}")
+        client.buckets.create("films", quota="2GB")
+        client.buckets.create("rushes")
+        eventually(self._are_disks_online, timeout=WITHIN, message=self.cluster.describe)
+        for number in range(1, 9):
+            content = random.Random(number).randbytes(40_000 * number**2)
+            client.files.put(io.BytesIO(content), f"films/2026/scene-{number:02}.mov", content_type="video/quicktime")
+        client.files.put(io.BytesIO(b"scenes"), "films/readme.txt", content_type="text/plain")
+        eventually(lambda: self._are_whole("2026/"), timeout=WITHIN, message=self.cluster.describe)
+
+    def disk_path(self, number: int) -> Path:
+        """The folder of a node's disk."""
+        return self.cluster.folder / f"disk-{number}"
+
+    def _are_disks_online(self) -> bool:
+        return {disk.condition for disk in self.client.files.overview().disks} == {"online"}
+
+    def _are_whole(self, prefix: str) -> bool:
+        return {file.health for file in self.client.files.kept("films", prefix).files} == {"whole"}
 
     def running(self) -> list[int]:
         """The ids of tasks that run."""
@@ -140,13 +174,21 @@ class Studio:
         assert not left, f"processes were left behind: {left}"
 
     def _node(self, name: str, *, with_dashboard: bool = False) -> ClusterNode:
-        sections: dict[str, dict[str, object]] = {}
+        number = name.rpartition("-")[2]
+        storage: dict[str, object] = {
+            "disks": [str(self.disk_path(int(number)))],
+            "bind": f"127.0.0.1:{free_port()}",
+            "grace": "1m",
+        }
+        sections: dict[str, dict[str, object]] = {"storage": storage}
         if with_dashboard:
             sections["web.dashboard"] = {"app": "peerd.web:app", "bind": "127.0.0.1:0"}
         tasks = ["studio_jobs:video", "studio_jobs:mail"]
         worker = {"tasks": tasks, "processes": 2, "count": 4, "update": "500ms", "poll_every": "200ms"}
         schedule = {"queue": "mail", "task": "notify", "cron": "0 7 * * 1"}
-        return self.cluster.node(name, workers={"video": worker}, sections=sections, schedules={"weekly": schedule})
+        manager = {"max_update": "10s"}  # the workers of storage touch their tasks every 3 s
+        workers, schedules = {"video": worker}, {"weekly": schedule}
+        return self.cluster.node(name, manager=manager, workers=workers, sections=sections, schedules=schedules)
 
     def _is_filled(self) -> bool:
         counts = {status: len(self.client.tasks.list(status=status, limit=500)) for status in Status}

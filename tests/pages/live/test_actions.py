@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
+import uuid
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+import httpx
 import msgspec
 import pytest
 import sqlalchemy as sa
@@ -112,6 +115,30 @@ def time_zone(studio: Studio, name: str) -> str:
     definition = studio.client.schedules.get(name).definition
     assert definition is not None
     return definition.timezone
+
+
+def put_file(studio: Studio) -> str:
+    studio.client.files.put(io.BytesIO(b"a scene that was cut"), "rushes/cut.mov")
+    return "rushes/cut.mov"
+
+
+def disk_in(state: str) -> Prepare:
+    """A disk that its node has never reported, so that nothing happens to files; in a state."""
+
+    def prepare(studio: Studio) -> str:
+        disks = studio.client.disks
+        number = disks.register(uuid.uuid4().hex, path="/srv/old", node="studio-2")
+        if state != "active":
+            {"drain": disks.drain, "lost": disks.lost}[state](number)
+        page = f"{studio.address}/disks/{number}"
+        eventually(lambda: httpx.get(page, timeout=WITHIN).is_success, timeout=WITHIN)  # seen within a second
+        return str(number)
+
+    return prepare
+
+
+def disk_state(studio: Studio, key: str) -> str:
+    return {disk.id: disk.state for disk in studio.client.disks.list()}.get(int(key), "removed")
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):
@@ -278,6 +305,33 @@ CASES: Final = {
         prepare=stored_schedule,
         notice="was deleted",
         is_done=lambda s, key: key not in {state.name for state in s.client.schedules.list()},
+    ),
+    "files.verify": Case(
+        prepare=named("films/2026/scene-01.mov"),
+        notice="are verified by tasks",
+        is_done=lambda s, _: any(task.name == "verify" for task in s.client.tasks.list(queue="storage", limit=500)),
+    ),
+    "files.delete": Case(
+        prepare=put_file,
+        notice="was deleted",
+        is_done=lambda s, _: s.client.files.list("rushes", "cut").files == [],
+    ),
+    "disks.drain": Case(
+        prepare=disk_in("active"), notice="is drained", is_done=lambda s, key: disk_state(s, key) == "drain"
+    ),
+    "disks.readonly": Case(
+        prepare=disk_in("active"),
+        notice="gets no new copies",
+        is_done=lambda s, key: disk_state(s, key) == "readonly",
+    ),
+    "disks.activate": Case(
+        prepare=disk_in("drain"), notice="is in use", is_done=lambda s, key: disk_state(s, key) == "active"
+    ),
+    "disks.lost": Case(
+        prepare=disk_in("active"), notice="is lost", is_done=lambda s, key: disk_state(s, key) == "lost"
+    ),
+    "disks.remove": Case(
+        prepare=disk_in("lost"), notice="was removed", is_done=lambda s, key: disk_state(s, key) == "removed"
     ),
 }
 OF_USERS: Final = {action.id for action in ACTIONS if action.subject in {Subject.USER, Subject.TOKEN}}

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import pytest
-from playwright.sync_api import Page
+from playwright.sync_api import Page, expect
 
 from tests.pages.live.conftest import DESKTOP, PHONE, Open
 from tests.pages.live.studio import Studio
@@ -38,6 +38,13 @@ PAGES: Final = {
     "processes": "/processes?ended=1",
     "schedules": "/schedules",
     "schedule": "/schedules/show?name=weekly",
+    "storage": "/storage",
+    "buckets": "/files",
+    "files": "/files/list?bucket=films&prefix=2026/",
+    "file": "/files/show?name=films/2026/scene-01.mov",
+    "delete a file": "/files/delete?name=films/2026/scene-01.mov",
+    "disks": "/disks",
+    "disk": "/disks/1",
     "alerts": "/alerts",
     "users": "/users",
     "tokens": "/tokens",
@@ -98,3 +105,26 @@ def test_pages_are_whole_without_javascript(open_page: Open, studio: Studio, wid
         assert page.locator("main h1").count() == 1, name
         excess = page.evaluate("() => document.documentElement.scrollWidth - innerWidth")
         assert excess <= 0, f"{name}: {excess} pixels too wide at {width}"
+
+
+@pytest.mark.parametrize("name", ["file", "disk"])
+def test_the_dialogs_of_files_and_disks_can_be_used_in_both_themes_at_both_widths(
+    open_page: Open, studio: Studio, axe_script: str, name: str
+) -> None:
+    page = open_page(address_of(studio, name))
+    links = page.locator("main a[data-dialog]")
+    assert links.count() > 0
+    found: list[str] = []
+    for number in range(links.count()):
+        for width in (DESKTOP, PHONE):
+            theme: Literal["light", "dark"] = "light" if width == DESKTOP else "dark"
+            page.set_viewport_size({"width": width, "height": 900})
+            page.emulate_media(color_scheme=theme)
+            links.nth(number).click()
+            expect(page.locator("dialog[open]")).to_be_visible()
+            excess = page.evaluate("() => document.documentElement.scrollWidth - innerWidth")
+            assert excess <= 0, f"{excess} pixels too wide at {width}"
+            found += [f"{width} {theme} {one}" for one in findings(page, axe_script)]
+            page.keyboard.press("Escape")
+            expect(page.locator("dialog[open]")).to_have_count(0)
+    assert found == []

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 import pytest
 from PIL import Image
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 
 from peerd import Role
 from peerd.store.access.users import add_user
+from tests.pages.live.archive import Archive
 from tests.pages.live.conftest import PHONE, Open
 from tests.pages.live.studio import Studio
 from tests.pages.live.test_users import log_in
@@ -48,6 +50,51 @@ def take(page: Page, folder: Path, name: str, *, height: int = HEIGHT) -> None:
     with Image.open(path) as image:
         assert len(image.getcolors(1 << 24) or []) > 50
         image.convert("P", palette=Image.Palette.ADAPTIVE, colors=128).save(path, optimize=True)
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Archive]:
+    archive = Archive(tmp_path_factory.mktemp("archive"))
+    try:
+        yield archive.up()
+    finally:
+        archive.close()
+
+
+HIDE_FOLDERS: Final = """folder => {
+    const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+    while (texts.nextNode()) texts.currentNode.data = texts.currentNode.data.replaceAll(folder, "/srv");
+}"""
+"""In pictures, the folders of this machine are called as those of a server."""
+LOOKS: Final[tuple[tuple[str, int, Literal["light", "dark"]], ...]] = (
+    ("", 1280, "light"),
+    ("-dark", 1280, "dark"),
+    ("-phone", PHONE, "dark"),
+)
+STORAGE_PICTURES: Final = {
+    "storage": ("/storage", "#risks", 830),
+    "disks": ("/disks", "#disks", 440),
+    "files": ("/files/list?bucket=films&prefix=2026/lighthouse/", "#files", 440),
+}
+
+
+@pytest.mark.parametrize("name", STORAGE_PICTURES)
+def test_how_files_are_kept_after_a_node_has_burnt_with_its_disk(
+    browser: Browser, archive: Archive, folder: Path, tmp_path: Path, name: str
+) -> None:
+    path, part, height = STORAGE_PICTURES[name]
+    for look, width, theme in LOOKS:
+        with browser.new_context(
+            base_url=archive.address, viewport={"width": width, "height": HEIGHT}, color_scheme=theme
+        ) as context:
+            page = context.new_page()
+            page.goto(path)
+            expect(page.locator(part).first).to_be_visible(timeout=20_000)
+            expect(page.locator("#live-state")).to_have_text("live", timeout=20_000)
+            assert page.evaluate("() => document.documentElement.scrollWidth - innerWidth") <= 0
+            page.evaluate(HIDE_FOLDERS, str(archive.disks))
+            take(page, tmp_path if look else folder, name + look, height=height if width > PHONE else HEIGHT)
+            page.goto("about:blank")
 
 
 @pytest.mark.usefixtures("past")

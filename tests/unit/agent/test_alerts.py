@@ -24,6 +24,7 @@ from peerd.runtime.observability.events import (
     AlertRaised,
     AlertsDropped,
     AttemptEnded,
+    BadCopiesFound,
     DatabaseAway,
     DatabaseBack,
     Event,
@@ -33,6 +34,8 @@ from peerd.runtime.observability.events import (
     ScheduleFailed,
     ScheduleRunEnded,
     ScheduleRunsLost,
+    StorageConditionEnded,
+    StorageConditionFound,
     TasksRescued,
 )
 from peerd.testing import eventually_async
@@ -122,6 +125,17 @@ def test_an_event_that_needs_no_operator_raises_no_alert(event: Event) -> None:
             ScheduleFailed(schedule="x", error="no module"),
             "failed-runs",
             "schedule x does not work: no module",
+        ),
+        (StorageConditionFound(condition="disk-full", text="disk 3 is full", disk=3), "disk-full", "disk 3 is full"),
+        (
+            StorageConditionEnded(condition="repair-brake", text="files are repaired", seconds=60.0),
+            "recovered",
+            "files are repaired",
+        ),
+        (
+            BadCopiesFound(disk=3, path="/srv/a", files=("0f",), found_by="reading"),
+            "bad-copies",
+            "disk 3 (/srv/a): 1 copy is damaged or missing, found by reading",
         ),
         (ScheduleRunsLost(run_ids=(1, 2)), "failed-runs", "2 scheduled runs are lost with their node"),
     ],

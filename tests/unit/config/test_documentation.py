@@ -23,15 +23,18 @@ from peerd.config.settings import (
     MailSettings,
     ManagerSettings,
     NodeSettings,
+    ObjectStoreSettings,
     QueueSettings,
     ScheduleSettings,
     Section,
     StatisticsSettings,
+    StorageSettings,
     TelemetrySettings,
     WebSettings,
     WorkerSettings,
 )
 from peerd.domain.duration import parse_duration
+from peerd.domain.size import parse_size
 
 PAGE = (Path(__file__).parents[3] / "docs" / "configuration.md").read_text()
 WORDS_FOR_DEFAULTS = {
@@ -49,6 +52,11 @@ WORDS_FOR_DEFAULTS = {
     ("gateway.NAME", "bind"): "`127.0.0.1:11300`",
     "protocols": '`["beanstalk", "json"]`',
     "max_buffered_total": "`256MiB`",
+    ("storage", "disks"): "none",
+    ("storage", "object_stores"): "none",
+    ("storage.object_stores.NAME", "prefix"): "none",
+    "bucket": "",
+    ("storage", "bind"): '`["127.0.0.1:7480"]`',
     "app": "",
     "bind": "",
     ("cluster", "bind"): "every address",
@@ -94,6 +102,8 @@ def rows_of(section: str) -> dict[str, str]:
         ("alerts.NAME.mail", MailSettings),
         ("schedules.NAME", ScheduleSettings),
         ("manager", ManagerSettings),
+        ("storage", StorageSettings),
+        ("storage.object_stores.NAME", ObjectStoreSettings),
         ("access", AccessSettings),
         ("statistics", StatisticsSettings),
         ("logging", LoggingSettings),
@@ -111,6 +121,8 @@ def test_every_key_is_on_the_page_with_its_default(section: str, model: type[Sec
             assert rows[key] == expected
         elif default is None:
             assert rows[key] == "none"
+        elif key == "capacity":
+            assert parse_size(rows[key].strip("`")) == default
         elif isinstance(default, float):
             assert parse_duration(rows[key].strip("`")) == default
         else:

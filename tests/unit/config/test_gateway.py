@@ -8,20 +8,12 @@ from pathlib import Path
 import pytest
 
 from peerd.config import check, load
+from tests.support.certificates import make_certificate
 from tests.unit.config.helpers import EMPTY, Write, checked, problems
 
 TOKEN = "a-token-of-some-length"
 UNASKED = "can be reached from other machines, and every client there could take and delete jobs"
 REMEDY = "give a token_file, or tls_certificate and tls_key; or say allow_unauthenticated = true"
-
-
-def make_certificate(folder: Path, name: str) -> None:
-    """Write NAME.pem and NAME.key."""
-    subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
-         "-keyout", folder / f"{name}.key", "-out", folder / f"{name}.pem", "-days", "2", "-subj", "/CN=localhost"],
-        check=True, capture_output=True,
-    )  # fmt: skip
 
 
 def test_a_gateway_needs_no_key_and_listens_where_beanstalkd_does(write: Write) -> None:

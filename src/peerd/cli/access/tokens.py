@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 from rich.text import Text
@@ -13,11 +13,13 @@ from peerd.cli.command import command, new_app
 from peerd.cli.context import CommandContext
 from peerd.cli.output.formatting import format_age
 from peerd.cli.output.tables import AlignedTable, right, wide
+from peerd.domain.access import Right
 from peerd.store.access.tokens import ApiToken
 
 app = new_app("List, create and revoke tokens of the API.")
 
-COLUMNS = (right("id"), "token", "begins with", "state", right("last used"), "rights", wide("queues"))
+COLUMNS = (right("id"), "token", "begins with", "state", right("last used"), "rights", "files", wide("queues"))
+RIGHTS: Final = f"{', '.join(Right)}. Repeatable."
 
 
 @command(app, "list")
@@ -34,11 +36,13 @@ def list_tokens(context: CommandContext) -> None:
 def create(
     context: CommandContext,
     name: Annotated[str, Argument(metavar="NAME", help="What it is for.")],
-    rights: Annotated[
-        list[str], Option("--right", "-r", metavar="RIGHT", help="view, enqueue, operate or admin. Repeatable.")
-    ],
+    rights: Annotated[list[str], Option("--right", "-r", metavar="RIGHT", help=RIGHTS)],
     queues: Annotated[
         list[str] | None, Option("--queue", "-q", metavar="QUEUE", help="Restrict it to this queue. Repeatable.")
+    ] = None,
+    file_scopes: Annotated[
+        list[str] | None,
+        Option("--files", metavar="BUCKET[/PREFIX]", help="Restrict its rights on files to these. Repeatable."),
     ] = None,
     expires: Annotated[
         str | None, Option("--expires", metavar="DURATION", help="For how long it is valid, e.g. 90d; default: ever.")
@@ -48,7 +52,9 @@ def create(
 
     peerd tokens create encoder --right view --right enqueue --queue video --expires 90d
     """
-    made = context.client.tokens.create(name, rights, queues=queues or None, expires_in=expires)
+    made = context.client.tokens.create(
+        name, rights, queues=queues or None, file_scopes=file_scopes or None, expires_in=expires
+    )
     context.print_result(_as_json(made.token) | {"secret": made.secret}, Text(made.secret))
 
 
@@ -74,9 +80,12 @@ def _tokens_table(tokens: list[ApiToken], now: datetime) -> AlignedTable:
 
 def _row(token: ApiToken, now: datetime) -> list[Text | str]:
     queues = "all" if token.queues is None else ", ".join(sorted(token.queues))
+    files = "all" if token.file_scopes is None else ", ".join(token.file_scopes)
+    if not token.rights & {Right.READ_FILES, Right.WRITE_FILES}:
+        files = "none"
     used = format_age(token.last_used_at, now)
     begin = f"peerd_{token.prefix}"
-    return [str(token.id), token.name, begin, _state(token, now), used, ", ".join(sorted(token.rights)), queues]
+    return [str(token.id), token.name, begin, _state(token, now), used, ", ".join(sorted(token.rights)), files, queues]
 
 
 def _state(token: ApiToken, now: datetime) -> Text:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from typing import ClassVar, Final
 
@@ -151,21 +151,28 @@ class TaskScreen(ModalScreen[None]):
 
     def _write(self, lines: Sequence[Text]) -> None:
         """Add lines; the end stays in view unless it was left."""
-        log = self.query_one("#log", RichLog)
-        is_at_end = log.scroll_offset.y >= log.max_scroll_y
         self._lines.extend(lines)
-        for line in lines:
-            log.write(line, width=log.scrollable_content_region.width or None, scroll_end=is_at_end)
+        self._add(lines, follow=self._is_at_end())
 
     def on_resize(self, _: Resize) -> None:
         """Wrap the log for the new width."""
         self.call_after_refresh(self._rewrite)
 
     def _rewrite(self) -> None:
+        follow = self._is_at_end()
+        self.query_one("#log", RichLog).clear()
+        self._add(self._lines, follow=follow)
+
+    def _is_at_end(self) -> bool:
         log = self.query_one("#log", RichLog)
-        log.clear()
-        for line in self._lines:
-            log.write(line, width=log.scrollable_content_region.width or None, scroll_end=True)
+        return log.scroll_offset.y >= log.max_scroll_y
+
+    def _add(self, lines: Collection[Text], *, follow: bool) -> None:
+        """Add lines. Only the last one scrolls: it does so later, when a key may have left the end already."""
+        log = self.query_one("#log", RichLog)
+        for number, line in enumerate(lines, 1):
+            is_last = number == len(lines)
+            log.write(line, width=log.scrollable_content_region.width or None, scroll_end=follow and is_last)
 
     # ---------------------------------------------------------------- keys
 

@@ -13,6 +13,8 @@ from peerd.config.address import has_password, is_sqlite
 from peerd.config.problems import Problem
 from peerd.config.reading.gateway_access import find_gateway_problems, find_gateway_warnings
 from peerd.config.reading.source import ConfigSource, KeyPath, find_line
+from peerd.config.reading.storage import SERVER as STORAGE_SERVER
+from peerd.config.reading.tls_files import find_tls_problems
 from peerd.config.schedules import find_schedule_problems, find_schedule_warnings
 from peerd.config.settings import CommandSettings, GatewaySettings, Settings, WebSettings, WorkerSettings
 from peerd.domain.bind_address import SocketAddress, parse_bind_address
@@ -76,6 +78,9 @@ def find_contradictions(settings: Settings, source: ConfigSource) -> Iterator[Pr
     yield from _duplicate_bindings(settings, source)
     yield from find_gateway_problems(settings, source)
     yield from _proxy_problems(settings, source)
+    for name, web in settings.web.items():
+        if name != STORAGE_SERVER:  # whose files are those of [storage]
+            yield from find_tls_problems(("web", name), web, source)
     heartbeat, inactive = settings.node.heartbeat_every, settings.manager.inactive_after
     if inactive <= heartbeat and source.has_valid(("node", "heartbeat_every"), ("manager", "inactive_after")):
         problem = f"{format_duration(inactive)} is no longer than a heartbeat ({format_duration(heartbeat)})"
@@ -214,6 +219,20 @@ def _readable_secrets(settings: Settings, source: ConfigSource) -> Iterator[Prob
                 yield source.problem(key_path, problem, f"chmod o= {file}")
 
 
+def _secret_files_of_servers(settings: Settings) -> Iterator[tuple[KeyPath, str, Path | None]]:
+    for name, place in settings.storage.object_stores.items():
+        key = ("storage", "object_stores", name, "credentials_file")
+        yield (
+            key,
+            "access key",
+            None if (file := place.credentials_file) is None else settings.project_directory / file.expanduser(),
+        )
+    yield ("storage", "tls_key"), "key", settings.storage.tls_key
+    for name, web in settings.web.items():
+        if name != STORAGE_SERVER:
+            yield ("web", name, "tls_key"), "key", web.tls_key
+
+
 def _secret_locations(settings: Settings) -> Iterator[tuple[KeyPath, str, Path | None]]:
     """The key of each secret, its kind, and the file that holds it, if there is one."""
     database, cluster = settings.database, settings.cluster
@@ -228,6 +247,7 @@ def _secret_locations(settings: Settings) -> Iterator[tuple[KeyPath, str, Path |
             yield ("alerts", name, "mail", "password_file"), "password", hook.mail.password_file
         if hook.webhook is not None:
             yield ("alerts", name, "webhook"), "webhook's address, which is a secret,", settings.file
+    yield from _secret_files_of_servers(settings)
     for name, gateway in settings.gateway.items():
         yield ("gateway", name, "token_file"), "token", gateway.token_file
         yield ("gateway", name, "tls_key"), "key", gateway.tls_key

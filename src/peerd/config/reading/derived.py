@@ -11,6 +11,8 @@ from msgspec.structs import asdict, replace
 from peerd.config.address import add_password, has_password, is_sqlite, make_sqlite_path_absolute
 from peerd.config.problems import Problem
 from peerd.config.reading.source import ConfigSource
+from peerd.config.reading.storage import find_storage_problems, with_storage
+from peerd.config.reading.tls_files import TLS_KEYS
 from peerd.config.settings import ClusterSettings, DatabaseSettings, Document, GatewaySettings, Section, Settings
 from peerd.config.values import check_token
 from peerd.domain.bind_address import UnixAddress, parse_bind_address
@@ -39,9 +41,10 @@ def derive_settings(document: Document, source: ConfigSource) -> tuple[Settings,
         "database": _with_password(database, source, problems),
         "cluster": _with_secret(document.cluster, source, problems),
         "web": {
-            name: replace(web, bind=tuple(_absolute_socket(bind, folder) for bind in web.bind))
+            name: replace(_with_tls_paths(web, folder), bind=tuple(_absolute_socket(bind, folder) for bind in web.bind))
             for name, web in document.web.items()
         },
+        "storage": _with_tls_paths(document.storage, folder),
         "gateway": {
             name: _with_token(name, _with_absolute_paths(gateway, folder), source, problems)
             for name, gateway in document.gateway.items()
@@ -55,7 +58,8 @@ def derive_settings(document: Document, source: ConfigSource) -> tuple[Settings,
         "alerts": alerts,
     }
     settings = Settings(project_directory=folder, file=source.file, **{**asdict(document), **derived})
-    return settings, [*problems, *_mail_problems(settings, source)]
+    problems += [*_mail_problems(settings, source), *find_storage_problems(settings, source)]
+    return with_storage(settings), problems
 
 
 def _with_absolute_path(section: AnySection, key: str, folder: Path) -> AnySection:
@@ -68,9 +72,14 @@ def _absolute_socket(bind: str, folder: Path) -> str:
     return f"unix:{folder / address.path}" if isinstance(address, UnixAddress) else bind
 
 
+def _with_tls_paths(section: AnySection, folder: Path) -> AnySection:
+    for key in TLS_KEYS:
+        section = _with_absolute_path(section, key, folder)
+    return section
+
+
 def _with_absolute_paths(gateway: GatewaySettings, folder: Path) -> GatewaySettings:
-    for key in ("tls_certificate", "tls_key"):
-        gateway = _with_absolute_path(gateway, key, folder)
+    gateway = _with_tls_paths(gateway, folder)
     return replace(gateway, bind=tuple(_absolute_socket(bind, folder) for bind in gateway.bind))
 
 

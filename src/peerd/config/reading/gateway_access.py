@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import Iterator
 
 from peerd.config.problems import Problem
 from peerd.config.reading.source import ConfigSource
+from peerd.config.reading.tls_files import find_tls_problems
 from peerd.config.settings import GatewaySettings, Settings
 from peerd.domain.bind_address import is_local, parse_bind_address
 from peerd.domain.size import format_size
@@ -19,7 +19,7 @@ def find_gateway_problems(settings: Settings, source: ConfigSource) -> Iterator[
     """A gateway without access control, with unusable files of TLS, or with buffers that are too small for a job."""
     for name, gateway in settings.gateway.items():
         yield from _access_problems(name, gateway, source)
-        yield from _tls_problems(name, gateway, source)
+        yield from find_tls_problems(("gateway", name), gateway, source)
         yield from _buffer_problems(name, gateway, source)
 
 
@@ -60,48 +60,6 @@ def _may_be_remote(bind: str) -> bool:
         return not is_local(parse_bind_address(bind))
     except ValueError:  # its path, now absolute, is too long, which is reported by itself
         return False
-
-
-def _tls_problems(name: str, gateway: GatewaySettings, source: ConfigSource) -> Iterator[Problem]:
-    keys = ("tls_certificate", "tls_key")
-    if not source.has_valid(*(("gateway", name, key) for key in keys)):
-        return
-    given = [key for key in keys if getattr(gateway, key) is not None]
-    if len(given) == 1:
-        other = next(key for key in keys if key not in given)
-        yield source.problem(("gateway", name, given[0]), f"{other} is missing", "give both")
-    if len(given) == 2:
-        key, problem = _find_unusable_file(gateway)
-        if problem:
-            remedy = (
-                "give a PEM file with the certificate and those that signed it, and one with its key, for this user"
-            )
-            yield source.problem(("gateway", name, key), problem, remedy)
-
-
-def _find_unusable_file(gateway: GatewaySettings) -> tuple[str, str]:
-    """The key of the setting whose file cannot be used, and why; empty texts if TLS can be set up."""
-    for key in ("tls_certificate", "tls_key"):
-        file = getattr(gateway, key)
-        try:
-            with file.open("rb") as opened:
-                opened.read(1)
-        except OSError as error:
-            return key, f"{file}: {(error.strerror or str(error)).lower()}"
-    assert gateway.tls_certificate is not None
-    assert gateway.tls_key is not None
-    try:
-        # Without a password, OpenSSL would ask for one at the terminal.
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(gateway.tls_certificate, gateway.tls_key, password="")
-    except (ssl.SSLError, ValueError) as error:
-        return "tls_key", f"is no key of tls_certificate, or is protected by a password ({_reason_of(error)})"
-    return "", ""
-
-
-def _reason_of(error: Exception) -> str:
-    reason = getattr(error, "reason", None) or str(error)
-    return str(reason).lower().replace("_", " ")
 
 
 def _buffer_problems(name: str, gateway: GatewaySettings, source: ConfigSource) -> Iterator[Problem]:

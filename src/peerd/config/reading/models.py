@@ -27,7 +27,7 @@ from pydantic import (
 from pydantic_core import ErrorDetails
 
 from peerd.config.reading.suggestions import did_you_mean
-from peerd.config.settings import GIVEN, Document, MailSettings, Section, WorkerSettings
+from peerd.config.settings import GIVEN, Document, MailSettings, ObjectStoreSettings, Section, WorkerSettings
 from peerd.config.values import CheckAfter, ConvertBefore
 
 __all__ = ["ValidationError", "describe_error", "key_path_of", "parse_section"]
@@ -150,6 +150,7 @@ _MESSAGES = {
     "value_error": "{error}",
     "greater_than_equal": "must be at least {ge}",
     "less_than_equal": "must be at most {le}",
+    "less_than": "must be less than {lt}",
     "missing": "must be given",
     "too_long": "lists more than {max_length}",
     "too_short": "must not be empty",
@@ -174,6 +175,8 @@ def _section_at(path: tuple[str, ...]) -> type[Section]:
         return WorkerSettings
     if path[0] == "alerts" and path[-1] == "mail":
         return MailSettings
+    if path[:2] == ("storage", "object_stores") and len(path) > 2:
+        return ObjectStoreSettings
     annotation = get_type_hints(Document)[path[0]]
     kinds = (kind for kind in (annotation, *get_args(annotation)) if isinstance(kind, type))
     return next(kind for kind in kinds if issubclass(kind, Section))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from http import HTTPStatus
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
@@ -34,6 +34,9 @@ from peerd.operate.wire.errors import error_from_data
 from peerd.operate.wire.operations import IDEMPOTENCY_KEY, WireOperation, bind_in_order, wire_names, wire_operations
 from peerd.runtime.concurrency.fork_hooks import register_fork_hooks
 from peerd.store.nodes.requests import NodeRequest
+
+if TYPE_CHECKING:
+    from peerd.storage.client import ContentTransfer
 
 T = TypeVar("T")
 JSON: Final = "application/json"
@@ -159,6 +162,12 @@ class ServerMode(BlockingMode):
     def open_events(self, query: dict[str, Any]) -> EventReader:
         """A reader of events."""
         return EventReader(self.connection, query, self.error_of)
+
+    def open_transfer(self) -> ContentTransfer:
+        """What puts and gets contents of files by requests."""
+        from peerd.operate.remote.files import ServerTransfer  # noqa: PLC0415 - with the extra `storage` only
+
+        return ServerTransfer(self)
 
     def require_database(self, what: str) -> None:
         """Raise, since there is none."""

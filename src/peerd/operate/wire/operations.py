@@ -90,16 +90,17 @@ def wire_names() -> Mapping[Operation[Any, Any], str]:
 def _find_operations() -> Iterator[tuple[str, Operation[Any, Any]]]:
     client = ClientOperations(UnboundMode())
     yield from _operations_of(client, "")
-    for name, group in vars(client).items():
-        if isinstance(group, OperationGroup):
-            yield from _operations_of(group, f"{name}.")
 
 
 def _operations_of(group: OperationGroup[Any], prefix: str) -> Iterator[tuple[str, Operation[Any, Any]]]:
+    """The operations of a group, and of the groups that it has."""
     kind = type(group)
     for name in dir(kind):
         if not name.startswith("_") and isinstance(found := getattr(kind, name), Operation):
             yield f"{prefix}{name}", found
+    for name, inner in vars(group).items():
+        if isinstance(inner, OperationGroup):
+            yield from _operations_of(inner, f"{prefix}{name}.")
 
 
 class UnboundMode(BlockingMode):

@@ -36,6 +36,9 @@ COUNTED: Final[dict[type[Event], Callable[[MetricsRegistry, Any], None]]] = {
     events.ReservationsReleased: lambda metrics, event: metrics.count(
         "peerd_released_reservations_total", by=len(event.task_ids)
     ),
+    events.BadCopiesFound: lambda metrics, event: metrics.count(
+        "peerd_storage_bad_copies_total", str(event.disk), event.found_by, by=len(event.files)
+    ),
     events.ComponentFailed: lambda metrics, event: metrics.count("peerd_component_failures_total", event.component),
     events.DatabaseOutageStarted: lambda metrics, _: metrics.count("peerd_database_outages_total"),
     events.DatabaseOutageEnded: lambda metrics, event: metrics.count(

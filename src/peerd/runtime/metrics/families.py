@@ -116,5 +116,19 @@ FAMILIES: Final[dict[str, MetricFamily]] = {
     "peerd_web_requests_in_flight": MetricFamily(_GAUGE, "Web requests that are being answered.", ("kind",)),
     "peerd_gateway_clients": MetricFamily(_GAUGE, "Connected queue clients.", ("kind",)),
     "peerd_gateway_commands_total": MetricFamily(_COUNTER, "Commands of queue clients.", ("kind", "command")),
+    # ------------------------------------------------------------ storage
+    "peerd_storage_copies_made_total": MetricFamily(_COUNTER, "Copies that were made on a disk.", ("disk",)),
+    "peerd_storage_copied_bytes_total": MetricFamily(_COUNTER, "Bytes of copies that were made.", ("disk",)),
+    "peerd_storage_verified_bytes_total": MetricFamily(
+        _COUNTER, "Bytes of contents that were read and compared with the catalogue.", ("disk",)
+    ),
+    "peerd_storage_bad_copies_total": MetricFamily(
+        _COUNTER, "Copies that were found to be damaged or missing, by what has found them.", ("disk", "found_by")
+    ),
+    "peerd_storage_requests_total": MetricFamily(
+        _COUNTER, "Requests to the storage server, by class of status.", ("request", "method", "status")
+    ),
+    "peerd_storage_received_bytes_total": MetricFamily(_COUNTER, "Bytes of bodies of such requests.", ("request",)),
+    "peerd_storage_sent_bytes_total": MetricFamily(_COUNTER, "Bytes of bodies of the responses.", ("request",)),
 }  # fmt: skip
 """By name."""

@@ -79,6 +79,23 @@ def _detect_condition(event: Event) -> DetectedAlert | None:
             text = f"the database answers again, after {format_duration(round(event.seconds))}"
             return AlertKind.RECOVERED, text, {"seconds": round(event.seconds)}
         case _:
+            return _detect_of_storage(event)
+
+
+def _detect_of_storage(event: Event) -> DetectedAlert | None:
+    match event:
+        case events.StorageConditionFound():
+            about = {} if event.disk is None else {"disk": event.disk}
+            return AlertKind(event.condition), event.text, {**about, **event.data}
+        case events.StorageConditionEnded():
+            about = {} if event.disk is None else {"disk": event.disk}
+            return AlertKind.RECOVERED, event.text, {"condition": event.condition, **about}
+        case events.BadCopiesFound():
+            copies = "copy is" if len(event.files) == 1 else "copies are"
+            text = f"disk {event.disk} ({event.path}): {len(event.files):,} {copies} damaged or missing"
+            data = {"disk": event.disk, "files": list(event.files[:100]), "found_by": event.found_by}
+            return AlertKind.BAD_COPIES, f"{text}, found by {event.found_by}", data
+        case _:
             return None
 
 

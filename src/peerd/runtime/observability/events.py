@@ -205,6 +205,33 @@ class QueueBacklogEnded(Event, frozen=True, kw_only=True):
     seconds: float  # since it was reported first
 
 
+class StorageConditionFound(Event, frozen=True, kw_only=True):
+    """Something about disks or files needs a person's attention, and lasts."""
+
+    condition: str  # the kind of its alert
+    text: str
+    disk: int | None = None
+    data: dict[str, object] = {}
+
+
+class StorageConditionEnded(Event, frozen=True, kw_only=True):
+    """Such a condition that was reported is over."""
+
+    condition: str
+    text: str
+    disk: int | None = None
+    seconds: float  # since it was reported first
+
+
+class BadCopiesFound(Event, frozen=True, kw_only=True):
+    """Copies on a disk are damaged or missing; they were moved to quarantine, and are made anew."""
+
+    disk: int
+    path: str
+    files: tuple[str, ...]  # the ids of their files, in hex
+    found_by: str  # verification, or reading
+
+
 class ComponentFailed(Event, frozen=True, kw_only=True):
     """A component of this process failed, and is started again."""
 

@@ -62,6 +62,9 @@ MESSAGES: Final[Mapping[type[Event], tuple[str, str, str]]] = {
     events.DatabaseAway: ("error", "the database is away", "seconds reason"),
     events.DatabaseBack: ("info", "the database is back", "seconds"),
     events.QueueBacklogEnded: ("info", "tasks of queue {event.queue} wait no longer", "queue seconds"),
+    events.StorageConditionFound: ("warning", "{event.text}", "condition disk"),
+    events.StorageConditionEnded: ("info", "{event.text}", "condition disk seconds"),
+    events.BadCopiesFound: ("error", "copies are damaged or missing", "disk path files found_by"),
     events.AlertRaised: ("error", "alert: {event.text}", "alert of=slot"),
     events.AlertsDropped: ("warning", "a hook is too slow, alerts are dropped", "hook dropped=count"),
     events.AlertReportsDropped: (

@@ -71,6 +71,8 @@ class ProcessContext:
         self.node = link.node
         self.slot = link.slot
         self.kind = link.kind
+        self.events = events
+        """What happens in the process; log lines, alerts and metrics are made of it."""
         self.options: Mapping[str, Any] = options or {}
         self.find_shared: Callable[..., Any] | None = None
         """Set by the assembly of the process for `shared`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -39,7 +40,7 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
     """An entry of the audit log.
 
     Attributes:
-        way: by which the action came: ``python``, ``cli`` or ``api``.
+        way: by which the action came: ``python``, ``cli``, ``api`` or ``s3``.
         operation: such as ``tasks.retry``.
         arguments, before, after: JSON values; the states are the columns that the action has changed.
         outcome: ``done`` or ``refused``.
@@ -91,7 +92,13 @@ class AuditFilter(msgspec.Struct, frozen=True):
 
 def write_entry(connection: Connection, entry: NewAuditEntry) -> None:
     """Write an entry."""
-    connection.execute(sa.insert(audit), msgspec.structs.asdict(entry))
+    write_entries(connection, [entry])
+
+
+def write_entries(connection: Connection, entries: Sequence[NewAuditEntry]) -> None:
+    """Write entries, in their order."""
+    if entries:
+        connection.execute(sa.insert(audit), [msgspec.structs.asdict(entry) for entry in entries])
 
 
 def list_entries(connection: Connection, wanted: AuditFilter, *, after: int | None, limit: int) -> AuditPage:

@@ -11,6 +11,12 @@ from peerd.store.schedules import CLUSTER_ROW
 from peerd.store.schema.tables import (
     api_tokens,
     bulk_actions,
+    disks,
+    file_access_keys,
+    file_buckets,
+    file_classes,
+    file_uploads,
+    files,
     limits,
     nodes,
     queues,
@@ -83,9 +89,48 @@ def user_state(connection: Connection, name: str) -> State | None:
 
 def token_state(connection: Connection, token_id: int) -> State | None:
     """A token, without its digest."""
-    columns = (api_tokens.c.name, api_tokens.c.rights, api_tokens.c.queues)
+    columns = (api_tokens.c.name, api_tokens.c.rights, api_tokens.c.queues, api_tokens.c.file_scopes)
     times = (api_tokens.c.expires_at, api_tokens.c.revoked_at)
     return _first(connection, sa.select(*columns, *times).where(api_tokens.c.id == token_id))
+
+
+def file_state(connection: Connection, bucket: str, key: str) -> State | None:
+    """The current version of a file."""
+    columns = (files.c.size, files.c.version, files.c.class_name, files.c.blake3)
+    joined = sa.select(*columns).join(file_buckets, file_buckets.c.id == files.c.bucket_id)
+    is_current = file_buckets.c.name == bucket, files.c.is_current == 1, files.c.file_key == key
+    return _first(connection, joined.where(*is_current))
+
+
+def upload_state(connection: Connection, upload_id: str) -> State | None:
+    """Of which file an upload is that has not ended, and what was received of it."""
+    columns = (file_buckets.c.name.label("bucket"), file_uploads.c.file_key.label("key"), file_uploads.c.received)
+    joined = sa.select(*columns).join(file_buckets, file_buckets.c.id == file_uploads.c.bucket_id)
+    return _first(connection, joined.where(file_uploads.c.id == upload_id, file_uploads.c.aborted_at.is_(None)))
+
+
+def bucket_state(connection: Connection, name: str) -> State | None:
+    """The class and the quota of a bucket."""
+    columns = (file_buckets.c.class_name, file_buckets.c.quota)
+    return _first(connection, sa.select(*columns).where(file_buckets.c.name == name))
+
+
+def file_class_state(connection: Connection, name: str) -> State | None:
+    """How files of a class are kept."""
+    columns = (file_classes.c.copies, file_classes.c.durable, file_classes.c.zones)
+    return _first(connection, sa.select(*columns).where(file_classes.c.name == name))
+
+
+def access_key_state(connection: Connection, key_id: str) -> State | None:
+    """An access key; its secret is stored nowhere."""
+    columns = (file_access_keys.c.name, file_access_keys.c.rights, file_access_keys.c.scopes)
+    times = (file_access_keys.c.expires_at, file_access_keys.c.revoked_at)
+    return _first(connection, sa.select(*columns, *times).where(file_access_keys.c.id == key_id))
+
+
+def disk_state(connection: Connection, number: int) -> State | None:
+    """What a disk is used for."""
+    return _first(connection, sa.select(disks.c.state, disks.c.path).where(disks.c.id == number))
 
 
 def _first(connection: Connection, statement: sa.Select[Any]) -> State | None:

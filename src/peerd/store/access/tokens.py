@@ -25,6 +25,7 @@ from peerd.store.schema.tables import api_tokens
 FORM: Final = re.compile(r"peerd_([0-9a-f]{12})_([A-Za-z0-9_-]{43})")
 RIGHTS: Final = msgspec.json.Decoder(frozenset[Right])
 QUEUES: Final = msgspec.json.Decoder(frozenset[str])
+FILE_SCOPES: Final = msgspec.json.Decoder(tuple[str, ...])
 
 
 class ApiToken(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,6 +35,7 @@ class ApiToken(msgspec.Struct, frozen=True, kw_only=True):
         name: what it is for.
         prefix: its beginning, by which a token at hand is found in the list.
         queues: those that it is restricted to; None: it is not.
+        file_scopes: BUCKET or BUCKET/PREFIX, the files that it is restricted to; None: it is not.
     """
 
     id: int
@@ -41,6 +43,7 @@ class ApiToken(msgspec.Struct, frozen=True, kw_only=True):
     prefix: str
     rights: frozenset[Right]
     queues: frozenset[str] | None
+    file_scopes: tuple[str, ...] | None = None
     expires_at: datetime | None
     revoked_at: datetime | None
     last_used_at: datetime | None
@@ -67,6 +70,7 @@ def create_token(
     rights: frozenset[Right],
     queues: frozenset[str] | None,
     expires_in: float | None,
+    file_scopes: tuple[str, ...] | None = None,
 ) -> NewToken:
     """Create a token; ``expires_in`` is in seconds, None never."""
     prefix, secret = secrets.token_hex(6), secrets.token_urlsafe(32)
@@ -77,6 +81,7 @@ def create_token(
         "hash": digest(token),
         "rights": msgspec.json.encode(sorted(rights)).decode(),
         "queues": None if queues is None else msgspec.json.encode(sorted(queues)).decode(),
+        "file_scopes": None if file_scopes is None else msgspec.json.encode(file_scopes).decode(),
         "expires_at": None if expires_in is None else seconds_from_now(expires_in),
     }
     connection.execute(sa.insert(api_tokens).values(values))
@@ -137,4 +142,5 @@ def _to_token(row: Any) -> ApiToken:
     values: dict[str, Any] = {field: row[field] for field in ApiToken.__struct_fields__}
     values["rights"] = RIGHTS.decode(row["rights"])
     values["queues"] = None if row["queues"] is None else QUEUES.decode(row["queues"])
+    values["file_scopes"] = None if row["file_scopes"] is None else FILE_SCOPES.decode(row["file_scopes"])
     return ApiToken(**values)

@@ -20,7 +20,16 @@ from peerd.domain.lifecycle import Status
 from peerd.domain.schedule import RunStatus
 from peerd.store.nodes.requests import has_waiting_requests
 from peerd.store.schema.sql_clock import now
-from peerd.store.schema.tables import bulk_actions, limit_starts, nodes, processes, schedule_runs, tasks, unique_keys
+from peerd.store.schema.tables import (
+    bulk_actions,
+    disks,
+    limit_starts,
+    nodes,
+    processes,
+    schedule_runs,
+    tasks,
+    unique_keys,
+)
 from peerd.store.statistics.rollup import latest_bucket
 from peerd.store.statistics.steps import MINUTE
 from peerd.store.stored_schedules import StoredSchedulesState, stored_schedules_state
@@ -64,7 +73,7 @@ class DueMaintenance(msgspec.Struct, frozen=True, kw_only=True):
     ``start`` when the next unique key ends and the next limited start is counted no longer. ``runs``: schedules run.
     ``bulk``: there are bulk actions to carry out.
     ``first_node`` is the first of the active ones, which does what one node does for all. ``has_pending``: tasks are
-    pending. ``newest_bucket`` of the time series of attempts.
+    pending. ``newest_bucket`` of the time series of attempts. ``has_disks``: files are kept.
     """
 
     now: datetime
@@ -85,6 +94,7 @@ class DueMaintenance(msgspec.Struct, frozen=True, kw_only=True):
     first_node: int | None
     has_pending: bool
     newest_bucket: datetime | None
+    has_disks: bool = False
 
 
 def find_next_due(connection: Connection) -> NextDue:
@@ -105,7 +115,7 @@ def read_due_maintenance(connection: Connection) -> DueMaintenance:
     """Read when each chore is due; one statement."""
     row = dict(connection.execute(_due_maintenance_statement()).mappings().one())
     touches = [time for time in (row["oldest_touch"], row.pop("oldest_reservation")) if time is not None]
-    found = {name: bool(row[name]) for name in ("runs", "bulk")}
+    found = {name: bool(row[name]) for name in ("runs", "bulk", "has_disks")}
     pending = [row.pop(name) for name in FIRST_PENDING]
     return DueMaintenance(
         **{**row, **found, "oldest_touch": min(touches, default=None)},
@@ -146,6 +156,7 @@ def _due_maintenance_statement() -> sa.Select[Any]:
         "first_node": _first_node(),
         **{name: _first_pending_queue(kind) for name, kind in FIRST_PENDING.items()},
         "newest_bucket": latest_bucket(MINUTE),
+        "has_disks": sa.exists().where(disks.c.id.is_not(None)),
     }
     return sa.select(now().label("now"), *(part.label(name) for name, part in parts.items()))
 

@@ -45,6 +45,7 @@ HISTORY: Final = (
     Revision("0013", oldest="0004"),  # adds task_logs
     Revision("0014", oldest="0004"),  # adds alerts
     Revision("0015", oldest="0004"),  # stores tasks.aside_queue (MySQL)
+    Revision("0016", oldest="0004"),  # adds disks, files and file_*
 )
 """All revisions that this version of peerd knows, in order."""
 

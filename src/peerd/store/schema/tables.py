@@ -9,6 +9,8 @@ import sqlalchemy as sa
 from peerd.domain.access import Role
 from peerd.domain.attempt_totals import OUTCOMES
 from peerd.domain.bulk import BulkState
+from peerd.domain.file_access import FileRights
+from peerd.domain.files import MAX_KEY_BYTES, CopyState, DiskKind, DiskState, FileState
 from peerd.domain.histogram import BIN_COUNT
 from peerd.domain.lifecycle import FINISHED, Status
 from peerd.domain.node_request import NodeRequestStatus
@@ -19,6 +21,7 @@ from peerd.store.schema.types import (
     BINARY,
     LONG_TEXT,
     MYSQL,
+    ByteText,
     Instant,
     default_now,
     dialect_only_options,
@@ -359,6 +362,7 @@ api_tokens = _table(
     time_column("revoked_at"),
     time_column("last_used_at"),
     time_column_with_default("created_at"),
+    sa.Column("file_scopes", LONG_TEXT),
     sa.UniqueConstraint("prefix", name="peerd_tokens_prefix"),
     autoincrement=True,
 )
@@ -540,3 +544,214 @@ alerts = _table(
 )
 """``on_until`` is null for incidents and for conditions that have ended, so those that are on are a short range."""
 partial_index("alerts_on", alerts.c.on_until, where="on_until IS NOT NULL")
+
+file_cluster = _table(
+    "file_cluster",
+    sa.Column("id", sa.Integer(), primary_key=True, autoincrement=False),
+    sa.Column("identity", name_type(32, ascii_only=True), nullable=False),
+    time_column_with_default("created_at"),
+)
+"""One row: the identity that the disks of this cluster have."""
+
+file_classes = _table(
+    "file_classes",
+    sa.Column("name", name_type(63, ascii_only=True), primary_key=True),
+    sa.Column("copies", sa.Integer(), nullable=False, server_default="2"),
+    sa.Column("durable", sa.Integer(), nullable=False, server_default="1"),
+    sa.Column("zones", sa.Integer(), nullable=False, server_default="1"),
+    sa.Column("object_copies", sa.Integer()),
+    time_column_with_default("created_at"),
+)
+
+file_buckets = _table(
+    "file_buckets",
+    sa.Column("id", sa.Integer(), primary_key=True, autoincrement=True),
+    sa.Column("name", name_type(63, ascii_only=True), nullable=False),
+    sa.Column("class_name", name_type(63, ascii_only=True), nullable=False),
+    sa.Column("quota", sa.BigInteger()),
+    time_column_with_default("created_at"),
+    sa.Index("file_buckets_name", "name", unique=True),
+    autoincrement=True,
+)
+
+file_usage = _table(
+    "file_usage",
+    sa.Column("bucket_id", sa.Integer(), primary_key=True, autoincrement=False),
+    sa.Column("part", sa.Integer(), primary_key=True, autoincrement=False),
+    sa.Column("files", sa.BigInteger(), nullable=False, server_default="0"),
+    sa.Column("bytes", sa.BigInteger(), nullable=False, server_default="0"),
+)
+"""The sums of a bucket's current files, in several parts, so that puts do not wait for each other."""
+
+disks = _table(
+    "disks",
+    sa.Column("id", sa.Integer(), primary_key=True, autoincrement=True),
+    sa.Column("identity", name_type(32, ascii_only=True), nullable=False),
+    sa.Column("kind", enum_type(DiskKind), nullable=False, server_default=DiskKind.FOLDER),
+    sa.Column("state", enum_type(DiskState), nullable=False, server_default=DiskState.ACTIVE),
+    sa.Column("node_id", sa.Integer()),
+    sa.Column("path", short_text(4096), nullable=False),
+    sa.Column("url", short_text(500)),
+    sa.Column("size", sa.BigInteger(), nullable=False, server_default="0"),
+    sa.Column("free", sa.BigInteger(), nullable=False, server_default="0"),
+    sa.Column("reserve", sa.BigInteger(), nullable=False, server_default="0"),
+    sa.Column("problem", short_text(500)),
+    time_column("failed_until"),
+    time_column_with_default("created_at"),
+    time_column("seen_at"),
+    time_column("missing_at"),
+    time_column("verified_since"),
+    sa.Column("walked_for", name_type(20, ascii_only=True)),
+    sa.Column("walked_to", sa.BigInteger()),
+    sa.Column("scrubbed_to", sa.BigInteger()),
+    time_column("scrub_started_at"),
+    sa.Column("grace", sa.Double()),
+    enum_check("kind", DiskKind),
+    enum_check("state", DiskState),
+    sa.Index("disks_identity", "identity", unique=True),
+    autoincrement=True,
+)
+
+disk_counts = _table(
+    "disk_counts",
+    sa.Column("disk_id", sa.Integer(), primary_key=True, autoincrement=False),
+    sa.Column("state", enum_type(CopyState), primary_key=True),
+    sa.Column("copies", sa.BigInteger(), nullable=False),
+    sa.Column("bytes", sa.BigInteger(), nullable=False),
+    sa.Column("examined", sa.BigInteger(), nullable=False),
+    time_column_with_default("counted_at"),
+    enum_check("state", CopyState),
+)
+"""The copies of each disk by state, as one manager counts them now and then for all that show them."""
+
+files = _table(
+    "files",
+    sa.Column("id", sa.BigInteger(), primary_key=True, autoincrement=False),
+    sa.Column("bucket_id", sa.Integer(), nullable=False),
+    sa.Column("file_key", ByteText(MAX_KEY_BYTES), nullable=False),
+    sa.Column("version", sa.BigInteger(), nullable=False, server_default="0"),
+    sa.Column("state", enum_type(FileState), nullable=False),
+    sa.Column("is_current", sa.SmallInteger()),
+    sa.Column("class_name", name_type(63, ascii_only=True), nullable=False),
+    sa.Column("size", sa.BigInteger(), nullable=False),
+    sa.Column("blake3", name_type(64, ascii_only=True), nullable=False),
+    sa.Column("etag", name_type(80, ascii_only=True)),
+    sa.Column("content_type", short_text(255)),
+    sa.Column("metadata", LONG_TEXT),
+    sa.Column("headers", LONG_TEXT),
+    time_column_with_default("created_at"),
+    time_column("expires_at"),
+    time_column("deleted_at"),
+    enum_check("state", FileState),
+    sa.Index("files_current", "bucket_id", "is_current", "file_key", unique=True),
+    only_on(MYSQL, sa.Index("files_expiring", "expires_at")),
+)
+"""A row for each version. ``is_current`` is 1 or null, and unique, so that one version of a key is current."""
+partial_index("files_expiring", files.c.expires_at, where="expires_at IS NOT NULL")
+
+file_chunks = _table(
+    "file_chunks",
+    sa.Column("file_id", sa.BigInteger(), primary_key=True, autoincrement=False),
+    sa.Column("chunk_size", sa.BigInteger(), nullable=False),
+    sa.Column("hashes", BINARY, nullable=False),
+)
+"""BLAKE3 of each chunk of a content that has more than one."""
+
+file_copies = _table(
+    "file_copies",
+    sa.Column("file_id", sa.BigInteger(), primary_key=True, autoincrement=False),
+    sa.Column("disk_id", sa.Integer(), primary_key=True, autoincrement=False),
+    sa.Column("state", enum_type(CopyState), nullable=False),
+    sa.Column("size", sa.BigInteger(), nullable=False),
+    time_column_with_default("created_at"),
+    time_column("verified_at"),
+    sa.Column("task_id", sa.BigInteger()),
+    enum_check("state", CopyState),
+    sa.Index("file_copies_disk", "disk_id", "state", "file_id", "size"),
+)
+
+file_checks = _table(
+    "file_checks",
+    sa.Column("file_id", sa.BigInteger(), primary_key=True, autoincrement=False),
+    sa.Column("danger", sa.SmallInteger(), nullable=False),
+    time_column_with_default("due_at"),
+    sa.Column("tries", sa.Integer(), nullable=False, server_default="0"),
+    sa.Column("health", name_type(20, ascii_only=True)),
+    sa.Column("blocked", short_text(500)),
+    time_column_with_default("created_at"),
+    time_column_with_default("requested_at"),
+    sa.Index("file_checks_due", "danger", "due_at"),
+    sa.Index("file_checks_listed", "danger", "health", "created_at", "file_id"),
+)
+"""The files that are not settled: what they need is decided again when it is due, the most endangered first.
+
+``created_at`` is when it was requested first, ``requested_at`` when last: what was read before that settles nothing.
+"""
+
+file_uploads = _table(
+    "file_uploads",
+    sa.Column("id", name_type(32, ascii_only=True), primary_key=True),
+    sa.Column("bucket_id", sa.Integer(), nullable=False),
+    sa.Column("file_key", ByteText(MAX_KEY_BYTES), nullable=False),
+    sa.Column("disk_id", sa.Integer(), nullable=False),
+    sa.Column("class_name", name_type(63, ascii_only=True), nullable=False),
+    sa.Column("content_type", short_text(255)),
+    sa.Column("metadata", LONG_TEXT),
+    sa.Column("headers", LONG_TEXT),
+    sa.Column("created_by", name_type(200)),
+    sa.Column("content_id", sa.BigInteger()),
+    sa.Column("size", sa.BigInteger()),
+    sa.Column("received", sa.BigInteger(), nullable=False, server_default="0"),
+    sa.Column("source", name_type(100, ascii_only=True)),
+    sa.Column("expires_in", sa.Double()),
+    sa.Column("put_condition", name_type(100, ascii_only=True)),
+    time_column_with_default("created_at"),
+    time_column_with_default("touched_at"),
+    time_column("aborted_at"),
+    sa.Index("file_uploads_key", "bucket_id", "file_key"),
+    sa.Index("file_uploads_touched", "touched_at"),
+    only_on(MYSQL, sa.Index("file_uploads_content", "content_id")),
+    only_on(MYSQL, sa.Index("file_uploads_aborted", "aborted_at")),
+)
+"""An upload of S3 has a row for each part. A resumable one has a ``content_id``, and is one part of a content, of which
+``received`` bytes are durable: its parts need no rows. ``aborted_at``: its bytes are still to be removed."""
+partial_index("file_uploads_content", file_uploads.c.content_id, where="content_id IS NOT NULL")
+partial_index("file_uploads_aborted", file_uploads.c.aborted_at, where="aborted_at IS NOT NULL")
+
+file_upload_parts = _table(
+    "file_upload_parts",
+    sa.Column("upload_id", name_type(32, ascii_only=True), primary_key=True),
+    sa.Column("number", sa.Integer(), primary_key=True, autoincrement=False),
+    sa.Column("content_id", sa.BigInteger(), nullable=False),
+    sa.Column("size", sa.BigInteger(), nullable=False),
+    sa.Column("etag", name_type(80, ascii_only=True), nullable=False),
+    sa.Column("checksum", name_type(100, ascii_only=True)),
+    time_column_with_default("created_at"),
+    sa.Index("file_upload_parts_content", "content_id"),
+)
+
+file_completed_uploads = _table(
+    "file_completed_uploads",
+    sa.Column("id", name_type(32, ascii_only=True), primary_key=True),
+    sa.Column("bucket_id", sa.Integer(), nullable=False),
+    sa.Column("file_key", ByteText(MAX_KEY_BYTES), nullable=False),
+    sa.Column("etag", name_type(80, ascii_only=True), nullable=False),
+    time_column_with_default("completed_at"),
+    sa.Index("file_completed_uploads_time", "completed_at"),
+)
+"""What is answered to a client that completes an upload again, because it has lost the first answer."""
+
+file_access_keys = _table(
+    "file_access_keys",
+    sa.Column("id", name_type(20, ascii_only=True), primary_key=True),
+    sa.Column("name", name_type(200), nullable=False),
+    sa.Column("rights", enum_type(FileRights), nullable=False),
+    sa.Column("scopes", LONG_TEXT),
+    sa.Column("created_by", name_type(200)),
+    time_column_with_default("created_at"),
+    time_column("expires_at"),
+    time_column("revoked_at"),
+    time_column("last_used_at"),
+    enum_check("rights", FileRights),
+)
+"""Access keys of S3's clients. The secret of a key is derived from the cluster's secret, and stored nowhere."""

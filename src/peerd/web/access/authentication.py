@@ -128,7 +128,9 @@ async def _actor_of_token(token: str, client: AioClient) -> Actor:
     found = presented.token
     if presented.is_due:
         await client.mode.execute(Query("run", touch_token, found.id))
-    return Actor(name=found.name, kind=ActorKind.TOKEN, rights=found.rights, queues=found.queues)
+    return Actor(
+        name=found.name, kind=ActorKind.TOKEN, rights=found.rights, queues=found.queues, file_scopes=found.file_scopes
+    )
 
 
 def _bearer_token(headers: Headers) -> str | None:

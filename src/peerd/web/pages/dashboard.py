@@ -24,11 +24,27 @@ from peerd.web.pages.actions import ActionRegistry
 from peerd.web.pages.charts.series_history import SeriesHistory
 from peerd.web.pages.cluster_actions import CLUSTER_ACTIONS
 from peerd.web.pages.errors import error_page, plain_error_page
+from peerd.web.pages.file_actions import FILE_ACTIONS
 from peerd.web.pages.forms import FormRefused, read_form
 from peerd.web.pages.read_cache import ReadCache
 from peerd.web.pages.rendering import PageRequest
-from peerd.web.pages.routes import access, alerts, bulk, nodes, overview, queues, schedules, sessions, task, tasks
+from peerd.web.pages.routes import (
+    access,
+    alerts,
+    bulk,
+    disks,
+    files,
+    nodes,
+    overview,
+    queues,
+    schedules,
+    sessions,
+    storage,
+    task,
+    tasks,
+)
 from peerd.web.pages.static_files import PATH, StaticFiles
+from peerd.web.pages.storage_use import StorageUse
 from peerd.web.pages.task_actions import TASK_ACTIONS
 from peerd.web.request_guard import ACTOR, is_page
 
@@ -64,6 +80,7 @@ class Dashboard:
         self.cache = ReadCache()
         self.history = SeriesHistory()
         self.actions = actions
+        self._storage = StorageUse()
         self.routes: list[Route] = []
 
     def page(self, path: str, handler: Handler) -> None:
@@ -71,6 +88,7 @@ class Dashboard:
 
         async def answer(request: Request) -> Response:
             page = self._page(request)
+            await self._storage.find_for(page)
             try:
                 return await handler(page)
             except PeerdError as error:
@@ -83,6 +101,7 @@ class Dashboard:
 
         async def answer(request: Request) -> Response:
             page = self._page(request)
+            await self._storage.find_for(page)
             try:
                 fields = await read_form(request)
                 response = await handler(page, fields)
@@ -123,7 +142,7 @@ async def answer_static(request: Request) -> Response:
     return StaticFiles.answer(request.path_params["name"], request.query_params.get("v"))
 
 
-ACTIONS = ActionRegistry(*TASK_ACTIONS, *bulk.BULK_ACTIONS, *CLUSTER_ACTIONS, *ACCESS_ACTIONS)
+ACTIONS = ActionRegistry(*TASK_ACTIONS, *bulk.BULK_ACTIONS, *CLUSTER_ACTIONS, *FILE_ACTIONS, *ACCESS_ACTIONS)
 
 
 def add_dashboard(app: FastAPI) -> None:
@@ -161,6 +180,13 @@ def add_dashboard(app: FastAPI) -> None:
     made.page("/processes", nodes.show_processes)
     made.page("/schedules", schedules.show_schedules)
     made.page("/schedules/show", schedules.show_schedule)
+    made.page("/storage", storage.show_storage)
+    made.page("/files", files.show_buckets)
+    made.page("/files/list", files.show_files)
+    made.page("/files/show", files.show_file)
+    made.page("/files/download", files.download_file)
+    made.page("/disks", disks.show_disks)
+    made.page("/disks/{key:id}", disks.show_disk)
     made.page("/alerts", alerts.show_alerts)
     made.page("/users", access.show_users)
     made.page("/tokens", access.show_tokens)

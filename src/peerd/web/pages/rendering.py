@@ -45,6 +45,8 @@ class NavigationLink(msgspec.Struct, frozen=True):
     right: Right = Right.VIEW
     needs_all_queues: bool = False
     """An actor that is restricted to queues sees nothing there."""
+    needs_storage: bool = False
+    """It is shown where there is a disk or a bucket."""
 
     def is_for(self, actor: Actor) -> bool:
         """Whether an actor may see its page."""
@@ -60,6 +62,9 @@ NAVIGATION: Final = (
     NavigationLink("Nodes", "/nodes"),
     NavigationLink("Processes", "/processes"),
     NavigationLink("Schedules", "/schedules", needs_all_queues=True),
+    NavigationLink("Storage", "/storage", needs_all_queues=True, needs_storage=True),
+    NavigationLink("Files", "/files", needs_all_queues=True, needs_storage=True),
+    NavigationLink("Disks", "/disks", needs_all_queues=True, needs_storage=True),
     NavigationLink("Alerts", "/alerts"),
     NavigationLink("Audit log", "/audit", Right.ADMIN),
     NavigationLink("Users", "/users", Right.ADMIN),
@@ -94,6 +99,8 @@ class PageRequest:
         self.cache = cache
         self.history = history
         self.actions = actions
+        self.has_storage = False
+        """Whether the navigation leads to files and disks."""
         self.query = UrlQuery.parse(request.url.query)
 
     @property
@@ -146,7 +153,9 @@ class PageRequest:
             "actor": actor,
             "may": actor.may,
             "has_session": actor.kind is ActorKind.USER,
-            "navigation": [link for link in NAVIGATION if link.is_for(actor)],
+            "navigation": [
+                link for link in NAVIGATION if link.is_for(actor) and (self.has_storage or not link.needs_storage)
+            ],
             "csrf_token": form_token(self.request),
             "theme": theme_of(self.request),
             "notice": None if self.is_live else notice_of(self.request),

@@ -24,11 +24,13 @@ class Subject(StrEnum):
     USER = "users"
     TOKEN = "tokens"  # noqa: S105 - no password
     AUDIT = "audit"
+    FILE = "files"
+    DISK = "disks"
 
     @property
     def has_id(self) -> bool:
         """Whether one of them is named by a number."""
-        return self in {Subject.TASK, Subject.BULK, Subject.TOKEN, Subject.PROCESS}
+        return self in {Subject.TASK, Subject.BULK, Subject.TOKEN, Subject.PROCESS, Subject.DISK}
 
     def page(self, key: str | int) -> str:
         """The address of the page of one.

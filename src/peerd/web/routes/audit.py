@@ -40,7 +40,7 @@ class AuditEntryView(BaseModel):
     actor_kind: str = Field(examples=["user"])
     actor: str = Field(examples=["ann"])
     address: str | None = Field(description="The network address, or the host of a program.")
-    way: str = Field(description="`python`, `cli` or `api`.")
+    way: str = Field(description="`python`, `cli`, `api` or `s3`.")
     operation: str = Field(examples=["tasks.retry"])
     target_kind: str | None
     target: str | None

@@ -10,6 +10,7 @@ from fastapi import APIRouter, Path, Response
 from pydantic import BaseModel, Field
 
 from peerd.domain.access import Right
+from peerd.domain.file_access import MAX_SCOPES
 from peerd.domain.task import NAME_LIMIT, QUEUE_NAME
 from peerd.operate.tokens import MOST_QUEUES
 from peerd.store.access.tokens import ApiToken
@@ -31,6 +32,7 @@ class TokenView(BaseModel):
     prefix: str = Field(description="A token begins with `peerd_` and this.", examples=["0123456789ab"])
     rights: list[Right]
     queues: list[str] | None = Field(description="The queues that it is restricted to; null: it is not.")
+    file_scopes: list[str] | None = Field(description="The files that it is restricted to; null: it is not.")
     expires_at: datetime | None
     revoked_at: datetime | None
     last_used_at: datetime | None = Field(description="Written once a minute at the most.")
@@ -59,6 +61,13 @@ class TokenBody(RequestBody):
     queues: list[TokenQueue] | None = Field(
         None, min_length=1, max_length=MOST_QUEUES, description="Restrict it to these queues."
     )
+    file_scopes: list[str] | None = Field(
+        None,
+        min_length=1,
+        max_length=MAX_SCOPES,
+        description="Restrict its rights on files to these: BUCKET or BUCKET/PREFIX.",
+        examples=[["films/2026/", "team-*"]],
+    )
     expires_in: Duration | None = Field(None, description="None: never.", examples=["90d"])
 
 
@@ -71,7 +80,9 @@ async def list_tokens(client: AioClientDependency) -> list[TokenView]:
 @router.post("", status_code=HTTPStatus.CREATED, responses=ERRORS)
 async def create(body: TokenBody, client: AioClientDependency) -> CreatedToken:
     """Create a token."""
-    made = await client.tokens.create(body.name, body.rights, queues=body.queues, expires_in=body.expires_in)
+    made = await client.tokens.create(
+        body.name, body.rights, queues=body.queues, file_scopes=body.file_scopes, expires_in=body.expires_in
+    )
     return CreatedToken.of(made.token, secret=made.secret)
 
 

@@ -20,6 +20,7 @@ TOKEN_FIELDS: Final = (
     FormField(name="name", label="Name", is_required=True, most=NAME_LIMIT, hint="What it is for"),
     *(FormField(name=f"right-{right}", label=right.value, kind="switch") for right in Right),
     FormField(name="queues", label="Queues", hint="Names with spaces between them; empty: all"),
+    FormField(name="file_scopes", label="Files", hint="BUCKET or BUCKET/PREFIX, one a line; empty: all", kind="long"),
     FormField(name="expires_in", label="Expires in", kind="duration", hint="Such as 90d; empty: never"),
 )
 AUDIT_FILTERS: Final = ("actor", "operation", "target", "key", "since")
@@ -56,9 +57,11 @@ async def create_token(page: PageRequest, fields: list[tuple[str, str]]) -> Resp
     given = dict(fields)
     rights = [right.value for right in Right if f"right-{right}" in given]
     queues = given.get("queues", "").split() or None
+    file_scopes = [line.strip() for line in given.get("file_scopes", "").splitlines() if line.strip()] or None
+    expires_in = given.get("expires_in", "").strip() or None
     try:
         made = await page.client.tokens.create(
-            given.get("name", ""), rights, queues=queues, expires_in=given.get("expires_in", "").strip() or None
+            given.get("name", ""), rights, queues=queues, file_scopes=file_scopes, expires_in=expires_in
         )
     except (InvalidAccess, NotPermitted) as error:
         return _token_form(page, given, str(error))

@@ -8,6 +8,7 @@ from typing import Final
 from starlette.responses import Response
 
 from peerd.domain.alert import AlertKind
+from peerd.domain.alert_record import ABOUT_DISKS
 from peerd.domain.errors import InvalidFilter
 from peerd.store.alerts.reading import AlertPage, AlertRecord
 from peerd.web.pages.rendering import PageRequest
@@ -52,6 +53,10 @@ def subject_address(alert: AlertRecord) -> str | None:
         return None
     if alert.kind.startswith(("backlog", "queue", "failures", "paused")):
         return Subject.QUEUE.page(alert.subject)
+    if alert.kind in {AlertKind.COPIES_AT_RISK, AlertKind.REPAIR_BRAKE}:
+        return "/storage"
+    if alert.kind in ABOUT_DISKS:
+        return Subject.DISK.page(alert.subject) if alert.subject.isascii() and alert.subject.isdigit() else None
     if alert.kind.startswith("schedule"):
         return Subject.SCHEDULE.page(alert.subject)
     return Subject.NODE.page(alert.subject) if alert.kind.startswith("node") else None

@@ -1,0 +1,257 @@
+"""``peerd files ls, stat, mv, rm, du, fsck`` and ``at-risk``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from itertools import islice
+from typing import Annotated, Any
+
+import msgspec
+import typer
+from rich.console import Group, RenderableType
+from rich.text import Text
+from typer import Argument, Option
+
+from peerd.cli.context import CommandContext
+from peerd.cli.errors import EXIT_USAGE, CommandError
+from peerd.cli.files.formats import disks_table, file_as_json, problems_of, styled_health
+from peerd.cli.files.paths import below, is_folder, is_pattern, matching, split_path, target_key
+from peerd.cli.output.formatting import format_age, pluralize
+from peerd.cli.output.tables import AlignedTable, make_key_value_table, right, wide
+from peerd.domain.files import StoredFile
+from peerd.domain.size import format_size
+from peerd.operate.files import FileStatus
+from peerd.store.files.usage import BucketUsage
+
+FilesArgument = Annotated[list[str], Argument(metavar="FILE", help="BUCKET/KEY.")]
+YesOption = Annotated[bool, Option("--yes", "-y", help="Do not ask.")]
+FILE_COLUMNS = (right("size"), "put", wide("key"))
+NO_BUCKET = "there is no bucket (peerd files buckets create)"
+BUCKET_COLUMNS = ("bucket", right("files"), right("bytes"), right("quota"), "class")
+
+
+def ls(
+    context: CommandContext,
+    path: Annotated[
+        str | None, Argument(metavar="BUCKET[/PREFIX]", help="A bucket, a prefix, or a pattern such as 'films/*.mov'.")
+    ] = None,
+    recursive: Annotated[bool, Option("--recursive", "-r", help="All files below it, not only its folders.")] = False,
+    limit: Annotated[int, Option(metavar="N", min=1, help="Entries at the most.")] = 1_000,
+) -> None:
+    """List files, and folders of files; without a word, the buckets."""
+    if path is None:
+        found = context.client.buckets.list()
+        context.print_result(found, buckets_table(found) if found else NO_BUCKET)
+        return
+    files, folders, is_more = _list(context, path, limit, recursive=recursive)
+    answer = {"folders": folders, "files": [file_as_json(file) for file in files], "has_more": is_more}
+    empty = f"there is no file {path}"
+    context.print_result(
+        answer, lambda: _files_table(files, folders, context.client.now()) if files or folders else empty
+    )
+    if is_more and not context.as_json:
+        context.print_warning(f"there are more; --limit {limit * 10} shows {limit * 10:,}")
+
+
+def stat(context: CommandContext, files: FilesArgument) -> None:
+    """Show files: their current version, its copies, and how it is kept."""
+    found = [context.client.files.stat(path) for path in files]
+    answer = [{**msgspec.to_builtins(one), "file": file_as_json(one.file)} for one in found]
+    context.print_result(answer, lambda: Group(*[_status(one, context.client.now()) for one in found]))
+
+
+def mv(
+    context: CommandContext,
+    source: Annotated[str, Argument(metavar="FILE", help="BUCKET/KEY.")],
+    target: Annotated[str, Argument(metavar="TARGET", help="BUCKET/KEY; below a folder, it keeps its last part.")],
+) -> None:
+    """Give a file another name; one that the target has is replaced. No content is copied."""
+    path = target_key(target, source.rpartition("/")[2])
+    moved = context.client.files.move(source, path)
+    context.print_result(file_as_json(moved), f"{source} is {path} now")
+
+
+def rm(
+    context: CommandContext,
+    files: Annotated[list[str], Argument(metavar="FILE", help="BUCKET/KEY, a pattern, or a folder.")],
+    recursive: Annotated[bool, Option("--recursive", "-r", help="Folders, with all files below them.")] = False,
+    yes: YesOption = False,
+) -> None:
+    """Remove files. There is no way back; their copies are removed from the disks soon."""
+    removed, size = 0, 0
+    for word in files:
+        if is_folder(word) and not is_pattern(word):
+            if not recursive:
+                raise CommandError(f"{word} stands for all files below it", "give --recursive", status=EXIT_USAGE)
+            _confirm(context, below(context.client, word), word, yes=yes)
+            for count, freed in _remove_below(context, word):
+                removed, size = removed + count, size + freed
+        else:
+            names = [word]
+            if is_pattern(word):
+                names = [f"{file.bucket}/{file.key}" for file in matching(context.client, word)]
+                if not names:
+                    raise CommandError(f"there is no file {word}", f"peerd files ls {split_path(word)[0]}")
+                _confirm(context, iter(names), word, yes=yes)
+            for name in names:
+                size += context.client.files.remove(name).size
+                removed += 1
+    answer = {"removed": removed, "bytes": size}
+    context.print_result(answer, f"removed {pluralize(removed, 'file')} of {format_size(size)}")
+
+
+def du(context: CommandContext) -> None:
+    """Show what the buckets have, and what is on the disks."""
+    usage = context.client.files.usage()
+    tables: list[RenderableType] = [
+        buckets_table(usage.buckets) if usage.buckets else Text(NO_BUCKET),
+        Text(),
+        disks_table(usage.disks, counted=True) if usage.disks else Text("there is no disk (peerd files disks add)"),
+    ]
+    context.print_result(usage, Group(*tables, *problems_of(usage.disks)))
+
+
+def fsck(
+    context: CommandContext,
+    bucket: Annotated[str | None, Argument(metavar="BUCKET", help="Only its files.")] = None,
+    verify: Annotated[bool, Option("--verify", help="Have all copies read and verified, too.")] = False,
+) -> None:
+    """Have all files checked: what each needs is decided anew, and done by tasks of the queue storage.
+
+    peerd files watch shows how it goes on, and peerd files at-risk what was found.
+    """
+    files, verifications, after = 0, 0, None
+    while True:
+        batch = context.client.files.fsck(bucket, verify=verify, after=after)
+        files, verifications = files + batch.files, verifications + batch.verifications
+        if (after := batch.next_after) is None:
+            break
+    answer = {"files": files, "verifications": verifications}
+    more = f", and {verifications:,} of their copies are verified" if verify else ""
+    context.print_result(answer, f"{pluralize(files, 'file')} will be checked{more}")
+
+
+def verify(context: CommandContext, files: FilesArgument) -> None:
+    """Have all copies of files read and compared, also bad ones: a copy that is whole counts again.
+
+    What is in quarantine is examined too, and brought back if it is whole.
+    """
+    asked = [context.client.files.verify(path) for path in files]
+    answer = {"files": len(files), "verifications": sum(one.verifications for one in asked)}
+    copies = f"{answer['verifications']:,} {'copy' if answer['verifications'] == 1 else 'copies'}"
+    context.print_result(answer, f"{copies} of {pluralize(len(files), 'file')} will be read (peerd files stat)")
+
+
+def at_risk(
+    context: CommandContext,
+    health: Annotated[
+        str | None, Option(metavar="HEALTH", help="Only at-risk, unreachable, lost, whole or unchecked.")
+    ] = None,
+    limit: Annotated[int, Option(metavar="N", min=1, max=1000, help="Files at the most.")] = 100,
+) -> None:
+    """List files that have fewer copies than they should, or none; the exit status is 1 if there are any."""
+    found = context.client.files.at_risk(health, limit=limit)
+    answer = {**msgspec.to_builtins(found), "files": [_risk_as_json(file) for file in found.files]}
+    counts = Text.assemble(*_counts(found.counts)) if found.counts else Text("all files are whole", "green")
+    rows: list[list[Text | str]] = [
+        [styled_health(file.health), format_size(file.size), file.blocked or "–", f"{file.bucket}/{file.key}"]
+        for file in found.files
+    ]
+    table = AlignedTable(["health", right("size"), "blocked", wide("file")], rows)
+    context.print_result(answer, counts, *([table] if rows else []))
+    if any(found.counts.get(one) for one in ("at-risk", "unreachable", "lost")):
+        raise typer.Exit(1)
+
+
+def buckets_table(buckets: list[BucketUsage]) -> AlignedTable:
+    """A row for each bucket."""
+    rows = [
+        [
+            bucket.name,
+            f"{bucket.files:,}",
+            format_size(bucket.bytes),
+            "–" if bucket.quota is None else format_size(bucket.quota),
+            bucket.class_name,
+        ]
+        for bucket in buckets
+    ]
+    return AlignedTable(BUCKET_COLUMNS, rows)
+
+
+def _counts(counts: dict[str, int]) -> Iterator[tuple[str, str]]:
+    for health, count in sorted(counts.items()):
+        yield f"{count:,} {health}  ", str(styled_health(health).style)
+
+
+def _risk_as_json(file: Any) -> dict[str, Any]:
+    return {**msgspec.to_builtins(file), "id": f"{file.id:016x}"}
+
+
+def _list(
+    context: CommandContext, path: str, limit: int, *, recursive: bool
+) -> tuple[list[StoredFile], list[str], bool]:
+    """Files, folders, and whether there are more."""
+    if is_pattern(path):
+        matched = list(islice(matching(context.client, path), limit + 1))
+        return matched[:limit], [], len(matched) > limit
+    bucket, prefix = split_path(path)
+    files: list[StoredFile] = []
+    folders: list[str] = []
+    after: str | None = ""
+    while after is not None and len(files) + len(folders) < limit:
+        most = min(1_000, limit - len(files) - len(folders))
+        page = context.client.files.list(bucket, prefix, after=after, delimiter="" if recursive else "/", limit=most)
+        files += page.files
+        folders += page.prefixes
+        after = page.next_after
+    return files, folders, after is not None
+
+
+def _files_table(files: list[StoredFile], folders: list[str], now: datetime) -> AlignedTable:
+    rows: list[list[Text | str]] = [[Text("–", "bright_black"), "", Text(folder, "bold blue")] for folder in folders]
+    rows += [[format_size(file.size), format_age(file.created_at, now), file.key] for file in files]
+    return AlignedTable(FILE_COLUMNS, rows)
+
+
+def _status(status: FileStatus, now: datetime) -> RenderableType:
+    file = status.file
+    health = Text.assemble(styled_health(status.health), f", {status.good} of {status.wanted} copies")
+    pairs: list[tuple[str, Text | str]] = [
+        ("file", Text(f"{file.bucket}/{file.key}", "bold")),
+        ("health", health),
+        *([("blocked", Text(status.blocked, "red"))] if status.blocked else []),
+        ("size", f"{format_size(file.size)} ({file.size:,} bytes)"),
+        ("put", f"{format_age(file.created_at, now)}, version {file.version}"),
+        ("class", file.class_name),
+        ("type", file.content_type or "–"),
+        ("blake3", file.blake3),
+        ("id", f"{file.id:016x}"),
+        *([("expires", format_age(file.expires_at, now))] if file.expires_at else []),
+        *[(f"meta {name}", value) for name, value in sorted(file.metadata.items())],
+    ]
+    rows = [
+        [str(copy.disk), copy.node or "–", copy.state, format_age(copy.verified_at, now), copy.path]
+        for copy in status.copies
+    ]
+    return Group(make_key_value_table(pairs), AlignedTable(["disk", "node", "copy", "verified", wide("path")], rows))
+
+
+def _confirm(context: CommandContext, found: Iterator[Any], word: str, *, yes: bool) -> None:
+    if yes:
+        return
+    count = sum(1 for _ in islice(found, 10_001))
+    what = f"{'10,000+' if count > 10_000 else f'{count:,}'} {'file' if count == 1 else 'files'}"
+    question = f"remove {what} of {word}?"
+    if context.as_json:
+        raise CommandError(f"removing what {word} stands for needs a confirmation ({question[:-1]})", "give --yes")
+    typer.confirm(question, abort=True, err=True)
+
+
+def _remove_below(context: CommandContext, word: str) -> Iterator[tuple[int, int]]:
+    bucket, prefix = split_path(word)
+    has_more = True
+    while has_more:
+        batch = context.client.files.remove_below(bucket, prefix)
+        yield batch.files, batch.bytes
+        has_more = batch.has_more

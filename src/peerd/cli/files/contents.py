@@ -1,0 +1,206 @@
+"""``peerd files put`` and ``get``."""
+
+from __future__ import annotations
+
+import mimetypes
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer import Argument, Option
+
+from peerd.cli.context import CommandContext
+from peerd.cli.errors import EXIT_USAGE, CommandError
+from peerd.cli.files.formats import file_as_json
+from peerd.cli.files.paths import expand, is_folder, local_name, target_key
+from peerd.cli.files.progress import transfer_bars
+from peerd.domain.files import StoredFile
+from peerd.domain.size import format_size
+
+STANDARD_STREAM = "-"
+RecursiveOption = Annotated[bool, Option("--recursive", "-r", help="Folders, with all that is below them.")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredWith:
+    """The options that say what is stored with a content."""
+
+    class_name: Annotated[str | None, Option("--class", metavar="CLASS", help="How it is kept.")] = None
+    content_type: Annotated[
+        str | None, Option(metavar="TYPE", help="E.g. video/mp4; default: by the ending of the key.")
+    ] = None
+    meta: Annotated[list[str] | None, Option("--meta", metavar="NAME=VALUE", help="Metadata; may be repeated.")] = None
+    expires_in: Annotated[
+        str | None, Option(metavar="DURATION", help="Remove it after this time by itself, e.g. 7d.")
+    ] = None
+    only_new: Annotated[bool, Option("--only-new", help="Refuse to replace a file.")] = False
+
+    def as_arguments(self, key: str) -> dict[str, Any]:
+        """The arguments of `files.put`."""
+        return {
+            "class_name": self.class_name,
+            "content_type": self.content_type or mimetypes.guess_type(key)[0],
+            "metadata": dict(_name_and_value(word) for word in self.meta or ()),
+            "expires_in": self.expires_in,
+            "only_new": self.only_new,
+        }
+
+
+def put(
+    context: CommandContext,
+    words: Annotated[list[str], Argument(metavar="SOURCE… TARGET", help="Files (- is stdin), then BUCKET/KEY.")],
+    stored_with: StoredWith,
+    recursive: RecursiveOption = False,
+) -> None:
+    """Store files of this machine.
+
+    A target that ends with / is a folder: peerd files put a.mov b.mov films/2026/ stores films/2026/a.mov and
+    films/2026/b.mov. A file that is there is replaced. The command ends when as many copies are durable as the class
+    wants.
+
+    A file above 64 MiB is sent in parts. If a connection or a node fails, it goes on behind the last part; after
+    Ctrl-C, a kill or a reboot the same command does, too, unless the file has changed since: then it is sent anew.
+    peerd files uploads list shows what is unfinished. With --server, a file is sent as a whole.
+    """
+    *sources, target = words
+    if not sources:
+        raise CommandError("where to? there is one word only", "peerd files put a.mov films/2026/", status=EXIT_USAGE)
+    if len(sources) > 1 and not is_folder(target):
+        raise CommandError(f"{target} is one file, and there are several sources", "end it with /", status=EXIT_USAGE)
+    results = _Results(context, "put")
+    with transfer_bars(context) as bars:
+        for source, path in results.each(_to_put(sources, target, recursive=recursive)):
+            with results.reporting(path), bars.of(path) as report:
+                opened = sys.stdin.buffer if source is None else source
+                more = stored_with.as_arguments(path)
+                results.add(context.client.files.put(opened, path, progress=report, **more), path)
+    results.end()
+
+
+def get(
+    context: CommandContext,
+    words: Annotated[list[str], Argument(metavar="FILE… [TARGET]", help="BUCKET/KEY, then a path (- is stdout).")],
+    recursive: RecursiveOption = False,
+) -> None:
+    """Write files to this machine, verified.
+
+    Of several words the last is the target: peerd files get films/a.mov /tmp, or 'films/2026/*.mov' folder/, or
+    films/2026/ folder/ --recursive. Without a target, files are written to the working directory. A file has its name
+    when it is whole: it is written beside it, then renamed.
+    """
+    sources, target = (words[:-1], words[-1]) if len(words) > 1 else (words, ".")
+    found = [one for source in sources for one in expand(context.client, source, recursive=recursive)]
+    if target == STANDARD_STREAM:
+        if context.as_json:
+            raise CommandError("stdout cannot have both the content and JSON", "leave --json out", status=EXIT_USAGE)
+        for path, _, _ in found:
+            context.client.files.get(path, sys.stdout.buffer)
+        sys.stdout.buffer.flush()
+        return
+    folder = Path(target)
+    is_into_folder = recursive or len(found) > 1 or target.endswith("/") or folder.is_dir()
+    results = _Results(context, "got")
+    with transfer_bars(context) as bars:
+        for path, name, _ in results.each(iter(found)):
+            with results.reporting(path), bars.of(path) as report:
+                written = local_name(folder, name) if is_into_folder else folder
+                if is_into_folder:
+                    written.parent.mkdir(parents=True, exist_ok=True)
+                results.add(context.client.files.get(path, written, progress=report), str(written))
+    results.end()
+
+
+class _Results:
+    """The outcomes of a command for several files: what fails is reported, and the others are done.
+
+    Args:
+        context: of the command.
+        verb: what was done.
+    """
+
+    def __init__(self, context: CommandContext, verb: str) -> None:
+        self._context = context
+        self._verb = verb
+        self._done: list[dict[str, Any]] = []
+        self._failed: list[dict[str, Any]] = []
+        self._error: CommandError | None = None
+        self._count = 0
+
+    def each(self, words: Iterator[Any]) -> list[Any]:
+        """The files, counted: the error of a single one is that of the command."""
+        found = list(words)
+        self._count = len(found)
+        return found
+
+    def reporting(self, path: str) -> _Reporting:
+        """Within it, an expected error is kept, and ends nothing."""
+        return _Reporting(self, path)
+
+    def add(self, file: StoredFile, place: str) -> None:
+        """A file was transferred to a place."""
+        self._done.append({**file_as_json(file), "to": place})
+        if not self._context.as_json:
+            self._context.print_result(None, f"{place}  {format_size(file.size)}")
+
+    def failed(self, path: str, error: Exception) -> bool:
+        """Keep an error; whether it is an expected one."""
+        failure = self._context.to_command_error(error)
+        if failure is None:
+            return False
+        self._error = failure
+        self._failed.append({"path": path, **failure.as_json()})
+        if self._count > 1 and not self._context.as_json:
+            self._context.print_error(CommandError(f"{path}: {failure.message}", failure.remedy))
+        return True
+
+    def end(self) -> None:
+        """Print JSON; raise the error of a single file, or end with its status."""
+        if self._error is not None and self._count == 1:
+            raise self._error
+        if self._context.as_json:
+            self._context.print_json_line({self._verb: self._done, "failed": self._failed})
+        if self._failed:
+            raise typer.Exit(1)
+
+
+class _Reporting:
+    def __init__(self, results: _Results, path: str) -> None:
+        self._results = results
+        self._path = path
+
+    def __enter__(self) -> None:
+        """Begin."""
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
+        return isinstance(error, Exception) and self._results.failed(self._path, error)
+
+
+def _to_put(sources: Sequence[str], target: str, *, recursive: bool) -> Iterator[tuple[Path | None, str]]:
+    """What is put, None for stdin, and the names of the files."""
+    for word in sources:
+        if word == STANDARD_STREAM:
+            if is_folder(target):
+                raise CommandError("what stdin gives has no name", "write BUCKET/KEY", status=EXIT_USAGE)
+            yield None, target
+            continue
+        source = Path(word)
+        if not source.is_dir():
+            yield source, target_key(target, source.name)
+        elif not recursive:
+            raise CommandError(f"{word} is a folder", "give --recursive", status=EXIT_USAGE)
+        else:
+            base = source.resolve().name
+            prefix = target.rstrip("/") if is_folder(target) else target
+            for file in sorted(source.rglob("*")):
+                if file.is_file():
+                    yield file, f"{prefix}/{base}/{file.relative_to(source).as_posix()}"
+
+
+def _name_and_value(word: str) -> tuple[str, str]:
+    name, separator, value = word.partition("=")
+    if not separator:
+        raise CommandError(f"--meta {word}: there is no value", "write NAME=VALUE", status=EXIT_USAGE)
+    return name, value

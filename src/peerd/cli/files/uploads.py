@@ -1,0 +1,75 @@
+"""The commands ``peerd files uploads …``."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+
+import msgspec
+from rich.text import Text
+from typer import Argument, Option
+
+from peerd.cli.command import command, new_app
+from peerd.cli.context import CommandContext
+from peerd.cli.files.paths import split_path
+from peerd.cli.output.formatting import format_age
+from peerd.cli.output.tables import AlignedTable, right, wide
+from peerd.domain.size import format_size
+from peerd.store.files.resumable_uploads import UnfinishedUpload
+
+app = new_app("List and abort uploads: files of which only a part was put.")
+
+COLUMNS = ("upload", right("received"), right("size"), "last part", "by", wide("file"))
+
+
+@command(app, "list")
+def list_uploads(
+    context: CommandContext,
+    path: Annotated[
+        str | None, Argument(metavar="BUCKET[/PREFIX]", help="Only uploads of a bucket, or below a prefix.")
+    ] = None,
+    limit: Annotated[int, Option(metavar="N", min=1, help="Uploads at the most.")] = 1_000,
+) -> None:
+    """List uploads that have not ended, of S3's clients too.
+
+    A put of the same file goes on with its upload by itself. One that gets no part for a week is aborted.
+    """
+    bucket, prefix = (None, "") if path is None else split_path(path)
+    found: list[UnfinishedUpload] = []
+    after: str | None = ""
+    while after is not None and len(found) < limit:
+        page = context.client.files.uploads.list(bucket, prefix, after=after, limit=min(1_000, limit - len(found)))
+        found += page.uploads
+        after = page.next_after
+    answer: dict[str, Any] = {"uploads": msgspec.to_builtins(found), "has_more": after is not None}
+    context.print_result(
+        answer, lambda: _table(found, context.client.now()) if found else Text("there is no unfinished upload")
+    )
+    if after is not None and not context.as_json:
+        context.print_warning(f"there are more; --limit {limit * 10} shows {limit * 10:,}")
+
+
+@command(app)
+def abort(
+    context: CommandContext,
+    ids: Annotated[list[str], Argument(metavar="UPLOAD", help="Uploads, as peerd files uploads list shows them.")],
+) -> None:
+    """Abort uploads: their nodes remove what they have of them, within seconds. A put that still runs begins anew."""
+    for upload_id in ids:
+        context.client.files.uploads.abort(upload_id)
+    context.print_result({"aborted": ids}, *[f"upload {upload_id} is aborted" for upload_id in ids])
+
+
+def _table(uploads: list[UnfinishedUpload], now: datetime) -> AlignedTable:
+    rows: list[list[Text | str]] = [
+        [
+            upload.id,
+            format_size(upload.received),
+            "–" if upload.size is None else format_size(upload.size),
+            format_age(upload.touched_at, now),
+            f"{upload.by or '–'}{' (S3)' if upload.is_of_s3 else ''}",
+            f"{upload.bucket}/{upload.key}",
+        ]
+        for upload in uploads
+    ]
+    return AlignedTable(COLUMNS, rows)

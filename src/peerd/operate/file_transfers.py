@@ -1,0 +1,233 @@
+"""Putting and getting contents: by the calling thread below a `Client`, awaited below ``client.aio``."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from functools import update_wrapper
+from types import MethodType
+from typing import IO, TYPE_CHECKING, Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar, overload
+
+from peerd.domain.access import Right
+from peerd.domain.errors import NotPermitted, PeerdError
+from peerd.domain.files import StoredFile
+from peerd.domain.quoting import quoted
+from peerd.operate import validation
+from peerd.operate.audited import OperationCall
+from peerd.operate.file_names import parse_file_path
+from peerd.operate.modes import AsyncMode, BlockingMode, Mode
+from peerd.operate.operations import OperationGroup, Query
+from peerd.storage.put_options import PutOptions
+
+if TYPE_CHECKING:
+    from io import BufferedReader
+
+    from peerd.storage.client import ContentTransfer, Progress
+
+PARTS_ABOVE: Final = 64 * 1024**2
+"""Bytes above which a content is put in parts."""
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class StorageNotInstalled(PeerdError, ImportError):
+    """The extra ``storage`` is not installed here."""
+
+    def __init__(self, problem: str) -> None:
+        self.problem = problem
+        super().__init__(f"contents cannot be put or got here: {problem}; pip install 'peerd[storage]'")
+
+
+class Transfer(Generic[P, T]):
+    """A method of a group that does more than a query: it blocks below a client, and runs in a thread below ``aio``."""
+
+    def __init__(self, method: Callable[Concatenate[Any, P], T]) -> None:
+        def call(group: OperationGroup[Any], /, *args: P.args, **kwargs: P.kwargs) -> Any:
+            mode = group.mode
+            if isinstance(mode, AsyncMode):
+                return mode.run(lambda: method(group, *args, **kwargs))
+            return method(group, *args, **kwargs)
+
+        self._call = update_wrapper(call, method)
+        update_wrapper(self, method)  # type: ignore[arg-type]  # it is called through __get__ only
+
+    @overload
+    def __get__(self, group: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, group: OperationGroup[BlockingMode], owner: type) -> Callable[P, T]: ...
+    @overload
+    def __get__(self, group: OperationGroup[AsyncMode], owner: type) -> Callable[P, Coroutine[Any, Any, T]]: ...
+
+    def __get__(self, group: OperationGroup[Any] | None, owner: type) -> Any:
+        """The method of one group."""
+        return self if group is None else MethodType(self._call, group)
+
+
+class FileTransfers(OperationGroup[Mode]):
+    """The part of ``client.files`` that moves contents.
+
+    A client of the database moves them to and from the nodes that have disks: it needs the cluster's secret. A client
+    of a server moves them by the server, which needs it.
+    """
+
+    @Transfer
+    def put(  # noqa: PLR0913 - what is stored with a content, by keyword
+        self,
+        source: str | os.PathLike[str] | IO[bytes],
+        path: str,
+        *,
+        class_name: str | None = None,
+        content_type: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+        expires_in: str | float | None = None,
+        only_new: bool = False,
+        progress: Progress | None = None,
+        parts_above: int | None = PARTS_ABOVE,
+    ) -> StoredFile:
+        """Store a content as a file, which replaces the one that has the name.
+
+        A large one is sent in parts: when a connection or a node fails, it goes on behind the last part that is
+        durable; and a put of the same file, by a process that was killed meanwhile or by the next one, goes on there,
+        too. A client of a server sends one body.
+
+        Args:
+            source: the path of a file, or an object with ``read`` that gives bytes. If the bytes can be read once only,
+                those of a part are sent again when a node or a connection fails, and others are not.
+            path: of the file: bucket/key.
+            class_name: how it is kept; None: as the bucket's files.
+            content_type: such as ``video/mp4``.
+            metadata: names and values that are stored with it.
+            expires_in: seconds, or "7d", after which it is removed by itself; None: never.
+            only_new: refuse to replace a file.
+            progress: called with the bytes that were sent so far, and with all of them, or None.
+            parts_above: bytes above which the content is sent in parts, where nodes can be reached; None: never. Of
+                what can be read once only, 16 MiB are enough.
+
+        Returns:
+            the version, when as many copies are durable as its class wants.
+
+        Raises:
+            BucketNotFound, FileClassNotFound, InvalidFile, QuotaExceeded, FileConditionFailed: it cannot be stored so.
+            UploadBroken: the connection to the server has ended.
+            PeerdError: no node takes it, or other bytes have arrived; nothing was stored.
+            OSError: the source cannot be read.
+        """
+        options = PutOptions(
+            class_name=class_name,
+            content_type=content_type,
+            metadata=metadata or {},
+            expires_in=None if expires_in is None else validation.seconds("expires_in", expires_in),
+            only_new=only_new,
+        )
+        above = None if parts_above is None else validation.number("parts_above", parts_above, 0, 2**62)
+        return self._put(source, path, options, progress, above)
+
+    @Transfer
+    def put_with(
+        self,
+        source: str | os.PathLike[str] | IO[bytes],
+        path: str,
+        options: PutOptions,
+        *,
+        progress: Progress | None = None,
+    ) -> StoredFile:
+        """As `put`, of a content whose size or BLAKE3 is known before it is read, as one body.
+
+        Args:
+            source: as for `put`.
+            path: of the file: bucket/key.
+            options: what is stored with it, and what it must be.
+            progress: as for `put`.
+
+        Raises:
+            ContentDiffers: it is something else; nothing was stored.
+            PeerdError, OSError: as `put`.
+        """
+        return self._put(source, path, options, progress, None)
+
+    @Transfer
+    def get(
+        self, path: str, target: str | os.PathLike[str] | IO[bytes], *, progress: Progress | None = None
+    ) -> StoredFile:
+        """Write the content of a file to a path, or to an object with ``write``, and verify it.
+
+        Args:
+            path: of the file: bucket/key.
+            target: a path has the whole file afterwards, or what it had before; in a folder, the file gets the last
+                part of the key as its name.
+            progress: called with the bytes that were received so far, and with all of them.
+
+        Returns:
+            the version that was got.
+
+        Raises:
+            BucketNotFound, FileMissing, InvalidFile: there is no such file.
+            PeerdError: no node can give it, it was replaced meanwhile, or other bytes have arrived.
+            OSError: the target cannot be written.
+        """
+        bucket, key = parse_file_path(path)
+        self._admit("files.get", Right.READ_FILES, bucket, key)
+        with self._transfer() as transfer:
+            return transfer.get(bucket, key, target, progress)
+
+    @Transfer
+    def open(self, path: str) -> BufferedReader:
+        """Open a file for reading, from its beginning or from where `seek` goes; close it, or use ``with``.
+
+        What is read from the beginning to the end is verified; other ranges are verified by the node that sends them.
+
+        Args:
+            path: of the file: bucket/key.
+
+        Raises:
+            BucketNotFound, FileMissing, InvalidFile: there is no such file.
+        """
+        from io import BufferedReader  # noqa: PLC0415
+
+        bucket, key = parse_file_path(path)
+        self._admit("files.open", Right.READ_FILES, bucket, key)
+        return BufferedReader(self._transfer().open(bucket, key), 1024 * 1024)
+
+    def _put(
+        self,
+        source: str | os.PathLike[str] | IO[bytes],
+        path: str,
+        options: PutOptions,
+        progress: Progress | None,
+        parts_above: int | None,
+    ) -> StoredFile:
+        bucket, key = parse_file_path(path)
+        self._admit("files.put", Right.WRITE_FILES, bucket, key)
+        with self._transfer() as transfer:
+            return transfer.put(source, bucket, key, options, progress, parts_above=parts_above)
+
+    def _admit(self, name: str, right: Right, bucket: str, key: str) -> None:
+        """Refuse it to an actor without the right, or of other files, with an entry of the audit log."""
+        mode: BlockingMode = self.mode.blocking
+        call = OperationCall(name, mode.actor, mode.masker, {"path": f"{bucket}/{key}"})
+        try:
+            call.require(right, in_queues=True)
+            self._require_files(name, bucket, key)
+        except NotPermitted as error:
+            left_out = mode.refusals.admit(mode.actor, name, time.monotonic())
+            if left_out is None:
+                raise
+            mode.execute(Query("run", call.refused(error, left_out)).then_raise(error))
+
+    def _require_files(self, name: str, bucket: str, prefix: str = "") -> None:
+        """Refuse what is about other files than those of the actor; raises `NotPermitted`."""
+        if not self._actor.covers_files(bucket, prefix):
+            raise NotPermitted(self._actor.name, name, f"{quoted(f'{bucket}/{prefix}')} is none of its files")
+
+    def _require_all_files(self, name: str) -> None:
+        """Refuse what is about all files to an actor of some; raises `NotPermitted`."""
+        if self._actor.file_scopes is not None:
+            raise NotPermitted(self._actor.name, name, "it is about all files, and the actor is restricted to some")
+
+    def _transfer(self) -> ContentTransfer:
+        mode: BlockingMode = self.mode.blocking
+        try:
+            return mode.open_transfer()
+        except ImportError as error:
+            raise StorageNotInstalled(str(error)) from error

@@ -1,0 +1,63 @@
+"""What a process knows of uploads between their requests: hashers, so that nothing is read again, and completions.
+
+It may all be lost: the bytes are hashed again from the disk, and a completion begins anew.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Final
+
+from peerd.domain.files import StoredFile
+from peerd.storage.disk.digest import ContentHasher
+
+MOST_HASHERS: Final = 256
+"""Uploads of which hashers are kept, those that were used last; a hasher has at most some hundred kilobytes."""
+MOST_COMPLETIONS: Final = 256
+"""Outcomes of completions that are kept for clients that ask again."""
+COMPLETED_AT_ONCE: Final = 8
+
+Completion = tuple[str, str]
+"""The id of an upload, and the BLAKE3 that its client has named."""
+
+
+class RunningUploads:
+    """The uploads of a process; thread-safe."""
+
+    def __init__(self) -> None:
+        self._hashers: OrderedDict[str, ContentHasher] = OrderedDict()
+        self._completions: OrderedDict[Completion, Future[StoredFile]] = OrderedDict()
+        self._threads = ThreadPoolExecutor(COMPLETED_AT_ONCE, thread_name_prefix="peerd-complete")
+        self._lock = threading.Lock()
+
+    def hasher(self, upload_id: str, durable: int) -> ContentHasher | None:
+        """A copy of the hasher of an upload, if it has had no more bytes than are durable."""
+        with self._lock:
+            kept = self._hashers.get(upload_id)
+            return kept.copy() if kept is not None and kept.position <= durable else None
+
+    def keep(self, upload_id: str, hasher: ContentHasher) -> None:
+        """Keep a hasher that nothing else uses, which has had durable bytes only."""
+        with self._lock:
+            self._hashers[upload_id] = hasher
+            self._hashers.move_to_end(upload_id)
+            while len(self._hashers) > MOST_HASHERS:
+                self._hashers.popitem(last=False)
+
+    def forget(self, upload_id: str) -> None:
+        """An upload has ended."""
+        with self._lock:
+            self._hashers.pop(upload_id, None)
+
+    def complete(self, completion: Completion, function: Callable[[], StoredFile]) -> Future[StoredFile]:
+        """The completion that runs, or has ended; if there is none, it begins. One that has failed is begun anew."""
+        with self._lock:
+            running = self._completions.get(completion)
+            if running is None or (running.done() and running.exception() is not None):
+                while len(self._completions) >= MOST_COMPLETIONS and next(iter(self._completions.values())).done():
+                    self._completions.popitem(last=False)
+                running = self._completions[completion] = self._threads.submit(function)
+            return running

@@ -1,0 +1,83 @@
+"""Names of buckets and keys, and which of them a request is for."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import msgspec
+
+from peerd.storage.s3.errors import S3InvalidArgument, S3InvalidBucketName, S3InvalidURI, S3KeyTooLong
+from peerd.storage.s3.http_request import S3HttpRequest
+
+MAX_KEY: Final = 1024
+"""The longest key, in bytes of UTF-8."""
+
+_BUCKET: Final = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+_IPV4: Final = re.compile(r"\d+\.\d+\.\d+\.\d+", re.ASCII)
+
+
+class S3Target(msgspec.Struct, frozen=True):
+    """What a request is for: the service (both are None), a bucket, or an object."""
+
+    bucket: str | None = None
+    key: str | None = None
+
+
+def target_of(request: S3HttpRequest, base_domain: str | None) -> S3Target:
+    """The bucket and the key of a request, in path style, or in the host's name below ``base_domain``.
+
+    Raises S3InvalidBucketName, S3KeyTooLong and S3InvalidURI.
+
+    >>> target_of(S3HttpRequest("GET", b"/films//a", b"", [(b"host", b"s3.example")]), "s3.example")
+    S3Target(bucket='films', key='/a')
+    >>> target_of(S3HttpRequest("GET", b"/a/b", b"", [(b"host", b"films.s3.example:80")]), "s3.example")
+    S3Target(bucket='films', key='a/b')
+    """
+    if not request.path.startswith(b"/"):
+        raise S3InvalidURI("the path does not begin with '/'")
+    bucket = _bucket_of_host(request.header("host") or "", base_domain)
+    path = request.path[1:]
+    if bucket is None:
+        name, _, path = path.partition(b"/")
+        if not name:
+            if path:
+                raise S3InvalidBucketName
+            return S3Target()
+        bucket = name.decode("latin-1")
+    check_bucket_name(bucket)
+    return S3Target(bucket, checked_key(path) if path else None)
+
+
+def check_bucket_name(name: str) -> None:
+    """Raise S3InvalidBucketName for a name that no bucket can have.
+
+    >>> check_bucket_name("films.2026")
+    """
+    if _BUCKET.fullmatch(name) is None or ".." in name or _IPV4.fullmatch(name):
+        raise S3InvalidBucketName(BucketName=name[:128])
+
+
+def checked_key(key: bytes) -> str:
+    """The key as text. Raises S3KeyTooLong, S3InvalidURI if it is not UTF-8, S3InvalidArgument if it has U+0000."""
+    if len(key) > MAX_KEY:
+        raise S3KeyTooLong(Size=str(len(key)), MaxSizeAllowed=str(MAX_KEY))
+    return checked_text(key)
+
+
+def checked_text(text: bytes) -> str:
+    """A prefix or the like as text. Raises S3InvalidURI if it is not UTF-8, S3InvalidArgument if it has U+0000."""
+    if b"\0" in text:  # no database stores it everywhere, and no XML can hold it
+        raise S3InvalidArgument("keys and prefixes must not contain U+0000")
+    try:
+        return text.decode()
+    except UnicodeDecodeError as error:
+        raise S3InvalidURI("the text is not UTF-8") from error
+
+
+def _bucket_of_host(host: str, base_domain: str | None) -> str | None:
+    if base_domain is None:
+        return None
+    name = re.sub(r":\d*$", "", host.lower())
+    suffix = f".{base_domain.lower()}"
+    return name.removesuffix(suffix) if name.endswith(suffix) else None

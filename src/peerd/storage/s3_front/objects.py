@@ -1,0 +1,206 @@
+"""Objects: put, get, copied and deleted."""
+
+from __future__ import annotations
+
+import os
+from asyncio import to_thread
+from collections.abc import Callable
+from hashlib import md5
+from typing import Any, Final
+
+from sqlalchemy.engine import Connection
+
+from peerd.domain.files import StoredFile
+from peerd.storage.auditing import REMOVE, state_of
+from peerd.storage.disk.open_disk import LocalRange
+from peerd.storage.node import StorageNode
+from peerd.storage.receiving import Received, Receiving
+from peerd.storage.s3 import operations, responses
+from peerd.storage.s3.errors import S3EntityTooLarge, S3NotModified, S3PreconditionFailed
+from peerd.storage.s3.operations import ObjectHeaders
+from peerd.storage.s3.responses import S3Response, etag_of_part
+from peerd.storage.s3_front.exchange import S3Exchange
+from peerd.storage.s3_front.stored_objects import (
+    CHECKSUM_PREFIX,
+    class_name_of,
+    condition_of,
+    etag_of,
+    kept_with,
+    stored_object,
+)
+from peerd.storage.server.sending import send_pieces
+from peerd.storage.serving import FileReading
+from peerd.store.files.buckets import Bucket, get_bucket
+from peerd.store.files.classes import get_class
+from peerd.store.files.versions import Condition, delete_file, get_file
+
+MAX_SIZE: Final = 5 * 1024**3
+"""Bytes of one PutObject, CopyObject or part, as in S3; larger objects are uploaded in parts."""
+BLOCK: Final = 1024 * 1024
+
+
+async def put_object(exchange: S3Exchange, operation: operations.PutObject) -> None:
+    """Store the body, when its signature, length and digests are verified."""
+    node = exchange.node
+    reader = exchange.body_reader()
+    check_size(reader.length)
+    class_name, condition = await _prepare(exchange, operation)
+    kept_with(operation.object_headers)
+    receiving = await to_thread(Receiving.begin, node, reader.length)
+    try:
+        digests = await exchange.receive(reader, receiving.write)
+        received = Received(
+            bucket=operation.bucket,
+            key=operation.key,
+            class_name=class_name,
+            etag=etag_of_part(digests.md5),
+            condition=condition,
+            auditor=exchange.auditor,
+            **kept_with(operation.object_headers, dict(digests.checksums)),
+        )
+        file = await to_thread(receiving.finish, received)
+    finally:
+        await to_thread(receiving.close)
+    await exchange.send(responses.put_response(etag_of(file), digests.checksums))
+
+
+async def get_object(exchange: S3Exchange, operation: operations.GetObject) -> None:
+    """Send an object, a range of it, or its headers."""
+    bucket, file = await to_thread(find_object, exchange.node, operation.bucket, operation.key)
+    answer = responses.object_response(operation, stored_object(file, bucket))
+    headers: dict[str, str | int] = {
+        "x-amz-request-id": exchange.request_id,
+        "x-content-type-options": "nosniff",
+        **answer.headers,
+    }
+    if answer.content is None:
+        await exchange.response.begin(answer.status, headers)
+        await exchange.response.end()
+        return
+    reading = await to_thread(FileReading.begin, exchange.node, file)
+    try:
+        await send_pieces(reading.pieces(*answer.content), answer.status, headers, exchange.response)
+    finally:
+        await to_thread(reading.close)
+
+
+async def copy_object(exchange: S3Exchange, operation: operations.CopyObject) -> None:
+    """Store a new version with the content of another file, which is verified on the way."""
+    await exchange.document(0)
+    class_name, condition = await _prepare(exchange, operation)
+    source = await to_thread(find_source, exchange.node, operation.source)
+    check_size(source.size)
+
+    def copy() -> S3Response:
+        file = _copy(exchange, source, operation, class_name, condition)
+        return responses.copied_response(etag_of(file), file.created_at)
+
+    await exchange.send_when_done(copy)
+
+
+async def delete_object(exchange: S3Exchange, operation: operations.DeleteObject) -> None:
+    """Delete an object; it is no error if there is none."""
+    node, condition = exchange.node, condition_of(operation.conditions)
+
+    def delete(connection: Connection) -> StoredFile | None:
+        deleted = delete_file(connection, get_bucket(connection, operation.bucket), operation.key, condition)
+        if deleted is not None:
+            node.check(connection, [deleted.id], view)
+            exchange.auditor.write(connection, REMOVE, f"{deleted.bucket}/{deleted.key}", state_of(deleted), None)
+        return deleted
+
+    view = await to_thread(node.view)
+    if await to_thread(node.database.run, delete) is not None:
+        node.ring()
+    await exchange.send(responses.empty_response(204))
+
+
+def check_size(size: int) -> None:
+    """Raise S3EntityTooLarge for what must be uploaded in parts."""
+    if size > MAX_SIZE:
+        raise S3EntityTooLarge(ProposedSize=str(size), MaxSizeAllowed=str(MAX_SIZE))
+
+
+def find_object(node: StorageNode, bucket: str, key: str) -> tuple[Bucket, StoredFile]:
+    """A file and its bucket. Raises BucketNotFound and FileMissing."""
+
+    def find(connection: Connection) -> tuple[Bucket, StoredFile]:
+        found = get_bucket(connection, bucket)
+        return found, get_file(connection, found, key)
+
+    return node.database.read(find)
+
+
+def find_source(node: StorageNode, source: operations.CopySource) -> StoredFile:
+    """The file that is to be copied. Raises as `find_object`, and S3PreconditionFailed."""
+    _, file = find_object(node, source.bucket, source.key)
+    try:
+        source.conditions.check(etag_of(file), file.created_at)
+    except S3NotModified:
+        raise S3PreconditionFailed from None
+    return file
+
+
+def copy_content(node: StorageNode, file: StoredFile, start: int, stop: int, write: Callable[[bytes], object]) -> None:
+    """Write bytes of a file, each chunk verified. Raises NoSourceLeft, and what ``write`` raises."""
+    with FileReading.begin(node, file) as reading:
+        for piece in reading.pieces(start, stop):
+            if not isinstance(piece, LocalRange):
+                write(piece)
+                continue
+            end = piece.offset + piece.count
+            for position in range(piece.offset, end, BLOCK):
+                write(os.pread(piece.fd, min(BLOCK, end - position), position))
+
+
+async def _prepare(
+    exchange: S3Exchange, operation: operations.PutObject | operations.CopyObject
+) -> tuple[str, Condition]:
+    """The class and the condition of a write, before anything of its body is read. Raises as `find_class`."""
+    condition = condition_of(operation.conditions)
+    read = exchange.node.database.read
+    return await to_thread(read, find_class, operation.bucket, operation.storage_class), condition
+
+
+def find_class(connection: Connection, bucket: str, storage_class: str | None) -> str:
+    """The name of the class that a new file gets. Raises BucketNotFound and FileClassNotFound."""
+    return get_class(connection, class_name_of(storage_class, get_bucket(connection, bucket))).name
+
+
+def _copy(
+    exchange: S3Exchange, source: StoredFile, operation: operations.CopyObject, class_name: str, condition: Condition
+) -> StoredFile:
+    node, digest = exchange.node, md5(usedforsecurity=False)
+    with Receiving.begin(node, source.size) as receiving:
+
+        def write(data: bytes) -> None:
+            digest.update(data)
+            receiving.write(data)
+
+        copy_content(node, source, 0, source.size, write)
+        received = Received(
+            bucket=operation.bucket,
+            key=operation.key,
+            class_name=class_name,
+            etag=etag_of_part(digest.digest()),
+            blake3=source.blake3,
+            condition=condition,
+            auditor=exchange.auditor,
+            arguments={"source": f"{source.bucket}/{source.key}"},
+            **_kept_with_copy(source, operation.object_headers),
+        )
+        return receiving.finish(received)
+
+
+def _kept_with_copy(source: StoredFile, replaced: ObjectHeaders | None) -> dict[str, Any]:
+    """What is kept with a copy: of the source, or as given; checksums are of the content, and remain true."""
+    checksums = {
+        name.removeprefix(CHECKSUM_PREFIX): value
+        for name, value in source.headers.items()
+        if name.startswith(CHECKSUM_PREFIX) and "-" not in value
+    }
+    if replaced is not None:
+        return kept_with(replaced, checksums)
+    headers = {name: value for name, value in source.headers.items() if not name.startswith(CHECKSUM_PREFIX)}
+    headers |= {f"{CHECKSUM_PREFIX}{name}": value for name, value in checksums.items()}
+    return {"content_type": source.content_type, "metadata": source.metadata, "headers": headers}

@@ -1,0 +1,102 @@
+"""A request on an upload, sent on to the node that has its disk, byte for byte.
+
+That node verifies the client's signature, and the body, as if it had received the request itself; the signature of the
+node beside it says that the request was relayed, and is not to be relayed again.
+"""
+
+from __future__ import annotations
+
+import http.client
+from asyncio import to_thread
+from collections.abc import Iterator
+from typing import Final
+
+from peerd.storage.s3.errors import S3MissingContentLength, S3ServiceUnavailable
+from peerd.storage.s3_front.exchange import S3Exchange, drain
+from peerd.storage.transfer.errors import SourceFailed
+from peerd.storage.transfer.node_http import NETWORK_ERRORS
+from peerd.storage.transfer.node_signature import HEADER
+
+_OF_CONNECTION: Final = frozenset({
+    "connection", "expect", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection", "te",
+    "trailer", "transfer-encoding", "upgrade", HEADER,
+})  # fmt: skip
+"""Headers of one connection, which are not relayed."""
+BLOCK: Final = 256 * 1024
+RESPONSE_TIMEOUT: Final = 120.0
+"""Seconds for the response after the last byte of a body: a large part is made durable meanwhile."""
+
+
+class DiskUnavailable(
+    S3ServiceUnavailable,
+    code="ServiceUnavailable",
+    status=503,
+    sentence="the disk that has the parts of this upload is not available; repeat the request later",
+):
+    """The disk of an upload is not available: its node cannot be reached, or does not have it mounted."""
+
+
+async def relay(exchange: S3Exchange, url: str) -> None:
+    """Relay a request to a node, and its response to the client.
+
+    Raises:
+        DiskUnavailable: it was relayed once already, or the node cannot be reached.
+        S3MissingContentLength: the length of the body is not known.
+        ClientGone: the client has closed the connection.
+    """
+    request = exchange.request
+    if HEADER in request.headers:
+        raise DiskUnavailable
+    if "transfer-encoding" in request.headers:
+        raise S3MissingContentLength
+    target = "".join(_target_of(request.target))
+    headers = [
+        (name.decode("latin-1"), value.decode("latin-1"))
+        for name, value in exchange.http.headers
+        if name.decode("latin-1") not in _OF_CONNECTION
+    ]
+    try:
+        connection = await to_thread(exchange.node.http.begin, request.method, url, target, headers)
+    except SourceFailed as error:
+        raise DiskUnavailable from error
+    try:
+        answer = await _send_body(exchange, connection)
+        await _send_answer(exchange, answer)
+    finally:
+        connection.close()
+
+
+async def _send_body(exchange: S3Exchange, connection: http.client.HTTPConnection) -> http.client.HTTPResponse:
+    """Send the body; a node that refuses it answers before its end."""
+    try:
+        async for block in exchange.request.blocks():
+            await to_thread(connection.send, block)
+    except (BrokenPipeError, ConnectionResetError):
+        pass
+    except NETWORK_ERRORS as error:
+        raise DiskUnavailable from error
+    try:
+        connection.sock.settimeout(RESPONSE_TIMEOUT)
+        return await to_thread(connection.getresponse)
+    except NETWORK_ERRORS as error:
+        raise DiskUnavailable from error
+
+
+async def _send_answer(exchange: S3Exchange, answer: http.client.HTTPResponse) -> None:
+    closes = not await drain(exchange.request)
+    headers: dict[str, str | int] = {
+        name.lower(): value
+        for name, value in answer.getheaders()
+        if name.lower() not in {*_OF_CONNECTION, "date", "server"}
+    }
+    if closes:
+        headers["connection"] = "close"
+    await exchange.response.begin(answer.status, headers)
+    while data := await to_thread(answer.read1, BLOCK):
+        await exchange.response.bytes(data)
+    await exchange.response.end()
+
+
+def _target_of(target: str) -> Iterator[str]:
+    """A path and query, with what HTTP does not allow in them encoded; signatures cover them decoded."""
+    return (one if "!" <= one <= "~" else f"%{ord(one):02X}" for one in target)

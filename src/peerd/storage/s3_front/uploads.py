@@ -1,0 +1,355 @@
+"""Uploads in parts. What needs the disk of an upload is done by the node that has it: others relay the request."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import uuid
+from asyncio import to_thread
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+from sqlalchemy.engine import Connection
+
+from peerd.domain.file_errors import DiskNotFound, FileConditionFailed, UploadGone
+from peerd.domain.files import StoredFile
+from peerd.storage import uploads
+from peerd.storage.local_disks import LocalDisk
+from peerd.storage.receiving import NoDiskHasRoom, Received
+from peerd.storage.s3 import documents, operations, responses
+from peerd.storage.s3.checksums import decoded_digest, encoded_digest, new_checksum
+from peerd.storage.s3.documents import CompletedPart
+from peerd.storage.s3.errors import (
+    S3BadDigest,
+    S3EntityTooLarge,
+    S3EntityTooSmall,
+    S3InvalidPart,
+    S3InvalidRequest,
+    S3NoSuchUpload,
+    S3PreconditionFailed,
+)
+from peerd.storage.s3.operations import Checksum
+from peerd.storage.s3.responses import PartEntry, S3Response, UploadEntry, etag_of_part, etag_of_upload
+from peerd.storage.s3_front.exchange import OWNER, S3Exchange
+from peerd.storage.s3_front.objects import check_size, copy_content, find_class, find_source
+from peerd.storage.s3_front.relaying import DiskUnavailable, relay
+from peerd.storage.s3_front.stored_objects import (
+    CHECKSUM_PREFIX,
+    condition_of,
+    etag_of,
+    kept_with,
+    storage_class_of,
+)
+from peerd.storage.uploads import NewPart
+from peerd.store.files.buckets import get_bucket
+from peerd.store.files.disks import DiskRow, get_disk
+from peerd.store.files.uploads import (
+    CompletedUpload,
+    NewUpload,
+    Upload,
+    UploadedPart,
+    begin_upload,
+    find_completed_upload,
+    find_upload,
+    list_parts,
+    list_uploads,
+)
+
+MIN_PART: Final = 5 * 1024**2
+"""Bytes of each part but the last one, as in S3."""
+MAX_OBJECT: Final = 5 * 1024**4
+_UPLOAD_ID: Final = re.compile(r"[0-9a-f]{32}")
+
+
+async def create_upload(exchange: S3Exchange, operation: operations.CreateMultipartUpload) -> None:
+    """Begin an upload on the disk of this node that has the most room."""
+    await exchange.document(0)
+    node, kept = exchange.node, kept_with(operation.object_headers)
+    for_new = await to_thread(node.disks.for_new, MIN_PART)
+    if not for_new:
+        raise NoDiskHasRoom(node.name, MIN_PART)
+    upload_id = uuid.uuid4().hex
+
+    def begin(connection: Connection) -> None:
+        class_name = find_class(connection, operation.bucket, operation.storage_class)
+        new = NewUpload(
+            id=upload_id,
+            key=operation.key,
+            disk_id=for_new[0].number,
+            class_name=class_name,
+            created_by=exchange.key.id,
+            **kept,
+        )
+        begin_upload(connection, get_bucket(connection, operation.bucket), new)
+
+    await to_thread(node.database.run, begin)
+    await exchange.send(responses.upload_response(operation, upload_id))
+
+
+async def upload_part(exchange: S3Exchange, operation: operations.UploadPart) -> None:
+    """Store the body as a part, when its signature, length and digests are verified."""
+    upload = await _find(exchange, operation)
+    disk = await _own_disk(exchange, upload)
+    if disk is None:
+        return
+    node, reader = exchange.node, exchange.body_reader()
+    check_size(reader.length)
+    bucket = await to_thread(node.database.read, get_bucket, upload.bucket)
+    receiving = await to_thread(uploads.begin_part, node, bucket, disk, reader.length)
+    try:
+        digests = await exchange.receive(reader, receiving.write)
+        checksum = next((f"{name}:{value}" for name, value in digests.checksums.items()), None)
+        new = NewPart(number=operation.part_number, etag=etag_of_part(digests.md5), checksum=checksum)
+        await to_thread(uploads.store_part, node, disk, upload.id, receiving, new)
+    finally:
+        await to_thread(receiving.close)
+    await exchange.send(responses.put_response(new.etag, digests.checksums))
+
+
+async def copy_part(exchange: S3Exchange, operation: operations.UploadPartCopy) -> None:
+    """Store an object, or a range of it, as a part."""
+    upload = await _find(exchange, operation)
+    disk = await _own_disk(exchange, upload)
+    if disk is None:
+        return
+    await exchange.document(0)
+    node = exchange.node
+    source = await to_thread(find_source, node, operation.source)
+    start, stop = (0, source.size) if operation.range is None else operation.range.within(source.size)
+    check_size(stop - start)
+    bucket = await to_thread(node.database.read, get_bucket, upload.bucket)
+
+    def copy() -> S3Response:
+        digest = hashlib.md5(usedforsecurity=False)
+        with uploads.begin_part(node, bucket, disk, stop - start) as receiving:
+
+            def write(data: bytes) -> None:
+                digest.update(data)
+                receiving.write(data)
+
+            copy_content(node, source, start, stop, write)
+            new = NewPart(number=operation.part_number, etag=etag_of_part(digest.digest()))
+            uploads.store_part(node, disk, upload.id, receiving, new)
+        found = node.database.read(list_parts, upload.id, after=operation.part_number - 1, limit=1)
+        if not found:
+            raise UploadGone(upload.id)
+        return responses.copied_response(new.etag, found[0].created_at, is_part=True)
+
+    await exchange.send_when_done(copy)
+
+
+async def complete_upload(exchange: S3Exchange, operation: operations.CompleteMultipartUpload) -> None:
+    """Make an object of the parts that the body names.
+
+    A client that has lost the response completes the upload again, with the same parts: it gets the same response, also
+    while the first completion still runs, and whatever has become of the object since.
+    """
+    location = f"http://{exchange.http.header('host') or ''}{exchange.http.path.decode('utf-8', 'replace')}"
+    completed = await to_thread(_find_completed, exchange, operation)
+    if completed is not None:
+        document = await exchange.document(documents.MAX_PARTS_DOCUMENT, has_checksum_headers=False)
+        _check_same(completed, documents.completed_parts(document))
+        await exchange.send(responses.completed_response(operation, completed.etag, location))
+        return
+    upload = await _find(exchange, operation)
+    disk = await _own_disk(exchange, upload)
+    if disk is None:
+        return
+    document = await exchange.document(documents.MAX_PARTS_DOCUMENT, has_checksum_headers=False)
+    wanted = documents.completed_parts(document)
+    condition_of(operation.conditions)
+
+    def complete() -> S3Response:
+        try:
+            parts = _checked_parts(exchange, operation, wanted)
+            etag = etag_of(_complete(exchange, operation, upload, disk, parts))
+        except (UploadGone, S3InvalidPart, S3PreconditionFailed, FileConditionFailed):
+            found = _find_completed(exchange, operation)
+            if found is None:
+                raise
+            _check_same(found, wanted)  # another request has completed it meanwhile
+            etag = found.etag
+        return responses.completed_response(operation, etag, location)
+
+    await exchange.send_when_done(complete)
+
+
+async def abort_upload(exchange: S3Exchange, operation: operations.AbortMultipartUpload) -> None:
+    """End an upload, and remove its parts; if the node of its disk is away, they are swept when it comes back."""
+    upload = await _find(exchange, operation)
+    disk: LocalDisk | None = None
+    with suppress(DiskUnavailable):
+        disk = await _own_disk(exchange, upload)
+        if disk is None:
+            return
+    await to_thread(uploads.abort, exchange.node, upload.id, disk)
+    await exchange.send(responses.empty_response(204))
+
+
+async def send_parts(exchange: S3Exchange, operation: operations.ListParts) -> None:
+    """Send a page of the parts of an upload."""
+    upload = await _find(exchange, operation)
+    limit = operation.max_parts
+    read = exchange.node.database.read
+    found = await to_thread(read, list_parts, upload.id, after=operation.marker, limit=limit + 1)
+    entries = [
+        PartEntry(number=part.number, size=part.size, etag=part.etag, modified=part.created_at)
+        for part in found[:limit]
+    ]
+    await exchange.send(responses.parts_response(operation, entries, OWNER, is_truncated=len(found) > limit))
+
+
+async def send_uploads(exchange: S3Exchange, operation: operations.ListMultipartUploads) -> None:
+    """Send a page of the uploads of a bucket that have not ended."""
+
+    def read(connection: Connection) -> S3Response:
+        bucket = get_bucket(connection, operation.bucket)
+        page = list_uploads(
+            connection,
+            bucket,
+            prefix=operation.prefix,
+            after=(operation.key_marker, operation.upload_id_marker or None),
+            delimiter=operation.delimiter,
+            limit=operation.max_uploads,
+        )
+        entries = [
+            UploadEntry(
+                key=upload.key,
+                upload_id=upload.id,
+                begun=upload.created_at,
+                storage_class=storage_class_of(upload.class_name, bucket),
+            )
+            for upload in page.uploads
+        ]
+        return responses.uploads_response(operation, entries, OWNER, prefixes=page.prefixes, next_after=page.next_after)
+
+    await exchange.send(await to_thread(exchange.node.database.read, read))
+
+
+async def _find(exchange: S3Exchange, operation: operations.UploadOperation) -> Upload:
+    """The upload of a request. Raises S3NoSuchUpload, also for one of another key."""
+    upload = None
+    if _UPLOAD_ID.fullmatch(operation.upload_id):
+        upload = await to_thread(exchange.node.database.read, find_upload, operation.upload_id)
+    if upload is None or (upload.bucket, upload.key) != (operation.bucket, operation.key):
+        raise S3NoSuchUpload
+    return upload
+
+
+def _find_completed(exchange: S3Exchange, operation: operations.UploadOperation) -> CompletedUpload | None:
+    """The upload of a request, if it was completed."""
+    if not _UPLOAD_ID.fullmatch(operation.upload_id):
+        return None
+    found = exchange.node.database.read(find_completed_upload, operation.upload_id)
+    is_it = found is not None and (found.bucket, found.key) == (operation.bucket, operation.key)
+    return found if is_it else None
+
+
+def _check_same(completed: CompletedUpload, wanted: Sequence[CompletedPart]) -> None:
+    """Raise S3NoSuchUpload unless an upload was completed with these parts."""
+    try:
+        etag = etag_of_upload([bytes.fromhex(part.etag) for part in wanted])
+    except ValueError:
+        raise S3NoSuchUpload from None
+    if etag != completed.etag:
+        raise S3NoSuchUpload
+
+
+async def _own_disk(exchange: S3Exchange, upload: Upload) -> LocalDisk | None:
+    """The disk of an upload, if it is of this node; else the request is relayed to its node, and answered by that.
+
+    Raises:
+        DiskUnavailable: it is neither here, nor can its node be reached.
+    """
+    disk = exchange.node.disks.find(upload.disk_id)
+    if disk is not None:
+        return disk
+    row: DiskRow | None = None
+    with suppress(DiskNotFound):
+        row = await to_thread(exchange.node.database.read, get_disk, upload.disk_id)
+    if row is None or row.url is None or row.node == exchange.node.name:
+        raise DiskUnavailable
+    await relay(exchange, row.url)
+    return None
+
+
+# ---------------------------------------------------------------- completion
+
+
+def _checked_parts(
+    exchange: S3Exchange, operation: operations.CompleteMultipartUpload, wanted: Sequence[CompletedPart]
+) -> list[UploadedPart]:
+    """The parts that the client names, if they are as it names them.
+
+    Raises S3InvalidPart, S3EntityTooSmall, S3EntityTooLarge, and S3InvalidRequest for another size than announced.
+    """
+    stored = {part.number: part for part in exchange.node.database.read(list_parts, operation.upload_id)}
+    parts: list[UploadedPart] = []
+    for one in wanted:
+        part = stored.get(one.number)
+        if part is None or part.etag != one.etag or not _has_checksum(part, one.checksum):
+            raise S3InvalidPart(PartNumber=str(one.number))
+        parts.append(part)
+    for part in parts[:-1]:
+        if part.size < MIN_PART:
+            raise S3EntityTooSmall(
+                PartNumber=str(part.number), ProposedSize=str(part.size), MinSizeAllowed=str(MIN_PART)
+            )
+    size = sum(part.size for part in parts)
+    if size > MAX_OBJECT:
+        raise S3EntityTooLarge(ProposedSize=str(size), MaxSizeAllowed=str(MAX_OBJECT))
+    if operation.object_size is not None and operation.object_size != size:
+        raise S3InvalidRequest(f"the parts have {size} bytes, announced were {operation.object_size}")
+    return parts
+
+
+def _has_checksum(part: UploadedPart, checksum: Checksum | None) -> bool:
+    """Whether a part has the checksum that the client names; one that was sent without any has none to compare."""
+    if checksum is None or part.checksum is None:
+        return True
+    return part.checksum == f"{checksum.algorithm}:{checksum.value}"
+
+
+def _complete(
+    exchange: S3Exchange,
+    operation: operations.CompleteMultipartUpload,
+    upload: Upload,
+    disk: LocalDisk,
+    parts: Sequence[UploadedPart],
+) -> StoredFile:
+    checksum = operation.checksum
+    is_of_whole = checksum is not None and "-" not in checksum.value
+    if checksum is not None and not is_of_whole:
+        _check_composite(checksum, parts)
+    running = new_checksum(checksum.algorithm) if checksum is not None and is_of_whole else None
+    receiving = uploads.assemble(exchange.node, disk, parts, None if running is None else running.update)
+    with receiving:
+        if checksum is not None and running is not None and encoded_digest(running.digest()) != checksum.value:
+            raise S3BadDigest(f"the object does not have the {checksum.algorithm.upper()} that the request names")
+        kept: dict[str, Any] = {"content_type": upload.content_type, "metadata": upload.metadata}
+        sums = {} if checksum is None else {f"{CHECKSUM_PREFIX}{checksum.algorithm}": checksum.value}
+        received = Received(
+            bucket=upload.bucket,
+            key=upload.key,
+            class_name=upload.class_name,
+            etag=etag_of_upload([bytes.fromhex(part.etag) for part in parts]),
+            headers={**upload.headers, **sums},
+            condition=condition_of(operation.conditions),
+            auditor=exchange.auditor,
+            **kept,
+        )
+        return uploads.complete(disk, upload.id, receiving, received)
+
+
+def _check_composite(checksum: Checksum, parts: Sequence[UploadedPart]) -> None:
+    """Check a checksum of the parts' checksums, with their number behind a hyphen."""
+    prefix = f"{checksum.algorithm}:"
+    running = new_checksum(checksum.algorithm)
+    for part in parts:
+        if part.checksum is None or not part.checksum.startswith(prefix):
+            raise S3InvalidRequest(f"part {part.number} was uploaded without {checksum.algorithm.upper()}")
+        text = part.checksum.removeprefix(prefix)
+        running.update(decoded_digest(text, len(new_checksum(checksum.algorithm).digest())))
+    if f"{encoded_digest(running.digest())}-{len(parts)}" != checksum.value:
+        raise S3BadDigest(f"the parts do not have the {checksum.algorithm.upper()} that the request names")

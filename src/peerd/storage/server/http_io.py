@@ -1,0 +1,134 @@
+"""Requests and responses of ASGI, as far as storage needs them: headers, bodies in large blocks, bodies of files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, MutableMapping
+from typing import Any, Final
+from urllib.parse import parse_qsl
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+BLOCK: Final = 1024 * 1024
+"""Bytes of a body that are gathered before a thread writes them."""
+ZERO_COPY: Final = "http.response.zerocopysend"
+
+
+class ClientGone(Exception):
+    """The client has closed the connection before its request was complete."""
+
+
+class BodyTooLarge(ValueError):
+    """A body that is read as a whole is larger than allowed."""
+
+
+class Request:
+    """A request.
+
+    Args:
+        scope: of ASGI.
+        receive: of ASGI.
+    """
+
+    def __init__(self, scope: Scope, receive: Receive) -> None:
+        self.scope = scope
+        self.method: str = scope["method"]
+        self.path: str = scope["path"]
+        self.headers: dict[str, str] = {
+            name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
+        }
+        self.is_received = False
+        """Whether the whole body has been read."""
+        self._receive = receive
+
+    @property
+    def target(self) -> str:
+        """Path and query as they were sent."""
+        query = self.scope["query_string"].decode("latin-1")
+        path = self.scope["raw_path"].decode("latin-1")
+        return f"{path}?{query}" if query else path
+
+    @property
+    def query(self) -> dict[str, str]:
+        """The parameters of the query; of several with one name, the last."""
+        return dict(parse_qsl(self.scope["query_string"].decode("latin-1"), keep_blank_values=True, max_num_fields=100))
+
+    @property
+    def content_length(self) -> int | None:
+        """The announced bytes of the body."""
+        text = self.headers.get("content-length", "")
+        return int(text) if text.isascii() and text.isdigit() else None
+
+    async def blocks(self) -> AsyncIterator[bytearray]:
+        """The body in blocks of about a mebibyte. Raises ClientGone."""
+        block, more = bytearray(), True
+        while more:
+            message = await self._receive()
+            if message["type"] != "http.request":
+                raise ClientGone
+            block += message.get("body", b"")
+            more = message.get("more_body", False)
+            self.is_received = not more
+            if len(block) >= BLOCK:
+                yield block
+                block = bytearray()
+        if block:
+            yield block
+
+    async def body(self, limit: int) -> bytes:
+        """The whole body. Raises BodyTooLarge, ClientGone."""
+        whole = bytearray()
+        async for block in self.blocks():
+            whole += block
+            if len(whole) > limit:
+                raise BodyTooLarge(f"the body is larger than {limit} bytes")
+        return bytes(whole)
+
+
+class Response:
+    """A response that is being sent.
+
+    Args:
+        send: of ASGI.
+    """
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.has_begun = False
+        self.has_ended = False
+
+    async def begin(self, status: int, headers: Mapping[str, str | int]) -> None:
+        """Send the status and the headers."""
+        self.has_begun = True
+        encoded = [(name.encode(), str(value).encode("latin-1", "replace")) for name, value in headers.items()]
+        await self._send({"type": "http.response.start", "status": status, "headers": encoded})
+
+    async def bytes(self, data: bytes | bytearray | memoryview, *, is_last: bool = False) -> None:
+        """Send bytes of the body."""
+        self.has_ended = is_last
+        await self._send({"type": "http.response.body", "body": bytes(data), "more_body": not is_last})
+
+    async def file(self, file: Any, offset: int, count: int, *, is_last: bool = False) -> None:
+        """Send a range of an open file."""
+        self.has_ended = is_last
+        message = {"type": ZERO_COPY, "file": file, "offset": offset, "count": count, "more_body": not is_last}
+        await self._send(message)
+
+    async def end(self) -> None:
+        """Send the end of the body."""
+        self.has_ended = True
+        await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def json(self, value: Any, status: int = 200, headers: Mapping[str, str | int] | None = None) -> None:
+        """Send a whole response with a JSON body."""
+        body = json.dumps(value, ensure_ascii=False).encode()
+        more = {"content-type": "application/json", "content-length": len(body), **(headers or {})}
+        await self.begin(status, more)
+        await self.bytes(body, is_last=True)
+
+    async def empty(self, status: int, headers: Iterable[tuple[str, str | int]] = ()) -> None:
+        """Send a response without a body."""
+        await self.begin(status, {**dict(headers), **({} if status in {204, 304} else {"content-length": 0})})
+        await self.end()

@@ -1,0 +1,115 @@
+"""What clients ask for to put a file in parts that can be resumed: begin, show, put a part, complete, abort."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from asyncio import to_thread
+from typing import Any, Final
+
+from peerd.domain.file_errors import UploadGone
+from peerd.storage import resumable
+from peerd.storage.auditing import auditor_of
+from peerd.storage.node import StorageNode
+from peerd.storage.resumable import DIGEST, MAX_PART, MAX_SIZE, PartOfUpload
+from peerd.storage.server.file_routes import file_as_json, received_of
+from peerd.storage.server.http_io import Request, Response
+from peerd.storage.server.node_routes import BadRequest
+from peerd.store.files.resumable_uploads import ResumableUpload, get_resumable
+
+COMPLETED_WITHIN: Final = 15.0
+"""Seconds until a completion that still runs is answered; its client asks again."""
+_UPLOAD_ID: Final = re.compile(r"[0-9a-f]{32}")
+_NUMBER: Final = re.compile(r"[0-9]{1,16}")
+_BLAKE3: Final = re.compile(r"[0-9a-f]{64}")
+_SOURCE: Final = re.compile(r"[0-9a-z-]{1,100}")
+
+
+async def begin(node: StorageNode, bucket: str, key: str, request: Request, response: Response) -> None:
+    """Begin an upload, whose headers are those of a put; `size` in the query is that of the whole, if it is known."""
+    received = received_of(bucket, key, request)
+    size = _number(request, "size", MAX_SIZE) if "size" in request.query else None
+    source = request.query.get("source")
+    if source is not None and not _SOURCE.fullmatch(source):
+        raise BadRequest("source: give 1 to 100 of a-z, 0-9 and -")
+    upload = await to_thread(resumable.begin_upload, node, received, size, source)
+    await response.json(upload_as_json(upload), 201)
+
+
+async def show(node: StorageNode, upload_id: str, _request: Request, response: Response) -> None:
+    """Show an upload: how many of its bytes are durable."""
+    await response.json(upload_as_json(await to_thread(_find, node, upload_id)))
+
+
+async def put_part(node: StorageNode, upload_id: str, request: Request, response: Response) -> None:
+    """Append a part: the body is its bytes, and the 32 bytes of their BLAKE3; `offset` in the query is where it begins.
+
+    The response says how many bytes are durable now.
+    """
+    offset, length = _number(request, "offset", MAX_SIZE), request.content_length
+    if length is None or not DIGEST < length <= MAX_PART + DIGEST:
+        raise BadRequest(f"content-length: a part has 1 to {MAX_PART:,} bytes, and {DIGEST} of their BLAKE3")
+    part = await to_thread(PartOfUpload.begin, node, _checked_id(upload_id), offset, length - DIGEST)
+    try:
+        async for block in request.blocks():
+            await to_thread(part.write, block)
+        received = await to_thread(part.finish)
+    finally:
+        await to_thread(part.close)
+    await response.json({"id": upload_id, "received": received})
+
+
+async def complete(node: StorageNode, upload_id: str, request: Request, response: Response) -> None:
+    """Make a file of an upload of `size` bytes with the BLAKE3 `blake3`; 202 while that still runs."""
+    size, digest = _number(request, "size", MAX_SIZE), request.query.get("blake3", "").lower()
+    if not _BLAKE3.fullmatch(digest):
+        raise BadRequest("blake3: give the 64 hexadecimal digits of the BLAKE3 of the whole")
+    checked, auditor = _checked_id(upload_id), auditor_of(request.query)
+    running = node.running_uploads.complete(
+        (checked, digest), lambda: resumable.complete(node, checked, size, digest, auditor)
+    )
+    waiting = asyncio.wrap_future(running)
+    await asyncio.wait([waiting], timeout=COMPLETED_WITHIN)
+    if not waiting.done():
+        await response.json({"id": upload_id, "received": size}, 202)
+        return
+    file = waiting.result()
+    await response.json(file_as_json(file), 201, {"etag": f'"{file.etag or file.blake3}"'})
+
+
+async def abort(node: StorageNode, upload_id: str, _request: Request, response: Response) -> None:
+    """Abort an upload, and remove its bytes."""
+    upload = await to_thread(_find, node, upload_id)
+    await to_thread(resumable.abort, node, upload)
+    await response.empty(204)
+
+
+def upload_as_json(upload: ResumableUpload) -> dict[str, Any]:
+    """An upload as responses have it."""
+    return {
+        "id": upload.id,
+        "bucket": upload.bucket,
+        "key": upload.key,
+        "size": upload.size,
+        "received": upload.received,
+        "class": upload.class_name,
+        "created_at": upload.created_at.isoformat(),
+    }
+
+
+def _find(node: StorageNode, upload_id: str) -> ResumableUpload:
+    return node.database.read(get_resumable, _checked_id(upload_id))
+
+
+def _checked_id(text: str) -> str:
+    """An id of an upload. Raises UploadGone for what can be none."""
+    if not _UPLOAD_ID.fullmatch(text):
+        raise UploadGone(text[:64])
+    return text
+
+
+def _number(request: Request, name: str, most: int) -> int:
+    text = request.query.get(name, "")
+    if not _NUMBER.fullmatch(text) or int(text) > most:
+        raise BadRequest(f"{name}: give a number of bytes, at most {most:,}")
+    return int(text)

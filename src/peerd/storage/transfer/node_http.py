@@ -1,0 +1,258 @@
+"""Requests to the servers of other nodes, over connections that stay open.
+
+The standard library's client, because it reads bodies into memory that is reused. Redirects are not followed, proxies
+of the environment are not used, and addresses come from the catalogue.
+"""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import ssl
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import chain
+from threading import Lock
+from typing import Final, Protocol
+from urllib.parse import urlsplit
+
+from peerd.storage.transfer.errors import SourceFailed
+
+CONNECT_TIMEOUT: Final = 5.0
+READ_TIMEOUT: Final = 30.0
+"""Seconds in which at least some bytes arrive."""
+PUT_TIMEOUT: Final = 600.0
+"""Seconds for the response to a put after its last byte: the content is made durable, perhaps on several nodes."""
+RECEIVE_BUFFER: Final = 4 * 1024 * 1024
+MAX_IDLE: Final = 8
+"""Connections to one node that are kept."""
+NETWORK_ERRORS: Final = (OSError, http.client.HTTPException)
+
+
+class RequestSigner(Protocol):
+    """Makes the headers by which the receiver of a request knows its sender."""
+
+    def headers(self, method: str, target: str, body: bytes = b"") -> dict[str, str]:
+        """The headers of a request: of its method, path and query, and body."""
+
+
+class NodeHttp:
+    """Connections to other nodes, or to a server; thread-safe.
+
+    Args:
+        signer: signs each request.
+        tls: how servers of https addresses are verified; None: by the certificates that the system trusts.
+    """
+
+    def __init__(self, signer: RequestSigner, tls: ssl.SSLContext | None = None) -> None:
+        self._signer = signer
+        self._tls = tls
+        self._idle: dict[str, list[http.client.HTTPConnection]] = defaultdict(list)
+        self._lock = Lock()
+
+    @contextmanager
+    def request(
+        self, method: str, url: str, target: str, *, body: bytes = b"", headers: Mapping[str, str] | None = None
+    ) -> Iterator[http.client.HTTPResponse]:
+        """Send a request; the response is read within ``with``. An idle connection that has ended is replaced once.
+
+        Args:
+            method: such as GET.
+            url: of the node: scheme, host and port.
+            target: path and query.
+            body: all of it.
+            headers: beside the signature.
+
+        Raises:
+            SourceFailed: the node cannot be reached, or the connection ended.
+        """
+        connection, is_new = self._take(url)
+        sent = {**(headers or {}), **self._signer.headers(method, target, body)}
+        try:
+            try:
+                response = _exchange(connection, method, target, body, sent)
+            except NETWORK_ERRORS:
+                if is_new:
+                    raise
+                connection.close()
+                connection = self._open(url)
+                response = _exchange(connection, method, target, body, sent)
+            yield response
+            is_reusable = response.isclosed() and not response.will_close
+        except NETWORK_ERRORS as error:
+            connection.close()
+            raise SourceFailed(url, _describe(error)) from error
+        except BaseException:
+            connection.close()
+            raise
+        self._return(url, connection, is_reusable=is_reusable)
+
+    @contextmanager
+    def upload(
+        self, url: str, target: str, blocks: Iterable[bytes], headers: Mapping[str, str]
+    ) -> Iterator[http.client.HTTPResponse]:
+        """Put a body that is not in memory, over a connection of its own; the response is read within ``with``.
+
+        A node that refuses the body before it has read all of it closes the connection; its response is read all the
+        same.
+
+        Args:
+            url: of the node: scheme, host and port.
+            target: path and query.
+            blocks: the body; its errors are raised as they are.
+            headers: beside the signature; without content-length the body is sent in chunks.
+
+        Raises:
+            SourceFailed: the node cannot be reached, or the connection ended without a response.
+        """
+        connection = self._open(url)
+        sent = {**headers, "connection": "close", **self._signer.headers("PUT", target)}
+        is_chunked = "content-length" not in sent
+        try:
+            with _network_of(url):
+                connection.putrequest("PUT", target, skip_accept_encoding=True)
+                for name, value in {**sent, **({"transfer-encoding": "chunked"} if is_chunked else {})}.items():
+                    connection.putheader(name, value)
+                connection.endheaders()
+            _send_body(url, connection, blocks, is_chunked=is_chunked)
+            with _network_of(url):
+                connection.sock.settimeout(PUT_TIMEOUT)
+                response = connection.getresponse()
+            yield response
+        finally:
+            connection.close()
+
+    def begin(
+        self, method: str, url: str, target: str, headers: Iterable[tuple[str, str]]
+    ) -> http.client.HTTPConnection:
+        """Send the head of a request over a connection of its own; the caller sends the body, and closes it.
+
+        Args:
+            method: such as PUT.
+            url: of the node: scheme, host and port.
+            target: path and query.
+            headers: all of them beside the signature, the host too, and the length of a body.
+
+        Raises:
+            SourceFailed: the node cannot be reached.
+        """
+        connection = self._open(url)
+        try:
+            connection.putrequest(method, target, skip_host=True, skip_accept_encoding=True)
+            for name, value in (*headers, *self._signer.headers(method, target).items()):
+                connection.putheader(name, value.encode("latin-1"))
+            connection.endheaders()
+        except NETWORK_ERRORS as error:
+            connection.close()
+            raise SourceFailed(url, _describe(error)) from error
+        return connection
+
+    def close(self) -> None:
+        """Close the idle connections."""
+        with self._lock:
+            for connections in self._idle.values():
+                for connection in connections:
+                    connection.close()
+            self._idle.clear()
+
+    def _take(self, url: str) -> tuple[http.client.HTTPConnection, bool]:
+        with self._lock:
+            if self._idle[url]:
+                return self._idle[url].pop(), False
+        return self._open(url), True
+
+    def _tls_context(self) -> ssl.SSLContext:
+        """Made once: it reads all certificates that the system trusts."""
+        with self._lock:
+            if self._tls is None:
+                self._tls = ssl.create_default_context()
+            return self._tls
+
+    def _return(self, url: str, connection: http.client.HTTPConnection, *, is_reusable: bool) -> None:
+        with self._lock:
+            if is_reusable and len(self._idle[url]) < MAX_IDLE:
+                self._idle[url].append(connection)
+                return
+        connection.close()
+
+    def _open(self, url: str) -> http.client.HTTPConnection:
+        parts = urlsplit(url)
+        if parts.scheme == "unix":
+            return _UnixConnection(parts.path)
+        if parts.scheme not in {"http", "https"} or not parts.hostname:
+            raise SourceFailed(url, "this is no address of a node")
+        if parts.scheme == "https":
+            return _NodeTlsConnection(
+                parts.hostname,
+                parts.port or 443,
+                timeout=CONNECT_TIMEOUT,
+                context=self._tls_context(),
+            )
+        return _NodeConnection(parts.hostname, parts.port or 80, timeout=CONNECT_TIMEOUT)
+
+
+class _NodeConnection(http.client.HTTPConnection):
+    def connect(self) -> None:
+        super().connect()
+        _tune(self.sock)
+
+
+class _NodeTlsConnection(http.client.HTTPSConnection):
+    def connect(self) -> None:
+        super().connect()
+        _tune(self.sock)
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    """A connection to the unix socket of a server of this machine."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__("localhost", timeout=CONNECT_TIMEOUT)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(CONNECT_TIMEOUT)
+        self.sock.connect(self._path)
+        self.sock.settimeout(READ_TIMEOUT)
+
+
+def _tune(connected: socket.socket) -> None:
+    connected.settimeout(READ_TIMEOUT)
+    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
+def _exchange(
+    connection: http.client.HTTPConnection, method: str, target: str, body: bytes, headers: Mapping[str, str]
+) -> http.client.HTTPResponse:
+    connection.request(method, target, body or None, dict(headers))
+    return connection.getresponse()
+
+
+def _send_body(url: str, connection: http.client.HTTPConnection, blocks: Iterable[bytes], *, is_chunked: bool) -> None:
+    """Send a body, or as much of it as the node reads: its response says why it does not read the rest."""
+    last = (b"",) if is_chunked else ()
+    for block in chain(blocks, last):
+        data = b"%x\r\n%b\r\n" % (len(block), block) if is_chunked else block
+        try:
+            connection.send(data)
+        except (BrokenPipeError, ConnectionResetError):
+            return
+        except NETWORK_ERRORS as error:
+            raise SourceFailed(url, _describe(error)) from error
+
+
+@contextmanager
+def _network_of(url: str) -> Iterator[None]:
+    try:
+        yield
+    except NETWORK_ERRORS as error:
+        raise SourceFailed(url, _describe(error)) from error
+
+
+def _describe(error: BaseException) -> str:
+    if isinstance(error, TimeoutError):
+        return "it does not answer"
+    text = str(error) or type(error).__name__
+    return text if isinstance(error, OSError) else f"{type(error).__name__}: {text}"

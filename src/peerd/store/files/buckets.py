@@ -1,0 +1,209 @@
+"""Buckets: sets of files with a class, a quota, and counts of what they have."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from peerd.domain.file_errors import BucketExists, BucketNotEmpty, BucketNotFound, InvalidFile, QuotaExceeded
+from peerd.domain.files import DEFAULT_CLASS, FileClass, check_bucket_name
+from peerd.store.files.classes import get_class
+from peerd.store.schema.tables import file_buckets, file_classes, file_uploads, file_usage, files
+from peerd.store.statements.insert_new import insert_new
+
+USAGE_PARTS = 16
+"""Rows that share the count of a bucket, so that puts at the same time seldom wait for each other."""
+
+
+class Bucket(msgspec.Struct, frozen=True, kw_only=True):
+    """A bucket.
+
+    Attributes:
+        class_name: the class of files that are put without one.
+        quota: the most bytes of its current files; None: no limit.
+    """
+
+    id: int
+    name: str
+    class_name: str
+    quota: int | None
+    created_at: datetime
+
+
+class Usage(msgspec.Struct, frozen=True):
+    """How many files a bucket has, and their bytes; each file counts once, however many copies it has."""
+
+    files: int
+    bytes: int
+
+
+BUCKET_COLUMNS = tuple(file_buckets.c[field] for field in Bucket.__struct_fields__)
+_GIVEN_CLASS = sa.bindparam("wanted_class", type_=file_classes.c.name.type)
+_WITH_CLASS = (
+    sa.select(
+        *BUCKET_COLUMNS,
+        file_classes.c.name.label("class"),
+        *(file_classes.c[field] for field in FileClass.__struct_fields__ if field != "name"),
+    )
+    .outerjoin(file_classes, file_classes.c.name == sa.func.coalesce(_GIVEN_CLASS, file_buckets.c.class_name))
+    .where(file_buckets.c.name == sa.bindparam("bucket"))
+)
+
+_HOLD = sa.select(file_buckets.c.id).where(file_buckets.c.id == sa.bindparam("held")).with_for_update(read=True)
+_USAGE = sa.select(sa.func.sum(file_usage.c.files), sa.func.sum(file_usage.c.bytes)).where(
+    file_usage.c.bucket_id == sa.bindparam("used")
+)
+_COUNT = (
+    sa.update(file_usage)
+    .where(file_usage.c.bucket_id == sa.bindparam("of_bucket"), file_usage.c.part == sa.bindparam("of_part"))
+    .values(
+        files=file_usage.c.files + sa.bindparam("files_added", type_=sa.BigInteger()),
+        bytes=file_usage.c.bytes + sa.bindparam("bytes_added", type_=sa.BigInteger()),
+    )
+)
+
+
+def list_buckets(connection: Connection) -> list[Bucket]:
+    """All buckets, by name."""
+    found = connection.execute(sa.select(*BUCKET_COLUMNS).order_by(file_buckets.c.name))
+    return [Bucket(**row) for row in found.mappings()]
+
+
+def get_bucket(connection: Connection, name: str) -> Bucket:
+    """The bucket of this name.
+
+    Raises:
+        BucketNotFound: there is none.
+    """
+    row = connection.execute(sa.select(*BUCKET_COLUMNS).where(file_buckets.c.name == name)).mappings().first()
+    if row is None:
+        raise BucketNotFound(name, [bucket.name for bucket in list_buckets(connection)][:20])
+    return Bucket(**row)
+
+
+def get_bucket_and_class(connection: Connection, name: str, class_name: str | None = None) -> tuple[Bucket, FileClass]:
+    """A bucket, and a class, by one statement: what each put asks.
+
+    Args:
+        connection: of a read.
+        name: of the bucket.
+        class_name: of the class; None: that of the bucket.
+
+    Raises:
+        BucketNotFound, FileClassNotFound: there is none.
+    """
+    values = {"bucket": name, "wanted_class": class_name}
+    row = connection.execute(_WITH_CLASS, values).mappings().first()
+    if row is None:
+        return get_bucket(connection, name), get_class(connection, class_name or DEFAULT_CLASS)
+    bucket = Bucket(**{field: row[field] for field in Bucket.__struct_fields__})
+    if row["class"] is None:
+        return bucket, get_class(connection, class_name or bucket.class_name)
+    own = {field: row[field] for field in FileClass.__struct_fields__ if field != "name"}
+    return bucket, FileClass(name=row["class"], **own)
+
+
+def create_bucket(
+    connection: Connection, name: str, class_name: str = DEFAULT_CLASS, quota: int | None = None
+) -> Bucket:
+    """Create a bucket.
+
+    Raises:
+        InvalidFile: its name or its quota is wrong.
+        FileClassNotFound: there is no such class.
+        BucketExists: there is one of this name.
+    """
+    check_bucket_name(name)
+    _check_quota(quota)
+    get_class(connection, class_name)
+    values = {"name": name, "class_name": class_name, "quota": quota}
+    if not connection.execute(insert_new(file_buckets, connection.dialect.name).values(values)).rowcount:
+        raise BucketExists(name)
+    return get_bucket(connection, name)
+
+
+def change_bucket(
+    connection: Connection,
+    name: str,
+    *,
+    class_name: str | None = None,
+    quota: int | None = None,
+    no_quota: bool = False,
+) -> Bucket:
+    """Change the class of files that are put from now on, or the quota; ``no_quota`` removes it.
+
+    Raises:
+        BucketNotFound, FileClassNotFound, InvalidFile: see `create_bucket`.
+    """
+    bucket = get_bucket(connection, name)
+    _check_quota(quota)
+    if class_name is not None:
+        get_class(connection, class_name)
+    values = {
+        "class_name": class_name or bucket.class_name,
+        "quota": None if no_quota else bucket.quota if quota is None else quota,
+    }
+    connection.execute(sa.update(file_buckets).where(file_buckets.c.id == bucket.id).values(**values))
+    return get_bucket(connection, name)
+
+
+def delete_bucket(connection: Connection, name: str) -> None:
+    """Delete a bucket without files and uploads; the row is locked, so that no put can come between.
+
+    Raises:
+        BucketNotFound: there is none.
+        BucketNotEmpty: it has files or unfinished uploads.
+    """
+    bucket = get_bucket(connection, name)
+    connection.execute(sa.select(file_buckets.c.id).where(file_buckets.c.id == bucket.id).with_for_update())
+    for table, condition in (
+        (files, sa.and_(files.c.bucket_id == bucket.id, files.c.is_current == 1)),
+        (file_uploads, file_uploads.c.bucket_id == bucket.id),
+    ):
+        if connection.execute(sa.select(table.c.id).where(condition).limit(1)).first() is not None:
+            raise BucketNotEmpty(name)
+    connection.execute(sa.delete(file_usage).where(file_usage.c.bucket_id == bucket.id))
+    connection.execute(sa.delete(file_buckets).where(file_buckets.c.id == bucket.id))
+
+
+def hold_bucket(connection: Connection, bucket_id: int) -> bool:
+    """Keep a bucket from being deleted until the transaction ends; whether it is there."""
+    return connection.execute(_HOLD, {"held": bucket_id}).first() is not None
+
+
+def bucket_usage(connection: Connection, bucket_id: int) -> Usage:
+    """What the current files of a bucket add up to."""
+    count, size = connection.execute(_USAGE, {"used": bucket_id}).one()
+    return Usage(int(count or 0), int(size or 0))
+
+
+def count_in_bucket(connection: Connection, bucket_id: int, file_id: int, files_added: int, bytes_added: int) -> None:
+    """Count a file that was added, or, with negative numbers, one that is not current any more."""
+    part = file_id % USAGE_PARTS
+    values = {"of_bucket": bucket_id, "of_part": part, "files_added": files_added, "bytes_added": bytes_added}
+    if not connection.execute(_COUNT, values).rowcount:
+        row = {"bucket_id": bucket_id, "part": part, "files": 0, "bytes": 0}
+        connection.execute(insert_new(file_usage, connection.dialect.name).values(row))
+        connection.execute(_COUNT, values)
+
+
+def check_quota(connection: Connection, bucket: Bucket, size: int, freed: int = 0) -> None:
+    """Check that a file fits into its bucket, whose current one of ``freed`` bytes it replaces.
+
+    Puts at the same moment do not see each other, so together they can exceed the quota once.
+
+    Raises:
+        QuotaExceeded: it does not.
+    """
+    if bucket.quota is not None:
+        used = bucket_usage(connection, bucket.id).bytes
+        if used - freed + size > bucket.quota:
+            raise QuotaExceeded(bucket.name, bucket.quota, used, size)
+
+
+def _check_quota(quota: int | None) -> None:
+    if quota is not None and not 0 <= quota < 2**63:
+        raise InvalidFile("quota", f"{quota} is not a number of bytes from 0 to 2**63 - 1")

@@ -1,0 +1,270 @@
+"""Disks in the catalogue: which there are, what their nodes report of them, and what is promised to them."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from peerd.domain.file_errors import DiskHasCopies, DiskNotFound
+from peerd.domain.files import CopyState, Disk, DiskKind, DiskState
+from peerd.store.schema.sql_clock import now, seconds_from_now
+from peerd.store.schema.tables import disk_counts, disks, file_cluster, file_copies, nodes
+from peerd.store.statements.insert_new import insert_new
+
+MAX_PROBLEM = 500
+SILENT_AFTER = 10.0
+"""Seconds without a report after which a node that cannot use a disk says why."""
+FOREVER_SILENT = 1e9
+"""Seconds of silence of a disk that was never reported."""
+
+
+class DiskRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A row of the table ``disks``, with the name and zone of its node."""
+
+    id: int
+    identity: str
+    kind: str
+    state: str
+    node_id: int | None
+    node: str | None
+    zone: str | None
+    address: str | None
+    path: str
+    url: str | None
+    size: int
+    free: int
+    reserve: int
+    problem: str | None
+    created_at: datetime
+    seen_at: datetime | None
+    missing_at: datetime | None
+    verified_since: datetime | None
+    walked_for: str | None
+    walked_to: int | None
+    scrubbed_to: int | None
+    scrub_started_at: datetime | None
+    grace: float | None
+
+
+class DiskReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What a node reports of one of its disks.
+
+    Attributes:
+        identity: of the disk.
+        path: where it is mounted.
+        url: where its node serves contents.
+        size: bytes of it.
+        free: bytes of it that are free.
+        reserve: bytes that are to stay free.
+        problem: why nothing can be written to it, or None.
+    """
+
+    identity: str
+    path: str
+    url: str | None = None
+    size: int
+    free: int
+    reserve: int
+    problem: str | None = None
+
+
+_OF_NODE = {"node": nodes.c.name, "zone": nodes.c.zone, "address": nodes.c.address}
+ROW_COLUMNS = tuple(
+    _OF_NODE[field].label(field) if field in _OF_NODE else disks.c[field] for field in DiskRow.__struct_fields__
+)
+
+
+def cluster_identity(connection: Connection) -> str:
+    """The identity of the cluster, which its disks have, too; made at the first call."""
+    first = {"id": 1, "identity": uuid.uuid4().hex}
+    connection.execute(insert_new(file_cluster, connection.dialect.name).values(first))
+    return str(connection.execute(sa.select(file_cluster.c.identity).where(file_cluster.c.id == 1)).scalar_one())
+
+
+def list_disks(connection: Connection) -> list[DiskRow]:
+    """All disks, by number."""
+    found = sa.select(*ROW_COLUMNS).outerjoin(nodes, nodes.c.id == disks.c.node_id).order_by(disks.c.id)
+    return [DiskRow(**row) for row in connection.execute(found).mappings()]
+
+
+def get_disk(connection: Connection, number: int) -> DiskRow:
+    """The disk of this number.
+
+    Raises:
+        DiskNotFound: there is none.
+    """
+    found = {disk.id: disk for disk in list_disks(connection)}
+    if number not in found:
+        raise DiskNotFound(number, sorted(found))
+    return found[number]
+
+
+def register_disk(
+    connection: Connection, identity: str, *, path: str, node_id: int | None, kind: DiskKind = DiskKind.FOLDER
+) -> int:
+    """Enter a disk into the catalogue; if it is there, return its number."""
+    known = sa.select(disks.c.id).where(disks.c.identity == identity)
+    if (number := connection.execute(known).scalar()) is not None:
+        return int(number)
+    values = {"identity": identity, "path": path, "node_id": node_id, "kind": str(kind)}
+    connection.execute(sa.insert(disks).values(values))
+    return int(connection.execute(known).scalar_one())
+
+
+def report_disk(connection: Connection, node_id: int, report: DiskReport, grace: float) -> DiskRow | None:
+    """Write what a node has found of its disk, and return its row; None: the catalogue does not know the disk.
+
+    A disk that is reported by another node was moved there. One that was silent for longer than ``grace`` seconds was
+    missing: its copies count again when they were verified; those of a shared disk at once, because an object store
+    that could not be reached has changed nothing meanwhile. A lost one stays lost: a new one has to be made of it.
+
+    A report without a problem does not end a failure of which another process has written lately (`report_failure`).
+    """
+    is_used = sa.and_(disks.c.identity == report.identity, disks.c.state != DiskState.LOST.value)
+    is_folder = disks.c.kind == DiskKind.FOLDER.value
+    was_missing = sa.or_(disks.c.missing_at.is_not(None), disks.c.seen_at < seconds_from_now(-grace))
+    returned = {"verified_since": now(), "missing_at": None, "scrubbed_to": None, "scrub_started_at": None}
+    connection.execute(sa.update(disks).where(is_used, was_missing, is_folder).values(returned))
+    connection.execute(sa.update(disks).where(is_used, was_missing, sa.not_(is_folder)).values(missing_at=None))
+    has_failed = sa.and_(disks.c.failed_until.is_not(None), disks.c.failed_until > now())
+    values: dict[str, Any] = {
+        "node_id": sa.case((is_folder, node_id), else_=None),
+        "path": report.path,
+        "url": report.url,
+        "size": report.size,
+        "free": report.free,
+        "reserve": report.reserve,
+        "problem": report.problem or sa.case((has_failed, disks.c.problem), else_=None),
+        "grace": grace,
+        "seen_at": now(),
+    }
+    connection.execute(sa.update(disks).where(is_used).values(values))
+    number = connection.execute(sa.select(disks.c.id).where(disks.c.identity == report.identity)).scalar()
+    return None if number is None else get_disk(connection, number)
+
+
+def report_failure(connection: Connection, number: int, problem: str, seconds: float) -> None:
+    """Write that a disk has failed: it gets no new contents for some seconds, whatever other processes report of it."""
+    values = {"problem": problem[:MAX_PROBLEM], "failed_until": seconds_from_now(seconds)}
+    connection.execute(sa.update(disks).where(disks.c.id == number).values(values))
+
+
+def report_unusable(connection: Connection, node_id: int, path: str, problem: str) -> None:
+    """Write why the disk of a place cannot be used, unless another node has reported it lately, who can use it."""
+    is_it = disks.c.path == path, sa.or_(disks.c.node_id == node_id, disks.c.node_id.is_(None))
+    is_silent = sa.or_(disks.c.seen_at.is_(None), disks.c.seen_at < seconds_from_now(-SILENT_AFTER))
+    is_used = disks.c.state != DiskState.LOST.value
+    connection.execute(sa.update(disks).where(*is_it, is_silent, is_used).values(problem=problem[:MAX_PROBLEM]))
+
+
+def bytes_on_disk(connection: Connection, identity: str) -> int:
+    """The bytes of all copies on a disk, made or planned; it takes longer the more there are."""
+    summed = sa.select(sa.func.sum(file_copies.c.size)).join(disks, disks.c.id == file_copies.c.disk_id)
+    return int(connection.execute(summed.where(disks.c.identity == identity)).scalar() or 0)
+
+
+class DisksRead(NamedTuple):
+    """The disks, when they were read, by the database's clock, and the longest grace that nodes have reported."""
+
+    disks: list[Disk]
+    present: datetime
+    grace: float | None
+
+
+def read_disks(connection: Connection, *, counted: bool = True) -> DisksRead:
+    """All disks as decisions see them: silence by the database's clock, room without what is promised.
+
+    Args:
+        connection: of a read.
+        counted: whether the planned copies are counted; else there seem to be none.
+    """
+    present = connection.execute(sa.select(now())).scalar_one()  # first: what is written after it may not be read
+    rows = list_disks(connection)
+    in_use = [row.id for row in rows if row.state != DiskState.LOST.value]
+    return disks_of_rows(rows, _promised(connection, in_use) if counted else {}, present)
+
+
+def disks_of_rows(rows: Sequence[DiskRow], planned: Mapping[int, PlannedCopies], present: datetime) -> DisksRead:
+    """Disks of rows.
+
+    Args:
+        rows: of all disks.
+        planned: the copies that are planned on each.
+        present: the time before they were read, by the database's clock.
+    """
+    graces = [row.grace for row in rows if row.grace is not None and row.state != DiskState.LOST.value]
+    found = [_as_disk(row, planned.get(row.id, NOTHING_PLANNED), present) for row in rows]
+    return DisksRead(found, present, max(graces, default=None))
+
+
+class PlannedCopies(NamedTuple):
+    """Copies that are planned on a disk."""
+
+    copies: int
+    bytes: int
+
+
+NOTHING_PLANNED = PlannedCopies(0, 0)
+
+
+def _promised(connection: Connection, numbers: Sequence[int]) -> dict[int, PlannedCopies]:
+    """Planned copies by disk; how many there are is bounded, see `peerd.storage.maintenance`."""
+    sums = (
+        sa.select(file_copies.c.disk_id, sa.func.count(), sa.func.sum(file_copies.c.size))
+        .where(file_copies.c.disk_id.in_(numbers), file_copies.c.state == CopyState.PLANNED.value)
+        .group_by(file_copies.c.disk_id)
+    )
+    return {disk_id: PlannedCopies(int(copies), int(size)) for disk_id, copies, size in connection.execute(sums)}
+
+
+def _as_disk(row: DiskRow, planned: PlannedCopies, present: datetime) -> Disk:
+    silence = FOREVER_SILENT if row.seen_at is None else max(0.0, (present - row.seen_at).total_seconds())
+    return Disk(
+        id=row.id,
+        node=None if row.kind == DiskKind.S3.value else row.node,
+        zone=f"object store {row.id}" if row.kind == DiskKind.S3.value else row.zone,
+        kind=DiskKind(row.kind),
+        state=DiskState(row.state),
+        size=row.size,
+        free=max(0, row.free - row.reserve - planned.bytes),
+        planned=planned.copies,
+        silent_for=silence,
+        problem=row.problem,
+        verified_since=row.verified_since,
+    )
+
+
+def set_disk_state(connection: Connection, number: int, state: DiskState) -> DiskRow:
+    """Set what a disk is used for; all files on it are checked then.
+
+    Raises:
+        DiskNotFound: there is none.
+    """
+    get_disk(connection, number)
+    values = {"state": state.value, "walked_for": state.value, "walked_to": None}
+    connection.execute(sa.update(disks).where(disks.c.id == number).values(values))
+    return get_disk(connection, number)
+
+
+def remove_disk(connection: Connection, number: int) -> None:
+    """Remove a disk from the catalogue.
+
+    Raises:
+        DiskNotFound: there is none.
+        DiskHasCopies: it has copies.
+    """
+    get_disk(connection, number)
+    connection.execute(sa.select(disks.c.id).where(disks.c.id == number).with_for_update())
+    copies = connection.execute(
+        sa.select(sa.func.count()).select_from(file_copies).where(file_copies.c.disk_id == number)
+    ).scalar_one()
+    if copies:
+        raise DiskHasCopies(number, copies)
+    connection.execute(sa.delete(disk_counts).where(disk_counts.c.disk_id == number))
+    connection.execute(sa.delete(disks).where(disks.c.id == number))

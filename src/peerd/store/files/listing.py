@@ -1,0 +1,154 @@
+"""Lists of files by prefix, in the order of the bytes of their keys, and with a delimiter as folders."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from peerd.domain.files import StoredFile
+from peerd.store.files.buckets import Bucket
+from peerd.store.files.versions import select_files, to_file
+from peerd.store.schema.tables import files
+
+MAX_PAGE: Final = 1000
+ROWS_BEFORE_PREFIX: Final = 100
+"""Rows that are read at once where the next one may begin a prefix that stands for many."""
+
+
+class FileList(msgspec.Struct, frozen=True):
+    """A page of a list.
+
+    Attributes:
+        files: in the order of their keys.
+        prefixes: what keys have up to the delimiter, each once, in order.
+        next_after: what to give as ``after`` for the next page; None: this is the last one.
+    """
+
+    files: list[StoredFile]
+    prefixes: list[str]
+    next_after: str | None = None
+
+
+def list_files(
+    connection: Connection,
+    bucket: Bucket,
+    *,
+    prefix: str = "",
+    after: str = "",
+    delimiter: str = "",
+    limit: int = MAX_PAGE,
+) -> FileList:
+    """A page of the files of a bucket.
+
+    Args:
+        connection: of a read.
+        bucket: whose files are listed.
+        prefix: what keys begin with.
+        after: keys after this one only.
+        delimiter: keys that have it after the prefix are one entry of ``prefixes`` together.
+        limit: the most entries, files and prefixes.
+
+    The cost of a page does not depend on how many files a prefix stands for: the walk goes on behind its last key.
+    """
+    page = _Page(connection, bucket, prefix, delimiter)
+    page.start_behind(after)
+    while page.size < limit and page.read(limit - page.size):
+        pass
+    is_more = page.size >= limit and page.has_more()
+    return FileList(page.files, page.prefixes, page.last if is_more else None)
+
+
+class _Page:
+    """A page while it is read.
+
+    Args:
+        connection: in a transaction.
+        bucket: whose files are listed.
+        prefix: what keys begin with.
+        delimiter: see `list_files`.
+    """
+
+    def __init__(self, connection: Connection, bucket: Bucket, prefix: str, delimiter: str) -> None:
+        self.files: list[StoredFile] = []
+        self.prefixes: list[str] = []
+        self.last = ""
+        """The last entry."""
+        self._connection = connection
+        self._bucket = bucket
+        self._prefix = prefix
+        self._delimiter = delimiter
+        self._from: sa.ColumnElement[bool] | None = None
+
+    @property
+    def size(self) -> int:
+        """The number of entries."""
+        return len(self.files) + len(self.prefixes)
+
+    def start_behind(self, entry: str) -> None:
+        """Read on behind a key, or behind all keys that an entry of the prefixes stands for."""
+        if self._delimiter and self._common_prefix(entry) == entry:
+            self._start_at(_end_of_prefix(entry))
+        elif entry >= self._prefix:
+            self._from = files.c.file_key > entry
+        else:
+            self._start_at(self._prefix)
+
+    def read(self, wanted: int) -> bool:
+        """Read some entries; whether there may be more."""
+        rows = self._rows(min(wanted, ROWS_BEFORE_PREFIX) if self._delimiter else wanted)
+        for file in rows:
+            common = self._common_prefix(file.key) if self._delimiter else None
+            if common is not None:
+                self.prefixes.append(common)
+                self.last = common
+                self.start_behind(common)
+                return True
+            self.files.append(file)
+            self.last = file.key
+        if rows:
+            self.start_behind(self.last)
+        return bool(rows)
+
+    def has_more(self) -> bool:
+        """Whether a file is behind the last entry."""
+        return bool(self._rows(1))
+
+    def _rows(self, limit: int) -> list[StoredFile]:
+        conditions = [files.c.bucket_id == self._bucket.id, files.c.is_current == 1]
+        if self._from is not None:
+            conditions.append(self._from)
+        if (end := _end_of_prefix(self._prefix)) is not None:
+            conditions.append(files.c.file_key < end)
+        statement = select_files(*conditions).order_by(files.c.file_key).limit(limit)
+        return [to_file(row) for row in self._connection.execute(statement).mappings()]
+
+    def _start_at(self, key: str | None) -> None:
+        if key is None:  # behind the last text that there is
+            self._from = sa.false()
+        elif key:
+            self._from = files.c.file_key >= key
+
+    def _common_prefix(self, key: str) -> str | None:
+        if not key.startswith(self._prefix):
+            return None
+        at = key.find(self._delimiter, len(self._prefix))
+        return None if at < 0 else key[: at + len(self._delimiter)]
+
+
+def _end_of_prefix(prefix: str) -> str | None:
+    r"""The first text that is after all with this prefix.
+
+    >>> _end_of_prefix("films/"), _end_of_prefix("a\U0010ffff")
+    ('films0', 'b')
+    """
+    while prefix:
+        last = ord(prefix[-1]) + 1
+        if last == 0xD800:  # surrogates are no characters
+            last = 0xE000
+        if last <= 0x10FFFF:
+            return prefix[:-1] + chr(last)
+        prefix = prefix[:-1]
+    return None

@@ -1,0 +1,278 @@
+"""Versions of files: staged, replaced, moved and deleted; `peerd.store.files.publishing` makes them current.
+
+A reader finds one version of a key or the next, never a mixture: the content of a version does not change, and which
+version is current is one column of two rows, written in one transaction. What was current becomes a tombstone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection, RowMapping
+from sqlalchemy.exc import IntegrityError
+
+from peerd.domain.errors import DatabaseBusy
+from peerd.domain.file_errors import FileConditionFailed, FileMissing
+from peerd.domain.files import CopyState, FileState, StoredFile, check_key
+from peerd.store.files.buckets import Bucket, check_quota, count_in_bucket, hold_bucket
+from peerd.store.files.checks import request_checks
+from peerd.store.schema.sql_clock import now, seconds_from_now
+from peerd.store.schema.tables import file_buckets, file_chunks, file_copies, files
+
+PUBLISH_TRIES: Final = 10
+"""Of a put, where others of the same new key are faster."""
+DANGER_OF_NEW: Final = 1
+DANGER_OF_TOMBSTONE: Final = 9
+
+
+class NewFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A version whose content is on a disk.
+
+    Attributes:
+        id: chosen by the node that received the content.
+        disk_id: where its first copy is.
+        chunk_size: bytes of a chunk, where there are several.
+        chunks: BLAKE3 of each chunk, one after the other.
+        headers: that S3's clients gave it, and the checksums that were verified; see `StoredFile`.
+        expires_in: seconds until it is deleted by itself; None: never.
+    """
+
+    id: int
+    key: str
+    class_name: str
+    size: int
+    blake3: str
+    disk_id: int
+    chunk_size: int = 0
+    chunks: bytes = b""
+    etag: str | None = None
+    content_type: str | None = None
+    metadata: Mapping[str, str] = {}
+    headers: Mapping[str, str] = {}
+    expires_in: float | None = None
+
+
+class Condition(msgspec.Struct, frozen=True):
+    """What must be so for a put or a delete to be done.
+
+    Attributes:
+        is_absent: there must be no file of the key.
+        tag: the current version's etag or BLAKE3 must be this one.
+    """
+
+    is_absent: bool = False
+    tag: str | None = None
+
+
+UNCONDITIONAL: Final = Condition()
+
+
+FILE_COLUMNS: Final = (
+    file_buckets.c.name.label("bucket"),
+    files.c.file_key.label("key"),
+    *(files.c[field] for field in StoredFile.__struct_fields__ if field not in {"bucket", "key"}),
+)
+
+
+def select_files(*conditions: sa.ColumnElement[bool]) -> sa.Select[Any]:
+    """The statement that reads versions as `to_file` takes them."""
+    return sa.select(*FILE_COLUMNS).join(file_buckets, file_buckets.c.id == files.c.bucket_id).where(*conditions)
+
+
+def _is_current(bucket_id: Any, key: Any) -> Sequence[sa.ColumnElement[bool]]:
+    return files.c.bucket_id == bucket_id, files.c.is_current == 1, files.c.file_key == key
+
+
+_CURRENT: Final = select_files(*_is_current(sa.bindparam("of_bucket"), sa.bindparam("key")))
+_VERSION: Final = select_files(files.c.id == sa.bindparam("version"))
+
+
+def to_file(row: RowMapping, bucket: str | None = None) -> StoredFile:
+    """A row of `select_files`, or of another statement with `FILE_COLUMNS`; without the first one, of the bucket."""
+    values = {name: row[name] for name in StoredFile.__struct_fields__ if name != "bucket"}
+    values["bucket"] = row["bucket"] if bucket is None else bucket
+    values["state"] = FileState(values["state"])
+    for name in ("metadata", "headers"):
+        values[name] = json.loads(values[name]) if values[name] else {}
+    return StoredFile(**values)
+
+
+def find_file(connection: Connection, bucket: Bucket, key: str) -> StoredFile | None:
+    """The current version of a key, if there is one."""
+    row = connection.execute(_CURRENT, {"of_bucket": bucket.id, "key": key}).mappings().first()
+    return None if row is None else to_file(row)
+
+
+def get_file(connection: Connection, bucket: Bucket, key: str) -> StoredFile:
+    """The current version of a key.
+
+    Raises:
+        FileMissing: there is none.
+    """
+    found = find_file(connection, bucket, key)
+    if found is None:
+        raise FileMissing(bucket.name, key)
+    return found
+
+
+def get_version(connection: Connection, file_id: int) -> StoredFile | None:
+    """A version by its id, whatever its state, if its row is there."""
+    row = connection.execute(_VERSION, {"version": file_id}).mappings().first()
+    return None if row is None else to_file(row)
+
+
+def stage(connection: Connection, bucket: Bucket, new: NewFile) -> None:
+    """Enter a version whose content is on its first disk, without making it current.
+
+    Raises:
+        FileMissing: the bucket was deleted meanwhile.
+        QuotaExceeded: it does not fit into the bucket.
+    """
+    if not hold_bucket(connection, bucket.id):
+        raise FileMissing(bucket.name, new.key)
+    replaced = find_file(connection, bucket, new.key)
+    check_quota(connection, bucket, new.size, 0 if replaced is None else replaced.size)
+    values = {**row_of(new, bucket), "state": FileState.STAGED.value}
+    if new.expires_in is not None:
+        values["expires_at"] = seconds_from_now(new.expires_in)
+    connection.execute(sa.insert(files).values(values))
+    if new.chunks:
+        connection.execute(sa.insert(file_chunks).values(chunks_of(new)))
+    first = {"file_id": new.id, "disk_id": new.disk_id, "size": new.size, "state": CopyState.STORED.value}
+    connection.execute(sa.insert(file_copies).values(**first, verified_at=now()))
+    request_checks(connection, {new.id: DANGER_OF_NEW})
+
+
+def row_of(new: NewFile, bucket: Bucket) -> dict[str, Any]:
+    """The columns of a version that its put knows."""
+    return {
+        "id": new.id,
+        "bucket_id": bucket.id,
+        "file_key": new.key,
+        "class_name": new.class_name,
+        "size": new.size,
+        "blake3": new.blake3,
+        "etag": new.etag,
+        "content_type": new.content_type,
+        "metadata": json.dumps(dict(new.metadata), ensure_ascii=False) if new.metadata else None,
+        "headers": json.dumps(dict(new.headers), ensure_ascii=False) if new.headers else None,
+    }
+
+
+def chunks_of(new: NewFile) -> dict[str, Any]:
+    """The row of the chunks of a content."""
+    return {"file_id": new.id, "chunk_size": new.chunk_size, "hashes": new.chunks}
+
+
+def delete_file(
+    connection: Connection, bucket: Bucket, key: str, condition: Condition = UNCONDITIONAL
+) -> StoredFile | None:
+    """Make the current version of a key a tombstone; return it, or None if there is no file of the key.
+
+    Raises:
+        FileConditionFailed: the condition does not hold.
+    """
+    current = _lock_current(connection, bucket.id, key)
+    if condition is not UNCONDITIONAL:
+        check_condition(bucket.name, key, current, condition)
+    if current is not None:
+        _bury(connection, bucket.id, current)
+    return current
+
+
+def discard_staged(connection: Connection, file_id: int) -> None:
+    """Make a version that was never current a tombstone: its put was not acknowledged."""
+    is_staged = files.c.id == file_id, files.c.state == FileState.STAGED.value
+    values = {"state": FileState.DELETED.value, "deleted_at": now(), "expires_at": None}
+    if connection.execute(sa.update(files).where(*is_staged).values(values)).rowcount:
+        request_checks(connection, {file_id: DANGER_OF_TOMBSTONE})
+
+
+def move_file(connection: Connection, source: tuple[Bucket, str], target: tuple[Bucket, str]) -> StoredFile:
+    """Give a file another key, or another bucket; a file that the target has becomes a tombstone. Contents stay.
+
+    Raises:
+        FileMissing: there is no such file.
+        InvalidFile: the new key cannot be stored.
+        QuotaExceeded: the other bucket has no room.
+        FileConditionFailed: a file was put there in the same moment.
+    """
+    (bucket, key), (new_bucket, new_key) = source, target
+    check_key(new_key)
+    locked = {
+        place: _lock_current(connection, place[0], place[1])
+        for place in sorted({(bucket.id, key), (new_bucket.id, new_key)})
+    }
+    moved = locked[bucket.id, key]
+    if moved is None:
+        raise FileMissing(bucket.name, key)
+    if (bucket.id, key) == (new_bucket.id, new_key):
+        return moved
+    replaced = locked[new_bucket.id, new_key]
+    if bucket.id != new_bucket.id:
+        check_quota(connection, new_bucket, moved.size, 0 if replaced is None else replaced.size)
+        hold_bucket(connection, new_bucket.id)
+    if replaced is not None:
+        _bury(connection, new_bucket.id, replaced)
+    values = {
+        "bucket_id": new_bucket.id,
+        "file_key": new_key,
+        "version": (0 if replaced is None else replaced.version) + 1,
+    }
+    try:
+        connection.execute(sa.update(files).where(files.c.id == moved.id).values(values))
+    except IntegrityError as error:
+        raise FileConditionFailed(new_bucket.name, new_key, "a file was put there in the same moment") from error
+    count_in_bucket(connection, bucket.id, moved.id, -1, -moved.size)
+    count_in_bucket(connection, new_bucket.id, moved.id, 1, moved.size)
+    return get_file(connection, new_bucket, new_key)
+
+
+def delete_expired(connection: Connection, limit: int) -> list[StoredFile]:
+    """Make files whose time has come tombstones, at most ``limit``; return them."""
+    due = sa.select(files.c.id).where(files.c.expires_at <= now()).order_by(files.c.expires_at).limit(limit)
+    ids = sorted(connection.execute(due).scalars())
+    locked = sa.select(files.c.id, files.c.bucket_id, files.c.is_current).where(
+        files.c.id.in_(ids), files.c.expires_at <= now()
+    )
+    expired = []
+    for file_id, bucket_id, is_current in connection.execute(
+        locked.order_by(files.c.id).with_for_update(skip_locked=True)
+    ).all():
+        version = get_version(connection, file_id)
+        if version is not None and is_current:
+            _bury(connection, bucket_id, version)
+            expired.append(version)
+    return expired
+
+
+def check_condition(bucket: str, key: str, current: StoredFile | None, condition: Condition) -> None:
+    """Raise FileConditionFailed if a condition does not hold for the current version."""
+    if condition.is_absent and current is not None:
+        raise FileConditionFailed(bucket, key, "there is a file of this key")
+    if condition.tag is not None and (current is None or condition.tag not in {current.etag, current.blake3}):
+        raise FileConditionFailed(bucket, key, "the current version is another one")
+
+
+def _lock_current(connection: Connection, bucket_id: int, key: str) -> StoredFile | None:
+    current = sa.select(files.c.id).where(*_is_current(bucket_id, key))
+    for _ in range(PUBLISH_TRIES):
+        file_id = connection.execute(current.with_for_update()).scalar()
+        if file_id is not None:
+            return get_version(connection, file_id)
+        if connection.execute(current).first() is None:
+            return None
+        # The row that was waited for is not current any more, because another version is.
+    raise DatabaseBusy("other puts of the same key were faster", 0.0)
+
+
+def _bury(connection: Connection, bucket_id: int, version: StoredFile) -> None:
+    """Make a current version, whose row is locked, a tombstone."""
+    values = {"state": FileState.DELETED.value, "is_current": None, "deleted_at": now(), "expires_at": None}
+    connection.execute(sa.update(files).where(files.c.id == version.id).values(values))
+    count_in_bucket(connection, bucket_id, version.id, -1, -version.size)
+    request_checks(connection, {version.id: DANGER_OF_TOMBSTONE})

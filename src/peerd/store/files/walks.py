@@ -1,0 +1,153 @@
+"""Walks over the copies of a disk: all its files are checked, because the disk is used otherwise, is lost or missing.
+
+A walk is a place in the row of its disk. Any node takes the next batch of any walk, so it goes on when a node dies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Final
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from peerd.domain.files import CopyState, DiskState
+from peerd.store.files.checks import DANGER_WITHOUT_COPY, request_checks
+from peerd.store.files.rebalance import REBALANCE
+from peerd.store.schema.sql_clock import now, seconds_from_now
+from peerd.store.schema.tables import disks, file_checks, file_copies
+
+MISSING: Final = "missing"
+ROWS_OF_WALK: Final = 2_000
+"""Copies of which it is looked at once whether their verification is due."""
+
+
+class WalkStep(msgspec.Struct, frozen=True):
+    """A batch of a walk: the disk, why it is walked, how many files were found, and whether these were the last."""
+
+    disk_id: int
+    reason: str
+    files: int
+    is_last: bool
+
+
+def begin_walks_of_missing(connection: Connection, disk_ids: Collection[int]) -> None:
+    """Begin a walk over each disk that has become missing."""
+    is_new = disks.c.id.in_(sorted(disk_ids)), disks.c.missing_at.is_(None)
+    values = {"missing_at": now(), "walked_for": MISSING, "walked_to": None}
+    connection.execute(sa.update(disks).where(*is_new).values(values))
+
+
+def walk_again(connection: Connection) -> None:
+    """Walk once more over disks that are drained or lost, and have copies of files that wait for no check.
+
+    A process that had read the disks before can have entered a copy behind the walk, or settled a file by it.
+    """
+    forgotten = (
+        sa.select(file_copies.c.file_id)
+        .outerjoin(file_checks, file_checks.c.file_id == file_copies.c.file_id)
+        .where(file_copies.c.disk_id == disks.c.id, file_checks.c.file_id.is_(None))
+        .exists()
+    )
+    for state in (DiskState.DRAIN, DiskState.LOST):
+        is_left = disks.c.state == state.value, disks.c.walked_for.is_(None), forgotten
+        numbers = connection.execute(sa.select(disks.c.id).where(*is_left)).scalars().all()
+        values = {"walked_for": state.value, "walked_to": None}
+        is_free = disks.c.id.in_(numbers), disks.c.state == state.value, disks.c.walked_for.is_(None)
+        if numbers:
+            connection.execute(sa.update(disks).where(*is_free).values(values))
+
+
+def walk_on(connection: Connection, limit: int, missing: Collection[int] = ()) -> WalkStep | None:
+    """Request checks of the next files of a walk; None: there is no walk, or other nodes are at all of them.
+
+    Args:
+        connection: in a transaction.
+        limit: the most files.
+        missing: disks whose copies do not count.
+    """
+    columns = disks.c.id, disks.c.walked_for, disks.c.walked_to
+    is_walked = disks.c.walked_for.is_not(None), disks.c.walked_for != REBALANCE
+    walked = sa.select(*columns).where(*is_walked).order_by(disks.c.id).limit(1)
+    row = connection.execute(walked.with_for_update(skip_locked=True)).first()
+    if row is None:
+        return None
+    file_ids = files_on_disk(connection, row.id, -1 if row.walked_to is None else row.walked_to, limit)
+    without = {row.id} if row.walked_for in (MISSING, DiskState.LOST) else set()
+    request_checks(connection, _dangers(connection, file_ids, without | set(missing)))
+    is_last = len(file_ids) < limit
+    place = {"walked_for": None, "walked_to": None} if is_last else {"walked_to": file_ids[-1]}
+    connection.execute(sa.update(disks).where(disks.c.id == row.id).values(place))
+    return WalkStep(row.id, row.walked_for, len(file_ids), is_last)
+
+
+def files_on_disk(
+    connection: Connection, disk_id: int, after: int, limit: int, states: Collection[CopyState] = tuple(CopyState)
+) -> list[int]:
+    """The files with a copy on a disk in one of these states, after a file, in the order of their ids."""
+    found: list[int] = []
+    for state in states:
+        of_state = sa.select(file_copies.c.file_id).where(
+            file_copies.c.disk_id == disk_id, file_copies.c.state == state.value, file_copies.c.file_id > after
+        )
+        found += connection.execute(of_state.order_by(file_copies.c.file_id).limit(limit)).scalars()
+    return sorted(found)[:limit]
+
+
+def _dangers(connection: Connection, file_ids: Sequence[int], without: Collection[int]) -> dict[int, int]:
+    """The danger of files: how many stored copies they have, but on these disks."""
+    dangers = dict.fromkeys(file_ids, DANGER_WITHOUT_COPY)
+    counted = sa.select(file_copies.c.file_id, sa.func.count()).where(
+        file_copies.c.file_id.in_(file_ids),
+        file_copies.c.state == CopyState.STORED.value,
+        file_copies.c.disk_id.not_in(sorted(without)),
+    )
+    for file_id, stored in connection.execute(counted.group_by(file_copies.c.file_id)):
+        dangers[file_id] = min(stored, DANGER_WITHOUT_COPY - 1)
+    return dangers
+
+
+class ToVerify(msgspec.Struct, frozen=True):
+    """Copies of a disk whose verification is due, and where to go on."""
+
+    file_ids: list[int]
+    next_after: int | None
+
+
+def next_to_verify(connection: Connection, disk_id: int, every: float, limit: int) -> ToVerify:
+    """The next stored copies of a disk that were verified longer than ``every`` seconds ago, or before it was missing.
+
+    Of many copies that are not due, few are read at once; so ``next_after`` moves on also where none is due. None: the
+    end of the disk was reached.
+    """
+    disk = connection.execute(sa.select(disks.c.scrubbed_to, disks.c.verified_since).where(disks.c.id == disk_id)).one()
+    is_due = sa.or_(
+        file_copies.c.verified_at.is_(None),
+        file_copies.c.verified_at < seconds_from_now(-every),
+        sa.false() if disk.verified_since is None else file_copies.c.verified_at < disk.verified_since,
+    )
+    walked = (
+        sa.select(file_copies.c.file_id, is_due.label("is_due"))
+        .where(
+            file_copies.c.disk_id == disk_id,
+            file_copies.c.state == CopyState.STORED.value,
+            file_copies.c.file_id > (-1 if disk.scrubbed_to is None else disk.scrubbed_to),
+        )
+        .order_by(file_copies.c.file_id)
+        .limit(ROWS_OF_WALK)
+    )
+    due: list[int] = []
+    rows = connection.execute(walked).all()
+    for row in rows:
+        if row.is_due:
+            due.append(row.file_id)
+        if len(due) == limit:
+            return ToVerify(due, row.file_id)
+    return ToVerify(due, rows[-1].file_id if len(rows) == ROWS_OF_WALK else None)
+
+
+def scrub_goes_on(connection: Connection, disk_id: int, after: int | None) -> None:
+    """Remember up to which file the copies of a disk were examined; None: to the end, so from the beginning again."""
+    values = {"scrubbed_to": after, **({"scrub_started_at": now()} if after is None else {})}
+    connection.execute(sa.update(disks).where(disks.c.id == disk_id).values(values))

@@ -1,0 +1,131 @@
+"""Bodies of requests that a thread reads, while the event loop receives them: a block is in memory, and not more."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from typing import Final, TypeVar
+
+from fastapi import Request
+from starlette.requests import ClientDisconnect
+
+from peerd.domain.errors import PeerdError
+
+T = TypeVar("T")
+MOST_UPLOADS: Final = 16
+"""Uploads that a process relays at the same time: each has a thread, and a mebibyte."""
+DRAINED: Final = 16 * 1024 * 1024
+"""Bytes of a refused body that are read, so that its client gets the answer."""
+DRAINED_WITHIN: Final = 5.0
+"""Seconds."""
+
+
+class TooManyUploads(PeerdError):
+    """A process relays as many uploads as it may."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        super().__init__(f"this process receives {most} files already; put it again in a moment")
+
+
+class UploadAborted(PeerdError):
+    """The client of an upload has gone, or the process ends. Nothing was stored."""
+
+    def __init__(self) -> None:
+        super().__init__("the upload was aborted, and nothing was stored; put it again")
+
+
+class FileUploads:
+    """The uploads of this process, each with a thread."""
+
+    def __init__(self) -> None:
+        self._threads = ThreadPoolExecutor(MOST_UPLOADS, thread_name_prefix="peerd-upload")
+        self._count = 0
+
+    @asynccontextmanager
+    async def place(self) -> AsyncIterator[ThreadPoolExecutor]:
+        """The threads, of which one is free. Raises TooManyUploads."""
+        if self._count >= MOST_UPLOADS:
+            raise TooManyUploads(MOST_UPLOADS)
+        self._count += 1
+        try:
+            yield self._threads
+        finally:
+            self._count -= 1
+
+
+class UploadSource:
+    """The body of a request, as a thread reads it.
+
+    Args:
+        request: of the upload.
+        loop: that receives it.
+    """
+
+    def __init__(self, request: Request, loop: asyncio.AbstractEventLoop) -> None:
+        self.is_received = False
+        """Whether the whole body was read."""
+        self._stream = request.stream()
+        self._loop = loop
+        self._buffer = bytearray()
+        self._lock = threading.Lock()
+        self._waiting: Future[bytes] | None = None
+        self._is_ended = False
+
+    async def run(self, threads: ThreadPoolExecutor, function: Callable[[], T]) -> T:
+        """Call a function in a thread that reads the body. It is aborted if this is cancelled."""
+        try:
+            return await self._loop.run_in_executor(threads, function)
+        finally:
+            self._end()
+
+    def read(self, size: int) -> bytes:
+        """So many bytes, or fewer at the end. Raises UploadAborted."""
+        with self._lock:
+            if self._is_ended:
+                raise UploadAborted
+            self._waiting = waiting = asyncio.run_coroutine_threadsafe(self._receive(size), self._loop)
+        try:
+            return waiting.result()
+        except (ClientDisconnect, asyncio.CancelledError, TimeoutError) as error:
+            raise UploadAborted from error
+
+    async def blocks(self) -> AsyncIterator[bytes]:
+        """What is left of the body, for the event loop."""
+        while data := await self._receive(65_536):
+            yield data
+
+    async def _receive(self, size: int) -> bytes:
+        while len(self._buffer) < size and not self.is_received:
+            try:
+                self._buffer += await anext(self._stream)
+            except StopAsyncIteration:
+                self.is_received = True
+        data = bytes(memoryview(self._buffer)[:size])
+        del self._buffer[:size]
+        return data
+
+    def _end(self) -> None:
+        with self._lock:
+            self._is_ended = True
+            if self._waiting is not None:
+                self._waiting.cancel()
+
+
+async def drain(request: Request, source: UploadSource) -> bool:
+    """Read what is left of a refused body that is small; whether all of it was read."""
+    length = request.headers.get("content-length", "")
+    if source.is_received:
+        return True
+    if "expect" in request.headers or not length.isdigit() or int(length) > DRAINED:
+        return False
+    with contextlib.suppress(ClientDisconnect, TimeoutError):
+        async with asyncio.timeout(DRAINED_WITHIN):
+            async for _ in source.blocks():
+                pass
+            return True
+    return False

@@ -1,0 +1,1 @@
+"""The proof that no acknowledged file is lost: nodes with storage under load and faults, and an audit."""

@@ -1,0 +1,271 @@
+"""A disk that is full, read-only, unmounted or mounted over: real file systems, which only root may mount."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from peerd.storage.disk.content_id import ContentId
+from peerd.storage.disk.digest import Chunking
+from peerd.storage.disk.errors import DiskFailed, DiskOutOfSpace, DiskReadOnly, DiskReplaced, NotADisk, WrongDisk
+from peerd.storage.disk.folder import DiskFolder
+from peerd.storage.disk.identity import DiskIdentity, create_disk, read_disk_identity
+from peerd.storage.disk.linux_calls import can_sync_file_system
+from peerd.storage.disk.part_file import PartFile
+from peerd.storage.disk.small_parts import SmallParts
+from tests.storage.disk.conftest import CLUSTER
+from tests.storage.disk.contents import (
+    CONTENT,
+    NEIGHBOUR,
+    SMALL_CHUNKS,
+    digest_of,
+    names_below,
+    read,
+    some_bytes,
+    store,
+)
+
+SIZE = 2 * 1024 * 1024
+Mount = Callable[..., None]
+
+
+def mounting_is_possible() -> bool:
+    if os.geteuid() != 0:
+        return False
+    command = ["unshare", "--mount", "mount", "-t", "tmpfs", "tmpfs", "/mnt"]
+    return subprocess.run(command, capture_output=True, timeout=30, check=False).returncode == 0
+
+
+pytestmark = pytest.mark.skipif(not mounting_is_possible(), reason="file systems can be mounted by root only")
+
+
+@pytest.fixture
+def mount() -> Iterator[Mount]:
+    """Mounts a small file system at a path, until the end of the test."""
+    with ExitStack() as mounted:
+
+        def mount_at(path: Path, *options: str) -> None:
+            chosen = ",".join([f"size={SIZE}", *options])
+            subprocess.run(["mount", "-t", "tmpfs", "-o", chosen, "tmpfs", str(path)], check=True, timeout=30)
+            mounted.callback(unmount, path)
+
+        yield mount_at
+
+
+def unmount(path: Path) -> None:
+    subprocess.run(["umount", "--lazy", str(path)], check=False, capture_output=True, timeout=30)
+
+
+def remount(path: Path, option: str) -> None:
+    subprocess.run(["mount", "-o", f"remount,{option}", str(path)], check=True, timeout=30)
+
+
+@pytest.fixture
+def small(disk_path: Path, mount: Mount) -> DiskIdentity:
+    mount(disk_path)
+    return create_disk(disk_path, CLUSTER)
+
+
+@contextmanager
+def filled(path: Path, free: int) -> Iterator[None]:
+    """The file system has only so many bytes left."""
+    ballast = path / "lost+found"
+    found = os.statvfs(path)
+    with ballast.open("wb") as file:
+        os.posix_fallocate(file.fileno(), 0, found.f_bavail * found.f_frsize - free)
+    yield
+    ballast.unlink()
+
+
+def test_a_disk_that_becomes_full_keeps_the_part_which_is_resumed(disk_path: Path, small: DiskIdentity) -> None:
+    data = some_bytes(SIZE // 2)
+    with DiskFolder.open(disk_path, small) as disk:
+        with filled(disk_path, 256 * 1024), PartFile.open(disk, CONTENT, chunking=SMALL_CHUNKS) as part:
+            with pytest.raises(DiskOutOfSpace) as full:
+                part.write(data)
+            assert full.value.entry == f"parts/{CONTENT}.part"
+            assert "add a disk" in str(full.value)
+            written = part.position
+            assert 200 * 1024 < written <= 256 * 1024
+            with pytest.raises(DiskOutOfSpace):
+                part.write(data[written:])
+        with PartFile.open(disk, CONTENT, chunking=SMALL_CHUNKS) as part:
+            assert part.position == written
+            part.write(data[written:])
+            part.publish(digest_of(data))
+        assert read(disk, CONTENT) == data
+
+
+def test_a_content_that_does_not_fit_is_refused_before_it_is_written(disk_path: Path, small: DiskIdentity) -> None:
+    with DiskFolder.open(disk_path, small) as disk:
+        free = disk.usage().free
+        with pytest.raises(DiskOutOfSpace, match="reserving space"):
+            PartFile.open(disk, CONTENT, size=SIZE + 1)
+        assert names_below(disk_path) == set()
+        with PartFile.open(disk, CONTENT) as part:
+            part.write(bytes(4096))
+        with pytest.raises(DiskOutOfSpace):
+            PartFile.open(disk, CONTENT, size=SIZE + 1)
+        assert names_below(disk_path) == {f"parts/{CONTENT}.part"}
+        assert disk.usage().free >= free - 16 * 1024
+        disk.discard_part(CONTENT)
+        with PartFile.open(disk, CONTENT, size=SIZE // 2):
+            assert disk.usage().free <= free - SIZE // 2
+
+
+def test_a_full_disk_can_be_read_and_emptied(disk_path: Path, small: DiskIdentity) -> None:
+    with DiskFolder.open(disk_path, small) as disk:
+        store(disk, CONTENT, b"some")
+        store(disk, NEIGHBOUR, b"other")
+        with filled(disk_path, 0):
+            assert disk.usage().free == 0
+            assert read(disk, CONTENT) == b"some"
+            disk.quarantine(CONTENT, "mismatch", 0)
+            disk.remove(NEIGHBOUR)
+
+
+def test_a_disk_without_inodes_is_full_although_bytes_are_free(disk_path: Path, mount: Mount) -> None:
+    mount(disk_path, "nr_inodes=9")
+    identity = create_disk(disk_path, CLUSTER)
+    with DiskFolder.open(disk_path, identity) as disk:
+        assert disk.usage().free_files is not None
+        store(disk, CONTENT, b"some")
+        assert disk.usage().free_files == 1
+        PartFile.open(disk, NEIGHBOUR).close()
+        with pytest.raises(DiskOutOfSpace):
+            PartFile.open(disk, ContentId(5))
+        assert disk.usage().free > SIZE // 2
+        assert disk.usage().free_files == 0
+
+
+def test_a_disk_that_becomes_read_only_is_read_and_refuses_the_rest(disk_path: Path, small: DiskIdentity) -> None:
+    with DiskFolder.open(disk_path, small) as disk:
+        store(disk, CONTENT, b"some")
+        with PartFile.open(disk, NEIGHBOUR) as part:
+            part.write(b"begun")
+        remount(disk_path, "ro")
+        disk.check()
+        with pytest.raises(DiskReadOnly):
+            disk.check(writable=True)
+        assert read(disk, CONTENT) == b"some"
+        for change in (
+            lambda: PartFile.open(disk, NEIGHBOUR),
+            lambda: PartFile.open(disk, ContentId(5)),
+            lambda: disk.remove(CONTENT),
+            lambda: disk.quarantine(CONTENT, "mismatch", 0),
+            lambda: disk.discard_part(NEIGHBOUR),
+        ):
+            with pytest.raises(DiskReadOnly, match="mount it for writing"):
+                change()
+        assert read(disk, CONTENT) == b"some"
+    with DiskFolder.open(disk_path, small) as disk:
+        assert disk.size(CONTENT) == 4
+        remount(disk_path, "rw")
+        disk.check(writable=True)
+        disk.remove(CONTENT)
+
+
+def test_a_disk_is_not_made_on_a_read_only_file_system(disk_path: Path, mount: Mount) -> None:
+    mount(disk_path, "ro")
+    with pytest.raises(DiskReadOnly):
+        create_disk(disk_path, CLUSTER)
+
+
+def test_an_unmounted_disk_is_found_and_its_empty_mount_point_not_filled(disk_path: Path, small: DiskIdentity) -> None:
+    with DiskFolder.open(disk_path, small) as disk:
+        store(disk, CONTENT, b"some")
+        unmount(disk_path)
+        with pytest.raises(DiskReplaced):
+            disk.check()
+        store(disk, NEIGHBOUR, b"on the disk that is still held")
+    with pytest.raises(NotADisk, match=r"has no peerd-disk\.json"):
+        DiskFolder.open(disk_path, small)
+    assert list(disk_path.iterdir()) == []
+
+
+def test_another_disk_that_is_mounted_in_its_place_is_found(disk_path: Path, small: DiskIdentity, mount: Mount) -> None:
+    with DiskFolder.open(disk_path, small) as disk:
+        mount(disk_path)
+        other = create_disk(disk_path, CLUSTER)
+        with pytest.raises(DiskReplaced):
+            disk.check()
+    with pytest.raises(WrongDisk):
+        DiskFolder.open(disk_path, small)
+    assert read_disk_identity(disk_path) == other
+    unmount(disk_path)
+    with DiskFolder.open(disk_path, small) as disk:
+        disk.check()
+
+
+def test_a_file_system_that_is_mounted_below_is_an_error_of_the_disk(
+    disk_path: Path, small: DiskIdentity, mount: Mount
+) -> None:
+    """No content can be linked from parts/ to another file system."""
+    mount(disk_path / "contents")
+    with DiskFolder.open(disk_path, small) as disk:
+        with PartFile.open(disk, CONTENT) as part:
+            part.write(b"some")
+            with pytest.raises(DiskFailed, match="link"):
+                part.publish()
+        assert list(disk.walk()) == []
+
+
+@pytest.mark.skipif(shutil.which("mkfs.ext4") is None, reason="mkfs.ext4 is not installed")
+def test_a_new_ext4_becomes_a_disk_with_its_lost_and_found(disk_path: Path, tmp_path: Path) -> None:
+    image = tmp_path / "image"
+    with image.open("wb") as file:
+        file.truncate(16 * 1024**2)
+    subprocess.run(["mkfs.ext4", "-q", str(image)], check=True, capture_output=True, timeout=60)
+    mounted = subprocess.run(["mount", "-o", "loop", str(image), str(disk_path)], capture_output=True, check=False)
+    if mounted.returncode != 0:
+        pytest.skip("no loop device can be mounted here")
+    try:
+        identity = create_disk(disk_path, CLUSTER)
+        with DiskFolder.open(disk_path, identity) as disk:
+            with pytest.raises(DiskOutOfSpace):
+                PartFile.open(disk, CONTENT, size=64 * 1024**2)
+            with PartFile.open(disk, CONTENT, size=8 * 1024**2) as part, pytest.raises(DiskOutOfSpace):
+                PartFile.open(disk, NEIGHBOUR, size=8 * 1024**2)
+            part.close()
+            store(disk, NEIGHBOUR, b"some")
+            assert (disk_path / "lost+found").is_dir()
+            assert list(disk.unknown_entries()) == []
+    finally:
+        subprocess.run(["umount", str(disk_path)], check=True, timeout=60)
+
+
+@pytest.mark.skipif(shutil.which("mkfs.ext4") is None, reason="mkfs.ext4 is not installed")
+def test_a_sync_of_a_file_system_whose_disk_fails_is_an_error_for_each_that_was_opened_before(
+    mount: Mount, tmp_path: Path
+) -> None:
+    """An ext4 in a file that cannot grow: what it writes late is lost, and only the sync can say so."""
+    small, path = tmp_path / "small", tmp_path / "disk"
+    small.mkdir()
+    path.mkdir()
+    mount(small, "size=8m")
+    with (small / "image").open("wb") as image:
+        image.truncate(200 * 1024 * 1024)
+    subprocess.run(["mkfs.ext4", "-q", "-F", "-E", "nodiscard", str(small / "image")], check=True, timeout=30)
+    if subprocess.run(["mount", "-o", "loop", str(small / "image"), str(path)], check=False, timeout=30).returncode:
+        pytest.skip("there is no loop device")
+    try:
+        shutil.rmtree(path / "lost+found")
+        identity = create_disk(path, CLUSTER)
+        with DiskFolder.open(path, identity) as disk, SmallParts(disk) as first, SmallParts(disk) as second:
+            if not can_sync_file_system(disk.root.fd):
+                pytest.skip("this kernel does not report errors of a sync")
+            for number in range(150):
+                data = some_bytes(100_000, seed=number)
+                (first if number % 2 else second).write(ContentId(number), data, digest_of(data, Chunking()))
+            for small_parts in (first, second):
+                with pytest.raises((DiskFailed, DiskOutOfSpace, DiskReadOnly)):
+                    small_parts.publish()
+            assert list(disk.walk()) == []
+    finally:
+        unmount(path)

@@ -1,0 +1,250 @@
+"""A disk in an object store: what it promises as each disk does, and what the catalogue is not misled by."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from peerd.storage.disk.content_id import ContentId, new_content_id
+from peerd.storage.disk.digest import digest_of
+from peerd.storage.disk.errors import ContentMismatch, ContentMissing, DiskNotEmpty, NotADisk, WrongDisk
+from peerd.storage.disk.open_disk import OpenDisk
+from peerd.storage.object_disk import disk as disk_module
+from peerd.storage.object_disk.bucket import ObjectBucket
+from peerd.storage.object_disk.credentials import read_credentials
+from peerd.storage.object_disk.disk import ObjectDisk, create_object_disk, object_name, open_object_disk
+from peerd.storage.object_disk.errors import (
+    BucketMissing,
+    CredentialsMissing,
+    CredentialsRefused,
+    ObjectStoreUnreachable,
+)
+from peerd.testing import eventually
+from tests.storage.object_disk.conftest import CLUSTER
+from tests.support.object_store import ObjectStoreServer, credentials_text, free_port
+
+MIB = 1024 * 1024
+
+
+def store(disk: OpenDisk, data: bytes, *, size: int | None = None) -> ContentId:
+    content = new_content_id(time.time())
+    with disk.begin(content, size) as writer:
+        for at in range(0, len(data), MIB):
+            writer.write(data[at : at + MIB])
+        writer.publish(digest_of(data))
+    return content
+
+
+@pytest.mark.parametrize("size", [0, 1, 8 * MIB, 8 * MIB + 1, 21 * MIB + 5])
+def test_what_is_written_is_read_as_a_whole_in_chunks_and_in_ranges(disk: ObjectDisk, size: int) -> None:
+    data = os.urandom(size)
+    content = store(disk, data, size=size)
+    with disk.open(content) as opened:
+        assert opened.size == size
+        opened.verify(digest_of(data))
+        assert opened.read(0, size) == data
+        assert opened.read(size, 10) == b""
+        assert b"".join(bytes(piece) for piece in opened.pieces(size // 3, size)) == data[size // 3 :]  # type: ignore[arg-type]
+        for index in range(digest_of(data).chunk_count):
+            positions = digest_of(data).chunk_range(index)
+            inner = slice(positions.start + min(3, len(positions)), positions.stop)
+            assert opened.verified_piece(digest_of(data), index, inner.start, inner.stop) == data[inner]
+    assert [one.content for batch in disk.walk(batch=10) for one in batch] == [content]
+    disk.remove(content)
+    with pytest.raises(ContentMissing):
+        disk.open(content)
+    with pytest.raises(ContentMissing):
+        disk.remove(content)
+
+
+def test_contents_are_listed_in_order_and_other_names_are_not(disk: ObjectDisk, server: ObjectStoreServer) -> None:
+    contents = [ContentId(number << 30) for number in (5, 3, 9, 4)]
+    for content in contents:
+        with disk.begin(content) as writer:
+            writer.write(b"bytes")
+            writer.publish()
+    server.client.put_object(Bucket="copies", Key="peerd/one/contents/0000/000/x", Body=b"")
+    server.client.put_object(Bucket="copies", Key=f"peerd/one/contents/0000/{ContentId(7)}", Body=b"")
+    walked = list(disk.walk(batch=3))
+    assert [one.content for batch in walked for one in batch] == sorted(contents)
+    assert [len(batch) for batch in walked] == [3, 1]
+
+
+def test_many_small_contents_are_written_together(disk: ObjectDisk) -> None:
+    with disk.begin_small() as small:
+        for number in range(20):
+            data = b"bytes" + bytes([number])
+            small.write(ContentId(number + 1), data, digest_of(data))
+        with pytest.raises(ContentMismatch):
+            small.write(ContentId(100), b"other", digest_of(b"bytes"))
+        assert list(disk.walk(batch=100)) == []
+        assert small.publish() == [ContentId(number + 1) for number in range(20)]
+    found = disk.read_small([ContentId(1), ContentId(20), ContentId(100)], 6)
+    assert found == {ContentId(1): b"bytes\x00", ContentId(20): b"bytes\x13"}
+    assert disk.read_small([ContentId(1)], 5) == {}
+    assert [one.content.number for batch in disk.walk(batch=100) for one in batch] == list(range(1, 21))
+
+
+@pytest.mark.parametrize("size", [100, 17 * MIB])
+def test_what_has_another_digest_is_not_published_and_nothing_of_it_is_left(
+    disk: ObjectDisk, server: ObjectStoreServer, size: int
+) -> None:
+    data, before = os.urandom(size), server.names()
+    with disk.begin(ContentId(7), size) as writer:
+        writer.write(data)
+        with pytest.raises(ContentMismatch):
+            writer.publish(digest_of(data[:-1] + b"x"))
+    with disk.begin(ContentId(8), size + 1) as writer:
+        writer.write(data)
+        with pytest.raises(ContentMismatch, match="announced"):
+            writer.publish()
+    assert server.names() == before
+    assert server.uploads() == []
+
+
+def test_a_bad_content_goes_to_quarantine_and_comes_back_if_it_is_whole(
+    disk: ObjectDisk, server: ObjectStoreServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = os.urandom(9 * MIB)
+    content = store(disk, data, size=len(data))
+    monkeypatch.setattr(disk_module, "COPIED_AT_ONCE", 8 * MIB)  # it is read and written again
+    name = disk.quarantine(content, "mismatch", 1_700_000_000)
+    assert disk.quarantined() == [name] == [f"{content}.mismatch.1700000000"]
+    with pytest.raises(ContentMissing):
+        disk.open(content)
+    assert not disk.restore(content, digest_of(b"another one"))
+    assert disk.restore(content, digest_of(data))
+    assert disk.quarantined() == []
+    with disk.open(content) as opened:
+        opened.verify(digest_of(data))
+
+
+def test_a_content_that_was_written_anew_is_not_quarantined_for_what_was_found_before(
+    disk: ObjectDisk, server: ObjectStoreServer
+) -> None:
+    server.client.put_object(Bucket="copies", Key=f"peerd/one/{object_name(ContentId(7))}", Body=b"rotten")
+    found = disk.open(ContentId(7))
+    with pytest.raises(ContentMismatch):
+        found.verify(digest_of(b"bytess"))
+    with disk.begin(ContentId(7)) as writer:
+        writer.write(b"bytess")
+        writer.publish()
+    with pytest.raises(ContentMissing):
+        disk.quarantine(ContentId(7), "mismatch", 0, found=found)
+    disk.open(ContentId(7)).verify(digest_of(b"bytess"))
+
+
+def test_a_disk_is_made_in_an_empty_place_once(server: ObjectStoreServer) -> None:
+    options = server.options()
+    with pytest.raises(NotADisk, match=r"has no peerd-disk\.json"):
+        open_object_disk(options, CLUSTER, lambda _: 0)
+    identity = create_object_disk(ObjectBucket(options), CLUSTER)
+    assert open_object_disk(options, CLUSTER, lambda _: 0).identity == identity
+    with pytest.raises(DiskNotEmpty):
+        create_object_disk(ObjectBucket(options), CLUSTER)
+    with pytest.raises(WrongDisk, match="a disk of cluster d"):
+        open_object_disk(options, "d" * 32, lambda _: 0)
+    create_object_disk(ObjectBucket(server.options(prefix="peerd/two")), CLUSTER)
+    server.client.put_object(Bucket="copies", Key="other/file", Body=b"")
+    with pytest.raises(DiskNotEmpty, match="file"):
+        create_object_disk(ObjectBucket(server.options(prefix="other")), CLUSTER)
+
+
+def test_where_the_disk_is_another_one_no_content_is_missing(
+    disk: ObjectDisk, server: ObjectStoreServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else all copies on it would be bad, and all of them made anew."""
+    content = store(disk, b"bytes")
+    server.empty()
+    with pytest.raises(NotADisk):
+        disk.open(content)
+    create_object_disk(ObjectBucket(server.options()), CLUSTER)
+    with pytest.raises(WrongDisk):
+        disk.remove(content)
+    monkeypatch.setattr(disk_module, "CHECK_EVERY", 0.0)
+    with pytest.raises(WrongDisk):
+        disk.check()
+
+
+def test_a_missing_bucket_is_refused(server: ObjectStoreServer) -> None:
+    options = server.options(bucket="no-such-bucket")
+    with pytest.raises(BucketMissing, match="no such bucket"):
+        open_object_disk(options, CLUSTER, lambda _: 0)
+    with pytest.raises(BucketMissing):
+        create_object_disk(ObjectBucket(options), CLUSTER)
+
+
+def test_wrong_credentials_are_refused_and_never_shown(
+    kept_servers: dict[str, ObjectStoreServer], tmp_path: Path
+) -> None:
+    server = kept_servers["swift"]
+    file = tmp_path / "wrong"
+    file.write_text(credentials_text(server.access_key, "not-the-secret-at-all"))
+    with pytest.raises(CredentialsRefused) as refused:
+        open_object_disk(server.options(credentials_file=str(file)), CLUSTER, lambda _: 0)
+    text = f"{refused.value}{refused.value.__cause__}"
+    assert "not-the-secret" not in text
+    assert server.access_key not in text
+    file.write_text(credentials_text(server.access_key, server.secret))
+    server.empty()
+    create_object_disk(ObjectBucket(server.options(credentials_file=str(file))), CLUSTER)
+
+
+def test_credentials_are_those_of_the_file_or_of_the_environment(tmp_path: Path) -> None:
+    file = tmp_path / "credentials"
+    file.write_text(credentials_text("key", "secret") + "aws_session_token = token\n")
+    environment = {"AWS_ACCESS_KEY_ID": "other", "AWS_SECRET_ACCESS_KEY": "secret"}
+    assert read_credentials("s3", file, environment) == ("key", "secret", "token")
+    assert read_credentials("s3", None, environment) == ("other", "secret", None)
+    file.write_text("[default]\naws_access_key_id = key\n")
+    cases: list[tuple[Any, ...]] = [
+        (file, "has no aws_secret_access_key"),
+        (tmp_path / "none", "No such file"),
+        (None, "the environment of this process has no aws_access_key_id"),
+    ]
+    for path, problem in cases:
+        with pytest.raises(CredentialsMissing, match=problem):
+            read_credentials("s3", path, {})
+
+
+def test_no_server_is_an_error_in_some_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = ObjectStoreServer(f"http://127.0.0.1:{free_port()}", tmp_path)
+    with pytest.raises(ObjectStoreUnreachable, match="cannot be reached"):
+        open_object_disk(server.options(), CLUSTER, lambda _: 0)
+    server.client.close()
+
+
+def test_the_environment_of_amazons_tools_changes_nothing(
+    kept_servers: dict[str, ObjectStoreServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = kept_servers["swift"]
+    server.empty()
+    wrong = {
+        "ENDPOINT_URL_S3": "http://127.0.0.1:1",
+        "ENDPOINT": "http://127.0.0.1:1",
+        "SESSION_TOKEN": "x",
+        "BUCKET": "y",
+    }
+    for name, value in wrong.items():
+        monkeypatch.setenv(f"AWS_{name}", value)
+    create_object_disk(ObjectBucket(server.options()), CLUSTER)
+    assert server.names() == ["peerd/one/peerd-disk.json"]
+
+
+def test_uploads_that_wait_for_bytes_do_not_keep_others_from_being_read(
+    disk: ObjectDisk, server: ObjectStoreServer
+) -> None:
+    content = store(disk, b"bytes")
+    writers = [disk.begin(ContentId(number), 30 * MIB) for number in range(1, 13)]
+    for writer in writers:
+        writer.write(bytes(9 * MIB))
+    with disk.open(content) as opened:
+        opened.verify(digest_of(b"bytes"))
+    store(disk, bytes(20 * MIB), size=20 * MIB)
+    for writer in writers:
+        writer.close()
+    eventually(lambda: server.uploads() == [])

@@ -1,0 +1,245 @@
+"""Bodies, chunked or not: any split gives the same, and what is not as announced is refused."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import sys
+import zlib
+from base64 import b64encode
+from itertools import pairwise
+from typing import Any, cast
+
+import pytest
+from awscrt import checksums
+from botocore.httpchecksum import AwsChunkedWrapper, Crc32Checksum
+from hypothesis import given
+from hypothesis import strategies as st
+
+from peerd.storage.s3.bodies import BodyReader
+from peerd.storage.s3.checksums import RunningCrc, crc_in_python, new_checksum
+from peerd.storage.s3.chunked import ChunkedDecoder, ChunkSigning
+from peerd.storage.s3.errors import S3Error
+from peerd.storage.s3.http_request import S3HttpRequest
+from tests.storage.s3.signed_requests import NOW, signed_by_botocore, verifier
+
+PLACES = st.lists(st.integers(0, 10**6), max_size=10)
+SIGNING = ChunkSigning(key=b"key", time="20261126T120000Z", scope="20261126/us-east-1/s3/aws4_request", seed="0" * 64)
+
+
+def signed_chunks(pieces: list[bytes], trailer: dict[str, str] | None) -> bytes:
+    previous, body = SIGNING.seed, b""
+    for piece in [*[piece for piece in pieces if piece], b""]:
+        previous = SIGNING.chunk(previous, hashlib.sha256(piece).hexdigest())
+        body += b"%x;chunk-signature=%s\r\n" % (len(piece), previous.encode()) + (piece + b"\r\n" if piece else b"")
+    if trailer is not None:
+        signature = SIGNING.trailer(previous, "".join(f"{name}:{value}\n" for name, value in trailer.items()).encode())
+        trailer = {**trailer, "x-amz-trailer-signature": signature}
+        body += "".join(f"{name}:{value}\r\n" for name, value in trailer.items()).encode()
+    return body + b"\r\n"
+
+
+def outcome(decoder: ChunkedDecoder, pieces: list[bytes]) -> Any:
+    decoded = b""
+    try:
+        for piece in pieces:
+            decoded += decoder.feed(piece)
+        return decoded, decoder.finish()
+    except S3Error as error:
+        return error.code, str(error)
+
+
+def split(body: bytes, places: list[int]) -> list[bytes]:
+    ends = sorted({0, len(body), *(place % (len(body) + 1) for place in places)})
+    return [body[start:end] for start, end in pairwise(ends)]
+
+
+@given(
+    st.lists(st.binary(max_size=40), max_size=5), st.booleans(), st.lists(st.integers(0, 10**6), max_size=10), st.data()
+)
+def test_any_split_of_a_signed_body_gives_the_same(
+    pieces: list[bytes],
+    has_trailer: bool,  # noqa: FBT001
+    places: list[int],
+    data: st.DataObject,
+) -> None:
+    trailer = {"x-amz-checksum-crc32": "AAAAAA=="} if has_trailer else None
+    body = signed_chunks(pieces, trailer)
+    length = sum(map(len, pieces))
+
+    def decoder() -> ChunkedDecoder:
+        return ChunkedDecoder(length, signing=SIGNING, trailer=tuple(trailer) if trailer else None)
+
+    assert outcome(decoder(), [body]) == (b"".join(pieces), trailer or {})
+    assert outcome(decoder(), split(body, places)) == (b"".join(pieces), trailer or {})
+    assert outcome(decoder(), [bytes([byte]) for byte in body]) == (b"".join(pieces), trailer or {})
+    place, flip = data.draw(st.integers(0, len(body) - 1)), data.draw(st.integers(1, 255))
+    changed = bytearray(body)
+    changed[place] ^= flip
+    if bytes(changed).lower() == body.lower():
+        return  # the digits of a size, or the name of a header, in another case
+    whole = outcome(decoder(), [bytes(changed)])
+    assert isinstance(whole[0], str), bytes(changed)
+    assert outcome(decoder(), split(bytes(changed), places)) == whole
+    assert outcome(decoder(), [bytes([byte]) for byte in changed]) == whole
+    assert isinstance(outcome(decoder(), [body[:place]])[0], str)
+
+
+@given(st.binary(max_size=5000), st.integers(1, 700), st.lists(st.integers(0, 10**6), max_size=10))
+def test_what_botocore_chunks_is_decoded(content: bytes, chunk_size: int, places: list[int]) -> None:
+    wrapper = AwsChunkedWrapper(io.BytesIO(content), Crc32Checksum, "x-amz-checksum-crc32", chunk_size)
+    body = wrapper.read()
+    decoder = ChunkedDecoder(len(content), trailer=("x-amz-checksum-crc32",))
+    checksum = b64encode(zlib.crc32(content).to_bytes(4, "big")).decode()
+    assert outcome(decoder, split(body, places)) == (content, {"x-amz-checksum-crc32": checksum})
+
+
+@given(st.binary(max_size=400), st.lists(st.integers(0, 10**6), max_size=5), st.booleans(), st.integers(0, 400))
+def test_any_bytes_are_decoded_or_refused_the_same_however_they_are_split(
+    body: bytes,
+    places: list[int],
+    is_signed: bool,  # noqa: FBT001
+    length: int,
+) -> None:
+    def decoder() -> ChunkedDecoder:
+        return ChunkedDecoder(length, signing=SIGNING if is_signed else None, trailer=())
+
+    assert outcome(decoder(), split(body, places)) == outcome(decoder(), [body])
+
+
+@pytest.mark.parametrize(
+    ("body", "problem"),
+    [
+        (b"5\r\nhello\r\n0\r\nx-amz-checksum-crc32:a\r\n\r\nx", "bytes follow"),
+        (b"5\r\nhelloX\r\n", "CR LF"),
+        (b"6\r\nhello!\r\n", "more bytes"),
+        (b"4\r\nhell\r\n0\r\n\r\n", "1 bytes fewer"),
+        (b"5\r\nhello\r\n", "before its last chunk"),
+        (b"5;x=y\r\nhello", "first line"),
+        (b"-5\r\n", "first line"),
+        (b"fffffffffffffffff\r\n", "first line"),
+        (b"0" * 1000, "more than 256 bytes"),
+        (b"5\r\nhello\r\n0\r\nx-amz-checksum-crc32:a\r\nx-amz-checksum-crc32:a\r\n", "twice"),
+        (b"5\r\nhello\r\n0\r\nx-other:a\r\n", "did not name it"),
+        (b"5\r\nhello\r\n0\r\n\r\n", "lacks a header"),
+        (b"5\r\nhello\r\n0\r\nx-amz-checksum-crc32:" + b"a" * 5000, "more than"),
+        (b"5\r\nhello\r\n0\r\nx-amz-checksum-crc32:a\r\nx-amz-trailer-signature:a\r\n\r\n", "unsigned body"),
+    ],
+)
+def test_a_fault_of_an_unsigned_body_is_named(body: bytes, problem: str) -> None:
+    decoder = ChunkedDecoder(5, trailer=("x-amz-checksum-crc32",))
+    code, text = outcome(decoder, [body])
+    assert isinstance(code, str)
+    assert problem in text
+    assert len(decoder._buffer) <= 5000
+
+
+@given(st.lists(st.binary(max_size=300), max_size=5))
+def test_checksums_are_those_of_an_independent_implementation(pieces: list[bytes]) -> None:
+    data = b"".join(pieces)
+    expected = {
+        "crc32": zlib.crc32(data).to_bytes(4, "big"),
+        "crc32c": checksums.crc32c(data).to_bytes(4, "big"),
+        "crc64nvme": checksums.crc64nvme(data).to_bytes(8, "big"),
+        "sha1": hashlib.sha1(data).digest(),
+        "sha256": hashlib.sha256(data).digest(),
+    }
+    for name, digest in expected.items():
+        checksum = new_checksum(name)
+        for piece in pieces:
+            checksum.update(piece)
+        assert checksum.digest() == digest
+    for name in ("crc32c", "crc64nvme"):
+        crc = 0
+        for piece in pieces:
+            crc = crc_in_python(name)(piece, crc)
+        assert crc.to_bytes(len(expected[name]), "big") == expected[name]
+
+
+def test_without_awscrt_the_checksums_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "awscrt", None)
+    for name, digest in (("crc32c", "e3069283"), ("crc64nvme", "ae8b14860a799888")):
+        checksum = new_checksum(name)
+        checksum.update(b"123456789")
+        assert checksum.digest().hex() == digest
+        assert cast("RunningCrc", checksum)._add is not getattr(checksums, name)
+
+
+def reader(body: bytes, headers: list[tuple[str, str]]) -> BodyReader:
+    headers = [("Content-Length", str(len(body))), *headers]
+    request = signed_by_botocore("PUT", "/films/a", headers=headers, body=body)
+    return BodyReader(request, verifier().verify(request, NOW))
+
+
+def feed_all(body: BodyReader, sent: bytes) -> None:
+    body.feed(sent)
+    body.finish()
+
+
+MD5 = b64encode(hashlib.md5(b"film").digest()).decode()
+CRC = b64encode(zlib.crc32(b"film").to_bytes(4, "big")).decode()
+
+
+@pytest.mark.parametrize("headers", [[], [("Content-MD5", MD5)], [("x-amz-checksum-crc32", CRC)]])
+def test_a_body_that_is_what_its_headers_say_is_taken(headers: list[tuple[str, str]]) -> None:
+    body = reader(b"film", headers)
+    assert body.feed(b"fi") + body.feed(b"lm") == b"film"
+    assert body.finish().md5 == hashlib.md5(b"film").digest()
+
+
+@pytest.mark.parametrize(
+    ("sent", "headers", "code"),
+    [
+        (b"Film", [], "XAmzContentSHA256Mismatch"),
+        (b"fil", [], "IncompleteBody"),
+        (b"films", [], "IncompleteBody"),
+        (b"film", [("Content-MD5", b64encode(bytes(16)).decode())], "BadDigest"),
+        (b"film", [("x-amz-checksum-crc32", "AAAAAA==")], "BadDigest"),
+    ],
+)
+def test_a_body_that_is_not_what_its_headers_say_is_refused(
+    sent: bytes, headers: list[tuple[str, str]], code: str
+) -> None:
+    body = reader(b"film", headers)
+    with pytest.raises(S3Error) as caught:
+        feed_all(body, sent)
+    assert caught.value.code == code
+
+
+@pytest.mark.parametrize(
+    ("headers", "code"),
+    [
+        ([("Content-MD5", "x")], "InvalidDigest"),
+        ([("Content-MD5", "====")], "InvalidDigest"),
+        ([("x-amz-checksum-crc32", "AAAA")], "InvalidDigest"),
+        ([("x-amz-checksum-md5", "AAAA")], "NotImplemented"),
+        ([("x-amz-checksum-crc32", CRC), ("x-amz-checksum-sha1", b64encode(bytes(20)).decode())], "InvalidRequest"),
+        ([("x-amz-trailer", "x-amz-checksum-crc32")], "InvalidRequest"),
+    ],
+)
+def test_headers_of_a_body_that_cannot_be_read_are_refused(headers: list[tuple[str, str]], code: str) -> None:
+    with pytest.raises(S3Error) as caught:
+        reader(b"film", headers)
+    assert caught.value.code == code
+
+
+def test_a_body_needs_a_length() -> None:
+    request = signed_by_botocore("PUT", "/films/a", body=b"film")
+    endless = S3HttpRequest("PUT", b"/films/a", b"", [*request.headers, (b"transfer-encoding", b"chunked")])
+    with pytest.raises(S3Error) as caught:
+        BodyReader(endless, verifier().verify(request, NOW))
+    assert caught.value.code == "MissingContentLength"
+
+
+@pytest.mark.parametrize(("content", "ok"), [(b"film", True), (b"Film", False)])
+def test_a_checksum_in_a_presigned_url_is_verified(content: bytes, ok: bool) -> None:  # noqa: FBT001
+    parameters = [("x-amz-checksum-crc32", CRC)]
+    headers = [("Content-Length", "4")]
+    request = signed_by_botocore("PUT", "/films/a", parameters=parameters, headers=headers, expires=60)
+    body = BodyReader(request, verifier().verify(request, NOW))
+    body.feed(content)
+    if ok:
+        assert body.finish().checksums == {"crc32": CRC}
+        return
+    with pytest.raises(S3Error, match="CRC32"):
+        body.finish()

@@ -1,0 +1,269 @@
+"""XML that clients send: hostile documents are refused, in bounded time and memory."""
+
+from __future__ import annotations
+
+import time
+import tracemalloc
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from botocore.parsers import create_parser
+from botocore.session import get_session
+from hypothesis import given
+from hypothesis import strategies as st
+
+from peerd.storage.s3.documents import MAX_DELETE_DOCUMENT, completed_parts, location_constraint, objects_to_delete
+from peerd.storage.s3.errors import S3Error
+from peerd.storage.s3.http_request import S3HttpRequest
+from peerd.storage.s3.operations import Checksum, ListObjects, ListObjectsV2
+from peerd.storage.s3.requests import S3RequestParser
+from peerd.storage.s3.responses import ListPage, ObjectEntry, objects_response, objects_v2_response
+from peerd.storage.s3.signature import SignatureVerifier
+from tests.storage.s3.boto_server import MODIFIED, OWNER
+from tests.storage.s3.signed_requests import NOW
+
+READERS: tuple[Callable[[bytes], Any], ...] = (completed_parts, objects_to_delete, location_constraint)
+KEYS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=40)
+
+
+def parts(*numbers: int) -> bytes:
+    rows = "".join(
+        f"<Part><ETag>&quot;e{number}&quot;</ETag><PartNumber>{number}</PartNumber></Part>" for number in numbers
+    )
+    return f"<CompleteMultipartUpload>{rows}</CompleteMultipartUpload>".encode()
+
+
+def test_parts_are_read_with_their_checksums() -> None:
+    document = (
+        b'<?xml version="1.0"?><CompleteMultipartUpload xmlns="http://s3.amazonaws.com/doc/2006-03-01/">'
+        b"<Part><PartNumber> 7 </PartNumber><ETag>e</ETag><ChecksumCRC64NVME>a=</ChecksumCRC64NVME></Part>"
+        b"</CompleteMultipartUpload>"
+    )
+    (part,) = completed_parts(document)
+    assert (part.number, part.etag, part.checksum) == (7, "e", Checksum("crc64nvme", "a="))
+    assert [part.etag for part in completed_parts(parts(1, 2, 10000))] == ["e1", "e2", "e10000"]
+    assert len(completed_parts(parts(*range(1, 10001)))) == 10000
+
+
+def one_object(content: bytes) -> bytes:
+    return b"<Delete><Object>" + content + b"</Object></Delete>"
+
+
+@pytest.mark.parametrize(
+    ("read", "document", "code"),
+    [
+        (completed_parts, parts(), "MalformedXML"),
+        (completed_parts, parts(0), "MalformedXML"),
+        (completed_parts, parts(10001), "MalformedXML"),
+        (completed_parts, parts(2, 1), "InvalidPartOrder"),
+        (completed_parts, parts(1, 1), "InvalidPartOrder"),
+        (completed_parts, b"<Delete/>", "MalformedXML"),
+        (completed_parts, b"", "MalformedXML"),
+        (objects_to_delete, b"<Delete></Delete>", "MalformedXML"),
+        (objects_to_delete, b"<Delete>" + b"<Object><Key>a</Key></Object>" * 1001 + b"</Delete>", "MalformedXML"),
+        (objects_to_delete, b"<Delete><Object><Key>a</Key><Key>b</Key></Object></Delete>", "MalformedXML"),
+        (
+            objects_to_delete,
+            b"<Delete><Object><Key>a</Key><VersionId>1</VersionId></Object></Delete>",
+            "NotImplemented",
+        ),
+        (objects_to_delete, b"<Delete><Object><Key>a</Key><Size>1</Size></Object></Delete>", "NotImplemented"),
+        (objects_to_delete, b"<Delete><Object><Key>a</Key><New>1</New></Object></Delete>", "MalformedXML"),
+        (location_constraint, b"<CreateBucketConfiguration><Tags/></CreateBucketConfiguration>", "NotImplemented"),
+    ],
+)
+def test_a_fault_of_a_document_has_its_code(read: Callable[[bytes], Any], document: bytes, code: str) -> None:
+    with pytest.raises(S3Error) as caught:
+        read(document)
+    assert caught.value.code == code
+
+
+def test_objects_to_delete_have_their_conditions_and_their_faults() -> None:
+    long = b"a" * 1025
+    found = objects_to_delete(
+        b"<Delete><Quiet>true</Quiet><Object><Key>a&#13;&amp;</Key><ETag>&quot;e&quot;</ETag></Object>"
+        b"<Object><Key>" + long + b"</Key></Object></Delete>"
+    )
+    assert found.is_quiet
+    assert (found.objects[0].key, found.objects[0].etag) == ("a\r&", "e")
+    assert found.objects[1].error is not None
+    assert found.objects[1].error.code == "KeyTooLongError"
+
+
+LAUGHS = b"".join(b'<!ENTITY l%d "%s">' % (level, b"&l%d;" % (level - 1) * 10) for level in range(1, 10))
+HOSTILE = {
+    "entities": b'<!DOCTYPE x [<!ENTITY l0 "lol">' + LAUGHS + b"]><Delete>&l9;</Delete>",
+    "external entity": b'<!DOCTYPE x [<!ENTITY e SYSTEM "file:///etc/passwd">]><Delete>&e;</Delete>',
+    "external document type": b'<!DOCTYPE Delete SYSTEM "http://127.0.0.1/x.dtd"><Delete/>',
+    "parameter entity": b'<!DOCTYPE x [<!ENTITY % p SYSTEM "file:///etc/passwd"> %p;]><Delete/>',
+    "unknown entity": b"<Delete>&e;</Delete>",
+    "processing instruction": b"<?xml-stylesheet href='x'?><Delete/>",
+    "depth": b"<Delete>" + b"<a>" * 1_000_000,
+    "elements": b"<Delete>" + b"<a/>" * 1_500_000 + b"</Delete>",
+    "attributes": b"<Delete " + b" ".join(b'a%d=""' % number for number in range(300_000)) + b"/>",
+    "size": b"<Delete>" + b" " * MAX_DELETE_DOCUMENT + b"</Delete>",
+    "long name": b"<" + b"a" * (MAX_DELETE_DOCUMENT - 10) + b"/>",
+    "utf-16": "<?xml version='1.0' encoding='utf-16'?><Delete/>".encode("utf-16"),
+    "unknown encoding": b"<?xml version='1.0' encoding='utf-7'?><Delete/>",
+    "null": b"<Delete>\0</Delete>",
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("read", READERS)
+def test_a_hostile_document_is_refused_in_little_time_and_memory(read: Callable[[bytes], Any], name: str) -> None:
+    document = HOSTILE[name]
+    began = time.process_time()
+    tracemalloc.start()
+    try:
+        with pytest.raises(S3Error) as caught:
+            read(document)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert caught.value.status < 500 or caught.value.code == "NotImplemented"
+    assert time.process_time() - began < 10
+    assert peak < 128 * 1024 * 1024
+
+
+@given(
+    st.binary(max_size=300)
+    | st.text(st.sampled_from("<>/&;!?[]'\"=abDelete Object Key#x10"), max_size=100).map(str.encode)
+)
+def test_any_bytes_are_a_document_or_a_typed_error(document: bytes) -> None:
+    for read in READERS:
+        try:
+            read(document)
+        except S3Error:
+            continue
+
+
+HEADER_NAMES = [
+    "host",
+    "authorization",
+    "date",
+    "x-amz-date",
+    "x-amz-content-sha256",
+    "range",
+    "if-match",
+    "content-md5",
+    "x-amz-copy-source",
+    "x-amz-copy-source-range",
+    "if-modified-since",
+    "x-amz-meta-a",
+    "content-encoding",
+    "x-amz-storage-class",
+]
+HEADER_VALUES = (
+    "AWS4-HMAC-SHA256 Credential=a/20261126/us-east-1/s3/aws4_request,SignedHeaders=host,Signature=" + "0" * 64,
+    "s3.example",
+    "films.s3.example",
+    "20261126T120000Z",
+    "Thu, 26 Nov 2026 12:00:00 GMT",
+    "Thu, 26 Nov 99999 12:00:00 +9999",
+    "Mon, 01 Jan 0001 00:00:00 +2359",
+    "UNSIGNED-PAYLOAD",
+    "films/a",
+    "bytes=0-5",
+)
+QUERY = [
+    "X-Amz-Algorithm=AWS4-HMAC-SHA256",
+    "X-Amz-Credential=a/20261126/us-east-1/s3/aws4_request",
+    "X-Amz-Expires=60",
+    "X-Amz-Date=99991231T235959Z",
+    "X-Amz-Date=20261126T120000Z",
+    "X-Amz-Date=00010101T000000Z",
+    "X-Amz-SignedHeaders=host",
+    "uploads",
+    "uploadId=a",
+    "partNumber=1",
+    "list-type=2",
+    "max-keys=5",
+    "continuation-token=MQ==",
+    "continuation-token=%ff",
+    "delete",
+    "x-amz-meta-a=%0d%0a",
+    "response-expires=x",
+    "location",
+    "encoding-type=url",
+    "prefix=%00",
+    "X-Amz-Signature=",
+]
+PRESIGNED = f"{'&'.join(QUERY[:3])}&X-Amz-SignedHeaders=host&X-Amz-Signature={'0' * 64}&X-Amz-Date="
+ANY_HEADERS = st.lists(
+    st.tuples(
+        st.sampled_from(HEADER_NAMES).map(str.encode) | st.binary(min_size=1, max_size=10),
+        st.sampled_from(HEADER_VALUES).map(str.encode) | st.binary(max_size=40),
+    ),
+    max_size=8,
+)
+ANY_QUERY = (
+    st.binary(max_size=60)
+    | st.lists(st.sampled_from(QUERY), max_size=9).map(lambda pieces: "&".join(pieces).encode())
+    | st.from_regex(r"\d{8}T\d{6}Z", fullmatch=True).map(lambda time: (PRESIGNED + time).encode())
+)
+METHODS = st.sampled_from(["GET", "PUT", "POST", "DELETE", "HEAD"]) | st.text(max_size=5)
+
+
+@given(METHODS, st.binary(max_size=40), ANY_QUERY, ANY_HEADERS)
+def test_any_request_is_an_operation_or_a_typed_error(
+    method: str, path: bytes, query: bytes, headers: list[tuple[bytes, bytes]]
+) -> None:
+    for whole in (path, b"/films/" + path, b"/films"):
+        try:
+            request = S3HttpRequest(method, whole, query, headers)
+        except S3Error:
+            continue
+        for step in (
+            lambda: S3RequestParser("s3.example").parse(request),  # noqa: B023 - called at once
+            lambda: SignatureVerifier(lambda _: "secret").verify(request, NOW),  # noqa: B023
+        ):
+            try:
+                step()
+            except S3Error:
+                continue
+
+
+@given(st.lists(KEYS, max_size=5), st.lists(KEYS, max_size=5), KEYS | st.just(""), st.none() | KEYS)
+def test_botocore_reads_lists_of_any_keys(
+    keys: list[str], prefixes: list[str], prefix: str, next_after: str | None
+) -> None:
+    page = ListPage(
+        objects=[ObjectEntry(key=key, size=5, etag="e", modified=MODIFIED) for key in keys],
+        prefixes=prefixes,
+        next_after=next_after,
+    )
+    first = objects_response(ListObjects(bucket="films", prefix=prefix, is_url_encoded=True), page, OWNER)
+    second = objects_v2_response(ListObjectsV2(bucket="films", prefix=prefix, is_url_encoded=True), page, OWNER)
+    for name, response in (("ListObjects", first), ("ListObjectsV2", second)):
+        found = read_by_botocore(name, response.body)
+        assert [row["Key"] for row in found.get("Contents", [])] == [encoded(key) for key in keys]
+        assert [row["Prefix"] for row in found.get("CommonPrefixes", [])] == [encoded(key) for key in prefixes]
+        assert found["Prefix"] == encoded(prefix)
+        assert found["IsTruncated"] is (next_after is not None)
+
+
+def is_xml(key: str) -> bool:
+    return not any((one < " " and one not in "\r\n\t") or one in "\ufffe\uffff" for one in key)
+
+
+@given(st.lists(KEYS.filter(is_xml), max_size=5))
+def test_botocore_reads_keys_that_xml_can_hold_without_an_encoding(keys: list[str]) -> None:
+    page = ListPage(objects=[ObjectEntry(key=key, size=5, etag="e", modified=MODIFIED) for key in keys])
+    found = read_by_botocore("ListObjects", objects_response(ListObjects(bucket="films"), page, OWNER).body)
+    assert [row["Key"] for row in found.get("Contents", [])] == keys
+
+
+def encoded(key: str) -> str:
+    return quote(key, safe="/~")
+
+
+MODEL = get_session().get_service_model("s3")
+PARSER = create_parser("rest-xml")
+
+
+def read_by_botocore(operation: str, body: bytes) -> Any:
+    shape = MODEL.operation_model(operation).output_shape
+    return PARSER.parse({"status_code": 200, "headers": {}, "body": body}, shape)

@@ -1,0 +1,284 @@
+"""Requests become operations, and what a server does not have is refused, not ignored."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from peerd.storage.s3 import operations
+from peerd.storage.s3.conditions import Conditions, RequestedRange
+from peerd.storage.s3.errors import (
+    S3_ERRORS,
+    S3AuthorizationHeaderMalformed,
+    S3Error,
+    S3InvalidRange,
+    S3NotModified,
+    S3PreconditionFailed,
+)
+from peerd.storage.s3.http_request import S3HttpRequest
+from peerd.storage.s3.requests import S3RequestParser, after_token, token_after
+from peerd.storage.s3.responses import StoredObject, error_response, object_response
+
+UPLOAD = b"uploadId=u1"
+
+
+def parsed(
+    method: str,
+    path: bytes,
+    query: bytes = b"",
+    headers: Sequence[tuple[bytes, bytes]] = (),
+    host: bytes = b"s3.example",
+) -> Any:
+    return S3RequestParser("s3.example").parse(S3HttpRequest(method, path, query, [(b"Host", host), *headers]))
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "query", "operation"),
+    [
+        ("GET", b"/", b"", operations.ListBuckets),
+        ("PUT", b"/films", b"", operations.CreateBucket),
+        ("PUT", b"/films/", b"", operations.CreateBucket),
+        ("DELETE", b"/films", b"", operations.DeleteBucket),
+        ("HEAD", b"/films", b"", operations.HeadBucket),
+        ("GET", b"/films", b"location", operations.GetBucketLocation),
+        ("GET", b"/films", b"versioning", operations.GetBucketVersioning),
+        ("GET", b"/films", b"", operations.ListObjects),
+        ("GET", b"/films", b"list-type=2", operations.ListObjectsV2),
+        ("GET", b"/films", b"uploads", operations.ListMultipartUploads),
+        ("POST", b"/films", b"delete", operations.DeleteObjects),
+        ("PUT", b"/films/a", b"x-id=PutObject", operations.PutObject),
+        ("GET", b"/films/a", b"versionId=null", operations.GetObject),
+        ("HEAD", b"/films/a", b"", operations.HeadObject),
+        ("DELETE", b"/films/a", b"", operations.DeleteObject),
+        ("POST", b"/films/a", b"uploads", operations.CreateMultipartUpload),
+        ("PUT", b"/films/a", b"partNumber=1&" + UPLOAD, operations.UploadPart),
+        ("POST", b"/films/a", UPLOAD, operations.CompleteMultipartUpload),
+        ("DELETE", b"/films/a", UPLOAD, operations.AbortMultipartUpload),
+        ("GET", b"/films/a", UPLOAD, operations.ListParts),
+    ],
+)
+def test_each_operation_is_found(method: str, path: bytes, query: bytes, operation: type) -> None:
+    assert type(parsed(method, path, query)) is operation
+
+
+SUB_RESOURCES = [
+    "accelerate",
+    "acl",
+    "analytics",
+    "cors",
+    "encryption",
+    "intelligent-tiering",
+    "inventory",
+    "legal-hold",
+    "lifecycle",
+    "logging",
+    "metrics",
+    "notification",
+    "object-lock",
+    "ownershipControls",
+    "policy",
+    "policyStatus",
+    "publicAccessBlock",
+    "replication",
+    "requestPayment",
+    "restore",
+    "retention",
+    "select",
+    "session",
+    "tagging",
+    "torrent",
+    "versions",
+    "website",
+    "attributes",
+    "anything",
+]
+
+
+@pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "HEAD", "POST"])
+@pytest.mark.parametrize("path", [b"/films", b"/films/a"])
+def test_a_sub_resource_of_s3_is_never_taken_for_the_object(method: str, path: bytes) -> None:
+    for name in SUB_RESOURCES:
+        with pytest.raises(S3Error, match=name) as caught:
+            parsed(method, path, name.encode())
+        assert caught.value.status == 501
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "query", "headers", "code"),
+    [
+        ("PUT", b"/films", b"versioning", [], "NotImplemented"),
+        ("POST", b"/films", b"", [], "NotImplemented"),
+        ("PATCH", b"/films/a", b"", [], "MethodNotAllowed"),
+        ("GET", b"/Films/a", b"", [], "InvalidBucketName"),
+        ("GET", b"/fi/a", b"", [], "InvalidBucketName"),
+        ("GET", b"/fi..lms/a", b"", [], "InvalidBucketName"),
+        ("GET", b"/192.168.0.1/a", b"", [], "InvalidBucketName"),
+        ("GET", b"//films/a", b"", [], "InvalidBucketName"),
+        ("GET", b"/films/%ff", b"", [], "InvalidURI"),
+        ("GET", b"/films/%0g", b"", [], "InvalidURI"),
+        ("GET", b"/films/%00", b"", [], "InvalidArgument"),
+        ("GET", b"/films/" + b"a" * 1025, b"", [], "KeyTooLongError"),
+        ("GET", b"/films", b"max-keys=-1", [], "InvalidArgument"),
+        ("GET", b"/films", b"max-keys=1&max-keys=2", [], "InvalidArgument"),
+        ("GET", b"/films", b"list-type=3", [], "InvalidArgument"),
+        ("GET", b"/films", b"list-type=2&continuation-token=x", [], "InvalidArgument"),
+        ("GET", b"/films", b"encoding-type=xml", [], "InvalidArgument"),
+        ("PUT", b"/films/a", b"partNumber=0&" + UPLOAD, [], "InvalidArgument"),
+        ("PUT", b"/films/a", b"partNumber=10001&" + UPLOAD, [], "InvalidArgument"),
+        ("PUT", b"/films/a", b"partNumber=1", [], "NotImplemented"),
+        ("GET", b"/films/a", b"partNumber=1", [], "NotImplemented"),
+        ("GET", b"/films/a", b"uploadId=../x", [], "NoSuchUpload"),
+        ("GET", b"/films/a", b"response-content-type=a%0d%0aSet-Cookie:%20x", [], "InvalidArgument"),
+        ("PUT", b"/films/a", b"", [(b"x-amz-meta-a", b"x" * 2048)], "MetadataTooLarge"),
+        ("PUT", b"/films/a", b"", [(b"x-amz-meta-a", b"x\ry")], "InvalidArgument"),
+        ("PUT", b"/films/a", b"", [(b"content-type", b"x\x7f")], "InvalidArgument"),
+        ("PUT", b"/films/a", b"", [(b"x-amz-acl", b"public-read")], "AccessControlListNotSupported"),
+        ("PUT", b"/films/a", b"", [(b"x-amz-grant-read", b"x")], "AccessControlListNotSupported"),
+        ("PUT", b"/films/a", b"", [(b"x-amz-server-side-encryption", b"AES256")], "NotImplemented"),
+        ("PUT", b"/films/a", b"", [(b"x-amz-write-offset-bytes", b"5")], "NotImplemented"),
+        ("PUT", b"/films/a", b"", [(b"if-none-match", b'"a"')], "NotImplemented"),
+        ("PUT", b"/films/a", b"", [(b"x-amz-copy-source", b"films")], "InvalidArgument"),
+        ("PUT", b"/films/a", b"", [(b"x-amz-copy-source", b"films/%zz")], "InvalidArgument"),
+        ("PUT", b"/films/a", b"", [(b"x-amz-copy-source", b"films/a")], "InvalidRequest"),
+        ("PUT", b"/films/a", b"", [(b"x-amz-copy-source", b"films/b?versionId=1")], "NotImplemented"),
+        ("GET", b"/films/a", b"", [(b"if-match", b",".join([b"a"] * 101))], "InvalidArgument"),
+        ("GET", b"/films/a", b"&".join([b"a"] * 201), [], "InvalidURI"),
+        ("GET", b"/films/a", b"a" * 20000, [], "InvalidURI"),
+        ("GET", b"/films/a", b"", [(b"x", b"a" * 40000)], "InvalidArgument"),
+        ("GET", b"*", b"", [], "InvalidURI"),
+    ],
+)
+def test_a_fault_of_a_request_has_its_code(
+    method: str, path: bytes, query: bytes, headers: list[tuple[bytes, bytes]], code: str
+) -> None:
+    with pytest.raises(S3Error) as caught:
+        parsed(method, path, query, headers)
+    assert caught.value.code == code
+
+
+def test_a_bucket_is_in_the_path_or_in_the_host() -> None:
+    for host, path in (
+        (b"s3.example:9000", b"/films//a"),
+        (b"FILMS.s3.example:9000", b"//a"),
+        (b"127.0.0.1", b"/films//a"),
+    ):
+        operation = parsed("GET", path, host=host)
+        assert (operation.bucket, operation.key) == ("films", "/a")
+    assert parsed("GET", b"/", host=b"more.films.s3.example").bucket == "more.films"
+    assert type(S3RequestParser().parse(S3HttpRequest("GET", b"/", b"", [(b"host", b"films.s3.example")]))) is (
+        operations.ListBuckets
+    )
+
+
+def test_a_put_has_its_headers_its_metadata_and_no_transport_encoding() -> None:
+    operation = parsed(
+        "PUT",
+        b"/films/a",
+        headers=[
+            (b"Content-Type", b"video/mp4"),
+            (b"Content-Encoding", b"gzip, aws-chunked"),
+            (b"X-Amz-Meta-Title", b"caf\xc3\xa9"),
+            (b"x-amz-meta-title", b"two"),
+            (b"If-None-Match", b"*"),
+            (b"x-amz-storage-class", b"STANDARD_IA"),
+        ],
+    )
+    assert operation == operations.PutObject(
+        bucket="films",
+        key="a",
+        object_headers=operations.ObjectHeaders(
+            headers={"content-type": "video/mp4", "content-encoding": "gzip"},
+            metadata={"title": "caf\xc3\xa9,two"},
+        ),
+        conditions=Conditions(if_none_match=("*",)),
+        storage_class="STANDARD_IA",
+    )
+
+
+def test_a_presigned_url_may_have_headers_in_its_query() -> None:
+    operation = parsed("PUT", b"/films/a", b"X-Amz-Signature=0&x-amz-meta-title=film&X-Amz-Date=0")
+    assert operation.object_headers.metadata == {"title": "film"}
+    with pytest.raises(S3Error) as caught:
+        parsed("PUT", b"/films/a", b"x-amz-meta-title=film")
+    assert caught.value.code == "NotImplemented"
+    with pytest.raises(S3Error) as caught:
+        parsed("PUT", b"/films/a", b"X-Amz-Signature=0&x-amz-acl=public-read")
+    assert caught.value.code == "AccessControlListNotSupported"
+
+
+def test_a_list_has_at_most_a_thousand_entries_and_goes_on_where_it_ended() -> None:
+    operation = parsed("GET", b"/films", b"list-type=2&max-keys=5000&prefix=a+b&start-after=x")
+    assert (operation.max_keys, operation.prefix, operation.after) == (1000, "a b", "x")
+    token = token_after("ä/\n")
+    operation = parsed("GET", b"/films", b"list-type=2&start-after=x&continuation-token=" + token.encode())
+    assert (operation.after, after_token(token)) == ("ä/\n", "ä/\n")
+
+
+STORED = StoredObject(size=10, etag="e", modified=datetime(2026, 11, 26, 12, 0, 0, 999, UTC))
+EARLIER, LATER = b"Thu, 26 Nov 2026 11:00:00 GMT", b"Thu, 26 Nov 2026 12:00:00 GMT"
+
+
+@pytest.mark.parametrize(
+    ("headers", "result"),
+    [
+        ({b"if-match": b'"e"'}, 200),
+        ({b"if-match": b"*"}, 200),
+        ({b"if-match": b'"a", "e"'}, 200),
+        ({b"if-match": b'"a"'}, 412),
+        ({b"if-none-match": b'W/"e"'}, 304),
+        ({b"if-none-match": b'"a"'}, 200),
+        ({b"if-modified-since": LATER}, 304),
+        ({b"if-modified-since": EARLIER}, 200),
+        ({b"if-unmodified-since": LATER}, 200),
+        ({b"if-unmodified-since": EARLIER}, 412),
+        ({b"if-match": b'"e"', b"if-unmodified-since": EARLIER}, 200),
+        ({b"if-none-match": b'"a"', b"if-modified-since": LATER}, 200),
+        ({b"if-modified-since": b"nonsense"}, 200),
+        ({b"range": b"bytes=2-4"}, (2, 5)),
+        ({b"range": b"bytes=-3"}, (7, 10)),
+        ({b"range": b"bytes=8-99"}, (8, 10)),
+        ({b"range": b"bytes=10-"}, 416),
+        ({b"range": b"bytes=-0"}, 416),
+        ({b"range": b"bytes=4-2"}, 200),
+        ({b"range": b"bytes=0-1,3-4"}, 200),
+        ({b"range": b"bytes=-"}, 200),
+        ({b"range": b"lines=0-1"}, 200),
+    ],
+)
+def test_conditions_and_ranges_are_those_of_http(headers: dict[bytes, bytes], result: int | tuple[int, int]) -> None:
+    operation = parsed("GET", b"/films/a", headers=list(headers.items()))
+    if result in (304, 412, 416):
+        with pytest.raises((S3InvalidRange, S3NotModified, S3PreconditionFailed)) as caught:
+            object_response(operation, STORED)
+        assert error_response(caught.value).status == result
+        return
+    response = object_response(operation, STORED)
+    if isinstance(result, tuple):
+        assert (response.status, response.content) == (206, result)
+        assert response.headers["content-length"] == str(result[1] - result[0])
+        assert response.headers["content-range"] == f"bytes {result[0]}-{result[1] - 1}/10"
+    else:
+        assert (response.status, response.content) == (result, (0, 10))
+
+
+def test_nothing_of_an_empty_object_is_a_range() -> None:
+    with pytest.raises(S3InvalidRange):
+        RequestedRange(0, 5).within(0)
+
+
+def test_the_table_of_errors_has_each_code_once_with_its_sentence() -> None:
+    assert len(S3_ERRORS) == len(S3Error.__subclasses__())
+    for code, error in S3_ERRORS.items():
+        response = error_response(error(), resource="/a", request_id="r1")
+        assert 300 <= response.status < 600
+        if response.status != 304:
+            assert f"<Code>{code}</Code><Message>".encode() in response.body
+            assert str(error())[0].islower()
+
+
+def test_a_response_to_head_has_no_document_and_names_the_region() -> None:
+    response = error_response(S3AuthorizationHeaderMalformed(Region="eu-west-1"), is_head=True)
+    assert (response.body, response.headers) == (b"", {"x-amz-bucket-region": "eu-west-1"})

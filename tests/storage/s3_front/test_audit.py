@@ -1,0 +1,64 @@
+"""What S3's clients do with files is in the audit log, by their access keys."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from peerd import Client
+from peerd.domain.file_access import FileRights
+from peerd.store.access.audit import AuditEntry
+from tests.storage.nodes import SECRET
+from tests.storage.s3_front.conftest import S3Cluster
+
+MIB = 1024 * 1024
+
+
+def entries_of(cluster: S3Cluster) -> list[AuditEntry]:
+    """The entries about files, the oldest first."""
+    with Client(cluster.catalogue.store, secret=SECRET) as client:
+        return [one for one in reversed(client.audit.page(limit=100).items) if one.target_kind == "file"]
+
+
+def test_puts_copies_uploads_and_deletes_have_entries_and_reads_have_none(s3: Any, cluster: S3Cluster) -> None:
+    s3.put_object(Bucket="films", Key="a", Body=b"one")
+    s3.put_object(Bucket="films", Key="a", Body=b"other")
+    s3.copy_object(Bucket="films", Key="b", CopySource="films/a")
+    upload = s3.create_multipart_upload(Bucket="films", Key="c")["UploadId"]
+    parts = []
+    for number, size in ((1, 5 * MIB), (2, 100)):
+        part = s3.upload_part(Bucket="films", Key="c", UploadId=upload, PartNumber=number, Body=b"x" * size)
+        parts.append({"PartNumber": number, "ETag": part["ETag"]})
+    s3.complete_multipart_upload(Bucket="films", Key="c", UploadId=upload, MultipartUpload={"Parts": parts})
+    s3.get_object(Bucket="films", Key="a")["Body"].read()
+    s3.delete_object(Bucket="films", Key="a")
+    s3.delete_object(Bucket="films", Key="a")
+    s3.delete_objects(Bucket="films", Delete={"Objects": [{"Key": "b"}, {"Key": "c"}, {"Key": "none"}]})
+    cluster.run_tasks()
+    found = entries_of(cluster)
+    assert [(one.operation, one.target) for one in found] == [
+        ("files.put", "films/a"),
+        ("files.put", "films/a"),
+        ("files.put", "films/b"),
+        ("files.put", "films/c"),
+        ("files.remove", "films/a"),
+        ("files.remove", "films/b"),
+        ("files.remove", "films/c"),
+    ]
+    assert {(one.actor, one.actor_kind, one.way, one.address) for one in found} == {
+        ("of a test", "access-key", "s3", "127.0.0.1")
+    }
+    assert found[0].arguments["access_key"].startswith("PEERD")
+    assert (found[1].before["size"], found[1].after["size"]) == (3, 5)
+    assert found[2].arguments["source"] == "films/a"
+    assert (found[4].before["size"], found[4].after) == (5, None)
+
+
+def test_a_put_that_is_refused_has_no_entry(s3: Any, cluster: S3Cluster) -> None:
+    reads = cluster.client(key=cluster.key(rights=FileRights.READ))
+    for client, bucket in ((reads, "films"), (s3, "music")):
+        with pytest.raises(ClientError):
+            client.put_object(Bucket=bucket, Key="a", Body=b"")
+    assert entries_of(cluster) == []

@@ -1,0 +1,217 @@
+"""boto3, unmodified, against nodes: buckets, objects, lists, ranges, conditions and copies."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+from datetime import UTC, datetime
+from typing import Any
+
+import httpx
+import pytest
+from botocore.config import Config
+from botocore.exceptions import ClientError
+
+from peerd.domain.files import FileClass
+from peerd.store.files.buckets import change_bucket
+from peerd.store.files.classes import set_class
+from tests.storage.s3_front.conftest import S3_DOMAIN, S3Cluster
+
+
+def error_of(call: Any, **arguments: Any) -> tuple[str, int]:
+    """The code and the status with which a call fails."""
+    with pytest.raises(ClientError) as raised:
+        call(**arguments)
+    response = raised.value.response
+    return response["Error"]["Code"], response["ResponseMetadata"]["HTTPStatusCode"]
+
+
+def test_an_object_is_put_with_copies_and_read_from_every_node(cluster: S3Cluster, s3: Any) -> None:
+    content = os.urandom(6_000_000)
+    put = s3.put_object(
+        Bucket="films",
+        Key="2026/one ä.mov",
+        Body=content,
+        ContentType="video/quicktime",
+        CacheControl="max-age=60",
+        Metadata={"take": "3", "where": "studio b"},
+    )
+    assert put["ETag"] == f'"{hashlib.md5(content).hexdigest()}"'
+    cluster.run_tasks()
+    assert [len(node.contents()) for node in cluster.nodes.values()] == [1, 1]
+    for node in cluster.nodes:
+        got = cluster.client(node).get_object(Bucket="films", Key="2026/one ä.mov", ChecksumMode="ENABLED")
+        assert got["Body"].read() == content
+        assert (got["ContentType"], got["CacheControl"]) == ("video/quicktime", "max-age=60")
+        assert got["Metadata"] == {"take": "3", "where": "studio b"}
+        assert got["ChecksumCRC32"] == put["ChecksumCRC32"]
+    head = s3.head_object(Bucket="films", Key="2026/one ä.mov")
+    assert (head["ContentLength"], head["ETag"], head["AcceptRanges"]) == (len(content), put["ETag"], "bytes")
+
+
+@pytest.mark.parametrize("bucket", ["files", "contents", "health"])
+def test_a_bucket_may_have_the_name_of_a_path_of_nodes(cluster: S3Cluster, s3: Any, bucket: str) -> None:
+    s3.create_bucket(Bucket=bucket)
+    s3.put_object(Bucket=bucket, Key="0000000000000001", Body=b"x")
+    assert s3.get_object(Bucket=bucket, Key="0000000000000001")["Body"].read() == b"x"
+    assert httpx.get(f"{cluster.a.url}/health").json()["node"] == "a"
+
+
+def test_ranges_and_conditions(s3: Any) -> None:
+    content = os.urandom(5_000_000)
+    tag = s3.put_object(Bucket="films", Key="f", Body=content)["ETag"]
+    part = s3.get_object(Bucket="films", Key="f", Range="bytes=4194300-4194309")
+    assert (part["Body"].read(), part["ContentRange"]) == (content[4194300:4194310], "bytes 4194300-4194309/5000000")
+    assert s3.get_object(Bucket="films", Key="f", Range="bytes=-5")["Body"].read() == content[-5:]
+    assert error_of(s3.get_object, Bucket="films", Key="f", Range="bytes=5000000-") == ("InvalidRange", 416)
+    assert error_of(s3.get_object, Bucket="films", Key="f", IfNoneMatch=tag) == ("304", 304)
+    assert error_of(s3.get_object, Bucket="films", Key="f", IfMatch='"x"') == ("PreconditionFailed", 412)
+    assert error_of(s3.put_object, Bucket="films", Key="f", Body=b"x", IfNoneMatch="*") == ("PreconditionFailed", 412)
+    assert error_of(s3.put_object, Bucket="films", Key="f", Body=b"x", IfMatch='"x"') == ("PreconditionFailed", 412)
+    assert s3.get_object(Bucket="films", Key="f")["Body"].read() == content
+    s3.put_object(Bucket="films", Key="f", Body=b"x", IfMatch=tag)
+    assert s3.get_object(Bucket="films", Key="f")["Body"].read() == b"x"
+    got = s3.get_object(Bucket="films", Key="f", ResponseContentDisposition='attachment; filename="f.txt"')
+    assert got["ContentDisposition"] == 'attachment; filename="f.txt"'
+
+
+def test_buckets_are_made_listed_and_deleted_when_they_are_empty(s3: Any) -> None:
+    s3.create_bucket(Bucket="music")
+    assert [bucket["Name"] for bucket in s3.list_buckets()["Buckets"]] == ["films", "music"]
+    assert error_of(s3.create_bucket, Bucket="music") == ("BucketAlreadyOwnedByYou", 409)
+    assert s3.get_bucket_location(Bucket="music")["LocationConstraint"] is None
+    assert "Status" not in s3.get_bucket_versioning(Bucket="music")
+    s3.put_object(Bucket="music", Key="a", Body=b"")
+    assert error_of(s3.delete_bucket, Bucket="music") == ("BucketNotEmpty", 409)
+    s3.delete_object(Bucket="music", Key="a")
+    s3.delete_bucket(Bucket="music")
+    assert error_of(s3.head_bucket, Bucket="music") == ("404", 404)
+    assert error_of(s3.put_object, Bucket="music", Key="a", Body=b"x") == ("NoSuchBucket", 404)
+    assert error_of(s3.get_object, Bucket="films", Key="none") == ("NoSuchKey", 404)
+    wrong = {"LocationConstraint": "eu-west-1"}
+    assert error_of(s3.create_bucket, Bucket="music", CreateBucketConfiguration=wrong)[0] == (
+        "IllegalLocationConstraintException"
+    )
+
+
+NOT_IN_XML = "x\x01y"
+KEYS = ["a", "a b+c&d", "d/1", "d/2", "d/e/3", NOT_IN_XML, "ä/ö", "日本/😀.txt", "z%2F", "..", "../../etc/passwd"]
+
+
+def test_lists_in_pages_with_every_kind_of_key(s3: Any) -> None:
+    for key in KEYS:
+        s3.put_object(Bucket="films", Key=key, Body=key.encode())
+    for name in ("list_objects", "list_objects_v2"):
+        pages = s3.get_paginator(name).paginate(Bucket="films", PaginationConfig={"PageSize": 2})
+        listed = [entry["Key"] for page in pages for entry in page.get("Contents", [])]
+        assert listed == sorted(KEYS, key=str.encode), name
+        pages = list(s3.get_paginator(name).paginate(Bucket="films", Delimiter="/", PaginationConfig={"PageSize": 1}))
+        prefixes = [entry["Prefix"] for page in pages for entry in page.get("CommonPrefixes", [])]
+        assert prefixes == ["../", "d/", "ä/", "日本/"], name
+    page = s3.list_objects_v2(Bucket="films", Prefix="d/", Delimiter="/")
+    assert [entry["Key"] for entry in page["Contents"]] == ["d/1", "d/2"]
+    assert s3.list_objects_v2(Bucket="films", StartAfter="d/2", MaxKeys=1)["Contents"][0]["Key"] == "d/e/3"
+    for key in KEYS:
+        assert s3.get_object(Bucket="films", Key=key)["Body"].read() == key.encode()
+    s3.delete_object(Bucket="films", Key=NOT_IN_XML)
+    rest = [key for key in KEYS if key != NOT_IN_XML]
+    deleted = s3.delete_objects(Bucket="films", Delete={"Objects": [{"Key": key} for key in [*rest, "none"]]})
+    assert {entry["Key"] for entry in deleted["Deleted"]} == {*rest, "none"}
+    assert s3.list_objects_v2(Bucket="films")["KeyCount"] == 0
+
+
+def test_a_copy_is_a_new_version_with_the_headers_of_the_source_or_new_ones(cluster: S3Cluster, s3: Any) -> None:
+    content = os.urandom(5_000_000)
+    s3.create_bucket(Bucket="music")
+    put = s3.put_object(Bucket="films", Key="ä 1", Body=content, Metadata={"a": "1"}, ContentType="text/plain")
+    copied = s3.copy_object(Bucket="music", Key="copy", CopySource={"Bucket": "films", "Key": "ä 1"})
+    assert copied["CopyObjectResult"]["ETag"] == put["ETag"]
+    got = s3.get_object(Bucket="music", Key="copy")
+    assert (got["Body"].read(), got["Metadata"], got["ContentType"]) == (content, {"a": "1"}, "text/plain")
+    replaced = {"MetadataDirective": "REPLACE", "Metadata": {"b": "2"}}
+    s3.copy_object(Bucket="films", Key="ä 1", CopySource={"Bucket": "films", "Key": "ä 1"}, **replaced)
+    assert s3.head_object(Bucket="films", Key="ä 1")["Metadata"] == {"b": "2"}
+    source = {"Bucket": "films", "Key": "ä 1"}
+    assert error_of(s3.copy_object, Bucket="music", Key="c", CopySource=source, CopySourceIfMatch="x")[1] == 412
+    s3.delete_object(Bucket="films", Key="ä 1")
+    cluster.run_tasks()
+    assert s3.get_object(Bucket="music", Key="copy")["Body"].read() == content
+
+
+def test_presigned_urls_put_and_get_without_a_key_until_they_expire(cluster: S3Cluster, s3: Any) -> None:
+    put = s3.generate_presigned_url("put_object", {"Bucket": "films", "Key": "ä b"}, ExpiresIn=60)
+    assert httpx.put(put, content=b"bytes").status_code == 200
+    get = s3.generate_presigned_url("get_object", {"Bucket": "films", "Key": "ä b"}, ExpiresIn=60)
+    assert httpx.get(get).content == b"bytes"
+    assert httpx.get(get.replace("%C3%A4", "other")).status_code == 403
+    assert httpx.put(get, content=b"other").status_code == 403
+    assert httpx.get(get.replace("X-Amz-Expires=60", "X-Amz-Expires=600")).status_code == 403
+    assert s3.get_object(Bucket="films", Key="ä b")["Body"].read() == b"bytes"
+    clock = cluster.a.node.clock
+    clock.synchronize(datetime.fromtimestamp(clock() + 61, UTC), clock.steady())
+    assert "the presigned URL has expired" in httpx.get(get).text
+
+
+def test_a_bucket_in_the_name_of_the_host(cluster: S3Cluster, s3: Any) -> None:
+    port = cluster.a.url.rpartition(":")[2]
+    config = Config(signature_version="s3v4", s3={"addressing_style": "virtual"}, retries={"total_max_attempts": 1})
+    virtual = cluster.client(endpoint_url=f"http://{S3_DOMAIN}:{port}", config=config)
+    url = virtual.generate_presigned_url("put_object", {"Bucket": "films", "Key": "a/b"})
+    host = f"films.{S3_DOMAIN}"
+    assert url.startswith(f"http://{host}:{port}/a/b?")
+    answer = httpx.put(url.replace(host, "127.0.0.1"), content=b"bytes", headers={"host": f"{host}:{port}"})
+    assert answer.status_code == 200, answer.text
+    assert s3.get_object(Bucket="films", Key="a/b")["Body"].read() == b"bytes"
+
+
+def test_a_storage_class_is_a_class_of_files(cluster: S3Cluster, s3: Any) -> None:
+    cluster.catalogue.store.run(set_class, FileClass(name="single", copies=1))
+    s3.put_object(Bucket="films", Key="f", Body=b"x", StorageClass="SINGLE")
+    cluster.run_tasks()
+    assert [len(node.contents()) for node in cluster.nodes.values()] == [1, 0]
+    assert s3.head_object(Bucket="films", Key="f")["StorageClass"] == "SINGLE"
+    assert s3.list_objects_v2(Bucket="films")["Contents"][0]["StorageClass"] == "SINGLE"
+    assert error_of(s3.put_object, Bucket="films", Key="f", Body=b"x", StorageClass="NONE")[0] == "InvalidStorageClass"
+
+
+def test_a_body_with_another_digest_is_not_stored(cluster: S3Cluster, s3: Any) -> None:
+    for wrong in ({"ContentMD5": "AAAAAAAAAAAAAAAAAAAAAA=="}, {"ChecksumSHA256": "A" * 43 + "="}):
+        assert error_of(s3.put_object, Bucket="films", Key="f", Body=b"x", **wrong) == ("BadDigest", 400)
+    url = s3.generate_presigned_url(
+        "put_object", {"Bucket": "films", "Key": "f", "ContentMD5": "1B2M2Y8AsgTpgAmY7PhCfg=="}
+    )
+    assert httpx.put(url, content=b"x", headers={"content-md5": "1B2M2Y8AsgTpgAmY7PhCfg=="}).status_code == 400
+    assert s3.list_objects_v2(Bucket="films")["KeyCount"] == 0
+    assert cluster.a.contents() == []
+    assert list((cluster.a.paths[0] / "parts").iterdir()) == []
+
+
+def test_a_quota_holds_and_what_is_not_there_is_refused(cluster: S3Cluster, s3: Any) -> None:
+    cluster.catalogue.store.run(change_bucket, "films", quota=10)
+    assert error_of(s3.put_object, Bucket="films", Key="f", Body=b"x" * 11) == ("EntityTooLarge", 400)
+    s3.put_object(Bucket="films", Key="f", Body=b"x" * 10)
+    assert error_of(s3.get_bucket_acl, Bucket="films") == ("NotImplemented", 501)
+    assert error_of(s3.put_object_tagging, Bucket="films", Key="f", Tagging={"TagSet": []}) == ("NotImplemented", 501)
+    assert error_of(s3.put_object, Bucket="films", Key="f", Body=b"x", ACL="public-read")[0] == (
+        "AccessControlListNotSupported"
+    )
+    assert error_of(s3.put_object, Bucket="films", Key="k" * 1025, Body=b"x") == ("KeyTooLongError", 400)
+
+
+def test_a_file_of_another_client_is_an_object_too(cluster: S3Cluster, s3: Any) -> None:
+    signed = cluster.a.node.http
+    with signed.request("PUT", cluster.a.url, "/files/films/plain", body=b"") as answer:
+        assert answer.status == 201
+        answer.read()
+    head = s3.head_object(Bucket="films", Key="plain")
+    assert head["ETag"].endswith('-1"')
+    s3.put_object(Bucket="films", Key="plain", Body=b"new", IfMatch=head["ETag"])
+    assert s3.get_object(Bucket="films", Key="plain")["Body"].read() == b"new"
+
+
+def test_many_kinds_of_bodies_are_verified(s3: Any) -> None:
+    content = os.urandom(300_000)
+    for algorithm in ("CRC32", "CRC32C", "SHA1", "SHA256", "CRC64NVME"):
+        s3.put_object(Bucket="films", Key=algorithm, Body=io.BytesIO(content), ChecksumAlgorithm=algorithm)
+        assert s3.get_object(Bucket="films", Key=algorithm)["Body"].read() == content

@@ -1,0 +1,49 @@
+"""Files as objects of S3."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from peerd.domain.files import FileState, StoredFile
+from peerd.storage.s3.conditions import Conditions
+from peerd.storage.s3.errors import S3InvalidArgument, S3NotImplemented
+from peerd.storage.s3.operations import ObjectHeaders
+from peerd.storage.s3_front.stored_objects import condition_of, kept_with, stored_object
+from peerd.store.files.buckets import Bucket
+from peerd.store.files.versions import Condition
+
+NOW = datetime(2026, 11, 26, tzinfo=UTC)
+BUCKET = Bucket(id=1, name="films", class_name="default", quota=None, created_at=NOW)
+
+
+def file(**more: object) -> StoredFile:
+    values = {"id": 1, "bucket": "films", "key": "f", "version": 1, "state": FileState.STORED, "class_name": "default"}
+    return StoredFile(**{**values, "size": 1, "blake3": "0" * 64, "created_at": NOW, **more})  # type: ignore[arg-type]
+
+
+def test_headers_and_metadata_come_back_as_they_were_given() -> None:
+    utf8 = "日本".encode().decode("latin-1")
+    given = ObjectHeaders(headers={"content-type": "a/b", "expires": "0"}, metadata={"name": utf8})
+    found = stored_object(file(**kept_with(given, {"crc32": "AAAAAA=="})), BUCKET)
+    assert (found.object_headers, found.checksums) == (given, {"crc32": "AAAAAA=="})
+
+
+def test_metadata_of_other_clients_that_cannot_be_headers_are_left_out() -> None:
+    metadata = {"good": "x", "a b": "x", "a:b": "x", "ä": "x", "line": "a\r\nset-cookie: b"}
+    assert stored_object(file(metadata=metadata), BUCKET).object_headers.metadata == {"good": "x"}
+
+
+def test_a_content_type_that_is_too_long_is_refused() -> None:
+    with pytest.raises(S3InvalidArgument):
+        kept_with(ObjectHeaders(headers={"content-type": "a" * 256}))
+
+
+def test_conditions_of_writes() -> None:
+    assert condition_of(Conditions(if_none_match=("*",))) == Condition(is_absent=True)
+    assert condition_of(Conditions(if_match=("0" * 64 + "-1",))) == Condition(tag="0" * 64)
+    assert condition_of(Conditions(if_match=("ab-1",))) == Condition(tag="ab-1")
+    for etags in (("*",), ("a", "b")):
+        with pytest.raises(S3NotImplemented):
+            condition_of(Conditions(if_match=etags))

@@ -1,0 +1,267 @@
+"""Uploads in parts: by boto3, from several nodes, interrupted, aborted and forgotten."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import socket
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from boto3.s3.transfer import TransferConfig
+
+from peerd.storage.maintenance import StorageMaintenance
+from peerd.storage.s3_front import exchange
+from peerd.store.schema.sql_clock import seconds_from_now
+from peerd.store.schema.tables import file_completed_uploads, file_upload_parts, file_uploads
+from peerd.testing import eventually
+from tests.storage.s3_front.conftest import S3Cluster
+from tests.storage.s3_front.test_objects import error_of
+
+MIB = 1024 * 1024
+TRANSFER = TransferConfig(multipart_threshold=5 * MIB, multipart_chunksize=5 * MIB, max_concurrency=4)
+
+
+def md5(data: bytes) -> bytes:
+    return hashlib.md5(data).digest()
+
+
+def begin(s3: Any, key: str = "f", **more: Any) -> dict[str, str]:
+    upload = s3.create_multipart_upload(Bucket="films", Key=key, **more)
+    return {"Bucket": "films", "Key": key, "UploadId": upload["UploadId"]}
+
+
+def upload_part(s3: Any, upload: dict[str, str], number: int, data: bytes, **more: Any) -> dict[str, Any]:
+    part = s3.upload_part(**upload, PartNumber=number, Body=data, **more)
+    sums = {name: value for name, value in part.items() if name.startswith("Checksum")}
+    return {"PartNumber": number, "ETag": part["ETag"], **sums}
+
+
+def test_twenty_megabytes_are_uploaded_in_parts_and_read_from_every_node(cluster: S3Cluster, s3: Any) -> None:
+    content = os.urandom(20 * MIB + 17)
+    more = {"Metadata": {"a": "1"}, "ContentType": "video/mp4"}
+    s3.upload_fileobj(io.BytesIO(content), "films", "big.mp4", Config=TRANSFER, ExtraArgs=more)
+    md5s = [md5(content[at : at + 5 * MIB]) for at in range(0, len(content), 5 * MIB)]
+    head = s3.head_object(Bucket="films", Key="big.mp4")
+    assert head["ETag"] == f'"{md5(b"".join(md5s)).hex()}-5"'
+    assert (head["Metadata"], head["ContentType"], head["ContentLength"]) == ({"a": "1"}, "video/mp4", len(content))
+    assert len(cluster.a.contents()) == 1, "the parts are removed"
+    cluster.run_tasks()
+    for node in cluster.nodes:
+        got = io.BytesIO()
+        cluster.client(node).download_fileobj("films", "big.mp4", got, Config=TRANSFER)
+        assert got.getvalue() == content
+    assert cluster.catalogue.count(file_uploads) == cluster.catalogue.count(file_upload_parts) == 0
+
+
+def test_another_node_relays_the_parts_and_the_completion(cluster: S3Cluster, s3: Any) -> None:
+    content, other = os.urandom(11 * MIB), cluster.client("b")
+    upload = begin(s3, "ä b")
+    parts = [upload_part(other, upload, n + 1, content[n * 5 * MIB : (n + 1) * 5 * MIB]) for n in range(3)]
+    assert (len(cluster.a.contents()), cluster.nodes["b"].contents()) == (3, [])
+    assert [part["PartNumber"] for part in other.list_parts(**upload)["Parts"]] == [1, 2, 3]
+    wrong = {"ContentMD5": "AAAAAAAAAAAAAAAAAAAAAA=="}
+    assert error_of(other.upload_part, **upload, PartNumber=4, Body=b"x", **wrong) == ("BadDigest", 400)
+    done = other.complete_multipart_upload(**upload, MultipartUpload={"Parts": parts})
+    assert done["ETag"].endswith('-3"')
+    assert other.get_object(Bucket="films", Key="ä b")["Body"].read() == content
+    again = begin(s3)
+    upload_part(other, again, 1, b"x")
+    other.abort_multipart_upload(**again)
+    assert len(cluster.a.contents()) == 1
+    assert error_of(other.list_parts, **again) == ("NoSuchUpload", 404)
+
+
+def test_the_disk_of_an_upload_is_away(cluster: S3Cluster, s3: Any) -> None:
+    upload, other = begin(s3), cluster.client("b")
+    cluster.catalogue.change(
+        sa.table("disks", sa.column("id"), sa.column("url")),  # type: ignore[arg-type]
+        sa.column("id") == cluster.a.disk,
+        url="http://127.0.0.1:9",
+    )
+    assert error_of(other.upload_part, **upload, PartNumber=1, Body=b"x") == ("ServiceUnavailable", 503)
+    other.abort_multipart_upload(**upload)
+    assert cluster.catalogue.count(file_uploads) == 0
+
+
+def test_parts_that_are_not_as_the_client_names_them_are_refused(cluster: S3Cluster, s3: Any) -> None:
+    upload = begin(s3)
+    first, last = (upload_part(s3, upload, number, b"x" * size) for number, size in ((1, 5 * MIB), (2, 10)))
+    small = upload_part(s3, upload, 3, b"y")
+    for parts, error in (
+        ([first, {"PartNumber": 2, "ETag": '"' + "0" * 32 + '"'}], "InvalidPart"),
+        ([first, {**last, "ChecksumCRC32": "AAAAAA=="}], "InvalidPart"),
+        ([first, {**last, "PartNumber": 9}], "InvalidPart"),
+        ([last, first], "InvalidPartOrder"),
+        ([first, last, small], "EntityTooSmall"),
+        ([], "MalformedXML"),
+    ):
+        wrong = {**upload, "MultipartUpload": {"Parts": parts}}
+        assert error_of(s3.complete_multipart_upload, **wrong)[0] == error
+    assert error_of(s3.head_object, Bucket="films", Key="f")[1] == 404
+    done = {**upload, "MultipartUpload": {"Parts": [first, last]}}
+    exists = s3.put_object(Bucket="films", Key="f", Body=b"earlier")
+    assert error_of(s3.complete_multipart_upload, **done, IfNoneMatch="*") == ("PreconditionFailed", 412)
+    s3.complete_multipart_upload(**done, IfMatch=exists["ETag"])
+    assert s3.get_object(Bucket="films", Key="f")["Body"].read() == b"x" * 5 * MIB + b"x" * 10
+    other = {**upload, "MultipartUpload": {"Parts": [first]}}
+    assert error_of(s3.complete_multipart_upload, **other) == ("NoSuchUpload", 404), "it was completed otherwise"
+    cluster.run_tasks()
+    assert len(cluster.a.contents()) == 1, "parts that were not used are removed too"
+
+
+def test_an_upload_that_is_completed_again_is_answered_as_before(cluster: S3Cluster, s3: Any) -> None:
+    """A client that has lost the response does this."""
+    upload = begin(s3)
+    parts = [upload_part(s3, upload, 1, b"bytes")]
+    done = {**upload, "MultipartUpload": {"Parts": parts}}
+    first = s3.complete_multipart_upload(**done, IfNoneMatch="*")
+    s3.put_object(Bucket="films", Key="f", Body=b"of another client")
+    for client in (s3, cluster.client("b")):
+        again = client.complete_multipart_upload(**done, IfNoneMatch="*")
+        assert (again["ETag"], again["Key"]) == (first["ETag"], "f")
+    assert s3.get_object(Bucket="films", Key="f")["Body"].read() == b"of another client"
+    assert error_of(s3.upload_part, **upload, PartNumber=1, Body=b"x") == ("NoSuchUpload", 404)
+    aborted = begin(s3)
+    parts = [upload_part(s3, aborted, 1, b"bytes")]
+    s3.abort_multipart_upload(**aborted)
+    done = {**aborted, "MultipartUpload": {"Parts": parts}}
+    assert error_of(s3.complete_multipart_upload, **done) == ("NoSuchUpload", 404)
+    cluster.catalogue.change(file_completed_uploads, sa.true(), completed_at=seconds_from_now(-8 * 86_400))
+    StorageMaintenance(cluster.a.node).run()
+    assert cluster.catalogue.count(file_completed_uploads) == 0
+
+
+def test_an_upload_that_is_completed_twice_at_once_becomes_one_object(cluster: S3Cluster, s3: Any) -> None:
+    upload = begin(s3)
+    content = os.urandom(6 * MIB)
+    done = {**upload, "MultipartUpload": {"Parts": [upload_part(s3, upload, 1, content)]}}
+    clients = [cluster.client(node) for node in "abab"]
+    with ThreadPoolExecutor(4) as pool:
+        etags = list(
+            pool.map(lambda client: client.complete_multipart_upload(**done, IfNoneMatch="*")["ETag"], clients)
+        )
+    assert len(set(etags)) == 1
+    assert s3.get_object(Bucket="films", Key="f")["Body"].read() == content
+    cluster.run_tasks()
+    assert len(cluster.a.contents()) == 1
+
+
+def test_a_part_that_was_damaged_on_the_disk_is_not_published(cluster: S3Cluster, s3: Any) -> None:
+    upload = begin(s3)
+    part = upload_part(s3, upload, 1, b"bytes")
+    [name] = cluster.a.contents()
+    cluster.a.content_path(int(name, 16)).write_bytes(b"bytez")
+    done = {**upload, "MultipartUpload": {"Parts": [part]}}
+    assert error_of(s3.complete_multipart_upload, **done) == ("InvalidPart", 400)
+    done["MultipartUpload"] = {"Parts": [upload_part(s3, upload, 1, b"bytes")]}
+    s3.complete_multipart_upload(**done)
+    assert s3.get_object(Bucket="films", Key="f")["Body"].read() == b"bytes"
+
+
+def test_parts_are_copied_from_objects(s3: Any) -> None:
+    content = os.urandom(9 * MIB)
+    s3.put_object(Bucket="films", Key="source ä", Body=content)
+    upload = begin(s3)
+    source = {"Bucket": "films", "Key": "source ä"}
+    ranges = {"CopySourceRange": f"bytes=1000-{6 * MIB}"}
+    copied = s3.upload_part_copy(**upload, PartNumber=1, CopySource=source, **ranges)["CopyPartResult"]
+    second = s3.upload_part_copy(**upload, PartNumber=2, CopySource=source)["CopyPartResult"]
+    parts = [{"PartNumber": n, "ETag": part["ETag"]} for n, part in ((1, copied), (2, second))]
+    s3.complete_multipart_upload(**upload, MultipartUpload={"Parts": parts})
+    assert s3.get_object(Bucket="films", Key="f")["Body"].read() == content[1000 : 6 * MIB + 1] + content
+
+
+@pytest.mark.parametrize("algorithm", ["SHA256", "CRC32"])
+def test_checksums_of_parts_and_of_the_whole_are_verified(s3: Any, algorithm: str) -> None:
+    kind = {"SHA256": "COMPOSITE", "CRC32": "FULL_OBJECT"}[algorithm]
+    upload = begin(s3, ChecksumAlgorithm=algorithm, ChecksumType=kind)
+    parts = [upload_part(s3, upload, n, bytes([n]) * 5 * MIB, ChecksumAlgorithm=algorithm) for n in (1, 2)]
+    done = {**upload, "MultipartUpload": {"Parts": parts}, "ChecksumType": kind}
+    wrong = {"ChecksumSHA256": "A" * 43 + "=-2"} if algorithm == "SHA256" else {"ChecksumCRC32": "AAAAAA=="}
+    assert error_of(s3.complete_multipart_upload, **done, **wrong) == ("BadDigest", 400)
+    s3.complete_multipart_upload(**done)
+    assert s3.head_object(Bucket="films", Key="f")["ContentLength"] == 10 * MIB
+
+
+def test_uploads_and_parts_are_listed_in_pages(s3: Any) -> None:
+    uploads = [begin(s3, key) for key in ("a", "b/1", "b/2", "b/2", "é")]
+    pages = s3.get_paginator("list_multipart_uploads").paginate(Bucket="films", PaginationConfig={"PageSize": 2})
+    listed = [(one["Key"], one["UploadId"]) for page in pages for one in page.get("Uploads", [])]
+    assert listed == sorted((one["Key"], one["UploadId"]) for one in uploads)
+    page = s3.list_multipart_uploads(Bucket="films", Delimiter="/")
+    assert [one["Prefix"] for one in page["CommonPrefixes"]] == ["b/"]
+    assert [one["Key"] for one in page["Uploads"]] == ["a", "é"]
+    for number in (1, 2, 3, 10_000):
+        upload_part(s3, uploads[0], number, b"x")
+    pages = s3.get_paginator("list_parts").paginate(**uploads[0], PaginationConfig={"PageSize": 3})
+    assert [part["PartNumber"] for page in pages for part in page["Parts"]] == [1, 2, 3, 10_000]
+    assert error_of(s3.upload_part, **uploads[0], PartNumber=10_001, Body=b"x") == ("InvalidArgument", 400)
+    other = {**uploads[0], "Key": "another"}
+    assert error_of(s3.upload_part, **other, PartNumber=1, Body=b"x") == ("NoSuchUpload", 404)
+    assert error_of(s3.delete_bucket, Bucket="films") == ("BucketNotEmpty", 409)
+
+
+def test_an_upload_whose_client_is_killed_leaves_nothing(cluster: S3Cluster, s3: Any) -> None:
+    upload = begin(s3)
+    parts_folder = cluster.a.paths[0] / "parts"
+    for node, url in (
+        (cluster.a, s3.generate_presigned_url("put_object", {"Bucket": "films", "Key": "f"})),
+        (cluster.a, s3.generate_presigned_url("upload_part", {**upload, "PartNumber": 1})),
+        (
+            cluster.nodes["b"],
+            cluster.client("b").generate_presigned_url("upload_part", {**upload, "PartNumber": 1}),
+        ),
+    ):
+        host, port = node.url.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port))) as client:
+            path = url.removeprefix(node.url)
+            head = f"PUT {path} HTTP/1.1\r\nhost: {host}:{port}\r\ncontent-length: 9000000\r\n\r\n"
+            client.sendall(head.encode() + b"x" * 3 * MIB)
+            eventually(lambda: any(path.stat().st_size for path in parts_folder.iterdir()), timeout=10)
+        eventually(lambda: not list(parts_folder.iterdir()), timeout=10)
+    assert cluster.a.contents() == []
+    assert "Parts" not in s3.list_parts(**upload)
+    assert error_of(s3.head_object, Bucket="films", Key="f")[1] == 404
+
+
+def test_an_upload_that_is_not_touched_for_a_week_is_aborted(cluster: S3Cluster, s3: Any) -> None:
+    old, fresh = begin(s3, "old"), begin(s3, "fresh")
+    for upload in (old, fresh):
+        upload_part(s3, upload, 1, b"x")
+    is_old = file_uploads.c.id == old["UploadId"]
+    cluster.catalogue.change(file_uploads, is_old, touched_at=seconds_from_now(-7 * 86_400 - 1))
+    StorageMaintenance(cluster.nodes["b"].node).run()
+    assert cluster.catalogue.count(file_uploads) == 2, "the disk is of another node"
+    StorageMaintenance(cluster.a.node).run()
+    assert [one["Key"] for one in s3.list_multipart_uploads(Bucket="films")["Uploads"]] == ["fresh"]
+    assert len(cluster.a.contents()) == 1
+
+
+def test_a_client_that_waits_long_gets_spaces_and_then_the_document_or_the_error(
+    cluster: S3Cluster, s3: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exchange, "KEPT_OPEN_EVERY", 0.001)
+    content = os.urandom(12 * MIB)
+    other = cluster.client("b")
+    upload = begin(other)
+    parts = [upload_part(s3, upload, n + 1, content[n * 6 * MIB : (n + 1) * 6 * MIB]) for n in range(2)]
+    raw: list[bytes] = []
+    s3.meta.events.register("before-parse.s3", lambda response_dict, **_: raw.append(response_dict["body"]))
+    done = s3.complete_multipart_upload(**upload, MultipartUpload={"Parts": parts})
+    assert done["ETag"].endswith('-2"')
+    assert b"?>\n " in raw[0]
+    assert s3.get_object(Bucket="films", Key="f")["Body"].read() == content
+    upload = begin(s3, "late")
+    part = upload_part(s3, upload, 1, content)
+    for name in cluster.a.contents():
+        path = cluster.a.content_path(int(name, 16))
+        if path.stat().st_size == len(content):
+            with path.open("r+b") as file:
+                file.seek(len(content) - 1)
+                file.write(bytes([content[-1] ^ 1]))
+    broken = {**upload, "MultipartUpload": {"Parts": [part]}}
+    assert error_of(s3.complete_multipart_upload, **broken)[0] == "InvalidPart"

@@ -1,0 +1,86 @@
+"""``peerd files put`` and ``get``, with nodes that are served: the commands that need more than the database."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from peerd import Client
+from tests.cli.conftest import Peerd
+from tests.cli.conftest import peerd as peerd  # noqa: PLC0414 - pytest finds fixtures by their names here
+from tests.storage.nodes import SECRET, StorageCluster
+from tests.web.access_world import serving
+
+
+@pytest.fixture
+def project(peerd: Peerd, cluster: StorageCluster, tmp_path: Path) -> Path:
+    """A folder whose peerd.toml names the cluster, with two films below src/."""
+    cluster.catalogue.bucket()
+    cluster.refresh()
+    url = cluster.catalogue.store.url.render_as_string()
+    lines = '[node]\nname = "a"\n', f'[database]\nurl = "{url}"\n', f'[cluster]\nsecret = "{SECRET}"\n'
+    (tmp_path / "peerd.toml").write_text("".join(lines))
+    (tmp_path / "src/below").mkdir(parents=True)
+    (tmp_path / "src/a.mov").write_bytes(os.urandom(2_000_000))
+    (tmp_path / "src/below/ö.txt").write_text("text")
+    return tmp_path
+
+
+def test_files_are_put_and_got_one_by_one_by_patterns_and_as_folders(peerd: Peerd, project: Path) -> None:
+    assert "films/a.mov  2 MB" in peerd("files", "put", "src/a.mov", "films/").out
+    put = peerd("files", "put", "--recursive", "src", "films/2026/", "--meta", "by=me", "--json").json
+    assert [one["key"] for one in put["put"]] == ["2026/src/a.mov", "2026/src/below/ö.txt"]
+    assert (put["put"][0]["content_type"], put["put"][0]["metadata"]) == ("video/quicktime", {"by": "me"})
+    peerd("files", "get", "films/2026/src/", "got/", "--recursive")
+    assert (project / "got/below/ö.txt").read_text() == "text"
+    assert (project / "got/a.mov").read_bytes() == (project / "src/a.mov").read_bytes()
+    peerd("files", "get", "films/*.mov", "films/2026/src/below/*", "many/")
+    assert sorted(path.name for path in (project / "many").iterdir()) == ["a.mov", "ö.txt"]
+    assert peerd("files", "get", "films/2026/src/below/ö.txt", "-").out == "text"
+
+
+def test_stdin_is_put(peerd: Peerd, project: Path) -> None:
+    peerd("files", "put", "-", "films/piped", stdin="from a pipe")
+    assert peerd("files", "get", "films/piped", "-").out == "from a pipe"
+    assert "what stdin gives has no name" in peerd("files", "put", "-", "films/", status=2).err
+
+
+def test_a_file_that_fails_does_not_keep_the_others_from_being_put(peerd: Peerd, project: Path) -> None:
+    answer = peerd("files", "put", "src/nowhere", "src/a.mov", "films/", status=1)
+    assert "films/a.mov  2 MB" in answer.out
+    assert "nowhere: no such file" in answer.err
+    assert peerd("files", "put", "src/a.mov", "films/a.mov", "--only-new", status=1).err.count("error") == 1
+    assert "give --recursive" in peerd("files", "put", "src", "films/", status=2).err
+    assert "end it with /" in peerd("files", "put", "src/a.mov", "src/a.mov", "films/x", status=2).err
+    assert "there is no bucket 'music'" in peerd("files", "put", "src/a.mov", "music/", status=1).err
+
+
+@pytest.mark.parametrize("key", ["x/../../outside", "x//outside", "x/."])
+def test_a_key_never_leads_out_of_the_folder_that_files_are_got_into(peerd: Peerd, project: Path, key: str) -> None:
+    peerd("files", "put", "src/below/ö.txt", f"films/{key}")
+    (project / "deep/er").mkdir(parents=True)
+    assert "cannot be a path below" in peerd("files", "get", "films/x/", "deep/er/", "--recursive", status=1).err
+    assert not [path for path in project.rglob("*") if path.name == "outside"]
+
+
+def test_contents_are_moved_by_a_server_with_its_address_and_a_token(
+    peerd: Peerd, project: Path, cluster: StorageCluster, tmp_path: Path
+) -> None:
+    with Client(cluster.catalogue.store, secret=SECRET) as client:
+        words = "--right", "read-files", "--right", "write-files", "--files", "films/2026/"
+        (tmp_path / "token").write_text(peerd("tokens", "create", "studio", *words).out)
+        assert "films/2026/" in peerd("tokens", "list").out
+        with serving(client) as address:
+            at_server = "--server", address, "--token-file", str(tmp_path / "token")
+            put = peerd("files", "put", "--recursive", "src", "films/2026/", "--json", *at_server).json["put"]
+            assert [one["key"] for one in put] == ["2026/src/a.mov", "2026/src/below/ö.txt"]
+            peerd("files", "get", "films/2026/src/", "got/", "--recursive", *at_server)
+            assert (project / "got/a.mov").read_bytes() == (project / "src/a.mov").read_bytes()
+            assert peerd("files", "get", "films/2026/src/below/ö.txt", "-", *at_server).out == "text"
+            peerd("files", "put", "-", "films/2026/piped", *at_server, stdin="from a pipe")
+            peerd("files", "rm", "films/2026/piped", *at_server)
+            refused = peerd("files", "put", "src/a.mov", "films/a", *at_server, status=1)
+            assert "'films/a' is none of its files" in refused.err
+    assert "does not answer" in peerd("files", "get", "films/a", "--server", "http://127.0.0.1:1", status=1).err

@@ -1,0 +1,580 @@
+"""Puts in parts, over real servers: durable part by part, gone on with after failures, whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import socket
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from blake3 import blake3
+
+from peerd import Client
+from peerd.domain.file_errors import (
+    FileConditionFailed,
+    NoNodeTakes,
+    PutRefused,
+    QuotaExceeded,
+    UploadBroken,
+    UploadGone,
+)
+from peerd.doorbell.cluster_clock import ClusterClock
+from peerd.storage.client import json_of
+from peerd.storage.maintenance import StorageMaintenance
+from peerd.storage.transfer.node_http import NodeHttp
+from peerd.storage.transfer.node_signature import NodeSigner
+from peerd.storage.uploading import sending, sources
+from peerd.store.files import resumable_uploads
+from peerd.store.schema.sql_clock import seconds_from_now
+from peerd.store.schema.tables import disks, file_uploads
+from peerd.testing import eventually
+from tests.storage.disk.test_file_systems import mounting_is_possible
+from tests.storage.nodes import SECRET, ServedNode, StorageCluster
+from tests.storage.test_client import serve_at, tracemalloc_peak
+from tests.storage.test_server_files import BreakingUploads
+from tests.store.file_steps import Catalogue
+
+MIB = 1024 * 1024
+
+
+@pytest.fixture(autouse=True)
+def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts are small, tries follow each other soon, and nodes do not report their addresses again."""
+    monkeypatch.setattr(sources, "FILE_PART", 2 * MIB)
+    monkeypatch.setattr(sources, "PART_TAKES", -1.0)
+    monkeypatch.setattr(sources, "STREAM_PART", 2 * MIB)
+    monkeypatch.setattr(sending, "FIRST_PAUSE", 0.02)
+    monkeypatch.setattr("peerd.storage.server.app.REFRESH_EVERY", 3_600.0)
+
+
+@pytest.fixture
+def client(cluster: StorageCluster) -> Iterator[Client]:
+    cluster.catalogue.bucket()
+    cluster.refresh()
+    with Client(cluster.catalogue.store, secret=SECRET) as client:
+        yield client
+
+
+@pytest.fixture
+def film(tmp_path: Path) -> Path:
+    """A file of three chunks, and of five parts."""
+    path = tmp_path / "film.mov"
+    path.write_bytes(os.urandom(9_000_000))
+    return path
+
+
+def put(client: Client, source: Any, path: str = "films/f", **more: Any) -> Any:
+    return client.files.put(source, path, parts_above=MIB, **more)
+
+
+def got(client: Client, path: str = "films/f") -> bytes:
+    target = io.BytesIO()
+    client.files.get(path, target)
+    return target.getvalue()
+
+
+def unfinished(cluster: StorageCluster) -> list[resumable_uploads.UnfinishedUpload]:
+    return cluster.catalogue.store.read(resumable_uploads.list_unfinished, None, "", "", 100).uploads
+
+
+def holder(cluster: StorageCluster) -> ServedNode:
+    """The node with the part of the only upload."""
+    [upload] = unfinished(cluster)
+    return next(node for node in cluster.nodes.values() if node.disk == upload.disk)
+
+
+def parts_of(cluster: StorageCluster) -> list[Path]:
+    return [path for node in cluster.nodes.values() for path in (node.paths[0] / "parts").iterdir()]
+
+
+def test_a_file_is_put_in_parts_and_is_as_if_put_at_once(client: Client, cluster: StorageCluster, film: Path) -> None:
+    seen: list[tuple[int, int | None]] = []
+    more: dict[str, Any] = {"content_type": "video/quicktime", "metadata": {"camera": "ü 7"}, "expires_in": "7d"}
+    stored = put(client, film, **more, progress=lambda done, size: seen.append((done, size)))
+    assert (stored.size, stored.version, stored.content_type) == (9_000_000, 1, "video/quicktime")
+    assert stored.blake3 == blake3(film.read_bytes()).hexdigest()
+    assert (stored.metadata, stored.expires_at is None) == ({"camera": "ü 7"}, False)
+    assert seen[-1] == (9_000_000, 9_000_000)
+    assert got(client) == film.read_bytes()
+    assert unfinished(cluster) == []
+    assert parts_of(cluster) == []
+    cluster.run_tasks()
+    assert client.files.stat("films/f").health == "whole"
+    [entry] = [one for one in client.audit.page(limit=100).items if one.operation == "files.put"]
+    assert (entry.target, entry.actor) == ("films/f", client.actor.name)
+
+
+@contextmanager
+def breaking(cluster: StorageCluster, **how: Any) -> Iterator[list[BreakingUploads]]:
+    """All nodes are reached by servers that break connections."""
+    servers = {name: BreakingUploads(node.url, **how) for name, node in cluster.nodes.items()}
+    try:
+        for name, server in servers.items():
+            serve_at(cluster, name, server.url)
+        yield list(servers.values())
+    finally:
+        for name, server in servers.items():
+            serve_at(cluster, name, cluster.nodes[name].url)
+            server.close()
+
+
+def test_a_put_goes_on_behind_the_last_durable_part_when_connections_break(
+    client: Client, cluster: StorageCluster, film: Path
+) -> None:
+    seen = [0]
+    with breaking(cluster, after=1_500_000, broken=2) as servers:
+        assert put(client, film, progress=lambda done, size: seen.append(done)).size == 9_000_000
+    assert sum(server.ended for server in servers) == 2
+    assert got(client) == film.read_bytes()
+    sent = sum(max(0, after - before) for before, after in pairwise(seen))
+    assert sent <= 9_000_000 + 2 * 2 * MIB, "what was durable is not sent again"
+
+
+def test_an_answer_that_is_lost_changes_nothing(client: Client, cluster: StorageCluster, film: Path) -> None:
+    with breaking(cluster, broken=1, answers=True) as servers:
+        assert put(client, film, only_new=True).version == 1
+    assert sum(server.ended for server in servers), "those to parts"
+    interrupted(client, cluster, film, path="films/g")
+    with breaking(cluster, broken=1, answers=True, method=b"POST") as servers:
+        assert put(client, film, "films/g").version == 1
+    assert sum(server.ended for server in servers) == 1, "that to the completion"
+    assert got(client) == got(client, "films/g") == film.read_bytes()
+    assert unfinished(cluster) == []
+
+
+def interrupted(client: Client, cluster: StorageCluster, source: Any, *, at: int = 5 * MIB, **more: Any) -> str:
+    """Put until so many bytes are sent, and end as a killed process does: nothing is tidied up; the upload's id."""
+
+    class Killed(BaseException):
+        pass
+
+    def progress(done: int, _: int | None) -> None:
+        if done > at:
+            raise Killed
+
+    with pytest.raises(Killed):
+        put(client, source, progress=progress, **more)
+    return unfinished(cluster)[-1].id
+
+
+def test_the_next_put_of_the_same_file_goes_on(client: Client, cluster: StorageCluster, film: Path) -> None:
+    interrupted(client, cluster, film)
+    [upload] = client.files.uploads.list("films").uploads
+    assert (upload.received, upload.size, upload.key, upload.is_of_s3) == (4 * MIB, 9_000_000, "f", False)
+    assert client.files.list("films").files == []
+    seen: list[int] = []
+    stored = put(client, film, progress=lambda done, size: seen.append(done))
+    assert seen[0] == 4 * MIB
+    assert stored.blake3 == blake3(film.read_bytes()).hexdigest()
+    assert got(client) == film.read_bytes()
+    assert unfinished(cluster) == []
+
+
+def test_it_goes_on_after_the_process_of_the_server_has_lost_its_hashes(
+    client: Client, cluster: StorageCluster, film: Path
+) -> None:
+    upload_id = interrupted(client, cluster, film)
+    holder(cluster).node.running_uploads.forget(upload_id)
+    assert put(client, film).blake3 == blake3(film.read_bytes()).hexdigest()
+    assert got(client) == film.read_bytes()
+
+
+def test_a_file_that_has_changed_since_is_sent_anew(client: Client, cluster: StorageCluster, film: Path) -> None:
+    first = interrupted(client, cluster, film)
+    film.write_bytes(os.urandom(9_000_000))
+    seen: list[int] = []
+    put(client, film, progress=lambda done, size: seen.append(done))
+    assert seen[0] <= MIB
+    assert got(client) == film.read_bytes()
+    assert unfinished(cluster) == [], f"{first} was aborted"
+
+
+def test_a_file_that_has_changed_with_its_old_time_is_noticed_in_the_end(
+    client: Client, cluster: StorageCluster, film: Path
+) -> None:
+    status = film.stat()
+    interrupted(client, cluster, film)
+    film.write_bytes(os.urandom(9_000_000))
+    os.utime(film, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert put(client, film).blake3 == blake3(film.read_bytes()).hexdigest()
+    assert got(client) == film.read_bytes()
+    assert client.files.stat("films/f").file.version == 1
+
+
+def test_a_file_that_changes_while_it_is_sent_is_sent_anew(client: Client, cluster: StorageCluster, film: Path) -> None:
+    changed: list[bytes] = []
+
+    def progress(done: int, _: int | None) -> None:
+        if done > 5 * MIB and not changed:
+            changed.append(os.urandom(8_000_000))
+            film.write_bytes(changed[0])
+
+    assert put(client, film, progress=progress).size == 8_000_000
+    assert got(client) == changed[0]
+    assert unfinished(cluster) == []
+
+
+def test_what_is_stored_with_it_is_that_of_the_put_which_ends_it(
+    client: Client, cluster: StorageCluster, film: Path
+) -> None:
+    interrupted(client, cluster, film, metadata={"a": "1"})
+    assert put(client, film, metadata={"a": "2"}).metadata == {"a": "2"}
+
+
+def test_a_beginning_whose_answer_is_lost_leaves_nothing_reserved(
+    client: Client, cluster: StorageCluster, film: Path
+) -> None:
+    with breaking(cluster, broken=1, answers=True, method=b"POST /uploads/films/") as servers:
+        put(client, film)
+        put(client, io.BytesIO(film.read_bytes()), "films/g")
+    assert sum(server.ended for server in servers)
+    assert unfinished(cluster) == []
+    assert got(client) == got(client, "films/g") == film.read_bytes()
+
+
+def test_two_puts_of_one_file_at_once_end_well(client: Client, cluster: StorageCluster, film: Path) -> None:
+    interrupted(client, cluster, film)
+    outcomes: list[Any] = []
+    threads = [threading.Thread(target=lambda: outcomes.append(put(client, film))) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [one.blake3 for one in outcomes] == [blake3(film.read_bytes()).hexdigest()] * 2
+    assert got(client) == film.read_bytes()
+    assert unfinished(cluster) == []
+
+
+def test_streams_are_put_in_parts_in_little_memory(client: Client, cluster: StorageCluster) -> None:
+    class Zeros(io.RawIOBase):
+        left = 100_000_000
+
+        def readable(self) -> bool:
+            return True
+
+        def readinto(self, buffer: Any) -> int:
+            count = min(len(buffer), self.left)
+            buffer[:count] = bytes(count)
+            self.left -= count
+            return count
+
+    with tracemalloc_peak() as peak:
+        stored = put(client, Zeros())
+    assert stored.size == 100_000_000
+    assert peak[0] < 40_000_000, "the nodes of this process are counted, too"
+    assert put(client, io.BytesIO(), "films/empty").size == 0
+    exact = os.urandom(4 * MIB)
+    assert put(client, io.BytesIO(exact), "films/exact").size == len(exact)
+    assert got(client, "films/exact") == exact
+    assert unfinished(cluster) == []
+
+
+def test_a_stream_survives_connections_that_break_and_leaves_nothing_when_its_source_fails(
+    client: Client, cluster: StorageCluster
+) -> None:
+    content = os.urandom(9_000_000)
+    with breaking(cluster, after=1_500_000, broken=1) as servers:
+        put(client, io.BytesIO(content))
+    assert sum(server.ended for server in servers)
+    assert got(client) == content
+
+    class Failing(io.BytesIO):
+        def read(self, count: int | None = -1) -> bytes:
+            if self.tell() > 5 * MIB:
+                raise OSError("the source has failed")
+            return super().read(count)
+
+    with pytest.raises(OSError, match="the source has failed"):
+        put(client, Failing(content), "films/g")
+    assert client.files.list("films", "g").files == []
+    assert unfinished(cluster) == []
+
+
+def test_an_upload_whose_disk_is_lost_or_whose_node_stays_away_begins_anew_elsewhere(
+    client: Client, cluster: StorageCluster, film: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interrupted(client, cluster, film)
+    lost = holder(cluster).disk
+    cluster.catalogue.change(disks, disks.c.id == lost, state="lost")
+    stored = put(client, film)
+    assert got(client) == film.read_bytes()
+    assert lost not in [copy.disk for copy in client.files.stat("films/f").copies if copy.state == "stored"]
+    monkeypatch.setattr(sending, "ELSEWHERE_AFTER", 0.2)
+    put(client, io.BytesIO(b""), "films/f")
+    cluster.catalogue.change(disks, disks.c.id == lost, state="active")
+    interrupted(client, cluster, film)
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        nowhere = f"http://127.0.0.1:{closed.getsockname()[1]}"
+    away = holder(cluster)
+    serve_at(cluster, away.name, nowhere)
+    assert put(client, film).blake3 == stored.blake3
+    assert away.disk not in [copy.disk for copy in client.files.stat("films/f").copies if copy.state == "stored"]
+    monkeypatch.setattr(sending, "GIVEN_UP_AFTER", 0.5)
+    for name in cluster.nodes:
+        serve_at(cluster, name, cluster.nodes[name].url)
+    interrupted(client, cluster, film, path="films/g")
+    for name in cluster.nodes:
+        serve_at(cluster, name, nowhere)
+    with pytest.raises(UploadBroken, match="put it again"):
+        put(client, film, "films/g")
+    assert [one.received for one in unfinished(cluster) if one.key == "g"] == [4 * MIB], "the next put goes on"
+
+
+def tidy(cluster: StorageCluster, node: ServedNode) -> None:
+    """Let a node remove what was aborted, as soon as the request that was interrupted has ended."""
+
+    def is_tidy() -> bool:
+        StorageMaintenance(node.node).run()
+        return not parts_of(cluster) and not cluster.catalogue.count(file_uploads)
+
+    eventually(is_tidy)
+
+
+def test_aborted_and_old_uploads_leave_nothing(client: Client, cluster: StorageCluster, film: Path) -> None:
+    upload_id = interrupted(client, cluster, film)
+    node = holder(cluster)
+    assert len(parts_of(cluster)) == 1
+    client.files.uploads.abort(upload_id)
+    assert client.files.uploads.list().uploads == []
+    with pytest.raises(UploadGone):
+        client.files.uploads.abort(upload_id)
+    tidy(cluster, node)
+    entry = next(one for one in client.audit.page(limit=100).items if one.operation == "files.uploads.abort")
+    assert (entry.target, entry.before) == (upload_id, {"bucket": "films", "key": "f", "received": 4 * MIB})
+    interrupted(client, cluster, film)
+    node = holder(cluster)
+    cluster.catalogue.change(file_uploads, file_uploads.c.size > 0, touched_at=seconds_from_now(-8 * 86_400.0))
+    tidy(cluster, node)
+    assert put(client, film).size == 9_000_000
+
+
+def test_a_put_whose_upload_is_aborted_meanwhile_begins_anew(
+    client: Client, cluster: StorageCluster, film: Path
+) -> None:
+    aborted: list[str] = []
+
+    def progress(done: int, _: int | None) -> None:
+        if done > 5 * MIB and not aborted:
+            aborted.append(unfinished(cluster)[0].id)
+            client.files.uploads.abort(aborted[0])
+
+    assert put(client, film, progress=progress).version == 1
+    assert got(client) == film.read_bytes()
+
+
+def test_a_part_counts_only_when_its_fsync_has_succeeded(
+    client: Client, cluster: StorageCluster, film: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fsync, advance = os.fsync, resumable_uploads.advance_upload
+    of_parts: list[int] = []
+    counted: list[tuple[str, int]] = []
+
+    def failing(fd: int) -> None:
+        if Path(f"/proc/self/fd/{fd}").readlink().suffix == ".part":
+            of_parts.append(fd)
+            if len(of_parts) == 2:
+                raise OSError(errno.EIO, "the disk failed")
+        fsync(fd)
+
+    def count(connection: Any, upload_id: str, offset: int, size: int) -> int:
+        counted.append((upload_id, offset))
+        return advance(connection, upload_id, offset, size)
+
+    monkeypatch.setattr(os, "fsync", failing)
+    monkeypatch.setattr("peerd.storage.resumable.advance_upload", count)
+    put(client, film)
+    assert got(client) == film.read_bytes()
+    (failed, first), *others = counted
+    assert first == 0
+    assert failed not in {upload_id for upload_id, _ in others}, "nothing is known of its bytes any more"
+    assert len(others) == 5
+
+
+def test_quotas_and_conditions_hold(client: Client, cluster: StorageCluster, film: Path) -> None:
+    client.buckets.change("films", quota=17_000_000)
+    interrupted(client, cluster, film, path="films/a")
+    interrupted(client, cluster, film, path="films/b")
+    with pytest.raises(PutRefused, match="quota"):
+        put(client, film, "films/c", only_new=True)
+    put(client, film, "films/a")
+    with pytest.raises(FileConditionFailed):
+        put(client, film, "films/a", only_new=True)
+    client.buckets.change("films", quota=10_000_000)
+    with pytest.raises(QuotaExceeded):
+        put(client, film, "films/b")
+    client.buckets.change("films", no_quota=True)
+
+    def overtake(done: int, _: int | None) -> None:
+        if done > 5 * MIB and not client.files.list("films", "d").files:
+            client.files.put(io.BytesIO(b"faster"), "films/d")
+
+    with pytest.raises(FileConditionFailed):
+        put(client, film, "films/d", only_new=True, progress=overtake)
+    assert got(client, "films/d") == b"faster"
+    assert [one.key for one in unfinished(cluster)] == ["b"]
+
+
+def test_a_class_with_two_durable_copies_is_kept(client: Client, cluster: StorageCluster, film: Path) -> None:
+    client.file_classes.set("safe", copies=2, durable=2)
+    outcome: list[Any] = []
+    putting = threading.Thread(target=lambda: outcome.append(put(client, film, class_name="safe")))
+    putting.start()
+    while putting.is_alive():
+        cluster.run_tasks()
+        putting.join(0.1)
+    assert outcome[0].class_name == "safe"
+    assert client.files.stat("films/f").good == 2
+
+
+class Requests:
+    """Signed requests about uploads to one node."""
+
+    def __init__(self, node: ServedNode) -> None:
+        self._http = NodeHttp(NodeSigner(SECRET, ClusterClock()))
+        self._url = node.url
+
+    def close(self) -> None:
+        self._http.close()
+
+    def __call__(self, method: str, target: str, body: bytes = b"", **headers: str) -> tuple[int, dict[str, Any]]:
+        if method == "PUT":
+            sent = {"content-length": str(len(body)), **headers}
+            with self._http.upload(self._url, target, [body], sent) as response:
+                return response.status, json_of(response)
+        with self._http.request(method, self._url, target, headers=headers) as response:
+            return response.status, json_of(response)
+
+
+def with_digest(data: bytes) -> bytes:
+    return data + blake3(data).digest()
+
+
+@pytest.fixture
+def ask(cluster: StorageCluster) -> Iterator[Requests]:
+    requests = Requests(cluster.nodes["a"])
+    yield requests
+    requests.close()
+
+
+def test_hostile_requests_are_refused_at_the_door(client: Client, cluster: StorageCluster, ask: Requests) -> None:
+    assert ask("POST", "/uploads/films/f?size=x")[0] == 400
+    assert ask("POST", "/uploads/films/f?size=-1")[0] == 400
+    assert ask("POST", f"/uploads/films/f?size={2**60}")[0] == 400
+    assert ask("POST", "/uploads/films/f?size=1&source=%2e%2e%2f")[0] == 400
+    assert ask("POST", "/uploads/music/f?size=1")[1]["code"] == "BucketNotFound"
+    assert ask("POST", "/uploads/films/f?size=1", b"", **{"x-peerd-class": "x"})[1]["code"] == "FileClassNotFound"
+    assert ask("POST", f"/uploads/films/f?size={2**49}")[1]["code"] == "NoDiskHasRoom"
+    assert parts_of(cluster) == []
+    status, begun = ask("POST", "/uploads/films/f?size=10")
+    assert (status, begun["received"], begun["size"]) == (201, 0, 10)
+    upload = f"/uploads/{begun['id']}"
+    for wrong in ("../../etc", "x", "F" * 32, "0" * 32):
+        assert ask("GET", f"/uploads/{quote(wrong, safe='')}")[1]["code"] == "UploadGone"
+    assert ask("PUT", upload, with_digest(b"12345"))[0] == 400
+    assert ask("PUT", f"{upload}?offset=-1", with_digest(b"12345"))[0] == 400
+    assert ask("PUT", f"{upload}?offset=3", with_digest(b"12345"))[1]["code"] == "UploadPositionDiffers"
+    assert ask("PUT", f"{upload}?offset=0", with_digest(b""))[0] == 400
+    assert ask("PUT", f"{upload}?offset=0", with_digest(b"12345678901"))[1]["code"] == "BodyDiffers"
+    assert ask("PUT", f"{upload}?offset=0", b"12345" + blake3(b"12346").digest())[1]["code"] == "BodyDiffers"
+    assert ask("GET", upload)[1]["received"] == 0
+    assert ask("PUT", f"{upload}?offset=0", with_digest(b"12345"))[1]["received"] == 5
+    assert ask("PUT", f"{upload}?offset=0", with_digest(b"12345"))[0] == 409
+    digest = blake3(b"1234567890").hexdigest()
+    assert ask("POST", f"{upload}?size=10&blake3={digest}")[1]["code"] == "UploadPositionDiffers"
+    assert ask("POST", f"{upload}?size=10&blake3=7")[0] == 400
+    assert ask("PUT", f"{upload}?offset=5", with_digest(b"67890"))[1]["received"] == 10
+    status, file = ask("POST", f"{upload}?size=10&blake3={digest}")
+    assert (status, file["blake3"], file["size"]) == (201, digest, 10)
+    assert ask("POST", f"{upload}?size=10&blake3={digest}") == (201, file), "again"
+    assert ask("PUT", f"{upload}?offset=10", with_digest(b"1"))[0] == 410
+    assert ask("DELETE", upload)[0] == 410
+    status, begun = ask("POST", "/uploads/films/g")
+    assert ask("PUT", f"/uploads/{begun['id']}?offset=0", with_digest(b"12345"))[1]["received"] == 5
+    assert ask("POST", f"/uploads/{begun['id']}?size=5&blake3={digest}")[1]["code"] == "BodyDiffers"
+    assert ask("GET", f"/uploads/{begun['id']}")[0] == 410
+    status, begun = ask("POST", "/uploads/films/g")
+    assert ask("DELETE", f"/uploads/{begun['id']}")[0] == 204
+    assert parts_of(cluster) == []
+    assert client.files.list("films", "g").files == []
+
+
+def test_a_completion_that_was_interrupted_behind_the_publication_is_finished(
+    client: Client, cluster: StorageCluster, film: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    def killed(*_: object) -> None:
+        raise Killed
+
+    monkeypatch.setattr("peerd.storage.put_groups.PutGroups.publish", killed)
+    monkeypatch.setattr(sending, "GIVEN_UP_AFTER", 0.2)
+    monkeypatch.setattr(sending, "ELSEWHERE_AFTER", 60.0)
+    with pytest.raises(UploadBroken):
+        put(client, film)
+    monkeypatch.undo()
+    assert parts_of(cluster) == []
+    assert sum(len(node.contents()) for node in cluster.nodes.values()) == 1
+    assert client.files.put(film, "films/f", parts_above=MIB).version == 1
+    assert got(client) == film.read_bytes()
+    assert sum(len(node.contents()) for node in cluster.nodes.values()) == 1
+
+
+@contextmanager
+def mounted(path: Path, size: int) -> Iterator[Path]:
+    """A small file system."""
+    path.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(path)], check=True, timeout=30)
+    try:
+        yield path
+    finally:
+        subprocess.run(["umount", "--lazy", str(path)], check=True, capture_output=True, timeout=30)
+
+
+@pytest.mark.skipif(not mounting_is_possible(), reason="file systems can be mounted by root only")
+def test_a_disk_that_is_full_or_read_only_takes_no_more(one_catalogue: Catalogue, tmp_path: Path, film: Path) -> None:
+    with ExitStack() as opened:
+        folder = opened.enter_context(mounted(tmp_path / "small", 32 * MIB))
+        small = ServedNode("small", folder, one_catalogue)
+        opened.enter_context(small.served())
+        cluster = StorageCluster(one_catalogue, [small])
+        one_catalogue.bucket()
+        cluster.refresh()
+        client = opened.enter_context(Client(one_catalogue.store, secret=SECRET))
+        with pytest.raises(NoNodeTakes, match="has room"):
+            put(client, io.BytesIO(os.urandom(40 * MIB)))
+        film.write_bytes(os.urandom(40 * MIB))
+        with pytest.raises(NoNodeTakes):
+            put(client, film)
+        tidy(cluster, small)
+        assert small.contents() == []
+        cluster.refresh()
+        film.write_bytes(os.urandom(9_000_000))
+        interrupted(client, cluster, film)
+        filler = folder / "filler"
+        with pytest.raises(OSError, match="No space left"):
+            filler.write_bytes(bytes(32 * MIB))
+        assert put(client, film).size == 9_000_000, "its space was reserved"
+        filler.unlink()
+        cluster.refresh()
+        interrupted(client, cluster, film, path="films/g")
+        read_only = ["mount", "-o", "remount,ro", str(folder)]  # when the request that was interrupted has ended
+        eventually(lambda: subprocess.run(read_only, check=False, capture_output=True, timeout=30).returncode == 0)
+        with pytest.raises(NoNodeTakes, match="read-only"):
+            put(client, film, "films/g")
+        large = ServedNode("large", tmp_path, one_catalogue)
+        opened.enter_context(large.served())
+        large.node.disks.refresh()
+        put(client, film, "films/g")
+        assert len(large.contents()) == 1
+        subprocess.run(["mount", "-o", "remount,rw", str(folder)], check=True, timeout=30)
+        tidy(cluster, small)

@@ -1,0 +1,203 @@
+"""Classes, buckets and disks in the catalogue."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+import sqlalchemy as sa
+
+from peerd.domain.file_errors import (
+    BucketExists,
+    BucketNotEmpty,
+    BucketNotFound,
+    DiskHasCopies,
+    DiskNotFound,
+    FileClassInUse,
+    FileClassNotFound,
+    FileMissing,
+    InvalidFile,
+)
+from peerd.domain.files import DiskState, FileClass
+from peerd.store.connection.database import Database
+from peerd.store.files import buckets, classes, disks, versions
+from peerd.store.files.copies import copies_bad, plan_copies
+from peerd.store.files.disks import DiskReport, DiskRow
+from peerd.store.files.walks import begin_walks_of_missing, walk_on
+from peerd.store.schema.tables import file_checks
+from tests.store.file_steps import GIGABYTE, Catalogue
+from tests.store.world import at_once
+
+
+@pytest.fixture
+def catalogue(store: Database) -> Catalogue:
+    return Catalogue(store)
+
+
+def test_the_default_class_is_there_without_a_row_and_can_be_changed_and_reset(store: Database) -> None:
+    assert store.read(classes.list_classes) == [FileClass(name="default", copies=2)]
+    store.run(classes.set_class, FileClass(name="default", copies=1))
+    store.run(classes.set_class, FileClass(name="archive", copies=3, durable=2, zones=2))
+    assert [one.copies for one in store.read(classes.list_classes)] == [3, 1]
+    assert store.read(classes.get_class, "archive").durable == 2
+    store.run(classes.remove_class, "default")
+    assert store.read(classes.get_class, "default").copies == 2
+
+
+def test_a_class_that_something_has_cannot_be_removed(catalogue: Catalogue) -> None:
+    store = catalogue.store
+    with pytest.raises(FileClassNotFound, match=r"'archive'; known are: default \(peerd files classes set\)"):
+        store.run(classes.remove_class, "archive")
+    store.run(classes.set_class, FileClass(name="archive"))
+    bucket = catalogue.bucket(class_name="archive")
+    with pytest.raises(FileClassInUse, match="that of the bucket 'films'"):
+        store.run(classes.remove_class, "archive")
+    put = catalogue.put(bucket, "a", catalogue.disk("n"), class_name="archive")
+    store.run(buckets.change_bucket, "films", class_name="default")
+    with pytest.raises(FileClassInUse, match="that of files"):
+        store.run(classes.remove_class, "archive")
+    assert put.class_name == "archive"
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"copies": 0}, {"copies": 17}, {"durable": 3}, {"zones": 3}, {"zones": 0}, {"name": "A b"}]
+)
+def test_a_wrong_class_is_refused(store: Database, wrong: dict[str, object]) -> None:
+    with pytest.raises(InvalidFile, match="class: "):
+        store.run(classes.set_class, FileClass(**{"name": "c", **wrong}))  # type: ignore[arg-type]
+    assert len(store.read(classes.list_classes)) == 1
+
+
+def test_buckets_are_created_once_changed_and_deleted_when_they_are_empty(catalogue: Catalogue) -> None:
+    store, films = catalogue.store, catalogue.bucket(quota=100)
+    with pytest.raises(BucketExists, match="'films' already"):
+        catalogue.bucket()
+    with pytest.raises(BucketNotFound, match="'stills'; known are: films"):
+        store.read(buckets.get_bucket, "stills")
+    assert store.run(buckets.change_bucket, "films", no_quota=True).quota is None
+    with pytest.raises(FileClassNotFound):
+        store.run(buckets.change_bucket, "films", class_name="archive")
+    catalogue.put(films, "a", catalogue.disk("n"))
+    with pytest.raises(BucketNotEmpty):
+        store.run(buckets.delete_bucket, "films")
+    store.run(versions.delete_file, films, "a")
+    store.run(buckets.delete_bucket, "films")
+    assert store.read(buckets.list_buckets) == []
+    with pytest.raises(FileMissing):
+        catalogue.put(films, "b", catalogue.disk("m"))
+
+
+def test_a_bucket_is_deleted_or_gets_a_file_never_both(catalogue: Catalogue) -> None:
+    for number in range(6):
+        bucket, disk = catalogue.bucket(f"films-{number}"), catalogue.disk(f"n{number}")
+
+        def put(bucket: buckets.Bucket = bucket, disk: int = disk) -> bool:
+            try:
+                return catalogue.put(bucket, "a", disk).version == 1
+            except FileMissing:
+                return False
+
+        def delete(bucket: buckets.Bucket = bucket) -> bool:
+            try:
+                catalogue.store.run(buckets.delete_bucket, bucket.name)
+            except BucketNotEmpty:
+                return False
+            return True
+
+        assert sorted(at_once([put, delete])) == [False, True]
+
+
+@pytest.mark.parametrize("name", ["ab", "a" * 64, "Films", "a..b", "-ab", "ab-", "1.2.3.4", "a/b", "ä-b"])
+def test_a_bucket_name_that_s3_would_refuse_is_refused(store: Database, name: str) -> None:
+    with pytest.raises(InvalidFile, match="bucket: "):
+        store.run(buckets.create_bucket, name)
+
+
+def test_a_disk_is_known_by_its_identity_wherever_it_is_mounted(catalogue: Catalogue) -> None:
+    store, identity = catalogue.store, uuid.uuid4().hex
+    first, second = catalogue.node("first", "x"), catalogue.node("second", "y")
+    numbers = [store.run(disks.register_disk, identity, path="/srv/a", node_id=first) for _ in range(2)]
+    assert numbers[0] == numbers[1]
+    report = DiskReport(identity=identity, path="/srv/b", size=GIGABYTE, free=100, reserve=30)
+    moved = store.run(disks.report_disk, second, report, 900.0)
+    assert moved is not None
+    assert (moved.node, moved.zone, moved.path) == ("second", "y", "/srv/b")
+    [disk] = store.read(disks.read_disks).disks
+    assert (disk.site, disk.zone, disk.free, disk.problem) == ("second", "y", 70, None)
+    assert disk.silent_for < 30
+    unknown = DiskReport(identity=uuid.uuid4().hex, path="/srv/c", size=1, free=1, reserve=0)
+    assert store.run(disks.report_disk, first, unknown, 900.0) is None
+
+
+def test_a_disk_that_was_never_reported_is_silent_and_a_lost_one_stays_lost(catalogue: Catalogue) -> None:
+    store, identity = catalogue.store, uuid.uuid4().hex
+    node = catalogue.node("a")
+    number = store.run(disks.register_disk, identity, path="/srv/a", node_id=node)
+    assert store.read(disks.read_disks).disks[0].silent_for > 10**6
+    store.run(disks.set_disk_state, number, DiskState.LOST)
+    report = DiskReport(identity=identity, path="/srv/a", size=9, free=9, reserve=0)
+    row = store.run(disks.report_disk, node, report, 900.0)
+    assert row is not None
+    assert (row.state, row.seen_at, row.walked_for) == ("lost", None, "lost")
+
+
+def test_room_that_is_promised_to_planned_copies_is_not_free(catalogue: Catalogue) -> None:
+    here, there = catalogue.disk("a", free=100), catalogue.disk("b", free=100)
+    put = catalogue.put(catalogue.bucket(), "a", here, 40)
+    catalogue.store.run(plan_copies, there, {put.id: 40}, 1)
+    assert {disk.id: disk.free for disk in catalogue.store.read(disks.read_disks).disks} == {here: 100, there: 60}
+
+
+def test_a_disk_with_copies_is_not_removed_from_the_catalogue(catalogue: Catalogue) -> None:
+    disk, empty = catalogue.disk("a"), catalogue.disk("b")
+    catalogue.put(catalogue.bucket(), "a", disk)
+    with pytest.raises(DiskHasCopies, match=rf"disk {disk} has 1 copies; drain it first \(peerd files drain {disk}\)"):
+        catalogue.store.run(disks.remove_disk, disk)
+    catalogue.store.run(disks.remove_disk, empty)
+    with pytest.raises(DiskNotFound, match=f"no disk {empty}; known are: {disk}"):
+        catalogue.store.run(disks.remove_disk, empty)
+
+
+def test_a_disk_that_comes_back_after_its_grace_period_is_to_be_verified_and_sooner_it_is_not(
+    catalogue: Catalogue,
+) -> None:
+    store, identity = catalogue.store, uuid.uuid4().hex
+    node = catalogue.node("a")
+    number = store.run(disks.register_disk, identity, path="/srv/a", node_id=node)
+    report = DiskReport(identity=identity, path="/srv/a", size=9, free=9, reserve=0)
+
+    def reported() -> DiskRow:
+        row = store.run(disks.report_disk, node, report, 900.0)
+        assert row is not None
+        return row
+
+    assert reported().verified_since is None
+    catalogue.silence(number, 800)
+    assert reported().verified_since is None
+    catalogue.silence(number, 1000)
+    first = reported()
+    assert first.verified_since is not None
+    assert reported().verified_since == first.verified_since
+    store.run(begin_walks_of_missing, [number])
+    assert store.read(disks.get_disk, number).missing_at is not None
+    again = reported()
+    assert again.missing_at is None
+    assert again.verified_since is not None
+    assert again.verified_since > first.verified_since
+
+
+def test_a_walk_requests_a_check_of_each_file_on_the_disk_batch_by_batch_once(catalogue: Catalogue) -> None:
+    store, disk, other = catalogue.store, catalogue.disk("a"), catalogue.disk("b")
+    bucket = catalogue.bucket()
+    put = [catalogue.put(bucket, f"{number}", disk).id for number in range(7)]
+    catalogue.put(bucket, "elsewhere", other)
+    store.run(lambda connection: connection.execute(sa.delete(file_checks)).close())
+    assert store.run(walk_on, 3) is None
+    store.run(begin_walks_of_missing, [disk])
+    store.run(copies_bad, disk, put[:2])
+    steps = [store.run(walk_on, 3) for _ in range(4)]
+    assert [(step.files, step.is_last) for step in steps if step] == [(3, False), (3, False), (1, True)]
+    assert steps[-1] is None
+    assert catalogue.count(file_checks) == 7
+    store.run(begin_walks_of_missing, [disk])
+    assert store.run(walk_on, 3) is None, "it was walked already"

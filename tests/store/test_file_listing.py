@@ -1,0 +1,102 @@
+"""Lists of files: by prefix, in the order of the bytes of keys, with a delimiter as folders, page by page."""
+
+from __future__ import annotations
+
+import random
+from itertools import product
+
+import pytest
+import sqlalchemy as sa
+
+from peerd.domain.files import FileState
+from peerd.store.connection.database import Database
+from peerd.store.files.buckets import Bucket
+from peerd.store.files.listing import FileList, list_files
+from peerd.store.schema.tables import files
+from tests.store.file_steps import HASH, Catalogue
+from tests.store.plans import analyze, recorded_statements
+
+LETTERS = ["a", "b", "/", "%", "_", "\\", "ä", "\uffff", "\U0010ffff", "Z", " ", "'", "//"]
+
+
+def fill(store: Database, bucket: Bucket, keys: list[str]) -> None:
+    values = {"bucket_id": bucket.id, "class_name": "default", "size": 1, "blake3": HASH}
+    current = {"state": FileState.STORED.value, "is_current": 1, "version": 1}
+    gone = {"state": FileState.DELETED.value, "is_current": None, "version": 1}
+    rows = [{"id": number, "file_key": key, **values, **current} for number, key in enumerate(keys, 1)]
+    rows += [{"id": -number, "file_key": key, **values, **gone} for number, key in enumerate(keys[::3], 1)]
+    for first in range(0, len(rows), 5_000):
+        store.run(
+            lambda connection, some: connection.execute(sa.insert(files), some).close(), rows[first : first + 5_000]
+        )
+
+
+def expected(keys: list[str], prefix: str, after: str, delimiter: str) -> list[str]:
+    """The entries of a list, files and prefixes, in order."""
+    entries: list[str] = []
+    for key in sorted(keys, key=str.encode):
+        if not key.startswith(prefix) or key <= after:
+            continue
+        at = key.find(delimiter, len(prefix)) if delimiter else -1
+        entry = key if at < 0 else key[: at + len(delimiter)]
+        if at >= 0 and after == entry:
+            continue
+        if entry not in entries[-1:]:
+            entries.append(entry)
+    return entries
+
+
+def entries_of(page: FileList) -> list[str]:
+    return sorted([*(file.key for file in page.files), *page.prefixes], key=str.encode)
+
+
+def test_lists_are_those_of_a_simple_model_whatever_the_keys_and_the_pages(store: Database) -> None:
+    random_one = random.Random(20)
+    catalogue = Catalogue(store)
+    bucket, other = catalogue.bucket(), catalogue.bucket("other")
+    keys = sorted({"".join(random_one.choices(LETTERS, k=random_one.randint(1, 5))) for _ in range(700)})
+    fill(store, bucket, keys)
+    assert store.read(list_files, other) == FileList([], [])
+    prefixes = ["", "a", "a/", "ä", "\U0010ffff", "%", "_", "\\", "b//", "nothing"]
+    for prefix, delimiter, limit in product(prefixes, ["", "/", "//", "ä"], [1, 3, 50, 1000]):
+        after, found = random_one.choice(["", "", "a", "a/", "b/b"]), []
+        wanted = expected(keys, prefix, after, delimiter)
+        for _ in range(4):
+            page = store.read(list_files, bucket, prefix=prefix, after=after, delimiter=delimiter, limit=limit)
+            assert len(entries_of(page)) <= limit
+            found += entries_of(page)
+            if page.next_after is None:
+                assert found == wanted
+                break
+            after = page.next_after
+        assert found == wanted[: len(found)], (prefix, delimiter, limit)
+
+
+def test_a_list_of_folders_reads_few_rows_of_each_and_every_statement_uses_the_index(store: Database) -> None:
+    catalogue = Catalogue(store)
+    bucket = catalogue.bucket()
+    fill(store, bucket, [f"folder-{number % 5}/{number:06}" for number in range(30_000)])
+    analyze(store, "files", "file_buckets")
+    with recorded_statements(store) as statements:
+        page = store.read(list_files, bucket, delimiter="/")
+    assert page.prefixes == [f"folder-{number}/" for number in range(5)]
+    selects = [sent for sent in statements if sent[0].startswith("SELECT")]
+    assert len(selects) == 6
+    for statement, parameters in selects:
+        with store.engine.connect() as connection:
+            word = "EXPLAIN QUERY PLAN" if store.name == "sqlite" else "EXPLAIN"
+            plan = str(connection.exec_driver_sql(f"{word} {statement}", parameters).all())
+            connection.rollback()
+        assert "files_current" in plan, plan
+        assert not any(word in plan.lower() for word in ("filesort", "temp b-tree", "'sort", "seq scan on files")), plan
+
+
+@pytest.mark.parametrize("key", ["a", "z"])
+def test_a_file_that_is_put_while_pages_are_read_does_not_shift_them(store: Database, key: str) -> None:
+    catalogue = Catalogue(store)
+    bucket = catalogue.bucket()
+    fill(store, bucket, [f"m{number}" for number in range(9)])
+    first = store.read(list_files, bucket, limit=4)
+    catalogue.put(bucket, key, catalogue.disk("n"), id=10**6)
+    second = store.read(list_files, bucket, after=first.next_after or "", limit=50)
+    assert [*entries_of(first), *entries_of(second)] == [*(f"m{number}" for number in range(9)), *key.replace("a", "")]

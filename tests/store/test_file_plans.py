@@ -1,0 +1,162 @@
+"""What is done with files costs the same however many there are: each statement goes by an index."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from random import Random
+from typing import Any, Final
+
+import pytest
+import sqlalchemy as sa
+
+from peerd.domain.files import CopyState, DiskState
+from peerd.storage.checking import check_files, read_disk_view
+from peerd.store.connection.database import Database
+from peerd.store.files import checks, copies, disks, listing, resumable_uploads, uploads, usage, versions, walks
+from peerd.store.files.buckets import Bucket
+from peerd.store.schema.sql_clock import seconds_from_now
+from peerd.store.schema.tables import file_checks, file_copies, file_upload_parts, file_uploads, files
+from tests.store.file_steps import HASH, Catalogue
+from tests.store.plans import analyze, recorded_statements
+
+FILES: Final = 20_000
+BATCH: Final = 20
+"""A thousandth of the files, as the batches of the product are of a million."""
+LARGE: Final = ("files", "file_copies", "file_checks", "file_chunks", "file_uploads", "file_upload_parts")
+Operation = Callable[["Filled"], object]
+
+
+class Filled:
+    """A catalogue with many files, each with two copies; all wait for a check, and every tenth expires."""
+
+    def __init__(self, store: Database) -> None:
+        self.store = store
+        self.catalogue = Catalogue(store)
+        self.bucket: Bucket = self.catalogue.bucket()
+        self.other = self.catalogue.bucket("archive")
+        self.disks = [self.catalogue.disk(name) for name in ("a", "b", "c")]
+        ids = range(1_000_000, 1_000_000 + FILES)
+        self.middle = ids[FILES // 2]
+        self._insert(files, [self._file(number) for number in ids])
+        self._insert(file_copies, [self._copy(number, place) for number in ids for place in (0, 1)])
+        self._insert(file_checks, [{"file_id": number, "danger": number % 3 + 1} for number in ids])
+        self._insert(file_uploads, [self._upload(number) for number in ids[::10]])
+        self._insert(file_upload_parts, [self._part(number, part) for number in ids[::10] for part in (1, 2)])
+        is_tenth = files.c.id % 10 == 0
+        self.catalogue.change(files, is_tenth, expires_at=seconds_from_now(86_400.0))
+        self.catalogue.change(file_checks, file_checks.c.file_id % 8 == 0, due_at=seconds_from_now(3600.0))
+        analyze(store, *LARGE, "disks", "nodes", "file_buckets", "file_classes")
+
+    def _file(self, number: int) -> dict[str, Any]:
+        fixed = {"state": "stored", "is_current": 1, "version": 1, "class_name": "default", "blake3": HASH, "size": 10}
+        return {**fixed, "id": number, "bucket_id": self.bucket.id, "file_key": self.key(number)}
+
+    def _copy(self, number: int, place: int) -> dict[str, Any]:
+        state = CopyState.PLANNED if place and number % 20 == 0 else CopyState.STORED
+        return {"file_id": number, "disk_id": self.disks[place], "size": 10, "state": state.value}
+
+    def _upload(self, number: int) -> dict[str, Any]:
+        place = {"bucket_id": self.bucket.id, "file_key": self.key(number), "disk_id": self.disks[0]}
+        return {**place, "id": f"{number:032}", "class_name": "default"}
+
+    def _part(self, number: int, part: int) -> dict[str, Any]:
+        return {"upload_id": f"{number:032}", "number": part, "content_id": number, "size": 10, "etag": "0" * 32}
+
+    def _insert(self, table: sa.Table, rows: list[dict[str, Any]]) -> None:
+        self.store.run(lambda connection: connection.execute(sa.insert(table), rows).close())
+
+    @staticmethod
+    def key(number: int) -> str:
+        return f"folder-{number % 7}/{number}.mov"
+
+    def put(self, key: str) -> object:
+        return self.catalogue.put(self.bucket, key, self.disks[0])
+
+    def run(self, operation: Callable[..., Any], *arguments: Any, **more: Any) -> Any:
+        return self.store.run(operation, *arguments, **more)
+
+    def check(self) -> None:
+        view = self.store.read(read_disk_view)
+        self.run(lambda connection: check_files(connection, checks.lock_due_checks(connection, BATCH), view, Random(1)))
+
+
+OPERATIONS: Final[dict[str, Operation]] = {
+    "a put": lambda it: it.put("new.mov"),
+    "a put over another": lambda it: it.put(it.key(it.middle + 1)),
+    "a file": lambda it: it.catalogue.find(it.bucket, it.key(it.middle)),
+    "a deletion": lambda it: it.run(versions.delete_file, it.bucket, it.key(it.middle)),
+    "a move": lambda it: it.run(
+        versions.move_file, (it.bucket, it.key(it.middle + 3)), (it.other, it.key(it.middle + 3))
+    ),
+    "expired files": lambda it: it.run(versions.delete_expired, BATCH),
+    "a list": lambda it: it.run(listing.list_files, it.bucket, prefix="folder-3/1", limit=BATCH),
+    "folders": lambda it: it.run(listing.list_files, it.bucket, delimiter="/"),
+    "checks that are due": lambda it: it.check(),
+    "the disks": lambda it: it.run(disks.read_disks),
+    "a walk over a disk": lambda it: (
+        it.run(disks.set_disk_state, it.disks[2], DiskState.DRAIN),
+        it.run(walks.walk_on, BATCH, [it.disks[1]]),
+    ),
+    "a verification": lambda it: it.run(walks.next_to_verify, it.disks[0], 86_400.0, BATCH),
+    "sources": lambda it: it.run(copies.find_sources, [it.middle, it.middle + 1]),
+    "copies that are stored": lambda it: it.run(copies.copies_stored, it.disks[1], [it.middle]),
+    "copies that are verified": lambda it: it.run(copies.copies_verified, it.disks[1], [it.middle]),
+    "copies of a file": lambda it: it.run(usage.list_copies, it.middle),
+    "files of all buckets": lambda it: it.run(usage.walk_files, None, it.middle, BATCH),
+    "uploads that are stale": lambda it: it.run(uploads.stale_uploads, it.disks, 86_400.0, BATCH),
+    "uploads that were aborted": lambda it: it.run(uploads.aborted_uploads, it.disks, BATCH),
+    "uploads of a key": lambda it: it.run(resumable_uploads.uploads_of_key, it.bucket, it.key(it.middle)),
+    "contents that are known": lambda it: it.run(copies.known_on_disk, it.disks[0], [it.middle]),
+    "uploads of all buckets": lambda it: it.run(resumable_uploads.list_unfinished, None, "", "", BATCH),
+}
+
+
+@pytest.fixture
+def filled(store: Database) -> Filled:
+    return Filled(store)
+
+
+def test_every_statement_about_files_goes_by_an_index(filled: Filled) -> None:
+    problems = {}
+    for name, operation in OPERATIONS.items():
+        with recorded_statements(filled.store) as sent:
+            operation(filled)
+        for statement, parameters in sent:
+            if re.match(r"\s*(WITH|SELECT|UPDATE|DELETE)\b", statement):
+                plan = explain(filled.store, statement, parameters)
+                found = whole_tables(filled.store, plan)
+                if " LIMIT " in statement:
+                    found += sorts(filled.store, plan)
+                if found:
+                    problems[f"{name}: {statement}"] = (found, plan)
+    assert not problems, "\n\n".join(f"{words}\n{found}" for words, found in problems.items())
+
+
+def explain(store: Database, statement: str, parameters: Any) -> list[dict[str, Any]]:
+    word = "EXPLAIN QUERY PLAN" if store.name == "sqlite" else "EXPLAIN"
+    with store.engine.connect() as connection:
+        rows = connection.exec_driver_sql(f"{word} {statement}", parameters).mappings().all()
+        connection.rollback()
+    return [dict(row) for row in rows]
+
+
+def whole_tables(store: Database, plan: list[dict[str, Any]]) -> list[str]:
+    """The large tables that a plan reads from end to end."""
+    match store.name:
+        case "mysql":
+            return [row["table"] for row in plan if row["table"] in LARGE and row["type"] in ("ALL", "index")]
+        case "postgresql":
+            text = "\n".join(str(row["QUERY PLAN"]) for row in plan)
+            return [table for table in re.findall(r"Seq Scan on (\w+)", text) if table in LARGE]
+        case _:
+            text = "\n".join(str(row["detail"]) for row in plan)
+            return [table for table in re.findall(r"SCAN (\w+)", text) if table in LARGE]
+
+
+def sorts(store: Database, plan: list[dict[str, Any]]) -> list[str]:
+    """Sorts of all that a statement has found, of which it returns the first rows."""
+    if not any(table in str(plan) for table in LARGE):
+        return []
+    word = {"mysql": "filesort", "postgresql": "Sort Key"}.get(store.name, "USE TEMP B-TREE FOR ORDER BY")
+    return ["sort" for row in plan if word in str(row)]

@@ -1,0 +1,250 @@
+"""Versions of files: one is current, whatever happens at the same moment, and what was current is a tombstone."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+
+from peerd.domain.file_errors import FileConditionFailed, FileMissing, InvalidFile, QuotaExceeded
+from peerd.domain.files import FileState, StoredFile
+from peerd.store.connection.database import Database
+from peerd.store.files import buckets, versions
+from peerd.store.files.buckets import Usage
+from peerd.store.files.versions import Condition
+from peerd.store.schema.sql_clock import seconds_from_now
+from peerd.store.schema.tables import file_checks, file_chunks, files
+from tests.store.file_steps import HASH, Catalogue
+from tests.store.world import at_once
+
+
+@pytest.fixture
+def catalogue(store: Database) -> Catalogue:
+    return Catalogue(store)
+
+
+def test_a_put_is_current_with_its_copy_its_hash_and_its_metadata(catalogue: Catalogue) -> None:
+    disk, films = catalogue.disk("a"), catalogue.bucket()
+    key, metadata = "ä/日本 😀 %_\\.mov", {"director": "Ünal"}
+    put = catalogue.put(films, key, disk, 7, content_type="video/quicktime", metadata=metadata, expires_in=60.0)
+    found = catalogue.find(films, key)
+    assert found == put
+    assert (put.bucket, put.key, put.version, put.state) == ("films", key, 1, FileState.STORED)
+    assert (put.size, put.blake3, put.content_type, put.metadata) == (7, HASH, "video/quicktime", metadata)
+    assert put.expires_at is not None
+    assert catalogue.copies(put.id) == {disk: "stored"}
+    assert catalogue.count(file_checks) == 1, "a second copy has to be made"
+
+
+def test_a_put_of_a_known_key_is_the_next_version_and_the_earlier_one_a_tombstone(catalogue: Catalogue) -> None:
+    disk, films = catalogue.disk("a"), catalogue.bucket()
+    first, second = catalogue.put(films, "a", disk, 10), catalogue.put(films, "a", disk, 30)
+    assert (second.version, catalogue.find(films, "a")) == (2, second)
+    earlier = catalogue.store.read(versions.get_version, first.id)
+    assert earlier is not None
+    assert (earlier.state, earlier.key) == (FileState.DELETED, "a")
+    assert catalogue.store.read(buckets.bucket_usage, films.id) == Usage(1, 30)
+    assert catalogue.copies(first.id) == {disk: "stored"}, "until it is removed"
+
+
+def test_a_put_that_is_repeated_after_a_lost_answer_does_nothing_again(catalogue: Catalogue) -> None:
+    disk, films = catalogue.disk("a"), catalogue.bucket()
+    new = catalogue.new("a", disk, 10)
+    published = catalogue.publish(films, new)
+    later = catalogue.put(films, "a", disk)
+    assert catalogue.publish(films, new).version == published.version
+    assert catalogue.find(films, "a") == later
+    assert catalogue.store.read(buckets.bucket_usage, films.id) == Usage(1, 10)
+
+
+@pytest.mark.parametrize("tries", [1, 2])
+def test_puts_of_one_key_at_the_same_moment_are_versions_one_after_another(catalogue: Catalogue, tries: int) -> None:
+    disk, films = catalogue.disk("a"), catalogue.bucket()
+    puts = [catalogue.new(f"key-{number % tries}", disk, 5) for number in range(8)]
+    published = at_once([partial(catalogue.publish, films, new) for new in puts])
+    for number in range(tries):
+        of_key = [file for file in published if file.key == f"key-{number}"]
+        assert sorted(file.version for file in of_key) == list(range(1, len(of_key) + 1))
+        current = catalogue.find(films, f"key-{number}")
+        assert current is not None
+        assert current.version == len(of_key)
+    assert catalogue.count(files, files.c.is_current == 1) == tries
+    assert catalogue.store.read(buckets.bucket_usage, films.id) == Usage(tries, 5 * tries)
+
+
+def test_a_staged_version_is_not_seen_until_it_is_published_and_can_be_discarded(catalogue: Catalogue) -> None:
+    disk, films = catalogue.disk("a"), catalogue.bucket()
+    old, new, never = catalogue.put(films, "a", disk), catalogue.new("a", disk, 20), catalogue.new("a", disk, 30)
+    catalogue.store.run(versions.stage, films, new)
+    catalogue.store.run(versions.stage, films, never)
+    assert catalogue.find(films, "a") == old
+    assert catalogue.publish(films, new).version == 2
+    catalogue.store.run(versions.discard_staged, never.id)
+    catalogue.store.run(versions.discard_staged, new.id)
+    discarded = catalogue.store.read(versions.get_version, never.id)
+    current = catalogue.find(films, "a")
+    assert discarded is not None
+    assert current is not None
+    assert (discarded.state, current.size) == (FileState.DELETED, 20)
+
+
+def test_conditions_of_a_put_hold_or_nothing_changes(catalogue: Catalogue) -> None:
+    disk, films = catalogue.disk("a"), catalogue.bucket()
+    is_absent = Condition(is_absent=True)
+    first = catalogue.put(films, "a", disk, condition=is_absent, etag="tag-1")
+    for condition in (is_absent, Condition(tag="another")):
+        with pytest.raises(FileConditionFailed, match=r"films/a.*nothing was changed"):
+            catalogue.put(films, "a", disk, condition=condition)
+    with pytest.raises(FileConditionFailed, match="the current version is another one"):
+        catalogue.put(films, "b", disk, condition=Condition(tag="tag-1"))
+    assert catalogue.find(films, "a") == first
+    assert catalogue.count(files) == 1, "what was refused left no row"
+    assert catalogue.put(films, "a", disk, condition=Condition(tag="tag-1")).version == 2
+    assert catalogue.put(films, "a", disk, condition=Condition(tag=HASH)).version == 3
+
+
+def test_of_puts_that_ask_for_an_absent_file_at_the_same_moment_one_succeeds(catalogue: Catalogue) -> None:
+    disk, films = catalogue.disk("a"), catalogue.bucket()
+
+    def put() -> StoredFile | None:
+        try:
+            return catalogue.put(films, "a", disk, condition=Condition(is_absent=True))
+        except FileConditionFailed:
+            return None
+
+    assert [file is not None for file in at_once([put] * 6)].count(True) == 1
+
+
+def test_a_quota_is_of_current_files_and_a_put_that_exceeds_it_leaves_nothing(catalogue: Catalogue) -> None:
+    disk, films = catalogue.disk("a"), catalogue.bucket(quota=100)
+    catalogue.put(films, "a", disk, 60)
+    with pytest.raises(QuotaExceeded, match=r"films.*has 60 B of 100 B, and the file has 41 B"):
+        catalogue.put(films, "b", disk, 41)
+    assert catalogue.find(films, "b") is None
+    assert catalogue.put(films, "b", disk, 40).size == 40
+    catalogue.store.run(versions.delete_file, films, "a")
+    assert catalogue.put(films, "c", disk, 60).size == 60
+
+
+def test_a_put_that_replaces_a_file_needs_room_for_the_difference_alone(catalogue: Catalogue) -> None:
+    disk, films = catalogue.disk("a"), catalogue.bucket(quota=100)
+    catalogue.put(films, "a", disk, 90)
+    assert catalogue.put(films, "a", disk, 100).version == 2
+    with pytest.raises(QuotaExceeded):
+        catalogue.put(films, "a", disk, 101)
+
+
+def test_a_deleted_file_is_a_tombstone_at_once_and_deleting_it_again_does_nothing(catalogue: Catalogue) -> None:
+    disk, films = catalogue.disk("a"), catalogue.bucket()
+    put = catalogue.put(films, "a", disk)
+    with pytest.raises(FileConditionFailed):
+        catalogue.store.run(versions.delete_file, films, "a", Condition(tag="another"))
+    deleted = catalogue.store.run(versions.delete_file, films, "a")
+    assert deleted is not None
+    assert deleted.id == put.id
+    assert catalogue.find(films, "a") is None
+    with pytest.raises(FileMissing, match="there is no file 'films/a'"):
+        catalogue.store.read(versions.get_file, films, "a")
+    assert catalogue.store.run(versions.delete_file, films, "a") is None
+    assert catalogue.put(films, "a", disk).version == 1
+
+
+def test_a_file_is_moved_without_its_content_also_over_another_one_and_to_another_bucket(catalogue: Catalogue) -> None:
+    disk, films, stills = catalogue.disk("a"), catalogue.bucket(), catalogue.bucket("stills", quota=15)
+    one, two = catalogue.put(films, "one", disk, 10), catalogue.put(films, "two", disk, 20)
+    moved = catalogue.store.run(versions.move_file, (films, "one"), (films, "two"))
+    assert (moved.id, moved.key, moved.version) == (one.id, "two", 2)
+    assert catalogue.find(films, "one") is None
+    buried = catalogue.store.read(versions.get_version, two.id)
+    assert buried is not None
+    assert buried.state is FileState.DELETED
+    moved = catalogue.store.run(versions.move_file, (films, "two"), (stills, "one"))
+    assert (moved.id, moved.bucket) == (one.id, "stills")
+    assert catalogue.store.read(buckets.bucket_usage, films.id) == Usage(0, 0)
+    assert catalogue.store.read(buckets.bucket_usage, stills.id) == Usage(1, 10)
+    assert catalogue.store.run(versions.move_file, (stills, "one"), (stills, "one")) == moved, "to where it is"
+    with pytest.raises(FileMissing):
+        catalogue.store.run(versions.move_file, (films, "one"), (stills, "two"))
+    catalogue.put(films, "large", disk, 10)
+    with pytest.raises(QuotaExceeded):
+        catalogue.store.run(versions.move_file, (films, "large"), (stills, "large"))
+
+
+def test_two_files_that_are_moved_to_each_other_at_the_same_moment_do_not_lock_each_other_out(
+    catalogue: Catalogue,
+) -> None:
+    disk, films = catalogue.disk("a"), catalogue.bucket()
+    for key in "ab":
+        catalogue.put(films, key, disk)
+
+    def move(source: str, target: str) -> int:
+        try:
+            return catalogue.store.run(versions.move_file, (films, source), (films, target)).version
+        except FileMissing:
+            return 0
+
+    assert max(at_once([partial(move, "a", "b"), partial(move, "b", "a")])) == 2
+    assert catalogue.count(files, files.c.is_current == 1) == 1
+    assert catalogue.store.read(buckets.bucket_usage, films.id).files == 1
+
+
+def test_a_file_that_is_moved_while_others_are_put_is_found_and_nothing_is_lost(catalogue: Catalogue) -> None:
+    disk, films = catalogue.disk("a"), catalogue.bucket()
+    for number in range(4):
+        source, target = f"from-{number}", f"to-{number}"
+        catalogue.put(films, source, disk)
+
+        def move(source: str = source, target: str = target) -> str:
+            try:
+                return catalogue.store.run(versions.move_file, (films, source), (films, target)).key
+            except FileConditionFailed as error:
+                return error.problem
+
+        outcomes = at_once([move, *(lambda key=key: catalogue.put(films, key, disk).key for key in (source, target))])
+        assert outcomes[0] in {target, "a file was put there in the same moment"}
+        current = catalogue.count(files, files.c.is_current == 1, files.c.file_key.in_([source, target]))
+        assert current in {1, 2}
+    counted = catalogue.store.read(buckets.bucket_usage, films.id).files
+    assert counted == catalogue.count(files, files.c.is_current == 1)
+
+
+def test_what_has_expired_is_deleted_by_the_clock_of_the_database(catalogue: Catalogue) -> None:
+    disk, films = catalogue.disk("a"), catalogue.bucket()
+    soon, later = (catalogue.put(films, key, disk, expires_in=3600.0) for key in ("soon", "later"))
+    catalogue.put(films, "never", disk)
+    assert catalogue.store.run(versions.delete_expired, 10) == []
+    catalogue.change(files, files.c.id == soon.id, expires_at=seconds_from_now(-1))
+    assert [file.key for file in catalogue.store.run(versions.delete_expired, 10)] == ["soon"]
+    assert catalogue.store.run(versions.delete_expired, 10) == []
+    assert catalogue.find(films, "soon") is None
+    assert catalogue.find(films, "later") == later
+
+
+@pytest.mark.parametrize("key", ["", "a" * 1025, "ä" * 513, "nul\0", "\udc80"])
+def test_a_key_that_nothing_can_store_is_refused_and_the_longest_one_is_stored(catalogue: Catalogue, key: str) -> None:
+    disk, films = catalogue.disk("a"), catalogue.bucket()
+    with pytest.raises(InvalidFile, match="key: "):
+        catalogue.put(films, key, disk)
+    longest = "\U0001f600" * 256
+    assert catalogue.put(films, longest, disk).key == longest
+    assert catalogue.find(films, longest) is not None
+
+
+def test_keys_are_compared_byte_by_byte(catalogue: Catalogue) -> None:
+    disk, films = catalogue.disk("a"), catalogue.bucket()
+    keys = ["a", "A", "a ", "ä", "a\u0308", " a", "a\n"]
+    for key in keys:
+        catalogue.put(films, key, disk)
+    assert catalogue.count(files, files.c.is_current == 1) == len(keys)
+    for key in keys:
+        found = catalogue.find(films, key)
+        assert found is not None
+        assert found.key == key
+
+
+def test_hashes_of_chunks_are_kept_for_large_contents_alone(catalogue: Catalogue) -> None:
+    disk, films = catalogue.disk("a"), catalogue.bucket()
+    catalogue.put(films, "small", disk)
+    large = catalogue.put(films, "large", disk, 3 * 2**20, chunk_size=2**20, chunks=bytes(96))
+    assert catalogue.count(file_chunks) == 1
+    assert catalogue.count(file_chunks, file_chunks.c.file_id == large.id) == 1

@@ -1,0 +1,224 @@
+"""S3-compatible servers for tests, each a process of its own on a free port of this machine."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+
+from peerd.storage.object_disk.options import ObjectDiskOptions
+from peerd.testing import eventually
+
+ACCESS_KEY, SECRET_KEY = "test:tester", "the-secret-of-tests"
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class ObjectStoreServer:
+    """A server that runs, with a bucket `copies`.
+
+    Args:
+        url: of it.
+        folder: in which credentials are written.
+        process: that can be stopped and killed; None: it is of somewhere else.
+        access_key: that it accepts.
+        secret: of the key.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        folder: Path,
+        process: subprocess.Popen[bytes] | None = None,
+        *,
+        access_key: str = ACCESS_KEY,
+        secret: str = SECRET_KEY,
+    ) -> None:
+        self.url = url
+        self.folder = folder
+        self.process = process
+        self.access_key = access_key
+        self.secret = secret
+        self.client = boto3.client(
+            "s3",
+            endpoint_url=url,
+            aws_access_key_id=access_key,
+            aws_secret_access_key=secret,
+            region_name="us-east-1",
+            config=Config(
+                signature_version="s3v4",
+                retries={"total_max_attempts": 1},
+                s3={"addressing_style": "path"},
+                request_checksum_calculation="when_required",
+                response_checksum_validation="when_required",
+            ),
+        )
+
+    def options(self, **more: Any) -> ObjectDiskOptions:
+        """The options of a place in it, with a file of credentials."""
+        file = self.folder / "credentials"
+        file.write_text(credentials_text(self.access_key, self.secret))
+        values: dict[str, Any] = {
+            "name": "archive",
+            "bucket": "copies",
+            "endpoint": self.url,
+            "prefix": "peerd/one",
+            "credentials_file": str(file),
+            "capacity": 10**9,
+        }
+        return ObjectDiskOptions(**{**values, **more})
+
+    def names(self, bucket: str = "copies") -> list[str]:
+        """The names of all objects."""
+        found = self.client.list_objects_v2(Bucket=bucket).get("Contents", [])
+        return sorted(one["Key"] for one in found)
+
+    def uploads(self, bucket: str = "copies") -> list[str]:
+        """The names of all uploads that have not ended."""
+        return [one["Key"] for one in self.client.list_multipart_uploads(Bucket=bucket).get("Uploads", [])]
+
+    def empty(self, bucket: str = "copies") -> None:
+        """Remove all objects."""
+        for name in self.names(bucket):
+            self.client.delete_object(Bucket=bucket, Key=name)
+
+    def pause(self) -> None:
+        """Answer no more, but keep connections."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        assert self.process is not None
+        self.process.send_signal(signal.SIGCONT)
+
+    def stop(self) -> None:
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+
+
+def credentials_text(access_key: str, secret: str) -> str:
+    return f"[default]\naws_access_key_id = {access_key}\naws_secret_access_key = {secret}\n"
+
+
+@contextmanager
+def moto_server(folder: Path) -> Iterator[ObjectStoreServer]:
+    """Moto, which keeps everything in memory, and accepts any credentials."""
+    port = free_port()
+    command = [sys.executable, "-c", "from moto.server import main; main()", "-H", "127.0.0.1", "-p", str(port)]
+    with (folder / "moto.log").open("wb") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log, env=dict(os.environ))
+    server = ObjectStoreServer(f"http://127.0.0.1:{port}", folder, process)
+    try:
+        eventually(lambda: _makes_bucket(server), timeout=30)
+        yield server
+    finally:
+        server.client.close()
+        process.kill()
+        process.wait()
+
+
+def _makes_bucket(server: ObjectStoreServer) -> bool:
+    try:
+        server.client.create_bucket(Bucket="copies")
+    except (BotoCoreError, ClientError):
+        return False
+    return True
+
+
+@contextmanager
+def swift_server(folder: Path) -> Iterator[ObjectStoreServer]:
+    """OpenStack Swift of Debian with its S3 interface: one proxy, one copy of each object, signatures are verified.
+
+    Raises:
+        pytest.skip.Exception: it is not installed.
+    """
+    if shutil.which("swift-proxy-server") is None:
+        pytest.skip("Swift is not installed: apt-get install swift-proxy swift-account swift-container swift-object")
+    ports = {name: free_port() for name in ("proxy", "account", "container", "object")}
+    _write_swift_files(folder, ports)
+    environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": str(folder), "LC_ALL": "C.UTF-8"}
+    processes: list[subprocess.Popen[bytes]] = []
+    with (folder / "swift.log").open("wb") as log:
+        for name in ports:
+            command = ["/usr/bin/python3", "-c", SWIFT_MAIN, str(folder), name]
+            processes.append(subprocess.Popen(command, stdout=log, stderr=log, env=environment))
+    server = ObjectStoreServer(f"http://127.0.0.1:{ports['proxy']}", folder, processes[0])
+    try:
+        eventually(
+            lambda: _makes_bucket(server), timeout=60, message=lambda: (folder / "swift.log").read_text()[-3000:]
+        )
+        yield server
+    finally:
+        server.client.close()
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            process.wait()
+
+
+SWIFT_MAIN = """
+import sys
+from swift.common import utils
+from swift.common import storage_policy, ring
+folder, name = sys.argv[1:]
+import swift.common.utils as utils
+utils.SWIFT_CONF_FILE = folder + "/swift.conf"
+utils.HASH_PATH_SUFFIX = b"suffix-of-tests"
+utils.HASH_PATH_PREFIX = b""
+from swift.common.wsgi import run_wsgi
+sys.argv = ["swift-%s-server" % name, folder + "/%s.conf" % name]
+sys.exit(run_wsgi(folder + "/%s.conf" % name, name + "-server"))
+"""
+
+
+def _write_swift_files(folder: Path, ports: dict[str, int]) -> None:
+    (folder / "devices" / "d1").mkdir(parents=True)
+    (folder / "swift.conf").write_text(
+        "[swift-hash]\nswift_hash_path_suffix = suffix-of-tests\n[storage-policy:0]\nname = one\ndefault = yes\n"
+    )
+    common = (
+        f"[DEFAULT]\nbind_ip = 127.0.0.1\nswift_dir = {folder}\ndevices = {folder}/devices\nmount_check = false\n"
+        f"user = root\nworkers = 0\nlog_name = swift\nlog_address = {folder}/none\nfallocate_reserve = 0\n"
+        f"recon_cache_path = {folder}\ndisable_fallocate = true\n"
+    )
+    for name in ("account", "container", "object"):
+        (folder / f"{name}.conf").write_text(
+            f"{common}bind_port = {ports[name]}\n[pipeline:main]\npipeline = {name}-server\n"
+            f"[app:{name}-server]\nuse = egg:swift#{name}\n"
+        )
+        builder = str(folder / f"{name}.builder")
+        for words in (
+            ("create", "4", "1", "1"),
+            ("add", f"r1z1-127.0.0.1:{ports[name]}/d1", "1"),
+            ("rebalance",),
+        ):
+            subprocess.run(["swift-ring-builder", builder, *words], check=False, capture_output=True, cwd=folder)
+    pipeline = "cache listing_formats s3api tempauth bulk slo dlo copy proxy-server"
+    (folder / "proxy.conf").write_text(
+        f"{common}bind_port = {ports['proxy']}\n[pipeline:main]\npipeline = {pipeline}\n"
+        "[app:proxy-server]\nuse = egg:swift#proxy\naccount_autocreate = true\nallow_account_management = true\n"
+        "[filter:cache]\nuse = egg:swift#memcache\nmemcache_servers = 127.0.0.1:1\n"
+        "[filter:listing_formats]\nuse = egg:swift#listing_formats\n"
+        "[filter:s3api]\nuse = egg:swift#s3api\nlocation = us-east-1\ns3_acl = false\n"
+        "[filter:tempauth]\nuse = egg:swift#tempauth\n"
+        f"user_test_tester = {SECRET_KEY} .admin\n"
+        "[filter:bulk]\nuse = egg:swift#bulk\n[filter:slo]\nuse = egg:swift#slo\n[filter:dlo]\nuse = egg:swift#dlo\n"
+        "[filter:copy]\nuse = egg:swift#copy\n"
+    )

@@ -1,0 +1,200 @@
+"""A proxy before an object store, that refuses requests as one does which has too many, or holds them up.
+
+It speaks HTTP/1.1, and passes the head and the body of requests on as they are, so that signatures stay right.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import msgspec
+
+from peerd.testing import eventually
+
+HELD_AT_MOST: Final = 120.0
+FOR_EVER: Final = 10**9
+_OF_CONNECTION: Final = frozenset({"connection", "keep-alive", "transfer-encoding", "content-length"})
+
+
+class StoreRequest(msgspec.Struct, frozen=True):
+    """A request to an object store: such as PUT, and its path with the query."""
+
+    method: str
+    target: str
+
+
+class Refusal(msgspec.Struct, frozen=True, kw_only=True):
+    """How a request is refused: as S3 does it, or a load balancer before it.
+
+    Attributes:
+        status: of the response.
+        code: of S3's error; None: there is no document.
+        retry_after: seconds, in the header of this name.
+    """
+
+    status: int = 503
+    code: str | None = "SlowDown"
+    retry_after: int = 1
+
+    @property
+    def body(self) -> bytes:
+        if self.code is None:
+            return b"<html><body>no server is available</body></html>"
+        document = f"<Error><Code>{self.code}</Code><Message>Please reduce your request rate.</Message></Error>"
+        return b'<?xml version="1.0" encoding="UTF-8"?>\n' + document.encode()
+
+
+def every_request(_: StoreRequest) -> bool:
+    return True
+
+
+class ThrottlingProxy:
+    """The proxy; made by `throttling_proxy`.
+
+    Args:
+        target: the URL of the object store.
+    """
+
+    def __init__(self, target: str) -> None:
+        self.seen: list[StoreRequest] = []
+        """All requests that were passed on."""
+        self.refused: list[StoreRequest] = []
+        self.held: list[StoreRequest] = []
+        """Those that wait."""
+        self._refusal = Refusal()
+        self._left = 0
+        self._refuses: Callable[[StoreRequest], bool] = every_request
+        self._holds: Callable[[StoreRequest], bool] | None = None
+        self._goes_on = threading.Event()
+        self._lock = threading.Lock()
+        parts = urlsplit(target)
+        assert parts.hostname is not None
+        handler = type("_OfProxy", (_Handler,), {"proxy": self, "address": (parts.hostname, parts.port)})
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        self._server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def refuse(
+        self,
+        count: int = FOR_EVER,
+        refusal: Refusal | None = None,
+        *,
+        only: Callable[[StoreRequest], bool] = every_request,
+    ) -> None:
+        """Refuse the next requests; those before are forgotten.
+
+        Args:
+            count: how many.
+            refusal: how.
+            only: which.
+        """
+        with self._lock:
+            self._refusal, self._left, self._refuses = refusal or Refusal(), count, only
+            self.refused.clear()
+
+    def pass_all(self) -> None:
+        """Refuse and hold up nothing."""
+        with self._lock:
+            self._left, self._holds = 0, None
+        self._goes_on.set()
+
+    def hold(self, which: Callable[[StoreRequest], bool]) -> None:
+        """Let such requests wait, before they are passed on, until `pass_all`."""
+        with self._lock:
+            self._holds = which
+            self._goes_on.clear()
+
+    def wait_until_held(self, timeout: float = 60.0) -> None:
+        eventually(lambda: self.held, timeout=timeout)
+
+    def refusal_of(self, request: StoreRequest) -> Refusal | None:
+        """How a request is refused; None: it is passed on."""
+        with self._lock:
+            holds = self._holds is not None and self._holds(request)
+            if self._left and self._refuses(request):
+                self._left -= 1
+                self.refused.append(request)
+                return self._refusal
+        if holds:
+            self.held.append(request)
+            self._goes_on.wait(HELD_AT_MOST)
+            self.held.remove(request)
+        self.seen.append(request)
+        return None
+
+    def serve(self) -> None:
+        self._server.serve_forever(poll_interval=0.05)
+
+    def close(self) -> None:
+        self.pass_all()
+        self._server.shutdown()
+        self._server.server_close()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """One connection of a client, with one to the object store."""
+
+    protocol_version = "HTTP/1.1"
+    proxy: ThrottlingProxy
+    address: tuple[str, int]
+
+    def setup(self) -> None:
+        super().setup()
+        self.store = http.client.HTTPConnection(*self.address, timeout=HELD_AT_MOST)
+
+    def finish(self) -> None:
+        self.store.close()
+        with contextlib.suppress(OSError):
+            super().finish()
+
+    def _exchange(self) -> None:
+        body = self.rfile.read(int(self.headers.get("content-length", "0")))
+        refusal = self.proxy.refusal_of(StoreRequest(self.command, self.path))
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            if refusal is not None:
+                kind, pause = "application/xml" if refusal.code else "text/html", str(refusal.retry_after)
+                self._answer(refusal.status, {"content-type": kind, "retry-after": pause}, refusal.body)
+                return
+            self.store.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
+            for name, value in self.headers.items():
+                self.store.putheader(name, value)
+            self.store.endheaders(body)
+            response = self.store.getresponse()
+            data = response.read()
+            headers = {name: value for name, value in response.getheaders() if name.lower() not in _OF_CONNECTION}
+            length = response.getheader("content-length") if self.command == "HEAD" else None
+            self._answer(response.status, headers, data, length)
+
+    do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _exchange  # noqa: N815 - the names of http.server
+
+    def _answer(self, status: int, headers: dict[str, str], data: bytes, length: str | None = None) -> None:
+        self.send_response_only(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.send_header("content-length", length or str(len(data)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(data)
+
+    def log_message(self, *_: Any) -> None:
+        """Nothing is printed."""
+
+
+@contextmanager
+def throttling_proxy(target: str) -> Iterator[ThrottlingProxy]:
+    """A proxy before the object store at a URL, served by threads of this process."""
+    proxy = ThrottlingProxy(target)
+    thread = threading.Thread(target=proxy.serve, name="throttling-proxy")
+    thread.start()
+    try:
+        yield proxy
+    finally:
+        proxy.close()
+        thread.join()

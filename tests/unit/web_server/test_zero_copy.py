@@ -1,0 +1,134 @@
+"""Ranges of files as bodies of responses, sent by the kernel, and large bodies of requests."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from peerd.runtime.observability import events
+from peerd.testing import eventually_async
+from tests.unit.web_server.conftest import Serve
+
+SIZE = 3_000_000
+
+
+class FileApp:
+    """Answers with ranges of a file, or with the hash of the body."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.chunks: list[int] = []
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            raise NotImplementedError
+        if scope["method"] == "PUT":
+            await self._hash(receive, send)
+            return
+        assert "http.response.zerocopysend" in scope["extensions"]
+        parts = [tuple(map(int, part.split("-"))) for part in scope["path"].strip("/").split(",")]
+        total = int(scope["query_string"] or sum(count for _, count in parts))
+        headers = [(b"content-length", str(total).encode())]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        with self.path.open("rb") as file:
+            for number, (offset, count) in enumerate(parts, 1):
+                await send(
+                    {
+                        "type": "http.response.zerocopysend",
+                        "file": file,
+                        "offset": offset,
+                        "count": count,
+                        "more_body": number < len(parts),
+                    }
+                )
+
+    async def _hash(self, receive: Any, send: Any) -> None:
+        digest, more = hashlib.sha256(), True
+        while more:
+            message = await receive()
+            digest.update(message["body"])
+            self.chunks.append(len(message["body"]))
+            more = message["more_body"]
+        body = digest.hexdigest().encode()
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"64")]})
+        await send({"type": "http.response.body", "body": body})
+
+
+@pytest.fixture
+def app(tmp_path: Path) -> FileApp:
+    path = tmp_path / "content"
+    path.write_bytes(bytes(number * 7 % 251 for number in range(SIZE)))
+    return FileApp(path)
+
+
+async def test_ranges_of_a_file_are_one_body_and_the_connection_stays_open(serve: Serve, app: FileApp) -> None:
+    client, content = await (await serve(app)).connect(), app.path.read_bytes()
+    for path, expected in ((f"/0-{SIZE}", content), ("/5-10,100-3", content[5:15] + content[100:103]), ("/7-0", b"")):
+        client.request(path)
+        status, body = await read_answer(client)
+        assert (status, body) == (200, expected)
+
+
+async def read_answer(client: Any) -> tuple[int, bytes]:
+    head = (await client.reader.readuntil(b"\r\n\r\n")).decode().lower()
+    length = int(head.partition("content-length: ")[2].split()[0])
+    return int(head.split()[1]), await client.reader.readexactly(length)
+
+
+async def test_a_head_request_gets_no_body_of_a_file(serve: Serve, app: FileApp) -> None:
+    client = await (await serve(app)).connect()
+    client.send("HEAD /0-100 HTTP/1.1\r\nhost: a\r\n\r\nGET /1-2 HTTP/1.1\r\nhost: a\r\n\r\n".replace("\r\n", "\n"))
+    assert b"content-length: 100" in await client.reader.readuntil(b"\r\n\r\n")
+    assert await read_answer(client) == (200, app.path.read_bytes()[1:3])
+
+
+@pytest.mark.parametrize(
+    ("path", "error"),
+    [
+        (f"/{SIZE - 5}-10", "the file ends 5 bytes too early"),
+        ("/0-10?5", "the file's range is longer than the content-length"),
+        ("/0-10?15", "Response content shorter than Content-Length"),
+    ],
+)
+async def test_a_wrong_range_ends_the_connection_and_is_reported(
+    serve: Serve, app: FileApp, path: str, error: str
+) -> None:
+    served = await serve(app)
+    client = await served.connect()
+    client.request(path)
+    await client.reader.read(-1)
+    [event] = [one for one in served.events if isinstance(one, events.WebRequestFailed)]
+    assert error in event.error
+
+
+async def test_a_client_that_leaves_in_the_middle_of_a_file_is_no_failure(serve: Serve, app: FileApp) -> None:
+    served = await serve(app)
+    client = await served.connect()
+    client.request(f"/0-{SIZE}")
+    await client.reader.readexactly(1000)
+    client.writer.transport.abort()
+    await eventually_async(lambda: not served.server.connections.open)
+    assert [one for one in served.events if isinstance(one, events.WebRequestFailed)] == []
+
+
+@pytest.mark.parametrize("how", ["announced", "chunked"])
+async def test_a_large_body_arrives_whole_and_a_request_after_it_is_its_own(
+    serve: Serve, app: FileApp, how: str
+) -> None:
+    client, content = await (await serve(app)).connect(), app.path.read_bytes()
+    if how == "announced":
+        client.writer.write(b"PUT / HTTP/1.1\r\nhost: a\r\ncontent-length: %d\r\n\r\n" % SIZE + content)
+    else:
+        client.writer.write(b"PUT / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n")
+        for begin in range(0, SIZE, 70_000):
+            part = content[begin : begin + 70_000]
+            client.writer.write(b"%x\r\n%b\r\n" % (len(part), part))
+        client.writer.write(b"0\r\n\r\n")
+    client.writer.write(b"GET /3-4 HTTP/1.1\r\nhost: a\r\n\r\n")
+    assert await read_answer(client) == (200, hashlib.sha256(content).hexdigest().encode())
+    assert await read_answer(client) == (200, content[3:7])
+    if how == "announced":
+        assert max(app.chunks) > 16_384, "it was not parsed in small blocks"
