@@ -62,14 +62,20 @@ def disk_state(disk: DiskCopies) -> Text:
     return text
 
 
+def _sizes(disk: DiskCopies) -> list[str]:
+    """The share that is used, the size, and the room; a disk that is lost has none of them any more."""
+    if disk.state == "lost":
+        return ["–", "–", "–"]
+    used = f"{(disk.size - disk.free) / disk.size:.0%}" if disk.size else "–"
+    return [used, format_size(disk.size), format_size(disk.free)]
+
+
 def disks_table(disks: Sequence[DiskCopies], *, counted: bool = False) -> AlignedTable:
     """A row for each disk; with ``counted``, the number of its copies."""
     columns: list[Column | str] = [*DISK_COLUMNS]
-    rows: list[list[Text | str]] = []
-    for disk in disks:
-        used = f"{(disk.size - disk.free) / disk.size:.0%}" if disk.size else "–"
-        sizes = [used, format_size(disk.size), format_size(disk.free)]
-        rows.append([str(disk.id), disk.node or "–", disk_state(disk), *sizes, disk.zone or "–", disk.path])
+    rows: list[list[Text | str]] = [
+        [str(disk.id), disk.node or "–", disk_state(disk), *_sizes(disk), disk.zone or "–", disk.path] for disk in disks
+    ]
     if counted:
         columns.insert(3, right("copies"))
         for row, disk in zip(rows, disks, strict=True):
