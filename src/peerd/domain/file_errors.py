@@ -182,7 +182,7 @@ class NoNodeTakes(PeerdError):
         self.path = path
         self.problems = problems
         tried = "; ".join(problems) or "no disk is online and active"
-        super().__init__(f"no node takes {quoted(path)}: {tried} (peerd files disks)")
+        super().__init__(f"no node takes {quoted(path)}: {tried} (peerd files disks list)")
 
 
 class PutRefused(PeerdError):

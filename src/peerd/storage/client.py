@@ -50,8 +50,7 @@ from peerd.storage.transfer.errors import NoSourceLeft, SourceFailed
 from peerd.storage.transfer.node_http import NodeHttp
 from peerd.storage.transfer.node_signature import NodeSigner
 from peerd.store.connection.database import Database
-from peerd.store.files.buckets import check_quota, get_bucket
-from peerd.store.files.classes import get_class
+from peerd.store.files.buckets import check_quota, get_bucket, get_bucket_and_class
 from peerd.store.files.copies import find_sources
 from peerd.store.files.disks import list_disks, read_disks
 from peerd.store.files.versions import Condition as VersionCondition
@@ -622,8 +621,7 @@ def json_of(response: HTTPResponse) -> dict[str, Any]:
 def _check_put(connection: Connection, bucket: str, key: str, options: PutOptions, size: int | None) -> None:
     """Refuse what nodes would refuse, before anything is sent."""
     check_key(key)
-    found = get_bucket(connection, bucket)
-    get_class(connection, options.class_name or found.class_name)
+    found, _ = get_bucket_and_class(connection, bucket, options.class_name)
     replaced = find_file(connection, found, key)
     if options.only_new and replaced is not None:
         raise FileConditionFailed(bucket, key, "there is a file of this key")

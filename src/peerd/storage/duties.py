@@ -55,7 +55,7 @@ class DiskNotHere(PeerdError):
     def __init__(self, number: int, node: str) -> None:
         self.number = number
         self.node = node
-        super().__init__(f"disk {number} is not usable on node {node}: peerd files disks")
+        super().__init__(f"disk {number} is not usable on node {node}: peerd files disks list")
 
 
 class Duties:

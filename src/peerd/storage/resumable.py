@@ -32,8 +32,7 @@ from peerd.storage.local_disks import LocalDisk
 from peerd.storage.node import StorageNode
 from peerd.storage.receiving import BodyDiffers, NoDiskHasRoom, Received, Receiving
 from peerd.storage.uploads import remove_upload
-from peerd.store.files.buckets import get_bucket
-from peerd.store.files.classes import get_class
+from peerd.store.files.buckets import get_bucket_and_class
 from peerd.store.files.resumable_uploads import (
     NewResumableUpload,
     ResumableUpload,
@@ -81,13 +80,13 @@ def begin_upload(node: StorageNode, received: Received, size: int | None, source
     upload_id = uuid.uuid4().hex
 
     def enter(connection: Connection) -> ResumableUpload:
-        bucket = get_bucket(connection, received.bucket)
+        bucket, kept = get_bucket_and_class(connection, received.bucket, received.class_name)
         new = NewResumableUpload(
             id=upload_id,
             key=received.key,
             disk_id=disk.number,
             content_id=content.number,
-            class_name=get_class(connection, received.class_name or bucket.class_name).name,
+            class_name=kept.name,
             content_type=received.content_type,
             metadata=received.metadata,
             size=size,
