@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import os
+import select
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -31,6 +32,7 @@ from peerd.domain.file_errors import (
 )
 from peerd.operate.remote.errors import TokenRefused
 from peerd.testing import eventually
+from peerd.web.file_uploads import MOST_UPLOADS
 from tests.storage.nodes import SECRET, StorageCluster
 from tests.storage.test_client import BreakingServer, serve_at, tracemalloc_peak
 from tests.web.access_world import API, bearer, serving
@@ -437,21 +439,16 @@ def test_more_uploads_than_places_are_put_off(client: Client, address: str, secr
         f"PUT {API}/files/films/slow-{{}} HTTP/1.1\r\nhost: {host}:{port}\r\nauthorization: Bearer {secret}\r\n"
         "content-length: 1000\r\n\r\nx"
     )
-    slow = [socket.create_connection((host, int(port))) for _ in range(16)]
+    slow = [socket.create_connection((host, int(port))) for _ in range(MOST_UPLOADS + 1)]
     try:
         for number, one in enumerate(slow):
             one.sendall(head.format(number).encode())
+        answered, _, _ = select.select(slow, [], [], 60)
+        assert len(answered) == 1, "one more than there are places"
+        assert b" 503 " in answered[0].recv(65536).splitlines()[0]
         with httpx.Client(base_url=address + API, headers=bearer(secret)) as http:
-            answers: list[httpx.Response | None] = [None]
-
-            def is_refused() -> bool:
-                answers.append(_refusal(http))
-                return answers[-1] is not None
-
-            eventually(is_refused)
-            refused = answers[-1]
+            refused = _refusal(http)
             assert refused is not None
-            assert refused.json()["code"] == "TooManyUploads"
             assert refused.headers["retry-after"] == "2"
     finally:
         for one in slow:
@@ -462,7 +459,7 @@ def test_more_uploads_than_places_are_put_off(client: Client, address: str, secr
 
 
 def _refusal(http: httpx.Client) -> httpx.Response | None:
-    """The answer to one more upload than there are places; other errors are none of these."""
+    """The answer to one more upload than there are places; other answers are none of these."""
     answer = http.put("/files/films/probe", content=b"x")
     return answer if answer.status_code == 503 and answer.json()["code"] == "TooManyUploads" else None
 

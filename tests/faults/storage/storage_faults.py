@@ -138,10 +138,10 @@ class DiskFaults(FaultInjector):
         rows = self._fleet.steadily(lambda: read_catalogue(self._fleet.database))
         some = [file_id for file_id, copies in rows.copies.items() if file_id in rows.files and len(copies) > 1]
         for file_id in self.rng.sample(some, min(len(some), self.rng.randint(1, 4))):
-            disk_id = self.rng.choice(list(rows.copies[file_id]))
-            if rows.copies[file_id][disk_id] != CopyState.STORED.value or not can_lose(rows, file_id, disk_id):
+            if not (disks := expendable_copies(rows, file_id)):
                 self.skipped += 1
                 continue
+            disk_id = self.rng.choice(disks)
             damage = self.rng.choice([_flip_bit, _flip_bit_unseen, _truncate, _append, _remove])
             with recorded_fault(f"damage: {damage.__name__.strip('_')}", f"{file_id:016x} on disk {disk_id}"):
                 damage(str(content_path(rows.paths[disk_id], file_id)), self.rng)
@@ -313,6 +313,15 @@ class KilledServer(DatabaseOutages):
             self._server.kill()
             self.wait(self.rng.uniform(0.2, 4.0))
             self._start()
+
+
+def expendable_copies(rows: CatalogueRows, file_id: int) -> list[int]:
+    """The disks of those stored copies of a file of which each one may be damaged; a lost disk has none."""
+    return [
+        disk_id
+        for disk_id, state in rows.copies[file_id].items()
+        if state == CopyState.STORED.value and disk_id in rows.paths and can_lose(rows, file_id, disk_id)
+    ]
 
 
 def can_lose(rows: CatalogueRows, file_id: int, disk_id: int) -> bool:

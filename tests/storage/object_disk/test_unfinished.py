@@ -87,8 +87,9 @@ def test_errors_are_those_of_other_requests(server: ObjectStoreServer, tmp_path:
             list(uploads.list())
 
 
-def test_requests_are_signed(kept_servers: dict[str, ObjectStoreServer], tmp_path: Path) -> None:
-    server, file = kept_servers["swift"], tmp_path / "wrong"
+@pytest.mark.parametrize("server", ["swift"], indirect=True)
+def test_requests_are_signed(server: ObjectStoreServer, tmp_path: Path) -> None:
+    file = tmp_path / "wrong"
     file.write_text(credentials_text(server.access_key, "not-the-secret-at-all"))
     with pytest.raises(CredentialsRefused) as refused:
         list(ObjectUploads(server.options(credentials_file=str(file))).list())
