@@ -24,10 +24,11 @@ _OF_CONNECTION: Final = frozenset({"connection", "keep-alive", "transfer-encodin
 
 
 class StoreRequest(msgspec.Struct, frozen=True):
-    """A request to an object store: such as PUT, and its path with the query."""
+    """A request to an object store: such as PUT, its path with the query, and whether it has If-None-Match."""
 
     method: str
     target: str
+    is_conditional: bool = False
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
@@ -156,7 +157,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _exchange(self) -> None:
         body = self.rfile.read(int(self.headers.get("content-length", "0")))
-        refusal = self.proxy.refusal_of(StoreRequest(self.command, self.path))
+        refusal = self.proxy.refusal_of(StoreRequest(self.command, self.path, "if-none-match" in self.headers))
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             if refusal is not None:
                 kind, pause = "application/xml" if refusal.code else "text/html", str(refusal.retry_after)

@@ -76,6 +76,23 @@ def first_tries(count: int) -> Callable[[StoreRequest], bool]:
     return is_early
 
 
+def test_a_store_that_knows_no_conditions_is_asked_once_with_one(
+    store: ObjectStoreServer, proxy: ThrottlingProxy
+) -> None:
+    """Its answer is one of a server in trouble, which is repeated for a long time otherwise."""
+    proxy.refuse(FOR_EVER, Refusal(status=501, code="NotImplemented"), only=lambda request: request.is_conditional)
+    options = store.options(endpoint=proxy.url)
+    identity = create_object_disk(ObjectBucket(options), CLUSTER)
+    assert len(proxy.refused) == 1
+    assert open_object_disk(options, CLUSTER, lambda _: 0).identity == identity
+
+
+def test_a_disk_is_made_where_its_first_request_is_put_off(store: ObjectStoreServer, proxy: ThrottlingProxy) -> None:
+    proxy.refuse(1, SLOW_DOWN, only=lambda request: request.is_conditional)
+    create_object_disk(ObjectBucket(store.options(endpoint=proxy.url)), CLUSTER)
+    assert len(proxy.refused) == 1
+
+
 @pytest.mark.usefixtures("short_pauses")
 @pytest.mark.parametrize("refusal", [SLOW_DOWN, TOO_MANY, WITHOUT_DOCUMENT])
 def test_each_request_is_made_again_until_it_is_not_refused(

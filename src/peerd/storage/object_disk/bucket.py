@@ -62,8 +62,17 @@ class ObjectBucket:
         self._credentials_file = file
         self._store = self._opened(options, CONNECT_TIMEOUT, REQUEST_TIMEOUT, RETRY_TIMEOUT)
         self._quick = self._opened(options, QUICK_CONNECT_TIMEOUT, QUICK_TIMEOUT, QUICK_RETRY_TIMEOUT)
+        self._once = self._opened(options, CONNECT_TIMEOUT, REQUEST_TIMEOUT, timedelta(), retries=0)
 
-    def _opened(self, options: ObjectDiskOptions, connect: timedelta, request: timedelta, retry: timedelta) -> S3Store:
+    def _opened(
+        self,
+        options: ObjectDiskOptions,
+        connect: timedelta,
+        request: timedelta,
+        retry: timedelta,
+        *,
+        retries: int = MAX_RETRIES,
+    ) -> S3Store:
         """Requests to the bucket, with these times: to connect, of one request, and in which retries begin."""
         # The address by this name, because obstore prefers AWS_ENDPOINT_URL_S3 of the environment to all others.
         return S3Store(
@@ -79,7 +88,7 @@ class ObjectBucket:
                 "timeout": request,
             },
             retry_config={
-                "max_retries": MAX_RETRIES,
+                "max_retries": retries,
                 "retry_timeout": retry,
                 "backoff": {"init_backoff": FIRST_PAUSE, "max_backoff": LONGEST_PAUSE, "base": GROWTH},
             },
@@ -117,13 +126,17 @@ class ObjectBucket:
             ObjectStoreError: it could not be written.
         """
         try:
-            with self._errors("put"), contextlib.suppress(AlreadyExistsError):
-                obstore.put(self._store, name, data, mode="create")
-                return True
+            return self._create(self._once, name, data)
         except ObjectStoreError as error:
-            if not error.problem.startswith(NOT_IMPLEMENTED):
-                raise
-            self.write(name, data)
+            if error.problem.startswith(NOT_IMPLEMENTED):  # which obstore repeats, as all answers from 500 on
+                self.write(name, data)
+                return True
+        return self._create(self._store, name, data)
+
+    def _create(self, store: S3Store, name: str, data: bytes) -> bool:
+        """Write an object on the condition that there is none; whether there was none. Raises ObjectStoreError."""
+        with self._errors("put"), contextlib.suppress(AlreadyExistsError):
+            obstore.put(store, name, data, mode="create")
             return True
         return False
 
