@@ -187,6 +187,18 @@ sys.argv = ["swift-%s-server" % name, folder + "/%s.conf" % name]
 sys.exit(run_wsgi(folder + "/%s.conf" % name, name + "-server"))
 """
 
+SWIFT_RINGS = """
+import sys
+from swift.common.ring import RingBuilder
+folder, *rings = sys.argv[1:]
+for name, port in (ring.split("=") for ring in rings):
+    builder = RingBuilder(4, 1, 1)
+    address = dict(ip="127.0.0.1", port=int(port), replication_ip="127.0.0.1", replication_port=int(port))
+    builder.add_dev(dict(address, region=1, zone=1, device="d1", weight=1))
+    builder.rebalance()
+    builder.get_ring().save(folder + "/" + name + ".ring.gz")
+"""
+
 
 def _write_swift_files(folder: Path, ports: dict[str, int]) -> None:
     (folder / "devices" / "d1").mkdir(parents=True)
@@ -203,13 +215,8 @@ def _write_swift_files(folder: Path, ports: dict[str, int]) -> None:
             f"{common}bind_port = {ports[name]}\n[pipeline:main]\npipeline = {name}-server\n"
             f"[app:{name}-server]\nuse = egg:swift#{name}\n"
         )
-        builder = str(folder / f"{name}.builder")
-        for words in (
-            ("create", "4", "1", "1"),
-            ("add", f"r1z1-127.0.0.1:{ports[name]}/d1", "1"),
-            ("rebalance",),
-        ):
-            subprocess.run(["swift-ring-builder", builder, *words], check=False, capture_output=True, cwd=folder)
+    rings = [str(folder), *(f"{name}={ports[name]}" for name in ("account", "container", "object"))]
+    subprocess.run(["/usr/bin/python3", "-c", SWIFT_RINGS, *rings], check=True, capture_output=True, cwd=folder)
     pipeline = "cache listing_formats s3api tempauth bulk slo dlo copy proxy-server"
     (folder / "proxy.conf").write_text(
         f"{common}bind_port = {ports['proxy']}\n[pipeline:main]\npipeline = {pipeline}\n"

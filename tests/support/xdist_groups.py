@@ -17,6 +17,8 @@ GROUPED_FILES = ("tests/cluster/test_doorbell.py",)
 """Files whose tests share what they boot, those of each database among themselves."""
 SHARED_FOLDERS = ("tests/pages/live/",)
 """Folders whose tests share what they boot."""
+SLOW_SERVERS = ("swift",)
+"""Parameters that stand for a server which takes long to boot: one for the run."""
 QUICK_FOLDERS = ("tests/unit/", "src/", "docs/")
 _KIND = re.compile(r"\[(sqlite|mariadb|postgresql)")
 
@@ -37,12 +39,17 @@ def group_of(nodeid: str) -> str:
     'tests/cluster/test_doorbell.py mariadb'
     >>> group_of("tests/cluster/test_crashes.py::test_a[mariadb]")
     'tests/cluster/test_crashes.py::test_a[mariadb]'
+    >>> group_of("tests/storage/object_disk/test_disk.py::test_a[swift-100]")
+    'swift'
     """
     file = nodeid.partition("::")[0]
     if file.startswith(SHARED_FOLDERS):
         return str(Path(file).parent)
     if file.startswith(QUICK_FOLDERS):
         return file
+    for server in SLOW_SERVERS:
+        if f"[{server}" in nodeid:
+            return server
     kind = _KIND.search(nodeid)
     return f"{file} {kind[1]}" if file in GROUPED_FILES and kind else nodeid
 

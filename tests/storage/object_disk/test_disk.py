@@ -178,10 +178,8 @@ def test_a_missing_bucket_is_refused(server: ObjectStoreServer) -> None:
         create_object_disk(ObjectBucket(options), CLUSTER)
 
 
-def test_wrong_credentials_are_refused_and_never_shown(
-    kept_servers: dict[str, ObjectStoreServer], tmp_path: Path
-) -> None:
-    server = kept_servers["swift"]
+@pytest.mark.parametrize("server", ["swift"], indirect=True)
+def test_wrong_credentials_are_refused_and_never_shown(server: ObjectStoreServer, tmp_path: Path) -> None:
     file = tmp_path / "wrong"
     file.write_text(credentials_text(server.access_key, "not-the-secret-at-all"))
     with pytest.raises(CredentialsRefused) as refused:
@@ -218,11 +216,10 @@ def test_no_server_is_an_error_in_some_seconds(tmp_path: Path, monkeypatch: pyte
     server.client.close()
 
 
+@pytest.mark.parametrize("server", ["swift"], indirect=True)
 def test_the_environment_of_amazons_tools_changes_nothing(
-    kept_servers: dict[str, ObjectStoreServer], monkeypatch: pytest.MonkeyPatch
+    server: ObjectStoreServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    server = kept_servers["swift"]
-    server.empty()
     wrong = {
         "ENDPOINT_URL_S3": "http://127.0.0.1:1",
         "ENDPOINT": "http://127.0.0.1:1",
