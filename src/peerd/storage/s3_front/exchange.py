@@ -70,12 +70,11 @@ class S3Exchange:
         Raises S3Error, what ``write`` raises, and ClientGone.
         """
 
-        def take(block: bytes) -> None:
-            if data := reader.feed(block):
+        def take(block: bytearray) -> None:
+            if data := reader.feed(bytes(block)):
                 write(data)
 
-        async for block in self.request.blocks():
-            await to_thread(take, bytes(block))
+        await self.request.write_to(take)
         return await to_thread(reader.finish)
 
     async def document(self, limit: int, *, has_checksum_headers: bool = True) -> bytes:

@@ -69,8 +69,7 @@ async def relay(exchange: S3Exchange, url: str) -> None:
 async def _send_body(exchange: S3Exchange, connection: http.client.HTTPConnection) -> http.client.HTTPResponse:
     """Send the body; a node that refuses it answers before its end."""
     try:
-        async for block in exchange.request.blocks():
-            await to_thread(connection.send, block)
+        await exchange.request.write_to(connection.send)
     except (BrokenPipeError, ConnectionResetError):
         pass
     except NETWORK_ERRORS as error:

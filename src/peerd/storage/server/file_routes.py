@@ -65,8 +65,7 @@ def _put_at_once(node: StorageNode, received: Received, body: bytes) -> StoredFi
 async def _put_as_it_comes(node: StorageNode, received: Received, request: Request) -> StoredFile:
     receiving = await to_thread(Receiving.begin, node, request.content_length)
     try:
-        async for block in request.blocks():
-            await to_thread(receiving.write, block)
+        await request.write_to(receiving.write)
         return await to_thread(receiving.finish, received)
     finally:
         await to_thread(receiving.close)

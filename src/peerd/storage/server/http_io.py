@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from asyncio import to_thread
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, MutableMapping
 from typing import Any, Final
 from urllib.parse import parse_qsl
@@ -76,6 +78,27 @@ class Request:
                 block = bytearray()
         if block:
             yield block
+
+    async def write_to(self, write: Callable[[bytearray], object]) -> None:
+        """Give the body to a function, block by block, in a thread, while the next block is received.
+
+        When it ends, the function runs no more, unless the request was cancelled.
+
+        Args:
+            write: called with each block; one call at a time.
+
+        Raises:
+            ClientGone: not all of it came; and what ``write`` raises.
+        """
+        writing: asyncio.Future[object] | None = None
+        try:
+            async for block in self.blocks():
+                if writing is not None:
+                    await writing
+                writing = asyncio.ensure_future(to_thread(write, block))
+        finally:
+            if writing is not None:
+                await writing
 
     async def body(self, limit: int) -> bytes:
         """The whole body. Raises BodyTooLarge, ClientGone."""

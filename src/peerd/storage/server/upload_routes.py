@@ -51,8 +51,7 @@ async def put_part(node: StorageNode, upload_id: str, request: Request, response
         raise BadRequest(f"content-length: a part has 1 to {MAX_PART:,} bytes, and {DIGEST} of their BLAKE3")
     part = await to_thread(PartOfUpload.begin, node, _checked_id(upload_id), offset, length - DIGEST)
     try:
-        async for block in request.blocks():
-            await to_thread(part.write, block)
+        await request.write_to(part.write)
         received = await to_thread(part.finish)
     finally:
         await to_thread(part.close)

@@ -1,0 +1,94 @@
+"""A body is written in a thread, in its order, while more of it is received."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterable, MutableMapping
+from typing import Any
+
+import pytest
+
+from peerd.storage.server.http_io import BLOCK, ClientGone, Request
+
+SCOPE: dict[str, Any] = {"method": "PUT", "path": "/", "headers": []}
+PATIENCE = 60.0
+
+
+class Sender:
+    """Sends messages of a request, and counts those that were received.
+
+    Args:
+        bodies: one for each message.
+        is_cut: whether the client goes before the end.
+    """
+
+    def __init__(self, bodies: Iterable[bytes], *, is_cut: bool = False) -> None:
+        self._bodies = list(bodies)
+        self._is_cut = is_cut
+        self.received = 0
+        self.second = threading.Event()
+
+    async def receive(self) -> MutableMapping[str, Any]:
+        if self.received == len(self._bodies):
+            return {"type": "http.disconnect"}
+        self.received += 1
+        if self.received >= 2:
+            self.second.set()
+        is_last = self.received == len(self._bodies) and not self._is_cut
+        return {"type": "http.request", "body": self._bodies[self.received - 1], "more_body": not is_last}
+
+
+def bodies() -> list[bytes]:
+    return [bytes([number]) * BLOCK for number in range(5)]
+
+
+async def test_the_next_block_is_received_while_one_is_written() -> None:
+    sender, written = Sender(bodies()), bytearray()
+
+    def write(block: bytearray) -> None:
+        assert sender.second.wait(PATIENCE), "the second block is not received before the first one is written"
+        written.extend(block)
+
+    await Request(SCOPE, sender.receive).write_to(write)
+    assert written == b"".join(bodies())
+
+
+async def test_one_block_is_written_at_a_time_and_not_more_than_one_is_received_before() -> None:
+    sender, running, most = Sender(bodies()), 0, 0
+    ahead: list[int] = []
+
+    def write(_: bytearray) -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        ahead.append(sender.received - len(ahead))
+        running -= 1
+
+    await Request(SCOPE, sender.receive).write_to(write)
+    assert most == 1
+    assert max(ahead) <= 2, "memory is flat in the size of a body"
+
+
+async def test_an_error_of_the_last_block_is_raised_and_ends_an_earlier_one() -> None:
+    def write(block: bytearray) -> None:
+        raise OSError(f"block {block[0]}")
+
+    for number, sent in enumerate((bodies()[:1], bodies())):
+        sender = Sender(sent)
+        with pytest.raises(OSError, match="block 0"):
+            await Request(SCOPE, sender.receive).write_to(write)
+        assert sender.received <= 1 + number, "after an error nothing more is received"
+
+
+async def test_when_a_client_goes_nothing_is_being_written_any_more() -> None:
+    sender, written = Sender(bodies()[:2], is_cut=True), []
+    loop = asyncio.get_running_loop()
+
+    def write(block: bytearray) -> None:
+        asyncio.run_coroutine_threadsafe(asyncio.sleep(0.05), loop).result(PATIENCE)
+        written.append(block[0])
+
+    with pytest.raises(ClientGone):
+        await Request(SCOPE, sender.receive).write_to(write)
+    assert written == [0, 1]
