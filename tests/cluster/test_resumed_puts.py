@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -23,20 +24,28 @@ from peerd.store.files.disks import cluster_identity, register_disk
 from peerd.store.schema.tables import file_uploads
 from peerd.testing import eventually
 from tests.cluster.cluster import Cluster, ClusterNode
+from tests.cluster.conftest import MakeCluster
 from tests.faults.nodes import free_ports
+from tests.support.servers import ServerFactory
 
 SECRET = "the secret of the nodes of a test"
-SIZE = 300_000_000
-"""Nine parts."""
+SIZE = 160_000_000
+"""Five parts."""
+SERVERS = ("storage-server-1", "storage-server-2")
+DATABASE_ERROR = re.compile("DatabaseUnavailable|database_unavailable")
 
 
 @pytest.fixture
 def node(cluster: Cluster) -> ClusterNode:
-    """A node with a disk, and the bucket `films` of files with one copy."""
+    return node_with_disk(cluster)
+
+
+def node_with_disk(cluster: Cluster) -> ClusterNode:
+    """A node with a disk, and the bucket `films` of files with one copy; two processes receive the parts of a put."""
     [port] = free_ports(1)
     disk = cluster.folder / "disk"
     disk.mkdir()
-    storage = {"disks": [str(disk)], "bind": f"127.0.0.1:{port}", "reserve": 0.0}
+    storage = {"disks": [str(disk)], "bind": f"127.0.0.1:{port}", "reserve": 0.0, "server_processes": 2}
     node = cluster.node(
         "a", workers={}, manager={"max_update": 10.0}, sections={"cluster": {"secret": SECRET}, "storage": storage}
     )
@@ -91,7 +100,26 @@ def upload(cluster: Cluster) -> Any:
 def test_a_put_outlives_its_server(cluster: Cluster, node: ClusterNode, film: Path) -> None:
     with putting(node, str(film)) as process:
         begun = eventually(lambda: upload(cluster), timeout=60, message=node.log_text)
-        node.kill("storage-server-1")
+        for slot in SERVERS:
+            node.kill(slot)
+        stored = stored_by(process)
+    assert int(stored["id"], 16) == begun.content_id, "it went on with the same upload"
+    assert stored["blake3"] == blake3(film.read_bytes()).hexdigest()
+    assert upload(cluster) is None
+
+
+def test_a_put_outlives_an_outage_of_the_database(
+    private_server: ServerFactory, make_cluster: MakeCluster, film: Path
+) -> None:
+    server = private_server("postgresql")
+    cluster = make_cluster(server.url("peerd"))
+    node = node_with_disk(cluster)
+    with putting(node, str(film)) as process:
+        begun = eventually(lambda: upload(cluster), timeout=60, message=node.log_text)
+        server.kill()
+        eventually(lambda: len(DATABASE_ERROR.findall(node.log_text())) > 2, timeout=60, message=node.log_text)
+        assert process.poll() is None, "it waits"
+        server.start()
         stored = stored_by(process)
     assert int(stored["id"], 16) == begun.content_id, "it went on with the same upload"
     assert stored["blake3"] == blake3(film.read_bytes()).hexdigest()
