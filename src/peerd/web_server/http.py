@@ -31,6 +31,11 @@ PARSE_BLOCK: Final = 4096
 """Bytes given to the parser at once. The parser does not report where in them a head begins; that is estimated from the
 bytes before it, with an error of less than this."""
 
+SMALL_READ: Final = 256 * 1024
+"""Bytes that are read from a socket at once: as asyncio has it."""
+LARGE_READ: Final = 1024 * 1024
+"""In a body of so many bytes or more."""
+
 MIN_REQUEST_LINE: Final = len("GET  HTTP/1.1\r\n\r\n")
 """Bytes of the shortest request line without its target, with the empty line after the headers."""
 
@@ -151,7 +156,13 @@ class HttpProtocol(HttpToolsProtocol):
         if self._refusal is not None:
             raise HeadRefused
         self._body_left = self._announced_length()
+        self._set_read_size()
         super().on_headers_complete()
+
+    def _set_read_size(self) -> None:
+        """Read as much of a large body at once as a socket has: each read wakes the application, and is copied."""
+        if hasattr(self.transport, "max_size"):  # of asyncio's transport of a socket; other loops have another one
+            self.transport.max_size = LARGE_READ if self._body_left >= LARGE_READ else SMALL_READ
 
     def _announced_length(self) -> int:
         """The Content-Length; the parser has refused a wrong one."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from peerd.storage.server.http_io import BLOCK, ClientGone, Request
+from peerd.storage.server.http_io import BLOCK, SMALLEST_BLOCK, ClientGone, Request
 
 SCOPE: dict[str, Any] = {"method": "PUT", "path": "/", "headers": []}
 PATIENCE = 60.0
@@ -46,7 +46,7 @@ def bodies() -> list[bytes]:
 async def test_the_next_block_is_received_while_one_is_written() -> None:
     sender, written = Sender(bodies()), bytearray()
 
-    def write(block: bytearray) -> None:
+    def write(block: bytes | bytearray) -> None:
         assert sender.second.wait(PATIENCE), "the second block is not received before the first one is written"
         written.extend(block)
 
@@ -58,7 +58,7 @@ async def test_one_block_is_written_at_a_time_and_not_more_than_one_is_received_
     sender, running, most = Sender(bodies()), 0, 0
     ahead: list[int] = []
 
-    def write(_: bytearray) -> None:
+    def write(_: bytes | bytearray) -> None:
         nonlocal running, most
         running += 1
         most = max(most, running)
@@ -71,7 +71,7 @@ async def test_one_block_is_written_at_a_time_and_not_more_than_one_is_received_
 
 
 async def test_an_error_of_the_last_block_is_raised_and_ends_an_earlier_one() -> None:
-    def write(block: bytearray) -> None:
+    def write(block: bytes | bytearray) -> None:
         raise OSError(f"block {block[0]}")
 
     for number, sent in enumerate((bodies()[:1], bodies())):
@@ -85,10 +85,18 @@ async def test_when_a_client_goes_nothing_is_being_written_any_more() -> None:
     sender, written = Sender(bodies()[:2], is_cut=True), []
     loop = asyncio.get_running_loop()
 
-    def write(block: bytearray) -> None:
+    def write(block: bytes | bytearray) -> None:
         asyncio.run_coroutine_threadsafe(asyncio.sleep(0.05), loop).result(PATIENCE)
         written.append(block[0])
 
     with pytest.raises(ClientGone):
         await Request(SCOPE, sender.receive).write_to(write)
     assert written == [0, 1]
+
+
+async def test_what_came_at_once_is_written_as_it_came_and_little_pieces_are_gathered() -> None:
+    large, little = bytes(SMALLEST_BLOCK), bytes(BLOCK // 8)
+    written: list[bytes | bytearray] = []
+    await Request(SCOPE, Sender([large, *[little] * 12, large]).receive).write_to(written.append)
+    assert written[0] is large, "it is not copied"
+    assert [len(block) for block in written] == [len(large), BLOCK, BLOCK // 2 + len(large)]

@@ -10,6 +10,7 @@ import pytest
 
 from peerd.runtime.observability import events
 from peerd.testing import eventually_async
+from peerd.web_server.http import LARGE_READ, SMALL_READ
 from tests.unit.web_server.conftest import Serve
 
 SIZE = 3_000_000
@@ -132,3 +133,16 @@ async def test_a_large_body_arrives_whole_and_a_request_after_it_is_its_own(
     assert await read_answer(client) == (200, content[3:7])
     if how == "announced":
         assert max(app.chunks) > 16_384, "it was not parsed in small blocks"
+
+
+async def test_more_is_read_at_once_of_a_large_body_than_of_others(serve: Serve, app: FileApp) -> None:
+    served = await serve(app)
+    client = await served.connect()
+    client.writer.write(b"PUT / HTTP/1.1\r\nhost: a\r\ncontent-length: %d\r\n\r\nx" % SIZE)
+    await eventually_async(lambda: app.chunks)
+    [connection] = served.server.connections.open
+    assert vars(connection.transport)["max_size"] == LARGE_READ
+    client.writer.write(bytes(SIZE - 1) + b"GET /3-4 HTTP/1.1\r\nhost: a\r\n\r\n")
+    assert (await read_answer(client))[0] == 200
+    assert (await read_answer(client))[0] == 200
+    assert vars(connection.transport)["max_size"] == SMALL_READ

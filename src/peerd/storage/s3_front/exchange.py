@@ -70,7 +70,7 @@ class S3Exchange:
         Raises S3Error, what ``write`` raises, and ClientGone.
         """
 
-        def take(block: bytearray) -> None:
+        def take(block: bytes | bytearray) -> None:
             if data := reader.feed(bytes(block)):
                 write(data)
 

@@ -15,6 +15,8 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 BLOCK: Final = 1024 * 1024
 """Bytes of a body that are gathered before a thread writes them."""
+SMALLEST_BLOCK: Final = BLOCK // 2
+"""Bytes that are written as they came: gathering them with others would copy them."""
 ZERO_COPY: Final = "http.response.zerocopysend"
 
 
@@ -63,23 +65,27 @@ class Request:
         text = self.headers.get("content-length", "")
         return int(text) if text.isascii() and text.isdigit() else None
 
-    async def blocks(self) -> AsyncIterator[bytearray]:
+    async def blocks(self) -> AsyncIterator[bytes | bytearray]:
         """The body in blocks of about a mebibyte. Raises ClientGone."""
         block, more = bytearray(), True
         while more:
             message = await self._receive()
             if message["type"] != "http.request":
                 raise ClientGone
-            block += message.get("body", b"")
+            received: bytes = message.get("body", b"")
             more = message.get("more_body", False)
             self.is_received = not more
+            if not block and len(received) >= SMALLEST_BLOCK:
+                yield received
+                continue
+            block += received
             if len(block) >= BLOCK:
                 yield block
                 block = bytearray()
         if block:
             yield block
 
-    async def write_to(self, write: Callable[[bytearray], object]) -> None:
+    async def write_to(self, write: Callable[[bytes | bytearray], object]) -> None:
         """Give the body to a function, block by block, in a thread, while the next block is received.
 
         When it ends, the function runs no more, unless the request was cancelled.
