@@ -15,6 +15,8 @@ from tests.gateway.differential.script import Script, from_text, is_sound, to_te
 from tests.gateway.differential.shrinking import shrink
 from tests.gateway.gateway_on_database import GATEWAYS
 
+pytestmark = pytest.mark.one_database_in_ci
+
 FEW = 40
 MANY = 200
 """Seeds from the first; `make differential` plays others."""

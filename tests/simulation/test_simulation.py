@@ -15,9 +15,9 @@ from tests.simulation.mutations import MUTATIONS, Mutation, mutated
 from tests.simulation.plan import draw_plan
 from tests.simulation.runner import find_violation, report, run
 
-SEEDS = 240
+SEEDS = 120
 """The same in each run; `make simulate` draws others, as many as there is time for."""
-PARTS = 16
+PARTS = 8
 """Tests that share the seeds, so that they run side by side."""
 SEEDS_PER_MUTATION = 300
 

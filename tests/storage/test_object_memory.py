@@ -27,7 +27,7 @@ from tests.support.object_store import ObjectStoreServer, moto_server
 
 pytestmark = pytest.mark.slow
 MIB = 1024 * 1024
-SIZES = 64 * MIB, 512 * MIB
+SIZES = 64 * MIB, 320 * MIB
 BLOCK = os.urandom(MIB)
 MAY_GROW_BY = 100 * 1000**2
 ROOT = Path(__file__).parents[2]

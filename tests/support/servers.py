@@ -36,7 +36,7 @@ from tests.support.summary import note_database, note_missing_server
 T = TypeVar("T")
 DATABASES = ("sqlite", "mariadb", "postgresql")
 _numbers = count(1)
-_KIND_PARAMETERS = ("database", "migrated_database", "store", "pair")
+_KIND_PARAMETERS = ("database", "migrated_database", "store", "pair", "kind", "name")
 
 DatabaseFactory = Callable[[str], str]
 ServerFactory = Callable[..., DatabaseServer]
@@ -73,7 +73,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _kind_of(item: pytest.Item) -> object:
     """The database that a test is for; None if it is not for one of several."""
     parameters = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
-    return next((parameters[name] for name in _KIND_PARAMETERS if name in parameters), None)
+    found = next((parameters[name] for name in _KIND_PARAMETERS if name in parameters), None)
+    return found.removeprefix("gateway-") if isinstance(found, str) else found
 
 
 def kind_in_ci(nodeid: str) -> str:

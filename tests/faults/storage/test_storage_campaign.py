@@ -1,4 +1,4 @@
-"""Campaigns: four nodes with storage, clients, and two minutes of faults."""
+"""Campaigns: four nodes with storage, clients, and a minute of faults."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_whatever_dies_no_acknowledged_file_is_lost(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     monkeypatch.setenv(history.VARIABLE, str(tmp_path / "history"))
-    plan = StoragePlan(kind=kind, seconds=100.0 if kind == "sqlite" else 60.0, seed=SEED)
+    plan = StoragePlan(kind=kind, seconds=60.0 if kind == "sqlite" else 40.0, seed=SEED)
     try:
         result = storage_campaign.run(plan, tmp_path)
     except ServerUnavailableError as error:
