@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import IO, Any, Final, Protocol, Self, cast
 from urllib.parse import quote
 
+from blake3 import blake3
 from sqlalchemy.engine import Connection
 
 from peerd.domain.access import Actor
@@ -42,7 +43,6 @@ from peerd.domain.files import DiskState, StoredFile, check_key
 from peerd.domain.quoting import quoted
 from peerd.doorbell.cluster_clock import ClusterClock
 from peerd.storage.auditing import actor_query
-from peerd.storage.disk.threaded_hash import new_hash
 from peerd.storage.failed_nodes import FailedNodes
 from peerd.storage.placement.brake import ONLINE_WITHIN
 from peerd.storage.put_options import PutOptions
@@ -347,7 +347,7 @@ class FileReader(io.RawIOBase):
         self._tries = 0
         self._problems: list[str] = []
         self._position = 0
-        self._hash: Any = new_hash()
+        self._hash: Any = blake3()
         """Of the bytes from the beginning to the position; None after a seek."""
         self._open: tuple[contextlib.ExitStack, HTTPResponse, str] | None = None
 
@@ -366,7 +366,7 @@ class FileReader(io.RawIOBase):
         if position != self._position:
             self._close_response()
             self._position = position
-            self._hash = new_hash() if position == 0 else None
+            self._hash = blake3() if position == 0 else None
         return position
 
     def readinto(self, buffer: Any) -> int:
@@ -489,7 +489,7 @@ class Body:
         self.announced = digest
         self._source = source
         self._is_repeatable = is_repeatable
-        self._hash = new_hash(size)
+        self._hash = blake3()
         self._is_begun = False
 
     @classmethod
@@ -501,7 +501,7 @@ class Body:
         """
         if not opened.seekable():
             return cls(opened, options.size, options.blake3)
-        hasher = new_hash()
+        hasher = blake3()
         buffer = memoryview(bytearray(BLOCK))
         size = 0
         while count := cast("io.BufferedReader", opened).readinto(buffer):

@@ -16,6 +16,7 @@ import time
 import uuid
 from typing import Final, Self
 
+from blake3 import blake3
 from sqlalchemy.engine import Connection
 
 from peerd.domain.errors import DatabaseUnavailable, PeerdError
@@ -26,7 +27,6 @@ from peerd.storage.disk.content_id import ContentId, new_content_id
 from peerd.storage.disk.digest import ContentReading, Digest, hash_file, refuse_difference
 from peerd.storage.disk.errors import ContentExists, ContentMismatch, DiskError
 from peerd.storage.disk.folder_disk import FileContent, FolderDisk
-from peerd.storage.disk.threaded_hash import new_hash
 from peerd.storage.disk.upload_part import AppendedPart, begin_upload_part
 from peerd.storage.local_disks import LocalDisk
 from peerd.storage.node import StorageNode
@@ -141,7 +141,7 @@ class PartOfUpload:
         self._part = part
         self._left = size
         self._size = size
-        self._hash = new_hash(size)
+        self._hash = blake3()
         self._announced = bytearray()
         self._lock = threading.Lock()
         """A request that is cancelled closes it while a thread still writes."""

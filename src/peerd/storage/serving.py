@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from typing import Final, Self
 
+from blake3 import blake3
 from sqlalchemy.engine import Connection
 
 from peerd.domain.files import CopyState, StoredFile
@@ -19,7 +20,6 @@ from peerd.storage.disk.content_id import ContentId
 from peerd.storage.disk.digest import CHUNKING, Digest
 from peerd.storage.disk.errors import ContentMismatch, ContentMissing, DiskError
 from peerd.storage.disk.open_disk import OpenContent, Piece
-from peerd.storage.disk.threaded_hash import new_hash
 from peerd.storage.local_disks import LocalDisk
 from peerd.storage.node import StorageNode, digest_in_catalogue
 from peerd.storage.transfer.errors import NoSourceLeft, SourceFailed, SourceHasOther
@@ -164,7 +164,7 @@ class FileReading:
             except (SourceHasOther, SourceFailed) as error:
                 self._problems.append(str(error))
                 continue
-            if new_hash(len(data)).update(data).digest() == self._digest.chunk_blake3(index):
+            if blake3(data).digest() == self._digest.chunk_blake3(index):
                 return data
             self._problems.append(f"{source.url}: chunk {index} is damaged")
             self._node.request_verification(source.disk_id, self.file.id)

@@ -12,9 +12,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from peerd.storage.disk.errors import ContentMismatch, HashingStopped
-from peerd.storage.disk.threaded_hash import THREADED_BLOCK, new_hash
+from blake3 import blake3
 
+from peerd.storage.disk.errors import ContentMismatch, HashingStopped
+
+_BLOCK: Final = 1024 * 1024
+_CACHED: Final = 256 * 1024
+"""Bytes that are hashed while they are in the cache of the processor."""
 _DIGEST_LENGTH: Final = 32
 
 
@@ -111,8 +115,8 @@ class ContentHasher:
         self.chunking = chunking
         self.chunk_size = chunking.chunk_size(size or 0)
         self.position = 0
-        self._whole = new_hash(size)
-        self._chunk = new_hash(size)
+        self._whole = blake3()
+        self._chunk = blake3()
         self._chunks: list[bytes] = []
 
     def update(self, data: memoryview | bytes) -> None:
@@ -169,7 +173,7 @@ class ContentVerifier:
     def __init__(self, expected: Digest) -> None:
         self.expected = expected
         self.position = 0
-        self._hash = new_hash(expected.size)
+        self._hash = blake3()
         self._wrong: list[int] = []
 
     def update(self, data: memoryview | bytes) -> None:
@@ -234,7 +238,7 @@ class ContentReading:
 
         if self.from_disk:
             drop(0, 0)
-        buffer = memoryview(bytearray(min(THREADED_BLOCK, max(1, os.fstat(fd).st_size - hasher.position))))
+        buffer = memoryview(bytearray(min(_BLOCK, max(1, os.fstat(fd).st_size - hasher.position))))
 
         def read(position: int) -> memoryview:
             return buffer[: os.preadv(fd, [buffer], position)]
@@ -328,8 +332,8 @@ def verify_chunk(fd: int, expected: Digest, index: int, kept: range = range(0)) 
         OSError: it could not be read.
     """
     positions = expected.chunk_range(index)
-    found, position, bytes_kept = new_hash(len(positions)), positions.start, bytearray()
-    buffer = memoryview(bytearray(min(THREADED_BLOCK, len(positions))))
+    found, position, bytes_kept = blake3(), positions.start, bytearray()
+    buffer = memoryview(bytearray(min(_CACHED, len(positions))))
     while position < positions.stop:
         count = os.preadv(fd, [buffer[: positions.stop - position]], position)
         if not count:
@@ -346,7 +350,7 @@ def compared_chunk(data: bytes, expected: Digest, index: int) -> bytes:
     positions = expected.chunk_range(index)
     if len(data) != len(positions):
         raise _short_chunk(positions, index, len(data))
-    _compare_chunk(new_hash(len(data)).update(data).digest(), expected, index)
+    _compare_chunk(blake3(data).digest(), expected, index)
     return data
 
 

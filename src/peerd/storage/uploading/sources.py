@@ -19,7 +19,6 @@ from peerd.storage.client import (
     BLOCK,
     Progress,
 )
-from peerd.storage.disk.threaded_hash import new_hash
 from peerd.storage.put_options import PutOptions
 from peerd.storage.uploading.outcomes import UploadSourceChanged
 
@@ -87,7 +86,7 @@ class FileSource(PartSource):
         status = os.fstat(self._opened.fileno())
         self.size: int = status.st_size
         self._changed_at = status.st_mtime_ns
-        self._whole, self._hashed = new_hash(), 0
+        self._whole, self._hashed = blake3(), 0
         self._next: tuple[Any, int] | None = None
         self._part_size = FILE_PART
         self._part_begun = 0.0
@@ -118,7 +117,7 @@ class FileSource(PartSource):
         return count, self._blocks(received, count)
 
     def _blocks(self, start: int, count: int) -> Iterator[bytes]:
-        whole, digest, sent = self._whole.copy(), new_hash(), 0
+        whole, digest, sent = self._whole.copy(), blake3(), 0
         while sent < count:
             data = self._read(start + sent, count - sent)
             whole.update(data)
@@ -153,7 +152,7 @@ class FileSource(PartSource):
     def _hash_to(self, position: int) -> None:
         """Hash what was received, as far as it was not hashed when it was sent."""
         if position < self._hashed:
-            self._whole, self._hashed = new_hash(), 0
+            self._whole, self._hashed = blake3(), 0
         while self._hashed < position:
             data = self._read(self._hashed, position - self._hashed)
             self._whole.update(data)
@@ -186,7 +185,7 @@ class StreamSource(PartSource):
         self._progress = progress
         self._part = bytearray()
         self._start = 0
-        self._whole = new_hash()
+        self._whole = blake3()
         self._is_at_end = False
         self._fill()
 
@@ -213,7 +212,7 @@ class StreamSource(PartSource):
             yield cast("bytes", view[begin : begin + BLOCK])
             if self._progress is not None:
                 self._progress(self._start + min(begin + BLOCK, len(view)), self.size)
-        yield new_hash(len(view)).update(view).digest()
+        yield blake3(view).digest()
 
     def accept(self, received: int) -> None:
         self._go_to(received)
