@@ -120,7 +120,10 @@ def test_a_disk_is_drained_and_used_again_and_only_a_silent_one_can_be_declared_
     post(visitor, "/disks/1/readonly")
     assert "missing" in visitor.get("/disks").text
     assert post(visitor, "/disks/1/lost").status_code == 303
-    assert "It was declared lost" in visitor.get("/disks/1").text
+    lost = visitor.get("/disks/1").text
+    assert "It was declared lost" in lost
+    assert "<dt>Room</dt>" in drained
+    assert "<dt>Room</dt>" not in lost, "nothing more can be stored on it"
     assert post(visitor, "/disks/1/remove").status_code == 409
     assert visitor.get("/disks/2").status_code == 404
 
