@@ -352,7 +352,7 @@ def test_an_upload_is_sent_again_when_a_node_fails(client: Client, cluster: Stor
         for number in range(6):
             assert client.files.put(film, f"films/{number}").size == 9_000_000
         serve_at(cluster, "c", servers[0].url)
-        with pytest.raises(UploadBroken, match="no node takes 'films/none'"):
+        with pytest.raises(NoNodeTakes, match="no node takes 'films/none'"):
             client.files.put(film, "films/none")
     finally:
         for server in servers:

@@ -14,7 +14,7 @@ from http.client import HTTPResponse
 from typing import TYPE_CHECKING
 
 from peerd.domain.errors import PeerdError
-from peerd.domain.file_errors import FileConditionFailed, FileReplaced, UploadBroken
+from peerd.domain.file_errors import FileConditionFailed, FileReplaced, NoNodeTakes, UploadBroken
 from peerd.domain.files import StoredFile, check_key
 from peerd.operate.files import FileOperations
 from peerd.operate.operations import BlockingMode
@@ -66,6 +66,8 @@ class ServerTransfer(ContentTransfer):
                 return self._send(body, bucket, key, headers, progress)
             except SourceFailed as error:
                 problem = str(error)
+                if tries > len(PAUSES) and isinstance(error.__cause__, NoNodeTakes):
+                    raise error.__cause__ from None
             except FileConditionFailed:
                 stored = self._stored_by_lost_answer(bucket, key, body) if tries > 1 else None
                 if stored is None:
@@ -83,7 +85,7 @@ class ServerTransfer(ContentTransfer):
                 return self._stored(response, body)
             error = server.error_of(response)
         if response.status in RETRIED:
-            raise SourceFailed(server.url, str(error))
+            raise SourceFailed(server.url, str(error)) from error
         raise error
 
     def _stored(self, response: HTTPResponse, body: Body) -> StoredFile:
