@@ -147,7 +147,10 @@ def test_a_put_goes_on_behind_the_last_durable_part_when_connections_break(
     assert sent <= 9_000_000 + 2 * 2 * MIB, "what was durable is not sent again"
 
 
-def test_an_answer_that_is_lost_changes_nothing(client: Client, cluster: StorageCluster, film: Path) -> None:
+def test_an_answer_that_is_lost_changes_nothing(
+    client: Client, cluster: StorageCluster, film: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("peerd.storage.transfer.node_http.MAX_IDLE", 0)  # each request has a connection of its own
     with breaking(cluster, broken=1, answers=True) as servers:
         assert put(client, film, only_new=True).version == 1
     assert sum(server.ended for server in servers), "those to parts"
