@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from peerd import Client
+from peerd.store.files.buckets import get_bucket
+from peerd.store.files.resumable_uploads import NewResumableUpload, begin_resumable
 from tests.cli.conftest import Peerd
 from tests.cli.conftest import peerd as peerd  # noqa: PLC0414 - pytest finds fixtures by their names here
 from tests.storage.nodes import SECRET, StorageCluster
@@ -81,6 +83,22 @@ def test_contents_are_moved_by_a_server_with_its_address_and_a_token(
             assert peerd("files", "get", "films/2026/src/below/ö.txt", "-", *at_server).out == "text"
             peerd("files", "put", "-", "films/2026/piped", *at_server, stdin="from a pipe")
             peerd("files", "rm", "films/2026/piped", *at_server)
+            bucket = client.database.read(get_bucket, "films")
+            for number, key in enumerate(("2026/one", "2026/two", "other"), 1):
+                new = NewResumableUpload(
+                    id=f"{number}" * 32,
+                    key=key,
+                    content_id=number,
+                    disk_id=cluster.nodes["a"].disk,
+                    class_name="default",
+                )
+                client.database.run(begin_resumable, bucket, new)
+            listed = peerd("files", "uploads", "list", "films/2026/", "--json", *at_server).json["uploads"]
+            assert [one["key"] for one in listed] == ["2026/one", "2026/two"]
+            assert "is none of its files" in peerd("files", "uploads", "list", "films", *at_server, status=1).err
+            assert "is aborted" in peerd("files", "uploads", "abort", "1" * 32, *at_server).out
+            assert "there is no upload" in peerd("files", "uploads", "abort", "3" * 32, *at_server, status=1).err
+            assert [one.key for one in client.files.uploads.list().uploads] == ["2026/two", "other"]
             refused = peerd("files", "put", "src/a.mov", "films/a", *at_server, status=1)
             assert "'films/a' is none of its files" in refused.err
     assert "does not answer" in peerd("files", "get", "films/a", "--server", "http://127.0.0.1:1", status=1).err

@@ -101,6 +101,12 @@ WANTED: dict[tuple[str, str], Wanted] = {
     ("HEAD", "/files/{bucket}/{key}"): Wanted(READ_FILES, 403),
     ("PUT", "/files/{bucket}/{key}"): Wanted(WRITE_FILES, 403, {"any": "body"}),
     ("DELETE", "/files/{bucket}/{key}"): Wanted(WRITE_FILES, 403),
+    ("GET", "/uploads/{bucket}/{key}"): Wanted(WRITE_FILES, 403),
+    ("POST", "/uploads/{bucket}/{key}"): Wanted(WRITE_FILES, 403),
+    ("GET", "/uploads/{upload_id}"): Wanted(WRITE_FILES, 403),
+    ("PUT", "/uploads/{upload_id}"): Wanted(WRITE_FILES, 403, {"any": "body" * 10}, f"/uploads/{'0' * 32}?offset=0"),
+    ("POST", "/uploads/{upload_id}"): Wanted(WRITE_FILES, 403, path=f"/uploads/{'0' * 32}?size=1&blake3={'0' * 64}"),
+    ("DELETE", "/uploads/{upload_id}"): Wanted(WRITE_FILES, 403),
     ("GET", "/metrics"): Wanted(VIEW, 403),
     ("GET", "/metrics/cluster"): Wanted(VIEW, 403),
 }
@@ -241,6 +247,7 @@ NAMES = {
     "request_id": "1",
     "bucket": "films",
     "key": "a",
+    "upload_id": "0" * 32,
 }
 
 

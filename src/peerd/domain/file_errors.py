@@ -165,6 +165,15 @@ class UploadPositionDiffers(PeerdError):
         )
 
 
+class DiskTakesNoMore(PeerdError):
+    """The disk that has the bytes of an upload is full, or has failed; nothing is added to the upload."""
+
+    def __init__(self, upload_id: str, problem: str) -> None:
+        self.upload_id = upload_id
+        self.problem = problem
+        super().__init__(f"the disk of the upload {quoted(upload_id)} takes no more: {problem}; begin another one")
+
+
 class NoClusterSecret(PeerdError):
     """Nodes cannot know that a request is of their cluster."""
 
@@ -203,7 +212,7 @@ class UploadBroken(PeerdError):
         self.problem = problem
         self.tries = tries
         remedy = (
-            f"it was sent {tries} times; put it again, or a large file in parts, by S3 (peerd files keys create)"
+            f"it was sent {tries} times; put it again (what is durable of a large file is not sent again)"
             if tries > 1
             else "its source can be read once only: put it again from a file, which is sent again by itself"
         )

@@ -3,40 +3,29 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Coroutine, Mapping
 from functools import update_wrapper
 from types import MethodType
 from typing import IO, TYPE_CHECKING, Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar, overload
 
 from peerd.domain.access import Right
-from peerd.domain.errors import NotPermitted, PeerdError
 from peerd.domain.files import StoredFile
-from peerd.domain.quoting import quoted
 from peerd.operate import validation
-from peerd.operate.audited import OperationCall
+from peerd.operate.file_admission import FileAdmission
 from peerd.operate.file_names import parse_file_path
 from peerd.operate.modes import AsyncMode, BlockingMode, Mode
-from peerd.operate.operations import OperationGroup, Query
+from peerd.operate.operations import OperationGroup
 from peerd.storage.put_options import PutOptions
 
 if TYPE_CHECKING:
     from io import BufferedReader
 
-    from peerd.storage.client import ContentTransfer, Progress
+    from peerd.storage.client import Progress
 
 PARTS_ABOVE: Final = 64 * 1024**2
 """Bytes above which a content is put in parts."""
 P = ParamSpec("P")
 T = TypeVar("T")
-
-
-class StorageNotInstalled(PeerdError, ImportError):
-    """The extra ``storage`` is not installed here."""
-
-    def __init__(self, problem: str) -> None:
-        self.problem = problem
-        super().__init__(f"contents cannot be put or got here: {problem}; pip install 'peerd[storage]'")
 
 
 class Transfer(Generic[P, T]):
@@ -64,7 +53,7 @@ class Transfer(Generic[P, T]):
         return self if group is None else MethodType(self._call, group)
 
 
-class FileTransfers(OperationGroup[Mode]):
+class FileTransfers(FileAdmission[Mode]):
     """The part of ``client.files`` that moves contents.
 
     A client of the database moves them to and from the nodes that have disks: it needs the cluster's secret. A client
@@ -89,7 +78,7 @@ class FileTransfers(OperationGroup[Mode]):
 
         A large one is sent in parts: when a connection or a node fails, it goes on behind the last part that is
         durable; and a put of the same file, by a process that was killed meanwhile or by the next one, goes on there,
-        too. A client of a server sends one body.
+        too.
 
         Args:
             source: the path of a file, or an object with ``read`` that gives bytes. If the bytes can be read once only,
@@ -101,15 +90,15 @@ class FileTransfers(OperationGroup[Mode]):
             expires_in: seconds, or "7d", after which it is removed by itself; None: never.
             only_new: refuse to replace a file.
             progress: called with the bytes that were sent so far, and with all of them, or None.
-            parts_above: bytes above which the content is sent in parts, where nodes can be reached; None: never. Of
-                what can be read once only, 16 MiB are enough.
+            parts_above: bytes above which the content is sent in parts; None: never. Of what can be read once only,
+                16 MiB are enough.
 
         Returns:
             the version, when as many copies are durable as its class wants.
 
         Raises:
             BucketNotFound, FileClassNotFound, InvalidFile, QuotaExceeded, FileConditionFailed: it cannot be stored so.
-            UploadBroken: the connection to the server has ended.
+            UploadBroken: nothing of it was acknowledged for long.
             PeerdError: no node takes it, or other bytes have arrived; nothing was stored.
             OSError: the source cannot be read.
         """
@@ -201,33 +190,3 @@ class FileTransfers(OperationGroup[Mode]):
         self._admit("files.put", Right.WRITE_FILES, bucket, key)
         with self._transfer() as transfer:
             return transfer.put(source, bucket, key, options, progress, parts_above=parts_above)
-
-    def _admit(self, name: str, right: Right, bucket: str, key: str) -> None:
-        """Refuse it to an actor without the right, or of other files, with an entry of the audit log."""
-        mode: BlockingMode = self.mode.blocking
-        call = OperationCall(name, mode.actor, mode.masker, {"path": f"{bucket}/{key}"})
-        try:
-            call.require(right, in_queues=True)
-            self._require_files(name, bucket, key)
-        except NotPermitted as error:
-            left_out = mode.refusals.admit(mode.actor, name, time.monotonic())
-            if left_out is None:
-                raise
-            mode.execute(Query("run", call.refused(error, left_out)).then_raise(error))
-
-    def _require_files(self, name: str, bucket: str, prefix: str = "") -> None:
-        """Refuse what is about other files than those of the actor; raises `NotPermitted`."""
-        if not self._actor.covers_files(bucket, prefix):
-            raise NotPermitted(self._actor.name, name, f"{quoted(f'{bucket}/{prefix}')} is none of its files")
-
-    def _require_all_files(self, name: str) -> None:
-        """Refuse what is about all files to an actor of some; raises `NotPermitted`."""
-        if self._actor.file_scopes is not None:
-            raise NotPermitted(self._actor.name, name, "it is about all files, and the actor is restricted to some")
-
-    def _transfer(self) -> ContentTransfer:
-        mode: BlockingMode = self.mode.blocking
-        try:
-            return mode.open_transfer()
-        except ImportError as error:
-            raise StorageNotInstalled(str(error)) from error

@@ -23,7 +23,7 @@ from contextlib import AbstractContextManager
 from http import HTTPStatus
 from http.client import HTTPException, HTTPResponse
 from pathlib import Path
-from typing import IO, Any, Final, Protocol, Self, cast
+from typing import IO, TYPE_CHECKING, Any, Final, Protocol, Self, cast
 from urllib.parse import quote
 
 from blake3 import blake3
@@ -55,6 +55,10 @@ from peerd.store.files.copies import find_sources
 from peerd.store.files.disks import list_disks, read_disks
 from peerd.store.files.versions import Condition as VersionCondition
 from peerd.store.files.versions import delete_file, find_file, get_file, get_version
+
+if TYPE_CHECKING:
+    from peerd.storage.uploading.node_uploads import NodeUploads
+    from peerd.storage.uploading.upload_requests import UploadRequests
 
 BLOCK: Final = 1024 * 1024
 MAX_ERROR_BODY: Final = 64 * 1024
@@ -108,7 +112,7 @@ class ContentTransfer(ABC):
             options: what is stored with it.
             progress: called while it is sent.
             parts_above: bytes above which it is sent in parts, and goes on behind the last one when a node fails: a
-                file is read once then; None: it is never. A server gets one body, whatever this is.
+                file is read once then; None: it is never.
 
         Raises:
             BucketNotFound, FileClassNotFound, InvalidFile, QuotaExceeded, FileConditionFailed: it cannot be stored so.
@@ -158,6 +162,10 @@ class ContentTransfer(ABC):
             BucketNotFound, FileMissing: there is no such bucket, or file.
         """
 
+    @abstractmethod
+    def uploads(self, bucket: str, key: str, options: PutOptions) -> UploadRequests:
+        """Requests about the uploads of a key, which are put with these options."""
+
     def _put_by_parts(
         self,
         source: str | os.PathLike[str] | IO[bytes],
@@ -168,6 +176,21 @@ class ContentTransfer(ABC):
         parts_above: int,
     ) -> StoredFile | None:
         """Send a content in parts; None: it is to be sent as one body, and nothing of it was read."""
+        from peerd.storage.uploading.sending import put_file, put_stream  # noqa: PLC0415 - it needs this one
+
+        uploads = self.uploads(bucket, key, options)
+        if isinstance(source, str | os.PathLike):
+            status = Path(source).stat()
+            if not stat.S_ISREG(status.st_mode) or status.st_size <= parts_above:
+                return None
+            with Path(source).open("rb", buffering=0) as opened:
+                uploads.check(status.st_size)
+                return put_file(uploads, Path(source), opened, progress)
+        elif options.size is None or options.size > parts_above:
+            uploads.check(options.size)
+            return put_stream(
+                uploads, source, progress, lambda body: self._put(body, bucket, key, options, progress), parts_above
+            )
         return None
 
     @abstractmethod
@@ -202,35 +225,14 @@ class FilesTransfer(ContentTransfer):
         file = self._database.read(_find_file, bucket, key)
         return FileReader(file, _NodeSources(self._database, self._http, file))
 
-    def _put_by_parts(
-        self,
-        source: str | os.PathLike[str] | IO[bytes],
-        bucket: str,
-        key: str,
-        options: PutOptions,
-        progress: Progress | None,
-        parts_above: int,
-    ) -> StoredFile | None:
+    def uploads(self, bucket: str, key: str, options: PutOptions) -> NodeUploads:
+        """Requests about the uploads of a key to nodes."""
         from peerd.storage.uploading.node_uploads import NodeUploads  # noqa: PLC0415 - they need this one
-        from peerd.storage.uploading.sending import put_file, put_stream  # noqa: PLC0415
 
-        uploads = NodeUploads(self._database, self._http, self._actor, self._failed, (bucket, key), options)
-        if isinstance(source, str | os.PathLike):
-            status = Path(source).stat()
-            if not stat.S_ISREG(status.st_mode) or status.st_size <= parts_above:
-                return None
-            with Path(source).open("rb", buffering=0) as opened:
-                self._database.read(_check_put, bucket, key, options, status.st_size)
-                return put_file(uploads, Path(source), opened, progress)
-        elif options.size is None or options.size > parts_above:
-            self._database.read(_check_put, bucket, key, options, options.size)
-            return put_stream(
-                uploads, source, progress, lambda body: self._put(body, bucket, key, options, progress), parts_above
-            )
-        return None
+        return NodeUploads(self._database, self._http, self._actor, self._failed, (bucket, key), options)
 
     def _put(self, body: Body, bucket: str, key: str, options: PutOptions, progress: Progress | None) -> StoredFile:
-        self._database.read(_check_put, bucket, key, options, body.size)
+        self._database.read(check_put, bucket, key, options, body.size)
         headers = put_headers(options, body)
         problems: list[str] = []
         for url in self._failed.last(self._database.read(writable_urls, body.size or 0)):
@@ -596,7 +598,7 @@ def target_of(bucket: str, key: str) -> str:
 
 def put_headers(options: PutOptions, body: Body) -> dict[str, str]:
     """The headers of a put, which say what is stored with the content. Raises InvalidFile."""
-    _check_headers(options)
+    check_headers(options)
     headers = {f"{METADATA}{name.lower()}": quote(value, safe=" ") for name, value in options.metadata.items()}
     optional = {
         "content-type": options.content_type,
@@ -618,8 +620,12 @@ def json_of(response: HTTPResponse) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _check_put(connection: Connection, bucket: str, key: str, options: PutOptions, size: int | None) -> None:
-    """Refuse what nodes would refuse, before anything is sent."""
+def check_put(connection: Connection, bucket: str, key: str, options: PutOptions, size: int | None) -> None:
+    """Refuse what nodes would refuse, before anything is sent.
+
+    Raises:
+        InvalidFile, BucketNotFound, FileClassNotFound, QuotaExceeded, FileConditionFailed: it cannot be stored so.
+    """
     check_key(key)
     found, _ = get_bucket_and_class(connection, bucket, options.class_name)
     replaced = find_file(connection, found, key)
@@ -629,7 +635,8 @@ def _check_put(connection: Connection, bucket: str, key: str, options: PutOption
         check_quota(connection, found, size, 0 if replaced is None else replaced.size)
 
 
-def _check_headers(options: PutOptions) -> None:
+def check_headers(options: PutOptions) -> None:
+    """Refuse options that no header can have. Raises InvalidFile."""
     name = options.class_name
     if name is not None and not (name.isascii() and name.isprintable()):
         raise InvalidFile("class_name", f"{quoted(name)} is no name of a class")

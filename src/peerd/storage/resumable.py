@@ -31,6 +31,7 @@ from peerd.storage.disk.upload_part import AppendedPart, begin_upload_part
 from peerd.storage.local_disks import LocalDisk
 from peerd.storage.node import StorageNode
 from peerd.storage.receiving import BodyDiffers, NoDiskHasRoom, Received, Receiving
+from peerd.storage.upload_bounds import DIGEST, MAX_SIZE
 from peerd.storage.uploads import remove_upload
 from peerd.store.files.buckets import get_bucket_and_class
 from peerd.store.files.resumable_uploads import (
@@ -38,16 +39,13 @@ from peerd.store.files.resumable_uploads import (
     ResumableUpload,
     advance_upload,
     begin_resumable,
+    find_completed_version,
     get_resumable,
     mark_aborted,
 )
-from peerd.store.files.uploads import complete_upload, find_completed_upload
+from peerd.store.files.uploads import complete_upload
 from peerd.store.files.versions import get_version
 
-DIGEST: Final = 32
-"""Bytes of the BLAKE3 behind those of a part: so its client reads its source once."""
-MAX_PART: Final = 1024**3
-MAX_SIZE: Final = 2**50
 COPIED_PER_SECOND: Final = 10 * 1024**2
 """A completion waits for the copies that its class wants as long as a slow disk needs for them …"""
 LONGEST_WAIT: Final = 3_000.0
@@ -293,10 +291,10 @@ def abort(node: StorageNode, upload: ResumableUpload) -> None:
 
 def _completed(node: StorageNode, upload_id: str) -> StoredFile:
     """The file that an upload has become. Raises UploadGone if it has become none, or its file is gone."""
-    found = node.database.read(find_completed_upload, upload_id)
-    if found is not None and (file := node.database.read(get_version, int(found.etag, 16))) is not None:
-        return file
-    raise UploadGone(upload_id)
+    found = node.database.read(find_completed_version, upload_id)
+    if found is None:
+        raise UploadGone(upload_id)
+    return found
 
 
 def _disk_of(node: StorageNode, upload: ResumableUpload) -> LocalDisk:

@@ -37,6 +37,7 @@ from peerd.web.routes import (
     task_logs,
     tasks,
     tokens,
+    uploads,
     users,
 )
 
@@ -45,6 +46,7 @@ ROUTES: Final = (
     *(tasks, task_logs, queues, limits, nodes, node_requests, schedules, stored_schedules, bulk, statistics),
     alerts,
     files,
+    uploads,
     *(session, users, tokens, audit),
 )
 """The modules whose routers are below `API`; in `events` and `operations` they are made."""

@@ -15,11 +15,11 @@ from starlette.exceptions import HTTPException
 from peerd.domain import errors, file_errors
 from peerd.domain.lifecycle import IllegalTransition
 from peerd.domain.masking import without_tokens
-from peerd.operate.file_transfers import StorageNotInstalled
+from peerd.operate.file_admission import StorageNotInstalled
 from peerd.operate.wire import errors as wire_errors
 from peerd.runtime.metrics.reading import MetricsNotAvailable, NotServedByNode
 from peerd.runtime.observability.escaping import UNSAFE_CHARACTERS
-from peerd.storage.transfer.errors import NoSourceLeft
+from peerd.storage.transfer.errors import NoSourceLeft, SourceFailed
 from peerd.web.access.login import LoginRefused
 from peerd.web.file_uploads import TooManyUploads, UploadAborted
 
@@ -78,12 +78,15 @@ STATUS_OF: Final[Mapping[type[errors.PeerdError], HTTPStatus]] = {
     file_errors.DiskIsOnline: HTTPStatus.CONFLICT,
     file_errors.AccessKeyNotFound: HTTPStatus.NOT_FOUND,
     file_errors.UploadGone: HTTPStatus.NOT_FOUND,
+    file_errors.UploadPositionDiffers: HTTPStatus.CONFLICT,
+    file_errors.DiskTakesNoMore: HTTPStatus.INSUFFICIENT_STORAGE,
     file_errors.NoClusterSecret: HTTPStatus.CONFLICT,
     file_errors.NoNodeTakes: HTTPStatus.SERVICE_UNAVAILABLE,
     file_errors.PutRefused: HTTPStatus.CONFLICT,
     file_errors.FileReplaced: HTTPStatus.CONFLICT,
     file_errors.ContentDiffers: HTTPStatus.UNPROCESSABLE_ENTITY,
     NoSourceLeft: HTTPStatus.SERVICE_UNAVAILABLE,
+    SourceFailed: HTTPStatus.SERVICE_UNAVAILABLE,
     StorageNotInstalled: HTTPStatus.NOT_IMPLEMENTED,
     TooManyUploads: HTTPStatus.SERVICE_UNAVAILABLE,
     UploadAborted: HTTPStatus.SERVICE_UNAVAILABLE,

@@ -63,7 +63,7 @@ def put(
 
     A file above 64 MiB is sent in parts. If a connection or a node fails, it goes on behind the last part; after
     Ctrl-C, a kill or a reboot the same command does, too, unless the file has changed since: then it is sent anew.
-    peerd files uploads list shows what is unfinished. With --server, a file is sent as a whole.
+    peerd files uploads list shows what is unfinished.
     """
     *sources, target = words
     if not sources:

@@ -14,6 +14,14 @@ class ServerUnreachable(DatabaseUnavailable):
         super().__init__(reason, f"the server {server} does not answer: {reason}")
 
 
+class ServerNotReady(DatabaseUnavailable):
+    """The server cannot do it now: it is too busy, or what it needs does not answer. `reason` is the cause."""
+
+    def __init__(self, server: str, reason: str) -> None:
+        self.server = server
+        super().__init__(reason, f"the server {server} is not ready: {reason}")
+
+
 class ServerRefused(PeerdError):
     """The server refused a request. `status` is that of HTTP, `code` names the kind of error."""
 

@@ -11,18 +11,16 @@ from peerd.domain.file_errors import UploadGone
 from peerd.storage import resumable
 from peerd.storage.auditing import auditor_of
 from peerd.storage.node import StorageNode
-from peerd.storage.resumable import DIGEST, MAX_PART, MAX_SIZE, PartOfUpload
+from peerd.storage.resumable import PartOfUpload
 from peerd.storage.server.file_routes import file_as_json, received_of
 from peerd.storage.server.http_io import Request, Response
 from peerd.storage.server.node_routes import BadRequest
+from peerd.storage.upload_bounds import BLAKE3, DIGEST, MAX_PART, MAX_SIZE, SOURCE, UPLOAD_ID
 from peerd.store.files.resumable_uploads import ResumableUpload, get_resumable
 
 COMPLETED_WITHIN: Final = 15.0
 """Seconds until a completion that still runs is answered; its client asks again."""
-_UPLOAD_ID: Final = re.compile(r"[0-9a-f]{32}")
 _NUMBER: Final = re.compile(r"[0-9]{1,16}")
-_BLAKE3: Final = re.compile(r"[0-9a-f]{64}")
-_SOURCE: Final = re.compile(r"[0-9a-z-]{1,100}")
 
 
 async def begin(node: StorageNode, bucket: str, key: str, request: Request, response: Response) -> None:
@@ -30,7 +28,7 @@ async def begin(node: StorageNode, bucket: str, key: str, request: Request, resp
     received = received_of(bucket, key, request)
     size = _number(request, "size", MAX_SIZE) if "size" in request.query else None
     source = request.query.get("source")
-    if source is not None and not _SOURCE.fullmatch(source):
+    if source is not None and not re.fullmatch(SOURCE, source):
         raise BadRequest("source: give 1 to 100 of a-z, 0-9 and -")
     upload = await to_thread(resumable.begin_upload, node, received, size, source)
     await response.json(upload_as_json(upload), 201)
@@ -61,7 +59,7 @@ async def put_part(node: StorageNode, upload_id: str, request: Request, response
 async def complete(node: StorageNode, upload_id: str, request: Request, response: Response) -> None:
     """Make a file of an upload of `size` bytes with the BLAKE3 `blake3`; 202 while that still runs."""
     size, digest = _number(request, "size", MAX_SIZE), request.query.get("blake3", "").lower()
-    if not _BLAKE3.fullmatch(digest):
+    if not re.fullmatch(BLAKE3, digest):
         raise BadRequest("blake3: give the 64 hexadecimal digits of the BLAKE3 of the whole")
     checked, auditor = _checked_id(upload_id), auditor_of(request.query)
     running = node.running_uploads.complete(
@@ -102,7 +100,7 @@ def _find(node: StorageNode, upload_id: str) -> ResumableUpload:
 
 def _checked_id(text: str) -> str:
     """An id of an upload. Raises UploadGone for what can be none."""
-    if not _UPLOAD_ID.fullmatch(text):
+    if not re.fullmatch(UPLOAD_ID, text):
         raise UploadGone(text[:64])
     return text
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode
 
 from sqlalchemy.engine import Connection
@@ -14,6 +13,7 @@ from sqlalchemy.engine import Connection
 from peerd.domain.access import Actor
 from peerd.domain.file_errors import (
     DiskNotFound,
+    DiskTakesNoMore,
     FileConditionFailed,
     FileReplaced,
     NoNodeTakes,
@@ -25,6 +25,7 @@ from peerd.domain.files import DiskState, StoredFile
 from peerd.storage.auditing import actor_query
 from peerd.storage.client import (
     Body,
+    check_put,
     json_of,
     put_headers,
     target_of,
@@ -34,37 +35,37 @@ from peerd.storage.failed_nodes import FailedNodes
 from peerd.storage.put_options import PutOptions
 from peerd.storage.transfer.errors import SourceFailed
 from peerd.storage.transfer.node_http import NodeHttp
-from peerd.storage.uploading.outcomes import BytesDiffer, DiskTakesNoMore
+from peerd.storage.upload_bounds import DIGEST
+from peerd.storage.uploading.outcomes import BytesDiffer
+from peerd.storage.uploading.upload_requests import FoundUpload, OpenUpload
 from peerd.store.connection.database import Database
 from peerd.store.files.buckets import get_bucket
 from peerd.store.files.disks import get_disk
-from peerd.store.files.resumable_uploads import ResumableUpload, get_resumable, mark_aborted, uploads_of_key
-from peerd.store.files.uploads import find_completed_upload
+from peerd.store.files.resumable_uploads import (
+    ResumableUpload,
+    find_completed_version,
+    get_resumable,
+    mark_aborted,
+    quota_exceeded,
+    uploads_of_key,
+)
 from peerd.store.files.versions import get_version
 
 DISK_CODES: Final = frozenset({"NoDiskHasRoom", "DiskOutOfSpace", "DiskReadOnly", "DiskFailed"})
 """Errors with which the disk of an upload takes no more of it."""
 
 
-@dataclass(slots=True)
-class OpenUpload:
-    """An upload that a node has begun.
+class _Asked(NamedTuple):
+    """What a node was asked for: with an upload about it, with an offset about so many bytes there."""
 
-    Attributes:
-        id: of it.
-        disk: that has its bytes.
-        url: of the node that has the disk, when it was begun.
-        received: bytes that are durable.
-    """
-
-    id: str
-    disk: int
     url: str
-    received: int = 0
+    upload: OpenUpload | None = None
+    offset: int = 0
+    size: int = 0
 
 
 class NodeUploads:
-    """Requests about the uploads of one key to the nodes that have disks.
+    """Requests about the uploads of one key to the nodes that have disks; see `UploadRequests`.
 
     Args:
         database: with the catalogue.
@@ -91,87 +92,59 @@ class NodeUploads:
         self._http = http
         self._actor = actor
         self._failed = failed
+        self._disks: dict[str, int] = {}
+        """Those of the uploads that were begun or found: an upload that has ended has no row that names its disk."""
 
-    def find(self, source: str) -> OpenUpload | None:
-        """The upload of this source that was begun before; those of other states of the same source are aborted."""
-        origin, _, state = source.partition("-")
+    def check(self, size: int | None) -> None:
+        self._database.read(check_put, *self.place, self.options, size)
+
+    def of_key(self) -> list[FoundUpload]:
         found = self._database.read(self._of_key)
-        for upload, _ in found:
-            if (upload.source or "").startswith(f"{origin}-") and upload.source != source:
-                self.abort(upload.id)
-        for upload, url in found:
-            if not (upload.source or "").endswith(f"-{state}"):
-                continue
-            if url is not None:
-                return OpenUpload(upload.id, upload.disk_id, url, upload.received)
-            self.abort(upload.id)  # its disk is lost
-        return None
+        self._disks |= {upload.id: upload.disk_id for upload, _ in found}
+        return [FoundUpload(upload.id, upload.source, upload.received, url is None) for upload, url in found]
 
-    def abort_unused(self, source: str) -> None:
-        """Abort uploads of a source that have no bytes: the answers to their beginning were lost."""
-        for upload, _ in self._database.read(self._of_key):
-            if upload.source == source and not upload.received:
-                self.abort(upload.id)
+    def open(self, upload_id: str) -> OpenUpload:
+        """An upload of the key that another object has begun. Raises UploadGone."""
+        upload = self._database.read(get_resumable, upload_id)
+        if (upload.bucket, upload.key) != self.place:
+            raise UploadGone(upload_id)
+        self._disks[upload.id] = upload.disk_id
+        return OpenUpload(upload.id, upload.received)
 
-    def begin(self, size: int | None, source: str | None, avoided: frozenset[str] = frozenset()) -> OpenUpload:
-        """Begin an upload on a node that takes it.
-
-        Args:
-            size: bytes of the whole, if they are known.
-            source: by which it is found again.
-            avoided: addresses of nodes that are not asked.
-
-        Raises:
-            NoNodeTakes: no node does.
-            FileConditionFailed, PutRefused: it cannot be stored so.
-        """
+    def begin(self, size: int | None, source: str | None, instead_of: OpenUpload | None = None) -> OpenUpload:
         bucket, key = self.place
         more = {"size": size, "source": source}
         query = urlencode({name: value for name, value in more.items() if value is not None})
         target = f"{target_of(bucket, key).replace('/files/', '/uploads/', 1)}?{actor_query(self._actor)}&{query}"
         headers = put_headers(self.options, Body(io.BytesIO()))
+        avoided = None if instead_of is None else self._database.read(_url_of_disk, self._disks[instead_of.id])
         problems: list[str] = []
         for url in self._failed.last(self._database.read(writable_urls, size or 0)):
-            if url in avoided:
+            if url == avoided:
                 continue
             try:
-                answer = self._answer("POST", url, target, headers)
-                upload = self._database.read(_find_disk_of, answer["id"])
+                answer = self._answer("POST", _Asked(url, size=size or 0), target, headers)
+                return self.open(answer["id"])
             except SourceFailed as error:
                 self._failed.note(url)
                 problems.append(str(error))
-                continue
-            return OpenUpload(answer["id"], upload, url)
         raise NoNodeTakes(self.path, problems)
 
     def received(self, upload: OpenUpload) -> int:
-        """How many bytes of an upload are durable. Raises SourceFailed, UploadGone."""
-        return int(self._answer("GET", self._url_of(upload), f"/uploads/{upload.id}")["received"])
+        return int(self._answer("GET", _Asked(self._url_of(upload), upload), f"/uploads/{upload.id}")["received"])
 
     def send(self, upload: OpenUpload, offset: int, count: int, body: Iterator[bytes]) -> int:
-        """Send a part: its bytes, and their BLAKE3; return how many bytes are durable now.
-
-        Raises:
-            SourceFailed: it can be sent again, when it is known how many bytes are durable.
-            UploadGone, UploadPositionDiffers, PutRefused: the node has refused it.
-        """
         url = self._url_of(upload)
-        headers = {"content-length": str(count + 32)}
+        headers = {"content-length": str(count + DIGEST)}
         with self._http.upload(url, f"/uploads/{upload.id}?offset={offset}", body, headers) as response:
             answer = json_of(response)
         if response.status == HTTPStatus.OK:
             return int(answer["received"])
-        raise self._error(url, response.status, answer, upload)
+        raise self._error(_Asked(url, upload, offset, count), response.status, answer)
 
     def complete(self, upload: OpenUpload, size: int, digest: str) -> StoredFile | None:
-        """Make a file of an upload; None: that still runs.
-
-        Raises:
-            SourceFailed, UploadGone, UploadPositionDiffers, FileConditionFailed, PutRefused: as `send`.
-            BytesDiffer: the bytes have another BLAKE3; the upload is aborted.
-        """
         query = f"{actor_query(self._actor)}&size={size}&blake3={digest}"
-        answer = self._answer("POST", self._url_of(upload), f"/uploads/{upload.id}?{query}", upload=upload)
+        answer = self._answer("POST", _Asked(self._url_of(upload), upload, size), f"/uploads/{upload.id}?{query}")
         if "blake3" not in answer:
             return None
         if answer["blake3"] != digest:
@@ -182,16 +155,9 @@ class NodeUploads:
         return stored
 
     def completed(self, upload: OpenUpload) -> StoredFile | None:
-        """The version that an upload has become, if another put of the same source has completed it."""
-
-        def find(connection: Connection) -> StoredFile | None:
-            found = find_completed_upload(connection, upload.id)
-            return None if found is None else get_version(connection, int(found.etag, 16))
-
-        return self._database.read(find)
+        return self._database.read(find_completed_version, upload.id)
 
     def abort(self, upload_id: str) -> None:
-        """Abort an upload, if it has not ended; its node removes the bytes."""
         try:
             self._database.run(mark_aborted, upload_id)
         except UploadGone:
@@ -206,42 +172,45 @@ class NodeUploads:
 
     def _url_of(self, upload: OpenUpload) -> str:
         """Where the node with the disk is now: it may have another address since. Raises UploadGone for a lost disk."""
-        url = self._database.read(_url_of_disk, upload.disk)
+        url = self._database.read(_url_of_disk, self._disks[upload.id])
         if url is None:
             raise UploadGone(upload.id)
         return url
 
     def _answer(
-        self,
-        method: str,
-        url: str,
-        target: str,
-        headers: Mapping[str, str] | None = None,
-        upload: OpenUpload | None = None,
+        self, method: str, asked: _Asked, target: str, headers: Mapping[str, str] | None = None
     ) -> dict[str, Any]:
-        with self._http.request(method, url, target, headers=headers) as response:
+        with self._http.request(method, asked.url, target, headers=headers) as response:
             answer = json_of(response)
             response.read()
         if response.status in {HTTPStatus.OK, HTTPStatus.CREATED, HTTPStatus.ACCEPTED}:
             return answer
-        raise self._error(url, response.status, answer, upload)
+        raise self._error(asked, response.status, answer)
 
-    def _error(self, url: str, status: int, answer: Mapping[str, Any], upload: OpenUpload | None) -> Exception:
+    def _error(self, asked: _Asked, status: int, answer: Mapping[str, Any]) -> Exception:
         """The error of a response that is none of success."""
         problem = str(answer.get("error") or f"it answers with status {status}")
         code = str(answer.get("code") or status)
-        upload_id = "" if upload is None else upload.id
-        if code == "UploadGone" or (code in DISK_CODES and upload is not None):
-            return DiskTakesNoMore(upload_id, problem) if code != "UploadGone" else UploadGone(upload_id)
-        if code == "UploadPositionDiffers":
-            return UploadPositionDiffers(upload_id, 0, 0)
-        if code == "BodyDiffers" and upload is not None:
-            return BytesDiffer(problem)
+        if asked.upload is not None and (error := self._error_of_upload(asked, asked.upload.id, code, problem)):
+            return error
+        if code == "QuotaExceeded" and (exceeded := self._database.read(quota_exceeded, self.place[0], asked.size)):
+            return exceeded
         if status == HTTPStatus.PRECONDITION_FAILED:
             return FileConditionFailed(*self.place, "there is a file of this key")
         if status >= HTTPStatus.INTERNAL_SERVER_ERROR and code != "TooFewDurable":
-            return SourceFailed(url, problem)
-        return PutRefused(url, code, problem)
+            return SourceFailed(asked.url, problem)
+        return PutRefused(asked.url, code, problem)
+
+    def _error_of_upload(self, asked: _Asked, upload_id: str, code: str, problem: str) -> Exception | None:
+        """The error of an upload that has begun; None: it is one of any put."""
+        if code == "UploadGone":
+            return UploadGone(upload_id)
+        if code == "UploadPositionDiffers":
+            received = self._database.read(get_resumable, upload_id).received
+            return UploadPositionDiffers(upload_id, asked.offset, received)
+        if code in DISK_CODES:
+            return DiskTakesNoMore(upload_id, problem)
+        return BytesDiffer(problem) if code == "BodyDiffers" else None
 
 
 def _url_of_disk(connection: Connection, disk_id: int) -> str | None:
@@ -251,7 +220,3 @@ def _url_of_disk(connection: Connection, disk_id: int) -> str | None:
     except DiskNotFound:
         return None
     return None if row.state == DiskState.LOST.value else row.url
-
-
-def _find_disk_of(connection: Connection, upload_id: str) -> int:
-    return get_resumable(connection, upload_id).disk_id

@@ -13,11 +13,3 @@ class BytesDiffer(Exception):
 
 class PartDamaged(Exception):
     """The bytes of a part were damaged on their way: it is sent again."""
-
-
-class DiskTakesNoMore(Exception):
-    """The disk of an upload is full, or has failed."""
-
-    def __init__(self, upload_id: str, problem: str) -> None:
-        self.problem = problem
-        super().__init__(upload_id, problem)

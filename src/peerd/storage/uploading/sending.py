@@ -22,6 +22,7 @@ from typing import IO, Final
 from peerd.domain.errors import DatabaseUnavailable, PeerdError
 from peerd.domain.file_errors import (
     ContentDiffers,
+    DiskTakesNoMore,
     NoNodeTakes,
     UploadBroken,
     UploadGone,
@@ -34,9 +35,9 @@ from peerd.storage.client import (
 )
 from peerd.storage.transfer.errors import SourceFailed
 from peerd.storage.transfer.node_http import PUT_TIMEOUT
-from peerd.storage.uploading.node_uploads import NodeUploads, OpenUpload
-from peerd.storage.uploading.outcomes import BytesDiffer, DiskTakesNoMore, PartDamaged, UploadSourceChanged
+from peerd.storage.uploading.outcomes import BytesDiffer, PartDamaged, UploadSourceChanged
 from peerd.storage.uploading.sources import FileSource, PartSource, StreamSource
+from peerd.storage.uploading.upload_requests import OpenUpload, UploadRequests
 
 FIRST_PAUSE: Final = 0.2
 LONGEST_PAUSE: Final = 10.0
@@ -49,7 +50,7 @@ MOST_BEGUN: Final = 5
 """How often a file is begun anew, because it changes, or its node fails."""
 
 
-def put_file(uploads: NodeUploads, path: Path, opened: IO[bytes], progress: Progress | None) -> StoredFile | None:
+def put_file(uploads: UploadRequests, path: Path, opened: IO[bytes], progress: Progress | None) -> StoredFile | None:
     """Put a regular file in parts, from where an earlier put of it has ended.
 
     Returns:
@@ -61,13 +62,13 @@ def put_file(uploads: NodeUploads, path: Path, opened: IO[bytes], progress: Prog
         PeerdError: it cannot be stored.
     """
     source = FileSource(path, opened, uploads.options, progress)
-    upload = uploads.find(source.name)
+    upload = _find(uploads, source.name)
     for number in range(MOST_BEGUN):
         if upload is None:
             try:
                 upload = uploads.begin(source.size, source.name)
             except NoNodeTakes:
-                uploads.abort_unused(source.name)
+                _abort_unused(uploads, source.name)
                 if number:
                     raise
                 return None
@@ -76,7 +77,7 @@ def put_file(uploads: NodeUploads, path: Path, opened: IO[bytes], progress: Prog
         begun: OpenUpload | None = None
         try:
             stored = Sending(uploads, source, upload, can_begin_anew=True).run()
-            uploads.abort_unused(source.name)
+            _abort_unused(uploads, source.name)
             return stored
         except (UploadSourceChanged, BytesDiffer):
             uploads.abort(upload.id)
@@ -93,7 +94,7 @@ def put_file(uploads: NodeUploads, path: Path, opened: IO[bytes], progress: Prog
 
 
 def put_stream(
-    uploads: NodeUploads,
+    uploads: UploadRequests,
     opened: IO[bytes],
     progress: Progress | None,
     put_body: Callable[[Body], StoredFile],
@@ -120,7 +121,7 @@ def put_stream(
     try:
         upload = uploads.begin(uploads.options.size, name)
     except NoNodeTakes:
-        uploads.abort_unused(name)
+        _abort_unused(uploads, name)
         return put_body(Body(source.rest(), uploads.options.size))
     try:
         stored = Sending(uploads, source, upload, can_begin_anew=False).run()
@@ -131,8 +132,32 @@ def put_stream(
         with contextlib.suppress(PeerdError):
             uploads.abort(upload.id)  # its source ends with this process
         raise
-    uploads.abort_unused(name)
+    _abort_unused(uploads, name)
     return stored
+
+
+def _find(uploads: UploadRequests, source: str) -> OpenUpload | None:
+    """The upload of this source that was begun before; those of other states of the same source are aborted."""
+    origin, _, state = source.partition("-")
+    found = uploads.of_key()
+    for upload in found:
+        if (upload.source or "").startswith(f"{origin}-") and upload.source != source:
+            uploads.abort(upload.id)
+    for upload in found:
+        if not (upload.source or "").endswith(f"-{state}"):
+            continue
+        if not upload.is_lost:
+            return OpenUpload(upload.id, upload.received)
+        uploads.abort(upload.id)
+    return None
+
+
+def _abort_unused(uploads: UploadRequests, source: str) -> None:
+    """Abort uploads of a source that have no bytes: the answers to their beginning were lost."""
+    with contextlib.suppress(PeerdError):  # what is left has no bytes, and is aborted after a week
+        for upload in uploads.of_key():
+            if upload.source == source and not upload.received:
+                uploads.abort(upload.id)
 
 
 class BegunElsewhere(Exception):
@@ -154,7 +179,7 @@ class Sending:
         can_begin_anew: whether the source can be sent to another node.
     """
 
-    uploads: NodeUploads
+    uploads: UploadRequests
     source: PartSource
     upload: OpenUpload
     can_begin_anew: bool
@@ -162,6 +187,7 @@ class Sending:
     _is_known: bool = False
     _tries: int = 0
     _failing_since: float | None = None
+    _node_failing_since: float | None = None
     _asked_at: float = float("-inf")
     _pause: float = FIRST_PAUSE
 
@@ -172,7 +198,7 @@ class Sending:
                 stored = self._step()
             except (SourceFailed, UploadPositionDiffers, DatabaseUnavailable, PartDamaged) as error:
                 self._is_known = False
-                self._failed(str(error))
+                self._failed(error)
             except DiskTakesNoMore as error:
                 if self.can_begin_anew:
                     self._go_elsewhere()
@@ -180,14 +206,14 @@ class Sending:
             else:
                 if stored is not None:
                     return stored
-                self._failing_since, self._pause = None, FIRST_PAUSE
+                self._failing_since, self._node_failing_since, self._pause = None, None, FIRST_PAUSE
 
     def _step(self) -> StoredFile | None:
         """Send the next part, or complete the upload: then the version is returned."""
         if not self._is_known:
             found = self.uploads.received(self.upload)
             if found > self._received:
-                self._failing_since = None
+                self._failing_since = self._node_failing_since = None
             self._received, self._is_known = found, True
         if self.source.is_ended(self._received):
             return self.uploads.complete(self.upload, self._received, self.source.digest())
@@ -199,7 +225,7 @@ class Sending:
         self.source.accept(self._received)
         return None
 
-    def _failed(self, problem: str) -> None:
+    def _failed(self, problem: Exception) -> None:
         """Wait before the next try.
 
         Raises:
@@ -209,11 +235,15 @@ class Sending:
         self._tries += 1
         present = time.monotonic()
         self._failing_since = self._failing_since or present
-        failing_for = present - self._failing_since
-        if failing_for > GIVEN_UP_AFTER:
-            raise UploadBroken(self.uploads.path, problem, max(2, self._tries))
-        if self.can_begin_anew and failing_for > ELSEWHERE_AFTER and present - self._asked_at > ELSEWHERE_AFTER:
-            self._go_elsewhere()
+        if present - self._failing_since > GIVEN_UP_AFTER:
+            raise UploadBroken(self.uploads.path, str(problem), max(2, self._tries))
+        if isinstance(problem, DatabaseUnavailable):  # which says nothing about the node
+            self._node_failing_since = None
+        else:
+            self._node_failing_since = self._node_failing_since or present
+            is_away = present - self._node_failing_since > ELSEWHERE_AFTER
+            if self.can_begin_anew and is_away and present - self._asked_at > ELSEWHERE_AFTER:
+                self._go_elsewhere()
         time.sleep(self._pause)
         self._pause = min(LONGEST_PAUSE, self._pause * 2)
 
@@ -223,7 +253,7 @@ class Sending:
         source = self.source
         assert isinstance(source, FileSource)
         try:
-            begun = self.uploads.begin(source.size, source.name, frozenset({self.upload.url}))
+            begun = self.uploads.begin(source.size, source.name, instead_of=self.upload)
         except (NoNodeTakes, DatabaseUnavailable):
             return
         raise BegunElsewhere(begun)

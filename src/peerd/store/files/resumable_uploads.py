@@ -9,6 +9,7 @@ An upload that is aborted keeps its row until a node has removed its bytes; for 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
@@ -18,13 +19,15 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection, RowMapping
 
 from peerd.domain.file_errors import BucketNotFound, QuotaExceeded, UploadGone, UploadPositionDiffers
-from peerd.domain.files import check_key
+from peerd.domain.files import StoredFile, check_key
 from peerd.store.files.buckets import Bucket, bucket_usage, get_bucket, hold_bucket
-from peerd.store.files.uploads import MAX_PAGE, bytes_of_uploads
-from peerd.store.files.versions import UNCONDITIONAL, Condition, check_condition, find_file
+from peerd.store.files.uploads import MAX_PAGE, bytes_of_uploads, find_completed_upload
+from peerd.store.files.versions import UNCONDITIONAL, Condition, check_condition, find_file, get_version
 from peerd.store.schema.sql_clock import now
 from peerd.store.schema.tables import file_buckets, file_upload_parts, file_uploads
 
+_CONTENT: Final = re.compile("[0-9a-f]{16}")
+"""What is kept of a completed upload: the id of its content, and of one of S3 an ETag, which has other digits."""
 ABSENT: Final = "*"
 """The condition that there is no file of the key."""
 
@@ -212,6 +215,14 @@ def advance_upload(connection: Connection, upload_id: str, offset: int, count: i
     return offset + count
 
 
+def find_completed_version(connection: Connection, upload_id: str) -> StoredFile | None:
+    """The version that an upload became within the last week, whatever its state; None for one of S3."""
+    found = find_completed_upload(connection, upload_id)
+    if found is None or not _CONTENT.fullmatch(found.etag):
+        return None
+    return get_version(connection, int(found.etag, 16))
+
+
 def mark_aborted(connection: Connection, upload_id: str) -> None:
     """Abort an upload: nothing is added to it from now on, and a node removes its bytes, and then its row.
 
@@ -283,6 +294,15 @@ def find_unfinished(connection: Connection, upload_id: str) -> tuple[str, str] |
     found = sa.select(*columns).join(file_uploads, file_uploads.c.bucket_id == file_buckets.c.id)
     row = connection.execute(found.where(file_uploads.c.id == upload_id, _IS_ALIVE)).first()
     return None if row is None else (row[0], row[1])
+
+
+def quota_exceeded(connection: Connection, name: str, size: int) -> QuotaExceeded | None:
+    """The error of so many bytes that did not fit into a bucket; None: it has no quota now."""
+    bucket = get_bucket(connection, name)
+    if bucket.quota is None:
+        return None
+    used = bucket_usage(connection, bucket.id).bytes + bytes_of_uploads(connection, bucket.id)
+    return QuotaExceeded(name, bucket.quota, used, size)
 
 
 def _check_quota(connection: Connection, bucket: Bucket, key: str, size: int) -> None:

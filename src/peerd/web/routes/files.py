@@ -7,26 +7,22 @@ reaches this address alone. The operations of `client.files` check its rights an
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from http import HTTPStatus
 from io import BufferedReader
-from typing import IO, Annotated, Any, Final, cast
-from urllib.parse import quote, unquote
+from typing import IO, Any, Final, cast
+from urllib.parse import quote
 
 import msgspec
-from fastapi import APIRouter, Path, Request, Response
+from fastapi import APIRouter, Request, Response
 from fastapi.responses import StreamingResponse
 
-from peerd.domain.errors import InvalidTask, PeerdError
-from peerd.domain.file_errors import InvalidFile
-from peerd.domain.files import MAX_KEY_BYTES, StoredFile
-from peerd.operate import validation
+from peerd.domain.files import StoredFile
 from peerd.operate.client import AioClient
 from peerd.operate.files import FileOperations
 from peerd.operate.operations import BlockingMode
-from peerd.storage.put_options import PutOptions
 from peerd.storage.server.ranges import (
     ContentRange,
     RangeNotSatisfiable,
@@ -34,19 +30,17 @@ from peerd.storage.server.ranges import (
     http_date,
     parse_range,
     range_still_holds,
-    tags_of,
 )
+from peerd.web.body_relay import relay_body
 from peerd.web.dependencies import AioClientDependency
-from peerd.web.file_uploads import FileUploads, UploadSource, drain
-from peerd.web.problems import documented, error_response, problem_response
+from peerd.web.file_uploads import UploadSource
+from peerd.web.problems import documented, problem_response
+from peerd.web.put_requests import BINARY, METADATA, BucketName, FileKey, file_as_json, options_of, path_of
 
 router = APIRouter(prefix="/files", tags=["files"])
 BLOCK: Final = 1024 * 1024
 READERS: Final = 16
 """Threads that read blocks for downloads."""
-METADATA: Final = "x-peerd-meta-"
-MAX_METADATA: Final = 8 * 1024
-BINARY: Final = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
 GET_ERRORS: Final = documented(
     HTTPStatus.NOT_FOUND,
     HTTPStatus.CONFLICT,
@@ -63,10 +57,7 @@ PUT_ERRORS: Final = documented(
     HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.NOT_IMPLEMENTED
 )
 DELETE_ERRORS: Final = documented(HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY)
-BucketName = Annotated[str, Path(min_length=1, max_length=63, examples=["films"])]
-FileKey = Annotated[str, Path(min_length=1, max_length=MAX_KEY_BYTES, examples=["2026/one.mov"])]
 _readers: Final = ThreadPoolExecutor(READERS, thread_name_prefix="peerd-download")
-_uploads: Final = FileUploads()
 
 
 @router.put(
@@ -81,30 +72,24 @@ async def put(request: Request, bucket: BucketName, key: FileKey, client: AioCli
     Headers: `content-type`, `x-peerd-class`, `x-peerd-expires-in`, `x-peerd-meta-NAME`; `x-peerd-blake3`, which the
     body must have; `if-none-match: *`, to replace no file.
     """
-    source = UploadSource(request, asyncio.get_running_loop())
-    try:
-        path, options = _path_of(request, bucket, key), _options_of(request)
-        async with _uploads.place() as threads:
-            stored = await source.run(threads, partial(_files_of(client).put_with, _as_file(source), path, options))
-    except PeerdError as error:
-        answer = error_response(error)
-        if not await drain(request, source):
-            answer.headers["connection"] = "close"
-        return answer
-    body = msgspec.json.encode(msgspec.to_builtins(stored) | {"id": str(stored.id)})
-    return Response(body, HTTPStatus.CREATED, {"etag": f'"{stored.blake3}"'}, "application/json")
+
+    def store(source: UploadSource) -> StoredFile:
+        path, options = path_of(request, bucket, key), options_of(request)
+        return _files_of(client).put_with(cast("IO[bytes]", source), path, options)
+
+    return await relay_body(request, store, _stored)
 
 
 @router.get("/{bucket}/{key:path}", responses=GET_ERRORS, response_class=Response)
 async def get(request: Request, bucket: BucketName, key: FileKey, client: AioClientDependency) -> Response:
     """The content of a file, or a range of it."""
-    return await _answer(request, _path_of(request, bucket, key), client)
+    return await _answer(request, path_of(request, bucket, key), client)
 
 
 @router.head("/{bucket}/{key:path}", responses=GET_ERRORS, response_class=Response)
 async def head(request: Request, bucket: BucketName, key: FileKey, client: AioClientDependency) -> Response:
     """The headers of a file."""
-    return await _answer(request, _path_of(request, bucket, key), client)
+    return await _answer(request, path_of(request, bucket, key), client)
 
 
 @router.delete(
@@ -112,7 +97,7 @@ async def head(request: Request, bucket: BucketName, key: FileKey, client: AioCl
 )
 async def delete(request: Request, bucket: BucketName, key: FileKey, client: AioClientDependency) -> None:
     """Remove a file."""
-    await client.files.remove(_path_of(request, bucket, key))
+    await client.files.remove(path_of(request, bucket, key))
 
 
 async def _answer(request: Request, path: str, client: AioClient) -> Response:
@@ -175,16 +160,13 @@ def _files_of(client: AioClient) -> FileOperations[BlockingMode]:
     return FileOperations(client.mode.blocking)
 
 
-def _as_file(source: UploadSource) -> IO[bytes]:
-    return cast("IO[bytes]", source)  # a put needs no more than its `read`
-
-
-def _path_of(request: Request, bucket: str, key: str) -> str:
-    """The name of a file. Raises InvalidFile for a key that is not UTF-8: the server has replaced what is not."""
-    raw: bytes = request.scope.get("raw_path") or b""
-    if "\ufffd" in key and b"%ef%bf%bd" not in raw.lower():
-        raise InvalidFile("key", "it is not UTF-8")
-    return f"{bucket}/{key}"
+def _stored(stored: StoredFile) -> Response:
+    return Response(
+        msgspec.json.encode(file_as_json(stored)),
+        HTTPStatus.CREATED,
+        {"etag": f'"{stored.blake3}"'},
+        "application/json",
+    )
 
 
 def _headers_of(file: StoredFile) -> dict[str, str]:
@@ -200,36 +182,3 @@ def _headers_of(file: StoredFile) -> dict[str, str]:
         "x-peerd-version": str(file.version),
     }
     return headers | {f"{METADATA}{name}": quote(value, safe=" ") for name, value in file.metadata.items()}
-
-
-def _options_of(request: Request) -> PutOptions:
-    """What the headers of a put say. Raises InvalidFile."""
-    headers = request.headers
-    if "if-match" in headers or tags_of(headers.get("if-none-match", "*")) != {"*"}:
-        raise InvalidFile("if-none-match", "a put knows no other condition than If-None-Match: *")
-    length = headers.get("content-length", "")
-    return PutOptions(
-        class_name=headers.get("x-peerd-class"),
-        content_type=headers.get("content-type"),
-        metadata=_metadata_of(headers),
-        expires_in=_expiry_of(headers.get("x-peerd-expires-in")),
-        only_new="if-none-match" in headers,
-        size=int(length) if length.isascii() and length.isdigit() else None,
-        blake3=headers.get("x-peerd-blake3"),
-    )
-
-
-def _metadata_of(headers: Mapping[str, str]) -> dict[str, str]:
-    found = {
-        name.removeprefix(METADATA): unquote(value) for name, value in headers.items() if name.startswith(METADATA)
-    }
-    if sum(len(name) + len(value) for name, value in found.items()) > MAX_METADATA:
-        raise InvalidFile("metadata", f"it is larger than {MAX_METADATA} bytes")
-    return found
-
-
-def _expiry_of(text: str | None) -> float | None:
-    try:
-        return None if text is None else validation.seconds("expires_in", text)
-    except InvalidTask as error:
-        raise InvalidFile("expires_in", error.problem) from None

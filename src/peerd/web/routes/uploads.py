@@ -1,0 +1,189 @@
+"""Uploads: contents that are put in parts, each of which is durable when it was answered, and relayed to the node.
+
+An upload that breaks is gone on with: its client asks how many bytes are durable, and sends those behind them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from http import HTTPStatus
+from typing import Annotated, Any, Final
+
+import msgspec
+from fastapi import APIRouter, Path, Query, Request, Response
+from pydantic import BaseModel, Field
+
+from peerd.domain.file_errors import InvalidFile
+from peerd.operate.client import AioClient
+from peerd.operate.upload_relay import RelayedUpload, UploadRelay
+from peerd.storage.put_options import PutOptions
+from peerd.storage.upload_bounds import BLAKE3, DIGEST, MAX_PART, MAX_SIZE, SOURCE, UPLOAD_ID
+from peerd.web.body_relay import relay, relay_body
+from peerd.web.dependencies import AioClientDependency
+from peerd.web.fields import RequestBody
+from peerd.web.file_uploads import UploadAborted, UploadSource
+from peerd.web.problems import documented
+from peerd.web.put_requests import BINARY, BucketName, FileKey, file_as_json, options_of, path_of
+
+router = APIRouter(prefix="/uploads", tags=["files"])
+BLOCK: Final = 1024 * 1024
+ABORT_ERRORS: Final = documented(HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY)
+ERRORS: Final = ABORT_ERRORS | documented(HTTPStatus.CONFLICT, HTTPStatus.NOT_IMPLEMENTED)
+PART_ERRORS: Final = ERRORS | documented(HTTPStatus.INSUFFICIENT_STORAGE)
+UploadId = Annotated[
+    str, Path(pattern=f"^{UPLOAD_ID}$", min_length=32, max_length=32, examples=["0123456789abcdef0123456789abcdef"])
+]
+
+
+class BeginQuery(RequestBody):
+    """What an upload is of."""
+
+    size: int | None = Field(None, ge=0, le=MAX_SIZE, description="Bytes of the whole, if they are known.")
+    source: str | None = Field(None, pattern=f"^{SOURCE}$", description="By which its client finds it again.")
+    instead_of: str | None = Field(
+        None, pattern=f"^{UPLOAD_ID}$", description="An upload of the key whose node is not asked: it does not answer."
+    )
+
+
+class PartQuery(RequestBody):
+    """Where a part belongs."""
+
+    offset: int = Field(ge=0, le=MAX_SIZE, description="Where it begins, which is where the durable bytes end.")
+
+
+class CompletionQuery(RequestBody):
+    """What the whole must be."""
+
+    size: int = Field(ge=0, le=MAX_SIZE, description="Bytes.")
+    blake3: str = Field(pattern=f"^{BLAKE3}$", description="In hex.", examples=["0" * 64])
+
+
+class UploadView(BaseModel):
+    """An upload, and the file that it has become."""
+
+    id: str
+    received: int = Field(description="Bytes that are durable.")
+    file: dict[str, Any] | None = Field(None, description="The version, when the upload was completed.")
+
+    @classmethod
+    def of(cls, upload: RelayedUpload) -> UploadView:
+        """The view of an upload."""
+        file = None if upload.file is None else file_as_json(upload.file)
+        return cls(id=upload.id, received=upload.received, file=file)
+
+
+class UploadOfKeyView(BaseModel):
+    """An upload of a key that has not ended."""
+
+    id: str
+    received: int = Field(description="Bytes that are durable.")
+    source: str | None
+    is_lost: bool = Field(description="Its disk was declared lost: nothing can be added to it.")
+
+
+@router.get("/{bucket}/{key:path}", responses=ERRORS)
+async def list_uploads_of_key(
+    request: Request, bucket: BucketName, key: FileKey, client: AioClientDependency
+) -> list[UploadOfKeyView]:
+    """The uploads of a key that have not ended, the one with the most bytes first."""
+    found = await relay(partial(_relay_of(client).of_key, path_of(request, bucket, key)))
+    return [UploadOfKeyView(id=one.id, received=one.received, source=one.source, is_lost=one.is_lost) for one in found]
+
+
+@router.post("/{bucket}/{key:path}", status_code=HTTPStatus.CREATED, responses=ERRORS)
+async def begin_upload(
+    request: Request,
+    bucket: BucketName,
+    key: FileKey,
+    client: AioClientDependency,
+    wanted: Annotated[BeginQuery, Query()],
+) -> UploadView:
+    """Begin an upload. Headers as those of a put; the BLAKE3 goes with the completion."""
+    path, options = path_of(request, bucket, key), _options_of(request)
+    return UploadView.of(await relay(partial(_relay_of(client).begin, path, options, **wanted.model_dump())))
+
+
+@router.get("/{upload_id}", responses=ERRORS)
+async def show_upload(upload_id: UploadId, client: AioClientDependency) -> UploadView:
+    """How many bytes of an upload are durable, by the node that has them; or the file that it has become."""
+    return UploadView.of(await relay(partial(_relay_of(client).show, upload_id)))
+
+
+@router.put(
+    "/{upload_id}",
+    responses=PART_ERRORS | {200: {"description": "The part is durable.", "model": UploadView}},
+    openapi_extra={"requestBody": {"required": True, "content": BINARY}},
+)
+async def put_part(
+    request: Request, upload_id: UploadId, client: AioClientDependency, wanted: Annotated[PartQuery, Query()]
+) -> Response:
+    """Append a part: the body is its bytes, at most 1 GiB, and behind them the 32 bytes of their BLAKE3."""
+
+    def send(source: UploadSource) -> RelayedUpload:
+        count = _count_of(request)
+        return _relay_of(client).send(upload_id, wanted.offset, count, _blocks(source, count + DIGEST))
+
+    return await relay_body(request, send, lambda upload: _json(UploadView.of(upload)))
+
+
+@router.post(
+    "/{upload_id}",
+    status_code=HTTPStatus.CREATED,
+    responses=PART_ERRORS | {202: {"description": "It still runs: ask again.", "model": UploadView}},
+)
+async def complete_upload(
+    upload_id: UploadId, client: AioClientDependency, wanted: Annotated[CompletionQuery, Query()], response: Response
+) -> UploadView:
+    """Make a file of an upload; after it was done, the answer is the same again, for a week."""
+    completed = await relay(partial(_relay_of(client).complete, upload_id, wanted.size, wanted.blake3))
+    if completed.file is None:
+        response.status_code = HTTPStatus.ACCEPTED
+    return UploadView.of(completed)
+
+
+@router.delete(
+    "/{upload_id}",
+    status_code=HTTPStatus.NO_CONTENT,
+    responses=ABORT_ERRORS,
+    response_class=Response,
+)
+async def abort_upload(upload_id: UploadId, client: AioClientDependency) -> None:
+    """Abort an upload; its node removes the bytes."""
+    await client.files.uploads.abort(upload_id)
+
+
+def _relay_of(client: AioClient) -> UploadRelay:
+    """What relays for the request's actor, for a thread."""
+    return UploadRelay(client.mode.blocking)
+
+
+def _options_of(request: Request) -> PutOptions:
+    """What the headers of a beginning say. Raises InvalidFile."""
+    options = options_of(request)
+    if options.blake3 is not None:
+        raise InvalidFile("x-peerd-blake3", "the BLAKE3 of the whole goes with the completion")
+    return msgspec.structs.replace(options, size=None)
+
+
+def _count_of(request: Request) -> int:
+    """The bytes of a part. Raises InvalidFile."""
+    length = request.headers.get("content-length", "")
+    if not (length.isascii() and length.isdigit() and DIGEST < int(length) <= MAX_PART + DIGEST):
+        problem = f"a part has 1 to {MAX_PART:,} bytes, and the {DIGEST} of their BLAKE3 behind them"
+        raise InvalidFile("content-length", problem)
+    return int(length) - DIGEST
+
+
+def _blocks(source: UploadSource, count: int) -> Iterator[bytes]:
+    """So many bytes of a body. Raises UploadAborted if there are fewer."""
+    while count:
+        data = source.read(min(BLOCK, count))
+        if not data:
+            raise UploadAborted
+        count -= len(data)
+        yield data
+
+
+def _json(view: BaseModel) -> Response:
+    return Response(view.model_dump_json(), media_type="application/json")
