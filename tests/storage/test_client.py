@@ -289,7 +289,8 @@ def test_a_file_that_changes_between_its_hash_and_its_sending_is_not_stored(clie
             film.write_bytes(os.urandom(9_000_000))
             return super().seek(offset, whence)
 
-    from peerd.storage.client import Body, FilesTransfer  # noqa: PLC0415 - its inner part
+    from peerd.storage.client import FilesTransfer  # noqa: PLC0415 - its inner part
+    from peerd.storage.put_body import Body  # noqa: PLC0415
 
     with FilesTransfer(client.database, SECRET, client.actor) as transfer, Changing(film) as opened:
         body = Body.of_file(opened, PutOptions())

@@ -27,8 +27,8 @@ from peerd.domain.file_errors import (
     UploadGone,
 )
 from peerd.doorbell.cluster_clock import ClusterClock
-from peerd.storage.client import json_of
 from peerd.storage.maintenance import StorageMaintenance
+from peerd.storage.node_requests import json_of
 from peerd.storage.transfer.node_http import NodeHttp
 from peerd.storage.transfer.node_signature import NodeSigner
 from peerd.storage.uploading import sending, sources

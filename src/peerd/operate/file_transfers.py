@@ -20,7 +20,7 @@ from peerd.storage.put_options import PutOptions
 if TYPE_CHECKING:
     from io import BufferedReader
 
-    from peerd.storage.client import Progress
+    from peerd.storage.progress import Progress
 
 PARTS_ABOVE: Final = 64 * 1024**2
 """Bytes above which a content is put in parts."""

@@ -9,24 +9,16 @@ bytes must be the catalogue's. Of a body only blocks of a mebibyte are in memory
 from __future__ import annotations
 
 import contextlib
-import io
-import json
 import os
-import random
-import re
-import secrets
 import stat
-import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from http import HTTPStatus
-from http.client import HTTPException, HTTPResponse
+from http.client import HTTPResponse
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final, Protocol, Self, cast
-from urllib.parse import quote
+from typing import IO, Any, Final, Self
 
-from blake3 import blake3
 from sqlalchemy.engine import Connection
 
 from peerd.domain.access import Actor
@@ -34,48 +26,34 @@ from peerd.domain.file_errors import (
     ContentDiffers,
     FileConditionFailed,
     FileReplaced,
-    InvalidFile,
     NoClusterSecret,
     NoNodeTakes,
     PutRefused,
 )
-from peerd.domain.files import DiskState, StoredFile, check_key
-from peerd.domain.quoting import quoted
+from peerd.domain.files import StoredFile
 from peerd.doorbell.cluster_clock import ClusterClock
 from peerd.storage.auditing import actor_query
 from peerd.storage.failed_nodes import FailedNodes
-from peerd.storage.placement.brake import ONLINE_WITHIN
+from peerd.storage.file_reader import FileReader, save
+from peerd.storage.node_requests import check_put, json_of, readable_urls, target_of, writable_urls
+from peerd.storage.progress import Progress
+from peerd.storage.put_body import Body, opened_body, put_headers
 from peerd.storage.put_options import PutOptions
-from peerd.storage.transfer.errors import NoSourceLeft, SourceFailed
+from peerd.storage.transfer.errors import SourceFailed
 from peerd.storage.transfer.node_http import NodeHttp
 from peerd.storage.transfer.node_signature import NodeSigner
+from peerd.storage.uploading.node_uploads import NodeUploads
+from peerd.storage.uploading.sending import put_file, put_stream
+from peerd.storage.uploading.upload_requests import UploadRequests
 from peerd.store.connection.database import Database
-from peerd.store.files.buckets import check_quota, get_bucket, get_bucket_and_class
-from peerd.store.files.copies import find_sources
-from peerd.store.files.disks import list_disks, read_disks
+from peerd.store.files.buckets import get_bucket
 from peerd.store.files.versions import Condition as VersionCondition
 from peerd.store.files.versions import delete_file, find_file, get_file, get_version
 
-if TYPE_CHECKING:
-    from peerd.storage.uploading.node_uploads import NodeUploads
-    from peerd.storage.uploading.upload_requests import UploadRequests
-
-BLOCK: Final = 1024 * 1024
-MAX_ERROR_BODY: Final = 64 * 1024
-ROUNDS: Final = 3
-"""How often all nodes are tried without a new byte."""
-PAUSE: Final = 0.5
-"""Seconds between two rounds."""
-METADATA: Final = "x-peerd-meta-"
-METADATA_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,100}", re.ASCII)
-MAX_CONTENT_TYPE: Final = 255
 RETRIED: Final = (HTTPStatus.INSUFFICIENT_STORAGE, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.INTERNAL_SERVER_ERROR)
 """Responses after which another node may do it."""
 FINAL: Final = ("TooFewDurable",)
 """But not after these errors, with which every node would answer, after a long time."""
-
-Progress = Callable[[int, int | None], None]
-"""Called with the bytes that were transferred so far, and all of them if they are known."""
 
 
 class ContentTransfer(ABC):
@@ -176,8 +154,6 @@ class ContentTransfer(ABC):
         parts_above: int,
     ) -> StoredFile | None:
         """Send a content in parts; None: it is to be sent as one body, and nothing of it was read."""
-        from peerd.storage.uploading.sending import put_file, put_stream  # noqa: PLC0415 - it needs this one
-
         uploads = self.uploads(bucket, key, options)
         if isinstance(source, str | os.PathLike):
             status = Path(source).stat()
@@ -227,8 +203,6 @@ class FilesTransfer(ContentTransfer):
 
     def uploads(self, bucket: str, key: str, options: PutOptions) -> NodeUploads:
         """Requests about the uploads of a key to nodes."""
-        from peerd.storage.uploading.node_uploads import NodeUploads  # noqa: PLC0415 - they need this one
-
         return NodeUploads(self._database, self._http, self._actor, self._failed, (bucket, key), options)
 
     def _put(self, body: Body, bucket: str, key: str, options: PutOptions, progress: Progress | None) -> StoredFile:
@@ -291,22 +265,6 @@ class FilesTransfer(ContentTransfer):
         return stored
 
 
-class FileSources(Protocol):
-    """Where the content of a file is read from."""
-
-    def urls(self) -> list[str]:
-        """Those that can be asked now, the best first."""
-
-    def request(self, url: str, headers: Mapping[str, str]) -> AbstractContextManager[HTTPResponse]:
-        """Ask one of them for the content. Raises SourceFailed."""
-
-    def refusal(self, response: HTTPResponse) -> Exception:
-        """The error of a response that has no content; after `SourceFailed` another one is asked."""
-
-    def close(self) -> None:
-        """Close all connections."""
-
-
 class _NodeSources:
     """The nodes that have copies of a file, and others, which read it from these."""
 
@@ -317,7 +275,7 @@ class _NodeSources:
         self._target = target_of(file.bucket, file.key)
 
     def urls(self) -> list[str]:
-        return self._database.read(_readable_urls, self._file.id)
+        return self._database.read(readable_urls, self._file.id)
 
     def request(self, url: str, headers: Mapping[str, str]) -> AbstractContextManager[HTTPResponse]:
         return self._http.request("GET", url, self._target, headers=headers)
@@ -332,351 +290,8 @@ class _NodeSources:
         self._http.close()
 
 
-class FileReader(io.RawIOBase):
-    """The content of a file; what is read from its beginning to its end is verified.
-
-    Args:
-        file: the version.
-        sources: where it is read from; closed with the reader.
-    """
-
-    def __init__(self, file: StoredFile, sources: FileSources) -> None:
-        super().__init__()
-        self.file = file
-        self._path = f"{file.bucket}/{file.key}"
-        self._sources = sources
-        self._urls: list[str] = []
-        self._tries = 0
-        self._problems: list[str] = []
-        self._position = 0
-        self._hash: Any = blake3()
-        """Of the bytes from the beginning to the position; None after a seek."""
-        self._open: tuple[contextlib.ExitStack, HTTPResponse, str] | None = None
-
-    def readable(self) -> bool:
-        """It is."""
-        return True
-
-    def seekable(self) -> bool:
-        """It is; what is read after a seek is verified by its node only."""
-        return True
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Go to a position; the next read asks for the bytes from there on."""
-        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self.file.size}[whence]
-        position = max(0, start + offset)
-        if position != self._position:
-            self._close_response()
-            self._position = position
-            self._hash = blake3() if position == 0 else None
-        return position
-
-    def readinto(self, buffer: Any) -> int:
-        """Read bytes into a buffer; 0 at the end.
-
-        Raises:
-            NoSourceLeft, FileReplaced, ContentDiffers: see `FilesTransfer.get`.
-        """
-        view = memoryview(buffer).cast("B")[: max(0, self.file.size - self._position)]
-        if not view:
-            return 0
-        count = self._read_some(view)
-        self._tries = 0
-        self._position += count
-        if self._hash is not None:
-            self._hash.update(view[:count])
-            if self._position == self.file.size:
-                self._verify()
-        return count
-
-    def copy_to(self, target: IO[bytes], progress: Progress | None = None) -> None:
-        """Write all of the rest."""
-        if not self.file.size:
-            self._verify()
-        buffer = memoryview(bytearray(BLOCK))
-        while count := self.readinto(buffer):
-            target.write(buffer[:count])
-            if progress is not None:
-                progress(self._position, self.file.size)
-
-    def close(self) -> None:
-        """End the response, and close the connections."""
-        self._close_response()
-        self._sources.close()
-        super().close()
-
-    def _read_some(self, view: memoryview) -> int:
-        """At least a byte, from the open response or from the next node."""
-        while True:
-            _, response, url = self._open or self._ask_next()
-            try:
-                count = response.readinto(view)
-            except (OSError, ValueError, HTTPException) as error:
-                self._failed(url, str(error) or type(error).__name__)
-                continue
-            if count:
-                return int(count)
-            self._failed(url, f"the connection ended at byte {self._position:,} of {self.file.size:,}")
-
-    def _ask_next(self) -> tuple[contextlib.ExitStack, HTTPResponse, str]:
-        """Open a response of a node from the position on."""
-        while True:
-            url = self._next_url()
-            stack = contextlib.ExitStack()
-            try:
-                response = stack.enter_context(self._sources.request(url, self._headers()))
-                if response.status != (HTTPStatus.PARTIAL_CONTENT if self._position else HTTPStatus.OK):
-                    raise self._sources.refusal(response)
-            except SourceFailed as error:
-                stack.close()
-                self._problems.append(f"{url}: {error.problem}")
-                continue
-            except BaseException:
-                stack.close()
-                raise
-            self._open = stack, response, url
-            return self._open
-
-    def _next_url(self) -> str:
-        if not self._urls:
-            if self._tries == ROUNDS:
-                raise NoSourceLeft(self._path, list(dict.fromkeys(self._problems)))
-            if self._tries:
-                time.sleep(PAUSE)
-            self._tries += 1
-            self._urls = self._sources.urls()
-            if not self._urls:
-                raise NoSourceLeft(self._path, self._problems or ["no node with a disk is online"])
-        return self._urls.pop(0)
-
-    def _headers(self) -> dict[str, str]:
-        headers = {"if-match": f'"{self.file.blake3}"'}
-        if self._position:
-            headers["range"] = f"bytes={self._position}-"
-        return headers
-
-    def _failed(self, url: str, problem: str) -> None:
-        self._close_response()
-        self._problems.append(f"{url}: {problem}")
-
-    def _close_response(self) -> None:
-        if self._open is not None:
-            stack, _, _ = self._open
-            self._open = None
-            with contextlib.suppress(SourceFailed):
-                stack.close()
-
-    def _verify(self) -> None:
-        found = self._hash.hexdigest()
-        if found != self.file.blake3:
-            raise ContentDiffers(
-                self._path, f"its BLAKE3 is {found}, and the catalogue's {self.file.blake3}; get it again"
-            )
-
-
-class Body:
-    """The body of a put.
-
-    Args:
-        source: is read.
-        size: bytes, if it is known.
-        digest: its BLAKE3 in hex, if it is known.
-        is_repeatable: whether it can be read more than once.
-    """
-
-    def __init__(
-        self, source: IO[bytes], size: int | None = None, digest: str | None = None, *, is_repeatable: bool = False
-    ) -> None:
-        self.size = size
-        self.announced = digest
-        self._source = source
-        self._is_repeatable = is_repeatable
-        self._hash = blake3()
-        self._is_begun = False
-
-    @classmethod
-    def of_file(cls, opened: IO[bytes], options: PutOptions) -> Self:
-        """That of a regular file, which is hashed now, and can be sent more than once; of a pipe as it comes.
-
-        Raises:
-            ContentDiffers: it is not what the options announce.
-        """
-        if not opened.seekable():
-            return cls(opened, options.size, options.blake3)
-        hasher = blake3()
-        buffer = memoryview(bytearray(BLOCK))
-        size = 0
-        while count := cast("io.BufferedReader", opened).readinto(buffer):
-            hasher.update(buffer[:count])
-            size += count
-        digest = hasher.hexdigest()
-        if options.size not in {None, size} or options.blake3 not in {None, digest}:
-            problem = f"it has {size:,} bytes with BLAKE3 {digest}, and not what was announced"
-            raise ContentDiffers(str(getattr(opened, "name", "the source")), problem)
-        return cls(opened, size, digest, is_repeatable=True)
-
-    @property
-    def blake3(self) -> str:
-        """Of the bytes that were sent."""
-        return self.announced or self._hash.hexdigest()
-
-    def rewind(self) -> bool:
-        """Go to the beginning; whether that is possible."""
-        if self._is_repeatable:
-            self._source.seek(0)
-        return self._is_repeatable or not self._is_begun
-
-    def blocks(self, progress: Progress | None) -> Iterator[bytes]:
-        """The bytes, of a file as many as it had when it was hashed."""
-        sent = 0
-        while self.size is None or sent < self.size:
-            data = self._source.read(BLOCK if self.size is None else min(BLOCK, self.size - sent))
-            if not data:
-                break
-            self._is_begun = True
-            if self.announced is None:
-                self._hash.update(data)
-            sent += len(data)
-            yield data
-            if progress is not None:
-                progress(sent, self.size)
-        if self.size is not None and sent < self.size:
-            raise ContentDiffers(
-                str(getattr(self._source, "name", "the source")), "it became shorter while it was sent"
-            )
-
-
-@contextlib.contextmanager
-def opened_body(source: str | os.PathLike[str] | IO[bytes], options: PutOptions) -> Iterator[Body]:
-    """The body of a put, of a path or of what has ``read``. Raises ContentDiffers, OSError."""
-    if isinstance(source, str | os.PathLike):
-        with Path(source).open("rb") as opened:
-            yield Body.of_file(opened, options)
-    else:
-        yield Body(source, options.size, options.blake3)
-
-
-def save(reader: FileReader, target: str | os.PathLike[str] | IO[bytes], progress: Progress | None) -> StoredFile:
-    """Write all of a file to a path, which has the whole file afterwards or what it had, or to what has ``write``."""
-    if not isinstance(target, str | os.PathLike):
-        reader.copy_to(target, progress)
-    else:
-        with _written_beside(_target_file(Path(target), reader.file.key)) as opened:
-            reader.copy_to(opened, progress)
-    return reader.file
-
-
-@contextlib.contextmanager
-def _written_beside(target: Path) -> Iterator[IO[bytes]]:
-    """A new file that gets the name of the target when it is whole and durable, and is removed otherwise."""
-    draft = target.with_name(f".{target.name[:200]}.{secrets.token_hex(4)}.part")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
-    try:
-        with os.fdopen(descriptor, "wb", buffering=0) as opened:
-            yield cast("IO[bytes]", opened)
-            os.fsync(opened.fileno())
-        draft.replace(target)
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise
-
-
-def _target_file(target: Path, key: str) -> Path:
-    """The file that is written; in a folder, it has the last part of the key as its name."""
-    if not target.is_dir():
-        return target
-    name = key.rstrip("/").rpartition("/")[2]
-    if name in {"", ".", ".."}:
-        raise IsADirectoryError(21, "Is a directory, and the key has no name for a file in it", str(target))
-    return target / name
-
-
-def target_of(bucket: str, key: str) -> str:
-    """The target of a file in a request, below whatever serves files."""
-    return f"/files/{quote(bucket, safe='')}/{quote(key, safe='')}"
-
-
-def put_headers(options: PutOptions, body: Body) -> dict[str, str]:
-    """The headers of a put, which say what is stored with the content. Raises InvalidFile."""
-    check_headers(options)
-    headers = {f"{METADATA}{name.lower()}": quote(value, safe=" ") for name, value in options.metadata.items()}
-    optional = {
-        "content-type": options.content_type,
-        "x-peerd-class": options.class_name,
-        "x-peerd-expires-in": None if options.expires_in is None else f"{options.expires_in:f}s",
-        "x-peerd-blake3": body.announced,
-        "if-none-match": "*" if options.only_new else None,
-        "content-length": None if body.size is None else str(body.size),
-    }
-    return headers | {name: value for name, value in optional.items() if value is not None}
-
-
-def json_of(response: HTTPResponse) -> dict[str, Any]:
-    """The object in a short response; empty for what is none."""
-    try:
-        found = json.loads(response.read(MAX_ERROR_BODY))
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def check_put(connection: Connection, bucket: str, key: str, options: PutOptions, size: int | None) -> None:
-    """Refuse what nodes would refuse, before anything is sent.
-
-    Raises:
-        InvalidFile, BucketNotFound, FileClassNotFound, QuotaExceeded, FileConditionFailed: it cannot be stored so.
-    """
-    check_key(key)
-    found, _ = get_bucket_and_class(connection, bucket, options.class_name)
-    replaced = find_file(connection, found, key)
-    if options.only_new and replaced is not None:
-        raise FileConditionFailed(bucket, key, "there is a file of this key")
-    if size is not None:
-        check_quota(connection, found, size, 0 if replaced is None else replaced.size)
-
-
-def check_headers(options: PutOptions) -> None:
-    """Refuse options that no header can have. Raises InvalidFile."""
-    name = options.class_name
-    if name is not None and not (name.isascii() and name.isprintable()):
-        raise InvalidFile("class_name", f"{quoted(name)} is no name of a class")
-    kind = options.content_type
-    if kind is not None and not (kind.isascii() and kind.isprintable() and len(kind) <= MAX_CONTENT_TYPE):
-        raise InvalidFile(
-            "content_type", f"{quoted(kind)} is not printable ASCII of at most {MAX_CONTENT_TYPE} characters"
-        )
-    for name in options.metadata:
-        if not METADATA_NAME.fullmatch(name):
-            raise InvalidFile("metadata", f"{quoted(name)} is no name: a-z, 0-9, - and _, as in headers of HTTP")
-
-
 def _find_file(connection: Connection, bucket: str, key: str) -> StoredFile:
     return get_file(connection, get_bucket(connection, bucket), key)
-
-
-def writable_urls(connection: Connection, size: int) -> list[str]:
-    """Where nodes with an online disk take a content of this size; those with more room are more often the first."""
-    urls = {row.id: row.url for row in list_disks(connection)}
-    room: dict[str, int] = {}
-    for disk in read_disks(connection).disks:
-        url = urls.get(disk.id)
-        is_usable = disk.state is DiskState.ACTIVE and disk.problem is None and disk.silent_for <= ONLINE_WITHIN
-        if url is not None and is_usable and disk.free >= size:
-            room[url] = max(room.get(url, 1), disk.free)
-    return sorted(room, key=lambda url: random.expovariate(room[url]))
-
-
-def _readable_urls(connection: Connection, file_id: int) -> list[str]:
-    """Where nodes can be asked for a file: those with a copy first; the others read it from these."""
-    with_copy = [source.url for source in find_sources(connection, [file_id])[file_id] if source.url is not None]
-    urls = {row.id: row.url for row in list_disks(connection) if row.url is not None}
-    reported = [disk.id for disk in read_disks(connection, counted=False).disks if disk.silent_for <= ONLINE_WITHIN]
-    online = {urls[number] for number in reported if number in urls}
-    others = sorted(online - set(with_copy))
-    random.shuffle(others)
-    first = [url for url in dict.fromkeys(with_copy) if url in online]
-    random.shuffle(first)
-    return [*first, *others]
 
 
 def _remove_version(connection: Connection, bucket: str, key: str, tag: str) -> None:

@@ -21,7 +21,11 @@ from peerd.operate.operations import BlockingMode
 from peerd.operate.remote.errors import UnexpectedAnswer
 from peerd.operate.remote.file_server import PAUSES, RETRIED, FileServer
 from peerd.operate.remote.server_uploads import ServerUploads
-from peerd.storage.client import Body, ContentTransfer, FileReader, Progress, put_headers, target_of
+from peerd.storage.client import ContentTransfer
+from peerd.storage.file_reader import FileReader
+from peerd.storage.node_requests import target_of
+from peerd.storage.progress import Progress
+from peerd.storage.put_body import Body, put_headers
 from peerd.storage.put_options import PutOptions
 from peerd.storage.transfer.errors import SourceFailed
 

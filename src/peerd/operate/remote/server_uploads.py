@@ -23,7 +23,7 @@ from peerd.domain.file_errors import ContentDiffers, NoNodeTakes, UploadGone
 from peerd.domain.files import StoredFile, check_key
 from peerd.operate.remote.errors import ServerNotReady, ServerRefused, ServerUnreachable, UnexpectedAnswer
 from peerd.operate.remote.file_server import PAUSES, RETRIED, FileServer
-from peerd.storage.client import Body, check_headers, put_headers
+from peerd.storage.put_body import Body, check_headers, put_headers
 from peerd.storage.put_options import PutOptions
 from peerd.storage.transfer.errors import SourceFailed
 from peerd.storage.upload_bounds import DIGEST

@@ -23,15 +23,9 @@ from peerd.domain.file_errors import (
 )
 from peerd.domain.files import DiskState, StoredFile
 from peerd.storage.auditing import actor_query
-from peerd.storage.client import (
-    Body,
-    check_put,
-    json_of,
-    put_headers,
-    target_of,
-    writable_urls,
-)
 from peerd.storage.failed_nodes import FailedNodes
+from peerd.storage.node_requests import check_put, json_of, target_of, writable_urls
+from peerd.storage.put_body import Body, put_headers
 from peerd.storage.put_options import PutOptions
 from peerd.storage.transfer.errors import SourceFailed
 from peerd.storage.transfer.node_http import NodeHttp

@@ -29,10 +29,8 @@ from peerd.domain.file_errors import (
     UploadPositionDiffers,
 )
 from peerd.domain.files import StoredFile
-from peerd.storage.client import (
-    Body,
-    Progress,
-)
+from peerd.storage.progress import Progress
+from peerd.storage.put_body import Body
 from peerd.storage.transfer.errors import SourceFailed
 from peerd.storage.transfer.node_http import PUT_TIMEOUT
 from peerd.storage.uploading.outcomes import BytesDiffer, PartDamaged, UploadSourceChanged

@@ -1,0 +1,136 @@
+"""The body of a put, a block at a time, and the headers that say what is stored with it."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Final, Self, cast
+from urllib.parse import quote
+
+from blake3 import blake3
+
+from peerd.domain.file_errors import ContentDiffers, InvalidFile
+from peerd.domain.quoting import quoted
+from peerd.storage.progress import Progress
+from peerd.storage.put_options import PutOptions
+
+BLOCK: Final = 1024 * 1024
+METADATA: Final = "x-peerd-meta-"
+METADATA_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,100}", re.ASCII)
+MAX_CONTENT_TYPE: Final = 255
+
+
+class Body:
+    """The body of a put.
+
+    Args:
+        source: is read.
+        size: bytes, if it is known.
+        digest: its BLAKE3 in hex, if it is known.
+        is_repeatable: whether it can be read more than once.
+    """
+
+    def __init__(
+        self, source: IO[bytes], size: int | None = None, digest: str | None = None, *, is_repeatable: bool = False
+    ) -> None:
+        self.size = size
+        self.announced = digest
+        self._source = source
+        self._is_repeatable = is_repeatable
+        self._hash = blake3()
+        self._is_begun = False
+
+    @classmethod
+    def of_file(cls, opened: IO[bytes], options: PutOptions) -> Self:
+        """That of a regular file, which is hashed now, and can be sent more than once; of a pipe as it comes.
+
+        Raises:
+            ContentDiffers: it is not what the options announce.
+        """
+        if not opened.seekable():
+            return cls(opened, options.size, options.blake3)
+        hasher = blake3()
+        buffer = memoryview(bytearray(BLOCK))
+        size = 0
+        while count := cast("io.BufferedReader", opened).readinto(buffer):
+            hasher.update(buffer[:count])
+            size += count
+        digest = hasher.hexdigest()
+        if options.size not in {None, size} or options.blake3 not in {None, digest}:
+            problem = f"it has {size:,} bytes with BLAKE3 {digest}, and not what was announced"
+            raise ContentDiffers(str(getattr(opened, "name", "the source")), problem)
+        return cls(opened, size, digest, is_repeatable=True)
+
+    @property
+    def blake3(self) -> str:
+        """Of the bytes that were sent."""
+        return self.announced or self._hash.hexdigest()
+
+    def rewind(self) -> bool:
+        """Go to the beginning; whether that is possible."""
+        if self._is_repeatable:
+            self._source.seek(0)
+        return self._is_repeatable or not self._is_begun
+
+    def blocks(self, progress: Progress | None) -> Iterator[bytes]:
+        """The bytes, of a file as many as it had when it was hashed."""
+        sent = 0
+        while self.size is None or sent < self.size:
+            data = self._source.read(BLOCK if self.size is None else min(BLOCK, self.size - sent))
+            if not data:
+                break
+            self._is_begun = True
+            if self.announced is None:
+                self._hash.update(data)
+            sent += len(data)
+            yield data
+            if progress is not None:
+                progress(sent, self.size)
+        if self.size is not None and sent < self.size:
+            raise ContentDiffers(
+                str(getattr(self._source, "name", "the source")), "it became shorter while it was sent"
+            )
+
+
+@contextlib.contextmanager
+def opened_body(source: str | os.PathLike[str] | IO[bytes], options: PutOptions) -> Iterator[Body]:
+    """The body of a put, of a path or of what has ``read``. Raises ContentDiffers, OSError."""
+    if isinstance(source, str | os.PathLike):
+        with Path(source).open("rb") as opened:
+            yield Body.of_file(opened, options)
+    else:
+        yield Body(source, options.size, options.blake3)
+
+
+def put_headers(options: PutOptions, body: Body) -> dict[str, str]:
+    """The headers of a put, which say what is stored with the content. Raises InvalidFile."""
+    check_headers(options)
+    headers = {f"{METADATA}{name.lower()}": quote(value, safe=" ") for name, value in options.metadata.items()}
+    optional = {
+        "content-type": options.content_type,
+        "x-peerd-class": options.class_name,
+        "x-peerd-expires-in": None if options.expires_in is None else f"{options.expires_in:f}s",
+        "x-peerd-blake3": body.announced,
+        "if-none-match": "*" if options.only_new else None,
+        "content-length": None if body.size is None else str(body.size),
+    }
+    return headers | {name: value for name, value in optional.items() if value is not None}
+
+
+def check_headers(options: PutOptions) -> None:
+    """Refuse options that no header can have. Raises InvalidFile."""
+    name = options.class_name
+    if name is not None and not (name.isascii() and name.isprintable()):
+        raise InvalidFile("class_name", f"{quoted(name)} is no name of a class")
+    kind = options.content_type
+    if kind is not None and not (kind.isascii() and kind.isprintable() and len(kind) <= MAX_CONTENT_TYPE):
+        raise InvalidFile(
+            "content_type", f"{quoted(kind)} is not printable ASCII of at most {MAX_CONTENT_TYPE} characters"
+        )
+    for name in options.metadata:
+        if not METADATA_NAME.fullmatch(name):
+            raise InvalidFile("metadata", f"{quoted(name)} is no name: a-z, 0-9, - and _, as in headers of HTTP")
