@@ -14,7 +14,7 @@ MINUTES := 10
 KINDS   := sqlite mariadb postgresql
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo archive demo-recording top-pictures test bench bench-revisions bench-boot bench-flame bench-galera bench-gateway bench-peers bench-reload bench-storage differential faults simulate screenshots check format constraints clean
+.PHONY: help venv demo archive demo-recording top-pictures test bench bench-revisions bench-boot bench-flame bench-galera bench-gateway bench-peers bench-reload bench-storage differential faults simulate screenshots check check-style check-types check-layers check-examples format constraints clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -84,10 +84,19 @@ simulate: $(VENV)/.dev ## Run the simulated cluster through other seeds (SEEDS=0
 	$(BIN)/python -m tests.simulation $(or $(SEEDS),0:20000) $(ARGUMENTS)
 
 check: $(VENV)/.dev ## Check style, types, layers and the examples in the documentation: what CI checks
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target check-types check-style check-layers check-examples
+
+check-style: $(VENV)/.dev
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+
+check-types: $(VENV)/.dev
 	$(BIN)/mypy --strict src tests bench
+
+check-layers: $(VENV)/.dev
 	$(BIN)/lint-imports
+
+check-examples: $(VENV)/.dev
 	$(BIN)/python -m pytest -q -p tests.support.markdown_examples src docs README.md
 
 format: $(VENV)/.dev ## Format the code, and mend what can be mended without thinking

@@ -115,7 +115,7 @@ def upload(cluster: Cluster) -> Any:
 
 @pytest.mark.parametrize(
     ("way", "killed"),
-    [(by_database, SERVERS), (by_server, SERVERS), (by_server, ("dashboard-1",))],
+    [(by_database, SERVERS), (by_server, ("dashboard-1",))],
 )
 def test_a_put_outlives_its_server(
     cluster: Cluster, node: ClusterNode, film: Path, way: Way, killed: tuple[str, ...]
