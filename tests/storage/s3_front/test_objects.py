@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import re
 from datetime import UTC, datetime
 from typing import Any
 
@@ -17,6 +18,9 @@ from peerd.domain.files import FileClass
 from peerd.store.files.buckets import change_bucket
 from peerd.store.files.classes import set_class
 from tests.storage.s3_front.conftest import S3_DOMAIN, S3Cluster
+from tests.store.plans import recorded_statements
+
+ABOUT_FILES = re.compile(r"\b(files|file_buckets|file_copies)\b")
 
 
 def error_of(call: Any, **arguments: Any) -> tuple[str, int]:
@@ -215,3 +219,18 @@ def test_many_kinds_of_bodies_are_verified(s3: Any) -> None:
     for algorithm in ("CRC32", "CRC32C", "SHA1", "SHA256", "CRC64NVME"):
         s3.put_object(Bucket="films", Key=algorithm, Body=io.BytesIO(content), ChecksumAlgorithm=algorithm)
         assert s3.get_object(Bucket="films", Key=algorithm)["Body"].read() == content
+
+
+def test_a_get_asks_for_the_file_and_its_copies_at_once_and_a_head_for_no_digest(cluster: S3Cluster, s3: Any) -> None:
+    small, large = b"small", os.urandom(5_000_000)
+    for key, content in (("small", small), ("large", large)):
+        s3.put_object(Bucket="films", Key=key, Body=content)
+        assert s3.get_object(Bucket="films", Key=key)["Body"].read() == content
+    counts = []
+    for method, key in ((s3.get_object, "small"), (s3.get_object, "large"), (s3.head_object, "large")):
+        with recorded_statements(cluster.catalogue.store) as statements:
+            got = method(Bucket="films", Key=key)
+            if "Body" in got:
+                got["Body"].read()
+        counts.append(sum(bool(ABOUT_FILES.search(statement)) for statement, _ in statements))
+    assert counts == [2, 3, 2]

@@ -12,6 +12,7 @@ from sqlalchemy.engine import Connection
 
 from peerd.domain.files import StoredFile
 from peerd.storage.auditing import REMOVE, state_of
+from peerd.storage.disk.digest import Digest
 from peerd.storage.disk.open_disk import LocalRange
 from peerd.storage.node import StorageNode
 from peerd.storage.receiving import Received, Receiving
@@ -29,10 +30,12 @@ from peerd.storage.s3_front.stored_objects import (
     stored_object,
 )
 from peerd.storage.server.sending import send_pieces
-from peerd.storage.serving import FileReading
+from peerd.storage.serving import FileReading, find_digest
 from peerd.store.files.buckets import Bucket, get_bucket
 from peerd.store.files.classes import get_class
-from peerd.store.files.versions import Condition, delete_file, get_file
+from peerd.store.files.copies import Source
+from peerd.store.files.lookup import find_with_sources
+from peerd.store.files.versions import Condition, delete_file
 
 MAX_SIZE: Final = 5 * 1024**3
 """Bytes of one PutObject, CopyObject or part, as in S3; larger objects are uploaded in parts."""
@@ -66,22 +69,34 @@ async def put_object(exchange: S3Exchange, operation: operations.PutObject) -> N
 
 async def get_object(exchange: S3Exchange, operation: operations.GetObject) -> None:
     """Send an object, a range of it, or its headers."""
-    bucket, file = await to_thread(find_object, exchange.node, operation.bucket, operation.key)
-    answer = responses.object_response(operation, stored_object(file, bucket))
+    answer, reading = await to_thread(_answer_to_get, exchange.node, operation)
     headers: dict[str, str | int] = {
         "x-amz-request-id": exchange.request_id,
         "x-content-type-options": "nosniff",
         **answer.headers,
     }
-    if answer.content is None:
+    if reading is None or answer.content is None:
         await exchange.response.begin(answer.status, headers)
         await exchange.response.end()
         return
-    reading = await to_thread(FileReading.begin, exchange.node, file)
     try:
         await send_pieces(reading.pieces(*answer.content), answer.status, headers, exchange.response)
     finally:
-        await to_thread(reading.close)
+        reading.close()
+
+
+def _answer_to_get(node: StorageNode, operation: operations.GetObject) -> tuple[S3Response, FileReading | None]:
+    """What a GET is answered with, and the file that is read for its body, in one visit to the database."""
+    is_head = isinstance(operation, operations.HeadObject)
+
+    def find(connection: Connection) -> tuple[Bucket, StoredFile, tuple[Digest, list[Source]] | None]:
+        file, sources = find_with_sources(connection, operation.bucket, operation.key)
+        bucket = get_bucket(connection, operation.bucket)
+        return bucket, file, None if is_head else (find_digest(connection, file), sources)
+
+    bucket, file, content = node.database.read(find)
+    answer = responses.object_response(operation, stored_object(file, bucket))
+    return answer, None if content is None else FileReading.of_found(node, file, *content)
 
 
 async def copy_object(exchange: S3Exchange, operation: operations.CopyObject) -> None:
@@ -121,19 +136,9 @@ def check_size(size: int) -> None:
         raise S3EntityTooLarge(ProposedSize=str(size), MaxSizeAllowed=str(MAX_SIZE))
 
 
-def find_object(node: StorageNode, bucket: str, key: str) -> tuple[Bucket, StoredFile]:
-    """A file and its bucket. Raises BucketNotFound and FileMissing."""
-
-    def find(connection: Connection) -> tuple[Bucket, StoredFile]:
-        found = get_bucket(connection, bucket)
-        return found, get_file(connection, found, key)
-
-    return node.database.read(find)
-
-
 def find_source(node: StorageNode, source: operations.CopySource) -> StoredFile:
-    """The file that is to be copied. Raises as `find_object`, and S3PreconditionFailed."""
-    _, file = find_object(node, source.bucket, source.key)
+    """The file that is to be copied. Raises BucketNotFound, FileMissing, and S3PreconditionFailed."""
+    file, _ = node.database.read(find_with_sources, source.bucket, source.key)
     try:
         source.conditions.check(etag_of(file), file.created_at)
     except S3NotModified:
