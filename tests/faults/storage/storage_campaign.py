@@ -121,13 +121,15 @@ class StorageCampaign:
         self._problems: list[str] = []
 
     def run(self) -> StorageResult:
-        """Load the nodes, hurt them, heal them, wait until nothing is left to be done, and audit."""
+        """Load the nodes, hurt them, heal them, wait until nothing is left to be done, lose a disk, wait, and audit."""
         try:
             self._fleet.start()
             skipped = self._load_under_faults()
             healed = time.monotonic()
             self._settle(healed + self._plan.settles_within)
             settled = time.monotonic()
+            if not self._problems:
+                self._lose_disk()
             found = self._audit()
             self._read_back()
         finally:
@@ -194,6 +196,11 @@ class StorageCampaign:
                 return
             expedite(fleet.database)
             time.sleep(1.0)
+
+    def _lose_disk(self) -> None:
+        """Lose one more disk: under load there seldom is one without which every file has a whole copy."""
+        DiskFaults(self._fleet, random.Random(f"{self._plan.seed}/lost"), 1.0, threading.Event()).lose_disk()
+        self._settle(time.monotonic() + self._plan.settles_within)
 
     def _end_staged(self, connection: Connection) -> datetime:
         """Puts have ended: what they have staged is as old as if an hour had passed."""

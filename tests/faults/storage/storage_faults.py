@@ -120,7 +120,7 @@ class DiskFaults(FaultInjector):
     def inject(self) -> None:
         """Some in turn first, so that a short campaign has them all."""
         self._round += 1
-        firsts = {3: self.fill_disk, 5: self.make_read_only, 8: self.lose_disk}
+        firsts = {2: self.fill_disk, 4: self.make_read_only}
         if first := firsts.get(self._round):
             first()
         else:
@@ -148,10 +148,7 @@ class DiskFaults(FaultInjector):
 
     def lose_disk(self) -> None:
         """A node is killed, its disk is replaced by a new one, and the old one is declared lost."""
-        node = self.rng.choice(self._fleet.nodes)
-        for _ in range(LOSS_TRIES):  # damage is found and mended meanwhile, and new files get their copies
-            if self._can_lose_disk(node) is not None or self._stopping.wait(1.0):
-                break
+        node = self._node_to_lose()
         with node.held_down():
             if not (all_processes := node.all_processes()):
                 return
@@ -166,6 +163,17 @@ class DiskFaults(FaultInjector):
                 self._fleet.wipe_disk(node)
                 self._fleet.steadily(lambda: self._fleet.database.run(set_disk_state, number, DiskState.LOST))
                 self._fleet.make_disk(node)
+
+    def _node_to_lose(self) -> StorageServerNode:
+        """A node whose disk can be lost, as soon as there is one: files get their copies, and damage is mended."""
+        nodes = self.rng.sample(self._fleet.nodes, len(self._fleet.nodes))
+        for _ in range(LOSS_TRIES):
+            for node in nodes:
+                if self._can_lose_disk(node) is not None:
+                    return node
+            if self._stopping.wait(1.0):
+                break
+        return nodes[0]
 
     def _can_lose_disk(self, node: StorageServerNode) -> int | None:
         """The number of a node's disk, if each file on it has other copies, and all of these are whole."""
