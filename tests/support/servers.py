@@ -17,6 +17,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import TypeVar
@@ -27,6 +28,7 @@ import pymysql
 import pytest
 
 from peerd.store.connection.galera import SYNC_WAIT
+from peerd.testing import eventually
 from tests.support import server_session
 from tests.support.galera import Galera
 from tests.support.server import DatabaseServer, ServerUnavailableError
@@ -36,6 +38,9 @@ from tests.support.summary import note_database, note_missing_server
 T = TypeVar("T")
 DATABASES = ("sqlite", "mariadb", "postgresql")
 _numbers = count(1)
+SYNC_TIMEOUT = 150.0
+"""Seconds that a starved server of a Galera cluster has to apply what the others have written."""
+LOCK_WAIT_TIMEOUT = 1205
 _KIND_PARAMETERS = ("database", "migrated_database", "store", "pair", "kind", "name")
 
 DatabaseFactory = Callable[[str], str]
@@ -166,12 +171,23 @@ def execute(server: DatabaseServer | Galera, statement: str) -> None:
         with closing(pymysql.connect(host="127.0.0.1", port=server.ports[0], user="root")) as connection:
             connection.cursor().execute(statement)
         for port in server.ports[1:]:  # which apply it later, each in its own time
-            with closing(pymysql.connect(host="127.0.0.1", port=port, user="root")) as connection:
-                connection.cursor().execute(SYNC_WAIT)
+            eventually(partial(_has_applied_all, port), timeout=SYNC_TIMEOUT, message=f"{server.kind} lags")
     else:
         address = f"postgresql://peerd@127.0.0.1:{server.ports[0]}/postgres"
         with closing(psycopg.connect(address, autocommit=True)) as connection:
             connection.execute(statement.encode())
+
+
+def _has_applied_all(port: int) -> bool:
+    """Whether a server of a Galera cluster has what the others have, for which it waits half a minute by itself."""
+    with closing(pymysql.connect(host="127.0.0.1", port=port, user="root")) as connection:
+        try:
+            connection.cursor().execute(SYNC_WAIT)
+        except pymysql.err.OperationalError as error:
+            if error.args[0] != LOCK_WAIT_TIMEOUT:
+                raise
+            return False
+    return True
 
 
 _CREATE_OPTIONS = {
