@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from peerd import Client, Right
 from peerd.store.connection.database import Database
-from tests.storage.nodes import ServedNode, StorageCluster
+from tests.storage.nodes import SECRET, ServedNode, StorageCluster
 from tests.store.conftest import StoreOf
 from tests.store.conftest import kept_stores as kept_stores  # noqa: PLC0414 - pytest finds fixtures by their names here
 from tests.store.conftest import store as store  # noqa: PLC0414
@@ -38,3 +39,18 @@ def one_catalogue(kept_stores: StoreOf) -> Catalogue:
     database = kept_stores("sqlite")
     database.run(empty)
     return Catalogue(database)
+
+
+@pytest.fixture
+def program(cluster: StorageCluster) -> Iterator[Client]:
+    """A client of the database, which the server has."""
+    cluster.catalogue.bucket()
+    cluster.refresh()
+    with Client(cluster.catalogue.store, secret=SECRET) as client:
+        yield client
+
+
+@pytest.fixture
+def secret(program: Client) -> str:
+    """The secret of a token that reads and writes files, for a client of the server."""
+    return program.tokens.create("studio", [Right.READ_FILES, Right.WRITE_FILES]).secret

@@ -34,7 +34,7 @@ from peerd.domain.file_errors import (
 from peerd.operate.remote.errors import TokenRefused
 from peerd.testing import eventually
 from peerd.web.file_uploads import MOST_UPLOADS
-from tests.storage.nodes import SECRET, StorageCluster
+from tests.storage.nodes import StorageCluster
 from tests.storage.test_client import BreakingServer, serve_at, tracemalloc_peak
 from tests.web.access_world import API, bearer, serving
 
@@ -50,24 +50,10 @@ def _kept_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def program(cluster: StorageCluster) -> Iterator[Client]:
-    """A client of the database, which the server has."""
-    cluster.catalogue.bucket()
-    cluster.refresh()
-    with Client(cluster.catalogue.store, secret=SECRET) as client:
-        yield client
-
-
-@pytest.fixture
 def address(program: Client) -> Iterator[str]:
     program.tokens.create("first", [VIEW])  # without a token, the machine itself may do everything
     with serving(program) as address:
         yield address
-
-
-@pytest.fixture
-def secret(program: Client) -> str:
-    return program.tokens.create("studio", [READ, WRITE]).secret
 
 
 @pytest.fixture

@@ -62,20 +62,6 @@ def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def program(cluster: StorageCluster) -> Iterator[Client]:
-    """A client of the database, which the server has."""
-    cluster.catalogue.bucket()
-    cluster.refresh()
-    with Client(cluster.catalogue.store, secret=SECRET) as client:
-        yield client
-
-
-@pytest.fixture
-def secret(program: Client) -> str:
-    return program.tokens.create("studio", [READ, WRITE]).secret
-
-
-@pytest.fixture
 def address(program: Client, secret: str) -> Iterator[str]:
     with serving(program) as address:
         yield address

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Iterable, MutableMapping
 from typing import Any
@@ -28,9 +27,11 @@ class Sender:
         self._is_cut = is_cut
         self.received = 0
         self.second = threading.Event()
+        self.gone = threading.Event()
 
     async def receive(self) -> MutableMapping[str, Any]:
         if self.received == len(self._bodies):
+            self.gone.set()
             return {"type": "http.disconnect"}
         self.received += 1
         if self.received >= 2:
@@ -83,10 +84,10 @@ async def test_an_error_of_the_last_block_is_raised_and_ends_an_earlier_one() ->
 
 async def test_when_a_client_goes_nothing_is_being_written_any_more() -> None:
     sender, written = Sender(bodies()[:2], is_cut=True), []
-    loop = asyncio.get_running_loop()
 
     def write(block: bytes | bytearray) -> None:
-        asyncio.run_coroutine_threadsafe(asyncio.sleep(0.05), loop).result(PATIENCE)
+        if block[0] == 1:
+            assert sender.gone.wait(PATIENCE), "the end is not received while the last block is written"
         written.append(block[0])
 
     with pytest.raises(ClientGone):
