@@ -14,7 +14,7 @@ MINUTES := 10
 KINDS   := sqlite mariadb postgresql
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo archive demo-recording top-pictures test bench bench-revisions bench-boot bench-flame bench-galera bench-gateway bench-peers bench-reload bench-storage differential faults simulate screenshots check check-style check-types check-layers check-examples format constraints clean
+.PHONY: help venv demo archive demo-recording top-pictures test test-all bench bench-revisions bench-boot bench-flame bench-galera bench-gateway bench-peers bench-reload bench-storage differential faults simulate screenshots check check-style check-types check-layers check-examples format constraints clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,9 +38,13 @@ screenshots: $(VENV)/.dev ## Take the pictures of the dashboard for the document
 	@scripts/debian-packages
 	PEERD_SCREENSHOTS=docs/images/dashboard $(BIN)/python -m pytest -q tests/pages/live/test_screenshots.py
 
-test: $(VENV)/.dev ## Run the tests on SQLite, MariaDB and PostgreSQL (as root, apt installs the servers that are missing)
+test: $(VENV)/.dev ## Run the tests that show first what is broken, in six minutes (as root, apt installs the servers that are missing)
 	@scripts/debian-packages
-	$(BIN)/python -m pytest -n $(JOBS) $(if $(CI)$(SLOW),,-m 'not slow') $(ARGUMENTS)
+	$(BIN)/python -m pytest -n $(JOBS) -m 'not slow' $(ARGUMENTS)
+
+test-all: $(VENV)/.dev ## Run all tests, on SQLite, MariaDB and PostgreSQL, in half an hour
+	@scripts/debian-packages
+	$(BIN)/python -m pytest -n $(JOBS) $(ARGUMENTS)
 
 bench: $(VENV)/.bench $(PEERS)/.installed ## Measure speed beside the bare drivers and other queues (QUICK=1: two minutes)
 	$(BIN)/python -m bench $(if $(QUICK),--size quick) $(ARGUMENTS)

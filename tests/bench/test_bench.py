@@ -77,7 +77,7 @@ def beside_its_floors() -> set[tuple[str, int, str]]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(240)
-@pytest.mark.one_database_in_ci
+@pytest.mark.one_database
 @pytest.mark.parametrize("name", VARIANTS)
 def test_every_database_is_measured_beside_its_floors_and_in_every_shape(
     name: str, request: pytest.FixtureRequest

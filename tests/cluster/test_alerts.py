@@ -20,7 +20,7 @@ def alert_of(cluster: Cluster, kind: str, state: AlertState) -> AlertRecord | No
     return found[0] if found else None
 
 
-@pytest.mark.one_database_in_ci
+@pytest.mark.one_database
 def test_a_backlog_is_on_until_it_is_over_although_the_manager_that_found_it_has_died(each_cluster: Cluster) -> None:
     cluster = each_cluster
     cluster.client.queues.pause("later")

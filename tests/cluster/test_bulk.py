@@ -17,7 +17,7 @@ NUMBER = 700
 SMALL_CHUNKS: dict[str, Any] = {"batch": 5}
 
 
-@pytest.mark.one_database_in_ci
+@pytest.mark.one_database
 def test_killed_managers_and_a_killed_node_leave_it_to_the_others_and_nothing_is_done_twice(
     each_cluster: Cluster,
 ) -> None:

@@ -13,7 +13,7 @@ from peerd.testing import eventually
 from tests.cluster.cluster import MAX_UPDATE, WITHIN, Cluster
 
 
-@pytest.mark.one_database_in_ci
+@pytest.mark.one_database
 def test_a_killed_workers_task_is_finished_by_another_process_long_before_max_update(each_cluster: Cluster) -> None:
     max_update = 60.0
     [node] = each_cluster.up("one", processes=2, manager={"max_update": max_update})
@@ -41,7 +41,7 @@ def test_the_record_of_a_killed_process_shows_how_it_died(cluster: Cluster) -> N
     assert records[before["jobs-1"]].cause == "killed by SIGKILL"
 
 
-@pytest.mark.one_database_in_ci
+@pytest.mark.one_database
 def test_a_killed_master_leaves_no_process_behind_and_loses_no_task(each_cluster: Cluster) -> None:
     one, _ = each_cluster.up("one", "two", node={"grace": "1s"})
     jobs = [each_cluster.enqueue("first_hangs", node="one") for _ in range(3)]
@@ -79,7 +79,7 @@ def test_a_node_whose_master_was_killed_is_silent_at_once_and_an_alert_is_sent(c
     assert node_state(cluster.client.nodes.list()[0]) == "stopped"
 
 
-@pytest.mark.one_database_in_ci
+@pytest.mark.one_database
 def test_a_nodes_tasks_are_finished_by_the_others_when_it_has_been_silent_for_max_update(each_cluster: Cluster) -> None:
     cluster = each_cluster
     one, two = cluster.up("one", "two", count=6)
@@ -114,7 +114,7 @@ def test_a_node_started_again_after_a_power_cut_waits_out_the_silence_and_rescue
     assert [outcome for outcome, _ in cluster.outcomes(job)] == ["rescued"]
 
 
-@pytest.mark.one_database_in_ci
+@pytest.mark.one_database
 def test_a_master_started_again_takes_nothing_from_workers_that_finish_for_the_killed_one(
     each_cluster: Cluster,
 ) -> None:

@@ -134,7 +134,7 @@ def test_a_ring_does_not_wait_for_the_master(idle_pair: Cluster) -> None:
         node.master.send_signal(signal.SIGCONT)
 
 
-@pytest.mark.one_database_in_ci
+@pytest.mark.one_database
 def test_a_process_without_a_wake_up_socket_is_woken_by_the_master(own: Cluster) -> None:
     [node] = up_with_working_doorbell(own, "one")
     wake_up_sockets = list(node.run_directory.glob(f"{SOCKET_PREFIX}*"))
@@ -144,7 +144,7 @@ def test_a_process_without_a_wake_up_socket_is_woken_by_the_master(own: Cluster)
     soon(own, own.enqueue("quick"), "ran")
 
 
-@pytest.mark.one_database_in_ci
+@pytest.mark.one_database
 def test_a_killed_worker_leaves_no_wake_up_socket(own: Cluster) -> None:
     [node] = up_with_working_doorbell(own, "one")
     [wake_up_socket] = node.run_directory.glob(f"{SOCKET_PREFIX}*")
@@ -220,7 +220,7 @@ def test_what_a_node_releases_is_begun_by_another_at_once(idle_pair: Cluster) ->
     eventually(lambda: len(idle_pair.notes(job, "began")) == 3, timeout=RING_DEADLINE, message=idle_pair.describe)
 
 
-@pytest.mark.one_database_in_ci
+@pytest.mark.one_database
 def test_a_task_of_a_schedule_is_begun_at_once(own: Cluster) -> None:
     often = {"interval": "3s", "queue": "jobs", "task": "quick"}
     node = own.node("one", **RARE_POLLING, sections={"cluster": {"secret": SECRET}}, schedules={"often": often}).up()
@@ -312,7 +312,7 @@ def test_without_a_secret_the_nodes_of_a_server_poll_and_report_the_reason(each_
     each_cluster.done(each_cluster.enqueue("quick"))
 
 
-@pytest.mark.one_database_in_ci
+@pytest.mark.one_database
 def test_a_replaced_agent_receives_again(own: Cluster) -> None:
     [node] = up_with_working_doorbell(own, "one")
     address = bell(node)["address"]

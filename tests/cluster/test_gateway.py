@@ -116,7 +116,7 @@ def delete_all(holders: dict[int, BeanstalkConnection]) -> None:
 # ---------------------------------------------------------------- a gateway process dies
 
 
-@pytest.mark.one_database_in_ci
+@pytest.mark.one_database
 def test_a_killed_gateway_process_loses_no_job_and_others_get_its_jobs_at_once(
     each_cluster: Cluster, record_line: RecordLine
 ) -> None:
@@ -154,7 +154,7 @@ def test_a_killed_gateway_process_loses_no_job_and_others_get_its_jobs_at_once(
         assert figure(two, "current-jobs-ready") == figure(two, "current-jobs-reserved") == 0
 
 
-@pytest.mark.one_database_in_ci
+@pytest.mark.one_database
 def test_a_killed_process_releases_to_its_sibling_and_to_its_successor(each_cluster: Cluster) -> None:
     node = gateway_node(each_cluster, "one", processes=2)
     start_all(node)
@@ -178,7 +178,7 @@ def test_a_killed_process_releases_to_its_sibling_and_to_its_successor(each_clus
 # ---------------------------------------------------------------- a node dies
 
 
-@pytest.mark.one_database_in_ci
+@pytest.mark.one_database
 def test_the_jobs_of_a_killed_node_are_ready_when_its_lease_ends(
     each_cluster: Cluster, record_line: RecordLine
 ) -> None:
@@ -206,7 +206,7 @@ def test_the_jobs_of_a_killed_node_are_ready_when_its_lease_ends(
         delete_all(holders)
 
 
-@pytest.mark.one_database_in_ci
+@pytest.mark.one_database
 def test_no_reservation_is_taken_from_a_living_process_however_long_it_lasts(each_cluster: Cluster) -> None:
     cluster = each_cluster
     one, two = gateway_node(cluster, "one"), gateway_node(cluster, "two")
@@ -230,7 +230,7 @@ def test_no_reservation_is_taken_from_a_living_process_however_long_it_lasts(eac
 # ---------------------------------------------------------------- reload and stop
 
 
-@pytest.mark.one_database_in_ci
+@pytest.mark.one_database
 def test_a_reload_drops_no_connection_and_no_reservation(each_cluster: Cluster) -> None:
     node = gateway_node(each_cluster, "one")
     start_all(node)
@@ -264,7 +264,7 @@ def test_a_reload_drops_no_connection_and_no_reservation(each_cluster: Cluster) 
         assert new.reserve() == job, "what the old process's client held is ready again"
 
 
-@pytest.mark.one_database_in_ci
+@pytest.mark.one_database
 def test_a_connection_that_holds_a_job_may_finish_it_when_its_node_stops(each_cluster: Cluster) -> None:
     cluster = each_cluster
     node = gateway_node(cluster, "one", node={"grace": "4s"})
@@ -290,7 +290,7 @@ def test_a_connection_that_holds_a_job_may_finish_it_when_its_node_stops(each_cl
 # ---------------------------------------------------------------- several nodes, two worlds
 
 
-@pytest.mark.one_database_in_ci
+@pytest.mark.one_database
 def test_a_put_on_one_node_wakes_a_reserve_that_waits_on_another(
     each_cluster: Cluster, record_line: RecordLine
 ) -> None:
@@ -318,7 +318,7 @@ def producer_sees_waiting(node: ClusterNode) -> bool:
     return figure(node, "current-waiting") == 1
 
 
-@pytest.mark.one_database_in_ci
+@pytest.mark.one_database
 def test_a_job_of_a_client_is_handled_in_python_and_a_task_of_python_is_reserved_by_a_client(
     each_cluster: Cluster,
 ) -> None:

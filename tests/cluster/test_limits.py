@@ -33,7 +33,7 @@ def max_running(cluster: Cluster, keys: dict[int, str]) -> Counter[str]:
     return most
 
 
-@pytest.mark.one_database_in_ci
+@pytest.mark.one_database
 def test_of_each_key_no_more_run_at_once_than_its_limit_allows(each_cluster: Cluster) -> None:
     cluster = each_cluster
     cluster.client.limits.set("jobs", each_key=True, running=1)
@@ -55,7 +55,7 @@ def test_of_each_key_no_more_run_at_once_than_its_limit_allows(each_cluster: Clu
     assert max_running(cluster, keys) == {"a": 1, "b": 2}
 
 
-@pytest.mark.one_database_in_ci
+@pytest.mark.one_database
 def test_the_capacity_of_a_killed_holder_is_used_by_the_next_claim(each_cluster: Cluster) -> None:
     cluster = each_cluster
     cluster.client.limits.set("jobs", each_key=True, running=1)

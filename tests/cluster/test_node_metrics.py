@@ -34,7 +34,7 @@ def node_with_metrics(cluster: Cluster, port: int, **sections: dict[str, Any]) -
     return cluster.node("one", sections={**web, **sections}).up()
 
 
-@pytest.mark.one_database_in_ci
+@pytest.mark.one_database
 def test_a_node_counts_what_its_processes_do(each_cluster: Cluster) -> None:
     cluster, port = each_cluster, free_port()
     node = node_with_metrics(cluster, port, **{"gateway.tubes": {"bind": "unix:tubes.sock"}})

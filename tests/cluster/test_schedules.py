@@ -264,7 +264,7 @@ def test_a_run_by_hand_in_all_processes_has_failed_where_one_of_them_has(cluster
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.one_database_in_ci
+@pytest.mark.one_database
 def test_a_schedule_that_is_created_at_run_time_ticks_once_in_the_cluster_until_it_is_deleted(
     each_cluster: Cluster,
 ) -> None:

@@ -27,7 +27,7 @@ def run(cluster: Cluster, number: int) -> None:
         cluster.done(job)
 
 
-@pytest.mark.one_database_in_ci
+@pytest.mark.one_database
 def test_a_graceful_end_writes_the_counts_of_all_processes(each_cluster: Cluster) -> None:
     one, two = each_cluster.up("one", "two", processes=2)
     run(each_cluster, 30)
@@ -79,7 +79,7 @@ def test_slots_are_busy_while_a_long_task_runs(cluster: Cluster) -> None:
     cluster.done(job)
 
 
-@pytest.mark.one_database_in_ci
+@pytest.mark.one_database
 def test_the_first_node_samples_the_queues_and_the_next_one_when_it_has_died(each_cluster: Cluster) -> None:
     each_cluster.client.enqueue("nobody", name="waits")  # before the first sample: the second may be minutes later
     [one] = each_cluster.up("one")  # the first to register

@@ -85,7 +85,7 @@ def rings_received(node: ClusterNode) -> int:
     return int(control_client.call_agent(node.run_directory, "peerd.doorbell")["rings_received"])
 
 
-@pytest.mark.one_database_in_ci
+@pytest.mark.one_database
 def test_the_state_of_another_node_and_reload_and_scale_it(each_cluster: Cluster) -> None:
     _, two = each_cluster.up("one", "two", **SHARED_SECRET)
     eventually(lambda: control_client.call_agent(two.run_directory, "peerd.doorbell")["works"], timeout=WITHIN)

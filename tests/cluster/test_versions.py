@@ -55,7 +55,7 @@ def released(cluster: Cluster, job: Job) -> str:
     return str(eventually(why, timeout=WITHIN, message=cluster.describe))
 
 
-@pytest.mark.one_database_in_ci
+@pytest.mark.one_database
 def test_what_only_new_code_knows_waits_for_it_and_is_not_counted(each_deployed: Cluster) -> None:
     cluster = each_deployed
     old = node(cluster, "old", "old").up()

@@ -20,7 +20,7 @@ def is_alive(pid: int) -> bool:
     return False
 
 
-@pytest.mark.one_database_in_ci
+@pytest.mark.one_database
 def test_two_nodes_with_several_processes_share_the_tasks_and_run_each_once(each_cluster: Cluster) -> None:
     cluster = each_cluster
     cluster.up("one", "two", processes=2, count=2)

@@ -15,7 +15,7 @@ from tests.gateway.differential.script import Script, from_text, is_sound, to_te
 from tests.gateway.differential.shrinking import shrink
 from tests.gateway.gateway_on_database import GATEWAYS
 
-pytestmark = pytest.mark.one_database_in_ci
+pytestmark = pytest.mark.one_database
 
 FEW = 40
 MANY = 200

@@ -7,7 +7,7 @@ import pytest
 from tests.gateway.beanstalk_connection import BeanstalkConnection, found, reserved
 from tests.gateway.conftest import Connect, StartServer
 
-pytestmark = pytest.mark.one_database_in_ci
+pytestmark = pytest.mark.one_database
 
 BAD_FORMAT = b"BAD_FORMAT\r\n"
 UNKNOWN = b"UNKNOWN_COMMAND\r\n"

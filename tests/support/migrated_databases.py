@@ -3,6 +3,7 @@
 `migrated_factory`    make as many as a test needs: `migrated_factory("postgresql")`
 `migrated_database`   the test runs once on each kind
 `migrated_file`       a SQLite file to be copied
+`module_factory`, `module_database`   the same for a whole module: its tests share what they find there
 
 To make the tables takes longer than most tests. So a SQLite file is copied, and a database on a server is emptied after
 a test and used again, unless something still uses it or has changed more than rows.
@@ -15,6 +16,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any, Final
@@ -183,20 +185,36 @@ def migrated_factory(
     request: pytest.FixtureRequest, tmp_path: Path, migrated_databases: MigratedDatabases
 ) -> Iterator[DatabaseFactory]:
     with ExitStack() as afterwards:
+        yield partial(_create, migrated_databases, tmp_path, afterwards, request.node)
 
-        def create(kind: str) -> str:
-            if kind == "sqlite":
-                note_database(request.node, kind)
-                file = tmp_path / f"migrated{next(_numbers)}.sqlite"
-                return f"sqlite:///{shutil.copy(migrated_databases.file(), file)}"
-            server = installed(kind, request.node, lambda: server_session.shared_server(kind))
-            name = migrated_databases.take(server)
-            afterwards.callback(migrated_databases.give_back, server, name)
-            return server.url(name)
 
-        yield create
+@pytest.fixture(scope="module")
+def module_factory(
+    tmp_path_factory: pytest.TempPathFactory, migrated_databases: MigratedDatabases
+) -> Iterator[DatabaseFactory]:
+    with ExitStack() as afterwards:
+        yield partial(_create, migrated_databases, tmp_path_factory.mktemp("module"), afterwards, None)
 
 
 @pytest.fixture(params=DATABASES)
 def migrated_database(request: pytest.FixtureRequest, migrated_factory: DatabaseFactory) -> str:
     return migrated_factory(request.param)
+
+
+@pytest.fixture(scope="module", params=DATABASES)
+def module_database(request: pytest.FixtureRequest, module_factory: DatabaseFactory) -> str:
+    return module_factory(request.param)
+
+
+def _create(
+    databases: MigratedDatabases, folder: Path, afterwards: ExitStack, item: pytest.Item | None, kind: str
+) -> str:
+    """A migrated database of a kind, until the test or the module has ended; the test is skipped without a server."""
+    if kind == "sqlite":
+        if item is not None:
+            note_database(item, kind)
+        return f"sqlite:///{shutil.copy(databases.file(), folder / f'migrated{next(_numbers)}.sqlite')}"
+    server = installed(kind, item, lambda: server_session.shared_server(kind))
+    name = databases.take(server)
+    afterwards.callback(databases.give_back, server, name)
+    return server.url(name)

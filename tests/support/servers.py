@@ -1,7 +1,7 @@
 """Fixtures: fresh, empty databases on SQLite, MariaDB and PostgreSQL, in milliseconds.
 
-`database`          the test runs once on each of the three; `-k mariadb` selects
-`server_database`   the test runs once on each of the two servers
+`database`          the test runs on SQLite and one server (see `databases_of`); `-k mariadb` selects
+`server_database`   the test runs on one server, or on each if it is marked `every_database`
 `database_factory`  make as many as a test needs: `database_factory("postgresql")`
 `private_server`    a server of the test's own, to kill, freeze and start again: `private_server("mariadb")`
 `private_galera`    the same of three servers that hold one database
@@ -12,10 +12,9 @@ test, with the reason; the summary counts that.
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, closing
 from functools import partial
 from itertools import count
@@ -34,6 +33,7 @@ from tests.support.galera import Galera
 from tests.support.server import DatabaseServer, ServerUnavailableError
 from tests.support.server_kinds import SERVERS
 from tests.support.summary import note_database, note_missing_server
+from tests.support.tiers import is_quick
 
 T = TypeVar("T")
 DATABASES = ("sqlite", "mariadb", "postgresql")
@@ -41,7 +41,10 @@ _numbers = count(1)
 SYNC_TIMEOUT = 150.0
 """Seconds that a starved server of a Galera cluster has to apply what the others have written."""
 LOCK_WAIT_TIMEOUT = 1205
-_KIND_PARAMETERS = ("database", "migrated_database", "store", "pair", "kind", "name")
+MARKERS = ("one_database", "every_database")
+_KIND_PARAMETERS = frozenset(
+    {"database", "migrated_database", "module_database", "server_database", "store", "pair", "kind", "name"}
+)
 
 DatabaseFactory = Callable[[str], str]
 ServerFactory = Callable[..., DatabaseServer]
@@ -53,22 +56,20 @@ def pytest_configure(config: pytest.Config) -> None:
         config.add_cleanup(opened.close)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--every-database", action="store_true", help="run each test on every database that it has")
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Choose the databases of tests that are marked one_database_in_ci.
-
-    In CI each of them runs on one database, which its name decides; elsewhere on SQLite, and on the others with the
-    slow tests.
-    """
+    """Leave out the databases that a test does not need (see `databases_of`)."""
+    if config.getoption("--every-database"):
+        return
     left_out = []
     for item in items:
         kind = _kind_of(item)
-        if item.get_closest_marker("one_database_in_ci") is None or kind not in DATABASES:
-            continue
-        if not os.environ.get("CI"):
-            if kind in SERVERS:
-                item.add_marker(pytest.mark.slow)
-        elif kind != kind_in_ci(item.nodeid):
+        marked = {name for name in MARKERS if item.get_closest_marker(name)}
+        if kind in DATABASES and kind not in databases_of(item.nodeid, marked, quick=is_quick(config)):
             left_out.append(item)
     if left_out:
         items[:] = [item for item in items if item not in left_out]
@@ -78,13 +79,27 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _kind_of(item: pytest.Item) -> object:
     """The database that a test is for; None if it is not for one of several."""
     parameters = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
-    found = next((parameters[name] for name in _KIND_PARAMETERS if name in parameters), None)
+    found = next((parameters[name] for name in parameters if name in _KIND_PARAMETERS), None)
     return found.removeprefix("gateway-") if isinstance(found, str) else found
 
 
-def kind_in_ci(nodeid: str) -> str:
-    """The database on which a test runs in CI if it is marked one_database_in_ci: always the same one."""
-    return DATABASES[crc32(nodeid.partition("[")[0].encode()) % len(DATABASES)]
+def databases_of(nodeid: str, marked: Collection[str] = (), *, quick: bool = False) -> set[str]:
+    """The databases that a test runs on: SQLite and one server, which is always the same one for its name.
+
+    A test that is marked `one_database` has one of the three; `every_database`, all of them outside of `make test`.
+
+    >>> sorted(databases_of("tests/store/test_claim.py::test_a[mariadb]", {"every_database"}))
+    ['mariadb', 'postgresql', 'sqlite']
+    >>> sorted(databases_of("tests/store/test_claim.py::test_a[mariadb]"))
+    ['mariadb', 'sqlite']
+    """
+    number = crc32(nodeid.partition("[")[0].encode())
+    if "one_database" in marked:
+        return {DATABASES[number % len(DATABASES)]}
+    if "every_database" in marked and not quick:
+        return set(DATABASES)
+    servers = tuple(SERVERS)
+    return {"sqlite", servers[number % len(servers)]}
 
 
 @pytest.fixture
@@ -156,13 +171,16 @@ def create_database(server: DatabaseServer | Galera, name: str) -> str:
     return server.url(name)
 
 
-def installed(kind: str, item: pytest.Item, start: Callable[[], T]) -> T:
+def installed(kind: str, item: pytest.Item | None, start: Callable[[], T]) -> T:
+    """What a server's start gives; a test, or a module (None), is skipped without the server."""
     try:
         answer = start()
     except ServerUnavailableError as error:
-        note_missing_server(item, kind)
+        if item is not None:
+            note_missing_server(item, kind)
         pytest.skip(f"NOT TESTED on {kind}: {error}")
-    note_database(item, kind)
+    if item is not None:
+        note_database(item, kind)
     return answer
 
 

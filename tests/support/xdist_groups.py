@@ -1,7 +1,8 @@
-"""Which tests of a run stay together in one of xdist's processes.
+"""Which tests of a run stay together in one of xdist's processes, and which come first.
 
-What a module boots once (nodes of a cluster, on each database) is booted once for the run only if its tests stay
-together; everything else goes to whichever process is free, a test at a time, and quick tests by the file.
+The tests of a file and a database stay together, since what a module boots (a node, a served API, a browser) is then
+booted once for the run. A few long tests go to whichever process is free. Folders whose tests wait longest come first,
+so that no process is busy alone at the end.
 """
 
 from __future__ import annotations
@@ -13,13 +14,14 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-GROUPED_FILES = ("tests/cluster/test_doorbell.py",)
-"""Files whose tests share what they boot, those of each database among themselves."""
+from tests.support.tiers import FOLDERS, folder_of
+
 SHARED_FOLDERS = ("tests/pages/live/",)
 """Folders whose tests share what they boot."""
+SINGLE_FOLDERS = ("tests/faults/", "tests/simulation/", "tests/upgrade/", "tests/demo/", "tests/bench/")
+"""Folders whose tests share nothing, and take long."""
 SLOW_SERVERS = ("swift",)
 """Parameters that stand for a server which takes long to boot: one for the run."""
-QUICK_FOLDERS = ("tests/unit/", "src/", "docs/")
 _KIND = re.compile(r"\[(sqlite|mariadb|postgresql)")
 
 
@@ -37,21 +39,27 @@ def group_of(nodeid: str) -> str:
     'tests/unit/domain/test_size.py'
     >>> group_of("tests/cluster/test_doorbell.py::test_a[mariadb]")
     'tests/cluster/test_doorbell.py mariadb'
-    >>> group_of("tests/cluster/test_crashes.py::test_a[mariadb]")
-    'tests/cluster/test_crashes.py::test_a[mariadb]'
+    >>> group_of("tests/faults/test_faults.py::test_a[mariadb]")
+    'tests/faults/test_faults.py::test_a[mariadb]'
     >>> group_of("tests/storage/object_disk/test_disk.py::test_a[swift-100]")
     'swift'
     """
     file = nodeid.partition("::")[0]
     if file.startswith(SHARED_FOLDERS):
         return str(Path(file).parent)
-    if file.startswith(QUICK_FOLDERS):
-        return file
+    if file.startswith(SINGLE_FOLDERS):
+        return nodeid
     for server in SLOW_SERVERS:
         if f"[{server}" in nodeid:
             return server
     kind = _KIND.search(nodeid)
-    return f"{file} {kind[1]}" if file in GROUPED_FILES and kind else nodeid
+    return f"{file} {kind[1]}" if kind else file
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    order = {folder: place for place, folder in enumerate(FOLDERS)}
+    items.sort(key=lambda item: order.get(folder_of(item.nodeid), len(order)))
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> GroupScheduling:

@@ -17,7 +17,7 @@ from tests.upgrade.versions import Version, earlier_version
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.one_database_in_ci
+@pytest.mark.one_database
 def test_a_running_node_of_the_earlier_version_keeps_the_migration_out_until_it_has_stopped(
     project: Cluster, node_of: NodeOf, engine: Engine, tmp_path: Path
 ) -> None:

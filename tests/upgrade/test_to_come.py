@@ -28,7 +28,7 @@ EXPANSION = FutureRevision(
 CONTRACTION = FutureRevision("9999", "9998", ("ALTER TABLE tasks DROP COLUMN colour", "DROP TABLE colours"))
 
 
-@pytest.mark.one_database_in_ci
+@pytest.mark.one_database
 def test_nodes_of_this_version_continue_with_newer_tables_and_replace_their_processes(
     project: Cluster, node_of: NodeOf, engine: Engine, tmp_path: Path
 ) -> None:

@@ -18,7 +18,7 @@ SEED = 11
 
 
 @pytest.mark.slow
-@pytest.mark.one_database_in_ci
+@pytest.mark.one_database
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("kind", DATABASES)
 def test_whatever_dies_no_acknowledged_file_is_lost(
