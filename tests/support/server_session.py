@@ -18,6 +18,8 @@ from functools import partial
 from pathlib import Path
 from typing import IO
 
+import psutil
+
 from peerd.testing import eventually
 from tests.support.galera import JOIN_WITHIN, Galera
 from tests.support.server import RUN_FOLDER_VARIABLE, DatabaseServer, ServerUnavailableError
@@ -45,6 +47,18 @@ class ServerSession:
             with suppress(FileNotFoundError), kept.open() as lock:
                 eventually(partial(_is_free, lock), timeout=60, message=f"the daemon of {kept.stem} did not end")
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def processor_time_of_servers() -> float:
+    """Seconds of a processor that the run's servers have used until now."""
+    folder = os.environ.get(RUN_FOLDER_VARIABLE, "")
+    used = 0.0
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if any(folder and word.startswith(folder) for word in process.cmdline()):
+                for one in (process, *process.children(recursive=True)):
+                    used += sum(one.cpu_times()[:4])  # its own, and those of its processes that have ended
+    return used
 
 
 def shared_server(kind: str) -> DatabaseServer | Galera:

@@ -1,11 +1,12 @@
 """At the end of a run: how many tests ran on each database, how many were skipped without a server, what tests have to
-report, where the time went, and how much of the budget the run has used.
+report, where the time went beside the budget of each folder, and the tests that were dearest.
 
 A test notes it among its report's properties, so that this works with xdist too.
 """
 
 from __future__ import annotations
 
+import heapq
 import resource
 import time
 from collections import Counter, defaultdict
@@ -13,17 +14,16 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-BUDGET = 8 * 60.0
-"""Seconds that the tests without the slow ones may take on two idle cores."""
-BUDGET_OF_ALL = 25 * 60.0
-"""Seconds that all tests may take there."""
+from tests.support import server_session
+from tests.support.tiers import MINUTES, budget_of, folder_of, is_quick
+
 _RAN_ON = "database"
 _MISSING = "missing_server"
 _LINE = "line:"
 _PROCESSOR = "processor"
 _BEFORE = pytest.StashKey[float]()
-MOST_SUBJECTS = 12
-"""Folders of tests that the table of times shows."""
+DEAREST = 10
+"""Tests that the run names at its end, by their processor time."""
 
 
 def note_database(item: pytest.Item, kind: str) -> None:
@@ -66,15 +66,17 @@ def _processor_time() -> float:
 class Summary:
     """Counts reports on the controller, and prints the counts."""
 
-    def __init__(self, budget: float) -> None:
-        self.budget = budget
+    def __init__(self, *, quick: bool) -> None:
+        self.quick = quick
         self.began = time.monotonic()
         self.tests: Counter[str] = Counter()
         self.waited: defaultdict[str, float] = defaultdict(float)
         self.processor: defaultdict[str, float] = defaultdict(float)
+        self.dearest: list[tuple[float, float, str]] = []
         self.lines: dict[str, list[str]] = {}
         self.ran: Counter[str] = Counter({"sqlite": 0, "mariadb": 0, "postgresql": 0})
         self.missing: Counter[str] = Counter()
+        self._durations: defaultdict[str, float] = defaultdict(float)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self._note_time(report)
@@ -96,12 +98,16 @@ class Summary:
         self._summarise_time(terminalreporter)
 
     def _note_time(self, report: pytest.TestReport) -> None:
-        subject = "/".join(report.nodeid.partition("::")[0].split("/")[:2])
-        self.waited[subject] += report.duration
+        folder = folder_of(report.nodeid)
+        self.waited[folder] += report.duration
+        self._durations[report.nodeid] += report.duration
         if report.when == "teardown":
-            self.tests[subject] += 1
+            self.tests[folder] += 1
             used = sum(float(str(value)) for name, value in report.user_properties if name == _PROCESSOR)
-            self.processor[subject] += used
+            self.processor[folder] += used
+            heapq.heappush(self.dearest, (used, self._durations.pop(report.nodeid), report.nodeid))
+            if len(self.dearest) > DEAREST:
+                heapq.heappop(self.dearest)
 
     def _summarise_databases(self, terminalreporter: pytest.TerminalReporter) -> None:
         if not self.ran.total() and not self.missing.total():
@@ -114,14 +120,21 @@ class Summary:
             terminalreporter.write_line(line, yellow=bool(self.missing[kind]))
 
     def _summarise_time(self, terminalreporter: pytest.TerminalReporter) -> None:
-        taken = time.monotonic() - self.began
+        terminalreporter.section(f"the {DEAREST} dearest tests")
+        for used, seconds, nodeid in sorted(self.dearest, reverse=True):
+            terminalreporter.write_line(f"{used:>7.1f} s of a processor {seconds:>7.1f} s  {nodeid}")
         terminalreporter.section("time")
-        terminalreporter.write_line(f"{'':<24}{'tests':>7}{'seconds':>9}{'of a processor':>16}")
-        for subject, seconds in sorted(self.waited.items(), key=lambda one: -one[1])[:MOST_SUBJECTS]:
-            line = f"{subject:<24}{self.tests[subject]:>7}{seconds:>9.0f}{self.processor[subject]:>16.0f}"
-            terminalreporter.write_line(line)
-        words = f"all of it: {minutes(taken)}; the budget on two idle cores is {minutes(self.budget)}"
-        terminalreporter.write_line(words, yellow=taken > self.budget)
+        terminalreporter.write_line(f"{'':<20}{'tests':>7}{'seconds':>9}{'of a processor':>16}{'budget':>8}")
+        for folder, used in sorted(self.processor.items(), key=lambda one: -one[1]):
+            budget = budget_of(folder, quick=self.quick)
+            line = f"{folder:<20}{self.tests[folder]:>7}{self.waited[folder]:>9.0f}{used:>16.0f}{budget or '':>8}"
+            terminalreporter.write_line(line, yellow=budget is not None and used > budget)
+        taken, used = time.monotonic() - self.began, _processor_time() + server_session.processor_time_of_servers()
+        terminalreporter.write_line(
+            f"all of it: {minutes(taken)} of {minutes(MINUTES[self.quick] * 60)}, and {used:.0f} s of a processor of "
+            f"{MINUTES[self.quick] * 120}, which two idle cores have in this time",
+            yellow=taken > MINUTES[self.quick] * 60,
+        )
 
 
 def minutes(seconds: float) -> str:
@@ -136,5 +149,4 @@ def minutes(seconds: float) -> str:
 
 def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
-        budget = BUDGET if "not slow" in config.option.markexpr else BUDGET_OF_ALL
-        config.pluginmanager.register(Summary(budget), "peerd-summary")
+        config.pluginmanager.register(Summary(quick=is_quick(config)), "peerd-summary")

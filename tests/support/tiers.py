@@ -48,3 +48,9 @@ def folder_of(nodeid: str) -> str:
     'tests/gateway'
     """
     return "/".join(nodeid.partition("::")[0].split("/")[:2])
+
+
+def budget_of(folder: str, *, quick: bool) -> int | None:
+    """Processor seconds that a folder of tests may take; None where nothing is said."""
+    found = FOLDERS.get(folder)
+    return None if found is None else found[0 if quick else 1]
