@@ -14,7 +14,7 @@ MINUTES := 10
 KINDS   := sqlite mariadb postgresql
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo archive demo-recording top-pictures test test-all bench bench-revisions bench-boot bench-flame bench-galera bench-gateway bench-peers bench-reload bench-storage differential faults simulate screenshots check check-style check-types check-layers check-examples format constraints clean
+.PHONY: help venv demo archive demo-recording top-pictures test test-all bench bench-revisions bench-boot bench-flame bench-galera bench-gateway bench-peers bench-reload bench-storage differential faults mutants simulate screenshots check check-style check-types check-layers check-examples format constraints clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -86,6 +86,13 @@ differential: $(VENV)/.dev ## Send random scripts to the queue server and to Deb
 
 simulate: $(VENV)/.dev ## Run the simulated cluster through other seeds (SEEDS=0:20000, or one seed to see its history)
 	$(BIN)/python -m tests.simulation $(or $(SEEDS),0:20000) $(ARGUMENTS)
+
+mutants: $(VENV)/.dev ## Write sixty small defects into the code, one at a time, and count those that the tests find (QUICK=1: of make test)
+	@scripts/debian-packages
+	@mkdir -p .mutants
+	$(BIN)/python -m tests.mutants choose .mutants/mutants.json
+	$(BIN)/python -m tests.mutants map .mutants/mutants.json
+	$(BIN)/python -m tests.mutants judge .mutants/mutants.json $(if $(QUICK),--quick)
 
 check: $(VENV)/.dev ## Check style, types, layers and the examples in the documentation: what CI checks
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target check-types check-style check-layers check-examples
