@@ -11,22 +11,17 @@ from peerd.testing import InlineNode
 from tests.testing.mail import invite, mail, ran, send, statuses
 
 
-def test_eagerly_a_task_has_been_run_when_enqueue_returns() -> None:
+def test_eagerly_a_task_has_been_run_when_enqueue_returns_and_none_inside_another() -> None:
     with InlineNode(mail, eager=True) as node:
         job = node.client.enqueue(invite.with_args(["a", "b"]))
         assert (job.status, ran) == (Status.DONE, ["invited", "a", "b"])
-        assert [job.status for job in node.client.enqueue_many([send.with_args("c"), send.with_args("d")])] == [
-            "done"
-        ] * 2
+        both = node.client.enqueue_many([send.with_args("c"), send.with_args("d")])
+        assert [job.status for job in both] == ["done"] * 2
         assert node.client.enqueue(send.with_args("late"), start_in="1h").status is Status.SCHEDULED
         node.clock.advance("1h")
         node.run_all()
     assert ran == ["invited", "a", "b", "c", "d", "late"]
-
-
-def test_a_handler_that_enqueues_through_the_eager_client_is_not_run_inside_itself() -> None:
-    queue = Queue("q")
-    order: list[str] = []
+    queue, order = Queue("q"), list[str]()
 
     @queue.task
     def parent() -> None:
@@ -40,6 +35,11 @@ def test_a_handler_that_enqueues_through_the_eager_client_is_not_run_inside_itse
     with InlineNode(queue, eager=True) as node:
         node.client.enqueue(parent.with_args())
     assert order == ["parent", "child"]
+
+
+def test_there_is_no_aio_inside_a_with_statement() -> None:
+    with InlineNode(mail) as node, pytest.raises(RuntimeError, match=r"call node\.run_all"):
+        _ = node.aio
 
 
 async def test_in_a_coroutine_everything_runs_in_the_tests_own_loop() -> None:
@@ -71,8 +71,3 @@ async def test_the_wrong_way_of_running_shows_which_one_is_right() -> None:
             node.run_all()
     with pytest.raises(RuntimeError, match="async with"):
         await InlineNode(mail).aio.run_all()
-
-
-def test_there_is_no_aio_inside_a_with_statement() -> None:
-    with InlineNode(mail) as node, pytest.raises(RuntimeError, match=r"call node\.run_all"):
-        _ = node.aio
