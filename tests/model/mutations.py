@@ -6,7 +6,6 @@ They say what the model is good for: a rule that nothing here breaks would be he
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Final
 
@@ -17,7 +16,7 @@ from sqlalchemy.dialects import sqlite
 from sqlalchemy.engine import Connection
 
 from peerd.domain import task_transition
-from peerd.domain.lifecycle import Status, TaskEvent, sources
+from peerd.domain.lifecycle import Status
 from peerd.domain.task import Task
 from peerd.store.claim import candidates, claim, claimer, compare_and_set
 from peerd.store.enqueue import enqueue, insert, unique_keys
@@ -39,16 +38,9 @@ def nothing(*_: Any, **__: Any) -> None:
     """In place of something that writes."""
 
 
-@dataclass(frozen=True)
-class Replacement:
-    """A name of a module that stands for something worse."""
-
-    module: ModuleType
-    name: str
-    worse: Any
-
-    def __call__(self, patch: pytest.MonkeyPatch) -> None:
-        patch.setattr(self.module, self.name, self.worse)
+def instead(module: ModuleType, name: str, worse: Any) -> Mutation:
+    """A name of a module stands for something worse."""
+    return lambda patch: patch.setattr(module, name, worse)
 
 
 def claim_writes(change: Callable[[dict[str, Any]], dict[str, Any]]) -> Mutation:
@@ -72,7 +64,7 @@ def claim_does_not_ask(table: str) -> Mutation:
         kept = [sa.or_(clause, tasks.c.id > 0) if asks else clause for clause, asks in zip(clauses, asked, strict=True)]
         return sa.select(*CLAIM_ORDER).where(*kept).order_by(*CLAIM_ORDER).limit(limit)
 
-    return Replacement(candidates, "_lane_head", head)
+    return instead(candidates, "_lane_head", head)
 
 
 def claim_ignores_start_at(patch: pytest.MonkeyPatch) -> None:
@@ -87,7 +79,7 @@ def without_columns(*columns: str, where: Callable[[dict[str, Any]], bool]) -> M
         left = {name: value for name, value in values.items() if name not in columns or not where(values)}
         return update_tasks(connection, ids, *guard, **left)
 
-    return Replacement(effects, "update_tasks", update)
+    return instead(effects, "update_tasks", update)
 
 
 def touch_by_id(connection: Connection, ids: Sequence[int], *_: Any, **values: Any) -> int:
@@ -106,7 +98,7 @@ def lock_as_claims(*about: Any, **how: Any) -> list[Task]:
     return [msgspec.structs.replace(task, deadline_at=None) for task in lock_tasks(*about, **how)]
 
 
-def transition_without(transition: Callable[..., Any], **worse: Any) -> Callable[..., Any]:
+def transition_with(transition: Callable[..., Any], **worse: Any) -> Callable[..., Any]:
     return lambda *about: msgspec.structs.replace(transition(*about), **worse)
 
 
@@ -114,76 +106,57 @@ def columns_without_status(*about: Any) -> dict[str, Any]:
     return {name: value for name, value in COLUMNS(*about).items() if name != "status"}
 
 
-CLAIM: Final = claim.claim
-COLUMNS: Final = insert._columns
+def soon(seconds: float) -> Any:
+    return seconds_from_now(seconds / 10**6)
+
+
+def verdicts_without_crashes(connection: Connection, judged: Any, **_: Any) -> Any:
+    return APPLY_VERDICTS(connection, judged)
+
+
+CLAIM, COLUMNS, INSERT_MANY, APPLY_VERDICTS = claim.claim, insert._columns, insert.insert_many, recording.apply_verdicts
+UNCOUNTED_CRASH: Final = transition_with(task_transition.transition_after_crash, counted=False)
+IMMEDIATE_RETRY: Final = transition_with(task_transition.transition_after, start_at=None)
 FAR: Final = sa.literal_column("'9999-01-01 00:00:00.000'")
 ATTEMPTS_FIRST: Final = (tasks.c.attempts, tasks.c.claim_rank, tasks.c.due_at, tasks.c.id)
 LEAST_URGENT: Final = (tasks.c.claim_rank.desc(), tasks.c.attempts, tasks.c.due_at, tasks.c.id)
 
 MUTATIONS: Final[Mapping[str, tuple[int, Mutation]]] = {
-    "claim checked by status alone": (
-        1,
-        Replacement(recording, "is_held", lambda lease: (status_is(*sources(TaskEvent.COMPLETE)),)),
-    ),
-    "claim checked by lease alone": (0, Replacement(recording, "is_held", lambda lease: (tasks.c.lease == lease,))),
-    "touch checked by id alone": (0, Replacement(touch, "update_tasks", touch_by_id)),
+    "claim checked by status alone": (1, instead(recording, "is_held", lambda lease: (status_is(Status.WORKING),))),
+    "claim checked by lease alone": (0, instead(recording, "is_held", lambda lease: (tasks.c.lease == lease,))),
+    "touch checked by id alone": (0, instead(touch, "update_tasks", touch_by_id)),
     "claim leaves the lease": (0, claim_writes(lambda values: {**values, "lease": tasks.c.lease})),
     "claim leaves checked_at": (0, claim_writes(lambda values: {k: v for k, v in values.items() if k != "checked_at"})),
-    "claim takes the least urgent": (1, Replacement(candidates, "CLAIM_ORDER", LEAST_URGENT)),
-    "claim puts attempts before priority": (1, Replacement(candidates, "CLAIM_ORDER", ATTEMPTS_FIRST)),
+    "claim takes the least urgent": (1, instead(candidates, "CLAIM_ORDER", LEAST_URGENT)),
+    "claim puts attempts before priority": (1, instead(candidates, "CLAIM_ORDER", ATTEMPTS_FIRST)),
     "claim ignores start_at": (0, claim_ignores_start_at),
     "claim serves nodes of any life, and draining ones": (0, claim_does_not_ask("nodes")),
     "claim serves paused queues": (0, claim_does_not_ask("queues")),
-    "crashed task claimed beside others": (0, Replacement(claim, "claim", claim_together)),
-    "lost reply is not found by its token": (0, Replacement(claim, "claimed_by_token", lambda *_: [])),
+    "crashed task claimed beside others": (0, instead(claim, "claim", claim_together)),
+    "lost reply is not found by its token": (0, instead(claim, "claimed_by_token", lambda *_: [])),
     "retry leaves the lease": (3, without_columns("lease", where=lambda values: "crashes" in values)),
     "move leaves the lease": (2, without_columns("lease", where=lambda values: "node_id" in values)),
     "snooze leaves the deadline": (0, without_columns("deadline_at", where=lambda values: "start_at" in values)),
-    "rescue does not count": (
-        1,
-        Replacement(
-            rescue, "transition_after_crash", transition_without(task_transition.transition_after_crash, counted=False)
-        ),
-    ),
-    "rescue looks at the start of the attempt": (
-        0,
-        Replacement(rescue, "seconds_from_now", lambda seconds: seconds_from_now(seconds / 10**6)),
-    ),
-    "crash is not counted as a crash": (
-        3,
-        Replacement(
-            rescue, "apply_verdicts", lambda connection, judged, **_: recording.apply_verdicts(connection, judged)
-        ),
-    ),
-    "attempts are not recorded": (0, Replacement(recording, "record_attempts", nothing)),
-    "last attempt is tried again": (1, Replacement(task_transition, "is_last_attempt", lambda task: False)),
-    "retry has no delay": (
-        0,
-        Replacement(recording, "transition_after", transition_without(task_transition.transition_after, start_at=None)),
-    ),
-    "repeated completion is refused": (
-        1,
-        Replacement(complete, "_not_done_by", lambda connection, process_id, claims: set(claims)),
-    ),
-    "repeated outcome of anyone is accepted": (0, Replacement(recording, "_was_recorded", lambda *_: True)),
-    "unique key is forgotten": (0, Replacement(unique_keys, "_key_still_holds", lambda *_, **__: False)),
-    "unique key outlives its task": (4, Replacement(unique_keys, "delete_keys", nothing)),
-    "purged before due": (1, Replacement(chore_batches, "seconds_from_now", lambda seconds: now())),
-    "staged before due": (0, Replacement(chore_batches, "now", lambda: FAR)),
-    "bulk answers in another order": (
-        0,
-        Replacement(enqueue, "insert_many", lambda *about: insert.insert_many(*about)[::-1]),
-    ),
-    "scheduled tasks are enqueued as pending": (0, Replacement(insert, "_columns", columns_without_status)),
-    "reservation ends by its id alone": (0, Replacement(held, "_is_held", held_by_id)),
-    "reservation of a dead process counts an attempt": (2, Replacement(rescue, "lock_tasks", lock_as_claims)),
-    "staged job keeps its start": (
-        0,
-        Replacement(chore_batches, "start_at_when_pending", lambda: tasks.c.start_at),
-    ),
-    "youngest is kicked first": (0, Replacement(kicking, "aside_order", lambda: (tasks.c.id.desc(),))),
-    "deleted job leaves its attempts": (8, Replacement(held, "_delete_rest", nothing)),
-    "touch leaves the deadline": (0, Replacement(held, "seconds_from_now", lambda _: tasks.c.deadline_at)),
-    "least urgent is reserved first": (2, Replacement(job_candidates, "CLAIM_ORDER", LEAST_URGENT)),
+    "rescue does not count": (1, instead(rescue, "transition_after_crash", UNCOUNTED_CRASH)),
+    "rescue looks at the start of the attempt": (0, instead(rescue, "seconds_from_now", soon)),
+    "crash is not counted as a crash": (3, instead(rescue, "apply_verdicts", verdicts_without_crashes)),
+    "attempts are not recorded": (0, instead(recording, "record_attempts", nothing)),
+    "last attempt is tried again": (1, instead(task_transition, "is_last_attempt", lambda task: False)),
+    "retry has no delay": (0, instead(recording, "transition_after", IMMEDIATE_RETRY)),
+    "repeated completion is refused": (1, instead(complete, "_not_done_by", lambda *about: set(about[-1]))),
+    "repeated outcome of anyone is accepted": (0, instead(recording, "_was_recorded", lambda *_: True)),
+    "unique key is forgotten": (0, instead(unique_keys, "_key_still_holds", lambda *_, **__: False)),
+    "unique key outlives its task": (4, instead(unique_keys, "delete_keys", nothing)),
+    "purged before due": (1, instead(chore_batches, "seconds_from_now", lambda seconds: now())),
+    "staged before due": (0, instead(chore_batches, "now", lambda: FAR)),
+    "bulk answers in another order": (0, instead(enqueue, "insert_many", lambda *about: INSERT_MANY(*about)[::-1])),
+    "scheduled tasks are enqueued as pending": (0, instead(insert, "_columns", columns_without_status)),
+    "reservation ends by its id alone": (0, instead(held, "_is_held", held_by_id)),
+    "reservation of a dead process counts an attempt": (2, instead(rescue, "lock_tasks", lock_as_claims)),
+    "staged job keeps its start": (0, instead(chore_batches, "start_at_when_pending", lambda: tasks.c.start_at)),
+    "youngest is kicked first": (0, instead(kicking, "aside_order", lambda: (tasks.c.id.desc(),))),
+    "deleted job leaves its attempts": (8, instead(held, "_delete_rest", nothing)),
+    "touch leaves the deadline": (0, instead(held, "seconds_from_now", lambda _: tasks.c.deadline_at)),
+    "least urgent is reserved first": (2, instead(job_candidates, "CLAIM_ORDER", LEAST_URGENT)),
 }
 """Each with a seed that has caught it, which is tried first. What it draws changes with the rules of the machine."""

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 
 import pytest
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from peerd.store.claim import candidates, claim, compare_and_set
 from peerd.store.connection.database import Database
-from peerd.store.enqueue import insert
-from peerd.store.jobs import candidates as job_candidates
-from peerd.store.jobs import held, reserved_rows, reserving, reserving_unlimited, reserving_with_limits
-from peerd.store.limits import limited_claim
-from peerd.store.outcomes import complete
 from tests.model.machine.store_machine import machine_on
 from tests.model.mutations import MUTATIONS
 from tests.support.caches import clear_caches
@@ -30,11 +25,10 @@ EXAMPLES = 25
 @pytest.fixture(autouse=True)
 def fresh_statements() -> Iterator[None]:
     """The store caches its statements; those of a mutation must be neither made too early nor kept."""
-    of_claims = (claim, compare_and_set, complete, candidates, insert, limited_claim)
-    of_jobs = (job_candidates, held, reserved_rows, reserving, reserving_unlimited, reserving_with_limits)
-    clear_caches(*of_claims, *of_jobs)
+    modules = [module for name, module in sys.modules.items() if name.startswith("peerd.store.")]
+    clear_caches(*modules)
     yield
-    clear_caches(*of_claims, *of_jobs)
+    clear_caches(*modules)
 
 
 @pytest.mark.timeout(600)  # of a machine that others use too

@@ -16,6 +16,16 @@ from tests.support.servers import DatabaseFactory
 from tests.testing.mail import ends_with, invite, mail, ran, send, statuses, wait
 from tests.unit.work import process_handlers
 
+uploads = Queue("uploads")
+
+
+@uploads.task(limit_key="customer")
+async def receive(ctx: Context, customer: str, number: int) -> str:
+    return f"{customer}{number}"
+
+
+CALLS = [receive.with_args(customer, number) for customer in "ab" for number in range(4)]
+
 
 def test_a_task_is_run_when_the_test_decides_and_not_before() -> None:
     with InlineNode(mail) as node:
@@ -183,3 +193,26 @@ def test_lost_replies_run_nothing_twice_and_a_refused_result_fails_the_attempt()
         [task] = node.run_all()
         assert task.status is Status.FAILURE
         assert task.error == "its outcome could not be written: ValueError: too strange"
+
+
+def test_customers_take_turns_and_rates_and_stops_hold_by_the_clock() -> None:
+    with InlineNode(uploads) as node:
+        limits = node.client.limits
+        node.client.enqueue_many(CALLS)
+        done = [task.json for task in node.run_all()]
+        order = [f"{given['customer']}{given['number']}" for given in done if isinstance(given, dict)]
+        assert order == ["a0", "b0", "a1", "b1", "a2", "b2", "a3", "b3"]
+        limits.set("uploads", each_key=True, rate="3/1m")
+        limits.set("uploads", key="b", rate="1/1m")
+        node.client.enqueue_many(CALLS)
+        assert sorted(str(task.limit_key) for task in node.run_all()) == ["a", "a", "a", "b"]
+        assert [limit.full_keys for limit in limits.list()] == [1, None]
+        node.clock.advance("59s")
+        assert node.run_all() == []
+        node.clock.advance("1s")
+        assert sorted(str(task.limit_key) for task in node.run_all()) == ["a", "b"]
+        limits.set("uploads", running=0)
+        node.client.enqueue("uploads")
+        assert node.run_all() == []
+        assert limits.remove("uploads")
+        assert len(node.run_all()) == 1

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
-from datetime import timedelta
-from typing import Any
 
 import pytest
 
 from peerd import Status, Task
-from peerd.domain.lifecycle import TaskEvent, sources
 from peerd.store.connection.database import Database
-from peerd.store.maintenance import chore_batches, rescue
-from peerd.store.tasks import actions
 from peerd.testing import insert_task, make_task
 from peerd.testing.rows import MOMENT
 from tests.store.world import World
@@ -43,31 +38,6 @@ def test_a_made_row_of_each_status_equals_one_that_reached_it_by_operations(worl
             for column in ("status", "attempts", "max_attempts", "lease", "crashes", "progress"):
                 assert getattr(made, column) == getattr(real, column), (status, column)
             assert world.outcomes(made.id) == world.outcomes(real.id), status
-
-
-def test_each_action_that_a_status_allows_and_each_chore_can_be_applied_to_its_row(world: World) -> None:
-    def made(status: Status, **values: Any) -> int:
-        return insert_task(world.store, status, queue="q", **values).id
-
-    for event, action in ((TaskEvent.CANCEL, actions.cancel), (TaskEvent.RETRY, actions.retry)):
-        for status in sources(event):
-            world.store.run(action, made(status))
-    for status in sources(TaskEvent.MOVE):
-        world.store.run(actions.move, made(status), None)
-    for status in Status:
-        task_id = made(status)
-        world.store.run(actions.delete, task_id)
-        assert world.attempts(task_id) == []
-    long_ago = insert_task(world.store).created_at - timedelta(days=30)
-    due = [made(status, start_at=long_ago) for status in (Status.SCHEDULED, Status.FAILURE)]
-    world.stage_due()
-    assert [world.status(task_id) for task_id in due] == [Status.PENDING] * 2
-    frozen, _ = made(Status.WORKING, checked_at=long_ago), made(Status.WORKING)
-    assert [one.task_id for one in world.store.run(rescue.rescue_untouched, 30.0)] == [frozen]
-    for status in (Status.DONE, Status.DEAD, Status.CANCELED):
-        made(status)
-        made(status, finished_at=long_ago)
-        assert world.store.run(chore_batches.purge, status, 3600.0) == 1
 
 
 def test_a_made_row_is_claimed_and_ended_like_any_other(world: World) -> None:
