@@ -46,7 +46,6 @@ class ModelTask:
     progress_note: str | None = None
     result: str | None = None
     error: str | None = None
-    """A part of what must be there."""
     finished_at: datetime | None = None
     trace_context: str | None = None
     created_at: datetime
@@ -85,10 +84,8 @@ class ModelAttempt:
     ended_at: datetime
     outcome: str
     error: str | None = None
-    """A part of what must be there."""
     traceback: str | None = None
     cause: str | None = None
-    """A part of what must be there."""
 
 
 @dataclass(kw_only=True)
