@@ -38,6 +38,7 @@ def test_a_task_is_run_when_the_test_decides_and_not_before() -> None:
         assert node.run_one() is None
 
 
+@pytest.mark.every_database
 @pytest.mark.parametrize("kind", ["sqlite", "mariadb", "postgresql"])
 def test_a_failure_is_retried_when_its_time_has_come(database_factory: DatabaseFactory, kind: str) -> None:
     with InlineNode(mail, database=database_factory(kind), delay_ratio="0s" if kind == "postgresql" else "5m") as node:

@@ -12,12 +12,11 @@ from peerd.store.connection.database import Database
 from peerd.testing import insert_task, make_task
 from peerd.testing.rows import MOMENT
 from tests.store.world import World
-from tests.support.servers import DatabaseFactory
 
 
-@pytest.fixture(params=["sqlite", "mariadb", "postgresql"])
-def world(request: pytest.FixtureRequest, migrated_factory: DatabaseFactory) -> Iterator[World]:
-    with closing(Database(migrated_factory(request.param))) as database:
+@pytest.fixture
+def world(migrated_database: str) -> Iterator[World]:
+    with closing(Database(migrated_database)) as database:
         yield World(database)
 
 
