@@ -6,6 +6,7 @@ They say what the model is good for: a rule that nothing here breaks would be he
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import ModuleType
 from typing import Any, Final
 
 import msgspec
@@ -15,7 +16,8 @@ from sqlalchemy.dialects import sqlite
 from sqlalchemy.engine import Connection
 
 from peerd.domain import task_transition
-from peerd.domain.lifecycle import Status, TaskEvent, sources
+from peerd.domain.lifecycle import Status
+from peerd.domain.task import Task
 from peerd.store.claim import candidates, claim, claimer, compare_and_set
 from peerd.store.enqueue import enqueue, insert, unique_keys
 from peerd.store.jobs import candidates as job_candidates
@@ -36,69 +38,21 @@ def nothing(*_: Any, **__: Any) -> None:
     """In place of something that writes."""
 
 
-def without_columns(
-    patch: pytest.MonkeyPatch, module: Any, *columns: str, where: Callable[[dict[str, Any]], bool] = lambda _: True
-) -> None:
-    """Let a module forget to write columns, in the updates of which ``where`` is true."""
-    original = module.update_tasks
-
-    def update(connection: Connection, ids: Sequence[int], *guard: Any, **values: Any) -> int:
-        left = {name: value for name, value in values.items() if name not in columns or not where(values)}
-        return int(original(connection, ids, *guard, **left))
-
-    patch.setattr(module, "update_tasks", update)
+def instead(module: ModuleType, name: str, worse: Any) -> Mutation:
+    """A name of a module stands for something worse."""
+    return lambda patch: patch.setattr(module, name, worse)
 
 
-def claim_checked_by_status_alone(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(recording, "is_held", lambda lease: (status_is(*sources(TaskEvent.COMPLETE)),))
+def claim_writes(change: Callable[[dict[str, Any]], dict[str, Any]]) -> Mutation:
+    def mutate(patch: pytest.MonkeyPatch) -> None:
+        for module in (claim, compare_and_set):
+            patch.setattr(module, "claim_values", lambda *about: change(claimer.claim_values(*about)))
+
+    return mutate
 
 
-def claim_checked_by_lease_alone(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(recording, "is_held", lambda lease: (tasks.c.lease == lease,))
-
-
-def touch_checked_by_id_alone(patch: pytest.MonkeyPatch) -> None:
-    original = update_tasks
-    patch.setattr(touch, "update_tasks", lambda connection, ids, *_, **values: original(connection, ids, **values))
-
-
-def claim_leaves_the_lease(patch: pytest.MonkeyPatch) -> None:
-    _claim_writes(patch, lambda values: {**values, "lease": tasks.c.lease})
-
-
-def claim_leaves_checked_at(patch: pytest.MonkeyPatch) -> None:
-    _claim_writes(patch, lambda values: {name: value for name, value in values.items() if name != "checked_at"})
-
-
-def _claim_writes(patch: pytest.MonkeyPatch, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
-    original = claimer.claim_values
-    for module in (claim, compare_and_set):
-        patch.setattr(module, "claim_values", lambda *about: change(original(*about)))
-
-
-def claim_puts_attempts_before_priority(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(candidates, "CLAIM_ORDER", (tasks.c.attempts, tasks.c.claim_rank, tasks.c.due_at, tasks.c.id))
-
-
-def claim_takes_the_least_urgent(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(candidates, "CLAIM_ORDER", (tasks.c.priority, tasks.c.attempts, tasks.c.due_at, tasks.c.id))
-
-
-def claim_ignores_start_at(patch: pytest.MonkeyPatch) -> None:
-    for module in (candidates, compare_and_set):
-        patch.setattr(module, "is_startable", lambda: tasks.c.id > 0)
-
-
-def claim_serves_nodes_of_any_life(patch: pytest.MonkeyPatch) -> None:
-    """The node's row is not asked: a draining node, or an earlier life, goes on claiming."""
-    _claim_does_not_ask(patch, "nodes")
-
-
-def claim_serves_paused_queues(patch: pytest.MonkeyPatch) -> None:
-    _claim_does_not_ask(patch, "queues")
-
-
-def _claim_does_not_ask(patch: pytest.MonkeyPatch, table: str) -> None:
+def claim_does_not_ask(table: str) -> Mutation:
+    """The row of the node, or of the queue, is not asked."""
     original = candidates._lane_head
 
     def head(queue: str, lane: int, limit: Any) -> sa.Select[Any]:
@@ -110,191 +64,100 @@ def _claim_does_not_ask(patch: pytest.MonkeyPatch, table: str) -> None:
         kept = [sa.or_(clause, tasks.c.id > 0) if asks else clause for clause, asks in zip(clauses, asked, strict=True)]
         return sa.select(*CLAIM_ORDER).where(*kept).order_by(*CLAIM_ORDER).limit(limit)
 
-    patch.setattr(candidates, "_lane_head", head)
+    return instead(candidates, "_lane_head", head)
 
 
-def crashed_task_claimed_beside_others(patch: pytest.MonkeyPatch) -> None:
-    original = claim.claim
-    patch.setattr(
-        claim, "claim", lambda connection, claimer, **how: original(connection, claimer, **how | {"quarantined": False})
-    )
+def claim_ignores_start_at(patch: pytest.MonkeyPatch) -> None:
+    for module in (candidates, compare_and_set):
+        patch.setattr(module, "is_startable", lambda: tasks.c.id > 0)
 
 
-def lost_reply_is_not_found_by_its_token(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(claim, "claimed_by_token", lambda *_: [])
+def without_columns(*columns: str, where: Callable[[dict[str, Any]], bool]) -> Mutation:
+    """People's actions forget to write columns, in the updates of which ``where`` is true."""
+
+    def update(connection: Connection, ids: Sequence[int], *guard: Any, **values: Any) -> int:
+        left = {name: value for name, value in values.items() if name not in columns or not where(values)}
+        return update_tasks(connection, ids, *guard, **left)
+
+    return instead(effects, "update_tasks", update)
 
 
-def retry_leaves_the_lease(patch: pytest.MonkeyPatch) -> None:
-    without_columns(patch, effects, "lease", where=lambda values: "crashes" in values)
+def touch_by_id(connection: Connection, ids: Sequence[int], *_: Any, **values: Any) -> int:
+    return update_tasks(connection, ids, **values)
 
 
-def move_leaves_the_lease(patch: pytest.MonkeyPatch) -> None:
-    without_columns(patch, effects, "lease", where=lambda values: "node_id" in values)
+def held_by_id(*, is_one: bool) -> tuple[sa.ColumnElement[bool], ...]:
+    return (tasks.c.id == held.ID_PARAMETER if is_one else id_in_list(tasks.c.id), status_is(Status.WORKING))
 
 
-def rescue_does_not_count(patch: pytest.MonkeyPatch) -> None:
-    original = task_transition.transition_after_crash
-    patch.setattr(
-        rescue, "transition_after_crash", lambda *about: msgspec.structs.replace(original(*about), counted=False)
-    )
+def claim_together(connection: Connection, by: claimer.Claimer, **how: Any) -> Any:
+    return CLAIM(connection, by, **how | {"quarantined": False})
 
 
-def rescue_looks_at_the_start_of_the_attempt(patch: pytest.MonkeyPatch) -> None:
-    """Touching does not help: whatever runs for long is taken away."""
-    original = seconds_from_now
-    patch.setattr(rescue, "seconds_from_now", lambda seconds: original(seconds / 10**6))
+def lock_as_claims(*about: Any, **how: Any) -> list[Task]:
+    return [msgspec.structs.replace(task, deadline_at=None) for task in lock_tasks(*about, **how)]
 
 
-def crash_is_not_counted_as_a_crash(patch: pytest.MonkeyPatch) -> None:
-    original = recording.apply_verdicts
-    patch.setattr(rescue, "apply_verdicts", lambda connection, judged, **_: original(connection, judged))
+def transition_with(transition: Callable[..., Any], **worse: Any) -> Callable[..., Any]:
+    return lambda *about: msgspec.structs.replace(transition(*about), **worse)
 
 
-def attempts_are_not_recorded(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(recording, "record_attempts", nothing)
+def columns_without_status(*about: Any) -> dict[str, Any]:
+    return {name: value for name, value in COLUMNS(*about).items() if name != "status"}
 
 
-def last_attempt_is_tried_again(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(task_transition, "is_last_attempt", lambda task: False)
+def soon(seconds: float) -> Any:
+    return seconds_from_now(seconds / 10**6)
 
 
-def retry_has_no_delay(patch: pytest.MonkeyPatch) -> None:
-    """The original's fault, at its first retry."""
-    original = task_transition.transition_after
-    patch.setattr(
-        recording, "transition_after", lambda *about: msgspec.structs.replace(original(*about), start_at=None)
-    )
+def verdicts_without_crashes(connection: Connection, judged: Any, **_: Any) -> Any:
+    return APPLY_VERDICTS(connection, judged)
 
 
-def repeated_completion_is_refused(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(complete, "_not_done_by", lambda connection, process_id, claims: set(claims))
+CLAIM, COLUMNS, INSERT_MANY, APPLY_VERDICTS = claim.claim, insert._columns, insert.insert_many, recording.apply_verdicts
+UNCOUNTED_CRASH: Final = transition_with(task_transition.transition_after_crash, counted=False)
+IMMEDIATE_RETRY: Final = transition_with(task_transition.transition_after, start_at=None)
+FAR: Final = sa.literal_column("'9999-01-01 00:00:00.000'")
+ATTEMPTS_FIRST: Final = (tasks.c.attempts, tasks.c.claim_rank, tasks.c.due_at, tasks.c.id)
+LEAST_URGENT: Final = (tasks.c.priority, tasks.c.attempts, tasks.c.due_at, tasks.c.id)
+LEAST_URGENT_JOB: Final = (tasks.c.claim_rank.desc(), *LEAST_URGENT[1:])
 
-
-def repeated_outcome_of_anyone_is_accepted(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(recording, "_was_recorded", lambda *_: True)
-
-
-def unique_key_is_forgotten(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(unique_keys, "_key_still_holds", lambda *_, **__: False)
-
-
-def unique_key_outlives_its_task(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(unique_keys, "delete_keys", nothing)
-
-
-def purged_before_due(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(chore_batches, "seconds_from_now", lambda seconds: now())
-
-
-def staged_before_due(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(chore_batches, "now", lambda: sa.literal_column("'9999-01-01 00:00:00.000'"))
-
-
-def bulk_answers_in_another_order(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(enqueue, "insert_many", lambda *about: insert.insert_many(*about)[::-1])
-
-
-def scheduled_tasks_are_enqueued_as_pending(patch: pytest.MonkeyPatch) -> None:
-    original = insert._columns
-    patch.setattr(
-        insert,
-        "_columns",
-        lambda *about: {name: value for name, value in original(*about).items() if name != "status"},
-    )
-
-
-def reservation_ends_by_its_id_alone(patch: pytest.MonkeyPatch) -> None:
-    def is_held(*, is_one: bool) -> tuple[sa.ColumnElement[bool], ...]:
-        return (tasks.c.id == held.ID_PARAMETER if is_one else id_in_list(tasks.c.id), status_is(Status.WORKING))
-
-    patch.setattr(held, "_is_held", is_held)
-
-
-def reservation_of_a_dead_process_counts_an_attempt(patch: pytest.MonkeyPatch) -> None:
-    original = lock_tasks
-    patch.setattr(
-        rescue,
-        "lock_tasks",
-        lambda *about, **how: [msgspec.structs.replace(task, deadline_at=None) for task in original(*about, **how)],
-    )
-
-
-def staged_job_keeps_its_start(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(chore_batches, "start_at_when_pending", lambda: tasks.c.start_at)
-
-
-def youngest_is_kicked_first(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(kicking, "aside_order", lambda: (tasks.c.id.desc(),))
-
-
-def deleted_job_leaves_its_attempts(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(held, "_delete_rest", nothing)
-
-
-def touch_leaves_the_deadline(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(held, "seconds_from_now", lambda _: tasks.c.deadline_at)
-
-
-def least_urgent_is_reserved_first(patch: pytest.MonkeyPatch) -> None:
-    order = (tasks.c.claim_rank.desc(), tasks.c.attempts, tasks.c.due_at, tasks.c.id)
-    patch.setattr(job_candidates, "CLAIM_ORDER", order)
-
-
-MUTATIONS: Final[tuple[Mutation, ...]] = (
-    claim_checked_by_status_alone,
-    claim_checked_by_lease_alone,
-    touch_checked_by_id_alone,
-    claim_leaves_the_lease,
-    claim_leaves_checked_at,
-    claim_takes_the_least_urgent,
-    claim_ignores_start_at,
-    crashed_task_claimed_beside_others,
-    lost_reply_is_not_found_by_its_token,
-    rescue_does_not_count,
-    rescue_looks_at_the_start_of_the_attempt,
-    crash_is_not_counted_as_a_crash,
-    attempts_are_not_recorded,
-    last_attempt_is_tried_again,
-    retry_has_no_delay,
-    repeated_completion_is_refused,
-    repeated_outcome_of_anyone_is_accepted,
-    unique_key_is_forgotten,
-    purged_before_due,
-    staged_before_due,
-    bulk_answers_in_another_order,
-    scheduled_tasks_are_enqueued_as_pending,
-    reservation_ends_by_its_id_alone,
-    reservation_of_a_dead_process_counts_an_attempt,
-    staged_job_keeps_its_start,
-    youngest_is_kicked_first,
-    touch_leaves_the_deadline,
-    least_urgent_is_reserved_first,
-)
-RARELY_CAUGHT: Final[tuple[Mutation, ...]] = (
-    move_leaves_the_lease,
-    retry_leaves_the_lease,
-    claim_serves_paused_queues,
-    claim_puts_attempts_before_priority,
-    claim_serves_nodes_of_any_life,
-    unique_key_outlives_its_task,
-    deleted_job_leaves_its_attempts,
-)
-"""Those that show themselves only where several rare things meet."""
-CAUGHT_BY: Final[Mapping[Mutation, int]] = {
-    claim_checked_by_status_alone: 1,
-    claim_takes_the_least_urgent: 1,
-    claim_puts_attempts_before_priority: 1,
-    rescue_does_not_count: 1,
-    crash_is_not_counted_as_a_crash: 3,
-    last_attempt_is_tried_again: 1,
-    repeated_completion_is_refused: 1,
-    purged_before_due: 1,
-    reservation_of_a_dead_process_counts_an_attempt: 2,
-    least_urgent_is_reserved_first: 2,
-    move_leaves_the_lease: 2,
-    retry_leaves_the_lease: 3,
-    unique_key_outlives_its_task: 4,
-    deleted_job_leaves_its_attempts: 8,
+MUTATIONS: Final[Mapping[str, tuple[int, Mutation]]] = {
+    "claim checked by status alone": (1, instead(recording, "is_held", lambda lease: (status_is(Status.WORKING),))),
+    "claim checked by lease alone": (0, instead(recording, "is_held", lambda lease: (tasks.c.lease == lease,))),
+    "touch checked by id alone": (1, instead(touch, "update_tasks", touch_by_id)),
+    "claim leaves the lease": (0, claim_writes(lambda values: {**values, "lease": tasks.c.lease})),
+    "claim leaves checked_at": (0, claim_writes(lambda values: {k: v for k, v in values.items() if k != "checked_at"})),
+    "claim takes the least urgent": (1, instead(candidates, "CLAIM_ORDER", LEAST_URGENT)),
+    "claim puts attempts before priority": (9, instead(candidates, "CLAIM_ORDER", ATTEMPTS_FIRST)),
+    "claim ignores start_at": (1, claim_ignores_start_at),
+    "claim serves nodes of any life, and draining ones": (0, claim_does_not_ask("nodes")),
+    "claim serves paused queues": (0, claim_does_not_ask("queues")),
+    "crashed task claimed beside others": (0, instead(claim, "claim", claim_together)),
+    "lost reply is not found by its token": (0, instead(claim, "claimed_by_token", lambda *_: [])),
+    "retry leaves the lease": (0, without_columns("lease", where=lambda values: "crashes" in values)),
+    "move leaves the lease": (1, without_columns("lease", where=lambda values: "node_id" in values)),
+    "snooze leaves the deadline": (6, without_columns("deadline_at", where=lambda values: "start_at" in values)),
+    "rescue does not count": (1, instead(rescue, "transition_after_crash", UNCOUNTED_CRASH)),
+    "rescue looks at the start of the attempt": (2, instead(rescue, "seconds_from_now", soon)),
+    "crash is not counted as a crash": (3, instead(rescue, "apply_verdicts", verdicts_without_crashes)),
+    "attempts are not recorded": (0, instead(recording, "record_attempts", nothing)),
+    "last attempt is tried again": (1, instead(task_transition, "is_last_attempt", lambda task: False)),
+    "retry has no delay": (1, instead(recording, "transition_after", IMMEDIATE_RETRY)),
+    "repeated completion is refused": (1, instead(complete, "_not_done_by", lambda *about: set(about[-1]))),
+    "repeated outcome of anyone is accepted": (0, instead(recording, "_was_recorded", lambda *_: True)),
+    "unique key is forgotten": (0, instead(unique_keys, "_key_still_holds", lambda *_, **__: False)),
+    "unique key outlives its task": (4, instead(unique_keys, "delete_keys", nothing)),
+    "purged before due": (1, instead(chore_batches, "seconds_from_now", lambda seconds: now())),
+    "staged before due": (0, instead(chore_batches, "now", lambda: FAR)),
+    "bulk answers in another order": (1, instead(enqueue, "insert_many", lambda *about: INSERT_MANY(*about)[::-1])),
+    "scheduled tasks are enqueued as pending": (0, instead(insert, "_columns", columns_without_status)),
+    "reservation ends by its id alone": (1, instead(held, "_is_held", held_by_id)),
+    "reservation of a dead process counts an attempt": (2, instead(rescue, "lock_tasks", lock_as_claims)),
+    "staged job keeps its start": (6, instead(chore_batches, "start_at_when_pending", lambda: tasks.c.start_at)),
+    "youngest is kicked first": (3, instead(kicking, "aside_order", lambda: (tasks.c.id.desc(),))),
+    "deleted job leaves its attempts": (5, instead(held, "_delete_rest", nothing)),
+    "touch leaves the deadline": (3, instead(held, "seconds_from_now", lambda _: tasks.c.deadline_at)),
+    "least urgent is reserved first": (1, instead(job_candidates, "CLAIM_ORDER", LEAST_URGENT_JOB)),
 }
-"""A seed that has caught each, where the first one does not: it is tried first. What it draws changes with the rules of
-the machine; if it catches the mutation no more, the others are tried as well, which takes longer."""
+"""Each with a seed that has caught it, which is tried first. What it draws changes with the rules of the machine."""

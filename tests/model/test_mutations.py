@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 
 import pytest
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from peerd.store.claim import candidates, claim, compare_and_set
 from peerd.store.connection.database import Database
-from peerd.store.enqueue import insert
-from peerd.store.jobs import candidates as job_candidates
-from peerd.store.jobs import held, reserved_rows, reserving, reserving_unlimited, reserving_with_limits
-from peerd.store.limits import limited_claim
-from peerd.store.outcomes import complete
 from tests.model.machine.store_machine import machine_on
-from tests.model.mutations import CAUGHT_BY, MUTATIONS, RARELY_CAUGHT, Mutation
+from tests.model.mutations import MUTATIONS
 from tests.support.caches import clear_caches
+
+pytestmark = pytest.mark.slow
 
 SEEDS = 32
 """Short searches from several seeds find a rare fault sooner than a long one: all are caught within nine."""
@@ -28,31 +25,22 @@ EXAMPLES = 25
 @pytest.fixture(autouse=True)
 def fresh_statements() -> Iterator[None]:
     """The store caches its statements; those of a mutation must be neither made too early nor kept."""
-    of_claims = (claim, compare_and_set, complete, candidates, insert, limited_claim)
-    of_jobs = (job_candidates, held, reserved_rows, reserving, reserving_unlimited, reserving_with_limits)
-    modules = (*of_claims, *of_jobs)
+    modules = [module for name, module in sys.modules.items() if name.startswith("peerd.store.")]
     clear_caches(*modules)
     yield
     clear_caches(*modules)
 
 
 @pytest.mark.timeout(600)  # of a machine that others use too
-@pytest.mark.parametrize(
-    "mutation",
-    [*MUTATIONS, *(pytest.param(mutation, marks=pytest.mark.slow) for mutation in RARELY_CAUGHT)],
-    ids=lambda mutation: mutation.__name__,
-)
+@pytest.mark.parametrize("name", MUTATIONS)
 def test_a_faulty_store_is_caught(
-    mutation: Mutation,
-    database: Database,
-    monkeypatch: pytest.MonkeyPatch,
-    record_line: Callable[[str, str], None],
+    name: str, database: Database, monkeypatch: pytest.MonkeyPatch, record_line: Callable[[str, str], None]
 ) -> None:
-    mutation(monkeypatch)
-    numbers = dict.fromkeys((CAUGHT_BY.get(mutation, 0), *range(SEEDS)))
-    found = next((number for number in numbers if is_caught(database, number)), None)
+    known, mutate = MUTATIONS[name]
+    mutate(monkeypatch)
+    found = next((number for number in dict.fromkeys((known, *range(SEEDS))) if is_caught(database, number)), None)
     assert found is not None, "the model does not differ from it"
-    record_line("faults of the store, and the seed that caught each", f"{mutation.__name__:<50} seed {found}")
+    record_line("faults of the store, and the seed that caught each", f"{name:<50} seed {found}")
 
 
 def is_caught(database: Database, number: int) -> bool:

@@ -1,50 +1,84 @@
-"""Migrations: they give exactly the tables of `tables.py`, on each database."""
+"""Migrations: an empty database gets the tables of `tables.py`; those of an earlier revision are changed."""
 
 from __future__ import annotations
 
+import hashlib
 import re
+import shutil
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from functools import partial
+from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
-from alembic import command
 from alembic.script import ScriptDirectory
+from sqlalchemy.dialects import mysql, postgresql, sqlite
+from sqlalchemy.engine import Dialect
+from sqlalchemy.exc import DBAPIError
 
-from peerd.domain.errors import DatabaseBusy, SchemaMissing, SchemaTooNew
+from peerd.domain.errors import DatabaseBusy, NodesTooOld, SchemaMissing, SchemaTooNew
 from peerd.store.connection import engines
 from peerd.store.connection.database import Database
+from peerd.store.nodes.nodes import register_incarnation
 from peerd.store.schema import migrate as migrations
+from peerd.store.schema import revisions
+from peerd.store.schema.create import create_statements, create_tables
 from peerd.store.schema.migrate import current_revision, find_schema_version, migrate, newest, require_current_schema
-from peerd.store.schema.revisions import HISTORY, VERSION_TABLE, SchemaVersion, oldest_compatible_revision
-from peerd.store.schema.tables import metadata
+from peerd.store.schema.revisions import (
+    HISTORY,
+    NODE_ALIVE_WITHIN,
+    Revision,
+    SchemaVersion,
+    oldest_compatible_revision,
+    version_table,
+)
+from peerd.store.schema.sql_clock import seconds_from_now
+from peerd.store.schema.tables import metadata, nodes
+from peerd.store.schema.types import is_on
 from tests.store.world import at_once
-from tests.support.servers import DATABASES, DatabaseFactory
+from tests.support.servers import DatabaseFactory
+from tests.upgrade.versions import FutureRevision
 
-Open = Callable[[], Database]
+pytestmark = pytest.mark.every_database
+
+SCHEMAS = {"0001": {"mysql": "4b26a54ea0b6d474", "postgresql": "78023085c7640bf6", "sqlite": "5250c61f43871354"}}
+"""What `tables.py` says at each revision, per database: a digest of its SQL."""
+
+AddRevision = Callable[[FutureRevision], None]
 
 
-@pytest.fixture(params=DATABASES)
-def open_new(request: pytest.FixtureRequest, database_factory: DatabaseFactory) -> Iterator[Open]:
-    """Make new, empty databases of one kind."""
-    made: list[Database] = []
+@pytest.fixture
+def empty(database: str) -> Iterator[Database]:
+    with closing(Database(database)) as opened:
+        yield opened
 
-    def open_() -> Database:
-        made.append(Database(database_factory(request.param)))
-        return made[-1]
 
-    yield open_
-    for database in made:
-        database.close()
+@pytest.fixture
+def migrated(empty: Database) -> Database:
+    migrate(empty)
+    return empty
+
+
+@pytest.fixture
+def add_revision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AddRevision:
+    """Let this version know one more revision."""
+
+    def add(revision: FutureRevision) -> None:
+        folder = tmp_path / "migrations"
+        shutil.copytree(migrations.FOLDER, folder)
+        revision.write(folder, before=newest())
+        monkeypatch.setattr(migrations, "FOLDER", folder)
+        monkeypatch.setattr(revisions, "HISTORY", (*HISTORY, Revision(revision.number, revision.oldest)))
+
+    return add
 
 
 def schema(database: Database) -> dict[str, list[str]]:
     """The schema as the database reports it, by table: columns, constraints, indexes."""
     words = {"mysql": _schema_of_mysql, "postgresql": _schema_of_postgresql, "sqlite": _schema_of_sqlite}
-    found = database.read(words[database.name])
-    found.pop(VERSION_TABLE, None)
-    return found
+    return database.read(words[database.name])
 
 
 def _schema_of_mysql(connection: sa.Connection) -> dict[str, list[str]]:
@@ -89,233 +123,184 @@ def _schema_of_sqlite(connection: sa.Connection) -> dict[str, list[str]]:
     }
 
 
-def test_migrating_gives_exactly_the_tables_of_the_code(open_new: Open) -> None:
-    migrated, created = open_new(), open_new()
-    assert migrate(migrated) == newest()
-    created.run(metadata.create_all)
-    assert set(schema(migrated)) == set(metadata.tables)
-    assert schema(migrated) == schema(created)
+def test_a_change_of_the_tables_is_a_new_revision() -> None:
+    """If this fails, and a released version has the newest revision, write another one (docs/schema.md)."""
+    found = {}
+    dialects: list[Dialect] = [mysql.dialect(), postgresql.dialect(), sqlite.dialect()]  # type: ignore[no-untyped-call]
+    for dialect in dialects:
+        statements = [" ".join(statement.split()) for statement in create_statements(dialect)]
+        found[dialect.name] = hashlib.sha256("\n".join(statements).encode()).hexdigest()[:16]
+    assert {newest(): found} == {newest(): SCHEMAS[newest()]}
 
 
-def test_a_new_sqlite_database_is_created_as_alembic_would_create_it(database_factory: DatabaseFactory) -> None:
-    created, migrated = Database(database_factory("sqlite")), Database(database_factory("sqlite"))
-    try:
-        migrate(created)
-        migrated.run(migrations._run_alembic)
-        everything = "SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY 1, 2"
-        rows = [database.read(lambda c: c.exec_driver_sql(everything).all()) for database in (created, migrated)]
-        without_blanks = [[(*row[:3], row[3] and "".join(row[3].split())) for row in found] for found in rows]
-        assert without_blanks[0] == without_blanks[1]
-        assert find_schema_version(created) == find_schema_version(migrated)
-    finally:
-        created.close()
-        migrated.close()
-
-
-def test_migrating_again_changes_nothing(open_new: Open) -> None:
-    database = open_new()
-    assert current_revision(database) is None
-    migrate(database)
-    before = schema(database)
-    assert migrate(database) == current_revision(database) == newest()
-    assert schema(database) == before
-
-
-def test_what_was_migrated_can_be_taken_back(open_new: Open) -> None:
-    database = open_new()
-    migrate(database)
-
-    def downgrade(connection: sa.Connection) -> None:
-        configuration = migrations._config()
-        configuration.attributes["connection"] = connection
-        command.downgrade(configuration, "base")
-
-    database.run(downgrade)
-    assert schema(database) == {}
-    assert current_revision(database) is None
-    migrate(database)
-    assert set(schema(database)) == set(metadata.tables)
-
-
-def test_several_that_migrate_at_once_do_not_disturb_each_other(open_new: Open) -> None:
-    database = open_new()
-    others = [Database(database.url) for _ in range(4)]
-    try:
-        assert at_once([partial(migrate, other) for other in others]) == [newest()] * 4
-    finally:
-        for other in others:
-            other.close()
-    assert set(schema(database)) == set(metadata.tables)
-
-
-def test_a_server_without_tables_is_reported_and_sqlite_gets_them(open_new: Open) -> None:
-    database = open_new()
-    if database.name == "sqlite":
-        require_current_schema(database)
-        assert current_revision(database) == newest()
-        return
-    with pytest.raises(SchemaMissing, match=r"has no tables of peerd yet.*peerd migrate"):
-        require_current_schema(database)
-    assert schema(database) == {}
-    migrate(database)
-    require_current_schema(database)
-
-
-def set_schema(database: Database, revision: str, oldest: str | None) -> None:
-    """Set the revision as another version would leave it."""
-    word = sa.text(f"UPDATE {VERSION_TABLE} SET version_num = :revision, oldest = :oldest")
-    database.run(lambda c: c.execute(word, {"revision": revision, "oldest": oldest}))
-
-
-@pytest.mark.parametrize("oldest", [None, "9998"])
-def test_tables_of_a_newer_version_are_left_alone(open_new: Open, oldest: str | None) -> None:
-    database = open_new()
-    migrate(database)
-    set_schema(database, "9999", oldest)
-    for operation in (require_current_schema, migrate):
-        with pytest.raises(SchemaTooNew, match=r"9999, which this version of peerd does not know"):
-            operation(database)
-
-
-def test_tables_of_a_newer_version_that_let_older_code_in_are_worked_with(open_new: Open) -> None:
-    database = open_new()
-    migrate(database)
-    set_schema(database, "9999", newest())
-    require_current_schema(database)
-    before = schema(database)
-    assert migrate(database) == "9999"
-    assert schema(database) == before
-
-
-def test_a_contraction_that_was_cut_off_lets_no_older_code_in(open_new: Open) -> None:
-    """The barrier is written before the tables change, and on MySQL it may be all that there is."""
-    database = open_new()
-    migrate(database)
-    set_schema(database, newest(), "9999")
-    with pytest.raises(SchemaTooNew):
-        require_current_schema(database)
-
-
-def test_every_revision_names_the_oldest_code_that_may_work_with_it() -> None:
-    assert [one.number for one in HISTORY] == sorted(one.number for one in HISTORY)
+def test_the_revisions_are_those_of_alembic_and_let_no_older_code_in_again() -> None:
+    script = ScriptDirectory.from_config(migrations._config())
+    assert [one.revision for one in script.walk_revisions()][::-1] == [one.number for one in HISTORY] == sorted(SCHEMAS)
     assert all(one.oldest <= one.number for one in HISTORY)
     barriers = [one.oldest for one in HISTORY]
-    assert barriers == sorted(barriers), "older code that was let in no more cannot be let in again"
+    assert barriers == sorted(barriers)
 
 
-def test_the_database_shows_which_code_may_work_with_it(open_new: Open) -> None:
-    database = open_new()
-    assert find_schema_version(database) is None
-    migrate(database)
-    assert find_schema_version(database) == SchemaVersion(newest(), oldest_compatible_revision())
+def test_a_new_database_has_every_column_and_index_that_the_code_gives_it(empty: Database) -> None:
+    assert find_schema_version(empty) is None
+    assert migrate(empty) == current_revision(empty) == newest()
+    assert find_schema_version(empty) == SchemaVersion(newest(), oldest_compatible_revision())
+    inspector, dialect = sa.inspect(empty.engine), empty.engine.dialect
+    found, wanted = {}, {}
+    for table in (version_table, *metadata.tables.values()):
+        columns, indexes = inspector.get_columns(table.name), inspector.get_indexes(table.name)
+        named = {str(index["name"]) for index in indexes if "duplicates_constraint" not in index}
+        unique = {str(one.name) for one in table.constraints if isinstance(one, sa.UniqueConstraint)}
+        found[table.name] = ([column["name"] for column in columns], named - unique)
+        wanted[table.name] = (
+            [column.name for column in table.columns if is_on(dialect, column)],
+            {index.name for index in table.indexes if is_on(dialect, index)},
+        )
+    assert found == wanted
+    before = schema(empty)
+    assert before.keys() == found.keys()
+    assert migrate(empty) == newest()
+    assert schema(empty) == before
+
+
+def test_several_that_migrate_at_once_do_not_disturb_each_other(empty: Database) -> None:
+    with ExitStack() as afterwards:
+        others = [afterwards.enter_context(closing(Database(empty.url))) for _ in range(4)]
+        assert at_once([partial(migrate, other) for other in others]) == [newest()] * 4
+    assert schema(empty).keys() == {*metadata.tables, version_table.name}
+
+
+def test_a_server_without_tables_is_reported_and_sqlite_gets_them(empty: Database) -> None:
+    if empty.name != "sqlite":
+        with pytest.raises(SchemaMissing, match=r"has no tables of peerd yet.*peerd migrate"):
+            require_current_schema(empty)
+        assert schema(empty) == {}
+        migrate(empty)
+    require_current_schema(empty)
+    assert current_revision(empty) == newest()
+
+
+def test_tables_of_a_newer_version_are_worked_with_only_if_it_lets_older_code_in(migrated: Database) -> None:
+    """The barrier is written before the tables change, and on MySQL it may be all that a cut off contraction left."""
+    before = schema(migrated)
+
+    def set_schema(revision: str, oldest: str) -> None:
+        migrated.run(lambda c: c.execute(sa.update(version_table).values(version_num=revision, oldest=oldest)))
+
+    for revision, oldest in (("9999", "9998"), (newest(), "9999")):
+        set_schema(revision, oldest)
+        for operation in (require_current_schema, migrate):
+            with pytest.raises(SchemaTooNew, match=rf"{revision}, which this version of peerd does not know"):
+                operation(migrated)
+    set_schema("9999", newest())
+    require_current_schema(migrated)
+    assert migrate(migrated) == "9999"
+    assert schema(migrated) == before
+
+
+def test_an_expansion_changes_tables_in_use_and_one_that_was_cut_off_is_run_again(
+    migrated: Database, add_revision: AddRevision
+) -> None:
+    statements = ("ALTER TABLE tasks ADD COLUMN colour INTEGER", "CREATE INDEX tasks_colour ON tasks (colour)")
+    migrated.run(lambda c: c.execute(sa.text("INSERT INTO tasks (queue, name) VALUES ('video', '100 %')")))
+    add_revision(FutureRevision("9998", newest(), (*statements, "UPDATE tasks SET colour = 1 WHERE name LIKE '% %'")))
+    with pytest.raises(SchemaMissing) if migrated.name != "sqlite" else ExitStack():
+        require_current_schema(migrated)
+    if migrated.name == "mysql":  # the only one where what was applied before it was cut off stays
+        migrated.run(lambda c: [c.exec_driver_sql(statement) for statement in statements])
+    assert migrate(migrated) == "9998"
+    assert find_schema_version(migrated) == SchemaVersion("9998", HISTORY[-1].number)
+    assert migrated.read(lambda c: c.execute(sa.text("SELECT colour FROM tasks")).scalar()) == 1
+
+
+def test_a_revision_that_fails_is_not_reported_as_applied(migrated: Database, add_revision: AddRevision) -> None:
+    before = schema(migrated)
+    add_revision(
+        FutureRevision(
+            "9998", HISTORY[0].number, ("CREATE TABLE colours (name INTEGER)", "ALTER TABLE nowhere ADD x INTEGER")
+        )
+    )
+    with pytest.raises(DBAPIError, match="nowhere"):
+        migrate(migrated)
+    assert find_schema_version(migrated) == SchemaVersion(HISTORY[0].number, HISTORY[0].oldest)
+    assert schema(migrated).keys() - before.keys() == ({"colours"} if migrated.name == "mysql" else set())
+
+
+def test_a_contraction_waits_for_the_last_node_of_older_code(migrated: Database, add_revision: AddRevision) -> None:
+    migrated.run(lambda c: register_incarnation(c, "old", "of-old", replaces=None))
+    add_revision(FutureRevision("9999", "9999", ("ALTER TABLE nodes DROP COLUMN zone",)))
+    migrated.run(lambda c: register_incarnation(c, "new", "of-new", replaces=None))
+    silent = sa.update(nodes).values(checked_at=seconds_from_now(-2 * NODE_ALIVE_WITHIN))
+    with pytest.raises(NodesTooOld, match="revision 9999 takes away what older nodes need, and old is running"):
+        migrate(migrated)
+    assert find_schema_version(migrated) == SchemaVersion(HISTORY[-1].number, HISTORY[-1].oldest)
+    migrated.run(lambda c: c.execute(silent.where(nodes.c.name == "old")))
+    assert migrate(migrated) == "9999"
+    assert find_schema_version(migrated) == SchemaVersion("9999", "9999")
+
+
+def test_a_creation_that_was_cut_off_leaves_no_tables_or_is_run_again(
+    empty: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On MySQL a table that was made stays, even if the rest of the migration fails."""
+    with monkeypatch.context() as cut_off:
+        cut_off.setattr("peerd.store.schema.create.write_newest", lambda _: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            migrate(empty)
+    assert current_revision(empty) is None
+    left = schema(empty)
+    if empty.name != "mysql":
+        assert left == {}
+        return
+    for missing in ("peerd_version, unique_keys, tasks", "files"):
+        empty.run(sa.Connection.exec_driver_sql, f"DROP TABLE {missing}")
+        migrate(empty)
+        assert schema(empty) == left
+        empty.run(lambda c: c.execute(sa.delete(version_table)))
 
 
 def test_a_table_that_is_locked_is_not_waited_for_by_blocking_others(
-    open_new: Open, monkeypatch: pytest.MonkeyPatch
+    server_database: str, add_revision: AddRevision, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    database = open_new()
-    if database.name == "sqlite":
-        return  # one writer: it waits at BEGIN IMMEDIATE, and readers do not wait for it
-    to_revision(database, "0001")
+    """On SQLite there is one writer: it waits at BEGIN IMMEDIATE, and readers do not wait for it."""
     monkeypatch.setattr(migrations, "TABLE_LOCK_TIMEOUT", 1)
     monkeypatch.setattr("peerd.store.connection.database.TRIES", 2)
-    held = "SELECT count(*) FROM nodes"
-    with database.engine.connect() as forgotten:
-        forgotten.execute(sa.text(held))
-        with pytest.raises(DatabaseBusy, match="find the transaction that stays open"):
-            migrate(database)
-    assert current_revision(database) == "0001"
-    migrate(database)
-    with database.engine.connect() as after:
-        lock_timeout = {"mysql": "@@lock_wait_timeout", "postgresql": "current_setting('lock_timeout')"}[database.name]
-        assert after.execute(sa.text(f"SELECT {lock_timeout}")).scalar() not in (1, "1s")
+    with closing(Database(server_database)) as database:
+        migrate(database)
+        add_revision(FutureRevision("9998", newest(), ("ALTER TABLE nodes ADD COLUMN colour INTEGER",)))
+        with database.engine.connect() as forgotten:
+            forgotten.execute(sa.text("SELECT count(*) FROM nodes"))
+            with pytest.raises(DatabaseBusy, match="find the transaction that stays open"):
+                migrate(database)
+        assert current_revision(database) == HISTORY[-1].number
+        assert migrate(database) == "9998"
+        setting = {"mysql": "@@lock_wait_timeout", "postgresql": "current_setting('lock_timeout')"}[database.name]
+        with database.engine.connect() as after:
+            assert after.execute(sa.text(f"SELECT {setting}")).scalar() not in (1, "1s")
 
 
-def test_a_migration_keeps_others_out_for_as_long_as_it_takes(open_new: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its lock is held by a connection that sends nothing meanwhile."""
+def test_a_migration_keeps_others_out_for_as_long_as_it_takes(
+    database_factory: DatabaseFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On MySQL its lock is held by a connection that sends nothing meanwhile; elsewhere a transaction holds it."""
+    assert migrations.MIGRATION_LOCK_TIMEOUT < engines.RESPONSE_TIMEOUT, "the driver would give up before"
     monkeypatch.setattr(engines, "IDLE_TRANSACTION_TIMEOUT", 1)
     monkeypatch.setattr(migrations, "MIGRATION_LOCK_TIMEOUT", 1)
-    database = open_new()
-    if database.name != "mysql":
-        return  # a transaction holds it that has something to do
-    other = Database(database.url)
-    with migrations._migration_lock(database):
+    url = database_factory("mariadb")
+    with closing(Database(url)) as database, closing(Database(url)) as other, migrations._migration_lock(database):
         time.sleep(2.5)
         with pytest.raises(DatabaseBusy), migrations._migration_lock(other):
             pass
-    other.close()
 
 
 def test_a_migration_that_takes_longer_than_any_answer_may_is_carried_out(
-    open_new: Open, monkeypatch: pytest.MonkeyPatch
+    database_factory: DatabaseFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    carry_out = migrations._run_alembic
-
-    def carry_out_slowly(connection: sa.Connection) -> None:
-        if connection.dialect.name == "mysql":
-            connection.exec_driver_sql("SELECT SLEEP(2.5)")  # as an ALTER of a large table, which sends nothing either
-        carry_out(connection)
+    def create_slowly(connection: sa.Connection) -> None:
+        connection.exec_driver_sql("SELECT SLEEP(2.5)")  # as an ALTER of a large table, which sends nothing either
+        create_tables(connection)
 
     monkeypatch.setattr(engines, "RESPONSE_TIMEOUT", 1)
-    monkeypatch.setattr(migrations, "_run_alembic", carry_out_slowly)
-    assert migrate(open_new()) == newest()
-
-
-def test_a_migration_whose_wait_for_another_times_out_is_reported_before_the_driver_gives_up() -> None:
-    assert migrations.MIGRATION_LOCK_TIMEOUT < engines.RESPONSE_TIMEOUT
-
-
-def to_revision(database: Database, revision: str) -> None:
-    """Bring the tables to an earlier revision."""
-
-    def go(connection: sa.Connection) -> None:
-        configuration = migrations._config()
-        configuration.attributes["connection"] = connection
-        command.upgrade(configuration, revision)
-
-    database.run(go)
-
-
-@pytest.mark.parametrize("revision", [one.number for one in HISTORY[:-1]])
-def test_each_earlier_revision_can_be_migrated_with_what_is_in_it(open_new: Open, revision: str) -> None:
-    database, created = open_new(), open_new()
-    to_revision(database, revision)
-    database.run(lambda c: c.execute(sa.text("INSERT INTO tasks (queue) VALUES ('video')")))
-    database.run(
-        lambda c: c.execute(sa.text("INSERT INTO nodes (name, incarnation, active) VALUES ('old', 'x', true)"))
-    )
-    assert migrate(database) == newest()
-    created.run(metadata.create_all)
-    assert schema(database) == schema(created)
-    assert find_schema_version(database) == SchemaVersion(newest(), oldest_compatible_revision())
-    assert database.read(lambda c: c.execute(sa.text("SELECT count(*) FROM tasks")).scalar()) == 1
-
-
-@pytest.mark.parametrize("open_new", ["mariadb"], indirect=True)
-def test_a_migration_that_was_cut_off_can_be_run_again(open_new: Open) -> None:
-    """On MySQL a table that was made stays, even if the rest of the migration fails."""
-    database = open_new()
-    migrate(database)
-    before = schema(database)
-    database.run(lambda c: c.exec_driver_sql(f"DROP TABLE {VERSION_TABLE}, unique_keys, queues"))
-    migrate(database)
-    assert schema(database) == before
-
-
-@pytest.mark.parametrize("open_new", ["mariadb"], indirect=True)
-@pytest.mark.parametrize("done", ["", "ALTER TABLE peerd_version DROP COLUMN oldest"])
-def test_a_change_that_was_cut_off_can_be_run_again(open_new: Open, done: str) -> None:
-    database = open_new()
-    migrate(database)
-    before = schema(database)
-    for statement in filter(None, ["UPDATE peerd_version SET version_num = '0001'", done]):
-        database.run(sa.Connection.exec_driver_sql, statement)
-    migrate(database)
-    assert schema(database) == before
-    assert find_schema_version(database) == SchemaVersion(newest(), oldest_compatible_revision())
-
-
-def test_the_revisions_are_those_of_alembic() -> None:
-    script = ScriptDirectory.from_config(migrations._config())
-    assert [one.revision for one in script.walk_revisions()][::-1] == [one.number for one in HISTORY]
-    assert script.get_current_head() == newest()
+    monkeypatch.setattr(migrations, "create_tables", create_slowly)
+    with closing(Database(database_factory("mariadb"))) as database:
+        assert migrate(database) == newest()

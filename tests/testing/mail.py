@@ -47,6 +47,9 @@ class Legacy(TaskWorker):
     async def setup(self) -> None:
         self.calls.append("setup")
 
+    async def fail_setup(self) -> None:
+        raise ValueError("no licence")
+
     async def teardown(self) -> None:
         self.calls.append("teardown")
 

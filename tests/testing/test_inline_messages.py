@@ -45,30 +45,22 @@ async def greets(ctx: Context) -> list[str]:
     return thanks
 
 
-def test_workers_of_an_inline_node_write_to_one_another() -> None:
-    listener = Listener()
-    with InlineNode(talk, listener) as node:
-        greeting = node.client.enqueue(greets.with_args())
-        node.run_all()
-        assert greeting.result(timeout=0) == ["Listener-1"]
-        assert listener.received == [(1, "QueueWorker-1")]
+@talk.task
+async def sends_to_none(ctx: Context) -> None:
+    ctx.messenger.send_to_agent("hello")
 
 
-def test_messages_have_been_handled_when_the_task_has_run() -> None:
+def test_messages_of_workers_have_been_handled_when_the_task_has_run() -> None:
     listener = Listener()
     with InlineNode(talk, listener) as node:
         job = node.client.enqueue("listens")
         node.run_one()
         assert listener.received == [("from a thread", "Listener-1")]
         assert job.result(timeout=0) == 2
-
-
-def test_an_undelivered_message_that_is_not_awaited_is_an_event() -> None:
-    @talk.task(name="sends_to_none")
-    async def sends_to_none(ctx: Context) -> None:
-        ctx.messenger.send_to_agent("hello")
-
-    with InlineNode(talk) as node:
+        greeting = node.client.enqueue(greets.with_args())
+        node.run_all()
+        assert greeting.result(timeout=0) == ["Listener-1"]
+        assert listener.received[1:] == [(1, "QueueWorker-1")]
         node.client.enqueue(sends_to_none.with_args())
         node.run_one()
         [event] = node.events.of(MessageNotDelivered)
@@ -97,27 +89,17 @@ def test_endless_work_in_the_background_is_cancelled_when_the_node_is_left(monke
     assert node.events.of(BackgroundWorkCancelled)
 
 
-def test_outside_a_process_an_error_shows_where_there_is_one() -> None:
-    @talk.task(name="astray")
-    async def astray(ctx: Context) -> None:
-        ctx.messenger.broadcast("hello")
-
-    ran = asyncio.run(run_inline(astray.with_args()))
+async def test_what_a_process_does_not_have_is_named_in_the_error() -> None:
+    ran = await run_inline(sends_to_none.with_args())
     assert "work in a worker's own process only" in (ran.error or "")
-    with pytest.raises(NotAvailableInProcess, match=r"self\.process is there from setup\(\) on"):
-        Listener().process  # noqa: B018 - the attribute access raises
-
-
-async def test_an_attribute_that_a_process_does_not_have_is_named_in_the_error() -> None:
     listener = Listener()
+    with pytest.raises(NotAvailableInProcess, match=r"self\.process is there from setup\(\) on"):
+        listener.process  # noqa: B018 - the attribute access raises
     async with InlineNode(listener) as node:
-        assert listener.process.client.tasks.list() == []
-        assert (listener.process.node, listener.process.kind, listener.process.slot) == (
-            node.name,
-            "Listener",
-            "Listener-1",
-        )
+        process = listener.process
+        assert process.client.tasks.list() == []
+        assert (process.node, process.kind, process.slot) == (node.name, "Listener", "Listener-1")
         with pytest.raises(
             NotAvailableInProcess, match=r"process\.shared exists only in the processes of a running node"
         ):
-            listener.process.shared("x")
+            process.shared("x")

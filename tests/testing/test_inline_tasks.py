@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
+from functools import partial
+from typing import Any
 
 import pytest
 
@@ -13,6 +15,16 @@ from peerd.testing import AttemptEnded, ClaimLost, InlineNode
 from tests.support.servers import DatabaseFactory
 from tests.testing.mail import ends_with, invite, mail, ran, send, statuses, wait
 from tests.unit.work import process_handlers
+
+uploads = Queue("uploads")
+
+
+@uploads.task(limit_key="customer")
+async def receive(ctx: Context, customer: str, number: int) -> str:
+    return f"{customer}{number}"
+
+
+CALLS = [receive.with_args(customer, number) for customer in "ab" for number in range(4)]
 
 
 def test_a_task_is_run_when_the_test_decides_and_not_before() -> None:
@@ -26,6 +38,7 @@ def test_a_task_is_run_when_the_test_decides_and_not_before() -> None:
         assert node.run_one() is None
 
 
+@pytest.mark.every_database
 @pytest.mark.parametrize("kind", ["sqlite", "mariadb", "postgresql"])
 def test_a_failure_is_retried_when_its_time_has_come(database_factory: DatabaseFactory, kind: str) -> None:
     with InlineNode(mail, database=database_factory(kind), delay_ratio="0s" if kind == "postgresql" else "5m") as node:
@@ -44,105 +57,73 @@ def test_a_failure_is_retried_when_its_time_has_come(database_factory: DatabaseF
     assert ran == ["unknown"] * 4
 
 
-def test_tasks_run_in_the_order_of_the_claim() -> None:
+def test_tasks_run_in_the_order_of_the_claim_and_of_no_paused_queue_or_drained_node() -> None:
+    several: dict[str, dict[str, Any]] = {
+        "late": {"start_in": "1m"}, "low": {"priority": 1}, "first": {"unique": "k"}, "second": {},
+        "high": {"priority": 99}, "pinned": {"node": "inline"},
+    }  # fmt: skip
     with InlineNode(mail) as node:
-        for to, options in {
-            "late": {"start_in": "1m"}, "low": {"priority": 1}, "first": {}, "second": {},
-            "high": {"priority": 99}, "pinned": {"node": "inline"},
-        }.items():  # fmt: skip
-            node.client.enqueue(send.with_args(to), **options)  # type: ignore[arg-type]
+        jobs = {to: node.client.enqueue(send.with_args(to), **options) for to, options in several.items()}
+        assert node.client.enqueue(send.with_args(), unique="k").id == jobs["first"].id
+        node.client.enqueue(invite.with_args(["a", "b"]), priority=98)
+        queues, nodes = node.client.queues, node.client.nodes
+        for close, open_ in (
+            (partial(queues.pause, "mail", duration="1h"), partial(queues.resume, "mail")),
+            (partial(nodes.drain, "inline"), partial(nodes.undrain, "inline")),
+        ):
+            close()
+            assert node.run_all() == []
+            open_()
         node.run_all()
+        assert node.client.enqueue(send.with_args("again"), unique="k").created
         node.clock.advance("1m")
         node.run_all()
-    assert ran == ["high", "first", "second", "pinned", "low", "late"]
-
-
-def test_a_paused_queue_and_a_drained_node_claim_nothing() -> None:
-    with InlineNode(mail) as node:
-        node.client.enqueue(send.with_args())
-        node.client.queues.pause("mail", duration="1h")
-        assert node.run_all() == []
-        node.client.queues.resume("mail")
-        node.client.nodes.drain("inline")
-        assert node.run_all() == []
-        node.client.nodes.undrain("inline")
-        assert statuses(node.run_all()) == ["done"]
+    assert ran == ["high", "invited", "a", "b", "first", "second", "pinned", "low", "again", "late"]
 
 
 def test_every_outcome_is_written_as_a_worker_writes_it() -> None:
+    wanted = {
+        "retry": ("failure", "failure"), "snooze": ("scheduled", "snoozed"), "cancel": ("canceled", "canceled"),
+        "dead": ("dead", "dead"), "timeout": ("failure", "timeout"), "arguments": ("dead", "dead"),
+    }  # fmt: skip
     with InlineNode(mail) as node:
-        jobs = {how: node.client.enqueue(ends_with.with_args(how)) for how in ("retry", "snooze", "cancel", "dead")}
+        jobs = {how: node.client.enqueue(ends_with.with_args(how)) for how in list(wanted)[:4]}
         jobs["timeout"] = node.client.enqueue(wait.with_args())
         jobs["arguments"] = node.client.enqueue("mail", name="ends_with", body={"wrong": 1})
         node.run_all()
         rows = {how: node.client.tasks.get(job.id) for how, job in jobs.items()}
         labels = {how: [one.outcome for one in node.client.tasks.attempts(job.id)] for how, job in jobs.items()}
-        assert {how: row.status.value for how, row in rows.items()} == {
-            "retry": "failure", "snooze": "scheduled", "cancel": "canceled", "dead": "dead", "timeout": "failure",
-            "arguments": "dead",
-        }  # fmt: skip
-        assert labels == {
-            "retry": ["failure"], "snooze": ["snoozed"], "cancel": ["canceled"], "dead": ["dead"],
-            "timeout": ["timeout"], "arguments": ["dead"],
-        }  # fmt: skip
+        assert {how: (row.status.value, *labels[how]) for how, row in rows.items()} == wanted
         assert rows["retry"].start_at == node.clock.now + timedelta(minutes=10)
         assert rows["snooze"].start_at == node.clock.now + timedelta(hours=1)
 
 
-def test_handlers_of_one_name_in_two_queues_have_each_its_own_attempts() -> None:
+def test_handlers_of_one_name_in_two_queues_have_each_its_own_attempts_and_hooks() -> None:
     strict, persistent, usual = Queue("strict"), Queue("persistent"), Queue("usual")
+    calls: list[str] = []
 
-    async def fails() -> None:
+    @strict.before_attempt
+    def before(ctx: Context) -> None:
+        calls.append(f"before {ctx.task.attempts}")
+
+    @strict.after_attempt
+    async def after(ctx: Context, outcome: object) -> None:
+        calls.append(f"after {type(outcome).__name__}")
+
+    async def fails(ctx: Context) -> None:
+        calls.append(ctx.task.queue)
         raise ValueError("boom")
 
-    calls = [
+    each = [
         strict.task(name="it", max_attempts=1)(fails).with_args(),
         persistent.task(name="it", max_attempts=5)(fails).with_args(),
         usual.task(name="it")(fails).with_args(),
     ]
     with InlineNode(strict, persistent, usual) as node:
-        node.client.enqueue_many(calls)
+        node.client.enqueue_many(each)
         ended = {task.queue: (task.status.value, task.max_attempts) for task in node.run_all()}
     assert ended == {"strict": ("dead", 1), "persistent": ("failure", 5), "usual": ("failure", 3)}
-
-
-def test_tasks_that_a_handler_enqueues_run_in_their_order() -> None:
-    with InlineNode(mail) as node:
-        node.client.enqueue(send.with_args("later"))
-        node.client.enqueue(invite.with_args(["a", "b"]), priority=30)
-        assert statuses(node.run_all()) == ["done"] * 4
-    assert ran == ["invited", "a", "b", "later"]
-
-
-def test_hooks_are_called_around_each_attempt() -> None:
-    queue = Queue("hooked")
-    calls: list[str] = []
-
-    @queue.before_attempt
-    def before(ctx: Context) -> None:
-        calls.append(f"before {ctx.task.attempts}")
-
-    @queue.after_attempt
-    async def after(ctx: Context, outcome: object) -> None:
-        calls.append(f"after {type(outcome).__name__}")
-
-    @queue.task
-    def work() -> None:
-        calls.append("work")
-
-    with InlineNode(queue) as node:
-        node.client.enqueue(work.with_args())
-        node.run_all()
-    assert calls == ["before 0", "work", "after Done"]
-
-
-def test_a_unique_key_holds_until_its_task_has_ended() -> None:
-    with InlineNode(mail) as node:
-        first = node.client.enqueue(send.with_args(), unique="k")
-        assert node.client.enqueue(send.with_args(), unique="k").id == first.id
-        node.run_all()
-        assert node.client.enqueue(send.with_args(), unique="k").created
-    assert len(ran) == 1
+    assert calls == ["before 0", "strict", "after Failed", "persistent", "usual"]
 
 
 def test_a_handler_in_a_process_of_its_own_is_run_in_one() -> None:
@@ -172,7 +153,7 @@ async def test_a_cancelled_attempt_is_released_as_by_a_stopping_process() -> Non
         assert [one.outcome for one in await node.client.aio.tasks.attempts(job.id)] == ["released"]
 
 
-def test_a_task_that_was_changed_while_it_ran_keeps_the_change() -> None:
+def test_a_task_that_is_changed_while_it_runs_keeps_the_change_and_none_runs_for_ever() -> None:
     queue = Queue("q")
 
     @queue.task
@@ -180,47 +161,59 @@ def test_a_task_that_was_changed_while_it_ran_keeps_the_change() -> None:
         await ctx.client.aio.tasks.cancel(ctx.task.id, "not wanted")
         return "too late"
 
+    @queue.task
+    async def again() -> Snooze:
+        return Snooze(0)
+
     with InlineNode(queue) as node:
         node.client.enqueue(cancels_itself.with_args())
         [task] = node.run_all()
         assert (task.status, task.error, task.result) == (Status.CANCELED, "not wanted", None)
         assert node.events.of(ClaimLost, task_id=task.id)
         assert node.events.of(AttemptEnded) == []
+        node.client.enqueue(again.with_args())
+        with pytest.raises(RuntimeError, match="5 attempts were run, and more may be due: the last was task 2"):
+            node.run_all(limit=5)
 
 
-@pytest.mark.parametrize("operation", ["claim", "complete", "record_outcomes"])
-def test_lost_replies_run_nothing_twice(operation: str) -> None:
+def test_lost_replies_run_nothing_twice_and_a_refused_result_fails_the_attempt() -> None:
     with InlineNode(mail, delay_ratio=60.0) as node:
-        jobs = [node.client.enqueue(send.with_args(to)) for to in ("a", "unknown")]
-        node.faults.lose_reply(operation)
-        if operation == "claim":
-            with pytest.raises(DatabaseUnavailable):
-                node.run_all()
-        node.run_all()
-        assert [job.refresh().status for job in jobs] == [Status.DONE, Status.FAILURE]
-        assert [node.client.tasks.get(job.id).lease for job in jobs] == [1, 1]
-    assert ran == ["a", "unknown"]
-
-
-def test_a_result_that_the_database_refuses_fails_the_attempt() -> None:
-    with InlineNode(mail) as node:
+        for operation in ("claim", "complete", "record_outcomes"):
+            jobs = [node.client.enqueue(send.with_args(to)) for to in ("a", "unknown")]
+            fault = node.faults.lose_reply(operation)
+            if operation == "claim":
+                with pytest.raises(DatabaseUnavailable):
+                    node.run_all()
+            node.run_all()
+            assert fault.hits == 1, operation
+            assert [job.refresh().status for job in jobs] == [Status.DONE, Status.FAILURE], operation
+            assert [node.client.tasks.get(job.id).lease for job in jobs] == [1, 1], operation
+        assert ran == ["a", "unknown"] * 3
         node.faults.fail("complete", error=ValueError("too strange"))
         node.client.enqueue(send.with_args())
         [task] = node.run_all()
-        assert (task.status, task.error) == (
-            Status.FAILURE,
-            "its outcome could not be written: ValueError: too strange",
-        )
+        assert task.status is Status.FAILURE
+        assert task.error == "its outcome could not be written: ValueError: too strange"
 
 
-def test_a_task_that_is_due_again_at_once_does_not_run_for_ever() -> None:
-    queue = Queue("q")
-
-    @queue.task
-    async def again() -> Snooze:
-        return Snooze(0)
-
-    with InlineNode(queue) as node:
-        node.client.enqueue(again.with_args())
-        with pytest.raises(RuntimeError, match="5 attempts were run, and more may be due: the last was task 1"):
-            node.run_all(limit=5)
+def test_customers_take_turns_and_rates_and_stops_hold_by_the_clock() -> None:
+    with InlineNode(uploads) as node:
+        limits = node.client.limits
+        node.client.enqueue_many(CALLS)
+        done = [task.json for task in node.run_all()]
+        order = [f"{given['customer']}{given['number']}" for given in done if isinstance(given, dict)]
+        assert order == ["a0", "b0", "a1", "b1", "a2", "b2", "a3", "b3"]
+        limits.set("uploads", each_key=True, rate="3/1m")
+        limits.set("uploads", key="b", rate="1/1m")
+        node.client.enqueue_many(CALLS)
+        assert sorted(str(task.limit_key) for task in node.run_all()) == ["a", "a", "a", "b"]
+        assert [limit.full_keys for limit in limits.list()] == [1, None]
+        node.clock.advance("59s")
+        assert node.run_all() == []
+        node.clock.advance("1s")
+        assert sorted(str(task.limit_key) for task in node.run_all()) == ["a", "b"]
+        limits.set("uploads", running=0)
+        node.client.enqueue("uploads")
+        assert node.run_all() == []
+        assert limits.remove("uploads")
+        assert len(node.run_all()) == 1

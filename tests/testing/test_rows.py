@@ -4,25 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
-from datetime import timedelta
 
 import pytest
 
 from peerd import Status, Task
-from peerd.domain.lifecycle import TaskEvent, sources
 from peerd.store.connection.database import Database
-from peerd.store.enqueue import enqueue
-from peerd.store.maintenance import chore_batches, rescue
-from peerd.store.tasks import actions
 from peerd.testing import insert_task, make_task
 from peerd.testing.rows import MOMENT
 from tests.store.world import World
-from tests.support.servers import DatabaseFactory
 
 
-@pytest.fixture(params=["sqlite", "mariadb", "postgresql"])
-def world(request: pytest.FixtureRequest, migrated_factory: DatabaseFactory) -> Iterator[World]:
-    with closing(Database(migrated_factory(request.param))) as database:
+@pytest.fixture
+def world(migrated_database: str) -> Iterator[World]:
+    with closing(Database(migrated_database)) as database:
         yield World(database)
 
 
@@ -33,95 +27,48 @@ def filled(task: Task) -> set[str]:
 
 def test_a_made_row_of_each_status_equals_one_that_reached_it_by_operations(world: World) -> None:
     for status in Status:
-        if status is Status.BURIED:
-            continue  # no operation gives this status yet
         most = 1 if status is Status.DEAD else 3
-        real = world.get(world.task_in(status, max_attempts=most))
-        made = insert_task(world.store, status, queue="q", max_attempts=most, result=real.result)
-        assert filled(made) == filled(real), status
-        for column in ("status", "attempts", "max_attempts", "lease", "crashes", "progress"):
-            assert getattr(made, column) == getattr(real, column), (status, column)
-        assert world.outcomes(made.id) == world.outcomes(real.id), status
+        made = insert_task(world.store, status, queue="q", max_attempts=most)
+        assert filled(make_task(status, max_attempts=most)) == filled(made), status
+        if status is not Status.BURIED:  # which no operation of the world gives
+            real = world.get(world.task_in(status, max_attempts=most))
+            made = insert_task(world.store, status, queue="q", max_attempts=most, result=real.result)
+            assert filled(made) == filled(real), status
+            for column in ("status", "attempts", "max_attempts", "lease", "crashes", "progress"):
+                assert getattr(made, column) == getattr(real, column), (status, column)
+            assert world.outcomes(made.id) == world.outcomes(real.id), status
 
 
-def test_a_made_value_equals_one_read_from_the_table(world: World) -> None:
-    for status in Status:
-        row = insert_task(world.store, status)
-        assert filled(make_task(status)) == filled(row), status
-
-
-def test_each_event_that_a_status_allows_can_be_applied_to_its_row(world: World) -> None:
-    def made(status: Status) -> int:
-        return insert_task(world.store, status, queue="q").id
-
-    for status in sources(TaskEvent.CANCEL):
-        world.store.run(actions.cancel, made(status))
-    for status in sources(TaskEvent.RETRY):
-        world.store.run(actions.retry, made(status))
-    for status in sources(TaskEvent.MOVE):
-        world.store.run(actions.move, made(status), None)
-    for status in Status:
-        task_id = made(status)
-        world.store.run(actions.delete, task_id)
-        assert world.attempts(task_id) == []
-
-
-def test_the_chores_find_the_rows(world: World) -> None:
-    long_ago = insert_task(world.store).created_at - timedelta(days=30)
-    due = [insert_task(world.store, status, start_at=long_ago).id for status in ("scheduled", "failure")]
-    world.stage_due()
-    assert [world.status(task_id) for task_id in due] == [Status.PENDING] * 2
-    frozen = insert_task(world.store, "working", checked_at=long_ago)
-    insert_task(world.store, "working")
-    assert [one.task_id for one in world.store.run(rescue.rescue_untouched, 30.0)] == [frozen.id]
-    for status in (Status.DONE, Status.DEAD, Status.CANCELED):
-        insert_task(world.store, status)
-        insert_task(world.store, status, finished_at=long_ago)
-        assert world.store.run(chore_batches.purge, status, 3600.0) == 1
-
-
-def test_a_claimed_row_continues_from_its_attempts(world: World) -> None:
-    made = insert_task(world.store, queue="q", attempts=2)
-    assert (made.lease, world.outcomes(made.id)) == (2, ["failure", "failure"])
-    task = world.take_one()
-    assert (task.id, task.lease, task.max_attempts) == (made.id, 3, 3)
-    assert world.fail(task)
-    assert world.status(made.id) is Status.DEAD
-    assert world.outcomes(made.id) == ["failure", "failure", "dead"]
-
-
-def test_a_poison_task_is_claimed_alone(world: World) -> None:
-    made = insert_task(world.store, queue="q", attempts=2, crashes=1)
-    assert world.outcomes(made.id) == ["failure", "crash"]
-    claimer = world.claimer()
-    assert world.take(claimer) == []
-    assert [task.id for task in world.take(claimer, quarantined=True)] == [made.id]
-
-
-def test_the_given_holder_can_write_the_outcome_of_its_task(world: World) -> None:
+def test_a_made_row_is_claimed_and_ended_like_any_other(world: World) -> None:
     claimer = world.claimer()
     mine = {"worker_node_id": claimer.node_id, "process_id": claimer.process_id}
-    task = insert_task(world.store, "working", queue="q", **mine)
-    assert world.complete(task)
+    assert world.complete(insert_task(world.store, "working", queue="q", **mine))
+    poison = insert_task(world.store, queue="q", attempts=2, crashes=1)
+    assert world.outcomes(poison.id) == ["failure", "crash"]
+    assert world.take(claimer) == []
+    assert [task.id for task in world.take(claimer, quarantined=True)] == [poison.id]
+    tried = insert_task(world.store, queue="q", attempts=2)
+    assert (tried.lease, world.outcomes(tried.id)) == (2, ["failure", "failure"])
+    task = world.take_one()
+    assert (task.id, task.lease, task.max_attempts) == (tried.id, 3, 3)
+    assert world.fail(task)
+    assert (world.status(tried.id), world.outcomes(tried.id)) == (Status.DEAD, ["failure", "failure", "dead"])
 
 
-def test_a_unique_key_is_held_by_the_row(world: World) -> None:
+def test_a_unique_key_is_held_by_the_row_unless_the_test_rolls_it_back(world: World) -> None:
     made = insert_task(world.store, "working", queue="q", unique_key="k")
     assert world.add(unique_key="k") == made.id
     insert_task(world.store, "done", queue="q", unique_key="other")
     assert world.add(unique_key="other") > made.id
-
-
-def test_a_row_can_be_written_in_a_transaction_of_the_test(world: World) -> None:
+    count = world.count()
     with world.store.engine.connect() as connection:
         insert_task(connection)
         connection.rollback()
-    assert world.count() == 0
+    assert world.count() == count
 
 
 def test_a_value_can_be_any_row() -> None:
     task = make_task("working", queue="video", attempts=1, start_at=MOMENT)
     assert (task.queue, task.lease, task.error, task.start_at) == ("video", 2, "RuntimeError: boom", MOMENT)
-    assert enqueue.Enqueued(task.id).created
     with pytest.raises(ValueError, match="is not a valid Status"):
         make_task("running")

@@ -1,4 +1,4 @@
-"""The wheel contains the SQL files too: without them it cannot create the tables."""
+"""The wheel contains what is no module, too: without it, there would be no dashboard."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The user's code of the nodes that are upgraded: it runs with every version of peerd since the first.
-
-Each run writes when it began and when it ended, into one file outside of the database.
-"""
+"""The user's code of the nodes: each run writes when it began and ended, into one file outside of the database."""
 
 from __future__ import annotations
 
@@ -23,16 +20,14 @@ def note(ctx: Context, event: str) -> None:
 
 
 @jobs.task
-async def work(ctx: Context, seconds: float = 0.0) -> str:
+async def work(ctx: Context, seconds: float = 0.0) -> None:
     note(ctx, "began")
     await asyncio.sleep(seconds)
     note(ctx, "ended")
-    return ctx.node
 
 
 @jobs.task
-def threaded(ctx: Context, seconds: float = 0.0) -> str:
+def threaded(ctx: Context, seconds: float = 0.0) -> None:
     note(ctx, "began")
     time.sleep(seconds)
     note(ctx, "ended")
-    return ctx.node

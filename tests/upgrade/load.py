@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +12,6 @@ from itertools import pairwise
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.engine import Engine
 
 from peerd.testing import eventually
 from tests.cluster.cluster import WITHIN, Cluster
@@ -29,83 +27,67 @@ INSERT = sa.text("INSERT INTO tasks (queue, name, body) VALUES ('jobs', :name, :
 class SqlLoad:
     """Inserts tasks while it is open, one by one."""
 
-    engine: Engine
     cluster: Cluster
     inserted: int = 0
-    deaths: dict[str, float] = field(default_factory=dict)
-    """When a node, or a process's id, was killed."""
-    _over: threading.Event = field(default_factory=threading.Event)
+    deaths: dict[int, float] = field(default_factory=dict)
+    """When a process, by its id, was killed."""
+    over: threading.Event = field(default_factory=threading.Event)
 
     def run(self) -> None:
-        while not self._over.wait(EVERY):
+        while not self.over.wait(EVERY):
             body = json.dumps({"seconds": SECONDS[self.inserted % len(SECONDS)]})
-            with self.engine.begin() as connection:
+            with self.cluster.client.database.engine.begin() as connection:
                 connection.execute(INSERT, {"name": HANDLERS[self.inserted % len(HANDLERS)], "body": body})
             self.inserted += 1
 
-    def end(self) -> None:
-        self._over.set()
-
-    def note_death(self, of: str | int) -> None:
-        self.deaths[str(of)] = time.monotonic()
-
     def wait_for_runs(self, node: str, count: int = 12) -> None:
         """Wait until a node has begun and ended so many more tasks."""
-        before = len(self._ended(node))
-        eventually(lambda: len(self._ended(node)) >= before + count, timeout=WITHIN, message=self.describe)
+
+        def ended() -> int:
+            return sum(event["node"] == node for event in self.cluster.notes(event="ended"))
+
+        before = ended()
+        eventually(lambda: ended() >= before + count, timeout=WITHIN, message=self.describe)
 
     def wait_for_the_end(self) -> None:
         eventually(lambda: self.statuses().keys() == {"done"}, timeout=WITHIN, message=self.describe)
 
     def statuses(self) -> dict[str, int]:
-        with self.engine.connect() as connection:
+        with self.cluster.client.database.engine.connect() as connection:
             counts = connection.execute(sa.text("SELECT status, count(*) FROM tasks GROUP BY status")).all()
         return {str(status): int(count) for status, count in counts}
 
     def check(self) -> None:
         """No task was lost, and each run beside a task's one is explained by an attempt; none ran in two places."""
         assert self.statuses() == {"done": self.inserted}
-        with self.engine.connect() as connection:
-            attempts = connection.execute(sa.text("SELECT task_id, lease FROM attempts")).all()
-        explained = {(row.task_id, row.lease) for row in attempts}
+        with self.cluster.client.database.engine.connect() as connection:
+            explained = {tuple(row) for row in connection.execute(sa.text("SELECT task_id, lease FROM attempts"))}
         runs: defaultdict[int, list[dict[str, Any]]] = defaultdict(list)
         for began in self.cluster.notes(event="began"):
             runs[began["task"]].append(began)
-        ended = {(one["task"], one["lease"]): one["at"] for one in self.cluster.notes(event="ended")}
         assert len(runs) == self.inserted
+        ended = {(one["task"], one["lease"]): one["at"] for one in self.cluster.notes(event="ended")}
         for task, own in runs.items():
             own.sort(key=lambda run: int(run["lease"]))
-            leases = [run["lease"] for run in own]
-            assert len(set(leases)) == len(leases), (task, own)
+            assert len({run["lease"] for run in own}) == len(own), (task, own)
             for earlier, later in pairwise(own):
-                assert (task, earlier["lease"]) in explained, (task, own)
-                assert self._end_of(earlier, ended) <= later["at"], (task, own)
-
-    def _end_of(self, run: dict[str, Any], ended: dict[tuple[int, int], float]) -> float:
-        """When a run was over: it said so, or its process was dead."""
-        deaths = [
-            self.deaths.get(run["node"]),
-            self.deaths.get(str(run["pid"])),
-            ended.get((run["task"], run["lease"])),
-        ]
-        return min(at for at in deaths if at is not None)
-
-    def _ended(self, node: str) -> list[dict[str, Any]]:
-        return [event for event in self.cluster.notes(event="ended") if event["node"] == node]
+                of = (task, earlier["lease"])
+                assert of in explained, (task, own)
+                over = [at for at in (self.deaths.get(earlier["pid"]), ended.get(of)) if at is not None]
+                assert min(over) <= later["at"], (task, own)
 
     def describe(self) -> str:
-        nodes = "\n".join(node.log_text() for node in self.cluster.nodes)
-        return f"{self.statuses()} of {self.inserted}, {self.deaths}\n{nodes}"
+        return "\n".join([f"{self.statuses()} of {self.inserted}", *(node.log_text() for node in self.cluster.nodes)])
 
 
 @contextmanager
-def load_on(engine: Engine, cluster: Cluster) -> Iterator[SqlLoad]:
+def load_on(cluster: Cluster) -> Iterator[SqlLoad]:
     """A load, from now until it is ended."""
-    load = SqlLoad(engine, cluster)
+    load = SqlLoad(cluster)
     thread = threading.Thread(target=load.run, name="load")
     thread.start()
     try:
         yield load
     finally:
-        load.end()
+        load.over.set()
         thread.join()

@@ -1,4 +1,4 @@
-"""Other versions of peerd: an earlier one out of the repository's history, and ones that are still to come."""
+"""Versions of peerd that are still to come: the sources as they are, with further revisions of the tables."""
 
 from __future__ import annotations
 
@@ -6,28 +6,37 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[2]
-EARLIER = "8322dbf25296bb934d97e0afb1a1747002b8fe99"
-"""A commit whose code knows revision 0001 of the tables only, and nothing of upgrading node by node."""
-
 REVISION = """
 from alembic import op
 
-from peerd.store.schema.migrate import run_script
+from peerd.store.schema.migrate import run_statement
 
 revision = "{number}"
 down_revision = "{before}"
 
 
 def upgrade() -> None:
-    run_script(op.get_bind(), "{number}")
+    for statement in {statements}:
+        run_statement(op.get_bind(), statement)
 """
+
+
+@dataclass(frozen=True)
+class FutureRevision:
+    """A revision that is still to come."""
+
+    number: str
+    oldest: str
+    statements: tuple[str, ...]
+
+    def write(self, migrations: Path, *, before: str) -> None:
+        """Add it to a folder of migrations, after another revision."""
+        program = REVISION.format(number=self.number, before=before, statements=self.statements)
+        (migrations / "versions" / f"{self.number}_to_come.py").write_text(program)
 
 
 @dataclass(frozen=True)
@@ -57,47 +66,14 @@ class Version:
         return log_text
 
 
-def earlier_version(folder: Path) -> Version:
-    """The sources of the commit `EARLIER`. CI clones with the history, so there it may not be missing."""
-    archive = folder / "earlier.tar"
-    git = ["git", "-C", str(ROOT), "archive", "--format=tar", f"--output={archive}", EARLIER, "src"]
-    made = subprocess.run(git, capture_output=True, text=True, check=False)
-    if made.returncode:
-        words = f"NOT TESTED: commit {EARLIER} cannot be had ({made.stderr.strip()}): clone with the history"
-        if os.environ.get("CI"):
-            pytest.fail(words)
-        pytest.skip(words)
-    target = folder / "earlier"
-    target.mkdir()
-    subprocess.run(["tar", "-xf", str(archive), "-C", str(target)], check=True)
-    return Version(target / "src")
-
-
-@dataclass(frozen=True)
-class FutureRevision:
-    """A revision that is still to come."""
-
-    number: str
-    oldest: str
-    statements: Sequence[str]
-
-
-def version_to_come(folder: Path, name: str, *changes: FutureRevision) -> Version:
+def version_to_come(folder: Path, *changes: FutureRevision) -> Version:
     """The sources as they are, with further revisions of the tables."""
-    sources = folder / name / "src"
-    shutil.copytree(ROOT / "src" / "peerd", sources / "peerd")  # with bytecode, which is valid where nothing changes
-    history = sources / "peerd" / "store" / "schema" / "revisions.py"
-    text = history.read_text()
-    before = text.split('Revision("')[-1].partition('"')[0]
+    package = folder / f"src-{changes[-1].number}" / "peerd"
+    shutil.copytree(ROOT / "src" / "peerd", package)  # with bytecode, which is valid where nothing changes
+    history = package / "store" / "schema" / "revisions.py"
+    known, end, rest = history.read_text().partition('\n)\n"""All revisions')
     for change in changes:
-        migrations = sources / "peerd" / "store" / "migrations"
-        program = REVISION.format(number=change.number, before=before)
-        (migrations / "versions" / f"{change.number}_to_come.py").write_text(program)
-        for database in ("mysql", "postgresql", "sqlite"):
-            script = migrations / "sql" / f"{change.number}_{database}.sql"
-            script.write_text(";\n".join(change.statements) + ";\n")
-        end = text.index("\n)\n", text.index("HISTORY: Final = ("))
-        text = f'{text[:end]}\n    Revision("{change.number}", oldest="{change.oldest}"),{text[end:]}'
-        before = change.number
-    history.write_text(text)
-    return Version(sources)
+        change.write(package / "store" / "migrations", before=known.split('Revision("')[-1].partition('"')[0])
+        known += f'\n    Revision("{change.number}", oldest="{change.oldest}"),'
+    history.write_text(known + end + rest)
+    return Version(package.parent)

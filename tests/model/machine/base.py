@@ -190,6 +190,10 @@ def has_task_in(*statuses: Status) -> Callable[[ModelMachine], bool]:
     return lambda machine: any(task.status in statuses for task in machine.state.tasks.values())
 
 
+def keys(held: set[ClaimId]) -> set[tuple[int, int]]:
+    return {(one.id, one.lease) for one in held}
+
+
 def has_claimed(machine: ModelMachine) -> bool:
     """For `only_if`: somebody has claimed something."""
     return bool(machine.made)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
@@ -15,10 +17,11 @@ from tests.model.compare import read_all
 from tests.model.database_clock import SILENCE, STEP, advance_model, advance_rows
 from tests.model.machine.base import LIMITS, ModelMachine, has_task_in, only_if
 from tests.model.reference import maintenance_rules, rescue_rules
-from tests.model.reference.state import ModelProcess, ModelTask
+from tests.model.reference.state import ModelProcess, ModelState, ModelTask
 
 CHORES: Final = ("arrive", "arrive", "postpone", "expire", "purge", "purge_keys", "free_pinned", "fail_pinned")
 silences = st.sampled_from(SILENCE)
+Effect = Callable[[ModelState, ModelTask, datetime], None]
 
 
 class ChoreSteps(ModelMachine):
@@ -67,48 +70,39 @@ class ChoreSteps(ModelMachine):
     @only_if(lambda machine: machine.state.tasks or machine.state.keys)
     def sweep(self, chores: list[str], after: float, limit: int) -> None:
         for chore in chores:
-            getattr(self, f"_{chore}")(after, limit, self.clock.now())
+            now = self.clock.now()
+            if chore == "purge_keys":
+                self._purge_keys(limit, now)
+            for operation, possible, effect in self._batches(chore, after, now):
+                count = self.run(operation, limit=limit)
+                done = self.done_among(possible, limit, self.database.read(read_all)["tasks"])
+                self.same(count, len(done))
+                for task in done:
+                    effect(self.state, task, now)
 
-    def _arrive(self, after: float, limit: int, now: datetime) -> None:
-        for status in (Status.SCHEDULED, Status.FAILURE):
-            count = self.run(chore_batches.stage_due, status, limit)
-            for task in self._swept(count, maintenance_rules.due_tasks(self.state, status, now), limit):
-                maintenance_rules.stage(self.state, task, now)
+    def _batches(self, chore: str, after: float, now: datetime) -> Iterator[tuple[Any, list[ModelTask], Effect]]:
+        """The operations of a chore, the tasks that each may come to, and what it does to one."""
+        match chore:
+            case "arrive":
+                for status in (Status.SCHEDULED, Status.FAILURE):
+                    due = maintenance_rules.due_tasks(self.state, status, now)
+                    yield partial(chore_batches.stage_due, status=status), due, maintenance_rules.stage
+            case "postpone":
+                early = maintenance_rules.pending_before_start(self.state, now)
+                yield chore_batches.postpone, early, maintenance_rules.postpone
+            case "expire":
+                yield chore_batches.expire, maintenance_rules.past_finish_at(self.state, now), maintenance_rules.remove
+            case "purge":
+                for status in FINISHED:
+                    old = maintenance_rules.purgeable(self.state, status, after, now)
+                    yield partial(chore_batches.purge, status=status, age=after), old, maintenance_rules.remove
+            case "free_pinned" | "fail_pinned":
+                pinned = maintenance_rules.pinned_to_silent_node(self.state, after, now)
+                self.same(self.database.read(chore_batches.count_pinned, after), len(pinned))
+                effect = maintenance_rules.unpin if chore == "free_pinned" else maintenance_rules.fail_pinned
+                yield partial(getattr(chore_batches, chore), after=after), pinned, effect
 
-    def _postpone(self, after: float, limit: int, now: datetime) -> None:
-        count = self.run(chore_batches.postpone, limit)
-        for task in self._swept(count, maintenance_rules.pending_before_start(self.state, now), limit):
-            maintenance_rules.postpone(self.state, task, now)
-
-    def _expire(self, after: float, limit: int, now: datetime) -> None:
-        count = self.run(chore_batches.expire, limit)
-        for task in self._swept(count, maintenance_rules.past_finish_at(self.state, now), limit):
-            self.state.remove(task)
-
-    def _purge(self, after: float, limit: int, now: datetime) -> None:
-        for status in FINISHED:
-            count = self.run(chore_batches.purge, status, after, limit)
-            for task in self._swept(count, maintenance_rules.purgeable(self.state, status, after, now), limit):
-                self.state.remove(task)
-
-    def _free_pinned(self, after: float, limit: int, now: datetime) -> None:
-        possible = maintenance_rules.pinned_to_silent_node(self.state, after, now)
-        self.same(self.database.read(chore_batches.count_pinned, after), len(possible))
-        count = self.run(chore_batches.free_pinned, after, limit)
-        for task in self._swept(count, possible, limit):
-            maintenance_rules.unpin(self.state, task, now)
-
-    def _fail_pinned(self, after: float, limit: int, now: datetime) -> None:
-        count = self.run(chore_batches.fail_pinned, after, limit)
-        for task in self._swept(count, maintenance_rules.pinned_to_silent_node(self.state, after, now), limit):
-            maintenance_rules.fail_pinned(self.state, task, now)
-
-    def _swept(self, count: int, possible: list[ModelTask], limit: int) -> list[ModelTask]:
-        done = self.done_among(possible, limit, self.database.read(read_all)["tasks"])
-        self.same(count, len(done))
-        return done
-
-    def _purge_keys(self, after: float, limit: int, now: datetime) -> None:
+    def _purge_keys(self, limit: int, now: datetime) -> None:
         over = maintenance_rules.expired_keys(self.state, now)
         count = self.run(chore_batches.purge_keys, limit)
         self.same(count, min(limit, len(over)))

@@ -15,7 +15,7 @@ from peerd.store import jobs
 from peerd.store.claim.claimer import Claimer
 from peerd.store.jobs import Bury, Release
 from peerd.store.outcomes.recording import ClaimId
-from tests.model.machine.base import CLAIM_INDEXES, LIMITS, QUEUES, ModelMachine, has_task_in, only_if
+from tests.model.machine.base import CLAIM_INDEXES, LIMITS, QUEUES, ModelMachine, has_task_in, keys, only_if
 from tests.model.machine.user_steps import has_room
 from tests.model.reference import enqueue_rules, job_rules
 from tests.model.reference.state import ModelProcess
@@ -146,7 +146,3 @@ class JobSteps(ModelMachine):
         process = picked[0][1]
         note(f"# reservations of process {process.id}: {[claim for claim, _ in picked]}")
         return list(dict.fromkeys(claim for claim, holder in picked if holder == process)), process
-
-
-def keys(claims: set[ClaimId]) -> set[tuple[int, int]]:
-    return {(claim.id, claim.lease) for claim in claims}

@@ -27,6 +27,7 @@ from tests.model.machine.base import (
     ModelMachine,
     has_claimed,
     has_task_in,
+    keys,
     only_if,
 )
 from tests.model.reference import claim_rules as claiming_rules
@@ -198,7 +199,3 @@ def claimer_of(process: ModelProcess, queues: tuple[str, ...]) -> Claimer:
 
 def keys_of(taken: list[Task]) -> list[tuple[int, int]]:
     return [(task.id, task.lease) for task in taken]
-
-
-def keys(held: set[ClaimId]) -> set[tuple[int, int]]:
-    return {(one.id, one.lease) for one in held}

@@ -129,43 +129,19 @@ class UserSteps(ModelMachine):
         self.state.tasks[task_id] = ModelTask(id=task_id, created_at=now, updated_at=now, **values)
 
     @rule(
-        what=st.sampled_from(["cancel", "retry", "move", "bury", "kick", "delete"]),
+        what=st.sampled_from(["cancel", "retry", "move", "snooze", "bury", "kick", "delete"]),
         index=CLAIM_INDEXES,
         node=st.sampled_from([None, *NODES, NEVER]),
     )
     @only_if(lambda machine: machine.state.tasks)
     def intervene(self, what: str, index: int, node: str | None) -> None:
         now, task_id = self.clock.now(), self._pick_task(index)
-        match what:
-            case "cancel":
-                self.both(
-                    lambda: self.run(actions.cancel, task_id, "too dear"),
-                    lambda: task_action_rules.cancel(self.state, task_id, "too dear", now),
-                )
-            case "retry":
-                self.both(
-                    lambda: self.run(actions.retry, task_id),
-                    lambda: task_action_rules.retry(self.state, task_id, now),
-                )
-            case "move":
-                self.both(
-                    lambda: self.run(actions.move, task_id, node),
-                    lambda: task_action_rules.move(self.state, task_id, node, now),
-                )
-            case "bury":
-                self.both(
-                    lambda: self.run(actions.bury, task_id, 1),
-                    lambda: task_action_rules.bury(self.state, task_id, now),
-                )
-            case "kick":
-                self.both(
-                    lambda: self.run(actions.kick, task_id),
-                    lambda: task_action_rules.kick(self.state, task_id, now),
-                )
-            case _:
-                self.both(
-                    lambda: self.run(actions.delete, task_id), lambda: task_action_rules.delete(self.state, task_id)
-                )
+        values: dict[str, Any] = {"cancel": "too dear", "move": node, "bury": 1, "snooze": 300.0}
+        given = (values[what],) if what in values else ()
+        self.both(
+            lambda: self.run(getattr(actions, what), task_id, *given),
+            lambda: getattr(task_action_rules, what)(self.state, now, task_id, *given),
+        )
 
     def _pick_task(self, index: int) -> int:
         """A task: first those that are running; last one that is not there."""
@@ -174,14 +150,19 @@ class UserSteps(ModelMachine):
         note(f"# task {ids[index % len(ids)]}")
         return ids[index % len(ids)]
 
-    @rule(index=CLAIM_INDEXES, node=st.sampled_from([None, *NODES]))
+    @rule(
+        index=CLAIM_INDEXES, node=st.sampled_from([None, *NODES]), leaves_deadline=st.sampled_from([False, False, True])
+    )
     @only_if(has_task_in(Status.WORKING))
-    def move_by_hand(self, index: int, node: str | None) -> None:
-        """The UPDATE that the documentation gives for a running task."""
+    def move_by_hand(self, index: int, node: str | None, *, leaves_deadline: bool) -> None:
+        """The UPDATE that the documentation gives for a running task; or one that forgets a reservation's deadline."""
         working = list(self.state.working())
         task = working[index % len(working)]
         node_id = None if node is None else self.state.nodes[node].id
-        text = f"UPDATE tasks SET node_id = {node_id or 'NULL'}, status = 'pending', lease = lease + 1 WHERE id = "
-        self.run(lambda connection: connection.exec_driver_sql(f"{text}{task.id}").rowcount)
+        values = f"node_id = {node_id or 'NULL'}, status = 'pending', lease = lease + 1"
+        values += "" if leaves_deadline else ", deadline_at = NULL"
+        statement = f"UPDATE tasks SET {values} WHERE id = {task.id}"
+        self.run(lambda connection: connection.exec_driver_sql(statement).rowcount)
         self.moved_by_hand.add((task.id, task.lease))
-        task_action_rules.move_by_hand(self.state, task.id, node_id, self.clock.now())
+        now = self.clock.now()
+        task_action_rules.move_by_hand(self.state, task.id, node_id, now, leaves_deadline=leaves_deadline)

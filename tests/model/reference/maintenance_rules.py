@@ -35,6 +35,11 @@ def past_finish_at(state: ModelState, now: datetime) -> list[ModelTask]:
     return [task for task in pending if task.finish_at is not None and task.finish_at <= now]
 
 
+def remove(state: ModelState, task: ModelTask, now: datetime) -> None:
+    """It is gone, with what belongs to it."""
+    state.remove(task)
+
+
 def purgeable(state: ModelState, status: Status, age: float, now: datetime) -> list[ModelTask]:
     """Tasks that ended so long ago; one that somebody wrote as ended, without a time, counts from its last write."""
     ended = (task for task in state.tasks.values() if task.status is status)

@@ -12,6 +12,11 @@ from datetime import datetime, timedelta
 
 from peerd.domain.lifecycle import FINISHED, Status, TaskEvent, after
 
+END_DEADLINES = frozenset(
+    {TaskEvent.CLAIM, TaskEvent.CANCEL, TaskEvent.RETRY, TaskEvent.MOVE, TaskEvent.RESCHEDULE, TaskEvent.BURY}
+)
+"""Events that end a deadline even if a move by hand, which forgot that column, has ended the reservation."""
+
 
 @dataclass(kw_only=True)
 class ModelTask:
@@ -41,7 +46,6 @@ class ModelTask:
     progress_note: str | None = None
     result: str | None = None
     error: str | None = None
-    """A part of what must be there."""
     finished_at: datetime | None = None
     trace_context: str | None = None
     created_at: datetime
@@ -80,10 +84,8 @@ class ModelAttempt:
     ended_at: datetime
     outcome: str
     error: str | None = None
-    """A part of what must be there."""
     traceback: str | None = None
     cause: str | None = None
-    """A part of what must be there."""
 
 
 @dataclass(kw_only=True)
@@ -171,12 +173,7 @@ class ModelState:
         status = after(task.status, event)
         assert isinstance(status, Status)
         ends: dict[str, object] = {"finished_at": now} if status in FINISHED else {}
-        if task.status is Status.WORKING or event in (
-            TaskEvent.CLAIM,
-            TaskEvent.CANCEL,
-            TaskEvent.RETRY,
-            TaskEvent.MOVE,
-        ):
+        if task.status is Status.WORKING or event in END_DEADLINES:
             ends["deadline_at"] = None
         if event in (TaskEvent.CANCEL, TaskEvent.RETRY):
             ends["buried_order"] = None

@@ -7,20 +7,17 @@ from datetime import datetime
 from peerd.domain.errors import NodeNotFound, TaskNotFound, UniqueKeyTaken
 from peerd.domain.lifecycle import Status, TaskEvent, after
 from tests.model.reference.enqueue_rules import set_key, task_with_key
-from tests.model.reference.state import ModelState, ModelTask
-
-BURIED_ORDER = 1
-"""The order that the machine gives to each task that a person buries."""
+from tests.model.reference.state import ModelState, ModelTask, later
 
 
-def cancel(state: ModelState, task_id: int, reason: str, now: datetime) -> None:
+def cancel(state: ModelState, now: datetime, task_id: int, reason: str) -> None:
     """End a task that has not ended."""
     task = _allowed(state, task_id, TaskEvent.CANCEL)
     _revoke_claim(state, task, "withdrawn", now)
     state.follow(task, TaskEvent.CANCEL, now, lease=task.lease + 1, error=reason)
 
 
-def retry(state: ModelState, task_id: int, now: datetime) -> None:
+def retry(state: ModelState, now: datetime, task_id: int) -> None:
     """Let a task run again, as if it had never run, if no other has its key."""
     task = _allowed(state, task_id, TaskEvent.RETRY)
     if task.unique_key is not None:
@@ -36,7 +33,7 @@ def retry(state: ModelState, task_id: int, now: datetime) -> None:
     state.follow(task, TaskEvent.RETRY, now, lease=lease, attempts=0, crashes=0, finish_at=finish_at, **afresh)
 
 
-def move(state: ModelState, task_id: int, node: str | None, now: datetime) -> None:
+def move(state: ModelState, now: datetime, task_id: int, node: str | None) -> None:
     """Give a task to a node, or to any."""
     if node is not None and node not in state.nodes:
         raise NodeNotFound(node, sorted(state.nodes))
@@ -46,15 +43,23 @@ def move(state: ModelState, task_id: int, node: str | None, now: datetime) -> No
     state.follow(task, TaskEvent.MOVE, now, lease=lease, node_id=None if node is None else state.nodes[node].id)
 
 
-def bury(state: ModelState, task_id: int, now: datetime) -> None:
+def bury(state: ModelState, now: datetime, task_id: int, order: int) -> None:
     """Set a task aside that has not ended."""
     task = _allowed(state, task_id, TaskEvent.BURY)
     lease = task.lease + 1 if task.status is Status.WORKING else task.lease
     _revoke_claim(state, task, "buried", now)
-    state.follow(task, TaskEvent.BURY, now, lease=lease, buries=(task.buries or 0) + 1, buried_order=BURIED_ORDER)
+    state.follow(task, TaskEvent.BURY, now, lease=lease, buries=(task.buries or 0) + 1, buried_order=order)
 
 
-def kick(state: ModelState, task_id: int, now: datetime) -> None:
+def snooze(state: ModelState, now: datetime, task_id: int, seconds: float) -> None:
+    """Let a task start after some seconds."""
+    task = _allowed(state, task_id, TaskEvent.RESCHEDULE)
+    lease = task.lease + 1 if task.status is Status.WORKING else task.lease
+    _revoke_claim(state, task, "snoozed", now)
+    state.follow(task, TaskEvent.RESCHEDULE, now, lease=lease, start_at=later(now, seconds))
+
+
+def kick(state: ModelState, now: datetime, task_id: int) -> None:
     """Make a task pending at once; its attempts stay."""
     task = _allowed(state, task_id, TaskEvent.KICK)
     state.follow(
@@ -73,14 +78,16 @@ def finish_at_ahead(task: ModelTask, now: datetime) -> datetime | None:
     return None if task.finish_at is not None and task.finish_at <= now else task.finish_at
 
 
-def delete(state: ModelState, task_id: int) -> None:
+def delete(state: ModelState, now: datetime, task_id: int) -> None:
     """Delete a task, whatever it is."""
     state.remove(_allowed(state, task_id, TaskEvent.DELETE))
 
 
-def move_by_hand(state: ModelState, task_id: int, node_id: int | None, now: datetime) -> None:
-    """The UPDATE that docs/schema.md gives to whoever moves a running task with SQL. It leaves no attempt."""
+def move_by_hand(state: ModelState, task_id: int, node_id: int | None, now: datetime, *, leaves_deadline: bool) -> None:
+    """The UPDATE that docs/operations.md gives to whoever moves a running task with SQL. It leaves no attempt."""
     task = state.tasks[task_id]
+    if not leaves_deadline:
+        task.deadline_at = None
     task.node_id, task.status, task.lease = node_id, Status.PENDING, task.lease + 1
     if state.hand_writes_renew:
         task.updated_at = now

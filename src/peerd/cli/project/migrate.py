@@ -49,10 +49,7 @@ def _describe_compatibility(before: SchemaVersion | None, schema: SchemaVersion)
     """The consequences for nodes of older versions."""
     if before is None or before.revision == schema.revision:
         return []
-    if before.oldest is None:
-        warning = f"nodes older than revision {newest()} continue, but cannot start new processes: upgrade them soon"
-    elif schema.oldest is not None and schema.oldest <= before.revision:
+    if schema.oldest <= before.revision:
         return [Text(f"nodes that support revision {schema.oldest} or later continue: upgrade them one by one")]
-    else:
-        warning = f"nodes that do not support revision {schema.oldest} cannot continue: they are refused from now on"
+    warning = f"nodes that do not support revision {schema.oldest} cannot continue: they are refused from now on"
     return [Text(warning, "yellow")]

@@ -60,17 +60,16 @@ def older_nodes(connection: Connection) -> list[Finding]:
     schema = read_schema_version(connection)
     if schema is None:
         return []
-    older = sa.or_(nodes.c.revision.is_(None), nodes.c.revision < schema.revision)
-    running = sa.select(nodes.c.name, nodes.c.version, nodes.c.revision).where(nodes.c.active, older)
-    return [_older_node_finding(*row) for row in connection.execute(running.order_by(nodes.c.name))]
-
-
-def _older_node_finding(name: str, version: str | None, revision: str | None) -> Finding:
-    node = f"{name} (peerd {version or '?'})"
-    if revision is None:
-        message = f"{node} is older than the tables, and can start no process anew"
-        return Finding(Level.WARNING, "versions", message, "upgrade it, and start it again")
-    return Finding(Level.NOTE, "versions", f"{node} is older than the tables; it may go on", "upgrade it when it suits")
+    older = sa.select(nodes.c.name, nodes.c.version).where(nodes.c.active, nodes.c.revision < schema.revision)
+    return [
+        Finding(
+            Level.NOTE,
+            "versions",
+            f"{name} (peerd {version or '?'}) is older than the tables; it may go on",
+            "upgrade it when it suits",
+        )
+        for name, version in connection.execute(older.order_by(nodes.c.name))
+    ]
 
 
 def frozen_tasks(connection: Connection, max_update: float) -> list[Finding]:

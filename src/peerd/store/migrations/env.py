@@ -7,7 +7,7 @@ from typing import Any
 from alembic import context
 from alembic.runtime.migration import MigrationContext
 
-from peerd.store.schema.revisions import VERSION_TABLE, write_oldest_compatible
+from peerd.store.schema.revisions import version_table, write_oldest_compatible
 from peerd.store.schema.tables import metadata
 
 
@@ -19,7 +19,7 @@ def after_each(ctx: MigrationContext, step: Any, heads: Any, run_args: Any) -> N
 
 connection = context.config.attributes["connection"]
 context.configure(
-    connection=connection, target_metadata=metadata, version_table=VERSION_TABLE, on_version_apply=after_each
+    connection=connection, target_metadata=metadata, version_table=version_table.name, on_version_apply=after_each
 )
 with context.begin_transaction():
     context.run_migrations()

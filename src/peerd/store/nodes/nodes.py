@@ -28,7 +28,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     zone: str | None
     version: str | None
     revision: str | None
-    """The newest revision of the tables that its code knows; None before revision 0002."""
+    """The newest revision of the tables that its code knows."""
     active: bool
     draining: bool
     started_at: datetime | None

@@ -1,7 +1,9 @@
 """Migrating a database to the revision that this version of peerd needs.
 
-Every process compares the revision at its start; only a process that migrates loads Alembic, which takes longer than
-all the rest. `peerd.store.schema.revisions` has the history.
+An empty database gets the tables as they are at the newest revision (`peerd.store.schema.create`); tables of an earlier
+version are changed by the revisions since, in `peerd/store/migrations/versions`. `peerd.store.schema.revisions` has the
+history. Every process compares the revision at its start; only one that changes tables loads Alembic, which takes
+longer than all the rest.
 
 The tables are in use meanwhile. So no statement of a migration waits long for a table: on MySQL and PostgreSQL every
 later statement on that table would queue behind it. It fails after `TABLE_LOCK_TIMEOUT`, and is repeated.
@@ -27,10 +29,9 @@ from peerd.store.connection.database import Database, translated_errors
 from peerd.store.connection.database_errors import error_code
 from peerd.store.connection.engines import require_version
 from peerd.store.connection.galera import is_member
+from peerd.store.schema.create import create_tables
 from peerd.store.schema.revisions import (
-    HISTORY,
     NODE_ALIVE_WITHIN,
-    VERSION_TABLE,
     SchemaVersion,
     newest,
     oldest_compatible_revision,
@@ -44,7 +45,7 @@ from peerd.store.schema.types import MYSQL
 if TYPE_CHECKING:
     from alembic.config import Config
 
-__all__ = ["current_revision", "find_schema_version", "migrate", "newest", "require_current_schema", "run_script"]
+__all__ = ["current_revision", "find_schema_version", "migrate", "newest", "require_current_schema", "run_statement"]
 
 FOLDER: Final = Path(str(files("peerd.store"))) / "migrations"
 LOCK_NAME: Final = "concat('peerd_migrate.', md5(database()))"
@@ -156,42 +157,23 @@ def _upgrade(connection: Connection) -> str:
         found = _refuse_incompatible(read_schema_version(connection))
         if found is not None and not found.is_older:
             return found.revision
-        if found is not None:
-            _block_older_code(connection, found)
-        if connection.dialect.name == "sqlite" and not sa.inspect(connection).has_table(VERSION_TABLE):
-            _create_tables(connection)
+        if found is None:
+            create_tables(connection)
         else:
+            _block_older_code(connection, found)
             _run_alembic(connection)
     return newest()
-
-
-def _create_tables(connection: Connection) -> None:
-    """Run the scripts of all revisions in an empty database, as Alembic would.
-
-    Loading Alembic takes ten times as long as the scripts, and a program with a SQLite file of its own creates the
-    tables at its start.
-    """
-    connection.exec_driver_sql(
-        f"CREATE TABLE {VERSION_TABLE} (version_num VARCHAR(32) NOT NULL,"
-        f" CONSTRAINT {VERSION_TABLE}_pkc PRIMARY KEY (version_num))"
-    )
-    for revision in HISTORY:
-        run_script(connection, revision.number)
-    insert = f"INSERT INTO {VERSION_TABLE} (version_num, oldest) VALUES (:newest, :oldest)"  # noqa: S608 - our own name
-    connection.execute(sa.text(insert), {"newest": newest(), "oldest": oldest_compatible_revision()})
 
 
 def _block_older_code(connection: Connection, found: SchemaVersion) -> None:
     """Before any change: let no process of older code start any more, and check that no older node is alive."""
     write_oldest_compatible(connection)
     barrier = oldest_compatible_revision()
-    if barrier <= (found.oldest or found.revision):
+    if barrier <= found.oldest:
         return
     alive = sa.and_(nodes.c.incarnation.is_not(None), nodes.c.checked_at > seconds_from_now(-NODE_ALIVE_WITHIN))
-    older: sa.ColumnElement[bool] = sa.true()  # before revision 0002, the column does not exist
-    if found.oldest is not None:
-        older = sa.or_(nodes.c.revision.is_(None), nodes.c.revision < barrier)
-    names = connection.execute(sa.select(nodes.c.name).where(older, alive).order_by(nodes.c.name)).scalars().all()
+    older = sa.select(nodes.c.name).where(alive, nodes.c.revision < barrier)
+    names = connection.execute(older.order_by(nodes.c.name)).scalars().all()
     if names:
         raise NodesTooOld(list(names), newest(), barrier)
 
@@ -205,21 +187,13 @@ def _run_alembic(connection: Connection) -> None:
         command.upgrade(configuration, "head")
 
 
-def run_script(connection: Connection, revision: str) -> None:
-    """Run the SQL script of a revision for this database; a revision that does not change it has none."""
-    name = "mysql" if connection.dialect.name in MYSQL else connection.dialect.name
-    script = FOLDER / "sql" / f"{revision}_{name}.sql"
-    if not script.exists() and any(script.parent.glob(f"{revision}_*.sql")):
-        return
-    for statement in script.read_text().split(";\n"):
-        if statement.strip():
-            _run_statement(connection, statement.replace("%", "%%") if name != "sqlite" else statement)
+def run_statement(connection: Connection, statement: str) -> None:
+    """Run a statement of a revision.
 
-
-def _run_statement(connection: Connection, statement: str) -> None:
-    """DDL is not rolled back on MySQL: what an interrupted run has applied already is ignored."""
+    DDL is not rolled back on MySQL: what an interrupted run has applied already is ignored there.
+    """
     try:
-        connection.exec_driver_sql(statement)
+        connection.exec_driver_sql(statement if connection.dialect.name == "sqlite" else statement.replace("%", "%%"))
     except DBAPIError as error:
         if connection.dialect.name not in MYSQL or error_code(error) not in ALREADY_APPLIED_ERRORS:
             raise

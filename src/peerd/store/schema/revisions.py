@@ -17,7 +17,8 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-VERSION_TABLE: Final = "peerd_version"
+from peerd.store.schema.types import name_type
+
 NODE_ALIVE_WITHIN: Final = 60.0
 """Seconds since its last heartbeat for which a node counts as alive before a migration, or the deletion of its row."""
 
@@ -30,24 +31,18 @@ class Revision(msgspec.Struct, frozen=True):
 
 
 HISTORY: Final = (
-    Revision("0001", oldest="0001"),
-    Revision("0002", oldest="0001"),  # adds peerd_version.oldest and nodes.revision
-    Revision("0003", oldest="0001"),  # adds schedules, schedule_runs
-    Revision("0004", oldest="0004"),  # adds limits; the claim's index leaves out tasks with limit keys
-    Revision("0005", oldest="0004"),  # adds processes.handlers
-    Revision("0006", oldest="0004"),  # adds what queue clients need: columns of tasks, tasks_aside, queues.pause
-    Revision("0007", oldest="0004"),  # tasks_due and tasks_closing end with the id
-    Revision("0008", oldest="0004"),  # adds idempotency_keys
-    Revision("0009", oldest="0004"),  # adds peerd_users, _tokens, _sessions, _login_failures, _audit
-    Revision("0010", oldest="0004"),  # adds statistics, depths, processes.slots
-    Revision("0011", oldest="0004"),  # adds bulk_actions
-    Revision("0012", oldest="0004"),  # adds node_requests, stored_schedules
-    Revision("0013", oldest="0004"),  # adds task_logs
-    Revision("0014", oldest="0004"),  # adds alerts
-    Revision("0015", oldest="0004"),  # stores tasks.aside_queue (MySQL)
-    Revision("0016", oldest="0004"),  # adds disks, files and file_*
+    Revision("0001", oldest="0001"),  # the tables of 0.1.0
 )
 """All revisions that this version of peerd knows, in order."""
+
+version_table: Final = sa.Table(
+    "peerd_version",
+    sa.MetaData(),
+    sa.Column("version_num", sa.String(32), nullable=False),
+    sa.Column("oldest", name_type(32, ascii_only=True)),
+    sa.PrimaryKeyConstraint("version_num", name="peerd_version_pkc"),
+)
+"""One row; Alembic knows it as a table with ``version_num``. It is not one of the tables that have data."""
 
 
 def newest() -> str:
@@ -61,10 +56,10 @@ def oldest_compatible_revision() -> str:
 
 
 class SchemaVersion(msgspec.Struct, frozen=True):
-    """The revision in a database, and the oldest one whose code may use its tables; None before revision 0002."""
+    """The revision in a database, and the oldest one whose code may use its tables."""
 
     revision: str
-    oldest: str | None
+    oldest: str
 
     @property
     def is_older(self) -> bool:
@@ -79,23 +74,23 @@ class SchemaVersion(msgspec.Struct, frozen=True):
     @property
     def is_incompatible(self) -> bool:
         """Whether this version must not use it: it is newer, and does not allow this version."""
-        if self.oldest is None:
-            return all(self.revision != known.number for known in HISTORY)
         return self.oldest > newest()
 
 
 def read_schema_version(connection: Connection) -> SchemaVersion | None:
-    """The schema version of a database; None when it has no tables of peerd."""
-    if not sa.inspect(connection).has_table(VERSION_TABLE):
+    """The schema version of a database; None when it has no tables of peerd, or not all of them yet."""
+    if not sa.inspect(connection).has_table(version_table.name):
         return None
-    row = connection.execute(sa.text(f"SELECT * FROM {VERSION_TABLE}")).mappings().first()  # noqa: S608 - our own name
-    return None if row is None else SchemaVersion(row["version_num"], row.get("oldest"))
+    row = connection.execute(sa.select(version_table)).first()
+    return None if row is None else SchemaVersion(row.version_num, row.oldest)
+
+
+def write_newest(connection: Connection) -> None:
+    """Write into a database that its tables are complete, and whose code may use them."""
+    row = {"version_num": newest(), "oldest": oldest_compatible_revision()}
+    connection.execute(sa.insert(version_table).values(row))
 
 
 def write_oldest_compatible(connection: Connection) -> None:
-    """Write which code may use the tables, if the database is at revision 0002 or later."""
-    if any(column["name"] == "oldest" for column in sa.inspect(connection).get_columns(VERSION_TABLE)):
-        connection.execute(
-            sa.text(f"UPDATE {VERSION_TABLE} SET oldest = :oldest"),  # noqa: S608 - as above
-            {"oldest": oldest_compatible_revision()},
-        )
+    """Write which code may use the tables."""
+    connection.execute(sa.update(version_table).values(oldest=oldest_compatible_revision()))

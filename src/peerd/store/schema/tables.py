@@ -1,4 +1,4 @@
-"""The tables, which docs/schema.md explains. A test compares them with the result of the migrations."""
+"""The tables, which docs/schema.md explains. `peerd.store.schema.create` makes them in an empty database."""
 
 from __future__ import annotations
 

@@ -13,7 +13,6 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.schema import CreateColumn, CreateIndex, CreateTable
 from sqlalchemy.sql import expression
-from sqlalchemy.sql.schema import HasConditionalDDL
 from sqlalchemy.types import TypeDecorator
 
 MYSQL = ("mysql", "mariadb")
@@ -23,7 +22,7 @@ SQLITE_TIME_FORMAT = "%Y-%m-%d %H:%M:%f"
 """The text form of a time on SQLite, for its strftime; %f has milliseconds."""
 WITH_PARTIAL_INDEXES: Final = ("postgresql", "sqlite")
 
-Conditional = TypeVar("Conditional", bound=HasConditionalDDL)
+Item = TypeVar("Item", bound=sa.Index | sa.Column[Any])
 
 
 class NotNullTimestamp(sa.types.UserDefinedType[datetime]):
@@ -191,9 +190,15 @@ def sql_literals(values: Iterable[str]) -> str:
     return ", ".join(f"'{value}'" for value in values)
 
 
-def only_on(dialects: tuple[str, ...], item: Conditional) -> Conditional:
-    """An index or a constraint of these databases only."""
-    return item.ddl_if(dialect=dialects)  # type: ignore[arg-type]  # SQLAlchemy's annotation lacks the tuple
+def only_on(dialects: tuple[str, ...], item: Item) -> Item:
+    """An index or a column of these databases only."""
+    item.info["only_on"] = dialects
+    return item
+
+
+def is_on(dialect: Dialect, item: sa.Index | sa.Column[Any]) -> bool:
+    """Whether a database has this index or column."""
+    return dialect.name in item.info.get("only_on", (dialect.name,))
 
 
 def time_column(name: str) -> sa.Column[Any]:
@@ -220,7 +225,7 @@ def time_format_checks(columns: Iterable[object]) -> list[sa.CheckConstraint]:
 def enum_check(column: str, values: Iterable[str]) -> sa.CheckConstraint:
     """The CHECK of a text column with these values; on MySQL the type ENUM has the same effect."""
     check = sa.CheckConstraint(f"{column} IN ({sql_literals(values)})", name=f"{column}_known")
-    return only_on(WITH_PARTIAL_INDEXES, check)
+    return check.ddl_if(dialect=WITH_PARTIAL_INDEXES)  # type: ignore[arg-type]  # the annotation lacks the tuple
 
 
 def enum_type(values: Iterable[str]) -> sa.types.TypeEngine[str]:
@@ -252,7 +257,7 @@ def mysql_generated_column(name: str, kind: sa.types.TypeEngine[Any], value: str
     one can be added without a rewrite: a Galera server with an index of a virtual column can run out of memory at the
     next `ALTER TABLE` (docs/schema.md).
     """
-    return sa.Column(name, kind, sa.Computed(value, persisted=True), info={"only_on": MYSQL})
+    return only_on(MYSQL, sa.Column(name, kind, sa.Computed(value, persisted=True)))
 
 
 @compiles(CreateTable)
@@ -267,7 +272,4 @@ def _create_with_dialect_options(element: CreateTable | CreateIndex, compiler: A
 @compiles(CreateColumn)
 def _create_column(element: CreateColumn, compiler: Any, **options: Any) -> str | None:
     # None omits the column.
-    dialects = element.element.info.get("only_on")
-    if dialects is not None and compiler.dialect.name not in dialects:
-        return None
-    return str(compiler.visit_create_column(element, **options))
+    return str(compiler.visit_create_column(element, **options)) if is_on(compiler.dialect, element.element) else None

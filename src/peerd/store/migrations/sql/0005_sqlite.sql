@@ -1,3 +1,0 @@
--- What each process can run.
-
-ALTER TABLE processes ADD COLUMN handlers TEXT;
