@@ -224,8 +224,9 @@ VIOLATIONS: Final[tuple[tuple[str, dict[str, str]], ...]] = (
     # rescue, crash, poison
     (f"task long | start | mark | wait 10 | {RESCUE} | succeed process=2", {"rescue": "6.0 s without trouble"}),
     (
-        f"""task long | start | mark | add_event fault kind='kill server' target=server effect=cut everyone=1 lingers=1.0
-        | wait 2 | add_event healed kind='kill server' target=server | wait 6 | {RESCUE} | succeed process=2""",
+        f"""task long | start | mark | add_event fault kind='kill server' target=server effect=cut everyone=1
+        lingers=1.0 | wait 2 | add_event healed kind='kill server' target=server | wait 6
+        | {RESCUE} | succeed process=2""",
         {"rescue": "without trouble"},
     ),
     (
