@@ -12,6 +12,7 @@ from bench.storage_floor import copy_bare
 from bench.storage_servers import BenchStorage, two_nodes, versions
 from tests.support.server import ServerUnavailableError
 
+pytestmark = pytest.mark.slow
 FEW = FileShape("20 × 10 KiB", 20, 10 * storage.KiB, 4)
 
 
@@ -46,7 +47,6 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BenchStorage]:
         yield found
 
 
-@pytest.mark.slow
 def test_files_are_put_got_copied_and_removed_as_by_rsync_and_nginx(nodes: BenchStorage, tmp_path: Path) -> None:
     try:
         assert versions()
@@ -60,16 +60,8 @@ def test_files_are_put_got_copied_and_removed_as_by_rsync_and_nginx(nodes: Bench
     }
     assert all(len(rates) == 2 and min(rates) > 0 for one in results.values() for rates in one.values())
     assert not list(nodes.first.folder.rglob("contents/*/*/*"))
-
-
-@pytest.mark.slow
-def test_the_client_refuses_a_response_without_the_file(nodes: BenchStorage) -> None:
     with pytest.raises(Exception, match="returned non-zero exit status"):
-        storage.load(nodes.first.url, GET, FEW, SECRET)
-
-
-@pytest.mark.slow
-def test_the_memory_of_the_processes_of_storage_is_read(nodes: BenchStorage) -> None:
+        storage.load(nodes.first.url, GET, FEW, SECRET)  # there is no such file
     peaks = storage.memory_of(nodes, storage.MiB)
     assert {"first: storage-server-1", "second: storage-1"} <= set(peaks)
     assert min(peaks.values()) > storage.MiB

@@ -158,7 +158,7 @@ def test_mistakes_of_every_kind_are_in_one_report(peerd: Peerd, project: Path) -
 RIGHT = """\
 [workers.mail]
 tasks = "jobs:mail"
-[workers.off]
+[workers.resting]
 enabled = false
 tasks = "missing:video"
 [gateway.near]
@@ -193,7 +193,7 @@ def test_what_is_right_is_described_and_a_queue_that_no_worker_here_serves_is_a_
             "web site": "serves jobs:site",
         }.items()
     )
-    assert not right.keys() & {"gateway off", "worker off"}
+    assert not right.keys() & {"gateway off", "worker resting"}
     [warning] = answer["warnings"]
     assert (warning["line"], warning["key"]) == (18, "schedules.letters.queue")
     assert warning["message"] == (

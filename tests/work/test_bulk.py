@@ -23,6 +23,8 @@ from tests.work.test_manager import held_by_a_dead_process, managing, settings
 
 QUICK: dict[str, Any] = {"every": 0.02, "batch": 2}
 
+pytestmark = pytest.mark.one_database
+
 
 def dead(harness: RunnerHarness, number: int) -> None:
     rows = [{"queue": "old", "status": "dead"}] * number

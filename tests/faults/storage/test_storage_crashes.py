@@ -11,10 +11,11 @@ from tests.faults.storage import scenarios
 from tests.faults.storage.crash_process import CrashProcess
 from tests.storage.nodes import StorageCluster
 
+QUICK = "a small copy is made by the next try"
 KILLS = {
     "a put leaves the file that was there": scenarios.kill_puts,
     "a put in parts goes on, or leaves the file that was there": scenarios.kill_uploads,
-    "a small copy is made by the next try": partial(scenarios.kill_copies, size=scenarios.SMALL),
+    QUICK: partial(scenarios.kill_copies, size=scenarios.SMALL),
     "a large copy is made by the next try": partial(scenarios.kill_copies, size=scenarios.LARGE),
     "a removal is ended by the next try": scenarios.kill_removals,
     "a verification hides no damage": scenarios.kill_verifications,
@@ -27,8 +28,10 @@ INTERRUPTIONS = {
 }
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kill", KILLS.values(), ids=KILLS)
+@pytest.mark.parametrize(
+    "kill",
+    [pytest.param(kill, id=name, marks=[] if name == QUICK else [pytest.mark.slow]) for name, kill in KILLS.items()],
+)
 def test_whatever_is_killed_at_a_step_nothing_is_lost(
     cluster: StorageCluster, crash: CrashProcess, kill: Callable[[StorageCluster, CrashProcess], list[str]]
 ) -> None:
