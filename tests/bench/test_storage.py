@@ -40,10 +40,7 @@ def test_ratios_are_taken_within_the_rounds_and_goals_are_marked() -> None:
 
 @pytest.fixture(scope="module")
 def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BenchStorage]:
-    with (
-        open_bench_database("sqlite") as target,
-        two_nodes(target, tmp_path_factory.mktemp("storage")) as found,
-    ):
+    with open_bench_database("sqlite") as target, two_nodes(target, tmp_path_factory.mktemp("storage")) as found:
         yield found
 
 

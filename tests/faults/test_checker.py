@@ -131,10 +131,7 @@ def test_a_job_that_a_killed_process_held_may_be_reserved_by_others() -> None:
 
 VIOLATIONS: Final[tuple[tuple[str, dict[str, str]], ...]] = (
     # lost
-    (
-        "task | succeed | add_event enqueued task=99 queue=work name=short key=99",
-        {"lost": "never in the table"},
-    ),
+    ("task | succeed | add_event enqueued task=99 queue=work name=short key=99", {"lost": "never in the table"}),
     ("task | claim", {"lost": "it is working"}),
     ("task | start | end failure | write dead", {"lost": "ends as done, and this one is dead"}),
     ("task | succeed | forget rows 1", {"lost": "its row is gone"}),
@@ -148,10 +145,7 @@ VIOLATIONS: Final[tuple[tuple[str, dict[str, str]], ...]] = (
     ("task parent | succeed | task key=1/1/0 | succeed", {"transaction": "the ledger does not know"}),
     # lifecycle, leases
     ("task | change status=failure | stage_due | succeed", {"lifecycle": "no way from pending to failure"}),
-    (
-        "task failing | fail | stage_due | succeed process=2 | forget changes 3",
-        {"lifecycle": "does not lead on from"},
-    ),
+    ("task failing | fail | stage_due | succeed process=2 | forget changes 3", {"lifecycle": "does not lead on from"}),
     ("task | succeed | set_row attempts=5", {"lifecycle": "not as its last change left it"}),
     (f"task | change status=working lease=2 process_id=1 | {RUN}", {"lease": "raised the lease by 2"}),
     (f"task | claim | change status=working process_id=2 | {RUN}", {"lease": ""}),
@@ -177,10 +171,7 @@ VIOLATIONS: Final[tuple[tuple[str, dict[str, str]], ...]] = (
         {"stale write": "by claim 1", "not written": ""},
     ),
     ("task | start | complete", {"stale write": "its handler never ended"}),
-    (
-        "task | start | end snoozed | complete",
-        {"stale write": "its handler ended as snoozed", "not written": ""},
-    ),
+    ("task | start | end snoozed | complete", {"stale write": "its handler ended as snoozed", "not written": ""}),
     ("task | start | complete | wait 1 | end", {"stale write": "before its handler ended", "overlap": ""}),
     (
         "task failing | fail | set_attempt process_id=3 | stage_due | succeed",
@@ -191,19 +182,13 @@ VIOLATIONS: Final[tuple[tuple[str, dict[str, str]], ...]] = (
     ("task | begin lease=7 process_id=2 | succeed", {"overlap": "which was never claimed"}),
     ("task | claim | begin | end | begin | end | complete", {"overlap": "ran 2 times"}),
     ("task | claim | begin process_id=2 | end process_id=2 | complete", {"overlap": "ran in process 2"}),
-    (
-        "task | begin lease=1 process_id=1 pid=101 | wait 1 | claim | end | complete",
-        {"overlap": "before its claim"},
-    ),
+    ("task | begin lease=1 process_id=1 pid=101 | wait 1 | claim | end | complete", {"overlap": "before its claim"}),
     (
         f"task deaf | start | {STOPPED} | start process=2 | wait 1 | {BY_STALE} | end | complete",
         {"overlap": "after its claim had ended as released"},
     ),
     # attempts, outcomes
-    (
-        "task failing | fail | stage_due | succeed | forget attempts 0",
-        {"attempts": "without a row in attempts"},
-    ),
+    ("task failing | fail | stage_due | succeed | forget attempts 0", {"attempts": "without a row in attempts"}),
     ("task | succeed | add_attempt 9 failure", {"attempts": "belongs to no claim"}),
     (
         """task | start | end | write failure | set_row status=done
@@ -217,10 +202,7 @@ VIOLATIONS: Final[tuple[tuple[str, dict[str, str]], ...]] = (
         {"attempts": "went from 0 to 1"},
     ),
     (f"task | start | end | {STOPPED} | succeed", {"not written": "ended as done, and its claim as released"}),
-    (
-        f"task | start | end | wait 60 | kill 1 | {CRASH} | succeed process=2",
-        {"not written": "60.0 s without trouble"},
-    ),
+    (f"task | start | end | wait 60 | kill 1 | {CRASH} | succeed process=2", {"not written": "60.0 s without trouble"}),
     # rescue, crash, poison
     (f"task long | start | mark | wait 10 | {RESCUE} | succeed process=2", {"rescue": "6.0 s without trouble"}),
     (
@@ -246,10 +228,7 @@ VIOLATIONS: Final[tuple[tuple[str, dict[str, str]], ...]] = (
     ),
     # death, recycle
     (f"task forking | start | dying | wait 30 | {DEATH}", {"death": "30.0 s without trouble later"}),
-    (
-        f"task long | start | {RECYCLED} ended_at=+0.01 | {STOPPED} | succeed process=2",
-        {"recycle": ""},
-    ),
+    (f"task long | start | {RECYCLED} ended_at=+0.01 | {STOPPED} | succeed process=2", {"recycle": ""}),
     (f"task long | start | {RECYCLED} ended_at=+0.01 | {CRASH} | succeed process=2", {"recycle": "", "crash": ""}),
     # versions
     (f"task comes | {OLD}", {"versions": "was of the old code, which does not know the task"}),
@@ -279,10 +258,7 @@ VIOLATIONS: Final[tuple[tuple[str, dict[str, str]], ...]] = (
         {"attempts": "its attempts went from 0 to 1"},
     ),
     # jobs
-    (
-        "clients | add_event inserted task=99 key=job-99 connection=client-1",
-        {"jobs lost": "never in the table"},
-    ),
+    ("clients | add_event inserted task=99 key=job-99 connection=client-1", {"jobs lost": "never in the table"}),
     ("clients | put | reserve", {"jobs lost": "nobody has deleted it"}),
     ("clients | put | reserve | delete", {"jobs lost": "no client that held it has asked"}),
     (f"{PUT_LATE} | delete", {"jobs lost": "no client has asked"}),

@@ -54,10 +54,7 @@ async def send_heartbeats(harness: RunnerHarness, node: str) -> None:
 
 @asynccontextmanager
 async def managing(
-    harness: RunnerHarness,
-    given: ManagerSettings,
-    node: str = "a",
-    queues: Mapping[str, QueueSettings] | None = None,
+    harness: RunnerHarness, given: ManagerSettings, node: str = "a", queues: Mapping[str, QueueSettings] | None = None
 ) -> AsyncIterator[ManagerService]:
     """A manager that runs, on a node whose agent sends heartbeats."""
     harness.world.node(node)
