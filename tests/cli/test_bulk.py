@@ -69,7 +69,7 @@ def test_what_is_refused_is_listed_and_ends_with_a_status(peerd: Peerd, client: 
             call(BulkRetry())
         with pytest.raises(ValueError, match="is no action"):
             call("retry", TaskFilter(queue="video"))  # type: ignore[arg-type]
-    assert client.bulk.preview(BulkCancel(), all_tasks=True).matched == 2
+    assert client.bulk.preview(BulkDelete(), all_tasks=True).matched == 2
 
 
 def test_without_a_node_nothing_happens_until_it_is_watched(peerd: Peerd, client: Client, ten: list[int]) -> None:

@@ -194,14 +194,16 @@ def test_what_is_right_is_described_and_a_queue_that_no_worker_here_serves_is_a_
         }.items()
     )
     assert not right.keys() & {"gateway off", "worker resting"}
-    [warning] = answer["warnings"]
-    assert (warning["line"], warning["key"]) == (18, "schedules.letters.queue")
+    warnings = {one["key"]: one for one in answer["warnings"]}
+    assert list(warnings) == ["gateway.far", "gateway.far.token", "schedules.letters.queue"]
+    warning = warnings["schedules.letters.queue"]
+    assert warning["line"] == 18
     assert warning["message"] == (
         "no worker of this configuration serves the queue mial; its tasks wait for another node"
     )
     assert warning["remedy"] == "did you mean 'mail'?"
     shown = peerd("check")
-    assert "no problems, 1 warning" in shown.lines[-1]
+    assert "no problems, 3 warnings" in shown.lines[-1]
     assert "a-token-of-some-length" not in shown.out
 
 
