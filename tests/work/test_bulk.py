@@ -97,6 +97,7 @@ async def test_one_that_fails_is_reported_once_and_keeps_the_manager_from_nothin
     assert log_message_of(failed)[0] == "error"
 
 
+@pytest.mark.slow
 async def test_a_long_one_keeps_a_manager_neither_from_its_heartbeat_nor_from_the_rescue(
     harness: RunnerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -24,13 +24,17 @@ from tests.work.harness import Gates, RunnerHarness
 from tests.work.test_manager import managing, rounds, settings, silent_node
 
 MAX_UPDATE = 1.0
+pytestmark = pytest.mark.every_database
 
 
 @pytest.fixture(params=["mariadb", "postgresql"])
-async def server_bench(
-    request: pytest.FixtureRequest, migrated_factory: DatabaseFactory
-) -> AsyncIterator[RunnerHarness]:
-    async for made in harness_on(migrated_factory(request.param)):
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+async def server_bench(kind: str, migrated_factory: DatabaseFactory) -> AsyncIterator[RunnerHarness]:
+    async for made in harness_on(migrated_factory(kind)):
         yield made
 
 

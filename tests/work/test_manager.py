@@ -111,6 +111,7 @@ async def test_a_chore_that_has_more_to_do_continues_at_once_and_lets_the_others
     assert [count for _, count in ran(harness)] == [10] * 3 + [10] * 3 + [5] * 3
 
 
+@pytest.mark.slow
 async def test_endless_chores_do_not_keep_a_manager_from_its_heartbeat_and_the_rescue(
     harness: RunnerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -307,6 +308,7 @@ async def test_a_rescue_that_is_held_up_takes_nothing_that_was_touched_before_it
             assert harness.world.status(alive) is Status.WORKING
 
 
+@pytest.mark.slow
 async def test_a_round_comes_the_moment_a_task_falls_due_however_idle_the_table_is(each_harness: RunnerHarness) -> None:
     """What the next query finds, at most six seconds later, is started at the moment at which it is due."""
     given = settings(every=0.05, max_update=60.0, inactive_after=60.0)

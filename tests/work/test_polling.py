@@ -103,6 +103,7 @@ async def test_a_process_that_has_met_contention_waits_for_the_claim_mutex(
     await each_harness.until(task, Status.DONE)
 
 
+@pytest.mark.slow
 async def test_any_number_of_rings_without_a_task_cost_a_few_checks_a_second(
     each_harness: RunnerHarness, gates: Gates
 ) -> None:
@@ -122,6 +123,7 @@ async def test_any_number_of_rings_without_a_task_cost_a_few_checks_a_second(
     await each_harness.until(task_id, Status.DONE, within=30.0)
 
 
+@pytest.mark.slow
 async def test_any_number_of_rings_about_claims_that_were_not_revoked_cost_a_few_checks_a_second(
     harness: RunnerHarness, gates: Gates
 ) -> None:

@@ -25,7 +25,7 @@ OPERATIONS = (
     "claims_of_process",
     "heartbeat_process",
 )
-WAYS = ("away", "lost", "refused")
+WAYS = ("lost", *(pytest.param(way, marks=pytest.mark.slow) for way in ("away", "refused")))
 
 
 class Rounds:
