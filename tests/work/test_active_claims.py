@@ -15,7 +15,7 @@ from peerd.testing import eventually_async
 from peerd.work import task_runner
 from tests.work.harness import Gates, RunnerHarness
 
-pytestmark = pytest.mark.one_database
+pytestmark = pytest.mark.every_database
 
 
 def of_any_task(*_: object, quarantined: bool, **__: object) -> bool:

@@ -17,6 +17,8 @@ from tests.work.harness import RunnerHarness
 from tests.work.test_manager import managing, silent_node
 from tests.work.test_worker_call_faults import WAYS, harm
 
+pytestmark = pytest.mark.every_database
+
 CALLS = (
     ("stage_due", 1),
     ("stage_due", 2),

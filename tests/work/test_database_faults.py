@@ -22,6 +22,8 @@ from peerd.testing import eventually_async
 from peerd.work.attempts import outcome_writer
 from tests.work.harness import Gates, RunnerHarness
 
+pytestmark = pytest.mark.every_database
+
 
 def counting() -> tuple[Queue, list[int]]:
     """A queue whose handler ``it`` records each run."""

@@ -37,7 +37,7 @@ from peerd.store.schema.tables import nodes
 from peerd.testing import eventually_async
 from tests.work.harness import RunnerHarness
 
-pytestmark = pytest.mark.one_database
+pytestmark = pytest.mark.every_database
 
 
 def settings(**more: Any) -> ManagerSettings:

@@ -10,7 +10,7 @@ from peerd.testing import eventually_async
 from peerd.work.claims import task_fetcher
 from tests.work.harness import Gates, RunnerHarness
 
-pytestmark = pytest.mark.one_database
+pytestmark = pytest.mark.every_database
 
 
 async def test_a_task_that_has_crashed_a_process_runs_in_an_empty_one(

@@ -16,6 +16,8 @@ from peerd.store.claim.claimer import Claimer
 from peerd.testing import Fault, FaultyDatabase, eventually_async
 from tests.work.harness import RunnerHarness
 
+pytestmark = pytest.mark.every_database
+
 OPERATIONS = (
     "claim",
     "complete",
