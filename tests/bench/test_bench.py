@@ -32,6 +32,7 @@ from bench.samples import (
     percentile,
 )
 from bench.sizes import TINY
+from tests.support.servers import DATABASES
 from tests.support.summary import note_database, note_missing_server
 
 pytestmark = pytest.mark.slow
@@ -70,7 +71,7 @@ def beside_its_floors() -> set[tuple[str, int, str]]:
 
 @pytest.mark.timeout(240)
 @pytest.mark.one_database
-@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("name", DATABASES)
 def test_every_database_is_measured_beside_its_floors_and_in_every_shape(
     name: str, request: pytest.FixtureRequest
 ) -> None:
