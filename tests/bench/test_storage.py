@@ -40,6 +40,10 @@ def test_ratios_are_taken_within_the_rounds_and_goals_are_marked() -> None:
 
 @pytest.fixture(scope="module")
 def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BenchStorage]:
+    try:
+        assert versions()
+    except ServerUnavailableError as error:
+        pytest.skip(str(error))
     with open_bench_database("sqlite") as target, two_nodes(target, tmp_path_factory.mktemp("storage")) as found:
         yield found
 
