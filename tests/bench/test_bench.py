@@ -32,23 +32,17 @@ from bench.samples import (
     percentile,
 )
 from bench.sizes import TINY
+from tests.support.servers import DATABASES
 from tests.support.summary import note_database, note_missing_server
 
+pytestmark = pytest.mark.slow
 SPEAKS_SQL = ("enqueue", "hold", "drain", "idle", "shapes", "beside")
 """Measurements with statements of their own."""
 
 
 def timing(by: str, seconds: float, number: int = 0, measurement: str = "claim", batch: int = 10) -> TimingSample:
-    return TimingSample(
-        database="sqlite",
-        measurement=measurement,
-        batch=batch,
-        by=by,
-        tasks=100,
-        round=number,
-        seconds=seconds,
-        cpu=0.01,
-    )
+    what = {"database": "sqlite", "measurement": measurement, "batch": batch, "by": by}
+    return TimingSample(**what, tasks=100, round=number, seconds=seconds, cpu=0.01)  # type: ignore[arg-type]
 
 
 def run_with(*samples: Sample) -> BenchRun:
@@ -75,10 +69,9 @@ def beside_its_floors() -> set[tuple[str, int, str]]:
     return {(*one, by) for one in both for by in ("bare", "same", "peerd")} | {("drain", 10, "peerd")}
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(240)
 @pytest.mark.one_database
-@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("name", DATABASES)
 def test_every_database_is_measured_beside_its_floors_and_in_every_shape(
     name: str, request: pytest.FixtureRequest
 ) -> None:
@@ -103,31 +96,17 @@ def test_every_database_is_measured_beside_its_floors_and_in_every_shape(
         assert sum(idle.kinds.values()) == idle.statements > 0
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(240)
-def test_a_task_is_picked_up_from_a_program_and_from_another_node(request: pytest.FixtureRequest) -> None:
+def test_nodes_are_measured_in_each_way(request: pytest.FixtureRequest) -> None:
+    """How soon a task is picked up, how processes and nodes share tasks, and how long a free executor slot waits."""
     note_database(request.node, "sqlite")
-    taken = taken_on("sqlite", ("pick-up",))
+    taken = taken_on("sqlite", ("pick-up", "cores", "processes", "nodes", "fairness"))
     assert taken[MeasurementFailure] == []
     assert [one.by for one in taken[PickUp]] == [FROM_A_NODE, "peerd, from a program"]
     assert all(0 < one.milliseconds < 60_000 for one in taken[PickUp])
-
-
-@pytest.mark.slow
-def test_processes_and_nodes_share_the_tasks(request: pytest.FixtureRequest) -> None:
-    note_database(request.node, "sqlite")
-    taken = taken_on("sqlite", ("cores", "processes", "nodes"))
-    assert taken[MeasurementFailure] == []
     measured = {(one.measurement, one.batch) for one in taken[TimingSample]}
     assert measured == {("cores", 1), ("cores", 2), ("processes", 1), ("processes", 2), ("nodes", 2)}
     assert all(len(one.shares) == one.batch and sum(one.shares) == one.tasks for one in taken[TimingSample])
-
-
-@pytest.mark.slow
-def test_the_waits_of_a_node_with_four_executor_slots_are_measured(request: pytest.FixtureRequest) -> None:
-    note_database(request.node, "sqlite")
-    taken = taken_on("sqlite", ("fairness",))
-    assert taken[MeasurementFailure] == []
     assert len(taken[FairnessWait]) == TINY.naps
 
 
@@ -148,24 +127,18 @@ def test_a_ratio_is_taken_within_the_rounds_whose_parts_ran_beside_each_other() 
     ratio = timings.ratio(("sqlite", "claim", 10, "peerd"), ("sqlite", "claim", 10, "bare"))
     assert ratio == Ratio(0.5, 0.125, 0.5)
     assert str(ratio) == "0.50 (0.12–0.50)"
+    assert [percentile([5.0, 1.0, 3.0], part) for part in (0.5, 0.99)] == [3.0, 5.0], "values that were measured"
 
 
-def test_a_drain_is_compared_with_claim_and_complete_and_what_is_missing_stays_blank() -> None:
+def test_what_belongs_together_is_compared_and_what_is_missing_stays_blank() -> None:
     run = run_with(timing("peerd", 4.0, measurement="drain"), timing("bare", 1.0, measurement="claim + complete"))
     assert row_of(run, "drain | 10") == ["drain", "10", "100", "", "25", "0.25 (0.25–0.25)", "", "100"]
-
-
-def test_peers_stand_beside_a_drain_of_a_hundred_at_once() -> None:
-    run = run_with(
+    peers = run_with(
         timing("peerd", 1.0, measurement="drain", batch=100), timing("Huey", 20.0, measurement="drain", batch=10)
     )
-    assert row_of(run, "drain | Huey")[2:] == ["5", "20.0 (20.0–20.0)"]
-    assert row_of(run, "drain on SQLite ÷ Huey")[2] == "sqlite: 20.0 (20.0–20.0)"
-
-
-def test_every_goal_reports_when_it_was_not_measured() -> None:
-    said = {goal.measured([]) for goal in GOALS}
-    assert said == {"not measured", "not by make bench: docs/scaling.md"}
+    assert row_of(peers, "drain | Huey")[2:] == ["5", "20.0 (20.0–20.0)"], "beside a drain of a hundred at once"
+    assert row_of(peers, "drain on SQLite ÷ Huey")[2] == "sqlite: 20.0 (20.0–20.0)"
+    assert {goal.measured([]) for goal in GOALS} == {"not measured", "not by make bench: docs/scaling.md"}
 
 
 def test_the_goals_are_read_from_the_samples() -> None:
@@ -193,18 +166,12 @@ def test_the_goals_are_read_from_the_samples() -> None:
     assert row_of(run, "pick-up from")[2] == "mariadb: 2.00 × and 2.00 ×"
 
 
-def test_samples_are_kept_as_they_are(tmp_path: Path) -> None:
-    run = run_with(
-        timing("peerd", 4.0),
-        PickUp(database="sqlite", by="peerd", milliseconds=1.5),
-        MeasurementFailure(database="redis", what="RQ", reason="no module"),
-    )
-    assert msgspec.json.decode(save(run, tmp_path).read_bytes(), type=BenchRun) == run
-
-
-def test_runs_that_were_kept_are_joined_and_their_rounds_stay_apart(tmp_path: Path) -> None:
-    runs = run_with(timing("peerd", 4.0)), run_with(timing("bare", 1.0), timing("peerd", 2.0))
+def test_samples_are_kept_as_they_are_and_runs_are_joined_with_their_rounds_apart(tmp_path: Path) -> None:
+    kept = PickUp(database="sqlite", by="peerd", milliseconds=1.5)
+    missing = MeasurementFailure(database="redis", what="RQ", reason="no module")
+    runs = run_with(timing("peerd", 4.0), kept, missing), run_with(timing("bare", 1.0), timing("peerd", 2.0))
     files = [save(run, tmp_path / str(number)) for number, run in enumerate(runs)]
+    assert msgspec.json.decode(files[0].read_bytes(), type=BenchRun) == runs[0]
     whole = joined(files)
     ratio = whole.timings.ratio(("sqlite", "claim", 10, "peerd"), ("sqlite", "claim", 10, "bare"))
     assert ratio == Ratio(0.5, 0.5, 0.5)
@@ -217,24 +184,20 @@ def test_what_was_measured_is_drawn_and_nothing_else(tmp_path: Path) -> None:
     assert (tmp_path / "performance-batch.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_peer_that_cannot_be_measured_is_in_the_report(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_peer_that_cannot_be_measured_is_in_the_report(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """In this environment there are no peers: each of them fails to be imported, and says so."""
     monkeypatch.setattr(peer_measurements, "PYTHON", Path(sys.executable))
     sizes = msgspec.structs.replace(TINY, peers=("rq",))
-    failures = list(PeerMeasurements("redis", "redis", {"rq": "redis://127.0.0.1:1/0"}, ("rq",)).measure(sizes))
+    peers = PeerMeasurements("redis", "redis", {"rq": "redis://127.0.0.1:1/0"}, ("rq",))
+    failures = list(peers.measure(sizes))
     assert all(isinstance(one, MeasurementFailure) for one in failures)
     assert "- redis: RQ: drain 10 30 20: ModuleNotFoundError: No module named 'redis'" in report(run_with(*failures))
-
-
-def test_peers_without_an_environment_shows_how_to_make_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(peer_measurements, "PYTHON", tmp_path / "python")
-    peers = PeerMeasurements("redis", "redis", {"rq": "redis://127.0.0.1:1/0"}, ("rq",))
     [failure] = peers.pick_up(TINY)
     assert isinstance(failure, MeasurementFailure)
     assert failure.reason.endswith("make bench-peers")
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not peer_measurements.PYTHON.exists(), reason="the peers are not installed (make bench-peers)")
 def test_a_peer_enqueues_drains_and_picks_up(tmp_path: Path) -> None:
     peers = PeerMeasurements("sqlite", "sqlite", {"huey_sqlite": f"sqlite:///{tmp_path}/huey.sqlite"})
@@ -250,8 +213,3 @@ def test_every_peer_is_pinned() -> None:
     wanted = {word.partition("[")[0].lower() for line in lines for word in line.split()}
     assert wanted <= pinned
     assert {peer_setup.module for peer_setup in PEER_SETUPS} <= {file.stem for file in folder.glob("*.py")}
-
-
-def test_a_percentile_is_a_value_that_was_measured() -> None:
-    assert percentile([5.0, 1.0, 3.0], 0.5) == 3.0
-    assert percentile([5.0, 1.0, 3.0], 0.99) == 5.0

@@ -12,6 +12,7 @@ from bench.gateway_floor import floor_rates
 from bench.gateway_servers import SERVERS, MeasuredServer
 from tests.support.server import ServerUnavailableError
 
+pytestmark = pytest.mark.slow
 OURS = "node, SQLite"
 THEIRS = "beanstalkd -f 0"
 WHAT = [f"{title}, {shape.name}" for shape in SHAPES for title in ("put", "reserve + delete")]
@@ -48,7 +49,6 @@ def test_the_bare_driver_is_measured_beside_a_node() -> None:
         assert cells(row) == [f"{OURS}: put, 1 connection", "600 /s", "0.60 ×", "0.50 ×"]
 
 
-@pytest.mark.slow
 def test_beanstalkd_is_measured_in_every_shape() -> None:
     with ExitStack() as running:
         servers = list(gateway.started(["beanstalkd"], running))

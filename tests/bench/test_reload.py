@@ -13,6 +13,7 @@ import pytest
 from bench.reload import ReloadResult, table
 from bench.web_load import KINDS, LoadClient
 
+pytestmark = pytest.mark.slow
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\nx"
 Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -37,56 +38,37 @@ async def close_the_second_time(reader: asyncio.StreamReader, writer: asyncio.St
     writer.close()
 
 
-async def counted(kind: str, answer: Answer, requests: int = 4) -> Counter[str]:
-    server = await asyncio.start_server(answer, "127.0.0.1", 0)
-    client = LoadClient(server.sockets[0].getsockname()[1], kind)
-    stopped = asyncio.Event()
+async def counted(kind: str, port: int, requests: int = 4) -> set[str]:
+    """What a client counts of so many requests."""
+    client, stopped = LoadClient(port, kind), asyncio.Event()
     running = asyncio.create_task(client.run(stopped))
     async with asyncio.timeout(20):
         while client.counts.total() < requests:  # noqa: ASYNC110 - it announces nothing
             await asyncio.sleep(0.005)
     stopped.set()
     await running
-    server.close()
-    return client.counts
+    return set(client.counts)
 
 
-@pytest.mark.parametrize(
-    "answer, how",
-    [
-        (reply(b""), "closed without an answer"),
-        (reply(OK[:-1]), "closed without an answer"),
-        (reply(OK[:20]), "closed in the middle of the answer"),
-        (reply(b"", reset=True), "ConnectionResetError in the request"),
-        (reply(OK.replace(b"200 OK", b"503 Busy")), "status 503"),
-    ],
+ANSWERS: tuple[tuple[str, Answer, set[str]], ...] = (
+    ("new", reply(b""), {"closed without an answer"}),
+    ("new", reply(OK[:-1]), {"closed without an answer"}),
+    ("new", reply(OK[:20]), {"closed in the middle of the answer"}),
+    ("new", reply(b"", reset=True), {"ConnectionResetError in the request"}),
+    ("new", reply(OK.replace(b"200 OK", b"503 Busy")), {"status 503"}),
+    ("busy", reply(OK.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n")), {"ok"}),
+    ("busy", close_the_second_time, {"ok", "closed without an answer"}),
 )
-async def test_each_way_to_lose_a_request_is_counted(answer: Answer, how: str) -> None:
-    counts = await counted("new", answer)
-    assert set(counts) == {how}
 
 
-async def test_a_server_that_closes_idle_connections_in_good_time_loses_nothing() -> None:
-    assert set(await counted("busy", reply(OK.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n")))) == {"ok"}
-
-
-async def test_a_request_on_a_connection_that_is_closed_under_it_is_lost() -> None:
-    assert set(await counted("busy", close_the_second_time)) == {"ok", "closed without an answer"}
-
-
-async def test_a_refused_connection_is_a_failure() -> None:
-    server = await asyncio.start_server(reply(OK), "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
-    server.close()
-    client = LoadClient(port, "new")
-    stopped = asyncio.Event()
-    running = asyncio.create_task(client.run(stopped))
-    async with asyncio.timeout(20):
-        while not client.counts:  # noqa: ASYNC110 - as above
-            await asyncio.sleep(0.005)
-    stopped.set()
-    await running
-    assert set(client.counts) == {"ConnectionRefusedError in connecting"}
+async def test_each_way_to_lose_a_request_is_counted() -> None:
+    port = 0
+    for kind, answer, expected in ANSWERS:
+        server = await asyncio.start_server(answer, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        assert await counted(kind, port) == expected
+        server.close()
+    assert await counted("new", port, 1) == {"ConnectionRefusedError in connecting"}
 
 
 def test_the_table_shows_what_failed_of_how_many_and_how() -> None:

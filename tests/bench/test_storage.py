@@ -12,6 +12,7 @@ from bench.storage_floor import copy_bare
 from bench.storage_servers import BenchStorage, two_nodes, versions
 from tests.support.server import ServerUnavailableError
 
+pytestmark = pytest.mark.slow
 FEW = FileShape("20 × 10 KiB", 20, 10 * storage.KiB, 4)
 
 
@@ -39,14 +40,10 @@ def test_ratios_are_taken_within_the_rounds_and_goals_are_marked() -> None:
 
 @pytest.fixture(scope="module")
 def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BenchStorage]:
-    with (
-        open_bench_database("sqlite") as target,
-        two_nodes(target, tmp_path_factory.mktemp("storage")) as found,
-    ):
+    with open_bench_database("sqlite") as target, two_nodes(target, tmp_path_factory.mktemp("storage")) as found:
         yield found
 
 
-@pytest.mark.slow
 def test_files_are_put_got_copied_and_removed_as_by_rsync_and_nginx(nodes: BenchStorage, tmp_path: Path) -> None:
     try:
         assert versions()
@@ -62,14 +59,9 @@ def test_files_are_put_got_copied_and_removed_as_by_rsync_and_nginx(nodes: Bench
     assert not list(nodes.first.folder.rglob("contents/*/*/*"))
 
 
-@pytest.mark.slow
-def test_the_client_refuses_a_response_without_the_file(nodes: BenchStorage) -> None:
+def test_the_client_refuses_a_response_without_the_file_and_the_memory_of_storage_is_read(nodes: BenchStorage) -> None:
     with pytest.raises(Exception, match="returned non-zero exit status"):
         storage.load(nodes.first.url, GET, FEW, SECRET)
-
-
-@pytest.mark.slow
-def test_the_memory_of_the_processes_of_storage_is_read(nodes: BenchStorage) -> None:
     peaks = storage.memory_of(nodes, storage.MiB)
     assert {"first: storage-server-1", "second: storage-1"} <= set(peaks)
     assert min(peaks.values()) > storage.MiB

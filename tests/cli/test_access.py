@@ -42,16 +42,12 @@ def test_users_are_added_changed_and_removed(peerd: Peerd, client: Client) -> No
     assert "correct horse" not in everything
 
 
-def test_a_password_is_asked_for_and_never_an_argument(peerd: Peerd, client: Client) -> None:
+def test_a_password_is_asked_for_and_never_an_argument_and_needs_an_extra(
+    peerd: Peerd, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert "--password-stdin" in peerd("users", "add", "ann", status=2).err, "there is no terminal"
     assert "12 to 1000" in peerd("users", "add", "ann", "--password-stdin", stdin="short\n", status=2).err
     assert peerd("users", "add", "ann", "--password", "x" * 20, status=2).err
-    assert client.users.list() == []
-
-
-def test_without_argon2_the_command_names_the_extra(
-    peerd: Peerd, client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
     passwords._hasher.cache_clear()
     monkeypatch.setitem(sys.modules, "argon2", None)
     failed = peerd("users", "add", "ann", "--password-stdin", stdin=PASSWORD, status=1)
@@ -96,7 +92,15 @@ def test_the_audit_log_is_followed_and_no_late_entry_is_missed(
 ) -> None:
     monkeypatch.setattr(audit_follower, "PAGE", 8)
     monkeypatch.setattr(audit_follower, "OVERLAP", 4)
-    for _ in range(9):
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    steps = [lambda: client.queues.pause("video"), interrupt]
+    monkeypatch.setattr(following, "time", SimpleNamespace(sleep=lambda _: steps.pop(0)()))
+    [line] = peerd("audit", "--follow", status=130).lines
+    assert "queue video" in line, "an empty log is followed too"
+    for _ in range(8):
         client.queues.pause("video")
     late = client.database.read(lambda connection: dict(connection.execute(NEWEST_BUT_ONE).mappings().one()))
     run = client.database.run
@@ -110,11 +114,7 @@ def test_the_audit_log_is_followed_and_no_late_entry_is_missed(
         for _ in range(20):
             client.queues.resume("video")
 
-    def interrupt() -> None:
-        raise KeyboardInterrupt
-
     steps = [write_late_and_new, write_pages, lambda: None, interrupt]
-    monkeypatch.setattr(following, "time", SimpleNamespace(sleep=lambda _: steps.pop(0)()))
     lines = peerd("audit", "--follow", "--limit", "2", "--json", status=130).lines
     assert [json.loads(line)["id"] for line in lines] == [7, 9, 8, *range(10, 31)]
     steps = [lambda: client.queues.pause("mail"), lambda: client.queues.pause("video"), interrupt]
@@ -122,16 +122,6 @@ def test_the_audit_log_is_followed_and_no_late_entry_is_missed(
     assert [line.split()[0] for line in followed] == ["10", "31"]
     assert "queues.pause" in followed[1]
     assert peerd("audit", "--follow", "--after", "7", status=1).err
-
-
-def test_an_empty_audit_log_is_followed(peerd: Peerd, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupt() -> None:
-        raise KeyboardInterrupt
-
-    steps = [lambda: client.queues.pause("mail"), interrupt]
-    monkeypatch.setattr(following, "time", SimpleNamespace(sleep=lambda _: steps.pop(0)()))
-    [line] = peerd("audit", "--follow", status=130).lines
-    assert "queue mail" in line
 
 
 def test_an_address_that_other_machines_reach_needs_a_user(peerd: Peerd, tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from peerd.testing import eventually
+from peerd.cli.project.init import EXAMPLE
 from tests.cli.conftest import Peerd
 from tests.supervision.nodes import StubNode
 
@@ -25,37 +24,62 @@ def call(*words: str, folder: Path, status: int = 0) -> subprocess.CompletedProc
     return ran
 
 
-def call_json(*words: str, folder: Path, status: int = 0) -> Any:
-    return json.loads(call(*words, "--json", folder=folder, status=status).stdout)
-
-
 @pytest.fixture
 def folder(tmp_path: Path, peerd: Peerd) -> Iterator[Path]:
-    peerd("init", ".")
+    (tmp_path / "jobs.py").write_text(EXAMPLE)
     (tmp_path / "peerd.toml").write_text('[node]\nname = "here"\n[workers.hello]\ntasks = "jobs:hello"\n')
     yield tmp_path
-    subprocess.run([*PEERD, "stop", "--fast"], cwd=tmp_path, capture_output=True, timeout=60, check=False)
+    peerd("stop", "--fast", status=None)
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_a_node_runs_in_the_background_from_start_to_stop(folder: Path, peerd: Peerd) -> None:
+    def here() -> Any:
+        return peerd("status", "--json").json["here"]
+
+    def pids() -> dict[str, int]:
+        return {slot["name"]: slot["pid"] for slot in here()["slots"]}
+
     began = call("start", folder=folder).stdout
     assert "started node here: 3 processes" in began
     assert "hello-1  running" in began
     assert peerd("status", "--check", "--json").json == {"healthy": True, "failures": []}
-    here = peerd("status", "--json").json["here"]
-    assert (here["background"], here["log_file"]) == (True, str(folder / ".peerd" / "here" / "peerd.log"))
-
-    again = call("start", folder=folder, status=4).stderr
-    assert f"running already, as process {here['pid']}" in again
-
+    master = here()["pid"]
+    assert (here()["background"], here()["log_file"]) == (True, str(folder / ".peerd" / "here" / "peerd.log"))
+    assert f"running already, as process {master}" in call("start", folder=folder, status=4).stderr
     assert "no rescues yet" in peerd("logs", "manager").out
     assert "no line of this log is of nosuch; there are: agent, hello, manager" in peerd("logs", "nosuch", status=2).err
     assert "ready: 3 processes" not in peerd("logs", "manager").out
+
+    first = pids()
+    output = peerd("reload", "hello").out
+    assert "replacing hello-1" in output
+    assert "reloaded" in output
+    second = pids()
+    assert second["hello-1"] != first["hello-1"]
+    assert second["agent"] == first["agent"], "the others are as they were"
+
+    (folder / "jobs.py").write_text("import missing_module")
+    error = peerd("reload", "--json", "hello", status=1).error
+    assert error["type"] == "ReloadAbandoned"
+    assert "missing_module" in error["message"]
+    assert "jobs.py, line 1" in peerd("restart", status=3).err
+    assert pids() == second
+    assert "the last reload was abandoned" in peerd("status").out
+    assert "there is no nobody" in peerd("reload", "nobody", status=1).err
+
+    (folder / "jobs.py").write_text(EXAMPLE)
+    assert peerd("scale", "hello", "2", "--json").json["scaled"] == {"kind": "hello", "before": 1, "processes": 2}
+    assert pids()["hello-1"] == second["hello-1"]
+    assert "hello-2" in pids()
+    assert "hello has 0 processes, and had 2" in peerd("scale", "hello", "0").out
+    assert "no kind 'nobody' to scale" in peerd("scale", "nobody", "2", status=1).err
+
     with subprocess.Popen([*PEERD, "logs", "-f", "-n0"], cwd=folder, stdout=subprocess.PIPE, text=True) as following:
-        restarted = call_json("restart", folder=folder)
+        restarted = json.loads(call("restart", "--json", folder=folder).stdout)
         assert restarted["stopped"] is True
-        assert restarted["here"]["pid"] != here["pid"]
+        assert restarted["here"]["pid"] != master
         assert following.stdout is not None
         assert any("ready: 3 processes" in line for line in following.stdout), "it follows"
         following.terminate()
@@ -66,6 +90,7 @@ def test_a_node_runs_in_the_background_from_start_to_stop(folder: Path, peerd: P
     assert "ready: 3 processes" in peerd("logs").out, "the log stays"
 
 
+@pytest.mark.slow
 def test_a_node_that_cannot_start_in_the_background_shows_the_end_of_its_log(folder: Path, peerd: Peerd) -> None:
     (folder / "jobs.py").write_text("import missing_module")
     error = json.loads(call("start", "--json", folder=folder, status=3).stderr)["error"]
@@ -82,17 +107,6 @@ def test_a_restart_first_imports_the_code(folder: Path, peerd: Peerd) -> None:
         f"'missing_module' ({folder}/jobs.py, line 3)"
     )
     assert not (folder / ".peerd").exists(), "nothing was tried"
-
-
-def test_a_node_in_the_foreground_is_not_restarted_into_the_background(folder: Path, peerd: Peerd) -> None:
-    with (folder / "log").open("w") as log:
-        node = subprocess.Popen([*PEERD, "up"], cwd=folder, stderr=log, stdout=log)
-    eventually(lambda: "ready" in (folder / "log").read_text(), timeout=60)
-    assert "was not started in the background" in peerd("restart", status=1).err
-    assert "has no log file" in peerd("logs", status=1).err
-    assert node.poll() is None
-    peerd("stop")
-    assert node.wait(30) == os.EX_OK
 
 
 def test_logs_fails_without_a_node_and_a_log(folder: Path, peerd: Peerd) -> None:
@@ -114,42 +128,9 @@ def test_a_stop_that_takes_too_long_names_the_processes_it_waits_for_and_continu
     try:
         stub_node.up()
         stop = ("stop", "--run-directory", str(stub_node.run_directory))
-        output = peerd(*stop, "--timeout", "200ms", status=1).err
-        assert "has not ended within 200ms; it is still stopping and waits for agent, video-1" in output.replace(
-            "\n", " "
-        )
+        output = peerd(*stop, "--timeout", "200ms", status=1).err.replace("\n", " ")
+        assert "has not ended within 200ms; it is still stopping and waits for agent, video-1" in output
         (tmp_path / "done").touch()
         assert "stopped" in peerd(*stop).out
     finally:
         assert not stub_node.clean_up()
-
-
-@pytest.mark.slow
-def test_a_running_node_is_reloaded_and_scaled(folder: Path, peerd: Peerd) -> None:
-    first = call_json("start", folder=folder)["here"]
-    pids = {slot["name"]: slot["pid"] for slot in first["slots"]}
-
-    output = peerd("reload", "hello").out
-    assert "replacing hello-1" in output
-    assert "reloaded" in output
-    second = {slot["name"]: slot["pid"] for slot in peerd("status", "--json").json["here"]["slots"]}
-    assert second["hello-1"] != pids["hello-1"]
-    assert second["agent"] == pids["agent"], "the others are as they were"
-
-    (folder / "jobs.py").write_text("import missing_module")
-    error = peerd("reload", "--json", "hello", status=1).error
-    assert error["type"] == "ReloadAbandoned"
-    assert "missing_module" in error["message"]
-    assert "jobs.py, line 1" in peerd("restart", status=3).err
-    assert {slot["name"]: slot["pid"] for slot in peerd("status", "--json").json["here"]["slots"]} == second
-    assert "the last reload was abandoned" in peerd("status").out
-    assert "there is no nobody" in peerd("reload", "nobody", status=1).err
-
-    peerd("init", "elsewhere")
-    (folder / "elsewhere" / "jobs.py").replace(folder / "jobs.py")
-    assert peerd("scale", "hello", "2", "--json").json["scaled"] == {"kind": "hello", "before": 1, "processes": 2}
-    third = {slot["name"]: slot["pid"] for slot in peerd("status", "--json").json["here"]["slots"]}
-    assert third["hello-1"] == second["hello-1"]
-    assert "hello-2" in third
-    assert "hello has 0 processes, and had 2" in peerd("scale", "hello", "0").out
-    assert "no kind 'nobody' to scale" in peerd("scale", "nobody", "2", status=1).err

@@ -39,25 +39,20 @@ def test_a_filter_is_acted_on_as_one_bulk_action(peerd: Peerd, client: Client, t
     assert peerd("tasks", "delete", "--all", "--yes").lines == ["no such task"]
 
 
-@pytest.mark.parametrize(
-    ("words", "past", "status"),
-    [
+def test_every_action_takes_a_filter(peerd: Peerd, client: Client, ten: list[int]) -> None:
+    for words, past, status in (
         (("snooze", "--for", "1h"), "snoozed", Status.SCHEDULED),
+        (("kick",), "kicked", Status.PENDING),
         (("move", "--to-queue", "other"), "moved", Status.PENDING),
         (("move", "--to-any"), "moved", Status.PENDING),
-        (("bury",), "buried", Status.BURIED),
         (("change", "--body", "[1]"), "changed", Status.PENDING),
-    ],
-    ids=str,
-)
-def test_every_action_takes_a_filter(
-    peerd: Peerd, client: Client, ten: list[int], words: tuple[str, ...], past: str, status: Status
-) -> None:
-    assert peerd("tasks", *words, "--name", "transcode", "--yes").lines == [f"{past} 10 tasks"]
-    assert client.tasks.counts()[status] == 10
+        (("bury",), "buried", Status.BURIED),
+    ):
+        assert peerd("tasks", *words, "--name", "transcode", "--yes").lines == [f"{past} 10 tasks"]
+        assert client.tasks.counts()[status] == 10, words
 
 
-def test_what_was_refused_is_listed_and_ends_with_status_1(peerd: Peerd, client: Client) -> None:
+def test_what_is_refused_is_listed_and_ends_with_a_status(peerd: Peerd, client: Client) -> None:
     old = client.enqueue("mail", unique="k").id
     client.tasks.cancel(old)
     younger = client.enqueue("mail", unique="k").id
@@ -65,13 +60,16 @@ def test_what_was_refused_is_listed_and_ends_with_status_1(peerd: Peerd, client:
     assert f"task {old}: task {old} cannot run again" in answer.out
     assert answer.lines[-1] == "retried 0 tasks"
     assert f"belongs to task {younger}" in answer.out.replace("\n", " ")
-
-
-def test_options_that_do_not_fit_are_refused(peerd: Peerd, client: Client, ten: list[int]) -> None:
     for words in (("delete", "1", "--dry-run"), ("retry", "1", "--no-wait"), ("kick", "--queue", "video", "--dry-run")):
         assert "--dry-run and --no-wait" in peerd("tasks", *words, status=2).err
     error = peerd("tasks", "retry", "--status", "pending", "--yes", "--json", status=1).error
     assert error["type"] == "IllegalTransition"
+    for call in (client.bulk.preview, client.bulk.create):
+        with pytest.raises(ValueError, match="all_tasks=True"):
+            call(BulkRetry())
+        with pytest.raises(ValueError, match="is no action"):
+            call("retry", TaskFilter(queue="video"))  # type: ignore[arg-type]
+    assert client.bulk.preview(BulkDelete(), all_tasks=True).matched == 2
 
 
 def test_without_a_node_nothing_happens_until_it_is_watched(peerd: Peerd, client: Client, ten: list[int]) -> None:
@@ -118,12 +116,3 @@ def test_ctrl_c_leaves_it_and_says_how_to_go_on(
     answer = peerd("bulk", "watch", str(bulk.id), status=130)
     assert f"bulk action {bulk.id} is left as it is; peerd bulk watch, pause or cancel {bulk.id}" in answer.err
     assert client.bulk.get(bulk.id).state == "running"
-
-
-def test_an_empty_filter_needs_to_be_meant(client: Client, ten: list[int]) -> None:
-    for call in (client.bulk.preview, client.bulk.create):
-        with pytest.raises(ValueError, match="all_tasks=True"):
-            call(BulkRetry())
-        with pytest.raises(ValueError, match="is no action"):
-            call("retry", TaskFilter(queue="video"))  # type: ignore[arg-type]
-    assert client.bulk.preview(BulkCancel(), all_tasks=True).matched == 10

@@ -1,9 +1,9 @@
+"""`peerd enqueue`."""
+
 from __future__ import annotations
 
 from pathlib import Path
 from threading import Thread
-
-import pytest
 
 from peerd.domain.lifecycle import Status
 from peerd.domain.outcome import Done, Failed
@@ -29,18 +29,20 @@ def test_a_task_is_enqueued_with_all_its_options(peerd: Peerd, client: Client, h
     assert (task.limit_key, task.trace_context) == ("acme", "00-1-2-01")
 
 
-def test_the_body_is_kept_as_it_was_typed(peerd: Peerd, client: Client) -> None:
-    task_id = peerd("enqueue", "legacy", "", '{"b": 1,  "a": 2}', "--json").json["id"]
-    assert client.tasks.get(task_id).body == '{"b": 1,  "a": 2}'
-
-
-def test_the_body_comes_from_stdin_or_a_file_or_is_text(peerd: Peerd, client: Client, tmp_path: Path) -> None:
+def test_the_body_is_kept_as_it_was_typed_or_comes_from_stdin_or_a_file_or_is_text(
+    peerd: Peerd, client: Client, tmp_path: Path
+) -> None:
     (tmp_path / "body").write_bytes(b"\xff\x00")
     bodies = []
-    for words, stdin in ((("x", "-"), "[1]\n"), (("--text", "no: json"), None), (("--file", "body"), None)):
+    for *words, stdin in (
+        ("", '{"b": 1,  "a": 2}', None),
+        ("x", "-", "[1]\n"),
+        ("--text", "no: json", None),
+        ("--file", "body", None),
+    ):
         task = client.tasks.get(peerd("enqueue", "legacy", *words, "--json", stdin=stdin).json["id"])
         bodies.append(task.body_bytes or task.body)
-    assert bodies == ["[1]", "no: json", b"\xff\x00"]
+    assert bodies == ['{"b": 1,  "a": 2}', "[1]", "no: json", b"\xff\x00"]
 
 
 def test_the_holder_of_a_key_is_named(peerd: Peerd, client: Client) -> None:
@@ -50,29 +52,26 @@ def test_the_holder_of_a_key_is_named(peerd: Peerd, client: Client) -> None:
     assert "task 1 has this key already; it is pending" in again.out
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("video", "x", "{bad"), "the body is not JSON"),
-        (("video", "x", "NaN"), "the body is not JSON"),
-        (("no spaces",), "queue: 'no spaces' is not"),
-        (("video", "--start-at", "tomorrow"), "--start-at: 'tomorrow' is not a time"),
-        (("video", "--start-at", "2030-01-01T00:00:00"), "has no time zone"),
-        (("video", "--start-in", "soon"), "start_in: 'soon' is not a duration"),
-        (("video", "--wait", "--wait-for", "a while"), "--wait-for: 'a while' is not a duration"),
-        (("video", "--node", "nowhere"), "no node 'nowhere'"),
-        (("video", "--file", "missing"), "missing: no such file"),
-        (("video", "--unique-for", "1h"), "unique_for"),
-        (("video", "--limit-key", "a "), "limit_key: 'a ' ends with a space"),
-        (("video", "x", "1", "--text", "1"), "not both"),
-    ],
+INVALID = (
+    (2, ("video", "x", "{bad"), "the body is not JSON"),
+    (2, ("video", "x", "NaN"), "the body is not JSON"),
+    (2, ("no spaces",), "queue: 'no spaces' is not"),
+    (2, ("video", "--start-at", "tomorrow"), "--start-at: 'tomorrow' is not a time"),
+    (2, ("video", "--start-at", "2030-01-01T00:00:00"), "has no time zone"),
+    (2, ("video", "--start-in", "soon"), "start_in: 'soon' is not a duration"),
+    (2, ("video", "--wait", "--wait-for", "a while"), "--wait-for: 'a while' is not a duration"),
+    (1, ("video", "--node", "nowhere"), "no node 'nowhere'"),
+    (1, ("video", "--file", "missing"), "missing: no such file"),
+    (2, ("video", "--unique-for", "1h"), "unique_for"),
+    (2, ("video", "--limit-key", "a "), "limit_key: 'a ' ends with a space"),
+    (2, ("video", "x", "1", "--text", "1"), "not both"),
 )
-def test_invalid_values_are_refused_and_nothing_is_written(
-    peerd: Peerd, client: Client, words: tuple[str, ...], message: str
-) -> None:
-    is_there = "--node" in words or "--file" in words  # no question of usage
-    error = peerd("enqueue", *words, "--json", status=1 if is_there else 2).error
-    assert message in error["message"]
+"""The exit status, the words, and what is said."""
+
+
+def test_invalid_values_are_refused_and_nothing_is_written(peerd: Peerd, client: Client) -> None:
+    for status, words, message in INVALID:
+        assert message in peerd("enqueue", *words, "--json", status=status).error["message"], words
     assert client.tasks.list() == []
 
 
@@ -88,12 +87,11 @@ def test_a_result_is_waited_for_and_printed(peerd: Peerd, client: Client, holder
     assert answer.out == '{\n  "height": 720\n}\n'
 
 
-def test_waiting_for_a_task_that_dies_fails(peerd: Peerd, client: Client, holder: ClaimingProcess) -> None:
+def test_waiting_fails_when_the_task_dies_and_ends_when_the_time_is_over(
+    peerd: Peerd, client: Client, holder: ClaimingProcess
+) -> None:
     client.enqueue("video", unique="a", unique_for="forever")
     holder.run(Failed(error="OSError: the disk is full"))
     answer = peerd("enqueue", "video", "--unique", "a", "--wait", status=1)
     assert "error: task 1 is dead after 1 attempts: OSError: the disk is full" in answer.err
-
-
-def test_waiting_ends_when_the_time_is_over(peerd: Peerd, client: Client) -> None:
     assert "still pending" in peerd("enqueue", "video", "--wait", "--wait-for", "50ms", status=1).err

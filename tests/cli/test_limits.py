@@ -1,6 +1,6 @@
-from __future__ import annotations
+"""`peerd limits`."""
 
-import pytest
+from __future__ import annotations
 
 from peerd.domain.lifecycle import Status
 from peerd.operate.client import Client
@@ -68,27 +68,25 @@ def test_limits_are_printed_as_json(peerd: Peerd, client: Client) -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        (("uploads",), "running: give running, rate or both; to take a limit away, remove it"),
-        (("no spaces", "--running", "1"), "queue: 'no spaces' is not"),
-        (("uploads", "--running", "-1"), "running: -1 is not a number of tasks at once from 0"),
-        (("uploads", "--rate", "fast"), "rate: 'fast' is not a rate: write starts/period"),
-        (("uploads", "--rate", "5/0s"), "rate: 0.0 s is not a period"),
-        (("uploads", "--running", "1", "--key", "*"), "--key * is no key of a task: --each-key limits each key"),
-        (("uploads", "--running", "1", "--key", ""), "key: '' is no key of a task"),
-        (("uploads", "--running", "1", "--key", "a "), "key: 'a ' ends with a space"),
-        (
-            ("uploads", "--running", "1", "--key", "a", "--each-key"),
-            "two limits at once: give --key or --each-key, not both",
-        ),
-    ],
+INVALID = (
+    (("uploads",), "running: give running, rate or both; to take a limit away, remove it"),
+    (("no spaces", "--running", "1"), "queue: 'no spaces' is not"),
+    (("uploads", "--running", "-1"), "running: -1 is not a number of tasks at once from 0"),
+    (("uploads", "--rate", "fast"), "rate: 'fast' is not a rate: write starts/period"),
+    (("uploads", "--rate", "5/0s"), "rate: 0.0 s is not a period"),
+    (("uploads", "--running", "1", "--key", "*"), "--key * is no key of a task: --each-key limits each key"),
+    (("uploads", "--running", "1", "--key", ""), "key: '' is no key of a task"),
+    (("uploads", "--running", "1", "--key", "a "), "key: 'a ' ends with a space"),
+    (
+        ("uploads", "--running", "1", "--key", "a", "--each-key"),
+        "two limits at once: give --key or --each-key, not both",
+    ),
 )
-def test_invalid_values_are_refused_and_nothing_is_written(
-    peerd: Peerd, client: Client, words: tuple[str, ...], expected: str
-) -> None:
-    assert expected in peerd("limits", "set", *words, "--json", status=2).error["message"]
+
+
+def test_invalid_values_are_refused_and_nothing_is_written(peerd: Peerd, client: Client) -> None:
+    for words, message in INVALID:
+        assert message in peerd("limits", "set", *words, "--json", status=2).error["message"], words
     assert client.limits.list() == []
 
 

@@ -1,140 +1,180 @@
-"""The entry point: a real node from start to stop."""
+"""The entry point: real nodes in the foreground, from start to stop."""
 
 from __future__ import annotations
 
-import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 import pytest
 
+from peerd.cli.project.init import EXAMPLE
 from peerd.testing import eventually
+from tests.cli.conftest import Peerd
+from tests.supervision.nodes import StubNode
 
 PEERD = [sys.executable, "-m", "peerd.cli"]
+TOML = '[node]\nname = "here"\n[workers.hello]\ntasks = "jobs:hello"\n'
 START_TIMEOUT = 60
+WHOSE = """\
+from peerd import Client, Context, Queue
+hello = Queue('hello')
+@hello.task
+def whose(ctx: Context) -> str:
+    with Client.from_config() as client:
+        return str(client.tasks.get(ctx.task.id).id)
+"""
 
 
-def call(*words: str, folder: Path, status: int = 0) -> str:
-    ran = subprocess.run([*PEERD, *words], cwd=folder, capture_output=True, text=True, timeout=60, check=False)
-    assert ran.returncode == status, (words, ran)
-    return ran.stdout
+@dataclass
+class Node:
+    """A node in the foreground of a folder."""
 
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    call("init", str(tmp_path), folder=tmp_path)
-    return tmp_path
-
-
-@pytest.fixture
-def node(folder: Path) -> Iterator[subprocess.Popen[str]]:
-    """A node that is ready."""
-    with started(folder) as node:
-        yield node
+    folder: Path
+    process: subprocess.Popen[str]
 
 
 @contextmanager
-def started(folder: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
-    with (folder / "log").open("w") as log:
-        node = subprocess.Popen([*PEERD, "up", *options], cwd=folder, stderr=log, stdout=log, text=True)
+def started(folder: Path, *options: str) -> Iterator[Node]:
+    """A node that is ready, and is stopped at the end."""
+    log = folder / "log"
+    with log.open("w") as file:
+        node = subprocess.Popen([*PEERD, "up", *options], cwd=folder, stderr=file, stdout=file, text=True)
     try:
         eventually(
-            lambda: node.poll() is not None or "ready" in (folder / "log").read_text(),
-            timeout=START_TIMEOUT,
-            message=(folder / "log").read_text,
+            lambda: node.poll() is not None or "ready" in log.read_text(), timeout=START_TIMEOUT, message=log.read_text
         )
-        assert node.poll() is None, (folder / "log").read_text()
-        yield node
+        assert node.poll() is None, log.read_text()
+        yield Node(folder, node)
     finally:
         if node.poll() is None:
             node.send_signal(signal.SIGTERM)
             node.wait(60)
 
 
-def test_a_first_task_runs_from_start_to_stop(node: subprocess.Popen[str], folder: Path) -> None:
-    processes = [process.pid for process in psutil.Process(node.pid).children(recursive=True)]
-    state = json.loads(call("status", "--json", folder=folder))
-    assert state["here"]["pid"] == node.pid
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    folder = tmp_path_factory.mktemp("node")
+    (folder / "peerd.toml").write_text(TOML)
+    (folder / "jobs.py").write_text(EXAMPLE)
+    with started(folder) as node:
+        yield node
+
+
+@pytest.fixture
+def node(shared: Node, peerd: Peerd, monkeypatch: pytest.MonkeyPatch) -> Node:
+    """The node of this module; commands are those of its folder."""
+    monkeypatch.chdir(shared.folder)
+    return shared
+
+
+@pytest.fixture
+def folder(tmp_path: Path, peerd: Peerd) -> Path:
+    """A project of which no node runs."""
+    (tmp_path / "peerd.toml").write_text(TOML)
+    (tmp_path / "jobs.py").write_text(EXAMPLE)
+    return tmp_path
+
+
+def test_a_node_in_the_foreground_is_not_restarted_into_the_background(peerd: Peerd, node: Node) -> None:
+    assert "was not started in the background" in peerd("restart", status=1).err
+    assert "has no log file" in peerd("logs", status=1).err
+    again = subprocess.run([*PEERD, "up"], cwd=node.folder, capture_output=True, timeout=60, check=False)
+    assert again.returncode == 4, "a second node of the folder is refused"
+    assert node.process.poll() is None
+
+
+def test_status_and_doctor_show_whether_the_doorbell_works(peerd: Peerd, node: Node) -> None:
+    def rings_received() -> int:
+        return int(peerd("status", "--json").json["here"]["doorbell"]["rings_received"])
+
+    eventually(lambda: peerd("status", "--json").json["here"]["doorbell"]["works"])
+    assert "doorbell works by datagrams, at 127.0.0.1:" in peerd("status").out
+    works = {"level": "ok", "subject": "doorbell", "message": "works by datagrams", "remedy": ""}
+    assert works in peerd("doctor", "--json").json["findings"]
+    received = rings_received()
+    assert peerd("ring", "jobs", "--json").json == {"rung": ["jobs"]}
+    eventually(lambda: rings_received() > received)
+
+
+def test_a_first_task_runs_from_start_to_stop(peerd: Peerd, node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    processes = [process.pid for process in psutil.Process(node.process.pid).children(recursive=True)]
+    state = peerd("status", "--json").json
+    assert state["here"]["pid"] == node.process.pid
     assert {slot["state"] for slot in state["here"]["slots"]} == {"RUNNING"}
     assert {"heartbeat", "orphan release"} <= {component["name"] for component in state["here"]["components"]}
     assert len(state["cluster"]["processes"]) == 3
-    assert "hello-1" in call("status", folder=folder)
-    assert json.loads(call("queues", "list", "--json", folder=folder))[0]["known"], "it is served"
+    assert "hello-1" in peerd("status").out
+    assert peerd("queues", "list", "--json").json[0]["known"], "it is served"
 
-    result = call("enqueue", "hello", "greet", '{"name": "you", "seconds": 0}', "--wait", folder=folder)
-    assert json.loads(result) == {"greeting": "Hello, you!"}
-    assert "done" in call("tasks", "list", folder=folder)
+    done = subprocess.run(
+        [*PEERD, "enqueue", "hello", "greet", '{"name": "you", "seconds": 0}', "--wait"],
+        cwd=node.folder, capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    assert done.stdout == '{\n  "greeting": "Hello, you!"\n}\n'
+    assert "done" in peerd("tasks", "list").out
 
-    assert "stopped" in call("stop", folder=folder)
-    assert node.wait(30) == 0
+    link = node.folder.with_name(f"{node.folder.name}-link")
+    link.symlink_to(node.folder)
+    monkeypatch.chdir(node.folder.parent)
+    stop = ("stop", "--timeout", "30s", "--config", str(link / "peerd.toml"))
+    assert "stopped" in peerd(*stop).out, "by another path of its folder"
+    assert node.process.wait(30) == 0
     assert not [pid for pid in processes if psutil.pid_exists(pid)]
-    assert "no node is running here" in call("status", folder=folder)
-    call("stop", folder=folder, status=1)
+    peerd(*stop, status=1)
+    monkeypatch.chdir(node.folder)
+    assert "no node is running here" in peerd("status").out
 
 
-def test_a_users_code_finds_the_configuration_that_the_node_was_started_with(folder: Path) -> None:
-    (folder / "peerd.toml").rename(folder / "other.toml")
-    (folder / "jobs.py").write_text(
-        "from peerd import Client, Context, Queue\n"
-        "hello = Queue('hello')\n"
-        "@hello.task\n"
-        "def whose(ctx: Context) -> str:\n"
-        "    with Client.from_config() as client:\n"
-        "        return str(client.tasks.get(ctx.task.id).id)\n"
-    )
-    with started(folder, "--config", "other.toml"):
-        found = call("enqueue", "--config", "other.toml", "hello", "whose", "--wait", folder=folder)
-    assert json.loads(found) == "1"
+@pytest.mark.slow
+def test_a_users_code_finds_the_configuration_that_the_node_was_started_with(peerd: Peerd, folder: Path) -> None:
+    """The port of its doorbell is in use, which is reported, and it works without."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
+        taken.bind(("127.0.0.1", 0))
+        (folder / "other.toml").write_text(f"{TOML}[cluster]\nport = {taken.getsockname()[1]}\n")
+        (folder / "peerd.toml").unlink()
+        (folder / "jobs.py").write_text(WHOSE)
+        options = ("--config", "other.toml")
+        with started(folder, *options):
+            assert peerd("enqueue", *options, "hello", "whose", "--wait").json == "1"
+            assert not peerd("status", *options, "--json").json["here"]["doorbell"]["works"]
+            eventually(lambda: "already in use" in peerd("status", *options).out)
 
 
-def test_a_second_node_of_the_same_folder_is_refused(node: subprocess.Popen[str], folder: Path) -> None:
-    call("up", folder=folder, status=4)
+def test_a_node_is_stopped_although_its_configuration_cannot_be_read(peerd: Peerd, tmp_path: Path) -> None:
+    stub_node = StubNode(tmp_path, {"name": "agent", "role": "agent"})
+    try:
+        stub_node.up()
+        (tmp_path / "peerd.toml").write_text("no [toml")
+        peerd("stop", status=1)
+        assert "stopped" in peerd("stop", "--run-directory", str(stub_node.run_directory)).out
+    finally:
+        assert not stub_node.clean_up()
 
 
-def test_a_node_is_stopped_although_its_configuration_cannot_be_read(node: subprocess.Popen[str], folder: Path) -> None:
-    run_directory = next((folder / ".peerd").iterdir())
-    (folder / "peerd.toml").write_text("no [toml")
-    call("stop", folder=folder, status=1)
-    call("stop", "--run-directory", str(run_directory), folder=folder)
-    assert node.wait(30) == 0
-
-
-def test_a_node_is_found_by_another_path_of_its_folder(node: subprocess.Popen[str], folder: Path) -> None:
-    link = folder.with_name(f"{folder.name}-link")
-    link.symlink_to(folder)
-    call("stop", "--timeout", "30s", "--config", str(link / "peerd.toml"), folder=folder.parent)
-    assert node.wait(30) == 0
-
-
-@pytest.mark.parametrize(
-    ("sections", "wrong"),
-    [
-        (
-            '[web.port]\napp = "jobs:hello"\nbind = "127.0.0.1:99999"\n[web.nowhere]\napp = "jobs:hello"\n',
-            ["web.port.bind: '99999' is no port", "web.nowhere.bind: must be given"],
-        ),
-        (
-            '[schedules.clock]\nrun = "jobs:hello"\ncron = "now and then"\n[schedules.kind]\nrun = "jobs:hello"\n',
-            ["schedules.clock", "schedules.kind"],
-        ),
-    ],
-    ids=["web", "schedules"],
-)
-def test_a_configuration_that_makes_no_sense_starts_nothing(folder: Path, sections: str, wrong: list[str]) -> None:
+def test_a_configuration_that_makes_no_sense_starts_nothing(peerd: Peerd, folder: Path) -> None:
     with (folder / "peerd.toml").open("a") as file:
-        file.write(sections)
-    ran = subprocess.run([*PEERD, "up"], cwd=folder, capture_output=True, text=True, timeout=60, check=False)
-    assert ran.returncode == 1
-    assert not [words for words in wrong if words not in ran.stderr], ran.stderr
+        file.write(
+            '[web.port]\napp = "jobs:hello"\nbind = "127.0.0.1:99999"\n[web.nowhere]\napp = "jobs:hello"\n'
+            '[schedules.clock]\nrun = "jobs:hello"\ncron = "now and then"\n[schedules.kind]\nrun = "jobs:hello"\n'
+        )
+    refused = peerd("up", status=1).err.replace("\n", " ")
+    for words in (
+        *("web.port.bind: '99999' is no port", "web.nowhere.bind: must be given"),
+        *("schedules.clock", "schedules.kind"),
+    ):
+        assert words in refused
     assert not (folder / ".peerd").exists()
 
 
+@pytest.mark.slow
 def test_a_node_whose_code_cannot_be_imported_does_not_start(folder: Path) -> None:
     (folder / "jobs.py").write_text("import missing_module")
     ran = subprocess.run([*PEERD, "up"], cwd=folder, capture_output=True, text=True, timeout=120, check=False)
@@ -150,3 +190,9 @@ def test_a_node_does_not_start_on_a_server_without_tables(folder: Path, server_d
     )  # fmt: skip
     assert ran.returncode == 1
     assert "run `peerd migrate`" in ran.stderr
+
+
+def test_ringing_without_a_secret_is_refused_with_the_remedy(peerd: Peerd, tmp_path: Path) -> None:
+    (tmp_path / "peerd.toml").write_text('[database]\nurl = "mysql://nobody@127.0.0.1:9/nothing"\n')
+    assert "there is no secret" in peerd("ring", "--json", status=1).error["message"]
+    assert "no queue" in peerd("ring", "no queue!", "--json", status=2).error["message"]

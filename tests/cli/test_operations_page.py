@@ -40,6 +40,7 @@ def test_every_statement_works(database: str) -> None:
     assert len(statements("sqlite")) >= 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["mariadb", "postgresql"])
 def test_a_server_that_was_set_up_by_the_page_is_right(
     peerd: Peerd, project: Path, private_server: ServerFactory, kind: str

@@ -1,3 +1,5 @@
+"""`peerd queues` and `peerd nodes`."""
+
 from __future__ import annotations
 
 import re
@@ -49,11 +51,6 @@ def test_a_queue_that_was_never_served_is_shown_and_is_paused_with_a_warning(
         "resumed": ["vidoe", "typo"],
         "unknown": ["typo"],
     }
-
-
-def test_a_pause_of_no_duration_is_refused(peerd: Peerd, client: Client) -> None:
-    assert "'a while' is not a duration" in peerd("queues", "pause", "video", "--for", "a while", status=2).err
-    assert client.queues.list() == []
 
 
 def test_nodes_are_listed_drained_and_undrained(peerd: Peerd, client: Client, holder: ClaimingProcess) -> None:

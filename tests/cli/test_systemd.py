@@ -27,12 +27,9 @@ def test_a_unit_leaves_the_longest_grace_and_is_of_the_projects_owner(peerd: Pee
     assert unit["ExecStart"].endswith(f"up --config {project / 'peerd.toml'}")
     assert unit["ExecReload"].endswith(f"reload --config {project / 'peerd.toml'}")
     assert unit["WantedBy"] == "multi-user.target"
-
-
-def test_a_unit_of_ones_own_has_no_user_and_nothing_that_takes_privileges(peerd: Peerd, project: Path) -> None:
-    unit = lines_of(peerd("systemd", "--user", "--json").json["unit"])
-    assert unit["WantedBy"] == "default.target"
-    assert not unit.keys() & {"User", "ProtectSystem", "PrivateTmp"}
+    own = lines_of(peerd("systemd", "--user", "--json").json["unit"])
+    assert own["WantedBy"] == "default.target"
+    assert not own.keys() & {"User", "ProtectSystem", "PrivateTmp"}, "it takes no privileges"
 
 
 def test_what_the_environment_gives_is_in_the_unit_but_for_the_address_of_the_database(
@@ -46,29 +43,27 @@ def test_what_the_environment_gives_is_in_the_unit_but_for_the_address_of_the_da
     assert "# PEERD_DATABASE_URL was given and is left out" in unit
 
 
-@pytest.mark.parametrize("output", ["missing/dir", "missing/", "missing"])
-def test_a_unit_is_not_written_to_a_folder_that_is_not_there(peerd: Peerd, project: Path, output: str) -> None:
+def test_a_unit_is_not_written_to_a_folder_that_is_not_there(peerd: Peerd, project: Path) -> None:
     (project / "units").mkdir()
-    assert f"there is no folder {output.rstrip('/')}" in peerd("systemd", "--output", output, status=1).err
+    for output in ("missing/dir", "missing/", "missing"):
+        assert f"there is no folder {output.rstrip('/')}" in peerd("systemd", "--output", output, status=1).err
     assert not (project / "missing").exists()
     assert peerd("systemd", "--output", "units/mine.service", "--json").json["file"] == "units/mine.service"
     assert peerd("systemd", "--output", "units", "--json").json["file"] == "units/peerd-here.service"
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd-analyze")
-@pytest.mark.parametrize("options", [(), ("--user",), ("--as", "daemon")])
 def test_systemd_takes_the_unit_also_of_a_folder_with_an_odd_name(
-    peerd: Peerd, project: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]
+    peerd: Peerd, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     odd = project / "my 100% $tudio"
     odd.mkdir()
     shutil.copy(project / "peerd.toml", odd)
     monkeypatch.setenv("PEERD_NODE_ZONE", 'rack "a" $1')
     monkeypatch.chdir(odd)
-    written = peerd("systemd", *options, "--output", ".", "--json").json
-    unit = odd / written["file"]
-    verified = subprocess.run(
-        ["systemd-analyze", "verify", str(unit)], capture_output=True, text=True, check=False, timeout=60
-    )
-    ours = [line for line in verified.stderr.splitlines() if unit.name in line]
-    assert (verified.returncode, ours) == (0, [])
+    for options in ((), ("--user",), ("--as", "daemon")):
+        unit = odd / peerd("systemd", *options, "--output", ".", "--json").json["file"]
+        command = ["systemd-analyze", "verify", str(unit)]
+        verified = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        ours = [line for line in verified.stderr.splitlines() if unit.name in line]
+        assert (verified.returncode, ours) == (0, []), options

@@ -1,3 +1,5 @@
+"""`peerd tasks list`, `show`, and actions on tasks."""
+
 from __future__ import annotations
 
 import base64
@@ -37,50 +39,29 @@ def test_tasks_are_listed_newest_first(peerd: Peerd, three_tasks: list[int]) -> 
     assert dead.endswith("1/3  video-1  OSError: the disk is full")
 
 
-def test_tasks_are_listed_as_json(peerd: Peerd, three_tasks: list[int]) -> None:
+def test_tasks_are_listed_as_json_by_a_filter_and_in_pages(peerd: Peerd, three_tasks: list[int]) -> None:
+    def listed(*words: str) -> list[int]:
+        return [row["id"] for row in peerd("tasks", "list", *words, "--json").json["items"]]
+
     rows = peerd("tasks", "list", "--json").json["items"]
     assert [row["id"] for row in rows] == three_tasks[::-1]
     assert (rows[1]["worker_node"], rows[1]["progress"], rows[1]["status"]) == ("video-1", 0.43, "working")
     assert rows[0]["start_at"].endswith("Z")
+    page = peerd("tasks", "list", "--limit", "2", "--json").json
+    assert peerd("tasks", "list", "--limit", "2").lines[-1] == f"more: --after {page['next']}"
     for words, expected in (
         (("--status", "dead"), three_tasks[:1]),
         (("--queue", "mail"), three_tasks[2:]),
         (("--name", "poster"), three_tasks[1:2]),
         (("--node", "video-1"), three_tasks[1::-1]),
         (("--limit", "1"), three_tasks[2:]),
+        (("--after", page["next"]), three_tasks[:1]),
         (("--search", "DISK IS"), three_tasks[:1]),
         (("--where", "progress>0.4", "--where", "status=working"), three_tasks[1:2]),
     ):
-        assert [row["id"] for row in peerd("tasks", "list", *words, "--json").json["items"]] == expected, words
-
-
-def test_a_page_that_is_not_the_last_one_names_the_next(peerd: Peerd, three_tasks: list[int]) -> None:
-    page = peerd("tasks", "list", "--limit", "2", "--json").json
-    assert peerd("tasks", "list", "--limit", "2").lines[-1] == f"more: --after {page['next']}"
-    assert [
-        row["id"] for row in peerd("tasks", "list", "--after", page["next"], "--json").json["items"]
-    ] == three_tasks[:1]
+        assert listed(*words) == expected, words
     assert peerd("tasks", "list", "--where", "id<1").lines == ["no such task"]
     assert peerd("tasks", "list", "--where", "id<1", "--json").json == {"items": [], "next": None, "examined": 3}
-
-
-def test_tasks_are_snoozed_changed_and_put_into_another_queue(peerd: Peerd, client: Client) -> None:
-    task_id = str(client.enqueue("video", name="transcode", body={"source": "a.mp4"}).id)
-    assert peerd("tasks", "change", task_id, "--priority", "20", "--body", '{"source": "b.mp4"}').lines == [
-        "changed 1 task"
-    ]
-    assert peerd("tasks", "move", task_id, "--to-queue", "other").lines == ["moved 1 task"]
-    assert peerd("tasks", "snooze", task_id, "--for", "1h").lines == ["snoozed 1 task"]
-    task = client.tasks.get(int(task_id))
-    assert (task.queue, task.priority, task.json, task.status) == ("other", 20, {"source": "b.mp4"}, "scheduled")
-    assert "give --priority" in peerd("tasks", "change", task_id, "--json", status=2).error["remedy"]
-    assert "is not JSON" in peerd("tasks", "change", task_id, "--body", "{", "--json", status=2).error["message"]
-
-
-def test_a_status_that_does_not_exist_is_refused_with_those_that_do(peerd: Peerd, client: Client) -> None:
-    error = peerd("tasks", "list", "--status", "finished", "--json", status=2).error
-    assert error["type"] == "InvalidFilter"
-    assert "scheduled, pending, working" in error["message"]
 
 
 def test_a_task_is_shown_with_its_attempts(peerd: Peerd, three_tasks: list[int]) -> None:
@@ -98,41 +79,49 @@ def test_text_of_a_task_cannot_control_the_terminal(peerd: Peerd, client: Client
         assert "\x1b" not in peerd(*words).out
 
 
-def test_a_task_that_does_not_exist_is_reported(peerd: Peerd, client: Client) -> None:
-    assert peerd("tasks", "show", "7", "--json", status=1).error["type"] == "TaskNotFound"
-    assert "error: there is no task 7" in peerd("tasks", "show", "7", status=1).err
+def test_tasks_are_acted_on_by_their_ids(peerd: Peerd, client: Client, three_tasks: list[int]) -> None:
+    """Task 1 is dead, 2 runs on video-1, and 3 is scheduled."""
+    for words, said, task_id, found in (
+        (("retry", "1"), "retried 1 task", 1, {"status": Status.PENDING}),
+        (("move", "2", "--to", "video-1"), "moved 1 task", 2, {"status": Status.PENDING, "node_id": 1}),
+        (("move", "2", "--to-any"), "moved 1 task", 2, {"node_id": None}),
+        (("move", "2", "--to-queue", "other"), "moved 1 task", 2, {"queue": "other"}),
+        (("change", "2", "--priority", "20", "--body", "[1]"), "changed 1 task", 2, {"priority": 20, "json": [1]}),
+        (("snooze", "2", "--for", "1h"), "snoozed 1 task", 2, {"status": Status.SCHEDULED}),
+        (("bury", "2", "3"), "buried 2 tasks", 3, {"status": Status.BURIED}),
+        (("kick", "3"), "kicked 1 task", 3, {"status": Status.PENDING}),
+        (("cancel", "3", "--reason", "not today"), "canceled 1 task", 3, {"error": "not today"}),
+        (("delete", "1", "3"), "deleted 2 tasks", 2, {"status": Status.BURIED}),
+    ):
+        assert peerd("tasks", *words).lines == [said]
+        task = client.tasks.get(task_id)
+        assert {name: getattr(task, name) for name in found} == found, words
+    assert [task.id for task in client.tasks.list()] == [2]
+    assert re.search(
+        r"is buried.*counters +reserves 0, timeouts 0, releases 0, buries 1, kicks 0",
+        peerd("tasks", "show", "2").out.replace("\n", " "),
+    )
 
 
-def test_several_tasks_are_acted_on_and_refusals_are_listed(
+def test_an_action_that_a_task_does_not_permit_is_listed_as_refused(
     peerd: Peerd, client: Client, three_tasks: list[int]
 ) -> None:
-    answer = peerd("tasks", "cancel", "1", "2", "3", "99", "--reason", "not today", "--json", status=1).json
+    answer = peerd("tasks", "cancel", "1", "2", "3", "99", "--json", status=1).json
     assert answer["tasks"] == [2, 3]
     assert [refusal["id"] for refusal in answer["refused"]] == [1, 99]
-    assert client.tasks.get(2).error == "not today"
-
-
-def test_tasks_are_retried_moved_and_deleted(peerd: Peerd, client: Client, three_tasks: list[int]) -> None:
-    assert peerd("tasks", "retry", "1").lines == ["retried 1 task"]
-    peerd("tasks", "move", "2", "--to", "video-1")
-    moved = client.tasks.get(2)
-    assert (moved.status, moved.node_id) == (Status.PENDING, moved.worker_node_id)
-    peerd("tasks", "move", "2", "--to-any")
-    assert client.tasks.get(2).node_id is None
-    peerd("tasks", "delete", "1", "3")
-    assert [task.id for task in client.tasks.list()] == [2]
-
-
-def test_tasks_are_buried_and_kicked(peerd: Peerd, client: Client, three_tasks: list[int]) -> None:
-    assert peerd("tasks", "bury", "2", "3").lines == ["buried 2 tasks"]
-    assert [client.tasks.get(task_id).status for task_id in (2, 3)] == [Status.BURIED] * 2
     assert "cannot bury a task that is dead" in peerd("tasks", "bury", "1", status=1).out
-    shown = peerd("tasks", "show", "3").out
-    assert "is buried" in shown
-    assert re.search(r"counters +reserves 0, timeouts 0, releases 0, buries 1, kicks 0", shown)
-    assert peerd("tasks", "kick", "--status", "buried", "--name", client.tasks.get(3).name, "--yes").lines
-    assert client.tasks.get(3).status is Status.PENDING
-    assert "cannot kick a task that is pending" in peerd("tasks", "kick", "3", status=1).out
+    assert "cannot kick a task that is canceled" in peerd("tasks", "kick", "3", status=1).out
+    assert peerd("tasks", "show", "7", "--json", status=1).error["type"] == "TaskNotFound"
+    assert "error: there is no task 7" in peerd("tasks", "show", "7", status=1).err
+    for words in (("tasks", "delete"), ("tasks", "delete", "1", "--status", "dead")):
+        assert "which tasks?" in peerd(*words, status=2).err
+    assert "where to?" in peerd("tasks", "move", "1", status=2).err
+    assert "--yes" in peerd("tasks", "delete", "--queue", "video", "--json", status=1).error["remedy"]
+    assert "give --priority" in peerd("tasks", "change", "1", "--json", status=2).error["remedy"]
+    assert "is not JSON" in peerd("tasks", "change", "1", "--body", "{", "--json", status=2).error["message"]
+    error = peerd("tasks", "list", "--status", "finished", "--json", status=2).error
+    assert error["type"] == "InvalidFilter"
+    assert "scheduled, pending, working" in error["message"]
 
 
 def test_the_buried_tasks_of_a_queue_are_kicked_in_the_order_in_which_they_were_buried(
@@ -195,14 +184,6 @@ def test_an_action_on_what_a_filter_finds_needs_a_confirmation(
     peerd("tasks", "retry", "--status", "dead", "--yes")
     assert client.tasks.counts()[Status.DEAD] == 0
     assert client.tasks.counts()[Status.DONE] == 1
-
-
-def test_an_action_needs_ids_or_a_filter(peerd: Peerd, client: Client) -> None:
-    for words in (("tasks", "delete"), ("tasks", "delete", "1", "--status", "dead")):
-        assert "which tasks?" in peerd(*words, status=2).err
-    assert "where to?" in peerd("tasks", "move", "1", status=2).err
-    client.enqueue("video")
-    assert "--yes" in peerd("tasks", "delete", "--queue", "video", "--json", status=1).error["remedy"]
 
 
 def test_an_action_skips_tasks_that_have_changed_since_the_filter_found_them(

@@ -1,3 +1,5 @@
+"""`peerd tasks watch`: what it reports, when it ends, and what it draws in a terminal."""
+
 from __future__ import annotations
 
 import json
@@ -5,7 +7,6 @@ from io import StringIO
 from itertools import islice
 from threading import Thread
 
-import pytest
 from rich.console import Console
 
 from peerd.cli.output.live_display import LiveDisplay
@@ -37,25 +38,17 @@ def test_each_change_is_reported_once(client: Client, holder: ClaimingProcess) -
     assert poll(state, client) == []
     holder.report(running, 0.5, "half")
     assert poll(state, client) == [(ChangeKind.PROGRESSED, first.id)]
-    holder.end(running, Done())
+    holder.end(running, Released("its process must end"))
+    assert poll(state, client) == [(ChangeKind.RETURNED, first.id)]
+    holder.end(holder.claim(), Released("its process must end"))
+    again = holder.claim()
+    assert poll(state, client) == [(ChangeKind.STARTED, again.id)], "it was released and taken again in between"
+    holder.end(again, Done())
     holder.claim()
-    assert poll(state, client) == [(ChangeKind.STARTED, second.id), (ChangeKind.ENDED, first.id)]
+    assert poll(state, client) == [(ChangeKind.STARTED, second.id), (ChangeKind.ENDED, again.id)]
     client.tasks.delete(second.id)
     assert poll(state, client) == [(ChangeKind.GONE, second.id)]
     assert not state.running
-
-
-def test_a_task_that_was_released_and_taken_again_is_started_again(client: Client, holder: ClaimingProcess) -> None:
-    state = WatchState()
-    client.enqueue("video")
-    running = holder.claim()
-    assert poll(state, client) == [(ChangeKind.STARTED, running.id)]
-    holder.end(running, Released("its process must end"))
-    assert poll(state, client) == [(ChangeKind.RETURNED, running.id)]
-    again = holder.claim()
-    holder.end(again, Released("its process must end"))
-    holder.claim()
-    assert poll(state, client) == [(ChangeKind.STARTED, running.id)]
 
 
 def test_a_named_task_is_followed_until_it_has_ended(client: Client, holder: ClaimingProcess) -> None:
@@ -65,28 +58,6 @@ def test_a_named_task_is_followed_until_it_has_ended(client: Client, holder: Cla
     holder.run(Failed(error="no"))
     assert poll(state, client) == [(ChangeKind.ENDED, job.id)]
     assert (state.unfinished, state.dead) == (set(), {job.id})
-
-
-@pytest.mark.parametrize("as_json", [False, True])
-def test_watching_ends_when_nothing_is_left(
-    peerd: Peerd, client: Client, holder: ClaimingProcess, *, as_json: bool
-) -> None:
-    client.enqueue_many(["video", "video"])
-    holder.report(holder.claim(), 0.5, "half")
-
-    def finish() -> None:
-        for task in client.tasks.list(status="working"):
-            holder.end(task, Done())
-        holder.run(Done())
-
-    finishing = Thread(target=finish)
-    finishing.start()
-    answer = peerd("tasks", "watch", "--until-done", "--every", "50ms", *(["--json"] if as_json else []))
-    finishing.join()
-    if as_json:
-        assert {json.loads(line)["change"] for line in answer.lines} <= set(ChangeKind)
-    else:
-        assert all(line[2] == ":" for line in answer.lines)
 
 
 def test_a_task_that_started_and_ended_between_two_polls_is_reported_once(
@@ -102,28 +73,49 @@ def test_a_task_that_started_and_ended_between_two_polls_is_reported_once(
     assert [change.kind for change in apply_poll(state, [], {}, [again])] == [ChangeKind.ENDED]
 
 
-def test_watching_named_tasks_fails_when_one_is_dead(peerd: Peerd, client: Client, holder: ClaimingProcess) -> None:
+def test_watching_ends_when_nothing_is_left(peerd: Peerd, client: Client, holder: ClaimingProcess) -> None:
+    def finish() -> None:
+        for task in client.tasks.list(status="working"):
+            holder.end(task, Done())
+        holder.run(Done())
+
+    for options in ((), ("--json",)):
+        client.enqueue_many(["video", "video"])
+        holder.report(holder.claim(), 0.5, "half")
+        finishing = Thread(target=finish)
+        finishing.start()
+        answer = peerd("tasks", "watch", "--until-done", "--every", "50ms", *options)
+        finishing.join()
+        if options:
+            assert {json.loads(line)["change"] for line in answer.lines} <= set(ChangeKind)
+        else:
+            assert all(line[2] == ":" for line in answer.lines)
+
+
+def test_watching_named_tasks_fails_when_one_is_dead_or_does_not_exist(
+    peerd: Peerd, client: Client, holder: ClaimingProcess
+) -> None:
     client.enqueue_many(["video", "video"])
     holder.run(Failed(error="OSError: the disk is full"))
     holder.run(Done())
-    answer = peerd("tasks", "watch", "1", "2", "--until-done", status=1)
-    dead, done = answer.lines
+    dead, done = peerd("tasks", "watch", "1", "2", "--until-done", status=1).lines
     assert dead[10:].strip().startswith("1  video  dead in 0 s on video-1  OSError: the disk is full")
     assert done[10:].strip().startswith("2  video  done in ")
-
-
-@pytest.mark.parametrize("option", ["--every=500ms", "--json"])
-def test_a_named_task_that_does_not_exist_is_an_error(
-    peerd: Peerd, client: Client, holder: ClaimingProcess, option: str
-) -> None:
-    client.enqueue_many(["video", "video"])
-    holder.claim()
-    finishing = Thread(target=lambda: holder.end(client.tasks.get(1), Done()))
-    finishing.start()
-    answer = peerd("tasks", "watch", "1", "999", "--until-done", option, status=1)
-    finishing.join()
-    assert "there is no task 999" in answer.err
+    for option in ("--every=500ms", "--json"):
+        assert "there is no task 999" in peerd("tasks", "watch", "2", "999", "--until-done", option, status=1).err
     assert "there is no task 7" in peerd("tasks", "watch", "7", status=1).err, "there is nothing to watch"
+
+
+def terminal(kind: str = "xterm") -> Console:
+    """A terminal of 120 columns."""
+    return Console(file=StringIO(), force_terminal=True, width=120, height=30, highlight=False, _environ={"TERM": kind})
+
+
+def shown(console: Console, display: LiveDisplay, changes: list[TaskChange], watcher: TaskWatcher) -> str:
+    """What is sent to the terminal for changes."""
+    console.file = sent = StringIO()
+    show_changes(display, console, changes, watcher)
+    return sent.getvalue()
 
 
 ERASE = "\x1b[2J"
@@ -134,21 +126,26 @@ def test_bars_of_a_terminal_that_has_become_narrower_leave_nothing_behind(
 ) -> None:
     """A terminal wraps or cuts what was drawn for another width, to an unknown number of rows."""
     client.enqueue_many(["video", "video"])
-    console = Console(file=StringIO(), force_terminal=True, width=120, height=30, highlight=False)
+    console = terminal()
     ended = TaskChange(ChangeKind.ENDED, client.tasks.get(holder.run(Done()).id))
     holder.report(holder.claim(), 0.5, "half of it")
     watcher = TaskWatcher(client, [], None, None)
     [changes] = islice(watcher.poll(), 1)
     with LiveDisplay(console) as display:
-        show_changes(display, console, [ended], watcher)
-        show_changes(display, console, changes, watcher)
-        console.file = StringIO()
-        show_changes(display, console, [], watcher)
-        assert ERASE not in console.file.getvalue(), "nothing has changed"
-        console.file = StringIO()  # before the width, which the display's thread may notice at once
+        shown(console, display, [ended, *changes], watcher)
+        assert ERASE not in shown(console, display, [], watcher), "nothing has changed"
         console.width = 60
-        show_changes(display, console, [], watcher)
-        drawn = console.file.getvalue()
+        drawn = shown(console, display, [], watcher)
     assert ERASE in drawn.partition("video")[0]
     assert "done" in drawn, "earlier lines are printed again"
     assert "half of it" in drawn.partition("done")[2]
+
+
+def test_a_terminal_that_cannot_be_redrawn_gets_a_line_for_each_change(client: Client, holder: ClaimingProcess) -> None:
+    client.enqueue("video")
+    running = holder.claim()
+    watcher = TaskWatcher(client, [], None, None)
+    console = terminal("dumb")
+    with LiveDisplay(console) as display:
+        started = shown(console, display, [TaskChange(ChangeKind.STARTED, running)], watcher)
+    assert "1  video  started" in started

@@ -125,11 +125,7 @@ def _on_sqlite() -> list[str]:
 def _on_mysql() -> list[str]:
     now, seconds = "UNIX_TIMESTAMP(SYSDATE(6))", "UNIX_TIMESTAMP({})"
     change = f"IF {_changed('NOT ({} <=> {})')} THEN {_insert('update', now, seconds)}; END IF"
-    bodies = {
-        "insert": _insert("insert", now, seconds),
-        "update": change,
-        "delete": _insert("delete", now, seconds),
-    }
+    bodies = {"insert": _insert("insert", now, seconds), "update": change, "delete": _insert("delete", now, seconds)}
     return [
         f"CREATE TRIGGER audit_attempt AFTER INSERT ON attempts FOR EACH ROW {_keep()}",
         *(

@@ -1,14 +1,19 @@
-"""Hand-made histories for the checker: a good run built by methods, in which a test then breaks one thing."""
+"""Hand-made histories for the checker, told as scripts: a good run of a task, in which one thing is wrong.
+
+A script is steps with `|` between them: a method of `HistoryBuilder` and its arguments. A step is on the latest task,
+or on the one before it if it begins with `~`: `task | start | task long | start | kill 1 | ~ write crash`.
+"""
 
 from __future__ import annotations
 
 import json
-from typing import Any
+import shlex
+from typing import Any, Final, Self
 
 import msgspec
 
 from tests.faults.case import CheckerSettings
-from tests.faults.checker import RULE_NAMES, CheckReport, judge
+from tests.faults.checker import CheckReport, judge
 from tests.faults.final_tables import AuditEntry, FinalAttempt, FinalProcess, FinalTables, FinalTask
 from tests.faults.history import HistoryEvent
 
@@ -28,13 +33,18 @@ BECOMES = {
     "moved": "pending",
 }
 BY_HAND = ("withdrawn", "retried", "moved")
+TEXTS: Final = ("key", "error")
+"""Arguments that are texts, whatever they look like."""
+TUPLES: Final = ("pids", "nodes")
+MARKED: Final = "marked"
+"""The time of the latest `mark`."""
 
 
 class HistoryBuilder:
     """What the processes of two nodes do, second by second; the tables and the history follow."""
 
     def __init__(self) -> None:
-        self.now = 1_000_000.0
+        self.now = self.marked = 1_000_000.0
         self.events: list[HistoryEvent] = []
         self.changes: list[AuditEntry] = []
         self.attempts: list[FinalAttempt] = []
@@ -108,26 +118,15 @@ class HistoryBuilder:
         return self.rows[task].lease
 
     def begin(self, task: int, **other: Any) -> HistoryEvent:
-        row = self.rows[task]
-        fields_of_claim = {
-            "task": task,
-            "lease": row.lease,
-            "process_id": row.process_id,
-            "pid": 100 + (row.process_id or 0),
-        }
-        return self.add_event(
-            "began", **{**fields_of_claim, "handler": row.name, "crashes": self.crashed[task], **other}
-        )
+        return self._event_of_claim("began", task, {"crashes": self.crashed[task], **other})
 
     def end(self, task: int, outcome: str = "done", **other: Any) -> HistoryEvent:
+        return self._event_of_claim("ended", task, {"outcome": outcome, **other})
+
+    def _event_of_claim(self, event: str, task: int, other: dict[str, Any]) -> HistoryEvent:
         row = self.rows[task]
-        fields_of_claim = {
-            "task": task,
-            "lease": row.lease,
-            "process_id": row.process_id,
-            "pid": 100 + (row.process_id or 0),
-        }
-        return self.add_event("ended", **{**fields_of_claim, "handler": row.name, "outcome": outcome, **other})
+        of_claim = {"lease": row.lease, "process_id": row.process_id, "pid": 100 + (row.process_id or 0)}
+        return self.add_event(event, **{"task": task, **of_claim, "handler": row.name, **other})
 
     def complete(self, task: int) -> AuditEntry:
         result = json.dumps({"lease": self.rows[task].lease, "pid": 1})
@@ -179,8 +178,132 @@ class HistoryBuilder:
         gone.what, gone.new_status = "delete", None
         del self.rows[task]
 
-    def kill(self, process: int) -> None:
-        self.add_event("fault", kind="kill worker", target="one/work-1", effect="dead", pids=(100 + process,))
+    def kill(self, *processes: int) -> None:
+        """Kill processes with SIGKILL."""
+        for process in processes:
+            self.add_event("fault", kind="kill worker", target="one/work-1", effect="dead", pids=(100 + process,))
+
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+
+    def mark(self) -> None:
+        """Remember the time as `marked`."""
+        self.marked = self.now
+
+    def hand(self, task: int, action: str) -> None:
+        """A person does something to a task."""
+        self.add_event("hand", task=task, action=action)
+
+    def dying(self, task: int) -> None:
+        """The handler kills a process of its own."""
+        self._event_of_claim("dying", task, {"pids": (999,)})
+
+    def count_crash(self, task: int) -> None:
+        self.crashed[task] += 1
+
+    def set_event(self, number: int, **values: Any) -> None:
+        self.events[number] = msgspec.structs.replace(self.events[number], **values)
+
+    def set_row(self, task: int, **values: Any) -> None:
+        """Make the row as no operation leaves it."""
+        self.rows[task] = msgspec.structs.replace(self.rows[task], **values)
+
+    def set_change(self, number: int = -1, **values: Any) -> None:
+        """Make what was recorded of a change as it never was."""
+        self.changes[number] = msgspec.structs.replace(self.changes[number], **values)
+
+    def set_attempt(self, **values: Any) -> None:
+        """Make the latest attempt as it never was."""
+        self.attempts[-1] = msgspec.structs.replace(self.attempts[-1], **values)
+
+    def add_attempt(self, task: int, lease: int, outcome: str) -> None:
+        """A row in attempts that nothing else tells of."""
+        self.attempts.append(FinalAttempt(task_id=task, lease=lease, outcome=outcome, number=1, process_id=1))
+
+    def set_process(self, number: int, **values: Any) -> None:
+        self.processes[number - 1] = msgspec.structs.replace(self.processes[number - 1], **values)
+
+    def forget(self, what: str, number: int) -> None:
+        """A row or a change that was there is not found."""
+        del getattr(self, what)[number]
+
+    def add_to_ledger(self, task: int, key: str) -> None:
+        """The handler of a task has written business data."""
+        self.ledger.append((task, key))
+
+    def freeze_and_rescue(self) -> None:
+        """A new task whose holder, process 1 at lease 1, was frozen; process 2 has it now at lease 2."""
+        self.play(
+            "task long | start | mark | add_event fault kind=freeze target=w effect=frozen pids=101 | wait 8"
+            ' | write rescued error="its process died" checked_at=marked | stage_due | start process=2'
+            " | add_event healed kind=freeze target=w"
+        )
+
+    # ------------------------------------------------------------ jobs of queue clients
+
+    def clients(self) -> None:
+        """Two queue clients connect: `client-1` to process 1, and `client-2` to process 2."""
+        for number in (1, 2):
+            self.add_event("opened", connection=f"client-{number}", server=100 + number)
+
+    def put(self, ttr: int = 600, *, answered: int = 1) -> None:
+        """A job is put, and the first client has its id, unless it got no answer."""
+        job = len(self.crashed) + 1
+        key = f"job-{job}"
+        self.add_event("unsure", key=key)
+        self.task("", key=f"{key}/")  # with a slash, so that it is not `enqueued`
+        self.set_change(details=json.dumps({"key": key, "ttr": ttr}))
+        if answered:
+            self.add_event("inserted", task=job, key=key, connection="client-1")
+
+    def reserve(self, job: int, client: int = 1) -> None:
+        """A client reserves a job, and is told of it."""
+        self.claim(job, client)
+        self.add_event("reserved", task=job, connection=f"client-{client}")
+
+    def ask(self, job: int, action: str, client: int = 1) -> None:
+        self.add_event("finishing", task=job, connection=f"client-{client}", action=action)
+
+    def answer(self, job: int, action: str, outcome: str = "", client: int = 1) -> None:
+        self.add_event("finished", task=job, connection=f"client-{client}", action=action, outcome=outcome)
+
+    def delete_by(self, job: int, client: int = 1) -> None:
+        """A client deletes a job, and is told that it has."""
+        self.ask(job, "delete", client)
+        self.delete(job)
+        self.answer(job, "delete", "deleted", client)
+
+    # ------------------------------------------------------------ scripts
+
+    def play(self, script: str) -> Self:
+        """Do the steps of a script."""
+        for step in script.split("|"):
+            words = shlex.split(step)
+            task = len(self.crashed)
+            if words[0] == "~":
+                task, words = task - 1, words[1:]
+            method, *arguments = words
+            given = [self._value("", word) for word in arguments if "=" not in word]
+            named = dict(word.split("=", 1) for word in arguments if "=" in word)
+            subject = [task] if method in OF_A_TASK else []
+            getattr(self, method)(*subject, *given, **{name: self._value(name, word) for name, word in named.items()})
+        return self
+
+    def _value(self, name: str, word: str) -> Any:
+        """What a word of a script stands for; `+5` is in five seconds."""
+        if name in TEXTS:
+            return word
+        if name in TUPLES:
+            return tuple(self._value("", one) for one in word.split(","))
+        if word == MARKED:
+            return self.marked
+        try:
+            number = float(word)
+        except ValueError:
+            return word
+        if word[0] in "+-" and name != "number":
+            return self.now + number
+        return number if "." in word else int(word)
 
     # ------------------------------------------------------------ what is found
 
@@ -198,23 +321,9 @@ class HistoryBuilder:
         )
 
 
-def rescued_while_frozen(history_builder: HistoryBuilder) -> int:
-    """A task whose holder, process 1 at lease 1, was frozen; process 2 has it now at lease 2."""
-    task = history_builder.task("long")
-    history_builder.start(task)
-    touched = history_builder.now
-    history_builder.add_event("fault", kind="freeze", target="w", effect="frozen", pids=(101,))
-    history_builder.now += 8
-    history_builder.write(task, "rescued", error="its process died", checked_at=touched)
-    history_builder.stage_due(task)
-    history_builder.start(task, process=2)
-    history_builder.add_event("healed", kind="freeze", target="w")
-    return task
-
-
-def assert_violation(history_builder: HistoryBuilder, rule: str, words: str) -> None:
-    """The rule, and no other, is broken."""
-    problems = history_builder.judge().problems
-    assert {problem.rule for problem in problems} == {rule}, "\n".join(str(problem) for problem in problems)
-    assert any(words in problem.text for problem in problems), [problem.text for problem in problems]
-    assert rule in RULE_NAMES
+OF_A_TASK: Final = {
+    *("change", "claim", "begin", "end", "complete", "write", "stage_due", "start", "fail", "succeed", "delete"),
+    *("set_row", "add_attempt", "add_to_ledger", "reserve", "ask", "answer", "delete_by"),
+    *("hand", "dying", "count_crash"),
+}
+"""Steps whose first argument is a task."""

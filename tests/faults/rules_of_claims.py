@@ -194,9 +194,4 @@ def _may_become(case: RunRecord, claim: ClaimRecord, outcome: str, *, saw_cancel
     return claim.label in BECOMES[outcome]
 
 
-RULES: Final = (
-    no_stale_write_is_accepted,
-    claims_never_overlap,
-    every_extra_run_is_explained,
-    what_ended_is_written,
-)
+RULES: Final = (no_stale_write_is_accepted, claims_never_overlap, every_extra_run_is_explained, what_ended_is_written)

@@ -1,11 +1,14 @@
-"""The checker on real nodes, each time with one of peerd's guarantees taken out of a worker: it must be caught."""
+"""The checker on real nodes, each time with one of peerd's guarantees taken out of a process: it must be caught."""
 
 from __future__ import annotations
 
+import json
 import os
+import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any, Final
 
 import msgspec
 import pytest
@@ -16,29 +19,60 @@ from peerd.domain.lifecycle import Status
 from peerd.domain.task import Task
 from peerd.testing import eventually
 from tests.cluster.cluster import MAX_UPDATE, WITHIN, WORKER, Cluster, ClusterNode
-from tests.faults import audit, checker, history, jobs, mutations, versions
-from tests.faults.case import CheckerSettings
+from tests.cluster.test_gateway import connect, gateway_node, start_all
+from tests.faults import audit, checker, gateway_mutations, history, jobs, mutations, versions
+from tests.faults.case import JOB_KEY, CheckerSettings
 from tests.faults.database_faults import locked_row
+from tests.gateway.beanstalk_connection import BeanstalkConnection
 from tests.support.servers import DatabaseFactory
 
 ROOT = Path(__file__).parents[2]
+BROKEN = Path(__file__).parent / "broken"
 NODES = (NEW_NODE, OLD_NODE) = ("one", "two")
+TUBE = b"trial"
+SETTINGS = CheckerSettings(max_update=MAX_UPDATE)
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
-class MutationTrial:
-    """Two nodes with the worker of the load, each with its version of the code, and what is done to them."""
+class Trial:
+    """Two nodes whose history is recorded, with a guarantee taken out of them, and what is done to them."""
+
+    path: Sequence[Path] = (ROOT,)
+    """Where the nodes look for modules."""
 
     def __init__(self, folder: Path, url: str, variant: str) -> None:
         self.url = url
         self.history = folder / "history"
-        self.history.mkdir()
-        os.environ[history.VARIABLE] = str(self.history)
-        environment = {history.VARIABLE: str(self.history), "PYTHONPATH": str(ROOT), mutations.VARIABLE: variant}
         project = folder / "project"
-        project.mkdir()
+        for one in (self.history, project):
+            one.mkdir()
+        path = os.pathsep.join(map(str, self.path))
+        environment = {history.VARIABLE: str(self.history), "PYTHONPATH": path, mutations.VARIABLE: variant}
         self.cluster = Cluster(project, url, environment)
         audit.install(self.cluster.client.database.engine)
+
+    def start(self) -> None:
+        raise NotImplementedError
+
+    def judge(self, provocations: Sequence[Callable[[Any], None]]) -> checker.CheckReport:
+        """Do something to the nodes, stop them, and check their history."""
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setenv(history.VARIABLE, str(self.history))
+            try:
+                self.start()
+                for provoke in provocations:
+                    provoke(self)
+            finally:
+                left = self.cluster.clean_up()
+        assert not left
+        return checker.check(self.history, self.url, SETTINGS)
+
+
+# -------------------------------------------------------------------- tasks
+
+
+class TaskTrial(Trial):
+    """With the worker of the load, each node with its version of the code."""
 
     def start(self) -> None:
         for node in [self._node(name).start() for name in NODES]:
@@ -66,31 +100,7 @@ class MutationTrial:
         self.cluster.wait_until(job, Status.DONE)
 
 
-Begin = Callable[[str, str], MutationTrial]
-
-
-@pytest.fixture
-def begin(tmp_path: Path, database_factory: DatabaseFactory) -> Iterator[Begin]:
-    before = os.environ.get(history.VARIABLE)
-    trials: list[MutationTrial] = []
-
-    def make(variant: str, kind: str) -> MutationTrial:
-        trials.append(MutationTrial(tmp_path, database_factory(kind), variant))
-        return trials[-1]
-
-    yield make
-    left = [pid for trial in trials for pid in trial.cluster.clean_up()]
-    if before is None:
-        os.environ.pop(history.VARIABLE, None)
-    else:
-        os.environ[history.VARIABLE] = before
-    assert not left
-
-
-# -------------------------------------------------------------------- what is done
-
-
-def freeze_a_holder(trial: MutationTrial) -> None:
+def freeze_a_holder(trial: TaskTrial) -> None:
     """It thaws when another one has done its task."""
     job = trial.enqueue(jobs.deaf.with_args(key="frozen", seconds=1.0))
     [began] = trial.wait_for_event(job, "began")
@@ -106,14 +116,14 @@ def freeze_a_holder(trial: MutationTrial) -> None:
     trial.done(after)
 
 
-def run_for_long(trial: MutationTrial) -> None:
+def run_for_long(trial: TaskTrial) -> None:
     """Longer than max_update, in a process that lives."""
     job = trial.enqueue(jobs.deaf.with_args(key="long", seconds=2.5 * MAX_UPDATE))
     trial.wait_for_event(job, "ended")
     eventually(lambda: trial.cluster.client.tasks.get(job.id).status is not Status.WORKING, timeout=WITHIN)
 
 
-def lock_the_row_of_one_that_runs(trial: MutationTrial) -> None:
+def lock_the_row_of_one_that_runs(trial: TaskTrial) -> None:
     """For longer than max_update, by a transaction that stays open.
 
     When it ends, the next touch and the next rescue compete for the row, so it is done again until a rescue was first.
@@ -130,7 +140,7 @@ def lock_the_row_of_one_that_runs(trial: MutationTrial) -> None:
             break
 
 
-def run_a_short_one(trial: MutationTrial) -> None:
+def run_a_short_one(trial: TaskTrial) -> None:
     job = trial.enqueue(jobs.short.with_args(key="short", seconds=0.0))
     trial.wait_for_event(job, "ended")
     eventually(
@@ -138,7 +148,7 @@ def run_a_short_one(trial: MutationTrial) -> None:
     )
 
 
-def add_one_that_has_crashed(trial: MutationTrial) -> None:
+def add_one_that_has_crashed(trial: TaskTrial) -> None:
     """While every process has something to do."""
     held = [trial.enqueue(jobs.long.with_args(key=f"held{number}", seconds=3.0)) for number in range(6)]
     for job in held:
@@ -152,7 +162,7 @@ def add_one_that_has_crashed(trial: MutationTrial) -> None:
     trial.cluster.wait_until(Job(held[-1].id + 1, True, trial.cluster.client.tasks.find), Status.DONE)
 
 
-def offer_to_the_wrong_code_first(trial: MutationTrial) -> None:
+def offer_to_the_wrong_code_first(trial: TaskTrial) -> None:
     """What the new code alone knows is claimed by the old, before the new may claim it."""
     nodes = trial.cluster.client.nodes
     nodes.drain(NEW_NODE)
@@ -172,42 +182,168 @@ def offer_to_the_wrong_code_first(trial: MutationTrial) -> None:
     are_all(lambda task: task.finished)
 
 
-TRIALS: dict[str, tuple[Callable[[MutationTrial], None], str]] = {
-    "completes without its lease": (freeze_a_holder, "stale write"),
-    "touches nothing": (run_for_long, "rescue"),
-    "sends no heartbeat": (lock_the_row_of_one_that_runs, "rescue"),
-    "forgets outcomes": (run_a_short_one, "not written"),
-    "runs the crashed beside others": (add_one_that_has_crashed, "poison"),
-    "releases nothing": (offer_to_the_wrong_code_first, "versions"),
-    "leaves out what it does not know": (offer_to_the_wrong_code_first, "versions"),
+# -------------------------------------------------------------------- jobs of queue clients
+
+
+class RecordedClient:
+    """A queue client that records what it sees, as those of a campaign do."""
+
+    def __init__(self, node: ClusterNode, name: str) -> None:
+        self.name = name
+        self.connection: BeanstalkConnection = connect(node, TUBE)
+        history.record("opened", connection=name, server=node.pid("tubes-1"))
+
+    def put(self, key: str) -> int:
+        job = self.connection.put(json.dumps({"key": key, "ttr": 600}).encode(), ttr=600)
+        history.record("inserted", task=job, key=key, connection=self.name)
+        return job
+
+    def want(self) -> None:
+        self.connection.send(b"reserve\r\n")
+
+    def reserved(self) -> int:
+        answer = self.connection.receive(WITHIN)
+        assert answer.startswith(b"RESERVED "), answer
+        job = int(answer.split()[1])
+        history.record("reserved", task=job, connection=self.name)
+        return job
+
+    def send_delete(self, job: int) -> None:
+        history.record("finishing", task=job, connection=self.name, action="delete")
+        self.connection.send(b"delete %d\r\n" % job)
+
+    def deleted(self, job: int) -> None:
+        """Record the answer to a delete."""
+        is_deleted = self.connection.receive(WITHIN) == b"DELETED\r\n"
+        history.record(
+            "finished", task=job, connection=self.name, action="delete", outcome="deleted" if is_deleted else ""
+        )
+
+    def close(self) -> None:
+        history.record("closed", connection=self.name)
+        self.connection.close()
+
+
+class JobTrial(Trial):
+    """With a gateway process on each node, and a client of each."""
+
+    path = (BROKEN, ROOT / "src", ROOT)
+
+    def start(self) -> None:
+        self.nodes = [gateway_node(self.cluster, name) for name in NODES]
+        start_all(*self.nodes)
+
+    def clients(self, name: str) -> tuple[RecordedClient, RecordedClient]:
+        """A client of each node, for one trial."""
+        return RecordedClient(self.nodes[0], f"{name}-1"), RecordedClient(self.nodes[1], f"{name}-2")
+
+
+def delete_after_a_freeze(trial: JobTrial) -> None:
+    """The first holder's delete arrives when another one holds the job."""
+    frozen, other = trial.clients("frozen")
+    job = frozen.put(f"{JOB_KEY}frozen")
+    frozen.want()
+    frozen.reserved()
+    other.want()
+    pid = trial.nodes[0].pid("tubes-1")
+    history.record("fault", kind="freeze", target="one/tubes-1", effect="frozen", pids=[pid])
+    trial.cluster.freeze([pid])
+    try:
+        assert other.reserved() == job
+        frozen.send_delete(job)
+    finally:
+        trial.cluster.thaw([pid])
+        history.record("healed", kind="freeze", target="one/tubes-1")
+    frozen.deleted(job)
+    time.sleep(2 * SETTINGS.clock_slack)  # so that it is no matter of the clocks
+    other.send_delete(job)
+    other.deleted(job)
+    for client in (frozen, other):
+        client.close()
+
+
+def hold_for_long(trial: JobTrial) -> None:
+    """Longer than max_update, in a process that lives."""
+    holder, other = trial.clients("long")
+    job = holder.put(f"{JOB_KEY}long")
+    holder.want()
+    holder.reserved()
+    other.want()
+    with connect(trial.nodes[1]) as observer:
+        eventually(lambda: age_of(observer, job) > 2.5 * MAX_UPDATE, timeout=WITHIN)
+    answer = other.connection.answer_that_came()
+    if answer is not None:
+        history.record("reserved", task=job, connection=other.name)
+    holder.send_delete(job)
+    holder.deleted(job)
+    if answer is not None:
+        other.send_delete(job)
+        other.deleted(job)
+    for client in (holder, other):
+        client.close()
+
+
+def kill_a_holder(trial: JobTrial) -> None:
+    """What it held goes to a client of another node."""
+    dying, other = trial.clients("killed")
+    node = trial.nodes[0]
+    job = dying.put(f"{JOB_KEY}killed")
+    dying.want()
+    dying.reserved()
+    pid = node.pid("tubes-1")
+    history.record("fault", kind="kill gateway", target="one/tubes-1", effect="dead", pids=[pid])
+    os.kill(pid, signal.SIGKILL)
+    eventually(lambda: trial.cluster.client.tasks.get(job).status != "working", timeout=WITHIN)
+    if trial.cluster.client.tasks.get(job).status == "pending":
+        other.want()
+        assert other.reserved() == job
+        other.send_delete(job)
+        other.deleted(job)
+    eventually(node.replaced("tubes-1", pid), timeout=WITHIN, message=node.log_text)
+    for client in (dying, other):
+        client.close()
+
+
+def age_of(observer: BeanstalkConnection, job: int) -> float:
+    """Seconds since a job was put."""
+    return float(observer.job(job)["age"])
+
+
+# -------------------------------------------------------------------- what is caught
+
+TRIALS: Final[dict[str, tuple[type[Trial], Callable[[Any], None], str]]] = {
+    "completes without its lease": (TaskTrial, freeze_a_holder, "stale write"),
+    "touches nothing": (TaskTrial, run_for_long, "rescue"),
+    "sends no heartbeat": (TaskTrial, lock_the_row_of_one_that_runs, "rescue"),
+    "forgets outcomes": (TaskTrial, run_a_short_one, "not written"),
+    "runs the crashed beside others": (TaskTrial, add_one_that_has_crashed, "poison"),
+    "releases nothing": (TaskTrial, offer_to_the_wrong_code_first, "versions"),
+    "leaves out what it does not know": (TaskTrial, offer_to_the_wrong_code_first, "versions"),
+    "deletes without the lease": (JobTrial, delete_after_a_freeze, "jobs lost"),
+    "a gateway sends no heartbeat": (JobTrial, hold_for_long, "jobs held"),
+    "counts a reservation as a crash": (JobTrial, kill_a_holder, "jobs counted"),
 }
-
-
+"""By the guarantee that is taken out: what shows it, and the rule that it breaks."""
 ON_SERVERS = (lock_the_row_of_one_that_runs,)
 """What SQLite, which has no locks of rows, cannot be done."""
 
 
-def database_of(provoke: Callable[[MutationTrial], None]) -> str:
+def database_of(provoke: Callable[[Any], None]) -> str:
     return "mariadb" if provoke in ON_SERVERS else "sqlite"
 
 
-@pytest.mark.parametrize("variant", mutations.MUTATIONS)
-def test_a_broken_guarantee_is_caught(begin: Begin, variant: str) -> None:
-    provoke, rule = TRIALS[variant]
-    report = run_trial(begin(variant, database_of(provoke)), provoke)
+@pytest.mark.parametrize("variant", [*mutations.MUTATIONS, *gateway_mutations.MUTATIONS])
+def test_a_broken_guarantee_is_caught(tmp_path: Path, database_factory: DatabaseFactory, variant: str) -> None:
+    kind, provoke, rule = TRIALS[variant]
+    report = kind(tmp_path, database_factory(database_of(provoke)), variant).judge([provoke])
     assert report.broken(rule), str(report)
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "mariadb"])
-def test_the_same_trials_are_accepted_when_nothing_is_broken(begin: Begin, kind: str) -> None:
-    trials = dict.fromkeys(provoke for provoke, _ in TRIALS.values() if database_of(provoke) == kind)
-    report = run_trial(begin("", kind), *trials)
+@pytest.mark.parametrize("trial, server", [(TaskTrial, "sqlite"), (TaskTrial, "mariadb"), (JobTrial, "sqlite")])
+def test_the_same_trials_are_accepted_when_nothing_is_broken(
+    tmp_path: Path, database_factory: DatabaseFactory, trial: type[Trial], server: str
+) -> None:
+    provocations = {one for kind, one, _ in TRIALS.values() if kind is trial and database_of(one) == server}
+    report = trial(tmp_path, database_factory(server), "").judge(sorted(provocations, key=lambda one: one.__name__))
     assert report.problems == [], str(report)
-
-
-def run_trial(trial: MutationTrial, *provocations: Callable[[MutationTrial], None]) -> checker.CheckReport:
-    trial.start()
-    for provoke in provocations:
-        provoke(trial)
-    trial.cluster.clean_up()
-    return checker.check(trial.history, trial.url, CheckerSettings(max_update=MAX_UPDATE))
+    assert trial is not JobTrial or report.counts["jobs"] == len(provocations)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import errno
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.faults.disk import SizeLimit, SmallFileSystem
 
+pytestmark = pytest.mark.slow
 WRITER = """
 import sys
 for line in sys.stdin:
@@ -25,34 +27,28 @@ for line in sys.stdin:
 """Appends two whole pages to a file at each line that it reads, and says how that went."""
 
 
-class Writer:
-    def __init__(self, file: Path) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", WRITER, str(file)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
+@contextmanager
+def writing(file: Path) -> Iterator[tuple[int, Callable[[], int]]]:
+    """A process that appends to the file: its id, and what lets it do so and gives the error number, 0 for none."""
+    with subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(file)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        told, answers = process.stdin, process.stdout
 
-    def write(self) -> int:
-        """The error number, 0 for none."""
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.write("go\n")
-        self.process.stdin.flush()
-        return int(self.process.stdout.readline())
+        def write() -> int:
+            print("go", file=told, flush=True)
+            return int(answers.readline())
+
+        yield process.pid, write
+        process.kill()
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    return folder
-
-
-@pytest.fixture
-def writer(folder: Path) -> Iterator[Writer]:
-    writer = Writer(folder / "peerd.sqlite")
-    with writer.process:
-        yield writer
-        writer.process.kill()
+    (tmp_path / "disk").mkdir()
+    return tmp_path / "disk"
 
 
 def test_a_full_file_system_takes_nothing_until_it_is_freed(folder: Path) -> None:
@@ -61,23 +57,14 @@ def test_a_full_file_system_takes_nothing_until_it_is_freed(folder: Path) -> Non
     except subprocess.CalledProcessError:
         pytest.skip("only root may mount a file system")
     try:
-        writer = Writer(folder / "peerd.sqlite")
-        with writer.process:
-            assert writer.write() == 0
-            disk.fill()
-            assert writer.write() == errno.ENOSPC
-            disk.free()
-            assert writer.write() == 0
-            writer.process.kill()
+        with writing(folder / "peerd.sqlite") as (_, write):
+            assert [write(), disk.fill(), write(), disk.free(), write()] == [0, None, errno.ENOSPC, None, 0]
     finally:
         disk.close()
     assert list(folder.iterdir()) == []
 
 
-def test_a_limit_on_files_holds_for_processes_that_run_already(folder: Path, writer: Writer) -> None:
-    disk = SizeLimit(folder, lambda: [writer.process.pid])
-    assert writer.write() == 0
-    disk.fill()
-    assert writer.write() == errno.EFBIG
-    disk.free()
-    assert writer.write() == 0
+def test_a_limit_on_files_holds_for_processes_that_run_already(folder: Path) -> None:
+    with writing(folder / "peerd.sqlite") as (pid, write):
+        disk = SizeLimit(folder, lambda: [pid])
+        assert [write(), disk.fill(), write(), disk.free(), write()] == [0, None, errno.EFBIG, None, 0]

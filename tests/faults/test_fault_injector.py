@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,64 +13,58 @@ from peerd.testing import eventually
 from tests.faults import history
 from tests.faults.fault_injector import FaultInjector, recorded_fault
 
+pytestmark = pytest.mark.slow
 
-class RecordingInjector(FaultInjector):
-    """Notes what it would do, as often as it may."""
 
-    def __init__(self, seed: int, stopping: threading.Event, times: int) -> None:
-        super().__init__("choosing", random.Random(seed), 0.001, (0.5, 1.5), stopping)
+class Lane(FaultInjector):
+    """Does what a test gives it."""
+
+    def __init__(self, seed: int, inject: Callable[[Lane], None]) -> None:
+        self.stopping = threading.Event()
+        super().__init__("lane", random.Random(seed), 0.001, (0.5, 1.5), self.stopping)
         self.chosen: list[str] = []
-        self._stop = stopping
-        self._times = times
+        self._inject = inject
+        self.start()
 
     def inject(self) -> None:
-        self.inject_one_of({name: (weight, lambda name=name: self.chosen.append(name)) for name, weight in WEIGHTS})  # type: ignore[misc]
-        if len(self.chosen) == self._times:
-            self._stop.set()
+        self._inject(self)
 
 
-WEIGHTS = [("often", 9), ("seldom", 1)]
+def choose(lane: Lane) -> None:
+    lane.inject_one_of(
+        {"often": (9, lambda: lane.chosen.append("often")), "seldom": (1, lambda: lane.chosen.append("seldom"))}
+    )
+    if len(lane.chosen) == 200:
+        lane.stopping.set()
 
 
-def run(fault_injector: FaultInjector) -> None:
-    fault_injector.start()
-    fault_injector.join()
+def fail(lane: Lane) -> None:
+    raise ZeroDivisionError
 
 
-def test_the_same_seed_makes_the_same_choices_by_their_weights() -> None:
-    lanes = [RecordingInjector(seed, threading.Event(), times=200) for seed in (1, 1, 2)]
-    for fault_injector in lanes:
-        run(fault_injector)
+def last(lane: Lane) -> None:
+    with recorded_fault("outage", "all", effect="cut", everyone=True):
+        lane.wait(1000.0)
+
+
+def test_the_same_seed_makes_the_same_choices_by_their_weights_and_an_error_is_kept() -> None:
+    lanes = [Lane(seed, choose) for seed in (1, 1, 2)]
+    failing = Lane(1, fail)
+    for lane in (*lanes, failing):
+        lane.join()
     assert lanes[0].chosen == lanes[1].chosen != lanes[2].chosen
     assert 5 <= lanes[0].chosen.count("seldom") <= 40
-
-
-def test_an_error_in_an_injector_is_kept() -> None:
-    class Failing(RecordingInjector):
-        def inject(self) -> None:
-            raise ZeroDivisionError
-
-    fault_injector = Failing(1, threading.Event(), times=1)
-    run(fault_injector)
-    assert isinstance(fault_injector.error, ZeroDivisionError)
+    assert isinstance(failing.error, ZeroDivisionError)
 
 
 def test_a_lasting_fault_is_healed_when_its_injector_stops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(history.VARIABLE, str(tmp_path))
-
-    class Lasting(RecordingInjector):
-        def inject(self) -> None:
-            with recorded_fault("outage", "all", effect="cut", everyone=True):
-                self.wait(1000.0)
-
-    stopping = threading.Event()
-    fault_injector = Lasting(1, stopping, times=1)
-    fault_injector.start()
+    lane = Lane(1, last)
     eventually(lambda: history.read(tmp_path))
-    stopping.set()
-    fault_injector.join()
+    lane.stopping.set()
+    lane.join()
     fault, healed = history.read(tmp_path)
     assert (fault.event, fault.kind, fault.effect, fault.everyone) == ("fault", "outage", "cut", True)
     assert (healed.event, healed.kind, healed.target) == ("healed", "outage", "all")
     assert fault.at < healed.at
-    assert fault_injector.error is None
+    assert lane.error is None

@@ -14,6 +14,7 @@ import pytest
 from peerd.testing import eventually
 from tests.faults.proxy import ProxyMode, ProxyThread, TcpProxy
 
+pytestmark = pytest.mark.slow
 Connect = Callable[[], socket.socket]
 
 
@@ -81,27 +82,23 @@ def is_closed(client: socket.socket) -> bool:
         return True
 
 
-def test_requests_and_replies_pass(connect: Connect) -> None:
-    one, two = connect(), connect()
-    assert request(one, b"a\n") == b"did a\n"
-    assert request(two, b"b\n") == b"did b\n"
-    assert request(one, b"c\n") == b"did c\n"
-
-
-def test_a_connection_ends_when_its_client_or_its_server_goes(connect: Connect, proxy: TcpProxy) -> None:
-    client = connect()
-    assert request(client, b"a\n") == b"did a\n"
-    assert proxy.connections == 1
-    client.close()
-    eventually(lambda: proxy.connections == 0)
+def test_requests_and_replies_pass_until_a_client_or_the_connections_go(connect: Connect, proxy: TcpProxy) -> None:
+    one, two, three = connect(), connect(), connect()
+    for client, letter in ((one, b"a"), (two, b"b"), (three, b"c"), (one, b"d")):
+        assert request(client, letter + b"\n") == b"did " + letter + b"\n"
+    assert proxy.connections == 3
+    one.close()
+    eventually(lambda: proxy.connections == 2)
+    assert proxy.cut() == 2
+    assert all(map(is_closed, (two, three)))
+    assert request(connect(), b"e\n") == b"did e\n"
 
 
 def test_what_is_dropped_reaches_no_one_and_its_connections_are_closed_afterwards(
     connect: Connect, proxy: TcpProxy, server: LineServer
 ) -> None:
     silent, old = connect(), connect()
-    assert request(silent, b"a\n") == b"did a\n"
-    assert request(old, b"b\n") == b"did b\n"
+    assert request(silent, b"a\n") + request(old, b"b\n") == b"did a\ndid b\n"
     proxy.set_mode(ProxyMode.DROP)
     young = connect()
     for client in (old, young):
@@ -131,30 +128,18 @@ def test_a_refusing_proxy_does_not_listen_and_has_the_same_port_afterwards(conne
     assert request(connect(), b"b\n") == b"did b\n"
 
 
-def test_a_cut_closes_all_that_is_there_and_nothing_that_comes(connect: Connect, proxy: TcpProxy) -> None:
-    one, two = connect(), connect()
-    assert request(one, b"a\n") == b"did a\n"
-    assert request(two, b"a\n") == b"did a\n"
-    assert proxy.cut() == 2
-    assert is_closed(one)
-    assert is_closed(two)
-    assert request(connect(), b"b\n") == b"did b\n"
-
-
-@pytest.mark.parametrize("after", [0, 3])
-def test_a_lost_reply_is_to_what_the_server_did(
-    after: int, connect: Connect, proxy: TcpProxy, server: LineServer
-) -> None:
-    proxy.lose_replies(1, to=b"COMMIT", after=after)
-    client = connect()
-    assert request(client, b"INSERT\n") == b"did INSERT\n"
-    client.sendall(b"COMMIT\n")
-    if after:
-        assert client.recv(1000) == b"did"
-    assert is_closed(client)
-    assert server.did == [b"INSERT\n", b"COMMIT\n"]
-    assert proxy.lost_replies == 1
-    assert request(connect(), b"COMMIT\n") == b"did COMMIT\n"
+def test_a_lost_reply_is_to_what_the_server_did(connect: Connect, proxy: TcpProxy, server: LineServer) -> None:
+    for number, after in enumerate((0, 3), 1):
+        proxy.lose_replies(1, to=b"COMMIT", after=after)
+        client = connect()
+        assert request(client, b"INSERT\n") == b"did INSERT\n"
+        client.sendall(b"COMMIT\n")
+        if after:
+            assert client.recv(1000) == b"did"
+        assert is_closed(client)
+        assert server.did[-2:] == [b"INSERT\n", b"COMMIT\n"]
+        assert proxy.lost_replies == number
+        assert request(connect(), b"COMMIT\n") == b"did COMMIT\n"
 
 
 def test_delays_and_limits_make_it_slow_and_end(connect: Connect, proxy: TcpProxy) -> None:

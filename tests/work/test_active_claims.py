@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -15,7 +15,7 @@ from peerd.testing import eventually_async
 from peerd.work import task_runner
 from tests.work.harness import Gates, RunnerHarness
 
-Take = Callable[[Client, int], None]
+pytestmark = pytest.mark.every_database
 
 
 def of_any_task(*_: object, quarantined: bool, **__: object) -> bool:
@@ -44,52 +44,49 @@ async def test_a_blocked_event_loop_does_not_keep_tasks_from_being_touched(harne
     assert (await harness.until(task_id, Status.DONE)).result == "true"
 
 
-@pytest.mark.parametrize("fault", ["the loop is blocked", "the answer is lost"])
 async def test_a_claimed_task_is_touched_before_the_event_loop_has_received_the_claim(
-    each_harness: RunnerHarness, gates: Gates, fault: str
+    each_harness: RunnerHarness, gates: Gates
 ) -> None:
     database, world = each_harness.database, each_harness.world
-    if fault == "the loop is blocked":
-        database.hold_reply("claim", when=of_any_task)  # the answer is in its thread, and the loop does not take it
-    else:
-        database.lose_reply("claim", when=of_any_task)
-        database.fail("claimed_by_token", times=None)
-    task_id = world.add(name="gated")
     each_harness.run(gates.queue, update=0.1)
-    first = (await each_harness.until(task_id, Status.WORKING)).checked_at
-    await eventually_async(lambda: world.get(task_id).checked_at != first)
-    assert gates.began == []
-    database.heal()
     gates.open("")
-    assert (await each_harness.until(task_id, Status.DONE)).lease == 1
-    assert world.outcomes(task_id) == []
+    for is_loop_blocked in (True, False):
+        if is_loop_blocked:
+            database.hold_reply("claim", when=of_any_task)  # the answer is in its thread, the loop does not take it
+        else:
+            database.lose_reply("claim", when=of_any_task)
+            database.fail("claimed_by_token", times=None)
+        began = len(gates.began)
+        task_id = world.add(name="gated")
+        first = (await each_harness.until(task_id, Status.WORKING)).checked_at
+        await eventually_async(partial(was_touched, each_harness, task_id, first))
+        assert len(gates.began) == began
+        database.heal()
+        assert (await each_harness.until(task_id, Status.DONE)).lease == 1
+        assert world.outcomes(task_id) == []
+
+
+def was_touched(harness: RunnerHarness, task_id: int, since: object) -> bool:
+    return harness.world.get(task_id).checked_at != since
 
 
 # ---------------------------------------------------------------- revoked
 
 
-@pytest.mark.parametrize(
-    ("take", "status"),
-    [
-        (lambda client, task_id: client.tasks.cancel(task_id), Status.CANCELED),
-        (lambda client, task_id: client.tasks.move(task_id, "b"), Status.PENDING),
-        (lambda client, task_id: client.tasks.delete(task_id), None),
-    ],
-    ids=["cancel", "move", "delete"],
-)
-async def test_an_action_that_revokes_a_claim_cancels_the_handler(
-    each_harness: RunnerHarness, gates: Gates, take: Take, status: Status | None
-) -> None:
-    world = each_harness.world
+async def test_an_action_that_revokes_a_claim_cancels_the_handler(each_harness: RunnerHarness, gates: Gates) -> None:
+    world, client = each_harness.world, Client(each_harness.database)
     world.node("b")
-    task_id = world.add(name="gated")
-    each_harness.run(gates.queue)
-    await eventually_async(lambda: gates.began)
-    take(Client(each_harness.database), task_id)
-    await eventually_async(lambda: gates.cancelled)
-    found = world.find(task_id)
-    assert (found.status if found else None) is status
-    await eventually_async(lambda: each_harness.of(ClaimLost))
+    ids = {key: world.add(name="gated", body=f'{{"key": "{key}"}}') for key in ("cancel", "move", "delete")}
+    each_harness.run(gates.queue, count=3)
+    await eventually_async(lambda: len(gates.began) == 3)
+    client.tasks.cancel(ids["cancel"])
+    client.tasks.move(ids["move"], "b")
+    client.tasks.delete(ids["delete"])
+    await eventually_async(lambda: sorted(gates.cancelled) == sorted(ids))
+    found = {key: world.find(task_id) for key, task_id in ids.items()}
+    statuses = {key: task and task.status for key, task in found.items()}
+    assert statuses == {"cancel": Status.CANCELED, "move": Status.PENDING, "delete": None}
+    await eventually_async(lambda: len(each_harness.of(ClaimLost)) == 3)
 
 
 async def test_the_late_outcome_of_a_task_that_was_retried_is_refused(each_harness: RunnerHarness) -> None:
@@ -137,12 +134,16 @@ async def test_stopping_claims_no_more_and_lets_what_runs_end(harness: RunnerHar
     assert [harness.world.status(task_id) for task_id in (first, second)] == [Status.DONE, Status.PENDING]
 
 
-async def test_a_task_that_outlives_the_grace_is_released_and_not_counted(
+async def test_a_task_that_outlives_the_grace_of_a_stop_that_is_hurried_is_released_and_not_counted(
     each_harness: RunnerHarness, gates: Gates
 ) -> None:
     task_id = each_harness.world.add(name="gated")
     runner = each_harness.run(gates.queue)
     await eventually_async(lambda: gates.began)
+    graceful_stop = asyncio.create_task(runner.stop(600.0))
+    await asyncio.sleep(0)
+    graceful_stop.cancel()
+    await asyncio.gather(graceful_stop, return_exceptions=True)
     await each_harness.stop(runner, grace=0.0)
     assert (each_harness.world.status(task_id), each_harness.world.get(task_id).attempts) == (Status.PENDING, 0)
     assert each_harness.world.outcomes(task_id) == ["released"]
@@ -178,15 +179,3 @@ async def test_a_stop_before_the_first_claim_does_not_wait_for_one(
     runner = harness.run(gates.queue)
     async with asyncio.timeout(60):
         await harness.stop(runner)
-
-
-async def test_a_stop_can_be_hurried(harness: RunnerHarness, gates: Gates) -> None:
-    task_id = harness.world.add(name="gated")
-    runner = harness.run(gates.queue)
-    await eventually_async(lambda: gates.began)
-    graceful_stop = asyncio.create_task(runner.stop(600.0))
-    await asyncio.sleep(0)
-    graceful_stop.cancel()
-    await asyncio.gather(graceful_stop, return_exceptions=True)
-    await harness.stop(runner, grace=0.0)
-    assert harness.world.status(task_id) is Status.PENDING

@@ -23,6 +23,8 @@ from tests.work.test_manager import held_by_a_dead_process, managing, settings
 
 QUICK: dict[str, Any] = {"every": 0.02, "batch": 2}
 
+pytestmark = pytest.mark.one_database
+
 
 def dead(harness: RunnerHarness, number: int) -> None:
     rows = [{"queue": "old", "status": "dead"}] * number
@@ -95,6 +97,7 @@ async def test_one_that_fails_is_reported_once_and_keeps_the_manager_from_nothin
     assert log_message_of(failed)[0] == "error"
 
 
+@pytest.mark.slow
 async def test_a_long_one_keeps_a_manager_neither_from_its_heartbeat_nor_from_the_rescue(
     harness: RunnerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:

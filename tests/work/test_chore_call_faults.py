@@ -11,11 +11,13 @@ from peerd.config.settings import ManagerSettings
 from peerd.runtime.observability.events import ComponentFailed
 from peerd.store.outcomes.recording import database_now
 from peerd.store.schema.sql_clock import seconds_from_now
-from peerd.store.schema.tables import limit_starts, nodes, unique_keys
+from peerd.store.schema.tables import limit_starts, unique_keys
 from peerd.testing import eventually_async, insert_task
 from tests.work.harness import RunnerHarness
-from tests.work.test_manager import managing
+from tests.work.test_manager import managing, silent_node
 from tests.work.test_worker_call_faults import WAYS, harm
+
+pytestmark = pytest.mark.every_database
 
 CALLS = (
     ("stage_due", 1),
@@ -43,10 +45,8 @@ def due(harness: RunnerHarness) -> dict[str, Task]:
     key = {"queue": "q", "unique_key": "k", "token": 1, "scope": "period", "expires_at": seconds_from_now(-60.0)}
     over = {"queue": "q", "limit_key": "k", "turn": 1, "starts": 1, "counts_until": seconds_from_now(-60.0)}
     database.run(lambda connection: connection.execute(limit_starts.insert().values(over)))
-    harness.world.node("silent")
-    silent = nodes.update().where(nodes.c.name == "silent").values(checked_at=seconds_from_now(-60.0))
+    silent_node(harness, "silent")
     database.run(lambda connection: connection.execute(unique_keys.insert().values(key)))
-    database.run(lambda connection: connection.execute(silent))
     long_ago = database.read(database_now) - timedelta(hours=1)
     rows = {status: insert_task(database, status, finished_at=long_ago) for status in ("done", "dead", "canceled")}
     rows["late"] = insert_task(database, "pending", finish_at=long_ago)

@@ -21,16 +21,20 @@ from peerd.testing import eventually_async
 from tests.support.servers import DatabaseFactory
 from tests.work.conftest import harness_on
 from tests.work.harness import Gates, RunnerHarness
-from tests.work.test_manager import managing, settings
+from tests.work.test_manager import managing, rounds, settings, silent_node
 
 MAX_UPDATE = 1.0
+pytestmark = pytest.mark.every_database
 
 
 @pytest.fixture(params=["mariadb", "postgresql"])
-async def server_bench(
-    request: pytest.FixtureRequest, migrated_factory: DatabaseFactory
-) -> AsyncIterator[RunnerHarness]:
-    async for made in harness_on(migrated_factory(request.param)):
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+async def server_bench(kind: str, migrated_factory: DatabaseFactory) -> AsyncIterator[RunnerHarness]:
+    async for made in harness_on(migrated_factory(kind)):
         yield made
 
 
@@ -145,16 +149,13 @@ async def test_a_manager_does_its_round_although_rows_that_it_would_write_are_lo
     due = [world.insert(status="failure", start_at=seconds_from_now(-5.0)) for _ in range(2)]
     ahead = [world.insert(start_at=seconds_from_now(3600.0)) for _ in range(2)]
     ended = [world.insert(status="done", finished_at=seconds_from_now(-7200.0)) for _ in range(2)]
-    silent = world.node("silent")
-    long_ago = nodes.update().where(nodes.c.id == silent).values(checked_at=seconds_from_now(-60.0))
-    world.store.run(lambda connection: connection.execute(long_ago).rowcount)
+    silent = silent_node(server_bench, "silent")
     with server_bench.world.locking(tasks, due[0], ahead[0], ended[0]), server_bench.world.locking(nodes, silent):
         async with managing(server_bench, settings(max_update=60.0, max_completed=3600.0)):
             await server_bench.until(due[1], Status.PENDING)
             await server_bench.until(ahead[1], Status.SCHEDULED)
             await eventually_async(lambda: world.find(ended[1]) is None)
-            rounds = server_bench.database.calls["_heartbeat_and_read_due"]
-            await eventually_async(lambda: server_bench.database.calls["_heartbeat_and_read_due"] > rounds + 3)
+            await rounds(server_bench, 3)
     assert [world.status(task_id) for task_id in (due[0], ahead[0])] == [Status.FAILURE, Status.PENDING]
 
 

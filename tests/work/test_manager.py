@@ -37,6 +37,8 @@ from peerd.store.schema.tables import nodes
 from peerd.testing import eventually_async
 from tests.work.harness import RunnerHarness
 
+pytestmark = pytest.mark.every_database
+
 
 def settings(**more: Any) -> ManagerSettings:
     periods: dict[str, Any] = {"every": 0.05, "max_update": 0.5, "inactive_after": 1.0}
@@ -52,10 +54,7 @@ async def send_heartbeats(harness: RunnerHarness, node: str) -> None:
 
 @asynccontextmanager
 async def managing(
-    harness: RunnerHarness,
-    given: ManagerSettings,
-    node: str = "a",
-    queues: Mapping[str, QueueSettings] | None = None,
+    harness: RunnerHarness, given: ManagerSettings, node: str = "a", queues: Mapping[str, QueueSettings] | None = None
 ) -> AsyncIterator[ManagerService]:
     """A manager that runs, on a node whose agent sends heartbeats."""
     harness.world.node(node)
@@ -94,8 +93,7 @@ async def test_a_manager_queries_a_database_that_is_away_once_in_a_round(
             await eventually_async(lambda: harness.database.calls["_heartbeat_and_read_due"] > 10)
             queries = harness.database.calls - before
         assert set(queries) <= {"_heartbeat_and_read_due", "heartbeat"}, "the other steps wait for its heartbeat"
-        rounds = harness.database.calls["_heartbeat_and_read_due"]
-        await eventually_async(lambda: harness.database.calls["_heartbeat_and_read_due"] > rounds + 1)
+        await rounds(harness, 1)
 
 
 async def test_a_chore_that_has_more_to_do_continues_at_once_and_lets_the_others_have_their_turn(
@@ -113,6 +111,7 @@ async def test_a_chore_that_has_more_to_do_continues_at_once_and_lets_the_others
     assert [count for _, count in ran(harness)] == [10] * 3 + [10] * 3 + [5] * 3
 
 
+@pytest.mark.slow
 async def test_endless_chores_do_not_keep_a_manager_from_its_heartbeat_and_the_rescue(
     harness: RunnerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -163,14 +162,7 @@ async def test_every_chore_does_its_work_with_a_manager_on_each_of_three_nodes(e
     ended = {status: world.task_in(status) for status in (Status.DONE, Status.DEAD, Status.CANCELED)}
     for task_id in ended.values():
         world.set(task_id, finished_at=seconds_from_now(-7200.0))
-    world.node("silent")
-    each_harness.database.run(
-        lambda connection: (
-            connection.execute(
-                nodes.update().where(nodes.c.name == "silent").values(checked_at=seconds_from_now(-60.0))
-            ).rowcount
-        )
-    )
+    silent_node(each_harness, "silent")
     given = settings(max_completed=3600.0, max_failed=3600.0)
     async with (
         managing(each_harness, given, "a"),
@@ -192,28 +184,21 @@ async def test_every_chore_does_its_work_with_a_manager_on_each_of_three_nodes(e
     assert {"stage failures", "expire", "purge dead"} <= {event.chore for event in each_harness.of(ChoreRan)}
 
 
-async def test_a_failure_is_due_at_once_after_a_crash_and_runs_again(harness: RunnerHarness) -> None:
-    frozen = held_by_a_dead_process(harness)
-    async with managing(harness, settings()):
-        await harness.until(frozen, Status.PENDING)
-    assert harness.world.take_one().id == frozen
-
-
 async def test_a_node_does_not_rescue_before_it_has_sent_heartbeats_for_max_update(harness: RunnerHarness) -> None:
     frozen = held_by_a_dead_process(harness)
     async with managing(harness, settings(max_update=1.0)):
         await eventually_async(lambda: harness.of(RescueSuspended))
         assert harness.world.status(frozen) is Status.WORKING
         await harness.until(frozen, Status.PENDING)
+    assert harness.world.take_one().id == frozen, "a failure is due at once after a crash, and runs again"
 
 
 async def test_the_time_begins_again_after_an_outage(harness: RunnerHarness) -> None:
     async with managing(harness, settings(max_update=1.0)) as manager:
         await eventually_async(lambda: manager._rescue_guard.steady_seconds(asyncio.get_running_loop().time()) > 0.3)
         outage = harness.database.away()
-        rounds = harness.database.calls["_heartbeat_and_read_due"]
+        await rounds(harness, 0)
         await eventually_async(lambda: manager._rescue_guard.steady_seconds(asyncio.get_running_loop().time()) == 0.0)
-        assert harness.database.calls["_heartbeat_and_read_due"] > rounds
         outage.heal()
         held = len(harness.of(RescueSuspended))
         await eventually_async(lambda: manager._rescue_guard.steady_seconds(asyncio.get_running_loop().time()) > 0)
@@ -247,36 +232,41 @@ async def test_a_chore_that_fails_does_not_keep_the_others_from_their_work(harne
 
 
 @pytest.mark.parametrize(
-    ("policy", "status", "pinned"),
-    [("wait", Status.PENDING, True), ("move", Status.PENDING, False), ("fail", Status.DEAD, True)],
+    ("policy", "expected"),
+    [("wait", (Status.PENDING, True)), ("move", (Status.PENDING, False)), ("fail", (Status.DEAD, True))],
+    ids=["wait", "move", "fail"],
 )
 async def test_a_task_pinned_to_a_node_that_stays_silent_follows_the_policy(
-    each_harness: RunnerHarness,
-    policy: str,
-    status: Status,
-    pinned: bool,  # noqa: FBT001
+    each_harness: RunnerHarness, policy: str, expected: tuple[Status, bool]
 ) -> None:
     world = each_harness.world
-    world.node("a")
-    gone = world.node("gone")
-    long_ago = nodes.update().where(nodes.c.id == gone).values(checked_at=seconds_from_now(-60.0))
-    each_harness.database.run(lambda connection: connection.execute(long_ago).rowcount)
-    task_id = world.add(node="gone")
-    other = world.add(node="a")
+    own, gone = world.node("a"), silent_node(each_harness, "gone")
+    task_id, other = world.add(node="gone"), world.add(node="a")
     async with managing(each_harness, settings(pinned_policy=policy, pinned_after=10.0)):
         await eventually_async(lambda: each_harness.of(NodesMarkedInactive))
-        rounds = each_harness.database.calls["_heartbeat_and_read_due"]
-        await eventually_async(lambda: each_harness.database.calls["_heartbeat_and_read_due"] > rounds + 1)
-        await each_harness.until(task_id, status)
-        await eventually_async(lambda: (world.get(task_id).node_id == gone) is pinned)
-    assert world.get(other).node_id == world.node("a")
+        await rounds(each_harness, 1)
+        await eventually_async(lambda: (world.status(task_id), world.get(task_id).node_id == gone) == expected)
+    assert world.get(other).node_id == own
+
+
+def silent_node(harness: RunnerHarness, name: str) -> int:
+    """A node that was heard of a minute ago."""
+    node = harness.world.node(name)
+    long_ago = nodes.update().where(nodes.c.id == node).values(checked_at=seconds_from_now(-60.0))
+    harness.database.run(lambda connection: connection.execute(long_ago).rowcount)
+    return node
+
+
+async def rounds(harness: RunnerHarness, number: int) -> None:
+    """Wait for more than so many rounds of managers."""
+    calls = harness.database.calls
+    until = calls["_heartbeat_and_read_due"] + number
+    await eventually_async(lambda: calls["_heartbeat_and_read_due"] > until)
 
 
 async def test_a_silent_node_is_inactive_until_its_next_heartbeat(harness: RunnerHarness) -> None:
     world = harness.world
-    world.node("b")
-    long_ago = nodes.update().where(nodes.c.name == "b").values(checked_at=seconds_from_now(-60.0))
-    harness.database.run(lambda connection: connection.execute(long_ago).rowcount)
+    silent_node(harness, "b")
 
     def is_active() -> bool:
         found = harness.database.read(find_node, "b")
@@ -286,8 +276,7 @@ async def test_a_silent_node_is_inactive_until_its_next_heartbeat(harness: Runne
         await eventually_async(lambda: not is_active())
         harness.database.run(heartbeat, "b", world.incarnation("b"))
         assert is_active()
-        rounds = harness.database.calls["_heartbeat_and_read_due"]
-        await eventually_async(lambda: harness.database.calls["_heartbeat_and_read_due"] > rounds + 1)
+        await rounds(harness, 1)
         assert is_active()
 
 
@@ -297,12 +286,10 @@ async def test_after_an_outage_nodes_that_are_only_coming_back_are_not_called_si
         await eventually_async(lambda: harness.of(NodesMarkedInactive), message="b has no agent")
         harness.database.run(heartbeat, "b", harness.world.incarnation("b"))
         with harness.database.away() as outage:
-            queries = harness.database.calls["_heartbeat_and_read_due"]
             # Each attempt to reach a database that is away is one; so many take longer than a node may be silent.
-            await eventually_async(lambda: harness.database.calls["_heartbeat_and_read_due"] > queries + 12)
+            await rounds(harness, 12)
             outage.heal()
-        queries = harness.database.calls["_heartbeat_and_read_due"]
-        await eventually_async(lambda: harness.database.calls["_heartbeat_and_read_due"] > queries + 2)
+        await rounds(harness, 2)
         assert len(harness.of(NodesMarkedInactive)) == 1, "nothing is reported before its period is over"
         await eventually_async(
             lambda: len(harness.of(NodesMarkedInactive)) == 2, message="b stays silent, and that is seen then"
@@ -321,6 +308,7 @@ async def test_a_rescue_that_is_held_up_takes_nothing_that_was_touched_before_it
             assert harness.world.status(alive) is Status.WORKING
 
 
+@pytest.mark.slow
 async def test_a_round_comes_the_moment_a_task_falls_due_however_idle_the_table_is(each_harness: RunnerHarness) -> None:
     """What the next query finds, at most six seconds later, is started at the moment at which it is due."""
     given = settings(every=0.05, max_update=60.0, inactive_after=60.0)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import sys
 import threading
-import time
 from typing import Any
 
 import pytest
@@ -56,27 +56,22 @@ async def test_it_is_idle_between_rounds_at_work_in_one_and_stopped_before_and_a
     assert (state_of(worker), worker.stopped.is_set(), worker.torn_down) == (WorkerState.STOP, True, 1)
 
 
-async def test_it_stops_at_once_while_idle() -> None:
-    worker = Steps()
-    worker.settings = EffectiveWorkerSettings(sleep=3600.0)
-    worker.go_on.set()
-    await worker.start()
-    await eventually_async(lambda: worker.rounds == 1 and state_of(worker) is WorkerState.IDLE)
-    began = time.monotonic()
-    await worker.stop()
-    assert time.monotonic() - began < 60.0
-
-
-async def test_it_stops_after_the_round_while_at_work() -> None:
-    worker = Steps()
-    await worker.start()
-    await eventually_async(lambda: worker.rounds == 1)
-    stopping = asyncio.create_task(worker.stop())
+async def test_it_stops_at_once_while_idle_and_after_the_round_while_at_work() -> None:
+    idle, working = Steps(), Steps()
+    idle.settings = EffectiveWorkerSettings(sleep=3600.0)
+    idle.go_on.set()
+    await idle.start()
+    await eventually_async(lambda: idle.rounds == 1 and state_of(idle) is WorkerState.IDLE)
+    async with asyncio.timeout(60):
+        await idle.stop()
+    await working.start()
+    await eventually_async(lambda: working.rounds == 1)
+    stopping = asyncio.create_task(working.stop())
     await asyncio.sleep(0)
-    assert not worker.stopped.is_set()
-    worker.go_on.set()
+    assert not working.stopped.is_set()
+    working.go_on.set()
     await stopping
-    assert worker.rounds == 1
+    assert working.rounds == 1
 
 
 async def test_it_can_be_abandoned_in_its_round() -> None:
@@ -110,18 +105,15 @@ async def test_a_teardown_that_has_begun_is_not_cut_short_by_a_second_signal() -
     await worker.ended()
 
 
-async def test_it_stops_before_it_was_started() -> None:
-    worker = Steps()
-    await worker.stop()
-    assert worker.stopped.is_set()
-
-
-async def test_it_is_started_once() -> None:
+async def test_it_is_started_once_and_stops_before_it_was_started() -> None:
     worker = Steps()
     await worker.start()
     with pytest.raises(RuntimeError, match="was started already"):
         await worker.start()
     await worker.abandon()
+    never_started = Steps()
+    await never_started.stop()
+    assert never_started.stopped.is_set()
 
 
 async def test_an_exception_in_the_loop_is_reported_and_the_loop_continues() -> None:
@@ -181,23 +173,17 @@ class StopsItself(Leaves):
         await self.stop()
 
 
-@pytest.mark.parametrize("worker", [Leaves, LeavesInAThread, StopsItself])
-@pytest.mark.parametrize("code", [0, None])
-async def test_it_can_leave_for_good(worker: type[Leaves], code: int | None) -> None:
-    made = worker(code)
-    await made.start()
-    async with asyncio.timeout(10):
-        await made.ended()
-    assert state_of(made) is WorkerState.STOP
-
-
-@pytest.mark.parametrize("worker", [Leaves, LeavesInAThread])
-async def test_a_status_that_is_not_0_crashes_the_process(worker: type[Leaves]) -> None:
-    made = worker(3)
-    await made.start()
-    with pytest.raises(WorkerExited, match=r"SystemExit\(3\)"):
-        async with asyncio.timeout(10):
-            await made.ended()
+async def test_it_can_leave_for_good_and_a_status_that_is_not_0_crashes_the_process() -> None:
+    for kind, code in itertools.product((Leaves, LeavesInAThread, StopsItself), (0, None, 3)):
+        worker = kind(code)
+        await worker.start()
+        async with asyncio.timeout(60):
+            if code and kind is not StopsItself:
+                with pytest.raises(WorkerExited, match=r"SystemExit\(3\)"):
+                    await worker.ended()
+            else:
+                await worker.ended()
+                assert state_of(worker) is WorkerState.STOP, (kind, code)
 
 
 async def test_a_teardown_that_raises_is_reported_and_does_not_hang_the_stop() -> None:

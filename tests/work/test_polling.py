@@ -21,59 +21,49 @@ async def test_an_empty_poll_reads_and_claims_nothing(each_harness: RunnerHarnes
     assert not calls["claim"]
 
 
+async def polled(harness: RunnerHarness, times: int) -> None:
+    """Wait until the runner has polled so often once more."""
+    until = harness.database.calls["find_claimable"] + times
+    await eventually_async(lambda: harness.database.calls["find_claimable"] >= until)
+
+
 async def polling_slowly(harness: RunnerHarness) -> None:
     """Wait until the runner has polled without a task so often that its next pause is at least 1.2 s."""
     await eventually_async(lambda: harness.database.calls["find_claimable"] >= 5)
 
 
-async def test_a_ring_without_a_task_causes_a_backlog_check_and_pauses_again(
+async def test_a_ring_causes_a_claim_and_a_backlog_check_and_pauses_again(
     each_harness: RunnerHarness, gates: Gates
 ) -> None:
-    calls = each_harness.database.calls
+    """On a server the claim comes first."""
+    calls, is_single_writer = each_harness.database.calls, each_harness.database.is_single_writer
+    gates.open("")
     runner = each_harness.run(gates.queue, poll_every=60.0)
     await polling_slowly(each_harness)
     checks = calls["find_claimable"]
+    task_id = each_harness.world.add(name="gated")
+    with each_harness.database.hold("claim") as held:
+        runner.ring()
+        await eventually_async(lambda: held.hits)
+        assert is_single_writer or (calls["claim"], calls["find_claimable"]) == (1, checks)
+    await each_harness.until(task_id, Status.DONE)
+    await polled(each_harness, 3)
+    claims, checks = calls["claim"], calls["find_claimable"]
     runner.ring()
     await eventually_async(lambda: calls["find_claimable"] > checks)
-    assert calls["claim"] == (0 if each_harness.database.is_single_writer else 1)
-    gates.open("")
-    task_id = each_harness.world.add(name="gated")
+    assert calls["claim"] == claims + (0 if is_single_writer else 1), "there is no task"
+    limited = each_harness.world.insert(name="gated", body="{}", limit_key="a.mp4")
     runner.ring()
-    await each_harness.until(task_id, Status.DONE)
+    await each_harness.until(limited, Status.DONE)
 
 
-async def test_a_ring_causes_a_claim_before_a_backlog_check_on_a_server(
-    each_harness: RunnerHarness, gates: Gates
-) -> None:
-    calls = each_harness.database.calls
-    runner = each_harness.run(gates.queue, poll_every=60.0)
-    await polling_slowly(each_harness)
-    checks = calls["find_claimable"]
-    task_id = each_harness.world.add(name="gated")
-    runner.ring()
-    await each_harness.until(task_id, Status.WORKING)
-    if not each_harness.database.is_single_writer:
-        assert (calls["claim"], calls["find_claimable"]) == (1, checks)
-    gates.open("")
-    await each_harness.until(task_id, Status.DONE)
-
-
-async def test_a_ring_finds_tasks_for_limited_claims(each_harness: RunnerHarness, gates: Gates) -> None:
-    runner = each_harness.run(gates.queue, poll_every=60.0)
-    await polling_slowly(each_harness)
-    gates.open("")
-    task_id = each_harness.world.insert(name="gated", body="{}", limit_key="a.mp4")
-    runner.ring()
-    await each_harness.until(task_id, Status.DONE)
-
-
-@pytest.mark.parametrize("crashes", [0, 1])
-async def test_polling_finds_tasks_without_a_ring(each_harness: RunnerHarness, gates: Gates, crashes: int) -> None:
+async def test_polling_finds_tasks_without_a_ring(each_harness: RunnerHarness, gates: Gates) -> None:
     each_harness.run(gates.queue, poll_every=0.3)
-    await eventually_async(lambda: each_harness.database.calls["find_claimable"] >= 3)
     gates.open("")
-    task_id = each_harness.world.insert(name="gated", body="{}", crashes=crashes)
-    await each_harness.until(task_id, Status.DONE)
+    for crashes in (0, 1):
+        await polled(each_harness, 3)
+        task_id = each_harness.world.insert(name="gated", body="{}", crashes=crashes)
+        await each_harness.until(task_id, Status.DONE)
 
 
 async def test_what_is_never_claimed_is_not_searched_for_ever(
@@ -113,6 +103,7 @@ async def test_a_process_that_has_met_contention_waits_for_the_claim_mutex(
     await each_harness.until(task, Status.DONE)
 
 
+@pytest.mark.slow
 async def test_any_number_of_rings_without_a_task_cost_a_few_checks_a_second(
     each_harness: RunnerHarness, gates: Gates
 ) -> None:
@@ -132,6 +123,7 @@ async def test_any_number_of_rings_without_a_task_cost_a_few_checks_a_second(
     await each_harness.until(task_id, Status.DONE, within=30.0)
 
 
+@pytest.mark.slow
 async def test_any_number_of_rings_about_claims_that_were_not_revoked_cost_a_few_checks_a_second(
     harness: RunnerHarness, gates: Gates
 ) -> None:

@@ -6,14 +6,18 @@ import asyncio
 from functools import partial
 
 import pytest
+import sqlalchemy as sa
 
 from peerd import Queue, Status
 from peerd.runtime.observability.events import ClaimLost
+from peerd.store.schema.tables import limits
 from peerd.store.tasks import actions
 from peerd.testing import eventually_async
 from peerd.work.attempts import executor_slots
 from peerd.work.attempts.executor_slots import PrefetchEstimate
 from tests.work.harness import Gates, RunnerHarness
+
+pytestmark = pytest.mark.one_database
 
 
 @pytest.fixture
@@ -97,12 +101,15 @@ async def test_a_stop_releases_at_once_what_was_claimed_ahead(each_harness: Runn
 
 
 @pytest.mark.usefixtures("ahead", "long_wait")
-async def test_a_task_that_was_canceled_while_it_waited_for_a_slot_never_begins(
+async def test_a_task_that_waits_for_a_slot_is_touched_and_never_begins_once_it_is_canceled(
     each_harness: RunnerHarness, gates: Gates
 ) -> None:
     first, second = gated(each_harness, "0", "1")
     runner = each_harness.run(gates.queue, count=1)
     await eventually_async(lambda: runner.in_flight == 2)
+    before = each_harness.world.get(second).checked_at
+    assert before is not None
+    await eventually_async(lambda: (each_harness.world.get(second).checked_at or before) > before)
     each_harness.database.run(actions.cancel, second, "not needed any more")
     await eventually_async(lambda: each_harness.of(ClaimLost))
     gates.open("0", "1")
@@ -112,13 +119,47 @@ async def test_a_task_that_was_canceled_while_it_waited_for_a_slot_never_begins(
     assert each_harness.world.status(second) is Status.CANCELED
 
 
-@pytest.mark.usefixtures("ahead", "long_wait")
-async def test_a_task_that_waits_for_a_slot_is_touched(each_harness: RunnerHarness, gates: Gates) -> None:
-    _, second = gated(each_harness, "0", "1")
-    runner = each_harness.run(gates.queue, count=1)
-    await eventually_async(lambda: runner.in_flight == 2)
-    before = each_harness.world.get(second).checked_at
-    assert before is not None
-    await eventually_async(lambda: (each_harness.world.get(second).checked_at or before) > before)
-    gates.open("0", "1")
-    await each_harness.until(second, Status.DONE)
+# ---------------------------------------------------------------- limited claims beside them
+
+
+@pytest.fixture
+def always_ahead(ahead: None, long_wait: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five tasks are claimed ahead, whatever comes of it."""
+    monkeypatch.setattr(PrefetchEstimate, "prefetch_size", lambda prefetch: 5)
+
+
+@pytest.mark.usefixtures("always_ahead")
+async def test_a_process_that_always_claims_ahead_makes_limited_claims_too(each_harness: RunnerHarness) -> None:
+    queue, began = Queue("q"), []
+
+    @queue.task
+    async def it(key: str = "") -> None:
+        began.append(key)
+        await asyncio.sleep(0.02)
+
+    for _ in range(150):
+        each_harness.world.add(name="it")
+    each_harness.run(queue, count=1)
+    await eventually_async(lambda: len(began) > 5)
+    keyed = [each_harness.world.insert(name="it", limit_key="a", body='{"key": "a"}') for _ in range(2)]
+    for task_id in keyed:
+        await each_harness.until(task_id, Status.DONE)
+    assert began.count("") < 100
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("always_ahead")
+async def test_an_empty_limited_claim_causes_no_busy_loop_while_no_slot_is_free(
+    each_harness: RunnerHarness, gates: Gates
+) -> None:
+    row = {"queue": "q", "limit_key": "a", "running": 0}
+    each_harness.world.store.run(lambda connection: connection.execute(sa.insert(limits).values(**row)).rowcount)
+    each_harness.world.add(name="gated", body='{"key": "beside"}')
+    each_harness.world.insert(name="gated", limit_key="a")
+    each_harness.run(gates.queue, count=1)
+    await eventually_async(lambda: gates.began)
+    await asyncio.sleep(0.3)
+    before = each_harness.database.calls["claim"]
+    await asyncio.sleep(1.0)
+    assert each_harness.database.calls["claim"] - before < 60
+    gates.open("beside")

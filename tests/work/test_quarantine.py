@@ -10,6 +10,8 @@ from peerd.testing import eventually_async
 from peerd.work.claims import task_fetcher
 from tests.work.harness import Gates, RunnerHarness
 
+pytestmark = pytest.mark.every_database
+
 
 async def test_a_task_that_has_crashed_a_process_runs_in_an_empty_one(
     each_harness: RunnerHarness, gates: Gates

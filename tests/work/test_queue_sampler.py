@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 
+import pytest
 import sqlalchemy as sa
 
 from peerd.config.settings import StatisticsSettings
@@ -19,6 +20,8 @@ from peerd.store.schema.tables import depths, nodes
 from peerd.store.statistics.depths import write_depths
 from peerd.store.statistics.steps import SAMPLE, TEN_MINUTES
 from tests.work.harness import RunnerHarness
+
+pytestmark = pytest.mark.one_database
 
 
 class Sampling:

@@ -16,6 +16,8 @@ from peerd.store.claim.claimer import Claimer
 from peerd.testing import Fault, FaultyDatabase, eventually_async
 from tests.work.harness import RunnerHarness
 
+pytestmark = pytest.mark.every_database
+
 OPERATIONS = (
     "claim",
     "complete",
@@ -25,7 +27,7 @@ OPERATIONS = (
     "claims_of_process",
     "heartbeat_process",
 )
-WAYS = ("away", "lost", "refused")
+WAYS = ("lost", *(pytest.param(way, marks=pytest.mark.slow) for way in ("away", "refused")))
 
 
 class Rounds:

@@ -14,6 +14,8 @@ from tests.cli.top.conftest import LARGE, SMALL
 from tests.cli.top.terminal import Terminal
 from tests.support.served_api import ServedAgain, served
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def token_file(filled: Client, tmp_path: Path) -> Path:
@@ -56,11 +58,11 @@ def test_a_token_with_the_right_acts(filled: Client, tmp_path: Path) -> None:
     assert filled.audit.page(limit=1).items[0].actor == "operator"
 
 
-def test_a_server_that_goes_away_and_comes_back(filled: Client, token_file: Path) -> None:
+def test_a_server_that_goes_away_and_comes_back_and_a_token_that_is_revoked(filled: Client, token_file: Path) -> None:
     options = ["--every", "500ms", "--token-file", str(token_file)]
     with (
         closing(ServedAgain(create_app(filled))) as server,
-        Terminal(["top", "--server", server.address, *options], *SMALL) as terminal,
+        Terminal(["top", "--server", server.address, *options], *LARGE) as terminal,
     ):
         terminal.wait_for("half of", "q Quit")
         server.stop()
@@ -69,26 +71,11 @@ def test_a_server_that_goes_away_and_comes_back(filled: Client, token_file: Path
         filled.tasks.cancel(5)
         terminal.wait_for("  1 task\n")
         assert "what you see is" not in terminal.text
-
-
-def test_a_token_that_is_revoked_is_said(filled: Client, token_file: Path) -> None:
-    with (
-        served(create_app(filled)) as address,
-        Terminal(["top", "--every", "500ms", "--server", address, "--token-file", str(token_file)], *LARGE) as terminal,
-    ):
-        terminal.wait_for("half of five.mov", "q Quit")
         filled.tokens.revoke(filled.tokens.list()[0].id)
         terminal.wait_for("what you see is", "401")
         terminal.press("q")
         assert terminal.wait_until_ended() == 0
-
-
-def test_a_refused_token_at_the_start_is_an_error_of_one_line(filled: Client, tmp_path: Path) -> None:
-    filled.tokens.create("reader", ["view"])
-    with (
-        served(create_app(filled)) as address,
-        Terminal(["top", "--server", address], *LARGE, environment={"PEERD_TOKEN": "peerd_wrong"}) as terminal,
-    ):
-        assert terminal.wait_until_ended() == 1
-        terminal.wait_for("error: ", "401")
-        assert "Traceback" not in terminal.text
+        with Terminal(["top", "--server", server.address], *LARGE, environment={"PEERD_TOKEN": "peerd_wrong"}) as other:
+            assert other.wait_until_ended() == 1
+            other.wait_for("error: ", "401")
+            assert "Traceback" not in other.text

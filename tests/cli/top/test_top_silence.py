@@ -14,7 +14,10 @@ from tests.cli.top.terminal import Terminal
 from tests.support.servers import ServerFactory
 from tests.unit.operate.claiming_process import ClaimingProcess
 
+pytestmark = pytest.mark.slow
 
+
+@pytest.mark.one_database
 @pytest.mark.parametrize("kind", ["mariadb", "postgresql"])
 async def test_a_database_that_goes_away_and_comes_back(kind: str, private_server: ServerFactory) -> None:
     server = private_server(kind)

@@ -12,19 +12,14 @@ from tests.cli.top.conftest import LARGE, SMALL, opened_top
 from tests.unit.operate.claiming_process import ClaimingProcess
 
 
-async def test_running_tasks_are_shown_first_with_their_progress(filled: Client) -> None:
+async def test_each_table_shows_its_rows_the_running_tasks_first(filled: Client) -> None:
+    filled.queues.pause("mail")
     async with opened_top(filled) as top:
         words = top.line("half of").split()
         assert words[:6] == ["5", "video/transcode", "working", words[3], "s", "1/3"]
         assert {"video-1", "50%"} <= set(words)
-        assert "2 tasks" in top.line("1 Tasks")
         await top.until_shown("2 working", "1 scheduled", "nodes 1 of 1")
         top.assert_fits()
-
-
-async def test_each_table_shows_its_rows(filled: Client) -> None:
-    filled.queues.pause("mail")
-    async with opened_top(filled) as top:
         await top.press("2")
         assert top.line(" mail ").split() == ["mail", "paused", "2", "0", "0", *top.line(" mail ").split()[5:]]
         assert "3 tasks" not in top.text
@@ -41,6 +36,7 @@ async def test_each_table_shows_its_rows(filled: Client) -> None:
         assert "1 alert" in top.line("1 Tasks")
 
 
+@pytest.mark.slow
 async def test_t_shows_tasks_of_every_status_one_after_another(filled: Client) -> None:
     async with opened_top(filled) as top:
         found: dict[str, int] = {}
@@ -99,6 +95,7 @@ async def test_a_filter_is_a_part_of_any_cell_and_stays_until_escape(filled: Cli
         assert "no queue has tasks  /q3" in top.line("1 Tasks"), "letters are text, and no keys"
 
 
+@pytest.mark.slow
 async def test_the_cursor_stays_on_its_row_when_others_come_and_go(filled: Client, holder: ClaimingProcess) -> None:
     async with opened_top(filled) as top:
         await top.press("down")
@@ -116,24 +113,20 @@ async def test_the_cursor_stays_on_its_row_when_others_come_and_go(filled: Clien
         assert "Cancel task 4 (video/transcode)?" in top.text
 
 
-@pytest.mark.parametrize("size", [SMALL, LARGE, (40, 12), (12, 5), (300, 100)])
-async def test_every_table_fits_every_terminal(filled: Client, size: tuple[int, int]) -> None:
+@pytest.mark.slow
+async def test_every_table_fits_every_terminal_and_a_narrow_one_shows_fewer_columns(filled: Client) -> None:
     async with opened_top(filled, LARGE) as top:
-        for key in "1234":
-            await top.press(key)
-            await top.resize(*LARGE)
-            await top.until(lambda: "3 Nodes" in top.text)
-            await top.resize(*size)
-            await top.until(lambda: top.application.size == size)
+        for size in (SMALL, (40, 12), (12, 5), (300, 100), LARGE):
+            for key in "1234":
+                await top.press(key)
+                await top.resize(*size)
+                await top.until(lambda size=size: top.application.size == size)  # type: ignore[misc]
+                top.assert_fits()
+            await top.press("1", "question_mark")
             top.assert_fits()
-        await top.press("1", "question_mark")
-        top.assert_fits()
-
-
-async def test_a_narrow_terminal_shows_fewer_columns_and_all_of_an_id(filled: Client) -> None:
-    async with opened_top(filled, LARGE) as top:
+            await top.press("escape")
         await top.press("2")
-        assert all(title in top.text for title in ("Wait p95", "Run p95", "Buried", "Scheduled"))
+        await top.until_shown("Wait p95", "Run p95", "Buried", "Scheduled")
         await top.resize(*SMALL)
         await top.until(lambda: "Run p95" not in top.text)
         assert "Pending" in top.text
@@ -141,6 +134,7 @@ async def test_a_narrow_terminal_shows_fewer_columns_and_all_of_an_id(filled: Cl
         await top.until_shown("Run p95")
 
 
+@pytest.mark.slow
 async def test_more_tasks_than_are_read_are_marked(client: Client, holder: ClaimingProcess) -> None:
     client.enqueue_many(["video"] * 203)
     async with opened_top(client) as top:
@@ -156,27 +150,24 @@ async def test_more_tasks_than_are_read_are_marked(client: Client, holder: Claim
         assert top.application.query_one("#table").scroll_offset.y > 0, "the place in the table stays"
 
 
-async def test_the_question_mark_explains_the_keys_of_the_table(filled: Client) -> None:
+@pytest.mark.slow
+async def test_the_question_mark_explains_the_keys_of_the_table_and_the_footer_names_them(filled: Client) -> None:
     async with opened_top(filled, LARGE) as top:
+        footers = {}
         for view, effect in (
             ("1", "Its row is deleted."),
             ("2", "Its tasks are claimed again."),
             ("3", "It finishes what it runs"),
+            ("4", ""),
         ):
-            await top.press(view, "question_mark")
+            await top.press(view)
+            await top.until(lambda: top.lines[-1])
+            footers[view] = top.lines[-1].split()
+            await top.press("question_mark")
             assert "sort by the next column" in top.text
             assert effect in top.text
             await top.press("escape")
             assert "sort by the next column" not in top.text
-
-
-async def test_the_footer_names_the_actions_of_the_table(filled: Client) -> None:
-    async with opened_top(filled) as top:
-        footers = {}
-        for view in "1234":
-            await top.press(view)
-            await top.until(lambda: top.lines[-1])
-            footers[view] = top.lines[-1].split()
         common = ["s", "Sort", "/", "Filter", "?", "Keys", "q", "Quit"]
         assert footers["1"] == ["r", "Retry", "c", "Cancel", "k", "Kick", "b", "Bury", "d", "Delete", *common]
         assert set(footers["2"]) == {"p", "Pause", "u", "Resume", "k", "Kick", *common}
@@ -184,6 +175,7 @@ async def test_the_footer_names_the_actions_of_the_table(filled: Client) -> None
         assert footers["4"] == common
 
 
+@pytest.mark.slow
 async def test_an_empty_database_is_no_error(client: Client) -> None:
     async with opened_top(client) as top:
         for view, text in zip("1234", ("no task", "no queue", "no node", "no alert"), strict=True):

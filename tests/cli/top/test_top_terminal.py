@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
 import sys
 
 import pytest
@@ -47,6 +46,7 @@ def test_the_whole_way_through_the_tables_in_a_terminal(filled: Client, holder: 
         assert terminal.wait_until_ended() == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ["q", "\x03", signal.SIGTERM, signal.SIGHUP])
 def test_every_end_restores_the_terminal(filled: Client, end: str | signal.Signals) -> None:
     with Terminal(command(filled), *SMALL) as terminal:
@@ -60,18 +60,10 @@ def test_every_end_restores_the_terminal(filled: Client, end: str | signal.Signa
         assert terminal.is_echoing(), "the terminal shows what is typed, as before"
 
 
-def test_a_terminal_that_is_resized_is_laid_out_anew(filled: Client) -> None:
-    with Terminal(command(filled), *LARGE) as terminal:
-        terminal.wait_for("half of five.mov", "q Quit")
-        terminal.press("2")
-        terminal.wait_for("Run p95")
-        terminal.resize(*SMALL)
-        terminal.wait_until(lambda: "Run p95" not in terminal.text and terminal.display[-1].endswith("q Quit"))
-        terminal.resize(*LARGE)
-        terminal.wait_for("Run p95", "q Quit")
-
-
-def test_few_bytes_are_sent_for_what_changes(filled: Client, holder: ClaimingProcess) -> None:
+@pytest.mark.slow
+def test_a_terminal_that_is_resized_is_laid_out_anew_and_few_bytes_are_sent_for_what_changes(
+    filled: Client, holder: ClaimingProcess
+) -> None:
     """Over a slow connection it matters that a change of a cell does not send the screen."""
     with Terminal(command(filled, "--every", "500ms"), *LARGE) as terminal:
         terminal.wait_for("half of five.mov", "q Quit")
@@ -80,22 +72,26 @@ def test_few_bytes_are_sent_for_what_changes(filled: Client, holder: ClaimingPro
             holder.report(filled.tasks.get(5), percent / 100, f"{percent} of a hundred")
             terminal.wait_for(f"{percent} of a hundred")
         assert terminal.received - before < 10 * BYTES_A_SECOND / 2
+        terminal.press("2")
+        terminal.wait_for("Run p95")
+        terminal.resize(*SMALL)
+        terminal.wait_until(lambda: "Run p95" not in terminal.text and terminal.display[-1].endswith("q Quit"))
+        terminal.resize(*LARGE)
+        terminal.wait_for("Run p95", "q Quit")
 
 
-def test_it_needs_a_terminal(peerd: Peerd, client: Client) -> None:
+def test_it_needs_a_terminal_and_options_without_a_meaning_are_wrong_usage(peerd: Peerd, client: Client) -> None:
     answer = peerd(*command(client), status=1)
     assert answer.err.splitlines() == [
         "error: peerd top needs a terminal",
         "  try: peerd status, tasks watch and stats print lines",
     ]
-
-
-def test_options_without_a_meaning_are_wrong_usage(peerd: Peerd, client: Client) -> None:
     assert "a screen, no JSON" in peerd(*command(client), "--json", status=2).err
     assert "--every: 100ms is too short" in peerd(*command(client, "--every", "100ms"), status=2).err
     assert "--every: " in peerd(*command(client, "--every", "often"), status=2).err
 
 
+@pytest.mark.slow
 def test_without_textual_the_extra_is_named(client: Client) -> None:
     """Python is started with a path on which Textual cannot be found."""
     code = (
@@ -107,13 +103,3 @@ def test_without_textual_the_extra_is_named(client: Client) -> None:
     with Terminal([], *SMALL, program=[sys.executable, "-c", code]) as terminal:
         assert terminal.wait_until_ended() == 1
         terminal.wait_for("error: peerd top needs Textual", "try: pip install 'peerd[top]'")
-
-
-def test_textual_is_imported_by_this_command_alone() -> None:
-    code = (
-        "import sys; from peerd.cli.app import COMMANDS, load_command\n"
-        "for name in COMMANDS: load_command(name)\n"
-        "print([name for name in sys.modules if name.partition('.')[0] == 'textual'])"
-    )
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert ran.stdout.strip() == "[]"

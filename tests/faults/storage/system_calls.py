@@ -8,11 +8,7 @@ from pathlib import Path
 from typing import Final
 
 LIBRARIES: Final = tuple(Path("/usr/lib/fiu") / name for name in ("fiu_run_preload.so", "fiu_posix_preload.so"))
-CALLS: Final = {
-    "fsync": "posix/io/sync/fsync",
-    "read": "posix/io/rw/pread",
-    "write": "posix/io/rw/pwrite",
-}
+CALLS: Final = {"fsync": "posix/io/sync/fsync", "read": "posix/io/rw/pread", "write": "posix/io/rw/pwrite"}
 """The points of libfiu by the name of what fails. Sockets and logs use other calls of the system."""
 CONTROL_TIMEOUT: Final = 5.0
 

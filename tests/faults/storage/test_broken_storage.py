@@ -11,6 +11,7 @@ from tests.faults.storage.broken_storage import VARIANTS
 from tests.faults.storage.crash_process import CrashProcess
 from tests.storage.nodes import StorageCluster
 
+pytestmark = pytest.mark.slow
 SCENARIOS: dict[str, Callable[[StorageCluster], list[str]]] = {
     "copy without verification": scenarios.damage_one_of_three,
     "removal without a look at the others": scenarios.damage_a_disk_that_is_away,

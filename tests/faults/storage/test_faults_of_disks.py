@@ -5,11 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from types import SimpleNamespace
 
+import pytest
 from blake3 import blake3
 
 from peerd.domain.files import CopyState
 from tests.faults.storage.disk_audit import CatalogueRows, content_path
 from tests.faults.storage.storage_faults import expendable_copies
+
+pytestmark = pytest.mark.slow
 
 
 def test_a_copy_is_expendable_while_all_others_are_whole(tmp_path: Path) -> None:
@@ -25,15 +28,7 @@ def test_a_copy_is_expendable_while_all_others_are_whole(tmp_path: Path) -> None
     content_path(paths[2], 7).write_bytes(b"filn")
     assert expendable_copies(rows, 7) == [2], "the other one is the last good one"
     content_path(paths[2], 7).write_bytes(b"film")
-    copies[7][2] = CopyState.BAD.value
+    copies[7] = {1: stored, 2: stored, 3: stored}
+    assert 3 not in expendable_copies(rows, 7), "its disk is lost: its rows are there until the grace is over"
+    copies[7] = {1: stored, 2: CopyState.BAD.value}
     assert expendable_copies(rows, 7) == []
-
-
-def test_a_copy_of_a_lost_disk_is_not_expendable(tmp_path: Path) -> None:
-    """Its rows are there until the grace is over; its folder is not."""
-    content_path(tmp_path, 7).parent.mkdir(parents=True)
-    content_path(tmp_path, 7).write_bytes(b"film")
-    copies = {7: {1: CopyState.STORED.value, 3: CopyState.STORED.value}}
-    file = SimpleNamespace(blake3=blake3(b"film").hexdigest())
-    rows = CatalogueRows(files={7: file}, copies=copies, wanted={}, nodes={}, paths={1: tmp_path})
-    assert 3 not in expendable_copies(rows, 7)

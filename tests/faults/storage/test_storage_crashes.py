@@ -2,47 +2,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import pytest
 
 from tests.faults.storage import scenarios
 from tests.faults.storage.crash_process import CrashProcess
 from tests.storage.nodes import StorageCluster
 
+QUICK = "a small copy is made by the next try"
+KILLS = {
+    "a put leaves the file that was there": scenarios.kill_puts,
+    "a put in parts goes on, or leaves the file that was there": scenarios.kill_uploads,
+    QUICK: partial(scenarios.kill_copies, size=scenarios.SMALL),
+    "a large copy is made by the next try": partial(scenarios.kill_copies, size=scenarios.LARGE),
+    "a removal is ended by the next try": scenarios.kill_removals,
+    "a verification hides no damage": scenarios.kill_verifications,
+}
+INTERRUPTIONS = {
+    "a removal that stood still removes no copy that was made anew": scenarios.remove_late,
+    "a durable put that is refused leaves nothing": scenarios.refuse_a_durable_put,
+    "a put that is cancelled while it is published is published whole": scenarios.cancel_a_put,
+    "tasks for a disk that was declared lost end": scenarios.lose_a_disk_with_tasks,
+}
 
-def test_a_killed_put_leaves_the_file_that_was_there(cluster: StorageCluster, crash: CrashProcess) -> None:
-    assert scenarios.kill_puts(cluster, crash) == []
 
-
-def test_a_killed_put_in_parts_goes_on_or_leaves_the_file_that_was_there(
-    cluster: StorageCluster, crash: CrashProcess
+@pytest.mark.parametrize(
+    "kill",
+    [pytest.param(kill, id=name, marks=[] if name == QUICK else [pytest.mark.slow]) for name, kill in KILLS.items()],
+)
+def test_whatever_is_killed_at_a_step_nothing_is_lost(
+    cluster: StorageCluster, crash: CrashProcess, kill: Callable[[StorageCluster, CrashProcess], list[str]]
 ) -> None:
-    assert scenarios.kill_uploads(cluster, crash) == []
+    assert kill(cluster, crash) == []
 
 
-@pytest.mark.parametrize("size", [scenarios.SMALL, scenarios.LARGE])
-def test_a_killed_copy_is_made_by_the_next_try(cluster: StorageCluster, crash: CrashProcess, size: int) -> None:
-    assert scenarios.kill_copies(cluster, crash, size=size) == []
-
-
-def test_a_killed_removal_is_ended_by_the_next_try(cluster: StorageCluster, crash: CrashProcess) -> None:
-    assert scenarios.kill_removals(cluster, crash) == []
-
-
-def test_a_killed_verification_hides_no_damage(cluster: StorageCluster, crash: CrashProcess) -> None:
-    assert scenarios.kill_verifications(cluster, crash) == []
-
-
-def test_a_removal_that_stood_still_removes_no_copy_that_was_made_anew(cluster: StorageCluster) -> None:
-    assert scenarios.remove_late(cluster) == []
-
-
-def test_a_durable_put_that_is_refused_leaves_nothing(cluster: StorageCluster) -> None:
-    assert scenarios.refuse_a_durable_put(cluster) == []
-
-
-def test_a_put_that_is_cancelled_while_it_is_published_is_published_whole(cluster: StorageCluster) -> None:
-    assert scenarios.cancel_a_put(cluster) == []
-
-
-def test_tasks_for_a_disk_that_was_declared_lost_end(cluster: StorageCluster) -> None:
-    assert scenarios.lose_a_disk_with_tasks(cluster) == []
+@pytest.mark.slow
+@pytest.mark.parametrize("interrupt", INTERRUPTIONS.values(), ids=INTERRUPTIONS)
+def test_whatever_is_interrupted_nothing_is_lost(
+    cluster: StorageCluster, interrupt: Callable[[StorageCluster], list[str]]
+) -> None:
+    assert interrupt(cluster) == []

@@ -32,7 +32,8 @@ class LiveDisplay(AbstractContextManager["LiveDisplay"]):
         self._live = Live(console=console, auto_refresh=False, transient=transient)
         self._width = console.width
         self._last_lines: deque[tuple[Text, bool]] = deque(maxlen=REPEATED_LINES)
-        self.is_terminal = console.is_terminal and not silent
+        self.is_terminal = console.is_terminal and console.is_interactive and not silent
+        """Whether a picture can be redrawn there; in a dumb terminal (`TERM=dumb`) it cannot, and lines are printed."""
 
     def __enter__(self) -> Self:
         if not self._silent:
