@@ -11,6 +11,7 @@ from peerd.agent import components as module
 from peerd.agent.components import ComponentNameTaken, ComponentSupervisor
 from peerd.runtime.observability.events import ComponentEnded, ComponentFailed, Event, EventBus
 from peerd.testing import eventually_async
+from tests.support.rows import rows
 
 
 @pytest.fixture
@@ -39,7 +40,7 @@ def failing(times: int, error: Callable[[], BaseException]) -> tuple[list[int], 
     return starts, run
 
 
-@pytest.mark.parametrize("error", [ValueError, SystemExit, KeyboardInterrupt, asyncio.CancelledError])
+@rows("error", [ValueError, SystemExit, KeyboardInterrupt, asyncio.CancelledError])
 async def test_a_component_that_raises_is_restarted_and_nothing_else_ends(
     components: ComponentSupervisor, events: list[Event], error: type[BaseException]
 ) -> None:
@@ -53,6 +54,8 @@ async def test_a_component_that_raises_is_restarted_and_nothing_else_ends(
     failures = [event for event in events if isinstance(event, ComponentFailed)]
     assert [event.failures for event in failures] == [1, 2, 3]
     assert failures[-1].again_in > 2 * failures[0].again_in
+    await components.stop(components.names, within=5.0)
+    events.clear()
 
 
 async def test_a_component_that_returns_is_logged_and_not_restarted(

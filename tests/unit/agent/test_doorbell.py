@@ -36,6 +36,7 @@ from peerd.runtime.observability.events import Event, EventBus, RingsRejected
 from peerd.store.connection.database import Database
 from peerd.testing import eventually_async
 from tests.support.manual_clock import ManualClock
+from tests.support.rows import rows
 
 SECRET = "a secret that all nodes share"
 
@@ -84,7 +85,7 @@ async def test_a_listener_accepts_rings_of_its_secret_and_rejects_all_others(sen
     }
 
 
-@pytest.mark.parametrize(("secret", "late"), [("quite another secret", 0.0), (SECRET, REPLAY_WINDOW + 60.0)])
+@rows("secret, late", [("quite another secret", 0.0), (SECRET, REPLAY_WINDOW + 60.0)])
 def test_two_different_rings_for_this_node_reveal_a_misconfigured_sender_and_one_does_not(
     secret: str, late: float
 ) -> None:

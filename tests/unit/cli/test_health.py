@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from peerd.cli.node.health import find_failures
+from tests.support.rows import rows
 
 WELL = {"now": None}
 
@@ -19,14 +18,14 @@ def slot(state: str, silent_for: float | None = 0.5) -> dict[str, Any]:
     return {"name": "video-1", "state": state, "silent_for": silent_for}
 
 
-@pytest.mark.parametrize("state", ["STARTING", "RUNNING", "DRAINING", "EXITED", "STOPPED"])
+@rows("state", ["STARTING", "RUNNING", "DRAINING", "EXITED", "STOPPED"])
 def test_a_node_whose_processes_work_start_or_have_ended_by_themselves_is_healthy(state: str) -> None:
     for master in ("running", "starting"):
         assert list(find_failures(node(slot(state), slot(state, None), state=master), WELL)) == []
 
 
-@pytest.mark.parametrize(
-    ("status", "failure"),
+@rows(
+    "status, failure",
     [
         (None, "no node is running here"),
         (node(state="stopping"), "the node is stopping"),

@@ -4,10 +4,10 @@ from datetime import UTC, datetime, timedelta
 from io import StringIO
 from typing import Any
 
-import pytest
 from rich.console import Console
 
 from peerd.cli.node.local_node import render_node
+from tests.support.rows import rows
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
@@ -82,7 +82,7 @@ def test_a_wide_terminal_has_all_figures_and_the_notes_beside_them() -> None:
     assert "–" in next(line for line in lines if "agent" in line), "what is not known"
 
 
-@pytest.mark.parametrize("width", [80, 60])
+@rows("width", [80, 60])
 def test_a_narrow_terminal_has_fewer_figures_and_the_notes_below_them(width: int) -> None:
     lines = drawn(width)
     assert all(len(line) <= width for line in lines)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-import pytest
-
 from peerd.config import check, load
 from tests.support.certificates import make_certificate
+from tests.support.rows import rows
 from tests.unit.config.helpers import EMPTY, Write, checked, problems
 
 TOKEN = "a-token-of-some-length"
@@ -78,15 +77,13 @@ def test_a_gateway_and_an_app_do_not_listen_on_one_address(write: Write) -> None
     ]
 
 
-@pytest.mark.parametrize("bind", [":11300", "[::]:11300", "10.0.0.7:11300", "queue.example:11300", "systemd:queue"])
+@rows("bind", [":11300", "[::]:11300", "10.0.0.7:11300", "queue.example:11300", "systemd:queue"])
 def test_an_address_for_other_machines_is_refused_without_access_control(bind: str, write: Write) -> None:
     path = write(f"[gateway.queue]\nbind = ['127.0.0.1:1', '{bind}']\n")
     assert problems(path) == [f"peerd.toml:2: gateway.queue.bind: {bind} {UNASKED}; {REMEDY}"]
 
 
-@pytest.mark.parametrize(
-    "bind", ["127.0.0.1:11300", "127.1.2.3:0", "localhost:11300", "[::1]:11300", "unix:queue.sock"]
-)
+@rows("bind", ["127.0.0.1:11300", "127.1.2.3:0", "localhost:11300", "[::1]:11300", "unix:queue.sock"])
 def test_an_address_of_this_machine_alone_needs_no_access_control(bind: str, write: Write) -> None:
     found = checked(write(f"[gateway.queue]\nbind = '{bind}'\n"))
     assert (found.problems, found.warnings) == ([], [])
@@ -144,15 +141,11 @@ def test_the_token_of_a_file_is_read_and_never_shown(write: Write, project: Path
     assert "token='***'" in repr(settings.gateway["queue"])
 
 
-@pytest.mark.parametrize(
-    "content, problem",
-    [
-        (None, "no such file or directory"),
-        ("", "queue.token is empty"),
-        ("with a space between", "a token must be 16 to 200 printable ASCII characters without a space"),
-        ("short", "a token must be 16 to 200 printable ASCII characters without a space"),
-    ],
-)
+@rows("content, problem", [
+    (None, "no such file or directory"), ("", "queue.token is empty"),
+    ("with a space between", "a token must be 16 to 200 printable ASCII characters without a space"),
+    ("short", "a token must be 16 to 200 printable ASCII characters without a space"),
+])  # fmt: skip
 def test_a_file_without_a_token_is_refused(content: str | None, problem: str, write: Write, project: Path) -> None:
     if content is not None:
         (project / "queue.token").write_text(content)

@@ -170,14 +170,11 @@ def test_the_password_comes_from_its_file_and_is_never_shown(write: Write, proje
     assert found.warnings == []
 
 
-@pytest.mark.parametrize(
-    "database, words",
-    [
-        ("url = 'mysql://peerd@db/peerd'", "no such file or directory; write the password there"),
-        ("url = 'mysql://peerd:a@db/peerd'", "the url holds a password already; keep one of them"),
-        ("", "SQLite has no password; take it out"),
-    ],
-)
+@pytest.mark.parametrize("database, words", [
+    ("url = 'mysql://peerd@db/peerd'", "no such file or directory; write the password there"),
+    ("url = 'mysql://peerd:a@db/peerd'", "the url holds a password already; keep one of them"),
+    ("", "SQLite has no password; take it out"),
+])  # fmt: skip
 def test_a_password_file_that_cannot_be_used_is_reported(database: str, words: str, write: Write) -> None:
     [problem] = problems(write(f"[database]\npassword_file = 'none'\n{database}\n"))
     assert problem.startswith("peerd.toml:2: database.password_file: ")

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from peerd.config import ConfigError, Problem, load
+from tests.support.rows import rows
 from tests.unit.config.helpers import EMPTY, Write, checked, problems
 
 
@@ -83,41 +84,35 @@ def test_an_error_holds_its_problems(write: Write) -> None:
     assert (problem.file, problem.line, problem.key) == ("peerd.toml", 2, "node.grace")
 
 
-@pytest.mark.parametrize(
-    "text, problem",
-    [
-        ("[node]\nname = \n", "peerd.toml:2: this is not TOML"),
-        ("[node]\nname = 'a'\nname = 'b'\n", "peerd.toml:3: name is given twice; keep one of them"),
-        ("[node]\n[database]\n[node]\n", "peerd.toml:3: [node] is given twice; keep one of them"),
-        ("[node]\nname = 'a\n", "peerd.toml:2: this is not TOML"),
-        ("[node]\nname = [1,\n", "peerd.toml:2: this is not TOML"),
-    ],
-)
+@rows("text, problem", [
+    ("[node]\nname = \n", "peerd.toml:2: this is not TOML"),
+    ("[node]\nname = 'a'\nname = 'b'\n", "peerd.toml:3: name is given twice; keep one of them"),
+    ("[node]\n[database]\n[node]\n", "peerd.toml:3: [node] is given twice; keep one of them"),
+    ("[node]\nname = 'a\n", "peerd.toml:2: this is not TOML"),
+    ("[node]\nname = [1,\n", "peerd.toml:2: this is not TOML"),
+])  # fmt: skip
 def test_invalid_toml_is_reported_with_its_line(text: str, problem: str, write: Write, project: Path) -> None:
     write(text)
     [found] = problems(Path("peerd.toml"))
     assert found.startswith(problem)
 
 
-@pytest.mark.parametrize("text", ["node = 3", "workers = 'a'", "[workers]\nvideo = 3", "[[node]]\nname = 'a'"])
+@rows("text", ["node = 3", "workers = 'a'", "[workers]\nvideo = 3", "[[node]]\nname = 'a'"])
 def test_a_value_in_place_of_a_table_is_reported(text: str, write: Write) -> None:
     [problem] = problems(write(text))
     assert "must be a table" in problem
 
 
-@pytest.mark.parametrize(
-    "text, problem",
-    [
-        (f"[node]\nzone = '{'z' * 101}'", "peerd.toml:2: node.zone: must have at most 100 characters"),
-        ("[cluster]\nsecret = 'short'", "peerd.toml:2: cluster.secret: must have at least 16 characters"),
-        (f"[web.a]\napp='a:b'\nbind={[f':{n}' for n in range(21)]}", "peerd.toml:3: web.a.bind: lists more than 20"),
-    ],
-)
+@rows("text, problem", [
+    (f"[node]\nzone = '{'z' * 101}'", "peerd.toml:2: node.zone: must have at most 100 characters"),
+    ("[cluster]\nsecret = 'short'", "peerd.toml:2: cluster.secret: must have at least 16 characters"),
+    (f"[web.a]\napp='a:b'\nbind={[f':{n}' for n in range(21)]}", "peerd.toml:3: web.a.bind: lists more than 20"),
+])  # fmt: skip
 def test_a_text_or_list_of_a_wrong_length_is_refused_with_the_limit(text: str, problem: str, write: Write) -> None:
     assert problems(write(text)) == [problem]
 
 
-@pytest.mark.parametrize("key", ["project_directory", "file"])
+@rows("key", ["project_directory", "file"])
 def test_settings_derived_from_the_path_of_the_file_cannot_be_set(key: str, write: Write) -> None:
     [problem] = problems(write(f'{key} = "/"'))
     assert "unknown table" in problem
@@ -133,7 +128,7 @@ def test_touching_more_slowly_than_tasks_are_rescued_is_refused(write: Write) ->
     assert "workers.a.update: running tasks are touched every 1m, but are taken away 30s after" in problem
 
 
-@pytest.mark.parametrize(
+@rows(
     "text, warning",
     [
         ("", "workers: no worker is enabled"),
@@ -190,9 +185,7 @@ def test_each_world_readable_secret_is_reported_with_its_file(write: Write, proj
     assert checked(path).warnings == []
 
 
-@pytest.mark.parametrize(
-    "variable, key", [({}, "cluster.secret"), ({"PEERD_CLUSTER_SECRET": "a secret that all nodes share"}, None)]
-)
+@rows("variable, key", [({}, "cluster.secret"), ({"PEERD_CLUSTER_SECRET": "a secret that all nodes share"}, None)])
 def test_a_secret_in_the_file_itself_counts_unless_the_environment_has_another(
     variable: dict[str, str], key: str | None, write: Write
 ) -> None:

@@ -2,30 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from textwrap import dedent
-
-import pytest
-
 from peerd.config import check, load
 from peerd.config.schedules import schedules_for_node
 from peerd.domain.schedule import Schedule
+from tests.unit.config.helpers import Write, problems
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-def written(folder: Path, text: str) -> Path:
-    (folder / "peerd.toml").write_text(dedent(text).lstrip("\n"))
-    return folder / "peerd.toml"
-
-
-def test_every_key_reaches_the_schedule(folder: Path) -> None:
-    path = written(
-        folder,
+def test_every_key_reaches_the_schedule(write: Write) -> None:
+    path = write(
         """
         [workers.video]
         tasks = "studio:video"
@@ -79,9 +63,8 @@ def test_every_key_reaches_the_schedule(folder: Path) -> None:
     ]
 
 
-def test_each_mistake_is_reported_with_its_line(folder: Path) -> None:
-    path = written(
-        folder,
+def test_each_mistake_is_reported_with_its_line(write: Write) -> None:
+    path = write(
         """
         [schedules.nothing]
         interval = "10s"
@@ -116,7 +99,7 @@ def test_each_mistake_is_reported_with_its_line(folder: Path) -> None:
         limit_key = "*"
         """,
     )
-    assert [str(problem).removeprefix("peerd.toml:") for problem in check(path, {}).problems] == [
+    assert [problem.removeprefix("peerd.toml:") for problem in problems(path)] == [
         "1: schedules.nothing.run: give run, a function, or queue, for a task to enqueue: one of them",
         "4: schedules.both.run: give run, a function, or queue, for a task to enqueue: one of them",
         "7: schedules.never.interval: when does it tick? Give interval or cron, or immediate = true",
@@ -135,9 +118,8 @@ def test_each_mistake_is_reported_with_its_line(folder: Path) -> None:
     ]
 
 
-def test_a_schedule_of_environments_is_for_nodes_of_those(folder: Path) -> None:
-    path = written(
-        folder,
+def test_a_schedule_of_environments_is_for_nodes_of_those(write: Write) -> None:
+    path = write(
         """
         [schedules.live]
         run = "a:b"

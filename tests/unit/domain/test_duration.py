@@ -7,30 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from peerd.domain.duration import format_duration, parse_duration
+from tests.support.rows import rows
 
 
-@pytest.mark.parametrize(
-    "text, seconds",
-    [
-        ("10s", 10),
-        ("5m", 300),
-        ("2h", 7200),
-        ("3d", 259_200),
-        ("1w", 604_800),
-        ("500ms", 0.5),
-        ("1h30m", 5400),
-        ("1h 30m", 5400),
-        (" 2.5 s ", 2.5),
-        ("30", 30),
-        (0, 0),
-        (1.5, 1.5),
-    ],
-)
+@rows("text, seconds", [
+    ("10s", 10), ("5m", 300), ("2h", 7200), ("3d", 259_200), ("1w", 604_800), ("500ms", 0.5), ("1h30m", 5400),
+    ("1h 30m", 5400), (" 2.5 s ", 2.5), ("30", 30), (0, 0), (1.5, 1.5),
+])  # fmt: skip
 def test_a_duration_is_read(text: str | float, seconds: float) -> None:
     assert parse_duration(text) == pytest.approx(seconds)
 
 
-@pytest.mark.parametrize(
+@rows(
     "value",
     ["", "s", "10 parsecs", "-1s", "30m1h", "1h1h", "1e3", "10s!", -1, math.nan, math.inf, True, None, [1]],
 )

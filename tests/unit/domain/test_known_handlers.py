@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-import pytest
-
 from peerd.domain.known_handlers import (
     HandlerSignature,
     KnownHandlers,
@@ -15,6 +13,7 @@ from peerd.domain.known_handlers import (
 )
 from peerd.domain.outcome import Deferred, Failed
 from peerd.testing import make_task
+from tests.support.rows import rows
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 OLD: HandlerSignature = {"n": ("int", True)}
@@ -36,7 +35,7 @@ def of(signature: HandlerSignature, *given: str) -> UnsupportedTask:
 UNKNOWN = UnsupportedTask("no handler")
 
 
-@pytest.mark.parametrize("waited", [0.0, HOUR, 100 * HOUR])
+@rows("waited", [0.0, HOUR, 100 * HOUR])
 def test_a_task_that_another_process_supports_waits_without_a_limit(waited: float) -> None:
     for outcome in (
         decide(UNKNOWN, None, OLD, waited=waited),
@@ -59,7 +58,7 @@ def test_a_task_of_an_unknown_handler_waits_with_growing_delays_and_not_for_ever
     )
 
 
-@pytest.mark.parametrize("error", [of(OLD, "m"), of(OLD, "n", "by"), of(NEW)], ids=["other", "more", "less"])
+@rows("error", [of(OLD, "m"), of(OLD, "n", "by"), of(NEW)])
 def test_a_task_with_arguments_that_no_process_knows_waits_and_not_for_ever(error: UnsupportedTask) -> None:
     known = error.signature
     waiting = decide(error, known)

@@ -18,6 +18,7 @@ from peerd.domain.lifecycle import (
     sources,
     target,
 )
+from tests.support.rows import rows
 
 ROOT = Path(__file__).parents[3]
 
@@ -69,8 +70,8 @@ def test_only_working_tasks_have_outcomes() -> None:
         assert sources(event) == (Status.WORKING,)
 
 
-@pytest.mark.parametrize("event", list(TaskEvent))
-@pytest.mark.parametrize("status", list(Status))
+@rows("event", list(TaskEvent))
+@rows("status", list(Status))
 def test_a_transition_outside_the_table_is_refused_with_the_allowed_ones(status: Status, event: TaskEvent) -> None:
     if (status, event) in TRANSITIONS:
         assert after(status, event) is TRANSITIONS[status, event]

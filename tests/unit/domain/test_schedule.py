@@ -21,6 +21,7 @@ from peerd.domain.schedule import (
     initial_run_status,
     tick_jitter,
 )
+from tests.support.rows import rows
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -111,20 +112,15 @@ def test_overlapping_runs_are_skipped_queued_or_allowed() -> None:
     assert initial_run_status("allow", busy=True, waiting=5) is RunStatus.RUNNING
 
 
-@pytest.mark.parametrize(
-    "given_, words",
-    [
-        ({"run": None}, "give run, a function, or queue"),
-        ({"queue": "q"}, "one of them"),
-        ({"interval": 1.0, "cron": "* * * * *"}, "not both"),
-        ({"interval": None, "immediate": False}, "when does it tick"),
-        ({"interval": 1.0, "jitter": 2.0}, "2s is longer than the interval"),
-        ({"type": "everywhere"}, "type: 'everywhere' is none of"),
-        ({"run": None, "queue": "q", "type": "all"}, "enqueued once"),
-        ({"run": None, "queue": "q", "timeout": 1.0}, "timeout: is for functions"),
-        ({"cron": "never"}, "cron: 'never'"),
-    ],
-)
+@rows("given_, words", [
+    ({"run": None}, "give run, a function, or queue"), ({"queue": "q"}, "one of them"),
+    ({"interval": 1.0, "cron": "* * * * *"}, "not both"),
+    ({"interval": None, "immediate": False}, "when does it tick"),
+    ({"interval": 1.0, "jitter": 2.0}, "2s is longer than the interval"),
+    ({"type": "everywhere"}, "type: 'everywhere' is none of"),
+    ({"run": None, "queue": "q", "type": "all"}, "enqueued once"),
+    ({"run": None, "queue": "q", "timeout": 1.0}, "timeout: is for functions"), ({"cron": "never"}, "cron: 'never'"),
+])  # fmt: skip
 def test_keys_that_exclude_each_other_are_refused(given_: dict[str, Any], words: str) -> None:
     with pytest.raises(InvalidSchedule, match=words):
         schedule(**given_)

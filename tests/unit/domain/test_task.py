@@ -8,11 +8,12 @@ import pytest
 
 from peerd.domain.errors import InvalidTask
 from peerd.domain.task import BODY_LIMIT, SPAN_LIMIT, NewTask, encode_arguments
+from tests.support.rows import rows
 
 AWARE = datetime(2030, 1, 1, tzinfo=UTC)
 
 
-@pytest.mark.parametrize(
+@rows(
     "field, values",
     [
         ("queue", {"queue": ""}),
@@ -56,7 +57,6 @@ AWARE = datetime(2030, 1, 1, tzinfo=UTC)
         ("delay", {"delay": 60, "start_in": 30.0}),
         ("delay", {"delay": 60, "start_at": AWARE}),
     ],
-    ids=lambda value: str(value)[:40],
 )
 def test_a_task_that_no_database_can_store_is_refused_with_the_field(field: str, values: dict[str, Any]) -> None:
     with pytest.raises(InvalidTask) as caught:

@@ -10,6 +10,7 @@ from peerd.domain.lifecycle import Status, TaskEvent
 from peerd.domain.outcome import Canceled, Deferred, Done, Failed, Outcome, Released, Snoozed
 from peerd.domain.task import LATEST, Task
 from peerd.domain.task_transition import outcome_labels, transition_after, transition_after_crash
+from tests.support.rows import rows
 
 NOW = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
 
@@ -26,7 +27,7 @@ def test_a_failure_with_attempts_left_is_retried_after_its_delay() -> None:
     assert verdict.start_at == NOW + timedelta(seconds=60)
 
 
-@pytest.mark.parametrize("attempts, max_attempts", [(2, 3), (0, 1), (5, 3), (0, None)])
+@rows("attempts, max_attempts", [(2, 3), (0, 1), (5, 3), (0, None)])
 def test_a_failure_of_the_last_attempt_is_final(attempts: int, max_attempts: int | None) -> None:
     verdict = transition_after(
         task(attempts=attempts, max_attempts=max_attempts), Failed(error="boom", retry_in=0.0), NOW
@@ -44,7 +45,7 @@ def test_a_failure_that_is_not_retried_is_final() -> None:
     assert transition_after(task(), Failed(error="boom"), NOW).event is TaskEvent.DIE
 
 
-@pytest.mark.parametrize("left, event", [(61.0, TaskEvent.FAIL), (60.0, TaskEvent.DIE), (1.0, TaskEvent.DIE)])
+@rows("left, event", [(61.0, TaskEvent.FAIL), (60.0, TaskEvent.DIE), (1.0, TaskEvent.DIE)])
 def test_a_retry_after_the_tasks_end_is_not_scheduled(left: float, event: TaskEvent) -> None:
     verdict = transition_after(task(finish_at=NOW + timedelta(seconds=left)), Failed(error="boom", retry_in=60.0), NOW)
     assert verdict.event is event
@@ -57,16 +58,10 @@ def test_a_delay_ends_at_the_last_time_that_every_database_can_store() -> None:
     assert transition_after(task(), Snoozed(-5.0, "at once"), NOW).start_at == NOW
 
 
-@pytest.mark.parametrize(
-    "outcome, event, counted",
-    [
-        (Snoozed(60.0, "later"), TaskEvent.SNOOZE, False),
-        (Deferred(60.0, "no such handler"), TaskEvent.DEFER, False),
-        (Canceled("unwanted"), TaskEvent.CANCEL, True),
-        (Released("it ends"), TaskEvent.RELEASE, False),
-    ],
-    ids=repr,
-)
+@rows("outcome, event, counted", [
+    (Snoozed(60.0, "later"), TaskEvent.SNOOZE, False), (Deferred(60.0, "no such handler"), TaskEvent.DEFER, False),
+    (Canceled("unwanted"), TaskEvent.CANCEL, True), (Released("it ends"), TaskEvent.RELEASE, False),
+])  # fmt: skip
 def test_other_outcomes_keep_their_event_and_count(outcome: Outcome, event: TaskEvent, counted: bool) -> None:  # noqa: FBT001
     verdict = transition_after(task(), outcome, NOW)
     assert (verdict.event, verdict.counted) == (event, counted)

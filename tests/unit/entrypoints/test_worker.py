@@ -10,6 +10,7 @@ from peerd.config.settings import WorkerSettings
 from peerd.entrypoints.import_string import InvalidEntry
 from peerd.entrypoints.worker import load_worker
 from peerd.work.task_worker import QueueWorker
+from tests.support.rows import rows
 
 CODE = """
 from peerd import Queue, TaskWorker, Worker
@@ -48,17 +49,11 @@ def studio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
 
 
-@pytest.mark.parametrize(
-    ("name", "problem"),
-    [
-        ("Idle", "has no method loop()"),
-        ("Deaf", "has no method handle_task(task)"),
-        ("Nowhere", "names no queue"),
-        ("Broken", "cannot be created: OSError: no camera"),
-        ("text", "is not a subclass of"),
-        ("missing", "has no missing"),
-    ],
-)
+@rows("name, problem", [
+    ("Idle", "has no method loop()"), ("Deaf", "has no method handle_task(task)"), ("Nowhere", "names no queue"),
+    ("Broken", "cannot be created: OSError: no camera"), ("text", "is not a subclass of"),
+    ("missing", "has no missing"),
+])  # fmt: skip
 def test_an_unusable_worker_class_is_refused_with_the_reason(name: str, problem: str) -> None:
     with pytest.raises(InvalidEntry) as refused:
         load_worker("studio", WorkerSettings(worker=f"studio_of_the_test:{name}"))

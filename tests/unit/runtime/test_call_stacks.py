@@ -7,10 +7,9 @@ import types
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from typing import Any
 
-import pytest
-
 from peerd.domain.task_stack import CallStack
 from peerd.runtime.observability.call_stacks import is_idle_loop, make_frame, stack_of_thread, stacks_of_task
+from tests.support.rows import rows
 
 ENDLESS = 3600.0
 
@@ -101,7 +100,7 @@ async def stacks_of(function: Callable[[], Awaitable[None]]) -> list[CallStack]:
         await asyncio.wait([task])
 
 
-@pytest.mark.parametrize("function", WAYS, ids=lambda way: way.__name__)
+@rows("function", WAYS)
 async def test_what_an_asyncio_task_waits_for_is_followed_to_the_innermost(
     function: Callable[[], Awaitable[None]],
 ) -> None:

@@ -27,6 +27,7 @@ from peerd.runtime.observability.events import (
     ProcessExited,
 )
 from peerd.testing import EventRecorder
+from tests.support.rows import rows
 
 PAGE = (Path(__file__).parents[3] / "docs" / "error-tracking.md").read_text()
 
@@ -142,18 +143,13 @@ def test_a_web_hook_gets_the_report_as_json(tracker: Tracker) -> None:
     ).items()
 
 
-@pytest.mark.parametrize(
-    "changes, is_error",
-    [
-        ({}, True),
-        ({"outcome": "timeout", "traceback": None}, True),
-        ({"outcome": "dead", "traceback": None, "retry_in": None}, True),
-        ({"traceback": None}, False),
-        ({"outcome": "done", "traceback": None, "error": None, "retry_in": None}, False),
-        ({"outcome": "canceled", "traceback": None, "retry_in": None}, False),
-        ({"outcome": "unknown", "traceback": None}, False),
-    ],
-)
+@rows("changes, is_error", [
+    ({}, True), ({"outcome": "timeout", "traceback": None}, True),
+    ({"outcome": "dead", "traceback": None, "retry_in": None}, True), ({"traceback": None}, False),
+    ({"outcome": "done", "traceback": None, "error": None, "retry_in": None}, False),
+    ({"outcome": "canceled", "traceback": None, "retry_in": None}, False),
+    ({"outcome": "unknown", "traceback": None}, False),
+])  # fmt: skip
 def test_only_failures_are_errors(changes: dict[str, Any], *, is_error: bool) -> None:
     assert (report_of(attempt_ended(**changes)) is not None) is is_error
 

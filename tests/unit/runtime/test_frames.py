@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from peerd.runtime.messages.frames import MAX_BODY_BYTES, FrameDecoder, FrameError, encode, receive
+from tests.support.rows import rows
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(st.characters(exclude_categories=["Cs"])),
@@ -27,23 +28,17 @@ def test_messages_are_decoded_as_encoded_for_any_split_of_the_stream(
     assert found == messages
 
 
-@pytest.mark.parametrize(
-    ("stream", "why"),
-    [
-        (b"GET / HTTP/1.1\r\n\r\n", "this is no frame"),
-        (b"\x00\x00\x00\x02\xff\xfe", "a frame holds no JSON"),
-        (b"\x00\x00\x00\x02[]", "a frame holds list instead of an object"),
-        (b"\x00\x00\x00\x00", "a frame holds no JSON"),
-    ],
-)
+@rows("stream, why", [
+    (b"GET / HTTP/1.1\r\n\r\n", "this is no frame"), (b"\x00\x00\x00\x02\xff\xfe", "a frame holds no JSON"),
+    (b"\x00\x00\x00\x02[]", "a frame holds list instead of an object"),
+    (b"\x00\x00\x00\x00", "a frame holds no JSON"),
+])  # fmt: skip
 def test_an_invalid_frame_is_reported(stream: bytes, why: str) -> None:
     with pytest.raises(FrameError, match=why):
         FrameDecoder().feed(stream)
 
 
-@pytest.mark.parametrize(
-    "message", [{"n": float("nan")}, {"o": object()}, {"t": "\ud800"}, {"b": "x" * MAX_BODY_BYTES}]
-)
+@rows("message", [{"n": float("nan")}, {"o": object()}, {"t": "\ud800"}, {"b": "x" * MAX_BODY_BYTES}])
 def test_a_message_that_cannot_be_encoded_is_refused(message: dict[str, object]) -> None:
     with pytest.raises(FrameError):
         encode(message)

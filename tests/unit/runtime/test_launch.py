@@ -8,10 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from peerd.runtime.launch import NOT_FOUND, NOT_STARTED, ResourceLimits, launch_command
 from peerd.testing import eventually
+from tests.support.rows import rows
 
 SHOW = """
 import json, os, resource as r, signal
@@ -86,7 +85,7 @@ def test_descriptors_input_and_output_are_the_callers() -> None:
         assert file.read() == b"through"
 
 
-@pytest.mark.parametrize("own_group", [False, True])
+@rows("own_group", [False, True])
 def test_a_program_ends_with_the_process_that_started_it_even_if_it_ignores_signals(*, own_group: bool) -> None:
     code = f"""
 import subprocess, sys, time

@@ -7,9 +7,8 @@ import re
 import subprocess
 import sys
 
-import pytest
-
 from peerd.runtime.observability.log_messages import LEVELS, MESSAGES
+from tests.support.rows import rows
 
 WRITE = """
 import sys, threading
@@ -53,7 +52,7 @@ def test_each_line_is_an_object_in_the_json_format() -> None:
         assert json.loads(line)["slot"] == "site-1"
 
 
-@pytest.mark.parametrize("form", ["console", "json"])
+@rows("form", ["console", "json"])
 def test_a_message_of_the_master_is_one_line_in_the_configured_format(form: str) -> None:
     code = (
         "import sys; from peerd.supervision.console import Console; console = Console('n', sys.argv[1])\n"

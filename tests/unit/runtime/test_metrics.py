@@ -25,6 +25,7 @@ from peerd.runtime.observability.events import AttemptEnded, EventBus
 from peerd.runtime.process.process_context import METRICS_REPORT_ACTION, ProcessContext
 from peerd.testing.waiting import eventually_async
 from tests.support.exposition import by_series, parse_openmetrics, parse_text, series
+from tests.support.rows import rows
 
 FINISHED = "peerd_tasks_finished_total"
 RESCUES = "peerd_rescues_total"
@@ -135,24 +136,17 @@ def test_invented_values_of_other_labels_do_neither(monkeypatch: pytest.MonkeyPa
     assert sum(chores.values()) == 3 * MOST_SERIES_OF_METRIC
 
 
-@pytest.mark.parametrize(
-    "sample",
-    [
-        ["peerd_invented_total", [], 1.0, []],
-        [RESCUES, ["label"], 1.0, []],
-        [RESCUES, [], -1.0, []],
-        [FINISHED, ["q" * 201, "n", "done"], 1.0, []],
-        ["peerd_claim_seconds", [], 1.0, [[54, 1]]],
-        ["peerd_claim_seconds", [], 1.0, [[0, -1]]],
-    ],
-    ids=str,
-)
+@rows("sample", [
+    ["peerd_invented_total", [], 1.0, []], [RESCUES, ["label"], 1.0, []], [RESCUES, [], -1.0, []],
+    [FINISHED, ["q" * 201, "n", "done"], 1.0, []], ["peerd_claim_seconds", [], 1.0, [[54, 1]]],
+    ["peerd_claim_seconds", [], 1.0, [[0, -1]]],
+])  # fmt: skip
 def test_a_sample_that_cannot_be_is_not_counted(sample: list[Any]) -> None:
     good = [RESCUES, [], 1.0, []]
     assert parse_samples([sample, good]) == [Sample(RESCUES, value=1)]
 
 
-@pytest.mark.parametrize("data", [None, 7, [7], [[RESCUES, [], "1", []]], [[RESCUES, "x"]]], ids=str)
+@rows("data", [None, 7, [7], [[RESCUES, [], "1", []]], [[RESCUES, "x"]]])
 def test_what_is_no_report_is_refused(data: object) -> None:
     with pytest.raises(msgspec.ValidationError):
         parse_samples(data)
@@ -180,7 +174,7 @@ def test_messages_have_a_largest_size_and_pages_are_all_of_it() -> None:
     assert len(asked) == len(chunks)
 
 
-@pytest.mark.parametrize("answer", [None, {}, {"samples": 7}, {"samples": [], "after": 7}], ids=str)
+@rows("answer", [None, {}, {"samples": 7}, {"samples": [], "after": 7}])
 def test_an_answer_that_is_no_page_is_an_error(answer: object) -> None:
     with pytest.raises(MetricsNotAvailable):
         read_node_metrics(lambda _: answer)
@@ -194,7 +188,7 @@ def test_pages_without_end_are_an_error() -> None:
 # ---------------------------------------------------------------- the formats
 
 
-@pytest.mark.parametrize("accept", ["", OPENMETRICS], ids=["text", "openmetrics"])
+@rows("accept", ["", OPENMETRICS])
 def test_names_of_any_characters_are_escaped(accept: str) -> None:
     statistics = AttemptStatistics()
     statistics(AttemptEnded(task_id=1, queue="jobs", name=HOSTILE, outcome="done", seconds=0.003, wait=100_000.0))

@@ -32,6 +32,7 @@ from peerd.shared.server import SharedServer
 from peerd.shared.shared_instance import SharedInstance, SharedRegistry
 from peerd.shared.subscription import MAX_BACKLOG, Update
 from peerd.testing import eventually_async
+from tests.support.rows import rows
 from tests.unit.shared.clients import Film, Source, Studio
 
 
@@ -314,7 +315,7 @@ async def test_the_socket_is_its_owners_alone_and_works_in_a_folder_with_a_long_
     await agent.end()
 
 
-@pytest.mark.parametrize("sent", [b"\xff\xff\xff\xff", b"\0\0\0\1\xc1", b"\0\0\0\2\x91\x01", b"GET / HTTP/1.1\r\n\r\n"])
+@rows("sent", [b"\xff\xff\xff\xff", b"\0\0\0\1\xc1", b"\0\0\0\2\x91\x01", b"GET / HTTP/1.1\r\n\r\n"])
 async def test_invalid_bytes_end_their_own_connection_only(agent: Agent, tmp_path: Path, sent: bytes) -> None:
     with socket.socket(socket.AF_UNIX) as end:
         end.setblocking(False)

@@ -7,9 +7,10 @@ import pytest
 
 from peerd.supervision.control import control_client
 from peerd.supervision.host.node_lock import node_lock
+from tests.support.rows import rows
 
 
-@pytest.mark.parametrize("folder", ["", "missing"])
+@rows("folder", ["", "missing"])
 def test_a_folder_without_a_master_reports_it(tmp_path: Path, folder: str) -> None:
     with pytest.raises(control_client.MasterNotRunning, match="no node is running in"):
         control_client.status(tmp_path / folder)
@@ -17,7 +18,7 @@ def test_a_folder_without_a_master_reports_it(tmp_path: Path, folder: str) -> No
         control_client.stop(tmp_path / folder)
 
 
-@pytest.mark.parametrize("pid", ["ours", "1", "999999999", "none", "-1", ""])
+@rows("pid", ["ours", "1", "999999999", "none", "-1", ""])
 def test_a_pid_file_of_another_process_names_no_master(tmp_path: Path, pid: str) -> None:
     (tmp_path / "master.pid").write_text(f"{os.getpid() if pid == 'ours' else pid}\n")
     (tmp_path / "lock").touch()

@@ -1,12 +1,11 @@
 from __future__ import annotations
 
-import pytest
-
 from peerd.supervision.exits.exit_cause import ExitFacts, determine_cause, stop_reason
+from tests.support.rows import rows
 
 
-@pytest.mark.parametrize(
-    ("exit_facts", "kind", "text"),
+@rows(
+    "exit_facts, kind, text",
     [
         (ExitFacts(0, ready=True), "exit", "exit status 0"),
         (ExitFacts(1, ready=True, error="ValueError: no"), "exit", "exit status 1: ValueError: no"),

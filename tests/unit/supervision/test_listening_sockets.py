@@ -12,6 +12,7 @@ from peerd.domain.bind_address import MAX_UNIX_PATH_BYTES
 from peerd.supervision.host import listening_sockets as module
 from peerd.supervision.host.listening_sockets import ListenError, ListeningSockets, SystemdSockets
 from peerd.supervision.plan import SocketPlan
+from tests.support.rows import rows
 
 
 @pytest.fixture
@@ -86,15 +87,11 @@ def test_binding_waits_for_a_port_that_is_released_soon(
     assert address(sockets, bind) == bind
 
 
-@pytest.mark.parametrize(
-    "bind, problem",
-    [
-        ("192.0.2.1:80", "this machine has no such address"),
-        ("unix:/nowhere/at/all", "there is no such folder"),
-        ("systemd:site", "there is no such socket; systemd has passed no sockets"),
-        ("nonsense", "'nonsense' names no port"),
-    ],
-)
+@rows("bind, problem", [
+    ("192.0.2.1:80", "this machine has no such address"), ("unix:/nowhere/at/all", "there is no such folder"),
+    ("systemd:site", "there is no such socket; systemd has passed no sockets"),
+    ("nonsense", "'nonsense' names no port"),
+])  # fmt: skip
 def test_an_address_that_cannot_be_bound_reports_the_reason(sockets: ListeningSockets, bind: str, problem: str) -> None:
     with pytest.raises(ListenError, match=problem) as refused:
         sockets.bind(plans(bind))

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import pytest
-
 from peerd.supervision.messages.message_router import WAIT_TIMEOUT
+from tests.support.rows import rows
 from tests.unit.supervision.router_node import RouterNode, by_name
 
 
-@pytest.mark.parametrize(
-    ("to", "receivers"),
-    [
-        ({"role": "all"}, {"agent", "video-1", "video-2", "site-1"}),
-        ({"role": "workers", "kind": None}, {"video-1", "video-2", "site-1"}),
-        ({"role": "workers"}, {"video-1", "video-2", "site-1"}),
-        ({"role": "workers", "kind": "video"}, {"video-1", "video-2"}),
-        ({"role": "random", "kind": "video"}, {"video-2"}),
-        ({"role": "agent"}, {"agent"}),
-        ({"pid": 104}, {"site-1"}),
-    ],
-)
+@rows("to, receivers", [
+    ({"role": "all"}, {"agent", "video-1", "video-2", "site-1"}),
+    ({"role": "workers", "kind": None}, {"video-1", "video-2", "site-1"}),
+    ({"role": "workers"}, {"video-1", "video-2", "site-1"}),
+    ({"role": "workers", "kind": "video"}, {"video-1", "video-2"}),
+    ({"role": "random", "kind": "video"}, {"video-2"}), ({"role": "agent"}, {"agent"}), ({"pid": 104}, {"site-1"}),
+])  # fmt: skip
 def test_a_message_reaches_its_recipients_and_its_sender_gets_their_number(
     node: RouterNode, to: object, receivers: set[str]
 ) -> None:

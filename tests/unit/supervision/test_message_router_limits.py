@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from peerd.runtime.messages.addressing import MAX_IN_FLIGHT, MAX_MESSAGE_BYTES
 from peerd.supervision.control.channel import FrameChannel
 from peerd.supervision.messages.message_router import FlowControl
+from tests.support.rows import rows
 from tests.unit.supervision.router_node import RouterNode, by_name
 
 # ---------------------------------------------------------------- floods
@@ -97,34 +96,26 @@ def test_quota_is_released_in_the_order_in_which_messages_were_sent() -> None:
 # ---------------------------------------------------------------- what makes no sense
 
 
-@pytest.mark.parametrize(
-    ("more", "problem"),
-    [
-        ({"to": {"role": "boss"}}, "a message is for all, workers, agent, random, or a process id"),
-        ({"to": {"role": ["all"]}}, "is none of these"),
-        ({"to": {"role": "agent", "kind": "video"}}, "is none of these"),
-        ({"to": {"pid": True}}, "is none of these"),
-        ({"to": {"pid": 1.5}}, "is none of these"),
-        ({"to": {"pid": 101, "role": "all"}}, "is none of these"),
-        ({"to": "agent"}, "is none of these"),
-        ({"to": None}, "is none of these"),
-        ({"to": {"role": "workers", "kind": "k" * 10_000}}, "is none of these"),
-        ({"to": {"role": "workers", "kind": "vidoe"}}, "no workers of the kind 'vidoe'; it has site, video"),
-        ({"to": {"pid": 10**400}}, "this node has no process 1000"),
-        ({"to": {"pid": -1}}, "this node has no process -1"),
-        ({"action": None}, "its `action` must be a text of 1 to 200 characters"),
-        ({"action": ""}, "its `action` must be"),
-        ({"action": "a" * 201}, "its `action` must be"),
-        ({"action": "\ud800"}, "cannot be written as JSON"),
-        ({"data": float("nan")}, "cannot be written as JSON"),
-        ({"data": "x" * (MAX_MESSAGE_BYTES + 4000)}, f"bytes, and {MAX_MESSAGE_BYTES} are allowed"),
-        ({"request": "yes"}, "its `request` must be true or false"),
-        ({"request": True, "timeout": 1.0, "to": {"role": "all"}}, "a request is for one process"),
-        ({"request": True}, "its `timeout` must be seconds"),
-        ({"request": True, "timeout": float("inf")}, "its `timeout` must be seconds"),
-        ({"request": True, "timeout": True}, "its `timeout` must be seconds"),
-    ],
-)
+@rows("more, problem", [
+    ({"to": {"role": "boss"}}, "a message is for all, workers, agent, random, or a process id"),
+    ({"to": {"role": ["all"]}}, "is none of these"),
+    ({"to": {"role": "agent", "kind": "video"}}, "is none of these"), ({"to": {"pid": True}}, "is none of these"),
+    ({"to": {"pid": 1.5}}, "is none of these"), ({"to": {"pid": 101, "role": "all"}}, "is none of these"),
+    ({"to": "agent"}, "is none of these"), ({"to": None}, "is none of these"),
+    ({"to": {"role": "workers", "kind": "k" * 10_000}}, "is none of these"),
+    ({"to": {"role": "workers", "kind": "vidoe"}}, "no workers of the kind 'vidoe'; it has site, video"),
+    ({"to": {"pid": 10**400}}, "this node has no process 1000"),
+    ({"to": {"pid": -1}}, "this node has no process -1"),
+    ({"action": None}, "its `action` must be a text of 1 to 200 characters"),
+    ({"action": ""}, "its `action` must be"), ({"action": "a" * 201}, "its `action` must be"),
+    ({"action": "\ud800"}, "cannot be written as JSON"), ({"data": float("nan")}, "cannot be written as JSON"),
+    ({"data": "x" * (MAX_MESSAGE_BYTES + 4000)}, f"bytes, and {MAX_MESSAGE_BYTES} are allowed"),
+    ({"request": "yes"}, "its `request` must be true or false"),
+    ({"request": True, "timeout": 1.0, "to": {"role": "all"}}, "a request is for one process"),
+    ({"request": True}, "its `timeout` must be seconds"),
+    ({"request": True, "timeout": float("inf")}, "its `timeout` must be seconds"),
+    ({"request": True, "timeout": True}, "its `timeout` must be seconds"),
+])  # fmt: skip
 def test_a_malformed_message_is_answered_with_the_error(node: RouterNode, more: dict[str, Any], problem: str) -> None:
     node.send(by_name(node, "video-1"), {"role": "agent"}, 7, **more)
     (report,) = node.received("video-1")
@@ -133,7 +124,7 @@ def test_a_malformed_message_is_answered_with_the_error(node: RouterNode, more: 
     assert node.received("agent") == []
 
 
-@pytest.mark.parametrize("number", [None, "x" * 900_000, True, 1.5, 2**70, [1]])
+@rows("number", [None, "x" * 900_000, True, 1.5, 2**70, [1]])
 def test_an_invalid_message_id_is_not_sent_back(node: RouterNode, number: Any) -> None:
     node.send(by_name(node, "video-1"), {"role": "agent"}, id=number)
     assert node.received("video-1") == [

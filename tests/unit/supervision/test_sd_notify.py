@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from peerd.supervision.host.sd_notify import EXTEND_INTERVAL, RETRY_DELAY, NodeCondition, SystemdNotifier
+from tests.support.rows import rows
 
 STARTING = NodeCondition("starting", "starting: 0 of 2 processes run")
 RUNNING = NodeCondition("running", "running: 2 of 2 processes run")
@@ -80,9 +81,7 @@ def test_the_watchdog_is_fed_twice_in_its_time_while_the_node_runs(fake_systemd:
     node.close()
 
 
-@pytest.mark.parametrize(
-    "variables", [{}, {"WATCHDOG_USEC": "20000000", "WATCHDOG_PID": "8"}, {"WATCHDOG_USEC": "soon"}]
-)
+@rows("variables", [{}, {"WATCHDOG_USEC": "20000000", "WATCHDOG_PID": "8"}, {"WATCHDOG_USEC": "soon"}])
 def test_a_watchdog_that_is_not_meant_for_this_process_is_not_fed(
     fake_systemd: FakeSystemd, address: str, variables: dict[str, str]
 ) -> None:
@@ -99,7 +98,7 @@ def test_the_variables_of_systemd_are_not_inherited() -> None:
     assert environment == {"HOME": "/"}
 
 
-@pytest.mark.parametrize("address", ["", "/nowhere/notify", "vsock:2:1234"])
+@rows("address", ["", "/nowhere/notify", "vsock:2:1234"])
 def test_a_missing_systemd_socket_is_no_error(address: str) -> None:
     node = systemd(address, WATCHDOG_USEC="20000000")
     node.notify(RUNNING, 100.0)

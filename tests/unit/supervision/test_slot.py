@@ -13,6 +13,7 @@ from peerd.supervision.processes.slot import (
     SlotState,
     backoff_delay,
 )
+from tests.support.rows import rows
 
 VIDEO = Kind("video", entry="studio:video", stable_after=60.0)
 
@@ -34,7 +35,7 @@ PATHS = {
 }
 
 
-@pytest.mark.parametrize(("state", "event"), list(itertools.product(SlotState, SlotEvent)))
+@rows("state, event", list(itertools.product(SlotState, SlotEvent)))
 def test_a_transition_of_the_table_happens_and_others_are_refused(state: SlotState, event: SlotEvent) -> None:
     slot = slot_after(*PATHS[state])
     assert slot.state is state
@@ -70,7 +71,7 @@ def test_the_first_failure_is_retried_at_once_and_each_later_one_waits_longer() 
     assert waits == [0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0]
 
 
-@pytest.mark.parametrize(("ran", "failures"), [(59.0, 3), (60.0, 1)])
+@rows("ran, failures", [(59.0, 3), (60.0, 1)])
 def test_a_stable_slot_starts_again_without_earlier_failures(ran: float, failures: int) -> None:
     slot = slot_after(SlotEvent.START, SlotEvent.FAIL, SlotEvent.START, SlotEvent.FAIL, SlotEvent.START)
     slot.apply(SlotEvent.READY, now=1000.0)

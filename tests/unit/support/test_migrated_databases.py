@@ -13,8 +13,11 @@ from peerd.store.connection.database import Database
 from peerd.store.schema.migrate import current_revision, newest
 from tests.support import server_session
 from tests.support.migrated_databases import MigratedDatabases
+from tests.support.rows import rows
 from tests.support.server import DatabaseServer
 from tests.support.servers import DatabaseFactory
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(params=["mariadb", "postgresql"])
@@ -46,15 +49,10 @@ def test_it_is_emptied_and_numbered_anew(server: DatabaseServer, databases: Migr
         assert databases.take(server) == name
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        "CREATE TABLE further (id integer)",
-        "ALTER TABLE tasks ADD COLUMN further integer",
-        "DROP INDEX {index}",
-        "CREATE TRIGGER further {trigger}",
-    ],
-)
+@rows("change", [
+    "CREATE TABLE further (id integer)", "ALTER TABLE tasks ADD COLUMN further integer", "DROP INDEX {index}",
+    "CREATE TRIGGER further {trigger}",
+])  # fmt: skip
 def test_one_with_other_definitions_is_dropped(
     server: DatabaseServer, databases: MigratedDatabases, change: str
 ) -> None:

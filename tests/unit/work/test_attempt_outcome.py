@@ -5,13 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from peerd import Cancel, Dead, Queue, Retry, Snooze, Status, Task, TaskWorker
 from peerd.domain.outcome import Canceled, Done, Failed, Outcome, Snoozed
 from peerd.runtime.observability.events import AttemptHookFailed
 from peerd.testing import run_inline, run_row
 from peerd.work.attempts import attempt_execution
+from tests.support.rows import rows
 from tests.unit.work.run_execution import execution
 
 REQUESTED = [
@@ -24,9 +23,9 @@ REQUESTED = [
 ]
 
 
-@pytest.mark.parametrize(("requested", "outcome"), REQUESTED)
-@pytest.mark.parametrize("raises", [False, True], ids=["returned", "raised"])
-@pytest.mark.parametrize("thread", [False, True], ids=["coroutine", "thread"])
+@rows("requested, outcome", REQUESTED)
+@rows("raises", [False, True])
+@rows("thread", [False, True])
 async def test_an_outcome_counts_whether_it_is_returned_or_raised(
     requested: Exception,
     outcome: Outcome,
@@ -66,16 +65,10 @@ class Odd:
         raise OverflowError("odd")
 
 
-@pytest.mark.parametrize(
-    ("value", "message"),
-    [
-        (object(), "not JSON"),
-        ("\ud800", "not JSON"),
-        (Odd(), "not JSON"),
-        ("x" * (1 << 20), "more than 1048576"),
-        (Dead, "class Dead"),
-    ],
-)
+@rows("value, message", [
+    (object(), "not JSON"), ("\ud800", "not JSON"), (Odd(), "not JSON"), ("x" * (1 << 20), "more than 1048576"),
+    (Dead, "class Dead"),
+])  # fmt: skip
 async def test_a_result_that_cannot_be_stored_makes_the_task_dead_with_a_message(value: object, message: str) -> None:
     queue = Queue("q")
 
@@ -126,7 +119,7 @@ async def test_the_delay_can_be_overridden() -> None:
     assert (await run_row(Legacy())).retry_in == 1001.0
 
 
-@pytest.mark.parametrize("delay", [float("nan"), "soon", None])
+@rows("delay", [float("nan"), "soon", None])
 async def test_an_invalid_delay_does_not_lose_the_task(delay: Any) -> None:
     queue = Queue("q")
     queue.task(name="it", backoff=lambda _: delay)(lambda: 1 / 0)
@@ -156,8 +149,8 @@ def raising(error: BaseException, *, thread: bool) -> Queue:
     return queue
 
 
-@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()])
-@pytest.mark.parametrize("thread", [False, True], ids=["coroutine", "thread"])
+@rows("error", [SystemExit(3), KeyboardInterrupt()])
+@rows("thread", [False, True])
 async def test_system_exit_ends_the_attempt_and_not_the_process(
     error: BaseException,
     thread: bool,  # noqa: FBT001
@@ -194,9 +187,9 @@ class WithoutText(Exception):
     __repr__ = __str__
 
 
-@pytest.mark.parametrize("thread", [False, True], ids=["coroutine", "thread"])
-@pytest.mark.parametrize(
-    ("error", "status", "message"),
+@rows("thread", [False, True])
+@rows(
+    "error, status, message",
     [
         (WithoutText(), Status.FAILURE, "WithoutText: (its __str__ raised ValueError)"),
         (

@@ -15,6 +15,7 @@ from peerd.runtime.observability.events import AttemptUnresponsive, Event, Event
 from peerd.testing import eventually_async, run_inline, run_row
 from peerd.work.attempts import attempt_execution
 from peerd.work.attempts.attempt_outcome import StopReason
+from tests.support.rows import rows
 from tests.unit.work.run_execution import ended_after, execution
 
 
@@ -94,7 +95,7 @@ async def test_an_exception_caused_by_a_cancellation_is_not_a_failure_of_the_tas
     assert outcome == Released("its process was stopped")
 
 
-@pytest.mark.parametrize(("checks", "outcome"), [(True, Released("its process was stopped")), (False, Done('"whole"'))])
+@rows("checks, outcome", [(True, Released("its process was stopped")), (False, Done('"whole"'))])
 async def test_a_thread_that_did_not_check_its_cancellation_is_done(
     checks: bool,  # noqa: FBT001
     outcome: Outcome,

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from peerd import Call, Context, InvalidArguments, InvalidTask, Queue
 from peerd.work.arguments import HandlerArguments
+from tests.support.rows import rows
 
 if TYPE_CHECKING:
     from decimal import Decimal as Unknowable
@@ -64,15 +65,10 @@ def test_defaults_are_those_of_the_code_that_runs() -> None:
     assert HandlerArguments(untyped, "untyped").body("x") == '{"anything":"x"}'
 
 
-@pytest.mark.parametrize(
-    ("function", "names"),
-    [
-        (starred, "*sources"),
-        (keyworded, "**options"),
-        (positional, "source is positional only"),
-        (unknowable, "Unknowable"),
-    ],
-)
+@rows("function, names", [
+    (starred, "*sources"), (keyworded, "**options"), (positional, "source is positional only"),
+    (unknowable, "Unknowable"),
+])  # fmt: skip
 def test_a_signature_that_no_json_object_fits_is_refused_at_its_declaration(
     function: Callable[..., None], names: str
 ) -> None:
@@ -80,18 +76,10 @@ def test_a_signature_that_no_json_object_fits_is_refused_at_its_declaration(
         Queue("q").task(function)
 
 
-@pytest.mark.parametrize(
-    ("body", "problem"),
-    [
-        ("[]", "Expected `object`"),
-        ("{", "truncated"),
-        ('{"anything": 1, "more": 2}', "more"),
-        ("{}", "anything"),
-        ("", "truncated"),
-        (b"\xff", "invalid"),
-        ('{"anything": ' + "[" * 100_000, "recursion"),
-    ],
-)
+@rows("body, problem", [
+    ("[]", "Expected `object`"), ("{", "truncated"), ('{"anything": 1, "more": 2}', "more"), ("{}", "anything"),
+    ("", "truncated"), (b"\xff", "invalid"), ('{"anything": ' + "[" * 100_000, "recursion"),
+])  # fmt: skip
 def test_a_body_that_does_not_fit_is_refused_with_a_message(body: str | bytes, problem: str) -> None:
     with pytest.raises(InvalidArguments, match=f"(?i)^untyped: .*{problem}"):
         HandlerArguments(untyped, "untyped").decode(body)
@@ -158,7 +146,7 @@ def test_a_name_can_be_declared_once_in_a_queue() -> None:
         queue.task(name="nothing")(untyped)
 
 
-@pytest.mark.parametrize("options", [{"timeout": 0}, {"max_attempts": 0}, {"name": "x" * 300}])
+@rows("options", [{"timeout": 0}, {"max_attempts": 0}, {"name": "x" * 300}])
 def test_a_policy_that_no_row_can_store_is_refused(options: dict[str, Any]) -> None:
     with pytest.raises(InvalidTask):
         Queue("q").task(**options)(nothing)
@@ -207,9 +195,7 @@ def test_the_backoff_of_a_handler_is_its_own() -> None:
     assert 3.2 <= delays[2] <= 4.8
 
 
-@pytest.mark.parametrize(
-    "word", ["delay", "apply_async", "s", "send", "send_with_options", "enqueue", "defer", "schedule"]
-)
+@rows("word", ["delay", "apply_async", "s", "send", "send_with_options", "enqueue", "defer", "schedule"])
 def test_what_other_libraries_call_to_enqueue_shows_what_to_call_here(word: str) -> None:
     mail = Queue("mail")
 
@@ -222,14 +208,14 @@ def test_what_other_libraries_call_to_enqueue_shows_what_to_call_here(word: str)
     assert not hasattr(greet, "unknown")
 
 
-@pytest.mark.parametrize("word", ["enqueue", "enqueue_in", "enqueue_many", "put"])
+@rows("word", ["enqueue", "enqueue_in", "enqueue_many", "put"])
 def test_a_queue_that_is_called_to_enqueue_names_the_call(word: str) -> None:
     with pytest.raises(AttributeError, match=rf"no {word}\(\).* client\.enqueue\(HANDLER\.with_args\(…\)\)"):
         getattr(Queue("mail"), word)(print, "you")
     assert not hasattr(Queue("mail"), "unknown")
 
 
-@pytest.mark.parametrize("value", [float("nan"), [1.0, float("inf")], {"deep": (None, float("-inf"))}])
+@rows("value", [float("nan"), [1.0, float("inf")], {"deep": (None, float("-inf"))}])
 def test_a_number_outside_json_is_refused_and_not_written_as_null(value: object) -> None:
     @Queue("q").task
     def handler(ctx: object, anything: Any, other: Any = None) -> None: ...

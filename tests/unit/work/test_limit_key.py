@@ -13,6 +13,7 @@ import pytest
 from peerd import Call, Context, InvalidArguments, Queue, Task
 from peerd.testing import run_inline
 from peerd.work.arguments import LimitKey
+from tests.support.rows import rows
 
 
 class Size(Enum):
@@ -55,8 +56,8 @@ def test_the_key_is_a_function_of_the_arguments_without_the_context() -> None:
     assert key_of(declared(lambda **given: len(given)).with_args("ACME")) == "3"
 
 
-@pytest.mark.parametrize(
-    ("value", "key"),
+@rows(
+    "value, key",
     [
         ("a", "a"), (7, "7"), (1.5, "1.5"), (-0, "0"), (None, None), (Size.LARGE, "large"),
         (date(2026, 1, 2), "2026-01-02"),
@@ -68,7 +69,7 @@ def test_texts_numbers_and_what_json_encodes_as_such_are_keys_and_none_is_none(v
     assert key_of(declared(lambda **_: value, anything).with_args()) == key
 
 
-@pytest.mark.parametrize("value", [True, [1], {"a": 1}])
+@rows("value", [True, [1], {"a": 1}])
 def test_other_values_are_refused_as_keys(value: Any) -> None:
     with pytest.raises(
         InvalidArguments, match=r"^anything: limit_key is a text or a number, and the argument value is"
@@ -78,18 +79,14 @@ def test_other_values_are_refused_as_keys(value: Any) -> None:
         declared(lambda **_: value, anything).with_args()
 
 
-@pytest.mark.parametrize(
-    ("limit_key", "function", "problem"),
-    [
-        ("client", upload, "upload: limit_key names no argument of it: 'client'; it has customer, path, number"),
-        ("ctx", upload, "names no argument of it: 'ctx'"),
-        ("", upload, "names no argument of it: ''"),
-        ("customer", nothing, "it has none"),
-        (lambda customer: customer, upload, r"by their names \(customer, path, number\)"),
-        (lambda ctx, **_: ctx, upload, "missing a required argument: 'ctx'"),
-        (lambda customer: customer, nothing, r"by their names \(none\)"),
-    ],
-)
+@rows("limit_key, function, problem", [
+    ("client", upload, "upload: limit_key names no argument of it: 'client'; it has customer, path, number"),
+    ("ctx", upload, "names no argument of it: 'ctx'"), ("", upload, "names no argument of it: ''"),
+    ("customer", nothing, "it has none"),
+    (lambda customer: customer, upload, r"by their names \(customer, path, number\)"),
+    (lambda ctx, **_: ctx, upload, "missing a required argument: 'ctx'"),
+    (lambda customer: customer, nothing, r"by their names \(none\)"),
+])  # fmt: skip
 def test_a_key_that_the_arguments_cannot_give_is_refused_at_its_declaration(
     limit_key: LimitKey, function: Any, problem: str
 ) -> None:

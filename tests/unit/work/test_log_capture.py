@@ -25,6 +25,7 @@ from peerd.work.attempts.attempt_outcome import TimeLimits
 from peerd.work.logs.attempt_log import AttemptLog, LineCollector
 from peerd.work.logs.capture import OutputCapture
 from peerd.work.task_worker import QueueWorker
+from tests.support.rows import rows
 from tests.unit.work import log_handlers
 
 app = logging.getLogger("app")
@@ -219,16 +220,10 @@ async def test_a_process_that_says_too_much_keeps_its_first_and_last_lines(captu
     assert lines[-1].sequence == 49999, "its number says how many lines are missing"
 
 
-@pytest.mark.parametrize(
-    "text, kept",
-    [
-        ("nul \x00", "nul \\x00"),
-        ("half a pair \udc80", "half a pair \\udc80"),
-        ("50 %\r75 %\r100 %", "100 %"),
-        ("windows\r", "windows"),
-        ("\x1b[31mred", "\x1b[31mred"),
-    ],
-)
+@rows("text, kept", [
+    ("nul \x00", "nul \\x00"), ("half a pair \udc80", "half a pair \\udc80"), ("50 %\r75 %\r100 %", "100 %"),
+    ("windows\r", "windows"), ("\x1b[31mred", "\x1b[31mred"),
+])  # fmt: skip
 async def test_texts_that_no_database_takes_are_escaped(captured: Captured, text: str, kept: str) -> None:
     queue = Queue("q")
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
 from peerd.work.attempts.executor_slots import MAX_PREFETCH, PrefetchEstimate
 from tests.support.manual_clock import ManualClock
+from tests.support.rows import rows
 
 
 def paced(clock: ManualClock, attempts: int, seconds: float, *, slots: int = 10) -> PrefetchEstimate:
@@ -20,8 +19,8 @@ def test_nothing_is_prefetched_before_a_duration_is_known() -> None:
     assert PrefetchEstimate(ManualClock(), 10).prefetch_size() == 0
 
 
-@pytest.mark.parametrize(
-    ("attempts", "seconds", "slots", "ahead"),
+@rows(
+    "attempts, seconds, slots, ahead",
     [(1000, 0.1, 10, 100), (100_000, 0.1, 10, MAX_PREFETCH), (100, 10.0, 10, 0), (1000, 10.0, 100, 0)],
 )
 def test_prefetched_tasks_begin_within_milliseconds(attempts: int, seconds: float, slots: int, ahead: int) -> None:

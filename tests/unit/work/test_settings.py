@@ -10,6 +10,7 @@ from peerd import TaskWorker, Worker
 from peerd.config.reading.models import parse_section
 from peerd.config.settings import WorkerSettings
 from peerd.work.worker import EffectiveWorkerSettings
+from tests.support.rows import rows
 
 
 class Video(TaskWorker):
@@ -49,8 +50,8 @@ def test_one_queue_may_be_named_without_a_tuple() -> None:
     assert One().settings.queues == ("legacy",)
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
+@rows(
+    "name, value",
     [("count", 0), ("count", "four"), ("max_attempts", 0), ("update", 0), ("sleep", "soon"), ("recycle_after", -1)],
 )
 def test_an_invalid_attribute_is_refused_with_its_name(name: str, value: Any) -> None:
