@@ -45,10 +45,7 @@ def test_panels_do_not_overlap_and_have_numbers_of_their_own() -> None:
     assert len({panel["id"] for panel in panels}) == len(panels)
     places = [panel["gridPos"] for panel in panels]
     cells = [
-        (x, y)
-        for at in places
-        for x in range(at["x"], at["x"] + at["w"])
-        for y in range(at["y"], at["y"] + at["h"])
+        (x, y) for at in places for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])
     ]
     assert len(cells) == len(set(cells))
 

@@ -39,24 +39,21 @@ TASKS = [running_task(task_id) for task_id in (7, 123_456)]
 
 
 @rows("width", [100, 80, 60])
-def test_bars_of_watched_tasks_show_their_ids(width: int) -> None:
-    console = Console(width=width, height=30, file=StringIO())
-    lines = draw(render_bars(TASKS, {1: "a-node-with-a-long-name"}, NOW, console), width)
-    assert [line.split()[0] for line in lines] == ["7", "123456"]
-    assert max(map(len, lines)) <= width
-    assert width < 80 or all("50%" in line for line in lines)
-
-
-@rows("width", [100, 80, 60])
-def test_bars_of_the_demo_show_their_ids(width: int) -> None:
+def test_bars_show_their_ids(width: int) -> None:
     process = ProcessRecord(
         id=1, node_id=1, incarnation="x", kind="video", slot="video-1", role="worker", pid=4711, started_at=NOW,
         checked_at=NOW, ended_at=None, cause=None,
     )  # fmt: skip
-    lines = draw(demo.render_bars(demo.DemoSnapshot(TASKS, {1: process}, {1: "demo-a-1a2b3c"}), None), width)
-    assert [line.split()[0] for line in lines] == ["7", "123456"]
-    assert max(map(len, lines)) <= width
-    assert width < 80 or all("50%" in line and "demo-a-1a2b3c video-1" in line for line in lines)
+    console = Console(width=width, height=30, file=StringIO())
+    of_demo = demo.DemoSnapshot(TASKS, {1: process}, {1: "demo-a-1a2b3c"})
+    for bars, owner in (
+        (render_bars(TASKS, {1: "a-node-with-a-long-name"}, NOW, console), ""),
+        (demo.render_bars(of_demo, None), "demo-a-1a2b3c video-1"),
+    ):
+        lines = draw(bars, width)
+        assert [line.split()[0] for line in lines] == ["7", "123456"]
+        assert max(map(len, lines)) <= width
+        assert width < 80 or all("50%" in line and owner in line for line in lines)
 
 
 def test_columns_on_the_right_are_cut_before_those_on_the_left() -> None:

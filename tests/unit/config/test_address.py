@@ -32,22 +32,17 @@ def test_an_address_gets_its_driver_and_keeps_the_rest(url: str, normal: str) ->
     assert normalise_url(url) == normal
 
 
-@pytest.mark.parametrize("scheme", ["mysql", "mariadb"])
-def test_the_c_driver_is_used_for_mysql_where_it_is_installed(
-    scheme: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_c_driver_is_used_for_mysql_where_it_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "MySQLdb", pymysql)  # what pymysql.install_as_MySQLdb() does
+    assert normalise_url("mysql://db/peerd") == "mysql+pymysql://db/peerd"
     for name in [name for name in sys.modules if name.partition(".")[0] == "MySQLdb"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
-    assert normalise_url(f"{scheme}://db/peerd") == "mysql+pymysql://db/peerd"
-    (tmp_path / "MySQLdb.py").touch()
-    invalidate_caches()
-    assert normalise_url(f"{scheme}://db/peerd") == "mysql+mysqldb://db/peerd"
-
-
-def test_pymysql_installed_under_the_name_of_the_c_driver_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "MySQLdb", pymysql)  # what pymysql.install_as_MySQLdb() does
-    assert normalise_url("mysql://db/peerd") == "mysql+pymysql://db/peerd"
+    for driver in ("pymysql", "mysqldb"):
+        for scheme in ("mysql", "mariadb"):
+            assert normalise_url(f"{scheme}://db/peerd") == f"mysql+{driver}://db/peerd"
+        (tmp_path / "MySQLdb.py").touch()
+        invalidate_caches()
 
 
 @rows("url, words", [
@@ -89,19 +84,16 @@ def test_a_password_is_not_shown(url: str) -> None:
         assert "secret" not in f"{found.username} {found.host} {found.port} {found.database} {hosts_of(found)}"
 
 
-def test_any_password_survives_the_address() -> None:
+def test_any_password_survives_the_address_also_of_several_servers() -> None:
     assert make_url(add_password("mysql://peerd@db/peerd", "p@ss:/w%rd?#")).password == "p@ss:/w%rd?#"
-
-
-def test_a_password_is_added_to_an_address_of_several_servers() -> None:
     url = make_url(add_password("mysql://peerd@db1,db2:3307/peerd", "p@ss,word"))
     assert (url.password, hosts_of(url)) == ("p@ss,word", [("db1", None), ("db2", 3307)])
 
 
 def test_a_relative_path_is_relative_to_the_folder_of_the_configuration() -> None:
-    assert (
-        make_sqlite_path_absolute("sqlite:///data/a.sqlite", Path("/srv/studio"))
-        == "sqlite:////srv/studio/data/a.sqlite"
-    )
-    assert make_sqlite_path_absolute("sqlite:////var/a.sqlite", Path("/srv/studio")) == "sqlite:////var/a.sqlite"
-    assert make_sqlite_path_absolute("mysql://db/peerd", Path("/srv/studio")) == "mysql://db/peerd"
+    for url, absolute in (
+        ("sqlite:///data/a.sqlite", "sqlite:////srv/studio/data/a.sqlite"),
+        ("sqlite:////var/a.sqlite", "sqlite:////var/a.sqlite"),
+        ("mysql://db/peerd", "mysql://db/peerd"),
+    ):
+        assert make_sqlite_path_absolute(url, Path("/srv/studio")) == absolute

@@ -16,14 +16,11 @@ REMEDY = "give a token_file, or tls_certificate and tls_key; or say allow_unauth
 
 
 def test_a_gateway_needs_no_key_and_listens_where_beanstalkd_does(write: Write) -> None:
-    gateway = load(write("[gateway.queue]\n"), EMPTY).gateway["queue"]
-    assert (gateway.bind, gateway.protocols) == (("127.0.0.1:11300",), ("beanstalk", "json"))
-    assert gateway.max_buffered_bytes == 1_048_576
-
-
-def test_a_connection_may_buffer_two_of_the_largest_jobs(write: Write) -> None:
-    gateway = load(write("[gateway.queue]\nmax_job_size = '10MB'\n"), EMPTY).gateway["queue"]
-    assert gateway.max_buffered_bytes == 20_000_000
+    path = write("[gateway.queue]\n[gateway.large]\nbind = '127.0.0.1:1'\nmax_job_size = '10MB'\n")
+    queue, large = load(path, EMPTY).gateway.values()
+    assert (queue.bind, queue.protocols) == (("127.0.0.1:11300",), ("beanstalk", "json"))
+    buffered = (queue.max_buffered_bytes, large.max_buffered_bytes)
+    assert buffered == (1_048_576, 20_000_000), "a connection may buffer two of the largest jobs"
 
 
 def test_every_error_of_a_gateway_is_reported(write: Write) -> None:
@@ -77,26 +74,23 @@ def test_a_gateway_and_an_app_do_not_listen_on_one_address(write: Write) -> None
     ]
 
 
-@rows("bind", [":11300", "[::]:11300", "10.0.0.7:11300", "queue.example:11300", "systemd:queue"])
-def test_an_address_for_other_machines_is_refused_without_access_control(bind: str, write: Write) -> None:
-    path = write(f"[gateway.queue]\nbind = ['127.0.0.1:1', '{bind}']\n")
-    assert problems(path) == [f"peerd.toml:2: gateway.queue.bind: {bind} {UNASKED}; {REMEDY}"]
+def test_an_address_for_other_machines_is_refused_without_access_control(write: Write) -> None:
+    for bind in (":11300", "[::]:11300", "10.0.0.7:11300", "queue.example:11300", "systemd:queue"):
+        found = checked(write(f"[gateway.queue]\nbind = ['127.0.0.1:1', '{bind}']\n"))
+        [problem] = found.problems
+        assert str(problem) == f"peerd.toml:2: gateway.queue.bind: {bind} {UNASKED}; {REMEDY}"
+        assert found.warnings == [], "without a token none is sent in clear"
 
 
-@rows("bind", ["127.0.0.1:11300", "127.1.2.3:0", "localhost:11300", "[::1]:11300", "unix:queue.sock"])
-def test_an_address_of_this_machine_alone_needs_no_access_control(bind: str, write: Write) -> None:
-    found = checked(write(f"[gateway.queue]\nbind = '{bind}'\n"))
+@rows("bind", [
+    "bind = '127.0.0.1:11300'", "bind = '127.1.2.3:0'", "bind = 'localhost:11300'", "bind = '[::1]:11300'",
+    "bind = 'unix:queue.sock'", "bind = ':11300'\nallow_unauthenticated = true",
+])  # fmt: skip
+def test_an_address_of_this_machine_alone_needs_no_access_control_and_another_one_may_say_so(
+    bind: str, write: Write
+) -> None:
+    found = checked(write(f"[gateway.queue]\n{bind}\n"))
     assert (found.problems, found.warnings) == ([], [])
-
-
-def test_what_is_said_in_words_is_neither_refused_nor_warned_of(write: Write) -> None:
-    found = checked(write("[gateway.queue]\nbind = ':11300'\nallow_unauthenticated = true\n"))
-    assert (found.problems, found.warnings) == ([], [])
-
-
-def test_a_gateway_without_a_token_is_not_warned_that_its_token_is_sent_in_clear(write: Write) -> None:
-    found = checked(write("[gateway.queue]\nbind = ':11300'\n"))
-    assert (len(found.problems), found.warnings) == (1, [])
 
 
 def test_a_token_in_clear_and_tls_for_anybody_are_warned_of(write: Write, project: Path) -> None:
@@ -132,13 +126,15 @@ def test_a_token_in_clear_and_tls_for_anybody_are_warned_of(write: Write, projec
     ]
 
 
-def test_the_token_of_a_file_is_read_and_never_shown(write: Write, project: Path) -> None:
+def test_the_token_of_a_file_is_read_and_never_shown_and_is_given_once(write: Write, project: Path) -> None:
     (project / "queue.token").write_text(f"{TOKEN}\n")
     settings = load(write("[gateway.queue]\nbind = ':1'\ntoken_file = 'queue.token'\n"), EMPTY)
     assert settings.gateway["queue"].token == TOKEN
     assert settings.gateway["queue"].token_file == project / "queue.token"
     assert TOKEN not in repr(settings)
     assert "token='***'" in repr(settings.gateway["queue"])
+    path = write(f"[gateway.queue]\ntoken = '{TOKEN}'\ntoken_file = 'queue.token'\n")
+    assert problems(path) == ["peerd.toml:3: gateway.queue.token_file: there is a token already; keep one of them"]
 
 
 @rows("content, problem", [
@@ -153,12 +149,6 @@ def test_a_file_without_a_token_is_refused(content: str | None, problem: str, wr
     assert found.startswith("peerd.toml:3: gateway.queue.token_file: ")
     assert problem in found
     assert "with a space between" not in found
-
-
-def test_a_token_is_given_once(write: Write, project: Path) -> None:
-    (project / "queue.token").write_text(TOKEN)
-    path = write(f"[gateway.queue]\ntoken = '{TOKEN}'\ntoken_file = 'queue.token'\n")
-    assert problems(path) == ["peerd.toml:3: gateway.queue.token_file: there is a token already; keep one of them"]
 
 
 def test_each_secret_of_a_gateway_that_others_can_read_is_reported(write: Write, project: Path) -> None:

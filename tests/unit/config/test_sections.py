@@ -7,8 +7,6 @@ from pathlib import Path
 from peerd.config import check, load
 from tests.unit.config.helpers import EMPTY, Write, problems
 
-# ---------------------------------------------------------------- commands
-
 
 def test_a_command_is_a_list_and_its_name_its_own(write: Write) -> None:
     path = write(
@@ -54,9 +52,6 @@ def test_an_unknown_key_of_any_named_section_is_reported_with_the_key_that_is_me
         "peerd.toml:6: alerts.chat.lgo: unknown key; did you mean 'log'?",
         "peerd.toml:8: schedules.refresh.intervall: unknown key; did you mean 'interval'?",
     ]
-
-
-# ---------------------------------------------------------------- web
 
 
 def test_a_header_that_names_the_user_is_taken_from_known_proxies_only(write: Write) -> None:
@@ -142,19 +137,13 @@ def test_two_web_sections_do_not_listen_on_one_address(write: Write) -> None:
     assert problems(path) == ["peerd.toml:6: web.api.bind: [web.site] listens on [0::1]:80 too; choose another"]
 
 
-def test_folders_of_previews_are_absolute(write: Write) -> None:
+def test_folders_of_previews_are_absolute_and_a_unix_socket_whose_path_is_then_too_long_is_refused(
+    write: Write,
+) -> None:
     path = write('[access]\npreview_folders = ["out", "/srv/posters", "~/films"]')
     home = Path("~/films").expanduser()
     assert load(path, {}).access.preview_folders == (path.parent / "out", Path("/srv/posters"), home)
-
-
-def test_a_unix_socket_whose_absolute_path_is_too_long_is_refused(write: Write) -> None:
-    path = write(f"""
-        [web.site]
-        app = "studio.site:app"
-        bind = "unix:{"x" * 100}"
-        """)
-    [problem] = problems(path)
+    [problem] = problems(write(f'[web.site]\napp = "studio.site:app"\nbind = "unix:{"x" * 100}"\n'))
     assert "web.site.bind: the path of a unix socket has at most 107 bytes" in problem
 
 
@@ -173,9 +162,6 @@ def test_web_settings_that_cut_off_or_share_connections_are_a_warning(write: Wri
         (4, "web.site.keep_alive"),
         (5, "web.site.reuse_port"),
     ]
-
-
-# ---------------------------------------------------------------- alerts
 
 
 def test_a_hook_has_exactly_one_channel_and_valid_settings(write: Write) -> None:

@@ -68,21 +68,15 @@ def test_a_task_with_arguments_that_no_process_knows_waits_and_not_for_ever(erro
     assert isinstance(decide(error, known, waited=HOUR), Failed)
 
 
-def test_a_value_of_a_wrong_type_is_dead_at_once() -> None:
+def test_a_value_of_a_wrong_type_is_dead_at_once_unless_another_version_has_another_type() -> None:
     assert decide(of(OLD, "n"), OLD) == Failed(error="it does not fit")
     assert decide(of(OLD, "n"), OLD, None, {"m": ("int", True)}) == Failed(error="it does not fit")
-
-
-def test_a_type_that_is_wrong_here_is_given_to_versions_that_have_another_and_not_for_ever() -> None:
     assert isinstance(decide(of(OLD, "n"), OLD, WIDER), Deferred)
-    assert isinstance(decide(of(OLD, "n"), OLD, WIDER, waited=HOUR), Failed)
+    assert isinstance(decide(of(OLD, "n"), OLD, WIDER, waited=HOUR), Failed), "not for ever"
 
 
 def test_a_process_that_runs_whole_rows_supports_every_name() -> None:
     task = make_task(queue="other", name="any")
-    assert isinstance(
-        decide_unsupported_task(task, UNKNOWN, KnownHandlersSnapshot(NOW, None, [{"other": None}]), 0.0), Deferred
-    )
-    assert isinstance(
-        decide_unsupported_task(task, UNKNOWN, KnownHandlersSnapshot(NOW, None, [{"q": None}]), 0.0), Failed
-    )
+    for queue, outcome in (("other", Deferred), ("q", Failed)):
+        snapshot = KnownHandlersSnapshot(NOW, None, [{queue: None}])
+        assert isinstance(decide_unsupported_task(task, UNKNOWN, snapshot, 0.0), outcome)

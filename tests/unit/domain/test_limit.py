@@ -40,12 +40,9 @@ def test_anything_else_is_refused_with_the_forms_that_are_accepted(value: object
 def test_a_rate_out_of_range_is_refused_with_the_range(text: str, message: str) -> None:
     with pytest.raises(InvalidLimit, match=message):
         Rate.parse(text)
-
-
-@rows("period", [math.nan, math.inf, -1.0, 0.0, True, "1m"])
-def test_a_period_is_a_number_of_seconds(period: Any) -> None:
-    with pytest.raises(InvalidLimit, match=r"^rate: "):
-        Rate(1, period)
+    for period in (math.nan, math.inf, -1.0, 0.0, True, "1m"):
+        with pytest.raises(InvalidLimit, match=r"^rate: "):
+            Rate(1, period)  # type: ignore[arg-type]
 
 
 @given(st.integers(1, MAX_COUNT), periods)

@@ -63,6 +63,7 @@ async def test_a_ring_is_received(
 async def test_sending_to_a_process_without_a_socket_fails_at_once(
     folder: Path, sender: WakeUpSender, wake_up_socket: WakeUpSocket
 ) -> None:
+    assert stat.S_IMODE((folder / f"{SOCKET_PREFIX}{ME}").stat().st_mode) == 0o600, "only its user may open it"
     assert not sender.send(ME + 1, TasksAvailable())
     wake_up_socket.close()
     assert not sender.send(ME, TasksAvailable())
@@ -97,10 +98,6 @@ async def test_invalid_datagrams_are_ignored(
             other_socket.sendto(invalid, f"{SOCKET_PREFIX}{ME}")
     assert sender.send(ME, TasksAvailable(("video",)))
     await eventually_async(lambda: received == [TasksAvailable(("video",))])
-
-
-async def test_only_its_user_may_open_it(folder: Path, wake_up_socket: WakeUpSocket) -> None:
-    assert stat.S_IMODE((folder / f"{SOCKET_PREFIX}{ME}").stat().st_mode) == 0o600
 
 
 async def test_a_later_process_with_the_same_number_replaces_the_socket(

@@ -61,11 +61,8 @@ def test_an_unusable_worker_class_is_refused_with_the_reason(name: str, problem:
     assert problem in str(refused.value)
 
 
-def test_an_object_that_is_not_a_queue_is_refused() -> None:
-    with pytest.raises(InvalidEntry, match="not a Queue"):
-        load_worker("studio", WorkerSettings(tasks=("studio_of_the_test:Good",)))
-
-
 def test_a_valid_class_and_a_valid_queue_are_loaded() -> None:
     assert load_worker("studio", WorkerSettings(worker="studio_of_the_test:Good")).settings.queues == ("q",)
     assert isinstance(load_worker("studio", WorkerSettings(tasks=("studio_of_the_test:video",))), QueueWorker)
+    with pytest.raises(InvalidEntry, match="not a Queue"):
+        load_worker("studio", WorkerSettings(tasks=("studio_of_the_test:Good",)))

@@ -88,18 +88,14 @@ def raised() -> LookupError:
         return error
 
 
+ENDED: dict[str, Any] = {
+    "task_id": 7, "queue": "video", "name": "cut", "outcome": "failure", "seconds": 1.0, "number": 2, "retry_in": 5.0,
+    "error": "LookupError: no page 17", "traceback": "Traceback",
+}  # fmt: skip
+
+
 def attempt_ended(**more: Any) -> AttemptEnded:
-    given: dict[str, Any] = {
-        "task_id": 7,
-        "queue": "video",
-        "name": "cut",
-        "outcome": "failure",
-        "seconds": 1.0,
-        "number": 2,
-    }
-    return AttemptEnded(
-        **given | {"error": "LookupError: no page 17", "retry_in": 5.0, "traceback": "Traceback"} | more
-    )
+    return AttemptEnded(**ENDED | more)
 
 
 def report_to_sentry(host: str) -> None:
@@ -155,11 +151,15 @@ def test_only_failures_are_errors(changes: dict[str, Any], *, is_error: bool) ->
 
 
 def test_only_unexpected_ends_and_failed_rounds_are_errors() -> None:
-    assert report_of(ProcessExited(slot="a-1", pid=1, cause="SIGKILL", expected=True)) is None
-    assert report_of(ProcessExited(slot="a-1", pid=1, cause="SIGKILL", expected=False)) is not None
-    assert report_of(ProcessExited(slot="a-1", pid=1, cause="tainted", expected=False, status=70)) is None
-    assert report_of(ProcessExited(slot="a-1", pid=1, cause="exit status 3", expected=False, status=3)) is not None
-    assert report_of(PeriodicLoopEnded(worker="W", seconds=1.0)) is None
+    ended: dict[str, Any] = {"slot": "a-1", "pid": 1}
+    for event, is_error in (
+        (ProcessExited(**ended, cause="SIGKILL", expected=True), False),
+        (ProcessExited(**ended, cause="SIGKILL", expected=False), True),
+        (ProcessExited(**ended, cause="tainted", expected=False, status=70), False),
+        (ProcessExited(**ended, cause="exit status 3", expected=False, status=3), True),
+        (PeriodicLoopEnded(worker="W", seconds=1.0), False),
+    ):
+        assert (report_of(event) is not None) is is_error, event
 
 
 def test_reports_that_wait_for_a_hook_are_bounded_and_it_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,20 +38,20 @@ def test_an_invalid_frame_is_reported(stream: bytes, why: str) -> None:
         FrameDecoder().feed(stream)
 
 
-@rows("message", [{"n": float("nan")}, {"o": object()}, {"t": "\ud800"}, {"b": "x" * MAX_BODY_BYTES}])
-def test_a_message_that_cannot_be_encoded_is_refused(message: dict[str, object]) -> None:
-    with pytest.raises(FrameError):
-        encode(message)
+def test_a_message_that_cannot_be_encoded_is_refused() -> None:
+    nested: list[object] = []
+    for _ in range(100_000):
+        nested = [nested]
+    for value in (float("nan"), object(), "\ud800", "x" * MAX_BODY_BYTES, nested):
+        with pytest.raises(FrameError, match="cannot be written as JSON" if value is nested else None):
+            encode({"value": value})
 
 
-def test_halves_of_surrogate_pairs_can_be_escaped() -> None:
-    message = {"\udcff": ["\ud800", "ä"]}
+def test_halves_of_surrogate_pairs_can_be_escaped_and_the_largest_frame_passes() -> None:
+    message: dict[str, object] = {"\udcff": ["\ud800", "ä"]}
     frame = encode(message, escape_surrogates=True)
     assert FrameDecoder().feed(frame) == [message]
     assert frame[4:].isascii()
-
-
-def test_the_largest_frame_passes() -> None:
     message = {"b": "x" * (MAX_BODY_BYTES - len('{"b":""}'))}
     assert FrameDecoder().feed(encode(message)) == [message]
 
@@ -68,11 +68,3 @@ def test_receive_takes_one_frame_and_leaves_the_rest() -> None:
         theirs.sendall(b"\x00\x00")
         theirs.close()
         assert receive(mine) is None
-
-
-def test_a_message_that_is_nested_too_deeply_is_refused_as_others_are() -> None:
-    nested: list[object] = []
-    for _ in range(100_000):
-        nested = [nested]
-    with pytest.raises(FrameError, match="cannot be written as JSON"):
-        encode({"nested": nested})

@@ -83,24 +83,19 @@ def test_of_a_long_tracestate_the_last_members_are_left_out() -> None:
     NewTask(queue="q", trace_context=text)
 
 
-def test_an_enqueue_has_a_span_and_the_task_leads_to_it(client: Client, recorder: Recorder) -> None:
+async def test_an_enqueue_has_a_span_and_the_task_leads_to_it(client: Client, recorder: Recorder) -> None:
     with recorder.tracer.start_as_current_span("request") as request:
-        job = client.enqueue("mail", name="greet", body={})
-    (sent,) = recorder.sent()
-    assert (sent.name, sent.kind, sent.parent) == ("send mail", trace.SpanKind.PRODUCER, request.get_span_context())
-    assert client.tasks.get(job.id).trace_context == context_of(sent)
-    attributes = dict(sent.attributes or {})
-    assert attributes["messaging.message.id"] == str(job.id)
-    assert attributes["messaging.destination.name"] == "mail"
-
-
-async def test_so_has_an_awaited_one_and_one_in_the_callers_transaction(client: Client, recorder: Recorder) -> None:
-    first = await client.aio.enqueue("mail")
+        jobs = [client.enqueue("mail", name="greet", body={})]
+    jobs.append(await client.aio.enqueue("mail"))
     with client.database.engine.begin() as connection:
-        second = client.enqueue_in(connection, "mail")
-    assert [client.tasks.get(job.id).trace_context for job in (first, second)] == [
-        context_of(sent) for sent in recorder.sent()
-    ]
+        jobs.append(client.enqueue_in(connection, "mail"))
+    sent = recorder.sent()
+    assert [client.tasks.get(job.id).trace_context for job in jobs] == [context_of(one) for one in sent]
+    assert sent[0].parent == request.get_span_context()
+    assert (sent[0].name, sent[0].kind) == ("send mail", trace.SpanKind.PRODUCER)
+    attributes = dict(sent[0].attributes or {})
+    assert attributes["messaging.message.id"] == str(jobs[0].id)
+    assert attributes["messaging.destination.name"] == "mail"
 
 
 def test_many_tasks_have_one_span_and_a_context_that_is_given_stays(client: Client, recorder: Recorder) -> None:

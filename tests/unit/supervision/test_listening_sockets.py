@@ -91,14 +91,12 @@ def test_binding_waits_for_a_port_that_is_released_soon(
     ("192.0.2.1:80", "this machine has no such address"), ("unix:/nowhere/at/all", "there is no such folder"),
     ("systemd:site", "there is no such socket; systemd has passed no sockets"),
     ("nonsense", "'nonsense' names no port"),
+    (f"unix:/{'x' * MAX_UNIX_PATH_BYTES}", f"at most {MAX_UNIX_PATH_BYTES} bytes"),
 ])  # fmt: skip
 def test_an_address_that_cannot_be_bound_reports_the_reason(sockets: ListeningSockets, bind: str, problem: str) -> None:
     with pytest.raises(ListenError, match=problem) as refused:
         sockets.bind(plans(bind))
     assert refused.value.bind == bind
-
-
-# ---------------------------------------------------------------- unix
 
 
 def connect(path: Path) -> socket.socket:
@@ -129,30 +127,18 @@ def test_the_socket_of_a_dead_owner_is_replaced_and_that_of_a_living_one_is_not(
     assert accepts(sockets, f"unix:{path}", connect(path))
 
 
-def test_a_file_that_is_not_a_socket_is_left_alone(sockets: ListeningSockets, tmp_path: Path) -> None:
-    path = tmp_path / "precious"
-    path.write_text("data")
+def test_what_is_not_its_own_socket_is_left_alone(sockets: ListeningSockets, tmp_path: Path) -> None:
+    precious, path = tmp_path / "precious", tmp_path / "site.sock"
+    precious.write_text("data")
     with pytest.raises(ListenError, match="a file of this name exists and is no socket"):
-        sockets.bind(plans(f"unix:{path}"))
-    assert path.read_text() == "data"
-
-
-def test_a_socket_that_took_the_name_meanwhile_is_not_removed(sockets: ListeningSockets, tmp_path: Path) -> None:
-    path = tmp_path / "site.sock"
+        sockets.bind(plans(f"unix:{precious}"))
+    assert precious.read_text() == "data"
     sockets.bind(plans(f"unix:{path}"))
     path.unlink()
     with socket.socket(socket.AF_UNIX) as other:
         other.bind(str(path))
         sockets.close()
-        assert path.exists()
-
-
-def test_a_path_that_is_too_long_for_a_socket_is_refused_before_binding(sockets: ListeningSockets) -> None:
-    with pytest.raises(ListenError, match=f"at most {MAX_UNIX_PATH_BYTES} bytes"):
-        sockets.bind(plans(f"unix:/{'x' * MAX_UNIX_PATH_BYTES}"))
-
-
-# ---------------------------------------------------------------- systemd
+        assert path.exists(), "the name was taken meanwhile"
 
 
 def test_sockets_of_another_process_are_not_taken() -> None:
@@ -160,9 +146,6 @@ def test_sockets_of_another_process_are_not_taken() -> None:
     with pytest.raises(ListenError, match="systemd has passed its sockets to process 1, and this is 2"):
         SystemdSockets(environment, 2).take("systemd:site", "site")
     assert environment == {"PATH": "/bin"}, "no child may take them for its own"
-
-
-# ---------------------------------------------------------------- changes
 
 
 def test_a_change_binds_new_sockets_closes_removed_ones_and_keeps_the_rest(

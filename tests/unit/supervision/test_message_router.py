@@ -30,12 +30,8 @@ def test_a_message_reaches_its_recipients_and_its_sender_gets_their_number(
 
 def test_the_list_of_processes_is_sent_after_each_change_and_only_then(node: RouterNode) -> None:
     names = [[peer["slot"] for peer in one["processes"]] for one in node.received("agent", "processes")]
-    assert names == [
-        ["agent"],
-        ["agent", "video-1"],
-        ["agent", "video-1", "video-2"],
-        ["agent", "video-1", "video-2", "site-1"],
-    ]
+    everyone = ["agent", "video-1", "video-2", "site-1"]
+    assert names == [everyone[:count] for count in (1, 2, 3, 4)]
     node.advance()
     node.begin("video-3", ready=False)
     assert node.received("agent", "processes") == [], "one that boots is not there yet"
@@ -92,18 +88,15 @@ def test_a_message_that_waits_too_long_is_undeliverable(node: RouterNode) -> Non
     assert node.router.due_at == float("inf")
 
 
-def test_a_booting_process_gets_its_messages_when_it_is_ready(node: RouterNode) -> None:
-    booting = node.begin("video-3", ready=False)
-    node.send(by_name(node, "agent"), {"pid": booting.peer.pid})
+def test_messages_for_a_process_that_boots_or_is_replaced_wait_until_it_is_ready(node: RouterNode) -> None:
+    agent, booting = by_name(node, "agent"), node.begin("video-3", ready=False)
+    node.send(agent, {"pid": booting.peer.pid})
     assert node.received("video-3") == []
     node.change(booting, ready=True)
     assert [frame["action"] for frame in node.received("video-3")] == ["hello"]
-
-
-def test_messages_for_a_kind_whose_only_process_is_replaced_wait(node: RouterNode) -> None:
     node.expected.add(("site", "web"))
     node.end(by_name(node, "site-1"))
-    node.send(by_name(node, "agent"), {"role": "random", "kind": "site"})
+    node.send(agent, {"role": "random", "kind": "site"})
     node.begin("site-1", "web")
     assert [frame["action"] for frame in node.received("site-1")] == ["hello"]
 

@@ -124,12 +124,12 @@ def test_a_malformed_message_is_answered_with_the_error(node: RouterNode, more: 
     assert node.received("agent") == []
 
 
-@rows("number", [None, "x" * 900_000, True, 1.5, 2**70, [1]])
-def test_an_invalid_message_id_is_not_sent_back(node: RouterNode, number: Any) -> None:
-    node.send(by_name(node, "video-1"), {"role": "agent"}, id=number)
-    assert node.received("video-1") == [
-        {"type": "delivery", "id": None, "delivered": 0, "error": "malformed message: its `id` must be a number"}
-    ]
+def test_an_invalid_message_id_is_not_sent_back(node: RouterNode) -> None:
+    for number in (None, "x" * 900_000, True, 1.5, 2**70, [1]):
+        node.send(by_name(node, "video-1"), {"role": "agent"}, id=number)
+        assert node.received("video-1") == [
+            {"type": "delivery", "id": None, "delivered": 0, "error": "malformed message: its `id` must be a number"}
+        ]
 
 
 def test_invalid_replies_and_counts_change_nothing(node: RouterNode) -> None:

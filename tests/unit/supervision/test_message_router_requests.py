@@ -17,28 +17,22 @@ def test_a_reply_is_delivered_once_and_only_from_the_recipient_of_the_request(no
         node.router.route_reply(site, {"type": "reply", "id": request["id"], "data": "forged"})
         node.router.route_reply(agent, {"type": "reply", "id": request["id"], "data": [1]})
     assert node.received("video-1") == [{"type": "reply", "id": 5, "data": [1]}]
-
-
-def test_the_error_of_a_handler_is_the_reply(node: RouterNode) -> None:
-    agent = by_name(node, "agent")
-    node.send_request(by_name(node, "video-1"), {"role": "agent"}, 5)
+    node.send_request(video, {"role": "agent"}, 6)
     (request,) = node.received("agent")
     node.router.route_reply(agent, {"type": "reply", "id": request["id"], "error": "ValueError: \ud800"})
-    assert node.received("video-1") == [{"type": "reply", "id": 5, "error": "ValueError: ?", "reason": "handler"}]
+    assert node.received("video-1") == [{"type": "reply", "id": 6, "error": "ValueError: ?", "reason": "handler"}]
 
 
-def test_a_request_to_a_process_that_dies_is_answered_at_once(node: RouterNode) -> None:
-    site = by_name(node, "site-1")
-    node.send_request(by_name(node, "video-1"), {"pid": site.peer.pid}, 5)
+def test_a_request_to_a_process_that_dies_is_answered_at_once_and_those_of_a_dead_one_are_dropped(
+    node: RouterNode,
+) -> None:
+    video, agent, site = by_name(node, "video-1"), by_name(node, "agent"), by_name(node, "site-1")
+    node.send_request(video, {"pid": site.peer.pid}, 5)
     node.end(site)
     (reply,) = node.received("video-1")
     assert (reply["id"], reply["reason"]) == (5, "died")
     assert reply["error"] == "site-1 (process 104) has died before it answered"
-
-
-def test_requests_of_a_dead_process_are_dropped(node: RouterNode) -> None:
-    video, agent = by_name(node, "video-1"), by_name(node, "agent")
-    node.send_request(video, {"role": "agent"}, 5)
+    node.send_request(video, {"role": "agent"}, 6)
     (request,) = node.received("agent")
     node.end(video)
     node.router.route_reply(agent, {"type": "reply", "id": request["id"], "data": 1})

@@ -15,10 +15,6 @@ def paced(clock: ManualClock, attempts: int, seconds: float, *, slots: int = 10)
     return prefetch
 
 
-def test_nothing_is_prefetched_before_a_duration_is_known() -> None:
-    assert PrefetchEstimate(ManualClock(), 10).prefetch_size() == 0
-
-
 @rows(
     "attempts, seconds, slots, ahead",
     [(1000, 0.1, 10, 100), (100_000, 0.1, 10, MAX_PREFETCH), (100, 10.0, 10, 0), (1000, 10.0, 100, 0)],
@@ -28,6 +24,7 @@ def test_prefetched_tasks_begin_within_milliseconds(attempts: int, seconds: floa
 
 
 def test_idle_time_does_not_count() -> None:
+    assert PrefetchEstimate(ManualClock(), 10).prefetch_size() == 0, "no duration is known yet"
     clock = ManualClock()
     prefetch = paced(clock, 1000, 0.1)
     prefetch.pause()
