@@ -79,7 +79,7 @@ def node(peerd: Path, tmp_path: Path) -> Iterator[Path]:
     with (tmp_path / "output").open("w") as output:
         up = subprocess.Popen([peerd, "up"], cwd=project, stdout=output, stderr=output)
     try:
-        status = [peerd, "status", "--check"]
+        status = [str(peerd), "status", "--check"]
         eventually(
             lambda: subprocess.run(status, cwd=project, capture_output=True, check=False).returncode == 0,
             timeout=120,

@@ -130,4 +130,4 @@ def test_a_task_that_could_not_be_enqueued_is_refused_at_once() -> None:
 def test_a_fingerprint_covers_all_fields() -> None:
     assert schedule().fingerprint == schedule().fingerprint
     others = ({"interval": 11.0}, {"run": "m:g"}, {"args": [1]}, {"overlap": "allow"}, {"enabled": False})
-    assert len({schedule(**one).fingerprint for one in others} | {schedule().fingerprint}) == 6  # type: ignore[arg-type]
+    assert len({schedule(**one).fingerprint for one in others} | {schedule().fingerprint}) == 6

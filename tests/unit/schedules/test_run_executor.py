@@ -27,11 +27,12 @@ async def test_an_exception_of_a_function_is_recorded_and_it_ticks_again(node: A
     fake = node(*(schedule(function, name=function) for function in words))
     fake.add_worker()
     await fake.clock.step()
-    for count in (1, 2):
-        for name in words:
-            fake.make_due(name)
-        runs = await fake.until(*["failed"] * count * len(words))
-    for run in runs:
+    for name in words:
+        fake.make_due(name)
+    await fake.until(*["failed"] * len(words))
+    for name in words:
+        fake.make_due(name)
+    for run in await fake.until(*["failed"] * 2 * len(words)):
         assert words[run.schedule] in (run.error or ""), run
         assert "Traceback" in (run.traceback or ""), run
     ended = [(event.schedule, event.status) for event in fake.emitted if isinstance(event, ScheduleRunEnded)]

@@ -44,12 +44,8 @@ def test_an_aborted_test_run_leaves_no_server_behind(
         ),
     )
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "PEERD"))}
-    command = [
-        sys.executable,
-        *["-m", "pytest", "-n2", "-p", "no:cacheprovider", "-v"],
-        f"--rootdir={tmp_path}",
-        str(tmp_path),
-    ]
+    options = ["-n2", "-p", "no:cacheprovider", "-v", "--every-database", f"--rootdir={tmp_path}"]
+    command = [sys.executable, "-m", "pytest", *options, str(tmp_path)]
     with (tmp_path / "output").open("w") as output:
         inner = subprocess.Popen(
             command,

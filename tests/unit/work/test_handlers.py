@@ -137,7 +137,7 @@ def test_a_handler_stays_a_function_with_a_name_of_its_own_and_a_policy_that_a_r
         queue.task(name="nothing")(untyped)
     for options in ({"timeout": 0}, {"max_attempts": 0}, {"name": "x" * 300}):
         with pytest.raises(InvalidTask):
-            Queue("q").task(**options)(nothing)  # type: ignore[arg-type]  # of many types
+            Queue("q").task(**options)(nothing)
     with pytest.raises(InvalidTask):
         Queue("no spaces")
 
