@@ -23,57 +23,6 @@ def test_a_gateway_needs_no_key_and_listens_where_beanstalkd_does(write: Write) 
     assert buffered == (1_048_576, 20_000_000), "a connection may buffer two of the largest jobs"
 
 
-def test_every_error_of_a_gateway_is_reported(write: Write) -> None:
-    path = write(
-        """
-        [gateway.queue]
-        bind = "11300"
-        protocols = ["beanstalk", "amqp"]
-        max_job_size = 0
-        default_ttr = 0.5
-        token = "short"
-        [gateway.agent]
-        [queues."a b"]
-        [queues.mails]
-        max_jobs = 0
-        histroy = "1h"
-        """
-    )
-    assert problems(path) == [
-        (
-            "peerd.toml:2: gateway.queue.bind: '11300' names no port; write \"127.0.0.1:8080\", "
-            '":8080" for every IPv4 address, "[::]:8080" for every IPv6 address, "unix:/path", or "systemd:NAME"'
-        ),
-        "peerd.toml:3: gateway.queue.protocols: must be 'beanstalk' or 'json'",
-        "peerd.toml:4: gateway.queue.max_job_size: must be from 1 byte to 1GiB",
-        "peerd.toml:5: gateway.queue.default_ttr: must be from 1 to 4294967295 seconds, as beanstalkd has it",
-        (
-            "peerd.toml:6: gateway.queue.token: must be 16 to 200 printable ASCII characters without a space, "
-            "so that a command can carry it"
-        ),
-        "peerd.toml:7: gateway.agent: is the name of a process of peerd's own; choose another name",
-        "peerd.toml:8: queues.a b: 'a b' is no queue's name: 1 to 200 of A-Z a-z 0-9 - + / ; . $ _ ( ) : @",
-        "peerd.toml:10: queues.mails.max_jobs: must be at least 1",
-        "peerd.toml:11: queues.mails.histroy: unknown key; did you mean 'history'?",
-    ]
-
-
-def test_a_gateway_and_an_app_do_not_listen_on_one_address(write: Write) -> None:
-    path = write(
-        """
-        [web.site]
-        app = "a:b"
-        bind = "127.0.0.1:80"
-        [gateway.site]
-        bind = "127.0.0.1:80"
-        """
-    )
-    assert problems(path) == [
-        "peerd.toml:4: gateway.site: [web.site] has this name; choose another name",
-        "peerd.toml:5: gateway.site.bind: [web.site] listens on 127.0.0.1:80 too; choose another",
-    ]
-
-
 def test_an_address_for_other_machines_is_refused_without_access_control(write: Write) -> None:
     for bind in (":11300", "[::]:11300", "10.0.0.7:11300", "queue.example:11300", "systemd:queue"):
         found = checked(write(f"[gateway.queue]\nbind = ['127.0.0.1:1', '{bind}']\n"))
@@ -195,18 +144,6 @@ def test_certificate_and_key_belong_together(write: Write, project: Path) -> Non
     assert f"tls_certificate: {project}/none.pem: no such file" in problem("none.pem", "queue.key")
     assert "tls_key: is no key of tls_certificate" in problem("queue.pem", "other.key")
     assert "tls_key: is no key of tls_certificate, or is protected by a password" in problem("queue.pem", "closed.key")
-
-
-def test_a_gateway_has_room_for_a_job(write: Write) -> None:
-    assert problems(write("[gateway.queue]\nmax_job_size = '1MB'\nmax_buffered = '1MB'\n")) == [
-        (
-            "peerd.toml:3: gateway.queue.max_buffered: a job of max_job_size (1 MB) does not fit into it; "
-            "give at least 1008192, or leave it out"
-        )
-    ]
-    assert problems(write("[gateway.queue]\nmax_job_size = '1GiB'\n")) == [
-        ("peerd.toml:1: gateway.queue.max_buffered_total: one connection may have 2.15 GB; give at least 2147483648")
-    ]
 
 
 def test_a_queue_with_any_name_has_its_options(write: Write) -> None:
