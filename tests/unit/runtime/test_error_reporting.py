@@ -162,11 +162,14 @@ def test_only_unexpected_ends_and_failed_rounds_are_errors() -> None:
         assert (report_of(event) is not None) is is_error, event
 
 
-def test_reports_that_wait_for_a_hook_are_bounded_and_it_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reports_that_wait_for_a_hook_are_bounded_and_one_that_does_not_return_is_said_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(error_reporting, "MAX_WAITING", 10)
-    events, go_on, got = EventRecorder(), threading.Event(), list[ErrorReport]()
+    events, go_on, began, got = EventRecorder(), threading.Event(), threading.Event(), list[ErrorReport]()
 
     def slow(report: ErrorReport) -> None:
+        began.set()
         go_on.wait(30)
         got.append(report)
 
@@ -179,22 +182,15 @@ def test_reports_that_wait_for_a_hook_are_bounded_and_it_is_said_once(monkeypatc
     reporter.finish(10.0)
     assert 10 <= len(got) <= 11
     assert (got[0].node, got[0].slot, got[0].kind) == ("a", "s", "uncaught")
-
-
-def test_a_hook_that_does_not_return_is_said_once() -> None:
-    events, go_on, began = EventRecorder(), threading.Event(), threading.Event()
-
-    def hang(_: ErrorReport) -> None:
-        began.set()
-        go_on.wait(30)
-
-    now = 0.0
-    reporter = ErrorReporter(hang, EventBus(events), node="a", slot="s", clock=lambda: now)
+    go_on.clear()
+    began.clear()
+    hung = EventRecorder()
+    reporter = ErrorReporter(slow, EventBus(hung), node="a", slot="s", clock=lambda: now)
     reporter.report_exception(ErrorKind.UNCAUGHT, "x", raised())
     assert began.wait(10)
     now = 2 * error_reporting.HUNG_AFTER
     for _ in range(3):
         reporter.report_exception(ErrorKind.UNCAUGHT, "x", raised())
-    [complaint] = events.of(ErrorHookFailed)
+    [complaint] = hung.of(ErrorHookFailed)
     assert "has not returned for 60 s" in complaint.error
     go_on.set()

@@ -234,6 +234,8 @@ async def test_the_error_for_a_class_that_is_not_shared_names_the_remedy(agent: 
                 await clients(Other).double(1)
         with pytest.raises(NotShared):
             await anext(shared(Other).subscribe("price"))
+    with pytest.raises(RuntimeError, match=r"agent.share\(\)"):
+        Studio(Source()).emit("price", 1)
 
 
 async def test_a_value_that_cannot_be_encoded_raises_where_it_is_given(agent: Agent, tmp_path: Path) -> None:
@@ -253,14 +255,17 @@ async def test_a_value_that_cannot_be_encoded_raises_where_it_is_given(agent: Ag
 
 
 async def test_a_call_made_while_there_is_no_agent_waits_for_one(tmp_path: Path, source: Source) -> None:
-    async with process(tmp_path) as shared:
+    folder = tmp_path / ("long" * 30)
+    folder.mkdir()
+    async with process(folder) as shared:
         with pytest.raises(SharedCallTimedOut, match="there is no agent"):
             await shared(Studio, timeout=0.05).double(1)
         waiting = asyncio.create_task(shared(Studio, timeout=20.0).double(1))
         await asyncio.sleep(0)
-        agent = Agent(tmp_path, source)
+        agent = Agent(folder, source)
         await agent.share()
         assert await waiting == 2
+        assert stat.S_IMODE((folder / SOCKET_NAME).stat().st_mode) == 0o600, "the socket is its owner's alone"
         await agent.end()
 
 
@@ -291,19 +296,6 @@ async def test_subscriptions_continue_with_the_next_agent(agent: Agent, tmp_path
         await following.end()
 
 
-async def test_the_socket_is_its_owners_alone_and_works_in_a_folder_with_a_long_name(
-    tmp_path: Path, source: Source
-) -> None:
-    folder = tmp_path / ("long" * 30)
-    folder.mkdir()
-    agent = Agent(folder, source)
-    await agent.share()
-    async with process(folder) as shared:
-        assert await shared(Studio).double(1) == 2
-    assert stat.S_IMODE((folder / SOCKET_NAME).stat().st_mode) == 0o600
-    await agent.end()
-
-
 async def test_invalid_bytes_end_their_own_connection_only(agent: Agent, tmp_path: Path) -> None:
     await eventually_async((tmp_path / SOCKET_NAME).exists)
     loop = asyncio.get_running_loop()
@@ -316,8 +308,3 @@ async def test_invalid_bytes_end_their_own_connection_only(agent: Agent, tmp_pat
             assert await asyncio.wait_for(loop.sock_recv(end, 10), 10) == b""
     async with process(tmp_path) as shared:
         assert await shared(Studio).double(1) == 2
-
-
-def test_a_client_that_is_not_shared_cannot_emit() -> None:
-    with pytest.raises(RuntimeError, match=r"agent.share\(\)"):
-        Studio(Source()).emit("price", 1)

@@ -64,27 +64,22 @@ def test_ipv4_and_ipv6_can_have_the_same_port(sockets: ListeningSockets) -> None
     assert address(sockets, both) == f"0.0.0.0{both}"
 
 
-def test_a_port_that_is_taken_is_named(sockets: ListeningSockets) -> None:
+def test_a_port_that_is_taken_is_named_unless_it_is_released_soon(
+    sockets: ListeningSockets, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         bind = f"127.0.0.1:{other.getsockname()[1]}"
         with pytest.raises(ListenError) as refused:
             sockets.bind(plans("127.0.0.1:0", bind))
-    assert str(refused.value) == (
-        f"cannot listen on {bind}: another process listens there (find it with: ss -ltnxp); "
-        "stop it, or choose another address"
-    )
-    assert sockets.to_json() == [], "all or nothing"
-
-
-def test_binding_waits_for_a_port_that_is_released_soon(
-    sockets: ListeningSockets, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    other = socket.create_server(("127.0.0.1", 0))
-    monkeypatch.setattr(module, "BIND_TIMEOUT", 30.0)
-    monkeypatch.setattr("time.sleep", lambda _: other.close())
-    bind = f"127.0.0.1:{other.getsockname()[1]}"
-    sockets.bind(plans(bind))
-    assert address(sockets, bind) == bind
+        assert str(refused.value) == (
+            f"cannot listen on {bind}: another process listens there (find it with: ss -ltnxp); "
+            "stop it, or choose another address"
+        )
+        assert sockets.to_json() == [], "all or nothing"
+        monkeypatch.setattr(module, "BIND_TIMEOUT", 30.0)
+        monkeypatch.setattr("time.sleep", lambda _: other.close())
+        sockets.bind(plans(bind))
+        assert address(sockets, bind) == bind
 
 
 @rows("bind, problem", [
@@ -148,13 +143,16 @@ def test_sockets_of_another_process_are_not_taken() -> None:
     assert environment == {"PATH": "/bin"}, "no child may take them for its own"
 
 
-def test_a_change_binds_new_sockets_closes_removed_ones_and_keeps_the_rest(
+def test_a_change_binds_new_sockets_closes_removed_ones_and_keeps_the_rest_or_changes_nothing(
     sockets: ListeningSockets, tmp_path: Path
 ) -> None:
     kept, removed, added = (f"unix:{tmp_path / name}" for name in ("kept", "removed", "added"))
     sockets.bind(plans(kept, removed))
     before = sockets.descriptors([kept])
     waiting = connect(tmp_path / "kept")
+    with pytest.raises(ListenError):
+        sockets.apply(plans(added, "unix:/nowhere/at/all"))
+    assert (list(sockets.plans), (tmp_path / "added").exists()) == ([kept, removed], False)
     sockets.apply(plans(kept, added, backlog=5))
     assert sockets.descriptors([kept]) == before
     assert accepts(sockets, kept, waiting)
@@ -162,12 +160,3 @@ def test_a_change_binds_new_sockets_closes_removed_ones_and_keeps_the_rest(
     assert not (tmp_path / "removed").exists()
     with pytest.raises(OSError, match=f"the node no longer listens on {removed}"):
         sockets.descriptors([removed])
-
-
-def test_a_change_that_cannot_be_made_changes_nothing(sockets: ListeningSockets, tmp_path: Path) -> None:
-    kept = f"unix:{tmp_path / 'kept'}"
-    sockets.bind(plans(kept))
-    with pytest.raises(ListenError):
-        sockets.apply(plans(f"unix:{tmp_path / 'new'}", "unix:/nowhere/at/all"))
-    assert list(sockets.plans) == [kept]
-    assert not (tmp_path / "new").exists()
