@@ -185,11 +185,17 @@ async def test_web_processes_get_rings_of_tasks_by_their_socket_alone(tmp_path: 
 
 def test_a_node_advertises_its_configured_address_or_the_one_it_reaches_its_database_from() -> None:
     local, remote = make_url("sqlite:////tmp/peerd.sqlite"), make_url("mysql://peerd@127.0.0.1/peerd")
-    assert advertised_host(NodeSettings(address="10.0.0.7"), local) == "127.0.0.1"
-    assert advertised_host(NodeSettings(address="10.0.0.7"), remote) == "10.0.0.7"
-    assert advertised_host(NodeSettings(address="[fd00::7]"), remote) == "fd00::7"
-    assert advertised_host(NodeSettings(), remote) == "127.0.0.1"
-    assert bound_host(ClusterSettings(), "127.0.0.1", local) == "127.0.0.1"
-    assert bound_host(ClusterSettings(), "10.0.0.7", remote) == "0.0.0.0"
-    assert bound_host(ClusterSettings(), "fd00::7", remote) == "::"
-    assert bound_host(ClusterSettings(bind="10.0.0.7"), "10.0.0.7", remote) == "10.0.0.7"
+    for address, url, advertised in (
+        ("10.0.0.7", local, "127.0.0.1"),
+        ("10.0.0.7", remote, "10.0.0.7"),
+        ("[fd00::7]", remote, "fd00::7"),
+        (None, remote, "127.0.0.1"),
+    ):
+        assert advertised_host(NodeSettings(address=address), url) == advertised
+    for bind, host, url, bound in (
+        (None, "127.0.0.1", local, "127.0.0.1"),
+        (None, "10.0.0.7", remote, "0.0.0.0"),
+        (None, "fd00::7", remote, "::"),
+        ("10.0.0.7", "10.0.0.7", remote, "10.0.0.7"),
+    ):
+        assert bound_host(ClusterSettings(bind=bind), host, url) == bound

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.unit.supervision.router_node import RouterNode, by_name
+from tests.unit.supervision.router_node import RouterNode
 
 
 def test_a_reply_is_delivered_once_and_only_from_the_recipient_of_the_request(node: RouterNode) -> None:
-    video, agent, site = by_name(node, "video-1"), by_name(node, "agent"), by_name(node, "site-1")
+    video, agent, site = node["video-1"], node["agent"], node["site-1"]
     node.send_request(video, {"role": "agent"}, 5)
     (request,) = node.received("agent")
     assert request["request"] is True
@@ -26,7 +26,7 @@ def test_a_reply_is_delivered_once_and_only_from_the_recipient_of_the_request(no
 def test_a_request_to_a_process_that_dies_is_answered_at_once_and_those_of_a_dead_one_are_dropped(
     node: RouterNode,
 ) -> None:
-    video, agent, site = by_name(node, "video-1"), by_name(node, "agent"), by_name(node, "site-1")
+    video, agent, site = node["video-1"], node["agent"], node["site-1"]
     node.send_request(video, {"pid": site.peer.pid}, 5)
     node.end(site)
     (reply,) = node.received("video-1")
@@ -40,7 +40,7 @@ def test_a_request_to_a_process_that_dies_is_answered_at_once_and_those_of_a_dea
 
 
 def test_a_request_is_dropped_after_its_timeout(node: RouterNode) -> None:
-    node.send_request(by_name(node, "video-1"), {"role": "agent"}, 5, timeout=2.5)
+    node.send_request(node["video-1"], {"role": "agent"}, 5, timeout=2.5)
     node.advance(after=2.6)
     assert node.router._awaiting_reply, "its sender's own clock is first"
     node.advance(after=1.0)
@@ -50,7 +50,7 @@ def test_a_request_is_dropped_after_its_timeout(node: RouterNode) -> None:
 
 def test_a_client_of_the_control_socket_can_send_the_agent_a_request(node: RouterNode) -> None:
     answers: list[Any] = []
-    agent = by_name(node, "agent")
+    agent = node["agent"]
     node.router.call_agent("schedules", {"a": 1}, 5.0, answers.append, node.now)
     (request,) = node.received("agent")
     assert (request["action"], request["data"], request["from"]["role"]) == ("schedules", {"a": 1}, "control")
