@@ -39,15 +39,6 @@ async def test_an_exception_of_a_function_is_recorded_and_it_ticks_again(node: A
     assert sorted(ended) == sorted((name, "failed") for name in words for _ in range(2))
 
 
-async def test_a_plain_function_runs_in_a_thread_and_needs_no_context(node: Any) -> None:
-    fake = node(schedule("plain"))
-    fake.add_worker()
-    await fake.clock.step()
-    fake.request()
-    await fake.until("done")
-    assert CALLS == [(True,)]
-
-
 async def test_a_run_that_takes_too_long_is_ended_or_reported(node: Any) -> None:
     functions = ("gated", "waits_until_canceled")
     fake = node(*(schedule(function, name=function, timeout=0.05) for function in functions))
@@ -90,14 +81,15 @@ async def test_a_process_that_stops_has_its_runs_canceled_and_takes_no_others(no
     await fake.until("canceled", "waiting", steps=False)
 
 
-async def test_arguments_are_passed_through(node: Any) -> None:
-    fake = node(schedule(args=["a", {"b": [1]}]), Schedule(name="n", run="m:works", interval=60.0, args={"key": 1}))
+async def test_arguments_are_passed_through_and_a_plain_function_runs_in_a_thread_and_needs_no_context(
+    node: Any,
+) -> None:
+    named = Schedule(name="n", run="m:works", interval=60.0, args={"key": 1})
+    fake = node(schedule(args=["a", {"b": [1]}]), named, schedule("plain", name="plain"))
     fake.add_worker()
     await fake.clock.step()
-    fake.request()
-    await fake.until("done")
-    fake.request("n")
-    await fake.until("done", "done")
-    fake.request("s", '["by hand"]')
-    await fake.until("done", "done", "done")
-    assert [call[3:] for call in CALLS] == [(("a", {"b": [1]}), {}), ((), {"key": 1}), (("by hand",), {})]
+    for number, request in enumerate((("s",), ("n",), ("s", '["by hand"]'), ("plain",)), start=1):
+        fake.request(*request)
+        await fake.until(*["done"] * number)
+    assert [call[3:] for call in CALLS[:3]] == [(("a", {"b": [1]}), {}), ((), {"key": 1}), (("by hand",), {})]
+    assert CALLS[3] == (True,)
