@@ -147,15 +147,12 @@ async def test_a_hook_gets_the_latest_suppressed_alert_when_its_time_is_over() -
     cancel()
 
 
-@rows("text", ["", "1", "0 per 5m", "1 per", "1 per 0s", "often", "-1 per 5m", 5, None])
-def test_an_invalid_rate_is_rejected(text: object) -> None:
-    with pytest.raises(ValueError):  # noqa: PT011 - the message is that of the settings
-        AlertRate.parse(text)
-
-
 def test_no_period_has_more_alerts_than_its_rate() -> None:
     limit = AlertRateLimiter(AlertRate(2, 10.0))
     assert [limit.admit("a", now) for now in (0.0, 9.0, 9.5, 10.0, 11.0, 19.0)] == [0, 0, None, 1, None, 1]
+    for text in ("", "1", "0 per 5m", "1 per", "1 per 0s", "often", "-1 per 5m", 5, None):
+        with pytest.raises(ValueError):  # noqa: PT011 - the message is that of the settings
+            AlertRate.parse(text)
 
 
 async def delivered(

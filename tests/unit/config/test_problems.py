@@ -6,30 +6,26 @@ from pathlib import Path
 
 import pytest
 
-from peerd.config import ConfigError, Problem, load
+from peerd.config import ConfigError, load
 from tests.support.rows import rows
 from tests.unit.config.helpers import EMPTY, Write, checked, problems
 
 
-def test_an_error_holds_its_problems(write: Write) -> None:
-    with pytest.raises(ConfigError) as caught:
-        load(write("[node]\ngrace = -1\n"), EMPTY)
-    [problem] = caught.value.problems
-    assert isinstance(problem, Problem)
-    assert (problem.file, problem.line, problem.key) == ("peerd.toml", 2, "node.grace")
-
-
-@rows("text, problem", [
-    ("[node]\nname = \n", "peerd.toml:2: this is not TOML"),
-    ("[node]\nname = 'a'\nname = 'b'\n", "peerd.toml:3: name is given twice; keep one of them"),
-    ("[node]\n[database]\n[node]\n", "peerd.toml:3: [node] is given twice; keep one of them"),
-    ("[node]\nname = 'a\n", "peerd.toml:2: this is not TOML"),
-    ("[node]\nname = [1,\n", "peerd.toml:2: this is not TOML"),
+@rows("text, line, words", [
+    ("[node]\nname = \n", 2, "this is not TOML"), ("[node]\nname = 'a\n", 2, "this is not TOML"),
+    ("[node]\nname = [1,\n", 2, "this is not TOML"),
+    ("[node]\nname = 'a'\nname = 'b'\n", 3, "name is given twice; keep one of them"),
+    ("[node]\n[database]\n[node]\n", 3, "[node] is given twice; keep one of them"),
 ])  # fmt: skip
-def test_invalid_toml_is_reported_with_its_line(text: str, problem: str, write: Write, project: Path) -> None:
-    write(text)
-    [found] = problems(Path("peerd.toml"))
-    assert found.startswith(problem)
+def test_invalid_toml_is_reported_with_its_line_and_an_error_holds_its_problems(
+    text: str, line: int, words: str, write: Write
+) -> None:
+    path = write(text)
+    with pytest.raises(ConfigError) as caught:
+        load(Path(path.name), EMPTY)
+    [problem] = caught.value.problems
+    assert (problem.file, problem.line) == ("peerd.toml", line)
+    assert str(problem).startswith(f"peerd.toml:{line}: {words}")
 
 
 def test_a_value_in_place_of_a_table_is_reported(write: Write) -> None:

@@ -85,10 +85,11 @@ def test_a_slot_that_was_stable_starts_again_without_earlier_failures() -> None:
     assert (recycled.is_due(5.0), recycled.failures) == (True, 2), "recycling is immediate and not a failure"
 
 
-def test_each_process_of_a_slot_has_a_number() -> None:
+def test_each_process_of_a_slot_has_a_number_and_jitter_spreads_its_wait_by_a_fifth_to_both_sides() -> None:
     slot = slot_after()
-    numbers = [slot.restarts, slot.next_generation(), slot.next_generation(), slot.restarts]
-    assert numbers == [0, 1, 2, 1]
+    assert [slot.restarts, slot.next_generation(), slot.next_generation(), slot.restarts] == [0, 1, 2, 1]
+    delays = [backoff_delay(*given, jitter=jitter) for given, jitter in (((3, 0.5, 30.0), 0.0), ((3, 0.5, 30.0), 1.0))]
+    assert [*delays, backoff_delay(10_000, 0.5, 30.0, jitter=0.5)] == pytest.approx([0.8, 1.2, 30.0])
 
 
 def test_a_retry_after_a_change_is_immediate_and_resets_the_failures() -> None:
@@ -99,9 +100,3 @@ def test_a_retry_after_a_change_is_immediate_and_resets_the_failures() -> None:
     slot.apply(SlotEvent.START, now=0.5)
     slot.apply(SlotEvent.FAIL, now=0.6)
     assert slot.is_due(0.6)
-
-
-def test_jitter_spreads_the_wait_by_a_fifth_to_both_sides() -> None:
-    assert backoff_delay(3, 0.5, 30.0, jitter=0.0) == pytest.approx(0.8)
-    assert backoff_delay(3, 0.5, 30.0, jitter=1.0) == pytest.approx(1.2)
-    assert backoff_delay(10_000, 0.5, 30.0, jitter=0.5) == 30.0

@@ -83,7 +83,9 @@ async def test_rings_for_its_own_queues_and_for_any_cause_a_poll(harness: Harnes
     assert harness.runner.rung == 2
 
 
-async def test_the_agent_rings_at_its_socket(harness: Harness, tmp_path: Path) -> None:
+async def test_the_agent_rings_at_its_socket_and_without_one_rings_come_as_messages(
+    harness: Harness, tmp_path: Path
+) -> None:
     harness.wake_ups.listen(tmp_path)
     agent = WakeUpSender(tmp_path)
     agent.open()
@@ -93,13 +95,11 @@ async def test_the_agent_rings_at_its_socket(harness: Harness, tmp_path: Path) -
     harness.wake_ups.close()
     assert not agent.send(os.getpid(), TasksAvailable(("mail",)))
     agent.close()
-
-
-async def test_without_a_socket_rings_come_as_messages(harness: Harness, tmp_path: Path) -> None:
-    harness.wake_ups.listen(tmp_path / "there is no such folder")
-    await harness.ring(TasksAvailable(("mail",)))
-    assert harness.runner.rung == 1
-    harness.wake_ups.close()
+    without_socket = Harness()
+    without_socket.wake_ups.listen(tmp_path / "there is no such folder")
+    await without_socket.ring(TasksAvailable(("mail",)))
+    assert without_socket.runner.rung == 1
+    without_socket.wake_ups.close()
 
 
 async def test_with_servers_that_may_lag_it_polls_once_more_and_with_one_server_it_does_not(
