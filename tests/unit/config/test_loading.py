@@ -22,57 +22,35 @@ def test_an_empty_file_is_a_node_on_sqlite_in_the_folder_of_the_project(write: W
     assert (settings.node.grace, settings.manager.max_update, settings.manager.max_failed) == (30, 30, 259_200)
 
 
-def test_every_setting_can_be_given(write: Write, project: Path) -> None:
+def test_settings_are_read_with_their_units(write: Write, project: Path) -> None:
     settings = load(
         write(
             """
             [node]
-            name = "video-1"
-            address = "10.0.0.7"
-            zone = "rack-a"
             run_directory = "run"
             grace = "1m30s"
-            shutdown_interval = 0.5
             heartbeat_every = "3s"
-            [database]
-            url = "mysql://peerd@db/peerd"
-            pool_size = 8
             [workers.video]
             tasks = ["studio.jobs:video", "studio.jobs:posters"]
-            enabled = false
-            processes = 2
-            count = 4
-            queues = ["video"]
-            max_attempts = 5
             delay_ratio = "1m"
-            update = "5s"
             poll_every = "500ms"
             timeout = "2h"
-            grace = "10s"
-            recycle_after = 1000
-            recycle_age = "1d"
             recycle_memory = "500MB"
             options = { height = 720, codecs = ["h264"] }
             [workers.cleanup]
             worker = "studio.jobs:Cleanup"
             sleep = "1m"
-            [manager]
-            every = "2s"
-            pinned_policy = "move"
-            batch = 100
             [logging]
             level = "DEBUG"
-            format = "json"
             """,
         ),
         EMPTY,
     )
     video, cleanup = settings.workers["video"], settings.workers["cleanup"]
-    assert settings.node.run_directory == project / "run"
-    assert settings.node.grace == 90
+    assert (settings.node.run_directory, settings.node.grace) == (project / "run", 90)
     assert video.tasks == ("studio.jobs:video", "studio.jobs:posters")
-    assert (video.delay_ratio, video.timeout, video.recycle_memory) == (60, 7200, 500_000_000)
-    assert video.options == {"height": 720, "codecs": ["h264"]}
+    assert (video.delay_ratio, video.poll_every, video.timeout) == (60, 0.5, 7200)
+    assert (video.recycle_memory, video.options) == (500_000_000, {"height": 720, "codecs": ["h264"]})
     assert (cleanup.worker, cleanup.tasks, cleanup.sleep) == ("studio.jobs:Cleanup", None, 60)
     assert settings.manager.inactive_after == 6, "two heartbeats"
     assert settings.logging.level == "debug"
