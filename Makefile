@@ -14,7 +14,7 @@ MINUTES := 10
 KINDS   := sqlite mariadb postgresql
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo archive demo-recording top-pictures test test-all bench bench-revisions bench-boot bench-flame bench-galera bench-gateway bench-peers bench-reload bench-storage differential faults mutants simulate screenshots check check-style check-types check-layers check-examples format constraints clean
+.PHONY: help venv demo archive demo-recording top-pictures test test-all bench bench-revisions bench-boot bench-flame bench-galera bench-gateway bench-peers bench-reload bench-storage differential faults mutants simulate screenshots check check-style check-types check-layers check-examples check-docs format constraints clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -94,8 +94,8 @@ mutants: $(VENV)/.dev ## Write sixty small defects into the code, one at a time,
 	$(BIN)/python -m tests.mutants map .mutants/mutants.json
 	$(BIN)/python -m tests.mutants judge .mutants/mutants.json $(if $(QUICK),--quick)
 
-check: $(VENV)/.dev ## Check style, types, layers and the examples in the documentation: what CI checks
-	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target check-types check-style check-layers check-examples
+check: $(VENV)/.dev ## Check style, types, layers, and the links, names and examples of the documentation: what CI checks
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target check-types check-style check-layers check-examples check-docs
 
 check-style: $(VENV)/.dev
 	$(BIN)/ruff check
@@ -109,6 +109,9 @@ check-layers: $(VENV)/.dev
 
 check-examples: $(VENV)/.dev
 	$(BIN)/python -m pytest -q -p tests.support.markdown_examples src docs README.md
+
+check-docs: $(VENV)/.dev
+	$(BIN)/python scripts/check-docs
 
 format: $(VENV)/.dev ## Format the code, and mend what can be mended without thinking
 	$(BIN)/ruff format

@@ -15,6 +15,7 @@ from peerd.store.schema.migrate import migrate
 from tests.cli.conftest import Peerd
 from tests.support.servers import ServerFactory
 
+pytestmark = [pytest.mark.slow, pytest.mark.every_database]
 PAGE = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
 BLOCK = re.compile(r"^```sql(?P<kinds>[^\n]*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 

@@ -16,6 +16,7 @@ from peerd.store.connection.database import Database
 from peerd.store.schema.migrate import migrate
 from tests.gateway.gateway_thread import GatewayThread
 
+pytestmark = pytest.mark.slow
 PAGE = (Path(__file__).parents[2] / "docs" / "gateway.md").read_text()
 PROGRAM, WORKER = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 SECTIONS = re.findall(r"^```toml\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)

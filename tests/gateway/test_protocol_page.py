@@ -20,6 +20,7 @@ from peerd.store.connection.database import Database
 from peerd.store.schema.migrate import migrate
 from tests.gateway.gateway_thread import GatewayThread
 
+pytestmark = pytest.mark.slow
 PAGE = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text()
 
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from peerd.store.limits.definitions import list_limits
 from peerd.store.tasks.pages import list_tasks
 from tests.store.world import World
 
+pytestmark = pytest.mark.slow
 PAGE = (Path(__file__).parents[2] / "docs" / "limits.md").read_text()
 BLOCK = re.compile(r"^```sql\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 

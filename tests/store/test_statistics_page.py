@@ -6,12 +6,15 @@ import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pytest
+
 from peerd.domain.attempt_totals import AttemptTotals
 from peerd.domain.histogram import Histogram
 from peerd.store.statistics.buckets import BucketRow, write_buckets
 from peerd.store.statistics.steps import STEPS, bucket_start
 from tests.store.world import World
 
+pytestmark = [pytest.mark.slow, pytest.mark.every_database]
 PAGE = Path(__file__).parents[2] / "docs" / "statistics.md"
 BLOCKS = re.findall(r"```sql\n-- ([^:\n]+): [^\n]+\n(.*?);\n```", PAGE.read_text(), re.DOTALL)
 NAMES = {"mysql": "MariaDB", "postgresql": "PostgreSQL", "sqlite": "SQLite"}

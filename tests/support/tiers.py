@@ -33,6 +33,7 @@ FOLDERS = {
     "tests/testing": (10, 20),
     "tests/bench": (0, 40),
     "tests/unit": (45, 80),
+    "tests/packaging": (0, 90),
 }
 
 

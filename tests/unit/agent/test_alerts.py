@@ -13,33 +13,16 @@ import pytest
 
 from peerd.agent.alerts import delivery as module
 from peerd.agent.alerts.delivery import MAX_QUEUED, MAX_TRIES, AlertDelivery, AlertDispatcher
-from peerd.agent.alerts.hooks import AlertHookFailed, CommandHook, LogHook, Webhook, make_hook
+from peerd.agent.alerts.hooks import AlertHookFailed, CommandHook, Webhook, make_hook
 from peerd.agent.components import ComponentSupervisor
 from peerd.config.reading.models import parse_section
 from peerd.config.settings import AlertSettings
 from peerd.domain.alert import Alert, AlertKind, AlertRate, AlertRateLimiter
+from peerd.runtime.observability import events as e
 from peerd.runtime.observability.alert_detection import AlertEventListener
-from peerd.runtime.observability.events import (
-    AlertDeliveryFailed,
-    AlertRaised,
-    AlertsDropped,
-    AttemptEnded,
-    BadCopiesFound,
-    DatabaseAway,
-    DatabaseBack,
-    Event,
-    EventBus,
-    QueueBacklogEnded,
-    QueueBacklogFound,
-    ScheduleFailed,
-    ScheduleRunEnded,
-    ScheduleRunsLost,
-    StorageConditionEnded,
-    StorageConditionFound,
-    TasksRescued,
-)
 from peerd.testing import eventually_async
 from tests.support.fake_servers import fake_mail_server, fake_web_server
+from tests.support.rows import rows
 
 
 def alert(kind: str = "dead-tasks", text: str = "task 17 is dead") -> Alert:
@@ -68,7 +51,7 @@ def test_tasks_that_die_together_raise_one_alert_with_a_count() -> None:
     clock = iter([0.0, 1.0, 2.0, 20.0])
     read = AlertEventListener(lambda alert, text, **data: sent.append((alert, text, data)), lambda: next(clock))
     for number in range(1, 5):
-        read(AttemptEnded(task_id=number, queue="video", name="cut", outcome="dead", seconds=1.0, error="no"))
+        read(e.AttemptEnded(task_id=number, queue="video", name="cut", outcome="dead", seconds=1.0, error="no"))
     assert [(kind, text) for kind, text, _ in sent] == [
         ("dead-tasks", "task 1 (video/cut) is dead: no"),
         ("dead-tasks", "task 4 (video/cut) is dead: no; and 2 more alike"),
@@ -76,82 +59,55 @@ def test_tasks_that_die_together_raise_one_alert_with_a_count() -> None:
     assert sent[0][2] == {"tasks": [1], "queue": "video", "handler": "cut"}
 
 
-@pytest.mark.parametrize(
-    "event",
-    [
-        AttemptEnded(task_id=1, queue="q", name="", outcome="done", seconds=1.0),
-        AttemptEnded(task_id=1, queue="q", name="", outcome="failed", seconds=1.0, error="x", retry_in=5.0),
-        AttemptEnded(task_id=1, queue="q", name="", outcome="canceled", seconds=1.0),
-        TasksRescued(cause="video-1 killed by SIGKILL", task_ids=(1, 2)),
-    ],
-)
-def test_an_event_that_needs_no_operator_raises_no_alert(event: Event) -> None:
-    sent: list[str] = []
-    AlertEventListener(lambda alert, text, **data: sent.append(text))(event)
-    assert sent == []
-
-
-@pytest.mark.parametrize(
-    ("event", "kind", "text"),
-    [
+ATTEMPT: dict[str, Any] = {"task_id": 1, "queue": "q", "name": "", "seconds": 1.0}
+RUN: dict[str, Any] = {"schedule": "refresh", "run_id": 7, "seconds": 1.0}
+ALERTS: list[tuple[e.Event, tuple[str, str] | None]] = [
+    (e.AttemptEnded(**ATTEMPT, outcome="done"), None),
+    (e.AttemptEnded(**ATTEMPT, outcome="failed", error="x", retry_in=5.0), None),
+    (e.AttemptEnded(**ATTEMPT, outcome="canceled"), None),
+    (e.TasksRescued(cause="video-1 killed by SIGKILL", task_ids=(1, 2)), None),
+    *((e.ScheduleRunEnded(**RUN, status=one), None) for one in ("done", "enqueued", "skipped", "missed", "canceled")),
+    (
+        e.ScheduleRunEnded(**RUN, status="failed", error="KeyError: 'x'"),
+        ("failed-runs", "run 7 of schedule refresh ended as failed: KeyError: 'x'"),
+    ),
+    (e.ScheduleRunEnded(**RUN, status="died"), ("failed-runs", "run 7 of schedule refresh ended as died")),
+    (e.ScheduleRunsLost(run_ids=(1, 2)), ("failed-runs", "2 scheduled runs are lost with their node")),
+    (e.ScheduleFailed(schedule="x", error="no module"), ("failed-runs", "schedule x does not work: no module")),
+    (
+        e.QueueBacklogFound(queue="video", oldest=5400.0, is_served=True),
+        ("backlog", "tasks of video wait: the oldest has been due for 1h30m"),
+    ),
+    (
+        e.QueueBacklogFound(queue="viedo", oldest=61.0, is_served=False),
         (
-            QueueBacklogFound(queue="video", oldest=5400.0, is_served=True),
-            "backlog",
-            "tasks of video wait: the oldest has been due for 1h30m",
-        ),
-        (
-            QueueBacklogFound(queue="viedo", oldest=61.0, is_served=False),
             "unserved-queue",
             "tasks wait in viedo, which no worker process has ever served; start a node with a worker of it",
         ),
-        (QueueBacklogEnded(queue="video", seconds=60.0), "recovered", "tasks of video wait no longer"),
-        (
-            DatabaseAway(seconds=15.0, reason="refused"),
-            "database-away",
-            "the database has not answered for 15s: refused",
-        ),
-        (DatabaseBack(seconds=61.0), "recovered", "the database answers again, after 1m1s"),
-        (
-            ScheduleRunEnded(schedule="refresh", run_id=7, status="failed", seconds=1.0, error="KeyError: 'x'"),
-            "failed-runs",
-            "run 7 of schedule refresh ended as failed: KeyError: 'x'",
-        ),
-        (
-            ScheduleRunEnded(schedule="refresh", run_id=8, status="died", seconds=1.0),
-            "failed-runs",
-            "run 8 of schedule refresh ended as died",
-        ),
-        (
-            ScheduleFailed(schedule="x", error="no module"),
-            "failed-runs",
-            "schedule x does not work: no module",
-        ),
-        (StorageConditionFound(condition="disk-full", text="disk 3 is full", disk=3), "disk-full", "disk 3 is full"),
-        (
-            StorageConditionEnded(condition="repair-brake", text="files are repaired", seconds=60.0),
-            "recovered",
-            "files are repaired",
-        ),
-        (
-            BadCopiesFound(disk=3, path="/srv/a", files=("0f",), found_by="reading"),
-            "bad-copies",
-            "disk 3 (/srv/a): 1 copy is damaged or missing, found by reading",
-        ),
-        (ScheduleRunsLost(run_ids=(1, 2)), "failed-runs", "2 scheduled runs are lost with their node"),
-    ],
-)
-def test_what_needs_an_operator_raises_an_alert_that_names_it(event: Event, kind: str, text: str) -> None:
+    ),
+    (e.QueueBacklogEnded(queue="video", seconds=60.0), ("recovered", "tasks of video wait no longer")),
+    (
+        e.DatabaseAway(seconds=15.0, reason="refused"),
+        ("database-away", "the database has not answered for 15s: refused"),
+    ),
+    (e.DatabaseBack(seconds=61.0), ("recovered", "the database answers again, after 1m1s")),
+    (e.StorageConditionFound(condition="disk-full", text="disk 3 is full", disk=3), ("disk-full", "disk 3 is full")),
+    (
+        e.StorageConditionEnded(condition="repair-brake", text="files are repaired", seconds=60.0),
+        ("recovered", "files are repaired"),
+    ),
+    (
+        e.BadCopiesFound(disk=3, path="/srv/a", files=("0f",), found_by="reading"),
+        ("bad-copies", "disk 3 (/srv/a): 1 copy is damaged or missing, found by reading"),
+    ),
+]
+
+
+@rows("event, expected", ALERTS)
+def test_what_needs_an_operator_raises_an_alert_that_names_it(event: e.Event, expected: object) -> None:
     sent: list[tuple[str, str]] = []
     AlertEventListener(lambda alert, text, **data: sent.append((alert, text)))(event)
-    assert sent == [(kind, text)]
-
-
-@pytest.mark.parametrize("status", ["done", "enqueued", "skipped", "missed", "canceled"])
-def test_a_run_that_did_not_fail_raises_no_alert(status: str) -> None:
-    sent: list[str] = []
-    event = ScheduleRunEnded(schedule="refresh", run_id=7, status=status, seconds=1.0)
-    AlertEventListener(lambda alert, text, **data: sent.append(text))(event)
-    assert sent == []
+    assert sent == ([] if expected is None else [expected])
 
 
 def test_the_last_alert_of_a_burst_is_sent_when_the_time_is_over() -> None:
@@ -163,7 +119,7 @@ def test_the_last_alert_of_a_burst_is_sent_when_the_time_is_over() -> None:
     )
     for number in range(1, 8):
         now[0] = number - 1.0
-        read(AttemptEnded(task_id=number, queue="video", name="", outcome="dead", seconds=1.0, error="no"))
+        read(e.AttemptEnded(task_id=number, queue="video", name="", outcome="dead", seconds=1.0, error="no"))
     [(delay, flush)] = later
     assert delay == 9.0
     now[0] += delay
@@ -191,22 +147,20 @@ async def test_a_hook_gets_the_latest_suppressed_alert_when_its_time_is_over() -
     cancel()
 
 
-@pytest.mark.parametrize("text", ["", "1", "0 per 5m", "1 per", "1 per 0s", "often", "-1 per 5m", 5, None])
-def test_an_invalid_rate_is_rejected(text: object) -> None:
-    with pytest.raises(ValueError):  # noqa: PT011 - the message is that of the settings
-        AlertRate.parse(text)
-
-
 def test_no_period_has_more_alerts_than_its_rate() -> None:
     limit = AlertRateLimiter(AlertRate(2, 10.0))
     assert [limit.admit("a", now) for now in (0.0, 9.0, 9.5, 10.0, 11.0, 19.0)] == [0, 0, None, 1, None, 1]
+    for text in ("", "1", "0 per 5m", "1 per", "1 per 0s", "often", "-1 per 5m", 5, None):
+        with pytest.raises(ValueError):  # noqa: PT011 - the message is that of the settings
+            AlertRate.parse(text)
 
 
 async def delivered(
-    hook: RecordingHook, events: list[Event], *, kinds: frozenset[str] = frozenset(AlertKind), rate: str = "1 per 5m"
+    hook: RecordingHook, events: list[e.Event], *, kinds: frozenset[str] = frozenset(AlertKind), rate: str = "1 per 5m"
 ) -> tuple[AlertDelivery, Callable[[], Any]]:
     now = asyncio.get_running_loop().time
-    delivery = AlertDelivery("hook", hook, kinds, AlertRateLimiter(AlertRate.parse(rate)), EventBus(events.append), now)
+    limiter = AlertRateLimiter(AlertRate.parse(rate))
+    delivery = AlertDelivery("hook", hook, kinds, limiter, e.EventBus(events.append), now)
     task = asyncio.create_task(delivery.run())
     return delivery, task.cancel
 
@@ -214,7 +168,7 @@ async def delivered(
 async def test_a_hook_gets_its_kinds_each_at_its_rate_with_the_number_of_suppressed_alerts() -> None:
     hook, now = RecordingHook(), [0.0]
     limit = AlertRateLimiter(AlertRate(1, 60.0))
-    delivery = AlertDelivery("hook", hook, {"dead-tasks", "crash-loop"}, limit, EventBus(), lambda: now[0])
+    delivery = AlertDelivery("hook", hook, {"dead-tasks", "crash-loop"}, limit, e.EventBus(), lambda: now[0])
     task = asyncio.create_task(delivery.run())
     for kind in ("dead-tasks", "dead-tasks", "hung", "dead-tasks", "crash-loop", "test"):
         delivery.offer(alert(kind))
@@ -233,55 +187,48 @@ async def test_a_hook_gets_its_kinds_each_at_its_rate_with_the_number_of_suppres
 
 async def test_a_failing_hook_is_retried_and_then_abandoned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "FIRST_PAUSE", 0.001)
-    events: list[Event] = []
+    events: list[e.Event] = []
     hook = RecordingHook(failures=2 + MAX_TRIES)
     delivery, end = await delivered(hook, events, rate="100 per 1s")
+
+    def given_up() -> list[bool]:
+        return [event.again_in is None for event in events if isinstance(event, e.AlertDeliveryFailed)]
+
     hook.failures = 2
     delivery.offer(alert())
     await delivery.idle.wait()
     assert len(hook.sent_alerts) == 1
-    assert [event.again_in is None for event in events if isinstance(event, AlertDeliveryFailed)] == [False, False]
+    assert given_up() == [False, False]
     hook.failures = MAX_TRIES
     delivery.offer(alert(text="is lost"))
     delivery.offer(alert(text="comes through"))
     await delivery.idle.wait()
     assert [one.text for one in hook.sent_alerts[1:]] == ["comes through"]
-    assert [event.again_in is None for event in events if isinstance(event, AlertDeliveryFailed)][2:] == [False] * 7 + [
-        True
-    ]
+    assert given_up()[2:] == [False] * 7 + [True]
     end()
 
 
 async def test_the_number_of_alerts_that_wait_for_a_dead_hook_is_limited() -> None:
-    events: list[Event] = []
+    events: list[e.Event] = []
     delivery, end = await delivered(RecordingHook(failures=10**9), events, rate="100000 per 1s")
     for number in range(MAX_QUEUED + 5):
         delivery.offer(alert(text=str(number)))
-    assert events == [AlertsDropped(hook="hook", count=1)] * 5
+    assert events == [e.AlertsDropped(hook="hook", count=1)] * 5
     end()
 
 
 # ---------------------------------------------------------------- hooks
 
 
-async def test_a_webhook_is_sent_json_whose_text_chat_programs_show(tmp_path: Path) -> None:
+async def test_a_webhook_is_sent_json_whose_text_chat_programs_show_and_fails_with_the_servers_answer(
+    tmp_path: Path,
+) -> None:
+    expected: dict[str, Any] = {"alert": "dead-tasks", "text": "task 17 is dead", "node": "a", "slot": "video-1"}
     async with fake_web_server() as web:
         settings = AlertSettings(webhook=web.url)
-        await make_hook(settings, tmp_path, EventBus()).send(alert())
-        assert web.bodies == [
-            {
-                "alert": "dead-tasks",
-                "text": "task 17 is dead",
-                "node": "a",
-                "at": "2026-01-01T00:00:00Z",
-                "slot": "video-1",
-                "pid": 17,
-            }
-        ]
+        await make_hook(settings, tmp_path, e.EventBus()).send(alert())
+        assert web.bodies == [{**expected, "at": "2026-01-01T00:00:00Z", "pid": 17}]
         assert "secret" not in repr(settings)
-
-
-async def test_a_webhook_that_answers_with_an_error_fails() -> None:
     async with fake_web_server(503) as web:
         with pytest.raises(AlertHookFailed, match="the server answered 503") as failed:
             await Webhook(web.url).send(alert())
@@ -298,7 +245,7 @@ async def test_a_mail_goes_to_all_with_the_alert_in_its_subject(tmp_path: Path) 
             "user": "peerd",
             "password_file": str(tmp_path / "password"),
         }
-        hook = make_hook(parse_section(AlertSettings, {"mail": mail}), tmp_path, EventBus())
+        hook = make_hook(parse_section(AlertSettings, {"mail": mail}), tmp_path, e.EventBus())
         await hook.send(alert(text="task 17 is dead:\nno such file"))
         assert server.recipients == ["ops@studio.example", "boss@studio.example"]
         assert "Subject: [peerd a] dead-tasks: task 17 is dead: no such file" in server.mails[0]
@@ -318,12 +265,6 @@ async def test_a_command_reads_the_alert_and_its_failure_has_its_stderr(tmp_path
         await CommandHook(["no-such-pager"], tmp_path).send(alert())
 
 
-async def test_the_log_is_a_hook() -> None:
-    events: list[Event] = []
-    await LogHook(EventBus(events.append)).send(alert())
-    assert events == [AlertRaised(alert="dead-tasks", text="task 17 is dead", slot="video-1")]
-
-
 # ---------------------------------------------------------------- the dispatcher
 
 
@@ -334,7 +275,7 @@ class Node:
 
 
 async def test_the_dispatcher_sends_an_alert_of_the_master_to_each_hook_and_the_last_one_too(tmp_path: Path) -> None:
-    events: list[Event] = []
+    events: list[e.Event] = []
     async with fake_web_server(500, 204) as web:
         hooks = {
             "chat": AlertSettings(webhook=web.url),
@@ -342,8 +283,8 @@ async def test_the_dispatcher_sends_an_alert_of_the_master_to_each_hook_and_the_
             "log": AlertSettings(log=True),
             "old": AlertSettings(log=True, enabled=False),
         }
-        components = ComponentSupervisor(EventBus())
-        dispatcher = AlertDispatcher(hooks, tmp_path, EventBus(events.append))
+        components = ComponentSupervisor(e.EventBus())
+        dispatcher = AlertDispatcher(hooks, tmp_path, e.EventBus(events.append))
         await dispatcher.start(Node(), components)  # type: ignore[arg-type]
         assert components.names == ["alerts chat", "alerts page", "alerts log"]
         dispatcher.receive({"type": "alert", "alert": "crash-loop", "text": "video-1 keeps failing", "slot": "video-1"})
@@ -351,7 +292,7 @@ async def test_the_dispatcher_sends_an_alert_of_the_master_to_each_hook_and_the_
         await eventually_async(lambda: len(web.bodies) == 1)
         await dispatcher.stop(0.0)
         assert [body["text"] for body in web.bodies] == ["video-1 keeps failing"] * 2
-        assert [event for event in events if isinstance(event, AlertRaised)] == [
-            AlertRaised(alert="crash-loop", text="video-1 keeps failing", slot="video-1")
+        assert [event for event in events if isinstance(event, e.AlertRaised)] == [
+            e.AlertRaised(alert="crash-loop", text="video-1 keeps failing", slot="video-1")
         ]
         assert components.names == []

@@ -11,6 +11,7 @@ from peerd.agent import components as module
 from peerd.agent.components import ComponentNameTaken, ComponentSupervisor
 from peerd.runtime.observability.events import ComponentEnded, ComponentFailed, Event, EventBus
 from peerd.testing import eventually_async
+from tests.support.rows import rows
 
 
 @pytest.fixture
@@ -39,7 +40,7 @@ def failing(times: int, error: Callable[[], BaseException]) -> tuple[list[int], 
     return starts, run
 
 
-@pytest.mark.parametrize("error", [ValueError, SystemExit, KeyboardInterrupt, asyncio.CancelledError])
+@rows("error", [ValueError, SystemExit, KeyboardInterrupt, asyncio.CancelledError])
 async def test_a_component_that_raises_is_restarted_and_nothing_else_ends(
     components: ComponentSupervisor, events: list[Event], error: type[BaseException]
 ) -> None:
@@ -53,6 +54,8 @@ async def test_a_component_that_raises_is_restarted_and_nothing_else_ends(
     failures = [event for event in events if isinstance(event, ComponentFailed)]
     assert [event.failures for event in failures] == [1, 2, 3]
     assert failures[-1].again_in > 2 * failures[0].again_in
+    await components.stop(components.names, within=5.0)
+    events.clear()
 
 
 async def test_a_component_that_returns_is_logged_and_not_restarted(
@@ -83,8 +86,8 @@ async def test_components_are_stopped_in_reverse_order_and_their_names_are_free_
     assert (ended, components.names) == (["three", "one"], ["two"])
 
 
-async def test_a_component_that_ignores_its_cancellation_does_not_block_the_stop(
-    components: ComponentSupervisor,
+async def test_a_component_that_ignores_its_cancellation_or_fails_in_its_end_does_not_block_the_stop(
+    components: ComponentSupervisor, events: list[Event], capsys: pytest.CaptureFixture[str]
 ) -> None:
     let_go = asyncio.Event()
 
@@ -95,16 +98,6 @@ async def test_a_component_that_ignores_its_cancellation_does_not_block_the_stop
             except asyncio.CancelledError:
                 continue
 
-    components.start("stubborn", stubborn)
-    await asyncio.sleep(0)
-    await components.stop(["stubborn"], within=0.01)
-    assert components.to_json()[0]["state"] == "stopped"
-    let_go.set()
-
-
-async def test_a_component_that_fails_while_it_is_stopped_is_not_restarted(
-    components: ComponentSupervisor, events: list[Event], capsys: pytest.CaptureFixture[str]
-) -> None:
     async def failing_at_end() -> None:
         try:
             await asyncio.Event().wait()
@@ -112,7 +105,11 @@ async def test_a_component_that_fails_while_it_is_stopped_is_not_restarted(
             raise ValueError("in its end")
 
     components.start("failing-at-end", failing_at_end)
+    components.start("stubborn", stubborn)
     await asyncio.sleep(0)
     await components.stop(["failing-at-end"], within=5.0)
-    assert (components.names, events) == ([], [])
+    assert (components.names, events) == (["stubborn"], []), "it is not restarted"
     assert "in its end" in capsys.readouterr().err
+    await components.stop(["stubborn"], within=0.01)
+    assert components.to_json()[0]["state"] == "stopped"
+    let_go.set()

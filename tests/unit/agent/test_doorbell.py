@@ -36,6 +36,7 @@ from peerd.runtime.observability.events import Event, EventBus, RingsRejected
 from peerd.store.connection.database import Database
 from peerd.testing import eventually_async
 from tests.support.manual_clock import ManualClock
+from tests.support.rows import rows
 
 SECRET = "a secret that all nodes share"
 
@@ -84,7 +85,7 @@ async def test_a_listener_accepts_rings_of_its_secret_and_rejects_all_others(sen
     }
 
 
-@pytest.mark.parametrize(("secret", "late"), [("quite another secret", 0.0), (SECRET, REPLAY_WINDOW + 60.0)])
+@rows("secret, late", [("quite another secret", 0.0), (SECRET, REPLAY_WINDOW + 60.0)])
 def test_two_different_rings_for_this_node_reveal_a_misconfigured_sender_and_one_does_not(
     secret: str, late: float
 ) -> None:
@@ -184,11 +185,17 @@ async def test_web_processes_get_rings_of_tasks_by_their_socket_alone(tmp_path: 
 
 def test_a_node_advertises_its_configured_address_or_the_one_it_reaches_its_database_from() -> None:
     local, remote = make_url("sqlite:////tmp/peerd.sqlite"), make_url("mysql://peerd@127.0.0.1/peerd")
-    assert advertised_host(NodeSettings(address="10.0.0.7"), local) == "127.0.0.1"
-    assert advertised_host(NodeSettings(address="10.0.0.7"), remote) == "10.0.0.7"
-    assert advertised_host(NodeSettings(address="[fd00::7]"), remote) == "fd00::7"
-    assert advertised_host(NodeSettings(), remote) == "127.0.0.1"
-    assert bound_host(ClusterSettings(), "127.0.0.1", local) == "127.0.0.1"
-    assert bound_host(ClusterSettings(), "10.0.0.7", remote) == "0.0.0.0"
-    assert bound_host(ClusterSettings(), "fd00::7", remote) == "::"
-    assert bound_host(ClusterSettings(bind="10.0.0.7"), "10.0.0.7", remote) == "10.0.0.7"
+    for address, url, advertised in (
+        ("10.0.0.7", local, "127.0.0.1"),
+        ("10.0.0.7", remote, "10.0.0.7"),
+        ("[fd00::7]", remote, "fd00::7"),
+        (None, remote, "127.0.0.1"),
+    ):
+        assert advertised_host(NodeSettings(address=address), url) == advertised
+    for bind, host, url, bound in (
+        (None, "127.0.0.1", local, "127.0.0.1"),
+        (None, "10.0.0.7", remote, "0.0.0.0"),
+        (None, "fd00::7", remote, "::"),
+        ("10.0.0.7", "10.0.0.7", remote, "10.0.0.7"),
+    ):
+        assert bound_host(ClusterSettings(bind=bind), host, url) == bound

@@ -6,22 +6,16 @@ import asyncio
 import threading
 
 from peerd.agent.outage_reports import OutageReporter
-from peerd.runtime.observability.events import (
-    DatabaseAway,
-    DatabaseBack,
-    DatabaseOutageEnded,
-    DatabaseOutageStarted,
-    Event,
-    EventBus,
-)
+from peerd.runtime.observability import events as e
 from peerd.testing.waiting import eventually_async
 
-Reports = list[Event]
+Reports = list[e.Event]
 
 
-def listen(after: float) -> tuple[EventBus, Reports]:
+def listen(after: float) -> tuple[e.EventBus, Reports]:
     reports: Reports = []
-    events = EventBus(lambda event: reports.append(event) if isinstance(event, DatabaseAway | DatabaseBack) else None)
+    events = e.EventBus()
+    events.listen(lambda event: reports.append(event) if isinstance(event, e.DatabaseAway | e.DatabaseBack) else None)
     events.listen(OutageReporter(events, after))
     return events, reports
 
@@ -33,9 +27,9 @@ async def settle() -> None:
 
 async def test_a_short_outage_is_not_reported() -> None:
     events, reports = listen(after=60.0)
-    events.emit(DatabaseOutageStarted(reason="gone"))
+    events.emit(e.DatabaseOutageStarted(reason="gone"))
     await settle()
-    events.emit(DatabaseOutageEnded(seconds=3.0))
+    events.emit(e.DatabaseOutageEnded(seconds=3.0))
     await settle()
     assert reports == []
 
@@ -43,13 +37,13 @@ async def test_a_short_outage_is_not_reported() -> None:
 async def test_an_outage_that_lasts_is_reported_once_and_its_end_too() -> None:
     events, reports = listen(after=0.0)
     for _ in range(2):
-        threading.Thread(target=events.emit, args=(DatabaseOutageStarted(reason="gone"),)).start()
+        threading.Thread(target=events.emit, args=(e.DatabaseOutageStarted(reason="gone"),)).start()
     await eventually_async(lambda: reports)
     await settle()
-    assert reports == [DatabaseAway(seconds=0.0, reason="gone")]
-    events.emit(DatabaseOutageEnded(seconds=40.0))
+    assert reports == [e.DatabaseAway(seconds=0.0, reason="gone")]
+    events.emit(e.DatabaseOutageEnded(seconds=40.0))
     await settle()
-    assert reports[1:] == [DatabaseBack(seconds=40.0)]
-    events.emit(DatabaseOutageStarted(reason="again"))
+    assert reports[1:] == [e.DatabaseBack(seconds=40.0)]
+    events.emit(e.DatabaseOutageStarted(reason="again"))
     await eventually_async(lambda: len(reports) == 3)
-    assert reports[2] == DatabaseAway(seconds=0.0, reason="again")
+    assert reports[2] == e.DatabaseAway(seconds=0.0, reason="again")

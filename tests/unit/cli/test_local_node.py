@@ -4,32 +4,19 @@ from datetime import UTC, datetime, timedelta
 from io import StringIO
 from typing import Any
 
-import pytest
 from rich.console import Console
 
 from peerd.cli.node.local_node import render_node
+from tests.support.rows import rows
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
 
 def slot(name: str, **more: Any) -> dict[str, Any]:
-    return {
-        "name": name,
-        "role": "worker",
-        "state": "RUNNING",
-        "pid": 1234567,
-        "generation": 1,
-        "restarts": 0,
-        "started_at": (NOW - timedelta(minutes=5)).isoformat(),
-        "last_cause": None,
-        "error": None,
-        "vitals": None,
-        "silent_for": None,
-        "sample": None,
-        "replacing": None,
-        "leaving": [],
-        **more,
-    }
+    unknown = dict.fromkeys(("last_cause", "error", "vitals", "silent_for", "sample", "replacing"))
+    started_at = (NOW - timedelta(minutes=5)).isoformat()
+    numbers = {"pid": 1234567, "generation": 1, "restarts": 0, "started_at": started_at, "leaving": []}
+    return {"name": name, "role": "worker", "state": "RUNNING", **numbers, **unknown, **more}
 
 
 HERE: dict[str, Any] = {
@@ -82,7 +69,7 @@ def test_a_wide_terminal_has_all_figures_and_the_notes_beside_them() -> None:
     assert "–" in next(line for line in lines if "agent" in line), "what is not known"
 
 
-@pytest.mark.parametrize("width", [80, 60])
+@rows("width", [80, 60])
 def test_a_narrow_terminal_has_fewer_figures_and_the_notes_below_them(width: int) -> None:
     lines = drawn(width)
     assert all(len(line) <= width for line in lines)
@@ -113,11 +100,8 @@ def test_a_reload_that_is_running_or_was_abandoned_is_shown() -> None:
     assert not any("abandoned" in line for line in lines)
 
 
-def test_without_a_node_the_status_shows_how_to_start_one() -> None:
+def test_without_a_node_the_status_shows_how_to_start_one_and_the_uptime_is_not_the_duration_of_a_stop() -> None:
     console = Console(width=80, record=True, file=StringIO())
     console.print(render_node(None, NOW))
     assert "peerd start" in console.export_text()
-
-
-def test_the_uptime_of_a_node_is_not_the_duration_of_its_stop() -> None:
     assert drawn(160, {**HERE, "state": "stopping"})[0].startswith("node here stopping, up for 1 h, master is")

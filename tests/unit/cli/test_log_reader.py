@@ -10,23 +10,18 @@ def last(path: Path, count: int, *slots: str) -> list[str]:
     return last_lines(path, count, LineFilter(slots), end_of_lines(path))
 
 
-def test_the_last_lines_include_rotated_files(tmp_path: Path) -> None:
+def test_the_last_lines_include_rotated_files_and_are_whole(tmp_path: Path) -> None:
     log = tmp_path / "peerd.log"
     for part in ("one\ntwo\n", "three\n\nfour\n", "five\nhalf a li"):
         if log.exists():
             rotate(log, keep=5)
         log.write_text(part)
-    assert last(log, 1) == ["five"]
-    assert last(log, 4) == ["three", "", "four", "five"]
-    assert last(log, 99) == ["one", "two", "three", "", "four", "five"]
-    assert last(log, 0) == []
-
-
-def test_lines_longer_than_a_block_are_whole(tmp_path: Path) -> None:
-    log = tmp_path / "peerd.log"
+    everything = ["one", "two", "three", "", "four", "five"]
+    assert [last(log, count) for count in (1, 4, 99, 0)] == [["five"], everything[2:], everything, []]
+    log = tmp_path / "long.log"
     lines = [f"{number:06} {'x' * (number % 500)}" for number in range(5_000)] + ["y" * 200_000]
     log.write_text("\n".join(lines) + "\n")
-    assert last(log, 5_001) == lines
+    assert last(log, 5_001) == lines, "also those longer than a block"
     assert last(log, 2) == lines[-2:]
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from io import StringIO
 
-import pytest
 from rich.console import Console, RenderableType
 
 from peerd.cli.demo import snapshot as demo
@@ -14,6 +13,7 @@ from peerd.cli.tasks.watch import render_bars
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import Task
 from peerd.store.nodes.processes import ProcessRecord
+from tests.support.rows import rows
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 LONG_NOTE = "encoding frame 1234 of 5678 at 23.5 frames a second, with a very long note"
@@ -38,25 +38,22 @@ def draw(picture: RenderableType, width: int) -> list[str]:
 TASKS = [running_task(task_id) for task_id in (7, 123_456)]
 
 
-@pytest.mark.parametrize("width", [100, 80, 60])
-def test_bars_of_watched_tasks_show_their_ids(width: int) -> None:
-    console = Console(width=width, height=30, file=StringIO())
-    lines = draw(render_bars(TASKS, {1: "a-node-with-a-long-name"}, NOW, console), width)
-    assert [line.split()[0] for line in lines] == ["7", "123456"]
-    assert max(map(len, lines)) <= width
-    assert width < 80 or all("50%" in line for line in lines)
-
-
-@pytest.mark.parametrize("width", [100, 80, 60])
-def test_bars_of_the_demo_show_their_ids(width: int) -> None:
+@rows("width", [100, 80, 60])
+def test_bars_show_their_ids(width: int) -> None:
     process = ProcessRecord(
         id=1, node_id=1, incarnation="x", kind="video", slot="video-1", role="worker", pid=4711, started_at=NOW,
         checked_at=NOW, ended_at=None, cause=None,
     )  # fmt: skip
-    lines = draw(demo.render_bars(demo.DemoSnapshot(TASKS, {1: process}, {1: "demo-a-1a2b3c"}), None), width)
-    assert [line.split()[0] for line in lines] == ["7", "123456"]
-    assert max(map(len, lines)) <= width
-    assert width < 80 or all("50%" in line and "demo-a-1a2b3c video-1" in line for line in lines)
+    console = Console(width=width, height=30, file=StringIO())
+    of_demo = demo.DemoSnapshot(TASKS, {1: process}, {1: "demo-a-1a2b3c"})
+    for bars, owner in (
+        (render_bars(TASKS, {1: "a-node-with-a-long-name"}, NOW, console), ""),
+        (demo.render_bars(of_demo, None), "demo-a-1a2b3c video-1"),
+    ):
+        lines = draw(bars, width)
+        assert [line.split()[0] for line in lines] == ["7", "123456"]
+        assert max(map(len, lines)) <= width
+        assert width < 80 or all("50%" in line and owner in line for line in lines)
 
 
 def test_columns_on_the_right_are_cut_before_those_on_the_left() -> None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-import pytest
-
 from peerd.config import check, load
 from tests.support.certificates import make_certificate
+from tests.support.rows import rows
 from tests.unit.config.helpers import EMPTY, Write, checked, problems
 
 TOKEN = "a-token-of-some-length"
@@ -17,89 +16,30 @@ REMEDY = "give a token_file, or tls_certificate and tls_key; or say allow_unauth
 
 
 def test_a_gateway_needs_no_key_and_listens_where_beanstalkd_does(write: Write) -> None:
-    gateway = load(write("[gateway.queue]\n"), EMPTY).gateway["queue"]
-    assert (gateway.bind, gateway.protocols) == (("127.0.0.1:11300",), ("beanstalk", "json"))
-    assert gateway.max_buffered_bytes == 1_048_576
+    path = write("[gateway.queue]\n[gateway.large]\nbind = '127.0.0.1:1'\nmax_job_size = '10MB'\n")
+    queue, large = load(path, EMPTY).gateway.values()
+    assert (queue.bind, queue.protocols) == (("127.0.0.1:11300",), ("beanstalk", "json"))
+    buffered = (queue.max_buffered_bytes, large.max_buffered_bytes)
+    assert buffered == (1_048_576, 20_000_000), "a connection may buffer two of the largest jobs"
 
 
-def test_a_connection_may_buffer_two_of_the_largest_jobs(write: Write) -> None:
-    gateway = load(write("[gateway.queue]\nmax_job_size = '10MB'\n"), EMPTY).gateway["queue"]
-    assert gateway.max_buffered_bytes == 20_000_000
+def test_an_address_for_other_machines_is_refused_without_access_control(write: Write) -> None:
+    for bind in (":11300", "[::]:11300", "10.0.0.7:11300", "queue.example:11300", "systemd:queue"):
+        found = checked(write(f"[gateway.queue]\nbind = ['127.0.0.1:1', '{bind}']\n"))
+        [problem] = found.problems
+        assert str(problem) == f"peerd.toml:2: gateway.queue.bind: {bind} {UNASKED}; {REMEDY}"
+        assert found.warnings == [], "without a token none is sent in clear"
 
 
-def test_every_error_of_a_gateway_is_reported(write: Write) -> None:
-    path = write(
-        """
-        [gateway.queue]
-        bind = "11300"
-        protocols = ["beanstalk", "amqp"]
-        max_job_size = 0
-        default_ttr = 0.5
-        token = "short"
-        [gateway.agent]
-        [queues."a b"]
-        [queues.mails]
-        max_jobs = 0
-        histroy = "1h"
-        """
-    )
-    assert problems(path) == [
-        (
-            "peerd.toml:2: gateway.queue.bind: '11300' names no port; write \"127.0.0.1:8080\", "
-            '":8080" for every IPv4 address, "[::]:8080" for every IPv6 address, "unix:/path", or "systemd:NAME"'
-        ),
-        "peerd.toml:3: gateway.queue.protocols: must be 'beanstalk' or 'json'",
-        "peerd.toml:4: gateway.queue.max_job_size: must be from 1 byte to 1GiB",
-        "peerd.toml:5: gateway.queue.default_ttr: must be from 1 to 4294967295 seconds, as beanstalkd has it",
-        (
-            "peerd.toml:6: gateway.queue.token: must be 16 to 200 printable ASCII characters without a space, "
-            "so that a command can carry it"
-        ),
-        "peerd.toml:7: gateway.agent: is the name of a process of peerd's own; choose another name",
-        "peerd.toml:8: queues.a b: 'a b' is no queue's name: 1 to 200 of A-Z a-z 0-9 - + / ; . $ _ ( ) : @",
-        "peerd.toml:10: queues.mails.max_jobs: must be at least 1",
-        "peerd.toml:11: queues.mails.histroy: unknown key; did you mean 'history'?",
-    ]
-
-
-def test_a_gateway_and_an_app_do_not_listen_on_one_address(write: Write) -> None:
-    path = write(
-        """
-        [web.site]
-        app = "a:b"
-        bind = "127.0.0.1:80"
-        [gateway.site]
-        bind = "127.0.0.1:80"
-        """
-    )
-    assert problems(path) == [
-        "peerd.toml:4: gateway.site: [web.site] has this name; choose another name",
-        "peerd.toml:5: gateway.site.bind: [web.site] listens on 127.0.0.1:80 too; choose another",
-    ]
-
-
-@pytest.mark.parametrize("bind", [":11300", "[::]:11300", "10.0.0.7:11300", "queue.example:11300", "systemd:queue"])
-def test_an_address_for_other_machines_is_refused_without_access_control(bind: str, write: Write) -> None:
-    path = write(f"[gateway.queue]\nbind = ['127.0.0.1:1', '{bind}']\n")
-    assert problems(path) == [f"peerd.toml:2: gateway.queue.bind: {bind} {UNASKED}; {REMEDY}"]
-
-
-@pytest.mark.parametrize(
-    "bind", ["127.0.0.1:11300", "127.1.2.3:0", "localhost:11300", "[::1]:11300", "unix:queue.sock"]
-)
-def test_an_address_of_this_machine_alone_needs_no_access_control(bind: str, write: Write) -> None:
-    found = checked(write(f"[gateway.queue]\nbind = '{bind}'\n"))
+@rows("bind", [
+    "bind = '127.0.0.1:11300'", "bind = '127.1.2.3:0'", "bind = 'localhost:11300'", "bind = '[::1]:11300'",
+    "bind = 'unix:queue.sock'", "bind = ':11300'\nallow_unauthenticated = true",
+])  # fmt: skip
+def test_an_address_of_this_machine_alone_needs_no_access_control_and_another_one_may_say_so(
+    bind: str, write: Write
+) -> None:
+    found = checked(write(f"[gateway.queue]\n{bind}\n"))
     assert (found.problems, found.warnings) == ([], [])
-
-
-def test_what_is_said_in_words_is_neither_refused_nor_warned_of(write: Write) -> None:
-    found = checked(write("[gateway.queue]\nbind = ':11300'\nallow_unauthenticated = true\n"))
-    assert (found.problems, found.warnings) == ([], [])
-
-
-def test_a_gateway_without_a_token_is_not_warned_that_its_token_is_sent_in_clear(write: Write) -> None:
-    found = checked(write("[gateway.queue]\nbind = ':11300'\n"))
-    assert (len(found.problems), found.warnings) == (1, [])
 
 
 def test_a_token_in_clear_and_tls_for_anybody_are_warned_of(write: Write, project: Path) -> None:
@@ -135,24 +75,22 @@ def test_a_token_in_clear_and_tls_for_anybody_are_warned_of(write: Write, projec
     ]
 
 
-def test_the_token_of_a_file_is_read_and_never_shown(write: Write, project: Path) -> None:
+def test_the_token_of_a_file_is_read_and_never_shown_and_is_given_once(write: Write, project: Path) -> None:
     (project / "queue.token").write_text(f"{TOKEN}\n")
     settings = load(write("[gateway.queue]\nbind = ':1'\ntoken_file = 'queue.token'\n"), EMPTY)
     assert settings.gateway["queue"].token == TOKEN
     assert settings.gateway["queue"].token_file == project / "queue.token"
     assert TOKEN not in repr(settings)
     assert "token='***'" in repr(settings.gateway["queue"])
+    path = write(f"[gateway.queue]\ntoken = '{TOKEN}'\ntoken_file = 'queue.token'\n")
+    assert problems(path) == ["peerd.toml:3: gateway.queue.token_file: there is a token already; keep one of them"]
 
 
-@pytest.mark.parametrize(
-    "content, problem",
-    [
-        (None, "no such file or directory"),
-        ("", "queue.token is empty"),
-        ("with a space between", "a token must be 16 to 200 printable ASCII characters without a space"),
-        ("short", "a token must be 16 to 200 printable ASCII characters without a space"),
-    ],
-)
+@rows("content, problem", [
+    (None, "no such file or directory"), ("", "queue.token is empty"),
+    ("with a space between", "a token must be 16 to 200 printable ASCII characters without a space"),
+    ("short", "a token must be 16 to 200 printable ASCII characters without a space"),
+])  # fmt: skip
 def test_a_file_without_a_token_is_refused(content: str | None, problem: str, write: Write, project: Path) -> None:
     if content is not None:
         (project / "queue.token").write_text(content)
@@ -160,12 +98,6 @@ def test_a_file_without_a_token_is_refused(content: str | None, problem: str, wr
     assert found.startswith("peerd.toml:3: gateway.queue.token_file: ")
     assert problem in found
     assert "with a space between" not in found
-
-
-def test_a_token_is_given_once(write: Write, project: Path) -> None:
-    (project / "queue.token").write_text(TOKEN)
-    path = write(f"[gateway.queue]\ntoken = '{TOKEN}'\ntoken_file = 'queue.token'\n")
-    assert problems(path) == ["peerd.toml:3: gateway.queue.token_file: there is a token already; keep one of them"]
 
 
 def test_each_secret_of_a_gateway_that_others_can_read_is_reported(write: Write, project: Path) -> None:
@@ -212,18 +144,6 @@ def test_certificate_and_key_belong_together(write: Write, project: Path) -> Non
     assert f"tls_certificate: {project}/none.pem: no such file" in problem("none.pem", "queue.key")
     assert "tls_key: is no key of tls_certificate" in problem("queue.pem", "other.key")
     assert "tls_key: is no key of tls_certificate, or is protected by a password" in problem("queue.pem", "closed.key")
-
-
-def test_a_gateway_has_room_for_a_job(write: Write) -> None:
-    assert problems(write("[gateway.queue]\nmax_job_size = '1MB'\nmax_buffered = '1MB'\n")) == [
-        (
-            "peerd.toml:3: gateway.queue.max_buffered: a job of max_job_size (1 MB) does not fit into it; "
-            "give at least 1008192, or leave it out"
-        )
-    ]
-    assert problems(write("[gateway.queue]\nmax_job_size = '1GiB'\n")) == [
-        ("peerd.toml:1: gateway.queue.max_buffered_total: one connection may have 2.15 GB; give at least 2147483648")
-    ]
 
 
 def test_a_queue_with_any_name_has_its_options(write: Write) -> None:

@@ -9,9 +9,8 @@ import pytest
 
 from peerd.config import ConfigError, Settings, load
 from peerd.config.template import TEMPLATE
+from tests.support.rows import rows
 from tests.unit.config.helpers import EMPTY, Write, checked, problems
-
-# ---------------------------------------------------------------- what is read
 
 
 def test_an_empty_file_is_a_node_on_sqlite_in_the_folder_of_the_project(write: Write, project: Path) -> None:
@@ -23,105 +22,66 @@ def test_an_empty_file_is_a_node_on_sqlite_in_the_folder_of_the_project(write: W
     assert (settings.node.grace, settings.manager.max_update, settings.manager.max_failed) == (30, 30, 259_200)
 
 
-def test_every_setting_can_be_given(write: Write, project: Path) -> None:
+def test_settings_are_read_with_their_units(write: Write, project: Path) -> None:
     settings = load(
         write(
             """
             [node]
-            name = "video-1"
-            address = "10.0.0.7"
-            zone = "rack-a"
             run_directory = "run"
             grace = "1m30s"
-            shutdown_interval = 0.5
             heartbeat_every = "3s"
-            [database]
-            url = "mysql://peerd@db/peerd"
-            pool_size = 8
             [workers.video]
             tasks = ["studio.jobs:video", "studio.jobs:posters"]
-            enabled = false
-            processes = 2
-            count = 4
-            queues = ["video"]
-            max_attempts = 5
             delay_ratio = "1m"
-            update = "5s"
             poll_every = "500ms"
             timeout = "2h"
-            grace = "10s"
-            recycle_after = 1000
-            recycle_age = "1d"
             recycle_memory = "500MB"
             options = { height = 720, codecs = ["h264"] }
             [workers.cleanup]
             worker = "studio.jobs:Cleanup"
             sleep = "1m"
-            [manager]
-            every = "2s"
-            pinned_policy = "move"
-            batch = 100
             [logging]
             level = "DEBUG"
-            format = "json"
             """,
         ),
         EMPTY,
     )
     video, cleanup = settings.workers["video"], settings.workers["cleanup"]
-    assert settings.node.run_directory == project / "run"
-    assert settings.node.grace == 90
+    assert (settings.node.run_directory, settings.node.grace) == (project / "run", 90)
     assert video.tasks == ("studio.jobs:video", "studio.jobs:posters")
-    assert (video.delay_ratio, video.timeout, video.recycle_memory) == (60, 7200, 500_000_000)
-    assert video.options == {"height": 720, "codecs": ["h264"]}
+    assert (video.delay_ratio, video.poll_every, video.timeout) == (60, 0.5, 7200)
+    assert (video.recycle_memory, video.options) == (500_000_000, {"height": 720, "codecs": ["h264"]})
     assert (cleanup.worker, cleanup.tasks, cleanup.sleep) == ("studio.jobs:Cleanup", None, 60)
     assert settings.manager.inactive_after == 6, "two heartbeats"
     assert settings.logging.level == "debug"
 
 
-def test_settings_cannot_be_changed(write: Write) -> None:
-    settings = load(write(""), EMPTY)
+def test_settings_cannot_be_changed_and_given_ones_can_be_distinguished_from_defaults(write: Write) -> None:
+    settings = load(write('[workers.a]\ntasks = "a:b"\ncount = 1\n'), EMPTY)
     with pytest.raises(AttributeError, match="immutable"):
         settings.node.name = "other"  # type: ignore[misc,unused-ignore]
+    assert settings.workers["a"].given == ("count", "tasks")
 
 
-def test_given_settings_can_be_distinguished_from_defaults(write: Write) -> None:
-    worker = load(write('[workers.a]\ntasks = "a:b"\ncount = 1\n'), EMPTY).workers["a"]
-    assert worker.given == ("count", "tasks")
-
-
-# ---------------------------------------------------------------- where it is found
-
-
-def test_the_nearest_file_above_is_found(write: Write, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write("[node]\nname = 'above'\n")
+def test_the_file_is_the_nearest_above_or_the_one_that_a_variable_names(
+    write: Write, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write("[node]\nname = 'above'\n")
     (project / "deep" / "folder").mkdir(parents=True)
     monkeypatch.chdir(project / "deep" / "folder")
     assert load(environment=EMPTY).node.name == "above"
+    path = path.rename(project / "other.toml")
+    assert load(environment={"PEERD_CONFIG": str(path)}).node.name == "above"
 
 
-def test_a_variable_names_the_file(project: Path, write: Write) -> None:
-    path = write("[node]\nname = 'named'\n").rename(project / "other.toml")
-    assert load(environment={"PEERD_CONFIG": str(path)}).node.name == "named"
-
-
-def test_without_a_file_the_error_names_the_remedy(project: Path) -> None:
-    with pytest.raises(ConfigError, match="no such file, here or in a folder above; run 'peerd init'"):
-        load(environment=EMPTY)
-
-
-def test_without_a_file_the_address_of_the_database_is_enough(project: Path) -> None:
+def test_without_a_file_the_address_of_the_database_is_enough_or_the_error_names_the_remedy(project: Path) -> None:
     settings = load(environment={"PEERD_DATABASE_URL": "mysql://db/peerd"})
     assert (settings.database.url, settings.file, settings.project_directory) == ("mysql://db/peerd", None, project)
-
-
-def test_a_named_file_must_exist(project: Path) -> None:
+    with pytest.raises(ConfigError, match="no such file, here or in a folder above; run 'peerd init'"):
+        load(environment=EMPTY)
     assert problems(project / "no.toml") == [
         f"{project}/no.toml: no such file or directory; name the file with --config or PEERD_CONFIG",
     ]
-
-
-# ---------------------------------------------------------------- the environment
 
 
 def test_the_environment_overrides_the_file(write: Write) -> None:
@@ -153,9 +113,6 @@ def test_a_mistake_in_the_environment_is_reported_there(write: Write) -> None:
     ]
 
 
-# ---------------------------------------------------------------- passwords
-
-
 def test_the_password_comes_from_its_file_and_is_never_shown(write: Write, project: Path) -> None:
     (project / "secret").write_text("s3cr3t@\n")
     (project / "secret").chmod(0o600)
@@ -170,28 +127,20 @@ def test_the_password_comes_from_its_file_and_is_never_shown(write: Write, proje
     assert found.warnings == []
 
 
-@pytest.mark.parametrize(
-    "database, words",
-    [
-        ("url = 'mysql://peerd@db/peerd'", "no such file or directory; write the password there"),
-        ("url = 'mysql://peerd:a@db/peerd'", "the url holds a password already; keep one of them"),
-        ("", "SQLite has no password; take it out"),
-    ],
-)
+@rows(
+    "database, words", [
+    ("url = 'mysql://peerd@db/peerd'", "no such file or directory; write the password there"),
+    ("url = 'mysql://peerd:a@db/peerd'", "the url holds a password already; keep one of them"),
+    ("", "SQLite has no password; take it out"),
+])  # fmt: skip
 def test_a_password_file_that_cannot_be_used_is_reported(database: str, words: str, write: Write) -> None:
     [problem] = problems(write(f"[database]\npassword_file = 'none'\n{database}\n"))
     assert problem.startswith("peerd.toml:2: database.password_file: ")
     assert words in problem
 
 
-# ---------------------------------------------------------------- the file that peerd init writes
-
-
-def test_the_template_is_a_configuration_without_mistakes(write: Write) -> None:
+def test_the_template_is_a_configuration_without_mistakes_and_so_is_what_it_has_commented_out(write: Write) -> None:
     assert checked(write(TEMPLATE)).problems == []
-
-
-def test_what_the_template_has_commented_out_is_accepted(write: Write) -> None:
     lines = TEMPLATE.splitlines()
     settings = [line.removeprefix("# ") if " = " in line or line.startswith("# [") else line for line in lines]
     others = ("url = ", "password_file = ", "secret_file = ")

@@ -2,30 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from textwrap import dedent
-
-import pytest
-
 from peerd.config import check, load
 from peerd.config.schedules import schedules_for_node
 from peerd.domain.schedule import Schedule
+from tests.unit.config.helpers import Write
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-def written(folder: Path, text: str) -> Path:
-    (folder / "peerd.toml").write_text(dedent(text).lstrip("\n"))
-    return folder / "peerd.toml"
-
-
-def test_every_key_reaches_the_schedule(folder: Path) -> None:
-    path = written(
-        folder,
+def test_every_key_reaches_the_schedule(write: Write) -> None:
+    path = write(
         """
         [workers.video]
         tasks = "studio:video"
@@ -79,65 +63,8 @@ def test_every_key_reaches_the_schedule(folder: Path) -> None:
     ]
 
 
-def test_each_mistake_is_reported_with_its_line(folder: Path) -> None:
-    path = written(
-        folder,
-        """
-        [schedules.nothing]
-        interval = "10s"
-        [schedules.both]
-        run = "a:b"
-        queue = "q"
-        interval = "10s"
-        [schedules.never]
-        run = "a:b"
-        [schedules.cron]
-        run = "a:b"
-        cron = "99 * * * *"
-        [schedules.zone]
-        run = "a:b"
-        cron = "0 0 * * *"
-        timezone = "Mars"
-        [schedules.kind]
-        run = "a:b"
-        interval = 1
-        workers = "audio"
-        [schedules.nan]
-        queue = "q"
-        interval = 1
-        body = {x = nan}
-        [schedules.limited]
-        run = "a:b"
-        interval = 1
-        limit_key = "acme"
-        [schedules.each]
-        queue = "q"
-        interval = 1
-        limit_key = "*"
-        """,
-    )
-    assert [str(problem).removeprefix("peerd.toml:") for problem in check(path, {}).problems] == [
-        "1: schedules.nothing.run: give run, a function, or queue, for a task to enqueue: one of them",
-        "4: schedules.both.run: give run, a function, or queue, for a task to enqueue: one of them",
-        "7: schedules.never.interval: when does it tick? Give interval or cron, or immediate = true",
-        (
-            "11: schedules.cron.cron: '99 * * * *': bad minute; "
-            "write five fields, '0 3 * * *', or six with the seconds first, '30 0 3 * * *'"
-        ),
-        (
-            "15: schedules.zone.timezone: 'Mars' is no time zone here; "
-            "write a name such as 'Europe/Berlin'; the names are those of the system's tzdata"
-        ),
-        "19: schedules.kind.workers: there is no [workers.audio]; there are: none",
-        "23: schedules.nan.body: holds inf or nan, which JSON does not have",
-        "27: schedules.limited.limit_key: is for a task that is enqueued; leave it out, or give queue instead of run",
-        "31: schedules.each.limit_key: '*' stands for each key of a queue; a task needs one of its own",
-    ]
-
-
-def test_a_schedule_of_environments_is_for_nodes_of_those(folder: Path) -> None:
-    path = written(
-        folder,
+def test_a_schedule_of_environments_is_for_nodes_of_those(write: Write) -> None:
+    path = write(
         """
         [schedules.live]
         run = "a:b"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from peerd.config import load
 from peerd.config.serialization import deserialize_section, serialize_section
 from peerd.config.settings import AccessSettings, Settings
@@ -52,35 +54,24 @@ file = "log/peerd.log"
 """
 
 
-def read(write: Write) -> Settings:
+@pytest.fixture
+def settings(write: Write) -> Settings:
     return load(write(CONFIG), {})
 
 
-def test_deserialized_settings_equal_those_that_were_read(write: Write) -> None:
-    settings = read(write)
+def test_deserialized_settings_equal_those_that_were_read(settings: Settings) -> None:
     deserialized = deserialize_section(serialize_section(settings), Settings)
     for section in (
-        "node",
-        "database",
-        "cluster",
-        "web",
-        "gateway",
-        "queues",
-        "agent",
-        "schedules",
-        "manager",
-        "logging",
-        "alerts",
+        "node", "database", "cluster", "web", "gateway", "queues", "agent", "schedules", "manager", "logging", "alerts",
         "access",
-    ):
+    ):  # fmt: skip
         assert getattr(deserialized, section) == getattr(settings, section), section
     assert deserialized.workers["video"].given == ("count", "options", "tasks")
     assert deserialized.project_directory == settings.project_directory
     assert isinstance(deserialized.logging.file, Path)
 
 
-def test_a_plan_can_carry_any_options(write: Write) -> None:
-    settings = read(write)
+def test_a_plan_can_carry_any_options(settings: Settings) -> None:
     encode({"plan": build_node_plan(settings, "life")["kinds"]})
     assert Plan.parse(build_node_plan(settings, "life")).kinds
     options = deserialize_section(serialize_section(settings), Settings).workers["video"].options
@@ -88,8 +79,7 @@ def test_a_plan_can_carry_any_options(write: Write) -> None:
     assert options["moment"] == "2026-01-01T00:00:00Z"
 
 
-def test_a_gateway_is_planned_with_its_address_and_the_options_of_queues(write: Write) -> None:
-    settings = read(write)
+def test_a_gateway_is_planned_with_its_address_and_the_options_of_queues(settings: Settings) -> None:
     plan = Plan.parse(build_node_plan(settings, "life"))
     kinds = {kind.name: kind for kind in plan.kinds}
     queue = kinds["queue"]
@@ -101,8 +91,7 @@ def test_a_gateway_is_planned_with_its_address_and_the_options_of_queues(write: 
     assert not kinds["site"].drains
 
 
-def test_a_process_is_planned_with_all_that_it_reads_of_access(write: Write) -> None:
-    settings = read(write)
+def test_a_process_is_planned_with_all_that_it_reads_of_access(settings: Settings) -> None:
     kinds = {kind.name: kind for kind in Plan.parse(build_node_plan(settings, "life")).kinds}
     planned = {name: deserialize_section(kinds[name].payload["settings"], Settings).access for name in kinds}
     assert planned["site"] == settings.access
@@ -110,7 +99,6 @@ def test_a_process_is_planned_with_all_that_it_reads_of_access(write: Write) -> 
     assert planned["manager"] == AccessSettings(), "another setting of access replaces no manager"
 
 
-def test_two_readings_of_one_file_make_the_same_plan(write: Write) -> None:
-    assert build_node_plan(read(write), "life") == build_node_plan(read(write), "life"), (
-        "or every reload would replace every process"
-    )
+def test_two_readings_of_one_file_make_the_same_plan(settings: Settings, write: Write) -> None:
+    again = build_node_plan(load(write(CONFIG), {}), "life")
+    assert again == build_node_plan(settings, "life"), "or every reload would replace every process"

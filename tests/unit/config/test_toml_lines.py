@@ -39,44 +39,31 @@ TEXT = dedent(
 )
 
 
-def test_the_text_of_these_tests_is_toml() -> None:
-    assert tomllib.loads(TEXT)["node"]["after"] == 3
-
-
 def test_each_key_has_the_line_that_it_is_written_on() -> None:
-    lines = index_key_lines(TEXT)
-    numbered = list(enumerate(TEXT.splitlines(), start=1))
-
-    def written(beginning: str) -> int:
-        return next(number for number, line in numbered if line.startswith(beginning))
-
-    assert lines[("top",)] == written("top")
-    assert lines[("node",)] == written("[node]")
-    assert lines[("node", "name")] == written("name")
-    assert lines[("node", "quoted key")] == written('"quoted')
-    assert lines[("node", "after")] == written("after")
-    assert lines[("workers", "video", "options", "deep", "key")] == written("options")
-    assert lines[("workers", "video", "inline")] == written("inline")
-    assert lines[("workers", "odd.name", "count")] == written("count = 2")
-    assert lines[("many", "first")] == written("first = 1")
-    assert lines[("many", "last")] == written("last")
+    lines, numbered = index_key_lines(TEXT), list(enumerate(TEXT.splitlines(), start=1))
+    for key, beginning in {
+        ("top",): "top",
+        ("node",): "[node]",
+        ("node", "name"): "name",
+        ("node", "quoted key"): '"quoted',
+        ("node", "after"): "after",
+        ("workers", "video", "options", "deep", "key"): "options",
+        ("workers", "video", "inline"): "inline",
+        ("workers", "odd.name", "count"): "count = 2",
+        ("many", "first"): "first = 1",
+        ("many", "last"): "last",
+    }.items():
+        assert lines[key] == next(number for number, line in numbered if line.startswith(beginning)), key
 
 
-def test_text_inside_values_is_not_a_key() -> None:
+def test_every_key_that_the_parser_finds_has_a_line_and_text_inside_values_is_not_a_key() -> None:
     lines = index_key_lines(TEXT)
     assert ("workers", "no") not in lines
     assert not any("x" in path for path in lines)
-
-
-def test_every_key_that_the_parser_finds_has_a_line() -> None:
-    lines = index_key_lines(TEXT)
     for table, content in tomllib.loads(TEXT).items():
         assert (table,) in lines
         if isinstance(content, dict):
             assert all((table, key) in lines for key in content)
-
-
-def test_a_key_that_is_not_written_has_the_line_of_its_table() -> None:
-    lines = index_key_lines("a = 1\n[node]\n")
-    assert find_line(("node", "missing"), lines) == 2
-    assert find_line(("other",), lines) is None
+    assert tomllib.loads(TEXT)["node"]["after"] == 3
+    of_few = index_key_lines("a = 1\n[node]\n")
+    assert (find_line(("node", "missing"), of_few), find_line(("other",), of_few)) == (2, None), "the line of its table"

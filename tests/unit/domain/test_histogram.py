@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from peerd.domain.histogram import BIN_COUNT, BOUNDS, Histogram
+from tests.support.rows import rows
 
 durations = st.lists(st.floats(0.0, 1e6), max_size=30)
 
@@ -31,8 +32,8 @@ def test_a_quantile_is_within_its_bin(seconds: float, number: int) -> None:
     assert 2**-0.5 <= found / seconds <= 2**0.5
 
 
-@pytest.mark.parametrize(
-    ("seconds", "place"),
+@rows(
+    "seconds, place",
     [(-1.0, 0), (0.0, 0), (0.001, 0), (0.0011, 1), (1.024, 20), (1.03, 21), (1e9, BIN_COUNT - 1), (math.nan, 0)],
 )
 def test_every_duration_has_its_bin(seconds: float, place: int) -> None:

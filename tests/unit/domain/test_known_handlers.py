@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-import pytest
-
 from peerd.domain.known_handlers import (
     HandlerSignature,
     KnownHandlers,
@@ -15,6 +13,7 @@ from peerd.domain.known_handlers import (
 )
 from peerd.domain.outcome import Deferred, Failed
 from peerd.testing import make_task
+from tests.support.rows import rows
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 OLD: HandlerSignature = {"n": ("int", True)}
@@ -36,7 +35,7 @@ def of(signature: HandlerSignature, *given: str) -> UnsupportedTask:
 UNKNOWN = UnsupportedTask("no handler")
 
 
-@pytest.mark.parametrize("waited", [0.0, HOUR, 100 * HOUR])
+@rows("waited", [0.0, HOUR, 100 * HOUR])
 def test_a_task_that_another_process_supports_waits_without_a_limit(waited: float) -> None:
     for outcome in (
         decide(UNKNOWN, None, OLD, waited=waited),
@@ -59,7 +58,7 @@ def test_a_task_of_an_unknown_handler_waits_with_growing_delays_and_not_for_ever
     )
 
 
-@pytest.mark.parametrize("error", [of(OLD, "m"), of(OLD, "n", "by"), of(NEW)], ids=["other", "more", "less"])
+@rows("error", [of(OLD, "m"), of(OLD, "n", "by"), of(NEW)])
 def test_a_task_with_arguments_that_no_process_knows_waits_and_not_for_ever(error: UnsupportedTask) -> None:
     known = error.signature
     waiting = decide(error, known)
@@ -69,21 +68,15 @@ def test_a_task_with_arguments_that_no_process_knows_waits_and_not_for_ever(erro
     assert isinstance(decide(error, known, waited=HOUR), Failed)
 
 
-def test_a_value_of_a_wrong_type_is_dead_at_once() -> None:
+def test_a_value_of_a_wrong_type_is_dead_at_once_unless_another_version_has_another_type() -> None:
     assert decide(of(OLD, "n"), OLD) == Failed(error="it does not fit")
     assert decide(of(OLD, "n"), OLD, None, {"m": ("int", True)}) == Failed(error="it does not fit")
-
-
-def test_a_type_that_is_wrong_here_is_given_to_versions_that_have_another_and_not_for_ever() -> None:
     assert isinstance(decide(of(OLD, "n"), OLD, WIDER), Deferred)
-    assert isinstance(decide(of(OLD, "n"), OLD, WIDER, waited=HOUR), Failed)
+    assert isinstance(decide(of(OLD, "n"), OLD, WIDER, waited=HOUR), Failed), "not for ever"
 
 
 def test_a_process_that_runs_whole_rows_supports_every_name() -> None:
     task = make_task(queue="other", name="any")
-    assert isinstance(
-        decide_unsupported_task(task, UNKNOWN, KnownHandlersSnapshot(NOW, None, [{"other": None}]), 0.0), Deferred
-    )
-    assert isinstance(
-        decide_unsupported_task(task, UNKNOWN, KnownHandlersSnapshot(NOW, None, [{"q": None}]), 0.0), Failed
-    )
+    for queue, outcome in (("other", Deferred), ("q", Failed)):
+        snapshot = KnownHandlersSnapshot(NOW, None, [{queue: None}])
+        assert isinstance(decide_unsupported_task(task, UNKNOWN, snapshot, 0.0), outcome)

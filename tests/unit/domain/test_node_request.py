@@ -13,48 +13,33 @@ from peerd.domain.node_request import (
     ScaleArguments,
     StackArguments,
     StateArguments,
-    command_name,
     decode_command,
     encode_command,
 )
 from peerd.supervision.plan import MAX_PROCESSES
+from tests.support.rows import rows
 
 
 def test_as_many_processes_can_be_requested_as_the_master_allows() -> None:
     assert MAX_PROCESSES_OF_KIND == MAX_PROCESSES
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        StateArguments(),
-        ReloadArguments(),
-        ReloadArguments(("video", "größe"), config_only=True, wait=2.5),
-        ScaleArguments("video", 0),
-        StackArguments(2**62, 4711),
-    ],
-    ids=command_name,
-)
+@rows("command", [
+    StateArguments(), ReloadArguments(), ReloadArguments(("video", "größe"), config_only=True, wait=2.5),
+    ScaleArguments("video", 0), StackArguments(2**62, 4711),
+])  # fmt: skip
 def test_a_command_is_read_as_it_was_written(command: NodeCommand) -> None:
     assert decode_command(encode_command(command)) == command
 
 
-@pytest.mark.parametrize(
-    ("make", "field"),
-    [
-        (lambda: ReloadArguments(()), "kinds"),
-        (lambda: ReloadArguments(("x",) * 101), "kinds"),
-        (lambda: ReloadArguments(("",)), "kinds"),
-        (lambda: ReloadArguments(("a\0b",)), "kinds"),
-        (lambda: ReloadArguments(wait=0.0), "timeout"),
-        (lambda: ReloadArguments(wait=MAX_WAIT + 1), "timeout"),
-        (lambda: ReloadArguments(wait=float("nan")), "timeout"),
-        (lambda: ScaleArguments("x" * 201, 1), "kind"),
-        (lambda: ScaleArguments("video", -1), "count"),
-        (lambda: ScaleArguments("video", True), "count"),
-        (lambda: ScaleArguments("video", 1001), "count"),
-    ],
-)
+@rows("make, field", [
+    (lambda: ReloadArguments(()), "kinds"), (lambda: ReloadArguments(("x",) * 101), "kinds"),
+    (lambda: ReloadArguments(("",)), "kinds"), (lambda: ReloadArguments(("a\0b",)), "kinds"),
+    (lambda: ReloadArguments(wait=0.0), "timeout"), (lambda: ReloadArguments(wait=MAX_WAIT + 1), "timeout"),
+    (lambda: ReloadArguments(wait=float("nan")), "timeout"), (lambda: ScaleArguments("x" * 201, 1), "kind"),
+    (lambda: ScaleArguments("video", -1), "count"), (lambda: ScaleArguments("video", True), "count"),
+    (lambda: ScaleArguments("video", 1001), "count"),
+])  # fmt: skip
 def test_wrong_arguments_are_refused_with_the_name_of_the_field(make: object, field: str) -> None:
     assert callable(make)
     with pytest.raises(InvalidFilter) as error:
@@ -62,7 +47,7 @@ def test_wrong_arguments_are_refused_with_the_name_of_the_field(make: object, fi
     assert error.value.field == field
 
 
-@pytest.mark.parametrize(
+@rows(
     "text",
     [
         "", "null", "[]", "{}", '{"type":"halt"}', '{"type":"state","more":1}', '{"type":"scale","kind":"video"}',

@@ -21,6 +21,7 @@ from peerd.domain.schedule import (
     initial_run_status,
     tick_jitter,
 )
+from tests.support.rows import rows
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -34,33 +35,27 @@ def after(seconds: float) -> datetime:
     return START + timedelta(seconds=seconds)
 
 
-def test_nothing_happens_before_a_tick_is_due() -> None:
-    assert decide_tick(schedule(), after(10), START, after(9.999), "") == WaitForTick(after(10))
-    assert decide_tick(schedule(), after(10), START, after(10), "") == FireTick(after(10), after(20))
-
-
-def test_a_schedule_without_ticks_is_not_due() -> None:
-    assert decide_tick(schedule(immediate=True), None, START, after(10), "") == WaitForTick(None)
-    assert decide_tick(schedule(), None, START, after(10), "") == WaitForTick(None)
-
-
-def test_the_last_of_several_missed_ticks_counts() -> None:
-    assert decide_tick(schedule(), after(10), START, after(54), "") == FireTick(after(50), after(60))
+def test_the_last_of_several_ticks_that_are_due_counts_and_nothing_happens_before() -> None:
+    for given_, next_at, now, decided in (
+        ({}, after(10), after(9.999), WaitForTick(after(10))),
+        ({}, after(10), after(10), FireTick(after(10), after(20))),
+        ({}, after(10), after(54), FireTick(after(50), after(60))),
+        ({}, None, after(10), WaitForTick(None)),
+        ({"immediate": True}, None, after(10), WaitForTick(None)),
+    ):
+        assert decide_tick(schedule(**given_), next_at, START, now, "") == decided
 
 
 def test_a_tick_that_is_too_late_is_missed_or_made_up_for_once() -> None:
     late = {"cron": "0 3 * * *", "misfire_grace": 60.0}
     tick, following, now = at_three(1), at_three(2), at_three(1) + timedelta(hours=2)
     assert decide_tick(schedule(**late), tick, START, now, "") == MissTick(tick, following, 7200.0)
-    assert decide_tick(schedule(**late, misfire="run_once"), tick, START, now, "") == FireTick(tick, following)
+    made_up_for = schedule(**late, misfire="run_once")
+    assert decide_tick(made_up_for, tick, START, now, "") == FireTick(tick, following)
     just = tick + timedelta(seconds=60)
     assert decide_tick(schedule(**late), tick, START, just, "") == FireTick(tick, following)
-
-
-def test_a_week_without_any_node_is_made_up_for_once() -> None:
-    nightly = schedule(cron="0 3 * * *", misfire="run_once")
-    now = at_three(8) + timedelta(hours=1)
-    assert decide_tick(nightly, at_three(1), START, now, "") == FireTick(at_three(8), at_three(9))
+    a_week_later = at_three(8) + timedelta(hours=1)
+    assert decide_tick(made_up_for, tick, START, a_week_later, "") == FireTick(at_three(8), at_three(9))
 
 
 def at_three(day: int) -> datetime:
@@ -101,30 +96,27 @@ def test_a_clock_that_is_read_at_any_time_sees_each_tick_once_and_in_order(jitte
     assert all(tick <= now for tick in seen)
 
 
-def test_overlapping_runs_are_skipped_queued_or_allowed() -> None:
-    assert initial_run_status("skip", busy=False, waiting=0) is RunStatus.RUNNING
-    assert initial_run_status("skip", busy=True, waiting=0) is RunStatus.SKIPPED
-    assert initial_run_status("queue", busy=False, waiting=0) is RunStatus.RUNNING
-    assert initial_run_status("queue", busy=True, waiting=0) is RunStatus.WAITING
-    assert initial_run_status("queue", busy=False, waiting=1) is RunStatus.WAITING, "waiting runs come first"
-    assert initial_run_status("queue", busy=True, waiting=MAX_WAITING) is RunStatus.SKIPPED
-    assert initial_run_status("allow", busy=True, waiting=5) is RunStatus.RUNNING
+@rows("overlap, busy, waiting, status", [
+    ("skip", False, 0, RunStatus.RUNNING), ("skip", True, 0, RunStatus.SKIPPED),
+    ("queue", False, 0, RunStatus.RUNNING), ("queue", True, 0, RunStatus.WAITING),
+    ("queue", False, 1, RunStatus.WAITING), ("queue", True, MAX_WAITING, RunStatus.SKIPPED),
+    ("allow", True, 5, RunStatus.RUNNING),
+])  # fmt: skip
+def test_overlapping_runs_are_skipped_queued_or_allowed(
+    overlap: Any, *, busy: bool, waiting: int, status: RunStatus
+) -> None:
+    assert initial_run_status(overlap, busy=busy, waiting=waiting) is status
 
 
-@pytest.mark.parametrize(
-    "given_, words",
-    [
-        ({"run": None}, "give run, a function, or queue"),
-        ({"queue": "q"}, "one of them"),
-        ({"interval": 1.0, "cron": "* * * * *"}, "not both"),
-        ({"interval": None, "immediate": False}, "when does it tick"),
-        ({"interval": 1.0, "jitter": 2.0}, "2s is longer than the interval"),
-        ({"type": "everywhere"}, "type: 'everywhere' is none of"),
-        ({"run": None, "queue": "q", "type": "all"}, "enqueued once"),
-        ({"run": None, "queue": "q", "timeout": 1.0}, "timeout: is for functions"),
-        ({"cron": "never"}, "cron: 'never'"),
-    ],
-)
+@rows("given_, words", [
+    ({"run": None}, "give run, a function, or queue"), ({"queue": "q"}, "one of them"),
+    ({"interval": 1.0, "cron": "* * * * *"}, "not both"),
+    ({"interval": None, "immediate": False}, "when does it tick"),
+    ({"interval": 1.0, "jitter": 2.0}, "2s is longer than the interval"),
+    ({"type": "everywhere"}, "type: 'everywhere' is none of"),
+    ({"run": None, "queue": "q", "type": "all"}, "enqueued once"),
+    ({"run": None, "queue": "q", "timeout": 1.0}, "timeout: is for functions"), ({"cron": "never"}, "cron: 'never'"),
+])  # fmt: skip
 def test_keys_that_exclude_each_other_are_refused(given_: dict[str, Any], words: str) -> None:
     with pytest.raises(InvalidSchedule, match=words):
         schedule(**given_)
@@ -137,11 +129,5 @@ def test_a_task_that_could_not_be_enqueued_is_refused_at_once() -> None:
 
 def test_a_fingerprint_covers_all_fields() -> None:
     assert schedule().fingerprint == schedule().fingerprint
-    others: list[dict[str, Any]] = [
-        {"interval": 11.0},
-        {"run": "m:g"},
-        {"args": [1]},
-        {"overlap": "allow"},
-        {"enabled": False},
-    ]
+    others = ({"interval": 11.0}, {"run": "m:g"}, {"args": [1]}, {"overlap": "allow"}, {"enabled": False})
     assert len({schedule(**one).fingerprint for one in others} | {schedule().fingerprint}) == 6

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from itertools import product
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from peerd.domain.lifecycle import Status, TaskEvent
 from peerd.domain.outcome import Canceled, Deferred, Done, Failed, Outcome, Released, Snoozed
 from peerd.domain.task import LATEST, Task
 from peerd.domain.task_transition import outcome_labels, transition_after, transition_after_crash
+from tests.support.rows import rows
 
 NOW = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
 
@@ -20,31 +22,19 @@ def task(**fields: Any) -> Task:
     return Task(**{**nothing, **row, "crashes": 0, "max_attempts": 3, "created_at": NOW, "updated_at": NOW, **fields})
 
 
-def test_a_failure_with_attempts_left_is_retried_after_its_delay() -> None:
+def test_a_failure_is_retried_after_its_delay_unless_it_was_the_last_attempt_or_is_final() -> None:
     verdict = transition_after(task(attempts=1), Failed(error="boom", retry_in=60.0), NOW)
     assert (verdict.event, verdict.counted, verdict.label) == (TaskEvent.FAIL, True, "failure")
     assert verdict.start_at == NOW + timedelta(seconds=60)
-
-
-@pytest.mark.parametrize("attempts, max_attempts", [(2, 3), (0, 1), (5, 3), (0, None)])
-def test_a_failure_of_the_last_attempt_is_final(attempts: int, max_attempts: int | None) -> None:
-    verdict = transition_after(
-        task(attempts=attempts, max_attempts=max_attempts), Failed(error="boom", retry_in=0.0), NOW
-    )
-    assert (verdict.event, verdict.label) == (TaskEvent.DIE, "dead")
-
-
-def test_a_timeout_keeps_its_name_at_the_end() -> None:
-    assert (
-        transition_after(task(attempts=2), Failed(error="slow", retry_in=0.0, label="timeout"), NOW).label == "timeout"
-    )
-
-
-def test_a_failure_that_is_not_retried_is_final() -> None:
+    for attempts, limit in ((2, 3), (0, 1), (5, 3), (0, None)):
+        last = task(attempts=attempts, max_attempts=limit)
+        for label, shown in (("failure", "dead"), ("timeout", "timeout")):
+            verdict = transition_after(last, Failed(error="boom", retry_in=0.0, label=label), NOW)
+            assert (verdict.event, verdict.label) == (TaskEvent.DIE, shown)
     assert transition_after(task(), Failed(error="boom"), NOW).event is TaskEvent.DIE
 
 
-@pytest.mark.parametrize("left, event", [(61.0, TaskEvent.FAIL), (60.0, TaskEvent.DIE), (1.0, TaskEvent.DIE)])
+@rows("left, event", [(61.0, TaskEvent.FAIL), (60.0, TaskEvent.DIE), (1.0, TaskEvent.DIE)])
 def test_a_retry_after_the_tasks_end_is_not_scheduled(left: float, event: TaskEvent) -> None:
     verdict = transition_after(task(finish_at=NOW + timedelta(seconds=left)), Failed(error="boom", retry_in=60.0), NOW)
     assert verdict.event is event
@@ -57,38 +47,21 @@ def test_a_delay_ends_at_the_last_time_that_every_database_can_store() -> None:
     assert transition_after(task(), Snoozed(-5.0, "at once"), NOW).start_at == NOW
 
 
-@pytest.mark.parametrize(
-    "outcome, event, counted",
-    [
-        (Snoozed(60.0, "later"), TaskEvent.SNOOZE, False),
-        (Deferred(60.0, "no such handler"), TaskEvent.DEFER, False),
-        (Canceled("unwanted"), TaskEvent.CANCEL, True),
-        (Released("it ends"), TaskEvent.RELEASE, False),
-    ],
-    ids=repr,
-)
+@rows("outcome, event, counted", [
+    (Snoozed(60.0, "later"), TaskEvent.SNOOZE, False), (Deferred(60.0, "no such handler"), TaskEvent.DEFER, False),
+    (Canceled("unwanted"), TaskEvent.CANCEL, True), (Released("it ends"), TaskEvent.RELEASE, False),
+])  # fmt: skip
 def test_other_outcomes_keep_their_event_and_count(outcome: Outcome, event: TaskEvent, counted: bool) -> None:  # noqa: FBT001
     verdict = transition_after(task(), outcome, NOW)
     assert (verdict.event, verdict.counted) == (event, counted)
 
 
-def test_a_verdicts_label_is_one_that_its_outcome_may_have() -> None:
-    outcomes: list[Outcome] = [
-        Failed(error="boom", retry_in=1.0),
-        Failed(error="boom"),
-        Failed(error="slow", label="timeout"),
-        Snoozed(1.0, ""),
-        Deferred(1.0, ""),
-        Canceled(""),
-        Released(""),
-    ]
-    for outcome in outcomes:
-        for attempts in (0, 2):
-            assert transition_after(task(attempts=attempts), outcome, NOW).label in outcome_labels(outcome)
+def test_a_verdicts_label_is_one_that_its_outcome_may_have_and_success_needs_no_verdict() -> None:
+    failures = [Failed(error="boom", retry_in=1.0), Failed(error="boom"), Failed(error="slow", label="timeout")]
+    outcomes: list[Outcome] = [*failures, Snoozed(1.0, ""), Deferred(1.0, ""), Canceled(""), Released("")]
+    for outcome, attempts in product(outcomes, (0, 2)):
+        assert transition_after(task(attempts=attempts), outcome, NOW).label in outcome_labels(outcome)
     assert outcome_labels(Done()) == ()
-
-
-def test_success_needs_no_verdict() -> None:
     with pytest.raises(ValueError, match="needs no transition"):
         transition_after(task(), Done(), NOW)
 

@@ -11,12 +11,11 @@ from sqlalchemy.engine import make_url
 from peerd.doorbell.cluster_secret import read_secret, secret_path
 
 
-def test_a_configured_secret_is_used() -> None:
-    assert read_secret(make_url("mysql://peerd@db/peerd"), "given") == "given"
-
-
-def test_a_database_server_has_no_secret_of_its_own() -> None:
-    assert read_secret(make_url("mysql://peerd@db/peerd"), None, make=True) is None
+def test_a_server_has_the_configured_secret_and_without_a_folder_for_a_file_there_is_none(tmp_path: Path) -> None:
+    server = make_url("mysql://peerd@db/peerd")
+    assert read_secret(server, "given") == "given"
+    nowhere = make_url(f"sqlite:///{tmp_path / 'nowhere' / 'peerd.sqlite'}")
+    assert [read_secret(url, None, make=True) for url in (server, make_url("sqlite://"), nowhere)] == [None] * 3
 
 
 def test_beside_sqlite_a_secret_is_made_once_and_for_its_owner_alone(tmp_path: Path) -> None:
@@ -30,8 +29,3 @@ def test_beside_sqlite_a_secret_is_made_once_and_for_its_owner_alone(tmp_path: P
     assert file is not None
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert [path.name for path in tmp_path.iterdir()] == ["peerd.sqlite.secret"]
-
-
-def test_without_a_folder_for_the_file_there_is_no_secret(tmp_path: Path) -> None:
-    assert read_secret(make_url("sqlite://"), None, make=True) is None
-    assert read_secret(make_url(f"sqlite:///{tmp_path / 'nowhere' / 'peerd.sqlite'}"), None, make=True) is None

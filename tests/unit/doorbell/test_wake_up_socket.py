@@ -51,9 +51,17 @@ async def wake_up_socket(folder: Path, received: list[TasksAvailable]) -> AsyncI
     opened.close()
 
 
-async def test_a_ring_is_received(
-    sender: WakeUpSender, wake_up_socket: WakeUpSocket, received: list[TasksAvailable]
+async def test_a_ring_is_received_and_what_is_none_is_ignored(
+    folder: Path,
+    sender: WakeUpSender,
+    wake_up_socket: WakeUpSocket,
+    received: list[TasksAvailable],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as other_socket:
+        monkeypatch.chdir(folder)
+        for invalid in (b"", b"\xff" * 100_000, b"[]", b'{"type":"work","queues":["no queue!"]}', b'{"type":"taken"}'):
+            other_socket.sendto(invalid, f"{SOCKET_PREFIX}{ME}")
     largest = TasksAvailable(tuple(f"{number:02}".ljust(64, "q") for number in range(MAX_QUEUES)))
     for ring in (TasksAvailable(), TasksAvailable(("video", "mail")), largest):
         assert sender.send(ME, ring)
@@ -63,6 +71,7 @@ async def test_a_ring_is_received(
 async def test_sending_to_a_process_without_a_socket_fails_at_once(
     folder: Path, sender: WakeUpSender, wake_up_socket: WakeUpSocket
 ) -> None:
+    assert stat.S_IMODE((folder / f"{SOCKET_PREFIX}{ME}").stat().st_mode) == 0o600, "only its user may open it"
     assert not sender.send(ME + 1, TasksAvailable())
     wake_up_socket.close()
     assert not sender.send(ME, TasksAvailable())
@@ -82,25 +91,6 @@ async def test_a_full_wake_up_socket_is_detected_and_drained(
     await eventually_async(lambda: len(received) == sent)
     assert sender.send(ME, TasksAvailable(("mail",)))
     await eventually_async(lambda: received[-1] == TasksAvailable(("mail",)))
-
-
-async def test_invalid_datagrams_are_ignored(
-    folder: Path,
-    sender: WakeUpSender,
-    wake_up_socket: WakeUpSocket,
-    received: list[TasksAvailable],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as other_socket:
-        monkeypatch.chdir(folder)
-        for invalid in (b"", b"\xff" * 100_000, b"[]", b'{"type":"work","queues":["no queue!"]}', b'{"type":"taken"}'):
-            other_socket.sendto(invalid, f"{SOCKET_PREFIX}{ME}")
-    assert sender.send(ME, TasksAvailable(("video",)))
-    await eventually_async(lambda: received == [TasksAvailable(("video",))])
-
-
-async def test_only_its_user_may_open_it(folder: Path, wake_up_socket: WakeUpSocket) -> None:
-    assert stat.S_IMODE((folder / f"{SOCKET_PREFIX}{ME}").stat().st_mode) == 0o600
 
 
 async def test_a_later_process_with_the_same_number_replaces_the_socket(

@@ -7,10 +7,9 @@ import types
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from typing import Any
 
-import pytest
-
 from peerd.domain.task_stack import CallStack
 from peerd.runtime.observability.call_stacks import is_idle_loop, make_frame, stack_of_thread, stacks_of_task
+from tests.support.rows import rows
 
 ENDLESS = 3600.0
 
@@ -43,37 +42,9 @@ async def over_comprehension() -> None:
     assert [number async for number in items()]
 
 
-async def over_old_style() -> None:
-    await old_style()
-
-
-async def over_custom() -> None:
-    await Custom()
-
-
-async def over_wait_for() -> None:
-    await asyncio.wait_for(innermost(), ENDLESS)
-
-
-async def over_wait() -> None:
-    await asyncio.wait([asyncio.ensure_future(innermost())])
-
-
-async def over_shield() -> None:
-    await asyncio.shield(innermost())
-
-
-async def over_gather() -> None:
-    await asyncio.gather(asyncio.shield(innermost()), asyncio.sleep(ENDLESS))
-
-
 async def over_group() -> None:
     async with asyncio.TaskGroup() as group:
         group.create_task(innermost())
-
-
-async def over_task() -> None:
-    await asyncio.create_task(innermost())
 
 
 async def over_timeout() -> None:
@@ -81,13 +52,23 @@ async def over_timeout() -> None:
         await innermost()
 
 
-WAYS = [
-    over_generator, over_comprehension, over_old_style, over_custom, over_wait_for, over_wait, over_shield,
-    over_gather, over_group, over_task, over_timeout,
-]  # fmt: skip
+async def over_task() -> None:
+    await asyncio.create_task(innermost())
 
 
-async def stacks_of(function: Callable[[], Awaitable[None]]) -> list[CallStack]:
+WAYS: dict[str, Callable[[], Awaitable[Any]]] = {
+    one.__name__: one for one in (over_generator, over_comprehension, over_group, over_timeout, over_task)
+} | {
+    "old style": old_style,
+    "custom": Custom,
+    "wait_for": lambda: asyncio.wait_for(innermost(), ENDLESS),
+    "wait": lambda: asyncio.wait([asyncio.ensure_future(innermost())]),
+    "shield": lambda: asyncio.shield(innermost()),
+    "gather": lambda: asyncio.gather(asyncio.shield(innermost()), asyncio.sleep(ENDLESS)),
+}
+
+
+async def stacks_of(function: Callable[[], Awaitable[Any]]) -> list[CallStack]:
     async def run() -> None:
         await function()
 
@@ -101,16 +82,14 @@ async def stacks_of(function: Callable[[], Awaitable[None]]) -> list[CallStack]:
         await asyncio.wait([task])
 
 
-@pytest.mark.parametrize("function", WAYS, ids=lambda way: way.__name__)
+@rows("way, function", WAYS.items())
 async def test_what_an_asyncio_task_waits_for_is_followed_to_the_innermost(
-    function: Callable[[], Awaitable[None]],
+    way: str, function: Callable[[], Awaitable[Any]]
 ) -> None:
-    stacks = await stacks_of(function)
-    names = [frame.function for stack in stacks for frame in stack.frames]
-    assert function.__name__ in names
-    assert "innermost" in names, names
-    assert names.count("innermost") == 1
-    assert names.index(function.__name__) < names.index("innermost")
+    names = [frame.function for stack in await stacks_of(function) for frame in stack.frames]
+    outer = way if way.startswith("over_") else "stacks_of.<locals>.run"
+    assert (names.count(outer), names.count("innermost")) == (1, 1), names
+    assert names.index(outer) < names.index("innermost")
 
 
 async def test_tasks_that_wait_for_each_other_are_shown_once() -> None:
@@ -127,13 +106,9 @@ async def test_tasks_that_wait_for_each_other_are_shown_once() -> None:
         task.cancel()
 
 
-def test_a_frame_is_bounded_and_escaped() -> None:
+def test_a_frame_is_bounded_and_escaped_and_a_thread_that_has_ended_has_none() -> None:
     frame = make_frame("/tmp/\x1b[31mred" + "x" * 1000, 3, "f\n" * 500)
-    assert "\x1b" not in frame.file
-    assert "\n" not in frame.function
+    assert ("\x1b" in frame.file, "\n" in frame.function) == (False, False)
     assert (len(frame.file), len(frame.function), frame.source) == (300, 180, "")
-
-
-def test_a_thread_that_has_ended_has_no_stack() -> None:
     assert stack_of_thread("gone", 12345) is None
     assert is_idle_loop(12345)

@@ -27,6 +27,7 @@ from peerd.runtime.observability.events import (
     ProcessExited,
 )
 from peerd.testing import EventRecorder
+from tests.support.rows import rows
 
 PAGE = (Path(__file__).parents[3] / "docs" / "error-tracking.md").read_text()
 
@@ -87,18 +88,14 @@ def raised() -> LookupError:
         return error
 
 
+ENDED: dict[str, Any] = {
+    "task_id": 7, "queue": "video", "name": "cut", "outcome": "failure", "seconds": 1.0, "number": 2, "retry_in": 5.0,
+    "error": "LookupError: no page 17", "traceback": "Traceback",
+}  # fmt: skip
+
+
 def attempt_ended(**more: Any) -> AttemptEnded:
-    given: dict[str, Any] = {
-        "task_id": 7,
-        "queue": "video",
-        "name": "cut",
-        "outcome": "failure",
-        "seconds": 1.0,
-        "number": 2,
-    }
-    return AttemptEnded(
-        **given | {"error": "LookupError: no page 17", "retry_in": 5.0, "traceback": "Traceback"} | more
-    )
+    return AttemptEnded(**ENDED | more)
 
 
 def report_to_sentry(host: str) -> None:
@@ -142,35 +139,37 @@ def test_a_web_hook_gets_the_report_as_json(tracker: Tracker) -> None:
     ).items()
 
 
-@pytest.mark.parametrize(
-    "changes, is_error",
-    [
-        ({}, True),
-        ({"outcome": "timeout", "traceback": None}, True),
-        ({"outcome": "dead", "traceback": None, "retry_in": None}, True),
-        ({"traceback": None}, False),
-        ({"outcome": "done", "traceback": None, "error": None, "retry_in": None}, False),
-        ({"outcome": "canceled", "traceback": None, "retry_in": None}, False),
-        ({"outcome": "unknown", "traceback": None}, False),
-    ],
-)
+@rows("changes, is_error", [
+    ({}, True), ({"outcome": "timeout", "traceback": None}, True),
+    ({"outcome": "dead", "traceback": None, "retry_in": None}, True), ({"traceback": None}, False),
+    ({"outcome": "done", "traceback": None, "error": None, "retry_in": None}, False),
+    ({"outcome": "canceled", "traceback": None, "retry_in": None}, False),
+    ({"outcome": "unknown", "traceback": None}, False),
+])  # fmt: skip
 def test_only_failures_are_errors(changes: dict[str, Any], *, is_error: bool) -> None:
     assert (report_of(attempt_ended(**changes)) is not None) is is_error
 
 
 def test_only_unexpected_ends_and_failed_rounds_are_errors() -> None:
-    assert report_of(ProcessExited(slot="a-1", pid=1, cause="SIGKILL", expected=True)) is None
-    assert report_of(ProcessExited(slot="a-1", pid=1, cause="SIGKILL", expected=False)) is not None
-    assert report_of(ProcessExited(slot="a-1", pid=1, cause="tainted", expected=False, status=70)) is None
-    assert report_of(ProcessExited(slot="a-1", pid=1, cause="exit status 3", expected=False, status=3)) is not None
-    assert report_of(PeriodicLoopEnded(worker="W", seconds=1.0)) is None
+    ended: dict[str, Any] = {"slot": "a-1", "pid": 1}
+    for event, is_error in (
+        (ProcessExited(**ended, cause="SIGKILL", expected=True), False),
+        (ProcessExited(**ended, cause="SIGKILL", expected=False), True),
+        (ProcessExited(**ended, cause="tainted", expected=False, status=70), False),
+        (ProcessExited(**ended, cause="exit status 3", expected=False, status=3), True),
+        (PeriodicLoopEnded(worker="W", seconds=1.0), False),
+    ):
+        assert (report_of(event) is not None) is is_error, event
 
 
-def test_reports_that_wait_for_a_hook_are_bounded_and_it_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reports_that_wait_for_a_hook_are_bounded_and_one_that_does_not_return_is_said_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(error_reporting, "MAX_WAITING", 10)
-    events, go_on, got = EventRecorder(), threading.Event(), list[ErrorReport]()
+    events, go_on, began, got = EventRecorder(), threading.Event(), threading.Event(), list[ErrorReport]()
 
     def slow(report: ErrorReport) -> None:
+        began.set()
         go_on.wait(30)
         got.append(report)
 
@@ -183,22 +182,15 @@ def test_reports_that_wait_for_a_hook_are_bounded_and_it_is_said_once(monkeypatc
     reporter.finish(10.0)
     assert 10 <= len(got) <= 11
     assert (got[0].node, got[0].slot, got[0].kind) == ("a", "s", "uncaught")
-
-
-def test_a_hook_that_does_not_return_is_said_once() -> None:
-    events, go_on, began = EventRecorder(), threading.Event(), threading.Event()
-
-    def hang(_: ErrorReport) -> None:
-        began.set()
-        go_on.wait(30)
-
-    now = 0.0
-    reporter = ErrorReporter(hang, EventBus(events), node="a", slot="s", clock=lambda: now)
+    go_on.clear()
+    began.clear()
+    hung = EventRecorder()
+    reporter = ErrorReporter(slow, EventBus(hung), node="a", slot="s", clock=lambda: now)
     reporter.report_exception(ErrorKind.UNCAUGHT, "x", raised())
     assert began.wait(10)
     now = 2 * error_reporting.HUNG_AFTER
     for _ in range(3):
         reporter.report_exception(ErrorKind.UNCAUGHT, "x", raised())
-    [complaint] = events.of(ErrorHookFailed)
+    [complaint] = hung.of(ErrorHookFailed)
     assert "has not returned for 60 s" in complaint.error
     go_on.set()

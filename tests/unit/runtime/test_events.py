@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 
-import pytest
 import structlog
 
 from peerd.doorbell.event_listener import DoorbellEventListener
@@ -20,6 +19,7 @@ from peerd.runtime.observability.events import (
 )
 from peerd.runtime.observability.log_aggregation import SuccessAggregator
 from peerd.runtime.observability.log_messages import LogEventListener
+from tests.support.rows import rows
 
 CLAIMED = TasksClaimed(count=3, milliseconds=1.5)
 RAN = ChoreRan(chore="expire", count=3)
@@ -38,26 +38,19 @@ class OfChores:
         self.read.append(event)
 
 
-def test_a_listener_that_filters_gets_what_it_accepts_and_the_others_get_all() -> None:
+def test_a_listener_gets_what_it_accepts_from_the_moment_on_at_which_it_is_subscribed() -> None:
     chores, everything = OfChores(), list[Event]()
-    events = EventBus(chores, everything.append)
-    events.emit(CLAIMED)
-    events.emit(RAN)
-    assert chores.read == [RAN]
-    assert everything == [CLAIMED, RAN]
-
-
-def test_an_event_is_received_from_the_moment_on_at_which_it_is_subscribed() -> None:
-    events, everything = EventBus(OfChores()), list[Event]()
+    events = EventBus(chores)
     assert (events.has_listeners(TasksClaimed), events.has_listeners(ChoreRan)) == (False, True)
     events.emit(CLAIMED)
     events.listen(everything.append)
     assert events.has_listeners(TasksClaimed)
     events.emit(CLAIMED)
-    assert everything == [CLAIMED]
+    events.emit(RAN)
+    assert (chores.read, everything) == ([RAN], [CLAIMED, RAN])
 
 
-@pytest.mark.parametrize(("level", "listened"), [(logging.INFO, False), (logging.DEBUG, True)])
+@rows("level, listened", [(logging.INFO, False), (logging.DEBUG, True)])
 def test_the_start_of_a_handler_is_logged_only_at_the_debug_level(level: int, listened: bool) -> None:  # noqa: FBT001
     log = structlog.wrap_logger(None, wrapper_class=structlog.make_filtering_bound_logger(level))
     ringing, alerting = DoorbellEventListener(lambda ring: None), AlertEventListener(lambda *_, **__: None)

@@ -8,10 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from peerd.runtime.launch import NOT_FOUND, NOT_STARTED, ResourceLimits, launch_command
 from peerd.testing import eventually
+from tests.support.rows import rows
 
 SHOW = """
 import json, os, resource as r, signal
@@ -27,50 +26,30 @@ def run(*argv: str, limits: ResourceLimits | None = None, own_group: bool = Fals
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-def test_limits_reach_the_program() -> None:
+def test_limits_reach_the_program_and_without_them_those_of_the_parent_apply() -> None:
     limits = ResourceLimits(cpu_seconds=7.5, memory_bytes=1 << 30, file_bytes=1 << 20, open_files=64, nice=3)
     shown = json.loads(run(sys.executable, "-c", SHOW, limits=limits, own_group=True).stdout)
-    assert shown == {
-        "cpu": [8, 9],
-        "memory": 1 << 30,
-        "file": 1 << 20,
-        "files": 64,
-        "nice": os.nice(0) + 3,
-        "group": True,
-    }
-
-
-def test_without_limits_those_of_the_parent_apply() -> None:
+    given = {"cpu": [8, 9], "memory": 1 << 30, "file": 1 << 20, "files": 64}
+    assert shown == given | {"nice": os.nice(0) + 3, "group": True}
     shown = json.loads(run(sys.executable, "-c", SHOW).stdout)
     assert shown["files"] == resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     assert (shown["nice"], shown["group"]) == (os.nice(0), False)
 
 
-def test_a_program_that_writes_too_much_is_ended_by_the_signal_that_reports_it(tmp_path: Path) -> None:
-    done = run(
-        "dd", "if=/dev/zero", f"of={tmp_path / 'big'}", "bs=4k", "count=100", limits=ResourceLimits(file_bytes=65536)
-    )
-    assert done.returncode == -signal.SIGXFSZ
-    assert (tmp_path / "big").stat().st_size == 65536
-
-
-def test_a_program_that_computes_too_long_is_ended() -> None:
+def test_a_program_that_exceeds_a_limit_is_ended_by_the_signal_that_reports_it_or_fails(tmp_path: Path) -> None:
+    big = tmp_path / "big"
+    done = run("dd", "if=/dev/zero", f"of={big}", "bs=4k", "count=100", limits=ResourceLimits(file_bytes=65536))
+    assert (done.returncode, big.stat().st_size) == (-signal.SIGXFSZ, 65536)
     done = run("sh", "-c", "while :; do :; done", limits=ResourceLimits(cpu_seconds=0.5))
     assert done.returncode == -signal.SIGXCPU
-
-
-def test_a_program_that_takes_too_much_memory_fails() -> None:
     done = run(sys.executable, "-c", "bytes(1 << 30)", limits=ResourceLimits(memory_bytes=1 << 29))
     assert done.returncode == 1
     assert "MemoryError" in done.stderr
 
 
-def test_a_missing_program_is_named() -> None:
+def test_a_program_that_is_missing_or_not_executable_is_named(tmp_path: Path) -> None:
     done = run("no-such-program", "-x")
     assert (done.returncode, done.stderr) == (NOT_FOUND, "there is no program 'no-such-program'\n")
-
-
-def test_a_program_that_is_not_executable_is_named(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("no program")
     done = run(str(tmp_path / "text"))
     assert done.returncode == NOT_STARTED
@@ -86,7 +65,7 @@ def test_descriptors_input_and_output_are_the_callers() -> None:
         assert file.read() == b"through"
 
 
-@pytest.mark.parametrize("own_group", [False, True])
+@rows("own_group", [False, True])
 def test_a_program_ends_with_the_process_that_started_it_even_if_it_ignores_signals(*, own_group: bool) -> None:
     code = f"""
 import subprocess, sys, time

@@ -16,9 +16,11 @@ from peerd.runtime.process.control_thread import ControlThread, StopRequested
 from peerd.runtime.process.link import Link, ProcessInfo
 from peerd.runtime.process.loop_monitor import LoopMonitor
 
+Ends = tuple[socket.socket, socket.socket]
+
 
 @pytest.fixture
-def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
+def ends() -> Iterator[Ends]:
     mine, masters = socket.socketpair()
     with mine, masters:
         yield mine, masters
@@ -36,29 +38,38 @@ def received_frames(masters: socket.socket) -> list[dict[str, object]]:
         return []
 
 
-def test_a_request_to_stop_counts_only_if_it_leaves_less_time(ends: tuple[socket.socket, socket.socket]) -> None:
-    watch = ControlThread(ends[0], "video-1", release_time=5.0, loop_monitor=LoopMonitor(None, print))
-    events: list[object] = []
-    watch.attach(events.append)
-    assert [watch.ask_to_stop(grace) for grace in (30.0, 30.0, 60.0, 0.0, 0.0)] == [True, False, False, True, False]
-    assert events == [StopRequested(30.0), StopRequested(0.0)]
+class Watched:
+    """A control thread that is not started, and the stops that it requests."""
+
+    def __init__(self, end: socket.socket) -> None:
+        self.thread = ControlThread(end, "video-1", release_time=5.0, loop_monitor=LoopMonitor(None, print))
+        self.thread.grace = 30.0
+        self.events: list[object] = []
+
+    def attach(self) -> ControlThread:
+        self.thread.attach(self.events.append)
+        return self.thread
 
 
-def test_a_process_that_drains_has_no_deadline_until_a_stop_gives_it_one(
-    ends: tuple[socket.socket, socket.socket],
-) -> None:
-    watch = ControlThread(ends[0], "door-1", release_time=5.0, loop_monitor=LoopMonitor(None, print))
-    events: list[object] = []
-    watch.attach(events.append)
-    watch._handle_frame({"type": "stop", "grace": None, "replaced": True})
-    assert (watch.replaced, watch.stopping, watch._deadline) == (True, False, None)
-    watch._handle_frame({"type": "stop", "grace": 10.0, "replaced": False})
-    assert (watch.replaced, watch.stopping) == (False, True)
-    assert watch._deadline is not None
-    assert events == [StopRequested(math.inf), StopRequested(10.0)]
+def test_a_request_to_stop_counts_only_if_it_leaves_less_time(ends: Ends) -> None:
+    watched = Watched(ends[0])
+    thread = watched.attach()
+    assert [thread.ask_to_stop(grace) for grace in (30.0, 30.0, 60.0, 0.0, 0.0)] == [True, False, False, True, False]
+    assert watched.events == [StopRequested(30.0), StopRequested(0.0)]
 
 
-def test_a_draining_process_that_hangs_or_is_signalled_has_its_grace(ends: tuple[socket.socket, socket.socket]) -> None:
+def test_a_process_that_drains_has_no_deadline_until_a_stop_gives_it_one(ends: Ends) -> None:
+    watched = Watched(ends[0])
+    thread = watched.attach()
+    thread._handle_frame({"type": "stop", "grace": None, "replaced": True})
+    assert (thread.replaced, thread.stopping, thread._deadline) == (True, False, None)
+    thread._handle_frame({"type": "stop", "grace": 10.0, "replaced": False})
+    assert (thread.replaced, thread.stopping) == (False, True)
+    assert thread._deadline is not None
+    assert watched.events == [StopRequested(math.inf), StopRequested(10.0)]
+
+
+def test_a_draining_process_that_hangs_or_is_signalled_has_its_grace(ends: Ends) -> None:
     link = make_link(ends[0])
     events: list[object] = []
     link._control.attach(events.append)
@@ -68,34 +79,25 @@ def test_a_draining_process_that_hangs_or_is_signalled_has_its_grace(ends: tuple
     assert events == [StopRequested(math.inf), StopRequested(10.0)]
 
 
-def test_the_first_signal_stops_with_the_grace_and_the_second_without(
-    ends: tuple[socket.socket, socket.socket],
-) -> None:
-    watch = ControlThread(ends[0], "video-1", release_time=5.0, loop_monitor=LoopMonitor(None, print))
-    watch.grace = 30.0
-    events: list[object] = []
-    watch._count_signals(b"\0\x0f\0")
-    watch.attach(events.append)
-    assert events == [StopRequested(30.0)], "what came before a listener was attached is kept"
-    watch._count_signals(b"\x0f")
-    assert events == [StopRequested(30.0), StopRequested(0.0)]
+def test_the_first_signal_stops_with_the_grace_and_the_second_without(ends: Ends) -> None:
+    watched = Watched(ends[0])
+    watched.thread._count_signals(b"\0\x0f\0")
+    watched.attach()
+    assert watched.events == [StopRequested(30.0)], "what came before a listener was attached is kept"
+    watched.thread._count_signals(b"\x0f")
+    assert watched.events == [StopRequested(30.0), StopRequested(0.0)]
 
 
-def test_the_lost_master_and_the_signal_of_its_death_are_one_stop_request(
-    ends: tuple[socket.socket, socket.socket],
-) -> None:
-    watch = ControlThread(ends[0], "video-1", release_time=5.0, loop_monitor=LoopMonitor(None, print))
-    watch.grace = 30.0
-    events: list[object] = []
-    watch.attach(events.append)
+def test_the_lost_master_and_the_signal_of_its_death_are_one_stop_request(ends: Ends) -> None:
+    watched = Watched(ends[0])
+    thread = watched.attach()
     ends[1].close()
-    watch._read()
-    watch._count_signals(b"\x0f")
-    assert watch.lost
-    assert events == [StopRequested(30.0)]
+    thread._read()
+    thread._count_signals(b"\x0f")
+    assert (thread.lost, watched.events) == (True, [StopRequested(30.0)])
 
 
-def test_sending_does_not_block_while_the_master_does_not_read(ends: tuple[socket.socket, socket.socket]) -> None:
+def test_sending_does_not_block_while_the_master_does_not_read(ends: Ends) -> None:
     link = make_link(ends[0])
     for _ in range(20):
         link.send({"type": "much", "text": "x" * 500_000})
@@ -107,21 +109,18 @@ def test_sending_does_not_block_while_the_master_does_not_read(ends: tuple[socke
     assert link._control.flushed.is_set(), "nothing delays a process that has lost its master"
 
 
-def test_a_taint_is_reported_once_and_sets_the_exit_status(ends: tuple[socket.socket, socket.socket]) -> None:
+def test_a_taint_is_reported_once_and_sets_the_exit_status_but_the_agent_continues_with_an_alert(ends: Ends) -> None:
     link = make_link(ends[0])
     link.tainted("first")
     link.tainted("second")
     link.recycle("third")
     assert received_frames(ends[1]) == [{"type": "tainted", "reason": "first"}]
     assert (link.status, link._control.stopping) == (70, True)
-
-
-def test_the_agent_raises_an_alert_for_each_taint_and_continues(ends: tuple[socket.socket, socket.socket]) -> None:
-    link = make_link(ends[0], role="agent")
-    link.tainted("first")
-    link.tainted("second")
+    agent = make_link(ends[0], role="agent")
+    agent.tainted("first")
+    agent.tainted("second")
     assert [message["type"] for message in received_frames(ends[1])] == ["alert", "alert"]
-    assert (link.status, link._control.stopping) == (0, False)
+    assert (agent.status, agent._control.stopping) == (0, False)
 
 
 ORPHAN = """

@@ -27,18 +27,13 @@ async def test_the_first_of_a_second_are_reported_each_and_the_rest_together() -
     )
 
 
-async def test_failures_are_reported_one_by_one() -> None:
+async def test_failures_are_reported_one_by_one_and_a_new_interval_begins_when_one_is_over() -> None:
     seen: list[Event] = []
     aggregate = SuccessAggregator(seen.append)
     failures = [ended(task_id, "failure") for task_id in range(2 * MAX_EACH_SPAN)]
     for failure in failures:
         aggregate(failure)
     assert seen == failures
-
-
-async def test_a_new_interval_begins_when_one_is_over() -> None:
-    seen: list[Event] = []
-    aggregate = SuccessAggregator(seen.append)
     for task_id in range(MAX_EACH_SPAN + 1):
         aggregate(ended(task_id))
     aggregate.flush()

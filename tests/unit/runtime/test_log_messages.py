@@ -7,9 +7,8 @@ import re
 import subprocess
 import sys
 
-import pytest
-
 from peerd.runtime.observability.log_messages import LEVELS, MESSAGES
+from tests.support.rows import rows
 
 WRITE = """
 import sys, threading
@@ -43,17 +42,12 @@ def test_an_entry_cannot_forge_another_entry_or_control_a_terminal() -> None:
     assert len(entries) == 3, text
     assert all("slot=site-1" in entry for entry in entries), "in every thread"
     assert "    LookupError: x\n    12:00:00.000 [info" in text
-
-
-def test_each_line_is_an_object_in_the_json_format() -> None:
     lines = written("json").splitlines()
-    assert len(lines) == 3
-    for line in lines:
-        assert line.isascii()
-        assert json.loads(line)["slot"] == "site-1"
+    assert [json.loads(line)["slot"] for line in lines] == ["site-1"] * 3
+    assert "".join(lines).isascii()
 
 
-@pytest.mark.parametrize("form", ["console", "json"])
+@rows("form", ["console", "json"])
 def test_a_message_of_the_master_is_one_line_in_the_configured_format(form: str) -> None:
     code = (
         "import sys; from peerd.supervision.console import Console; console = Console('n', sys.argv[1])\n"

@@ -9,31 +9,16 @@ from typing import Any
 
 import pytest
 
-from peerd.domain.errors import (
-    InvalidMessage,
-    MessageTooLarge,
-    MessengerFull,
-    NoReply,
-    ProcessStopping,
-    RequestFailed,
-    Undeliverable,
-)
+from peerd.domain import errors
 from peerd.runtime.concurrency.background_tasks import BackgroundTasks
 from peerd.runtime.messages import inbox
 from peerd.runtime.messages.addressing import MAX_IN_FLIGHT, MAX_MESSAGE_BYTES, Peer, Target
 from peerd.runtime.messages.inbox import Message
 from peerd.runtime.messages.messenger import Messenger
-from peerd.runtime.observability.events import (
-    BackgroundWorkCancelled,
-    BackgroundWorkFailed,
-    Event,
-    EventBus,
-    MessageDropped,
-    MessageHandlerFailed,
-    MessageNotDelivered,
-)
+from peerd.runtime.observability import events
 from peerd.runtime.observability.log_messages import log_message_of
 from peerd.testing import eventually_async
+from tests.support.rows import rows
 
 AGENT = Peer(7, "agent", "agent", "agent")
 
@@ -43,9 +28,9 @@ class Bench:
 
     def __init__(self) -> None:
         self.sent: list[dict[str, Any]] = []
-        self.events: list[Event] = []
-        self.background = BackgroundTasks(EventBus(self.events.append))
-        self.messenger = Messenger(self, self.background, EventBus(self.events.append))
+        self.events: list[events.Event] = []
+        self.background = BackgroundTasks(events.EventBus(self.events.append))
+        self.messenger = Messenger(self, self.background, events.EventBus(self.events.append))
 
     def send(self, message: Mapping[str, object]) -> None:
         self.sent.append(dict(message))
@@ -104,11 +89,11 @@ async def test_an_undelivered_message_raises_in_an_awaiting_sender_and_is_logged
     await asyncio.sleep(0)
     for number in (1, 2):
         bench.messenger.receive({"type": "delivery", "id": number, "delivered": 0, "error": "no such process"})
-    with pytest.raises(Undeliverable, match="'a' for process 17 was not delivered: no such process") as caught:
+    with pytest.raises(errors.Undeliverable, match="'a' for process 17 was not delivered: no such process") as caught:
         await awaited
     assert caught.value.delivered == 0
     (event,) = bench.events
-    assert isinstance(event, MessageNotDelivered)
+    assert isinstance(event, events.MessageNotDelivered)
     assert "'b' for the agent was not delivered: no such process" in event.error
 
 
@@ -116,52 +101,43 @@ async def _await(delivery: Any) -> Any:
     return await delivery
 
 
-@pytest.mark.parametrize(
-    ("action", "data", "target", "problem"),
-    [
-        ("a", {1, 2}, "agent", "cannot be written as JSON"),
-        ("a", float("inf"), "agent", "cannot be written as JSON"),
-        ("a", "\ud800", "agent", "cannot be written as JSON"),
-        ("", None, "agent", "a text of 1 to 200 characters"),
-        (None, None, "agent", "a text of 1 to 200 characters"),
-        ("\udcff", None, "agent", "cannot be written as JSON"),
-        ("a", None, "boss", "a message is for all, workers, agent, random, or a process id; .*boss.* is none"),
-        ("a", None, 1.5, "is none of these"),
-        ("a", None, None, "is none of these"),
-    ],
-)
+@rows("action, data, target, problem", [
+    ("a", {1, 2}, "agent", "cannot be written as JSON"), ("a", float("inf"), "agent", "cannot be written as JSON"),
+    ("a", "\ud800", "agent", "cannot be written as JSON"), ("", None, "agent", "a text of 1 to 200 characters"),
+    (None, None, "agent", "a text of 1 to 200 characters"), ("\udcff", None, "agent", "cannot be written as JSON"),
+    ("a", None, "boss", "a message is for all, workers, agent, random, or a process id; .*boss.* is none"),
+    ("a", None, 1.5, "is none of these"), ("a", None, None, "is none of these"),
+])  # fmt: skip
 async def test_an_invalid_message_is_refused_at_once(
     bench: Bench, action: Any, data: object, target: Any, problem: str
 ) -> None:
-    with pytest.raises(InvalidMessage, match=problem):
+    with pytest.raises(errors.InvalidMessage, match=problem):
         bench.messenger.send(target, action, data)
     assert bench.sent == []
     assert bench.messenger._in_flight.close_all() == []
 
 
-@pytest.mark.parametrize("size", [MAX_MESSAGE_BYTES, 5 * MAX_MESSAGE_BYTES])
-async def test_a_message_that_is_too_large_is_refused_with_its_size(bench: Bench, size: int) -> None:
+async def test_a_message_that_is_too_large_is_refused_with_its_size(bench: Bench) -> None:
     bench.messenger.broadcast("a", "x" * (MAX_MESSAGE_BYTES - 100))
-    with pytest.raises(MessageTooLarge, match="put what is large into a file or the database") as caught:
-        bench.messenger.broadcast("a", "x" * size)
-    assert caught.value.size > MAX_MESSAGE_BYTES
+    for size in (MAX_MESSAGE_BYTES, 5 * MAX_MESSAGE_BYTES):
+        with pytest.raises(errors.MessageTooLarge, match="put what is large into a file or the database") as caught:
+            bench.messenger.broadcast("a", "x" * size)
+        assert caught.value.size > MAX_MESSAGE_BYTES
 
 
 async def test_a_sender_of_more_than_is_delivered_is_reported_and_may_continue_when_it_is(bench: Bench) -> None:
     for _ in range(MAX_IN_FLIGHT):
         bench.messenger.send_to_agent("a")
-    with pytest.raises(MessengerFull, match="await what the send methods return"):
+    with pytest.raises(errors.MessengerFull, match="await what the send methods return"):
         bench.messenger.send_to_agent("a")
     bench.messenger.receive({"type": "delivery", "id": 1, "delivered": 1, "error": None})
     bench.messenger.send_to_agent("a")
     assert len(bench.sent) == MAX_IN_FLIGHT + 1
-
-
-async def test_large_messages_reach_the_limit_sooner(bench: Bench) -> None:
+    of_large = Bench()
     for _ in range(16):
-        bench.messenger.send_to_agent("a", "x" * 250_000)
-    with pytest.raises(MessengerFull):
-        bench.messenger.send_to_agent("a", "x" * 250_000)
+        of_large.messenger.send_to_agent("a", "x" * 250_000)
+    with pytest.raises(errors.MessengerFull):
+        of_large.messenger.send_to_agent("a", "x" * 250_000)
 
 
 async def test_threads_may_send_and_wait(bench: Bench) -> None:
@@ -190,30 +166,30 @@ async def test_a_request_returns_its_reply(bench: Bench) -> None:
     bench.messenger.receive({"type": "reply", "id": 1, "data": "again"})
 
 
-@pytest.mark.parametrize(
-    ("reason", "error"),
-    [("handler", RequestFailed), ("died", NoReply), ("late", NoReply), ("undeliverable", Undeliverable)],
-)
-async def test_each_failure_of_a_request_has_its_own_error(bench: Bench, reason: str, error: type[Exception]) -> None:
-    request = asyncio.ensure_future(bench.messenger.request(Target.random("video"), "a"))
-    await asyncio.sleep(0)
-    bench.messenger.receive({"type": "reply", "id": 1, "error": "it is broken", "reason": reason})
-    with pytest.raises(error, match=r"'a'.*one worker of video.*it is broken"):
-        await request
+async def test_each_failure_of_a_request_has_its_own_error(bench: Bench) -> None:
+    reasons = {
+        "handler": errors.RequestFailed,
+        "died": errors.NoReply,
+        "late": errors.NoReply,
+        "undeliverable": errors.Undeliverable,
+    }
+    for number, (reason, error) in enumerate(reasons.items(), start=1):
+        request = asyncio.ensure_future(bench.messenger.request(Target.random("video"), "a"))
+        await asyncio.sleep(0)
+        bench.messenger.receive({"type": "reply", "id": number, "error": "it is broken", "reason": reason})
+        with pytest.raises(error, match=r"'a'.*one worker of video.*it is broken"):
+            await request
     assert bench.events == []
 
 
 async def test_a_request_without_a_reply_ends_at_its_timeout_and_is_removed(bench: Bench) -> None:
-    with pytest.raises(NoReply, match=r"no reply to the request 'a' from process 17: its 0\.01 s are over"):
+    with pytest.raises(errors.NoReply, match=r"no reply to the request 'a' from process 17: its 0\.01 s are over"):
         await bench.messenger.request(17, "a", timeout=0.01)
     bench.messenger.receive({"type": "reply", "id": 1, "data": "late"})
     assert bench.messenger._in_flight.close_all() == []
-
-
-@pytest.mark.parametrize("seconds", [0, -1, float("nan"), float("inf"), 100_000])
-async def test_an_invalid_timeout_is_refused(bench: Bench, seconds: float) -> None:
-    with pytest.raises(InvalidMessage, match="its timeout is"):
-        await bench.messenger.request("agent", "a", timeout=seconds)
+    for seconds in (0, -1, float("nan"), float("inf"), 100_000):
+        with pytest.raises(errors.InvalidMessage, match="its timeout is"):
+            await bench.messenger.request("agent", "a", timeout=seconds)
 
 
 async def test_a_process_that_stops_ends_all_waiting_calls(bench: Bench) -> None:
@@ -222,7 +198,7 @@ async def test_a_process_that_stops_ends_all_waiting_calls(bench: Bench) -> None
     await asyncio.sleep(0)
     bench.messenger.close()
     for waiting in (_await(delivery), request):
-        with pytest.raises(Undeliverable, match="this process stops"):
+        with pytest.raises(errors.Undeliverable, match="this process stops"):
             await waiting
 
 
@@ -246,9 +222,13 @@ async def test_handlers_get_their_action_in_order_and_once_means_once(bench: Ben
     assert received == [("agent", 1), ("once", 1), ("agent", 2)]
 
 
-async def test_a_handler_that_is_not_a_function_is_refused(bench: Bench) -> None:
+async def test_what_is_no_function_no_coroutine_or_no_message_is_refused(bench: Bench) -> None:
     with pytest.raises(TypeError, match="the handler of messages 'a' must be a function"):
         bench.messenger.on("a", "refresh")  # type: ignore[arg-type]  # a mistake of user code
+    with pytest.raises(TypeError, match=r"as in run_in_background\(refresh\(\)\)"):
+        bench.background.run(print)  # type: ignore[arg-type]  # a mistake of user code
+    assert not bench.messenger.receive({"type": "ready"}), "other frames are left to other readers"
+    assert not bench.messenger.receive({"type": ["message"]})
 
 
 async def test_an_exception_in_a_handler_is_an_event_and_the_others_receive_the_message(bench: Bench) -> None:
@@ -267,41 +247,34 @@ async def test_an_exception_in_a_handler_is_an_event_and_the_others_receive_the_
     assert received == [1]
     tracebacks = [log_message_of(event)[2]["exception"] for event in bench.events]
     assert ("in broken\n" in tracebacks[0], "in broken_later\n" in tracebacks[1]) == (True, True), "with the function"
-    assert [event.error for event in bench.events if isinstance(event, MessageHandlerFailed)] == [
+    assert [event.error for event in bench.events if isinstance(event, events.MessageHandlerFailed)] == [
         "SystemExit: 3",
         "ValueError: no such cache",
     ]
     assert log_message_of(bench.events[0])[1] == "a message handler failed"
 
 
-async def test_the_result_of_a_handler_is_the_reply_to_a_request(bench: Bench) -> None:
+async def test_the_result_of_a_handler_is_the_reply_to_a_request_or_the_reason_why_there_is_none(bench: Bench) -> None:
     async def later(message: Message) -> dict[str, Any]:
         await asyncio.sleep(0)
         return {"twice": 2 * message.data}
 
-    bench.messenger.on("plain", lambda message: message.data + 1)
-    bench.messenger.on("async", lambda message: None)
-    bench.messenger.on("async", later)
-    bench.receive("plain", 1, number=10, request=True)
-    bench.receive("async", 1, number=11, request=True)
-    await eventually_async(lambda: len(bench.of_type("reply")) == 2)
-    assert bench.of_type("reply") == [
-        {"type": "reply", "to": {"pid": 7}, "id": 10, "data": 2},
-        {"type": "reply", "to": {"pid": 7}, "id": 11, "data": {"twice": 2}},
-    ]
-
-
-async def test_a_request_that_cannot_be_answered_gets_the_reason(bench: Bench) -> None:
     async def broken(message: Message) -> None:
         raise ValueError("no such cache")
 
+    bench.messenger.on("plain", lambda message: message.data + 1)
+    bench.messenger.on("async", lambda message: None)
+    bench.messenger.on("async", later)
     bench.messenger.on("broken", broken)
     bench.messenger.on("unsayable", lambda message: {1, 2})
     bench.messenger.on("large", lambda message: "x" * MAX_MESSAGE_BYTES)
-    for number, action in enumerate(("unknown", "unsayable", "large", "broken")):
-        bench.receive(action, number=number, request=True)
-    await eventually_async(lambda: len(bench.of_type("reply")) == 4)
-    unknown, unsayable, large, failed = (frame["error"] for frame in bench.of_type("reply"))
+    for number, action in enumerate(("plain", "async", "unknown", "unsayable", "large", "broken")):
+        bench.receive(action, 1, number=number, request=True)
+    await eventually_async(lambda: len(bench.of_type("reply")) == 6)
+    replies = {frame["id"]: frame for frame in bench.of_type("reply")}
+    assert replies[0] == {"type": "reply", "to": {"pid": 7}, "id": 0, "data": 2}
+    assert replies[1] == {"type": "reply", "to": {"pid": 7}, "id": 1, "data": {"twice": 2}}
+    unknown, unsayable, large, failed = (replies[number]["error"] for number in (2, 3, 4, 5))
     assert unknown == "no handler is registered for 'unknown' there"
     assert "cannot be written as JSON" in unsayable
     assert f"{MAX_MESSAGE_BYTES} are allowed" in large
@@ -325,7 +298,9 @@ async def test_a_limited_number_of_handlers_runs_at_once_and_the_rest_wait_in_or
     bench.receive("a", 6, number=66, request=True)
     await asyncio.sleep(0)
     assert began == [0, 1]
-    assert [type(event) for event in bench.events] == [MessageDropped, MessageDropped], "the sixth and the seventh"
+    assert [type(event) for event in bench.events] == [events.MessageDropped, events.MessageDropped], (
+        "the sixth and the seventh"
+    )
     assert bench.of_type("reply")[0]["error"] == "3 messages wait there to be handled"
     gate.set()
     await eventually_async(lambda: bench.messenger.is_idle)
@@ -356,11 +331,6 @@ async def test_the_messenger_keeps_the_list_of_processes_and_notifies_subscriber
     assert len(bench.events) == 3
 
 
-async def test_other_frames_are_left_to_other_readers(bench: Bench) -> None:
-    assert not bench.messenger.receive({"type": "ready"})
-    assert not bench.messenger.receive({"type": ["message"]})
-
-
 # -------------------------------------------------------------------- the background
 
 
@@ -385,36 +355,26 @@ async def test_work_in_the_background_is_awaited_when_the_process_stops(bench: B
 async def test_work_that_does_not_end_within_the_grace_is_cancelled_and_named(bench: Bench) -> None:
     ended: list[str] = []
 
-    async def endless() -> None:
+    async def endless(message: Message | None = None) -> None:
         try:
             await asyncio.Event().wait()
         finally:
             ended.append("cleaned up")
 
     bench.background.run(endless())
+    bench.messenger.on("wait", endless)
+    bench.receive("wait", number=5, request=True)
     first = asyncio.ensure_future(bench.background.finish(grace=30.0))
     await asyncio.sleep(0)
     first.cancel()  # a second stop, with no grace
     await bench.background.finish(grace=0.0)
-    assert ended == ["cleaned up"]
-    (event,) = bench.events
-    assert isinstance(event, BackgroundWorkCancelled)
-    assert event.names[0].endswith("endless")
-
-
-async def test_a_handler_that_continues_when_its_process_stops_is_cancelled_and_its_request_gets_that_reply(
-    bench: Bench,
-) -> None:
-    async def endless(message: Message) -> None:
-        await asyncio.Event().wait()
-
-    bench.messenger.on("wait", endless)
-    bench.receive("wait", number=5, request=True)
-    await bench.background.finish(grace=0.0)
     await eventually_async(lambda: bench.of_type("reply"))
+    assert ended == ["cleaned up"] * 2
     assert bench.of_type("reply")[0]["error"] == "its process stopped before it had ended"
     (event,) = bench.events
-    assert log_message_of(event)[2] == {"work": "the handler of the message 'wait'"}
+    assert isinstance(event, events.BackgroundWorkCancelled)
+    assert event.names[0].endswith("endless")
+    assert event.names[1] == "the handler of the message 'wait'"
 
 
 async def test_an_exception_in_the_background_is_an_event(bench: Bench) -> None:
@@ -424,7 +384,7 @@ async def test_an_exception_in_the_background_is_an_event(bench: Bench) -> None:
     bench.background.run(broken())
     await eventually_async(lambda: len(bench.events) == 1)
     (event,) = bench.events
-    assert isinstance(event, BackgroundWorkFailed)
+    assert isinstance(event, events.BackgroundWorkFailed)
     assert "in broken" in log_message_of(event)[2]["exception"], "with the function"
     assert (event.name.rpartition(".")[2], event.error) == ("broken", "SystemExit: 1")
 
@@ -434,14 +394,9 @@ async def test_a_stopping_process_starts_no_background_work(bench: Bench) -> Non
         raise AssertionError("it runs")
 
     await bench.background.finish(0.0)
-    with pytest.raises(ProcessStopping, match="refresh was not started: the process stops"):
+    with pytest.raises(errors.ProcessStopping, match="refresh was not started: the process stops"):
         bench.background.run(refresh())
     bench.messenger.on("a", lambda message: refresh())
     bench.receive("a", number=5, request=True)
     await eventually_async(lambda: bench.of_type("reply"))
     assert "the process stops" in bench.of_type("reply")[0]["error"]
-
-
-async def test_a_value_that_is_not_a_coroutine_is_refused(bench: Bench) -> None:
-    with pytest.raises(TypeError, match=r"as in run_in_background\(refresh\(\)\)"):
-        bench.background.run(print)  # type: ignore[arg-type]  # a mistake of user code

@@ -25,6 +25,7 @@ from peerd.runtime.observability.events import AttemptEnded, EventBus
 from peerd.runtime.process.process_context import METRICS_REPORT_ACTION, ProcessContext
 from peerd.testing.waiting import eventually_async
 from tests.support.exposition import by_series, parse_openmetrics, parse_text, series
+from tests.support.rows import rows
 
 FINISHED = "peerd_tasks_finished_total"
 RESCUES = "peerd_rescues_total"
@@ -61,9 +62,6 @@ class RecordingLink:
         return [frame["data"] for frame in self.frames if frame.get("action") == METRICS_REPORT_ACTION]
 
 
-# ---------------------------------------------------------------- growth and reports
-
-
 def test_what_was_not_delivered_is_part_of_the_next_growth() -> None:
     growth = ReportedGrowth()
     first = growth.take([Sample(RESCUES, value=3), sample_of("peerd_claim_seconds", (), Histogram.of([1.0]))])
@@ -75,8 +73,7 @@ def test_what_was_not_delivered_is_part_of_the_next_growth() -> None:
 
 def test_a_gauge_is_reported_when_it_has_changed_and_to_each_new_agent() -> None:
     growth, gauge = ReportedGrowth(), Sample("peerd_gateway_clients", ("tubes",), 2)
-    assert growth.take([gauge]) == [gauge]
-    assert growth.take([gauge]) == []
+    assert [growth.take([gauge]), growth.take([gauge])] == [[gauge], []]
     growth.forget_gauges()
     assert growth.take([gauge]) == [gauge]
 
@@ -106,9 +103,6 @@ async def test_the_last_report_has_what_was_counted_since_and_no_gauges() -> Non
     assert [parse_samples(report) for report in link.reports()] == [[Sample(RESCUES, value=1)]]
 
 
-# ---------------------------------------------------------------- bounds
-
-
 def test_invented_names_of_handlers_do_not_grow_the_series_without_end() -> None:
     node = NodeMetrics()
     for number in range(3 * MOST_HANDLERS_SHOWN):
@@ -135,27 +129,25 @@ def test_invented_values_of_other_labels_do_neither(monkeypatch: pytest.MonkeyPa
     assert sum(chores.values()) == 3 * MOST_SERIES_OF_METRIC
 
 
-@pytest.mark.parametrize(
-    "sample",
-    [
-        ["peerd_invented_total", [], 1.0, []],
-        [RESCUES, ["label"], 1.0, []],
-        [RESCUES, [], -1.0, []],
-        [FINISHED, ["q" * 201, "n", "done"], 1.0, []],
-        ["peerd_claim_seconds", [], 1.0, [[54, 1]]],
-        ["peerd_claim_seconds", [], 1.0, [[0, -1]]],
-    ],
-    ids=str,
-)
+@rows("sample", [
+    ["peerd_invented_total", [], 1.0, []], [RESCUES, ["label"], 1.0, []], [RESCUES, [], -1.0, []],
+    [FINISHED, ["q" * 201, "n", "done"], 1.0, []], ["peerd_claim_seconds", [], 1.0, [[54, 1]]],
+    ["peerd_claim_seconds", [], 1.0, [[0, -1]]],
+])  # fmt: skip
 def test_a_sample_that_cannot_be_is_not_counted(sample: list[Any]) -> None:
     good = [RESCUES, [], 1.0, []]
     assert parse_samples([sample, good]) == [Sample(RESCUES, value=1)]
 
 
-@pytest.mark.parametrize("data", [None, 7, [7], [[RESCUES, [], "1", []]], [[RESCUES, "x"]]], ids=str)
-def test_what_is_no_report_is_refused(data: object) -> None:
-    with pytest.raises(msgspec.ValidationError):
-        parse_samples(data)
+def test_what_is_no_report_or_no_page_is_refused() -> None:
+    for data in (None, 7, [7], [[RESCUES, [], "1", []]], [[RESCUES, "x"]]):
+        with pytest.raises(msgspec.ValidationError):
+            parse_samples(data)
+    for answer in (None, {}, {"samples": 7}, {"samples": [], "after": 7}):
+        with pytest.raises(MetricsNotAvailable):
+            read_node_metrics(lambda _, answer=answer: answer)  # type: ignore[misc]
+    with pytest.raises(MetricsNotAvailable, match="pages"):
+        read_node_metrics(lambda _: {"samples": [], "after": [RESCUES, []]})
 
 
 def test_messages_have_a_largest_size_and_pages_are_all_of_it() -> None:
@@ -180,21 +172,7 @@ def test_messages_have_a_largest_size_and_pages_are_all_of_it() -> None:
     assert len(asked) == len(chunks)
 
 
-@pytest.mark.parametrize("answer", [None, {}, {"samples": 7}, {"samples": [], "after": 7}], ids=str)
-def test_an_answer_that_is_no_page_is_an_error(answer: object) -> None:
-    with pytest.raises(MetricsNotAvailable):
-        read_node_metrics(lambda _: answer)
-
-
-def test_pages_without_end_are_an_error() -> None:
-    with pytest.raises(MetricsNotAvailable, match="pages"):
-        read_node_metrics(lambda _: {"samples": [], "after": [RESCUES, []]})
-
-
-# ---------------------------------------------------------------- the formats
-
-
-@pytest.mark.parametrize("accept", ["", OPENMETRICS], ids=["text", "openmetrics"])
+@rows("accept", ["", OPENMETRICS])
 def test_names_of_any_characters_are_escaped(accept: str) -> None:
     statistics = AttemptStatistics()
     statistics(AttemptEnded(task_id=1, queue="jobs", name=HOSTILE, outcome="done", seconds=0.003, wait=100_000.0))

@@ -83,32 +83,32 @@ def test_of_a_long_tracestate_the_last_members_are_left_out() -> None:
     NewTask(queue="q", trace_context=text)
 
 
-def test_an_enqueue_has_a_span_and_the_task_leads_to_it(client: Client, recorder: Recorder) -> None:
+async def test_an_enqueue_has_a_span_and_the_task_leads_to_it(client: Client, recorder: Recorder) -> None:
     with recorder.tracer.start_as_current_span("request") as request:
-        job = client.enqueue("mail", name="greet", body={})
-    (sent,) = recorder.sent()
-    assert (sent.name, sent.kind, sent.parent) == ("send mail", trace.SpanKind.PRODUCER, request.get_span_context())
-    assert client.tasks.get(job.id).trace_context == context_of(sent)
-    attributes = dict(sent.attributes or {})
-    assert attributes["messaging.message.id"] == str(job.id)
+        jobs = [client.enqueue("mail", name="greet", body={})]
+    jobs.append(await client.aio.enqueue("mail"))
+    with client.database.engine.begin() as connection:
+        jobs.append(client.enqueue_in(connection, "mail"))
+    sent = recorder.sent()
+    assert [client.tasks.get(job.id).trace_context for job in jobs] == [context_of(one) for one in sent]
+    assert sent[0].parent == request.get_span_context()
+    assert (sent[0].name, sent[0].kind) == ("send mail", trace.SpanKind.PRODUCER)
+    attributes = dict(sent[0].attributes or {})
+    assert attributes["messaging.message.id"] == str(jobs[0].id)
     assert attributes["messaging.destination.name"] == "mail"
 
 
-async def test_so_has_an_awaited_one_and_one_in_the_callers_transaction(client: Client, recorder: Recorder) -> None:
-    first = await client.aio.enqueue("mail")
-    with client.database.engine.begin() as connection:
-        second = client.enqueue_in(connection, "mail")
-    assert [client.tasks.get(job.id).trace_context for job in (first, second)] == [
-        context_of(sent) for sent in recorder.sent()
-    ]
-
-
-def test_many_tasks_have_one_span_and_a_context_that_is_given_stays(client: Client, recorder: Recorder) -> None:
-    jobs = client.enqueue_batch([("mail", {}), ("video", {}), ("video", {"trace_context": PARENT})])
+def test_many_tasks_have_one_span_which_a_repetition_of_the_request_does_not_change(
+    client: Client, recorder: Recorder
+) -> None:
+    batch = [("mail", {}), ("video", {}), ("video", {"trace_context": PARENT})]
+    jobs = client.enqueue_batch(batch, idempotency_key="key")
     (sent,) = recorder.sent()
     assert (sent.name, dict(sent.attributes or {})["messaging.batch.message_count"]) == ("send", 3)
     contexts = [client.tasks.get(job.id).trace_context for job in jobs]
-    assert contexts == [context_of(sent), context_of(sent), PARENT]
+    assert contexts == [context_of(sent), context_of(sent), PARENT], "a context that is given stays"
+    again = client.enqueue_batch(batch, idempotency_key="key")
+    assert ([job.id for job in again], len(recorder.sent())) == ([job.id for job in jobs], 2)
 
 
 def test_an_enqueue_that_fails_has_an_error_in_its_span(client: Client, recorder: Recorder) -> None:
@@ -119,12 +119,6 @@ def test_an_enqueue_that_fails_has_an_error_in_its_span(client: Client, recorder
     (sent,) = recorder.sent()
     assert sent.status.status_code is trace.StatusCode.ERROR
     assert dict(sent.attributes or {})["error.type"] == "peerd.domain.errors.NodeNotFound"
-
-
-def test_a_repetition_of_a_request_has_another_span_and_is_the_same_request(client: Client, recorder: Recorder) -> None:
-    first, second = (client.enqueue_batch([("mail", {})], idempotency_key="key")[0] for _ in range(2))
-    assert first.id == second.id
-    assert len(recorder.sent()) == 2
 
 
 def test_without_opentelemetry_or_a_provider_nothing_is_written(

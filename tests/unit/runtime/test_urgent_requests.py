@@ -19,7 +19,7 @@ def replies(sent: list[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     return [frame for frame in sent if frame["type"] == "reply"]
 
 
-def test_a_registered_request_is_acknowledged_and_answered_in_a_thread() -> None:
+def test_a_registered_request_is_acknowledged_and_answered_in_a_thread_and_all_other_frames_are_not() -> None:
     sent: list[Mapping[str, Any]] = []
     urgent = UrgentRequests(sent.append)
     urgent.handlers["stack"] = lambda data: [data, threading.current_thread() is threading.main_thread()]
@@ -27,11 +27,6 @@ def test_a_registered_request_is_acknowledged_and_answered_in_a_thread() -> None
     eventually(lambda: len(sent) == 2)
     assert sent[0] == {"type": "taken", "count": 1}
     assert sent[1] == {"type": "reply", "to": {"pid": 7}, "id": 17, "data": ["a", False]}
-
-
-def test_all_other_frames_go_to_the_event_loop() -> None:
-    urgent = UrgentRequests(lambda frame: None)
-    urgent.handlers["stack"] = lambda data: data
     for frame in (request(1, "other"), request(1, is_request=False), {"type": "stop"}, {"type": "reply", "id": 1}):
         assert not urgent.receive(frame)
 

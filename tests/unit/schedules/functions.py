@@ -21,7 +21,7 @@ def find(entry: str) -> object:
     name = entry.partition(":")[2]
     if name == "missing":
         raise ImportError("no module named 'missing'")
-    return globals()[name]
+    return raising(RAISED[name]) if name in RAISED else globals()[name]
 
 
 async def works(ctx: ScheduleContext, *args: object, **named: object) -> None:
@@ -53,33 +53,30 @@ async def swallows(ctx: ScheduleContext) -> None:
             await asyncio.sleep(0.01)
 
 
-async def fails(ctx: ScheduleContext) -> None:
-    raise OSError("no disk")
-
-
-async def leaves(ctx: ScheduleContext) -> None:
-    sys.exit(3)
-
-
-def leaves_in_a_thread() -> None:
-    sys.exit(3)
-
-
-async def cancels_itself(ctx: ScheduleContext) -> None:
-    raise asyncio.CancelledError
-
-
-async def group(ctx: ScheduleContext) -> None:
-    raise BaseExceptionGroup("many", [KeyError("a"), KeyboardInterrupt()])
-
-
 class Unprintable(Exception):
     def __str__(self) -> str:
         return "\ud800" + "x" * 100_000
 
 
-async def unprintable(ctx: ScheduleContext) -> None:
-    raise Unprintable
+RAISED = {
+    "fails": OSError("no disk"),
+    "leaves": SystemExit(3),
+    "cancels_itself": asyncio.CancelledError(),
+    "group": BaseExceptionGroup("many", [KeyError("a"), KeyboardInterrupt()]),
+    "unprintable": Unprintable(),
+}
+"""Functions that raise this."""
+
+
+def raising(error: BaseException) -> object:
+    async def raises(ctx: ScheduleContext) -> None:
+        raise error
+
+    return raises
+
+
+def leaves_in_a_thread() -> None:
+    sys.exit(3)
 
 
 not_a_function = 7

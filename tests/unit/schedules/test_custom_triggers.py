@@ -26,11 +26,18 @@ async def test_a_type_of_the_users_lets_one_or_all_run_and_its_arguments_pass_th
     assert ran == [("custom", "('first', {'a': 1})"), ("custom all", "('all',)"), ("custom all", "('all',)")]
 
 
-async def test_a_type_without_run_is_made_and_does_nothing(node: Any) -> None:
-    fake = node(Schedule(name="s", run="m:works", type="m:Inert", args=[1]))
+async def test_a_type_without_run_is_made_and_does_nothing_and_one_whose_run_fails_is_restarted(
+    node: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(custom_triggers, "FIRST_PAUSE", 0.01)
+    inert = Schedule(name="inert", run="m:works", type="m:Inert", args=[1])
+    fake = node(inert, Schedule(name="s", run="m:works", type="m:Falters"))
     await fake.clock.step()
-    assert CALLS == [("made", "s", [1])]
-    assert fake.runs() == []
+    assert ("made", "inert", [1]) in CALLS
+    fake.add_worker()
+    [run] = await fake.until("done")
+    assert (run.schedule, functions.Falters.times) == ("s", 2)
+    assert [event.error for event in fake.emitted if isinstance(event, ScheduleFailed)] == ["RuntimeError: at first"]
 
 
 async def test_a_type_that_cannot_be_made_is_reported_and_the_others_run(node: Any) -> None:
@@ -47,12 +54,3 @@ async def test_a_type_that_cannot_be_made_is_reported_and_the_others_run(node: A
     assert {event.schedule for event in fake.emitted if isinstance(event, ScheduleFailed)} == {"broken", "absent"}
     fake.make_due()
     await fake.until("done")
-
-
-async def test_a_type_whose_run_fails_is_restarted(node: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(custom_triggers, "FIRST_PAUSE", 0.01)
-    fake = node(Schedule(name="s", run="m:works", type="m:Falters"))
-    fake.add_worker()
-    await fake.until("done")
-    assert functions.Falters.times == 2
-    assert [event.error for event in fake.emitted if isinstance(event, ScheduleFailed)] == ["RuntimeError: at first"]

@@ -29,32 +29,22 @@ async def test_a_queued_tick_runs_when_the_earlier_run_has_ended(node: Any, gate
 
 
 async def test_a_disabled_schedule_does_not_tick_and_may_be_run_by_hand(node: Any) -> None:
-    fake = node(schedule())
+    fake = node(schedule(), schedule(name="off", enabled=False, immediate=True))
     fake.add_worker()
     await fake.clock.step()
     fake.disable()
-    fake.make_due()
+    for name in ("s", "off"):
+        fake.make_due(name)
     await fake.clock.step()
     assert fake.runs() == []
-    fake.request()
-    [run] = await fake.until("done")
-    assert run.origin == "hand"
+    for name in ("s", "off"):
+        fake.request(name)
+    assert [run.origin for run in await fake.until("done", "done")] == ["hand", "hand"]
     fake.disable(disabled=False)
     await fake.clock.step()
-    assert len(fake.runs()) == 1, "what has passed is not made up for"
+    assert len(fake.runs()) == 2, "what has passed is not made up for"
     fake.make_due()
-    await fake.until("done", "done")
-
-
-async def test_what_is_off_in_the_configuration_may_be_run_by_hand(node: Any) -> None:
-    fake = node(schedule(enabled=False, immediate=True))
-    fake.add_worker()
-    await fake.clock.step()
-    fake.make_due()
-    await fake.clock.step()
-    assert fake.runs() == []
-    fake.request()
-    await fake.until("done")
+    await fake.until("done", "done", "done")
 
 
 async def test_an_unknown_schedule_of_the_table_is_left_alone(node: Any) -> None:

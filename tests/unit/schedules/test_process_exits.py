@@ -11,7 +11,7 @@ from tests.unit.schedules.fake_node import schedule
 from tests.unit.schedules.functions import CALLS
 
 
-async def test_a_run_whose_process_dies_is_recorded_as_such(node: Any) -> None:
+async def test_a_run_whose_process_dies_or_cannot_run_schedules_is_recorded_as_such(node: Any) -> None:
     fake = node(schedule("gated"))
     process = fake.add_worker()
     await fake.clock.step()
@@ -20,6 +20,9 @@ async def test_a_run_whose_process_dies_is_recorded_as_such(node: Any) -> None:
     assert run.pid == fake.kill_worker(process)
     [run] = await fake.until("died")
     assert run.error == "its process died: killed by SIGKILL"
+    fake.add_worker(runs=False)
+    fake.request()
+    await fake.until("died", "refused")
 
 
 async def test_a_run_that_reaches_no_process_is_given_to_another(node: Any) -> None:
@@ -34,14 +37,6 @@ async def test_a_run_that_reaches_no_process_is_given_to_another(node: Any) -> N
     process = fake.add_worker()
     [run] = await fake.until("done")
     assert run.slot == process.slot
-
-
-async def test_a_process_that_cannot_run_schedules_reports_it(node: Any) -> None:
-    fake = node(schedule())
-    fake.add_worker(runs=False)
-    await fake.clock.step()
-    fake.request()
-    await fake.until("refused")
 
 
 async def test_a_new_agent_repeats_nothing_and_receives_what_the_earlier_one_has_begun(

@@ -13,55 +13,44 @@ from tests.unit.schedules.fake_node import schedule
 from tests.unit.schedules.functions import CALLS, THREADS_MAY_END
 
 
-@pytest.mark.parametrize(
-    "function, words",
-    [
-        ("fails", "OSError: no disk"),
-        ("leaves", "SystemExit: 3"),
-        ("leaves_in_a_thread", "SystemExit: 3"),
-        ("cancels_itself", "CancelledError"),
-        ("group", "BaseExceptionGroup"),
-        ("missing", "ImportError: no module named 'missing'"),
-        ("not_a_function", "NotAFunction: m:not_a_function is a int, not a function"),
-        ("unprintable", "Unprintable"),
-    ],
-)
-async def test_an_exception_of_a_function_is_recorded_and_it_ticks_again(node: Any, function: str, words: str) -> None:
-    fake = node(schedule(function))
+async def test_an_exception_of_a_function_is_recorded_and_it_ticks_again(node: Any) -> None:
+    words = {
+        "fails": "OSError: no disk",
+        "leaves": "SystemExit: 3",
+        "leaves_in_a_thread": "SystemExit: 3",
+        "cancels_itself": "CancelledError",
+        "group": "BaseExceptionGroup",
+        "missing": "ImportError: no module named 'missing'",
+        "not_a_function": "NotAFunction: m:not_a_function is a int, not a function",
+        "unprintable": "Unprintable",
+    }
+    fake = node(*(schedule(function, name=function) for function in words))
     fake.add_worker()
     await fake.clock.step()
-    fake.make_due()
-    [run] = await fake.until("failed")
-    assert words in (run.error or "")
-    assert "Traceback" in (run.traceback or "")
-    [ended] = [event for event in fake.emitted if isinstance(event, ScheduleRunEnded)]
-    assert ended.status == "failed"
-    fake.make_due()
-    await fake.until("failed", "failed")
+    for name in words:
+        fake.make_due(name)
+    await fake.until(*["failed"] * len(words))
+    for name in words:
+        fake.make_due(name)
+    for run in await fake.until(*["failed"] * 2 * len(words)):
+        assert words[run.schedule] in (run.error or ""), run
+        assert "Traceback" in (run.traceback or ""), run
+    ended = [(event.schedule, event.status) for event in fake.emitted if isinstance(event, ScheduleRunEnded)]
+    assert sorted(ended) == sorted((name, "failed") for name in words for _ in range(2))
 
 
-async def test_a_plain_function_runs_in_a_thread_and_needs_no_context(node: Any) -> None:
-    fake = node(schedule("plain"))
+async def test_a_run_that_takes_too_long_is_ended_or_reported(node: Any) -> None:
+    functions = ("gated", "waits_until_canceled")
+    fake = node(*(schedule(function, name=function, timeout=0.05) for function in functions))
     fake.add_worker()
     await fake.clock.step()
-    fake.request()
-    await fake.until("done")
-    assert CALLS == [(True,)]
+    for function in functions:
+        fake.request(function)
+    assert [run.error for run in await fake.until("timeout", "timeout")] == ["it took longer than 0.05 s"] * 2
+    assert ("canceled",) in CALLS
 
 
-@pytest.mark.parametrize("function", ["gated", "waits_until_canceled"])
-async def test_a_run_that_takes_too_long_is_ended_or_reported(node: Any, function: str) -> None:
-    fake = node(schedule(function, timeout=0.05))
-    fake.add_worker()
-    await fake.clock.step()
-    fake.request()
-    [run] = await fake.until("timeout")
-    assert run.error == "it took longer than 0.05 s"
-    if function == "waits_until_canceled":
-        assert CALLS == [("canceled",)]
-
-
-@pytest.mark.parametrize(("function", "final_status"), [("swallows", "done"), ("ignores_its_end", "timeout")])
+@pytest.mark.parametrize("function, final_status", [("swallows", "done"), ("ignores_its_end", "timeout")])
 async def test_the_process_of_a_run_that_ignores_its_timeout_is_replaced(
     node: Any, function: str, final_status: str
 ) -> None:
@@ -92,14 +81,15 @@ async def test_a_process_that_stops_has_its_runs_canceled_and_takes_no_others(no
     await fake.until("canceled", "waiting", steps=False)
 
 
-async def test_arguments_are_passed_through(node: Any) -> None:
-    fake = node(schedule(args=["a", {"b": [1]}]), Schedule(name="n", run="m:works", interval=60.0, args={"key": 1}))
+async def test_arguments_are_passed_through_and_a_plain_function_runs_in_a_thread_and_needs_no_context(
+    node: Any,
+) -> None:
+    named = Schedule(name="n", run="m:works", interval=60.0, args={"key": 1})
+    fake = node(schedule(args=["a", {"b": [1]}]), named, schedule("plain", name="plain"))
     fake.add_worker()
     await fake.clock.step()
-    fake.request()
-    await fake.until("done")
-    fake.request("n")
-    await fake.until("done", "done")
-    fake.request("s", '["by hand"]')
-    await fake.until("done", "done", "done")
-    assert [call[3:] for call in CALLS] == [(("a", {"b": [1]}), {}), ((), {"key": 1}), (("by hand",), {})]
+    for number, request in enumerate((("s",), ("n",), ("s", '["by hand"]'), ("plain",)), start=1):
+        fake.request(*request)
+        await fake.until(*["done"] * number)
+    assert [call[3:] for call in CALLS[:3]] == [(("a", {"b": [1]}), {}), ((), {"key": 1}), (("by hand",), {})]
+    assert CALLS[3] == (True,)

@@ -50,23 +50,18 @@ async def test_an_all_tick_is_run_by_every_process_of_its_kinds(node: Any) -> No
     assert len({run.tick_at for run in runs}) == 1
 
 
-async def test_a_tick_waits_for_a_process_that_could_run_it(node: Any) -> None:
-    fake = node(schedule(workers=("w",)))
+async def test_a_tick_waits_for_a_process_that_could_run_it_unless_it_enqueues_a_task(node: Any) -> None:
+    fake = node(schedule(workers=("w",)), schedule(name="tasks", queue="q", task="t", body='{"a":1}'))
     fake.add_worker("other")
     await fake.clock.step()
     fake.make_due()
     await fake.until("waiting")
-    fake.add_worker("w")
-    await fake.until("done")
-
-
-async def test_a_schedule_may_enqueue_a_task(node: Any) -> None:
-    fake = node(schedule(queue="q", task="t", body='{"a":1}'))
-    await fake.clock.step()
-    fake.make_due()
-    [run] = await fake.until("enqueued")
+    fake.make_due("tasks")
+    [_, run] = await fake.until("waiting", "enqueued")
     task = fake.database.read(read.get_task, run.task_id)
     assert (task.queue, task.name, task.json) == ("q", "t", {"a": 1})
+    fake.add_worker("w")
+    await fake.until("done", "enqueued")
 
 
 async def test_a_drained_node_leaves_the_ticks_of_the_cluster_to_others(node: Any) -> None:

@@ -83,34 +83,25 @@ async def shared(request: pytest.FixtureRequest, agent: Agent, tmp_path: Path) -
             yield clients
 
 
-async def test_a_call_has_its_arguments_and_its_result(shared: SharedClients) -> None:
+async def test_a_call_has_its_arguments_and_its_result_in_the_annotated_types(shared: SharedClients) -> None:
     assert await shared(Studio).double(21) == 42
     assert await shared(Studio).double(7, times=3) == 42
-
-
-async def test_values_arrive_as_the_annotated_types(shared: SharedClients) -> None:
     film = Film("a.mp4", datetime(2026, 1, 1, tzinfo=UTC))
     assert await shared(Studio).film(film) == film
 
 
-async def test_an_error_is_carried_over_with_its_type_and_its_text(shared: SharedClients) -> None:
+async def test_what_a_call_raises_is_carried_over_and_ends_the_call_alone(shared: SharedClients) -> None:
     with pytest.raises(SharedCallFailed, match="no such film") as failed:
         await shared(Studio).fail("no such film")
     assert (failed.value.type_name, failed.value.text) == ("ValueError", "no such film")
-
-
-async def test_system_exit_inside_a_call_ends_the_call_alone(shared: SharedClients) -> None:
     with pytest.raises(SharedCallFailed, match="SystemExit"):
         await shared(Studio).leave()
-    assert await shared(Studio).double(1) == 2
-
-
-async def test_arguments_that_do_not_fit_are_the_callers_error(shared: SharedClients) -> None:
     call: Any = shared(Studio).double
     with pytest.raises(SharedCallFailed, match="TypeError"):
         await call()
     with pytest.raises(SharedCallFailed, match="Expected `int`"):
         await call("two")
+    assert await shared(Studio).double(1) == 2
 
 
 async def test_a_call_that_takes_too_long_times_out_and_is_cancelled(shared: SharedClients, source: Source) -> None:
@@ -154,10 +145,16 @@ async def test_equal_keys_are_one_key_whatever_the_order_of_their_parts(shared: 
     assert len(source.requests) == 2
 
 
-async def test_a_published_value_reaches_the_subscribers(shared: SharedClients) -> None:
+async def test_a_published_value_and_one_emitted_from_a_thread_reach_the_subscribers(
+    shared: SharedClients, source: Source
+) -> None:
     subscription = shared(Studio).subscribe("price")
     await shared(Studio).publish("price", 20)
     assert (await anext(subscription)).value == 20
+    of_thread = shared(Studio).subscribe("volume")
+    await eventually_async(lambda: "follow volume" in source.requests)
+    await asyncio.to_thread(source.clients[0].emit, "volume", 1)
+    assert (await anext(of_thread)).value == 1
 
 
 async def test_a_key_that_the_source_refuses_is_the_subscribers_error(shared: SharedClients, source: Source) -> None:
@@ -216,13 +213,6 @@ async def test_a_slow_reader_gets_the_latest_updates_and_the_mark_that_some_were
     assert [update.value for update in updates] == list(range(updates[0].value, last + 1))
 
 
-async def test_a_value_may_be_emitted_from_a_thread(shared: SharedClients, source: Source) -> None:
-    subscription = shared(Studio).subscribe("price")
-    await eventually_async(lambda: "follow price" in source.requests)
-    await asyncio.to_thread(source.clients[0].emit, "price", 1)
-    assert (await anext(subscription)).value == 1
-
-
 async def test_a_thread_without_an_event_loop_calls_and_waits(shared: SharedClients) -> None:
     studio: Any = shared(Studio)
     assert await asyncio.to_thread(studio.double, 4) == 8
@@ -244,6 +234,8 @@ async def test_the_error_for_a_class_that_is_not_shared_names_the_remedy(agent: 
                 await clients(Other).double(1)
         with pytest.raises(NotShared):
             await anext(shared(Other).subscribe("price"))
+    with pytest.raises(RuntimeError, match=r"agent.share\(\)"):
+        Studio(Source()).emit("price", 1)
 
 
 async def test_a_value_that_cannot_be_encoded_raises_where_it_is_given(agent: Agent, tmp_path: Path) -> None:
@@ -263,14 +255,17 @@ async def test_a_value_that_cannot_be_encoded_raises_where_it_is_given(agent: Ag
 
 
 async def test_a_call_made_while_there_is_no_agent_waits_for_one(tmp_path: Path, source: Source) -> None:
-    async with process(tmp_path) as shared:
+    folder = tmp_path / ("long" * 30)
+    folder.mkdir()
+    async with process(folder) as shared:
         with pytest.raises(SharedCallTimedOut, match="there is no agent"):
             await shared(Studio, timeout=0.05).double(1)
         waiting = asyncio.create_task(shared(Studio, timeout=20.0).double(1))
         await asyncio.sleep(0)
-        agent = Agent(tmp_path, source)
+        agent = Agent(folder, source)
         await agent.share()
         assert await waiting == 2
+        assert stat.S_IMODE((folder / SOCKET_NAME).stat().st_mode) == 0o600, "the socket is its owner's alone"
         await agent.end()
 
 
@@ -301,33 +296,15 @@ async def test_subscriptions_continue_with_the_next_agent(agent: Agent, tmp_path
         await following.end()
 
 
-async def test_the_socket_is_its_owners_alone_and_works_in_a_folder_with_a_long_name(
-    tmp_path: Path, source: Source
-) -> None:
-    folder = tmp_path / ("long" * 30)
-    folder.mkdir()
-    agent = Agent(folder, source)
-    await agent.share()
-    async with process(folder) as shared:
-        assert await shared(Studio).double(1) == 2
-    assert stat.S_IMODE((folder / SOCKET_NAME).stat().st_mode) == 0o600
-    await agent.end()
-
-
-@pytest.mark.parametrize("sent", [b"\xff\xff\xff\xff", b"\0\0\0\1\xc1", b"\0\0\0\2\x91\x01", b"GET / HTTP/1.1\r\n\r\n"])
-async def test_invalid_bytes_end_their_own_connection_only(agent: Agent, tmp_path: Path, sent: bytes) -> None:
-    with socket.socket(socket.AF_UNIX) as end:
-        end.setblocking(False)
-        await eventually_async((tmp_path / SOCKET_NAME).exists)
-        loop = asyncio.get_running_loop()
-        with short_socket_directory(tmp_path) as folder:
-            await loop.sock_connect(end, str(folder / SOCKET_NAME))
-        await loop.sock_sendall(end, sent)
-        assert await asyncio.wait_for(loop.sock_recv(end, 10), 10) == b""
+async def test_invalid_bytes_end_their_own_connection_only(agent: Agent, tmp_path: Path) -> None:
+    await eventually_async((tmp_path / SOCKET_NAME).exists)
+    loop = asyncio.get_running_loop()
+    for sent in (b"\xff\xff\xff\xff", b"\0\0\0\1\xc1", b"\0\0\0\2\x91\x01", b"GET / HTTP/1.1\r\n\r\n"):
+        with socket.socket(socket.AF_UNIX) as end:
+            end.setblocking(False)
+            with short_socket_directory(tmp_path) as folder:
+                await loop.sock_connect(end, str(folder / SOCKET_NAME))
+            await loop.sock_sendall(end, sent)
+            assert await asyncio.wait_for(loop.sock_recv(end, 10), 10) == b""
     async with process(tmp_path) as shared:
         assert await shared(Studio).double(1) == 2
-
-
-def test_a_client_that_is_not_shared_cannot_emit() -> None:
-    with pytest.raises(RuntimeError, match=r"agent.share\(\)"):
-        Studio(Source()).emit("price", 1)

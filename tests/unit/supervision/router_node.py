@@ -30,6 +30,9 @@ class RouterNode:
         self.chosen_from: list[str] = []
         self.router = MessageRouter(self._directory, self._choose)
 
+    def __getitem__(self, slot: str) -> Recipient:
+        return next(one for one in self.present if one.peer.slot == slot)
+
     def _directory(self) -> ProcessDirectory:
         return ProcessDirectory(tuple(self.present), frozenset(self.expected), KINDS)
 
@@ -83,7 +86,3 @@ class RouterNode:
         except BlockingIOError:
             pass
         return [frame for frame in frames if frame["type"] in (types or ("message", "delivery", "reply"))]
-
-
-def by_name(router_node: RouterNode, slot: str) -> Recipient:
-    return next(one for one in router_node.present if one.peer.slot == slot)

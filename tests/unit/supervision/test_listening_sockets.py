@@ -12,6 +12,7 @@ from peerd.domain.bind_address import MAX_UNIX_PATH_BYTES
 from peerd.supervision.host import listening_sockets as module
 from peerd.supervision.host.listening_sockets import ListenError, ListeningSockets, SystemdSockets
 from peerd.supervision.plan import SocketPlan
+from tests.support.rows import rows
 
 
 @pytest.fixture
@@ -63,45 +64,34 @@ def test_ipv4_and_ipv6_can_have_the_same_port(sockets: ListeningSockets) -> None
     assert address(sockets, both) == f"0.0.0.0{both}"
 
 
-def test_a_port_that_is_taken_is_named(sockets: ListeningSockets) -> None:
+def test_a_port_that_is_taken_is_named_unless_it_is_released_soon(
+    sockets: ListeningSockets, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         bind = f"127.0.0.1:{other.getsockname()[1]}"
         with pytest.raises(ListenError) as refused:
             sockets.bind(plans("127.0.0.1:0", bind))
-    assert str(refused.value) == (
-        f"cannot listen on {bind}: another process listens there (find it with: ss -ltnxp); "
-        "stop it, or choose another address"
-    )
-    assert sockets.to_json() == [], "all or nothing"
+        assert str(refused.value) == (
+            f"cannot listen on {bind}: another process listens there (find it with: ss -ltnxp); "
+            "stop it, or choose another address"
+        )
+        assert sockets.to_json() == [], "all or nothing"
+        monkeypatch.setattr(module, "BIND_TIMEOUT", 30.0)
+        monkeypatch.setattr("time.sleep", lambda _: other.close())
+        sockets.bind(plans(bind))
+        assert address(sockets, bind) == bind
 
 
-def test_binding_waits_for_a_port_that_is_released_soon(
-    sockets: ListeningSockets, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    other = socket.create_server(("127.0.0.1", 0))
-    monkeypatch.setattr(module, "BIND_TIMEOUT", 30.0)
-    monkeypatch.setattr("time.sleep", lambda _: other.close())
-    bind = f"127.0.0.1:{other.getsockname()[1]}"
-    sockets.bind(plans(bind))
-    assert address(sockets, bind) == bind
-
-
-@pytest.mark.parametrize(
-    "bind, problem",
-    [
-        ("192.0.2.1:80", "this machine has no such address"),
-        ("unix:/nowhere/at/all", "there is no such folder"),
-        ("systemd:site", "there is no such socket; systemd has passed no sockets"),
-        ("nonsense", "'nonsense' names no port"),
-    ],
-)
+@rows("bind, problem", [
+    ("192.0.2.1:80", "this machine has no such address"), ("unix:/nowhere/at/all", "there is no such folder"),
+    ("systemd:site", "there is no such socket; systemd has passed no sockets"),
+    ("nonsense", "'nonsense' names no port"),
+    (f"unix:/{'x' * MAX_UNIX_PATH_BYTES}", f"at most {MAX_UNIX_PATH_BYTES} bytes"),
+])  # fmt: skip
 def test_an_address_that_cannot_be_bound_reports_the_reason(sockets: ListeningSockets, bind: str, problem: str) -> None:
     with pytest.raises(ListenError, match=problem) as refused:
         sockets.bind(plans(bind))
     assert refused.value.bind == bind
-
-
-# ---------------------------------------------------------------- unix
 
 
 def connect(path: Path) -> socket.socket:
@@ -132,30 +122,18 @@ def test_the_socket_of_a_dead_owner_is_replaced_and_that_of_a_living_one_is_not(
     assert accepts(sockets, f"unix:{path}", connect(path))
 
 
-def test_a_file_that_is_not_a_socket_is_left_alone(sockets: ListeningSockets, tmp_path: Path) -> None:
-    path = tmp_path / "precious"
-    path.write_text("data")
+def test_what_is_not_its_own_socket_is_left_alone(sockets: ListeningSockets, tmp_path: Path) -> None:
+    precious, path = tmp_path / "precious", tmp_path / "site.sock"
+    precious.write_text("data")
     with pytest.raises(ListenError, match="a file of this name exists and is no socket"):
-        sockets.bind(plans(f"unix:{path}"))
-    assert path.read_text() == "data"
-
-
-def test_a_socket_that_took_the_name_meanwhile_is_not_removed(sockets: ListeningSockets, tmp_path: Path) -> None:
-    path = tmp_path / "site.sock"
+        sockets.bind(plans(f"unix:{precious}"))
+    assert precious.read_text() == "data"
     sockets.bind(plans(f"unix:{path}"))
     path.unlink()
     with socket.socket(socket.AF_UNIX) as other:
         other.bind(str(path))
         sockets.close()
-        assert path.exists()
-
-
-def test_a_path_that_is_too_long_for_a_socket_is_refused_before_binding(sockets: ListeningSockets) -> None:
-    with pytest.raises(ListenError, match=f"at most {MAX_UNIX_PATH_BYTES} bytes"):
-        sockets.bind(plans(f"unix:/{'x' * MAX_UNIX_PATH_BYTES}"))
-
-
-# ---------------------------------------------------------------- systemd
+        assert path.exists(), "the name was taken meanwhile"
 
 
 def test_sockets_of_another_process_are_not_taken() -> None:
@@ -165,16 +143,16 @@ def test_sockets_of_another_process_are_not_taken() -> None:
     assert environment == {"PATH": "/bin"}, "no child may take them for its own"
 
 
-# ---------------------------------------------------------------- changes
-
-
-def test_a_change_binds_new_sockets_closes_removed_ones_and_keeps_the_rest(
+def test_a_change_binds_new_sockets_closes_removed_ones_and_keeps_the_rest_or_changes_nothing(
     sockets: ListeningSockets, tmp_path: Path
 ) -> None:
     kept, removed, added = (f"unix:{tmp_path / name}" for name in ("kept", "removed", "added"))
     sockets.bind(plans(kept, removed))
     before = sockets.descriptors([kept])
     waiting = connect(tmp_path / "kept")
+    with pytest.raises(ListenError):
+        sockets.apply(plans(added, "unix:/nowhere/at/all"))
+    assert (list(sockets.plans), (tmp_path / "added").exists()) == ([kept, removed], False)
     sockets.apply(plans(kept, added, backlog=5))
     assert sockets.descriptors([kept]) == before
     assert accepts(sockets, kept, waiting)
@@ -182,12 +160,3 @@ def test_a_change_binds_new_sockets_closes_removed_ones_and_keeps_the_rest(
     assert not (tmp_path / "removed").exists()
     with pytest.raises(OSError, match=f"the node no longer listens on {removed}"):
         sockets.descriptors([removed])
-
-
-def test_a_change_that_cannot_be_made_changes_nothing(sockets: ListeningSockets, tmp_path: Path) -> None:
-    kept = f"unix:{tmp_path / 'kept'}"
-    sockets.bind(plans(kept))
-    with pytest.raises(ListenError):
-        sockets.apply(plans(f"unix:{tmp_path / 'new'}", "unix:/nowhere/at/all"))
-    assert list(sockets.plans) == [kept]
-    assert not (tmp_path / "new").exists()

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import pytest
-
 from peerd.supervision.messages.message_router import WAIT_TIMEOUT
-from tests.unit.supervision.router_node import RouterNode, by_name
+from tests.support.rows import rows
+from tests.unit.supervision.router_node import RouterNode
 
 
-@pytest.mark.parametrize(
-    ("to", "receivers"),
-    [
-        ({"role": "all"}, {"agent", "video-1", "video-2", "site-1"}),
-        ({"role": "workers", "kind": None}, {"video-1", "video-2", "site-1"}),
-        ({"role": "workers"}, {"video-1", "video-2", "site-1"}),
-        ({"role": "workers", "kind": "video"}, {"video-1", "video-2"}),
-        ({"role": "random", "kind": "video"}, {"video-2"}),
-        ({"role": "agent"}, {"agent"}),
-        ({"pid": 104}, {"site-1"}),
-    ],
-)
+@rows("to, receivers", [
+    ({"role": "all"}, {"agent", "video-1", "video-2", "site-1"}),
+    ({"role": "workers", "kind": None}, {"video-1", "video-2", "site-1"}),
+    ({"role": "workers"}, {"video-1", "video-2", "site-1"}),
+    ({"role": "workers", "kind": "video"}, {"video-1", "video-2"}),
+    ({"role": "random", "kind": "video"}, {"video-2"}), ({"role": "agent"}, {"agent"}), ({"pid": 104}, {"site-1"}),
+])  # fmt: skip
 def test_a_message_reaches_its_recipients_and_its_sender_gets_their_number(
     node: RouterNode, to: object, receivers: set[str]
 ) -> None:
-    sender = by_name(node, "video-1")
+    sender = node["video-1"]
     node.send(sender, to, 7)
     received = {slot: node.received(slot) for slot in node.ends}
     assert {"type": "delivery", "id": 7, "delivered": len(receivers), "error": None} in received["video-1"]
@@ -36,19 +30,15 @@ def test_a_message_reaches_its_recipients_and_its_sender_gets_their_number(
 
 def test_the_list_of_processes_is_sent_after_each_change_and_only_then(node: RouterNode) -> None:
     names = [[peer["slot"] for peer in one["processes"]] for one in node.received("agent", "processes")]
-    assert names == [
-        ["agent"],
-        ["agent", "video-1"],
-        ["agent", "video-1", "video-2"],
-        ["agent", "video-1", "video-2", "site-1"],
-    ]
+    everyone = ["agent", "video-1", "video-2", "site-1"]
+    assert names == [everyone[:count] for count in (1, 2, 3, 4)]
     node.advance()
     node.begin("video-3", ready=False)
     assert node.received("agent", "processes") == [], "one that boots is not there yet"
-    node.end(by_name(node, "agent"))
+    node.end(node["agent"])
     (report,) = node.received("site-1", "processes")[-1:]
     assert [peer["slot"] for peer in report["processes"]] == ["video-1", "video-2", "site-1"]
-    node.change(by_name(node, "video-3"), ready=True)
+    node.change(node["video-3"], ready=True)
     assert [peer["slot"] for peer in node.received("video-3", "processes")[-1]["processes"]][-1] == "video-3"
 
 
@@ -66,9 +56,9 @@ def test_messages_sent_before_the_node_is_ready_wait_and_keep_their_order(router
 
 
 def test_messages_for_an_agent_that_is_being_replaced_wait_for_the_next_one(node: RouterNode) -> None:
-    video = by_name(node, "video-1")
+    video = node["video-1"]
     node.expected.add(("agent", "agent"))
-    node.end(by_name(node, "agent"))
+    node.end(node["agent"])
     node.send(video, {"role": "agent"}, 1)
     node.send(video, {"role": "all"}, 2)
     assert [frame["delivered"] for frame in node.received("video-1", "delivery")] == [3], (
@@ -82,9 +72,9 @@ def test_messages_for_an_agent_that_is_being_replaced_wait_for_the_next_one(node
 
 
 def test_a_message_that_waits_too_long_is_undeliverable(node: RouterNode) -> None:
-    video = by_name(node, "video-1")
+    video = node["video-1"]
     node.expected.add(("agent", "agent"))
-    node.end(by_name(node, "agent"))
+    node.end(node["agent"])
     node.send(video, {"role": "agent"}, 1)
     node.send_request(video, {"role": "agent"}, 2)
     assert node.router.due_at <= node.now + WAIT_TIMEOUT + 1
@@ -98,25 +88,22 @@ def test_a_message_that_waits_too_long_is_undeliverable(node: RouterNode) -> Non
     assert node.router.due_at == float("inf")
 
 
-def test_a_booting_process_gets_its_messages_when_it_is_ready(node: RouterNode) -> None:
-    booting = node.begin("video-3", ready=False)
-    node.send(by_name(node, "agent"), {"pid": booting.peer.pid})
+def test_messages_for_a_process_that_boots_or_is_replaced_wait_until_it_is_ready(node: RouterNode) -> None:
+    agent, booting = node["agent"], node.begin("video-3", ready=False)
+    node.send(agent, {"pid": booting.peer.pid})
     assert node.received("video-3") == []
     node.change(booting, ready=True)
     assert [frame["action"] for frame in node.received("video-3")] == ["hello"]
-
-
-def test_messages_for_a_kind_whose_only_process_is_replaced_wait(node: RouterNode) -> None:
     node.expected.add(("site", "web"))
-    node.end(by_name(node, "site-1"))
-    node.send(by_name(node, "agent"), {"role": "random", "kind": "site"})
+    node.end(node["site-1"])
+    node.send(agent, {"role": "random", "kind": "site"})
     node.begin("site-1", "web")
     assert [frame["action"] for frame in node.received("site-1")] == ["hello"]
 
 
 def test_a_leaving_process_is_excluded_from_broadcasts_but_can_be_addressed(node: RouterNode) -> None:
-    leaving = node.change(by_name(node, "video-2"), leaving=True)
-    agent = by_name(node, "agent")
+    leaving = node.change(node["video-2"], leaving=True)
+    agent = node["agent"]
     node.send(agent, {"role": "workers"}, 1)
     node.send(agent, {"role": "random", "kind": "video"}, 2)
     assert node.chosen_from == ["video-1"]
@@ -129,7 +116,7 @@ def test_a_leaving_process_is_excluded_from_broadcasts_but_can_be_addressed(node
 
 
 def test_a_gateway_is_rung_also_while_it_drains_and_gets_no_broadcasts(node: RouterNode) -> None:
-    agent, door = by_name(node, "agent"), node.begin("door-1", "gateway")
+    agent, door = node["agent"], node.begin("door-1", "gateway")
     node.change(door, leaving=True)
     node.begin("door-2", "gateway")
     listed = node.received("agent", "processes")[-1]["processes"]
@@ -141,9 +128,9 @@ def test_a_gateway_is_rung_also_while_it_drains_and_gets_no_broadcasts(node: Rou
 
 
 def test_a_stopping_node_expects_no_more_processes(node: RouterNode) -> None:
-    video = by_name(node, "video-1")
+    video = node["video-1"]
     node.expected.add(("agent", "agent"))
-    node.end(by_name(node, "agent"))
+    node.end(node["agent"])
     node.send(video, {"role": "agent"}, 1)
     node.router.close()
     node.send_request(video, {"role": "agent"}, 2)
@@ -157,8 +144,8 @@ def test_a_stopping_node_expects_no_more_processes(node: RouterNode) -> None:
 
 def test_the_manager_takes_no_messages_and_an_unknown_process_is_named(node: RouterNode) -> None:
     manager = node.begin("manager", "manager")
-    node.send(by_name(node, "video-1"), {"pid": manager.peer.pid}, 1)
-    node.send(by_name(node, "video-1"), {"pid": 9999}, 2)
+    node.send(node["video-1"], {"pid": manager.peer.pid}, 1)
+    node.send(node["video-1"], {"pid": 9999}, 2)
     assert [frame["error"] for frame in node.received("video-1")] == [
         f"process {manager.peer.pid} is the manager, which takes no messages",
         "this node has no process 9999",

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from peerd.supervision.plan import Kind, Plan, PlanError
+from tests.support.rows import rows
 
 VIDEO = {"name": "video", "role": "worker", "entry": "studio:video"}
 
@@ -25,23 +26,20 @@ def test_processes_are_replaced_when_their_plan_has_changed_and_not_for_their_nu
     assert not video.is_like(replace(video, payload={"count": 5}))
 
 
-@pytest.mark.parametrize(
-    ("kinds", "error"),
-    [
-        ([VIDEO | {"shade": "red"}], "kind 'video': unknown shade"),
-        ([{"entry": "studio:video"}], "kind '\\?': .*'name'"),
-        ([VIDEO | {"role": "king"}], "role 'king' is not one of agent, manager, watcher, worker, web"),
-        ([VIDEO | {"payload": "x" * 600_000}], "its payload has 600018 bytes"),
-        ([VIDEO | {"processes": -1}], "-1 processes of role worker are not possible"),
-        ([VIDEO | {"role": "manager", "processes": 2}], "2 processes of role manager are not possible"),
-        ([VIDEO, VIDEO], "two kinds have the same name"),
-        ([VIDEO | {"role": "agent"}, VIDEO | {"role": "agent", "name": "b"}], "a node has one agent"),
-        ([VIDEO | {"command": ["ls"]}], "a command has a command line, and every other kind an entry"),
-        ([VIDEO | {"sockets": ["web"]}], "there is no socket web"),
-        ([{"name": "t", "role": "command", "command": ["ls"], "sockets": ["web"]}], "a command is given no sockets"),
-        ([{"name": "t", "role": "command"}], "a command has a command line"),
-    ],
-)
+@rows("kinds, error", [
+    ([VIDEO | {"shade": "red"}], "kind 'video': unknown shade"),
+    ([{"entry": "studio:video"}], "kind '\\?': .*'name'"),
+    ([VIDEO | {"role": "king"}], "role 'king' is not one of agent, manager, watcher, worker, web"),
+    ([VIDEO | {"payload": "x" * 600_000}], "its payload has 600018 bytes"),
+    ([VIDEO | {"processes": -1}], "-1 processes of role worker are not possible"),
+    ([VIDEO | {"role": "manager", "processes": 2}], "2 processes of role manager are not possible"),
+    ([VIDEO, VIDEO], "two kinds have the same name"),
+    ([VIDEO | {"role": "agent"}, VIDEO | {"role": "agent", "name": "b"}], "a node has one agent"),
+    ([VIDEO | {"command": ["ls"]}], "a command has a command line, and every other kind an entry"),
+    ([VIDEO | {"sockets": ["web"]}], "there is no socket web"),
+    ([{"name": "t", "role": "command", "command": ["ls"], "sockets": ["web"]}], "a command is given no sockets"),
+    ([{"name": "t", "role": "command"}], "a command has a command line"),
+])  # fmt: skip
 def test_a_plan_that_cannot_be_carried_out_is_refused(kinds: list[dict[str, Any]], error: str) -> None:
     with pytest.raises(PlanError, match=error):
         plan(*kinds)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from peerd.supervision.host.sd_notify import EXTEND_INTERVAL, RETRY_DELAY, NodeCondition, SystemdNotifier
+from tests.support.rows import rows
 
 STARTING = NodeCondition("starting", "starting: 0 of 2 processes run")
 RUNNING = NodeCondition("running", "running: 2 of 2 processes run")
@@ -80,38 +81,28 @@ def test_the_watchdog_is_fed_twice_in_its_time_while_the_node_runs(fake_systemd:
     node.close()
 
 
-@pytest.mark.parametrize(
-    "variables", [{}, {"WATCHDOG_USEC": "20000000", "WATCHDOG_PID": "8"}, {"WATCHDOG_USEC": "soon"}]
-)
+@rows("variables", [{}, {"WATCHDOG_USEC": "20000000", "WATCHDOG_PID": "8"}, {"WATCHDOG_USEC": "soon"}])
 def test_a_watchdog_that_is_not_meant_for_this_process_is_not_fed(
     fake_systemd: FakeSystemd, address: str, variables: dict[str, str]
 ) -> None:
-    node = systemd(address, **variables)
+    environment = {"NOTIFY_SOCKET": address, "HOME": "/"} | variables
+    node = SystemdNotifier.from_environment(environment, pid=7)
+    assert environment == {"HOME": "/"}, "the variables of systemd are not inherited"
     node.notify(RUNNING, 100.0)
     assert fake_systemd.received() == [["READY=1", f"STATUS={RUNNING.text}"]]
     assert node.due_at is None
     node.close()
 
 
-def test_the_variables_of_systemd_are_not_inherited() -> None:
-    environment = {"NOTIFY_SOCKET": "/run/notify", "WATCHDOG_USEC": "1", "WATCHDOG_PID": "7", "HOME": "/"}
-    SystemdNotifier.from_environment(environment, pid=7).close()
-    assert environment == {"HOME": "/"}
-
-
-@pytest.mark.parametrize("address", ["", "/nowhere/notify", "vsock:2:1234"])
-def test_a_missing_systemd_socket_is_no_error(address: str) -> None:
-    node = systemd(address, WATCHDOG_USEC="20000000")
+def test_a_missing_systemd_socket_is_no_error_and_a_failed_notification_is_sent_again(tmp_path: Path) -> None:
+    for nowhere in ("", "/nowhere/notify", "vsock:2:1234"):
+        node = systemd(nowhere, WATCHDOG_USEC="20000000")
+        node.notify(RUNNING, 100.0)
+        node.notify(STOPPING, 101.0)
+        node.close()
+    node = systemd(str(tmp_path / "notify"))
     node.notify(RUNNING, 100.0)
-    node.notify(STOPPING, 101.0)
-    node.close()
-
-
-def test_a_failed_notification_is_sent_again(tmp_path: Path) -> None:
-    address = str(tmp_path / "notify")
-    node = systemd(address)
-    node.notify(RUNNING, 100.0)
-    late = FakeSystemd(address)
+    late = FakeSystemd(str(tmp_path / "notify"))
     node.notify(RUNNING, 101.0)
     assert late.received() == [["READY=1", f"STATUS={RUNNING.text}"]]
     late.end.close()

@@ -34,18 +34,18 @@ PATHS = {
 }
 
 
-@pytest.mark.parametrize(("state", "event"), list(itertools.product(SlotState, SlotEvent)))
-def test_a_transition_of_the_table_happens_and_others_are_refused(state: SlotState, event: SlotEvent) -> None:
-    slot = slot_after(*PATHS[state])
-    assert slot.state is state
-    if (state, event) in TRANSITIONS:
-        slot.apply(event, now=1.0)
-        assert slot.state is TRANSITIONS[state, event]
-        assert (slot.backoff_until is not None) == (slot.state is SlotState.BACKOFF)
-    else:
-        with pytest.raises(InvalidSlotTransition, match=f"slot 'video-1' is {state}"):
-            slot.apply(event, now=1.0)
+def test_a_transition_of_the_table_happens_and_others_are_refused() -> None:
+    for state, event in itertools.product(SlotState, SlotEvent):
+        slot = slot_after(*PATHS[state])
         assert slot.state is state
+        if (state, event) in TRANSITIONS:
+            slot.apply(event, now=1.0)
+            assert slot.state is TRANSITIONS[state, event]
+            assert (slot.backoff_until is not None) == (slot.state is SlotState.BACKOFF)
+        else:
+            with pytest.raises(InvalidSlotTransition, match=f"slot 'video-1' is {state}"):
+                slot.apply(event, now=1.0)
+            assert slot.state is state
 
 
 def test_each_state_can_be_stopped_and_none_but_those_that_have_a_process_needs_time_for_it() -> None:
@@ -70,19 +70,26 @@ def test_the_first_failure_is_retried_at_once_and_each_later_one_waits_longer() 
     assert waits == [0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0]
 
 
-@pytest.mark.parametrize(("ran", "failures"), [(59.0, 3), (60.0, 1)])
-def test_a_stable_slot_starts_again_without_earlier_failures(ran: float, failures: int) -> None:
-    slot = slot_after(SlotEvent.START, SlotEvent.FAIL, SlotEvent.START, SlotEvent.FAIL, SlotEvent.START)
-    slot.apply(SlotEvent.READY, now=1000.0)
-    slot.apply(SlotEvent.FAIL, now=1000.0 + ran)
-    assert slot.failures == failures
+def test_a_slot_that_was_stable_starts_again_without_earlier_failures() -> None:
+    twice_failed = (SlotEvent.START, SlotEvent.FAIL) * 2
+    for ran, failures in ((59.0, 3), (60.0, 1)):
+        slot = slot_after(*twice_failed, SlotEvent.START)
+        slot.apply(SlotEvent.READY, now=1000.0)
+        slot.apply(SlotEvent.FAIL, now=1000.0 + ran)
+        assert slot.failures == failures
+    booting = slot_after(SlotEvent.START, SlotEvent.FAIL, SlotEvent.START)
+    booting.apply(SlotEvent.FAIL, now=1000.0)
+    assert booting.failures == 2, "a long boot is no stability"
+    recycled = slot_after(*twice_failed, SlotEvent.START, SlotEvent.READY)
+    recycled.apply(SlotEvent.RECYCLE, now=5.0)
+    assert (recycled.is_due(5.0), recycled.failures) == (True, 2), "recycling is immediate and not a failure"
 
 
-def test_each_process_of_a_slot_has_a_number() -> None:
+def test_each_process_of_a_slot_has_a_number_and_jitter_spreads_its_wait_by_a_fifth_to_both_sides() -> None:
     slot = slot_after()
-    assert slot.restarts == 0
-    assert [slot.next_generation(), slot.next_generation()] == [1, 2]
-    assert slot.restarts == 1
+    assert [slot.restarts, slot.next_generation(), slot.next_generation(), slot.restarts] == [0, 1, 2, 1]
+    delays = [backoff_delay(*given, jitter=jitter) for given, jitter in (((3, 0.5, 30.0), 0.0), ((3, 0.5, 30.0), 1.0))]
+    assert [*delays, backoff_delay(10_000, 0.5, 30.0, jitter=0.5)] == pytest.approx([0.8, 1.2, 30.0])
 
 
 def test_a_retry_after_a_change_is_immediate_and_resets_the_failures() -> None:
@@ -93,24 +100,3 @@ def test_a_retry_after_a_change_is_immediate_and_resets_the_failures() -> None:
     slot.apply(SlotEvent.START, now=0.5)
     slot.apply(SlotEvent.FAIL, now=0.6)
     assert slot.is_due(0.6)
-
-
-def test_a_long_boot_does_not_count_as_stability() -> None:
-    slot = slot_after(SlotEvent.START, SlotEvent.FAIL, SlotEvent.START)
-    slot.apply(SlotEvent.FAIL, now=1000.0)
-    assert slot.failures == 2
-
-
-def test_recycling_is_immediate_and_not_a_failure() -> None:
-    slot = slot_after(
-        SlotEvent.START, SlotEvent.FAIL, SlotEvent.START, SlotEvent.FAIL, SlotEvent.START, SlotEvent.READY
-    )
-    slot.apply(SlotEvent.RECYCLE, now=5.0)
-    assert slot.is_due(5.0)
-    assert slot.failures == 2
-
-
-def test_jitter_spreads_the_wait_by_a_fifth_to_both_sides() -> None:
-    assert backoff_delay(3, 0.5, 30.0, jitter=0.0) == pytest.approx(0.8)
-    assert backoff_delay(3, 0.5, 30.0, jitter=1.0) == pytest.approx(1.2)
-    assert backoff_delay(10_000, 0.5, 30.0, jitter=0.5) == 30.0

@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from peerd import Client, Status
 from peerd.store.connection.database import Database
-from peerd.store.schema.migrate import current_revision, newest
 from tests.support import server_session
 from tests.support.migrated_databases import MigratedDatabases
+from tests.support.rows import rows
 from tests.support.server import DatabaseServer
 from tests.support.servers import DatabaseFactory
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(params=["mariadb", "postgresql"])
@@ -30,31 +31,10 @@ def databases(worker_id: str, tmp_path: Path) -> MigratedDatabases:
     return MigratedDatabases(f"{worker_id}_own", tmp_path)
 
 
-def test_it_has_the_tables_and_nothing_in_them(migrated_database: str) -> None:
-    with Client(migrated_database) as client:
-        assert current_revision(client.database) == newest()
-        assert client.enqueue("q").id == 1
-        assert client.tasks.counts()[Status.PENDING] == 1
-
-
-def test_it_is_emptied_and_numbered_anew(server: DatabaseServer, databases: MigratedDatabases) -> None:
-    name = databases.take(server)
-    for _ in range(2):
-        with Client(server.url(name)) as client:
-            assert client.enqueue("q", unique="k").id == 1
-        databases.give_back(server, name)
-        assert databases.take(server) == name
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        "CREATE TABLE further (id integer)",
-        "ALTER TABLE tasks ADD COLUMN further integer",
-        "DROP INDEX {index}",
-        "CREATE TRIGGER further {trigger}",
-    ],
-)
+@rows("change", [
+    "CREATE TABLE further (id integer)", "ALTER TABLE tasks ADD COLUMN further integer", "DROP INDEX {index}",
+    "CREATE TRIGGER further {trigger}",
+])  # fmt: skip
 def test_one_with_other_definitions_is_dropped(
     server: DatabaseServer, databases: MigratedDatabases, change: str
 ) -> None:

@@ -12,60 +12,16 @@ from pathlib import Path
 
 import psutil
 import pytest
-import sqlalchemy as sa
 
 from peerd.testing import eventually
-from tests.support.servers import DatabaseFactory, ServerFactory
+from tests.support.servers import DatabaseFactory
 
 ROOT = Path(__file__).parents[3]
 
 
-def test_a_database_is_empty_and_can_be_written(database: str) -> None:
-    engine = sa.create_engine(database)
-    with engine.begin() as connection:
-        assert sa.inspect(connection).get_table_names() == []
-        connection.execute(sa.text("CREATE TABLE kept (id INTEGER PRIMARY KEY)"))
-        connection.execute(sa.text("INSERT INTO kept VALUES (1)"))
-    with engine.connect() as connection:
-        assert connection.execute(sa.text("SELECT count(*) FROM kept")).scalar_one() == 1
-    engine.dispose()
-
-
-def test_two_databases_of_one_test_are_different(database: str, database_factory: DatabaseFactory) -> None:
-    kind = {"sqlite": "sqlite", "mysql+pymysql": "mariadb", "postgresql+psycopg": "postgresql"}
-    assert database_factory(kind[database.partition(":")[0]]) != database
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["mariadb", "postgresql"])
-def test_a_killed_server_comes_back_with_what_was_committed(kind: str, private_server: ServerFactory) -> None:
-    server = private_server(kind)
-    engine = sa.create_engine(server.url("peerd"), poolclass=sa.NullPool)
-    with engine.begin() as connection:
-        connection.execute(sa.text("CREATE TABLE kept (id INTEGER PRIMARY KEY)"))
-        connection.execute(sa.text("INSERT INTO kept VALUES (1)"))
-    server.kill()
-    with pytest.raises(sa.exc.OperationalError):
-        engine.connect()
-    server.start()
-    with engine.connect() as connection:
-        assert connection.execute(sa.text("SELECT count(*) FROM kept")).scalar_one() == 1
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["mariadb", "postgresql"])
-def test_two_servers_of_a_test_have_nothing_in_common(kind: str, private_server: ServerFactory) -> None:
-    engines = [sa.create_engine(private_server(kind).url("peerd"), poolclass=sa.NullPool) for _ in range(2)]
-    for number, engine in enumerate(engines):
-        with engine.begin() as connection:
-            connection.execute(sa.text(f"CREATE TABLE of_{number} (id INTEGER PRIMARY KEY)"))
-    for number, engine in enumerate(engines):
-        assert sa.inspect(engine).get_table_names() == [f"of_{number}"]
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT], ids=["kill", "ctrl-c"])
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_an_aborted_test_run_leaves_no_server_behind(
     number: signal.Signals,
     tmp_path: Path,
@@ -88,17 +44,8 @@ def test_an_aborted_test_run_leaves_no_server_behind(
         ),
     )
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "PEERD"))}
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-n2",
-        "-p",
-        "no:cacheprovider",
-        "-v",
-        f"--rootdir={tmp_path}",
-        str(tmp_path),
-    ]
+    options = ["-n2", "-p", "no:cacheprovider", "-v", "--every-database", f"--rootdir={tmp_path}"]
+    command = [sys.executable, "-m", "pytest", *options, str(tmp_path)]
     with (tmp_path / "output").open("w") as output:
         inner = subprocess.Popen(
             command,

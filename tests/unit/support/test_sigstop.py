@@ -7,6 +7,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from peerd.testing import eventually
 from tests.support.sigstop import is_stopped, stop_processes
 
@@ -22,6 +24,8 @@ def count():
 for _ in range(3):
     threading.Thread(target=count).start()
 """
+
+pytestmark = pytest.mark.slow
 
 
 def test_after_the_wait_no_thread_runs(tmp_path: Path) -> None:

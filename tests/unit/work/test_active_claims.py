@@ -12,23 +12,12 @@ from peerd.work.claims.active_claims import ActiveClaims
 claims = st.builds(ClaimId, st.integers(1, 5), st.integers(1, 3))
 
 
-def test_a_claim_in_flight_is_not_unknown_although_its_rows_are_not_known_yet() -> None:
+def test_rows_of_no_claim_or_of_an_older_lease_are_unknown_and_those_of_a_claim_in_flight_are_not() -> None:
     active_claims = ActiveClaims()
     active_claims.begin_claim(7)
-    assert active_claims.unknown_among({ClaimId(1, 1): 7, ClaimId(2, 1): None}) == [ClaimId(2, 1)]
-
-
-def test_rows_missing_from_the_answer_of_a_claim_are_unknown_claims() -> None:
-    active_claims = ActiveClaims()
-    active_claims.begin_claim(7)
-    active_claims.end_claim(7, [ClaimId(1, 1)])
-    assert active_claims.unknown_among({ClaimId(1, 1): 7, ClaimId(2, 1): 7}) == [ClaimId(2, 1)]
-
-
-def test_an_older_lease_of_a_reclaimed_task_is_an_unknown_claim() -> None:
-    active_claims = ActiveClaims()
-    active_claims.begin_claim(7)
+    assert active_claims.unknown_among({ClaimId(1, 2): 7, ClaimId(2, 1): None}) == [ClaimId(2, 1)]
     active_claims.end_claim(7, [ClaimId(1, 2)])
+    assert active_claims.unknown_among({ClaimId(1, 2): 7, ClaimId(2, 1): 7}) == [ClaimId(2, 1)]
     assert active_claims.unknown_among({ClaimId(1, 1): 6}) == [ClaimId(1, 1)]
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import msgspec
-import pytest
 
 from peerd.domain.outcome import Done, Failed
 from peerd.domain.task import Task
 from peerd.work.attempts.active_attempt import attempt_ended_event
+from tests.support.rows import rows
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 ROW = {
@@ -21,18 +21,15 @@ ROW = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("row", "failed", "expected"),
-    [
-        ({}, Failed(error="no", retry_in=5.0), ("failure", 5.0)),
-        ({"attempts": 1}, Failed(error="no", retry_in=5.0), ("dead", None)),
-        ({"attempts": 1}, Failed(error="no", retry_in=5.0, label="timeout"), ("timeout", None)),
-        ({}, Failed(error="no"), ("dead", None)),
-        ({"finish_at": datetime(2026, 1, 1, 0, 0, 6, tzinfo=UTC)}, Failed(error="no", retry_in=5.0), ("dead", None)),
-        ({"finish_at": BEGAN.replace(hour=1)}, Failed(error="no", retry_in=5.0), ("failure", 5.0)),
-        ({"worker_started_at": None}, Failed(error="no", retry_in=5.0), ("failure", 5.0)),
-    ],
-)
+@rows("row, failed, expected", [
+    ({}, Failed(error="no", retry_in=5.0), ("failure", 5.0)),
+    ({"attempts": 1}, Failed(error="no", retry_in=5.0), ("dead", None)),
+    ({"attempts": 1}, Failed(error="no", retry_in=5.0, label="timeout"), ("timeout", None)),
+    ({}, Failed(error="no"), ("dead", None)),
+    ({"finish_at": datetime(2026, 1, 1, 0, 0, 6, tzinfo=UTC)}, Failed(error="no", retry_in=5.0), ("dead", None)),
+    ({"finish_at": BEGAN.replace(hour=1)}, Failed(error="no", retry_in=5.0), ("failure", 5.0)),
+    ({"worker_started_at": None}, Failed(error="no", retry_in=5.0), ("failure", 5.0)),
+])  # fmt: skip
 def test_a_failure_after_which_there_is_no_other_attempt_reports_it(
     row: dict[str, object], failed: Failed, expected: tuple[str, float | None]
 ) -> None:
@@ -41,15 +38,11 @@ def test_a_failure_after_which_there_is_no_other_attempt_reports_it(
     assert (event.outcome, event.retry_in) == expected
 
 
-@pytest.mark.parametrize(
-    ("row", "expected"),
-    [
-        ({"created_at": BEGAN - timedelta(seconds=7)}, 7.0),
-        ({"created_at": BEGAN - timedelta(days=3), "start_at": BEGAN - timedelta(seconds=2), "lease": 4}, 2.0),
-        ({"created_at": BEGAN - timedelta(days=3), "lease": 4}, None),
-        ({"worker_started_at": None}, None),
-    ],
-)
+@rows("row, expected", [
+    ({"created_at": BEGAN - timedelta(seconds=7)}, 7.0),
+    ({"created_at": BEGAN - timedelta(days=3), "start_at": BEGAN - timedelta(seconds=2), "lease": 4}, 2.0),
+    ({"created_at": BEGAN - timedelta(days=3), "lease": 4}, None), ({"worker_started_at": None}, None),
+])  # fmt: skip
 def test_a_wait_begins_when_the_task_is_due_and_is_unknown_after_a_retry_by_hand(
     row: dict[str, object], expected: float | None
 ) -> None:

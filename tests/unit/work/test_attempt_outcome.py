@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from peerd import Cancel, Dead, Queue, Retry, Snooze, Status, Task, TaskWorker
 from peerd.domain.outcome import Canceled, Done, Failed, Outcome, Snoozed
 from peerd.runtime.observability.events import AttemptHookFailed
 from peerd.testing import run_inline, run_row
 from peerd.work.attempts import attempt_execution
+from tests.support.rows import rows
 from tests.unit.work.run_execution import execution
 
 REQUESTED = [
@@ -24,27 +24,28 @@ REQUESTED = [
 ]
 
 
-@pytest.mark.parametrize(("requested", "outcome"), REQUESTED)
-@pytest.mark.parametrize("raises", [False, True], ids=["returned", "raised"])
-@pytest.mark.parametrize("thread", [False, True], ids=["coroutine", "thread"])
-async def test_an_outcome_counts_whether_it_is_returned_or_raised(
-    requested: Exception,
-    outcome: Outcome,
-    raises: bool,  # noqa: FBT001
-    thread: bool,  # noqa: FBT001
-) -> None:
+def queue_of(outcome: object, *, thread: bool, raises: bool = True) -> Queue:
+    """A queue whose handler raises or returns this, in a thread or as a coroutine."""
     queue = Queue("q")
 
     def plain() -> object:
         if raises:
-            raise requested
-        return requested
+            assert isinstance(outcome, BaseException)
+            raise outcome
+        return outcome
 
     async def coroutine() -> object:
         return plain()
 
     queue.task(name="it")(plain if thread else coroutine)
-    assert await execution(queue, "it").outcome() == outcome
+    return queue
+
+
+@rows("requested, outcome", REQUESTED)
+async def test_an_outcome_counts_whether_it_is_returned_or_raised(requested: Exception, outcome: Outcome) -> None:
+    for raises, thread in product((False, True), repeat=2):
+        queue = queue_of(requested, thread=thread, raises=raises)
+        assert await execution(queue, "it").outcome() == outcome
 
 
 async def test_a_returned_value_is_done_with_its_json() -> None:
@@ -66,16 +67,10 @@ class Odd:
         raise OverflowError("odd")
 
 
-@pytest.mark.parametrize(
-    ("value", "message"),
-    [
-        (object(), "not JSON"),
-        ("\ud800", "not JSON"),
-        (Odd(), "not JSON"),
-        ("x" * (1 << 20), "more than 1048576"),
-        (Dead, "class Dead"),
-    ],
-)
+@rows("value, message", [
+    (object(), "not JSON"), ("\ud800", "not JSON"), (Odd(), "not JSON"), ("x" * (1 << 20), "more than 1048576"),
+    (Dead, "class Dead"),
+])  # fmt: skip
 async def test_a_result_that_cannot_be_stored_makes_the_task_dead_with_a_message(value: object, message: str) -> None:
     queue = Queue("q")
 
@@ -102,7 +97,7 @@ async def test_an_exception_is_retried_with_its_traceback_according_to_retry_on_
     assert (await run_inline(it.with_args("os"), attempts=2)).status is Status.DEAD
 
 
-async def test_the_first_retry_waits_for_one_delay_ratio_and_the_second_for_two() -> None:
+async def test_the_second_retry_waits_for_two_delay_ratios_or_as_long_as_the_worker_says() -> None:
     class Legacy(TaskWorker):
         queues = ("legacy",)
         delay_ratio = "10s"
@@ -110,65 +105,32 @@ async def test_the_first_retry_waits_for_one_delay_ratio_and_the_second_for_two(
         async def handle_task(self, task: Task) -> None:
             raise ValueError("no")
 
-    assert [(await run_row(Legacy(), attempts=n)).retry_in for n in (0, 1)] == [10.0, 20.0]
-
-
-async def test_the_delay_can_be_overridden() -> None:
-    class Legacy(TaskWorker):
-        queues = ("legacy",)
-
-        def handle_task(self, task: Task) -> None:
-            raise ValueError("no")
-
+    class Own(Legacy):
         def delay(self, task: Task) -> float:
             return 1000.0 + task.attempts
 
-    assert (await run_row(Legacy())).retry_in == 1001.0
+    assert [(await run_row(Legacy(), attempts=n)).retry_in for n in (0, 1)] == [10.0, 20.0]
+    assert (await run_row(Own())).retry_in == 1001.0
 
 
-@pytest.mark.parametrize("delay", [float("nan"), "soon", None])
-async def test_an_invalid_delay_does_not_lose_the_task(delay: Any) -> None:
+@rows("delay", [float("nan"), "soon", None, ZeroDivisionError])
+async def test_a_delay_that_is_invalid_or_raises_does_not_lose_the_task(delay: Any) -> None:
     queue = Queue("q")
-    queue.task(name="it", backoff=lambda _: delay)(lambda: 1 / 0)
+    queue.task(name="it", backoff=lambda _: 1 / 0 if delay is ZeroDivisionError else delay)(lambda: 1 / 0)
     ran = await run_inline(queue.handlers["it"].with_args())
     assert ran.status is Status.FAILURE
     assert (ran.retry_in, ran.error) == (attempt_execution.FALLBACK_DELAY, "ZeroDivisionError: division by zero")
     assert [event.hook for event in ran.events if isinstance(event, AttemptHookFailed)] == ["delay"]
 
 
-async def test_a_backoff_that_raises_does_not_lose_the_task() -> None:
-    queue = Queue("q")
-    queue.task(name="it", backoff=lambda attempts: attempts / 0)(lambda: 1 / 0)
-    assert (await run_inline(queue.handlers["it"].with_args())).status is Status.FAILURE
+async def test_system_exit_ends_the_attempt_and_not_the_process() -> None:
+    for error, thread in product((SystemExit(3), KeyboardInterrupt()), (False, True)):
+        ran = await run_inline(queue_of(error, thread=thread).handlers["it"].with_args())
+        assert ran.status is Status.FAILURE
+        assert type(error).__name__ in str(ran.error)
 
 
-def raising(error: BaseException, *, thread: bool) -> Queue:
-    """A queue whose handler raises this, in a thread or as a coroutine."""
-    queue = Queue("q")
-
-    def plain() -> None:
-        raise error
-
-    async def coroutine() -> None:
-        raise error
-
-    queue.task(name="it")(plain if thread else coroutine)
-    return queue
-
-
-@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()])
-@pytest.mark.parametrize("thread", [False, True], ids=["coroutine", "thread"])
-async def test_system_exit_ends_the_attempt_and_not_the_process(
-    error: BaseException,
-    thread: bool,  # noqa: FBT001
-) -> None:
-    queue = raising(error, thread=thread)
-    ran = await run_inline(queue.handlers["it"].with_args())
-    assert ran.status is Status.FAILURE
-    assert type(error).__name__ in str(ran.error)
-
-
-async def test_a_body_that_does_not_fit_is_dead_and_names_the_argument() -> None:
+async def test_a_body_that_does_not_fit_is_dead_and_so_is_a_task_without_a_handler() -> None:
     queue = Queue("q")
 
     @queue.task
@@ -176,13 +138,8 @@ async def test_a_body_that_does_not_fit_is_dead_and_names_the_argument() -> None
 
     outcome = await execution(queue, "it", '{"height": "tall"}').outcome()
     assert outcome == Failed(error="it: Expected `int`, got `str` - at `$.height`")
-
-
-async def test_a_task_without_a_handler_is_dead_and_names_those_that_are() -> None:
-    queue = Queue("q")
-    queue.task(name="this")(lambda: None)
     outcome = await execution(queue, "that").outcome()
-    assert outcome == Failed(error="queue q has no handler named 'that'; its handlers are: this")
+    assert outcome == Failed(error="queue q has no handler named 'that'; its handlers are: it")
 
 
 class WithoutText(Exception):
@@ -194,28 +151,20 @@ class WithoutText(Exception):
     __repr__ = __str__
 
 
-@pytest.mark.parametrize("thread", [False, True], ids=["coroutine", "thread"])
-@pytest.mark.parametrize(
-    ("error", "status", "message"),
-    [
-        (WithoutText(), Status.FAILURE, "WithoutText: (its __str__ raised ValueError)"),
-        (
-            type("Leaving", (SystemExit,), {"__str__": WithoutText.__str__})(3),
-            Status.FAILURE,
-            "(its __str__ raised ValueError)",
-        ),
-        (Dead(WithoutText()), Status.DEAD, "WithoutText: (its __str__ raised ValueError)"),  # type: ignore[arg-type]
-        (Dead(ValueError("no video")), Status.DEAD, "no video"),  # type: ignore[arg-type]
-    ],
-)
+LEAVING = type("Leaving", (SystemExit,), {"__str__": WithoutText.__str__})(3)
+
+
+@rows("error, status, message", [
+    (WithoutText(), Status.FAILURE, "WithoutText: (its __str__ raised ValueError)"),
+    (LEAVING, Status.FAILURE, "(its __str__ raised ValueError)"),
+    (Dead(WithoutText()), Status.DEAD, "WithoutText: (its __str__ raised ValueError)"),  # type: ignore[arg-type]
+    (Dead(ValueError("no video")), Status.DEAD, "no video"),  # type: ignore[arg-type]
+])  # fmt: skip
 async def test_an_exception_without_a_text_is_an_outcome_too(
-    error: BaseException,
-    status: Status,
-    message: str,
-    thread: bool,  # noqa: FBT001
+    error: BaseException, status: Status, message: str
 ) -> None:
-    queue = raising(error, thread=thread)
-    outcome = await execution(queue, "it").outcome()
-    assert isinstance(outcome, Failed)
-    assert (outcome.retry_in is None) is (status is Status.DEAD)
-    assert message in outcome.error
+    for thread in (False, True):
+        outcome = await execution(queue_of(error, thread=thread), "it").outcome()
+        assert isinstance(outcome, Failed)
+        assert (outcome.retry_in is None) is (status is Status.DEAD)
+        assert message in outcome.error

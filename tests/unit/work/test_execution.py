@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from contextlib import suppress
 
 import pytest
 
@@ -15,86 +14,56 @@ from peerd.runtime.observability.events import AttemptUnresponsive, Event, Event
 from peerd.testing import eventually_async, run_inline, run_row
 from peerd.work.attempts import attempt_execution
 from peerd.work.attempts.attempt_outcome import StopReason
+from tests.support.rows import rows
 from tests.unit.work.run_execution import ended_after, execution
 
 
-async def test_a_coroutine_is_cancelled_at_its_timeout() -> None:
+async def test_an_attempt_is_ended_at_its_timeout_and_when_the_finish_at_of_its_task_comes() -> None:
     queue = Queue("q")
 
     @queue.task(timeout=0.05)
-    async def it() -> None:
+    async def sleeps() -> None:
         await asyncio.sleep(60)
 
-    ran = await run_inline(it.with_args())
-    assert (ran.status, ran.error) == (Status.FAILURE, "it ran longer than its timeout of 50ms")
-
-
-async def test_a_thread_can_read_its_timeout_and_what_it_returns_late_does_not_count() -> None:
-    queue = Queue("q")
-
     @queue.task(timeout=0.05)
-    def it(ctx: Context) -> str:
+    def in_a_thread(ctx: Context) -> str:
         while not ctx.cancelled:
             time.sleep(0.005)
         return "late"
 
-    ran = await run_inline(it.with_args())
-    assert (ran.status, ran.error) == (Status.FAILURE, "it ran longer than its timeout of 50ms")
+    for call in (sleeps.with_args(), in_a_thread.with_args()):
+        ran = await run_inline(call)
+        assert (ran.status, ran.error) == (Status.FAILURE, "it ran longer than its timeout of 50ms")
+    ended = await execution(queue, "sleeps", until_finish=0.02).outcome()
+    assert ended == Canceled("its finish_at came while it ran")
 
 
-async def test_an_attempt_is_ended_when_the_finish_at_of_its_task_comes() -> None:
-    queue = Queue("q")
-
-    @queue.task
-    async def it() -> None:
-        await asyncio.sleep(60)
-
-    assert await execution(queue, "it", until_finish=0.02).outcome() == Canceled("its finish_at came while it ran")
-
-
-async def test_a_coroutine_that_catches_its_cancellation_and_finishes_is_done() -> None:
+async def test_a_coroutine_that_is_cancelled_may_finish_or_choose_an_outcome_and_its_exception_is_no_failure() -> None:
     queue, started = Queue("q"), asyncio.Event()
 
     @queue.task
-    async def it() -> str:
-        started.set()
-        with suppress(asyncio.CancelledError):
-            await asyncio.sleep(60)
-        return "saved"
-
-    assert await ended_after(execution(queue, "it"), StopReason.STOPPING, started) == Done('"saved"')
-
-
-async def test_a_coroutine_that_catches_its_cancellation_may_choose_an_outcome() -> None:
-    queue, started = Queue("q"), asyncio.Event()
-
-    @queue.task
-    async def it() -> None:
+    async def it(how: str) -> str:
         started.set()
         try:
             await asyncio.sleep(60)
         except asyncio.CancelledError:
-            raise Snooze("5m", "interrupted") from None
+            if how == "raises":
+                raise OSError("closed already") from None
+            if how == "chooses":
+                raise Snooze("5m", "interrupted") from None
+        return "saved"
 
-    assert await ended_after(execution(queue, "it"), StopReason.STOPPING, started) == Snoozed(300.0, "interrupted")
-
-
-async def test_an_exception_caused_by_a_cancellation_is_not_a_failure_of_the_task() -> None:
-    queue, started = Queue("q"), asyncio.Event()
-
-    @queue.task
-    async def it() -> None:
-        started.set()
-        try:
-            await asyncio.sleep(60)
-        finally:
-            raise OSError("closed already")
-
-    outcome = await ended_after(execution(queue, "it"), StopReason.STOPPING, started)
-    assert outcome == Released("its process was stopped")
+    for how, outcome in (
+        ("finishes", Done('"saved"')),
+        ("chooses", Snoozed(300.0, "interrupted")),
+        ("raises", Released("its process was stopped")),
+    ):
+        started.clear()
+        running = execution(queue, "it", f'{{"how": "{how}"}}')
+        assert await ended_after(running, StopReason.STOPPING, started) == outcome
 
 
-@pytest.mark.parametrize(("checks", "outcome"), [(True, Released("its process was stopped")), (False, Done('"whole"'))])
+@rows("checks, outcome", [(True, Released("its process was stopped")), (False, Done('"whole"'))])
 async def test_a_thread_that_did_not_check_its_cancellation_is_done(
     checks: bool,  # noqa: FBT001
     outcome: Outcome,

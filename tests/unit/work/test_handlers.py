@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from peerd import Call, Context, InvalidArguments, InvalidTask, Queue
 from peerd.work.arguments import HandlerArguments
+from tests.support.rows import rows
 
 if TYPE_CHECKING:
     from decimal import Decimal as Unknowable
@@ -53,26 +54,19 @@ def test_dataclasses_dates_enums_and_paths_survive_the_round_trip() -> None:
     assert arguments.decode(body) == given_values | {"to": Path("/out"), "tags": []}
 
 
-def test_a_mutable_default_is_not_shared_between_calls() -> None:
+def test_defaults_are_those_of_the_code_that_runs_and_a_mutable_one_is_not_shared_between_calls() -> None:
     arguments = HandlerArguments(rich, "rich")
     body = arguments.body(clip=Clip(Path("a")), at=datetime(2026, 1, 1, tzinfo=UTC), codec=Codec.H264)
     arguments.decode(body)["tags"].append(Path("x"))
     assert arguments.decode(body)["tags"] == []
-
-
-def test_defaults_are_those_of_the_code_that_runs() -> None:
     assert HandlerArguments(untyped, "untyped").body("x") == '{"anything":"x"}'
+    assert HandlerArguments(nothing, "nothing").decode(None) == {}, "a missing body means no arguments"
 
 
-@pytest.mark.parametrize(
-    ("function", "names"),
-    [
-        (starred, "*sources"),
-        (keyworded, "**options"),
-        (positional, "source is positional only"),
-        (unknowable, "Unknowable"),
-    ],
-)
+@rows("function, names", [
+    (starred, "*sources"), (keyworded, "**options"), (positional, "source is positional only"),
+    (unknowable, "Unknowable"),
+])  # fmt: skip
 def test_a_signature_that_no_json_object_fits_is_refused_at_its_declaration(
     function: Callable[..., None], names: str
 ) -> None:
@@ -80,25 +74,13 @@ def test_a_signature_that_no_json_object_fits_is_refused_at_its_declaration(
         Queue("q").task(function)
 
 
-@pytest.mark.parametrize(
-    ("body", "problem"),
-    [
-        ("[]", "Expected `object`"),
-        ("{", "truncated"),
-        ('{"anything": 1, "more": 2}', "more"),
-        ("{}", "anything"),
-        ("", "truncated"),
-        (b"\xff", "invalid"),
-        ('{"anything": ' + "[" * 100_000, "recursion"),
-    ],
-)
+@rows("body, problem", [
+    ("[]", "Expected `object`"), ("{", "truncated"), ('{"anything": 1, "more": 2}', "more"), ("{}", "anything"),
+    ("", "truncated"), (b"\xff", "invalid"), ('{"anything": ' + "[" * 100_000, "recursion"),
+])  # fmt: skip
 def test_a_body_that_does_not_fit_is_refused_with_a_message(body: str | bytes, problem: str) -> None:
     with pytest.raises(InvalidArguments, match=f"(?i)^untyped: .*{problem}"):
         HandlerArguments(untyped, "untyped").decode(body)
-
-
-def test_a_missing_body_means_no_arguments() -> None:
-    assert HandlerArguments(nothing, "nothing").decode(None) == {}
 
 
 def test_arguments_are_checked_when_a_call_is_made() -> None:
@@ -147,24 +129,15 @@ def test_every_json_value_survives_the_round_trip(value: dict[str, Any]) -> None
     assert arguments.decode(body) == {"anything": value, "other": 3}
 
 
-def test_a_handler_stays_a_function() -> None:
-    assert Queue("q").task(untyped)(None, 1) == (1, 3)
-
-
-def test_a_name_can_be_declared_once_in_a_queue() -> None:
+def test_a_handler_stays_a_function_with_a_name_of_its_own_and_a_policy_that_a_row_can_store() -> None:
     queue = Queue("q")
+    assert queue.task(untyped)(None, 1) == (1, 3)
     queue.task(nothing)
     with pytest.raises(InvalidArguments, match="has a handler of this name already"):
         queue.task(name="nothing")(untyped)
-
-
-@pytest.mark.parametrize("options", [{"timeout": 0}, {"max_attempts": 0}, {"name": "x" * 300}])
-def test_a_policy_that_no_row_can_store_is_refused(options: dict[str, Any]) -> None:
-    with pytest.raises(InvalidTask):
-        Queue("q").task(**options)(nothing)
-
-
-def test_a_queues_name_is_checked_when_it_is_declared() -> None:
+    for options in ({"timeout": 0}, {"max_attempts": 0}, {"name": "x" * 300}):
+        with pytest.raises(InvalidTask):
+            Queue("q").task(**options)(nothing)
     with pytest.raises(InvalidTask):
         Queue("no spaces")
 
@@ -187,49 +160,36 @@ def test_a_handler_in_a_process_is_a_plain_function_at_the_top_of_a_module() -> 
             Queue("q").task(process=True)(wrong)
 
 
-def test_discarded_exceptions_are_not_retried_and_retry_on_names_the_only_ones_that_are() -> None:
+def test_a_handler_has_its_own_back_off_and_its_own_exceptions_that_are_retried() -> None:
     queue = Queue("q")
     picky = queue.task(name="picky", retry_on=(OSError,), discard_on=(FileNotFoundError,))(nothing)
     open_minded = queue.task(name="open", discard_on=(ValueError,))(nothing)
     assert [picky.retries(error) for error in (TimeoutError(), FileNotFoundError(), KeyError())] == [True, False, False]
     assert [open_minded.retries(error) for error in (KeyError(), ValueError(), UnicodeError())] == [True, False, False]
+    assert picky.retry_delay(2) is None
+    assert queue.task(name="b", backoff=lambda attempts: attempts * 7)(nothing).retry_delay(2) == 14.0
+    assert queue.task(name="c", backoff="exponential")(nothing).retry_delay(3) == pytest.approx(4.0, abs=0.8)
 
 
-def test_the_backoff_of_a_handler_is_its_own() -> None:
-    queue = Queue("q")
-    delays = [
-        queue.task(name="a")(nothing).retry_delay(2),
-        queue.task(name="b", backoff=lambda attempts: attempts * 7)(nothing).retry_delay(2),
-        queue.task(name="c", backoff="exponential")(nothing).retry_delay(3),
-    ]
-    assert delays[:2] == [None, 14.0]
-    assert delays[2] is not None
-    assert 3.2 <= delays[2] <= 4.8
-
-
-@pytest.mark.parametrize(
-    "word", ["delay", "apply_async", "s", "send", "send_with_options", "enqueue", "defer", "schedule"]
-)
-def test_what_other_libraries_call_to_enqueue_shows_what_to_call_here(word: str) -> None:
+def test_what_other_libraries_call_to_enqueue_shows_what_to_call_here() -> None:
     mail = Queue("mail")
 
     @mail.task
     def greet(name: str) -> str:
         return f"hello {name}"
 
-    with pytest.raises(AttributeError, match=rf"no {word}\(\).* client\.enqueue\(greet\.with_args\(…\)\)"):
-        getattr(greet, word)("you")
-    assert not hasattr(greet, "unknown")
+    of_tasks = ("delay", "apply_async", "s", "send", "send_with_options", "enqueue", "defer", "schedule")
+    for called, name, words in (
+        (greet, "greet", of_tasks),
+        (mail, "HANDLER", ("enqueue", "enqueue_in", "enqueue_many", "put")),
+    ):
+        for word in words:
+            with pytest.raises(AttributeError, match=rf"no {word}\(\).* client\.enqueue\({name}\.with_args\(…\)\)"):
+                getattr(called, word)("you")
+        assert not hasattr(called, "unknown")
 
 
-@pytest.mark.parametrize("word", ["enqueue", "enqueue_in", "enqueue_many", "put"])
-def test_a_queue_that_is_called_to_enqueue_names_the_call(word: str) -> None:
-    with pytest.raises(AttributeError, match=rf"no {word}\(\).* client\.enqueue\(HANDLER\.with_args\(…\)\)"):
-        getattr(Queue("mail"), word)(print, "you")
-    assert not hasattr(Queue("mail"), "unknown")
-
-
-@pytest.mark.parametrize("value", [float("nan"), [1.0, float("inf")], {"deep": (None, float("-inf"))}])
+@rows("value", [float("nan"), [1.0, float("inf")], {"deep": (None, float("-inf"))}])
 def test_a_number_outside_json_is_refused_and_not_written_as_null(value: object) -> None:
     @Queue("q").task
     def handler(ctx: object, anything: Any, other: Any = None) -> None: ...

@@ -55,8 +55,8 @@ async def test_a_hook_before_an_attempt_can_fail_it_and_one_after_it_cannot() ->
     assert (before.status, str(before.error)[:17]) == (Status.FAILURE, "FileNotFoundError")
 
 
-async def test_a_hook_after_an_attempt_that_does_not_end_leaves_the_outcome_as_it_is() -> None:
-    queue, events = Queue("q"), list[Event]()
+async def test_a_hook_after_an_attempt_that_does_not_end_leaves_the_outcome_as_it_is_and_a_stop_does_not_wait() -> None:
+    queue, events, begun = Queue("q"), list[Event](), asyncio.Event()
 
     @queue.task
     async def it() -> int:
@@ -64,6 +64,7 @@ async def test_a_hook_after_an_attempt_that_does_not_end_leaves_the_outcome_as_i
 
     @queue.after_attempt
     async def hangs(ctx: Context, outcome: Outcome) -> None:
+        begun.set()
         while True:  # it does not even let itself be cancelled
             with suppress(asyncio.CancelledError):
                 await asyncio.sleep(1000 if not events else 0.3)
@@ -75,20 +76,7 @@ async def test_a_hook_after_an_attempt_that_does_not_end_leaves_the_outcome_as_i
     [failed] = events
     assert isinstance(failed, AttemptHookFailed)
     assert failed.error == "it took longer than its hook_timeout of 50ms, and was cancelled"
-
-
-async def test_a_stop_does_not_wait_for_a_hook_after_an_attempt() -> None:
-    queue, begun = Queue("q"), asyncio.Event()
-
-    @queue.task
-    async def it() -> int:
-        return 1
-
-    @queue.after_attempt
-    async def hangs(ctx: Context, outcome: Outcome) -> None:
-        begun.set()
-        await asyncio.sleep(1000)
-
+    begun.clear()
     assert await ended_after(execution(queue, "it"), StopReason.STOPPING, begun) == Done("1")
 
 

@@ -10,9 +10,10 @@ from uuid import UUID
 
 import pytest
 
-from peerd import Call, Context, InvalidArguments, Queue, Task
+from peerd import Context, InvalidArguments, Queue, Task
 from peerd.testing import run_inline
 from peerd.work.arguments import LimitKey
+from tests.support.rows import rows
 
 
 class Size(Enum):
@@ -24,25 +25,18 @@ def anything(value: Any = None) -> None: ...
 def nothing() -> None: ...
 
 
-def key_of(call: Call) -> str | None:
-    return call.limit_key
-
-
 def declared(limit_key: LimitKey, function: Any = upload) -> Any:
     return Queue("uploads").task(limit_key=limit_key)(function)
 
 
-def test_the_key_is_the_value_of_a_positional_or_keyword_argument() -> None:
-    by_customer = declared("customer")
-    assert key_of(by_customer.with_args("acme")) == "acme"
-    assert key_of(by_customer.with_args(path=Path("a"), customer="b")) == "b"
-    assert key_of(declared("number").with_args("acme", number=7)) == "7"
-    assert key_of(declared("path").with_args("acme", Path("/in/a.mp4"))) == "/in/a.mp4"
-
-
-def test_an_omitted_argument_has_its_default() -> None:
-    assert key_of(declared("number").with_args("acme")) == "3"
-    assert key_of(declared("path").with_args("acme")) == "/in/none"
+def test_the_key_is_the_value_of_an_argument_or_its_default() -> None:
+    by_customer, by_number, by_path = declared("customer"), declared("number"), declared("path")
+    assert by_customer.with_args("acme").limit_key == "acme"
+    assert by_customer.with_args(path=Path("a"), customer="b").limit_key == "b"
+    assert by_number.with_args("acme", number=7).limit_key == "7"
+    assert by_path.with_args("acme", Path("/in/a.mp4")).limit_key == "/in/a.mp4"
+    assert [one.with_args("acme").limit_key for one in (by_number, by_path)] == ["3", "/in/none"]
+    assert Queue("uploads").task(upload).with_args("acme").limit_key is None, "without a declaration there is none"
 
 
 def test_the_key_is_a_function_of_the_arguments_without_the_context() -> None:
@@ -50,13 +44,13 @@ def test_the_key_is_a_function_of_the_arguments_without_the_context() -> None:
         assert isinstance(path, Path)
         return f"{customer}/{path.parent}/{number}"
 
-    assert key_of(declared(whole).with_args("acme", path=Path("/in/a"))) == "acme//in/3"
-    assert key_of(declared(lambda customer, **_: customer.lower()).with_args("ACME")) == "acme"
-    assert key_of(declared(lambda **given: len(given)).with_args("ACME")) == "3"
+    assert declared(whole).with_args("acme", path=Path("/in/a")).limit_key == "acme//in/3"
+    assert declared(lambda customer, **_: customer.lower()).with_args("ACME").limit_key == "acme"
+    assert declared(lambda **given: len(given)).with_args("ACME").limit_key == "3"
 
 
-@pytest.mark.parametrize(
-    ("value", "key"),
+@rows(
+    "value, key",
     [
         ("a", "a"), (7, "7"), (1.5, "1.5"), (-0, "0"), (None, None), (Size.LARGE, "large"),
         (date(2026, 1, 2), "2026-01-02"),
@@ -64,11 +58,11 @@ def test_the_key_is_a_function_of_the_arguments_without_the_context() -> None:
     ],
 )  # fmt: skip
 def test_texts_numbers_and_what_json_encodes_as_such_are_keys_and_none_is_none(value: Any, key: str | None) -> None:
-    assert key_of(declared("value", anything).with_args(value)) == key
-    assert key_of(declared(lambda **_: value, anything).with_args()) == key
+    assert declared("value", anything).with_args(value).limit_key == key
+    assert declared(lambda **_: value, anything).with_args().limit_key == key
 
 
-@pytest.mark.parametrize("value", [True, [1], {"a": 1}])
+@rows("value", [True, [1], {"a": 1}])
 def test_other_values_are_refused_as_keys(value: Any) -> None:
     with pytest.raises(
         InvalidArguments, match=r"^anything: limit_key is a text or a number, and the argument value is"
@@ -78,18 +72,14 @@ def test_other_values_are_refused_as_keys(value: Any) -> None:
         declared(lambda **_: value, anything).with_args()
 
 
-@pytest.mark.parametrize(
-    ("limit_key", "function", "problem"),
-    [
-        ("client", upload, "upload: limit_key names no argument of it: 'client'; it has customer, path, number"),
-        ("ctx", upload, "names no argument of it: 'ctx'"),
-        ("", upload, "names no argument of it: ''"),
-        ("customer", nothing, "it has none"),
-        (lambda customer: customer, upload, r"by their names \(customer, path, number\)"),
-        (lambda ctx, **_: ctx, upload, "missing a required argument: 'ctx'"),
-        (lambda customer: customer, nothing, r"by their names \(none\)"),
-    ],
-)
+@rows("limit_key, function, problem", [
+    ("client", upload, "upload: limit_key names no argument of it: 'client'; it has customer, path, number"),
+    ("ctx", upload, "names no argument of it: 'ctx'"), ("", upload, "names no argument of it: ''"),
+    ("customer", nothing, "it has none"),
+    (lambda customer: customer, upload, r"by their names \(customer, path, number\)"),
+    (lambda ctx, **_: ctx, upload, "missing a required argument: 'ctx'"),
+    (lambda customer: customer, nothing, r"by their names \(none\)"),
+])  # fmt: skip
 def test_a_key_that_the_arguments_cannot_give_is_refused_at_its_declaration(
     limit_key: LimitKey, function: Any, problem: str
 ) -> None:
@@ -97,10 +87,6 @@ def test_a_key_that_the_arguments_cannot_give_is_refused_at_its_declaration(
     with pytest.raises(InvalidArguments, match=problem):
         queue.task(limit_key=limit_key)(function)
     assert queue.handlers == {}
-
-
-def test_without_a_declaration_a_call_has_no_key() -> None:
-    assert key_of(Queue("uploads").task(upload).with_args("acme")) is None
 
 
 def test_calls_of_two_keys_are_two_calls() -> None:

@@ -6,24 +6,20 @@ from peerd.work.claims.limited_polling import LimitedPolling
 from tests.support.manual_clock import ManualClock
 
 
-def test_queues_of_the_same_priority_take_turns() -> None:
-    limited_polling = LimitedPolling(ManualClock(100.0), lambda: 10.0)
-    served = []
-    for _ in range(6):
-        limited_polling.record_backlog({"a": -10, "b": -10, "c": -10})
-        queue = limited_polling.next_queue(before_unlimited=False)
-        assert queue is not None
-        served.append(queue)
-        limited_polling.record_claim(queue, 1, 1, None)
-    assert served == ["a", "b", "c", "a", "b", "c"]
-
-
-def test_a_queue_with_a_higher_priority_goes_first_each_time() -> None:
-    limited_polling = LimitedPolling(ManualClock(100.0), lambda: 10.0)
-    for _ in range(3):
-        limited_polling.record_backlog({"a": -10, "b": -20})
-        assert limited_polling.next_queue(before_unlimited=False) == "b"
-        limited_polling.record_claim("b", 1, 1, None)
+def test_queues_of_the_same_priority_take_turns_and_one_with_a_higher_priority_goes_first_each_time() -> None:
+    for ranks, turns in (
+        ({"a": -10, "b": -10, "c": -10}, ["a", "b", "c", "a", "b", "c"]),
+        ({"a": -10, "b": -20}, ["b", "b", "b"]),
+    ):
+        limited_polling = LimitedPolling(ManualClock(100.0), lambda: 10.0)
+        served = []
+        for _ in turns:
+            limited_polling.record_backlog(ranks)
+            queue = limited_polling.next_queue(before_unlimited=False)
+            assert queue is not None
+            served.append(queue)
+            limited_polling.record_claim(queue, 1, 1, None)
+        assert served == turns
 
 
 def test_a_task_that_a_rate_allows_soon_is_not_claimed_before_the_next_backlog_check() -> None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
 from peerd.work.attempts.executor_slots import MAX_PREFETCH, PrefetchEstimate
 from tests.support.manual_clock import ManualClock
+from tests.support.rows import rows
 
 
 def paced(clock: ManualClock, attempts: int, seconds: float, *, slots: int = 10) -> PrefetchEstimate:
@@ -16,12 +15,8 @@ def paced(clock: ManualClock, attempts: int, seconds: float, *, slots: int = 10)
     return prefetch
 
 
-def test_nothing_is_prefetched_before_a_duration_is_known() -> None:
-    assert PrefetchEstimate(ManualClock(), 10).prefetch_size() == 0
-
-
-@pytest.mark.parametrize(
-    ("attempts", "seconds", "slots", "ahead"),
+@rows(
+    "attempts, seconds, slots, ahead",
     [(1000, 0.1, 10, 100), (100_000, 0.1, 10, MAX_PREFETCH), (100, 10.0, 10, 0), (1000, 10.0, 100, 0)],
 )
 def test_prefetched_tasks_begin_within_milliseconds(attempts: int, seconds: float, slots: int, ahead: int) -> None:
@@ -29,6 +24,7 @@ def test_prefetched_tasks_begin_within_milliseconds(attempts: int, seconds: floa
 
 
 def test_idle_time_does_not_count() -> None:
+    assert PrefetchEstimate(ManualClock(), 10).prefetch_size() == 0, "no duration is known yet"
     clock = ManualClock()
     prefetch = paced(clock, 1000, 0.1)
     prefetch.pause()
@@ -37,16 +33,7 @@ def test_idle_time_does_not_count() -> None:
     assert prefetch.prefetch_size() == 100
 
 
-def test_a_long_task_among_quick_ones_is_detected_while_it_runs() -> None:
-    clock = ManualClock()
-    prefetch = paced(clock, 1000, 0.1)
-    assert prefetch.prefetch_size() == 100
-    clock.now += 1.0
-    prefetch.ended()
-    assert prefetch.prefetch_size() == 0
-
-
-def test_a_wrong_estimate_is_dropped_until_it_is_measured_again() -> None:
+def test_a_wrong_estimate_is_dropped_until_it_is_measured_again_and_a_long_task_is_detected_while_it_runs() -> None:
     clock = ManualClock()
     prefetch = paced(clock, 1000, 0.1)
     assert prefetch.prefetch_size() == 100
@@ -55,3 +42,6 @@ def test_a_wrong_estimate_is_dropped_until_it_is_measured_again() -> None:
     clock.now += 0.1
     prefetch.ended(500)
     assert prefetch.prefetch_size() == 50
+    clock.now += 1.0
+    prefetch.ended()
+    assert prefetch.prefetch_size() == 0

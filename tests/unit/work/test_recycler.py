@@ -22,13 +22,10 @@ def ends() -> Iterator[tuple[socket.socket, Link]]:
         yield ours, Link(theirs, ProcessInfo(slot="w-1", kind="w", role="worker", node="n"))
 
 
-@pytest.mark.parametrize(
-    ("settings", "reason"),
-    [
-        (EffectiveWorkerSettings(recycle_after=3), "it has run 3 tasks"),
-        (EffectiveWorkerSettings(recycle_age=0.05), "recycle_age"),
-    ],
-)
+@pytest.mark.parametrize(("settings", "reason"), [
+    (EffectiveWorkerSettings(recycle_after=3), "it has run 3 tasks"),
+    (EffectiveWorkerSettings(recycle_age=0.05), "recycle_age"),
+])  # fmt: skip
 async def test_a_limit_that_is_reached_is_reported_once_with_its_reason(
     settings: EffectiveWorkerSettings, reason: str, ends: tuple[socket.socket, Link], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,6 +10,7 @@ from peerd import TaskWorker, Worker
 from peerd.config.reading.models import parse_section
 from peerd.config.settings import WorkerSettings
 from peerd.work.worker import EffectiveWorkerSettings
+from tests.support.rows import rows
 
 
 class Video(TaskWorker):
@@ -20,37 +21,27 @@ class Video(TaskWorker):
     recycle_memory = "1GB"
 
 
-def test_settings_that_are_not_given_have_their_defaults() -> None:
-    assert Worker().settings == EffectiveWorkerSettings()
-
-
 def test_attributes_of_the_class_are_read_with_their_units() -> None:
-    settings = Video().settings
-    assert (settings.queues, settings.count, settings.update) == (("video",), 4, 0.5)
-    assert (settings.timeout, settings.recycle_memory) == (7200.0, 10**9)
-
-
-def test_the_config_overrides_only_the_settings_that_it_gives() -> None:
-    given = parse_section(WorkerSettings, {"worker": "m:Video", "count": 2, "delay_ratio": "10s", "timeout": None})
-    settings = EffectiveWorkerSettings.of(Video(), given)
-    assert (settings.count, settings.delay_ratio) == (2, 10.0)
-    assert (settings.update, settings.timeout) == (0.5, 7200.0)
-
-
-def test_the_options_of_the_config_reach_the_worker() -> None:
-    given = parse_section(WorkerSettings, {"worker": "m:Video", "options": {"folder": "/srv"}})
-    assert EffectiveWorkerSettings.of(Video(), given).options == {"folder": "/srv"}
-
-
-def test_one_queue_may_be_named_without_a_tuple() -> None:
     class One(TaskWorker):
         queues = "legacy"  # type: ignore[assignment]
 
-    assert One().settings.queues == ("legacy",)
+    settings = Video().settings
+    assert (settings.queues, settings.count, settings.update) == (("video",), 4, 0.5)
+    assert (settings.timeout, settings.recycle_memory) == (7200.0, 10**9)
+    assert One().settings.queues == ("legacy",), "one queue may be named without a tuple"
+    assert Worker().settings == EffectiveWorkerSettings()
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
+def test_the_config_overrides_only_the_settings_that_it_gives() -> None:
+    values = {"worker": "m:Video", "count": 2, "delay_ratio": "10s", "timeout": None, "options": {"folder": "/srv"}}
+    settings = EffectiveWorkerSettings.of(Video(), parse_section(WorkerSettings, values))
+    assert (settings.count, settings.delay_ratio) == (2, 10.0)
+    assert (settings.update, settings.timeout) == (0.5, 7200.0)
+    assert settings.options == {"folder": "/srv"}
+
+
+@rows(
+    "name, value",
     [("count", 0), ("count", "four"), ("max_attempts", 0), ("update", 0), ("sleep", "soon"), ("recycle_after", -1)],
 )
 def test_an_invalid_attribute_is_refused_with_its_name(name: str, value: Any) -> None:

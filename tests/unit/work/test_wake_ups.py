@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -84,7 +83,9 @@ async def test_rings_for_its_own_queues_and_for_any_cause_a_poll(harness: Harnes
     assert harness.runner.rung == 2
 
 
-async def test_the_agent_rings_at_its_socket(harness: Harness, tmp_path: Path) -> None:
+async def test_the_agent_rings_at_its_socket_and_without_one_rings_come_as_messages(
+    harness: Harness, tmp_path: Path
+) -> None:
     harness.wake_ups.listen(tmp_path)
     agent = WakeUpSender(tmp_path)
     agent.open()
@@ -94,37 +95,31 @@ async def test_the_agent_rings_at_its_socket(harness: Harness, tmp_path: Path) -
     harness.wake_ups.close()
     assert not agent.send(os.getpid(), TasksAvailable(("mail",)))
     agent.close()
+    without_socket = Harness()
+    without_socket.wake_ups.listen(tmp_path / "there is no such folder")
+    await without_socket.ring(TasksAvailable(("mail",)))
+    assert without_socket.runner.rung == 1
+    without_socket.wake_ups.close()
 
 
-async def test_without_a_socket_rings_come_as_messages(harness: Harness, tmp_path: Path) -> None:
-    harness.wake_ups.listen(tmp_path / "there is no such folder")
-    await harness.ring(TasksAvailable(("mail",)))
-    assert harness.runner.rung == 1
-    harness.wake_ups.close()
-
-
-async def test_with_one_server_it_polls_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_with_servers_that_may_lag_it_polls_once_more_and_with_one_server_it_does_not(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(wake_ups, "SECOND_POLL_AFTER", 0.02)
-    harness = Harness(may_lag=False)
-    await harness.ring(TasksAvailable())
-    await asyncio.sleep(0.1)
-    assert harness.runner.rung == 1
-
-
-async def test_with_servers_that_may_lag_it_polls_once_more(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wake_ups, "SECOND_POLL_AFTER", 0.02)
+    with_one = Harness(may_lag=False)
+    await with_one.ring(TasksAvailable())
     for _ in range(5):
         await harness.ring(TasksAvailable())
     await eventually_async(lambda: harness.runner.rung > 5)
     assert harness.wake_ups._second_poll is None, "no further poll is scheduled"
+    assert with_one.runner.rung == 1
 
 
-async def test_claims_that_were_revoked_are_checked(harness: Harness) -> None:
+async def test_claims_that_were_revoked_are_checked_and_messages_of_other_processes_are_ignored(
+    harness: Harness,
+) -> None:
     await harness.ring(ClaimRevoked((3, 5)))
     assert (harness.runner.checked_claims, harness.runner.rung) == ([frozenset({3, 5})], 0)
-
-
-async def test_messages_of_other_processes_are_ignored(harness: Harness) -> None:
     await harness.ring(TasksAvailable(), sender=WORKER)
     harness.receive(DOORBELL_ACTION, {"works": True}, sender=WORKER)
     assert (harness.runner.rung, harness.wake_ups.poll_every()) == (0, 1.0)
@@ -133,17 +128,12 @@ async def test_messages_of_other_processes_are_ignored(harness: Harness) -> None
 async def test_it_polls_less_while_the_agent_that_reported_a_working_doorbell_lives(harness: Harness) -> None:
     assert harness.wake_ups.poll_every() == 1.0
     harness.receive(DOORBELL_ACTION, {"works": True})
-    assert harness.wake_ups.poll_every() == 10.0
-    harness.processes_are(WORKER)
-    assert harness.wake_ups.poll_every() == 1.0
-    harness.processes_are(WORKER, {**AGENT, "pid": 70, "generation": 2})
-    assert harness.wake_ups.poll_every() == 1.0
+    assert (harness.runner.rung, harness.wake_ups.poll_every()) == (0, 10.0)
+    harness.receive(DOORBELL_ACTION, {"works": False})
+    assert (harness.runner.rung, harness.wake_ups.poll_every()) == (1, 1.0), "a long pause is ended"
+    harness.receive(DOORBELL_ACTION, {"works": True})
+    for peers in ((WORKER,), (WORKER, {**AGENT, "pid": 70, "generation": 2})):
+        harness.processes_are(*peers)
+        assert harness.wake_ups.poll_every() == 1.0
     harness.receive(DOORBELL_ACTION, {"works": True}, sender={**AGENT, "pid": 70, "generation": 2})
     assert harness.wake_ups.poll_every() == 10.0
-
-
-async def test_a_doorbell_that_stops_working_ends_a_long_pause(harness: Harness) -> None:
-    harness.receive(DOORBELL_ACTION, {"works": True})
-    assert harness.runner.rung == 0
-    harness.receive(DOORBELL_ACTION, {"works": False})
-    assert (harness.runner.rung, harness.wake_ups.poll_every()) == (1, 1.0)

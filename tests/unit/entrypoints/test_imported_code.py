@@ -1,0 +1,93 @@
+"""What [workers.NAME] and [web.NAME] may name; everything else is refused with the cause."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from peerd.config.settings import WebSettings, WorkerSettings
+from peerd.entrypoints.import_string import InvalidEntry
+from peerd.entrypoints.web import load_app
+from peerd.entrypoints.worker import load_worker
+from peerd.work.task_worker import QueueWorker
+from tests.support.rows import rows
+
+CODE = """
+from peerd import Queue, TaskWorker, Worker
+
+video = Queue("video")
+text = "neither worker nor app"
+
+class Idle(Worker):
+    pass
+
+class Deaf(TaskWorker):
+    queues = ("q",)
+
+class Nowhere(TaskWorker):
+    async def handle_task(self, task): ...
+
+class Broken(Worker):
+    def __init__(self): raise OSError("no camera")
+    def loop(self): ...
+
+class Good(TaskWorker):
+    queues = ("q",)
+    def handle_task(self, task): ...
+
+async def app(scope, receive, send): ...
+def make(): return app
+def broken(): raise OSError("no templates")
+def half(scope): ...
+class Site:
+    async def __call__(self, scope, receive, send): ...
+    nested = app
+site = Site()
+"""
+
+
+@pytest.fixture(autouse=True)
+def studio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "studio_of_the_test.py").write_text(CODE)
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+
+def load(name: str, *, factory: bool = False) -> object:
+    return load_app("site", WebSettings(app=f"studio_of_the_test:{name}", bind=(":0",), factory=factory))
+
+
+def test_every_form_of_an_asgi_app_a_class_and_a_queue_are_loaded() -> None:
+    for name, factory in (("app", False), ("site", False), ("Site.nested", False), ("make", True)):
+        assert callable(load(name, factory=factory))
+    assert load_worker("studio", WorkerSettings(worker="studio_of_the_test:Good")).settings.queues == ("q",)
+    assert isinstance(load_worker("studio", WorkerSettings(tasks=("studio_of_the_test:video",))), QueueWorker)
+    with pytest.raises(InvalidEntry, match="not a Queue"):
+        load_worker("studio", WorkerSettings(tasks=("studio_of_the_test:Good",)))
+
+
+@rows("name, problem", [
+    ("Idle", "has no method loop()"), ("Deaf", "has no method handle_task(task)"), ("Nowhere", "names no queue"),
+    ("Broken", "cannot be created: OSError: no camera"), ("text", "is not a subclass of"),
+    ("missing", "has no missing"),
+])  # fmt: skip
+def test_an_unusable_worker_class_is_refused_with_the_reason(name: str, problem: str) -> None:
+    with pytest.raises(InvalidEntry) as refused:
+        load_worker("studio", WorkerSettings(worker=f"studio_of_the_test:{name}"))
+    assert "[workers.studio]" in str(refused.value)
+    assert problem in str(refused.value)
+
+
+@rows("name, factory, problem", [
+    ("nothing", False, "studio_of_the_test has no nothing"),
+    ("text", False, "is a str, not an ASGI app: it cannot be called"),
+    ("text", True, "cannot be created: TypeError: 'str' object is not callable"),
+    ("make", False, "it does not take scope, receive and send; if it creates the app, set factory = true"),
+    ("half", False, "it does not take scope, receive and send"),
+    ("broken", True, "cannot be created: OSError: no templates"),
+])  # fmt: skip
+def test_an_object_that_is_not_an_app_is_refused(name: str, *, factory: bool, problem: str) -> None:
+    with pytest.raises(InvalidEntry) as refused:
+        load(name, factory=factory)
+    assert str(refused.value).startswith(f"[web.site] studio_of_the_test:{name}: ")
+    assert problem in str(refused.value)
