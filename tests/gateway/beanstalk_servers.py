@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from tests.gateway.beanstalk_connection import Address, BeanstalkConnection, elements
 from tests.support.server import ServerFailedError, _set_pdeathsig, find_program, free_port
@@ -46,12 +46,12 @@ def why_missing(kind: str) -> str | None:
     return "beanstalkd is not installed (as root, `make test` installs it where apt is present)"
 
 
-def is_before_1_13(kind: str) -> bool:
-    """Whether a server is a beanstalkd that differs from 1.13, which the tests expect."""
-    if kind == PEERD:
-        return False
-    told = subprocess.run([*command_of(kind), "-v"], capture_output=True, text=True, check=True).stdout
-    return tuple(int(part) for part in told.split()[1].split("+")[0].split(".")) < (1, 13)
+class ConnectableServer(Protocol):
+    """What a server must be that is swept."""
+
+    def connect(self) -> BeanstalkConnection:
+        """A connection."""
+        ...
 
 
 class BeanstalkServer:
@@ -156,7 +156,7 @@ class BeanstalkServer:
             time.sleep(0.01)
 
 
-def sweep(server: BeanstalkServer) -> None:
+def sweep(server: ConnectableServer) -> None:
     """Make a server as empty as a new one, but for its counters: no job, no tube but `default`, which is not paused.
 
     Raises:
@@ -166,14 +166,14 @@ def sweep(server: BeanstalkServer) -> None:
         deadline = time.monotonic() + STOP_TIMEOUT
         while connection.statistics()["current-connections"] != "1" or _is_held(connection):
             if time.monotonic() > deadline:
-                raise TimeoutError(f"{server.kind}: connections are still open, or their jobs reserved")
+                raise TimeoutError("connections are still open, or their jobs reserved")
             time.sleep(0.005)
         tubes: list[str] = []
         while tubes != ["default"]:  # a job of another that was just released may come after its tube was emptied
             for tube in (tubes := elements(connection.ask(b"list-tubes\r\n"))):
                 _empty(connection, tube.encode())
             if tubes != ["default"] and time.monotonic() > deadline:  # to empty one with many jobs may take long
-                raise TimeoutError(f"{server.kind}: tubes {tubes} do not end")
+                raise TimeoutError(f"tubes {tubes} do not end")
         connection.ask(b"pause-tube default 0\r\n")
         connection.send(b"quit\r\n")
         connection.ends()  # so that nobody counts it

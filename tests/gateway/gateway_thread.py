@@ -24,6 +24,7 @@ from peerd.store.connection.outages import OutageTracker
 from peerd.store.nodes import nodes
 from peerd.store.nodes.processes import register_process
 from peerd.testing import eventually
+from tests.gateway.beanstalk_connection import BeanstalkConnection
 
 TIMEOUT = 60.0
 
@@ -72,8 +73,12 @@ class GatewayThread:
         self._thread.join(TIMEOUT)
         self._socket.close()
 
+    def connect(self) -> BeanstalkConnection:
+        """A connection of a client of beanstalkd."""
+        return BeanstalkConnection(self.address)
+
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """StoreCall a function on the event loop, and return its result."""
+        """Call a function on the event loop, and return its result."""
 
         async def run() -> Any:
             result = function(*arguments)

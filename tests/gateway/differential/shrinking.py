@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 from tests.gateway.differential.playing import Difference
-from tests.gateway.differential.script import Script, is_sound
+from tests.gateway.differential.script import Script, is_sound, to_text
 
 WITHIN: Final = 60.0
 Play = Callable[[Script], Difference | None]
@@ -44,3 +44,8 @@ def _shorter(script: Script, size: int, play: Play, deadline: float) -> tuple[Sc
         if rest and is_sound(rest) and (found := play(rest)) is not None:
             return rest, found
     return None
+
+
+def describe(name: str, script: Script, difference: Difference) -> str:
+    """What differs, and the script as a file for ``python -m tests.gateway.differential --replay FILE``."""
+    return f"{name}: {difference}\nthe script, for --replay:\n\n{to_text(script)}\n"
