@@ -6,6 +6,7 @@ import json
 import logging
 import socket
 from collections.abc import Iterator
+from contextlib import closing, suppress
 from typing import Any
 
 import pytest
@@ -14,10 +15,10 @@ from hypothesis import strategies as st
 
 from peerd.gateway.process_state import GatewayOptions
 from peerd.store.connection.database import Database
-from peerd.store.schema.migrate import migrate
 from tests.fuzz.conftest import searched
 from tests.fuzz.test_json_protocol import streams
 from tests.gateway.gateway_thread import GatewayThread
+from tests.support.servers import DatabaseFactory
 
 QUEUES = st.sampled_from(["a", "b"])
 JOB_IDS = st.integers(1, 6)
@@ -45,24 +46,19 @@ SENSIBLE = st.one_of(
 
 
 @pytest.fixture(scope="module")
-def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayThread]:
-    database = Database(f"sqlite:///{tmp_path_factory.mktemp('gateway') / 'gateway.sqlite'}")
-    migrate(database)
+def gateway(module_factory: DatabaseFactory) -> Iterator[GatewayThread]:
     options = GatewayOptions(protocols=("json",), max_job_size=300)
-    with GatewayThread(database, options) as gateway:
+    with closing(Database(module_factory("sqlite"))) as database, GatewayThread(database, options) as gateway:
         yield gateway
-    database.close()
 
 
 def converse(gateway: GatewayThread, pieces: list[bytes]) -> list[Any]:
     """Send it all, and no more; the replies until the gateway has closed the connection."""
     with socket.create_connection(gateway.address, 20) as connection, connection.makefile("rb") as lines:
-        try:
+        with suppress(OSError):  # it was closed already, because of what has been sent
             for piece in pieces:
                 connection.sendall(piece)
             connection.shutdown(socket.SHUT_WR)
-        except OSError:
-            pass  # it was closed already, because of what has been sent
         try:
             return [json.loads(line) for line in lines]
         except ConnectionResetError:
