@@ -1,4 +1,4 @@
-"""Conformance: the answers of `stats`, `stats-tube` and `stats-job`: their members, in order, and what these count."""
+"""Conformance: what `stats`, `stats-tube` and `stats-job` count. All members are in tests/unit/gateway."""
 
 from __future__ import annotations
 
@@ -6,45 +6,18 @@ import re
 import socket
 import time
 
+from peerd.gateway.protocols.beanstalk.statistics import COMMAND_KEYS
 from peerd.testing import eventually
 from tests.gateway.beanstalk_connection import BeanstalkConnection
 from tests.gateway.conftest import Connect
 from tests.gateway.job_steps import STATES, begin_to_wait, put_in_state
 
-OF_A_SERVER = [
-    "current-jobs-urgent", "current-jobs-ready", "current-jobs-reserved", "current-jobs-delayed",
-    "current-jobs-buried", "cmd-put", "cmd-peek", "cmd-peek-ready", "cmd-peek-delayed", "cmd-peek-buried",
-    "cmd-reserve", "cmd-reserve-with-timeout", "cmd-delete", "cmd-release", "cmd-use", "cmd-watch", "cmd-ignore",
-    "cmd-bury", "cmd-kick", "cmd-touch", "cmd-stats", "cmd-stats-job", "cmd-stats-tube", "cmd-list-tubes",
-    "cmd-list-tube-used", "cmd-list-tubes-watched", "cmd-pause-tube", "job-timeouts", "total-jobs", "max-job-size",
-    "current-tubes", "current-connections", "current-producers", "current-workers", "current-waiting",
-    "total-connections", "pid", "version", "rusage-utime", "rusage-stime", "uptime", "binlog-oldest-index",
-    "binlog-current-index", "binlog-records-migrated", "binlog-records-written", "binlog-max-size", "draining",
-    "id", "hostname", "os", "platform",
-]  # fmt: skip
-COUNTED = {
-    b"put 0 0 60 1\r\nx\r\n": "cmd-put",
-    b"peek 1\r\n": "cmd-peek",
-    b"peek-ready\r\n": "cmd-peek-ready",
-    b"peek-delayed\r\n": "cmd-peek-delayed",
-    b"peek-buried\r\n": "cmd-peek-buried",
-    b"reserve\r\n": "cmd-reserve",
-    b"reserve-with-timeout 0\r\n": "cmd-reserve-with-timeout",
-    b"delete 0\r\n": "cmd-delete",
-    b"release 0 0 0\r\n": "cmd-release",
-    b"use default\r\n": "cmd-use",
-    b"watch default\r\n": "cmd-watch",
-    b"ignore nowhere\r\n": "cmd-ignore",
-    b"bury 0 0\r\n": "cmd-bury",
-    b"kick 0\r\n": "cmd-kick",
-    b"touch 0\r\n": "cmd-touch",
-    b"stats-job 0\r\n": "cmd-stats-job",
-    b"stats-tube default\r\n": "cmd-stats-tube",
-    b"list-tubes\r\n": "cmd-list-tubes",
-    b"list-tube-used\r\n": "cmd-list-tube-used",
-    b"list-tubes-watched\r\n": "cmd-list-tubes-watched",
-    b"pause-tube default 0\r\n": "cmd-pause-tube",
-}
+COUNTED = (
+    b"put 0 0 60 1\r\nx\r\n", b"peek 1\r\n", b"peek-ready\r\n", b"peek-delayed\r\n", b"peek-buried\r\n", b"reserve\r\n",
+    b"reserve-with-timeout 0\r\n", b"delete 0\r\n", b"release 0 0 0\r\n", b"use default\r\n", b"watch default\r\n",
+    b"ignore nowhere\r\n", b"bury 0 0\r\n", b"kick 0\r\n", b"touch 0\r\n", b"stats-job 0\r\n", b"stats-tube default\r\n",
+    b"list-tubes\r\n", b"list-tube-used\r\n", b"list-tubes-watched\r\n", b"pause-tube default 0\r\n", b"stats\r\n",
+)  # fmt: skip
 NOT_COUNTED = (
     b"put 0 0 60 x\r\n", b"delete x\r\n", b"use -\r\n", b"kick x\r\n", b"list-tubes x\r\n", b"peek-readyx\r\n",
 )  # fmt: skip
@@ -169,9 +142,8 @@ def test_stats_tube_shows_the_pause_until_it_ends(connection: BeanstalkConnectio
 # ---------------------------------------------------------------- stats
 
 
-def test_stats_has_these_members_in_this_order_and_these_forms(connection: BeanstalkConnection) -> None:
+def test_the_values_of_stats_have_their_forms(connection: BeanstalkConnection) -> None:
     shown = connection.statistics()
-    assert list(shown) == OF_A_SERVER
     lines = connection.ask(b"stats\r\n").decode().splitlines()
     quoted = [line.partition(": ")[0] for line in lines if line.endswith('"')]
     assert quoted == ["version", "hostname", "os", "platform"]
@@ -187,13 +159,13 @@ def test_every_command_has_a_counter_and_what_is_refused_for_its_format_is_not_c
     connection: BeanstalkConnection,
 ) -> None:
     before = connection.statistics()
-    for command in COUNTED:
+    for command in COUNTED[:-1]:
         connection.ask(command)
     for command in NOT_COUNTED:
         assert connection.ask(command) == b"BAD_FORMAT\r\n"
     after = connection.statistics()
-    grown = {name: int(after[name]) - int(before[name]) for name in OF_A_SERVER if name.startswith("cmd-")}
-    assert grown == dict.fromkeys(COUNTED.values(), 1) | {"cmd-stats": 1}
+    grown = {name: int(after[name]) - int(before[name]) for name in COMMAND_KEYS}
+    assert grown == {f"cmd-{command.split()[0].decode()}": 1 for command in COUNTED}
 
 
 def test_stats_counts_jobs_of_all_tubes(connection: BeanstalkConnection) -> None:

@@ -73,11 +73,7 @@ class ObservedChange(msgspec.Struct, frozen=True):
 
 
 class Observer:
-    """A separate connection that reads the tables of the cluster.
-
-    Args:
-        path: the file.
-    """
+    """A separate connection that reads the tables of the cluster."""
 
     def __init__(self, path: Path) -> None:
         self._connection = sqlite3.connect(path)

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from tests.simulation.faults import BATCH
-from tests.simulation.history import ClaimKey
+from tests.simulation.history import ClaimKey, InvariantViolation, forbid
 from tests.simulation.observer import ObservedTask
 from tests.simulation.plan import TUBE
 from tests.simulation.services import CLIENT_POLL_EVERY
-from tests.simulation.violation import InvariantViolation
 
 if TYPE_CHECKING:
     from tests.simulation.process import SimulatedProcess
@@ -38,11 +37,7 @@ class ObservedReservation(msgspec.Struct):
 
 
 class ReservationRules:
-    """Checks what becomes of reservations.
-
-    Args:
-        world: the simulated world.
-    """
+    """Checks what becomes of reservations."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -133,16 +128,14 @@ class ReservationRules:
             raise InvariantViolation("the end of a reservation is no attempt and no crash", evidence)
         counted = ((after.timeouts or 0) + (after.releases or 0)) - ((before.timeouts or 0) + (before.releases or 0))
         if self._world.call_name != BATCH:
-            if counted:
-                raise InvariantViolation("what dies with its holder is not counted", evidence)
+            forbid(counted, "what dies with its holder is not counted", evidence)
             if after.status != "pending" or (after.start_at or "") > self._world.database_text():
                 raise InvariantViolation("a dead holder's job is ready at once", evidence)
 
     def judge_end(self, before: ObservedTask, after: ObservedTask | None) -> None:
         """A batch of a gateway process has ended a reservation: its holder, for a reason."""
         evidence = f"{before} -> {after} by {self._by()}"
-        if self._holder(before) is not self._world.caller:
-            raise InvariantViolation("only its holder ends a reservation", evidence)
+        forbid(self._holder(before) is not self._world.caller, "only its holder ends a reservation", evidence)
         known = self._known.get(before.claim)
         self._world.history.count("reservations ended")
         if known is None:

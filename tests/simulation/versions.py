@@ -16,8 +16,8 @@ from peerd import Context, Queue
 from peerd.domain.known_handlers import UnsupportedTask
 from peerd.domain.outcome import Failed
 from tests.simulation.handlers import SERVED, running
+from tests.simulation.history import InvariantViolation
 from tests.simulation.plan import NODES, ONLY_NEW, QUEUES
-from tests.simulation.violation import InvariantViolation
 
 if TYPE_CHECKING:
     from tests.simulation.observer import ObservedTask

@@ -21,7 +21,7 @@ from peerd.domain.lifecycle import FINISHED
 from peerd.testing.clock import START
 from tests.simulation import faults, services, user_actions
 from tests.simulation.backing_database import BackingDatabase
-from tests.simulation.history import ClaimKey, HandlerEnd, SimulationHistory
+from tests.simulation.history import ClaimKey, HandlerEnd, InvariantViolation, SimulationHistory
 from tests.simulation.locks import RowLocks, rows_may_be_locked
 from tests.simulation.node import SimulatedNode
 from tests.simulation.observer import Observer
@@ -30,7 +30,6 @@ from tests.simulation.process import SimulatedProcess
 from tests.simulation.queue_clients import SimulatedQueueClient
 from tests.simulation.rules import InvariantRules
 from tests.simulation.threads import SimulatedThread, StoreCall
-from tests.simulation.violation import InvariantViolation
 
 CALL_TAKES: Final = (0.0005, 0.05)
 """Seconds that a call takes, drawn between these."""
@@ -48,12 +47,7 @@ MOST_STEPS: Final = 20_000
 
 
 class World:
-    """A cluster, its database, and the faults.
-
-    Args:
-        plan: the planned events.
-        backing_database: emptied first.
-    """
+    """A cluster, its database, and the faults."""
 
     def __init__(self, plan: SimulationPlan, backing_database: BackingDatabase) -> None:
         random.seed(plan.seed)  # what the code under test draws
