@@ -123,6 +123,7 @@ def test_a_name_is_only_a_name(clips: list[bytes], media: Path) -> None:
         assert answer["video"]["codec"] == "h264"
 
 
+@pytest.mark.slow
 @searched(40)
 @given(
     name=values.words | st.sampled_from(["a\nb.mp4", "\x1b[31m.mp4", "a/" * 3000, "é" * 200 + ".mp4", "./a", "a//b"])

@@ -57,13 +57,7 @@ class ConnectableServer(Protocol):
 
 
 class BeanstalkServer:
-    """One server on a private port, until `stop`. It dies with the process that started it.
-
-    Args:
-        kind: one of `KINDS`.
-        options: further options of its command line.
-        listen: the argument of `-l`; a `unix:` address has no port.
-    """
+    """One server on a private port, until `stop`. It dies with the process that started it."""
 
     def __init__(self, kind: str, *options: str, listen: str = "127.0.0.1") -> None:
         self.kind = kind

@@ -30,15 +30,7 @@ TIMEOUT = 60.0
 
 
 class GatewayThread:
-    """One gateway process of a node, as a thread.
-
-    Args:
-        database: migrated; not closed.
-        options: of its connections.
-        engine_options: of its engine; by default it is alone.
-        node: the name of its node.
-        tls: for TLS.
-    """
+    """One gateway process of a node, as a thread."""
 
     def __init__(
         self,

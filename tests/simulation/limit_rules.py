@@ -28,12 +28,7 @@ class LimitRules:
         self._starts: list[tuple[float, datetime, ObservedTask]] = []
 
     def judge(self, claimed: Iterable[ObservedTask], rows: Iterable[ObservedTask]) -> None:
-        """Judge what one step has claimed.
-
-        Args:
-            claimed: rows as they are now.
-            rows: the table.
-        """
+        """Judge what one step has claimed."""
         started = list(claimed)
         if not (started and self._limits):
             return

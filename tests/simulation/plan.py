@@ -107,10 +107,6 @@ class SimulationPlan(msgspec.Struct, frozen=True, kw_only=True):
 def draw_plan(seed: int, focus: tuple[str, ...] = ()) -> SimulationPlan:
     """The plan of a seed: the same for the same seed, on every machine.
 
-    Args:
-        seed: any number.
-        focus: names of faults, acts and handlers, where only some shall be drawn; and `KEYS`.
-
     Each plan has a few kinds of faults, acts and handlers, and those often: what shows only together is met sooner so
     than where everything may happen at any time (Groce and others, 'Swarm testing', 2012).
 

@@ -15,11 +15,11 @@ from tests.simulation.mutations import MUTATIONS, Mutation, mutated
 from tests.simulation.plan import draw_plan
 from tests.simulation.runner import SimulationResult, find_violation, report, run
 
-SEEDS = 240
+SEEDS = 360
 """The same in each run; `make simulate` draws others, as many as there is time for."""
 PARTS = 8
 """Tests that share the seeds, so that they run side by side."""
-FEW = 16
+FEW = 30
 """Seeds of `make test`."""
 BROKE_A_RULE = (
     6264,  # the only manager is frozen, and no other deletes a task whose finish_at has passed: it need not start

@@ -14,14 +14,7 @@ Play = Callable[[Script], Difference | None]
 
 
 def shrink(script: Script, found: Difference, play: Play, within: float = WITHIN) -> tuple[Script, Difference]:
-    """Leave out steps, many at once at first, as long as the rest shows a difference.
-
-    Args:
-        script: that shows a difference; maybe not each time, then it stays longer than it had to be.
-        found: what it showed.
-        play: shows it again.
-        within: seconds after which the shortest so far is good enough.
-    """
+    """Leave out steps, many at once at first, as long as the rest shows a difference."""
     deadline = time.monotonic() + within
     size = max(1, len(script) // 2)
     while time.monotonic() < deadline:

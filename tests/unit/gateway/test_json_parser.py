@@ -73,35 +73,23 @@ def test_members_come_in_any_order_null_leaves_one_out_and_the_last_of_two_count
 
 def test_a_wrong_member_is_an_error_of_its_message_only() -> None:
     for members, problem in (
-        (b'"cmd":"add_job"', "job"),
-        (b'"cmd":"add_job","job":1,"prority":5', "prority"),
+        (b'"cmd":"add_job"', "job"), (b'"cmd":"add_job","job":1,"prority":5', "prority"),
         (b'"cmd":"add_job","job":1,"priority":"5"', "priority"),
         (b'"cmd":"add_job","job":1,"priority":1.5', "priority"),
         (b'"cmd":"add_job","job":1,"priority":9223372036854775808', "priority"),
-        (b'"cmd":"add_job","job":1,"delay":-1', "delay"),
-        (b'"cmd":"add_job","job":1,"delay":1e999', "delay"),
-        (b'"cmd":"add_job","job":1,"delay":315360000', "delay"),
-        (b'"cmd":"add_job","job":1,"ttr":0', "ttr"),
-        (b'"cmd":"add_job","job":1,"ttr":true', "ttr"),
-        (b'"cmd":"add_job","job":1,"max_attempts":0', "max_attempts"),
+        (b'"cmd":"add_job","job":1,"delay":-1', "delay"), (b'"cmd":"add_job","job":1,"delay":1e999', "delay"),
+        (b'"cmd":"add_job","job":1,"delay":315360000', "delay"), (b'"cmd":"add_job","job":1,"ttr":0', "ttr"),
+        (b'"cmd":"add_job","job":1,"ttr":true', "ttr"), (b'"cmd":"add_job","job":1,"max_attempts":0', "max_attempts"),
         (b'"cmd":"add_job","job":1,"unique_for":"ever"', "unique_for"),
         (b'"cmd":"add_job","job":1,"queue":"no spaces"', "queue"),
-        (b'"cmd":"add_job","job":1,"queue":"a\\u0000"', "queue"),
-        (b'"cmd":"add_job","job":"\\ud800"', "surrogate"),
-        (b'"cmd":"get_job","queue":""', "queue"),
-        (b'"cmd":"get_job","queues":[]', "queues"),
-        (b'"cmd":"get_job","queues":["-a"]', "queue"),
-        (b'"cmd":"get_job","queues":["a"],"queue":"a"', "not both"),
-        (b'"cmd":"get_job","wait":-0.1', "wait"),
-        (b'"cmd":"notify","job_id":0', "job_id"),
-        (b'"cmd":"notify","job_id":1e3', "job_id"),
-        (b'"cmd":"touch","progress":1.01', "progress"),
-        (b'"cmd":"touch","note":"a"', "note"),
-        (b'"cmd":"fail","retry":true', "retry"),
-        (b'"cmd":"auth"', "token"),
-        (b'"cmd":7', "cmd"),
-        (b'"job":1', "cmd"),
-    ):
+        (b'"cmd":"add_job","job":1,"queue":"a\\u0000"', "queue"), (b'"cmd":"add_job","job":"\\ud800"', "surrogate"),
+        (b'"cmd":"get_job","queue":""', "queue"), (b'"cmd":"get_job","queues":[]', "queues"),
+        (b'"cmd":"get_job","queues":["-a"]', "queue"), (b'"cmd":"get_job","queues":["a"],"queue":"a"', "not both"),
+        (b'"cmd":"get_job","wait":-0.1', "wait"), (b'"cmd":"notify","job_id":0', "job_id"),
+        (b'"cmd":"notify","job_id":1e3', "job_id"), (b'"cmd":"touch","progress":1.01', "progress"),
+        (b'"cmd":"touch","note":"a"', "note"), (b'"cmd":"fail","retry":true', "retry"), (b'"cmd":"auth"', "token"),
+        (b'"cmd":7', "cmd"), (b'"job":1', "cmd"),
+    ):  # fmt: skip
         [refused, next_one] = parse(b'{"id":7,' + members + b'}{"cmd":"get_job"}')
         assert isinstance(refused, RefusedMessage), members
         assert (refused.code, refused.id) == (ErrorCode.INVALID, 7), members
