@@ -33,17 +33,6 @@ def jobs_of(shown: dict[str, str]) -> dict[str, str]:
 # ---------------------------------------------------------------- stats-job
 
 
-def test_stats_job_is_this_text(connection: BeanstalkConnection) -> None:
-    connection.use(b"some-tube")
-    job_id = connection.put(priority=7, ttr=60)
-    body = (
-        f'---\nid: {job_id}\ntube: "some-tube"\nstate: ready\npri: 7\nage: 0\ndelay: 0\nttr: 60\ntime-left: 0\n'
-        "file: 0\nreserves: 0\ntimeouts: 0\nreleases: 0\nburies: 0\nkicks: 0\n"
-    ).encode()
-    shown = re.sub(rb"age: [1-9]\n", b"age: 0\n", connection.ask(b"stats-job %d\r\n" % job_id))
-    assert shown == b"OK %d\r\n%b\r\n" % (len(body), body)
-
-
 def test_the_time_that_is_left_is_rounded_down_and_0_for_what_is_ready_or_buried(
     connection: BeanstalkConnection,
 ) -> None:
