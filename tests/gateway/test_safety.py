@@ -117,7 +117,7 @@ def test_bodies_of_all_connections_together_are_bounded(serve: Serve) -> None:
 
 
 def test_a_connection_that_was_held_up_by_others_goes_on_when_they_have_gone(serve: Serve) -> None:
-    gateway = serve(max_job_size=1_000_000, max_buffered_total=1_200_000, body_timeout=0.5)
+    gateway = serve(max_job_size=1_000_000, max_buffered_total=1_200_000)
     with gateway.connect() as producer, socket.create_connection(gateway.address) as greedy:
         greedy.sendall(PUT % 1_000_000 + b"x" * 900_000)
         eventually(lambda: gateway.state.buffered >= 900_000)
@@ -182,7 +182,7 @@ def test_without_the_token_every_command_is_refused_and_a_wrong_one_ends_the_con
 
 
 def test_a_client_that_does_not_show_its_token_in_time_is_closed(serve: Serve) -> None:
-    gateway = serve(token="secret-token-of-the-test", head_timeout=0.1)
+    gateway = serve(token="secret-token-of-the-test", head_timeout=1.0)
     with ExitStack() as clients:
         silent, refused, in_json = [clients.enter_context(socket.create_connection(gateway.address)) for _ in range(3)]
         known = clients.enter_context(gateway.connect())
