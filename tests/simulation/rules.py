@@ -127,32 +127,34 @@ class InvariantRules:
             return
         if before.status == "pending" and before.finish_at and before.finish_at <= self._world.database_text():
             return
-        raise InvariantViolation("nothing is lost", f"{before} was deleted by {self._by()}")
+        raise InvariantViolation("nothing is lost", f"{before} was deleted by {self._world.by()}")
 
     def _judge_deletion_by_client(self, before: ObservedTask) -> None:
         self._history.deleted_by_clients.add(before.id)
         if is_reservation(before):
             self.reservations.judge_end(before, None)
         elif before.status == "working" or before.status in FINISHED or not self.reservations.may_delete(before):
-            raise InvariantViolation("a client deletes only a job that it asked for", f"{before} by {self._by()}")
+            raise InvariantViolation("a client deletes only a job that it asked for", f"{before} by {self._world.by()}")
 
     def _judge_status(self, before: ObservedTask, after: ObservedTask) -> None:
         if before.status != after.status and (before.status, after.status) not in STEPS:
-            raise InvariantViolation("a status changes only by a transition", f"{before} -> {after} by {self._by()}")
+            raise InvariantViolation(
+                "a status changes only by a transition", f"{before} -> {after} by {self._world.by()}"
+            )
 
     def _judge_lease(self, before: ObservedTask, after: ObservedTask) -> None:
         if after.lease < before.lease or after.lease > before.lease + 1:
-            raise InvariantViolation("a lease grows by one", f"{before} -> {after} by {self._by()}")
+            raise InvariantViolation("a lease grows by one", f"{before} -> {after} by {self._world.by()}")
         if before.status != "working" and after.status == "working" and after.lease == before.lease:
-            raise InvariantViolation("a claim raises the lease", f"{before} -> {after} by {self._by()}")
+            raise InvariantViolation("a claim raises the lease", f"{before} -> {after} by {self._world.by()}")
         if before.status == "working" and self._world.call_name in BY_HAND and after.lease == before.lease:
             raise InvariantViolation(
-                "taking a task from its holder raises the lease", f"{before} -> {after} by {self._by()}"
+                "taking a task from its holder raises the lease", f"{before} -> {after} by {self._world.by()}"
             )
 
     def _judge_claim(self, before: ObservedTask, after: ObservedTask) -> None:
         """A task was claimed: it was eligible, and only its claimer holds it."""
-        evidence = f"{before} -> {after} by {self._by()}"
+        evidence = f"{before} -> {after} by {self._world.by()}"
         caller = self._world.caller
         now = self._world.database_text()
         is_taken = self._world.call_name == BATCH and self.reservations.may_take(before)
@@ -177,12 +179,12 @@ class InvariantRules:
     def _judge_end_of_claim(self, before: ObservedTask, after: ObservedTask) -> None:
         """A claim ended: by its holder, by hand, or because its holder is dead or was unreachable for long."""
         claim, name, caller = before.claim, self._world.call_name, self._world.caller
-        evidence = f"{before} -> {after} by {self._by()}"
+        evidence = f"{before} -> {after} by {self._world.by()}"
         if name == "move by hand":
             self._history.taken_by_sql.add(claim)
         if caller is None or name in BY_HAND:
             return
-        holder = self._holder(before)
+        holder = self._world.holder_of(before)
         if is_reservation(before) and name == BATCH:
             self.reservations.judge_end(before, after)
         elif name in OUTCOMES:
@@ -307,15 +309,9 @@ class InvariantRules:
 
     # ---------------------------------------------------------------- small things
 
-    def _holder(self, row: ObservedTask) -> SimulatedProcess | None:
-        return next((one for one in self._world.processes if one.process_id == row.process_id), None)
-
     def _was_away(self, process: SimulatedProcess) -> bool:
         """Whether a fault kept it from touching within the last max_update seconds."""
         return self._world.now - process.hindered_at <= MAX_UPDATE
-
-    def _by(self) -> str:
-        return f"{self._world.caller or 'by hand'} in {self._world.call_name}"
 
 
 def _is_due(row: ObservedTask, now: str) -> bool:

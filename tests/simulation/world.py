@@ -24,7 +24,7 @@ from tests.simulation.backing_database import BackingDatabase
 from tests.simulation.history import ClaimKey, HandlerEnd, InvariantViolation, SimulationHistory
 from tests.simulation.locks import RowLocks, rows_may_be_locked
 from tests.simulation.node import SimulatedNode
-from tests.simulation.observer import Observer
+from tests.simulation.observer import ObservedTask, Observer
 from tests.simulation.plan import NODES, USER_ACTIONS, PlannedEvent, SimulationPlan
 from tests.simulation.process import SimulatedProcess
 from tests.simulation.queue_clients import SimulatedQueueClient
@@ -223,6 +223,13 @@ class World:
         """The ids of running tasks whose rows another session has locked."""
         rows = self._observer.rows
         return {one for one in self.locks.locked(self.now) if one in rows and rows[one].status == "working"}
+
+    def holder_of(self, row: ObservedTask) -> SimulatedProcess | None:
+        return next((one for one in self.processes if one.process_id == row.process_id), None)
+
+    def by(self) -> str:
+        """Who makes the present call, for evidence."""
+        return f"{self.caller or 'by hand'} in {self.call_name}"
 
     def note(self, line: str) -> None:
         """Enter a line into the history."""
