@@ -136,6 +136,7 @@ def test_what_a_file_once_said_is_settings_or_clear_problems(tmp_path: Path) -> 
         words_of(text, tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(60)
 def test_a_large_file_is_read_in_time(tmp_path: Path) -> None:
     file = tmp_path / "peerd.toml"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -115,6 +116,7 @@ ASKS: dict[str, Callable[[Client, int, Any], Any]] = {
 }
 
 
+@pytest.mark.slow
 @searched(60)
 @given(ask=st.sampled_from([*LISTED, *ASKS]), value=values.anything)
 def test_every_request_is_answered_or_refused(store: Database, ask: str, value: Any) -> None:
@@ -127,6 +129,7 @@ def test_every_request_is_answered_or_refused(store: Database, ask: str, value: 
     client.limits.list()
 
 
+@pytest.mark.one_database
 def test_a_filter_by_status_knows_the_words(store: Database) -> None:
     for status in ("pending", "PENDING", "", "\x00", "ß", values.nested(10_000)):
         assert is_refused(lambda status=status: Client(store).tasks.list(status=status)) == (status != "pending")

@@ -169,17 +169,6 @@ def test_a_touched_job_stays_reserved_for_another_ttr(connection: BeanstalkConne
     assert time.monotonic() - touched >= 4.0 - MARGIN - 0.05
 
 
-def test_a_job_that_is_ready_or_named_comes_before_deadline_soon(connection: BeanstalkConnection) -> None:
-    first = connection.put()
-    assert connection.reserve() == first
-    puts = [b"put 0 %d %d 1\r\nx\r\n" % values for values in ((0, 1), (100, 60), (0, 60))]
-    named = b"reserve-job %d\r\n" % (first + 2)
-    sent = puts[0] + b"reserve\r\n" + puts[1] + named + puts[2] + b"reserve\r\n" + RESERVE_NOW
-    assert connection.ask_all(sent, 7)[3:] == [
-        reserved(first + 2), b"INSERTED %d\r\n" % (first + 3), reserved(first + 3), DEADLINE_SOON,
-    ]  # fmt: skip
-
-
 # ---------------------------------------------------------------- the end of a connection
 
 
