@@ -16,7 +16,7 @@ import pytest
 from tests.support.tiers import is_quick
 from tests.work.conftest import each_harness as each_harness  # noqa: PLC0414 - pytest finds fixtures by their names here
 
-QUICK = 0.1
+QUICK = 0.15
 """The part of the examples that `make test` tries."""
 search = {"factor": float(os.environ.get("PEERD_FUZZ", "1")), "seed": int(os.environ.get("PEERD_FUZZ_SEED", "0"))}
 

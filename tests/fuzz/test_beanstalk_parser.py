@@ -43,7 +43,7 @@ def split(stream: bytes, places: list[int]) -> list[bytes]:
     return [stream[start:end] for start, end in zip([0, *ends], [*ends, len(stream)], strict=True)]
 
 
-@searched(400)
+@searched(250)
 @given(stream=streams, places=st.lists(st.integers(0, 5000), max_size=10))
 @example(stream=b"a" * 223 + b"\r\nuse a\r\n", places=[224])
 @example(stream=b"put 0 0 0 41\r\n" + b"x" * 41 + b"\r\nuse a\r\n", places=[56, 57])
@@ -53,7 +53,7 @@ def test_the_pieces_in_which_a_stream_arrives_do_not_matter(stream: bytes, place
     assert commands_of([stream[place : place + 1] for place in range(len(stream))]) == whole
 
 
-@searched(200)
+@searched(120)
 @given(stream=streams, command=st.sampled_from([b"use a\r\n", b"put 0 0 1 1\r\na\r\n"]))
 def test_commands_may_be_asked_for_late_and_after_a_whole_line_the_next_one_is_understood(
     stream: bytes, command: bytes

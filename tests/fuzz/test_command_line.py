@@ -90,7 +90,7 @@ def check_answer(words: list[str], stdin: str) -> None:
         assert len(said.strip()) > 10, (status, said)
 
 
-@searched(60)
+@searched(50)
 @given(command=st.sampled_from(COMMANDS), rest=st.lists(words, max_size=6), stdin=values.words)
 def test_whatever_is_typed_there_is_an_answer_or_a_sentence(
     folder: Path, command: tuple[str, ...], rest: list[str], stdin: str

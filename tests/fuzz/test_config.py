@@ -125,7 +125,7 @@ KNOWN = (
 """What once had no answer, or was long in getting it."""
 
 
-@searched(150)
+@searched(120)
 @given(text=documents() | st.text(max_size=200) | st.binary(max_size=300))
 def test_whatever_a_file_says_is_settings_or_clear_problems(text: str | bytes, tmp_path: Path) -> None:
     words_of(text, tmp_path)

@@ -67,7 +67,7 @@ def comparable(found: list[Message | RefusedMessage]) -> list[Any]:
     return [one if isinstance(one, RefusedMessage) else msgspec.json.encode(one) for one in found]
 
 
-@searched(300)
+@searched(120)
 @given(data=streams | st.binary(max_size=200), cuts=st.lists(st.integers(0, 20_000), max_size=30))
 @example(data=b'{"a":"\\"}', cuts=[7])
 @example(data=b'{"job":"' + b"x" * 20_000 + b'\\"}', cuts=[20_009])
@@ -78,7 +78,7 @@ def test_a_stream_has_the_same_messages_however_it_is_split(data: bytes, cuts: l
 
 
 @pytest.mark.slow
-@searched(300)
+@searched(120)
 @given(data=streams, garbage=st.binary(max_size=20), place=st.integers(0, 3000))
 def test_garbage_is_at_most_one_error_and_the_last(data: bytes, garbage: bytes, place: int) -> None:
     found = parse(data[:place] + garbage + data[place:], [place])
@@ -93,7 +93,7 @@ def test_garbage_is_at_most_one_error_and_the_last(data: bytes, garbage: bytes, 
 
 
 @pytest.mark.slow
-@searched(300)
+@searched(120)
 @given(st.lists(messages(), max_size=5))
 def test_the_end_of_each_object_is_found_where_it_is(sent: list[bytes]) -> None:
     found = parse(b" ".join(sent), [])
@@ -107,7 +107,7 @@ def test_the_end_of_each_object_is_found_where_it_is(sent: list[bytes]) -> None:
         assert len(found) == len(sent)
 
 
-@searched(200)
+@searched(120)
 @given(st.binary(max_size=60) | values.json.map(lambda value: json.dumps(value).encode()))
 def test_every_body_comes_back_in_one_line(body: bytes) -> None:
     line = replies.job_taken(1, 2, "q", body)
@@ -162,7 +162,7 @@ def converse(gateway: GatewayThread, pieces: list[bytes]) -> list[Any]:
             return []
 
 
-@searched(60)
+@searched(50)
 @given(data=streams | st.binary(max_size=100), cut=st.integers(0, 500))
 def test_any_stream_is_answered_and_ends(
     gateway: GatewayThread, caplog: pytest.LogCaptureFixture, data: bytes, cut: int

@@ -168,7 +168,7 @@ LIKELY = st.fixed_dictionaries(
 )
 
 
-@searched(150)
+@searched(120)
 @given(answer=st.binary(max_size=50) | st.fixed_dictionaries({"streams": st.lists(STREAM | LIKELY, max_size=3)}))
 @example(answer=b"[" * 100_000)
 @example(answer=b'{"x":' * 100_000)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -17,8 +18,13 @@ from peerd.store.enqueue.enqueue import enqueue
 from peerd.store.tasks.read import get_task
 from tests.fuzz import values
 from tests.fuzz.conftest import searched
-from tests.store.conftest import kept_stores as kept_stores  # noqa: PLC0414 - pytest finds fixtures by their names here
-from tests.store.conftest import store as store  # noqa: PLC0414
+
+
+@pytest.fixture(scope="module")
+def store(module_database: str) -> Iterator[Database]:
+    with closing(Database(module_database)) as database:
+        yield database
+
 
 SENSIBLE = {
     "priority": st.integers(-(2**63) + 1, 2**63 - 1),
@@ -56,7 +62,7 @@ def is_refused(ask: Callable[[], Any]) -> bool:
     return True
 
 
-@searched(60)
+@searched(50)
 @given(queue=st.sampled_from(["q", "video:high", "a" * 200]) | values.words, options=OPTIONS)
 @example(queue="q", options={"body": "\ud800"})
 @example(queue="q", options={"unique_for": 10**4000, "unique": "a"})
@@ -117,7 +123,7 @@ ASKS: dict[str, Callable[[Client, int, Any], Any]] = {
 
 
 @pytest.mark.slow
-@searched(60)
+@searched(50)
 @given(ask=st.sampled_from([*LISTED, *ASKS]), value=values.anything)
 def test_every_request_is_answered_or_refused(store: Database, ask: str, value: Any) -> None:
     client = Client(store)
