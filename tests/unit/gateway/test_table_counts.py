@@ -32,11 +32,12 @@ def test_a_count_is_used_for_ten_times_as_long_as_it_took_and_for_a_second_at_th
         (3.0, FEW + 1, (0.9, 0.2), [1, 1, 2]),
         (0.2, FEW, (0.0, 0.0), [1, 2, 3]),  # to count few jobs took long by chance
     ):
-        for of in (TableCounts.of_all, lambda counts, connection: counts.of_tube(connection, "a")):
-            counts, counted, found = TableCounts(), 0, []
-            for pause in (0.0, *pauses):
-                now += pause
-                found.append(of(counts, NO_CONNECTION).urgent)
-            assert found == numbers, (takes, jobs)
+        counts, counted = TableCounts(), 0
+        found = [counts.of_tube(NO_CONNECTION, "a").urgent]
+        for pause in pauses:
+            now += pause
+            found.append(counts.of_tube(NO_CONNECTION, "a").urgent)
+        assert found == numbers, (takes, jobs)
     takes, jobs, counts, counted = 0.2, FEW + 1, TableCounts(), 0
     assert [counts.of_tube(NO_CONNECTION, tube).urgent for tube in ("a", "b", "a")] == [1, 2, 1]
+    assert [counts.of_all(NO_CONNECTION).urgent for _ in range(2)] == [3, 3]
