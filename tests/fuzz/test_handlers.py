@@ -54,7 +54,7 @@ BODIES = (
 )
 
 
-@searched(200)
+@searched(120)
 @given(body=BODIES)
 @example(body="[" * 100_000)
 @example(body='{"source": "a", "free": ' + "[" * 100_000)
@@ -91,7 +91,7 @@ async def returns(ctx: Context) -> Any:
     return RETURNED[-1]
 
 
-@searched(60)
+@searched(50)
 @given(value=values.anything)
 @example(value="x" * (RESULT_LIMIT + 1))
 @example(value={"a": "\ud800"})
@@ -109,7 +109,7 @@ def test_whatever_a_handler_returns_is_a_result_or_a_failed_attempt(value: Any) 
         assert len(json.dumps(ran.result)) <= 6 * RESULT_LIMIT  # whose letters are written out here
 
 
-@searched(150)
+@searched(120)
 @given(
     parts=st.lists(st.binary(max_size=30) | st.sampled_from([b"\x00\x00\x00\x02{}", b"\xff\xff\xff\xff", b"\x00" * 4]))
 )

@@ -16,11 +16,7 @@ Address = tuple[str, int] | str
 
 
 class BeanstalkConnection:
-    """One connection.
-
-    Args:
-        address: where the server listens.
-    """
+    """One connection."""
 
     def __init__(self, address: Address) -> None:
         if isinstance(address, str):

@@ -24,20 +24,13 @@ from peerd.store.connection.outages import OutageTracker
 from peerd.store.nodes import nodes
 from peerd.store.nodes.processes import register_process
 from peerd.testing import eventually
+from tests.gateway.beanstalk_connection import BeanstalkConnection
 
 TIMEOUT = 60.0
 
 
 class GatewayThread:
-    """One gateway process of a node, as a thread.
-
-    Args:
-        database: migrated; not closed.
-        options: of its connections.
-        engine_options: of its engine; by default it is alone.
-        node: the name of its node.
-        tls: for TLS.
-    """
+    """One gateway process of a node, as a thread."""
 
     def __init__(
         self,
@@ -72,8 +65,12 @@ class GatewayThread:
         self._thread.join(TIMEOUT)
         self._socket.close()
 
+    def connect(self) -> BeanstalkConnection:
+        """A connection of a client of beanstalkd."""
+        return BeanstalkConnection(self.address)
+
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """StoreCall a function on the event loop, and return its result."""
+        """Call a function on the event loop, and return its result."""
 
         async def run() -> Any:
             result = function(*arguments)

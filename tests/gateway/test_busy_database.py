@@ -1,49 +1,44 @@
-"""A gateway on SQLite while another program writes to the file."""
+"""A gateway while another program writes to the file of SQLite, or has locked rows."""
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from peerd.store.connection.database import Database
 from peerd.store.connection.sqlite_lock import WriterBusy
-from peerd.store.schema.migrate import migrate
-from tests.gateway.beanstalk_connection import BeanstalkConnection
+from peerd.testing import eventually
 from tests.gateway.gateway_thread import GatewayThread
+from tests.support.servers import DatabaseFactory
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Path:
-    return tmp_path / "gateway.sqlite"
-
-
-@pytest.fixture
-def database(file: Path) -> Iterator[Database]:
-    with closing(Database(f"sqlite:///{file}")) as database:
-        migrate(database)
+def database(migrated_factory: DatabaseFactory) -> Iterator[Database]:
+    with closing(Database(migrated_factory("sqlite"))) as database:
         yield database
 
 
 @pytest.fixture
-def other_writer(file: Path, database: Database) -> Iterator[sqlite3.Connection]:
+def other_writer(database: Database) -> Iterator[sqlite3.Connection]:
     """A connection of another program; it writes between BEGIN IMMEDIATE and COMMIT."""
-    with closing(sqlite3.connect(file, isolation_level=None)) as connection:
+    assert database.engine.url.database
+    with closing(sqlite3.connect(database.engine.url.database, isolation_level=None)) as connection:
         yield connection
 
 
 def test_a_command_that_needs_no_database_is_answered_while_another_program_writes(
     database: Database, other_writer: sqlite3.Connection
 ) -> None:
-    with GatewayThread(database) as gateway, BeanstalkConnection(gateway.address) as producer:
+    with GatewayThread(database) as gateway, gateway.connect() as producer:
         producer.put(b"before")
         other_writer.execute("BEGIN IMMEDIATE")
         producer.send(b"put 0 0 60 5\r\nafter\r\n")
-        with BeanstalkConnection(gateway.address) as other:
+        with gateway.connect() as other:
             assert other.ask(b"list-tube-used\r\n") == b"USING default\r\n"
             assert other.ask(b"watch a\r\n") == b"WATCHING 2\r\n"
         assert producer.answer_that_came() is None
@@ -81,3 +76,26 @@ def test_an_operation_that_fails_at_once_leaves_nothing_behind(database: Databas
         database.run_group_at_once(insert_and_fail)
     count = "SELECT count(*) FROM queues"
     assert database.read(lambda connection: connection.exec_driver_sql(count).scalar_one()) == 0
+
+
+@pytest.mark.parametrize("kind", ["postgresql", pytest.param("mariadb", marks=pytest.mark.slow)])
+def test_a_locked_job_fails_the_command_of_its_client_alone(migrated_factory: DatabaseFactory, kind: str) -> None:
+    with (
+        closing(Database(migrated_factory(kind))) as database,
+        GatewayThread(database) as gateway,
+        gateway.connect() as holder,
+        gateway.connect() as second,
+        gateway.connect() as other,
+        database.engine.connect() as elsewhere,
+    ):
+        for client in (holder, second):
+            client.put(b"locked")
+            assert client.ask(b"reserve\r\n").startswith(b"RESERVED ")
+        ids = elsewhere.execute(sa.text("SELECT id FROM tasks ORDER BY id FOR UPDATE")).scalars().all()
+        holder.send(b"delete %d\r\n" % ids[0])
+        eventually(lambda: gateway.engine._operations._is_executing)
+        second.send(b"delete %d\r\n" % ids[1])
+        assert other.ask(b"put 0 0 60 5\r\nother\r\n", 30).startswith(b"INSERTED ")  # it is in the batch of the second
+        assert [client.receive(30) for client in (holder, second)] == [b"INTERNAL_ERROR\r\n"] * 2
+        elsewhere.rollback()
+        assert holder.ask(b"delete %d\r\n" % ids[0]) == b"DELETED\r\n"

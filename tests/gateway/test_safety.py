@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -15,21 +14,20 @@ import pytest
 
 from peerd.gateway.process_state import GatewayOptions
 from peerd.store.connection.database import Database
-from peerd.store.schema.migrate import migrate
 from peerd.testing import eventually
-from tests.gateway.beanstalk_connection import BeanstalkConnection
 from tests.gateway.gateway_thread import GatewayThread, bytes_held_for
+from tests.support.certificates import make_certificate
+from tests.support.servers import DatabaseFactory
 
 Serve = Callable[..., GatewayThread]
 PUT = b"put 0 0 60 %d\r\n"
 
 
 @pytest.fixture
-def serve(tmp_path: Path) -> Iterator[Serve]:
+def serve(module_factory: DatabaseFactory) -> Iterator[Serve]:
     with ExitStack() as afterwards:
-        database = Database(f"sqlite:///{tmp_path / 'gateway.sqlite'}")
+        database = Database(module_factory("sqlite"))
         afterwards.callback(database.close)
-        migrate(database)
 
         def start(tls: ssl.SSLContext | None = None, **options: Any) -> GatewayThread:
             return afterwards.enter_context(GatewayThread(database, GatewayOptions(**options), tls=tls))
@@ -61,45 +59,23 @@ def is_closed(connection: socket.socket) -> bool:
 # ---------------------------------------------------------------- slow and silent clients
 
 
-def test_a_line_that_does_not_end_closes_the_connection(serve: Serve) -> None:
-    gateway = serve(head_timeout=0.1)
-    with socket.create_connection(gateway.address) as connection:
-        connection.sendall(b"put 0")
-        assert is_closed(connection)
-
-
-def test_a_silent_connection_without_a_command_stays(serve: Serve) -> None:
-    gateway = serve(head_timeout=0.05, body_timeout=0.05)
-    with BeanstalkConnection(gateway.address) as silent, socket.create_connection(gateway.address) as slow:
+def test_what_does_not_end_closes_its_connection_and_who_is_silent_or_waits_stays(serve: Serve) -> None:
+    gateway = serve(head_timeout=0.05, body_timeout=0.1)
+    with gateway.connect() as silent, gateway.connect() as waiting:
         silent.ask(b"list-tube-used\r\n")
-        slow.sendall(b"put 0")
-        assert is_closed(slow)
-        assert silent.ask(b"list-tube-used\r\n") == b"USING default\r\n"
-
-
-def test_a_body_that_does_not_come_closes_the_connection_and_puts_nothing(serve: Serve) -> None:
-    gateway = serve(body_timeout=0.1)
-    with socket.create_connection(gateway.address) as connection:
-        connection.sendall(PUT % 1000 + b"x" * 10)
-        assert is_closed(connection)
-    with BeanstalkConnection(gateway.address) as other:
-        assert other.statistics()["current-jobs-ready"] == "0"
-
-
-def test_a_client_that_waits_for_a_job_is_not_silent(serve: Serve) -> None:
-    gateway = serve(head_timeout=0.05, body_timeout=0.05)
-    with BeanstalkConnection(gateway.address) as waiting, socket.create_connection(gateway.address) as slow:
         waiting.send(b"reserve\r\n")
-        slow.sendall(b"put 0")
-        assert is_closed(slow)
-        with BeanstalkConnection(gateway.address) as producer:
-            producer.put(b"job")
+        for beginning in (b"put 0", PUT % 1000 + b"x" * 10):
+            with socket.create_connection(gateway.address) as slow:
+                slow.sendall(beginning)
+                assert is_closed(slow), beginning
+        assert silent.statistics()["current-jobs-ready"] == "0"
+        silent.put(b"job")
         assert waiting.receive().startswith(b"RESERVED ")
 
 
 def test_a_client_that_does_not_read_costs_bounded_memory(serve: Serve) -> None:
     gateway = serve(max_buffered=65_536, max_job_size=1_000_000)
-    with BeanstalkConnection(gateway.address) as producer, socket.create_connection(gateway.address) as greedy:
+    with gateway.connect() as producer, socket.create_connection(gateway.address) as greedy:
         job_id = producer.put(b"x" * 60_000)
         unread = bytes_held_for(gateway, greedy, b"peek %d\r\n" % job_id * 1000)
         assert 60_000 < unread < 2 * gateway.state.options.max_unanswered * 60_100
@@ -112,14 +88,14 @@ def test_a_client_that_does_not_read_costs_bounded_memory(serve: Serve) -> None:
 
 def test_a_connection_beyond_the_limit_is_closed_and_the_others_stay(serve: Serve) -> None:
     gateway = serve(max_connections=2)
-    with BeanstalkConnection(gateway.address) as one, BeanstalkConnection(gateway.address) as two:
+    with gateway.connect() as one, gateway.connect() as two:
         one.ask(b"list-tube-used\r\n")
         two.ask(b"list-tube-used\r\n")
         with socket.create_connection(gateway.address) as third:
             assert is_closed(third)
         assert one.ask(b"list-tube-used\r\n") == b"USING default\r\n"
     eventually(lambda: gateway.state.connections == 0)
-    with BeanstalkConnection(gateway.address) as later:
+    with gateway.connect() as later:
         assert later.ask(b"list-tube-used\r\n") == b"USING default\r\n"
 
 
@@ -141,8 +117,8 @@ def test_bodies_of_all_connections_together_are_bounded(serve: Serve) -> None:
 
 
 def test_a_connection_that_was_held_up_by_others_goes_on_when_they_have_gone(serve: Serve) -> None:
-    gateway = serve(max_job_size=1_000_000, max_buffered_total=1_200_000, body_timeout=0.5)
-    with BeanstalkConnection(gateway.address) as producer, socket.create_connection(gateway.address) as greedy:
+    gateway = serve(max_job_size=1_000_000, max_buffered_total=1_200_000)
+    with gateway.connect() as producer, socket.create_connection(gateway.address) as greedy:
         greedy.sendall(PUT % 1_000_000 + b"x" * 900_000)
         eventually(lambda: gateway.state.buffered >= 900_000)
         producer.send(PUT % 1_000_000 + b"x" * 400_000)
@@ -155,7 +131,7 @@ def test_a_connection_that_was_held_up_by_others_goes_on_when_they_have_gone(ser
 
 def test_each_tube_has_one_timer_for_its_pause_at_the_most(serve: Serve) -> None:
     gateway = serve()
-    with BeanstalkConnection(gateway.address) as client:
+    with gateway.connect() as client:
         before = gateway.call(lambda: len(asyncio.get_running_loop()._scheduled))  # type: ignore[attr-defined]
         for _ in range(50):
             assert client.ask(b"pause-tube default 4294967295\r\n") == b"PAUSED\r\n"
@@ -171,7 +147,7 @@ def test_each_tube_has_one_timer_for_its_pause_at_the_most(serve: Serve) -> None
 
 def test_a_reserve_behind_the_end_of_input_does_not_wait(serve: Serve) -> None:
     gateway = serve()
-    with BeanstalkConnection(gateway.address) as client:
+    with gateway.connect() as client:
         job_id = client.put(b"job")
         client.send(b"reserve\r\ndelete %d\r\nreserve\r\n" % job_id)
         client.send_end()
@@ -181,7 +157,7 @@ def test_a_reserve_behind_the_end_of_input_does_not_wait(serve: Serve) -> None:
 
 def test_all_commands_of_a_client_that_reads_late_are_executed(serve: Serve) -> None:
     gateway = serve(max_job_size=1_000_000)
-    with BeanstalkConnection(gateway.address) as client:
+    with gateway.connect() as client:
         job_id = client.put(b"x" * 60_000)
         client.send(b"peek %d\r\n" % job_id * 300 + b"put 0 0 60 4\r\nlast\r\n")
         client.send_end()
@@ -194,27 +170,22 @@ def test_all_commands_of_a_client_that_reads_late_are_executed(serve: Serve) -> 
 # ---------------------------------------------------------------- access
 
 
-def test_without_the_token_every_command_is_refused(serve: Serve) -> None:
+def test_without_the_token_every_command_is_refused_and_a_wrong_one_ends_the_connection(serve: Serve) -> None:
     gateway = serve(token="secret-token-of-the-test")
-    with BeanstalkConnection(gateway.address) as connection:
+    with gateway.connect() as connection, gateway.connect() as wrong:
         for command in (b"stats\r\n", b"list-tubes\r\n", b"reserve-with-timeout 0\r\n", PUT % 3 + b"abc\r\n"):
             assert connection.ask(command) == b"UNAUTHORIZED\r\n"
         assert connection.ask(b"auth secret-token-of-the-test\r\n") == b"AUTHORIZED\r\n"
         assert connection.statistics()["current-jobs-ready"] == "0"
-
-
-def test_a_wrong_token_ends_the_connection(serve: Serve) -> None:
-    gateway = serve(token="secret-token-of-the-test")
-    with BeanstalkConnection(gateway.address) as connection:
-        connection.send(b"auth secret-token-of-the-tesT\r\nstats\r\n")
-        assert connection.ends() == b"UNAUTHORIZED\r\n"
+        wrong.send(b"auth secret-token-of-the-tesT\r\nstats\r\n")
+        assert wrong.ends() == b"UNAUTHORIZED\r\n"
 
 
 def test_a_client_that_does_not_show_its_token_in_time_is_closed(serve: Serve) -> None:
-    gateway = serve(token="secret-token-of-the-test", head_timeout=0.1)
+    gateway = serve(token="secret-token-of-the-test", head_timeout=1.0)
     with ExitStack() as clients:
         silent, refused, in_json = [clients.enter_context(socket.create_connection(gateway.address)) for _ in range(3)]
-        known = clients.enter_context(BeanstalkConnection(gateway.address))
+        known = clients.enter_context(gateway.connect())
         assert known.ask(b"auth secret-token-of-the-test\r\n") == b"AUTHORIZED\r\n"
         refused.sendall(b"stats\r\n")
         in_json.sendall(b'{"cmd": ')
@@ -223,10 +194,7 @@ def test_a_client_that_does_not_show_its_token_in_time_is_closed(serve: Serve) -
 
 
 def test_with_tls_a_client_works_and_plain_text_is_refused(serve: Serve, tmp_path: Path) -> None:
-    certificate, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
-    subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"]
-    made = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "1"]
-    subprocess.run([*made, "-keyout", key, "-out", certificate, *subject], check=True, capture_output=True)
+    certificate, key = make_certificate(tmp_path)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
     gateway = serve(tls=context)

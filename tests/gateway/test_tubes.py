@@ -1,110 +1,128 @@
-"""Conformance: `watch`, `ignore`, `pause-tube`, and the lists of tubes."""
+"""Conformance: `watch`, `ignore`, `pause-tube`, the lists of tubes, and how long a tube lives."""
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+
+from peerd.testing import eventually
 from tests.gateway.beanstalk_connection import BeanstalkConnection, elements, reserved
 from tests.gateway.conftest import Connect
-from tests.gateway.job_steps import NOT_FOUND, TIMED_OUT, wait_until_waiting
+from tests.gateway.job_steps import NOT_FOUND, RESERVE_NOW, STATES, TIMED_OUT, begin_to_wait, put_in_state
 
-# ---------------------------------------------------------------- watch, ignore
-
-
-def test_watch_counts_the_watched_tubes(connection: BeanstalkConnection) -> None:
-    assert connection.ask(b"watch a\r\n") == b"WATCHING 2\r\n"
-    assert connection.ask(b"watch b\r\n") == b"WATCHING 3\r\n"
+# ---------------------------------------------------------------- watch, ignore, lists
 
 
-def test_to_watch_a_tube_twice_changes_nothing(connection: BeanstalkConnection) -> None:
-    assert connection.ask_all(b"watch a\r\nwatch a\r\n", 2) == [b"WATCHING 2\r\n", b"WATCHING 2\r\n"]
-    assert connection.ask(b"ignore a\r\n") == b"WATCHING 1\r\n"
-
-
-def test_the_last_watched_tube_is_not_ignored(connection: BeanstalkConnection) -> None:
-    assert connection.ask(b"ignore default\r\n") == b"NOT_IGNORED\r\n"
-    assert connection.ask(b"watch a\r\n") == b"WATCHING 2\r\n"
-    assert connection.ask(b"ignore default\r\n") == b"WATCHING 1\r\n"
-    assert connection.ask(b"ignore a\r\n") == b"NOT_IGNORED\r\n"
-
-
-def test_to_ignore_a_tube_that_is_not_watched_changes_nothing(connection: BeanstalkConnection) -> None:
-    connection.ask(b"watch a\r\n")
-    assert connection.ask(b"ignore b\r\n") == b"WATCHING 2\r\n"
-
-
-def test_the_last_tube_stays_even_if_another_is_to_be_ignored(connection: BeanstalkConnection) -> None:
-    answer = connection.ask(b"ignore never-watched\r\n")
-    assert answer in (b"WATCHING 1\r\n", b"NOT_IGNORED\r\n")
-    assert elements(connection.ask(b"list-tubes-watched\r\n")) == ["default"]
+def test_what_is_watched_is_a_list_without_repetition_that_is_never_empty(connection: BeanstalkConnection) -> None:
+    for command, answer in (
+        (b"ignore default", b"NOT_IGNORED"),
+        (b"ignore never-watched", b"WATCHING 1"),
+        (b"watch b", b"WATCHING 2"),
+        (b"watch b", b"WATCHING 2"),
+        (b"watch a", b"WATCHING 3"),
+        (b"list-tubes-watched", b"OK 22\r\n---\n- default\n- b\n- a\n"),
+        (b"ignore never-watched", b"WATCHING 3"),
+        (b"ignore b", b"WATCHING 2"),
+        (b"ignore default", b"WATCHING 1"),
+        (b"ignore a", b"NOT_IGNORED"),
+        (b"list-tube-used", b"USING default"),
+        (b"use u", b"USING u"),
+        (b"list-tube-used", b"USING u"),
+        (b"list-tubes", b"OK 22\r\n---\n- default\n- a\n- u\n"),
+        (b"pause-tube nowhere 1", b"NOT_FOUND"),
+        (b"stats-tube nowhere", b"NOT_FOUND"),
+        (b"pause-tubeu 0", b"PAUSED"),
+        (b"pause-tube  u  0", b"PAUSED"),
+    ):
+        assert connection.ask(command + b"\r\n") == answer + b"\r\n", command
 
 
 def test_an_ignored_tube_gives_no_job(connection: BeanstalkConnection) -> None:
     connection.put()
-    connection.ask_all(b"watch a\r\nignore default\r\n", 2)
-    assert connection.ask(b"reserve-with-timeout 0\r\n") == TIMED_OUT
+    connection.watch_only(b"a")
+    assert connection.ask(RESERVE_NOW) == TIMED_OUT
 
 
 # ---------------------------------------------------------------- pause-tube
 
 
-def test_a_paused_tube_gives_no_job_until_its_pause_ends(connection: BeanstalkConnection) -> None:
+def test_a_paused_tube_gives_no_job_until_its_pause_ends_and_other_tubes_do(connection: BeanstalkConnection) -> None:
     job_id = connection.put()
     assert connection.ask(b"pause-tube default 1\r\n") == b"PAUSED\r\n"
-    assert connection.ask(b"reserve-with-timeout 0\r\n") == TIMED_OUT
     assert connection.ask(b"reserve-with-timeout 5\r\n") == reserved(job_id)
-
-
-def test_a_pause_of_0_ends_the_pause_and_wakes_those_who_wait(connect: Connect) -> None:
-    owner, waiting = connect(), connect()
-    owner.ask(b"pause-tube default 100\r\n")
-    job_id = owner.put()
-    waiting.send(b"reserve\r\n")
-    wait_until_waiting(owner, 1)
-    assert waiting.answer_that_came() is None
-    assert owner.ask(b"pause-tube default 0\r\n") == b"PAUSED\r\n"
-    assert waiting.receive() == reserved(job_id)
-
-
-def test_a_job_that_is_put_into_a_paused_tube_wakes_nobody(connect: Connect) -> None:
-    owner, waiting = connect(), connect()
-    owner.ask(b"pause-tube default 1\r\n")
-    waiting.send(b"reserve\r\n")
-    wait_until_waiting(owner, 1)
-    job_id = owner.put()
-    assert owner.tube()["current-jobs-ready"] == "1"
-    assert waiting.answer_that_came() is None
-    assert waiting.receive() == reserved(job_id)
-
-
-def test_the_other_tubes_of_a_client_give_jobs_while_one_is_paused(connection: BeanstalkConnection) -> None:
     connection.put(b"paused")
     connection.ask_all(b"pause-tube default 100\r\nwatch other\r\nuse other\r\n", 3)
     job_id = connection.put(b"not paused", priority=100)
     assert connection.reserve() == job_id
+    assert connection.ask(RESERVE_NOW) == TIMED_OUT
 
 
-def test_the_pause_of_a_tube_that_does_not_exist_is_not_found(connection: BeanstalkConnection) -> None:
-    assert connection.ask(b"pause-tube nowhere 1\r\n") == NOT_FOUND
+def test_those_who_wait_are_woken_when_a_pause_ends_and_not_before(connect: Connect) -> None:
+    owner, waiting = connect(), connect()
+    for seconds, end in ((100, b"pause-tube default 0\r\n"), (1, b"list-tube-used\r\n")):
+        owner.ask(b"pause-tube default %d\r\n" % seconds)
+        begin_to_wait(owner, waiting)
+        job_id = owner.put()
+        if seconds > 1:
+            assert owner.tube()["current-jobs-ready"] == "1"
+            assert waiting.answer_that_came() is None
+        owner.ask(end)
+        assert waiting.receive() == reserved(job_id)
 
 
-# ---------------------------------------------------------------- lists
+# ---------------------------------------------------------------- the life of tubes
 
 
-def test_list_tubes_names_every_tube_in_order_of_creation(connection: BeanstalkConnection) -> None:
-    connection.ask_all(b"watch w\r\nuse u\r\n", 2)
-    assert elements(connection.ask(b"list-tubes\r\n")) == ["default", "w", "u"]
+def test_a_tube_lives_while_it_is_used_or_watched(connect: Connect) -> None:
+    client, other = connect(), connect()
+    for begin, count, end in (
+        (b"use t\r\n", "current-using", b"use default\r\n"),
+        (b"watch t\r\n", "current-watching", b"ignore t\r\n"),
+    ):
+        client.ask(begin)
+        assert other.tube(b"t")[count] == "1"
+        client.ask(end)
+        assert other.ask(b"stats-tube t\r\n") == NOT_FOUND
+        assert elements(other.ask(b"list-tubes\r\n")) == ["default"]
 
 
-def test_list_tubes_is_a_list_of_yaml(connection: BeanstalkConnection) -> None:
-    connection.ask_all(b"watch w\r\nuse u\r\n", 2)
-    assert connection.ask(b"list-tubes\r\n") == b"OK 22\r\n---\n- default\n- w\n- u\n\r\n"
+def test_a_tube_lives_while_it_holds_a_job(connect: Connect) -> None:
+    producer, holder = connect(), connect()
+    for state in (*STATES, "reserved"):
+        producer.use(b"t")
+        job_id = put_in_state(producer, state)
+        if state == "ready":
+            holder.ask(b"reserve-job %d\r\n" % job_id)
+        producer.use(b"default")
+        assert elements(holder.ask(b"list-tubes\r\n")) == ["default", "t"], state
+        one = producer if state == "reserved" else holder
+        assert one.ask(b"delete %d\r\n" % job_id) == b"DELETED\r\n"
+        assert elements(holder.ask(b"list-tubes\r\n")) == ["default"], state
+    holder.ask_all(b"use t\r\nwatch t\r\nignore default\r\n", 3)
+    producer.ask_all(b"use t\r\nwatch t\r\nignore default\r\n", 3)
+    assert holder.tube(b"default")["current-using"] == "0"
 
 
-def test_list_tubes_watched_is_the_watch_list_in_order(connection: BeanstalkConnection) -> None:
-    connection.ask_all(b"watch b\r\nwatch a\r\n", 2)
-    assert connection.ask(b"list-tubes-watched\r\n") == b"OK 22\r\n---\n- default\n- b\n- a\n\r\n"
+def test_the_pause_and_the_counts_of_a_tube_end_with_it(connect: Connect) -> None:
+    watcher, other = connect(), connect()
+    watcher.ask_all(b"watch t\r\npause-tube t 100\r\nignore t\r\n", 3)
+    assert other.ask(b"stats-tube t\r\n") == NOT_FOUND
+    for again in (b"use t\r\n", b"watch t\r\n"):
+        other.ask_all(b"use t\r\nwatch t\r\n", 2)
+        first, second = other.put(), other.put()
+        assert other.reserve() == first
+        other.ask_all(b"delete %d\r\nignore t\r\nuse default\r\n" % first, 3)
+        assert (other.tube(b"t")["total-jobs"], other.tube(b"t")["cmd-delete"]) == ("2", "1")
+        shown = other.ask_all(b"delete %d\r\n%bstats-tube t\r\n" % (second, again), 3)[2]  # one batch of operations
+        assert b"total-jobs: 0\n" in shown
+        assert b"cmd-delete: 0\n" in shown
+        other.ask_all(b"ignore t\r\nuse default\r\n", 2)
 
 
-def test_list_tube_used_is_the_used_tube(connection: BeanstalkConnection) -> None:
-    assert connection.ask(b"list-tube-used\r\n") == b"USING default\r\n"
-    connection.use(b"u")
-    assert connection.ask(b"list-tube-used\r\n") == b"USING u\r\n"
+def test_many_tubes_are_listed_and_forgotten(connect: Connect) -> None:
+    other = connect()
+    with ExitStack() as open_connections:
+        for number in range(50):
+            open_connections.enter_context(connect()).use(b"tube-%d" % number)
+        names = ["default", *(f"tube-{number}" for number in range(50))]
+        assert elements(other.ask(b"list-tubes\r\n")) == names
+    eventually(lambda: elements(other.ask(b"list-tubes\r\n")) == ["default"])

@@ -5,6 +5,6 @@
 - `database`: each call of the store stops there, until the world lets it happen, fail, or lose its answer.
 - `world`: the one scheduler, which draws the order of all calls from a seed.
 - `plan`: what a run is made of: nodes, tasks, faults and people's acts; drawn from a seed, and shrunk by `shrink`.
-- `rules`, `limit_rules`: what must hold after every step; `observer` reads the table for them.
-- `variants`: peerd broken on purpose, each of which the rules must catch.
+- `rules`, `limit_rules`, `reservation_rules`: what must hold after every step; `observer` reads the table for them.
+- `mutations`: peerd broken on purpose, each of which the rules must catch.
 """

@@ -20,11 +20,7 @@ TABLES = ("tasks", "attempts", "unique_keys", "processes", "nodes", "queues", "l
 
 
 class BackingDatabase:
-    """A database that many runs use, one after the other.
-
-    Args:
-        folder: where its file will be.
-    """
+    """A database that many runs use, one after the other."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "simulation.sqlite"

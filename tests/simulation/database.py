@@ -22,12 +22,7 @@ Ts = TypeVarTuple("Ts")
 
 
 class SimulatedDatabase(Database):
-    """A process's access to the shared database.
-
-    Args:
-        shared: the real database.
-        process: the process that makes the calls.
-    """
+    """A process's access to the shared database."""
 
     def __init__(self, shared: Database, process: SimulatedProcess) -> None:
         self.url = shared.url

@@ -14,13 +14,7 @@ from tests.simulation.database import SimulatedDatabase
 
 
 class SimulatedGroupCommitter(GroupCommitter):
-    """`GroupCommitter` whose batches are executed by threads of the simulation, one after the other.
-
-    Args:
-        database: of the simulated process.
-        holder: the process, in the table.
-        on_done: called on the event loop with each batch and the results of its runs.
-    """
+    """`GroupCommitter` whose batches are executed by threads of the simulation, one after the other."""
 
     def __init__(
         self,
@@ -58,18 +52,8 @@ class SimulatedGatewayServer(GatewayServer):
 
 
 class SimulatedNotifier:
-    """A notifier whose rings are all lost: what follows must not need them.
+    """A notifier whose rings are all lost: what follows must not need them."""
 
-    Args:
-        database: not used.
-        secret: not used.
-    """
-
-    def __init__(self, database: object, secret: str | None) -> None:
-        pass
-
-    def ring(self, *rings: Ring) -> None:
-        """Lose them."""
-
-    def close(self) -> None:
-        """Do nothing."""
+    def __init__(self, *_: object) -> None: ...
+    def ring(self, *rings: Ring) -> None: ...
+    def close(self) -> None: ...

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import functools
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from peerd import Context, Queue, Retry, Snooze, TaskWorker
@@ -22,88 +22,80 @@ def process_of(ctx: Context) -> SimulatedProcess:
     return process
 
 
-@asynccontextmanager
-async def running(ctx: Context) -> AsyncIterator[dict[str, Any]]:
-    """Report the begin and the end of a handler, also when it raises."""
-    process, claim = process_of(ctx), (ctx.task.id, ctx.task.lease)
-    process.world.handler_began(process, claim, ctx)
-    how: dict[str, Any] = {"end": "raised"}
-    try:
-        yield how
-    finally:
-        process.world.handler_ended(process, claim, str(how["end"]))
+def reported(handler: Callable[..., Awaitable[Any]]) -> Any:
+    """Report the begin and the end of a handler, also when it raises; its result is its lease, if it is done."""
+
+    @functools.wraps(handler)
+    async def run(ctx: Context, *args: Any, **kwargs: Any) -> Any:
+        process, claim, how = process_of(ctx), (ctx.task.id, ctx.task.lease), "raised"
+        process.world.handler_began(process, claim, ctx)
+        try:
+            result = await handler(ctx, *args, **kwargs)
+            if result is not None:
+                return result
+            how = "done"
+            return ctx.task.lease
+        finally:
+            process.world.handler_ended(process, claim, how)
+
+    return run
 
 
 def _declare(queue: Queue) -> Queue:  # noqa: C901 - eight small handlers
 
     @queue.task
-    async def quick(ctx: Context, seconds: float) -> int:
-        async with running(ctx) as how:
-            await asyncio.sleep(seconds / 50)
-            how["end"] = "done"
-            return ctx.task.lease
+    @reported
+    async def quick(ctx: Context, seconds: float) -> Any:
+        await asyncio.sleep(seconds / 50)
 
     @queue.task
-    async def long(ctx: Context, seconds: float) -> int:
-        async with running(ctx) as how:
-            for part in range(4):
-                await asyncio.sleep(seconds / 4)
-                await ctx.progress(part / 4, "so far")
-            how["end"] = "done"
-            return ctx.task.lease
+    @reported
+    async def long(ctx: Context, seconds: float) -> Any:
+        for part in range(4):
+            await asyncio.sleep(seconds / 4)
+            await ctx.progress(part / 4, "so far")
 
     @queue.task
+    @reported
     async def flaky(ctx: Context, seconds: float) -> Any:
-        async with running(ctx) as how:
-            await asyncio.sleep(seconds / 20)
-            if ctx.task.attempts == 0:
-                raise ValueError("the first attempt fails")
-            if ctx.task.attempts == 1:
-                return Retry(seconds / 10, "the second one requests another")
-            how["end"] = "done"
-            return ctx.task.lease
+        await asyncio.sleep(seconds / 20)
+        if ctx.task.attempts == 0:
+            raise ValueError("the first attempt fails")
+        return Retry(seconds / 10, "the second one requests another") if ctx.task.attempts == 1 else None
 
     @queue.task
+    @reported
     async def snoozy(ctx: Context, seconds: float) -> Any:
-        async with running(ctx) as how:
-            await asyncio.sleep(0.1)
-            if process_of(ctx).world.first_time(("snooze", ctx.task.id)):
-                return Snooze(seconds / 5, "later")
-            how["end"] = "done"
-            return ctx.task.lease
+        await asyncio.sleep(0.1)
+        is_new = process_of(ctx).world.first_time(("snooze", ctx.task.id))
+        return Snooze(seconds / 5, "later") if is_new else None
 
     @queue.task
-    async def stubborn(ctx: Context, seconds: float) -> int:
-        async with running(ctx) as how:
-            with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.sleep(seconds / 2)
-            with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.sleep(seconds / 4)
-            how["end"] = "done"
-            return ctx.task.lease
+    @reported
+    async def stubborn(ctx: Context, seconds: float) -> Any:
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(seconds / 2)
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(seconds / 4)
 
     @queue.task
-    async def blocking(ctx: Context, seconds: float) -> int:
-        async with running(ctx) as how:
-            process_of(ctx).block_loop(seconds)
-            await asyncio.sleep(0.0)
-            how["end"] = "done"
-            return ctx.task.lease
+    @reported
+    async def blocking(ctx: Context, seconds: float) -> Any:
+        process_of(ctx).block_loop(seconds)
+        await asyncio.sleep(0.0)
 
     @queue.task
-    async def poison(ctx: Context, seconds: float) -> None:
-        async with running(ctx):
-            await asyncio.sleep(seconds / 50)
-            process_of(ctx).kill("signal SIGSEGV")
-            await asyncio.get_running_loop().create_future()
+    @reported
+    async def poison(ctx: Context, seconds: float) -> Any:
+        await asyncio.sleep(seconds / 50)
+        process_of(ctx).kill("signal SIGSEGV")
+        await asyncio.get_running_loop().create_future()
 
     @queue.task
-    async def parent(ctx: Context, seconds: float) -> int:
-        async with running(ctx) as how:
-            child = await ctx.enqueue(quick.with_args(seconds))
-            process_of(ctx).world.accepted(child.id)
-            how["end"] = "done"
-            return ctx.task.lease
+    @reported
+    async def parent(ctx: Context, seconds: float) -> Any:
+        child = await ctx.enqueue(quick.with_args(seconds))
+        process_of(ctx).world.accepted(child.id)
 
     return queue
 
@@ -118,8 +110,10 @@ class RowWorker(TaskWorker):
     queues = (TUBE,)
 
     async def handle_task(self, task: Task) -> object:
-        ctx = self.context(task)
-        async with running(ctx) as how:
-            await asyncio.sleep(0.5)
-            how["end"] = "done"
-            return task.lease
+        result: object = await _handle_row(self.context(task))
+        return result
+
+
+@reported
+async def _handle_row(ctx: Context) -> Any:
+    await asyncio.sleep(0.5)

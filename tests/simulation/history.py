@@ -1,4 +1,4 @@
-"""The events of a run, for the rules and for the report."""
+"""The events of a run, for the rules and for the report; and a broken rule."""
 
 from __future__ import annotations
 
@@ -8,6 +8,21 @@ import msgspec
 
 ClaimKey = tuple[int, int]
 """A task and the lease of its claim."""
+
+
+class InvariantViolation(AssertionError):
+    """A rule was broken: its name, and what shows it."""
+
+    def __init__(self, rule: str, evidence: str) -> None:
+        self.rule = rule
+        self.evidence = evidence
+        super().__init__(f"{rule}: {evidence}")
+
+
+def forbid(broken: object, rule: str, evidence: str) -> None:
+    """Judge a rule whose evidence is at hand."""
+    if broken:
+        raise InvariantViolation(rule, evidence)
 
 
 class HandlerEnd(msgspec.Struct):

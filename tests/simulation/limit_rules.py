@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
+from tests.simulation.history import InvariantViolation
 from tests.simulation.observer import ObservedTask
 from tests.simulation.plan import PlannedLimit
-from tests.simulation.violation import InvariantViolation
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -20,11 +20,7 @@ WHOLE_QUEUE = ""
 class LimitRules:
     """Judges each committed state of the table, and each claim, by the limits of the plan.
 
-    The rates are judged between two steps of the database's clock, by which they go.
-
-    Args:
-        world: it.
-    """
+    The rates are judged between two steps of the database's clock, by which they go."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -32,12 +28,7 @@ class LimitRules:
         self._starts: list[tuple[float, datetime, ObservedTask]] = []
 
     def judge(self, claimed: Iterable[ObservedTask], rows: Iterable[ObservedTask]) -> None:
-        """Judge what one step has claimed.
-
-        Args:
-            claimed: rows as they are now.
-            rows: the table.
-        """
+        """Judge what one step has claimed."""
         started = list(claimed)
         if not (started and self._limits):
             return

@@ -67,12 +67,7 @@ class SimulatedControlThread:
 
 
 class SimulatedLink(Link):
-    """The link of a simulated process.
-
-    Args:
-        process: the process of the link.
-        place: its slot and role.
-    """
+    """The link of a simulated process."""
 
     def __init__(self, process: SimulatedProcess, info: ProcessInfo) -> None:
         self._set_info(info)

@@ -39,11 +39,7 @@ class RowLocks:
 
 @contextmanager
 def rows_may_be_locked(locked: Callable[[], set[int]]) -> Iterator[None]:
-    """Apply these locks to the operations of the store.
-
-    Args:
-        locked: returns the ids of the tasks whose rows are locked.
-    """
+    """Apply these locks to the operations of the store."""
 
     def free(connection: Any, ids: Iterable[int], *conditions: Any) -> list[int]:
         return [task_id for task_id in lock_available(connection, ids, *conditions) if task_id not in locked()]

@@ -21,12 +21,7 @@ class _NothingToSelect:
 
 
 class SimulatedLoop(asyncio.BaseEventLoop):
-    """The event loop of one simulated process.
-
-    Args:
-        clock: the monotonic clock of its machine, in seconds.
-        start_thread: takes a function to run in a thread, and the future for its result.
-    """
+    """The event loop of one simulated process."""
 
     def __init__(self, clock: Callable[[], float], start_thread: StartThread) -> None:
         super().__init__()

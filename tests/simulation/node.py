@@ -21,13 +21,7 @@ RELEASE_TIME: Final = 5.0
 
 
 class SimulatedNode:
-    """One life after another of a node.
-
-    Args:
-        world: where.
-        name: its name.
-        slots: the services of its processes by slot; the agent's among them.
-    """
+    """One life after another of a node."""
 
     def __init__(self, world: World, name: str, slots: Mapping[str, MakeService]) -> None:
         self.world = world

@@ -5,15 +5,8 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
 
 import msgspec
-
-COLUMNS: Final = (
-    "id", "queue", "name", "status", "lease", "attempts", "max_attempts", "crashes", "node_id", "process_id",
-    "worker_node_id", "start_at", "finish_at", "finished_at", "checked_at", "unique_key", "limit_key",
-    "result", "created_at", "updated_at", "ttr", "deadline_at", "timeouts", "releases",
-)  # fmt: skip
 
 
 class ObservedTask(msgspec.Struct, frozen=True):
@@ -73,11 +66,7 @@ class ObservedChange(msgspec.Struct, frozen=True):
 
 
 class Observer:
-    """A separate connection that reads the tables of the cluster.
-
-    Args:
-        path: the file.
-    """
+    """A separate connection that reads the tables of the cluster."""
 
     def __init__(self, path: Path) -> None:
         self._connection = sqlite3.connect(path)
@@ -117,7 +106,7 @@ class Observer:
         self._connection.close()
 
     def _tasks(self) -> Iterator[ObservedTask]:
-        for row in self._connection.execute(f"SELECT {', '.join(COLUMNS)} FROM tasks"):
+        for row in self._connection.execute(f"SELECT {', '.join(ObservedTask.__struct_fields__)} FROM tasks"):
             yield ObservedTask(*row)
 
     def _data_version(self) -> int:

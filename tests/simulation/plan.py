@@ -9,55 +9,23 @@ import msgspec
 
 FAULTS: Final = {
     # between two calls
-    "kill a process": 8,
-    "kill a worker": 6,
-    "kill a node": 3,
-    "kill a master": 3,
-    "stop a node": 3,
-    "recycle a worker": 2,
-    "freeze a process": 6,
-    "freeze a node": 3,
-    "let a node sleep": 2,
-    "begin a second life": 1,
-    "database away": 4,
-    "step the clock": 4,
-    "lock a row": 4,
+    "kill a process": 8, "kill a worker": 6, "kill a node": 3, "kill a master": 3, "stop a node": 3,
+    "recycle a worker": 2, "freeze a process": 6, "freeze a node": 3, "let a node sleep": 2, "begin a second life": 1,
+    "database away": 4, "step the clock": 4, "lock a row": 4,
     # of a call: of the next one, or of the next that writes an outcome, or that writes at all
-    "lose the answer": 8,
-    "delay the answer": 5,
-    "fail the call": 5,
-    "let the call come late": 4,
-    "freeze in the answer": 5,
-    "kill in the answer": 5,
-    "kill before the call": 4,
-    "kill, and the call comes late": 4,
-}
+    "lose the answer": 8, "delay the answer": 5, "fail the call": 5, "let the call come late": 4,
+    "freeze in the answer": 5, "kill in the answer": 5, "kill before the call": 4, "kill, and the call comes late": 4,
+}  # fmt: skip
 """The faults and their relative frequencies."""
 USER_ACTIONS: Final = {
-    "enqueue": 20,
-    "insert by hand": 3,
-    "cancel": 4,
-    "retry": 3,
-    "move": 3,
-    "move by hand": 2,
-    "delete": 2,
-    "pause": 1,
-    "resume": 1,
-    "drain": 1,
-    "undrain": 1,
-}
+    "enqueue": 20, "insert by hand": 3, "cancel": 4, "retry": 3, "move": 3, "move by hand": 2, "delete": 2,
+    "pause": 1, "resume": 1, "drain": 1, "undrain": 1,
+}  # fmt: skip
 """Actions by hand and their relative frequencies."""
 ENQUEUING: Final = ("enqueue", "insert by hand")
 HANDLERS: Final = {
-    "quick": 10,
-    "long": 6,
-    "flaky": 4,
-    "snoozy": 2,
-    "stubborn": 3,
-    "blocking": 2,
-    "poison": 1,
-    "parent": 2,
-}
+    "quick": 10, "long": 6, "flaky": 4, "snoozy": 2, "stubborn": 3, "blocking": 2, "poison": 1, "parent": 2,
+}  # fmt: skip
 """Handlers and their relative frequencies."""
 QUEUES: Final = ("q", "r")
 KEYS: Final = "keys"
@@ -138,10 +106,6 @@ class SimulationPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 def draw_plan(seed: int, focus: tuple[str, ...] = ()) -> SimulationPlan:
     """The plan of a seed: the same for the same seed, on every machine.
-
-    Args:
-        seed: any number.
-        focus: names of faults, acts and handlers, where only some shall be drawn; and `KEYS`.
 
     Each plan has a few kinds of faults, acts and handlers, and those often: what shows only together is met sooner so
     than where everything may happen at any time (Groce and others, 'Swarm testing', 2012).

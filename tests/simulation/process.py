@@ -20,14 +20,7 @@ if TYPE_CHECKING:
 
 
 class SimulatedProcess:
-    """A process of a node.
-
-    Args:
-        world: where.
-        node: the node of the process.
-        place: its slot and role.
-        make: its service; called with the process.
-    """
+    """A process of a node."""
 
     def __init__(
         self, world: World, node: SimulatedNode, info: ProcessInfo, make: Callable[[SimulatedProcess], Service]

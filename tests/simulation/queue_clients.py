@@ -50,12 +50,7 @@ class SentCommand(msgspec.Struct, frozen=True):
 
 
 class ClientConnection(asyncio.Transport):
-    """A connection: its end at the client, and what the gateway process has for a transport.
-
-    Args:
-        client: it receives what the process writes.
-        process: a gateway process.
-    """
+    """A connection: its end at the client, and what the gateway process has for a transport."""
 
     def __init__(self, client: SimulatedQueueClient, process: SimulatedProcess) -> None:
         super().__init__()
@@ -121,12 +116,7 @@ class ClientConnection(asyncio.Transport):
 
 
 class SimulatedQueueClient:
-    """A client of the gateway processes.
-
-    Args:
-        world: where.
-        number: its number.
-    """
+    """A client of the gateway processes."""
 
     def __init__(self, world: World, number: int) -> None:
         self.world = world

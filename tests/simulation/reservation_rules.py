@@ -7,14 +7,12 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from tests.simulation.faults import BATCH
-from tests.simulation.history import ClaimKey
+from tests.simulation.history import ClaimKey, InvariantViolation, forbid
 from tests.simulation.observer import ObservedTask
 from tests.simulation.plan import TUBE
 from tests.simulation.services import CLIENT_POLL_EVERY
-from tests.simulation.violation import InvariantViolation
 
 if TYPE_CHECKING:
-    from tests.simulation.process import SimulatedProcess
     from tests.simulation.queue_clients import ClientConnection, SentCommand
     from tests.simulation.world import World
 
@@ -38,11 +36,7 @@ class ObservedReservation(msgspec.Struct):
 
 
 class ReservationRules:
-    """Checks what becomes of reservations.
-
-    Args:
-        world: the simulated world.
-    """
+    """Checks what becomes of reservations."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -111,9 +105,9 @@ class ReservationRules:
 
     def judge_change(self, before: ObservedTask | None, after: ObservedTask | None) -> None:
         """A row has changed."""
-        evidence = f"{before} -> {after} by {self._by()}"
+        evidence = f"{before} -> {after} by {self._world.by()}"
         if after is not None and after.status == "working":
-            holder = self._holder(after)
+            holder = self._world.holder_of(after)
             by_gateway = holder is not None and holder.info.role == "gateway"
             if by_gateway is not (after.deadline_at is not None):
                 raise InvariantViolation("a reservation has a deadline, a claim has none", evidence)
@@ -133,16 +127,14 @@ class ReservationRules:
             raise InvariantViolation("the end of a reservation is no attempt and no crash", evidence)
         counted = ((after.timeouts or 0) + (after.releases or 0)) - ((before.timeouts or 0) + (before.releases or 0))
         if self._world.call_name != BATCH:
-            if counted:
-                raise InvariantViolation("what dies with its holder is not counted", evidence)
+            forbid(counted, "what dies with its holder is not counted", evidence)
             if after.status != "pending" or (after.start_at or "") > self._world.database_text():
                 raise InvariantViolation("a dead holder's job is ready at once", evidence)
 
     def judge_end(self, before: ObservedTask, after: ObservedTask | None) -> None:
         """A batch of a gateway process has ended a reservation: its holder, for a reason."""
-        evidence = f"{before} -> {after} by {self._by()}"
-        if self._holder(before) is not self._world.caller:
-            raise InvariantViolation("only its holder ends a reservation", evidence)
+        evidence = f"{before} -> {after} by {self._world.by()}"
+        forbid(self._world.holder_of(before) is not self._world.caller, "only its holder ends a reservation", evidence)
         known = self._known.get(before.claim)
         self._world.history.count("reservations ended")
         if known is None:
@@ -214,12 +206,6 @@ class ReservationRules:
     def _ttr(self, claim: ClaimKey) -> float:
         row = self._world.rules.rows.get(claim[0])
         return 0.0 if row is None or row.claim != claim else float(row.ttr or 60)
-
-    def _holder(self, row: ObservedTask) -> SimulatedProcess | None:
-        return next((one for one in self._world.processes if one.process_id == row.process_id), None)
-
-    def _by(self) -> str:
-        return f"{self._world.caller or 'by hand'} in {self._world.call_name}"
 
 
 def is_reservation(row: ObservedTask) -> bool:

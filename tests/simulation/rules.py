@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from peerd.domain.lifecycle import FINISHED, TRANSITIONS, Status
 from tests.simulation.faults import BATCH
-from tests.simulation.history import ClaimKey
+from tests.simulation.history import ClaimKey, InvariantViolation, forbid
 from tests.simulation.limit_rules import LimitRules
 from tests.simulation.observer import ObservedChange, ObservedTask, Observer
 from tests.simulation.plan import MAX_UPDATE, QUEUES
 from tests.simulation.reservation_rules import ReservationRules, is_reservation
 from tests.simulation.services import MAX_COMPLETED, POLL_EVERY, UPDATE
 from tests.simulation.versions import judge_beginning, judge_dead
-from tests.simulation.violation import InvariantViolation
 
 if TYPE_CHECKING:
     from tests.simulation.process import SimulatedProcess
@@ -30,12 +29,7 @@ BY_HAND: Final = frozenset(("cancel", "retry", "move", "move by hand"))
 
 
 class InvariantRules:
-    """Checks the invariants of a world.
-
-    Args:
-        world: the simulated world.
-        observer: reads its table.
-    """
+    """Checks the invariants of a world."""
 
     def __init__(self, world: World, observer: Observer) -> None:
         self._world = world
@@ -133,32 +127,34 @@ class InvariantRules:
             return
         if before.status == "pending" and before.finish_at and before.finish_at <= self._world.database_text():
             return
-        raise InvariantViolation("nothing is lost", f"{before} was deleted by {self._by()}")
+        raise InvariantViolation("nothing is lost", f"{before} was deleted by {self._world.by()}")
 
     def _judge_deletion_by_client(self, before: ObservedTask) -> None:
         self._history.deleted_by_clients.add(before.id)
         if is_reservation(before):
             self.reservations.judge_end(before, None)
         elif before.status == "working" or before.status in FINISHED or not self.reservations.may_delete(before):
-            raise InvariantViolation("a client deletes only a job that it asked for", f"{before} by {self._by()}")
+            raise InvariantViolation("a client deletes only a job that it asked for", f"{before} by {self._world.by()}")
 
     def _judge_status(self, before: ObservedTask, after: ObservedTask) -> None:
         if before.status != after.status and (before.status, after.status) not in STEPS:
-            raise InvariantViolation("a status changes only by a transition", f"{before} -> {after} by {self._by()}")
+            raise InvariantViolation(
+                "a status changes only by a transition", f"{before} -> {after} by {self._world.by()}"
+            )
 
     def _judge_lease(self, before: ObservedTask, after: ObservedTask) -> None:
         if after.lease < before.lease or after.lease > before.lease + 1:
-            raise InvariantViolation("a lease grows by one", f"{before} -> {after} by {self._by()}")
+            raise InvariantViolation("a lease grows by one", f"{before} -> {after} by {self._world.by()}")
         if before.status != "working" and after.status == "working" and after.lease == before.lease:
-            raise InvariantViolation("a claim raises the lease", f"{before} -> {after} by {self._by()}")
+            raise InvariantViolation("a claim raises the lease", f"{before} -> {after} by {self._world.by()}")
         if before.status == "working" and self._world.call_name in BY_HAND and after.lease == before.lease:
             raise InvariantViolation(
-                "taking a task from its holder raises the lease", f"{before} -> {after} by {self._by()}"
+                "taking a task from its holder raises the lease", f"{before} -> {after} by {self._world.by()}"
             )
 
     def _judge_claim(self, before: ObservedTask, after: ObservedTask) -> None:
         """A task was claimed: it was eligible, and only its claimer holds it."""
-        evidence = f"{before} -> {after} by {self._by()}"
+        evidence = f"{before} -> {after} by {self._world.by()}"
         caller = self._world.caller
         now = self._world.database_text()
         is_taken = self._world.call_name == BATCH and self.reservations.may_take(before)
@@ -173,25 +169,22 @@ class InvariantRules:
             return
         if (before.start_at and before.start_at > now) or (before.finish_at and before.finish_at <= now):
             raise InvariantViolation("a task is claimed between start_at and finish_at", evidence)
-        if before.node_id not in (None, after.worker_node_id):
-            raise InvariantViolation("a pinned task is claimed by its node", evidence)
-        if self._observer.is_paused(before.queue, now):
-            raise InvariantViolation("no task of a paused queue is claimed", evidence)
+        forbid(before.node_id not in (None, after.worker_node_id), "a pinned task is claimed by its node", evidence)
+        forbid(self._observer.is_paused(before.queue, now), "no task of a paused queue is claimed", evidence)
         if not self._observer.is_on_duty(after.worker_node_id or 0):
             raise InvariantViolation("a draining or ended node claims nothing", evidence)
-        if before.crashes and caller.running:
-            raise InvariantViolation("a task that crashed a process runs alone", evidence)
+        forbid(before.crashes and caller.running, "a task that crashed a process runs alone", evidence)
         self._history.count("claims")
 
     def _judge_end_of_claim(self, before: ObservedTask, after: ObservedTask) -> None:
         """A claim ended: by its holder, by hand, or because its holder is dead or was unreachable for long."""
         claim, name, caller = before.claim, self._world.call_name, self._world.caller
-        evidence = f"{before} -> {after} by {self._by()}"
+        evidence = f"{before} -> {after} by {self._world.by()}"
         if name == "move by hand":
             self._history.taken_by_sql.add(claim)
         if caller is None or name in BY_HAND:
             return
-        holder = self._holder(before)
+        holder = self._world.holder_of(before)
         if is_reservation(before) and name == BATCH:
             self.reservations.judge_end(before, after)
         elif name in OUTCOMES:
@@ -225,16 +218,13 @@ class InvariantRules:
     ) -> None:
         ended = self._history.ended.get(claim)
         released_unstarted = after.status == "pending" and claim not in self._history.began
-        if self._history.claimed.get(claim) is None:
-            raise InvariantViolation("an outcome is written under the lease of its claim", evidence)
+        forbid(self._history.claimed.get(claim) is None, "an outcome is written under the lease of its claim", evidence)
         if ended is None and not released_unstarted:
             never_begun = claim not in self._history.began  # its arguments did not fit, or a hook failed
-            if not never_begun:
-                raise InvariantViolation("an outcome is written after the handler has ended", evidence)
+            forbid(not never_begun, "an outcome is written after the handler has ended", evidence)
         if ended is not None and after.status == "done" and ended.how != "done":
             raise InvariantViolation("a task is done only if its handler was", evidence)
-        if after.status == "done" and after.result != str(after.lease):
-            raise InvariantViolation("the result is that of the claim", evidence)
+        forbid(after.status == "done" and after.result != str(after.lease), "the result is that of the claim", evidence)
         if holder is None or (self._world.caller is not holder):
             raise InvariantViolation("an outcome is written by its holder", evidence)
         judge_dead(after, has_begun=claim in self._history.began)
@@ -258,10 +248,8 @@ class InvariantRules:
         """A handler begins."""
         evidence = f"{claim} in {process}; {self.rows.get(claim[0])}"
         judge_beginning(process, self.rows.get(claim[0]))
-        if claim in self._history.began:
-            raise InvariantViolation("a claim is run once", evidence)
-        if claim in self._history.released_as_unknown:
-            raise InvariantViolation("a released claim is not run", evidence)
+        forbid(claim in self._history.began, "a claim is run once", evidence)
+        forbid(claim in self._history.released_as_unknown, "a released claim is not run", evidence)
         if self._history.claimed.get(claim) != process.process_id:
             raise InvariantViolation("a handler runs under its own process's claim", evidence)
         crashed = crashes or any(ctx.task.crashes for ctx in process.running.values())
@@ -321,15 +309,9 @@ class InvariantRules:
 
     # ---------------------------------------------------------------- small things
 
-    def _holder(self, row: ObservedTask) -> SimulatedProcess | None:
-        return next((one for one in self._world.processes if one.process_id == row.process_id), None)
-
     def _was_away(self, process: SimulatedProcess) -> bool:
         """Whether a fault kept it from touching within the last max_update seconds."""
         return self._world.now - process.hindered_at <= MAX_UPDATE
-
-    def _by(self) -> str:
-        return f"{self._world.caller or 'by hand'} in {self._world.call_name}"
 
 
 def _is_due(row: ObservedTask, now: str) -> bool:

@@ -10,10 +10,9 @@ from typing import Final
 import msgspec
 
 from tests.simulation.backing_database import BackingDatabase
-from tests.simulation.history import SimulationHistory
+from tests.simulation.history import InvariantViolation, SimulationHistory
 from tests.simulation.plan import SimulationPlan, draw_plan
 from tests.simulation.shrink import shrink
-from tests.simulation.violation import InvariantViolation
 from tests.simulation.world import World
 
 COLLECT_EVERY: Final = 20

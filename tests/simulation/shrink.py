@@ -18,11 +18,6 @@ Fails = Callable[[SimulationPlan], bool]
 def shrink(plan: SimulationPlan, fails: Fails, tries: int = 400) -> SimulationPlan:
     """The smallest plan found that fails as this one does.
 
-    Args:
-        plan: it fails.
-        fails: whether another plan fails in the same way.
-        tries: plans to try at the most.
-
     >>> from tests.simulation.plan import draw_plan
     >>> small = shrink(draw_plan(1), lambda plan: any(one.what == "enqueue" for one in plan.events))
     >>> [one.what for one in small.events], small.nodes, small.workers, small.executor_slots

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,12 +13,18 @@ import pytest
 from tests.simulation.backing_database import BackingDatabase, open_backing_database
 from tests.simulation.mutations import MUTATIONS, Mutation, mutated
 from tests.simulation.plan import draw_plan
-from tests.simulation.runner import find_violation, report, run
+from tests.simulation.runner import SimulationResult, find_violation, report, run
 
-SEEDS = 120
+SEEDS = 360
 """The same in each run; `make simulate` draws others, as many as there is time for."""
 PARTS = 8
 """Tests that share the seeds, so that they run side by side."""
+FEW = 30
+"""Seeds of `make test`."""
+BROKE_A_RULE = (
+    6264,  # the only manager is frozen, and no other deletes a task whose finish_at has passed: it need not start
+    15431,  # of two tasks that are touched together, one is locked and the other was retried: it is lost
+)
 SEEDS_PER_MUTATION = 300
 
 
@@ -28,46 +34,47 @@ def backing_database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Backi
         yield made
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("part", range(PARTS))
-def test_nothing_is_lost_and_each_claim_has_one_holder_whatever_dies(
-    part: int, backing_database: BackingDatabase
-) -> None:
-    outcome = find_violation(range(part, SEEDS, PARTS), backing_database)
+def assert_nothing_is_broken(seeds: Iterable[int], backing_database: BackingDatabase) -> None:
+    outcome = find_violation(seeds, backing_database)
     assert outcome is None, report(outcome, backing_database)
 
 
-@pytest.mark.parametrize(
-    "seed",
-    [
-        6264,  # the only manager is frozen, and no other deletes a task whose finish_at has passed: it need not start
-        15431,  # of two tasks that are touched together, one is locked and the other was retried: it is lost
-    ],
-)
-def test_a_seed_that_once_broke_a_rule_breaks_none(seed: int, backing_database: BackingDatabase) -> None:
-    outcome = run(draw_plan(seed), backing_database)
-    assert outcome.rule is None, outcome.evidence
+def find_mutation(mutation: Mutation, backing_database: BackingDatabase) -> SimulationResult:
+    """The run that shows it: that of its seed, as long as that does."""
+    outcome = find_violation((mutation.seed, *range(SEEDS_PER_MUTATION)), backing_database, focus=mutation.focus)
+    assert outcome is not None, f"no rule detects that {mutation.name}"
+    return outcome
 
 
+def test_nothing_is_lost_and_each_claim_has_one_holder_whatever_dies(backing_database: BackingDatabase) -> None:
+    assert_nothing_is_broken((*BROKE_A_RULE, *range(FEW)), backing_database)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(PARTS))
+def test_hundreds_of_orders_of_calls_and_faults_break_no_rule(part: int, backing_database: BackingDatabase) -> None:
+    assert_nothing_is_broken(range(FEW + part, SEEDS, PARTS), backing_database)
+
+
+@pytest.mark.slow
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name.replace(" ", "-"))
 def test_every_mutation_is_caught(
     mutation: Mutation, backing_database: BackingDatabase, record_line: Callable[[str, str], None]
 ) -> None:
     with mutated(mutation):
-        outcome = find_violation((mutation.seed, *range(SEEDS_PER_MUTATION)), backing_database, focus=mutation.focus)
-    assert outcome is not None, f"no rule detects that {mutation.name}"
+        outcome = find_mutation(mutation, backing_database)
     record_line(
         "broken variants, and the seed that caught each",
         f"{mutation.name:<55} seed {outcome.plan.seed}: {outcome.rule}",
     )
 
 
+@pytest.mark.slow
 def test_a_seed_replays_exactly_in_another_process(backing_database: BackingDatabase) -> None:
     here = run(draw_plan(45), backing_database).history.digest()
-    script = "import sys; from tests.simulation.__main__ import main; sys.exit(main(['45']))"
     elsewhere = subprocess.run(
-        [sys.executable, "-c", script],
+        [sys.executable, "-m", "tests.simulation", "45"],
         env=os.environ | {"PYTHONHASHSEED": "7"},
         cwd=Path(__file__).parents[2],
         capture_output=True,
@@ -77,11 +84,11 @@ def test_a_seed_replays_exactly_in_another_process(backing_database: BackingData
     assert elsewhere.stdout.splitlines()[-1] == f"seed 45 holds; {here}"
 
 
+@pytest.mark.slow
 def test_a_failing_run_is_made_small(backing_database: BackingDatabase) -> None:
     mutation = next(one for one in MUTATIONS if one.name == "outcomes are written regardless of the status")
     with mutated(mutation):
-        outcome = find_violation((mutation.seed, *range(SEEDS_PER_MUTATION)), backing_database, focus=mutation.focus)
-        assert outcome is not None
+        outcome = find_mutation(mutation, backing_database)
         text = report(outcome, backing_database)
     assert outcome.rule is not None
     assert outcome.rule in text

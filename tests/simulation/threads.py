@@ -10,13 +10,7 @@ from greenlet import GreenletExit, getcurrent, greenlet
 
 
 class StoreCall:
-    """A call of the store that waits to be made.
-
-    Args:
-        name: of the store's operation.
-        make: does it, for good.
-        asked_at: virtual time, in seconds.
-    """
+    """A call of the store that waits to be made."""
 
     def __init__(self, name: str, make: Callable[[], Any], called_at: float) -> None:
         self.name = name
@@ -25,12 +19,7 @@ class StoreCall:
 
 
 class SimulatedThread(greenlet):
-    """A thread of a simulated process. It runs until it calls the database, or sleeps.
-
-    Args:
-        work: what it does.
-        ended: called with the result or the exception, if given.
-    """
+    """A thread of a simulated process. It runs until it calls the database, or sleeps."""
 
     def __init__(self, work: Callable[[], Any], ended: Callable[[Any, BaseException | None], None]) -> None:
         super().__init__(self._live)

@@ -15,9 +15,9 @@ import msgspec
 from peerd import Context, Queue
 from peerd.domain.known_handlers import UnsupportedTask
 from peerd.domain.outcome import Failed
-from tests.simulation.handlers import SERVED, running
+from tests.simulation.handlers import SERVED, reported
+from tests.simulation.history import InvariantViolation
 from tests.simulation.plan import NODES, ONLY_NEW, QUEUES
-from tests.simulation.violation import InvariantViolation
 
 if TYPE_CHECKING:
     from tests.simulation.observer import ObservedTask
@@ -53,27 +53,24 @@ def _declare(name: str, *, new: bool) -> Queue:
     queue = Queue(name)
     queue.handlers |= next(one for one in SERVED if one.name == name).handlers
 
-    async def work(ctx: Context, seconds: float) -> int:
-        async with running(ctx) as how:
-            await asyncio.sleep(seconds / 20)
-            how["end"] = "done"
-            return ctx.task.lease
-
     if new:
 
         @queue.task
-        async def comes(ctx: Context, seconds: float) -> int:
-            return await work(ctx, seconds)
+        @reported
+        async def comes(ctx: Context, seconds: float) -> Any:
+            await asyncio.sleep(seconds / 20)
 
         @queue.task(name="grows")
-        async def grows_by(ctx: Context, seconds: float, by: float = 0.0) -> int:
-            return await work(ctx, seconds + by)
+        @reported
+        async def grows_by(ctx: Context, seconds: float, by: float = 0.0) -> Any:
+            await asyncio.sleep((seconds + by) / 20)
 
     else:
 
         @queue.task
-        async def grows(ctx: Context, seconds: float) -> int:
-            return await work(ctx, seconds)
+        @reported
+        async def grows(ctx: Context, seconds: float) -> Any:
+            await asyncio.sleep(seconds / 20)
 
     return queue
 

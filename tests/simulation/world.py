@@ -21,16 +21,15 @@ from peerd.domain.lifecycle import FINISHED
 from peerd.testing.clock import START
 from tests.simulation import faults, services, user_actions
 from tests.simulation.backing_database import BackingDatabase
-from tests.simulation.history import ClaimKey, HandlerEnd, SimulationHistory
+from tests.simulation.history import ClaimKey, HandlerEnd, InvariantViolation, SimulationHistory
 from tests.simulation.locks import RowLocks, rows_may_be_locked
 from tests.simulation.node import SimulatedNode
-from tests.simulation.observer import Observer
+from tests.simulation.observer import ObservedTask, Observer
 from tests.simulation.plan import NODES, USER_ACTIONS, PlannedEvent, SimulationPlan
 from tests.simulation.process import SimulatedProcess
 from tests.simulation.queue_clients import SimulatedQueueClient
 from tests.simulation.rules import InvariantRules
 from tests.simulation.threads import SimulatedThread, StoreCall
-from tests.simulation.violation import InvariantViolation
 
 CALL_TAKES: Final = (0.0005, 0.05)
 """Seconds that a call takes, drawn between these."""
@@ -48,12 +47,7 @@ MOST_STEPS: Final = 20_000
 
 
 class World:
-    """A cluster, its database, and the faults.
-
-    Args:
-        plan: the planned events.
-        backing_database: emptied first.
-    """
+    """A cluster, its database, and the faults."""
 
     def __init__(self, plan: SimulationPlan, backing_database: BackingDatabase) -> None:
         random.seed(plan.seed)  # what the code under test draws
@@ -229,6 +223,13 @@ class World:
         """The ids of running tasks whose rows another session has locked."""
         rows = self._observer.rows
         return {one for one in self.locks.locked(self.now) if one in rows and rows[one].status == "working"}
+
+    def holder_of(self, row: ObservedTask) -> SimulatedProcess | None:
+        return next((one for one in self.processes if one.process_id == row.process_id), None)
+
+    def by(self) -> str:
+        """Who makes the present call, for evidence."""
+        return f"{self.caller or 'by hand'} in {self.call_name}"
 
     def note(self, line: str) -> None:
         """Enter a line into the history."""

@@ -1,4 +1,4 @@
-"""Clients of beanstalkd in other languages, unmodified, on Debian's beanstalkd and on peerd's drop-in."""
+"""Clients of beanstalkd in other languages, unmodified, on peerd's drop-in."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 
 from tests.gateway.beanstalk_servers import BeanstalkServer
 
+pytestmark = pytest.mark.slow
 HERE = Path(__file__).parent
 FIVEBEANS = HERE / "fivebeans"
 WITHIN = 100.0
@@ -46,17 +47,17 @@ def skip_unless(program: str, *works: str, package: str) -> None:
         pytest.skip(f"{package} is not installed (as root, `make test` installs it where apt is present)")
 
 
-def test_ruby_beaneater_works(server: BeanstalkServer) -> None:
+def test_ruby_beaneater_works(command_server: BeanstalkServer) -> None:
     skip_unless("ruby", "-e", 'require "beaneater"', package="ruby-beaneater")
-    assert "all is as expected" in run("ruby", "beaneater_scenario.rb", f"127.0.0.1:{server.port}")
+    assert "all is as expected" in run("ruby", "beaneater_scenario.rb", f"127.0.0.1:{command_server.port}")
 
 
-def test_php_pheanstalk_works(server: BeanstalkServer) -> None:
+def test_php_pheanstalk_works(command_server: BeanstalkServer) -> None:
     skip_unless("php", "-r", 'require "Pheanstalk/autoload.php";', package="php-pda-pheanstalk")
-    assert "all is as expected" in run("php", "pheanstalk_scenario.php", "127.0.0.1", str(server.port))
+    assert "all is as expected" in run("php", "pheanstalk_scenario.php", "127.0.0.1", str(command_server.port))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def fivebeans(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder in which fivebeans is installed, with its tests and what they need."""
     if shutil.which("npm") is None:
@@ -72,14 +73,13 @@ def fivebeans(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.slow
-def test_node_fivebeans_passes_its_own_tests(server: BeanstalkServer, fivebeans: Path) -> None:
+def test_node_fivebeans_passes_its_own_tests(command_server: BeanstalkServer, fivebeans: Path) -> None:
     said = run(
         str(fivebeans / "node_modules/.bin/mocha"),
         *("--require", str(FIVEBEANS / "other_port.js"), "--timeout", "8000", "--reporter", "spec"),
         *("--grep", ABOUT_NODE, "--invert", "test/"),
         folder=fivebeans / "node_modules/fivebeans",
-        BEANSTALK_PORT=str(server.port),
+        BEANSTALK_PORT=str(command_server.port),
     )
     found = re.search(r"(\d+) passing", said)
     assert found is not None

@@ -18,9 +18,8 @@ from pathlib import Path
 from tests.gateway.beanstalk_servers import BEANSTALKD, KINDS, PEERD, BeanstalkServer
 from tests.gateway.differential.generator import THEMES, random_script, random_timed_script
 from tests.gateway.differential.playing import Difference, TooLateError, play_in_time
-from tests.gateway.differential.report import describe
 from tests.gateway.differential.script import Script, from_text
-from tests.gateway.differential.shrinking import shrink
+from tests.gateway.differential.shrinking import describe, shrink
 
 
 def main() -> int:

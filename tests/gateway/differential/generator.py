@@ -34,13 +34,7 @@ def random_script(seed: int) -> Script:
 
 
 def random_timed_script(seed: int, theme: str, rounds: int = 3) -> Script:
-    """A script of some rounds, between which time passes; each round uses one kind of timer.
-
-    Args:
-        seed: of the random numbers.
-        theme: one of `THEMES`.
-        rounds: of `PAUSE` seconds each.
-    """
+    """A script of some rounds, between which time passes; each round uses one kind of timer."""
     writer = _ScriptWriter(random.Random(f"{theme} {seed}"), size=12)
     steps: list[Step] = []
     for number in range(rounds):

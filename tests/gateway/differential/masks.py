@@ -12,25 +12,10 @@ from typing import Final
 from tests.gateway.beanstalk_connection import BeanstalkConnection, elements, members
 
 MASKED: Final = frozenset(
-    [
-        "pid",
-        "version",
-        "rusage-utime",
-        "rusage-stime",
-        "uptime",
-        "binlog-oldest-index",
-        "binlog-current-index",
-        "binlog-records-migrated",
-        "binlog-records-written",
-        "binlog-max-size",
-        "id",
-        "hostname",
-        "os",
-        "platform",
-        "cmd-stats",
-        "total-connections",
-    ]
-)
+    ("pid", "version", "rusage-utime", "rusage-stime", "uptime", "binlog-oldest-index", "binlog-current-index",
+     "binlog-records-migrated", "binlog-records-written", "binlog-max-size", "id", "hostname", "os", "platform",
+     "cmd-stats", "total-connections")
+)  # fmt: skip
 """Members of `stats`: `cmd-stats` too, because who plays a script asks for it."""
 TOLERANT: Final = frozenset(["age", "time-left", "pause-time-left"])
 GROWING: Final = ("cmd-", "total-", "job-timeouts")
@@ -46,11 +31,6 @@ def counters(connection: BeanstalkConnection) -> Counters:
 
 def masked(answer: bytes, ids: Sequence[int], before: Counters) -> Masked:
     r"""An answer as a value that can be compared.
-
-    Args:
-        answer: with its body.
-        ids: that the server has given for puts, in order.
-        before: what `counters` gave when the script began.
 
     >>> masked(b"RESERVED 8 1\r\nx\r\n", [7, 8], {})
     ('RESERVED', '#1', b'x')
@@ -74,12 +54,7 @@ def masked(answer: bytes, ids: Sequence[int], before: Counters) -> Masked:
 
 
 def alike(one: Masked, other: Masked, seconds: float = 1.0) -> bool:
-    """Whether two masked answers are equal, but for some seconds in times.
-
-    Args:
-        one: an answer.
-        other: of the other server.
-        seconds: by which times may differ: one of rounding, and those for which a server has waited for its machine.
+    """Whether two masked answers are equal, but for some seconds in times: for rounding, and for a busy machine.
 
     >>> alike(("OK", ("age", "1"), ("pri", "5")), ("OK", ("age", "2"), ("pri", "5")))
     True

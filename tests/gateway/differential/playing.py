@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from tests.gateway.beanstalk_connection import BeanstalkConnection, elements
-from tests.gateway.beanstalk_servers import BeanstalkServer, sweep
+from tests.gateway.beanstalk_servers import ConnectableServer, sweep
 from tests.gateway.differential.masks import CLOSED, Masked, alike, counters, masked
 from tests.gateway.differential.script import Close, Script, Send, Step, Wait, filled
 
@@ -68,7 +68,7 @@ class Difference:
 class PlayedServer:
     """One server while a script is played on it."""
 
-    def __init__(self, server: BeanstalkServer) -> None:
+    def __init__(self, server: ConnectableServer) -> None:
         self._server = server
         self._opened = ExitStack()
         self.connections: dict[int, BeanstalkConnection] = {}
@@ -168,7 +168,7 @@ class TooLateError(Exception):
     """A machine that is busy with other things has played the steps between two waits too slowly."""
 
 
-def play_in_time(script: Script, reference: BeanstalkServer, tested: BeanstalkServer) -> Difference | None:
+def play_in_time(script: Script, reference: ConnectableServer, tested: ConnectableServer) -> Difference | None:
     """Play a script until it is played in time; some differences count only if they are shown `TRIES` times.
 
     On a busy machine, beanstalkd now and then overlooks the end of a TTR, and peerd uses a count of jobs again for a
@@ -192,7 +192,7 @@ def play_in_time(script: Script, reference: BeanstalkServer, tested: BeanstalkSe
     raise AssertionError("unreachable")
 
 
-def play(script: Script, reference: BeanstalkServer, tested: BeanstalkServer) -> Difference | None:
+def play(script: Script, reference: ConnectableServer, tested: ConnectableServer) -> Difference | None:
     """Play a script on both servers; the first difference, None if there is none.
 
     Raises:

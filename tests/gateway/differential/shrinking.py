@@ -7,21 +7,14 @@ from collections.abc import Callable
 from typing import Final
 
 from tests.gateway.differential.playing import Difference
-from tests.gateway.differential.script import Script, is_sound
+from tests.gateway.differential.script import Script, is_sound, to_text
 
 WITHIN: Final = 60.0
 Play = Callable[[Script], Difference | None]
 
 
 def shrink(script: Script, found: Difference, play: Play, within: float = WITHIN) -> tuple[Script, Difference]:
-    """Leave out steps, many at once at first, as long as the rest shows a difference.
-
-    Args:
-        script: that shows a difference; maybe not each time, then it stays longer than it had to be.
-        found: what it showed.
-        play: shows it again.
-        within: seconds after which the shortest so far is good enough.
-    """
+    """Leave out steps, many at once at first, as long as the rest shows a difference."""
     deadline = time.monotonic() + within
     size = max(1, len(script) // 2)
     while time.monotonic() < deadline:
@@ -44,3 +37,8 @@ def _shorter(script: Script, size: int, play: Play, deadline: float) -> tuple[Sc
         if rest and is_sound(rest) and (found := play(rest)) is not None:
             return rest, found
     return None
+
+
+def describe(name: str, script: Script, difference: Difference) -> str:
+    """What differs, and the script as a file for ``python -m tests.gateway.differential --replay FILE``."""
+    return f"{name}: {difference}\nthe script, for --replay:\n\n{to_text(script)}\n"

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from pathlib import Path
+from contextlib import ExitStack, closing
 from typing import Any
 
 import pytest
@@ -16,16 +14,16 @@ from peerd.gateway.process_state import GatewayOptions
 from peerd.store.connection.database import Database
 from tests.gateway.gateway_thread import GatewayThread
 from tests.gateway.json_protocol.json_connection import JsonConnection
+from tests.support.servers import DatabaseFactory
 
 Serve = Callable[..., GatewayThread]
 TOKEN = "a-token-of-the-test"
 
 
 @pytest.fixture
-def database(tmp_path: Path, migrated_file: Path) -> Iterator[Database]:
-    database = Database(f"sqlite:///{shutil.copy(migrated_file, tmp_path / 'gateway.sqlite')}")
-    yield database
-    database.close()
+def database(migrated_factory: DatabaseFactory) -> Iterator[Database]:
+    with closing(Database(migrated_factory("sqlite"))) as database:
+        yield database
 
 
 @pytest.fixture

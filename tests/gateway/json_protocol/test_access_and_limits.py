@@ -11,7 +11,6 @@ from peerd.config.settings import QueueSettings
 from peerd.domain.errors import DatabaseUnavailable
 from peerd.gateway.client import connect
 from peerd.gateway.queue_capacity import QueueCapacities, count_for_capacity
-from tests.gateway.beanstalk_connection import BeanstalkConnection
 from tests.gateway.gateway_thread import GatewayThread, bytes_held_for
 from tests.gateway.json_protocol.conftest import TOKEN, Serve
 from tests.gateway.json_protocol.json_connection import JsonConnection
@@ -37,14 +36,19 @@ def test_a_token_is_required_first(serve: Serve) -> None:
         assert client.add_job(1).created
 
 
-@pytest.mark.parametrize("pieces", [[b"\r\n", b'{"cmd":"get_job"}\r\n'], [b'\r\n{"cmd":"get_job"}\r\n']])
-def test_the_first_byte_decides_the_protocol_however_the_bytes_come(serve: Serve, pieces: list[bytes]) -> None:
-    with BeanstalkConnection(serve().address) as client:
-        client.send(pieces[0])
-        assert client.receive() == b"BAD_FORMAT\r\n"
-        for piece in pieces[1:]:
-            client.send(piece)
-        assert client.receive() == b"UNKNOWN_COMMAND\r\n"
+def test_the_first_byte_decides_the_protocol_however_the_bytes_come(gateway: GatewayThread) -> None:
+    for pieces in ([b"\r\n", b'{"cmd":"get_job"}\r\n'], [b'\r\n{"cmd":"get_job"}\r\n']):
+        with gateway.connect() as client:
+            client.send(pieces[0])
+            assert client.receive() == b"BAD_FORMAT\r\n"
+            for piece in pieces[1:]:
+                client.send(piece)
+            assert client.receive() == b"UNKNOWN_COMMAND\r\n"
+
+
+ENDS: tuple[dict[str, Any], ...] = (
+    {"cmd": "notify", "result": 1}, {"cmd": "fail", "retry": False}, {"cmd": "notify"},
+)  # fmt: skip
 
 
 def test_a_full_queue_is_an_error_until_a_job_has_ended(serve: Serve) -> None:
@@ -52,16 +56,15 @@ def test_a_full_queue_is_an_error_until_a_job_has_ended(serve: Serve) -> None:
     with JsonConnection(gateway) as connection:
         replies = [connection.ask("add_job", job=1, queue="small", id=1) for _ in range(3)]
         assert [reply.get("code") for reply in replies] == [None, None, "queue_full"]
-        for end in ({"cmd": "notify", "result": 1}, {"cmd": "fail", "retry": False}, {"cmd": "notify"}):
+        for end in ENDS:
             connection.ask("get_job", queue="small")
             connection.send(end)
             assert connection.ask("add_job", job=1, queue="small", id=1).get("ok")
             assert connection.ask("add_job", job=1, queue="small", id=1)["code"] == "queue_full"
 
 
-@pytest.mark.parametrize("end", [{"cmd": "notify", "result": 1}, {"cmd": "fail", "retry": False}, {"cmd": "notify"}])
 def test_an_add_job_has_the_room_that_the_message_before_it_makes_though_counting_is_slow(
-    serve: Serve, monkeypatch: pytest.MonkeyPatch, end: dict[str, Any]
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While a count is not made again yet, because it took long, the ends of this connection are known all the same."""
 
@@ -69,13 +72,15 @@ def test_an_add_job_has_the_room_that_the_message_before_it_makes_though_countin
         return count_for_capacity(*arguments)[0], 3600.0
 
     monkeypatch.setattr("peerd.gateway.puts.count_for_capacity", count_slowly)
-    with JsonConnection(serve(queues={"small": QueueSettings(max_jobs=2)})) as connection:
-        add = {"cmd": "add_job", "job": 1, "queue": "small", "id": 1}
-        connection.send(add, add, add)
-        assert [connection.receive().get("code") for _ in range(3)] == [None, None, "queue_full"]
-        connection.ask("get_job", queue="small")
-        connection.send({**end, "id": 2}, add, add)
-        assert [connection.receive().get("code") for _ in range(3)] == [None, None, "queue_full"]
+    queues = {f"queue-{number}": QueueSettings(max_jobs=2) for number in range(len(ENDS))}
+    with JsonConnection(serve(queues=queues)) as connection:
+        for queue, end in zip(queues, ENDS, strict=True):
+            add = {"cmd": "add_job", "job": 1, "queue": queue, "id": 1}
+            connection.send(add, add, add)
+            assert [connection.receive().get("code") for _ in range(3)] == [None, None, "queue_full"]
+            connection.ask("get_job", queue=queue)
+            connection.send({**end, "id": 2}, add, add)
+            assert [connection.receive().get("code") for _ in range(3)] == [None, None, "queue_full"], end
 
 
 def test_a_full_queue_is_an_error_although_jobs_of_other_queues_end_all_the_time(
@@ -90,17 +95,14 @@ def test_a_full_queue_is_an_error_although_jobs_of_other_queues_end_all_the_time
         assert [reply.get("code") for reply in replies] == [None, "queue_full", "queue_full"]
 
 
-def test_a_get_job_follows_the_add_job_before_it_though_the_jobs_must_be_counted(serve: Serve) -> None:
-    with JsonConnection(serve({"small": QueueSettings(max_jobs=2)})) as connection:
+def test_a_get_job_follows_what_is_added_before_it_though_the_jobs_must_be_counted(serve: Serve) -> None:
+    gateway = serve({name: QueueSettings(max_jobs=2) for name in ("small", "default")})
+    with JsonConnection(gateway) as connection, gateway.connect() as beanstalk:
         connection.send({"cmd": "add_job", "job": 1, "queue": "small"}, {"cmd": "get_job", "queue": "small"})
         assert connection.receive()["job"] == 1
-
-
-def test_a_reserve_follows_the_put_before_it_though_the_jobs_must_be_counted(serve: Serve) -> None:
-    with BeanstalkConnection(serve({"default": QueueSettings(max_jobs=2)}).address) as connection:
-        connection.send(b"put 0 0 60 1\r\na\r\nreserve-with-timeout 0\r\n")
-        assert connection.receive().startswith(b"INSERTED ")
-        assert connection.receive().startswith(b"RESERVED ")
+        beanstalk.send(b"put 0 0 60 1\r\na\r\nreserve-with-timeout 0\r\n")
+        assert beanstalk.receive().startswith(b"INSERTED ")
+        assert beanstalk.receive().startswith(b"RESERVED ")
 
 
 def test_a_database_that_does_not_answer_is_an_error_and_a_job_stays_held(
@@ -131,22 +133,16 @@ def test_a_draining_gateway_takes_no_new_jobs(gateway: GatewayThread, connection
 # ---------------------------------------------------------------- slow and greedy clients
 
 
-def test_many_messages_without_replies_are_all_carried_out(serve: Serve) -> None:
+def test_all_that_was_sent_without_replies_before_the_end_is_carried_out(serve: Serve) -> None:
     gateway = serve(max_buffered=65_536)
     with JsonConnection(gateway) as connection:
-        connection.socket.sendall(b'{"cmd":"add_job","job":"%b"}' % (b"x" * 50) * 20_000)
-        assert connection.ask("add_job", job=1, id="last")["ok"]
-        assert gateway.engine.total_puts == 20_001
+        connection.socket.sendall(b'{"cmd":"add_job","job":"%b"}' % (b"x" * 50) * 5_000)
+        connection.socket.shutdown(socket.SHUT_WR)
+        assert connection.receive() is None
+        assert gateway.engine.total_puts == 5_000
 
 
-def test_all_that_was_sent_before_the_end_is_carried_out(gateway: GatewayThread, connection: JsonConnection) -> None:
-    connection.socket.sendall(b'{"cmd":"add_job","job":1}' * 5_000)
-    connection.socket.shutdown(socket.SHUT_WR)
-    assert connection.receive() is None
-    assert gateway.engine.total_puts == 5_000
-
-
-def test_a_message_that_does_not_end_closes_the_connection(serve: Serve) -> None:
+def test_a_message_or_a_token_that_does_not_come_closes_the_connection(serve: Serve) -> None:
     gateway = serve(body_timeout=0.1, head_timeout=0.1)
     for beginning in (b"{", b'{"cmd":"add_job","job":"', b'{"cmd":"add_job","job":"' + b"x" * 100_000):
         with JsonConnection(gateway) as slow:
@@ -154,10 +150,7 @@ def test_a_message_that_does_not_end_closes_the_connection(serve: Serve) -> None
             assert slow.receive() is None
     with JsonConnection(gateway) as other:
         assert other.ask("get_job")["code"] == "no_work"
-
-
-def test_a_token_that_does_not_come_closes_the_connection(serve: Serve) -> None:
-    gateway = serve(token=TOKEN, head_timeout=0.1, protocols=("json",))
+    gateway = serve(token=TOKEN, head_timeout=0.1, protocols=("json",), node="other")
     with JsonConnection(gateway) as slow:
         slow.socket.sendall(b'{"cmd":"auth",')
         assert slow.receive() is None

@@ -5,7 +5,6 @@ from __future__ import annotations
 from peerd import Client
 from peerd.domain.lifecycle import Status
 from peerd.store.connection.database import Database
-from tests.gateway.beanstalk_connection import BeanstalkConnection
 from tests.gateway.gateway_thread import GatewayThread
 from tests.gateway.json_protocol.json_connection import JsonConnection
 
@@ -23,64 +22,51 @@ def test_a_connection_that_holds_several_jobs_names_them(connection: JsonConnect
 
 
 def test_a_job_whose_time_to_run_is_over_goes_back(connection: JsonConnection, other: JsonConnection) -> None:
-    connection.send({"cmd": "add_job", "job": 1, "ttr": 1}, {"cmd": "add_job", "job": 2})
-    taken = connection.ask("get_job")
-    assert taken["ttr"] == 1
-    assert other.ask("get_job")["job"] == 2
+    connection.send({"cmd": "add_job", "job": 1, "ttr": 2}, {"cmd": "get_job"})
+    taken = connection.receive()
+    assert taken["ttr"] == 2
     assert connection.ask("get_job", wait=5)["code"] == "deadline_soon"
     assert other.ask("get_job", wait=10) == taken
     assert connection.ask("notify", job_id=taken["job_id"])["code"] == "not_held"
 
 
-def test_a_released_job_may_be_delayed(connection: JsonConnection) -> None:
-    connection.send({"cmd": "add_job", "job": 1}, {"cmd": "get_job"}, {"cmd": "release", "delay": 1})
-    assert connection.receive()["job"] == 1
-    assert connection.ask("get_job")["code"] == "no_work"
-    assert connection.ask("get_job", wait=10)["job"] == 1
-
-
-def test_progress_is_shown(database: Database, connection: JsonConnection) -> None:
+def test_progress_and_a_result_are_kept(database: Database, connection: JsonConnection) -> None:
     number = connection.ask("add_job", job=1, id=1)["job_id"]
     connection.ask("get_job")
     assert connection.ask("touch", progress=0.5, note="half", id=1)["ok"]
     task = Client(database).tasks.get(number)
     assert (task.status, task.progress, task.progress_note) == (Status.WORKING, 0.5, "half")
-
-
-def test_a_failed_job_comes_again_and_then_never(database: Database, connection: JsonConnection) -> None:
-    number = connection.ask("add_job", job=1, id=1)["job_id"]
-    connection.ask("get_job")
-    assert connection.ask("fail", reason="no route", retry=0.2, id=1)["ok"]
-    assert Client(database).tasks.get(number).status is Status.FAILURE
-    assert connection.ask("get_job", wait=10)["job_id"] == number
-    assert connection.ask("fail", reason="gone", retry=False, id=1)["ok"]
-    task = Client(database).tasks.get(number)
-    assert (task.status, task.error, task.attempts, task.deadline_at) == (Status.DEAD, "gone", 2, None)
-    assert [attempt.error for attempt in Client(database).tasks.attempts(number)] == ["no route", "gone"]
-    assert connection.ask("get_job", wait=0.05)["code"] == "no_work"
-
-
-def test_the_last_of_its_attempts_is_the_end_of_a_job(database: Database, connection: JsonConnection) -> None:
-    number = connection.ask("add_job", job=1, id=1, max_attempts=2)["job_id"]
-    for _ in range(2):
-        assert connection.ask("get_job", wait=10)["job_id"] == number
-        connection.ask("fail", retry=0, id=1)
-    task = Client(database).tasks.get(number)
-    assert (task.status, task.error) == (Status.DEAD, "no reason given")
-
-
-def test_a_job_with_a_result_is_kept_as_done(database: Database, connection: JsonConnection) -> None:
-    number = connection.ask("add_job", job=1, id=1)["job_id"]
-    connection.ask("get_job")
     assert connection.ask("notify", result={"size": [1]}, id=1)["ok"]
     task = Client(database).tasks.get(number)
     assert (task.status, task.result, task.deadline_at) == (Status.DONE, '{"size": [1]}', None)
     assert connection.ask("notify", job_id=number)["code"] == "not_held"
 
 
+def test_a_failed_job_comes_again_until_its_last_attempt_or_never(
+    database: Database, connection: JsonConnection
+) -> None:
+    tasks = Client(database).tasks
+    number = connection.ask("add_job", job=1, id=1)["job_id"]
+    connection.ask("get_job")
+    assert connection.ask("fail", reason="no route", retry=0.2, id=1)["ok"]
+    assert tasks.get(number).status is Status.FAILURE
+    assert connection.ask("get_job", wait=10)["job_id"] == number
+    assert connection.ask("fail", reason="gone", retry=False, id=1)["ok"]
+    task = tasks.get(number)
+    assert (task.status, task.error, task.attempts, task.deadline_at) == (Status.DEAD, "gone", 2, None)
+    assert [attempt.error for attempt in tasks.attempts(number)] == ["no route", "gone"]
+    assert connection.ask("get_job", wait=0.05)["code"] == "no_work"
+    number = connection.ask("add_job", job=1, id=1, max_attempts=2)["job_id"]
+    for _ in range(2):
+        assert connection.ask("get_job", wait=10)["job_id"] == number
+        connection.ask("fail", retry=0, id=1)
+    task = tasks.get(number)
+    assert (task.status, task.error) == (Status.DEAD, "no reason given")
+
+
 def test_a_job_that_was_cancelled_is_not_held_any_more(database: Database, connection: JsonConnection) -> None:
     number = connection.ask("add_job", job=1, id=1)["job_id"]
-    for message in (
+    for end in (
         {"cmd": "notify"},
         {"cmd": "notify", "result": 1},
         {"cmd": "fail"},
@@ -89,8 +75,8 @@ def test_a_job_that_was_cancelled_is_not_held_any_more(database: Database, conne
     ):
         connection.ask("get_job")
         Client(database).tasks.cancel(number)
-        connection.send({**message, "id": 1, "job_id": number})
-        assert connection.receive()["code"] == "not_held"
+        connection.send({**end, "id": 1, "job_id": number})
+        assert connection.receive()["code"] == "not_held", end
         Client(database).tasks.retry(number)
 
 
@@ -98,7 +84,7 @@ def test_a_job_that_was_cancelled_is_not_held_any_more(database: Database, conne
 
 
 def test_jobs_of_both_protocols_are_the_same_jobs(gateway: GatewayThread, connection: JsonConnection) -> None:
-    with BeanstalkConnection(gateway.address) as beanstalk:
+    with gateway.connect() as beanstalk:
         connection.ask("add_job", job={"a": 1}, id=1)
         answer = beanstalk.ask(b"reserve-with-timeout 0\r\n")
         assert answer.endswith(b'{"a": 1}\r\n')

@@ -5,8 +5,6 @@ from __future__ import annotations
 import socket
 from typing import Any
 
-import pytest
-
 from peerd.testing import eventually
 from tests.gateway.gateway_thread import GatewayThread
 from tests.gateway.json_protocol.conftest import Serve
@@ -35,15 +33,10 @@ def test_a_lost_connection_gives_its_jobs_back_into_their_places(
     assert [connection.ask("get_job")["job"] for _ in range(3)] == [0, 1, 2]
 
 
-def test_messages_glued_and_split_are_the_same(connection: JsonConnection) -> None:
-    for byte in b'{"cmd":"add_job","job":{"a":"}{"}}\n {"cmd":"get_job"}':
+def test_a_job_comes_back_as_it_was_sent_byte_by_byte(connection: JsonConnection) -> None:
+    job = b'{"z":1,"a":1.0000000000000000001,"a":1e999,"\\u0041":"\xc3\xa4}{"}'
+    for byte in b'{"cmd":"add_job","job":' + job + b'}\n {"cmd":"get_job"}':
         connection.socket.sendall(bytes([byte]))
-    assert connection.receive()["job"] == {"a": "}{"}
-
-
-def test_a_job_comes_back_as_it_was_sent(connection: JsonConnection) -> None:
-    job = b'{"z":1,"a":1.0000000000000000001,"a":1e999,"\\u0041":"\xc3\xa4"}'
-    connection.socket.sendall(b'{"cmd":"add_job","job":' + job + b'}{"cmd":"get_job"}')
     assert job in connection._lines.readline()
 
 
@@ -104,23 +97,27 @@ def test_queues_are_apart_and_get_job_may_name_several(connection: JsonConnectio
 def test_a_delayed_job_comes_when_its_time_has_come(connection: JsonConnection) -> None:
     connection.send({"cmd": "add_job", "job": "later", "delay": 1}, {"cmd": "add_job", "job": "now"})
     assert connection.ask("get_job")["job"] == "now"
-    assert connection.ask("get_job")["code"] == "no_work"
+    assert connection.ask("notify", id=1)["ok"]
     assert connection.ask("get_job", wait=10)["job"] == "later"
+    assert connection.ask("release", delay=100, id=1)["ok"]
+    assert connection.ask("get_job")["code"] == "no_work"
 
 
-@pytest.mark.parametrize(("unique_for", "ends"), [("unfinished", "notify"), ("forever", None), (3600, None)])
-def test_a_unique_job_is_added_once(connection: JsonConnection, unique_for: Any, ends: str | None) -> None:
-    def add() -> Any:
-        return connection.ask("add_job", job=1, unique="k", unique_for=unique_for, id=1)
-
-    first = add()
-    assert first["created"]
-    assert add() == first | {"created": False}
-    connection.ask("get_job")
-    assert not add()["created"]
-    connection.ask("notify", id=1)
-    assert add()["created"] == (ends == "notify")
-    assert connection.ask("add_job", job=1, unique="k", queue="else", id=1)["created"]
+def test_a_unique_job_is_added_once(connection: JsonConnection) -> None:
+    for unique_for in ("unfinished", "forever", 3600):
+        add = {"job": 1, "unique": f"key {unique_for}", "unique_for": unique_for, "id": 1}
+        first = connection.ask("add_job", **add)
+        assert first["created"]
+        assert connection.ask("add_job", **add) == first | {"created": False}
+        connection.ask("get_job")
+        assert not connection.ask("add_job", **add)["created"]
+        connection.ask("notify", id=1)
+        again = connection.ask("add_job", **add)["created"]
+        assert again == (unique_for == "unfinished")
+        assert connection.ask("add_job", queue="else", **add)["created"]
+        if again:
+            connection.send({"cmd": "get_job"}, {"cmd": "notify"})
+            connection.receive()
 
 
 # ---------------------------------------------------------------- waiting

@@ -21,7 +21,6 @@ from peerd.gateway.client import (
 )
 from peerd.gateway.process_state import GatewayOptions
 from peerd.store.connection.database import Database
-from tests.gateway.beanstalk_connection import BeanstalkConnection
 from tests.gateway.gateway_thread import GatewayThread
 from tests.gateway.json_protocol.conftest import TOKEN, Serve
 from tests.support.certificates import make_certificate
@@ -68,15 +67,6 @@ def test_a_gateway_that_stops_ends_its_clients(serve: Serve, database: Database)
         client.notify()
     with connect(serve(node="other").address[1]) as later:
         assert later.get_job(wait=10).value == 1
-
-
-def test_a_beanstalkd_client_that_sends_no_more_gets_a_job_that_is_ready(gateway: GatewayThread) -> None:
-    with BeanstalkConnection(gateway.address) as producer, socket.create_connection(gateway.address, 20) as half:
-        producer.put(b"job")
-        half.sendall(b"reserve\r\nreserve\r\n")
-        half.shutdown(socket.SHUT_WR)
-        with half.makefile("rb") as lines:
-            assert [line.split()[0] for line in lines] == [b"RESERVED", b"job", b"TIMED_OUT"]
 
 
 # ---------------------------------------------------------------- the Python client on other roads

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from peerd.gateway.protocols.beanstalk import replies
 from peerd.gateway.protocols.beanstalk.commands import (
     AuthCommand,
@@ -33,17 +31,21 @@ def parsed(data: bytes, parser: CommandParser | None = None, *, at_once: int = 1
     return commands
 
 
-@pytest.mark.parametrize("at_once", [1, 2, 3, 7, 1000])
-def test_commands_that_arrive_in_any_pieces_are_in_order(at_once: int) -> None:
-    data = b"use a\r\nput 1 2 3 4\r\nbody\r\ndelete 5\r\nput 0 0 0 0\r\n\r\nput 0 0 9 6\r\n\r\n\0\xff\r\n\r\nuse b\r\n"
-    assert parsed(data, at_once=at_once) == [
-        UseCommand("a"),
-        PutCommand(1, 2, 3, b"body"),
-        DeleteCommand(5),
-        PutCommand(0, 0, 1, b""),
-        PutCommand(0, 0, 9, b"\r\n\0\xff\r\n"),
-        UseCommand("b"),
-    ]
+def test_commands_that_arrive_in_any_pieces_are_in_order() -> None:
+    data = (
+        b"use a\r\nput   1 2  3 4\r\nbody\r\ndelete 5\r\nput 0 0 0 0\r\n\r\nput 0 0 9 6\r\n\r\n\0\xff\r\n\r\nuse b\r\n"
+    )
+    most = 2**32 - 1
+    for at_once in (1, 2, 3, 7, 1000):
+        assert parsed(data + b"put %d %d %d 1\r\na\r\n" % (most, most, most), at_once=at_once) == [
+            UseCommand("a"),
+            PutCommand(1, 2, 3, b"body"),
+            DeleteCommand(5),
+            PutCommand(0, 0, 1, b""),
+            PutCommand(0, 0, 9, b"\r\n\0\xff\r\n"),
+            UseCommand("b"),
+            PutCommand(most, most, most, b"a"),
+        ]
 
 
 def test_commands_are_made_as_they_are_asked_for() -> None:
@@ -59,27 +61,13 @@ def test_commands_are_made_as_they_are_asked_for() -> None:
     assert parser.buffered == 0
 
 
-def test_a_ttr_of_zero_is_one() -> None:
-    assert parsed(b"put 0 0 0 1\r\na\r\n") == [PutCommand(0, 0, 1, b"a")]
-
-
-def test_blanks_between_the_numbers_of_a_put_may_be_many() -> None:
-    assert parsed(b"put   1  2   3  1\r\na\r\n") == [PutCommand(1, 2, 3, b"a")]
-
-
-def test_the_largest_numbers_of_a_put_are_taken() -> None:
-    largest = 2**32 - 1
-    assert parsed(b"put %d %d %d 1\r\na\r\n" % (largest, largest, largest)) == [
-        PutCommand(largest, largest, largest, b"a")
-    ]
-
-
-@pytest.mark.parametrize("at_once", [1, 10, 10_000])
-def test_a_line_of_224_bytes_is_read_and_a_longer_one_is_discarded_to_its_end(at_once: int) -> None:
-    name = b"a" * (MAX_LINE - 2)
-    assert parsed(name + b"\r\n", at_once=at_once) == [InvalidCommand(replies.UNKNOWN_COMMAND)]
-    for length in (MAX_LINE - 1, MAX_LINE, MAX_LINE + 1, 2 * MAX_LINE - 1, 2 * MAX_LINE, 5000):
-        assert parsed(b"a" * length + b"\r\nuse b\r\n", at_once=at_once) == [BAD_FORMAT, UseCommand("b")], length
+def test_a_line_of_224_bytes_is_read_and_a_longer_one_is_discarded_to_its_end() -> None:
+    lengths = (MAX_LINE - 1, MAX_LINE, MAX_LINE + 1, 2 * MAX_LINE - 1, 2 * MAX_LINE, 5000)
+    for at_once in (1, 10, 10_000):
+        line = b"a" * (MAX_LINE - 2) + b"\r\n"
+        assert parsed(line, at_once=at_once) == [InvalidCommand(replies.UNKNOWN_COMMAND)]
+        for length in lengths:
+            assert parsed(b"a" * length + b"\r\nuse b\r\n", at_once=at_once) == [BAD_FORMAT, UseCommand("b")], length
 
 
 def test_a_line_ends_with_crlf_alone() -> None:
@@ -91,21 +79,14 @@ def test_a_line_ends_with_crlf_alone() -> None:
     assert parsed(b"stats\rstats\r\nstats\r\n") == [BAD_FORMAT, StatsCommand()]
 
 
-@pytest.mark.parametrize("at_once", [1, 3, 1000])
-def test_a_body_without_its_crlf_is_refused_and_what_follows_is_read_as_lines(at_once: int) -> None:
-    for data in (
-        b"put 0 0 1 3\r\nabcdeuse a\r\n",
-        b"put 0 0 1 3\r\nabc\r\ruse a\r\n",
-        b"put 0 0 1 3\r\nabc\n\ruse a\r\n",
-    ):
-        assert parsed(data, at_once=at_once) == [EXPECTED_CRLF, UseCommand("a")], data
-
-
-@pytest.mark.parametrize("at_once", [1, 3, 1000])
-def test_a_body_that_is_too_large_is_discarded_with_its_crlf(at_once: int) -> None:
-    data = b"put 0 0 1 12\r\nuse x\r\nuse y??use a\r\nput 0 0 1 10\r\n0123456789\r\n"
-    parser = CommandParser(max_job_size=10)
-    assert parsed(data, parser, at_once=at_once) == [TOO_BIG, UseCommand("a"), PutCommand(0, 0, 1, b"0123456789")]
+def test_a_body_without_its_crlf_is_refused_and_one_that_is_too_large_is_discarded() -> None:
+    large = b"put 0 0 1 12\r\nuse x\r\nuse y??use a\r\nput 0 0 1 10\r\n0123456789\r\n"
+    for at_once in (1, 3, 1000):
+        for body in (b"abcde", b"abc\r\r", b"abc\n\r"):
+            data = b"put 0 0 1 3\r\n%buse a\r\n" % body
+            assert parsed(data, at_once=at_once) == [EXPECTED_CRLF, UseCommand("a")], data
+        found = parsed(large, CommandParser(max_job_size=10), at_once=at_once)
+        assert found == [TOO_BIG, UseCommand("a"), PutCommand(0, 0, 1, b"0123456789")]
 
 
 def test_the_size_of_a_put_is_judged_before_what_follows_it() -> None:
@@ -114,36 +95,32 @@ def test_the_size_of_a_put_is_judged_before_what_follows_it() -> None:
     assert parsed(b"put 0 0 1 3 x\r\nuse a\r\n", parser) == [BAD_FORMAT, UseCommand("a")]
 
 
-@pytest.mark.parametrize("at_once", [1, 5, 4096, 65536])
-def test_what_is_discarded_is_not_kept(at_once: int) -> None:
-    parser = CommandParser(max_job_size=10)
-    parser.feed(b"put 0 0 1 4000000000\r\n")
-    for _ in range(100):
-        parser.feed(b"x" * at_once)
-        assert parser.next_command() is None
-        assert parser.buffered == 0
-        assert parser.is_within_body
-    parser = CommandParser()
-    for _ in range(300):
-        parser.feed(b"x" * at_once)
-        assert parser.next_command() is None
-        assert parser.buffered < MAX_LINE
-        assert parser.is_within_line
+def test_what_is_discarded_is_not_kept() -> None:
+    for at_once in (1, 5, 4096, 65536):
+        body, line = CommandParser(max_job_size=10), CommandParser()
+        body.feed(b"put 0 0 1 4000000000\r\n")
+        for _ in range(300):
+            for parser, most in ((body, 0), (line, MAX_LINE - 1)):
+                parser.feed(b"x" * at_once)
+                assert parser.next_command() is None
+                assert parser.buffered <= most
+            assert body.is_within_body
+            assert line.is_within_line
 
 
-@pytest.mark.parametrize("at_once", [1, 2, 100, 4095, 4096, 70_000])
-def test_a_body_in_many_pieces_is_kept_in_few_chunks(at_once: int) -> None:
+def test_a_body_in_many_pieces_is_kept_in_few_chunks() -> None:
     body = bytes(range(256)) * 300
-    parser = CommandParser(max_job_size=len(body))
-    assert parsed(b"put 0 0 1 %d\r\n" % len(body), parser) == []
-    for start in range(0, len(body), at_once):
-        parser.feed(body[start : start + at_once])
-        assert parser.next_command() is None
-        assert len(parser._chunks) <= 2 + start // 4096
-    assert (parser.buffered, parser.is_within_body, parser.is_within_line) == (len(body), True, False)
-    assert parsed(b"\r", parser) == []
-    assert parsed(b"\nuse a\r\n", parser) == [PutCommand(0, 0, 1, body), UseCommand("a")]
-    assert (parser.buffered, parser.is_within_body, parser.is_within_line) == (0, False, False)
+    for at_once in (1, 2, 100, 4095, 4096, 70_000):
+        parser = CommandParser(max_job_size=len(body))
+        assert parsed(b"put 0 0 1 %d\r\n" % len(body), parser) == []
+        for start in range(0, len(body), at_once):
+            parser.feed(body[start : start + at_once])
+            assert parser.next_command() is None
+            assert len(parser._chunks) <= 2 + start // 4096
+        assert (parser.buffered, parser.is_within_body, parser.is_within_line) == (len(body), True, False)
+        assert parsed(b"\r", parser) == []
+        assert parsed(b"\nuse a\r\n", parser) == [PutCommand(0, 0, 1, body), UseCommand("a")]
+        assert (parser.buffered, parser.is_within_body, parser.is_within_line) == (0, False, False)
 
 
 def test_a_client_without_its_token_is_refused_and_its_bodies_are_not_kept() -> None:

@@ -28,14 +28,11 @@ SERVER: Mapping[str, Statistic] = {
 }  # fmt: skip
 
 
-def test_statistics_of_a_job() -> None:
+def test_statistics_of_a_job_and_of_a_tube() -> None:
     assert statistics.job_statistics(JOB) == (
         b'---\nid: 18446744073709551615\ntube: "mail"\nstate: reserved\npri: 1024\nage: 5\ndelay: 1\nttr: 60\n'
         b"time-left: 55\nfile: 0\nreserves: 1\ntimeouts: 2\nreleases: 3\nburies: 4\nkicks: 5\n"
     )
-
-
-def test_statistics_of_a_tube() -> None:
     assert statistics.tube_statistics(TUBE) == (
         b'---\nname: "mail"\ncurrent-jobs-urgent: 1\ncurrent-jobs-ready: 2\ncurrent-jobs-reserved: 3\n'
         b"current-jobs-delayed: 4\ncurrent-jobs-buried: 5\ntotal-jobs: 6\ncurrent-using: 7\ncurrent-watching: 8\n"

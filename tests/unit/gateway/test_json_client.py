@@ -1,4 +1,4 @@
-"""The Python clients of the JSON protocol, with a gateway that says what a test wants it to say."""
+"""The Python clients of the JSON protocol, blocking and awaited: a gateway says what a test wants it to say."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -16,32 +18,40 @@ import pytest
 
 from peerd.domain.errors import InvalidTask, PeerdError
 from peerd.gateway import client as clients
-from peerd.gateway.client import (
-    AddedJob,
-    GatewayUnreachable,
-    InvalidReply,
-    JobClientError,
-    JobConnectionLost,
-    JobNotHeld,
-    MessageRefused,
-    NoWork,
-    ReplyTimeout,
-    TakenJob,
-    connect,
-    connect_async,
-)
-from peerd.gateway.protocols.json import replies
-from peerd.gateway.protocols.json.messages import (
-    AddJob,
-    ErrorCode,
-    FailJob,
-    GetJob,
-    NotifyDone,
-    ReleaseJob,
-    ShowToken,
-    TouchJob,
-)
+from peerd.gateway.client import AddedJob, JobClientError, JobConnectionLost, MessageRefused, connect, connect_async
+from peerd.gateway.protocols.json import messages, replies
+from peerd.gateway.protocols.json.messages import AddJob, ErrorCode, GetJob
 from tests.unit.gateway.scripted_gateway import scripted_gateway
+
+
+class AwaitedClient:
+    """The awaited client, whose calls a test can make as those of the blocking one."""
+
+    def __init__(self, client: Any, run: Callable[[Any], Any]) -> None:
+        self._client = client
+        self._run = run
+
+    def __getattr__(self, name: str) -> Any:
+        call = getattr(self._client, name)
+        return lambda *arguments, **options: self._run(call(*arguments, **options))
+
+
+@contextmanager
+def connect_awaited(port: int, **options: Any) -> Iterator[Any]:
+    with closing(asyncio.new_event_loop()) as loop:
+        client = loop.run_until_complete(connect_async(port, **options))
+        try:
+            yield AwaitedClient(client, loop.run_until_complete)
+        finally:
+            loop.run_until_complete(client.close())
+
+
+@pytest.fixture(params=[connect, connect_awaited], ids=["blocking", "awaited"])
+def open_client(request: pytest.FixtureRequest) -> Any:
+    return request.param
+
+
+OpenClient = Callable[..., AbstractContextManager[Any]]
 
 
 def as_usual(message: Any) -> bytes:
@@ -55,36 +65,24 @@ def as_usual(message: Any) -> bytes:
             return replies.confirmation(message.id)
 
 
-def no_work(message: Any) -> bytes:
-    return replies.error_reply(ErrorCode.NO_WORK, replies.NO_WORK_TEXT, "get_job", message.id)
+# ---------------------------------------------------------------- what is asked and answered
 
 
-def test_the_three_functions_of_the_original() -> None:
+def test_the_three_functions_of_the_original(open_client: OpenClient) -> None:
     with scripted_gateway(as_usual) as gateway:
-        client = connect(gateway.port, "127.0.0.1")
-        assert client.add_job({"a": [1]}) == AddedJob(17, created=True)
-        assert client.get_job() == TakenJob(id=17, value={"a": [1]}, queue="default", ttr=None)
-        client.notify()
-        client.close()
-        assert [type(message) for message in gateway.messages] == [AddJob, GetJob, NotifyDone]
+        with open_client(gateway.port) as client:
+            assert client.add_job({"a": [1]}) == AddedJob(17, created=True)
+            assert client.get_job() == clients.TakenJob(id=17, value={"a": [1]}, queue="default", ttr=None)
+            client.notify()
+        assert [type(message) for message in gateway.messages] == [AddJob, GetJob, messages.NotifyDone]
 
 
-async def test_the_three_functions_of_the_original_awaited() -> None:
-    with scripted_gateway(as_usual) as gateway:
-        async with await connect_async(gateway.port) as client:
-            assert await client.add_job({"a": [1]}) == AddedJob(17, created=True)
-            job = await client.get_job()
-            assert job.value == {"a": [1]}
-            await client.notify(job)
-        assert [type(message) for message in gateway.messages] == [AddJob, GetJob, NotifyDone]
-
-
-def test_every_option_is_sent() -> None:
+def test_every_option_is_sent(open_client: OpenClient) -> None:
     @dataclass
     class Page:
         url: str
 
-    with scripted_gateway(as_usual) as gateway, connect(gateway.port, token="hidden") as client:
+    with scripted_gateway(as_usual) as gateway, open_client(gateway.port, token="hidden") as client:
         added = client.add_job(
             Page("a"), queue="q", priority=5, delay="1m", ttr=1.5, unique="k", unique_for="1h", max_attempts=3, name="n"
         )
@@ -98,39 +96,38 @@ def test_every_option_is_sent() -> None:
         client.fail()
         client.release(delay=0.5)
         auth, first, second, get, notify, touch, *failed, release = gateway.messages
-        assert auth == ShowToken(id=1, token="hidden")
+        assert auth == messages.ShowToken(id=1, token="hidden")
         assert bytes(first.job) == b'{"url":"a"}'
-        assert (first.queue, first.priority, first.delay, first.ttr, first.max_attempts, first.name) == (
-            "q", 5, 60, 2, 3, "n",
-        )  # fmt: skip
-        assert (first.unique, first.unique_for, second.unique_for, second.ttr) == ("k", 3600, "forever", None)
+        assert (first.queue, first.priority, first.delay, first.ttr) == ("q", 5, 60, 2)
+        assert (first.max_attempts, first.name, first.unique, first.unique_for) == (3, "n", "k", 3600)
+        assert (second.unique_for, second.ttr) == ("forever", None)
         assert get == GetJob(id=4, queues=("a", "b"), wait=1.5)
         assert (notify.job_id, bytes(notify.result)) == (17, b'{"n":1}')
-        assert touch == TouchJob(id=6, job_id=17, progress=0.5, note="half")
+        assert touch == messages.TouchJob(id=6, job_id=17, progress=0.5, note="half")
         assert [(one.job_id, one.reason, one.retry) for one in failed] == [
             (17, "no route", 10), (None, None, False), (None, None, None),
         ]  # fmt: skip
-        assert all(isinstance(one, FailJob) for one in failed)
-        assert release == ReleaseJob(id=10, delay=1)
+        assert all(isinstance(one, messages.FailJob) for one in failed)
+        assert release == messages.ReleaseJob(id=10, delay=1)
 
 
-@pytest.mark.parametrize(
-    ("body", "value"),
-    [(b"null", None), (b"1e999", math.inf), (b"te", "te"), (b"\xff", b"\xff"), (b"", ""), (b"9" * 30, int("9" * 30))],
-)  # fmt: skip
-def test_a_job_of_another_program_is_a_value_too(body: bytes, value: Any) -> None:
+def test_a_job_of_another_program_is_a_value_too() -> None:
+    values: dict[bytes, Any] = {b"null": None, b"1e999": math.inf, b"te": "te", b"\xff": b"\xff", b"": ""}
+    bodies = iter(values)
+
     def give(message: Any) -> bytes:
-        return replies.job_taken(message.id, 1, "q", body, 60)
+        return replies.job_taken(message.id, 1, "q", next(bodies), 60)
 
     with scripted_gateway(give) as gateway, connect(gateway.port) as client:
-        assert client.get_job() == TakenJob(id=1, value=value, queue="q", ttr=60)
+        for value in values.values():
+            assert client.get_job() == clients.TakenJob(id=1, value=value, queue="q", ttr=60)
 
 
-@pytest.mark.parametrize("job", [math.nan, [math.inf], object(), {1j}, "\ud800"])
-def test_what_is_no_json_is_refused_before_it_is_sent(job: Any) -> None:
+def test_what_is_no_json_is_refused_before_it_is_sent() -> None:
     with scripted_gateway(as_usual) as gateway, connect(gateway.port) as client:
-        with pytest.raises(InvalidTask, match="job"):
-            client.add_job(job)
+        for job in (math.nan, [math.inf], object(), {1j}, "\ud800"):
+            with pytest.raises(InvalidTask, match="job"):
+                client.add_job(job)
         with pytest.raises((ValueError, TypeError)):
             client.add_job(1, delay="soon")
         with pytest.raises(ValueError, match="queue"):
@@ -139,36 +136,58 @@ def test_what_is_no_json_is_refused_before_it_is_sent(job: Any) -> None:
         assert len(gateway.messages) == 1
 
 
-def test_no_work_and_other_refusals_leave_the_connection_as_it_is() -> None:
+# ---------------------------------------------------------------- errors
+
+
+def test_its_errors_are_of_one_tree() -> None:
+    named = [getattr(clients, name) for name in clients.__all__]
+    errors = [one for one in named if isinstance(one, type) and issubclass(one, Exception)]
+    assert len(errors) == 8
+    assert all(issubclass(error, JobClientError) and issubclass(error, PeerdError) for error in errors)
+    assert issubclass(clients.ReplyTimeout, TimeoutError)
+    assert issubclass(JobConnectionLost, ConnectionError)
+
+
+def test_refusals_leave_the_connection_as_it_is_and_one_without_an_id_is_raised(open_client: OpenClient) -> None:
     def refuse(message: Any) -> bytes:
-        if isinstance(message, GetJob):
-            return no_work(message)
-        code = ErrorCode.NOT_HELD if isinstance(message, NotifyDone) else ErrorCode.QUEUE_FULL
-        return replies.error_reply(code, "no", "cmd", message.id)
+        match message:
+            case messages.ShowToken():
+                return replies.error_reply(ErrorCode.UNAUTHORIZED, "the token is wrong", "auth", message.id)
+            case GetJob():
+                return replies.error_reply(ErrorCode.NO_WORK, replies.NO_WORK_TEXT, "get_job", message.id)
+            case messages.NotifyDone():
+                return replies.error_reply(ErrorCode.NOT_HELD, "no", "cmd", message.id)
+            case AddJob():
+                return replies.error_reply(ErrorCode.QUEUE_FULL, "no", "cmd", message.id)
+            case _:
+                return replies.error_reply(ErrorCode.MALFORMED, "that was no JSON")
 
-    with scripted_gateway(refuse) as gateway, connect(gateway.port) as client:
-        with pytest.raises(NoWork, match=r"^get_job: No work to do$"):
-            client.get_job()
-        with pytest.raises(JobNotHeld):
-            client.notify()
-        with pytest.raises(MessageRefused) as refused:
-            client.add_job(1)
-        assert (refused.value.code, type(refused.value)) == ("queue_full", MessageRefused)
+    with scripted_gateway(refuse) as gateway:
+        with pytest.raises(MessageRefused, match="the token is wrong"), open_client(gateway.port, token="x"):
+            pass
+        with open_client(gateway.port) as client:
+            with pytest.raises(clients.NoWork, match=r"^get_job: No work to do$"):
+                client.get_job()
+            with pytest.raises(clients.JobNotHeld):
+                client.notify()
+            with pytest.raises(MessageRefused) as refused:
+                client.add_job(1)
+            assert (refused.value.code, type(refused.value)) == ("queue_full", MessageRefused)
+            with pytest.raises(JobClientError, match="that was no JSON"):
+                client.touch()
 
 
-def test_a_gateway_that_is_not_there_is_a_clear_error() -> None:
+def test_a_gateway_that_is_not_there_is_a_clear_error(open_client: OpenClient) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    with pytest.raises(GatewayUnreachable, match=rf"127.0.0.1:{port}: .*refused"):
-        connect(port)
-    with pytest.raises(GatewayUnreachable, match=rf"127.0.0.1:{port}: .*refused"):
-        asyncio.run(connect_async(port))
-    with pytest.raises(GatewayUnreachable, match="/nowhere"):
+    with pytest.raises(clients.GatewayUnreachable, match=rf"127.0.0.1:{port}: .*refused"), open_client(port):
+        pass
+    with pytest.raises(clients.GatewayUnreachable, match="/nowhere"):
         connect(unix="/nowhere")
 
 
-def test_a_gateway_that_goes_away_is_a_clear_error_now_and_later() -> None:
-    with scripted_gateway(lambda _: None) as gateway, connect(gateway.port) as client:
+def test_a_gateway_that_goes_away_is_a_clear_error_now_and_later(open_client: OpenClient) -> None:
+    with scripted_gateway(lambda _: None) as gateway, open_client(gateway.port) as client:
         for _ in range(2):
             with pytest.raises(JobConnectionLost, match="the gateway has closed it"):
                 client.get_job()
@@ -184,56 +203,26 @@ async def test_a_gateway_that_goes_away_ends_all_calls_that_wait() -> None:
             calls = [client.add_job(1), client.add_job(2), client.get_job(wait=60)]
             results = await asyncio.gather(*calls, return_exceptions=True)
             assert [type(result) for result in results] == [JobConnectionLost] * 3
-            with pytest.raises(JobConnectionLost, match="the gateway has closed it"):
-                await client.notify()
 
 
-def test_a_gateway_that_does_not_reply_is_a_clear_error_and_the_connection_ends() -> None:
-    with scripted_gateway(lambda _: b"") as gateway:
-        with connect(gateway.port, timeout=0.05) as client:
-            with pytest.raises(ReplyTimeout, match="did not reply to get_job within 60ms"):
-                client.get_job(wait=0.01)
-            with pytest.raises(JobConnectionLost, match="no reply to get_job"):
-                client.notify()
-            assert gateway.ended.wait(10)
-        assert issubclass(ReplyTimeout, TimeoutError)
+def test_a_gateway_that_does_not_reply_is_a_clear_error_and_the_connection_ends(open_client: OpenClient) -> None:
+    with scripted_gateway(lambda _: b"") as gateway, open_client(gateway.port, timeout=0.05) as client:
+        with pytest.raises(clients.ReplyTimeout, match="did not reply to get_job within 60ms"):
+            client.get_job(wait=0.01)
+        with pytest.raises(JobConnectionLost, match="no reply to get_job"):
+            client.notify()
+        assert open_client is not connect or gateway.ended.wait(10)
 
 
-async def test_a_gateway_that_does_not_reply_ends_the_awaited_calls_too() -> None:
-    with scripted_gateway(lambda _: b"") as gateway:
-        async with await connect_async(gateway.port, timeout=0.05) as client:
-            with pytest.raises(ReplyTimeout, match="did not reply to get_job within 60ms"):
-                await client.get_job(wait=0.01)
-            with pytest.raises(JobConnectionLost, match="no reply to get_job"):
-                await client.notify()
+def test_a_program_that_is_no_gateway_is_a_clear_error(open_client: OpenClient) -> None:
+    for garbage in (b"HTTP/1.1 400 Bad Request\r\n", b"UNKNOWN_COMMAND\r\n", b"[]\n", b'{"id":{}}\n', b"\xff\n"):
+        with scripted_gateway(lambda _, garbage=garbage: garbage) as gateway, open_client(gateway.port) as client:
+            error = clients.InvalidReply if open_client is connect else JobClientError
+            with pytest.raises(error, match="does not speak"):
+                client.add_job(1)
 
 
-@pytest.mark.parametrize(
-    "garbage", [b"HTTP/1.1 400 Bad Request\r\n", b"UNKNOWN_COMMAND\r\n", b"[]\n", b'{"id":{}}\n', b"\xff\n"]
-)
-async def test_a_program_that_is_no_gateway_is_a_clear_error(garbage: bytes) -> None:
-    with scripted_gateway(lambda _: garbage) as gateway:
-        with connect(gateway.port) as client, pytest.raises(InvalidReply, match="does not speak"):
-            client.add_job(1)
-        async with await connect_async(gateway.port) as waiting:
-            with pytest.raises(JobClientError, match="does not speak"):
-                await waiting.add_job(1)
-
-
-async def test_a_reply_to_nothing_that_was_asked_keeps_none_from_its_own() -> None:
-    with scripted_gateway(lambda message: b'{"id":"x","ok":true}\n' + as_usual(message)) as gateway:
-        async with await connect_async(gateway.port) as client:
-            assert await client.add_job(1) == AddedJob(17, created=True)
-
-
-async def test_an_error_without_an_id_is_raised() -> None:
-    refusal = replies.error_reply(ErrorCode.MALFORMED, "that was no JSON")
-    with scripted_gateway(lambda _: refusal) as gateway:
-        with connect(gateway.port) as client, pytest.raises(MessageRefused, match="that was no JSON"):
-            client.add_job(1)
-        async with await connect_async(gateway.port) as waiting:
-            with pytest.raises(JobClientError, match="that was no JSON"):
-                await waiting.add_job(1)
+# ---------------------------------------------------------------- the stream
 
 
 def test_replies_in_pieces_are_put_together() -> None:
@@ -287,7 +276,8 @@ def test_an_interrupted_call_closes_the_connection(monkeypatch: pytest.MonkeyPat
 
 async def test_the_calls_of_many_tasks_share_a_connection_and_get_their_own_replies() -> None:
     def number_of(message: Any) -> bytes:
-        return replies.job_added(message.id, int(bytes(message.job)), created=True)
+        asked_by_nobody = b'{"id":"x","ok":true}\n'
+        return asked_by_nobody + replies.job_added(message.id, int(bytes(message.job)), created=True)
 
     with scripted_gateway(number_of) as gateway:
         async with await connect_async(gateway.port) as client:
@@ -305,7 +295,7 @@ async def test_a_job_that_comes_for_a_cancelled_call_is_given_back() -> None:
             waiting.append(message)
             loop.call_soon_threadsafe(asked.set)
             return b""
-        if isinstance(message, ReleaseJob):
+        if isinstance(message, messages.ReleaseJob):
             loop.call_soon_threadsafe(given_back.set)
             return replies.confirmation(message.id)
         return as_usual(waiting.pop(0)) + as_usual(message)
@@ -327,24 +317,3 @@ def test_the_client_loads_no_more_than_it_needs() -> None:
     loaded = "import sys, peerd.gateway.client; print(*{name.split('.')[0] for name in sys.modules})"
     done = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True)
     assert not set(done.stdout.split()) & {"sqlalchemy", "pydantic", "alembic", "structlog", "psutil", "typer", "rich"}
-
-
-def test_its_errors_are_of_one_tree() -> None:
-    errors = [
-        one
-        for name in clients.__all__
-        if isinstance(one := getattr(clients, name), type) and issubclass(one, Exception)
-    ]
-    assert len(errors) == 8
-    assert all(issubclass(error, JobClientError) and issubclass(error, PeerdError) for error in errors)
-
-
-async def test_a_wrong_token_is_refused_when_connecting() -> None:
-    def refuse(message: Any) -> bytes:
-        return replies.error_reply(ErrorCode.UNAUTHORIZED, "the token is wrong", "auth", message.id)
-
-    with scripted_gateway(refuse) as gateway:
-        with pytest.raises(MessageRefused, match="the token is wrong"):
-            connect(gateway.port, token="x")
-        with pytest.raises(MessageRefused, match="the token is wrong"):
-            await connect_async(gateway.port, token="x")

@@ -53,68 +53,48 @@ def test_messages_are_told_apart_when_glued_and_when_split_at_every_byte() -> No
     assert bytes(parse(*one_by_one(stream))[0].job) == b'{"a":"}{\\"","b":[{}]}'
 
 
-@pytest.mark.parametrize(
-    "job",
-    [
+def test_a_job_keeps_its_text() -> None:
+    for job in (
         b"null", b"0", b'""', b"[]", b"{}", b"-0.0", b"1e999", b"9" * 5000, b"0.1000000000000000055511151231257827",
         b'"\\\\"', b'"\\"}"', b"[ 1 ,\n 2 ]",
         b'{"a":1,"a":2,"":{}}', b'"\\u0000"', b'"\\ud83d\\ude00"', '"\U0001f600 ä \u2028"'.encode(),
-    ],
-)  # fmt: skip
-def test_a_job_keeps_its_text(job: bytes) -> None:
-    assert bytes(one(b'{"cmd": "add_job", "job": ' + job + b"}").job) == job
+    ):  # fmt: skip
+        assert bytes(one(b'{"cmd": "add_job", "job": ' + job + b"}").job) == job
 
 
-def test_members_come_in_any_order_and_null_leaves_one_out() -> None:
+def test_members_come_in_any_order_null_leaves_one_out_and_the_last_of_two_counts() -> None:
     message = one(b'{"id":"x","job":1,"queue":null,"delay":null,"ttr":null,"priority":null,"cmd":"add_job"}')
     assert (message.id, message.queue, message.delay, message.priority) == ("x", None, None, None)
     assert one(b'{"cmd":"get_job","queue":null,"queues":null,"wait":null}').wanted == ("default",)
     assert one(b'{"cmd":"fail","retry":null,"reason":null,"job_id":null}') == FailJob()
 
-
-def test_of_a_member_that_occurs_twice_the_last_counts() -> None:
     assert one(b'{"cmd":"get_job","id":1,"id":2,"queue":"a","queue":"b"}') == GetJob(id=2, queue="b")
 
 
-@pytest.mark.parametrize(
-    ("members", "problem"),
-    [
-        (b'"cmd":"add_job"', "job"),
-        (b'"cmd":"add_job","job":1,"prority":5', "prority"),
+def test_a_wrong_member_is_an_error_of_its_message_only() -> None:
+    for members, problem in (
+        (b'"cmd":"add_job"', "job"), (b'"cmd":"add_job","job":1,"prority":5', "prority"),
         (b'"cmd":"add_job","job":1,"priority":"5"', "priority"),
         (b'"cmd":"add_job","job":1,"priority":1.5', "priority"),
         (b'"cmd":"add_job","job":1,"priority":9223372036854775808', "priority"),
-        (b'"cmd":"add_job","job":1,"delay":-1', "delay"),
-        (b'"cmd":"add_job","job":1,"delay":1e999', "delay"),
-        (b'"cmd":"add_job","job":1,"delay":315360000', "delay"),
-        (b'"cmd":"add_job","job":1,"ttr":0', "ttr"),
-        (b'"cmd":"add_job","job":1,"ttr":true', "ttr"),
-        (b'"cmd":"add_job","job":1,"max_attempts":0', "max_attempts"),
+        (b'"cmd":"add_job","job":1,"delay":-1', "delay"), (b'"cmd":"add_job","job":1,"delay":1e999', "delay"),
+        (b'"cmd":"add_job","job":1,"delay":315360000', "delay"), (b'"cmd":"add_job","job":1,"ttr":0', "ttr"),
+        (b'"cmd":"add_job","job":1,"ttr":true', "ttr"), (b'"cmd":"add_job","job":1,"max_attempts":0', "max_attempts"),
         (b'"cmd":"add_job","job":1,"unique_for":"ever"', "unique_for"),
         (b'"cmd":"add_job","job":1,"queue":"no spaces"', "queue"),
-        (b'"cmd":"add_job","job":1,"queue":"a\\u0000"', "queue"),
-        (b'"cmd":"add_job","job":"\\ud800"', "surrogate"),
-        (b'"cmd":"get_job","queue":""', "queue"),
-        (b'"cmd":"get_job","queues":[]', "queues"),
-        (b'"cmd":"get_job","queues":["-a"]', "queue"),
-        (b'"cmd":"get_job","queues":["a"],"queue":"a"', "not both"),
-        (b'"cmd":"get_job","wait":-0.1', "wait"),
-        (b'"cmd":"notify","job_id":0', "job_id"),
-        (b'"cmd":"notify","job_id":1e3', "job_id"),
-        (b'"cmd":"touch","progress":1.01', "progress"),
-        (b'"cmd":"touch","note":"a"', "note"),
-        (b'"cmd":"fail","retry":true', "retry"),
-        (b'"cmd":"auth"', "token"),
-        (b'"cmd":7', "cmd"),
-        (b'"job":1', "cmd"),
-    ],
-)
-def test_a_wrong_member_is_an_error_of_its_message_only(members: bytes, problem: str) -> None:
-    [refused, next_one] = parse(b'{"id":7,' + members + b'}{"cmd":"get_job"}')
-    assert isinstance(refused, RefusedMessage)
-    assert (refused.code, refused.id) == (ErrorCode.INVALID, 7)
-    assert problem in refused.problem
-    assert next_one == GetJob()
+        (b'"cmd":"add_job","job":1,"queue":"a\\u0000"', "queue"), (b'"cmd":"add_job","job":"\\ud800"', "surrogate"),
+        (b'"cmd":"get_job","queue":""', "queue"), (b'"cmd":"get_job","queues":[]', "queues"),
+        (b'"cmd":"get_job","queues":["-a"]', "queue"), (b'"cmd":"get_job","queues":["a"],"queue":"a"', "not both"),
+        (b'"cmd":"get_job","wait":-0.1', "wait"), (b'"cmd":"notify","job_id":0', "job_id"),
+        (b'"cmd":"notify","job_id":1e3', "job_id"), (b'"cmd":"touch","progress":1.01', "progress"),
+        (b'"cmd":"touch","note":"a"', "note"), (b'"cmd":"fail","retry":true', "retry"), (b'"cmd":"auth"', "token"),
+        (b'"cmd":7', "cmd"), (b'"job":1', "cmd"),
+    ):  # fmt: skip
+        [refused, next_one] = parse(b'{"id":7,' + members + b'}{"cmd":"get_job"}')
+        assert isinstance(refused, RefusedMessage), members
+        assert (refused.code, refused.id) == (ErrorCode.INVALID, 7), members
+        assert problem in refused.problem
+        assert next_one == GetJob()
 
 
 def test_an_unknown_command_is_an_error_that_names_those_that_are_known() -> None:
@@ -123,16 +103,13 @@ def test_an_unknown_command_is_an_error_that_names_those_that_are_known() -> Non
     assert all(command in refused.problem for command in COMMANDS)
 
 
-@pytest.mark.parametrize(
-    "id_",
-    [
+def test_an_id_that_cannot_be_repeated_is_refused_and_not_repeated() -> None:
+    for id_ in (
         b"1.5", b"9007199254740993", b"-9007199254740993", b"9" * 5000, b"true", b"[]", b'"%b"' % (b"x" * 201),
         b'"\\udc00"',
-    ],
-)  # fmt: skip
-def test_an_id_that_cannot_be_repeated_is_refused_and_not_repeated(id_: bytes) -> None:
-    refused = one(b'{"cmd":"get_job","id":' + id_ + b"}")
-    assert (refused.code, refused.id, refused.cmd) == (ErrorCode.INVALID, None, "get_job")
+    ):  # fmt: skip
+        refused = one(b'{"cmd":"get_job","id":' + id_ + b"}")
+        assert (refused.code, refused.id, refused.cmd) == (ErrorCode.INVALID, None, "get_job"), id_
 
 
 def test_an_error_does_not_quote_all_that_was_sent() -> None:
@@ -140,26 +117,23 @@ def test_an_error_does_not_quote_all_that_was_sent() -> None:
         assert len(one(text % (b"x" * 5000)).problem) <= 300
 
 
-@pytest.mark.parametrize(
-    "garbage",
-    [
-        b"GET / HTTP/1.1\r\n", b"put 0 0 60 5\r\n", b"[1]", b'"a"', b"1", b"nul", b"}", b"\x00", b"\xef\xbb\xbf{}",
-        b"\x16\x03\x01", b'{"cmd":"get_job"]', b"{'cmd'", b"{cmd", b'{"a\nb', b'{"job":"a"b"}\n', b'{"cmd" "get_job"}',
-        b'{"cmd":"get_job",}', b'{"cmd":"get_job","wait":NaN}', b'{"cmd":"get_job","wait":01}', b'{"cmd":"nope" 1}',
-        b'{"cmd":"add_job","job":"\xff"}',
-        b'{"cmd":"add_job","job":"\xed\xa0\x80"}', b'{"cmd":"add_job","job":"\\x"}', b'{"cmd":"add_job","job":[}]}',
-        b'{"cmd":"add_job","job":"\x00"}', b'{"cmd":"add_job","job":1} {"cmd":tru}',
-    ],
+GARBAGE = (
+    b"GET / HTTP/1.1\r\n", b"put 0 0 60 5\r\n", b"[1]", b'"a"', b"1", b"nul", b"}", b"\x00", b"\xef\xbb\xbf{}",
+    b"\x16\x03\x01", b'{"cmd":"get_job"]', b"{'cmd'", b"{cmd", b'{"a\nb', b'{"job":"a"b"}\n', b'{"cmd" "get_job"}',
+    b'{"cmd":"get_job",}', b'{"cmd":"get_job","wait":NaN}', b'{"cmd":"get_job","wait":01}', b'{"cmd":"nope" 1}',
+    b'{"cmd":"add_job","job":"\xff"}',
+    b'{"cmd":"add_job","job":"\xed\xa0\x80"}', b'{"cmd":"add_job","job":"\\x"}', b'{"cmd":"add_job","job":[}]}',
+    b'{"cmd":"add_job","job":"\x00"}', b'{"cmd":"add_job","job":1} {"cmd":tru}',
 )  # fmt: skip
-def test_what_is_no_json_object_is_one_error_after_which_nothing_is_read(garbage: bytes) -> None:
-    for pieces in ([garbage], one_by_one(garbage)):
-        (
-            *before,
-            failed,
-        ) = parse(*pieces, b'{"cmd":"get_job"}' * 3)
-        assert failed.code is ErrorCode.MALFORMED
-        assert failed.code.closes
-        assert all(isinstance(message, AddJob) for message in before)
+
+
+def test_what_is_no_json_object_is_one_error_after_which_nothing_is_read() -> None:
+    for garbage in GARBAGE:
+        for pieces in ([garbage], one_by_one(garbage)):
+            *before, failed = parse(*pieces, b'{"cmd":"get_job"}' * 3)
+            assert failed.code is ErrorCode.MALFORMED, garbage
+            assert failed.code.closes
+            assert all(isinstance(message, AddJob) for message in before)
 
 
 def test_a_message_of_the_largest_size_is_taken_and_a_larger_one_is_skipped_to_its_end() -> None:

@@ -6,11 +6,13 @@ import base64
 import json
 from typing import Any
 
-import pytest
-
 from peerd.gateway.protocols.json import replies
 from peerd.gateway.protocols.json.messages import ErrorCode, RefusedMessage
 from peerd.gateway.protocols.json.scanner import MAX_DEPTH
+
+JSON = (b"null", b"1", b'"a"', b'{"a": [1, 2]}', b"[1,\r\n\t2]", '"\u2028ä"'.encode(), b'"\\u0000\\n"', b" {} ", b"1e5")
+TEXT = (b"", b"text", b"{", b"1 2", b"nan", b"a\nb", b"\x00", b'"\\ud800"', b"[" * 9999, "ü".encode())
+NO_TEXT = (b"\xff", b'"\xed\xa0\x80"', bytes(range(256)))
 
 
 def read(reply: bytes) -> Any:
@@ -24,29 +26,13 @@ def taken(body: bytes) -> Any:
     return read(replies.job_taken(None, 17, "q", body))
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        b"null", b"1", b'"a"', b'{"a": [1, 2]}', b"[1,\r\n\t2]", '"\u2028ä"'.encode(), b'"\\u0000\\n"', b" {} ", b"1e5",
-    ],
-)  # fmt: skip
-def test_a_job_that_is_json_is_given_as_it_is(body: bytes) -> None:
-    assert taken(body) == {"job_id": 17, "queue": "q", "job": json.loads(body)}
-
-
-@pytest.mark.parametrize(
-    "body", [b"", b"text", b"{", b"1 2", b"nan", b"a\nb", b"\x00", b'"\\ud800"', b"[" * 9999, "ü".encode()]
-)
-def test_a_job_that_is_no_json_is_given_as_text(body: bytes) -> None:
-    assert taken(body) == {"job_id": 17, "queue": "q", "text": body.decode()}
-
-
-@pytest.mark.parametrize("body", [b"\xff", b'"\xed\xa0\x80"', bytes(range(256))])
-def test_a_job_that_is_no_text_is_given_in_base64(body: bytes) -> None:
-    assert base64.b64decode(taken(body)["base64"]) == body
-
-
-def test_a_job_as_deep_as_one_may_be_added_is_given_as_json_and_a_deeper_one_as_text() -> None:
+def test_a_job_is_given_as_json_as_text_or_in_base64() -> None:
+    for body in JSON:
+        assert taken(body) == {"job_id": 17, "queue": "q", "job": json.loads(body)}
+    for body in TEXT:
+        assert taken(body) == {"job_id": 17, "queue": "q", "text": body.decode()}
+    for body in NO_TEXT:
+        assert base64.b64decode(taken(body)["base64"]) == body
     for levels, member in ((MAX_DEPTH - 1, "job"), (MAX_DEPTH, "text"), (100_000, "text")):
         assert member in taken(b"[" * levels + b"]" * levels)
     assert "job" in taken(b"[" + b"[]," * 1000 + b"{}]")

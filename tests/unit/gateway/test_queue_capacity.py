@@ -5,23 +5,16 @@ from __future__ import annotations
 import pytest
 
 from peerd.gateway.queue_capacity import LEAST_PAUSE, VALID_FOR, Admission, QueueCapacities
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.support.manual_clock import ManualClock
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock() -> ManualClock:
+    return ManualClock(100.0)
 
 
 @pytest.fixture
-def capacities(clock: Clock) -> QueueCapacities:
+def capacities(clock: ManualClock) -> QueueCapacities:
     return QueueCapacities({"mails": 10}, clock)
 
 
@@ -35,40 +28,28 @@ def test_a_queue_without_a_limit_is_never_counted(capacities: QueueCapacities) -
     assert (capacities.most("other"), capacities.most("mails")) == (None, 10)
 
 
-def test_one_count_serves_many_puts_and_what_was_put_is_added_to_it(capacities: QueueCapacities) -> None:
+def test_one_count_serves_many_puts_and_what_was_put_and_has_ended_is_added_to_it(capacities: QueueCapacities) -> None:
     capacities.record("mails", 4, took=0.001)
     assert admitted(capacities, 20) == 6
-
-
-def test_what_this_process_ends_makes_room_at_once(capacities: QueueCapacities) -> None:
-    capacities.record("mails", 10, took=0.001)
-    assert capacities.admit("mails") is Admission.FULL
     capacities.leave("mails")
     assert admitted(capacities, 2) == 1
-
-
-def test_a_count_is_used_for_a_second_while_there_is_room(capacities: QueueCapacities, clock: Clock) -> None:
-    capacities.record("mails", 0, took=0.001)
-    clock.now += VALID_FOR * 0.99
-    assert capacities.admit("mails") is Admission.ADMITTED
-    clock.now += VALID_FOR * 0.02
-    assert capacities.admit("mails") is Admission.UNKNOWN
-
-
-def test_a_queue_that_seems_full_is_counted_again_in_a_tenth_of_the_time_at_the_most(
-    capacities: QueueCapacities, clock: Clock
-) -> None:
-    capacities.record("mails", 10, took=0.5)
-    clock.now += LEAST_PAUSE * 0.5 - 0.1
-    assert capacities.admit("mails") is Admission.FULL
-    clock.now += 0.2
-    assert capacities.admit("mails") is Admission.UNKNOWN
-
-
-def test_nothing_leaves_an_empty_queue(capacities: QueueCapacities) -> None:
     capacities.record("mails", 0, took=0.001)
     capacities.leave("mails")
-    assert admitted(capacities, 20) == 10
+    assert admitted(capacities, 20) == 10, "nothing leaves an empty queue"
+
+
+def test_a_count_is_used_for_a_second_while_there_is_room_and_else_for_ten_times_as_long_as_it_took(
+    capacities: QueueCapacities, clock: ManualClock
+) -> None:
+    for counted, took, valid_for, meanwhile in (
+        (0, 0.001, VALID_FOR, Admission.ADMITTED),
+        (10, 0.5, LEAST_PAUSE * 0.5, Admission.FULL),
+    ):
+        capacities.record("mails", counted, took=took)
+        clock.now += valid_for * 0.99
+        assert capacities.admit("mails") is meanwhile
+        clock.now += valid_for * 0.02
+        assert capacities.admit("mails") is Admission.UNKNOWN
 
 
 def test_a_put_waits_for_ends_that_are_not_written_yet_only_where_the_queue_seems_full(

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any
 
 import pytest
 from sqlalchemy.engine import Connection
@@ -17,7 +15,7 @@ from peerd.gateway.reserving import Reserving
 from peerd.store.jobs.types import ReservedJob
 from peerd.testing.waiting import eventually_async
 
-Steps = Callable[["Table"], Coroutine[Any, Any, None]]
+TIMED_OUT, DEADLINE_SOON = ReserveEnd.TIMED_OUT, ReserveEnd.DEADLINE_SOON
 
 
 class Table:
@@ -27,6 +25,8 @@ class Table:
         self.ready: list[ReservedJob] = []
         self.returned: list[int] = []
         self.expired: list[int] = []
+        self.answers: list[object] = []
+        """Of all clients: the id of a job, or how a reserve ended; of named ones, the name."""
         self.attempts = 0
         self.reserving = Reserving(
             lambda commands: None,
@@ -34,26 +34,25 @@ class Table:
             lambda client, held: self.expired.append(held.job.id),
         )
 
-    def client(self, *tubes: str) -> QueueClient:
-        client = QueueClient()
-        client.watched = tubes
+    def want(
+        self, *tubes: str, by: QueueClient | None = None, timeout: float | None = None, name: str | None = None
+    ) -> QueueClient:
+        """A client, which reserves a job of tube "a" if nothing else is said."""
+        client = by or QueueClient()
+        client.watched = client.watched if by else tubes or ("a",)
+        self.reserving.want(client, timeout, partial(self._note, name))
         return client
+
+    def _note(self, name: str | None, result: object) -> None:
+        self.answers.append(name or (result.job.id if isinstance(result, Reservation) else result))
 
     def put(self, job_id: int, tube: str = "a", ttr: int = 60) -> None:
         self.ready.append(
             ReservedJob(
-                id=job_id,
-                queue=tube,
-                body=b"",
-                priority=0,
-                ttr=ttr,
-                lease=1,
-                unique_key=None,
-                has_attempts=False,
-                timeouts=0,
-                releases=0,
+                id=job_id, queue=tube, body=b"", priority=0, ttr=ttr, lease=1, unique_key=None, has_attempts=False,
+                timeouts=0, releases=0,
             )
-        )
+        )  # fmt: skip
         self.reserving.wake(tube, 1)
 
     def begin_batch(self) -> Batch:
@@ -79,90 +78,63 @@ class Table:
         return found
 
 
-class Answers(list[object]):
-    """The answers of reserves: ids of jobs, and how reserves ended."""
-
-    def note(self, number: int, _: object) -> None:
-        self.append(number)
-
-    def take(self, result: object) -> None:
-        self.append(result.job.id if isinstance(result, Reservation) else result)
+@pytest.fixture
+async def table() -> Table:
+    return Table()
 
 
-def scenario(steps: Steps) -> Callable[[], None]:
-    """A test of one table, on an event loop."""
-
-    async def run() -> None:
-        await steps(Table())
-
-    def test() -> None:
-        asyncio.run(run())
-
-    test.__name__ = steps.__name__
-    test.__doc__ = steps.__doc__
-    return test
-
-
-@scenario
-async def test_a_job_that_waits_is_reserved_at_once(table: Table) -> None:
-    answers, client = Answers(), table.client("a")
+async def test_pipelined_reserves_are_answered_in_order_and_one_that_does_not_wait_times_out_at_once(
+    table: Table,
+) -> None:
     table.put(1)
-    table.reserving.want(client, None, answers.take)
+    table.put(2)
+    client = table.want()
+    for timeout in (None, 0):
+        table.want(by=client, timeout=timeout)
     table.run_batches()
-    assert answers == [1]
-    assert list(client.reservations) == [1]
+    assert table.answers == [1, 2, TIMED_OUT]
+    assert list(client.reservations) == [1, 2]
+    assert not table.reserving.waiters
 
 
-@scenario
-async def test_a_reserve_that_comes_after_the_end_of_input_does_not_wait(table: Table) -> None:
-    answers, client = Answers(), table.client("a")
+async def test_a_reserve_ends_with_its_timeout_and_does_not_wait_behind_the_end_of_input(table: Table) -> None:
+    table.want(timeout=0.02)
+    client = QueueClient()
+    client.watched = ("a",)
     table.reserving.end_waits(client)
-    table.reserving.want(client, None, answers.take)
     table.run_batches()
-    await eventually_async(lambda: answers == [ReserveEnd.TIMED_OUT])
+    assert table.answers == []
+    await eventually_async(lambda: table.answers == [TIMED_OUT])
+    table.want(by=client)
+    table.run_batches()
+    await eventually_async(lambda: table.answers == [TIMED_OUT] * 2)
 
 
-@scenario
-async def test_the_client_that_waits_longest_gets_the_first_job(table: Table) -> None:
-    answers = Answers()
-    for number in (1, 2, 3):
-        table.reserving.want(table.client("a"), None, partial(answers.note, number))
-    table.run_batches()
-    table.put(7)
-    table.run_batches()
-    table.put(8)
-    table.run_batches()
-    assert answers == [1, 2]
-
-
-@scenario
-async def test_one_job_causes_one_attempt_among_many_waiting_clients(table: Table) -> None:
-    for _ in range(100):
-        table.reserving.want(table.client("a"), None, lambda result: None)
+async def test_one_job_causes_one_attempt_of_the_client_that_waits_longest(table: Table) -> None:
+    for number in range(100):
+        table.want(name=f"client {number}")
     table.run_batches()
     before = table.attempts
-    table.put(1)
-    table.run_batches()
-    assert table.attempts == before + 1
+    for job_id in (7, 8):
+        table.put(job_id)
+        table.run_batches()
+    assert table.answers == ["client 0", "client 1"]
+    assert table.attempts == before + 2
 
 
-@scenario
 async def test_a_job_that_the_woken_client_does_not_take_goes_to_the_next_one(table: Table) -> None:
     """The first client watches both tubes and gets the job of the other one."""
-    first, second = Answers(), Answers()
-    table.reserving.want(table.client("a", "b"), None, first.take)
-    table.reserving.want(table.client("b"), None, second.take)
+    table.want("a", "b", name="first")
+    table.want("b", name="second")
     table.run_batches()
     table.put(1, "a")
     table.put(2, "b")
     table.run_batches()
-    assert (first, second) == ([1], [2])
+    assert table.answers == ["first", "second"]
 
 
-@scenario
 async def test_a_job_put_while_the_attempt_of_a_client_runs_is_not_missed(table: Table) -> None:
-    answers = Answers()
-    table.reserving.want(table.client("a"), None, answers.take)
+    table.want()
     batch = table.begin_batch()
     found_before: list[ReservedJob] = []
     table.put(1)
@@ -171,212 +143,164 @@ async def test_a_job_put_while_the_attempt_of_a_client_runs_is_not_missed(table:
             answer(found_before)
     table.reserving.finish_batch()
     table.run_batches()
-    assert answers == [1]
+    assert table.answers == [1]
 
 
-@scenario
 async def test_a_ring_lets_all_waiting_clients_get_jobs(table: Table) -> None:
-    answers = Answers()
     for _ in range(200):
-        table.reserving.want(table.client("a"), None, answers.take)
+        table.want()
     table.run_batches()
     for number in range(150):
         table.put(number + 1, "a")
     table.reserving.waiters.wake("a")
     table.run_batches()
-    assert sorted(answers) == list(range(1, 151))  # type: ignore[type-var]
+    assert sorted(table.answers) == list(range(1, 151))  # type: ignore[type-var]
 
 
-@scenario
-async def test_a_reserve_that_does_not_wait_times_out_at_once(table: Table) -> None:
-    answers = Answers()
-    table.reserving.want(table.client("a"), 0, answers.take)
-    table.run_batches()
-    assert answers == [ReserveEnd.TIMED_OUT]
-    assert not table.reserving.waiters
-
-
-@scenario
-async def test_a_reserve_times_out(table: Table) -> None:
-    answers = Answers()
-    table.reserving.want(table.client("a"), 0.02, answers.take)
-    table.run_batches()
-    assert answers == []
-    await eventually_async(lambda: answers == [ReserveEnd.TIMED_OUT])
-
-
-@scenario
-async def test_pipelined_reserves_are_answered_in_order(table: Table) -> None:
-    answers, client = Answers(), table.client("a")
-    table.put(1)
-    table.put(2)
-    for timeout in (None, None, 0):
-        table.reserving.want(client, timeout, answers.take)
-    table.run_batches()
-    assert answers == [1, 2, ReserveEnd.TIMED_OUT]
-
-
-@scenario
-async def test_a_waiting_client_is_told_that_its_deadline_comes_soon(table: Table) -> None:
-    answers, client = Answers(), table.client("a")
-    table.put(1, ttr=1)
-    table.reserving.want(client, None, answers.take)
-    table.run_batches()
-    table.reserving.want(client, None, answers.take)
-    table.run_batches()
-    assert answers == [1, ReserveEnd.DEADLINE_SOON]
-
-
-@scenario
-async def test_a_ready_job_is_given_although_a_deadline_comes_soon(table: Table) -> None:
-    answers, client = Answers(), table.client("a")
+async def test_a_ready_job_is_given_although_a_deadline_comes_soon_of_which_one_who_waits_is_told(
+    table: Table,
+) -> None:
     table.put(1, ttr=1)
     table.put(2)
-    table.reserving.want(client, None, answers.take)
-    table.run_batches()
-    table.reserving.want(client, None, answers.take)
-    table.run_batches()
-    assert answers == [1, 2]
+    client = table.want()
+    for _ in range(2):
+        table.want(by=client)
+        table.run_batches()
+    assert table.answers == [1, 2, DEADLINE_SOON]
 
 
-@scenario
 async def test_a_reservation_ends_at_its_deadline(table: Table) -> None:
-    client = table.client("a")
     table.put(1, ttr=0)
-    table.reserving.want(client, None, lambda result: None)
+    client = table.want()
     table.run_batches()
     await eventually_async(lambda: table.expired == [1])
     assert not client.reservations
 
 
-@scenario
 async def test_a_job_for_a_client_that_has_gone_is_returned(table: Table) -> None:
-    client = table.client("a")
     table.put(1)
-    table.reserving.want(client, None, lambda result: pytest.fail("it has gone"))
+    client = table.want()
     batch = table.begin_batch()
     client.is_open = False
     table.reserving.forget(client)
     table.end_batch(batch)
-    assert table.returned == [1]
+    assert (table.returned, table.answers) == ([1], [])
 
 
-@scenario
 async def test_a_client_that_watches_other_tubes_after_its_answer_waits_no_more_on_the_old_ones(table: Table) -> None:
-    client = table.client("a")
-
-    def watch_another(result: object) -> None:
-        client.watched = ("b",)
-
-    table.reserving.want(client, None, watch_another)
+    client = QueueClient()
+    client.watched = ("a",)
+    table.reserving.want(client, None, lambda _: setattr(client, "watched", ("b",)))
     table.put(1)
     table.run_batches()
     assert table.reserving.waiters.count("a") == 0
     assert not table.reserving.waiters
 
 
-@scenario
-async def test_a_client_waits_on_while_the_database_is_away(table: Table) -> None:
-    answers = Answers()
-    table.reserving.want(table.client("a"), None, answers.take)
+async def test_a_client_waits_on_while_the_database_is_away_and_attempts_once_for_each_reason(table: Table) -> None:
+    table.want()
     table.end_batch(table.begin_batch(), OperationFailed(OSError("away")))
-    assert answers == []
-    table.put(1)
-    table.run_batches()
-    assert answers == [1]
-
-
-@scenario
-async def test_an_attempt_that_the_database_does_not_answer_is_not_repeated_at_once(table: Table) -> None:
-    table.reserving.want(table.client("a"), None, lambda result: None)
-    table.run_batches()
     for wake in (partial(table.reserving.wake, "a", 1), table.reserving.wake_all):
         wake()
         batch = table.begin_batch()
         assert batch
-        table.end_batch(batch, OperationFailed(RuntimeError("the database is away")))
+        table.end_batch(batch, OperationFailed(OSError("away")))
         assert not table.begin_batch()
-
-
-@scenario
-async def test_a_wait_that_is_over_during_an_attempt_costs_no_time(table: Table) -> None:
-    loop, answers, client = asyncio.get_running_loop(), Answers(), table.client("a")
-    table.put(1, ttr=30)
-    table.reserving.want(client, None, answers.take)
+    assert table.answers == []
+    table.put(1)
     table.run_batches()
-    table.reserving.want(client, 0.01, answers.take)
+    assert table.answers == [1]
+
+
+async def test_a_wait_that_is_over_during_an_attempt_costs_no_time(table: Table) -> None:
+    loop = asyncio.get_running_loop()
+    table.put(1, ttr=30)
+    client = table.want()
+    table.run_batches()
+    table.want(by=client, timeout=0.01)
     batch = table.begin_batch()
     await eventually_async(lambda: loop.time() > client.waits_until)
     table.reserving._on_timer(client)
     assert client.timer_at > loop.time() + 1.0, "the next one is for the deadline of the job that it holds"
     table.end_batch(batch)
-    assert answers == [1, ReserveEnd.TIMED_OUT]
+    assert table.answers == [1, TIMED_OUT]
+
+
+# ---------------------------------------------------------------- offers: attempts right behind what makes jobs ready
 
 
 def reads_a_table(_: Connection) -> None:
     """An operation that stands between offers."""
 
 
-def sequence(batch: Batch) -> list[str]:
-    return [run.kind.__name__ for run in batch.runs for _ in run.operations]
+class Offering:
+    """A batch of a producer."""
+
+    def __init__(self, table: Table) -> None:
+        self.batch = Batch()
+        self.producer = QueueClient()
+        self._table = table
+
+    def call(self, *, is_certain: bool | None = None) -> None:
+        self.batch.add(self.producer, StoreCall(reads_a_table), lambda _: None)
+        if is_certain is not None:
+            self._table.reserving.offers.add(self.batch, self.producer, "a", 1, is_certain=is_certain)
+
+    def query(self) -> None:
+        self.batch.add(self.producer, StoreQuery(reads_a_table), lambda _: None)
+
+    def sequence(self) -> list[str]:
+        self._table.reserving.add_attempts(self.batch)
+        return [run.kind.__name__ for run in self.batch.runs for _ in run.operations]
 
 
-@scenario
-async def test_a_client_gets_a_new_job_before_the_next_command_of_its_producer_though_it_attempts(table: Table) -> None:
-    answers, producer = Answers(), table.client()
-    table.reserving.want(table.client("a"), None, answers.take)
-    executed, following = table.begin_batch(), Batch()
-    following.add(producer, StoreCall(reads_a_table), lambda _: None)
-    table.reserving.offers.add(following, producer, "a", 1, is_certain=True)
-    following.add(producer, StoreQuery(reads_a_table), lambda _: None)
-    table.end_batch(executed)
-    table.reserving.add_attempts(following)
-    assert sequence(following) == ["StoreCall", "Reserve", "StoreQuery"]
+@pytest.fixture
+async def offering(table: Table) -> Offering:
+    return Offering(table)
 
 
-@scenario
-async def test_a_client_that_an_offer_may_have_served_attempts_after_the_next_one_too_and_gets_one_job(
-    table: Table,
+async def test_a_client_gets_a_new_job_before_the_next_command_of_its_producer_though_it_attempts(
+    table: Table, offering: Offering
 ) -> None:
-    answers, producer = Answers(), table.client()
-    for number in (1, 2):
-        table.reserving.want(table.client("a"), None, partial(answers.note, number))
+    table.want()
+    executed = table.begin_batch()
+    offering.call(is_certain=True)
+    offering.query()
+    table.end_batch(executed)
+    assert offering.sequence() == ["StoreCall", "Reserve", "StoreQuery"]
+
+
+async def test_a_client_that_an_offer_may_have_served_attempts_after_the_next_one_too_and_gets_one_job(
+    table: Table, offering: Offering
+) -> None:
+    for name in ("first", "second"):
+        table.want(name=name)
     table.run_batches()
-    batch = Batch()
     for is_certain in (False, True):
-        batch.add(producer, StoreCall(reads_a_table), lambda _: None)
-        table.reserving.offers.add(batch, producer, "a", 1, is_certain=is_certain)
+        offering.call(is_certain=is_certain)
     table.put(7)
     table.put(8)
-    table.reserving.add_attempts(batch)
-    assert sequence(batch) == ["StoreCall", "Reserve", "StoreCall", "Reserve", "Reserve"]
-    batch.runs = [run for run in batch.runs if run.kind is Reserve]
-    table.end_batch(batch)
-    assert answers == [1, 2]
+    assert offering.sequence() == ["StoreCall", "Reserve", "StoreCall", "Reserve", "Reserve"]
+    offering.batch.runs = [run for run in offering.batch.runs if run.kind is Reserve]
+    table.end_batch(offering.batch)
+    assert table.answers == ["first", "second"]
 
 
-@scenario
-async def test_certain_offers_are_for_one_client_each(table: Table) -> None:
-    producer = table.client()
+async def test_certain_offers_are_for_one_client_each(table: Table, offering: Offering) -> None:
     for _ in range(5):
-        table.reserving.want(table.client("a"), None, lambda _: None)
+        table.want()
     table.run_batches()
-    batch = Batch()
     for _ in range(3):
-        batch.add(producer, StoreCall(reads_a_table), lambda _: None)
-        table.reserving.offers.add(batch, producer, "a", 1, is_certain=True)
-    table.reserving.add_attempts(batch)
-    assert sequence(batch) == ["StoreCall", "Reserve"] * 3
+        offering.call(is_certain=True)
+    assert offering.sequence() == ["StoreCall", "Reserve"] * 3
 
 
-@scenario
-async def test_a_client_that_begins_to_wait_after_an_offer_attempts_after_all_operations(table: Table) -> None:
-    producer, batch = table.client(), Batch()
-    table.reserving.want(table.client("a"), 0.0, lambda _: None)
-    batch.add(producer, StoreCall(reads_a_table), lambda _: None)
-    table.reserving.offers.add(batch, producer, "a", 1, is_certain=False)
-    table.reserving.forget(next(iter(table.reserving.waiters._by_tube["a"])))
-    table.reserving.want(table.client("a"), None, lambda _: None)
-    batch.add(producer, StoreQuery(reads_a_table), lambda _: None)
-    table.reserving.add_attempts(batch)
-    assert sequence(batch) == ["StoreCall", "StoreQuery", "Reserve"]
+async def test_a_client_that_begins_to_wait_after_an_offer_attempts_after_all_operations(
+    table: Table, offering: Offering
+) -> None:
+    early = table.want(timeout=0.0)
+    offering.call(is_certain=False)
+    table.reserving.forget(early)
+    table.want()
+    offering.query()
+    assert offering.sequence() == ["StoreCall", "StoreQuery", "Reserve"]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -50,6 +52,14 @@ def no_error(error: OSError) -> None:
     raise AssertionError(error)
 
 
+def started(file: Path, interval: float, on_error: Callable[[OSError], object] = no_error) -> LogSynchronizer:
+    """A synchronizer that has a commit to write."""
+    synchronizer = LogSynchronizer(file, interval, on_error)
+    synchronizer.start()
+    synchronizer.note_commit()
+    return synchronizer
+
+
 def pragmas(connection: sa.Connection) -> tuple[int, int, int]:
     names = ("synchronous", "wal_autocheckpoint", "journal_size_limit")
     synchronous, pages, limit = (connection.exec_driver_sql(f"PRAGMA {name}").scalar_one() for name in names)
@@ -62,44 +72,30 @@ def change(connection: sa.Connection) -> int:
     return int(connection.exec_driver_sql("PRAGMA synchronous").scalar_one())
 
 
-@pytest.mark.parametrize(
-    ("flags", "synchronous"),
-    [
-        (["-bx", "-f0"], 2),
-        (["-bx", "-f50"], 1),
-        (["-bx", "-F"], 0),
-        (["-f0"], 0),
-    ],
-    ids=["-f 0", "-f 50", "-F", "in memory"],
-)
-def test_commits_wait_for_the_disk_as_the_flags_say(flags: list[str], synchronous: int, tmp_path: Path) -> None:
-    database = StandaloneDatabase(tmp_path / "jobs?%20#", parse_flags([*flags, "-s40960"], ""), no_error)
-    try:
-        assert database.run(pragmas) == (synchronous, 10, 40960)
-        later = 1 if synchronous == 2 else synchronous
-        in_groups = [database.run_group(change, durable=durable) for durable in (True, False, True, False)]
-        assert in_groups == [synchronous, later, synchronous, later]
-    finally:
-        database.close()
-    assert (tmp_path / "jobs?%20#").exists()
+def test_commits_wait_for_the_disk_as_the_flags_say(tmp_path: Path) -> None:
+    for number, (flags, synchronous) in enumerate(
+        ((("-bx", "-f0"), 2), (("-bx", "-f50"), 1), (("-bx", "-F"), 0), (("-f0",), 0))
+    ):
+        file = tmp_path / f"jobs{number}?%20#"
+        with closing(StandaloneDatabase(file, parse_flags([*flags, "-s40960"], ""), no_error)) as database:
+            assert database.run(pragmas) == (synchronous, 10, 40960), flags
+            later = 1 if synchronous == 2 else synchronous
+            in_groups = [database.run_group(change, durable=durable) for durable in (True, False, True, False)]
+            assert in_groups == [synchronous, later, synchronous, later], flags
+        assert file.exists()
 
 
 def test_a_commit_is_written_to_the_disk_within_the_interval(tmp_path: Path, disk: Disk) -> None:
-    database = StandaloneDatabase(tmp_path / "jobs", parse_flags(["-bx", "-f1"], ""), no_error)
-    try:
+    with closing(StandaloneDatabase(tmp_path / "jobs", parse_flags(["-bx", "-f1"], ""), no_error)) as database:
         database.run_group(change)
         eventually(lambda: disk.writes)
         before = disk.writes
         database.run_group(change, durable=False)
         eventually(lambda: disk.writes > before)
-    finally:
-        database.close()
 
 
 def test_many_commits_are_written_together(file: Path, disk: Disk) -> None:
-    synchronizer = LogSynchronizer(file, LONG, no_error)
-    synchronizer.start()
-    synchronizer.note_commit()
+    synchronizer = started(file, LONG)
     assert disk.written.wait(10)
     for _ in range(100):
         synchronizer.note_commit()
@@ -108,10 +104,10 @@ def test_many_commits_are_written_together(file: Path, disk: Disk) -> None:
     assert disk.writes == 2
 
 
-def test_nothing_is_written_without_a_commit(file: Path, disk: Disk) -> None:
-    synchronizer = LogSynchronizer(file, 0.0, no_error)
-    synchronizer.start()
-    synchronizer.note_commit()
+def test_nothing_is_written_without_a_commit_or_a_log(file: Path, disk: Disk) -> None:
+    started(file.with_name("no log"), 0.0).close()
+    assert disk.writes == 0
+    synchronizer = started(file, 0.0)
     assert disk.written.wait(10)
     eventually(lambda: not synchronizer._is_dirty.is_set())
     assert disk.writes == 1
@@ -124,9 +120,7 @@ def test_an_error_of_the_disk_is_reported_and_the_write_is_repeated_without_anot
     monkeypatch.setattr("peerd.gateway.standalone.durability.REPEAT_AFTER", 0.01)
     errors: list[OSError] = []
     disk.error = OSError(5, "Input/output error")
-    synchronizer = LogSynchronizer(file, 0.0, errors.append)
-    synchronizer.start()
-    synchronizer.note_commit()
+    synchronizer = started(file, 0.0, errors.append)
     eventually(lambda: errors)
     failed, disk.error = disk.writes, None
     eventually(lambda: disk.writes > failed)
@@ -148,20 +142,10 @@ def test_a_log_that_cannot_be_opened_is_reported_and_written_later(
         return open_really(path, flags)
 
     monkeypatch.setattr(os, "open", open_or_refuse)
-    synchronizer = LogSynchronizer(file, 0.0, errors.append)
-    synchronizer.start()
-    synchronizer.note_commit()
+    synchronizer = started(file, 0.0, errors.append)
     eventually(lambda: errors)
     assert disk.writes == 0
     refuses = False
     assert disk.written.wait(10)
     synchronizer.close()
     assert {error.errno for error in errors} == {24}
-
-
-def test_a_log_that_does_not_exist_is_not_written(tmp_path: Path, disk: Disk) -> None:
-    synchronizer = LogSynchronizer(tmp_path / "none", 0.0, no_error)
-    synchronizer.start()
-    synchronizer.note_commit()
-    synchronizer.close()
-    assert disk.writes == 0

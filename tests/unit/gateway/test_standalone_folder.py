@@ -43,30 +43,23 @@ def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_folder_that_is_kept_has_the_file_and_outlives_its_process(tmp_path: Path) -> None:
+    for name in ("binlog.2", "binlog.1", "lock"):
+        (tmp_path / name).touch()
     with closing(open_folder(str(tmp_path))) as folder:
         assert folder.database == tmp_path / "peerd.sqlite"
+        assert folder.foreign_logs() == ["binlog.1", "binlog.2"]
         folder.database.touch()
     assert folder.database.exists()
 
 
-def test_a_folder_that_another_process_serves_is_refused(tmp_path: Path) -> None:
+def test_a_folder_that_another_process_serves_or_that_does_not_exist_is_refused(tmp_path: Path) -> None:
     with another_process_in(tmp_path), pytest.raises(ProgramExit, match="another process serves it") as refused:
         open_folder(str(tmp_path))
     assert refused.value.status == 10
     open_folder(str(tmp_path)).close()
-
-
-def test_a_folder_that_does_not_exist_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ProgramExit, match="No such file or directory") as refused:
         open_folder(str(tmp_path / "none"))
     assert refused.value.status == 10
-
-
-def test_jobs_of_beanstalkd_itself_are_noticed(tmp_path: Path) -> None:
-    for name in ("binlog.2", "binlog.1", "lock"):
-        (tmp_path / name).touch()
-    with closing(open_folder(str(tmp_path))) as folder:
-        assert folder.foreign_logs() == ["binlog.1", "binlog.2"]
 
 
 def test_a_folder_in_memory_is_private_and_ends_with_its_process(memory: Path) -> None:
@@ -92,17 +85,17 @@ def test_folders_of_processes_that_were_killed_are_removed_and_those_of_living_o
             assert living.exists()
 
 
-@pytest.mark.parametrize(("name", "needed"), [("none", 0), ("", 2**80)], ids=["there is none", "there is little"])
 def test_where_there_is_no_memory_for_files_the_folder_for_temporary_ones_is_used(
-    memory: Path, monkeypatch: pytest.MonkeyPatch, name: str, needed: int
+    memory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     temporary = memory / "temporary"
     temporary.mkdir()
-    monkeypatch.setattr(job_folder, "MEMORY", memory / name)
-    monkeypatch.setattr(job_folder, "MEMORY_NEEDED", needed)
     monkeypatch.setattr(tempfile, "gettempdir", lambda: str(temporary))
-    with closing(open_folder_in_memory()) as folder:
-        assert folder.path.parent == temporary
+    for name, needed in (("none", 0), ("", 2**80)):
+        monkeypatch.setattr(job_folder, "MEMORY", memory / name)
+        monkeypatch.setattr(job_folder, "MEMORY_NEEDED", needed)
+        with closing(open_folder_in_memory()) as folder:
+            assert folder.path.parent == temporary
 
 
 def test_a_folder_that_is_taken_for_abandoned_is_replaced(memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
