@@ -67,10 +67,6 @@ def test_a_key_of_the_command_works_at_every_node_until_it_is_revoked(peerd: Pee
     assert "revoked" in peerd("files", "keys", "list").out
     assert httpx.get(url).status_code == 403, "a presigned URL ends with its key"
     assert "there is no access key 'PEERDX'" in peerd("files", "keys", "revoke", "PEERDX", status=1).err
-
-
-@pytest.mark.usefixtures("project", "client")
-def test_the_key_and_its_secret_are_printed_as_text_too(peerd: Peerd, cluster: S3Cluster) -> None:
     key_id, secret = (line.split()[-1] for line in peerd("files", "keys", "create", "ann").out.splitlines())
     s3_of(cluster, {"id": key_id, "secret": secret}).list_objects_v2(Bucket="films")
 
