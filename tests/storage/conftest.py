@@ -1,7 +1,8 @@
-"""Fixtures: a catalogue on each database."""
+"""Fixtures: a catalogue on each database, three served nodes, and clients of the database and of a server."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -9,13 +10,16 @@ from pathlib import Path
 import pytest
 
 from peerd import Client, Right
+from peerd.storage.uploading import sending, sources
 from peerd.store.connection.database import Database
+from tests.storage.breaking import MIB
 from tests.storage.nodes import SECRET, ServedNode, StorageCluster
 from tests.store.conftest import StoreOf
 from tests.store.conftest import kept_stores as kept_stores  # noqa: PLC0414 - pytest finds fixtures by their names here
 from tests.store.conftest import store as store  # noqa: PLC0414
 from tests.store.file_steps import Catalogue
 from tests.store.world import empty
+from tests.web.access_world import serving
 
 
 @pytest.fixture
@@ -25,7 +29,7 @@ def catalogue(store: Database) -> Catalogue:
 
 @pytest.fixture
 def cluster(tmp_path: Path, one_catalogue: Catalogue) -> Iterator[StorageCluster]:
-    """Three nodes with a disk each, `a`, `b` and `c`."""
+    """Three nodes with a disk each, `a`, `b` and `c`; they are served within a twentieth of a second."""
     with ExitStack() as served:
         nodes = [ServedNode(name, tmp_path, one_catalogue) for name in "abc"]
         for node in nodes:
@@ -54,3 +58,53 @@ def program(cluster: StorageCluster) -> Iterator[Client]:
 def secret(program: Client) -> str:
     """The secret of a token that reads and writes files, for a client of the server."""
     return program.tokens.create("studio", [Right.READ_FILES, Right.WRITE_FILES]).secret
+
+
+@pytest.fixture
+def address(program: Client, secret: str) -> Iterator[str]:
+    """That of the server; since there is a token, nobody may do anything without one."""
+    with serving(program) as address:
+        yield address
+
+
+@pytest.fixture
+def remote(address: str, secret: str) -> Iterator[Client]:
+    """A client that has the address of a server and a token alone."""
+    with Client(address, token=secret) as client:
+        yield client
+
+
+@pytest.fixture(params=["database", "server"])
+def client(request: pytest.FixtureRequest, program: Client) -> Iterator[Client]:
+    """A client of the database, which reaches the nodes; and one of a server, which relays for it."""
+    if request.param == "database":
+        yield program
+        return
+    everything = program.tokens.create("studio", list(Right)).secret
+    with serving(program) as address, Client(address, token=everything) as remote:
+        yield remote
+
+
+@pytest.fixture
+def film(tmp_path: Path) -> Path:
+    """A file of three chunks, and of five small parts."""
+    path = tmp_path / "film.mov"
+    path.write_bytes(os.urandom(9_000_000))
+    return path
+
+
+@pytest.fixture
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tries follow each other soon, and nodes do not report their addresses again: tests change them."""
+    for module in ("files", "server_uploads"):
+        monkeypatch.setattr(f"peerd.operate.remote.{module}.PAUSES", (0.1, 0.2, 0.4))
+    monkeypatch.setattr("peerd.storage.server.app.REFRESH_EVERY", 3_600.0)
+
+
+@pytest.fixture
+def small_parts(short_pauses: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same, and parts are small."""
+    monkeypatch.setattr(sources, "FILE_PART", 2 * MIB)
+    monkeypatch.setattr(sources, "PART_TAKES", -1.0)
+    monkeypatch.setattr(sources, "STREAM_PART", 2 * MIB)
+    monkeypatch.setattr(sending, "FIRST_PAUSE", 0.02)
