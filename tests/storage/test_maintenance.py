@@ -7,7 +7,6 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
-import httpx
 import pytest
 import sqlalchemy as sa
 
@@ -28,7 +27,7 @@ from peerd.store.files.rebalance import begin_rebalance
 from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import disks, file_checks, file_copies, files
 from tests.storage.nodes import ServedNode, StorageCluster
-from tests.storage.test_put_and_copy import Ask
+from tests.storage.test_put_and_copy import Ask, ask_node
 from tests.storage.test_put_and_copy import ask as ask  # noqa: PLC0414 - pytest finds fixtures by their names here
 from tests.store.file_steps import Catalogue
 
@@ -84,14 +83,12 @@ def assert_whole(cluster: StorageCluster, ask: Ask, contents: dict[str, bytes]) 
             assert ask(node, "GET", f"/files/films/{key}").content == content
 
 
+def assert_stored_twice(cluster: StorageCluster, contents: dict[str, bytes]) -> None:
+    assert cluster.catalogue.count(file_copies, file_copies.c.state == "stored") == 2 * len(contents)
+
+
 def named(node: ServedNode) -> list[tuple[int, list[str]]]:
     return [(number, node.contents(index)) for index, number in enumerate(node.numbers)]
-
-
-def test_files_of_a_node_get_their_copies_by_the_rounds_of_all(cluster: StorageCluster, ask: Ask, keep: Keep) -> None:
-    contents = put_many(ask, cluster.nodes["a"])
-    keep()
-    assert_whole(cluster, ask, contents)
 
 
 def test_a_missing_disk_is_replaced_and_when_it_is_back_it_is_verified_and_trimmed(
@@ -99,6 +96,7 @@ def test_a_missing_disk_is_replaced_and_when_it_is_back_it_is_verified_and_trimm
 ) -> None:
     contents = put_many(ask, cluster.nodes["a"])
     keep()
+    assert_whole(cluster, ask, contents)
     away = cluster.nodes["b"]
     held = states(cluster, away.disk)["stored"]
     cluster.catalogue.silence(away.disk, GRACE + 10)
@@ -180,7 +178,7 @@ def test_copies_of_a_lost_disk_are_planned_step_by_step_and_those_of_the_most_en
     assert cluster.catalogue.count(file_copies, is_planned) == 8, "twice the limit, because one copy is left of each"
     keep()
     assert states(cluster, lost) == {}
-    assert cluster.catalogue.count(file_copies, file_copies.c.state == "stored") == 2 * len(contents)
+    assert_stored_twice(cluster, contents)
 
 
 def test_files_of_a_lost_disk_are_not_settled_by_disks_that_were_read_before_it_was_lost(
@@ -199,20 +197,19 @@ def test_files_of_a_lost_disk_are_not_settled_by_disks_that_were_read_before_it_
     assert cluster.catalogue.count(file_checks) > 0
     keep()
     assert states(cluster, lost) == {}
-    assert cluster.catalogue.count(file_copies, file_copies.c.state == "stored") == 2 * len(contents)
+    assert_stored_twice(cluster, contents)
 
 
 @pytest.mark.parametrize("state", [DiskState.LOST, DiskState.DRAIN])
 def test_a_copy_that_was_entered_behind_the_walk_over_its_disk_is_found(
     cluster: StorageCluster, ask: Ask, keep: Keep, state: DiskState
 ) -> None:
-    contents = put_many(ask, cluster.nodes["a"], 2)
+    contents, changed = put_many(ask, cluster.nodes["a"], 2), cluster.nodes["b"].disk
     keep()
-    changed = cluster.nodes["b"].disk
     cluster.catalogue.change(disks, disks.c.id == changed, state=state.value)
     keep()
     assert states(cluster, changed) == {}
-    assert cluster.catalogue.count(file_copies, file_copies.c.state == "stored") == 2 * len(contents)
+    assert_stored_twice(cluster, contents)
 
 
 def test_a_wiped_disk_is_no_disk_and_nothing_is_written_to_it(cluster: StorageCluster, ask: Ask, keep: Keep) -> None:
@@ -245,11 +242,8 @@ def test_every_copy_is_verified_in_time_and_bit_rot_is_found_and_mended(
             served.enter_context(node.served())
         cluster = StorageCluster(one_catalogue, nodes)
         one_catalogue.bucket()
-        signed = nodes[0].node.http._signer
         content = os.urandom(5_000)
-        url = f"{nodes[0].url}/files/films/f"
-        answer = httpx.put(url, content=content, headers=signed.headers("PUT", "/files/films/f"))
-        file_id = int(answer.json()["id"], 16)
+        file_id = int(ask_node(nodes[0], "PUT", "/files/films/f", content).json()["id"], 16)
         cluster.run_tasks()
         one_catalogue.change(file_copies, sa.true(), verified_at=seconds_from_now(-4000))
         path = nodes[1].content_path(file_id)
@@ -271,13 +265,8 @@ def test_files_expire_and_puts_without_an_end_are_discarded(cluster: StorageClus
     ask(a, "PUT", "/files/films/soon", b"bytes", x_peerd_expires_in="1h")
     ask(a, "PUT", "/files/films/never", b"bytes")
     cluster.catalogue.change(files, files.c.file_key == "soon", expires_at=seconds_from_now(-1))
-    cluster.catalogue.change(
-        files,
-        files.c.file_key == "never",
-        state="staged",
-        is_current=None,
-        created_at=seconds_from_now(-4000),
-    )
+    staged = {"state": "staged", "is_current": None, "created_at": seconds_from_now(-4000)}
+    cluster.catalogue.change(files, files.c.file_key == "never", **staged)
     keep()
     assert cluster.catalogue.count(files) == 0
     assert [node.contents() for node in cluster.nodes.values()] == [[], [], []]

@@ -77,6 +77,10 @@ class ObjectCluster(StorageCluster):
         self.store_disk = store_disk
         self.maintenances = {node.name: StorageMaintenance(node.node) for node in nodes}
 
+    def want(self, **copies: int) -> None:
+        """How many copies files have, and how many of them in object stores."""
+        self.catalogue.store.run(set_class, FileClass(name="default", **copies))
+
     def put(self, node: str, key: str, content: bytes) -> int:
         """Put a file; its id."""
         answer = ask_node(self.nodes[node], "PUT", f"/files/films/{key}", content)
@@ -134,7 +138,7 @@ def names_of(server: ObjectStoreServer, prefix: str = PREFIX) -> list[str]:
 
 def test_a_class_says_that_one_of_two_copies_is_in_the_object_store(build: Build, server: ObjectStoreServer) -> None:
     cluster = build(server.options(), both="a", folders="bc")
-    cluster.catalogue.store.run(set_class, FileClass(name="default", copies=2, object_copies=1))
+    cluster.want(copies=2, object_copies=1)
     content = os.urandom(20 * MIB)
     file_id = cluster.put("b", "f", content)
     assert cluster.catalogue.copies(file_id)[cluster.store_disk] == "planned"
@@ -147,24 +151,26 @@ def test_a_class_says_that_one_of_two_copies_is_in_the_object_store(build: Build
         assert cluster.get(node, "f", range="bytes=5000000-9000000") == content[5_000_000:9_000_001]
 
 
+@pytest.mark.slow
 def test_small_files_get_their_copies_there_many_at_once(build: Build, server: ObjectStoreServer) -> None:
     cluster = build(server.options(), both="a")
-    cluster.catalogue.store.run(set_class, FileClass(name="default", copies=2, object_copies=1))
+    cluster.want(copies=2, object_copies=1)
     contents = {f"f{number}": os.urandom(1_000 + number) for number in range(40)}
     for key, content in contents.items():
         cluster.put("a", key, content)
     assert all(name == "copy-shared" for _, name, _ in cluster.run_tasks())
     assert len(names_of(server)) == len(contents)
     cluster.catalogue.store.run(set_disk_state, cluster.nodes["a"].disk, DiskState.DRAIN)
-    cluster.catalogue.store.run(set_class, FileClass(name="default", copies=1, object_copies=1))
+    cluster.want(copies=1, object_copies=1)
     cluster.keep()
     assert cluster.nodes["a"].contents() == [], "the drained disk is empty, and the files are whole without it"
     assert {key: cluster.get("a", key) for key in contents} == contents
 
 
+@pytest.mark.slow
 def test_a_cluster_without_a_disk_keeps_all_in_the_object_store(build: Build, server: ObjectStoreServer) -> None:
     cluster = build(server.options(), stores="ab")
-    cluster.catalogue.store.run(set_class, FileClass(name="default", copies=1))
+    cluster.want(copies=1)
     small, large = os.urandom(1000), os.urandom(30 * MIB)
     cluster.put("a", "small", small)
     file_id = cluster.put("b", "large", large)
@@ -177,9 +183,10 @@ def test_a_cluster_without_a_disk_keeps_all_in_the_object_store(build: Build, se
     assert server.uploads() == []
 
 
+@pytest.mark.slow
 def test_an_object_that_has_rotted_is_found_and_made_anew(build: Build, server: ObjectStoreServer) -> None:
     cluster = build(server.options(verify_every=3600.0), both="a")
-    cluster.catalogue.store.run(set_class, FileClass(name="default", copies=2, object_copies=1))
+    cluster.want(copies=2, object_copies=1)
     content = os.urandom(9 * MIB)
     file_id = cluster.put("a", "f", content)
     cluster.keep()
@@ -192,9 +199,10 @@ def test_an_object_that_has_rotted_is_found_and_made_anew(build: Build, server: 
     assert [one.split(".")[1] for one in names_of(server) if one.startswith("quarantine/")] == ["mismatch"]
 
 
+@pytest.mark.slow
 def test_objects_are_verified_in_their_own_time_or_never(build: Build, server: ObjectStoreServer) -> None:
     cluster = build(server.options(verify_every=0.0), both="a")
-    cluster.catalogue.store.run(set_class, FileClass(name="default", copies=2, object_copies=1))
+    cluster.want(copies=2, object_copies=1)
     cluster.put("a", "f", b"bytes")
     cluster.keep()
     cluster.catalogue.change(file_copies, sa.true(), verified_at=seconds_from_now(-86_400 * 400))
@@ -203,9 +211,10 @@ def test_objects_are_verified_in_their_own_time_or_never(build: Build, server: O
     assert "verify-shared" not in names
 
 
+@pytest.mark.slow
 def test_what_the_catalogue_does_not_know_leaves_the_object_store(build: Build, server: ObjectStoreServer) -> None:
     cluster = build(server.options(), stores="a")
-    cluster.catalogue.store.run(set_class, FileClass(name="default", copies=1))
+    cluster.want(copies=1)
     known = cluster.put("a", "f", b"bytes")
     server.client.put_object(Bucket="copies", Key=f"{PREFIX}/{object_name(ContentId(7))}", Body=b"unknown")
     assert ("a", "sweep-shared", {"contents": 1, "parts": 0, "quarantined": 0}) in cluster.keep()
@@ -214,11 +223,12 @@ def test_what_the_catalogue_does_not_know_leaves_the_object_store(build: Build, 
     assert found[1].startswith(f"quarantine/{ContentId(7)}.unknown.")
 
 
+@pytest.mark.slow
 def test_a_node_with_the_object_store_reads_for_the_others_and_prefers_folders(
     build: Build, server: ObjectStoreServer
 ) -> None:
     cluster = build(server.options(), both="a", folders="b")
-    cluster.catalogue.store.run(set_class, FileClass(name="default", copies=2, object_copies=1))
+    cluster.want(copies=2, object_copies=1)
     content = os.urandom(5 * MIB)
     file_id = cluster.put("b", "f", content)
     cluster.keep()
@@ -227,11 +237,12 @@ def test_a_node_with_the_object_store_reads_for_the_others_and_prefers_folders(
     assert cluster.catalogue.copies(file_id)[cluster.store_disk] == "stored"
     cluster.keep()
     cluster.nodes["b"].content_path(file_id).write_bytes(b"rotten")
-    cluster.catalogue.store.run(set_class, FileClass(name="default", copies=2))
+    cluster.want(copies=2)
     server.client.put_object(Bucket="copies", Key=f"{PREFIX}/{object_name(ContentId(file_id))}", Body=content)
     assert cluster.get("b", "f") == content, "a has read it from the object store for b"
 
 
+@pytest.mark.slow
 def test_why_the_object_store_cannot_be_used_is_with_its_disk(
     build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -254,6 +265,7 @@ def test_why_the_object_store_cannot_be_used_is_with_its_disk(
         cluster.put("a", "f", b"bytes")
 
 
+@pytest.mark.slow
 def test_copies_of_an_object_store_that_was_away_count_at_once(build: Build, server: ObjectStoreServer) -> None:
     cluster = build(server.options(), both="a")
     cluster.catalogue.change(disks, sa.true(), seen_at=seconds_from_now(-5000), missing_at=seconds_from_now(-100))
@@ -263,9 +275,10 @@ def test_copies_of_an_object_store_that_was_away_count_at_once(build: Build, ser
     assert rows["folder"].verified_since is not None
 
 
+@pytest.mark.slow
 def test_no_more_than_the_capacity_is_stored(build: Build, server: ObjectStoreServer) -> None:
     cluster = build(server.options(capacity=1_000), stores="a")
-    cluster.catalogue.store.run(set_class, FileClass(name="default", copies=1))
+    cluster.want(copies=1)
     cluster.put("a", "f", bytes(900))
     cluster.nodes["a"].node.disks._places[0]._used._counted.clear()  # type: ignore[attr-defined]
     cluster.refresh()
@@ -273,6 +286,7 @@ def test_no_more_than_the_capacity_is_stored(build: Build, server: ObjectStoreSe
     assert (answer.status_code, answer.json()["code"]) == (507, "NoDiskHasRoom")
 
 
+@pytest.mark.slow
 def test_a_cluster_keeps_copies_in_another_cluster(
     build: Build, tmp_path: Path, server: ObjectStoreServer, other_catalogue: Catalogue
 ) -> None:
@@ -287,7 +301,7 @@ def test_a_cluster_keeps_copies_in_another_cluster(
         secret = derive_access_secret(SECRET, key.id)
         far = ObjectStoreServer(other.url, tmp_path / "other", access_key=key.id, secret=secret)
         cluster = build(far.options(), both="a")
-        cluster.catalogue.store.run(set_class, FileClass(name="default", copies=2, object_copies=1))
+        cluster.want(copies=2, object_copies=1)
         content = os.urandom(20 * MIB)
         file_id = cluster.put("a", "f", content)
         cluster.put("a", "small", b"bytes")
@@ -321,7 +335,8 @@ sys.stdin.read()
 """
 
 
-@pytest.mark.parametrize("mebibytes", [1, 9, 40, 64])
+@pytest.mark.slow
+@pytest.mark.parametrize("mebibytes", [1, 40, 64])
 def test_a_process_that_is_killed_during_an_upload_leaves_nothing_that_counts_as_a_copy(
     server: ObjectStoreServer, mebibytes: int
 ) -> None:
