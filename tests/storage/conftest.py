@@ -10,15 +10,21 @@ from pathlib import Path
 import pytest
 
 from peerd import Client, Right
+from peerd.domain.files import DiskKind
+from peerd.storage.object_disk.options import ObjectDiskOptions
+from peerd.storage.object_disk.place import create_disk_at
 from peerd.storage.uploading import sending, sources
 from peerd.store.connection.database import Database
+from peerd.store.files.disks import cluster_identity, register_disk
 from tests.storage.breaking import MIB
 from tests.storage.nodes import SECRET, ServedNode, StorageCluster
+from tests.storage.object_cluster import Build, ObjectCluster
 from tests.store.conftest import StoreOf
 from tests.store.conftest import kept_stores as kept_stores  # noqa: PLC0414 - pytest finds fixtures by their names here
 from tests.store.conftest import store as store  # noqa: PLC0414
 from tests.store.file_steps import Catalogue
 from tests.store.world import empty
+from tests.support.object_store import ObjectStoreServer, moto_server, swift_server
 from tests.web.access_world import serving
 
 
@@ -83,6 +89,51 @@ def client(request: pytest.FixtureRequest, program: Client) -> Iterator[Client]:
     everything = program.tokens.create("studio", list(Right)).secret
     with serving(program) as address, Client(address, token=everything) as remote:
         yield remote
+
+
+@pytest.fixture(scope="session")
+def kept_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, ObjectStoreServer]]:
+    """Object stores of several makes: each is started when the first test wants it."""
+    makes = {"moto": moto_server, "swift": swift_server}
+    with ExitStack() as running:
+
+        class Starting(dict[str, ObjectStoreServer]):
+            def __missing__(self, make: str) -> ObjectStoreServer:
+                self[make] = running.enter_context(makes[make](tmp_path_factory.mktemp(make)))
+                return self[make]
+
+        yield Starting()
+
+
+@pytest.fixture
+def moto(kept_servers: dict[str, ObjectStoreServer]) -> ObjectStoreServer:
+    """Moto, whose bucket is empty."""
+    kept_servers["moto"].empty()
+    return kept_servers["moto"]
+
+
+@pytest.fixture
+def build(tmp_path: Path, one_catalogue: Catalogue) -> Iterator[Build]:
+    """Make a cluster: the names of nodes with a disk and the object store, with a disk alone, with the store alone."""
+    with ExitStack() as served:
+
+        def build(options: ObjectDiskOptions, *, both: str = "", folders: str = "", stores: str = "") -> ObjectCluster:
+            store = one_catalogue.store
+            identity = create_disk_at(options, store.run(cluster_identity))
+            number = store.run(
+                lambda c: register_disk(c, identity.disk, path=options.place, node_id=None, kind=DiskKind.S3)
+            )
+            nodes = [ServedNode(name, tmp_path, one_catalogue, object_stores=(options,)) for name in both]
+            nodes += [ServedNode(name, tmp_path, one_catalogue) for name in folders]
+            nodes += [ServedNode(name, tmp_path, one_catalogue, disks=0, object_stores=(options,)) for name in stores]
+            for node in nodes:
+                served.enter_context(node.served())
+            one_catalogue.bucket()
+            cluster = ObjectCluster(one_catalogue, nodes, number)
+            cluster.refresh()
+            return cluster
+
+        yield build
 
 
 @pytest.fixture

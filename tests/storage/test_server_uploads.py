@@ -41,18 +41,12 @@ from tests.storage.breaking import (
     with_digest,
 )
 from tests.storage.nodes import SECRET, StorageCluster
-from tests.storage.test_object_stores import (  # fixtures
-    Build,
-    build,
-    kept_server,
-    server,
-)
+from tests.storage.object_cluster import Build
 from tests.storage.test_server_files import slow_upload
 from tests.store.world import at_once
 from tests.support.object_store import ObjectStoreServer
 from tests.web.access_world import API, bearer, serving
 
-__all__ = ["build", "kept_server", "server"]
 pytestmark = pytest.mark.usefixtures("small_parts")
 READ, WRITE = Right.READ_FILES, Right.WRITE_FILES
 NONE = "0" * 32
@@ -418,9 +412,9 @@ def test_an_error_of_the_end_is_that_of_a_client_of_the_database_and_leaves_noth
 
 
 def test_a_file_is_one_body_where_all_disks_are_object_stores(
-    build: Build, server: ObjectStoreServer, film: Path
+    build: Build, moto: ObjectStoreServer, film: Path
 ) -> None:
-    cluster = build(server.options(), stores="a")
+    cluster = build(moto.options(), stores="a")
     with Client(cluster.catalogue.store, secret=SECRET) as program:
         secret = program.tokens.create("studio", [READ, WRITE]).secret
         with serving(program) as address, Client(address, token=secret) as remote:

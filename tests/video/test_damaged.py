@@ -80,7 +80,8 @@ async def test_a_source_that_is_still_written_is_tried_again(bunny: Path, direct
         await transcode(Uploading(directory), "coming.mkv", quality="draft")
 
 
-async def test_an_output_that_differs_from_the_plan_is_found(clip: Path, directory: Path, tools: FfmpegTools) -> None:
+async def test_an_output_that_differs_from_the_plan_is_found(directory: Path, tools: FfmpegTools) -> None:
+    clip = make_clip(directory / "clip.mp4", seconds=4)
     context = ProgramContext(tools, read_settings({"directory": str(directory)}), "clip.mp4")
     with FileDescriptor.at(clip) as file:
         media = await probe(context, file)
@@ -88,7 +89,7 @@ async def test_an_output_that_differs_from_the_plan_is_found(clip: Path, directo
         assert (await verify_transcode(context, file, plan))[1] == []
     encoded = ("-c:v", "libx264", "-preset", "ultrafast", "-c:a", "copy")
     for what, *options in (
-        ("picture lasts", "-t", "0.5"),
+        ("picture lasts", "-t", "2"),
         ("no sound", "-an"),
         ("frames", "-r", "10", *encoded),
         ("is 160x90 instead of", "-s", "160x90", *encoded),
