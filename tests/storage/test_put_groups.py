@@ -115,11 +115,7 @@ def test_an_error_of_what_is_called_with_a_put_leaves_nothing_of_it(catalogue: C
 
 @pytest.mark.parametrize(
     ("condition", "versions"),
-    [
-        (UNCONDITIONAL, range(2, PUTS + 2)),
-        (Condition(is_absent=True), [1]),
-        (Condition(tag="first"), [2]),
-    ],
+    [(UNCONDITIONAL, range(2, PUTS + 2)), (Condition(is_absent=True), [1]), (Condition(tag="first"), [2])],
     ids=["any", "new", "replacing"],
 )
 def test_puts_of_one_key_at_the_same_time_are_versions_in_any_order_and_one_of_those_with_a_condition_succeeds(

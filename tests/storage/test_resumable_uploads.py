@@ -18,13 +18,7 @@ import pytest
 from blake3 import blake3
 
 from peerd import Client
-from peerd.domain.file_errors import (
-    FileConditionFailed,
-    NoNodeTakes,
-    QuotaExceeded,
-    UploadBroken,
-    UploadGone,
-)
+from peerd.domain.file_errors import FileConditionFailed, NoNodeTakes, QuotaExceeded, UploadBroken, UploadGone
 from peerd.storage.maintenance import StorageMaintenance
 from peerd.storage.node_requests import json_of
 from peerd.storage.uploading import sending

@@ -23,13 +23,7 @@ from peerd.workers.video.programs.ffmpeg import FfmpegJob, run_ffmpeg
 from peerd.workers.video.programs.ffmpeg_tools import ProgramContext, find_tools
 from peerd.workers.video.programs.program import Program
 from peerd.workers.video.settings import read_settings
-from tests.video.media_helpers import (
-    RecordingContext,
-    files_in,
-    held_below,
-    programs_of_this_process,
-    work_in_progress,
-)
+from tests.video.media_helpers import RecordingContext, files_in, held_below, programs_of_this_process, work_in_progress
 
 WORKER = """
 import asyncio, sys

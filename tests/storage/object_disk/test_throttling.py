@@ -28,10 +28,7 @@ TOO_MANY = Refusal(status=429, code="TooManyRequests", retry_after=2)
 WITHOUT_DOCUMENT = Refusal(status=429, code=None)
 IN_BODY = Refusal(status=200)
 """As S3 answers to requests that take long: the head was sent before it was known that they fail."""
-SLOWLY = (
-    pytest.param(TOO_MANY, marks=pytest.mark.slow),
-    pytest.param(WITHOUT_DOCUMENT, marks=pytest.mark.slow),
-)
+SLOWLY = (pytest.param(TOO_MANY, marks=pytest.mark.slow), pytest.param(WITHOUT_DOCUMENT, marks=pytest.mark.slow))
 SEVERAL = 5
 """Refusals of each request, which with the pauses of the product are some seconds."""
 

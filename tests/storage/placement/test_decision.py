@@ -10,14 +10,7 @@ from hypothesis import strategies as st
 
 from peerd.domain.files import Copy, CopyState, Disk, DiskKind, DiskState, FileClass, FileNeeds
 from peerd.storage.placement.brake import GRACE, view_disks
-from peerd.storage.placement.decision import (
-    VERIFIED_BEFORE_REMOVAL,
-    Decision,
-    FileHealth,
-    Settled,
-    counts,
-    decide,
-)
+from peerd.storage.placement.decision import VERIFIED_BEFORE_REMOVAL, Decision, FileHealth, Settled, counts, decide
 
 STORED, PLANNED, BAD, REMOVING = CopyState.STORED, CopyState.PLANNED, CopyState.BAD, CopyState.REMOVING
 ROOM = 1_000

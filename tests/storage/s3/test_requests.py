@@ -161,8 +161,7 @@ def test_a_put_has_its_headers_its_metadata_and_no_transport_encoding() -> None:
         bucket="films",
         key="a",
         object_headers=operations.ObjectHeaders(
-            headers={"content-type": "video/mp4", "content-encoding": "gzip"},
-            metadata={"title": "caf\xc3\xa9,two"},
+            headers={"content-type": "video/mp4", "content-encoding": "gzip"}, metadata={"title": "caf\xc3\xa9,two"}
         ),
         conditions=Conditions(if_none_match=("*",)),
         storage_class="STANDARD_IA",

@@ -72,12 +72,7 @@ def with_header(request: S3HttpRequest, name: bytes, value: bytes | None) -> S3H
 @example("GET", "//a/../b/./c d+e%20%2F", [("a", "2"), ("a", "1"), ("a-b", ""), ("prefix", "+ %")], {}, b"", 5)
 @example("PUT", "a", [], {"x-amz-meta-a": "  two   spaces  "}, b"x", None)
 def test_what_botocore_signs_is_verified(
-    method: str,
-    key: str,
-    parameters: list[tuple[str, str]],
-    headers: dict[str, str],
-    body: bytes,
-    expires: int | None,
+    method: str, key: str, parameters: list[tuple[str, str]], headers: dict[str, str], body: bytes, expires: int | None
 ) -> None:
     request = signed_by_botocore(
         method,
