@@ -58,6 +58,7 @@ class Relay:
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
         self.ended = self.relayed = 0
         self._lock = threading.Lock()
+        self._accepted: list[socket.socket] = []
         self._threads = [threading.Thread(target=self._accept)]
         self._threads[0].start()
 
@@ -67,6 +68,7 @@ class Relay:
                 accepted, _ = self._listener.accept()
             except OSError:
                 return
+            self._accepted.append(accepted)
             self._threads.append(threading.Thread(target=self._serve, args=(accepted,)))
             self._threads[-1].start()
 
@@ -119,6 +121,9 @@ class Relay:
     def __exit__(self, *_: object) -> None:
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
+        for accepted in self._accepted:  # also those that a client keeps for later
+            with suppress(OSError):
+                accepted.shutdown(socket.SHUT_RDWR)
         for thread in self._threads:
             thread.join()
 

@@ -80,7 +80,7 @@ def remote(address: str, secret: str) -> Iterator[Client]:
         yield client
 
 
-@pytest.fixture(params=["database", "server"])
+@pytest.fixture(params=["database", pytest.param("server", marks=pytest.mark.slow)])
 def client(request: pytest.FixtureRequest, program: Client) -> Iterator[Client]:
     """A client of the database, which reaches the nodes; and one of a server, which relays for it."""
     if request.param == "database":

@@ -18,9 +18,11 @@ from peerd.runtime.observability.events import Event, EventBus
 from peerd.storage.checking import SHARED
 from peerd.storage.disk.identity import create_disk
 from peerd.storage.duties import Duties
+from peerd.storage.maintenance import StorageMaintenance
 from peerd.storage.node import StorageNode, StorageOptions
 from peerd.storage.server.app import StorageApp
 from peerd.store.files.disks import cluster_identity, register_disk
+from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import file_checks, tasks
 from peerd.web_server.server import WebServer
 from tests.store.file_steps import Catalogue
@@ -132,6 +134,7 @@ class StorageCluster:
     def __init__(self, catalogue: Catalogue, nodes: list[ServedNode]) -> None:
         self.catalogue = catalogue
         self.nodes = {node.name: node for node in nodes}
+        self._managers: dict[str, StorageMaintenance] = {}
 
     def run_tasks(self, *, rounds: int = 20) -> list[tuple[str, str, dict[str, int] | str]]:
         """Run the tasks of all nodes until there are none, and make checks due in between; what each has done."""
@@ -143,6 +146,20 @@ class StorageCluster:
                 return done
             done += [self._run(row) for row in found]
         raise AssertionError(f"tasks without an end: {done}")
+
+    def keep(self, *names: str) -> list[tuple[str, str, dict[str, int] | str]]:
+        """Let nodes, or these, do their rounds and tasks until nothing is to be done; what was done."""
+        kept = [self.nodes[name] for name in names or self.nodes]
+        done = []
+        for _ in range(6):
+            for node in kept:
+                manager = self._managers.setdefault(node.name, StorageMaintenance(node.node))
+                manager._report_at = manager._tidy_at = 0.0
+                node.node.view(fresh=True)
+                manager.run()
+            done += [self._run(row) for row in self._pending() if not names or self._node_for(row) in kept]
+            self.catalogue.change(file_checks, sa.true(), due_at=seconds_from_now(-1))
+        return done
 
     def refresh(self) -> None:
         for node in self.nodes.values():

@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
-
-import sqlalchemy as sa
 
 from peerd.domain.files import FileClass
-from peerd.storage.maintenance import StorageMaintenance
 from peerd.store.files.classes import set_class
-from peerd.store.schema.sql_clock import seconds_from_now
-from peerd.store.schema.tables import file_checks
 from tests.storage.nodes import ServedNode, StorageCluster
 from tests.storage.test_put_and_copy import ask_node
 from tests.store.file_steps import Catalogue
@@ -32,7 +26,6 @@ class ObjectCluster(StorageCluster):
     def __init__(self, catalogue: Catalogue, nodes: list[ServedNode], store_disk: int) -> None:
         super().__init__(catalogue, nodes)
         self.store_disk = store_disk
-        self.maintenances = {node.name: StorageMaintenance(node.node) for node in nodes}
 
     def want(self, **copies: int) -> None:
         """How many copies files have, and how many of them in object stores."""
@@ -48,18 +41,6 @@ class ObjectCluster(StorageCluster):
         answer = ask_node(self.nodes[node], "GET", f"/files/films/{key}", b"", **headers)
         assert answer.status_code in {200, 206}, answer.text
         return answer.content
-
-    def keep(self) -> list[tuple[str, str, Any]]:
-        """Let all nodes do their rounds and tasks until nothing is to be done; what was done."""
-        done = []
-        for _ in range(6):
-            for name, manager in self.maintenances.items():
-                manager._report_at = manager._tidy_at = 0.0
-                self.nodes[name].node.view(fresh=True)
-                manager.run()
-            done += [self._run(row) for row in self._pending()]
-            self.catalogue.change(file_checks, sa.true(), due_at=seconds_from_now(-1))
-        return done
 
 
 Build = Callable[..., ObjectCluster]

@@ -160,9 +160,8 @@ def test_a_put_goes_to_another_node_when_one_does_not_answer_or_breaks_off(
     with Relay(cluster.nodes["b"].url, after=60_000) as relay:
         serve_at(cluster, "a", closed)
         serve_at(cluster, "b", relay.url)
-        for number in range(12):
-            assert client.files.put(film, f"films/{number}").size == 9_000_000
-        assert relay.ended
+        while not relay.ended:  # which node is asked first is random
+            assert client.files.put(film, "films/f").size == 9_000_000
         serve_at(cluster, "c", closed)
         with pytest.raises(NoNodeTakes):
             client.files.put(film, "films/none")

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -31,28 +32,13 @@ from tests.storage.test_put_and_copy import Ask, ask_node
 from tests.storage.test_put_and_copy import ask as ask  # noqa: PLC0414 - pytest finds fixtures by their names here
 from tests.store.file_steps import Catalogue
 
-Keep = Callable[..., None]
+Keep = Callable[..., list[Any]]
 
 
 @pytest.fixture
 def keep(cluster: StorageCluster) -> Keep:
     """Let nodes do their rounds and tasks until nothing is to be done."""
-    maintenances = {name: StorageMaintenance(node.node) for name, node in cluster.nodes.items()}
-
-    def keep(*names: str) -> None:
-        for _ in range(6):
-            for name in names or maintenances:
-                manager = maintenances[name]
-                manager._report_at = manager._tidy_at = 0.0
-                cluster.nodes[name].node.view(fresh=True)
-                manager.run()
-            for row in cluster._pending():
-                runs_here = not names or any(cluster.nodes[name].node.node_id == row["node_id"] for name in names)
-                if runs_here:
-                    cluster._run(row)
-            cluster.catalogue.change(file_checks, sa.true(), due_at=seconds_from_now(-1))
-
-    return keep
+    return cluster.keep
 
 
 def put_many(ask: Ask, node: ServedNode, count: int = 12) -> dict[str, bytes]:
@@ -129,15 +115,6 @@ def test_a_surplus_copy_saves_a_file_whose_other_copies_have_rotted(
     store.run(request_checks, {file_id: 3})
     keep()
     assert_whole(cluster, ask, contents)
-
-
-def test_a_drained_disk_is_empty_in_the_end(cluster: StorageCluster, ask: Ask, keep: Keep) -> None:
-    contents = put_many(ask, cluster.nodes["a"])
-    keep()
-    cluster.catalogue.store.run(set_disk_state, cluster.nodes["a"].disk, DiskState.DRAIN)
-    keep()
-    assert_whole(cluster, ask, contents)
-    assert cluster.nodes["a"].contents() == []
 
 
 def test_a_lost_disk_is_replaced_and_made_anew_as_another_one(cluster: StorageCluster, ask: Ask, keep: Keep) -> None:

@@ -172,6 +172,7 @@ def test_two_puts_of_one_file_at_once_end_well(client: Client, cluster: StorageC
     assert unfinished(cluster) == []
 
 
+@pytest.mark.slow
 def test_streams_are_put_in_parts_in_little_memory(client: Client, cluster: StorageCluster) -> None:
     class Zeros(io.RawIOBase):
         left = 100_000_000
@@ -187,17 +188,16 @@ def test_streams_are_put_in_parts_in_little_memory(client: Client, cluster: Stor
 
     with little_memory(40_000_000):
         assert put(client, Zeros()).size == 100_000_000
-    assert put(client, io.BytesIO(), "films/empty").size == 0
-    exact = os.urandom(4 * MIB)
-    assert put(client, io.BytesIO(exact), "films/exact").size == len(exact)
-    assert got(client, "films/exact") == exact
     assert unfinished(cluster) == []
 
 
 def test_a_stream_survives_connections_that_break_and_leaves_nothing_when_its_source_fails(
     client: Client, cluster: StorageCluster
 ) -> None:
-    content = os.urandom(9_000_000)
+    content, exact = os.urandom(9_000_000), os.urandom(4 * MIB)
+    assert put(client, io.BytesIO(), "films/empty").size == 0
+    assert put(client, io.BytesIO(exact), "films/exact").size == len(exact)
+    assert got(client, "films/exact") == exact
     with breaking_nodes(cluster, after=1_500_000, broken=1, method=b"PUT") as servers:
         put(client, io.BytesIO(content))
     assert sum(server.ended for server in servers)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from random import Random
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from peerd.domain.files import Copy, CopyState, Disk, DiskKind, DiskState, FileClass, FileNeeds
 from peerd.storage.placement.brake import GRACE, view_disks
 from peerd.storage.placement.decision import VERIFIED_BEFORE_REMOVAL, Decision, FileHealth, Settled, counts, decide
+from tests.support.few_examples import examples
 
 STORED, PLANNED, BAD, REMOVING = CopyState.STORED, CopyState.PLANNED, CopyState.BAD, CopyState.REMOVING
 ROOM = 1_000
@@ -202,7 +203,7 @@ def disks_of(drawn: list[tuple[int, DiskState, float, datetime | None, int]]) ->
     ]
 
 
-@settings(max_examples=600, deadline=None)
+@examples(6)
 @given(DISKS, COPIES, st.integers(1, 3), st.integers(1, 2), st.integers(0, 2**32))
 def test_no_decision_takes_the_last_good_copies_or_puts_two_on_a_node(
     drawn: list[tuple[int, DiskState, float, datetime | None, int]],
@@ -235,7 +236,7 @@ def test_no_decision_takes_the_last_good_copies_or_puts_two_on_a_node(
         assert len({view.disks[number].node for number in lasting}) >= wanted
 
 
-@settings(max_examples=300, deadline=None)
+@examples(3)
 @given(DISKS, COPIES, st.integers(1, 3), st.integers(1, 2), st.integers(0, 2**32))
 def test_when_decisions_are_carried_out_a_file_settles_with_its_copies_and_no_more(
     drawn: list[tuple[int, DiskState, float, datetime | None, int]],
@@ -316,7 +317,7 @@ def test_a_folder_does_not_take_the_place_of_an_object_store_and_stays_until_the
     silent=st.sets(st.integers(1, 3), max_size=1),
     verified_since=st.sampled_from([None, 3]),
 )
-@settings(max_examples=300)
+@examples(3)
 def test_a_settled_decision_that_is_taken_again_is_the_one_that_would_be_taken(
     files: list[tuple[int, bool, int, dict[int, tuple[CopyState, int | None]]]],
     silent: set[int],
