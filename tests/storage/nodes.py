@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
 import sqlalchemy as sa
 
 from peerd.config.settings import WebSettings
@@ -21,6 +22,7 @@ from peerd.storage.duties import Duties
 from peerd.storage.maintenance import StorageMaintenance
 from peerd.storage.node import StorageNode, StorageOptions
 from peerd.storage.server.app import StorageApp
+from peerd.storage.transfer.node_signature import NodeSigner
 from peerd.store.files.disks import cluster_identity, register_disk
 from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import file_checks, tasks
@@ -206,3 +208,14 @@ class StorageCluster:
         node = next(iter(self.nodes.values())).node
         view = node.view(fresh=True)
         return bool(store.run(lambda connection: node.check(connection, ids, view)).tasks)
+
+
+def ask_node(node: ServedNode, method: str, target: str, body: bytes = b"", **headers: str) -> httpx.Response:
+    """Ask a node, with the signature of a node."""
+    names = {name.replace("_", "-"): value for name, value in headers.items()}
+    signature = node_signature(node, method, target)
+    return httpx.request(method, node.url + target, content=body, headers={**names, **signature}, timeout=60)
+
+
+def node_signature(node: ServedNode, method: str, target: str) -> dict[str, str]:
+    return NodeSigner(SECRET, node.node.clock).headers(method, target)

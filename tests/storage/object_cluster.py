@@ -6,8 +6,7 @@ from collections.abc import Callable
 
 from peerd.domain.files import FileClass
 from peerd.store.files.classes import set_class
-from tests.storage.nodes import ServedNode, StorageCluster
-from tests.storage.test_put_and_copy import ask_node
+from tests.storage.nodes import ServedNode, StorageCluster, ask_node
 from tests.store.file_steps import Catalogue
 from tests.support.object_store import ObjectStoreServer
 

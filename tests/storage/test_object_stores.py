@@ -30,9 +30,8 @@ from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import disks, file_copies
 from peerd.testing import eventually
 from tests.storage.breaking import MIB
-from tests.storage.nodes import SECRET, ServedNode
+from tests.storage.nodes import SECRET, ServedNode, ask_node
 from tests.storage.object_cluster import PREFIX, Build, names_of
-from tests.storage.test_put_and_copy import ask_node
 from tests.store.file_steps import Catalogue
 from tests.support.object_store import ObjectStoreServer, moto_server
 

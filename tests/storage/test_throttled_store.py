@@ -24,10 +24,9 @@ from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import disks, file_copies, tasks
 from tests.cli.conftest import Peerd
 from tests.cli.conftest import peerd as peerd  # noqa: PLC0414 - pytest finds fixtures by their names here
-from tests.storage.nodes import SECRET
+from tests.storage.nodes import SECRET, ask_node
 from tests.storage.object_cluster import Build, ObjectCluster, names_of
 from tests.storage.object_disk.test_throttling import first_tries
-from tests.storage.test_put_and_copy import ask_node
 from tests.support.object_store import ObjectStoreServer
 from tests.support.throttling import FOR_EVER, Refusal, ThrottlingProxy, throttling_proxy
 
