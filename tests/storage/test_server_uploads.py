@@ -10,7 +10,6 @@ import os
 import socket
 import threading
 from collections.abc import Iterator
-from functools import partial
 from itertools import pairwise, repeat
 from pathlib import Path
 from typing import Any
@@ -43,7 +42,6 @@ from tests.storage.breaking import (
 from tests.storage.nodes import SECRET, StorageCluster
 from tests.storage.object_cluster import Build
 from tests.storage.test_server_files import slow_upload
-from tests.store.world import at_once
 from tests.support.object_store import ObjectStoreServer
 from tests.web.access_world import API, bearer, serving
 
@@ -179,20 +177,6 @@ def test_a_server_that_has_no_place_is_asked_again(
         ends.join()
         close()
     assert version_of(cluster, begun[0]) == stored.id
-
-
-def test_two_files_that_are_put_at_once_under_one_key_are_two_versions(
-    remote: Client, film: Path, tmp_path: Path, cluster: StorageCluster
-) -> None:
-    other = tmp_path / "other.mov"
-    other.write_bytes(os.urandom(9_000_000))
-    outcomes = dict(zip((film, other), at_once([partial(put, remote, path) for path in (film, other)]), strict=True))
-    assert sorted(stored.version for stored in outcomes.values()) == [1, 2]
-    for path, stored in outcomes.items():
-        assert stored.blake3 == blake3(path.read_bytes()).hexdigest()
-    last = max(outcomes, key=lambda path: outcomes[path].version)
-    assert got(remote) == last.read_bytes()
-    assert unfinished(cluster) == []
 
 
 @pytest.mark.slow

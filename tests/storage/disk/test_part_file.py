@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from peerd.storage.disk import linux_calls, part_file
 from peerd.storage.disk.content_id import ContentId, new_content_id
-from peerd.storage.disk.digest import Chunking, ContentReading, hash_file
+from peerd.storage.disk.digest import Chunking, ContentReading
 from peerd.storage.disk.errors import (
     ContentExists,
     ContentMismatch,
@@ -411,15 +411,3 @@ def test_a_process_without_descriptors_is_not_a_disk_that_failed(disk: DiskFolde
             disk.open_content(CONTENT)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-
-
-def test_a_content_is_read_by_a_descriptor_that_outlives_its_name(disk: DiskFolder) -> None:
-    store(disk, CONTENT, DATA)
-    fd = disk.open_content(CONTENT)
-    disk.remove(CONTENT)
-    try:
-        assert hash_file(fd, SMALL_CHUNKS) == digest_of(DATA)
-        with pytest.raises(OSError, match="Bad file descriptor"):
-            os.write(fd, b"x")
-    finally:
-        os.close(fd)

@@ -215,6 +215,8 @@ def test_conditions_and_ranges_are_those_of_http() -> None:
     ]
     for headers, result in table:
         assert answer_to(headers) == result, headers
+    with pytest.raises(S3InvalidRange):
+        RequestedRange(0, 5).within(0)
 
 
 def answer_to(headers: dict[bytes, bytes]) -> int | tuple[int, int]:
@@ -232,11 +234,6 @@ def answer_to(headers: dict[bytes, bytes]) -> int | tuple[int, int]:
         return start, stop
     assert response.content == (0, 10)
     return response.status
-
-
-def test_nothing_of_an_empty_object_is_a_range() -> None:
-    with pytest.raises(S3InvalidRange):
-        RequestedRange(0, 5).within(0)
 
 
 def test_the_table_of_errors_has_each_code_once_with_its_sentence() -> None:
