@@ -107,20 +107,19 @@ HOSTILE = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", HOSTILE)
-@pytest.mark.parametrize("read", READERS)
-def test_a_hostile_document_is_refused_in_little_time_and_memory(read: Callable[[bytes], Any], name: str) -> None:
-    document = HOSTILE[name]
-    began = time.process_time()
-    tracemalloc.start()
-    try:
-        with pytest.raises(S3Error) as caught:
-            read(document)
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert caught.value.status < 500 or caught.value.code == "NotImplemented"
-    assert time.process_time() - began < 10
-    assert peak < 128 * 1024 * 1024
+def test_a_hostile_document_is_refused_in_little_time_and_memory(name: str) -> None:
+    for read in READERS:
+        began = time.process_time()
+        tracemalloc.start()
+        try:
+            with pytest.raises(S3Error) as caught:
+                read(HOSTILE[name])
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert caught.value.status < 500 or caught.value.code == "NotImplemented", read
+        assert time.process_time() - began < 10, read
+        assert peak < 128 * 1024 * 1024, read
 
 
 @given(
