@@ -9,6 +9,8 @@ pytest_plugins = [
     "tests.support.servers",
     "tests.support.structlog_configuration",
     "tests.support.impatience",
+    "tests.support.few_examples",
+    "tests.support.kept_certificates",
     "tests.support.patience",
     "tests.support.migrated_databases",
     "tests.support.markdown_examples",

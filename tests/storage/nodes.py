@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
 import sqlalchemy as sa
 
 from peerd.config.settings import WebSettings
@@ -18,9 +19,12 @@ from peerd.runtime.observability.events import Event, EventBus
 from peerd.storage.checking import SHARED
 from peerd.storage.disk.identity import create_disk
 from peerd.storage.duties import Duties
+from peerd.storage.maintenance import StorageMaintenance
 from peerd.storage.node import StorageNode, StorageOptions
 from peerd.storage.server.app import StorageApp
+from peerd.storage.transfer.node_signature import NodeSigner
 from peerd.store.files.disks import cluster_identity, register_disk
+from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import file_checks, tasks
 from peerd.web_server.server import WebServer
 from tests.store.file_steps import Catalogue
@@ -132,6 +136,7 @@ class StorageCluster:
     def __init__(self, catalogue: Catalogue, nodes: list[ServedNode]) -> None:
         self.catalogue = catalogue
         self.nodes = {node.name: node for node in nodes}
+        self._managers: dict[str, StorageMaintenance] = {}
 
     def run_tasks(self, *, rounds: int = 20) -> list[tuple[str, str, dict[str, int] | str]]:
         """Run the tasks of all nodes until there are none, and make checks due in between; what each has done."""
@@ -143,6 +148,20 @@ class StorageCluster:
                 return done
             done += [self._run(row) for row in found]
         raise AssertionError(f"tasks without an end: {done}")
+
+    def keep(self, *names: str) -> list[tuple[str, str, dict[str, int] | str]]:
+        """Let nodes, or these, do their rounds and tasks until nothing is to be done; what was done."""
+        kept = [self.nodes[name] for name in names or self.nodes]
+        done = []
+        for _ in range(6):
+            for node in kept:
+                manager = self._managers.setdefault(node.name, StorageMaintenance(node.node))
+                manager._report_at = manager._tidy_at = 0.0
+                node.node.view(fresh=True)
+                manager.run()
+            done += [self._run(row) for row in self._pending() if not names or self._node_for(row) in kept]
+            self.catalogue.change(file_checks, sa.true(), due_at=seconds_from_now(-1))
+        return done
 
     def refresh(self) -> None:
         for node in self.nodes.values():
@@ -189,3 +208,14 @@ class StorageCluster:
         node = next(iter(self.nodes.values())).node
         view = node.view(fresh=True)
         return bool(store.run(lambda connection: node.check(connection, ids, view)).tasks)
+
+
+def ask_node(node: ServedNode, method: str, target: str, body: bytes = b"", **headers: str) -> httpx.Response:
+    """Ask a node, with the signature of a node."""
+    names = {name.replace("_", "-"): value for name, value in headers.items()}
+    signature = node_signature(node, method, target)
+    return httpx.request(method, node.url + target, content=body, headers={**names, **signature}, timeout=60)
+
+
+def node_signature(node: ServedNode, method: str, target: str) -> dict[str, str]:
+    return NodeSigner(SECRET, node.node.clock).headers(method, target)

@@ -16,8 +16,7 @@ from peerd.store.files.copies import copies_bad
 from peerd.store.files.disks import list_disks
 from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import disks, file_checks
-from tests.storage.nodes import SECRET, NoRings, ServedNode, StorageCluster
-from tests.storage.test_put_and_copy import ask_node
+from tests.storage.nodes import SECRET, NoRings, ServedNode, StorageCluster, ask_node
 
 
 def put(cluster: StorageCluster, content: bytes) -> int:

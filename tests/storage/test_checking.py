@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from peerd.domain.files import DiskState, FileClass
+from peerd.domain.files import DiskState
 from peerd.storage.checking import MAX_BYTES_OF_TASK, Checked, check_files, read_disk_view
-from peerd.storage.placement.brake import GRACE
 from peerd.storage.placement.decision import FileHealth
-from peerd.store.files import classes, copies, disks, versions
+from peerd.store.files import copies, disks, versions
 from peerd.store.files.checks import count_checks, lock_due_checks, request_checks
 from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import disks as disk_table
@@ -57,6 +56,14 @@ def store_copies(catalogue: Catalogue, file_ids: Sequence[int]) -> None:
         for disk, state in catalogue.copies(file_id).items():
             if state == "planned":
                 assert catalogue.store.run(copies.copies_stored, disk, [file_id]) == {file_id}
+
+
+def settle(catalogue: Catalogue, file_id: int) -> None:
+    """Make all copies of a file, and have it checked."""
+    check(catalogue)
+    store_copies(catalogue, [file_id])
+    make_due(catalogue)
+    check(catalogue)
 
 
 def test_a_new_file_gets_a_task_on_the_node_of_another_disk_and_is_settled_with_its_copy(catalogue: Catalogue) -> None:
@@ -168,8 +175,7 @@ def test_a_deleted_file_leaves_its_disks_and_then_the_catalogue(catalogue: Catal
     here, there = catalogue.disk("a"), catalogue.disk("b")
     bucket = catalogue.bucket()
     put = catalogue.put(bucket, "a", here)
-    check(catalogue)
-    store_copies(catalogue, [put.id])
+    settle(catalogue, put.id)
     catalogue.store.run(versions.delete_file, bucket, "a")
     assert check(catalogue).tasks == 2
     assert catalogue.copies(put.id) == {here: "removing", there: "removing"}
@@ -182,26 +188,18 @@ def test_a_deleted_file_leaves_its_disks_and_then_the_catalogue(catalogue: Catal
     make_due(catalogue)
     assert check(catalogue).decisions[put.id].health is FileHealth.GONE
     assert (catalogue.count(files), catalogue.count(file_copies), catalogue.count(file_checks)) == (0, 0, 0)
-
-
-def test_a_file_that_is_deleted_while_it_is_copied_loses_the_copy_too(catalogue: Catalogue) -> None:
-    here, there = catalogue.disk("a"), catalogue.disk("b")
-    bucket = catalogue.bucket()
-    put = catalogue.put(bucket, "a", here)
+    copied = catalogue.put(bucket, "while it is copied", here)
     check(catalogue)
-    catalogue.store.run(versions.delete_file, bucket, "a")
+    catalogue.store.run(versions.delete_file, bucket, copied.key)
     check(catalogue)
-    assert catalogue.copies(put.id) == {here: "removing", there: "removing"}
-    assert catalogue.store.run(copies.copies_stored, there, [put.id]) == set(), "the copy task removes what it made"
+    assert catalogue.copies(copied.id) == {here: "removing", there: "removing"}
+    assert catalogue.store.run(copies.copies_stored, there, [copied.id]) == set(), "the copy task removes what it made"
 
 
 def test_a_lost_disk_is_replaced_and_forgotten_in_one_step(catalogue: Catalogue) -> None:
     here, lost, spare = catalogue.disk("a"), catalogue.disk("b"), catalogue.disk("c", free=0)
     put = catalogue.put(catalogue.bucket(), "a", here)
-    check(catalogue)
-    store_copies(catalogue, [put.id])
-    make_due(catalogue)
-    check(catalogue)
+    settle(catalogue, put.id)
     catalogue.store.run(disks.set_disk_state, lost, DiskState.LOST)
     catalogue.store.run(request_checks, {put.id: 1})
     check(catalogue)
@@ -210,30 +208,6 @@ def test_a_lost_disk_is_replaced_and_forgotten_in_one_step(catalogue: Catalogue)
     make_due(catalogue)
     check(catalogue)
     assert catalogue.copies(put.id) == {here: "stored", spare: "planned"}
-
-
-def test_a_silent_disk_is_replaced_after_its_grace_period_and_its_copy_is_kept_in_the_catalogue(
-    catalogue: Catalogue,
-) -> None:
-    here, silent, spare = catalogue.disk("a"), catalogue.disk("b"), catalogue.disk("c", free=0)
-    put = catalogue.put(catalogue.bucket(), "a", here)
-    check(catalogue)
-    store_copies(catalogue, [put.id])
-    catalogue.change(disk_table, disk_table.c.id == spare, free=1_000)
-    for silence, expected in ((GRACE - 60, set()), (GRACE + 60, {spare})):
-        catalogue.silence(silent, silence)
-        catalogue.store.run(request_checks, {put.id: 1})
-        check(catalogue)
-        assert set(catalogue.copies(put.id)) - {here, silent} == expected
-
-
-def test_a_class_of_more_copies_holds_for_all_that_is_checked_from_then_on(catalogue: Catalogue) -> None:
-    here = catalogue.disk("a")
-    others = {catalogue.disk("b"), catalogue.disk("c")}
-    put = catalogue.put(catalogue.bucket(), "a", here)
-    catalogue.store.run(classes.set_class, FileClass(name="default", copies=3))
-    check(catalogue)
-    assert set(catalogue.copies(put.id)) == {here, *others}
 
 
 def test_a_staged_version_is_copied_but_not_settled_before_it_is_published(catalogue: Catalogue) -> None:
@@ -253,20 +227,8 @@ def test_a_staged_version_is_copied_but_not_settled_before_it_is_published(catal
     assert catalogue.count(file_checks) == 0
 
 
-@pytest.mark.parametrize("name", ["bad", "bad again"])
-def test_a_bad_copy_is_made_anew(catalogue: Catalogue, name: str) -> None:
-    here, there = catalogue.disk("a"), catalogue.disk("b")
-    put = catalogue.put(catalogue.bucket(), name, here)
-    check(catalogue)
-    store_copies(catalogue, [put.id])
-    make_due(catalogue)
-    check(catalogue)
-    catalogue.store.run(copies.copies_bad, there, [put.id])
-    assert catalogue.copies(put.id) == {here: "stored", there: "bad"}
-    check(catalogue)
-    assert catalogue.copies(put.id) == {here: "stored", there: "planned"}, "there is no other disk"
-
-
+@pytest.mark.slow
+@pytest.mark.every_database
 def test_a_check_costs_the_same_beside_many_files(catalogue: Catalogue) -> None:
     here, there = catalogue.disk("a"), catalogue.disk("b")
     bucket = catalogue.bucket()

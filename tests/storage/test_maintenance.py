@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
-import httpx
 import pytest
 import sqlalchemy as sa
 
@@ -27,39 +25,21 @@ from peerd.store.files.disks import cluster_identity, set_disk_state
 from peerd.store.files.rebalance import begin_rebalance
 from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import disks, file_checks, file_copies, files
-from tests.storage.nodes import ServedNode, StorageCluster
-from tests.storage.test_put_and_copy import Ask
-from tests.storage.test_put_and_copy import ask as ask  # noqa: PLC0414 - pytest finds fixtures by their names here
+from tests.storage.nodes import ServedNode, StorageCluster, ask_node
 from tests.store.file_steps import Catalogue
-
-Keep = Callable[..., None]
 
 
 @pytest.fixture
-def keep(cluster: StorageCluster) -> Keep:
-    """Let nodes do their rounds and tasks until nothing is to be done."""
-    maintenances = {name: StorageMaintenance(node.node) for name, node in cluster.nodes.items()}
-
-    def keep(*names: str) -> None:
-        for _ in range(6):
-            for name in names or maintenances:
-                manager = maintenances[name]
-                manager._report_at = manager._tidy_at = 0.0
-                cluster.nodes[name].node.view(fresh=True)
-                manager.run()
-            for row in cluster._pending():
-                runs_here = not names or any(cluster.nodes[name].node.node_id == row["node_id"] for name in names)
-                if runs_here:
-                    cluster._run(row)
-            cluster.catalogue.change(file_checks, sa.true(), due_at=seconds_from_now(-1))
-
-    return keep
+def cluster(cluster: StorageCluster) -> StorageCluster:
+    """Three nodes, and a bucket `films`."""
+    cluster.catalogue.bucket()
+    return cluster
 
 
-def put_many(ask: Ask, node: ServedNode, count: int = 12) -> dict[str, bytes]:
+def put_many(node: ServedNode, count: int = 12) -> dict[str, bytes]:
     contents = {f"f{number:02}": os.urandom(2_000 + number) for number in range(count)}
     for key, content in contents.items():
-        assert ask(node, "PUT", f"/files/films/{key}", content).status_code == 201
+        assert ask_node(node, "PUT", f"/files/films/{key}", content).status_code == 201
     return contents
 
 
@@ -69,7 +49,7 @@ def states(cluster: StorageCluster, disk: int) -> dict[str, int]:
     return {str(state): count for state, count in rows}
 
 
-def assert_whole(cluster: StorageCluster, ask: Ask, contents: dict[str, bytes]) -> None:
+def assert_whole(cluster: StorageCluster, contents: dict[str, bytes]) -> None:
     """Each file has two good copies and no others, on disks and in the catalogue, and is read from every node."""
     copies = sa.select(file_copies.c.file_id, file_copies.c.disk_id, file_copies.c.state)
     rows = cluster.catalogue.store.read(lambda connection: connection.execute(copies).all())
@@ -81,47 +61,42 @@ def assert_whole(cluster: StorageCluster, ask: Ask, contents: dict[str, bytes]) 
         assert names == sorted(f"{row.file_id:016x}" for row in rows if row.disk_id == disk)
     for node in cluster.nodes.values():
         for key, content in contents.items():
-            assert ask(node, "GET", f"/files/films/{key}").content == content
+            assert ask_node(node, "GET", f"/files/films/{key}").content == content
+
+
+def assert_stored_twice(cluster: StorageCluster, contents: dict[str, bytes]) -> None:
+    assert cluster.catalogue.count(file_copies, file_copies.c.state == "stored") == 2 * len(contents)
 
 
 def named(node: ServedNode) -> list[tuple[int, list[str]]]:
     return [(number, node.contents(index)) for index, number in enumerate(node.numbers)]
 
 
-def test_files_of_a_node_get_their_copies_by_the_rounds_of_all(cluster: StorageCluster, ask: Ask, keep: Keep) -> None:
-    contents = put_many(ask, cluster.nodes["a"])
-    keep()
-    assert_whole(cluster, ask, contents)
-
-
-def test_a_missing_disk_is_replaced_and_when_it_is_back_it_is_verified_and_trimmed(
-    cluster: StorageCluster, ask: Ask, keep: Keep
-) -> None:
-    contents = put_many(ask, cluster.nodes["a"])
-    keep()
+def test_a_missing_disk_is_replaced_and_when_it_is_back_it_is_verified_and_trimmed(cluster: StorageCluster) -> None:
+    contents = put_many(cluster.nodes["a"])
+    cluster.keep()
+    assert_whole(cluster, contents)
     away = cluster.nodes["b"]
     held = states(cluster, away.disk)["stored"]
     cluster.catalogue.silence(away.disk, GRACE + 10)
-    keep("a", "c")
+    cluster.keep("a", "c")
     assert states(cluster, away.disk) == {"stored": held}, "the catalogue does not forget it"
     assert states(cluster, cluster.nodes["a"].disk)["stored"] == len(contents)
     assert states(cluster, cluster.nodes["c"].disk)["stored"] == len(contents), "each has two copies again"
     damaged = away.contents()[0]
     away.content_path(int(damaged, 16)).write_bytes(b"rotten")
-    keep()
-    assert_whole(cluster, ask, contents)
+    cluster.keep()
+    assert_whole(cluster, contents)
     row = cluster.catalogue.store.read(lambda c: c.execute(sa.select(disks).where(disks.c.id == away.disk)).one())
     assert (row.missing_at, row.verified_since is None) == (None, False)
     assert len(list((away.paths[0] / "quarantine").iterdir())) == 1
 
 
-def test_a_surplus_copy_saves_a_file_whose_other_copies_have_rotted(
-    cluster: StorageCluster, ask: Ask, keep: Keep
-) -> None:
-    contents = put_many(ask, cluster.nodes["a"], 1)
+def test_a_surplus_copy_saves_a_file_whose_other_copies_have_rotted(cluster: StorageCluster) -> None:
+    contents = put_many(cluster.nodes["a"], 1)
     store = cluster.catalogue.store
     store.run(set_class, FileClass(name="default", copies=3))
-    keep()
+    cluster.keep()
     store.run(set_class, FileClass(name="default", copies=2))
     cluster.catalogue.change(file_copies, sa.true(), verified_at=seconds_from_now(-7200))
     [file_id] = store.read(lambda connection: connection.execute(sa.select(files.c.id)).scalars().all())
@@ -129,39 +104,30 @@ def test_a_surplus_copy_saves_a_file_whose_other_copies_have_rotted(
     for name in "ab":
         cluster.nodes[name].content_path(file_id).write_bytes(b"rotten")
     store.run(request_checks, {file_id: 3})
-    keep()
-    assert_whole(cluster, ask, contents)
+    cluster.keep()
+    assert_whole(cluster, contents)
 
 
-def test_a_drained_disk_is_empty_in_the_end(cluster: StorageCluster, ask: Ask, keep: Keep) -> None:
-    contents = put_many(ask, cluster.nodes["a"])
-    keep()
-    cluster.catalogue.store.run(set_disk_state, cluster.nodes["a"].disk, DiskState.DRAIN)
-    keep()
-    assert_whole(cluster, ask, contents)
-    assert cluster.nodes["a"].contents() == []
-
-
-def test_a_lost_disk_is_replaced_and_made_anew_as_another_one(cluster: StorageCluster, ask: Ask, keep: Keep) -> None:
-    contents = put_many(ask, cluster.nodes["a"])
-    keep()
+def test_a_lost_disk_is_replaced_and_made_anew_as_another_one(cluster: StorageCluster) -> None:
+    contents = put_many(cluster.nodes["a"])
+    cluster.keep()
     lost = cluster.nodes["b"]
     cluster.catalogue.store.run(set_disk_state, lost.disk, DiskState.LOST)
-    keep()
+    cluster.keep()
     assert states(cluster, lost.disk) == {}
     assert [status.problem is None for status in lost.node.disks.refresh()] == [False]
     assert lost.node.disks.usable() == [], "a lost disk is not used, although it is there"
     for key, content in contents.items():
-        assert ask(lost, "GET", f"/files/films/{key}").content == content
+        assert ask_node(lost, "GET", f"/files/films/{key}").content == content
 
 
 def test_copies_of_a_lost_disk_are_planned_step_by_step_and_those_of_the_most_endangered_files_first(
-    cluster: StorageCluster, ask: Ask, keep: Keep, monkeypatch: pytest.MonkeyPatch
+    cluster: StorageCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("peerd.storage.maintenance.MAX_PLANNED", 4)
     monkeypatch.setattr("peerd.storage.maintenance.CHECK_BATCH", 2)
-    contents = put_many(ask, cluster.nodes["a"], 20)
-    keep()
+    contents = put_many(cluster.nodes["a"], 20)
+    cluster.keep()
     store = cluster.catalogue.store
     lost = max((cluster.nodes[name].disk for name in "bc"), key=lambda disk: states(cluster, disk)["stored"])
     of_lost = sa.select(file_copies.c.file_id).where(file_copies.c.disk_id == lost).order_by(file_copies.c.file_id)
@@ -178,17 +144,17 @@ def test_copies_of_a_lost_disk_are_planned_step_by_step_and_those_of_the_most_en
     )
     is_planned = file_copies.c.state == "planned"
     assert cluster.catalogue.count(file_copies, is_planned) == 8, "twice the limit, because one copy is left of each"
-    keep()
+    cluster.keep()
     assert states(cluster, lost) == {}
-    assert cluster.catalogue.count(file_copies, file_copies.c.state == "stored") == 2 * len(contents)
+    assert_stored_twice(cluster, contents)
 
 
 def test_files_of_a_lost_disk_are_not_settled_by_disks_that_were_read_before_it_was_lost(
-    cluster: StorageCluster, ask: Ask, keep: Keep
+    cluster: StorageCluster,
 ) -> None:
     """The manager walks over the files at once, and decides by what it knows of the disks since a second."""
-    contents = put_many(ask, cluster.nodes["a"])
-    keep()
+    contents = put_many(cluster.nodes["a"])
+    cluster.keep()
     manager = StorageMaintenance(cluster.nodes["a"].node)
     manager.run()
     before, lost = cluster.nodes["a"].node.view(fresh=True), cluster.nodes["b"].disk
@@ -197,33 +163,32 @@ def test_files_of_a_lost_disk_are_not_settled_by_disks_that_were_read_before_it_
     manager._walk(before)
     manager._check(before)
     assert cluster.catalogue.count(file_checks) > 0
-    keep()
+    cluster.keep()
     assert states(cluster, lost) == {}
-    assert cluster.catalogue.count(file_copies, file_copies.c.state == "stored") == 2 * len(contents)
+    assert_stored_twice(cluster, contents)
 
 
 @pytest.mark.parametrize("state", [DiskState.LOST, DiskState.DRAIN])
 def test_a_copy_that_was_entered_behind_the_walk_over_its_disk_is_found(
-    cluster: StorageCluster, ask: Ask, keep: Keep, state: DiskState
+    cluster: StorageCluster, state: DiskState
 ) -> None:
-    contents = put_many(ask, cluster.nodes["a"], 2)
-    keep()
-    changed = cluster.nodes["b"].disk
+    contents, changed = put_many(cluster.nodes["a"], 2), cluster.nodes["b"].disk
+    cluster.keep()
     cluster.catalogue.change(disks, disks.c.id == changed, state=state.value)
-    keep()
+    cluster.keep()
     assert states(cluster, changed) == {}
-    assert cluster.catalogue.count(file_copies, file_copies.c.state == "stored") == 2 * len(contents)
+    assert_stored_twice(cluster, contents)
 
 
-def test_a_wiped_disk_is_no_disk_and_nothing_is_written_to_it(cluster: StorageCluster, ask: Ask, keep: Keep) -> None:
-    put_many(ask, cluster.nodes["a"])
-    keep()
+def test_a_wiped_disk_is_no_disk_and_nothing_is_written_to_it(cluster: StorageCluster) -> None:
+    put_many(cluster.nodes["a"])
+    cluster.keep()
     wiped = cluster.nodes["b"]
     wiped.paths[0].rename(wiped.paths[0].with_name("elsewhere"))
     wiped.paths[0].mkdir()
     [status] = wiped.node.disks.refresh()
     assert "is no disk of a cluster" in (status.problem or "")
-    assert ask(wiped, "PUT", "/files/films/x", b"bytes").status_code == 507
+    assert ask_node(wiped, "PUT", "/files/films/x", b"bytes").status_code == 507
     assert list(wiped.paths[0].iterdir()) == []
     other = create_disk(wiped.paths[0], "f" * 32)
     [status] = wiped.node.disks.refresh()
@@ -245,11 +210,8 @@ def test_every_copy_is_verified_in_time_and_bit_rot_is_found_and_mended(
             served.enter_context(node.served())
         cluster = StorageCluster(one_catalogue, nodes)
         one_catalogue.bucket()
-        signed = nodes[0].node.http._signer
         content = os.urandom(5_000)
-        url = f"{nodes[0].url}/files/films/f"
-        answer = httpx.put(url, content=content, headers=signed.headers("PUT", "/files/films/f"))
-        file_id = int(answer.json()["id"], 16)
+        file_id = int(ask_node(nodes[0], "PUT", "/files/films/f", content).json()["id"], 16)
         cluster.run_tasks()
         one_catalogue.change(file_copies, sa.true(), verified_at=seconds_from_now(-4000))
         path = nodes[1].content_path(file_id)
@@ -266,38 +228,33 @@ def test_every_copy_is_verified_in_time_and_bit_rot_is_found_and_mended(
         assert [name for _, name, _ in cluster.run_tasks()] == [], "all were verified and swept lately"
 
 
-def test_files_expire_and_puts_without_an_end_are_discarded(cluster: StorageCluster, ask: Ask, keep: Keep) -> None:
+def test_files_expire_and_puts_without_an_end_are_discarded(cluster: StorageCluster) -> None:
     a = cluster.nodes["a"]
-    ask(a, "PUT", "/files/films/soon", b"bytes", x_peerd_expires_in="1h")
-    ask(a, "PUT", "/files/films/never", b"bytes")
+    ask_node(a, "PUT", "/files/films/soon", b"bytes", x_peerd_expires_in="1h")
+    ask_node(a, "PUT", "/files/films/never", b"bytes")
     cluster.catalogue.change(files, files.c.file_key == "soon", expires_at=seconds_from_now(-1))
-    cluster.catalogue.change(
-        files,
-        files.c.file_key == "never",
-        state="staged",
-        is_current=None,
-        created_at=seconds_from_now(-4000),
-    )
-    keep()
+    staged = {"state": "staged", "is_current": None, "created_at": seconds_from_now(-4000)}
+    cluster.catalogue.change(files, files.c.file_key == "never", **staged)
+    cluster.keep()
     assert cluster.catalogue.count(files) == 0
     assert [node.contents() for node in cluster.nodes.values()] == [[], [], []]
 
 
 def test_a_disk_that_refuses_a_write_gets_no_more_for_a_while_and_the_reason_is_reported(
-    cluster: StorageCluster, ask: Ask
+    cluster: StorageCluster,
 ) -> None:
     a = cluster.nodes["a"]
     a.node.disks.failed(a.disk, DiskFailed(str(a.paths[0]), "write", "parts/x", "Input/output error"))
-    answer = ask(a, "PUT", "/files/films/f", b"bytes")
+    answer = ask_node(a, "PUT", "/files/films/f", b"bytes")
     assert (answer.status_code, answer.json()["code"]) == (507, "NoDiskHasRoom")
     [status] = a.node.disks.refresh()
     assert "Input/output error" in (status.problem or "")
-    assert ask(cluster.nodes["b"], "PUT", "/files/films/f", b"bytes").status_code == 201
+    assert ask_node(cluster.nodes["b"], "PUT", "/files/films/f", b"bytes").status_code == 201
     assert cluster.run_tasks()[0][:2] == ("c", "copy"), "the failed disk gets no copies either"
 
 
 def test_copies_are_moved_to_a_disk_that_is_new_until_all_are_equally_full(
-    cluster: StorageCluster, ask: Ask, keep: Keep, monkeypatch: pytest.MonkeyPatch
+    cluster: StorageCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The size of a disk is what a test says, and what is free follows from its contents."""
     size = 100_000
@@ -310,30 +267,30 @@ def test_copies_are_moved_to_a_disk_that_is_new_until_all_are_equally_full(
     operations, store = Client(cluster.catalogue.store).disks, cluster.catalogue.store
     new = cluster.nodes["c"].disk
     store.run(set_disk_state, new, DiskState.READONLY)
-    contents = put_many(ask, cluster.nodes["a"], 20)
-    keep()
+    contents = put_many(cluster.nodes["a"], 20)
+    cluster.keep()
     assert states(cluster, new) == {}
     assert operations.rebalance() == [], "the others are equally full"
     operations.activate(new)
-    keep()
+    cluster.keep()
     begun = operations.rebalance()
     assert [one.id for one in begun] == [cluster.nodes[name].disk for name in "ab"]
     assert all(one.is_too_full and 10_000 < one.excess < 20_000 for one in begun)
     for _ in range(10):
         if any(one.is_rebalanced for one in operations.balance()):
-            keep()
+            cluster.keep()
     balance = operations.balance()
     assert [(one.is_too_full, one.is_rebalanced) for one in balance] == [(False, False)] * 3
     assert all(abs(one.used_share - one.mean) <= TOLERANCE for one in balance)
     assert states(cluster, new)["stored"] >= 8
-    assert_whole(cluster, ask, contents)
+    assert_whole(cluster, contents)
 
 
 def test_a_rebalance_that_is_stopped_moves_no_more_and_none_begins_while_many_files_are_at_risk(
-    cluster: StorageCluster, ask: Ask, keep: Keep, monkeypatch: pytest.MonkeyPatch
+    cluster: StorageCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    contents = put_many(ask, cluster.nodes["a"])
-    keep()
+    contents = put_many(cluster.nodes["a"])
+    cluster.keep()
     store, node = cluster.catalogue.store, cluster.nodes["a"].node
     full = cluster.nodes["a"].disk
     cluster.catalogue.change(disks, disks.c.id == full, free=1)
@@ -345,5 +302,5 @@ def test_a_rebalance_that_is_stopped_moves_no_more_and_none_begins_while_many_fi
     assert store.run(move_on, node.view(fresh=True), node.random) is None
     store.run(begin_rebalance, [full])
     assert store.run(move_on, node.view(fresh=True), node.random) is not None
-    keep()
-    assert_whole(cluster, ask, contents)
+    cluster.keep()
+    assert_whole(cluster, contents)

@@ -5,53 +5,35 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Iterator
 from pathlib import Path
 from signal import SIGKILL
 from subprocess import PIPE, Popen
-from typing import Any
 
 import msgspec
 import pytest
 import sqlalchemy as sa
 
-from peerd.domain.files import DiskKind, DiskState, FileClass
+from peerd.domain.files import DiskState, FileClass
 from peerd.doorbell.access_secret import derive_access_secret
 from peerd.storage.disk.content_id import ContentId
-from peerd.storage.maintenance import StorageMaintenance
 from peerd.storage.object_disk import disk as disk_module
 from peerd.storage.object_disk.disk import object_name
-from peerd.storage.object_disk.options import ObjectDiskOptions
 from peerd.storage.object_disk.place import create_disk_at
 from peerd.store.connection.database import Database
 from peerd.store.files import access_keys
 from peerd.store.files.buckets import create_bucket
 from peerd.store.files.classes import set_class
-from peerd.store.files.disks import cluster_identity, list_disks, register_disk, set_disk_state
+from peerd.store.files.disks import list_disks, set_disk_state
 from peerd.store.schema.migrate import migrate
 from peerd.store.schema.sql_clock import seconds_from_now
-from peerd.store.schema.tables import disks, file_checks, file_copies
+from peerd.store.schema.tables import disks, file_copies
 from peerd.testing import eventually
-from tests.storage.nodes import SECRET, ServedNode, StorageCluster
-from tests.storage.test_put_and_copy import ask_node
+from tests.storage.breaking import MIB
+from tests.storage.nodes import SECRET, ServedNode, ask_node
+from tests.storage.object_cluster import PREFIX, Build, names_of
 from tests.store.file_steps import Catalogue
 from tests.support.object_store import ObjectStoreServer, moto_server
-
-MIB = 1024 * 1024
-PREFIX = "peerd/one"
-
-
-@pytest.fixture(scope="module")
-def kept_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStoreServer]:
-    with moto_server(tmp_path_factory.mktemp("moto")) as server:
-        yield server
-
-
-@pytest.fixture
-def server(kept_server: ObjectStoreServer) -> ObjectStoreServer:
-    kept_server.empty()
-    return kept_server
 
 
 @pytest.fixture
@@ -63,108 +45,41 @@ def other_catalogue(tmp_path: Path) -> Iterator[Catalogue]:
     database.close()
 
 
-class ObjectCluster(StorageCluster):
-    """Nodes, and an object store that some of them use.
-
-    Args:
-        catalogue: of the cluster.
-        nodes: that are served.
-        store_disk: the number of the disk in the object store.
-    """
-
-    def __init__(self, catalogue: Catalogue, nodes: list[ServedNode], store_disk: int) -> None:
-        super().__init__(catalogue, nodes)
-        self.store_disk = store_disk
-        self.maintenances = {node.name: StorageMaintenance(node.node) for node in nodes}
-
-    def put(self, node: str, key: str, content: bytes) -> int:
-        """Put a file; its id."""
-        answer = ask_node(self.nodes[node], "PUT", f"/files/films/{key}", content)
-        assert answer.status_code == 201, answer.text
-        return int(answer.json()["id"], 16)
-
-    def get(self, node: str, key: str, **headers: str) -> bytes:
-        answer = ask_node(self.nodes[node], "GET", f"/files/films/{key}", b"", **headers)
-        assert answer.status_code in {200, 206}, answer.text
-        return answer.content
-
-    def keep(self) -> list[tuple[str, str, Any]]:
-        """Let all nodes do their rounds and tasks until nothing is to be done; what was done."""
-        done = []
-        for _ in range(6):
-            for name, manager in self.maintenances.items():
-                manager._report_at = manager._tidy_at = 0.0
-                self.nodes[name].node.view(fresh=True)
-                manager.run()
-            done += [self._run(row) for row in self._pending()]
-            self.catalogue.change(file_checks, sa.true(), due_at=seconds_from_now(-1))
-        return done
-
-
-Build = Callable[..., ObjectCluster]
-
-
-@pytest.fixture
-def build(tmp_path: Path, one_catalogue: Catalogue) -> Iterator[Build]:
-    """Make a cluster: the names of nodes with a disk and the object store, with a disk alone, with the store alone."""
-    with ExitStack() as served:
-
-        def build(options: ObjectDiskOptions, *, both: str = "", folders: str = "", stores: str = "") -> ObjectCluster:
-            store = one_catalogue.store
-            identity = create_disk_at(options, store.run(cluster_identity))
-            number = store.run(
-                lambda c: register_disk(c, identity.disk, path=options.place, node_id=None, kind=DiskKind.S3)
-            )
-            nodes = [ServedNode(name, tmp_path, one_catalogue, object_stores=(options,)) for name in both]
-            nodes += [ServedNode(name, tmp_path, one_catalogue) for name in folders]
-            nodes += [ServedNode(name, tmp_path, one_catalogue, disks=0, object_stores=(options,)) for name in stores]
-            for node in nodes:
-                served.enter_context(node.served())
-            one_catalogue.bucket()
-            cluster = ObjectCluster(one_catalogue, nodes, number)
-            cluster.refresh()
-            return cluster
-
-        yield build
-
-
-def names_of(server: ObjectStoreServer, prefix: str = PREFIX) -> list[str]:
-    return [name.removeprefix(f"{prefix}/") for name in server.names() if "peerd-disk.json" not in name]
-
-
-def test_a_class_says_that_one_of_two_copies_is_in_the_object_store(build: Build, server: ObjectStoreServer) -> None:
-    cluster = build(server.options(), both="a", folders="bc")
-    cluster.catalogue.store.run(set_class, FileClass(name="default", copies=2, object_copies=1))
+def test_a_class_says_that_one_of_two_copies_is_in_the_object_store(build: Build, moto: ObjectStoreServer) -> None:
+    cluster = build(moto.options(), both="a", folders="bc")
+    cluster.want(copies=2, object_copies=1)
     content = os.urandom(20 * MIB)
     file_id = cluster.put("b", "f", content)
     assert cluster.catalogue.copies(file_id)[cluster.store_disk] == "planned"
     assert cluster.run_tasks() == [("a", "copy-shared", {"copied": 1, "bytes": len(content)})]
     states = cluster.catalogue.copies(file_id)
     assert states == {cluster.nodes["b"].disk: "stored", cluster.store_disk: "stored"}
-    assert names_of(server) == [object_name(ContentId(file_id))]
+    assert names_of(moto) == [object_name(ContentId(file_id))]
     for node in "abc":
         assert cluster.get(node, "f") == content
         assert cluster.get(node, "f", range="bytes=5000000-9000000") == content[5_000_000:9_000_001]
 
 
-def test_small_files_get_their_copies_there_many_at_once(build: Build, server: ObjectStoreServer) -> None:
-    cluster = build(server.options(), both="a")
-    cluster.catalogue.store.run(set_class, FileClass(name="default", copies=2, object_copies=1))
+@pytest.mark.slow
+def test_small_files_get_their_copies_there_many_at_once(build: Build, moto: ObjectStoreServer) -> None:
+    cluster = build(moto.options(), both="a")
+    cluster.want(copies=2, object_copies=1)
     contents = {f"f{number}": os.urandom(1_000 + number) for number in range(40)}
     for key, content in contents.items():
         cluster.put("a", key, content)
     assert all(name == "copy-shared" for _, name, _ in cluster.run_tasks())
-    assert len(names_of(server)) == len(contents)
+    assert len(names_of(moto)) == len(contents)
     cluster.catalogue.store.run(set_disk_state, cluster.nodes["a"].disk, DiskState.DRAIN)
-    cluster.catalogue.store.run(set_class, FileClass(name="default", copies=1, object_copies=1))
+    cluster.want(copies=1, object_copies=1)
     cluster.keep()
     assert cluster.nodes["a"].contents() == [], "the drained disk is empty, and the files are whole without it"
     assert {key: cluster.get("a", key) for key in contents} == contents
 
 
-def test_a_cluster_without_a_disk_keeps_all_in_the_object_store(build: Build, server: ObjectStoreServer) -> None:
-    cluster = build(server.options(), stores="ab")
-    cluster.catalogue.store.run(set_class, FileClass(name="default", copies=1))
+@pytest.mark.slow
+def test_a_cluster_without_a_disk_keeps_all_in_the_object_store(build: Build, moto: ObjectStoreServer) -> None:
+    cluster = build(moto.options(), stores="ab")
+    cluster.want(copies=1)
     small, large = os.urandom(1000), os.urandom(30 * MIB)
     cluster.put("a", "small", small)
     file_id = cluster.put("b", "large", large)
@@ -173,28 +88,30 @@ def test_a_cluster_without_a_disk_keeps_all_in_the_object_store(build: Build, se
     assert ask_node(cluster.nodes["a"], "DELETE", "/files/films/large").status_code == 204
     assert [name for _, name, _ in cluster.run_tasks()] == ["remove-shared"]
     assert cluster.catalogue.copies(file_id) == {}
-    assert len(names_of(server)) == 1
-    assert server.uploads() == []
+    assert len(names_of(moto)) == 1
+    assert moto.uploads() == []
 
 
-def test_an_object_that_has_rotted_is_found_and_made_anew(build: Build, server: ObjectStoreServer) -> None:
-    cluster = build(server.options(verify_every=3600.0), both="a")
-    cluster.catalogue.store.run(set_class, FileClass(name="default", copies=2, object_copies=1))
+@pytest.mark.slow
+def test_an_object_that_has_rotted_is_found_and_made_anew(build: Build, moto: ObjectStoreServer) -> None:
+    cluster = build(moto.options(verify_every=3600.0), both="a")
+    cluster.want(copies=2, object_copies=1)
     content = os.urandom(9 * MIB)
     file_id = cluster.put("a", "f", content)
     cluster.keep()
     name = f"{PREFIX}/{object_name(ContentId(file_id))}"
-    server.client.put_object(Bucket="copies", Key=name, Body=content[:-1] + bytes([content[-1] ^ 1]))
+    moto.client.put_object(Bucket="copies", Key=name, Body=content[:-1] + bytes([content[-1] ^ 1]))
     cluster.catalogue.change(file_copies, sa.true(), verified_at=seconds_from_now(-4000))
     done = cluster.keep()
     assert ("a", "verify-shared", {"verified": 0, "bad": 1}) in done
-    assert server.client.get_object(Bucket="copies", Key=name)["Body"].read() == content
-    assert [one.split(".")[1] for one in names_of(server) if one.startswith("quarantine/")] == ["mismatch"]
+    assert moto.client.get_object(Bucket="copies", Key=name)["Body"].read() == content
+    assert [one.split(".")[1] for one in names_of(moto) if one.startswith("quarantine/")] == ["mismatch"]
 
 
-def test_objects_are_verified_in_their_own_time_or_never(build: Build, server: ObjectStoreServer) -> None:
-    cluster = build(server.options(verify_every=0.0), both="a")
-    cluster.catalogue.store.run(set_class, FileClass(name="default", copies=2, object_copies=1))
+@pytest.mark.slow
+def test_objects_are_verified_in_their_own_time_or_never(build: Build, moto: ObjectStoreServer) -> None:
+    cluster = build(moto.options(verify_every=0.0), both="a")
+    cluster.want(copies=2, object_copies=1)
     cluster.put("a", "f", b"bytes")
     cluster.keep()
     cluster.catalogue.change(file_copies, sa.true(), verified_at=seconds_from_now(-86_400 * 400))
@@ -203,35 +120,38 @@ def test_objects_are_verified_in_their_own_time_or_never(build: Build, server: O
     assert "verify-shared" not in names
 
 
-def test_what_the_catalogue_does_not_know_leaves_the_object_store(build: Build, server: ObjectStoreServer) -> None:
-    cluster = build(server.options(), stores="a")
-    cluster.catalogue.store.run(set_class, FileClass(name="default", copies=1))
+@pytest.mark.slow
+def test_what_the_catalogue_does_not_know_leaves_the_object_store(build: Build, moto: ObjectStoreServer) -> None:
+    cluster = build(moto.options(), stores="a")
+    cluster.want(copies=1)
     known = cluster.put("a", "f", b"bytes")
-    server.client.put_object(Bucket="copies", Key=f"{PREFIX}/{object_name(ContentId(7))}", Body=b"unknown")
+    moto.client.put_object(Bucket="copies", Key=f"{PREFIX}/{object_name(ContentId(7))}", Body=b"unknown")
     assert ("a", "sweep-shared", {"contents": 1, "parts": 0, "quarantined": 0}) in cluster.keep()
-    found = names_of(server)
+    found = names_of(moto)
     assert found[0] == object_name(ContentId(known))
     assert found[1].startswith(f"quarantine/{ContentId(7)}.unknown.")
 
 
+@pytest.mark.slow
 def test_a_node_with_the_object_store_reads_for_the_others_and_prefers_folders(
-    build: Build, server: ObjectStoreServer
+    build: Build, moto: ObjectStoreServer
 ) -> None:
-    cluster = build(server.options(), both="a", folders="b")
-    cluster.catalogue.store.run(set_class, FileClass(name="default", copies=2, object_copies=1))
+    cluster = build(moto.options(), both="a", folders="b")
+    cluster.want(copies=2, object_copies=1)
     content = os.urandom(5 * MIB)
     file_id = cluster.put("b", "f", content)
     cluster.keep()
-    server.client.delete_object(Bucket="copies", Key=f"{PREFIX}/{object_name(ContentId(file_id))}")
+    moto.client.delete_object(Bucket="copies", Key=f"{PREFIX}/{object_name(ContentId(file_id))}")
     assert cluster.get("a", "f") == content, "it was read from the folder of b"
     assert cluster.catalogue.copies(file_id)[cluster.store_disk] == "stored"
     cluster.keep()
     cluster.nodes["b"].content_path(file_id).write_bytes(b"rotten")
-    cluster.catalogue.store.run(set_class, FileClass(name="default", copies=2))
-    server.client.put_object(Bucket="copies", Key=f"{PREFIX}/{object_name(ContentId(file_id))}", Body=content)
+    cluster.want(copies=2)
+    moto.client.put_object(Bucket="copies", Key=f"{PREFIX}/{object_name(ContentId(file_id))}", Body=content)
     assert cluster.get("b", "f") == content, "a has read it from the object store for b"
 
 
+@pytest.mark.slow
 def test_why_the_object_store_cannot_be_used_is_with_its_disk(
     build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -254,8 +174,9 @@ def test_why_the_object_store_cannot_be_used_is_with_its_disk(
         cluster.put("a", "f", b"bytes")
 
 
-def test_copies_of_an_object_store_that_was_away_count_at_once(build: Build, server: ObjectStoreServer) -> None:
-    cluster = build(server.options(), both="a")
+@pytest.mark.slow
+def test_copies_of_an_object_store_that_was_away_count_at_once(build: Build, moto: ObjectStoreServer) -> None:
+    cluster = build(moto.options(), both="a")
     cluster.catalogue.change(disks, sa.true(), seen_at=seconds_from_now(-5000), missing_at=seconds_from_now(-100))
     cluster.refresh()
     rows = {row.kind: row for row in cluster.catalogue.store.read(list_disks)}
@@ -263,9 +184,10 @@ def test_copies_of_an_object_store_that_was_away_count_at_once(build: Build, ser
     assert rows["folder"].verified_since is not None
 
 
-def test_no_more_than_the_capacity_is_stored(build: Build, server: ObjectStoreServer) -> None:
-    cluster = build(server.options(capacity=1_000), stores="a")
-    cluster.catalogue.store.run(set_class, FileClass(name="default", copies=1))
+@pytest.mark.slow
+def test_no_more_than_the_capacity_is_stored(build: Build, moto: ObjectStoreServer) -> None:
+    cluster = build(moto.options(capacity=1_000), stores="a")
+    cluster.want(copies=1)
     cluster.put("a", "f", bytes(900))
     cluster.nodes["a"].node.disks._places[0]._used._counted.clear()  # type: ignore[attr-defined]
     cluster.refresh()
@@ -273,8 +195,9 @@ def test_no_more_than_the_capacity_is_stored(build: Build, server: ObjectStoreSe
     assert (answer.status_code, answer.json()["code"]) == (507, "NoDiskHasRoom")
 
 
+@pytest.mark.slow
 def test_a_cluster_keeps_copies_in_another_cluster(
-    build: Build, tmp_path: Path, server: ObjectStoreServer, other_catalogue: Catalogue
+    build: Build, tmp_path: Path, moto: ObjectStoreServer, other_catalogue: Catalogue
 ) -> None:
     """The other cluster is the object store: its nodes answer S3."""
     (tmp_path / "other").mkdir()
@@ -287,7 +210,7 @@ def test_a_cluster_keeps_copies_in_another_cluster(
         secret = derive_access_secret(SECRET, key.id)
         far = ObjectStoreServer(other.url, tmp_path / "other", access_key=key.id, secret=secret)
         cluster = build(far.options(), both="a")
-        cluster.catalogue.store.run(set_class, FileClass(name="default", copies=2, object_copies=1))
+        cluster.want(copies=2, object_copies=1)
         content = os.urandom(20 * MIB)
         file_id = cluster.put("a", "f", content)
         cluster.put("a", "small", b"bytes")
@@ -321,25 +244,26 @@ sys.stdin.read()
 """
 
 
-@pytest.mark.parametrize("mebibytes", [1, 9, 40, 64])
+@pytest.mark.slow
+@pytest.mark.parametrize("mebibytes", [1, 40, 64])
 def test_a_process_that_is_killed_during_an_upload_leaves_nothing_that_counts_as_a_copy(
-    server: ObjectStoreServer, mebibytes: int
+    moto: ObjectStoreServer, mebibytes: int
 ) -> None:
-    options = server.options()
+    options = moto.options()
     create_disk_at(options, "c" * 32)
     words = [sys.executable, "-c", UPLOADER, msgspec.json.encode(options).decode(), "c" * 32, str(mebibytes)]
     with Popen(words, stdin=PIPE, stdout=PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"written\n"
         if mebibytes > 20:
-            eventually(server.uploads)
+            eventually(moto.uploads)
         process.send_signal(SIGKILL)
-    assert names_of(server) == []
+    assert names_of(moto) == []
     disk = disk_module.open_object_disk(options, "c" * 32, lambda _: 0)
     assert list(disk.walk(batch=10)) == []
     with disk.begin(ContentId(7), 5) as writer:
         writer.write(b"bytes")
         writer.publish()
     assert disk.open(ContentId(7)).read(0, 5) == b"bytes"
-    for name in server.client.list_multipart_uploads(Bucket="copies").get("Uploads", []):
-        server.client.abort_multipart_upload(Bucket="copies", Key=name["Key"], UploadId=name["UploadId"])
+    for name in moto.client.list_multipart_uploads(Bucket="copies").get("Uploads", []):
+        moto.client.abort_multipart_upload(Bucket="copies", Key=name["Key"], UploadId=name["UploadId"])

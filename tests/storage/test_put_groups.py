@@ -113,53 +113,31 @@ def test_an_error_of_what_is_called_with_a_put_leaves_nothing_of_it(catalogue: C
     assert groups.groups == []
 
 
-def test_puts_of_one_key_at_the_same_time_are_versions_in_any_order(catalogue: Catalogue) -> None:
+@pytest.mark.parametrize(
+    ("condition", "versions"),
+    [(UNCONDITIONAL, range(2, PUTS + 2)), (Condition(is_absent=True), [1]), (Condition(tag="first"), [2])],
+    ids=["any", "new", "replacing"],
+)
+def test_puts_of_one_key_at_the_same_time_are_versions_in_any_order_and_one_of_those_with_a_condition_succeeds(
+    catalogue: Catalogue, condition: Condition, versions: Sequence[int]
+) -> None:
     bucket, disk = catalogue.bucket(), catalogue.disk("a")
+    if not condition.is_absent:
+        catalogue.put(bucket, "f", disk, etag="first")
     nodes = [CountedGroups(catalogue), CountedGroups(catalogue)]
     for groups in nodes:
         groups.goes_on.set()
 
-    def put(number: int) -> int:
-        return nodes[number % 2].publish(entered(bucket, catalogue.new("same", disk))).version
-
-    with ThreadPoolExecutor(PUTS) as threads:
-        assert sorted(threads.map(put, range(PUTS))) == list(range(1, PUTS + 1))
-
-
-def test_of_puts_that_want_no_file_to_be_there_one_succeeds(catalogue: Catalogue) -> None:
-    bucket, disk = catalogue.bucket(), catalogue.disk("a")
-    nodes = [CountedGroups(catalogue), CountedGroups(catalogue)]
-    for groups in nodes:
-        groups.goes_on.set()
-
-    def put(number: int) -> bool:
+    def put(number: int) -> int | None:
         try:
-            nodes[number % 2].publish(entered(bucket, catalogue.new("same", disk), Condition(is_absent=True)))
+            new = catalogue.new("f", disk, etag=f"of {number}")
+            return nodes[number % 2].publish(entered(bucket, new, condition)).version
         except FileConditionFailed:
-            return False
-        return True
+            return None
 
     with ThreadPoolExecutor(PUTS) as threads:
-        assert sum(threads.map(put, range(PUTS))) == 1
-
-
-def test_of_puts_that_replace_one_version_one_succeeds(catalogue: Catalogue) -> None:
-    bucket, disk = catalogue.bucket(), catalogue.disk("a")
-    catalogue.put(bucket, "f", disk, etag="first")
-    nodes = [CountedGroups(catalogue), CountedGroups(catalogue)]
-    for groups in nodes:
-        groups.goes_on.set()
-
-    def put(number: int) -> bool:
-        new = catalogue.new("f", disk, etag=f"of {number}")
-        try:
-            nodes[number % 2].publish(entered(bucket, new, Condition(tag="first")))
-        except FileConditionFailed:
-            return False
-        return True
-
-    with ThreadPoolExecutor(PUTS) as threads:
-        assert sum(threads.map(put, range(PUTS))) == 1
+        published = [version for version in threads.map(put, range(PUTS)) if version is not None]
+    assert sorted(published) == list(versions)
 
 
 def test_a_statement_that_fails_in_one_put_fails_no_other_of_its_group(catalogue: Catalogue) -> None:

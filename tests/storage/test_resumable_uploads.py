@@ -5,12 +5,11 @@ from __future__ import annotations
 import errno
 import io
 import os
-import socket
 import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from itertools import pairwise
+from itertools import pairwise, repeat
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -18,88 +17,40 @@ from urllib.parse import quote
 import pytest
 from blake3 import blake3
 
-from peerd import Client, Right
-from peerd.domain.file_errors import (
-    FileConditionFailed,
-    NoNodeTakes,
-    QuotaExceeded,
-    UploadBroken,
-    UploadGone,
-)
-from peerd.doorbell.cluster_clock import ClusterClock
+from peerd import Client
+from peerd.domain.file_errors import FileConditionFailed, NoNodeTakes, QuotaExceeded, UploadBroken, UploadGone
 from peerd.storage.maintenance import StorageMaintenance
 from peerd.storage.node_requests import json_of
-from peerd.storage.transfer.node_http import NodeHttp
-from peerd.storage.transfer.node_signature import NodeSigner
-from peerd.storage.uploading import sending, sources
+from peerd.storage.uploading import sending
 from peerd.store.files import resumable_uploads
 from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import disks, file_uploads
 from peerd.testing import eventually
+from tests.storage.breaking import (
+    MIB,
+    breaking_nodes,
+    got,
+    interrupted,
+    little_memory,
+    nowhere,
+    parts_of,
+    put,
+    serve_at,
+    unfinished,
+    with_digest,
+)
 from tests.storage.disk.test_file_systems import mounting_is_possible
 from tests.storage.nodes import SECRET, ServedNode, StorageCluster
-from tests.storage.test_client import serve_at, tracemalloc_peak
-from tests.storage.test_server_files import BreakingUploads
 from tests.store.file_steps import Catalogue
-from tests.web.access_world import serving
+from tests.store.world import at_once
 
-MIB = 1024 * 1024
-
-
-@pytest.fixture(autouse=True)
-def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Parts are small, tries follow each other soon, and nodes do not report their addresses again."""
-    monkeypatch.setattr(sources, "FILE_PART", 2 * MIB)
-    monkeypatch.setattr(sources, "PART_TAKES", -1.0)
-    monkeypatch.setattr(sources, "STREAM_PART", 2 * MIB)
-    monkeypatch.setattr(sending, "FIRST_PAUSE", 0.02)
-    monkeypatch.setattr("peerd.storage.server.app.REFRESH_EVERY", 3_600.0)
-
-
-@pytest.fixture(params=["database", "server"])
-def client(request: pytest.FixtureRequest, cluster: StorageCluster) -> Iterator[Client]:
-    """A client of the database, which reaches the nodes; and one of a server, which relays for it."""
-    cluster.catalogue.bucket()
-    cluster.refresh()
-    with Client(cluster.catalogue.store, secret=SECRET) as client:
-        if request.param == "database":
-            yield client
-            return
-        secret = client.tokens.create("studio", list(Right)).secret
-        with serving(client) as address, Client(address, token=secret) as remote:
-            yield remote
-
-
-@pytest.fixture
-def film(tmp_path: Path) -> Path:
-    """A file of three chunks, and of five parts."""
-    path = tmp_path / "film.mov"
-    path.write_bytes(os.urandom(9_000_000))
-    return path
-
-
-def put(client: Client, source: Any, path: str = "films/f", **more: Any) -> Any:
-    return client.files.put(source, path, parts_above=MIB, **more)
-
-
-def got(client: Client, path: str = "films/f") -> bytes:
-    target = io.BytesIO()
-    client.files.get(path, target)
-    return target.getvalue()
-
-
-def unfinished(cluster: StorageCluster) -> list[resumable_uploads.UnfinishedUpload]:
-    return cluster.catalogue.store.read(resumable_uploads.list_unfinished, None, "", "", 100).uploads
+pytestmark = pytest.mark.usefixtures("small_parts")
 
 
 def holder(cluster: StorageCluster) -> ServedNode:
     """The node with the part of the only upload."""
     [upload] = unfinished(cluster)
     return next(node for node in cluster.nodes.values() if node.disk == upload.disk)
-
-
-def parts_of(cluster: StorageCluster) -> list[Path]:
-    return [path for node in cluster.nodes.values() for path in (node.paths[0] / "parts").iterdir()]
 
 
 def test_a_file_is_put_in_parts_and_is_as_if_put_at_once(client: Client, cluster: StorageCluster, film: Path) -> None:
@@ -121,25 +72,11 @@ def test_a_file_is_put_in_parts_and_is_as_if_put_at_once(client: Client, cluster
     assert (entry.target, entry.actor, entry.actor_kind) == ("films/f", *actor)
 
 
-@contextmanager
-def breaking(cluster: StorageCluster, **how: Any) -> Iterator[list[BreakingUploads]]:
-    """All nodes are reached by servers that break connections."""
-    servers = {name: BreakingUploads(node.url, **how) for name, node in cluster.nodes.items()}
-    try:
-        for name, server in servers.items():
-            serve_at(cluster, name, server.url)
-        yield list(servers.values())
-    finally:
-        for name, server in servers.items():
-            serve_at(cluster, name, cluster.nodes[name].url)
-            server.close()
-
-
 def test_a_put_goes_on_behind_the_last_durable_part_when_connections_break(
     client: Client, cluster: StorageCluster, film: Path
 ) -> None:
     seen = [0]
-    with breaking(cluster, after=1_500_000, broken=2) as servers:
+    with breaking_nodes(cluster, after=1_500_000, broken=2, method=b"PUT") as servers:
         assert put(client, film, progress=lambda done, size: seen.append(done)).size == 9_000_000
     assert sum(server.ended for server in servers) == 2
     assert got(client) == film.read_bytes()
@@ -151,30 +88,15 @@ def test_an_answer_that_is_lost_changes_nothing(
     client: Client, cluster: StorageCluster, film: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("peerd.storage.transfer.node_http.MAX_IDLE", 0)  # each request has a connection of its own
-    with breaking(cluster, broken=1, answers=True) as servers:
+    with breaking_nodes(cluster, broken=1, answers=repeat(0), method=b"PUT") as servers:
         assert put(client, film, only_new=True).version == 1
     assert sum(server.ended for server in servers), "those to parts"
     interrupted(client, cluster, film, path="films/g")
-    with breaking(cluster, broken=1, answers=True, method=b"POST") as servers:
+    with breaking_nodes(cluster, broken=1, answers=repeat(0), method=b"POST") as servers:
         assert put(client, film, "films/g").version == 1
     assert sum(server.ended for server in servers) == 1, "that to the completion"
     assert got(client) == got(client, "films/g") == film.read_bytes()
     assert unfinished(cluster) == []
-
-
-def interrupted(client: Client, cluster: StorageCluster, source: Any, *, at: int = 5 * MIB, **more: Any) -> str:
-    """Put until so many bytes are sent, and end as a killed process does: nothing is tidied up; the upload's id."""
-
-    class Killed(BaseException):
-        pass
-
-    def progress(done: int, _: int | None) -> None:
-        if done > at:
-            raise Killed
-
-    with pytest.raises(Killed):
-        put(client, source, progress=progress, **more)
-    return unfinished(cluster)[-1].id
 
 
 def test_the_next_put_of_the_same_file_goes_on(client: Client, cluster: StorageCluster, film: Path) -> None:
@@ -193,32 +115,29 @@ def test_the_next_put_of_the_same_file_goes_on(client: Client, cluster: StorageC
 def test_it_goes_on_after_the_process_of_the_server_has_lost_its_hashes(
     client: Client, cluster: StorageCluster, film: Path
 ) -> None:
-    upload_id = interrupted(client, cluster, film)
+    upload_id = interrupted(client, cluster, film, metadata={"a": "1"})
     holder(cluster).node.running_uploads.forget(upload_id)
-    assert put(client, film).blake3 == blake3(film.read_bytes()).hexdigest()
+    stored = put(client, film, metadata={"a": "2"})
+    assert stored.blake3 == blake3(film.read_bytes()).hexdigest()
+    assert stored.metadata == {"a": "2"}, "that of the put which ends it"
     assert got(client) == film.read_bytes()
 
 
-def test_a_file_that_has_changed_since_is_sent_anew(client: Client, cluster: StorageCluster, film: Path) -> None:
-    first = interrupted(client, cluster, film)
-    film.write_bytes(os.urandom(9_000_000))
-    seen: list[int] = []
-    put(client, film, progress=lambda done, size: seen.append(done))
-    assert seen[0] <= MIB
-    assert got(client) == film.read_bytes()
-    assert unfinished(cluster) == [], f"{first} was aborted"
-
-
-def test_a_file_that_has_changed_with_its_old_time_is_noticed_in_the_end(
+def test_a_file_that_has_changed_since_is_sent_anew_and_with_its_old_time_it_is_noticed_in_the_end(
     client: Client, cluster: StorageCluster, film: Path
 ) -> None:
-    status = film.stat()
-    interrupted(client, cluster, film)
-    film.write_bytes(os.urandom(9_000_000))
-    os.utime(film, ns=(status.st_atime_ns, status.st_mtime_ns))
-    assert put(client, film).blake3 == blake3(film.read_bytes()).hexdigest()
-    assert got(client) == film.read_bytes()
-    assert client.files.stat("films/f").file.version == 1
+    for version, keeps_time in enumerate((False, True), 1):
+        status = film.stat()
+        interrupted(client, cluster, film)
+        film.write_bytes(os.urandom(9_000_000))
+        if keeps_time:
+            os.utime(film, ns=(status.st_atime_ns, status.st_mtime_ns))
+        seen: list[int] = []
+        stored = put(client, film, progress=lambda done, size, seen=seen: seen.append(done))
+        assert (stored.blake3, stored.version) == (blake3(film.read_bytes()).hexdigest(), version)
+        assert (seen[0] <= MIB) is not keeps_time
+        assert got(client) == film.read_bytes()
+        assert unfinished(cluster) == [], "the first one was aborted"
 
 
 def test_a_file_that_changes_while_it_is_sent_is_sent_anew(client: Client, cluster: StorageCluster, film: Path) -> None:
@@ -234,17 +153,10 @@ def test_a_file_that_changes_while_it_is_sent_is_sent_anew(client: Client, clust
     assert unfinished(cluster) == []
 
 
-def test_what_is_stored_with_it_is_that_of_the_put_which_ends_it(
-    client: Client, cluster: StorageCluster, film: Path
-) -> None:
-    interrupted(client, cluster, film, metadata={"a": "1"})
-    assert put(client, film, metadata={"a": "2"}).metadata == {"a": "2"}
-
-
 def test_a_beginning_whose_answer_is_lost_leaves_nothing_reserved(
     client: Client, cluster: StorageCluster, film: Path
 ) -> None:
-    with breaking(cluster, broken=1, answers=True, method=b"POST /uploads/films/") as servers:
+    with breaking_nodes(cluster, broken=1, answers=repeat(0), method=b"POST /uploads/films/") as servers:
         put(client, film)
         put(client, io.BytesIO(film.read_bytes()), "films/g")
     assert sum(server.ended for server in servers)
@@ -254,17 +166,13 @@ def test_a_beginning_whose_answer_is_lost_leaves_nothing_reserved(
 
 def test_two_puts_of_one_file_at_once_end_well(client: Client, cluster: StorageCluster, film: Path) -> None:
     interrupted(client, cluster, film)
-    outcomes: list[Any] = []
-    threads = [threading.Thread(target=lambda: outcomes.append(put(client, film))) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    outcomes = at_once([lambda: put(client, film)] * 2)
     assert [one.blake3 for one in outcomes] == [blake3(film.read_bytes()).hexdigest()] * 2
     assert got(client) == film.read_bytes()
     assert unfinished(cluster) == []
 
 
+@pytest.mark.slow
 def test_streams_are_put_in_parts_in_little_memory(client: Client, cluster: StorageCluster) -> None:
     class Zeros(io.RawIOBase):
         left = 100_000_000
@@ -278,22 +186,19 @@ def test_streams_are_put_in_parts_in_little_memory(client: Client, cluster: Stor
             self.left -= count
             return count
 
-    with tracemalloc_peak() as peak:
-        stored = put(client, Zeros())
-    assert stored.size == 100_000_000
-    assert peak[0] < 40_000_000, "the nodes of this process are counted, too"
-    assert put(client, io.BytesIO(), "films/empty").size == 0
-    exact = os.urandom(4 * MIB)
-    assert put(client, io.BytesIO(exact), "films/exact").size == len(exact)
-    assert got(client, "films/exact") == exact
+    with little_memory(40_000_000):
+        assert put(client, Zeros()).size == 100_000_000
     assert unfinished(cluster) == []
 
 
 def test_a_stream_survives_connections_that_break_and_leaves_nothing_when_its_source_fails(
     client: Client, cluster: StorageCluster
 ) -> None:
-    content = os.urandom(9_000_000)
-    with breaking(cluster, after=1_500_000, broken=1) as servers:
+    content, exact = os.urandom(9_000_000), os.urandom(4 * MIB)
+    assert put(client, io.BytesIO(), "films/empty").size == 0
+    assert put(client, io.BytesIO(exact), "films/exact").size == len(exact)
+    assert got(client, "films/exact") == exact
+    with breaking_nodes(cluster, after=1_500_000, broken=1, method=b"PUT") as servers:
         put(client, io.BytesIO(content))
     assert sum(server.ended for server in servers)
     assert got(client) == content
@@ -323,10 +228,8 @@ def test_an_upload_whose_disk_is_lost_or_whose_node_stays_away_begins_anew_elsew
     put(client, io.BytesIO(b""), "films/f")
     cluster.catalogue.change(disks, disks.c.id == lost, state="active")
     interrupted(client, cluster, film)
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        nowhere = f"http://127.0.0.1:{closed.getsockname()[1]}"
-    away = holder(cluster)
-    serve_at(cluster, away.name, nowhere)
+    away, closed = holder(cluster), nowhere()
+    serve_at(cluster, away.name, closed)
     assert put(client, film).blake3 == stored.blake3
     assert away.disk not in [copy.disk for copy in client.files.stat("films/f").copies if copy.state == "stored"]
     monkeypatch.setattr(sending, "GIVEN_UP_AFTER", 0.5)
@@ -334,7 +237,7 @@ def test_an_upload_whose_disk_is_lost_or_whose_node_stays_away_begins_anew_elsew
         serve_at(cluster, name, cluster.nodes[name].url)
     interrupted(client, cluster, film, path="films/g")
     for name in cluster.nodes:
-        serve_at(cluster, name, nowhere)
+        serve_at(cluster, name, closed)
     with pytest.raises(UploadBroken, match="put it again"):
         put(client, film, "films/g")
     assert [one.received for one in unfinished(cluster) if one.key == "g"] == [4 * MIB], "the next put goes on"
@@ -450,11 +353,7 @@ class Requests:
     """Signed requests about uploads to one node."""
 
     def __init__(self, node: ServedNode) -> None:
-        self._http = NodeHttp(NodeSigner(SECRET, ClusterClock()))
-        self._url = node.url
-
-    def close(self) -> None:
-        self._http.close()
+        self._http, self._url = node.node.http, node.url
 
     def __call__(self, method: str, target: str, body: bytes = b"", **headers: str) -> tuple[int, dict[str, Any]]:
         if method == "PUT":
@@ -465,22 +364,10 @@ class Requests:
             return response.status, json_of(response)
 
 
-def with_digest(data: bytes) -> bytes:
-    return data + blake3(data).digest()
-
-
-@pytest.fixture
-def ask(cluster: StorageCluster) -> Iterator[Requests]:
-    requests = Requests(cluster.nodes["a"])
-    yield requests
-    requests.close()
-
-
-def test_hostile_requests_are_refused_at_the_door(client: Client, cluster: StorageCluster, ask: Requests) -> None:
-    assert ask("POST", "/uploads/films/f?size=x")[0] == 400
-    assert ask("POST", "/uploads/films/f?size=-1")[0] == 400
-    assert ask("POST", f"/uploads/films/f?size={2**60}")[0] == 400
-    assert ask("POST", "/uploads/films/f?size=1&source=%2e%2e%2f")[0] == 400
+def test_hostile_requests_are_refused_at_the_door(program: Client, cluster: StorageCluster) -> None:
+    ask = Requests(cluster.nodes["a"])
+    for query in ("size=x", "size=-1", f"size={2**60}", "size=1&source=%2e%2e%2f"):
+        assert ask("POST", f"/uploads/films/f?{query}")[0] == 400
     assert ask("POST", "/uploads/music/f?size=1")[1]["code"] == "BucketNotFound"
     assert ask("POST", "/uploads/films/f?size=1", b"", **{"x-peerd-class": "x"})[1]["code"] == "FileClassNotFound"
     assert ask("POST", f"/uploads/films/f?size={2**49}")[1]["code"] == "NoDiskHasRoom"
@@ -490,32 +377,35 @@ def test_hostile_requests_are_refused_at_the_door(client: Client, cluster: Stora
     upload = f"/uploads/{begun['id']}"
     for wrong in ("../../etc", "x", "F" * 32, "0" * 32):
         assert ask("GET", f"/uploads/{quote(wrong, safe='')}")[1]["code"] == "UploadGone"
-    assert ask("PUT", upload, with_digest(b"12345"))[0] == 400
-    assert ask("PUT", f"{upload}?offset=-1", with_digest(b"12345"))[0] == 400
-    assert ask("PUT", f"{upload}?offset=3", with_digest(b"12345"))[1]["code"] == "UploadPositionDiffers"
-    assert ask("PUT", f"{upload}?offset=0", with_digest(b""))[0] == 400
-    assert ask("PUT", f"{upload}?offset=0", with_digest(b"12345678901"))[1]["code"] == "BodyDiffers"
-    assert ask("PUT", f"{upload}?offset=0", b"12345" + blake3(b"12346").digest())[1]["code"] == "BodyDiffers"
+    five, digest = with_digest(b"12345"), blake3(b"1234567890").hexdigest()
+    for query, body, refusal in (
+        ("", five, 400),
+        ("?offset=-1", five, 400),
+        ("?offset=3", five, "UploadPositionDiffers"),
+        ("?offset=0", with_digest(b""), 400),
+        ("?offset=0", with_digest(b"12345678901"), "BodyDiffers"),
+        ("?offset=0", b"12345" + blake3(b"12346").digest(), "BodyDiffers"),
+    ):
+        status, answer = ask("PUT", upload + query, body)
+        assert refusal in {status, answer["code"]}, (query, body)
     assert ask("GET", upload)[1]["received"] == 0
-    assert ask("PUT", f"{upload}?offset=0", with_digest(b"12345"))[1]["received"] == 5
-    assert ask("PUT", f"{upload}?offset=0", with_digest(b"12345"))[0] == 409
-    digest = blake3(b"1234567890").hexdigest()
+    assert ask("PUT", f"{upload}?offset=0", five)[1]["received"] == 5
+    assert ask("PUT", f"{upload}?offset=0", five)[0] == 409
     assert ask("POST", f"{upload}?size=10&blake3={digest}")[1]["code"] == "UploadPositionDiffers"
     assert ask("POST", f"{upload}?size=10&blake3=7")[0] == 400
     assert ask("PUT", f"{upload}?offset=5", with_digest(b"67890"))[1]["received"] == 10
     status, file = ask("POST", f"{upload}?size=10&blake3={digest}")
     assert (status, file["blake3"], file["size"]) == (201, digest, 10)
     assert ask("POST", f"{upload}?size=10&blake3={digest}") == (201, file), "again"
-    assert ask("PUT", f"{upload}?offset=10", with_digest(b"1"))[0] == 410
-    assert ask("DELETE", upload)[0] == 410
+    assert ask("PUT", f"{upload}?offset=10", with_digest(b"1"))[0] == ask("DELETE", upload)[0] == 410
     status, begun = ask("POST", "/uploads/films/g")
-    assert ask("PUT", f"/uploads/{begun['id']}?offset=0", with_digest(b"12345"))[1]["received"] == 5
+    assert ask("PUT", f"/uploads/{begun['id']}?offset=0", five)[1]["received"] == 5
     assert ask("POST", f"/uploads/{begun['id']}?size=5&blake3={digest}")[1]["code"] == "BodyDiffers"
     assert ask("GET", f"/uploads/{begun['id']}")[0] == 410
     status, begun = ask("POST", "/uploads/films/g")
     assert ask("DELETE", f"/uploads/{begun['id']}")[0] == 204
     assert parts_of(cluster) == []
-    assert client.files.list("films", "g").files == []
+    assert program.files.list("films", "g").files == []
 
 
 def test_a_completion_that_was_interrupted_behind_the_publication_is_finished(

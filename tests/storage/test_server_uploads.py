@@ -10,8 +10,7 @@ import os
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
-from itertools import pairwise
+from itertools import pairwise, repeat
 from pathlib import Path
 from typing import Any
 
@@ -28,49 +27,28 @@ from peerd.store.files import resumable_uploads, uploads
 from peerd.store.files.buckets import get_bucket
 from peerd.testing import eventually
 from peerd.web.file_uploads import MOST_UPLOADS
-from tests.storage.nodes import SECRET, StorageCluster
-from tests.storage.test_client import tracemalloc_peak
-from tests.storage.test_object_stores import (  # fixtures
-    Build,
-    build,
-    kept_server,
-    server,
+from tests.storage.breaking import (
+    ALL,
+    MIB,
+    breaking_server,
+    got,
+    interrupted,
+    little_memory,
+    parts_of,
+    put,
+    unfinished,
+    with_digest,
 )
-from tests.storage.test_resumable_uploads import got, interrupted, parts_of, put, unfinished, with_digest
-from tests.storage.test_server_files import BreakingUploads
+from tests.storage.nodes import SECRET, StorageCluster
+from tests.storage.object_cluster import Build
+from tests.storage.test_server_files import slow_upload
 from tests.support.object_store import ObjectStoreServer
 from tests.web.access_world import API, bearer, serving
 
-__all__ = ["build", "kept_server", "server"]
-MIB = 1024 * 1024
+pytestmark = pytest.mark.usefixtures("small_parts")
 READ, WRITE = Right.READ_FILES, Right.WRITE_FILES
-ALL = 10**6
 NONE = "0" * 32
 """The id of no upload."""
-
-
-@pytest.fixture(autouse=True)
-def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Parts are small, tries follow each other soon, and nodes do not report their addresses again."""
-    monkeypatch.setattr(sources, "FILE_PART", 2 * MIB)
-    monkeypatch.setattr(sources, "PART_TAKES", -1.0)
-    monkeypatch.setattr(sources, "STREAM_PART", 2 * MIB)
-    monkeypatch.setattr(sending, "FIRST_PAUSE", 0.02)
-    monkeypatch.setattr("peerd.storage.server.app.REFRESH_EVERY", 3_600.0)
-    for module in ("files", "server_uploads"):
-        monkeypatch.setattr(f"peerd.operate.remote.{module}.PAUSES", (0.1, 0.2, 0.4))
-
-
-@pytest.fixture
-def address(program: Client, secret: str) -> Iterator[str]:
-    with serving(program) as address:
-        yield address
-
-
-@pytest.fixture
-def client(address: str, secret: str) -> Iterator[Client]:
-    with Client(address, token=secret) as client:
-        yield client
 
 
 @pytest.fixture
@@ -80,51 +58,26 @@ def http(address: str, secret: str) -> Iterator[httpx.Client]:
         yield http
 
 
-@pytest.fixture
-def film(tmp_path: Path) -> Path:
-    """A file of five parts."""
-    path = tmp_path / "film.mov"
-    path.write_bytes(os.urandom(9_000_000))
-    return path
-
-
-@contextmanager
-def breaking(address: str, secret: str, **how: Any) -> Iterator[tuple[BreakingUploads, Client]]:
-    """A client that reaches the server by one that breaks connections."""
-    broken = BreakingUploads(address, **how)
-    try:
-        with Client(broken.url, token=secret) as remote:
-            yield broken, remote
-    finally:
-        broken.close()
-
-
 def test_a_connection_that_breaks_in_a_part_costs_no_more_than_this_part(
     address: str, secret: str, film: Path, cluster: StorageCluster, program: Client
 ) -> None:
     seen = [0]
-    with breaking(address, secret, after=1_500_000, broken=3) as (broken, remote):
+    with breaking_server(address, secret, after=1_500_000, broken=3, method=b"PUT") as (broken, remote):
         assert put(remote, film, progress=lambda done, size: seen.append(done)).version == 1
     assert broken.ended == 3
     again = sum(max(0, after - before) for before, after in pairwise(seen)) - 9_000_000
     assert 0 < again <= 3 * 2 * MIB, "what was durable is not sent again"
     assert broken.relayed <= 9_000_000 + 3 * 1_500_000 + 20_000, "with the heads of all requests"
     assert got(program) == film.read_bytes()
+    with breaking_server(address, secret, after=1_500_000, broken=3, method=b"PUT") as (broken, remote):
+        assert put(remote, io.BytesIO(film.read_bytes()), "films/stream").size == 9_000_000
+    assert broken.ended == 3
+    assert got(program, "films/stream") == film.read_bytes()
     assert unfinished(cluster) == []
 
 
-@pytest.mark.parametrize(
-    ("method", "of"),
-    [
-        (b"PUT", "a part"),
-        (b"POST", "the beginning"),
-        (b"POST", "the completion"),
-        (b"GET", "the list"),
-        (b"DELETE", "the abortion"),
-    ],
-)
+@pytest.mark.parametrize("of", ["a part", "the beginning", "the completion", "the list", "the abortion"])
 def test_an_answer_that_is_lost_changes_nothing(
-    method: bytes,
     of: str,
     address: str,
     secret: str,
@@ -134,24 +87,14 @@ def test_an_answer_that_is_lost_changes_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("peerd.storage.transfer.node_http.MAX_IDLE", 0)  # each request has a connection of its own
+    method = {"a part": b"PUT", "the list": b"GET", "the abortion": b"DELETE"}.get(of, b"POST")
     interrupted(program, cluster, film, only_new=True)
     if of != "the completion":
         film.write_bytes(film.read_bytes()[:-1])  # so that the upload that was interrupted is aborted, by a DELETE
-    with breaking(address, secret, broken=1, answers=True, method=method) as (broken, remote):
+    with breaking_server(address, secret, broken=1, answers=repeat(0), method=method) as (broken, remote):
         assert put(remote, film, only_new=True).version == 1
     assert broken.ended == 1
     assert got(program) == film.read_bytes()
-    assert unfinished(cluster) == []
-
-
-def test_a_stream_goes_on_when_connections_break(
-    address: str, secret: str, cluster: StorageCluster, program: Client
-) -> None:
-    content = os.urandom(9_000_000)
-    with breaking(address, secret, after=1_500_000, broken=3) as (broken, remote):
-        assert put(remote, io.BytesIO(content)).size == 9_000_000
-    assert broken.ended == 3
-    assert got(program) == content
     assert unfinished(cluster) == []
 
 
@@ -160,7 +103,7 @@ def test_a_server_that_is_away_sends_no_file_to_another_node(
 ) -> None:
     monkeypatch.setattr(sending, "ELSEWHERE_AFTER", 0.1)
     begun: list[str] = []
-    with breaking(address, secret, after=0, broken=0, method=b"") as (broken, remote):
+    with breaking_server(address, secret, after=0, broken=0) as (broken, remote):
         back = threading.Timer(1.5, broken.break_next, (0,))
 
         def progress(done: int, _: int | None) -> None:
@@ -184,7 +127,7 @@ def version_of(cluster: StorageCluster, upload_id: str) -> int | None:
 def test_a_server_that_stays_away_ends_the_put_and_the_next_one_goes_on(
     address: str, secret: str, film: Path, program: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with breaking(address, secret, after=0, broken=0, method=b"") as (broken, remote):
+    with breaking_server(address, secret, after=0, broken=0) as (broken, remote):
 
         def progress(done: int, _: int | None) -> None:
             if done > 5 * MIB:
@@ -204,13 +147,8 @@ def test_a_server_that_stays_away_ends_the_put_and_the_next_one_goes_on(
 
 
 def test_a_server_that_has_no_place_is_asked_again(
-    client: Client, address: str, secret: str, film: Path, cluster: StorageCluster
+    remote: Client, address: str, secret: str, film: Path, cluster: StorageCluster
 ) -> None:
-    host, _, port = address.removeprefix("http://").partition(":")
-    head = (
-        f"PUT {API}/files/films/slow-{{}} HTTP/1.1\r\nhost: {host}:{port}\r\nauthorization: Bearer {secret}\r\n"
-        "content-length: 1000\r\n\r\nx"
-    )
     slow: list[socket.socket] = []
     begun: list[str] = []
 
@@ -228,53 +166,29 @@ def test_a_server_that_has_no_place_is_asked_again(
     def progress(done: int, _: int | None) -> None:
         if done >= 6 * MIB and not slow:
             begun.append(unfinished(cluster)[0].id)
-            for number in range(MOST_UPLOADS):  # but one has the part that is being sent
-                slow.append(socket.create_connection((host, int(port))))
-                slow[-1].sendall(head.format(number).encode())
+            # but one has the part that is being sent
+            slow.extend(slow_upload(address, secret, number) for number in range(MOST_UPLOADS))
             eventually(is_full)
             ends.start()
 
     try:
-        stored = put(client, film, progress=progress)
+        stored = put(remote, film, progress=progress)
     finally:
         ends.join()
         close()
     assert version_of(cluster, begun[0]) == stored.id
 
 
-def test_two_files_that_are_put_at_once_under_one_key_are_two_versions(
-    client: Client, film: Path, tmp_path: Path, cluster: StorageCluster
-) -> None:
-    other = tmp_path / "other.mov"
-    other.write_bytes(os.urandom(9_000_000))
-    outcomes: dict[Path, Any] = {}
-
-    def put_one(path: Path) -> None:
-        outcomes[path] = put(client, path)
-
-    threads = [threading.Thread(target=put_one, args=(path,)) for path in (film, other)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(stored.version for stored in outcomes.values()) == [1, 2]
-    for path, stored in outcomes.items():
-        assert stored.blake3 == blake3(path.read_bytes()).hexdigest()
-    last = max(outcomes, key=lambda path: outcomes[path].version)
-    assert got(client) == last.read_bytes()
-    assert unfinished(cluster) == []
-
-
+@pytest.mark.slow
 def test_the_memory_does_not_grow_with_the_file_or_its_parts(
-    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    remote: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sources, "FILE_PART", 64 * MIB)
     large = tmp_path / "large"
     with large.open("wb") as opened:
         opened.truncate(200_000_000)
-    with tracemalloc_peak() as peak:
-        assert put(client, large).size == 200_000_000
-    assert peak[0] < 40_000_000, "the nodes and the server of this process are counted, too"
+    with little_memory(40_000_000):
+        assert put(remote, large).size == 200_000_000
 
 
 def begin(http: httpx.Client, path: str = "films/f", **query: Any) -> str:
@@ -380,12 +294,8 @@ def test_garbage_is_refused_at_the_door(http: httpx.Client, cluster: StorageClus
         assert http.put(upload, params=query, content=with_digest(b"12345")).status_code == 422, offset
     for body in (b"", b"12345", with_digest(b""), iter([with_digest(b"12345")])):
         assert http.put(upload, params={"offset": 0}, content=body).json()["field"] == "content-length"
-    wrong_ones: list[dict[str, Any]] = [
-        {"size": 10},
-        {"size": 10, "blake3": "7"},
-        {"size": -1, "blake3": digest},
-        {"blake3": digest},
-    ]
+    short, negative, no_size = {"size": 10, "blake3": "7"}, {"size": -1, "blake3": digest}, {"blake3": digest}
+    wrong_ones: list[dict[str, Any]] = [{"size": 10}, short, negative, no_size]
     for one in wrong_ones:
         assert http.post(upload, params=one).status_code == 422, one
     assert http.get(upload).json()["received"] == 0
@@ -457,10 +367,10 @@ def begin_and_complete(program: Client, address: str) -> str:
 
 
 def test_an_error_of_the_end_is_that_of_a_client_of_the_database_and_leaves_nothing(
-    client: Client, program: Client, film: Path, cluster: StorageCluster
+    remote: Client, program: Client, film: Path, cluster: StorageCluster
 ) -> None:
     content = b"1234567890"
-    transfer = client._mode.open_transfer()
+    transfer = remote._mode.open_transfer()
 
     def all_but_completed(options: PutOptions) -> Any:
         requests = transfer.uploads("films", "f", options)
@@ -482,19 +392,13 @@ def test_an_error_of_the_end_is_that_of_a_client_of_the_database_and_leaves_noth
     transfer.close()
     assert unfinished(cluster) == []
     assert parts_of(cluster) == []
-    assert got(client) == b"faster"
-    with pytest.raises(FileConditionFailed):
-        put(client, film, only_new=True)
-    program.buckets.change("films", quota=1_000_000)
-    with pytest.raises(QuotaExceeded):
-        put(client, film)
-    assert unfinished(cluster) == []
+    assert got(remote) == b"faster"
 
 
 def test_a_file_is_one_body_where_all_disks_are_object_stores(
-    build: Build, server: ObjectStoreServer, film: Path
+    build: Build, moto: ObjectStoreServer, film: Path
 ) -> None:
-    cluster = build(server.options(), stores="a")
+    cluster = build(moto.options(), stores="a")
     with Client(cluster.catalogue.store, secret=SECRET) as program:
         secret = program.tokens.create("studio", [READ, WRITE]).secret
         with serving(program) as address, Client(address, token=secret) as remote:

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 import sqlalchemy as sa
 
-from peerd.domain.files import DiskState, FileClass
+from peerd.domain.files import DiskState
 from peerd.operate.client import Client
 from peerd.storage import local_disks
 from peerd.storage.disk.content_id import ContentId
@@ -19,29 +19,25 @@ from peerd.storage.object_disk import bucket as bucket_module
 from peerd.storage.object_disk import disk as disk_module
 from peerd.storage.object_disk.disk import object_name
 from peerd.storage.overview import DiskCondition
-from peerd.store.files.classes import set_class
 from peerd.store.files.disks import DiskRow, list_disks
 from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import disks, file_copies, tasks
 from tests.cli.conftest import Peerd
 from tests.cli.conftest import peerd as peerd  # noqa: PLC0414 - pytest finds fixtures by their names here
-from tests.storage.nodes import SECRET
+from tests.storage.nodes import SECRET, ask_node
+from tests.storage.object_cluster import Build, ObjectCluster, names_of
 from tests.storage.object_disk.test_throttling import first_tries
-from tests.storage.test_object_stores import Build, ObjectCluster, names_of
-from tests.storage.test_object_stores import build as build  # noqa: PLC0414
-from tests.storage.test_object_stores import kept_server as kept_server  # noqa: PLC0414
-from tests.storage.test_object_stores import server as server  # noqa: PLC0414
-from tests.storage.test_put_and_copy import ask_node
 from tests.support.object_store import ObjectStoreServer
 from tests.support.throttling import FOR_EVER, Refusal, ThrottlingProxy, throttling_proxy
 
+pytestmark = pytest.mark.slow
 MIB = 1024 * 1024
 REFUSED = "refuses more requests"
 
 
 @pytest.fixture
-def proxy(server: ObjectStoreServer) -> Iterator[ThrottlingProxy]:
-    with throttling_proxy(server.url) as proxy:
+def proxy(moto: ObjectStoreServer) -> Iterator[ThrottlingProxy]:
+    with throttling_proxy(moto.url) as proxy:
         yield proxy
 
 
@@ -84,10 +80,10 @@ def count_of_tasks(cluster: ObjectCluster, name: str) -> int:
 
 @pytest.mark.parametrize("refusal", [Refusal(), Refusal(status=429, code="TooManyRequests", retry_after=3)])
 def test_puts_gets_copies_verification_and_removal_survive_refusals(
-    build: Build, server: ObjectStoreServer, proxy: ThrottlingProxy, refusal: Refusal
+    build: Build, moto: ObjectStoreServer, proxy: ThrottlingProxy, refusal: Refusal
 ) -> None:
-    cluster = build(server.options(endpoint=proxy.url, verify_every=3600.0), folders="a", stores="b")
-    cluster.catalogue.store.run(set_class, FileClass(name="default", copies=2, object_copies=1))
+    cluster = build(moto.options(endpoint=proxy.url, verify_every=3600.0), folders="a", stores="b")
+    cluster.want(copies=2, object_copies=1)
     proxy.refuse(FOR_EVER, refusal, only=first_tries(4))
     contents = {"small": os.urandom(1_000), "large": os.urandom(17 * MIB)}
     for key, content in contents.items():
@@ -107,15 +103,15 @@ def test_puts_gets_copies_verification_and_removal_survive_refusals(
     assert "remove-shared" in {name for _, name, _ in cluster.keep()}
     assert len(proxy.refused) > 8
     proxy.pass_all()
-    assert names_of(server) == []
+    assert names_of(moto) == []
 
 
 @pytest.mark.usefixtures("impatient")
 def test_an_object_store_that_refuses_for_ever_is_there_with_a_problem_and_all_its_copies_count(
-    build: Build, server: ObjectStoreServer, proxy: ThrottlingProxy, peerd: Peerd, tmp_path: Path
+    build: Build, moto: ObjectStoreServer, proxy: ThrottlingProxy, peerd: Peerd, tmp_path: Path
 ) -> None:
-    cluster = build(server.options(endpoint=proxy.url, verify_every=3600.0), both="a", folders="b")
-    cluster.catalogue.store.run(set_class, FileClass(name="default", copies=2, object_copies=1))
+    cluster = build(moto.options(endpoint=proxy.url, verify_every=3600.0), both="a", folders="b")
+    cluster.want(copies=2, object_copies=1)
     content = os.urandom(9 * MIB)
     file_id = cluster.put("b", "f", content)
     cluster.keep()
@@ -150,19 +146,19 @@ def test_an_object_store_that_refuses_for_ever_is_there_with_a_problem_and_all_i
     cluster.keep()
     assert disk_row(cluster).problem is None
     assert states(cluster) == {"stored"}
-    assert names_of(server) == [object_name(ContentId(one)) for one in (file_id, planned, later)]
+    assert names_of(moto) == [object_name(ContentId(one)) for one in (file_id, planned, later)]
 
 
 @pytest.mark.usefixtures("impatient")
 def test_small_contents_that_cannot_be_read_from_a_busy_object_store_are_not_taken_for_missing(
-    build: Build, server: ObjectStoreServer, proxy: ThrottlingProxy
+    build: Build, moto: ObjectStoreServer, proxy: ThrottlingProxy
 ) -> None:
-    cluster = build(server.options(endpoint=proxy.url), folders="a", stores="b")
-    cluster.catalogue.store.run(set_class, FileClass(name="default", copies=1, object_copies=1))
+    cluster = build(moto.options(endpoint=proxy.url), folders="a", stores="b")
+    cluster.want(copies=1, object_copies=1)
     contents = {f"f{number}": os.urandom(1_000 + number) for number in range(5)}
     for key, content in contents.items():
         cluster.put("b", key, content)
-    cluster.catalogue.store.run(set_class, FileClass(name="default", copies=2, object_copies=1))
+    cluster.want(copies=2, object_copies=1)
     proxy.refuse(only=lambda request: request.method == "GET" and "contents" in request.target)
     copied = [outcome for _, name, outcome in cluster.keep() if name == "copy"]
     assert copied
@@ -178,10 +174,10 @@ def test_small_contents_that_cannot_be_read_from_a_busy_object_store_are_not_tak
 
 @pytest.mark.usefixtures("impatient")
 def test_what_was_verified_before_the_object_store_refused_is_verified(
-    build: Build, server: ObjectStoreServer, proxy: ThrottlingProxy
+    build: Build, moto: ObjectStoreServer, proxy: ThrottlingProxy
 ) -> None:
-    cluster = build(server.options(endpoint=proxy.url), stores="a")
-    cluster.catalogue.store.run(set_class, FileClass(name="default", copies=1))
+    cluster = build(moto.options(endpoint=proxy.url), stores="a")
+    cluster.want(copies=1)
     ids = [cluster.put("a", f"f{number}", os.urandom(1_000)) for number in range(3)]
     cluster.catalogue.change(file_copies, sa.true(), verified_at=seconds_from_now(-4000))
     last = object_name(ContentId(max(ids)))

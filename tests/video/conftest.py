@@ -11,6 +11,7 @@ import pytest
 
 from peerd.workers.video.programs.ffmpeg_tools import FfmpegTools, find_tools
 from peerd.workers.video.sample_clip import fetch_clip, fetch_sample
+from tests.video.media_helpers import make_clip
 
 
 @pytest.fixture(scope="session")
@@ -34,6 +35,12 @@ def directory(tmp_path: Path) -> Path:
     media = tmp_path / "media"
     media.mkdir()
     return media
+
+
+@pytest.fixture
+def clip(directory: Path) -> Path:
+    """A second of a test picture and a tone."""
+    return make_clip(directory / "clip.mp4", seconds=1)
 
 
 @pytest.fixture

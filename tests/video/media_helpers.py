@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import subprocess
+import tempfile
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -39,12 +41,23 @@ def run_ffmpeg(*arguments: object) -> None:
 def make_clip(
     path: Path, *more: object, size: str = "320x180", seconds: float = 2, rate: int = 25, sound: bool = True
 ) -> Path:
-    """A generated clip: test picture, and a tone unless `sound` is false; `more` are output options."""
+    """A generated clip: test picture, and a tone unless `sound` is false; `more` are output options.
+
+    Each kind is made once in a process.
+    """
+    path.write_bytes(_clip(path.suffix, tuple(map(str, more)), size, seconds, rate, sound))
+    return path
+
+
+@cache
+def _clip(suffix: str, more: tuple[str, ...], size: str, seconds: float, rate: int, sound: bool) -> bytes:  # noqa: FBT001
     picture = ("-f", "lavfi", "-i", f"testsrc2=size={size}:rate={rate}:duration={seconds}")
     tone = ("-f", "lavfi", "-i", f"sine=frequency=440:sample_rate=48000:duration={seconds}") if sound else ()
     codec = () if "-c:v" in more else ("-c:v", "libx264", "-preset", "ultrafast", "-pix_fmt", "yuv420p")
-    run_ffmpeg(*picture, *tone, *codec, *(("-c:a", "aac") if sound and "-c:a" not in more else ()), *more, path)
-    return path
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"clip{suffix}"
+        run_ffmpeg(*picture, *tone, *codec, *(("-c:a", "aac") if sound and "-c:a" not in more else ()), *more, path)
+        return path.read_bytes()
 
 
 def remuxed(source: Path, path: Path, *options: object) -> Path:

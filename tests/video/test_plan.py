@@ -12,15 +12,8 @@ from peerd.workers.video.plan import TranscodeRequest, fit_size, plan_poster, pl
 
 
 def video(**changes: object) -> VideoStream:
-    values: dict[str, object] = {
-        "index": 0,
-        "codec": "h264",
-        "width": 1920,
-        "height": 1080,
-        "frame_rate": Fraction(25),
-        **changes,
-    }
-    return VideoStream(**values)  # type: ignore[arg-type]
+    usual = {"index": 0, "codec": "h264", "width": 1920, "height": 1080, "frame_rate": Fraction(25)}
+    return VideoStream(**{**usual, **changes})  # type: ignore[arg-type]
 
 
 SURVEY = Survey(readable=10.0, video_end=10.0, video_length=10.0, audio_end=10.0, frames=250)
@@ -37,8 +30,7 @@ sizes = st.integers(2, 9000)
 @given(width=sizes, height=sizes, highest=st.integers(16, 4320))
 def test_an_output_is_even_and_never_larger_than_its_source_or_its_bound(width: int, height: int, highest: int) -> None:
     fitted_width, fitted_height = fit_size((width, height), highest)
-    assert fitted_width % 2 == 0
-    assert fitted_height % 2 == 0
+    assert (fitted_width % 2, fitted_height % 2) == (0, 0)
     assert 2 <= fitted_width <= width
     assert 2 <= fitted_height <= min(height, highest)
 
@@ -50,9 +42,8 @@ def test_an_output_keeps_the_shape_of_its_source(width: int, height: int, highes
     assert abs(fitted_width - width * fitted_height / height) <= 2 + 2 * width / height
 
 
-@pytest.mark.parametrize(
-    ("displayed", "highest", "expected"),
-    [
+def test_sizes_of_known_sources() -> None:
+    for displayed, highest, expected in (
         ((1920, 1080), 720, (1280, 720)),
         ((1280, 720), 1080, (1280, 720)),
         ((1080, 1920), 720, (404, 720)),
@@ -60,15 +51,12 @@ def test_an_output_keeps_the_shape_of_its_source(width: int, height: int, highes
         ((854, 480), 480, (854, 480)),
         ((1920, 800), 720, (1728, 720)),
         ((3, 3), 720, (2, 2)),
-    ],
-)
-def test_sizes_of_known_sources(displayed: tuple[int, int], highest: int, expected: tuple[int, int]) -> None:
-    assert fit_size(displayed, highest) == expected
+    ):
+        assert fit_size(displayed, highest) == expected
 
 
-@pytest.mark.parametrize(
-    ("stream", "displayed"),
-    [
+def test_a_picture_is_measured_as_a_player_shows_it() -> None:
+    for stream, displayed in (
         (video(rotation=90), (1080, 1920)),
         (video(rotation=-90), (1080, 1920)),
         (video(rotation=270), (1080, 1920)),
@@ -77,30 +65,18 @@ def test_sizes_of_known_sources(displayed: tuple[int, int], highest: int, expect
         (video(width=720, height=576, sample_aspect=Fraction(64, 45)), (1024, 576)),
         (video(width=720, height=576, sample_aspect=Fraction(64, 45), rotation=90), (576, 1024)),
         (video(width=1, height=1, sample_aspect=Fraction(1, 4)), (1, 1)),
-    ],
-)
-def test_a_picture_is_measured_as_a_player_shows_it(stream: VideoStream, displayed: tuple[int, int]) -> None:
-    assert stream.displayed == displayed
+    ):
+        assert stream.displayed == displayed, stream
 
 
-def test_a_source_without_sound_plans_none() -> None:
+def test_sound_is_left_out_where_there_is_none_or_none_is_wanted_and_surround_becomes_stereo() -> None:
     plan = plan_transcode(media(video(), None), SURVEY, TranscodeRequest())
-    assert plan.audio is None
-    assert plan.expected.audio is None
+    assert (plan.audio, plan.expected.audio) == (None, None)
     assert "-an" in transcode_arguments(plan, 0)
-
-
-def test_sound_that_is_not_wanted_is_left_out() -> None:
-    plan = plan_transcode(media(video()), SURVEY, TranscodeRequest(audio=False))
-    assert plan.audio is None
-
-
-def test_surround_becomes_stereo_and_mono_stays_mono() -> None:
-    surround = transcode_arguments(plan_transcode(media(video()), SURVEY, TranscodeRequest()), 0)
-    mono_sound = AudioStream(index=1, codec="aac", channels=1)
-    mono = transcode_arguments(plan_transcode(media(video(), mono_sound), SURVEY, TranscodeRequest()), 0)
-    assert surround[surround.index("-ac") + 1] == "2"
-    assert mono[mono.index("-ac") + 1] == "1"
+    assert plan_transcode(media(video()), SURVEY, TranscodeRequest(audio=False)).audio is None
+    for sound, channels in ((SOUND, "2"), (AudioStream(index=1, codec="aac", channels=1), "1")):
+        arguments = transcode_arguments(plan_transcode(media(video(), sound), SURVEY, TranscodeRequest()), 0)
+        assert arguments[arguments.index("-ac") + 1] == channels
 
 
 def test_only_a_faster_source_is_slowed_to_the_cap() -> None:
@@ -109,9 +85,6 @@ def test_only_a_faster_source_is_slowed_to_the_cap() -> None:
     usual = plan_transcode(media(video()), SURVEY, TranscodeRequest(max_fps=60))
     assert (fast.rate_cap, fast.expected.frames) == (60, 600)
     assert (usual.rate_cap, usual.expected.frames) == (None, 250)
-
-
-def test_a_rate_that_is_a_mere_guess_does_not_count() -> None:
     guessed = video(frame_rate=Fraction(90000))
     assert plan_transcode(media(guessed), SURVEY, TranscodeRequest()).rate_cap is None
 
@@ -122,18 +95,13 @@ def test_metadata_never_goes_into_the_output() -> None:
     assert arguments[arguments.index("-map_chapters") + 1] == "-1"
 
 
-@pytest.mark.parametrize(
-    "request_", [TranscodeRequest(height=15), TranscodeRequest(max_fps=0), TranscodeRequest(quality="-x")]
-)
-def test_a_senseless_request_is_refused(request_: TranscodeRequest) -> None:
-    with pytest.raises(RequestRefused):
-        plan_transcode(media(video()), SURVEY, request_)
-
-
-@pytest.mark.parametrize("at", [-1.0, 10.0, float("nan"), float("inf")])
-def test_a_poster_from_outside_the_video_is_refused(at: float) -> None:
-    with pytest.raises(RequestRefused):
-        plan_poster(media(video()), 720, at)
+def test_a_senseless_request_is_refused() -> None:
+    for request in (TranscodeRequest(height=15), TranscodeRequest(max_fps=0), TranscodeRequest(quality="-x")):
+        with pytest.raises(RequestRefused):
+            plan_transcode(media(video()), SURVEY, request)
+    for at in (-1.0, 10.0, float("nan"), float("inf")):
+        with pytest.raises(RequestRefused):
+            plan_poster(media(video()), 720, at)
 
 
 def test_a_poster_is_taken_from_a_tenth_of_the_way_in() -> None:

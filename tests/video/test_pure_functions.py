@@ -15,13 +15,11 @@ from peerd.workers.video.errors import (
     EncoderFailed,
     FormatRefused,
     MediaDamaged,
-    MediaRefused,
     MediaTooLarge,
     MediaUnreadable,
     Misconfigured,
     OutputWrong,
     VideoError,
-    WorkFailed,
 )
 from peerd.workers.video.media import Media, Survey, VideoStream
 from peerd.workers.video.programs.ffmpeg import FfmpegProgress, FfmpegResult, ProgressReader
@@ -35,57 +33,34 @@ from peerd.workers.video.verify import find_damage, missing_seconds, require_mat
 SETTINGS = read_settings({"directory": "/"})
 
 
-def test_an_answer_with_nothing_known_is_still_read() -> None:
+def test_an_answer_with_nothing_known_is_still_read_and_one_without_sense_refused() -> None:
     answer = b'{"streams": [{"index": 0, "codec_type": "video", "sample_aspect_ratio": "N/A"}], "format": {}}'
     found = parse_probe(answer)
-    assert found.duration is None
     assert found.video is not None
-    assert found.video.frame_rate is None
-    assert found.video.sample_aspect == 1
-    assert found.audio is None
+    assert (found.duration, found.video.frame_rate, found.video.sample_aspect, found.audio) == (None, None, 1, None)
+    for answer in (b"", b"{", b"[]", b'{"streams": [{"index": "x"}]}', b"\xff\xfe"):
+        with pytest.raises(MediaUnreadable):
+            parse_probe(answer)
 
 
-def test_a_cover_picture_is_not_the_video() -> None:
+def test_the_streams_of_an_answer_are_chosen_and_their_durations_read_from_the_tags_of_matroska() -> None:
     answer = b"""{"streams": [
         {"index": 0, "codec_type": "video", "codec_name": "mjpeg", "disposition": {"attached_pic": 1}},
-        {"index": 1, "codec_type": "video", "codec_name": "h264"}]}"""
-    found = parse_probe(answer)
-    assert found.video is not None
-    assert found.video.index == 1
-
-
-def test_the_default_sound_is_taken_else_the_first() -> None:
-    stream = '{"index": %d, "codec_type": "audio", "disposition": {"default": %d}}'
-    marked = f'{{"streams": [{stream % (1, 0)}, {stream % (2, 1)}]}}'
-    unmarked = f'{{"streams": [{stream % (1, 0)}, {stream % (2, 0)}]}}'
-    assert parse_probe(marked.encode()).audio.index == 2  # type: ignore[union-attr]
-    assert parse_probe(unmarked.encode()).audio.index == 1  # type: ignore[union-attr]
-
-
-def test_durations_of_matroska_are_read_from_its_tags() -> None:
-    answer = b"""{"streams": [{"index": 0, "codec_type": "video", "avg_frame_rate": "30000/1001",
+        {"index": 1, "codec_type": "video", "codec_name": "h264", "avg_frame_rate": "30000/1001",
         "tags": {"DURATION": "00:01:02.500000000"}}]}"""
     found = parse_probe(answer).video
     assert found is not None
-    assert found.duration == 62.5
-    assert found.frame_rate == Fraction(30000, 1001)
-
-
-@pytest.mark.parametrize("answer", [b"", b"{", b"[]", b'{"streams": [{"index": "x"}]}', b"\xff\xfe"])
-def test_an_answer_without_sense_is_refused(answer: bytes) -> None:
-    with pytest.raises(MediaUnreadable):
-        parse_probe(answer)
+    assert (found.index, found.duration, found.frame_rate) == (1, 62.5, Fraction(30000, 1001)), "and not the cover"
+    stream = '{"index": %d, "codec_type": "audio", "disposition": {"default": %d}}'
+    for second_is_default, expected in ((1, 2), (0, 1)):
+        text = f'{{"streams": [{stream % (1, 0)}, {stream % (2, second_is_default)}]}}'
+        assert parse_probe(text.encode()).audio.index == expected  # type: ignore[union-attr]
 
 
 @given(st.text(), st.text(), st.text())
 def test_no_text_in_an_answer_breaks_the_reader(duration: str, rate: str, aspect: str) -> None:
-    stream = {
-        "index": 0,
-        "codec_type": "video",
-        "duration": duration,
-        "avg_frame_rate": rate,
-        "sample_aspect_ratio": aspect,
-    }
+    kinds = {"duration": duration, "avg_frame_rate": rate, "sample_aspect_ratio": aspect}
+    stream = {"index": 0, "codec_type": "video", **kinds}
     found = parse_probe(msgspec.json.encode({"streams": [stream], "format": {"duration": duration}}))
     assert found.video is not None
     assert found.video.displayed >= (1, 0)
@@ -96,12 +71,9 @@ def test_packets_outside_the_edit_list_are_not_counted() -> None:
     for line in (b"0,-0.04,-0.04,0.04,KD_\n", b"0,0.00,0.00,0.04,K__\n", b"0,0.04,N/A,0.04,___\n", b"nonsense\n"):
         counter.add(line)
     assert counter.survey() == Survey(readable=0.08, video_end=0.08, video_length=0.08, audio_end=None, frames=2)
-
-
-def test_packets_without_a_time_to_be_shown_count_by_the_time_to_be_decoded() -> None:
     counter = PacketCounter(Media(format="avi", size=1, video=VideoStream(0, "h264", 2, 2)))
     counter.add(b"0,N/A,1.00,0.04,K__\n")
-    assert counter.survey().video_end == 1.04
+    assert counter.survey().video_end == 1.04, "by the time to be decoded"
 
 
 def blocks(*texts: str) -> list[bytes]:
@@ -114,13 +86,10 @@ def test_progress_is_read_from_microseconds() -> None:
     reports = [reader.feed(line) for line in blocks(block)]
     assert reports[-1] == FfmpegProgress(0.5, 5.0, 50, 2.0, 2.5)
     assert reports[:-1] == [None] * 4
-
-
-def test_progress_that_is_not_known_yet_is_none() -> None:
     reader = ProgressReader(10.0)
     lines = blocks("out_time_us=N/A speed=N/A progress=continue", "out_time_us=-40000 progress=continue")
-    reports = [report for line in lines if (report := reader.feed(line))]
-    assert [report.fraction for report in reports] == [0.0, 0.0]
+    known = [report for line in lines if (report := reader.feed(line))]
+    assert [report.fraction for report in known] == [0.0, 0.0]
 
 
 @given(st.lists(st.integers(-(10**7), 10**8), max_size=30), st.floats(0, 60))
@@ -146,9 +115,8 @@ def test_a_report_that_does_not_grow_is_a_stall() -> None:
     assert reader.stalled == 0.0
 
 
-@pytest.mark.parametrize(
-    ("status", "line", "kind"),
-    [
+def test_each_failure_of_ffmpeg_has_its_error() -> None:
+    for status, line, kind in (
         (1, "av_interleaved_write_frame(): No space left on device", DiskFull),
         (-25, "", MediaTooLarge),
         (-24, "", MediaTooLarge),
@@ -161,39 +129,26 @@ def test_a_report_that_does_not_grow_is_a_stall() -> None:
         (1, "Cannot determine format of input stream 0:0 after EOF", MediaDamaged),
         (1, "[qtrle] Codec (qtrle) not on whitelist 'h264,aac'", FormatRefused),
         (187, "something new", EncoderFailed),
-    ],
-)
-def test_each_failure_of_ffmpeg_has_its_error(status: int, line: str, kind: type[VideoError]) -> None:
-    error = explain_failure("a.mp4", "encoding", status, [line] if line else [], directory="/m", memory=1, output=1)
-    assert type(error) is kind
-    assert str(error)
+    ):
+        told, limits = [line] if line else [], {"memory": 1, "output": 1}
+        error: VideoError = explain_failure("a.mp4", "encoding", status, told, directory="/m", **limits)
+        assert type(error) is kind, (status, line)
+        assert str(error)
 
 
-@pytest.mark.parametrize(
-    ("status", "line", "kind"),
-    [
+def test_each_failure_of_ffprobe_has_its_error() -> None:
+    for status, line, kind in (
         (1, "the file: Invalid data found when processing input", MediaUnreadable),
         (1, "[mov] Cannot allocate memory", MediaTooLarge),
         (1, "[hls] Format not on whitelist 'mov'", FormatRefused),
         (-11, "", MediaUnreadable),
         (-9, "[h264] no frame!", EncoderFailed),
-    ],
-)
-def test_each_failure_of_ffprobe_has_its_error(status: int, line: str, kind: type[VideoError]) -> None:
-    error = explain_unreadable("a.mp4", "probing", status, [line] if line else [], memory=2**30)
-    assert type(error) is kind
-    assert str(error)
-
-
-def test_what_may_go_away_is_retried_and_the_rest_is_final() -> None:
-    assert issubclass(MediaDamaged, MediaRefused)
-    assert issubclass(DiskFull, WorkFailed)
-    assert not issubclass(DiskFull, MediaRefused)
-
-
-def test_an_error_survives_the_way_between_processes() -> None:
+    ):
+        error: VideoError = explain_unreadable("a.mp4", "probing", status, [line] if line else [], memory=2**30)
+        assert type(error) is kind, (status, line)
+        assert str(error)
     error = explain_unreadable("a.mp4", "probing", 1, ["moov atom not found"], memory=1)
-    again = pickle.loads(pickle.dumps(error))
+    again = pickle.loads(pickle.dumps(error))  # it survives the way between processes
     assert (type(again), str(again), again.data) == (type(error), str(error), error.data)
 
 
@@ -211,29 +166,16 @@ def test_error_lines_are_counted_all_and_kept_some() -> None:
     assert max(map(len, lines.kept)) <= 400
 
 
-@pytest.mark.parametrize(
-    ("banner", "version"),
-    [
+def test_versions_are_read_and_other_and_old_programs_refused() -> None:
+    for banner, version in (
         ("ffmpeg version 5.1.9-0+deb12u1 Copyright", "5.1.9-0+deb12u1"),
         ("ffmpeg version n8.1.2 Copyright", "n8.1.2"),
         ("ffprobe version N-109542-g1bf1146 Copyright", "N-109542-g1bf1146"),
-    ],
-)
-def test_versions_are_read(banner: str, version: str) -> None:
-    assert read_version(banner) == version
-
-
-@pytest.mark.parametrize("banner", ["", "avconv version 12", "ffmpeg version 4.4.2", "ffmpeg version n5.0"])
-def test_other_and_old_programs_are_refused(banner: str) -> None:
-    with pytest.raises(ValueError, match=r"older|like ffmpeg"):
-        read_version(banner)
-
-
-def test_every_wrong_option_is_named_at_once() -> None:
-    with pytest.raises(Misconfigured) as caught:
-        read_settings({"stall": "soon", "max_output": -1, "colour": "red"})
-    for name in ("directory", "stall", "max_output", "colour"):
-        assert name in str(caught.value)
+    ):
+        assert read_version(banner) == version
+    for banner in ("", "avconv version 12", "ffmpeg version 4.4.2", "ffmpeg version n5.0"):
+        with pytest.raises(ValueError, match=r"older|like ffmpeg"):
+            read_version(banner)
 
 
 def test_options_with_units_are_read() -> None:
@@ -241,9 +183,8 @@ def test_options_with_units_are_read() -> None:
     assert (settings.stall, settings.max_memory, settings.max_wall) == (90.0, 4 * 2**30, 30.0)
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "reason"),
-    [
+def test_each_wrong_option_is_named_with_all_others() -> None:
+    table: list[tuple[str, object, str]] = [
         ("thread", 1, "there is no such option, only directory, scratch, threads"),
         ("threads", 65, "<= 64"),
         ("nice", True, "got `bool`"),
@@ -252,32 +193,27 @@ def test_options_with_units_are_read() -> None:
         ("max_wall", float("inf"), "a finite number"),
         ("max_source", "1 elephant", "'1 elephant' is not a size"),
         ("scratch", 3, "not int"),
-    ],
-)
-def test_a_wrong_option_is_named_with_all_others(name: str, value: object, reason: str) -> None:
-    with pytest.raises(Misconfigured) as caught:
-        read_settings({name: value, "max_errors": -1})
-    for expected in (f"{name}: ", reason, "directory: it is missing", "max_errors: "):
-        assert expected in str(caught.value)
+    ]
+    for name, value, reason in table:
+        with pytest.raises(Misconfigured) as caught:
+            read_settings({name: value, "max_errors": -1})
+        for expected in (f"{name}: ", reason, "directory: it is missing", "max_errors: "):
+            assert expected in str(caught.value)
 
 
-def test_a_source_shorter_than_its_claim_is_damaged() -> None:
+def test_a_source_shorter_than_its_claim_is_damaged_and_a_minute_of_a_film_not_lost_in_the_tolerance() -> None:
+    def survey(readable: float) -> Survey:
+        frames = round(readable * 25)
+        return Survey(readable=readable, video_end=readable, video_length=readable, audio_end=None, frames=frames)
+
     claim = Media(format="matroska", size=1, duration=55.15)
-    half = Survey(readable=24.75, video_end=24.75, video_length=24.75, audio_end=None, frames=594)
-    whole = Survey(readable=55.0, video_end=55.0, video_length=55.0, audio_end=None, frames=1323)
-    assert find_damage(claim, half) == "it claims 55.15 s, but only 24.75 s (45 %) can be read"
-    assert find_damage(claim, whole) is None
-    assert find_damage(Media(format="matroska", size=1), half) is None
-
-
-def test_a_minute_of_a_long_film_is_not_lost_in_the_tolerance() -> None:
+    assert find_damage(claim, survey(24.75)) == "it claims 55.15 s, but only 24.75 s (45 %) can be read"
+    assert find_damage(claim, survey(55.0)) is None
+    assert find_damage(Media(format="matroska", size=1), survey(24.75)) is None
     claim = Media(format="matroska", size=1, duration=7200.0)
     for readable, damaged in ((7138.0, True), (7194.9, True), (7195.1, False)):
-        seen = Survey(
-            readable=readable, video_end=readable, video_length=readable, audio_end=None, frames=round(readable * 25)
-        )
-        assert (find_damage(claim, seen) is not None) == damaged
-        assert missing_seconds(claim, seen) == pytest.approx(7200.0 - readable)
+        assert (find_damage(claim, survey(readable)) is not None) == damaged
+        assert missing_seconds(claim, survey(readable)) == pytest.approx(7200.0 - readable)
 
 
 def test_a_wrong_output_is_the_sources_fault_only_when_it_gave_errors() -> None:

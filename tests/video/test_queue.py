@@ -14,21 +14,6 @@ from peerd.workers.video import poster, probe, transcode, video
 from peerd.workers.video.errors import DiskFull, MediaDamaged, MediaRefused, VideoError
 
 
-@pytest.fixture
-def a_task() -> Task:
-    now = datetime(2030, 1, 1, tzinfo=UTC)
-    known: dict[str, Any] = {
-        "id": 7,
-        "queue": "video",
-        "name": "transcode",
-        "status": Status.WORKING,
-        "attempts": 0,
-        "crashes": 0,
-    }
-    unknown: dict[str, Any] = dict.fromkeys(Task.__struct_fields__)
-    return Task(**{**unknown, **known, "priority": 10, "lease": 1, "created_at": now, "updated_at": now})
-
-
 def every_kind(kind: type[VideoError]) -> set[type[VideoError]]:
     return {kind}.union(*(every_kind(child) for child in kind.__subclasses__()))
 
@@ -46,31 +31,29 @@ def test_a_body_written_by_hand_is_a_complete_call() -> None:
     call = transcode.with_args("a.mp4", height=480, audio=False)
     assert (call.queue, call.name) == ("video", "transcode")
     assert json.loads(call.body or "") == {"source": "a.mp4", "height": 480, "audio": False}
+    for body in ("{}", '{"source": 7}', '{"source": "a", "height": "x"}', '{"source": "a", "f": 1}'):
+        with pytest.raises(InvalidArguments):
+            transcode.arguments.decode(body)
 
 
-@pytest.mark.parametrize("body", ["{}", '{"source": 7}', '{"source": "a", "height": "x"}', '{"source": "a", "f": 1}'])
-def test_a_body_that_does_not_fit_is_refused(body: str) -> None:
-    with pytest.raises(InvalidArguments):
-        transcode.arguments.decode(body)
-
-
-def test_what_the_source_is_at_fault_for_is_dead_at_once_and_the_rest_is_retried() -> None:
+def test_what_the_source_is_at_fault_for_is_dead_at_once_the_rest_is_retried_and_each_shows_a_remedy() -> None:
     for handler in (probe, transcode, poster):
         assert not handler.retries(MediaDamaged(source="a", reason="b"))
         assert handler.retries(DiskFull(directory="/"))
         assert handler.retries(OSError())
-
-
-def test_each_error_is_either_final_or_retried_and_shows_a_remedy() -> None:
     for kind in every_kind(VideoError) - {VideoError}:
         assert kind.remedy
         assert issubclass(kind, MediaRefused) == (not transcode.retries(kind.__new__(kind)))
 
 
-async def test_a_handler_runs_with_the_context_of_peerd(bunny: Path, directory: Path, a_task: Task) -> None:
+async def test_a_handler_runs_with_the_context_of_peerd(bunny: Path, directory: Path) -> None:
     reports: list[float] = []
+    now = datetime(2030, 1, 1, tzinfo=UTC)
+    known: dict[str, Any] = {"id": 7, "queue": "video", "name": "transcode", "status": Status.WORKING, "lease": 1}
+    counts = {"attempts": 0, "crashes": 0, "priority": 10}
+    unknown: dict[str, Any] = dict.fromkeys(Task.__struct_fields__)
     context = Context(
-        a_task,
+        Task(**{**unknown, **known, **counts, "created_at": now, "updated_at": now}),
         node="n",
         options={"directory": str(directory)},
         report=lambda progress: reports.append(progress.fraction or 0.0),

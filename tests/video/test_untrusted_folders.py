@@ -44,16 +44,6 @@ def victim(shared: Path) -> Path:
     return path
 
 
-def content_of(path: Path) -> bytes:
-    return path.read_bytes()
-
-
-def assert_published(path: Path, size: int) -> None:
-    made = path.lstat()
-    assert stat.S_ISREG(made.st_mode)
-    assert made.st_size == size
-
-
 async def test_a_work_folder_that_is_exchanged_during_the_work_does_no_harm(open_directory: Path, victim: Path) -> None:
     make_clip(open_directory / "clip.mp4", seconds=1)
 
@@ -68,9 +58,10 @@ async def test_a_work_folder_that_is_exchanged_during_the_work_does_no_harm(open
     result = await transcode(
         Interrupted(open_directory, "reading the source", exchange), "clip.mp4", "out.mp4", quality="draft"
     )
-    assert_published(open_directory / "out.mp4", result["size"])
+    made = (open_directory / "out.mp4").lstat()
+    assert (stat.S_ISREG(made.st_mode), made.st_size) == (True, result["size"])
     assert files_in(open_directory / "stolen") == []
-    assert content_of(victim) == b"precious"
+    assert (open_directory.parent / "victim").read_bytes() == b"precious"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
@@ -83,35 +74,35 @@ async def test_a_work_folder_of_another_user_is_refused_with_the_remedy(open_dir
     assert files_in(open_directory) == [open_directory / ".peerd-video", clip]
 
 
-@pytest.mark.parametrize("mode", [0o770, 0o707, 0o722])
-async def test_a_work_folder_in_which_others_may_write_is_refused(directory: Path, mode: int) -> None:
-    make_clip(directory / "clip.mp4", seconds=1)
-    scratch = directory / "scratch"
+@pytest.mark.usefixtures("clip")
+async def test_a_work_folder_in_which_others_may_write_and_a_link_in_its_place_are_refused(
+    directory: Path, tmp_path: Path
+) -> None:
+    scratch, usual = directory / "scratch", directory / ".peerd-video"
     scratch.mkdir()
-    scratch.chmod(mode)
-    (directory / ".peerd-video").mkdir()
-    (directory / ".peerd-video").chmod(mode)
-    for context in (RecordingContext(directory), RecordingContext(directory, scratch=str(scratch))):
-        with pytest.raises(Misconfigured, match="others may write"):
-            await transcode(context, "clip.mp4", "out.mp4")
+    usual.mkdir()
+    for mode in (0o770, 0o707, 0o722):
+        scratch.chmod(mode)
+        usual.chmod(mode)
+        for context in (RecordingContext(directory), RecordingContext(directory, scratch=str(scratch))):
+            with pytest.raises(Misconfigured, match="others may write"):
+                await transcode(context, "clip.mp4", "out.mp4")
     assert not (directory / "out.mp4").exists()
-
-
-async def test_a_link_in_place_of_the_work_folder_is_refused(directory: Path, tmp_path: Path) -> None:
-    make_clip(directory / "clip.mp4", seconds=1)
+    usual.rmdir()
     elsewhere = tmp_path / "elsewhere"
     (elsewhere / "task-7.old").mkdir(parents=True)
-    (directory / ".peerd-video").symlink_to(elsewhere)
+    usual.symlink_to(elsewhere)
     with pytest.raises(Misconfigured, match="link"):
         await transcode(RecordingContext(directory), "clip.mp4", "out.mp4")
     assert files_in(elsewhere) == [elsewhere / "task-7.old"]
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("clip")
 @pytest.mark.parametrize("moment", ["reading the source", "encoded", "publishing"])
 async def test_an_output_folder_that_is_exchanged_for_a_link_leads_nowhere(
     directory: Path, tmp_path: Path, moment: str
 ) -> None:
-    make_clip(directory / "clip.mp4", seconds=1)
     outside = tmp_path / "outside"
     outside.mkdir()
 
@@ -128,8 +119,9 @@ async def test_an_output_folder_that_is_exchanged_for_a_link_leads_nowhere(
         await transcode(RecordingContext(directory), "clip.mp4", "out/a.mp4", quality="draft")
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("clip")
 async def test_an_output_folder_that_is_removed_meanwhile_is_made_again_by_the_next_attempt(directory: Path) -> None:
-    make_clip(directory / "clip.mp4", seconds=1)
     context = Interrupted(directory, "publishing", (directory / "out").rmdir)
     with pytest.raises(PublishFailed, match="folder was moved or exchanged"):
         await transcode(context, "clip.mp4", "out/a.mp4", quality="draft")
@@ -156,8 +148,9 @@ async def test_a_source_that_is_exchanged_after_its_check_is_not_read(
     assert opened.exists()
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("clip")
 async def test_a_link_to_a_folder_within_the_directory_is_followed_for_outputs(directory: Path) -> None:
-    make_clip(directory / "clip.mp4", seconds=1)
     (directory / "2030").mkdir()
     (directory / "newest").symlink_to("2030")
     (directory / "whole").symlink_to(directory / "2030" / ".." / "2030")
@@ -169,10 +162,10 @@ async def test_a_link_to_a_folder_within_the_directory_is_followed_for_outputs(d
         await poster(RecordingContext(directory), "clip.mp4", "round/a.jpg")
 
 
+@pytest.mark.usefixtures("clip")
 async def test_programs_do_not_get_the_workers_environment(
     directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    make_clip(directory / "clip.mp4", seconds=1)
     told = tmp_path / "told"
     told.mkdir()
     tools = wrapped_tools(tmp_path / "tools", f"cat /proc/$$/environ > {told}/$$")

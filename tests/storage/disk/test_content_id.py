@@ -30,41 +30,21 @@ def test_a_text_is_an_id_or_refused(text: str) -> None:
     assert str(content) == text
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "0191b2c3d4e5f60",
-        "0191b2c3d4e5f6077",
-        "0191B2C3D4E5F607",
-        "8000000000000000",
-        "0191b2c3d4e5f607\n",
-        "0191b2c3d4e5f60٣",
-        "-191b2c3d4e5f607",
-        "0x91b2c3d4e5f607",
-        "0191b2c3_4e5f607",
-        "../../etc/passwd",
-        " " * 16,
-    ],
-)
-def test_what_is_no_id_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="no content id"):
-        parse_content_id(text)
+def test_what_is_no_id_is_refused() -> None:
+    short, long, capital = "0191b2c3d4e5f60", "0191b2c3d4e5f6077", "0191B2C3D4E5F607"
+    signs = "-191b2c3d4e5f607", "0x91b2c3d4e5f607", "0191b2c3_4e5f607", "0191b2c3d4e5f607\n", "0191b2c3d4e5f60٣"
+    for text in ("", short, long, capital, "8000000000000000", *signs, "../../etc/passwd", " " * 16):
+        with pytest.raises(ValueError, match="no content id"):
+            parse_content_id(text)
+    for number in (-1, 2**63):
+        with pytest.raises(ValueError, match="63 bits"):
+            ContentId(number)
 
 
 def test_a_new_id_begins_with_its_time_and_ends_with_random_bits() -> None:
     ids = {new_content_id(EPOCH + 1.5) for _ in range(100)}
     assert len(ids) > 90
     assert {content.number >> 22 for content in ids} == {1500}
-
-
-@pytest.mark.parametrize("now", [EPOCH - 1, EPOCH + 2**41 / 1000 + 1])
-def test_no_id_is_made_at_a_time_that_has_none(now: float) -> None:
-    with pytest.raises(ValueError, match="set the clock"):
-        new_content_id(now)
-
-
-@pytest.mark.parametrize("number", [-1, 2**63])
-def test_an_id_has_63_bits(number: int) -> None:
-    with pytest.raises(ValueError, match="63 bits"):
-        ContentId(number)
+    for now in (EPOCH - 1, EPOCH + 2**41 / 1000 + 1):
+        with pytest.raises(ValueError, match="set the clock"):
+            new_content_id(now)

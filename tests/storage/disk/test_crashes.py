@@ -144,17 +144,10 @@ def test_a_killed_publisher_of_many_leaves_each_as_a_content_or_as_a_part(tmp_pa
                 parts.append((part, digest_of(data)))
             publish_many(parts)
 
-    for folder in killed_at_each_phase(prepare_empty, publish_all, tmp_path):
-        with opened(folder) as disk:
-            assert list(disk.unknown_entries()) == [], folder.name
-            for batch in disk.walk():
-                assert all(read(disk, content) == wanted[content] for content, _ in batch), folder.name
-        publish_all(folder, mark_nothing)
-        with opened(folder) as disk:
-            assert {content: read(disk, content) for content in wanted} == wanted, folder.name
-            assert not any((folder / "parts").iterdir()), folder.name
+    assert_each_is_whole_or_a_part(wanted, publish_all, tmp_path)
 
 
+@pytest.mark.slow
 def test_a_killed_publisher_of_small_contents_leaves_each_as_a_content_or_as_a_part(tmp_path: Path) -> None:
     wanted = {ContentId(CONTENT.number + number): some_bytes(50 + number, seed=number) for number in range(9)}
 
@@ -165,7 +158,13 @@ def test_a_killed_publisher_of_small_contents_leaves_each_as_a_content_or_as_a_p
                     small.write(content, data, digest_of(data, Chunking()))
             small.publish()
 
-    for folder in killed_at_each_phase(prepare_empty, publish_all, tmp_path):
+    assert_each_is_whole_or_a_part(wanted, publish_all, tmp_path)
+
+
+def assert_each_is_whole_or_a_part(
+    wanted: dict[ContentId, bytes], publish_all: Callable[[Path, Marker], None], root: Path
+) -> None:
+    for folder in killed_at_each_phase(prepare_empty, publish_all, root):
         with opened(folder) as disk:
             assert list(disk.unknown_entries()) == [], folder.name
             for batch in disk.walk():

@@ -171,13 +171,9 @@ def test_a_disk_that_becomes_read_only_is_read_and_refuses_the_rest(disk_path: P
         disk.remove(CONTENT)
 
 
-def test_a_disk_is_not_made_on_a_read_only_file_system(disk_path: Path, mount: Mount) -> None:
-    mount(disk_path, "ro")
-    with pytest.raises(DiskReadOnly):
-        create_disk(disk_path, CLUSTER)
-
-
-def test_an_unmounted_disk_is_found_and_its_empty_mount_point_not_filled(disk_path: Path, small: DiskIdentity) -> None:
+def test_an_unmounted_disk_is_found_and_its_empty_mount_point_not_filled(
+    disk_path: Path, small: DiskIdentity, mount: Mount
+) -> None:
     with DiskFolder.open(disk_path, small) as disk:
         store(disk, CONTENT, b"some")
         unmount(disk_path)
@@ -187,9 +183,14 @@ def test_an_unmounted_disk_is_found_and_its_empty_mount_point_not_filled(disk_pa
     with pytest.raises(NotADisk, match=r"has no peerd-disk\.json"):
         DiskFolder.open(disk_path, small)
     assert list(disk_path.iterdir()) == []
+    mount(disk_path, "ro")
+    with pytest.raises(DiskReadOnly):
+        create_disk(disk_path, CLUSTER)
 
 
-def test_another_disk_that_is_mounted_in_its_place_is_found(disk_path: Path, small: DiskIdentity, mount: Mount) -> None:
+def test_another_disk_that_is_mounted_in_its_place_or_below_it_is_found(
+    disk_path: Path, small: DiskIdentity, mount: Mount
+) -> None:
     with DiskFolder.open(disk_path, small) as disk:
         mount(disk_path)
         other = create_disk(disk_path, CLUSTER)
@@ -201,13 +202,7 @@ def test_another_disk_that_is_mounted_in_its_place_is_found(disk_path: Path, sma
     unmount(disk_path)
     with DiskFolder.open(disk_path, small) as disk:
         disk.check()
-
-
-def test_a_file_system_that_is_mounted_below_is_an_error_of_the_disk(
-    disk_path: Path, small: DiskIdentity, mount: Mount
-) -> None:
-    """No content can be linked from parts/ to another file system."""
-    mount(disk_path / "contents")
+    mount(disk_path / "contents")  # to another file system no content can be linked
     with DiskFolder.open(disk_path, small) as disk:
         with PartFile.open(disk, CONTENT) as part:
             part.write(b"some")

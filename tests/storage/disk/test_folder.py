@@ -65,11 +65,11 @@ def test_a_content_that_has_replaced_the_bad_one_is_not_moved(disk: DiskFolder) 
         os.close(fd)
 
 
-@pytest.mark.parametrize("reason", ["", "a/b", "..", "Bad", "x" * 33, "mismatch\n", "a.b"])
-def test_a_reason_is_a_word(disk: DiskFolder, reason: str) -> None:
+def test_a_reason_is_a_word(disk: DiskFolder) -> None:
     store(disk, CONTENT, b"bad")
-    with pytest.raises(ValueError, match="no reason"):
-        disk.quarantine(CONTENT, reason, 0)
+    for reason in ("", "a/b", "..", "Bad", "x" * 33, "mismatch\n", "a.b"):
+        with pytest.raises(ValueError, match="no reason"):
+            disk.quarantine(CONTENT, reason, 0)
     assert read(disk, CONTENT) == b"bad"
 
 

@@ -37,105 +37,55 @@ def write_part(disk: DiskFolder) -> None:
         part.publish()
 
 
-OPERATIONS: dict[str, Callable[[DiskFolder], object]] = {
-    "open_content": lambda disk: disk.open_content(CONTENT),
-    "size": lambda disk: disk.size(CONTENT),
-    "remove": lambda disk: disk.remove(CONTENT),
-    "quarantine": lambda disk: disk.quarantine(CONTENT, "mismatch", 0),
-    "write": write_part,
-}
+OPERATIONS: tuple[Callable[[DiskFolder], object], ...] = (
+    lambda disk: disk.open_content(CONTENT),
+    lambda disk: disk.size(CONTENT),
+    lambda disk: disk.remove(CONTENT),
+    lambda disk: disk.quarantine(CONTENT, "mismatch", 0),
+    write_part,
+)
 
 
-def link_the_first_folder(root: Path, outside: Path) -> Path:
-    path = path_of(root, CONTENT).parents[1]
-    path.symlink_to(outside)
+PLACES = """first-folder:link second-folder:link content:link content:dangling content:pipe content:folder
+    content:socket second-folder:file"""
+
+
+def make(where: str, what: str, root: Path, outside: Path) -> Path:
+    """Put something hostile in the place of a content or of one of its folders; its path."""
+    content = path_of(root, CONTENT)
+    path = {"content": content, "second-folder": content.parent, "first-folder": content.parents[1]}[where]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    match what:
+        case "link":
+            path.symlink_to(outside / str(CONTENT) if where == "content" else outside)
+        case "dangling":
+            path.symlink_to(outside / "missing")
+        case "pipe":
+            os.mkfifo(path)
+        case "folder":
+            path.mkdir()
+        case "file":
+            path.write_bytes(b"some")
+        case _:
+            with socket.socket(socket.AF_UNIX) as server:
+                folder = os.open(path.parent, os.O_RDONLY)
+                server.bind(f"/proc/self/fd/{folder}/{path.name}")  # the path is too long for a socket
+                os.close(folder)
     return path
 
 
-def link_the_second_folder(root: Path, outside: Path) -> Path:
-    path = path_of(root, CONTENT).parent
-    path.parent.mkdir()
-    path.symlink_to(outside)
-    return path
-
-
-def _content_place(root: Path) -> Path:
-    path = path_of(root, CONTENT)
-    path.parent.mkdir(parents=True)
-    return path
-
-
-def link_the_content(root: Path, outside: Path) -> Path:
-    path = _content_place(root)
-    path.symlink_to(outside / str(CONTENT))
-    return path
-
-
-def link_the_content_to_nothing(root: Path, outside: Path) -> Path:
-    path = _content_place(root)
-    path.symlink_to(outside / "missing")
-    return path
-
-
-def make_a_pipe_of_the_content(root: Path, outside: Path) -> Path:
-    path = _content_place(root)
-    os.mkfifo(path)
-    return path
-
-
-def make_a_folder_of_the_content(root: Path, outside: Path) -> Path:
-    path = _content_place(root)
-    path.mkdir()
-    return path
-
-
-def make_a_socket_of_the_content(root: Path, outside: Path) -> Path:
-    path = _content_place(root)
-    with socket.socket(socket.AF_UNIX) as server:
-        folder = os.open(path.parent, os.O_RDONLY)
-        server.bind(f"/proc/self/fd/{folder}/{path.name}")  # the path is too long for a socket
-        os.close(folder)
-    return path
-
-
-def make_a_file_of_the_folder(root: Path, outside: Path) -> Path:
-    path = path_of(root, CONTENT).parent
-    path.parent.mkdir()
-    path.write_bytes(b"some")
-    return path
-
-
-HOSTILE = [
-    link_the_first_folder,
-    link_the_second_folder,
-    link_the_content,
-    link_the_content_to_nothing,
-    make_a_pipe_of_the_content,
-    make_a_folder_of_the_content,
-    make_a_socket_of_the_content,
-    make_a_file_of_the_folder,
-]
-
-
-@pytest.mark.parametrize("operation", OPERATIONS)
-@pytest.mark.parametrize("place", HOSTILE)
-def test_what_is_no_content_is_refused_and_left(
-    disk: DiskFolder, disk_path: Path, outside: Path, place: Callable[[Path, Path], Path], operation: str
+@pytest.mark.parametrize("place", PLACES.split())
+def test_what_is_no_content_is_refused_and_left_and_listed_as_unknown(
+    disk: DiskFolder, disk_path: Path, outside: Path, place: str
 ) -> None:
-    path = place(disk_path, outside)
+    path = make(*place.split(":"), disk_path, outside)
     before = path.lstat()
-    with pytest.raises(UnexpectedEntry, match="wrong kind"):
-        OPERATIONS[operation](disk)
+    for operation in OPERATIONS:
+        with pytest.raises(UnexpectedEntry, match="wrong kind"):
+            operation(disk)
     assert path.lstat().st_ino == before.st_ino
     assert list((disk_path / "parts").iterdir()) == []
     assert list((disk_path / "quarantine").iterdir()) == []
-
-
-@pytest.mark.parametrize("place", HOSTILE)
-def test_what_is_no_content_is_listed_as_unknown_and_not_walked(
-    disk: DiskFolder, disk_path: Path, outside: Path, place: Callable[[Path, Path], Path]
-) -> None:
-    path = place(disk_path, outside)
     store(disk, ContentId(5), b"some")
     assert [content for batch in disk.walk() for content, _ in batch] == [ContentId(5)]
     (unknown,) = disk.unknown_entries()
@@ -158,23 +108,22 @@ def test_a_folder_of_the_disk_that_becomes_a_link_while_it_is_open_is_not_follow
         disk.check()
 
 
-@pytest.mark.parametrize("kind", ["link", "dangling link", "pipe", "folder"])
-def test_what_is_no_part_is_neither_written_nor_removed(
-    disk: DiskFolder, disk_path: Path, outside: Path, kind: str
-) -> None:
+def test_what_is_no_part_is_neither_written_nor_removed(disk: DiskFolder, disk_path: Path, outside: Path) -> None:
     path = disk_path / "parts" / f"{CONTENT}.part"
-    if kind == "pipe":
-        os.mkfifo(path)
-    elif kind == "folder":
-        path.mkdir()
-    else:
-        path.symlink_to(outside / (path.name if kind == "link" else "missing"))
-    with pytest.raises(UnexpectedEntry):
-        PartFile.open(disk, CONTENT)
-    with pytest.raises(UnexpectedEntry):
-        disk.discard_part(CONTENT)
-    assert list(disk.old_parts(float("inf"))) == []
-    assert [unknown.path for unknown in disk.unknown_entries()] == [f"parts/{CONTENT}.part"]
+    for put in (
+        lambda: os.mkfifo(path),
+        lambda: path.symlink_to(outside / path.name),
+        lambda: path.symlink_to(outside / "missing"),
+        path.mkdir,
+    ):
+        path.unlink(missing_ok=True)
+        put()
+        with pytest.raises(UnexpectedEntry):
+            PartFile.open(disk, CONTENT)
+        with pytest.raises(UnexpectedEntry):
+            disk.discard_part(CONTENT)
+        assert list(disk.old_parts(float("inf"))) == []
+        assert [unknown.path for unknown in disk.unknown_entries()] == [f"parts/{CONTENT}.part"]
 
 
 def test_a_part_whose_name_becomes_a_link_while_it_is_written_is_published_itself(

@@ -20,32 +20,26 @@ def test_a_disk_is_made_in_an_empty_folder_and_has_a_new_identity(disk_path: Pat
     (disk_path / "lost+found").mkdir()
     identity = create_disk(disk_path, CLUSTER)
     assert read_disk_identity(disk_path) == identity
-    assert json.loads((disk_path / "peerd-disk.json").read_text()) == {
-        "disk": identity.disk,
-        "cluster": CLUSTER,
-        "format": 1,
-    }
+    assert json.loads((disk_path / "peerd-disk.json").read_text()) == GOOD | {"disk": identity.disk}
     other = tmp_path / "other"
     other.mkdir()
     assert create_disk(other, CLUSTER).disk != identity.disk
 
 
-@pytest.mark.parametrize("name", ["holiday.jpg", ".hidden", "contents"])
-def test_a_disk_is_not_made_where_something_is(disk_path: Path, name: str) -> None:
-    (disk_path / name).write_text("precious")
-    with pytest.raises(DiskNotEmpty) as refused:
-        create_disk(disk_path, CLUSTER)
-    assert refused.value.entry == name
-    assert [path.name for path in disk_path.iterdir()] == [name]
+def test_a_disk_is_not_made_where_something_is(disk_path: Path) -> None:
+    for name in ("holiday.jpg", ".hidden", "contents"):
+        (disk_path / name).write_text("precious")
+        with pytest.raises(DiskNotEmpty) as refused:
+            create_disk(disk_path, CLUSTER)
+        assert refused.value.entry == name
+        assert [path.name for path in disk_path.iterdir()] == [name]
+        (disk_path / name).unlink()
 
 
-def test_a_disk_is_not_made_over_another_one(disk_path: Path, identity: DiskIdentity) -> None:
+def test_a_disk_is_not_made_over_another_one_or_its_parts(disk_path: Path, identity: DiskIdentity) -> None:
     with pytest.raises(DiskNotEmpty):
         create_disk(disk_path, CLUSTER)
     assert read_disk_identity(disk_path) == identity
-
-
-def test_a_disk_is_not_made_where_parts_of_another_one_are(disk_path: Path, identity: DiskIdentity) -> None:
     (disk_path / "peerd-disk.json").unlink()
     (disk_path / "parts" / "0191b2c3d4e5f607.part").write_bytes(b"bytes")
     with pytest.raises(DiskNotEmpty):
@@ -64,9 +58,9 @@ def test_an_id_of_a_cluster_is_checked_before_anything_is_written(disk_path: Pat
     assert list(disk_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
+def test_an_identity_that_cannot_be_right_is_refused(disk_path: Path) -> None:
+    identity = create_disk(disk_path, CLUSTER)
+    for text, problem in (
         (b"", "not JSON"),
         (b"\xff\xfe", "not JSON"),
         (b"[" * 4000, "not JSON"),
@@ -84,13 +78,10 @@ def test_an_id_of_a_cluster_is_checked_before_anything_is_written(disk_path: Pat
         (json.dumps(GOOD | {"cluster": ["c" * 32]}).encode(), "hexadecimal"),
         (json.dumps(GOOD | {"more": 1}).encode(), "other fields"),
         (json.dumps({"disk": "d" * 32, "format": 1}).encode(), "other fields"),
-    ],
-)
-def test_an_identity_that_cannot_be_right_is_refused(disk_path: Path, text: bytes, problem: str) -> None:
-    identity = create_disk(disk_path, CLUSTER)
-    (disk_path / "peerd-disk.json").write_bytes(text)
-    with pytest.raises(NotADisk, match=problem):
-        DiskFolder.open(disk_path, identity)
+    ):
+        (disk_path / "peerd-disk.json").write_bytes(text)
+        with pytest.raises(NotADisk, match=problem):
+            DiskFolder.open(disk_path, identity)
 
 
 def test_an_identity_that_is_no_file_is_refused_without_waiting(disk_path: Path, identity: DiskIdentity) -> None:
@@ -114,26 +105,25 @@ def test_another_disk_and_another_cluster_are_refused(disk_path: Path, identity:
         assert (refused.value.expected, refused.value.found) == (str(expected), str(identity))
 
 
-@pytest.mark.parametrize("name", ["contents", "parts", "quarantine"])
 def test_a_disk_whose_folder_is_missing_or_a_link_is_not_opened_and_not_repaired(
-    disk_path: Path, identity: DiskIdentity, name: str
+    disk_path: Path, identity: DiskIdentity
 ) -> None:
-    (disk_path / name).rmdir()
-    with pytest.raises(NotADisk, match=f"{name} is missing"):
-        DiskFolder.open(disk_path, identity)
-    assert not (disk_path / name).exists()
     outside = disk_path.parent / "outside"
     outside.mkdir()
-    (disk_path / name).symlink_to(outside)
-    with pytest.raises(NotADisk, match=f"{name} is no folder"):
-        DiskFolder.open(disk_path, identity)
-
-
-def test_a_check_finds_the_disk_as_it_was(disk: DiskFolder) -> None:
-    disk.check(writable=True)
+    for name in ("contents", "parts", "quarantine"):
+        (disk_path / name).rmdir()
+        with pytest.raises(NotADisk, match=f"{name} is missing"):
+            DiskFolder.open(disk_path, identity)
+        assert not (disk_path / name).exists()
+        (disk_path / name).symlink_to(outside)
+        with pytest.raises(NotADisk, match=f"{name} is no folder"):
+            DiskFolder.open(disk_path, identity)
+        (disk_path / name).unlink()
+        (disk_path / name).mkdir()
 
 
 def test_a_check_finds_a_path_that_leads_elsewhere(disk: DiskFolder, disk_path: Path) -> None:
+    disk.check(writable=True)
     moved = disk_path.with_name("moved")
     disk_path.rename(moved)
     with pytest.raises(DiskReplaced):
@@ -146,14 +136,13 @@ def test_a_check_finds_a_path_that_leads_elsewhere(disk: DiskFolder, disk_path: 
     disk.check()
 
 
-def test_a_check_finds_a_folder_of_the_disk_that_was_replaced(disk: DiskFolder, disk_path: Path) -> None:
+def test_a_check_finds_a_folder_that_was_replaced_and_an_identity_that_has_changed(
+    disk: DiskFolder, disk_path: Path
+) -> None:
     (disk_path / "contents").rename(disk_path / "earlier")
     (disk_path / "contents").mkdir()
     with pytest.raises(DiskReplaced, match="contents"):
         disk.check()
-
-
-def test_a_check_finds_an_identity_that_has_changed(disk: DiskFolder, disk_path: Path) -> None:
     (disk_path / "peerd-disk.json").write_text(json.dumps(GOOD))
     with pytest.raises(WrongDisk):
         disk.check()

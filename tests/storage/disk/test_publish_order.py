@@ -282,6 +282,7 @@ def _leave_names_to_the_system(patched: pytest.MonkeyPatch) -> None:
     patched.setattr(ContentsFolder, "sync", lambda *_: None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("break_it", [_publish_before_fsync, _publish_without_fsync, _leave_names_to_the_system])
 @pytest.mark.parametrize("count", [1, 3])
 def test_a_publication_in_another_order_is_caught(

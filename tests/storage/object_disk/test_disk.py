@@ -24,7 +24,7 @@ from peerd.storage.object_disk.errors import (
     ObjectStoreUnreachable,
 )
 from peerd.testing import eventually
-from tests.storage.object_disk.conftest import CLUSTER
+from tests.storage.object_disk.conftest import CLUSTER, ON_SWIFT
 from tests.support.object_store import ObjectStoreServer, credentials_text, free_port
 
 MIB = 1024 * 1024
@@ -39,26 +39,24 @@ def store(disk: OpenDisk, data: bytes, *, size: int | None = None) -> ContentId:
     return content
 
 
-@pytest.mark.parametrize("size", [0, 1, 8 * MIB, 8 * MIB + 1, 21 * MIB + 5])
-def test_what_is_written_is_read_as_a_whole_in_chunks_and_in_ranges(disk: ObjectDisk, size: int) -> None:
-    data = os.urandom(size)
-    content = store(disk, data, size=size)
-    with disk.open(content) as opened:
-        assert opened.size == size
-        opened.verify(digest_of(data))
-        assert opened.read(0, size) == data
-        assert opened.read(size, 10) == b""
-        assert b"".join(bytes(piece) for piece in opened.pieces(size // 3, size)) == data[size // 3 :]  # type: ignore[arg-type]
-        for index in range(digest_of(data).chunk_count):
-            positions = digest_of(data).chunk_range(index)
-            inner = slice(positions.start + min(3, len(positions)), positions.stop)
-            assert opened.verified_piece(digest_of(data), index, inner.start, inner.stop) == data[inner]
-    assert [one.content for batch in disk.walk(batch=10) for one in batch] == [content]
-    disk.remove(content)
-    with pytest.raises(ContentMissing):
-        disk.open(content)
-    with pytest.raises(ContentMissing):
+def test_what_is_written_is_read_as_a_whole_in_chunks_and_in_ranges(disk: ObjectDisk) -> None:
+    for size in (0, 1, 8 * MIB, 8 * MIB + 1, 21 * MIB + 5):
+        data = os.urandom(size)
+        content, digest = store(disk, data, size=size), digest_of(data)
+        with disk.open(content) as opened:
+            assert opened.size == size
+            opened.verify(digest)
+            assert (opened.read(0, size), opened.read(size, 10)) == (data, b"")
+            assert b"".join(bytes(piece) for piece in opened.pieces(size // 3, size)) == data[size // 3 :]  # type: ignore[arg-type]
+            for index in range(digest.chunk_count):
+                positions = digest.chunk_range(index)
+                inner = slice(positions.start + min(3, len(positions)), positions.stop)
+                assert opened.verified_piece(digest, index, inner.start, inner.stop) == data[inner]
+        assert [one.content for batch in disk.walk(batch=10) for one in batch] == [content]
         disk.remove(content)
+        for operation in (disk.open, disk.remove):
+            with pytest.raises(ContentMissing):
+                operation(content)
 
 
 def test_contents_are_listed_in_order_and_other_names_are_not(disk: ObjectDisk, server: ObjectStoreServer) -> None:
@@ -89,21 +87,22 @@ def test_many_small_contents_are_written_together(disk: ObjectDisk) -> None:
     assert [one.content.number for batch in disk.walk(batch=100) for one in batch] == list(range(1, 21))
 
 
-@pytest.mark.parametrize("size", [100, 17 * MIB])
 def test_what_has_another_digest_is_not_published_and_nothing_of_it_is_left(
-    disk: ObjectDisk, server: ObjectStoreServer, size: int
+    disk: ObjectDisk, server: ObjectStoreServer
 ) -> None:
-    data, before = os.urandom(size), server.names()
-    with disk.begin(ContentId(7), size) as writer:
-        writer.write(data)
-        with pytest.raises(ContentMismatch):
-            writer.publish(digest_of(data[:-1] + b"x"))
-    with disk.begin(ContentId(8), size + 1) as writer:
-        writer.write(data)
-        with pytest.raises(ContentMismatch, match="announced"):
-            writer.publish()
-    assert server.names() == before
-    assert server.uploads() == []
+    before = server.names()
+    for size in (100, 17 * MIB):
+        data = os.urandom(size)
+        for announced, digest, problem in (
+            (size, digest_of(data[:-1] + b"x"), "BLAKE3"),
+            (size + 1, None, "announced"),
+        ):
+            with disk.begin(ContentId(7), announced) as writer:
+                writer.write(data)
+                with pytest.raises(ContentMismatch, match=problem):
+                    writer.publish(digest)
+        assert server.names() == before
+        assert server.uploads() == []
 
 
 def test_a_bad_content_goes_to_quarantine_and_comes_back_if_it_is_whole(
@@ -152,6 +151,11 @@ def test_a_disk_is_made_in_an_empty_place_once(server: ObjectStoreServer) -> Non
     server.client.put_object(Bucket="copies", Key="other/file", Body=b"")
     with pytest.raises(DiskNotEmpty, match="file"):
         create_object_disk(ObjectBucket(server.options(prefix="other")), CLUSTER)
+    missing = server.options(bucket="no-such-bucket")
+    with pytest.raises(BucketMissing, match="no such bucket"):
+        open_object_disk(missing, CLUSTER, lambda _: 0)
+    with pytest.raises(BucketMissing):
+        create_object_disk(ObjectBucket(missing), CLUSTER)
 
 
 def test_where_the_disk_is_another_one_no_content_is_missing(
@@ -170,15 +174,7 @@ def test_where_the_disk_is_another_one_no_content_is_missing(
         disk.check()
 
 
-def test_a_missing_bucket_is_refused(server: ObjectStoreServer) -> None:
-    options = server.options(bucket="no-such-bucket")
-    with pytest.raises(BucketMissing, match="no such bucket"):
-        open_object_disk(options, CLUSTER, lambda _: 0)
-    with pytest.raises(BucketMissing):
-        create_object_disk(ObjectBucket(options), CLUSTER)
-
-
-@pytest.mark.parametrize("server", ["swift"], indirect=True)
+@ON_SWIFT
 def test_wrong_credentials_are_refused_and_never_shown(server: ObjectStoreServer, tmp_path: Path) -> None:
     file = tmp_path / "wrong"
     file.write_text(credentials_text(server.access_key, "not-the-secret-at-all"))
@@ -209,29 +205,26 @@ def test_credentials_are_those_of_the_file_or_of_the_environment(tmp_path: Path)
             read_credentials("s3", path, {})
 
 
-def test_no_server_is_an_error_in_some_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_server_is_an_error_in_some_seconds(tmp_path: Path) -> None:
     server = ObjectStoreServer(f"http://127.0.0.1:{free_port()}", tmp_path)
     with pytest.raises(ObjectStoreUnreachable, match="cannot be reached"):
         open_object_disk(server.options(), CLUSTER, lambda _: 0)
     server.client.close()
 
 
-@pytest.mark.parametrize("server", ["swift"], indirect=True)
+@ON_SWIFT
 def test_the_environment_of_amazons_tools_changes_nothing(
     server: ObjectStoreServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wrong = {
-        "ENDPOINT_URL_S3": "http://127.0.0.1:1",
-        "ENDPOINT": "http://127.0.0.1:1",
-        "SESSION_TOKEN": "x",
-        "BUCKET": "y",
-    }
+    nowhere = "http://127.0.0.1:1"
+    wrong = {"ENDPOINT_URL_S3": nowhere, "ENDPOINT": nowhere, "SESSION_TOKEN": "x", "BUCKET": "y"}
     for name, value in wrong.items():
         monkeypatch.setenv(f"AWS_{name}", value)
     create_object_disk(ObjectBucket(server.options()), CLUSTER)
     assert server.names() == ["peerd/one/peerd-disk.json"]
 
 
+@pytest.mark.slow
 def test_uploads_that_wait_for_bytes_do_not_keep_others_from_being_read(
     disk: ObjectDisk, server: ObjectStoreServer
 ) -> None:

@@ -28,32 +28,27 @@ TOO_MANY = Refusal(status=429, code="TooManyRequests", retry_after=2)
 WITHOUT_DOCUMENT = Refusal(status=429, code=None)
 IN_BODY = Refusal(status=200)
 """As S3 answers to requests that take long: the head was sent before it was known that they fail."""
+SLOWLY = (pytest.param(TOO_MANY, marks=pytest.mark.slow), pytest.param(WITHOUT_DOCUMENT, marks=pytest.mark.slow))
 SEVERAL = 5
 """Refusals of each request, which with the pauses of the product are some seconds."""
 
 
 @pytest.fixture
-def store(kept_servers: dict[str, ObjectStoreServer]) -> ObjectStoreServer:
-    kept_servers["moto"].empty()
-    return kept_servers["moto"]
-
-
-@pytest.fixture
-def proxy(store: ObjectStoreServer) -> Iterator[ThrottlingProxy]:
-    with throttling_proxy(store.url) as proxy:
+def proxy(moto: ObjectStoreServer) -> Iterator[ThrottlingProxy]:
+    with throttling_proxy(moto.url) as proxy:
         yield proxy
 
 
 @pytest.fixture
-def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_first_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first pause is shorter than it is, and so are the next ones."""
     monkeypatch.setattr(bucket_module, "FIRST_PAUSE", timedelta(milliseconds=10))
 
 
 @pytest.fixture
-def throttled_disk(store: ObjectStoreServer, proxy: ThrottlingProxy) -> ObjectDisk:
+def throttled_disk(moto: ObjectStoreServer, proxy: ThrottlingProxy) -> ObjectDisk:
     """A disk behind the proxy."""
-    options = store.options(endpoint=proxy.url)
+    options = moto.options(endpoint=proxy.url)
     create_object_disk(ObjectBucket(options), CLUSTER)
     return open_object_disk(options, CLUSTER, lambda _: 0)
 
@@ -77,24 +72,22 @@ def first_tries(count: int) -> Callable[[StoreRequest], bool]:
 
 
 def test_a_store_that_knows_no_conditions_is_asked_once_with_one(
-    store: ObjectStoreServer, proxy: ThrottlingProxy
+    moto: ObjectStoreServer, proxy: ThrottlingProxy
 ) -> None:
     """Its answer is one of a server in trouble, which is repeated for a long time otherwise."""
     proxy.refuse(FOR_EVER, Refusal(status=501, code="NotImplemented"), only=lambda request: request.is_conditional)
-    options = store.options(endpoint=proxy.url)
+    options = moto.options(endpoint=proxy.url)
     identity = create_object_disk(ObjectBucket(options), CLUSTER)
     assert len(proxy.refused) == 1
     assert open_object_disk(options, CLUSTER, lambda _: 0).identity == identity
-
-
-def test_a_disk_is_made_where_its_first_request_is_put_off(store: ObjectStoreServer, proxy: ThrottlingProxy) -> None:
+    moto.empty()
     proxy.refuse(1, SLOW_DOWN, only=lambda request: request.is_conditional)
-    create_object_disk(ObjectBucket(store.options(endpoint=proxy.url)), CLUSTER)
+    create_object_disk(ObjectBucket(options), CLUSTER)  # although its first request is put off
     assert len(proxy.refused) == 1
 
 
-@pytest.mark.usefixtures("short_pauses")
-@pytest.mark.parametrize("refusal", [SLOW_DOWN, TOO_MANY, WITHOUT_DOCUMENT])
+@pytest.mark.usefixtures("short_first_pause")
+@pytest.mark.parametrize("refusal", [SLOW_DOWN, *SLOWLY])
 def test_each_request_is_made_again_until_it_is_not_refused(
     throttled_disk: ObjectDisk, proxy: ThrottlingProxy, refusal: Refusal
 ) -> None:
@@ -115,10 +108,11 @@ def test_each_request_is_made_again_until_it_is_not_refused(
         throttled_disk.open(content)
 
 
-@pytest.mark.usefixtures("short_pauses")
+@pytest.mark.usefixtures("short_first_pause")
+@pytest.mark.slow
 @pytest.mark.parametrize("refusal", [SLOW_DOWN, TOO_MANY])
 def test_an_upload_in_parts_survives_refusals_of_its_begin_its_parts_and_its_end(
-    throttled_disk: ObjectDisk, proxy: ThrottlingProxy, store: ObjectStoreServer, refusal: Refusal
+    throttled_disk: ObjectDisk, proxy: ThrottlingProxy, moto: ObjectStoreServer, refusal: Refusal
 ) -> None:
     data, content = os.urandom(17 * MIB), ContentId(7)
     proxy.refuse(FOR_EVER, refusal, only=first_tries(SEVERAL))
@@ -130,7 +124,7 @@ def test_an_upload_in_parts_survives_refusals_of_its_begin_its_parts_and_its_end
     proxy.pass_all()
     with throttled_disk.open(content) as opened:
         opened.verify(digest_of(data))
-    assert store.uploads() == []
+    assert moto.uploads() == []
 
 
 def query_of(request: StoreRequest) -> str:
@@ -138,7 +132,7 @@ def query_of(request: StoreRequest) -> str:
     return request.target.partition("?")[2].partition("=")[0]
 
 
-@pytest.mark.usefixtures("short_pauses")
+@pytest.mark.usefixtures("short_first_pause")
 def test_a_refusal_in_the_body_of_a_good_answer_is_one(throttled_disk: ObjectDisk, proxy: ThrottlingProxy) -> None:
     data, content = os.urandom(9 * MIB), ContentId(7)
     proxy.refuse(FOR_EVER, IN_BODY, only=lambda one: query_of(one) == "uploadId" and first(one))
@@ -155,12 +149,12 @@ def test_a_refusal_in_the_body_of_a_good_answer_is_one(throttled_disk: ObjectDis
 
 
 @pytest.mark.usefixtures("impatient")
-@pytest.mark.parametrize("refusal", [SLOW_DOWN, TOO_MANY, WITHOUT_DOCUMENT])
+@pytest.mark.parametrize("refusal", [SLOW_DOWN, *SLOWLY])
 def test_what_is_refused_for_ever_is_an_error_that_says_so_and_no_missing_content(
-    throttled_disk: ObjectDisk, proxy: ThrottlingProxy, store: ObjectStoreServer, refusal: Refusal
+    throttled_disk: ObjectDisk, proxy: ThrottlingProxy, moto: ObjectStoreServer, refusal: Refusal
 ) -> None:
     content, missing = ContentId(7), ContentId(8)
-    store.client.put_object(Bucket="copies", Key=f"peerd/one/{object_name(content)}", Body=b"bytes")
+    moto.client.put_object(Bucket="copies", Key=f"peerd/one/{object_name(content)}", Body=b"bytes")
     opened = throttled_disk.open(content)
     proxy.refuse(FOR_EVER, refusal)
     requests: list[Callable[[], object]] = [
@@ -191,11 +185,12 @@ def put(disk: ObjectDisk, content: ContentId, data: bytes) -> None:
         writer.publish(digest_of(data))
 
 
+@pytest.mark.slow
 def test_the_pauses_between_tries_grow(
-    throttled_disk: ObjectDisk, proxy: ThrottlingProxy, store: ObjectStoreServer, monkeypatch: pytest.MonkeyPatch
+    throttled_disk: ObjectDisk, proxy: ThrottlingProxy, moto: ObjectStoreServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bucket_module, "RETRY_TIMEOUT", timedelta(seconds=8))
-    disk = open_object_disk(store.options(endpoint=proxy.url), CLUSTER, lambda _: 0)
+    disk = open_object_disk(moto.options(endpoint=proxy.url), CLUSTER, lambda _: 0)
     proxy.refuse()
     began = time.monotonic()
     with pytest.raises(ObjectStoreThrottled):
@@ -226,16 +221,17 @@ def test_a_busy_object_store_is_there_and_one_behind_a_server_that_cannot_reach_
     throttled_disk.check()
 
 
+@pytest.mark.slow
 def test_a_look_whether_the_disk_is_there_ends_in_some_seconds_while_the_object_store_does_not_answer(
-    throttled_disk: ObjectDisk, store: ObjectStoreServer, monkeypatch: pytest.MonkeyPatch
+    throttled_disk: ObjectDisk, moto: ObjectStoreServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else the folders of the node would not be reported in time, and seem to be away."""
     monkeypatch.setattr(disk_module, "CHECK_EVERY", 0.0)
-    store.pause()
+    moto.pause()
     try:
         began = time.monotonic()
         with pytest.raises(DiskError):
             throttled_disk.check()
         assert time.monotonic() - began < 15
     finally:
-        store.resume()
+        moto.resume()

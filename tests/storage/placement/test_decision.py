@@ -5,20 +5,13 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from random import Random
 
-import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from peerd.domain.files import Copy, CopyState, Disk, DiskKind, DiskState, FileClass, FileNeeds
 from peerd.storage.placement.brake import GRACE, view_disks
-from peerd.storage.placement.decision import (
-    VERIFIED_BEFORE_REMOVAL,
-    Decision,
-    FileHealth,
-    Settled,
-    counts,
-    decide,
-)
+from peerd.storage.placement.decision import VERIFIED_BEFORE_REMOVAL, Decision, FileHealth, Settled, counts, decide
+from tests.support.few_examples import examples
 
 STORED, PLANNED, BAD, REMOVING = CopyState.STORED, CopyState.PLANNED, CopyState.BAD, CopyState.REMOVING
 ROOM = 1_000
@@ -36,112 +29,107 @@ def decision_of(disks: list[Disk], *copies: Copy, **needs: object) -> Decision:
     return decide(FileNeeds(**values), copies, view_disks(disks), Random(1))  # type: ignore[arg-type]
 
 
-def test_a_file_with_its_copies_needs_nothing() -> None:
-    decision = decision_of([disk(1), disk(2), disk(3)], Copy(1, STORED), Copy(3, STORED))
-    assert decision == Decision(health=FileHealth.WHOLE, good=2, is_settled=True)
+def stored(*numbers: int) -> list[Copy]:
+    return [Copy(number, STORED) for number in numbers]
 
 
-def test_a_copy_that_is_being_made_is_waited_for_and_not_made_twice() -> None:
-    decision = decision_of([disk(1), disk(2), disk(3)], Copy(1, STORED), Copy(3, PLANNED))
-    assert decision == Decision(health=FileHealth.AT_RISK, good=1)
+def object_disk(number: int, **more: object) -> Disk:
+    return disk(number, **{"node": None, "kind": DiskKind.S3, "zone": f"object store {number}", **more})
 
 
-def test_two_copies_of_a_node_are_one() -> None:
-    disks = [disk(1), disk(2, node="node-1"), disk(3)]
-    decision = decision_of(disks, Copy(1, STORED), Copy(2, STORED))
-    assert (decision.health, decision.good, decision.copy_to) == (FileHealth.AT_RISK, 1, (3,))
-    decision = decision_of(disks, Copy(1, STORED), Copy(2, STORED), Copy(3, STORED))
-    assert (decision.health, decision.remove_from) == (FileHealth.WHOLE, (1,)), "one of the double ones goes"
-
-
-def test_without_another_node_the_file_stays_at_risk_and_the_reason_is_given() -> None:
-    decision = decision_of([disk(1), disk(2, node="node-1"), disk(3, free=5)], Copy(1, STORED))
-    assert (decision.health, decision.copy_to) == (FileHealth.AT_RISK, ())
-    assert decision.blocked == "no other node has a disk with room for 1 more"
-
-
-@pytest.mark.parametrize(
-    "unusable",
-    [
-        {"state": DiskState.READONLY},
-        {"state": DiskState.DRAIN},
-        {"state": DiskState.LOST},
-        {"problem": "it is read-only"},
-        {"silent_for": 60.0},
-        {"free": 9},
-    ],
-    ids=lambda one: "-".join(map(str, one.values())),
+THREE = [disk(1), disk(2), disk(3)]
+WHOLE, AT_RISK = FileHealth.WHOLE, FileHealth.AT_RISK
+SETTLED: dict[str, object] = {"is_settled": True}
+UNUSABLE: tuple[dict[str, object], ...] = (
+    {"state": DiskState.READONLY},
+    {"state": DiskState.DRAIN},
+    {"state": DiskState.LOST},
+    {"problem": "it is read-only"},
+    {"silent_for": 60.0},
+    {"free": 9},
 )
-def test_a_disk_that_cannot_take_a_copy_gets_none(unusable: dict[str, object]) -> None:
-    decision = decision_of([disk(1), disk(2, **unusable)], Copy(1, STORED))
-    assert (decision.health, decision.copy_to) == (FileHealth.AT_RISK, ())
 
 
-def test_a_silent_disk_counts_for_its_grace_period_and_then_its_copies_are_made_elsewhere() -> None:
+def assert_decided(*rows: tuple[str, list[Disk], list[Copy], dict[str, object]], **needs: object) -> None:
+    """Each row: why, the disks, the copies, and what of the decision is expected."""
+    for why, disks, copies, expected in rows:
+        decision = decision_of(disks, *copies, **needs)
+        assert {name: getattr(decision, name) for name in expected} == expected, why
+
+
+def test_a_file_needs_nothing_when_it_has_its_copies_on_different_nodes() -> None:
+    double = [disk(1), disk(2, node="node-1"), disk(3)]
+    alone = [disk(1), disk(2, node="node-1"), disk(3, free=5)]
+    blocked = "no other node has a disk with room for 1 more"
+    assert decision_of(THREE, *stored(1, 3)) == Decision(health=WHOLE, good=2, is_settled=True)
+    assert decision_of(THREE, *stored(1), Copy(3, PLANNED)) == Decision(health=AT_RISK, good=1), "it is waited for"
+    assert_decided(
+        ("copies of a node are one", double, stored(1, 2), {"health": AT_RISK, "good": 1, "copy_to": (3,)}),
+        ("one of the double ones goes", double, stored(1, 2, 3), {"health": WHOLE, "remove_from": (1,)}),
+        ("there is no node", alone, stored(1), {"health": AT_RISK, "copy_to": (), "blocked": blocked}),
+        *(
+            (f"{one} takes no copy", [disk(1), disk(2, **one)], stored(1), {"health": AT_RISK, "copy_to": ()})
+            for one in UNUSABLE
+        ),
+    )
+    fullest = [disk(1, free=500), disk(2, free=100), disk(3, free=300)]
+    assert_decided(("the surplus leaves the fullest disk", fullest, stored(1, 2, 3), {"remove_from": (2,)}))
+
+
+def test_a_silent_disk_counts_for_its_grace_period_and_when_it_is_back_only_after_verification() -> None:
     for silence, expected in ((GRACE, ()), (AWAY, (3,))):
         disks = [disk(1), disk(2, silent_for=silence), disk(3)]
-        decision = decision_of(disks, Copy(1, STORED), Copy(2, STORED))
-        assert decision.copy_to == expected
-        assert decision.forget == (), "the disk may come back"
-
-
-def test_a_disk_that_came_back_counts_again_only_when_its_copy_was_verified_and_the_surplus_goes_then() -> None:
-    disks = [disk(1), disk(2, verified_since=MOMENT, free=1), disk(3)]
+        assert_decided(("the disk may come back", disks, stored(1, 2), {"copy_to": expected, "forget": ()}))
+    back = [disk(1), disk(2, verified_since=MOMENT, free=1), disk(3)]
     before, after = Copy(2, STORED, MOMENT - timedelta(hours=1)), Copy(2, STORED, MOMENT)
-    decision = decision_of(disks, Copy(1, STORED), before, Copy(3, STORED))
-    assert (decision.health, decision.remove_from, decision.is_settled) == (FileHealth.WHOLE, (), False)
-    assert decision_of(disks, Copy(1, STORED), after, Copy(3, STORED)).remove_from == (2,)
+    waits = {"health": WHOLE, "remove_from": (), "is_settled": False}
+    assert_decided(
+        ("it is not verified", back, [*stored(1), before, *stored(3)], waits),
+        ("the surplus goes", back, [*stored(1), after, *stored(3)], {"remove_from": (2,)}),
+    )
 
 
 def test_while_too_many_nodes_are_silent_nothing_is_repaired_but_new_files_get_their_copies() -> None:
-    disks = [disk(1), disk(2, silent_for=AWAY), disk(3, silent_for=AWAY), disk(4)]
-    assert decision_of(disks, Copy(1, STORED), Copy(2, STORED)).is_settled
-    assert decision_of(disks, Copy(1, STORED)).copy_to == (4,)
+    silent = [disk(1), disk(2, silent_for=AWAY), disk(3, silent_for=AWAY), disk(4)]
     one_lost = [disk(1), disk(2, silent_for=AWAY), disk(3, state=DiskState.LOST), disk(4)]
-    assert decision_of(one_lost, Copy(1, STORED), Copy(2, STORED)).copy_to == (4,), "an operator has decided"
+    assert_decided(
+        ("nothing is repaired", silent, stored(1, 2), SETTLED),
+        ("it is new", silent, stored(1), {"copy_to": (4,)}),
+        ("an operator has decided", one_lost, stored(1, 2), {"copy_to": (4,)}),
+    )
 
 
-def test_the_copies_of_a_lost_disk_are_forgotten_when_others_are_planned_and_not_before_the_last_hope_is_gone() -> None:
-    lost = disk(2, state=DiskState.LOST)
-    decision = decision_of([disk(1), lost, disk(3)], Copy(1, STORED), Copy(2, STORED))
-    assert (decision.copy_to, decision.forget) == ((3,), (2,))
-    away = disk(1, silent_for=AWAY)
-    decision = decision_of([away, lost, disk(3)], Copy(1, STORED), Copy(2, STORED))
-    assert (decision.health, decision.copy_to, decision.forget) == (FileHealth.UNREACHABLE, (), ())
-    decision = decision_of([lost, disk(3)], Copy(2, STORED))
-    assert (decision.health, decision.forget) == (FileHealth.LOST, (2,))
-
-
-def test_a_bad_copy_is_made_anew_elsewhere_or_on_its_own_disk_and_removed_last() -> None:
-    decision = decision_of([disk(1), disk(2), disk(3)], Copy(1, STORED), Copy(2, BAD))
-    assert (decision.copy_to, decision.remove_from) == ((3,), ())
-    decision = decision_of([disk(1), disk(2)], Copy(1, STORED), Copy(2, BAD))
-    assert decision.copy_to == (2,)
-    decision = decision_of([disk(1), disk(2), disk(3)], Copy(1, STORED), Copy(2, BAD), Copy(3, STORED))
-    assert decision.remove_from == (2,)
-
-
-def test_a_drained_disk_is_a_source_until_another_node_has_the_copy() -> None:
-    disks = [disk(1), disk(2, state=DiskState.DRAIN), disk(3)]
-    decision = decision_of(disks, Copy(1, STORED), Copy(2, STORED))
-    assert (decision.good, decision.copy_to, decision.remove_from) == (2, (3,), ())
-    assert decision_of(disks, Copy(1, STORED), Copy(2, STORED), Copy(3, PLANNED)).remove_from == ()
-    assert decision_of(disks, Copy(1, STORED), Copy(2, STORED), Copy(3, STORED)).remove_from == (2,)
+def test_copies_of_lost_and_drained_disks_and_bad_copies_are_replaced_first_and_given_up_last() -> None:
+    lost, drained = disk(2, state=DiskState.LOST), [disk(1), disk(2, state=DiskState.DRAIN), disk(3)]
+    away = [disk(1, silent_for=AWAY), lost, disk(3)]
+    nothing = {"health": FileHealth.UNREACHABLE, "copy_to": (), "forget": ()}
+    bad = [*stored(1), Copy(2, BAD)]
+    assert_decided(
+        ("another copy is planned", [disk(1), lost, disk(3)], stored(1, 2), {"copy_to": (3,), "forget": (2,)}),
+        ("the last hope is not gone", away, stored(1, 2), nothing),
+        ("the last hope is gone", [lost, disk(3)], stored(2), {"health": FileHealth.LOST, "forget": (2,)}),
+        ("a bad one is made anew elsewhere", THREE, bad, {"copy_to": (3,), "remove_from": ()}),
+        ("or on its own disk", THREE[:2], bad, {"copy_to": (2,)}),
+        ("and removed last", THREE, [*bad, *stored(3)], {"remove_from": (2,)}),
+        ("a drained one is a source", drained, stored(1, 2), {"good": 2, "copy_to": (3,), "remove_from": ()}),
+        ("the other is not there", drained, [*stored(1, 2), Copy(3, PLANNED)], {"remove_from": ()}),
+        ("the other is there", drained, stored(1, 2, 3), {"remove_from": (2,)}),
+    )
 
 
 def test_copies_are_on_as_many_zones_as_wanted_as_far_as_there_are_so_many() -> None:
-    disks = [disk(1, zone="x"), disk(2, zone="x"), disk(3, zone="y")]
-    assert decision_of(disks, Copy(1, STORED), zones=2).copy_to == (3,)
-    decision = decision_of(disks, Copy(1, STORED), Copy(2, STORED), zones=2)
-    assert (decision.health, decision.copy_to, decision.remove_from) == (FileHealth.AT_RISK, (3,), ())
-    decision = decision_of(disks, *(Copy(number, STORED) for number in (1, 2, 3)), zones=2)
-    assert decision.remove_from == (1,), "trimming looks at zones"
-    assert decision_of(disks[:2], Copy(1, STORED), Copy(2, STORED), zones=2).is_settled, "there is one zone"
-
-
-def test_the_surplus_is_removed_from_the_fullest_disks() -> None:
-    disks = [disk(1, free=500), disk(2, free=100), disk(3, free=300)]
-    assert decision_of(disks, *(Copy(number, STORED) for number in (1, 2, 3))).remove_from == (2,)
+    zones = [disk(1, zone="x"), disk(2, zone="x"), disk(3, zone="y")]
+    with_store = [*zones[:2], object_disk(4)]
+    risk = {"health": AT_RISK, "copy_to": (3,), "remove_from": ()}
+    assert_decided(
+        ("another zone is chosen", zones, stored(1), {"copy_to": (3,)}),
+        ("it has its copies, but in one zone", zones, stored(1, 2), risk),
+        ("trimming looks at zones", zones, stored(1, 2, 3), {"remove_from": (1,)}),
+        ("there is one zone", zones[:2], stored(1, 2), SETTLED),
+        ("an object store is one", with_store, stored(1, 2), {"health": AT_RISK, "copy_to": (4,)}),
+        ("it has one there", with_store, stored(1, 4), {"health": WHOLE, "good": 2, "is_settled": True}),
+        zones=2,
+    )
 
 
 def test_a_good_copy_is_removed_only_when_those_that_stay_were_verified_lately() -> None:
@@ -215,7 +203,7 @@ def disks_of(drawn: list[tuple[int, DiskState, float, datetime | None, int]]) ->
     ]
 
 
-@settings(max_examples=600, deadline=None)
+@examples(6)
 @given(DISKS, COPIES, st.integers(1, 3), st.integers(1, 2), st.integers(0, 2**32))
 def test_no_decision_takes_the_last_good_copies_or_puts_two_on_a_node(
     drawn: list[tuple[int, DiskState, float, datetime | None, int]],
@@ -248,7 +236,7 @@ def test_no_decision_takes_the_last_good_copies_or_puts_two_on_a_node(
         assert len({view.disks[number].node for number in lasting}) >= wanted
 
 
-@settings(max_examples=300, deadline=None)
+@examples(3)
 @given(DISKS, COPIES, st.integers(1, 3), st.integers(1, 2), st.integers(0, 2**32))
 def test_when_decisions_are_carried_out_a_file_settles_with_its_copies_and_no_more(
     drawn: list[tuple[int, DiskState, float, datetime | None, int]],
@@ -284,10 +272,6 @@ def test_when_decisions_are_carried_out_a_file_settles_with_its_copies_and_no_mo
         assert len(nodes) == wanted or (zones == 2 and len(nodes) == wanted + 1)
 
 
-def object_disk(number: int, **more: object) -> Disk:
-    return disk(number, **{"node": None, "kind": DiskKind.S3, "zone": f"object store {number}", **more})
-
-
 def test_copies_go_to_object_stores_and_to_folders_as_the_class_says() -> None:
     disks = [disk(1), disk(2), disk(3), object_disk(4), object_disk(5)]
     for in_objects, folders, stores in ((0, 2, 0), (1, 1, 1), (2, 0, 2)):
@@ -301,33 +285,20 @@ def test_copies_go_to_object_stores_and_to_folders_as_the_class_says() -> None:
         assert after.remove_from == (() if folders else (1,)), "a copy that a put has made in a folder is moved"
 
 
-def test_a_folder_does_not_take_the_place_of_an_object_store() -> None:
-    decision = decision_of([disk(1), disk(2), disk(3)], Copy(1, STORED), Copy(2, STORED), object_copies=1)
-    assert (decision.health, decision.copy_to, decision.remove_from) == (FileHealth.AT_RISK, (), ())
-    assert decision.blocked == "no object store has room for 1 more"
-
-
-def test_no_copy_is_removed_before_the_one_in_the_object_store_is_there() -> None:
+def test_a_folder_does_not_take_the_place_of_an_object_store_and_stays_until_the_copy_is_there() -> None:
+    blocked = {"health": AT_RISK, "copy_to": (), "remove_from": (), "blocked": "no object store has room for 1 more"}
     disks = [disk(1), disk(2), object_disk(4)]
-    waiting = decision_of(disks, Copy(1, STORED), Copy(2, STORED), Copy(4, PLANNED), object_copies=1)
-    assert (waiting.health, waiting.remove_from) == (FileHealth.AT_RISK, ())
-    done = decision_of(disks, Copy(1, STORED), Copy(2, STORED), Copy(4, STORED), object_copies=1)
-    assert len(done.remove_from) == 1
-    assert done.remove_from[0] in {1, 2}
-
-
-def test_an_object_store_is_a_zone_of_its_own() -> None:
-    disks = [disk(1, zone="a"), disk(2, zone="a"), object_disk(4)]
-    decision = decision_of(disks, Copy(1, STORED), Copy(2, STORED), zones=2)
-    assert (decision.health, decision.copy_to) == (FileHealth.AT_RISK, (4,))
-    whole = decision_of(disks, Copy(1, STORED), Copy(4, STORED), zones=2)
-    assert whole == Decision(health=FileHealth.WHOLE, good=2, is_settled=True)
-
-
-@pytest.mark.parametrize("in_objects", [-1, 3])
-def test_more_copies_in_object_stores_than_there_are_make_no_class(in_objects: int) -> None:
-    problem = FileClass(name="c", copies=2, object_copies=in_objects).problem()
-    assert problem == f"object_copies: {in_objects} of 2 copies cannot be in object stores"
+    waits = {"health": AT_RISK, "remove_from": ()}
+    assert_decided(
+        ("there is no object store", THREE, stored(1, 2), blocked),
+        ("its copy is not there", disks, [*stored(1, 2), Copy(4, PLANNED)], waits),
+        object_copies=1,
+    )
+    done = decision_of(disks, *stored(1, 2, 4), object_copies=1)
+    assert done.remove_from in {(1,), (2,)}
+    for in_objects in (-1, 3):
+        problem = FileClass(name="c", copies=2, object_copies=in_objects).problem()
+        assert problem == f"object_copies: {in_objects} of 2 copies cannot be in object stores"
 
 
 @given(
@@ -346,7 +317,7 @@ def test_more_copies_in_object_stores_than_there_are_make_no_class(in_objects: i
     silent=st.sets(st.integers(1, 3), max_size=1),
     verified_since=st.sampled_from([None, 3]),
 )
-@settings(max_examples=300)
+@examples(3)
 def test_a_settled_decision_that_is_taken_again_is_the_one_that_would_be_taken(
     files: list[tuple[int, bool, int, dict[int, tuple[CopyState, int | None]]]],
     silent: set[int],

@@ -35,13 +35,19 @@ def signed_by_botocore(
     body: bytes = b"",
     expires: int | None = None,
     time: datetime = NOW,
+    has_trailer: bool = False,
 ) -> S3HttpRequest:
-    """A request that botocore signs in its headers, or in its query if it expires after so many seconds."""
+    """A request that botocore signs in its headers, or in its query if it expires after so many seconds.
+
+    With a trailer, its body is not signed: a checksum comes behind it.
+    """
     query = "&".join(f"{quote(name, safe='-_.~')}={quote(value, safe='-_.~')}" for name, value in parameters)
     url = f"http://{HOST}{quote(path, safe='/~')}" + (f"?{query}" if query else "")
     request = AWSRequest(method=method, url=url, data=body)
     for name, value in headers:
         request.headers.add_header(name, value)
+    if has_trailer:
+        request.context["checksum"] = {"request_algorithm": {"in": "trailer"}}
     credentials = Credentials(KEY, SECRET)
     signer: Any = (
         S3SigV4Auth(credentials, "s3", REGION)

@@ -21,6 +21,7 @@ from peerd.storage.s3.checksums import RunningCrc, crc_in_python, new_checksum
 from peerd.storage.s3.chunked import ChunkedDecoder, ChunkSigning
 from peerd.storage.s3.errors import S3Error
 from peerd.storage.s3.http_request import S3HttpRequest
+from peerd.storage.s3.signature import PayloadForm
 from tests.storage.s3.signed_requests import NOW, signed_by_botocore, verifier
 
 PLACES = st.lists(st.integers(0, 10**6), max_size=10)
@@ -107,9 +108,8 @@ def test_any_bytes_are_decoded_or_refused_the_same_however_they_are_split(
     assert outcome(decoder(), split(body, places)) == outcome(decoder(), [body])
 
 
-@pytest.mark.parametrize(
-    ("body", "problem"),
-    [
+def test_a_fault_of_an_unsigned_body_is_named() -> None:
+    for body, problem in (
         (b"5\r\nhello\r\n0\r\nx-amz-checksum-crc32:a\r\n\r\nx", "bytes follow"),
         (b"5\r\nhelloX\r\n", "CR LF"),
         (b"6\r\nhello!\r\n", "more bytes"),
@@ -124,14 +124,12 @@ def test_any_bytes_are_decoded_or_refused_the_same_however_they_are_split(
         (b"5\r\nhello\r\n0\r\n\r\n", "lacks a header"),
         (b"5\r\nhello\r\n0\r\nx-amz-checksum-crc32:" + b"a" * 5000, "more than"),
         (b"5\r\nhello\r\n0\r\nx-amz-checksum-crc32:a\r\nx-amz-trailer-signature:a\r\n\r\n", "unsigned body"),
-    ],
-)
-def test_a_fault_of_an_unsigned_body_is_named(body: bytes, problem: str) -> None:
-    decoder = ChunkedDecoder(5, trailer=("x-amz-checksum-crc32",))
-    code, text = outcome(decoder, [body])
-    assert isinstance(code, str)
-    assert problem in text
-    assert len(decoder._buffer) <= 5000
+    ):
+        decoder = ChunkedDecoder(5, trailer=("x-amz-checksum-crc32",))
+        code, text = outcome(decoder, [body])
+        assert isinstance(code, str)
+        assert problem in text
+        assert len(decoder._buffer) <= 5000
 
 
 @given(st.lists(st.binary(max_size=300), max_size=5))
@@ -180,47 +178,37 @@ MD5 = b64encode(hashlib.md5(b"film").digest()).decode()
 CRC = b64encode(zlib.crc32(b"film").to_bytes(4, "big")).decode()
 
 
-@pytest.mark.parametrize("headers", [[], [("Content-MD5", MD5)], [("x-amz-checksum-crc32", CRC)]])
-def test_a_body_that_is_what_its_headers_say_is_taken(headers: list[tuple[str, str]]) -> None:
-    body = reader(b"film", headers)
-    assert body.feed(b"fi") + body.feed(b"lm") == b"film"
-    assert body.finish().md5 == hashlib.md5(b"film").digest()
-
-
-@pytest.mark.parametrize(
-    ("sent", "headers", "code"),
-    [
+def test_a_body_is_taken_if_it_is_what_its_headers_say() -> None:
+    for taken in ([], [("Content-MD5", MD5)], [("x-amz-checksum-crc32", CRC)]):
+        body = reader(b"film", taken)
+        assert body.feed(b"fi") + body.feed(b"lm") == b"film"
+        assert body.finish().md5 == hashlib.md5(b"film").digest()
+    refused: list[tuple[bytes, list[tuple[str, str]], str]] = [
         (b"Film", [], "XAmzContentSHA256Mismatch"),
         (b"fil", [], "IncompleteBody"),
         (b"films", [], "IncompleteBody"),
         (b"film", [("Content-MD5", b64encode(bytes(16)).decode())], "BadDigest"),
         (b"film", [("x-amz-checksum-crc32", "AAAAAA==")], "BadDigest"),
-    ],
-)
-def test_a_body_that_is_not_what_its_headers_say_is_refused(
-    sent: bytes, headers: list[tuple[str, str]], code: str
-) -> None:
-    body = reader(b"film", headers)
-    with pytest.raises(S3Error) as caught:
-        feed_all(body, sent)
-    assert caught.value.code == code
+    ]
+    for sent, headers, code in refused:
+        with pytest.raises(S3Error) as caught:
+            feed_all(reader(b"film", headers), sent)
+        assert caught.value.code == code, (sent, headers)
 
 
-@pytest.mark.parametrize(
-    ("headers", "code"),
-    [
+def test_headers_of_a_body_that_cannot_be_read_are_refused() -> None:
+    sha1 = ("x-amz-checksum-sha1", b64encode(bytes(20)).decode())
+    for headers, code in (
         ([("Content-MD5", "x")], "InvalidDigest"),
         ([("Content-MD5", "====")], "InvalidDigest"),
         ([("x-amz-checksum-crc32", "AAAA")], "InvalidDigest"),
         ([("x-amz-checksum-md5", "AAAA")], "NotImplemented"),
-        ([("x-amz-checksum-crc32", CRC), ("x-amz-checksum-sha1", b64encode(bytes(20)).decode())], "InvalidRequest"),
+        ([("x-amz-checksum-crc32", CRC), sha1], "InvalidRequest"),
         ([("x-amz-trailer", "x-amz-checksum-crc32")], "InvalidRequest"),
-    ],
-)
-def test_headers_of_a_body_that_cannot_be_read_are_refused(headers: list[tuple[str, str]], code: str) -> None:
-    with pytest.raises(S3Error) as caught:
-        reader(b"film", headers)
-    assert caught.value.code == code
+    ):
+        with pytest.raises(S3Error) as caught:
+            reader(b"film", headers)
+        assert caught.value.code == code, headers
 
 
 def test_a_body_needs_a_length() -> None:
@@ -231,15 +219,34 @@ def test_a_body_needs_a_length() -> None:
     assert caught.value.code == "MissingContentLength"
 
 
-@pytest.mark.parametrize(("content", "ok"), [(b"film", True), (b"Film", False)])
-def test_a_checksum_in_a_presigned_url_is_verified(content: bytes, ok: bool) -> None:  # noqa: FBT001
-    parameters = [("x-amz-checksum-crc32", CRC)]
-    headers = [("Content-Length", "4")]
+def test_a_checksum_in_a_presigned_url_is_verified() -> None:
+    parameters, headers = [("x-amz-checksum-crc32", CRC)], [("Content-Length", "4")]
     request = signed_by_botocore("PUT", "/films/a", parameters=parameters, headers=headers, expires=60)
     body = BodyReader(request, verifier().verify(request, NOW))
-    body.feed(content)
-    if ok:
-        assert body.finish().checksums == {"crc32": CRC}
-        return
+    body.feed(b"film")
+    assert body.finish().checksums == {"crc32": CRC}
+    body = BodyReader(request, verifier().verify(request, NOW))
+    body.feed(b"Film")
     with pytest.raises(S3Error, match="CRC32"):
         body.finish()
+
+
+def test_an_unsigned_body_with_a_checksum_behind_it_is_taken_as_boto3_sends_it_by_tls() -> None:
+    sent = AwsChunkedWrapper(io.BytesIO(b"film"), Crc32Checksum, "x-amz-checksum-crc32").read()
+    headers = {
+        "Content-Encoding": "aws-chunked",
+        "Content-Length": str(len(sent)),
+        "X-Amz-Decoded-Content-Length": "4",
+        "X-Amz-Trailer": "x-amz-checksum-crc32",
+    }
+    request = signed_by_botocore("PUT", "/films/a", headers=[*headers.items()], has_trailer=True)
+    verified = verifier().verify(request, NOW)
+    assert verified.payload is PayloadForm.UNSIGNED_CHUNKS_AND_TRAILER
+    for body, is_taken in ((sent, True), (sent.replace(b"film", b"Film"), False)):
+        reading = BodyReader(request, verified)
+        if is_taken:
+            assert reading.feed(body) == b"film"
+            assert reading.finish().checksums == {"crc32": CRC}
+        else:
+            with pytest.raises(S3Error, match="CRC32"):
+                feed_all(reading, body)

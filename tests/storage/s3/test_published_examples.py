@@ -53,10 +53,10 @@ def signed(method: str, path: str, query: str, headers: dict[str, str], signatur
     )
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
-def test_an_example_of_signed_headers_is_verified(name: str) -> None:
-    request = signed(*EXAMPLES[name], host="examplebucket.s3.amazonaws.com")
-    assert verifier().verify(request, NOW).access_key == KEY
+def test_the_examples_of_signed_headers_are_verified() -> None:
+    for example in EXAMPLES.values():
+        request = signed(*example, host="examplebucket.s3.amazonaws.com")
+        assert verifier().verify(request, NOW).access_key == KEY
 
 
 def test_the_example_of_a_presigned_url_is_verified() -> None:
@@ -113,37 +113,32 @@ BODY_WITH_TRAILER: Final = chunked(
 )
 
 
-def test_the_example_of_a_chunked_upload_is_verified() -> None:
+def test_the_examples_of_chunked_uploads_are_verified() -> None:
     reader = BodyReader(WITHOUT_TRAILER, verifier().verify(WITHOUT_TRAILER, NOW))
     assert reader.feed(BODY) == b"a" * 66560
     assert reader.finish().size == 66560
     assert len(BODY) == 66824
-
-
-def test_the_example_of_a_chunked_upload_with_a_trailer_is_verified() -> None:
     reader = BodyReader(WITH_TRAILER, verifier().verify(WITH_TRAILER, NOW))
     assert reader.feed(BODY_WITH_TRAILER) == b"a" * 66560
     assert reader.finish().checksums == {"crc32c": "sOO8/Q=="}
 
 
-@pytest.mark.parametrize(
-    ("request_", "body"), [(WITHOUT_TRAILER, BODY), (WITH_TRAILER, BODY_WITH_TRAILER)], ids=["plain", "trailer"]
-)
-def test_no_byte_of_a_chunked_upload_can_be_changed(request_: S3HttpRequest, body: bytes) -> None:
-    verified = verifier().verify(request_, NOW)
-    end_of_chunks = body.rindex(b"a\r\n") + 1
-    places = [*range(90), *range(90, end_of_chunks, 7919), *range(65600, 65720), *range(end_of_chunks, len(body))]
+def test_no_byte_of_a_chunked_upload_can_be_changed() -> None:
     unchanged = []
-    for place in places:
-        changed = bytearray(body)
-        changed[place] ^= 1
-        reader = BodyReader(request_, verified)
-        try:
-            reader.feed(bytes(changed))
-            reader.finish()
-        except S3Error:
-            continue
-        unchanged.append(body[place - 20 : place + 20])
+    for request, body in ((WITHOUT_TRAILER, BODY), (WITH_TRAILER, BODY_WITH_TRAILER)):
+        verified = verifier().verify(request, NOW)
+        end_of_chunks = body.rindex(b"a\r\n") + 1
+        places = [*range(90), *range(90, end_of_chunks, 7919), *range(65600, 65720), *range(end_of_chunks, len(body))]
+        for place in places:
+            changed = bytearray(body)
+            changed[place] ^= 1
+            reader = BodyReader(request, verified)
+            try:
+                reader.feed(bytes(changed))
+                reader.finish()
+            except S3Error:
+                continue
+            unchanged.append(body[place - 20 : place + 20])
     assert unchanged == []
 
 

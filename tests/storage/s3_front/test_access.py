@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
 import httpx
-import pytest
 from botocore.auth import S3SigV4QueryAuth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
@@ -94,30 +92,22 @@ def test_a_key_sees_only_its_buckets_and_prefixes(cluster: S3Cluster, s3: Any) -
     assert httpx.get(presigned).status_code == 403
 
 
-@pytest.mark.parametrize("rights", [FileRights.READ, FileRights.WRITE])
-def test_a_key_has_rights(cluster: S3Cluster, s3: Any, rights: FileRights) -> None:
+def test_a_key_has_rights_and_its_last_use_is_noted(cluster: S3Cluster, s3: Any) -> None:
     s3.put_object(Bucket="films", Key="f", Body=b"x")
-    client = cluster.client(key=cluster.key(rights=rights, scopes=["films"]))
-    calls: dict[FileRights, list[Callable[[], object]]] = {
-        FileRights.READ: [
-            lambda: client.head_object(Bucket="films", Key="f")["ContentLength"],
-            lambda: client.list_objects_v2(Bucket="films"),
-        ],
-        FileRights.WRITE: [
-            lambda: client.put_object(Bucket="films", Key="g", Body=b"x"),
-            lambda: client.delete_object(Bucket="films", Key="g"),
-        ],
-    }
-    for right, found in calls.items():
-        for call in found:
+    for rights in (FileRights.READ, FileRights.WRITE):
+        client = cluster.client(key=cluster.key(rights=rights, scopes=["films"]))
+        for right, call, more in (
+            (FileRights.READ, client.head_object, {"Key": "f"}),
+            (FileRights.READ, client.list_objects_v2, {}),
+            (FileRights.WRITE, client.put_object, {"Key": "g", "Body": b"x"}),
+            (FileRights.WRITE, client.delete_object, {"Key": "g"}),
+        ):
             if right is rights:
-                call()
+                call(Bucket="films", **more)
             else:
-                assert error_of(call)[1] == 403, "the response to HEAD has no code"
-    assert error_of(client.copy_object, Bucket="films", Key="g", CopySource={"Bucket": "films", "Key": "f"}) == DENIED
-
-
-def test_the_last_use_of_a_key_is_noted(cluster: S3Cluster, s3: Any) -> None:
+                assert error_of(call, Bucket="films", **more)[1] == 403, "the response to HEAD has no code"
+        source = {"Bucket": "films", "Key": "f"}
+        assert error_of(client.copy_object, Bucket="films", Key="g", CopySource=source) == DENIED
     key = cluster.key()
 
     def noted() -> FileAccessKey:
@@ -149,10 +139,8 @@ def test_a_request_that_only_pretends_to_be_relayed_is_refused(cluster: S3Cluste
         assert (answer.status_code, "<Code>AccessDenied</Code>" in answer.text) == (403, True)
     right = NodeSigner(SECRET, clock).headers("GET", target)
     assert httpx.get(url, headers=right).status_code == 200
-    assert (
-        httpx.get(cluster.a.url + "/films", headers=NodeSigner(SECRET, clock).headers("GET", "/films")).status_code
-        == 404
-    )
+    of_node = NodeSigner(SECRET, clock).headers("GET", "/films")
+    assert httpx.get(cluster.a.url + "/films", headers=of_node).status_code == 404
 
 
 def send(cluster: S3Cluster, request: bytes) -> bytes:
@@ -163,9 +151,8 @@ def send(cluster: S3Cluster, request: bytes) -> bytes:
         return client.recv(65536)
 
 
-@pytest.mark.parametrize(
-    "head",
-    [
+def test_hostile_requests_get_an_error_and_the_node_serves_on(cluster: S3Cluster, s3: Any) -> None:
+    for head in (
         b"GET /" + b"%2e%2e/" * 100 + b"etc/passwd HTTP/1.1",
         b"GET /films/%zz HTTP/1.1",
         b"GET /films/" + b"a" * 20_000 + b" HTTP/1.1",
@@ -175,12 +162,10 @@ def send(cluster: S3Cluster, request: bytes) -> bytes:
         b"GET /FILMS/f HTTP/1.1\r\nauthorization: AWS4-HMAC-SHA256 Credential=a,Signature=b",
         b"GET /films/f HTTP/1.1\r\nauthorization: AWS PEERD:sig",
         b"GET /films/f HTTP/1.1\r\nx-amz-meta-a: " + b"\xff" * 40_000,
-    ],
-)
-def test_hostile_requests_get_an_error_and_the_node_serves_on(cluster: S3Cluster, s3: Any, head: bytes) -> None:
-    answer = send(cluster, head + b"\r\nhost: x\r\n\r\n")
-    assert answer.startswith(b"HTTP/1.1 4"), answer[:200]
-    assert b"Traceback" not in answer
+    ):
+        answer = send(cluster, head + b"\r\nhost: x\r\n\r\n")
+        assert answer.startswith(b"HTTP/1.1 4"), answer[:200]
+        assert b"Traceback" not in answer
     s3.put_object(Bucket="films", Key="f", Body=b"x")
     assert s3.get_object(Bucket="films", Key="f")["Body"].read() == b"x"
     assert "Traceback" not in repr(cluster.a.events)

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from peerd.domain.files import FileClass
 from peerd.store.files.buckets import bucket_usage, get_bucket
-from peerd.store.files.classes import set_class
 from peerd.store.schema.tables import file_upload_parts, file_uploads
 from tests.storage.s3_front.conftest import S3Cluster, cluster_of
 from tests.storage.s3_front.test_uploads import MIB, begin, upload_part
@@ -47,23 +44,3 @@ def test_an_object_is_uploaded_in_parts_copied_listed_and_deleted(on_each: S3Clu
     assert [node.contents() for node in on_each.nodes.values()] == [[], []]
     assert on_each.catalogue.count(file_uploads) == on_each.catalogue.count(file_upload_parts) == 0
     a.delete_bucket(Bucket="films")
-
-
-def test_a_put_is_acknowledged_when_two_copies_are_durable(on_each: S3Cluster) -> None:
-    a = on_each.client("a")
-    a.create_bucket(Bucket="films")
-    on_each.catalogue.store.run(set_class, FileClass(name="safe", copies=2, durable=2))
-    on_each.refresh()
-    done = threading.Event()
-
-    def put() -> None:
-        a.put_object(Bucket="films", Key="f", Body=b"bytes", StorageClass="SAFE")
-        done.set()
-
-    thread = threading.Thread(target=put)
-    thread.start()
-    while not done.wait(0.05):
-        on_each.run_tasks()
-    thread.join()
-    assert [len(node.contents()) for node in on_each.nodes.values()] == [1, 1]
-    assert on_each.client("b").get_object(Bucket="films", Key="f")["Body"].read() == b"bytes"

@@ -67,36 +67,24 @@ def test_a_key_of_the_command_works_at_every_node_until_it_is_revoked(peerd: Pee
     assert "revoked" in peerd("files", "keys", "list").out
     assert httpx.get(url).status_code == 403, "a presigned URL ends with its key"
     assert "there is no access key 'PEERDX'" in peerd("files", "keys", "revoke", "PEERDX", status=1).err
-
-
-@pytest.mark.usefixtures("project", "client")
-def test_the_key_and_its_secret_are_printed_as_text_too(peerd: Peerd, cluster: S3Cluster) -> None:
     key_id, secret = (line.split()[-1] for line in peerd("files", "keys", "create", "ann").out.splitlines())
     s3_of(cluster, {"id": key_id, "secret": secret}).list_objects_v2(Bucket="films")
 
 
-@pytest.mark.usefixtures("project")
-def test_a_key_is_limited_to_reading_to_writing_and_to_buckets(
-    peerd: Peerd, cluster: S3Cluster, client: Client
-) -> None:
+@pytest.mark.usefixtures("project", "client")
+def test_a_key_is_limited_to_reading_to_writing_and_to_buckets(peerd: Peerd, cluster: S3Cluster) -> None:
     def key(*words: str) -> Any:
         return s3_of(cluster, peerd("files", "keys", "create", "of a test", "--json", *words).json)
 
-    everything, reads, writes = key(), key("--rights", "read"), key("--rights", "write")
-    everything.put_object(Bucket="films", Key="2026/a", Body=b"film")
-    everything.put_object(Bucket="music", Key="a", Body=b"song")
+    reads, writes = key("--rights", "read"), key("--rights", "write")
+    writes.put_object(Bucket="films", Key="2026/a", Body=b"film")
     assert reads.get_object(Bucket="films", Key="2026/a")["Body"].read() == b"film"
     assert refusal(reads.put_object, Bucket="films", Key="b", Body=b"") == "AccessDenied"
-    assert refusal(reads.delete_object, Bucket="films", Key="2026/a") == "AccessDenied"
-    writes.put_object(Bucket="films", Key="b", Body=b"written")
-    assert refusal(writes.get_object, Bucket="films", Key="b") == "AccessDenied"
-    assert refusal(writes.list_objects_v2, Bucket="films") == "AccessDenied"
+    assert refusal(writes.get_object, Bucket="films", Key="2026/a") == "AccessDenied"
     some = key("--scope", "films/2026/", "--scope", "mus*")
-    assert some.get_object(Bucket="music", Key="a")["Body"].read() == b"song"
-    some.put_object(Bucket="films", Key="2026/b", Body=b"")
+    some.put_object(Bucket="music", Key="a", Body=b"song")
     assert refusal(some.put_object, Bucket="films", Key="b", Body=b"") == "AccessDenied"
-    assert refusal(some.list_objects_v2, Bucket="films") == "AccessDenied"
-    assert some.list_objects_v2(Bucket="films", Prefix="2026/")["KeyCount"] == 2
+    assert some.list_objects_v2(Bucket="films", Prefix="2026/")["KeyCount"] == 1
 
 
 def test_a_client_makes_and_revokes_keys(client: Client, cluster: S3Cluster) -> None:

@@ -13,6 +13,7 @@ from peerd.doorbell.access_secret import derive_access_secret
 from tests.storage.nodes import SECRET
 from tests.storage.s3_front.conftest import S3Cluster
 
+pytestmark = pytest.mark.slow
 MIB = 1024 * 1024
 
 

@@ -141,10 +141,8 @@ def test_an_upload_that_is_completed_twice_at_once_becomes_one_object(cluster: S
     done = {**upload, "MultipartUpload": {"Parts": [upload_part(s3, upload, 1, content)]}}
     clients = [cluster.client(node) for node in "abab"]
     with ThreadPoolExecutor(4) as pool:
-        etags = list(
-            pool.map(lambda client: client.complete_multipart_upload(**done, IfNoneMatch="*")["ETag"], clients)
-        )
-    assert len(set(etags)) == 1
+        etags = {*pool.map(lambda client: client.complete_multipart_upload(**done, IfNoneMatch="*")["ETag"], clients)}
+    assert len(etags) == 1
     assert s3.get_object(Bucket="films", Key="f")["Body"].read() == content
     cluster.run_tasks()
     assert len(cluster.a.contents()) == 1
@@ -175,16 +173,17 @@ def test_parts_are_copied_from_objects(s3: Any) -> None:
     assert s3.get_object(Bucket="films", Key="f")["Body"].read() == content[1000 : 6 * MIB + 1] + content
 
 
-@pytest.mark.parametrize("algorithm", ["SHA256", "CRC32"])
-def test_checksums_of_parts_and_of_the_whole_are_verified(s3: Any, algorithm: str) -> None:
-    kind = {"SHA256": "COMPOSITE", "CRC32": "FULL_OBJECT"}[algorithm]
-    upload = begin(s3, ChecksumAlgorithm=algorithm, ChecksumType=kind)
-    parts = [upload_part(s3, upload, n, bytes([n]) * 5 * MIB, ChecksumAlgorithm=algorithm) for n in (1, 2)]
-    done = {**upload, "MultipartUpload": {"Parts": parts}, "ChecksumType": kind}
-    wrong = {"ChecksumSHA256": "A" * 43 + "=-2"} if algorithm == "SHA256" else {"ChecksumCRC32": "AAAAAA=="}
-    assert error_of(s3.complete_multipart_upload, **done, **wrong) == ("BadDigest", 400)
-    s3.complete_multipart_upload(**done)
-    assert s3.head_object(Bucket="films", Key="f")["ContentLength"] == 10 * MIB
+def test_checksums_of_parts_and_of_the_whole_are_verified(s3: Any) -> None:
+    for algorithm, kind, wrong in (
+        ("SHA256", "COMPOSITE", {"ChecksumSHA256": "A" * 43 + "=-2"}),
+        ("CRC32", "FULL_OBJECT", {"ChecksumCRC32": "AAAAAA=="}),
+    ):
+        upload = begin(s3, algorithm, ChecksumAlgorithm=algorithm, ChecksumType=kind)
+        parts = [upload_part(s3, upload, n, bytes([n]) * 5 * MIB, ChecksumAlgorithm=algorithm) for n in (1, 2)]
+        done = {**upload, "MultipartUpload": {"Parts": parts}, "ChecksumType": kind}
+        assert error_of(s3.complete_multipart_upload, **done, **wrong) == ("BadDigest", 400)
+        s3.complete_multipart_upload(**done)
+        assert s3.head_object(Bucket="films", Key=algorithm)["ContentLength"] == 10 * MIB
 
 
 def test_uploads_and_parts_are_listed_in_pages(s3: Any) -> None:
@@ -208,13 +207,11 @@ def test_uploads_and_parts_are_listed_in_pages(s3: Any) -> None:
 def test_an_upload_whose_client_is_killed_leaves_nothing(cluster: S3Cluster, s3: Any) -> None:
     upload = begin(s3)
     parts_folder = cluster.a.paths[0] / "parts"
+    part, other = {**upload, "PartNumber": 1}, cluster.client("b")
     for node, url in (
         (cluster.a, s3.generate_presigned_url("put_object", {"Bucket": "films", "Key": "f"})),
-        (cluster.a, s3.generate_presigned_url("upload_part", {**upload, "PartNumber": 1})),
-        (
-            cluster.nodes["b"],
-            cluster.client("b").generate_presigned_url("upload_part", {**upload, "PartNumber": 1}),
-        ),
+        (cluster.a, s3.generate_presigned_url("upload_part", part)),
+        (cluster.nodes["b"], other.generate_presigned_url("upload_part", part)),
     ):
         host, port = node.url.removeprefix("http://").split(":")
         with socket.create_connection((host, int(port))) as client:

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import pytest
-
 from peerd.storage.disk.open_disk import LocalRange, Piece
 from peerd.storage.server.sending import next_pieces
 
 CHUNKS = [LocalRange(7, start, 10) for start in range(0, 50, 10)]
 
 
-@pytest.mark.parametrize(("wanted", "sent"), [(1, 10), (10, 10), (11, 20), (45, 50), (1000, 50)])
-def test_ranges_that_follow_one_another_are_one_until_there_are_as_many_bytes_as_wanted(wanted: int, sent: int) -> None:
-    pieces = iter(CHUNKS)
-    assert next_pieces(pieces, wanted) == [LocalRange(7, 0, sent)]
-    assert next_pieces(pieces, 1000) == ([LocalRange(7, sent, 50 - sent)] if sent < 50 else [])
-
-
-@pytest.mark.parametrize("other", [LocalRange(8, 10, 10), LocalRange(7, 11, 10)])
-def test_ranges_of_other_files_and_of_other_places_stay_as_they_are(other: LocalRange) -> None:
-    assert next_pieces(iter([CHUNKS[0], other]), 1000) == [CHUNKS[0], other]
+def test_ranges_that_follow_one_another_are_one_until_there_are_as_many_bytes_as_wanted() -> None:
+    for wanted, sent in ((1, 10), (10, 10), (11, 20), (45, 50), (1000, 50)):
+        pieces = iter(CHUNKS)
+        assert next_pieces(pieces, wanted) == [LocalRange(7, 0, sent)]
+        assert next_pieces(pieces, 1000) == ([LocalRange(7, sent, 50 - sent)] if sent < 50 else [])
+    for other in (LocalRange(8, 10, 10), LocalRange(7, 11, 10)):  # of another file, and of another place
+        assert next_pieces(iter([CHUNKS[0], other]), 1000) == [CHUNKS[0], other]
 
 
 def test_bytes_in_memory_end_what_is_sent_together() -> None:

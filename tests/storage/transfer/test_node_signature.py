@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -30,21 +28,23 @@ def test_a_signed_request_is_accepted_whatever_it_is_about(method: str, target: 
     NodeVerifier(SECRET, clock).verify(method, target, headers, body)
 
 
-@pytest.mark.parametrize("changed", ["method", "target", "body", "secret", "header", "nothing signed"])
-def test_a_request_that_was_changed_is_refused(changed: str) -> None:
+def test_a_request_that_was_changed_is_refused_and_garbage_is_no_signature() -> None:
     clock = Clock()
-    headers = NodeSigner("another secret" if changed == "secret" else SECRET, clock).headers("GET", "/a", b"body")
-    if changed == "header":
-        headers[HEADER] = re.sub(r"(.)$", lambda last: "0" if last[1] != "0" else "1", headers[HEADER])
-    if changed == "nothing signed":
-        headers = {}
-    with pytest.raises(NodeSignatureRefused, match=r"nodes need the same \[cluster\] secret"):
-        NodeVerifier(SECRET, clock).verify(
-            "PUT" if changed == "method" else "GET",
-            "/b" if changed == "target" else "/a",
-            headers,
-            b"others" if changed == "body" else b"body",
-        )
+    headers = NodeSigner(SECRET, clock).headers("GET", "/a", b"body")
+    last = "0" if headers[HEADER][-1] != "0" else "1"
+    for method, target, sent, body in (
+        ("PUT", "/a", headers, b"body"),
+        ("GET", "/b", headers, b"body"),
+        ("GET", "/a", headers, b"others"),
+        ("GET", "/a", {HEADER: headers[HEADER][:-1] + last}, b"body"),
+        ("GET", "/a", NodeSigner("another secret", clock).headers("GET", "/a", b"body"), b"body"),
+        ("GET", "/a", {}, b"body"),
+    ):
+        with pytest.raises(NodeSignatureRefused, match=r"nodes need the same \[cluster\] secret"):
+            NodeVerifier(SECRET, clock).verify(method, target, sent, body)
+    for text in ("", "1", "1 1 1 1", f"2 1 {'0' * 32} {'0' * 64}", f"1 {'9' * 13} x y", "é"):
+        with pytest.raises(NodeSignatureRefused, match="not signed"):
+            NodeVerifier(SECRET, Clock()).verify("GET", "/a", {HEADER: text})
 
 
 def test_a_request_is_accepted_once_and_not_after_its_time() -> None:
@@ -63,9 +63,3 @@ def test_a_request_is_accepted_once_and_not_after_its_time() -> None:
     clock.time += 2 * WINDOW + 1
     verifier.verify("GET", "/a", signer.headers("GET", "/a"))
     assert len(verifier._nonces) == 1, "old nonces are forgotten"
-
-
-@pytest.mark.parametrize("text", ["", "1", "1 1 1 1", f"2 1 {'0' * 32} {'0' * 64}", f"1 {'9' * 13} x y", "é"])
-def test_garbage_is_no_signature(text: str) -> None:
-    with pytest.raises(NodeSignatureRefused, match="not signed"):
-        NodeVerifier(SECRET, Clock()).verify("GET", "/a", {HEADER: text})

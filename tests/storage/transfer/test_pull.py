@@ -25,12 +25,11 @@ from peerd.storage.transfer.errors import NoSourceLeft, SourceFailed, TransferSt
 from peerd.storage.transfer.frames import InvalidFrame, decode_head, encode_head
 from peerd.storage.transfer.node_http import NodeHttp
 from peerd.storage.transfer.node_signature import NodeSigner
-from peerd.storage.transfer.pull import BLOCK, TransferControl, Wanted, pull_content, pull_many
+from peerd.storage.transfer.pull import BLOCK, Pulled, TransferControl, Wanted, pull_content, pull_many
 
 CONTENT = os.urandom(9_000_000)
 DIGEST = digest_of(CONTENT)
 ID = ContentId(7)
-WANTED = Wanted(ID, DIGEST)
 Answer = Callable[["Handler", int], None]
 
 
@@ -142,39 +141,45 @@ def stored(disk: FolderDisk) -> bytes:
         return content.read(0, content.size)
 
 
+Pull = Callable[..., Pulled]
+
+
+@pytest.fixture
+def pull(disk: FolderDisk, client: NodeHttp) -> Pull:
+    """Pull the content from sources, or from addresses."""
+
+    def pull(*sources: Source | str, content: ContentId = ID, control: TransferControl | None = None) -> Pulled:
+        urls = [one if isinstance(one, str) else one.url for one in sources]
+        return pull_content(client, disk, Wanted(content, DIGEST), urls, control or TransferControl())
+
+    return pull
+
+
 def test_a_content_is_put_together_from_what_several_sources_give(
-    source: SourceOf, disk: FolderDisk, client: NodeHttp
+    source: SourceOf, disk: FolderDisk, pull: Pull
 ) -> None:
     sources = [source(part_of(3_000_000)), source(refusing(503)), source(part_of(2_500_000))]
-    pull_content(client, disk, WANTED, [one.url for one in sources], TransferControl())
+    pull(*sources)
     assert stored(disk) == CONTENT
     begins = sorted(begin for one in sources for begin in one.requests)
     assert begins[0] == 0
     assert len(begins) == len(set(begins)) + begins.count(0) - 1 or begins.count(0) <= 2, "nothing is read twice"
 
 
-def test_a_part_of_an_earlier_try_is_resumed(source: SourceOf, disk: FolderDisk, client: NodeHttp) -> None:
-    with PartFile.open(disk.folder, ID, size=len(CONTENT)) as part:
-        part.write(CONTENT[:5_000_000])
-    giver = source(whole)
-    pull_content(client, disk, WANTED, [giver.url], TransferControl())
-    assert giver.requests == [5_000_000]
-    assert stored(disk) == CONTENT
-
-
-def test_a_wrong_part_of_an_earlier_try_is_thrown_away_and_no_source_is_blamed(
-    source: SourceOf, disk: FolderDisk, client: NodeHttp
+def test_a_part_of_an_earlier_try_is_resumed_or_thrown_away_if_it_is_wrong_and_no_source_is_blamed(
+    source: SourceOf, disk: FolderDisk, pull: Pull
 ) -> None:
-    with PartFile.open(disk.folder, ID, size=len(CONTENT)) as part:
-        part.write(bytes(5_000_000))
-    giver = source(whole)
-    pulled = pull_content(client, disk, WANTED, [giver.url], TransferControl())
-    assert giver.requests == [5_000_000, 0]
-    assert (stored(disk), pulled.bad) == (CONTENT, [])
+    for part, requests in ((CONTENT[:5_000_000], [5_000_000]), (bytes(5_000_000), [5_000_000, 0])):
+        with PartFile.open(disk.folder, ID, size=len(CONTENT)) as earlier:
+            earlier.write(part)
+        giver = source(whole)
+        assert pull(giver).bad == []
+        assert (giver.requests, stored(disk) == CONTENT) == (requests, True)
+        disk.remove(ID)
 
 
 def test_a_source_with_a_flipped_bit_is_found_out_and_another_one_asked(
-    source: SourceOf, disk: FolderDisk, client: NodeHttp
+    source: SourceOf, disk: FolderDisk, pull: Pull
 ) -> None:
     def lie(handler: Handler, begin: int) -> None:
         handler.begin(begin)
@@ -182,43 +187,35 @@ def test_a_source_with_a_flipped_bit_is_found_out_and_another_one_asked(
         wrong[5_000_000] ^= 1
         handler.wfile.write(wrong[begin:])
 
-    liar, giver = source(lie), source(whole)
-    pulled = pull_content(client, disk, WANTED, [liar.url, giver.url], TransferControl())
+    liar = source(lie)
+    assert pull(liar, source(whole)).bad == [(liar.url, ID)]
     assert stored(disk) == CONTENT
-    assert pulled.bad == [(liar.url, ID)]
     with pytest.raises(NoSourceLeft, match=r"content 0000000000000008 cannot be read.*damaged"):
-        pull_content(client, disk, Wanted(ContentId(8), DIGEST), [liar.url], TransferControl())
+        pull(liar, content=ContentId(8))
     assert list(disk.folder.old_parts(time.time() + 100)) == [], "nothing wrong is left to be resumed"
 
 
-@pytest.mark.parametrize(
-    ("answer", "is_bad"),
-    [
-        (refusing(404), True),
-        (refusing(302), False),
-        (refusing(500), False),
-        (refusing(200), True),
-        (lambda handler, begin: handler.begin(begin, size=5), True),
-        (lambda handler, _: handler.wfile.write(b"garbage\r\n\r\n"), False),
-        (lambda handler, _: setattr(handler, "close_connection", True), False),
-    ],
-    ids=["missing", "redirect", "error", "no range", "another size", "garbage", "closed"],
-)
-def test_a_source_without_the_content_is_left(
-    source: SourceOf, disk: FolderDisk, client: NodeHttp, answer: Answer, is_bad: int
-) -> None:
-    bad, giver = source(answer), source(whole)
-    pulled = pull_content(client, disk, WANTED, [bad.url, giver.url], TransferControl())
-    assert stored(disk) == CONTENT
-    assert pulled.bad == ([(bad.url, ID)] if is_bad else [])
-    with pytest.raises(NoSourceLeft):
-        pull_content(
-            client, disk, Wanted(ContentId(8), DIGEST), [bad.url, "http://127.0.0.1:1", "ftp://x"], TransferControl()
-        )
+def test_a_source_without_the_content_is_left(source: SourceOf, disk: FolderDisk, pull: Pull) -> None:
+    answers: dict[str, tuple[Answer, bool]] = {
+        "missing": (refusing(404), True),
+        "redirect": (refusing(302), False),
+        "error": (refusing(500), False),
+        "no range": (refusing(200), True),
+        "another size": (lambda handler, begin: handler.begin(begin, size=5), True),
+        "garbage": (lambda handler, _: handler.wfile.write(b"garbage\r\n\r\n") and None, False),
+        "closed": (lambda handler, _: setattr(handler, "close_connection", True), False),
+    }
+    for kind, (answer, is_bad) in answers.items():
+        bad = source(answer)
+        assert pull(bad, source(whole)).bad == ([(bad.url, ID)] if is_bad else []), kind
+        assert stored(disk) == CONTENT
+        disk.remove(ID)
+        with pytest.raises(NoSourceLeft):
+            pull(bad, "http://127.0.0.1:1", "ftp://x", content=ContentId(8))
 
 
 def test_a_source_that_stalls_is_left(
-    source: SourceOf, disk: FolderDisk, client: NodeHttp, monkeypatch: pytest.MonkeyPatch
+    source: SourceOf, disk: FolderDisk, pull: Pull, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(node_http, "READ_TIMEOUT", 0.3)
     gate = threading.Event()
@@ -231,26 +228,26 @@ def test_a_source_that_stalls_is_left(
 
     staller, giver = source(stall), source(whole)
     try:
-        pull_content(client, disk, WANTED, [staller.url, giver.url], TransferControl())
+        pull(staller, giver)
     finally:
         gate.set()
     assert stored(disk) == CONTENT
     assert giver.requests[0] > 0
 
 
-def test_a_transfer_that_is_stopped_can_be_resumed(source: SourceOf, disk: FolderDisk, client: NodeHttp) -> None:
+def test_a_transfer_that_is_stopped_can_be_resumed(source: SourceOf, disk: FolderDisk, pull: Pull) -> None:
     control = TransferControl()
     control.progress = lambda position: control.stop.set() if position > 4_000_000 else None
     giver = source(whole)
     with pytest.raises(TransferStopped):
-        pull_content(client, disk, WANTED, [giver.url], control)
-    pull_content(client, disk, WANTED, [giver.url], TransferControl())
+        pull(giver, control=control)
+    pull(giver)
     assert giver.requests[1] > 4_000_000
     assert stored(disk) == CONTENT
 
 
 def test_a_write_that_fails_ends_the_pull_and_the_next_one_goes_on_behind_what_was_written(
-    source: SourceOf, disk: FolderDisk, client: NodeHttp, monkeypatch: pytest.MonkeyPatch
+    source: SourceOf, disk: FolderDisk, pull: Pull, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pwrite = os.pwrite
 
@@ -263,29 +260,29 @@ def test_a_write_that_fails_ends_the_pull_and_the_next_one_goes_on_behind_what_w
     with monkeypatch.context() as patched:
         patched.setattr(os, "pwrite", fail_behind_4_mebibytes)
         with pytest.raises(DiskFailed):
-            pull_content(client, disk, WANTED, [giver.url], TransferControl())
-    pull_content(client, disk, WANTED, [giver.url], TransferControl())
+            pull(giver)
+    pull(giver)
     assert giver.requests[0] == 0
     assert 3 * 1024 * 1024 < giver.requests[1] <= 4 * 1024 * 1024 + BLOCK
     assert stored(disk) == CONTENT
 
 
-def test_a_rate_is_kept(source: SourceOf, disk: FolderDisk, client: NodeHttp) -> None:
+def test_a_rate_is_kept(source: SourceOf, pull: Pull) -> None:
     began = time.monotonic()
-    pull_content(client, disk, WANTED, [source(whole).url], TransferControl(bytes_per_second=9_000_000))
+    pull(source(whole), control=TransferControl(bytes_per_second=9_000_000))
     assert time.monotonic() - began > 0.85
 
 
 def test_what_is_there_already_is_verified_before_it_is_believed(
-    source: SourceOf, disk: FolderDisk, client: NodeHttp
+    source: SourceOf, disk: FolderDisk, pull: Pull
 ) -> None:
     giver = source(whole)
-    pull_content(client, disk, WANTED, [giver.url], TransferControl())
-    pull_content(client, disk, WANTED, [giver.url], TransferControl())
+    pull(giver)
+    pull(giver)
     assert giver.requests == [0], "it was there"
     path = next(disk.folder.path.glob(f"contents/*/*/{ID}"))
     path.write_bytes(b"x" + CONTENT[1:])
-    pull_content(client, disk, WANTED, [giver.url], TransferControl())
+    pull(giver)
     assert stored(disk) == CONTENT
     assert len(list((disk.folder.path / "quarantine").iterdir())) == 1
 
@@ -322,25 +319,28 @@ def test_many_small_contents_come_in_one_response_and_wrong_ones_are_left_out(
     assert sorted(pulled.stored) == [ContentId(number) for number in (1, 3, 5)]
     assert pulled.bad == [(giver.url, ContentId(2)), (giver.url, ContentId(4))]
     assert set(pulled.failed) == {ContentId(2), ContentId(4)}
-    walked = [one.content for batch in disk.walk(batch=1000) for one in batch]
-    assert walked == [ContentId(number) for number in (1, 3, 5)]
+    assert walked(disk) == [1, 3, 5]
 
 
-@pytest.mark.parametrize("kind", ["cut", "wrong order", "garbage", "refused"])
+def walked(disk: FolderDisk) -> list[int]:
+    return [one.content.number for batch in disk.walk(batch=1000) for one in batch]
+
+
 def test_of_a_response_that_is_wrong_what_came_before_is_stored(
-    source: SourceOf, disk: FolderDisk, client: NodeHttp, kind: str
+    source: SourceOf, disk: FolderDisk, client: NodeHttp
 ) -> None:
     frames = [frame(content, data) for content, data in SMALL.items()]
-    answers = {
-        "cut": many([*frames[:2], frames[2][:-5]], length=5000),
-        "wrong order": many([frames[0], frames[1], frames[4], frames[2]]),
-        "garbage": many([frames[0], frames[1], b"\xff" * 100]),
-        "refused": refusing(403),
-    }
-    with pytest.raises(SourceFailed):
-        pull_many(client, disk, wanted_small(), source(answers[kind]).url, TransferControl())
-    expected = [] if kind == "refused" else [ContentId(1), ContentId(2)]
-    assert [one.content for batch in disk.walk(batch=1000) for one in batch] == expected
+    for answer, expected in (
+        (refusing(403), []),
+        (many([*frames[:2], frames[2][:-5]], length=5000), [1, 2]),
+        (many([frames[0], frames[1], frames[4], frames[2]]), [1, 2]),
+        (many([frames[0], frames[1], b"\xff" * 100]), [1, 2]),
+    ):
+        with pytest.raises(SourceFailed):
+            pull_many(client, disk, wanted_small(), source(answer).url, TransferControl())
+        assert walked(disk) == expected
+        for number in expected:
+            disk.remove(ContentId(number))
 
 
 def in_chunks(frames: list[bytes], size: int) -> Answer:
@@ -359,14 +359,16 @@ def in_chunks(frames: list[bytes], size: int) -> Answer:
     return answer
 
 
-@pytest.mark.parametrize("size", [1, 24, 29, 10_000])
 def test_a_response_in_chunks_of_any_size_is_read_and_its_connection_used_again(
-    source: SourceOf, disk: FolderDisk, client: NodeHttp, size: int
+    source: SourceOf, disk: FolderDisk, client: NodeHttp
 ) -> None:
-    giver = source(in_chunks([frame(content, data) for content, data in SMALL.items()], size))
-    pulled = pull_many(client, disk, wanted_small(), giver.url, TransferControl())
-    assert (sorted(pulled.stored), pulled.failed, pulled.bad) == (sorted(SMALL), {}, [])
-    assert [len(idle) for idle in client._idle.values()] == [1]
+    for tries, size in enumerate((1, 24, 29, 10_000), 1):
+        giver = source(in_chunks([frame(content, data) for content, data in SMALL.items()], size))
+        pulled = pull_many(client, disk, wanted_small(), giver.url, TransferControl())
+        assert (sorted(pulled.stored), pulled.failed, pulled.bad) == (sorted(SMALL), {}, [])
+        assert [len(idle) for idle in client._idle.values()] == [1] * tries
+        for content in SMALL:
+            disk.remove(content)
 
 
 def test_small_contents_that_are_there_are_verified_and_those_in_use_left(
