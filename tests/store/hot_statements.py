@@ -46,10 +46,7 @@ def operations_on_tasks(world: World, claimer: Claimer) -> Iterator[tuple[Callab
     yield partial(run, quarantined.should_empty_for_quarantined, claimer, 1.0), {"tasks_claim", "tasks_turns"} | by_id
     limited_indexes = {"tasks_turns", "PRIMARY", "a sort of all"}
     yield partial(run, limited_claim.find_claimable, claimer), {"tasks_claim", "tasks_turns"} | by_id
-    yield (
-        partial(run, limited_claim.claim_limited, claimer, "q", token=8, limit=5),
-        limited_indexes | working,
-    )
+    yield (partial(run, limited_claim.claim_limited, claimer, "q", token=8, limit=5), limited_indexes | working)
     limited = sa.insert(limits).values(queue="q", limit_key="", running=1000)
     run(lambda connection: connection.execute(limited).rowcount)
     yield (

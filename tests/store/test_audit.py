@@ -155,13 +155,7 @@ def steps(task: int, other: int) -> Steps:
         ("disks.stop_rebalance", lambda c: c.disks.stop_rebalance(), ("disk", "all"), None, None),
         ("disks.lost", lambda c: c.disks.lost(newest_disk(c)), of_disk, {"state": "active"}, {"state": "lost"}),
         ("disks.remove", forget_and_remove_disk, of_disk, {"state": "lost"}, None),
-        (
-            "files.uploads.abort",
-            abort_upload,
-            ("upload", UPLOAD),
-            {"bucket": "music", "key": "u", "received": 0},
-            None,
-        ),
+        ("files.uploads.abort", abort_upload, ("upload", UPLOAD), {"bucket": "music", "key": "u", "received": 0}, None),
         ("buckets.delete", lambda c: c.buckets.delete("films"), of_films, {"quota": 99}, None),
         ("file_classes.remove", remove_class, of_safe, {"durable": 2}, None),
         (

@@ -32,11 +32,7 @@ def test_what_is_due_is_staged_and_what_is_ahead_stays(world: World, status: Sta
     other = Status.FAILURE if status is Status.SCHEDULED else Status.SCHEDULED
     assert world.store.run(chore_batches.stage_due, other) == 0
     assert world.store.run(chore_batches.stage_due, status) == 2
-    assert [world.status(task_id) for task_id in (due, ahead, startless)] == [
-        Status.PENDING,
-        status,
-        Status.PENDING,
-    ]
+    assert [world.status(task_id) for task_id in (due, ahead, startless)] == [Status.PENDING, status, Status.PENDING]
 
 
 def test_pending_rows_with_a_start_ahead_are_postponed(world: World) -> None:
@@ -46,11 +42,7 @@ def test_pending_rows_with_a_start_ahead_are_postponed(world: World) -> None:
         world.insert(start_at=seconds_from_now(-60)),
     )
     assert world.store.run(chore_batches.postpone) == 1
-    assert [world.status(one) for one in (ahead, plain, started)] == [
-        Status.SCHEDULED,
-        Status.PENDING,
-        Status.PENDING,
-    ]
+    assert [world.status(one) for one in (ahead, plain, started)] == [Status.SCHEDULED, Status.PENDING, Status.PENDING]
 
 
 def test_pending_tasks_past_their_end_are_deleted_with_their_keys_and_attempts(world: World) -> None:

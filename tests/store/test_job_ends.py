@@ -14,18 +14,7 @@ from peerd.store.claim.claimer import Claimer
 from peerd.store.jobs import Bury, JobState, Release
 from peerd.store.outcomes.recording import ClaimId
 from peerd.store.schema.tables import attempts, tasks, unique_keys
-from tests.store.job_steps import (
-    TTR,
-    bury,
-    delete,
-    put,
-    put_all,
-    release,
-    reserve,
-    reserve_one,
-    reserved_ids,
-    state,
-)
+from tests.store.job_steps import TTR, bury, delete, put, put_all, release, reserve, reserve_one, reserved_ids, state
 from tests.store.world import World, at_once
 
 # ---------------------------------------------------------------- fencing

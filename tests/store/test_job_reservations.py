@@ -14,17 +14,7 @@ from peerd.store.nodes import nodes
 from peerd.store.outcomes.recording import ClaimId
 from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import attempts, unique_keys
-from tests.store.job_steps import (
-    TTR,
-    UINT32,
-    put,
-    put_all,
-    release,
-    reserve,
-    reserve_one,
-    reserved_ids,
-    state,
-)
+from tests.store.job_steps import TTR, UINT32, put, put_all, release, reserve, reserve_one, reserved_ids, state
 from tests.store.world import World
 
 # ---------------------------------------------------------------- order

@@ -15,18 +15,7 @@ from peerd.store.jobs import Bury, JobState
 from peerd.store.limits import definitions
 from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.tasks import actions
-from tests.store.job_steps import (
-    TTR,
-    UINT32,
-    bury,
-    delete,
-    put,
-    put_all,
-    reserve,
-    reserve_one,
-    reserved_ids,
-    state,
-)
+from tests.store.job_steps import TTR, UINT32, bury, delete, put, put_all, reserve, reserve_one, reserved_ids, state
 from tests.store.world import World
 
 # ---------------------------------------------------------------- kick

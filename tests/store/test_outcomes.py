@@ -63,15 +63,7 @@ def lose_by_hand(world: World, task: Task) -> None:
     assert world.set(task.id, node_id=node_id, status="pending", lease=tasks.c.lease + 1)
 
 
-LOSSES = [
-    lose_by_cancel,
-    lose_by_retry,
-    lose_by_move,
-    lose_by_delete,
-    lose_by_rescue,
-    lose_by_death,
-    lose_by_hand,
-]
+LOSSES = [lose_by_cancel, lose_by_retry, lose_by_move, lose_by_delete, lose_by_rescue, lose_by_death, lose_by_hand]
 
 
 @pytest.mark.parametrize("lose", LOSSES, ids=lambda lose: lose.__name__)

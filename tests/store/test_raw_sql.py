@@ -102,8 +102,7 @@ def test_what_would_not_be_a_task_is_refused_by_the_database(world: World, value
 
 
 @pytest.mark.parametrize(
-    "moment",
-    ["2030-05-01T09:30:00.000", "2030-05-01 09:30:00", "2030-05-01 09:30:00.000Z", "2030-05-01", "1893456000"],
+    "moment", ["2030-05-01T09:30:00.000", "2030-05-01 09:30:00", "2030-05-01 09:30:00.000Z", "2030-05-01", "1893456000"]
 )
 @pytest.mark.parametrize("store", ["sqlite"], indirect=True)
 def test_on_sqlite_a_time_in_another_form_is_refused(world: World, moment: str) -> None:
