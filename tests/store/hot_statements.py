@@ -31,7 +31,7 @@ from tests.support.outcomes import record_outcome
 
 
 def operations_on_tasks(world: World, claimer: Claimer) -> Iterator[tuple[Callable[[], object], set[str]]]:
-    run, mysql = world.store.run, world.store.name == "mysql"
+    run, mysql = world.run, world.store.name == "mysql"
     working = {"tasks_claim"} if mysql else {"tasks_working"}
     by_id = {"PRIMARY"}
     held_now: list[Task] = []
@@ -87,7 +87,7 @@ def operations_on_tasks(world: World, claimer: Claimer) -> Iterator[tuple[Callab
 
 
 def operations_on_jobs(world: World) -> Iterator[tuple[partial[Any], set[str]]]:
-    run, by_id = world.store.run_group, {"PRIMARY"}
+    run, by_id = world.run_group, {"PRIMARY"}
     pending, aside = {"tasks_claim", "tasks_turns"}, {"tasks_aside"}
     working = {"tasks_claim"} if world.store.name == "mysql" else {"tasks_working"}
     few, many = world.claimer("other"), world.claimer("q2", "other", *(f"tube-{number}" for number in range(40)))
@@ -113,7 +113,7 @@ def operations_on_jobs(world: World) -> Iterator[tuple[partial[Any], set[str]]]:
     yield partial(run, jobs.kick, "q", 5), aside | by_id
     yield partial(run, jobs.kick, "other", 5), aside | by_id
     yield partial(run, jobs.release_all, few.node_id), working | by_id
-    read = world.store.read
+    read = world.read
     yield partial(read, jobs.peek_ready, "q"), pending | by_id
     yield partial(read, jobs.peek_delayed, "q"), aside
     yield partial(read, jobs.peek_buried, "q"), aside

@@ -241,7 +241,7 @@ def prepare(world: World) -> Client:
     schedule = (
         "insert into schedules (name, node_id, type, definition, fingerprint) values ('s', 0, 'cluster', '{}', 'f')"
     )
-    world.store.run(lambda connection: [connection.exec_driver_sql(text) for text in (write, schedule)])
+    world.run(lambda connection: [connection.exec_driver_sql(text) for text in (write, schedule)])
     return client
 
 
@@ -412,11 +412,11 @@ def test_pages_follow_each_other_and_filters_find(world: World) -> None:
     ):
         assert len(client.audit.page(**wanted).items) == count, wanted  # type: ignore[arg-type]
     old = audit_table.update().where(audit_table.c.target == "a").values(at=seconds_from_now(-7200.0))
-    world.store.run(lambda connection: connection.execute(old))
+    world.execute(old)
     assert len(client.audit.page(since="1h").items) == 3
-    assert world.store.run(purge_entries, 3600.0, 2) == 2
-    assert world.store.run(purge_entries, 3600.0, 2) == 1
-    assert world.store.run(purge_entries, 3600.0, 2) == 0
+    assert world.run(purge_entries, 3600.0, 2) == 2
+    assert world.run(purge_entries, 3600.0, 2) == 1
+    assert world.run(purge_entries, 3600.0, 2) == 0
     for wrong in ("x", "-1", "9" * 30):
         with pytest.raises(InvalidFilter):
             client.audit.page(after=wrong)
@@ -428,7 +428,7 @@ def test_what_follows_the_log_reads_the_end_of_an_index(world: World) -> None:
         entry | {"actor": f"user {number % 7}", "operation": f"tasks.{number % 5}", "target": str(number)}
         for number in range(3_000)
     ]
-    world.store.run(lambda connection: connection.execute(audit_table.insert(), some))
+    world.execute(audit_table.insert(), some)
     analyze(world.store, audit_table.name)
     client = Client(world.store)
     end = client.audit.newer()

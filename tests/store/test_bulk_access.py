@@ -29,7 +29,7 @@ def of_queues(client: Client, *queues: str) -> Client:
 
 def canceled(world: World) -> set[int]:
     found = sa.select(tasks.c.id).where(tasks.c.status == Status.CANCELED)
-    return set(world.store.read(lambda connection: connection.execute(found).scalars().all()))
+    return set(world.scalars(found))
 
 
 def put_by_hand(store: Database, task_id: int, queue: str) -> None:

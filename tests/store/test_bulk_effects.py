@@ -79,10 +79,10 @@ def test_each_action_does_to_a_task_of_each_status_what_the_action_on_one_task_d
     bulk = carry_out(world, create(world, action, where=keep))
     for status, one, other in pairs:
         if status in sources(event_of(action)):
-            world.store.run(single, one)
+            world.run(single, one)
         else:
             with pytest.raises(IllegalTransition):
-                world.store.run(single, one)
+                world.run(single, one)
         assert comparable(world, one) == comparable(world, other), (name, status)
     assert (bulk.state, bulk.done) == (BulkState.DONE, len(sources(event_of(action)))), ours
     assert (bulk.skipped, bulk.failed, bulk.error) == (0, 0, None)
@@ -105,7 +105,7 @@ def comparable(world: World, task_id: int) -> dict[str, Any] | None:
 def key_rows(world: World, number: int) -> list[tuple[str, str, str, bool]]:
     """The unique keys of the tasks that were acted on singly, or in bulk."""
     columns = (unique_keys.c.queue, unique_keys.c.unique_key, unique_keys.c.scope, unique_keys.c.task_id)
-    rows = world.store.read(lambda connection: connection.execute(sa.select(*columns)).all())
+    rows = world.rows(sa.select(*columns))
     mine = [row for row in rows if row.unique_key.endswith(str(number))]
     return sorted((row.queue, row.unique_key.split()[0], row.scope, row.task_id is None) for row in mine)
 
@@ -123,9 +123,7 @@ def test_a_unique_key_that_a_younger_task_has_is_refused_and_reported(world: Wor
     twice = [world.task_in(Status.DEAD, unique_key="twice") for _ in range(2)]
     others = [world.task_in(Status.DEAD, unique_key=f"own {number}") for number in range(3)]
     kept = world.task_in(Status.DEAD, unique_key="for ever", unique_for="forever")
-    world.store.run(
-        lambda connection: connection.execute(sa.delete(unique_keys).where(unique_keys.c.task_id == others[0]))
-    )
+    world.execute(sa.delete(unique_keys).where(unique_keys.c.task_id == others[0]))
     ended = carry_out(world, create(world, BulkRetry(), status="dead"))
     assert (ended.done, ended.failed) == (5, 2)
     errors = {one.task: one.error for one in ended.errors}
@@ -135,7 +133,7 @@ def test_a_unique_key_that_a_younger_task_has_is_refused_and_reported(world: Wor
         assert world.status(task_id) is Status.PENDING
         key = world.get(task_id).unique_key
         assert key is not None
-        assert world.store.run(acquire_key, "q", key, new_token(), "unfinished") == task_id
+        assert world.run(acquire_key, "q", key, new_token(), "unfinished") == task_id
 
 
 def test_tasks_with_keys_are_put_into_another_queue_with_them(world: World) -> None:
@@ -150,15 +148,15 @@ def test_tasks_with_keys_are_put_into_another_queue_with_them(world: World) -> N
         ("r", holder),
         ("r", there),
     ]
-    assert world.store.run(acquire_key, "r", "free", new_token(), "unfinished") == free
+    assert world.run(acquire_key, "r", "free", new_token(), "unfinished") == free
 
 
 def test_a_key_that_was_taken_meanwhile_is_assigned_to_the_task_that_runs_again(world: World) -> None:
     """Its row has another task, which is gone: then the key is free."""
     task_id = world.task_in(Status.DEAD, unique_key="k")
-    world.store.run(assign_key, "q", "k", 10**9)
+    world.run(assign_key, "q", "k", 10**9)
     assert carry_out(world, create(world, BulkRetry(), status="dead")).done == 1
-    assert world.store.run(acquire_key, "q", "k", new_token(), "unfinished") == task_id
+    assert world.run(acquire_key, "q", "k", new_token(), "unfinished") == task_id
 
 
 def test_an_action_is_encoded_and_decoded_by_its_type() -> None:

@@ -38,7 +38,7 @@ def engine(world: World) -> Iterator[Engine]:
 
 
 def orders(world: World) -> int:
-    return world.store.read(lambda c: int(c.exec_driver_sql("SELECT count(*) FROM orders").scalar_one()))
+    return world.read(lambda c: int(c.exec_driver_sql("SELECT count(*) FROM orders").scalar_one()))
 
 
 @pytest.mark.parametrize("commits", [True, False])
@@ -53,7 +53,7 @@ def test_a_task_commits_and_rolls_back_with_a_connections_transaction(
             enqueue.enqueue_many(connection, [NewTask(queue="q") for _ in range(5)])
         transaction.commit() if commits else transaction.rollback()
     assert (orders(world), world.count()) == ((1, 6) if commits else (0, 0))
-    assert world.store.run(enqueue.enqueue, NEW).created is not commits
+    assert world.run(enqueue.enqueue, NEW).created is not commits
 
 
 @pytest.mark.parametrize("store", ["mariadb", "postgresql"], indirect=True)
@@ -137,13 +137,13 @@ def test_an_old_view_of_the_table_does_not_steal_a_key(world: World, engine: Eng
     with engine.connect() as connection:
         assert connection.exec_driver_sql("SELECT count(*) FROM tasks").scalar_one() == 0
         assert not reads_latest_commits(connection)
-        holder = world.store.run(enqueue.enqueue, NEW)
+        holder = world.run(enqueue.enqueue, NEW)
         assert enqueue.enqueue(connection, NEW) == enqueue.Enqueued(holder.id, created=False)
         connection.commit()
         assert connection.exec_driver_sql("SELECT count(*) FROM tasks").scalar_one() == 1
-        world.store.run(actions.cancel, holder.id)
+        world.run(actions.cancel, holder.id)
         connection.commit()
         assert enqueue.enqueue(connection, NEW).created
         connection.commit()
     assert world.count() == 2
-    assert world.store.run(reads_latest_commits)
+    assert world.run(reads_latest_commits)

@@ -33,7 +33,7 @@ def test_a_claim_goes_by_priority_then_attempts_then_due_time_then_id(world: Wor
     tried = world.insert(created_at=seconds_from_now(-99), attempts=1)
     urgent = world.insert(priority=11)
     lazy = world.insert(priority=-5)
-    same = world.store.run(enqueue.enqueue_many, [NewTask(queue="q", priority=3) for _ in range(3)])
+    same = world.run(enqueue.enqueue_many, [NewTask(queue="q", priority=3) for _ in range(3)])
     expected = [urgent, started, earlier, later, tried, *(one.id for one in same), lazy]
     assert order(world, world.claimer()) == expected
 
@@ -76,35 +76,35 @@ def test_only_pending_tasks_are_claimed(world: World, status: Status) -> None:
 def test_a_paused_queue_is_left_alone_until_it_is_resumed(world: World) -> None:
     world.add("q")
     other = world.add("other")
-    world.store.run(queues.pause, "q")
+    world.run(queues.pause, "q")
     assert order(world, world.claimer("q", "other")) == [other]
-    world.store.run(queues.resume, "q")
+    world.run(queues.resume, "q")
     assert len(order(world, world.claimer("q", "other"))) == 1
 
 
 def test_a_pause_with_an_end_ends(world: World) -> None:
     world.add()
-    world.store.run(queues.pause, "q", 3600.0)
+    world.run(queues.pause, "q", 3600.0)
     assert order(world, world.claimer()) == []
-    world.store.run(queues.pause, "q", 0.0)
+    world.run(queues.pause, "q", 0.0)
     assert len(order(world, world.claimer())) == 1
-    [state] = world.store.read(queue_states.list_queues)
+    [state] = world.read(queue_states.list_queues)
     assert not state.paused
 
 
 def test_a_draining_node_takes_nothing(world: World) -> None:
     world.add()
     claimer = world.claimer()
-    world.store.run(nodes.set_draining, "a", draining=True)
+    world.run(nodes.set_draining, "a", draining=True)
     assert order(world, claimer) == []
-    world.store.run(nodes.set_draining, "a", draining=False)
+    world.run(nodes.set_draining, "a", draining=False)
     assert len(order(world, claimer)) == 1
 
 
 def test_a_replaced_incarnation_takes_nothing(world: World) -> None:
     world.add()
     claimer = world.claimer()
-    assert world.store.run(nodes.register_incarnation, "a", "next", replaces=world.incarnation("a"))
+    assert world.run(nodes.register_incarnation, "a", "next", replaces=world.incarnation("a"))
     assert order(world, claimer) == []
 
 
@@ -113,7 +113,7 @@ def test_a_claim_writes_the_holder_of_the_task_and_raises_its_lease(world: World
     world.set(task_id, progress=0.5, progress_note="of an earlier attempt", lease=7)
     claimer = world.claimer(default_attempts=4)
     token = new_token()
-    [task] = world.store.run(claim.claim, claimer, token=token, limit=5).tasks
+    [task] = world.run(claim.claim, claimer, token=token, limit=5).tasks
     assert task == world.get(task_id)
     assert (task.status, task.lease, task.max_attempts) == (Status.WORKING, 8, 4)
     assert (task.worker_node_id, task.process_id) == (claimer.node_id, claimer.process_id)
@@ -173,7 +173,7 @@ def test_a_task_that_crashed_a_process_is_claimed_only_alone(world: World) -> No
     crashed = [world.add(), world.add(node="a")]
     claimer = world.claimer()
     world.take(claimer)
-    world.store.run(rescue.release_tasks_of_process, claimer.process_id, "killed by signal 9", crashed=True)
+    world.run(rescue.release_tasks_of_process, claimer.process_id, "killed by signal 9", crashed=True)
     world.stage_due()
     innocent = world.add()
     another = world.claimer()
@@ -187,19 +187,19 @@ def test_a_claim_whose_answer_was_lost_is_read_back_by_its_token(world: World) -
         world.add(priority=priority)
     claimer = world.claimer()
     token = new_token()
-    won = world.store.run(claim.claim, claimer, token=token, limit=3).tasks
-    assert world.store.read(claim.claimed_by_token, claimer, token) == won
+    won = world.run(claim.claim, claimer, token=token, limit=3).tasks
+    assert world.read(claim.claimed_by_token, claimer, token) == won
     world.complete(won[0])
-    assert [task.id for task in world.store.read(claim.claimed_by_token, claimer, token)] == [t.id for t in won[1:]]
-    assert world.store.read(claim.claimed_by_token, claimer, new_token()) == []
-    assert world.store.read(claim.claimed_by_token, world.claimer(), token) == []
+    assert [task.id for task in world.read(claim.claimed_by_token, claimer, token)] == [t.id for t in won[1:]]
+    assert world.read(claim.claimed_by_token, claimer, new_token()) == []
+    assert world.read(claim.claimed_by_token, world.claimer(), token) == []
 
 
 def test_a_bulk_enqueues_token_is_no_claim(world: World) -> None:
     """Both use the column; only a working row of the process counts."""
-    [one] = world.store.run(enqueue.enqueue_many, [NewTask(queue="q")])
+    [one] = world.run(enqueue.enqueue_many, [NewTask(queue="q")])
     claimer = world.claimer()
-    assert world.store.read(claim.claimed_by_token, claimer, world.column(one.id, "claim_token")) == []
+    assert world.read(claim.claimed_by_token, claimer, world.column(one.id, "claim_token")) == []
 
 
 def test_a_claimer_that_has_met_contention_takes_everything_and_nothing_twice(world: World) -> None:
@@ -215,14 +215,14 @@ def test_a_released_task_is_claimed_again_with_a_higher_lease(world: World) -> N
     world.add()
     claimer = world.claimer()
     first = world.take_one(claimer)
-    world.store.run(rescue.release_unknown_claims, claimer.process_id, [held(first)], "lost")
+    world.run(rescue.release_unknown_claims, claimer.process_id, [held(first)], "lost")
     second = world.take_one(claimer)
     assert (second.id, second.lease, second.attempts) == (first.id, first.lease + 1, 0)
 
 
 def test_a_row_written_as_pending_too_early_waits_and_then_comes(world: World) -> None:
     task_id = world.insert(start_at=seconds_from_now(3600))
-    assert world.store.run(chore_batches.postpone) == 1
+    assert world.run(chore_batches.postpone) == 1
     assert world.status(task_id) is Status.SCHEDULED
     world.set(task_id, start_at=seconds_from_now(-1))
     world.stage_due()

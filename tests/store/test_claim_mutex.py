@@ -48,7 +48,7 @@ def acquires_mutex(sent: list[str]) -> bool:
 
 
 def fill(world: World, number: int = 3 * MANY) -> list[int]:
-    return [one.id for one in world.store.run(enqueue.enqueue_many, [NewTask(queue="q")] * number)]
+    return [one.id for one in world.run(enqueue.enqueue_many, [NewTask(queue="q")] * number)]
 
 
 def take(store: Database, claimer: Claimer, mutex: ClaimMutex, limit: int = MANY) -> list[int]:

@@ -57,10 +57,10 @@ def claims_of(processes: list[subprocess.Popen[str]]) -> list[tuple[int, int]]:
 def test_claimers_in_separate_processes_never_share_a_task(world: World, limit: int) -> None:
     """With small claims that use no mutex, and with large ones that use it."""
     new = [NewTask(queue="qr"[n % 2], priority=n % 3) for n in range(TASKS)]
-    ids = {one.id for one in world.store.run(enqueue.enqueue_many, new)}
+    ids = {one.id for one in world.run(enqueue.enqueue_many, new)}
     processes = [start(world, f"node-{number % 2}", limit=limit) for number in range(PROCESSES)]
     claims = claims_of(processes)
     assert sorted(task_id for task_id, _ in claims) == sorted(ids)
     assert {lease for _, lease in claims} == {1}
-    assert world.store.read(read.count_tasks)[Status.DONE] == TASKS
+    assert world.read(read.count_tasks)[Status.DONE] == TASKS
     assert world.attempt_rows() == 0

@@ -41,7 +41,7 @@ def write_both(world: World, ids: list[int], meet: threading.Barrier) -> Callabl
                 meet.wait(10)
         return tries
 
-    return lambda: world.store.run(unit)
+    return lambda: world.run(unit)
 
 
 @SERVERS
@@ -155,7 +155,7 @@ def test_a_connection_that_is_killed_is_away_and_the_next_one_works(world: World
         connection.exec_driver_sql("SELECT 1")
 
     with pytest.raises(DatabaseUnavailable):
-        world.store.run(die)
+        world.run(die)
     assert world.count() == 0
     assert world.add()
 
@@ -255,7 +255,7 @@ def test_an_operation_that_fails_by_itself_writes_nothing_and_is_not_repeated(wo
         raise LookupError("of its own")
 
     with pytest.raises(LookupError, match="of its own"):
-        world.store.run(broken)
+        world.run(broken)
     assert (world.count(), len(tries)) == (0, 1)
 
 

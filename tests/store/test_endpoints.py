@@ -30,9 +30,7 @@ class EndpointSocket:
         self._socket.setblocking(False)
         host, port = self._socket.getsockname()
         world.node(name)
-        world.store.run(
-            partial(write_endpoint, name=name, incarnation=world.incarnation(name), address=f"{host}:{port}")
-        )
+        world.run(partial(write_endpoint, name=name, incarnation=world.incarnation(name), address=f"{host}:{port}"))
 
     def datagrams(self) -> list[bytes]:
         """The datagrams received since the last call."""

@@ -98,7 +98,7 @@ def test_many_of_all_kinds_keep_their_order(world: World) -> None:
         {"body_bytes": b"\x00\xff"},
     ]
     new = [NewTask(queue="q", body=str(n), priority=n, **kinds[n % 7]) for n in range(70)]  # type: ignore[arg-type]
-    answers = world.store.run(enqueue.enqueue_many, new)
+    answers = world.run(enqueue.enqueue_many, new)
     rows = [world.get(answer.id) for answer in answers]
     keyed = [index for index in range(70) if index % 7 == 2]
     assert [answers[index].created for index in keyed] == [True] + [False] * 9
@@ -129,7 +129,7 @@ def test_of_many_each_column_may_differ_or_be_common_to_all(world: World) -> Non
     mixed = [[NewTask(queue="q", **{name: one}) for one in given] for name, given in columns.items()]
     whole = [NewTask(queue=f"q{index}", **{name: given[index] for name, given in columns.items()}) for index in (0, 1)]
     for new in [*alike, *mixed, whole, [plain, whole[0]], [plain] * 3]:
-        answers = world.store.run(enqueue.enqueue_many, new)
+        answers = world.run(enqueue.enqueue_many, new)
         for given, answer in zip(new, answers, strict=True):
             task = world.get(answer.id)
             for name in set(columns) - {"node", "start_in", "finish_in"} | {"queue"}:
@@ -160,9 +160,9 @@ def test_whatever_texts_many_share_or_differ_in_come_back(
     """Values that all rows share may be part of the statement's text: none is parsed as SQL."""
     chosen = [rows[0]] * (len(rows) + 1) if alike else [(rows[0][0], *row[1:]) for row in rows]
     new = [NewTask(queue="q", name=name, body=a, body_bytes=b, trace_context=c) for name, a, b, c in chosen]
-    ids = [answer.id for answer in world.store.run(enqueue.enqueue_many, new)]
+    ids = [answer.id for answer in world.run(enqueue.enqueue_many, new)]
     columns = sa.select(tasks.c.id, tasks.c.name, tasks.c.body, tasks.c.body_bytes, tasks.c.trace_context)
-    found = world.store.read(lambda connection: connection.execute(columns.where(tasks.c.id.in_(ids))).all())
+    found = world.rows(columns.where(tasks.c.id.in_(ids)))
     by_id = {row[0]: tuple(row[1:]) for row in found}
     assert [by_id[task_id] for task_id in ids] == chosen
 
@@ -178,7 +178,7 @@ class Marked(str):
 
 def test_texts_of_a_users_subclass_are_texts(world: World) -> None:
     new = [NewTask(queue="q", body=Marked(body)) for body in ("<a>", "ä'")]
-    answers = [*world.store.run(enqueue.enqueue_many, new), world.store.run(enqueue.enqueue, new[0])]
+    answers = [*world.run(enqueue.enqueue_many, new), world.run(enqueue.enqueue, new[0])]
     assert [world.get(answer.id).body for answer in answers] == ["<a>", "ä'", "<a>"]
 
 
@@ -196,15 +196,15 @@ def test_ids_that_do_not_follow_each_other_are_found_all_the_same(world: World) 
 
     for step in (1, 7, 1):
         new = [NewTask(queue="q", body=f"{step} {number}") for number in range(30)]
-        ids = world.store.run(write, step)
+        ids = world.run(write, step)
         assert [world.get(task_id).body for task_id in ids] == [task.body for task in new]
-        if world.store.name == "mysql" and not world.store.read(is_member):  # a member sets its own step
+        if world.store.name == "mysql" and not world.read(is_member):  # a member sets its own step
             assert all(later - one >= step for one, later in pairwise(ids))
 
 
 def test_three_thousand_are_written_in_their_order(world: World) -> None:
     new = [NewTask(queue="q", body=str(number)) for number in range(3000)]
-    answers = world.store.run(enqueue.enqueue_many, new)
+    answers = world.run(enqueue.enqueue_many, new)
     ids = [answer.id for answer in answers]
     assert ids == sorted(set(ids))
     assert [world.get(ids[index]).body for index in (0, 1, 999, 1000, 1001, 2999)] == [
@@ -220,7 +220,7 @@ def test_three_thousand_are_written_in_their_order(world: World) -> None:
 
 def test_large_bodies_are_written_in_statements_that_a_server_takes(world: World) -> None:
     new = [NewTask(queue="q", body="x" * 1_500_000) for _ in range(16)]
-    answers = world.store.run(enqueue.enqueue_many, new)
+    answers = world.run(enqueue.enqueue_many, new)
     assert [len(world.get(answer.id).body or "") for answer in answers] == [1_500_000] * 16
 
 
@@ -228,19 +228,19 @@ def test_a_body_larger_than_the_server_takes_is_refused_and_the_limit_named(worl
     new = NewTask(queue="q", body='"' * 9_000_000)  # each is sent as two bytes to MySQL
     if world.store.name == "mysql":
         with pytest.raises(InvalidTask, match=r"body: 18000000 bytes .* max_allowed_packet is 16777216"):
-            world.store.run(enqueue.enqueue, new)
+            world.run(enqueue.enqueue, new)
         assert world.count() == 0
     else:
-        assert world.get(world.store.run(enqueue.enqueue, new).id).body == new.body
+        assert world.get(world.run(enqueue.enqueue, new).id).body == new.body
 
 
 def test_a_node_that_never_was_refuses_the_whole_bulk(world: World) -> None:
     world.node("a")
     new = [NewTask(queue="q"), NewTask(queue="q", node="nowhere"), NewTask(queue="q", node="a")]
     with pytest.raises(NodeNotFound, match=r"no node 'nowhere'; known are: a"):
-        world.store.run(enqueue.enqueue_many, new)
+        world.run(enqueue.enqueue_many, new)
     assert world.count() == 0
 
 
 def test_an_empty_list_writes_nothing(world: World) -> None:
-    assert world.store.run(enqueue.enqueue_many, []) == []
+    assert world.run(enqueue.enqueue_many, []) == []

@@ -41,7 +41,7 @@ class Walking:
     def walk_on(self, walk: HistoryWalk) -> int:
         deleted, has_more = 0, True
         while has_more:
-            step = self.world.store.run(walk.run, self.batch)
+            step = self.world.run(walk.run, self.batch)
             self.read += step.read
             deleted += step.deleted
             has_more = walk.record(step, self.batch)
@@ -51,12 +51,12 @@ class Walking:
 def ended(world: World, queue: str, ago: float, number: int = 1) -> None:
     """Tasks that were done so many seconds ago."""
     values = {"queue": queue, "status": str(Status.DONE), "finished_at": seconds_from_now(-ago)}
-    world.store.run(lambda connection: [connection.execute(sa.insert(tasks).values(values)) for _ in range(number)])
+    world.run(lambda connection: [connection.execute(sa.insert(tasks).values(values)) for _ in range(number)])
 
 
 def kept(world: World) -> dict[str, int]:
     grouped = sa.select(tasks.c.queue, sa.func.count()).group_by(tasks.c.queue)
-    return {row[0]: row[1] for row in world.store.read(lambda connection: connection.execute(grouped).all())}
+    return {row[0]: row[1] for row in world.rows(grouped)}
 
 
 def test_each_queue_is_purged_by_its_own_age_and_the_others_by_the_general_one(world: World) -> None:
@@ -110,7 +110,7 @@ def test_what_appears_far_behind_a_walk_is_found_when_it_begins_anew(world: Worl
 def test_many_tasks_that_ended_at_one_moment_are_read_in_several_steps(world: World) -> None:
     values = {"status": "done", "finished_at": seconds_from_now(-2 * HOUR)}
     rows = [{"queue": queue, **values} for queue in ("long", "other") for _ in range(30)]
-    world.store.run(lambda connection: connection.execute(sa.insert(tasks).values(rows)).rowcount)
+    world.execute(sa.insert(tasks).values(rows))
     assert Walking(world, batch=4).one_pass() == 30
     assert kept(world) == {"long": 30}
 
@@ -136,8 +136,8 @@ def test_a_step_that_was_not_committed_is_done_again(world: World) -> None:
         raise RuntimeError("the commit failed")
 
     with pytest.raises(RuntimeError):
-        world.store.run(fail_after)
-    assert world.store.run(walk.run, 500).deleted == 3
+        world.run(fail_after)
+    assert world.run(walk.run, 500).deleted == 3
 
 
 def test_without_a_history_of_a_queue_the_chores_are_those_of_all_managers() -> None:

@@ -47,11 +47,11 @@ def test_a_job_that_no_library_would_write_keeps_no_other_from_being_reserved(wo
     held = {job.id: job.claim for job in reserve(world, claimer, 2)}
     assert set(held) == {odd, good}
     both = list(held.values())
-    assert world.store.run_group(jobs.touch_reservations, claimer.process_id, both) == set(both)
+    assert world.run_group(jobs.touch_reservations, claimer.process_id, both) == set(both)
     assert release(world, claimer, *(Release(claim, 0, 0, "timeouts") for claim in both)) == set(both)
     both = [job.claim for job in reserve(world, claimer, 2)]
     assert bury(world, claimer, *(Bury(claim, 0, place) for place, claim in enumerate(both))) == set(both)
-    assert world.store.run_group(jobs.kick, "q", 5) == 2
+    assert world.run_group(jobs.kick, "q", 5) == 2
     assert {job.id for job in reserve(world, claimer, 2)} == {odd, good}
 
 
@@ -59,18 +59,18 @@ def test_a_job_that_no_library_would_write_keeps_no_other_from_being_reserved(wo
 def test_a_job_that_no_library_would_write_is_shown_taken_and_deleted(world: World, hostile: str) -> None:
     odd = put(world)
     change(world, odd, EVERYWHERE[hostile])
-    assert world.store.read(jobs.job_statistics, odd) is not None
+    assert world.read(jobs.job_statistics, odd) is not None
     claimer = world.claimer("q")
-    [job] = world.store.run_group(partial(take_one, job_id=odd), claimer)
+    [job] = world.run_group(partial(take_one, job_id=odd), claimer)
     assert job == odd
-    world.store.run(jobs.release_all, claimer.node_id)
+    world.run(jobs.release_all, claimer.node_id)
     assert world.status(odd) is Status.PENDING
-    assert world.store.run_group(jobs.delete_free, [odd])
+    assert world.run_group(jobs.delete_free, [odd])
 
 
 def change(world: World, task_id: int, values: str) -> None:
     """What a person's own SQL may do."""
-    world.store.run(lambda connection: connection.execute(sa.text(f"UPDATE tasks SET {values} WHERE id = {task_id}")))
+    world.execute(sa.text(f"UPDATE tasks SET {values} WHERE id = {task_id}"))
 
 
 def take_one(connection: sa.Connection, claimer: Claimer, *, job_id: int) -> list[int]:

@@ -32,7 +32,7 @@ def test_only_the_holder_of_a_reservation_can_end_it(world: World, number: int) 
         assert delete(world, stranger, *claims) == set()
         assert release(world, stranger, *map(Release, claims)) == set()
         assert bury(world, stranger, *(Bury(claim, None, 1) for claim in claims)) == set()
-        assert world.store.run_group(jobs.touch_reservations, stranger.process_id, claims) == set()
+        assert world.run_group(jobs.touch_reservations, stranger.process_id, claims) == set()
     assert all(world.get(claim.id).lease == claim.lease for claim in held)
     assert delete(world, claimer, *held) == set(held)
     assert world.count() == 0
@@ -104,9 +104,9 @@ def test_each_end_raises_its_own_counters(world: World) -> None:
     release(world, claimer, Release(next_claim(), None, None, "timeouts"))
     release(world, claimer, Release(next_claim(), None, None, None))
     bury(world, claimer, Bury(next_claim(), 7, 1))
-    assert world.store.run_group(jobs.kick_job, job_id) == "q"
+    assert world.run_group(jobs.kick_job, job_id) == "q"
     bury(world, claimer, Bury(next_claim(), None, 2, "timeouts"))
-    found = world.store.read(jobs.job_statistics, job_id)
+    found = world.read(jobs.job_statistics, job_id)
     assert found is not None
     assert (found.reserves, found.timeouts, found.releases, found.buries, found.kicks) == (5, 2, 1, 2, 1)
     assert (found.state, found.priority) == (JobState.BURIED, 7)
@@ -127,14 +127,14 @@ def test_a_release_with_a_delay_makes_the_job_wait_and_one_without_keeps_the_del
     job_id = put(world, delay=0)
     claimer = world.claimer("q")
     release(world, claimer, Release(reserve_one(world, claimer).claim, 5, 100, "releases"))
-    found = world.store.read(jobs.job_statistics, job_id)
+    found = world.read(jobs.job_statistics, job_id)
     assert found is not None
     assert (found.state, found.delay, found.priority) == (JobState.DELAYED, 100, 5)
     assert 98 <= found.time_left <= 100
-    job = world.store.run_group(jobs.take, claimer, job_id, TTR)
+    job = world.run_group(jobs.take, claimer, job_id, TTR)
     assert job is not None
     release(world, claimer, Release(job.claim, None, None, "timeouts"))
-    found = world.store.read(jobs.job_statistics, job_id)
+    found = world.read(jobs.job_statistics, job_id)
     assert found is not None
     assert (found.state, found.delay, found.time_left) == (JobState.READY, 100, 0)
 
@@ -169,7 +169,7 @@ def test_release_all_ends_the_reservations_of_a_node_and_no_claims(world: World)
     kept = reserve_one(world, other)
     claimed = world.add("w")
     world.take_one(Claimer(**{**as_dict(gateway), "queues": ("w",)}))
-    assert world.store.run(jobs.release_all, gateway.node_id) == 2
+    assert world.run(jobs.release_all, gateway.node_id) == 2
     assert [state(world, job_id) for job_id in ids] == [JobState.READY, JobState.READY, JobState.RESERVED]
     assert kept.id == ids[2]
     assert world.status(claimed) is Status.WORKING

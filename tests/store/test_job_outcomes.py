@@ -25,11 +25,11 @@ def claimer(world: World) -> Claimer:
 
 
 def put(world: World, **fields: Any) -> None:
-    world.store.run_group(jobs.put, [NewTask(queue="q", ttr=TTR, delay=0, **fields)])
+    world.run_group(jobs.put, [NewTask(queue="q", ttr=TTR, delay=0, **fields)])
 
 
 def reserve(world: World, claimer: Claimer) -> ReservedJob:
-    [job] = world.store.run_group(jobs.reserve, claimer, 1, TTR, durable=False)
+    [job] = world.run_group(jobs.reserve, claimer, 1, TTR, durable=False)
     return job
 
 
@@ -39,15 +39,15 @@ def put_and_reserve(world: World, claimer: Claimer, **fields: Any) -> ReservedJo
 
 
 def fail(world: World, claimer: Claimer, claim: ClaimId, retry: Any = None) -> Any:
-    return world.store.run_group(outcomes.fail_held, claimer.process_id, claim, "boom", retry)
+    return world.run_group(outcomes.fail_held, claimer.process_id, claim, "boom", retry)
 
 
 def complete(world: World, claimer: Claimer, claim: ClaimId, result: str | None = "1") -> bool:
-    return world.store.run_group(outcomes.complete_held, claimer.process_id, claim, result)
+    return world.run_group(outcomes.complete_held, claimer.process_id, claim, result)
 
 
 def report(world: World, claimer: Claimer, claim: ClaimId) -> bool:
-    return world.store.run_group(outcomes.report_held, claimer.process_id, claim, 0.5, "half")
+    return world.run_group(outcomes.report_held, claimer.process_id, claim, 0.5, "half")
 
 
 def test_a_result_is_kept_with_the_job_and_its_reservation_ends(world: World, claimer: Claimer) -> None:
@@ -110,7 +110,7 @@ def test_progress_is_written(world: World, claimer: Claimer) -> None:
 
 def test_one_that_holds_it_no_more_can_change_nothing(world: World, claimer: Claimer) -> None:
     stale = put_and_reserve(world, claimer)
-    world.store.run_group(jobs.release, claimer.process_id, [jobs.Release(stale.claim)])
+    world.run_group(jobs.release, claimer.process_id, [jobs.Release(stale.claim)])
     current = reserve(world, claimer)
     assert not complete(world, claimer, stale.claim)
     assert fail(world, claimer, stale.claim) is False
@@ -121,10 +121,10 @@ def test_one_that_holds_it_no_more_can_change_nothing(world: World, claimer: Cla
 
 
 def test_a_job_without_a_limit_of_time_is_held_as_long_as_any_database_can_say(world: World, claimer: Claimer) -> None:
-    world.store.run_group(jobs.put, [NewTask(queue="q", ttr=LARGEST_CLIENT_SECONDS, delay=0)])
+    world.run_group(jobs.put, [NewTask(queue="q", ttr=LARGEST_CLIENT_SECONDS, delay=0)])
     job = reserve(world, claimer)
     assert job.ttr == LARGEST_CLIENT_SECONDS
-    assert world.store.run_group(jobs.touch_reservations, claimer.process_id, [job.claim]) == {job.claim}
+    assert world.run_group(jobs.touch_reservations, claimer.process_id, [job.claim]) == {job.claim}
     deadline = world.get(job.id).deadline_at
     assert deadline is not None
     assert deadline.year > 2035

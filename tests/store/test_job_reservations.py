@@ -42,7 +42,7 @@ def test_jobs_that_are_put_together_have_rising_ids_whichever_are_delayed(world:
     delays = (None, 3600.0, None, 3600.0, 3600.0, None)
     ids = put_all(world, [NewTask(queue="q", ttr=TTR, start_in=delay) for delay in delays])
     assert ids == sorted(ids)
-    world.store.run_group(jobs.kick, "q", len(ids))
+    world.run_group(jobs.kick, "q", len(ids))
     assert reserved_ids(world, world.claimer("q"), len(ids)) == ids
 
 
@@ -73,9 +73,9 @@ def test_the_extremes_of_the_protocol_are_kept(world: World) -> None:
     claimer = world.claimer("q")
     job = reserve_one(world, claimer)
     assert (job.id, 65_536 - job.priority, job.ttr) == (job_id, UINT32, UINT32)
-    assert world.store.run_group(jobs.touch_reservations, claimer.process_id, [job.claim]) == {job.claim}
+    assert world.run_group(jobs.touch_reservations, claimer.process_id, [job.claim]) == {job.claim}
     assert release(world, claimer, Release(job.claim, 65_536, UINT32, "releases")) == {job.claim}
-    found = world.store.read(jobs.job_statistics, job_id)
+    found = world.read(jobs.job_statistics, job_id)
     assert found is not None
     assert (found.state, found.delay, found.priority) == (JobState.DELAYED, UINT32, 65_536)
 
@@ -91,7 +91,7 @@ def test_bodies_come_back_byte_by_byte(world: World) -> None:
         while len(found) < len(BODIES):
             found += reserve(world, claimer, limit)
         assert [job.body for job in found] == list(BODIES)
-        assert [world.store.read(jobs.peek, job.id) for job in found] == [(job.id, job.body) for job in found]
+        assert [world.read(jobs.peek, job.id) for job in found] == [(job.id, job.body) for job in found]
 
 
 def body_task(body: bytes) -> NewTask:
@@ -120,29 +120,29 @@ def test_three_hundred_tubes_can_be_watched_at_once(world: World) -> None:
 
 def test_a_tube_that_is_paused_is_left_alone_and_others_are_not(world: World) -> None:
     paused, other = put(world, "paused"), put(world, "other", pri=9)
-    world.store.run_group(jobs.pause_tube, "paused", 3600)
+    world.run_group(jobs.pause_tube, "paused", 3600)
     claimer = world.claimer("paused", "other")
     assert reserved_ids(world, claimer, 5) == [other]
-    pause = world.store.read(jobs.pause_state, "paused")
+    pause = world.read(jobs.pause_state, "paused")
     assert pause.seconds == 3600
     assert 3590 < pause.left <= 3600
-    world.store.run_group(jobs.pause_tube, "paused", 0)
+    world.run_group(jobs.pause_tube, "paused", 0)
     assert reserved_ids(world, claimer, 5) == [paused]
-    assert world.store.read(jobs.pause_state, "paused") == jobs.TubePause(0, 0.0)
+    assert world.read(jobs.pause_state, "paused") == jobs.TubePause(0, 0.0)
 
 
 def test_a_pause_of_the_longest_time_is_kept_as_it_was_given(world: World) -> None:
-    world.store.run_group(jobs.pause_tube, "q", UINT32)
-    assert world.store.read(jobs.pause_state, "q").seconds == UINT32
-    assert world.store.read(jobs.pause_state, "never-paused") == jobs.TubePause(0, 0.0)
+    world.run_group(jobs.pause_tube, "q", UINT32)
+    assert world.read(jobs.pause_state, "q").seconds == UINT32
+    assert world.read(jobs.pause_state, "never-paused") == jobs.TubePause(0, 0.0)
 
 
 def test_a_draining_node_reserves_nothing_and_takes_nothing(world: World) -> None:
     job_id = put(world)
     claimer = world.claimer("q")
-    world.store.run(nodes.set_draining, "a", draining=True)
+    world.run(nodes.set_draining, "a", draining=True)
     assert reserve(world, claimer) == []
-    assert world.store.run_group(jobs.take, claimer, job_id, TTR) is None
+    assert world.run_group(jobs.take, claimer, job_id, TTR) is None
 
 
 def test_a_node_reserves_unpinned_jobs_and_its_own(world: World) -> None:
@@ -150,7 +150,7 @@ def test_a_node_reserves_unpinned_jobs_and_its_own(world: World) -> None:
     world.node("b")
     elsewhere, mine, anywhere = put(world, node="b"), put(world, node="a", pri=1), put(world, pri=2)
     assert reserved_ids(world, world.claimer("q"), 5) == [mine, anywhere]
-    assert world.store.run_group(jobs.take, world.claimer("q"), elsewhere, TTR) is None
+    assert world.run_group(jobs.take, world.claimer("q"), elsewhere, TTR) is None
 
 
 def test_a_client_may_reserve_a_task_that_has_crashed_a_process(world: World) -> None:
@@ -165,8 +165,8 @@ def test_nothing_is_reserved_before_its_start_or_after_its_finish(world: World) 
     open_ = world.insert(finish_at=seconds_from_now(60))
     claimer = world.claimer("q")
     assert reserved_ids(world, claimer, 5) == [open_]
-    assert world.store.run_group(jobs.take, claimer, late, TTR) is None
-    assert world.store.run_group(jobs.take, claimer, early, TTR) is not None
+    assert world.run_group(jobs.take, claimer, late, TTR) is None
+    assert world.run_group(jobs.take, claimer, early, TTR) is not None
 
 
 def test_a_job_that_is_too_late_hides_no_job_of_another_tube(world: World) -> None:
@@ -182,7 +182,7 @@ def test_a_job_that_is_too_late_hides_no_job_of_another_tube(world: World) -> No
 def test_a_number_that_only_sqlite_can_hold_keeps_no_job_from_being_reserved(world: World) -> None:
     first, second = put(world), put(world)
     text = f"UPDATE tasks SET priority = 9e999 WHERE id = {second}"
-    world.store.run(lambda connection: connection.exec_driver_sql(text).close())
+    world.run(lambda connection: connection.exec_driver_sql(text).close())
     assert reserved_ids(world, world.claimer("q"), 5) == [second, first]
 
 
@@ -217,7 +217,7 @@ def test_a_task_without_a_ttr_gets_that_of_the_client(world: World) -> None:
     claimer = world.claimer("q")
     job = reserve_one(world, claimer)
     assert (job.id, job.ttr, job.has_attempts) == (job_id, TTR, False)
-    assert world.store.run_group(jobs.touch_reservations, claimer.process_id, [job.claim]) == {job.claim}
+    assert world.run_group(jobs.touch_reservations, claimer.process_id, [job.claim]) == {job.claim}
 
 
 def test_a_touch_sets_the_deadline_anew(world: World) -> None:
@@ -226,8 +226,8 @@ def test_a_touch_sets_the_deadline_anew(world: World) -> None:
     job = reserve_one(world, claimer)
     world.set(job.id, deadline_at=seconds_from_now(5), checked_at=seconds_from_now(-995))
     lost = ClaimId(job.id, job.lease + 1)
-    assert world.store.run_group(jobs.touch_reservations, claimer.process_id, [job.claim, lost]) == {job.claim}
-    found = world.store.read(jobs.job_statistics, job.id)
+    assert world.run_group(jobs.touch_reservations, claimer.process_id, [job.claim, lost]) == {job.claim}
+    found = world.read(jobs.job_statistics, job.id)
     assert found is not None
     assert 990 <= found.time_left <= 1000
 
@@ -238,7 +238,7 @@ def test_a_touch_sets_the_deadline_anew(world: World) -> None:
 @pytest.mark.parametrize("status", list(Status))
 def test_a_job_is_taken_by_its_id_from_ready_delayed_and_buried(world: World, status: Status) -> None:
     job_id = world.task_in(status)
-    job = world.store.run_group(jobs.take, world.claimer("elsewhere"), job_id, TTR)
+    job = world.run_group(jobs.take, world.claimer("elsewhere"), job_id, TTR)
     if status in (Status.PENDING, Status.SCHEDULED, Status.FAILURE, Status.BURIED):
         assert job is not None
         assert (job.id, job.queue, job.ttr) == (job_id, "q", TTR)
@@ -251,15 +251,15 @@ def test_a_job_is_taken_by_its_id_from_ready_delayed_and_buried(world: World, st
 
 def test_a_paused_tubes_job_can_be_taken_by_its_id(world: World) -> None:
     job_id = put(world)
-    world.store.run(queues.pause, "q")
-    assert world.store.run_group(jobs.take, world.claimer("q"), job_id, TTR) is not None
-    assert world.store.run_group(jobs.take, world.claimer("q"), 2**64 - 1, TTR) is None
+    world.run(queues.pause, "q")
+    assert world.run_group(jobs.take, world.claimer("q"), job_id, TTR) is not None
+    assert world.run_group(jobs.take, world.claimer("q"), 2**64 - 1, TTR) is None
 
 
 @pytest.mark.parametrize("status", list(Status))
 def test_any_client_may_delete_a_job_that_is_ready_delayed_or_buried(world: World, status: Status) -> None:
     job_id = world.task_in(status, unique_key="k")
-    deleted = world.store.run_group(jobs.delete_free, [job_id, 2**64 - 1])
+    deleted = world.run_group(jobs.delete_free, [job_id, 2**64 - 1])
     if status in (*FINISHED, Status.WORKING):
         assert not deleted
         assert world.status(job_id) is status
@@ -271,6 +271,6 @@ def test_any_client_may_delete_a_job_that_is_ready_delayed_or_buried(world: Worl
 def test_a_free_job_whose_queue_keeps_history_is_canceled_when_it_is_deleted(world: World) -> None:
     kept, gone = put(world, "kept"), put(world, "gone")
     delete_free = partial(jobs.delete_free, keep={"kept"})
-    assert world.store.run_group(delete_free, [kept, gone]).keys() == {kept, gone}
+    assert world.run_group(delete_free, [kept, gone]).keys() == {kept, gone}
     assert world.status(kept) is Status.CANCELED
     assert world.find(gone) is None

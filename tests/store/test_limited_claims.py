@@ -38,22 +38,22 @@ def claimer(world: World) -> Claimer:
 def limit(world: World, key: str, **values: Any) -> None:
     """Set the limit of a queue (''), of each key ('*'), or of one key."""
     row = {"queue": "q", "limit_key": key, **values}
-    world.store.run(lambda connection: connection.execute(sa.insert(limits).values(**row)).rowcount)
+    world.execute(sa.insert(limits).values(**row))
 
 
 def add(world: World, key: str | None, number: int = 1, **columns: Any) -> list[int]:
     """Pending tasks with a key."""
     rows = [{"queue": "q", "limit_key": key, **columns} for _ in range(number)]
     before = world.count()
-    world.store.run(lambda connection: connection.execute(sa.insert(tasks), rows).rowcount)
+    world.execute(sa.insert(tasks), rows)
     assert world.count() == before + number
-    return world.store.read(
+    return world.read(
         lambda connection: list(connection.execute(sa.select(tasks.c.id).order_by(tasks.c.id)).scalars())[-number:]
     )
 
 
 def take(world: World, claimer: Claimer, number: int = 100, **options: Any) -> list[Task]:
-    return world.store.run(limited_claim.claim_limited, claimer, "q", token=new_token(), limit=number, **options).tasks
+    return world.run(limited_claim.claim_limited, claimer, "q", token=new_token(), limit=number, **options).tasks
 
 
 def keys(taken: list[Task]) -> dict[str | None, int]:
@@ -61,7 +61,7 @@ def keys(taken: list[Task]) -> dict[str | None, int]:
 
 
 def done(world: World, claimer: Claimer, taken: list[Task]) -> None:
-    refused = world.store.run(complete.complete, claimer.process_id, {held(task): None for task in taken})
+    refused = world.run(complete.complete, claimer.process_id, {held(task): None for task in taken})
     assert not refused
 
 
@@ -123,7 +123,7 @@ def test_the_capacity_of_dead_processes_is_free_again(world: World, claimer: Cla
     other = world.claimer("q", node="other")
     [lost] = take(world, other)
     assert not take(world, claimer)
-    world.store.run(rescue.release_tasks_of_process, other.process_id, "SIGKILL", crashed=True)
+    world.run(rescue.release_tasks_of_process, other.process_id, "SIGKILL", crashed=True)
     assert [task.id for task in take(world, claimer)] != [lost.id]
     assert not take(world, claimer)
 
@@ -132,7 +132,7 @@ def test_a_failure_frees_its_capacity(world: World, claimer: Claimer) -> None:
     limit(world, "*", running=1)
     add(world, "a", 2)
     [task] = take(world, claimer)
-    assert world.store.run(record_outcome, claimer.process_id, held(task), Failed(error="no", retry_in=60.0))
+    assert world.run(record_outcome, claimer.process_id, held(task), Failed(error="no", retry_in=60.0))
     assert len(take(world, claimer)) == 1
 
 
@@ -215,7 +215,7 @@ def test_no_more_than_so_many_start_in_a_period(world: World, claimer: Claimer) 
     first = take(world, claimer)
     assert keys(first) == {"a": 3, "b": 2}
     done(world, claimer, first)
-    answer = world.store.run(limited_claim.claim_limited, claimer, "q", token=new_token(), limit=9)
+    answer = world.run(limited_claim.claim_limited, claimer, "q", token=new_token(), limit=9)
     assert answer.tasks == []
     assert answer.again_in is not None
     assert 3500 < answer.again_in <= 3600
@@ -243,9 +243,9 @@ def test_when_the_period_is_over_there_is_capacity_again(world: World, claimer: 
 
 def test_paused_queues_and_nodes_that_drain_make_no_limited_claim(world: World, claimer: Claimer) -> None:
     add(world, "a", 2)
-    world.store.run(queues.pause, "q")
+    world.run(queues.pause, "q")
     assert not take(world, claimer)
-    world.store.run(queues.resume, "q")
+    world.run(queues.resume, "q")
     assert len(take(world, claimer, 1)) == 1
 
 
@@ -313,20 +313,20 @@ def test_a_limited_queue_gets_past_rows_that_are_locked(world: World, claimer: C
 
 def test_a_backlog_check_shows_keyed_tasks_beside_plain_ones(world: World) -> None:
     claimer = world.claimer("q", "other", "limited")
-    assert world.store.read(limited_claim.find_claimable, claimer) == limited_claim.ClaimableWork()
+    assert world.read(limited_claim.find_claimable, claimer) == limited_claim.ClaimableWork()
     add(world, None, 3, priority=99)
     add(world, "a", 1, priority=5)
     add(world, "b", 1, priority=7)
-    assert world.store.read(limited_claim.find_claimable, claimer) == limited_claim.ClaimableWork(
+    assert world.read(limited_claim.find_claimable, claimer) == limited_claim.ClaimableWork(
         limited={"q": -7}, plain=True
     )
     add(world, None, 1, crashes=1, priority=2)
-    assert world.store.read(limited_claim.find_claimable, claimer) == limited_claim.ClaimableWork(
+    assert world.read(limited_claim.find_claimable, claimer) == limited_claim.ClaimableWork(
         limited={"q": -7}, quarantined={"q": -2}, plain=True
     )
     add(world, "a", 1, crashes=2, priority=3, node_id=claimer.node_id)
     limit(world, "", running=1)
-    assert world.store.read(limited_claim.find_claimable, claimer) == limited_claim.ClaimableWork(
+    assert world.read(limited_claim.find_claimable, claimer) == limited_claim.ClaimableWork(
         {"q": -99}, {"q": -2}, {"q": -3}
     )
 
@@ -346,14 +346,14 @@ def test_many_claimers_at_once_never_run_more_than_k(world: World) -> None:
         while idle < 200:
             taken = take(world, claimer, 3)
             idle = 0 if taken else idle + 1
-            running = world.store.read(working_keys)
+            running = world.read(working_keys)
             with lock:
                 for key, count in running.items():
                     most[key] = max(most[key], count)
                 most["all"] = max(most["all"], running.total())
             done(world, claimer, taken)
             number += len(taken)
-            if not world.store.read(pending):
+            if not world.read(pending):
                 break
         return number
 

@@ -25,11 +25,11 @@ from tests.store.world import World, at_once
 
 
 def listed(world: World, queue: str | None = None) -> list[LimitState]:
-    return world.store.read(list_limits, queue)
+    return world.read(list_limits, queue)
 
 
 def limit(world: World, **parts: Any) -> None:
-    world.store.run(set_limit, Limit(**({"queue": "q"} | parts)))
+    world.run(set_limit, Limit(**({"queue": "q"} | parts)))
 
 
 def run_tasks(world: World, *keys: str | None, queue: str = "q") -> None:
@@ -49,7 +49,7 @@ def starts(world: World, *rows: tuple[str, int, float], queue: str = "q", counts
             "started_at": seconds_from_now(-ago),
             "counts_until": seconds_from_now(counts_for - ago),
         }
-        world.store.run(partial(insert, limit_starts, values))
+        world.run(partial(insert, limit_starts, values))
 
 
 def insert(table: sa.Table, values: dict[str, Any], connection: sa.Connection) -> None:
@@ -71,7 +71,7 @@ def test_a_limit_is_set_replaced_as_a_whole_and_removed(world: World) -> None:
     limit(world, running=0)
     [state] = listed(world)
     assert (state.running, state.starts, state.period) == (0, None, None)
-    assert [world.store.run(remove_limit, "q", "") for _ in range(2)] == [True, False]
+    assert [world.run(remove_limit, "q", "") for _ in range(2)] == [True, False]
     assert listed(world) == []
 
 
@@ -82,13 +82,13 @@ def test_a_queue_each_key_and_a_key_have_limits_of_their_own(world: World) -> No
         ("q", "", 0), ("q", "*", 1), ("q", "Acme", 3), ("q", "acme", 2), ("r", "*", 4),
     ]  # fmt: skip
     assert [state.key for state in listed(world, "r")] == ["*"]
-    assert world.store.run(remove_limit, "q", "*")
+    assert world.run(remove_limit, "q", "*")
     assert [state.key for state in listed(world, "q")] == ["", "Acme", "acme"]
 
 
 def test_several_sets_of_one_limit_at_once_leave_one(world: World) -> None:
     wanted = [Limit(queue="q", running=number, rate=Rate(number + 1, 60.0)) for number in range(8)]
-    at_once([partial(world.store.run, set_limit, one) for one in wanted])
+    at_once([partial(world.run, set_limit, one) for one in wanted])
     [state] = listed(world)
     assert state.running is not None
     assert state.starts == state.running + 1
@@ -211,8 +211,8 @@ def test_a_task_with_what_is_no_key_is_refused_by_the_database(world: World, key
 def test_a_key_comes_back_as_it_was_enqueued_alone_or_among_many(world: World) -> None:
     keys = ["a", None, "ключ", "a*", " a", "x" * 200, "\"'\\%s %%:k"]
     new = [NewTask(queue="q", limit_key=key) for key in keys]
-    many = world.store.run(enqueue.enqueue_many, new)
-    unique = world.store.run(enqueue.enqueue, NewTask(queue="q", limit_key="a", unique_key="u"))
+    many = world.run(enqueue.enqueue_many, new)
+    unique = world.run(enqueue.enqueue, NewTask(queue="q", limit_key="a", unique_key="u"))
     assert [world.get(answer.id).limit_key for answer in many] == keys
     assert [world.get(world.add(limit_key=key)).limit_key for key in keys] == keys
     assert world.get(unique.id).limit_key == "a"
@@ -226,7 +226,7 @@ def test_a_key_stays_with_its_task_whatever_becomes_of_it(world: World) -> None:
 def claim_limited(world: World) -> int:
     """The number of tasks that one limited claim takes."""
     claimer, token = world.claimer("q"), new_token()
-    return len(world.store.run(limited_claim.claim_limited, claimer, "q", token=token, limit=100).tasks)
+    return len(world.run(limited_claim.claim_limited, claimer, "q", token=token, limit=100).tasks)
 
 
 def test_what_claims_have_taken_is_what_is_reported(world: World) -> None:
@@ -243,8 +243,8 @@ def test_what_claims_have_taken_is_what_is_reported(world: World) -> None:
     limit(world, rate=Rate(8, 3600.0))
     world.add(limit_key="c")
     assert (claim_limited(world), listed(world)[0].starts_now) == (1, 8)
-    world.store.run(remove_limit, "q", "")
-    world.store.run(remove_limit, "q", "own")
+    world.run(remove_limit, "q", "")
+    world.run(remove_limit, "q", "own")
     assert claim_limited(world) == 1  # without a limit of its own, the key has that of each key: 3, of which 2 run
 
 
@@ -275,35 +275,35 @@ def test_what_claims_have_started_is_purged_when_its_period_is_over(world: World
     limit(world, rate=Rate(10, 0.3))
     for key in ("a", "b", None):
         world.add(limit_key=key)
-    assert (claim_limited(world), world.store.run(purge_limit_starts)) == (3, 0)
-    eventually(lambda: world.store.run(purge_limit_starts))
+    assert (claim_limited(world), world.run(purge_limit_starts)) == (3, 0)
+    eventually(lambda: world.run(purge_limit_starts))
     assert world.count(limit_starts) == 0
 
 
 def test_starts_that_count_no_more_are_purged_and_others_stay(world: World) -> None:
     starts(world, ("", 1, 61.0), ("", 2, 1.0), ("a", 3, 61.0), ("a", 4, 62.0), ("b", 5, 59.0))
     starts(world, ("a", 6, 61.0), queue="other")
-    assert world.store.run(purge_limit_starts) == 4
+    assert world.run(purge_limit_starts) == 4
     left = sa.select(limit_starts.c.starts).order_by(limit_starts.c.starts)
-    assert world.store.read(lambda c: c.execute(left).scalars().all()) == [2, 5]
-    assert world.store.run(purge_limit_starts) == 0
+    assert world.scalars(left) == [2, 5]
+    assert world.run(purge_limit_starts) == 0
 
 
 def test_starts_are_purged_in_batches_the_oldest_first(world: World) -> None:
     starts(world, *[(f"k{number % 3}", 1, 100.0 + number) for number in range(20)], ("k0", 7, 61.0))
-    assert [world.store.run(purge_limit_starts, 8) for _ in range(4)] == [8, 8, 5, 0]
+    assert [world.run(purge_limit_starts, 8) for _ in range(4)] == [8, 8, 5, 0]
 
 
 def test_several_nodes_that_purge_starts_at_once_delete_each_once(world: World) -> None:
     starts(world, *[(f"k{number % 5}", 1, 61.0) for number in range(40)])
-    purge: Callable[[], int] = partial(world.store.run, purge_limit_starts, 100)
+    purge: Callable[[], int] = partial(world.run, purge_limit_starts, 100)
     assert sum(at_once([purge] * 4)) == 40
     assert world.count(limit_starts) == 0
 
 
 def test_due_maintenance_shows_when_the_next_start_counts_no_more(world: World) -> None:
-    assert world.store.read(read_due_maintenance).start is None
+    assert world.read(read_due_maintenance).start is None
     starts(world, ("a", 1, 10.0), ("", 1, 20.0))
-    due_maintenance = world.store.read(read_due_maintenance)
+    due_maintenance = world.read(read_due_maintenance)
     assert due_maintenance.start is not None
     assert (due_maintenance.start - due_maintenance.now).total_seconds() == pytest.approx(40.0, abs=3.0)

@@ -27,9 +27,9 @@ def fill(world: World, node: str) -> None:
     for number in range(200):
         lots += [NewTask(queue="q", priority=number % 3), NewTask(queue="q", node=node), NewTask(queue="other")]
         lots += [NewTask(queue="q", start_in=3600.0)]
-    world.store.run(enqueue.enqueue_many, lots)
+    world.run(enqueue.enqueue_many, lots)
     done = sa.update(tasks).where(tasks.c.queue == "other", tasks.c.id % 2 == 0).values(status="done")
-    world.store.run(lambda connection: connection.execute(done).rowcount)
+    world.execute(done)
 
 
 def rows_locked(store: Database, connection: sa.Connection) -> int:

@@ -43,7 +43,7 @@ def line(task_id: int, sequence: int, lease: int = 1, **values: Any) -> LoggedLi
 def write(world: World, task_id: int, number: int, lease: int = 1, **values: Any) -> None:
     for start in range(0, number, 500):
         rows = [line(task_id, one, lease, **values) for one in range(start, min(start + 500, number))]
-        world.store.run(write_lines, rows)
+        world.run(write_lines, rows)
 
 
 def done(world: World, ago: float = 100.0) -> int:
@@ -100,7 +100,7 @@ def test_wrong_values_are_refused(world: World) -> None:
 def test_a_write_may_repeat_and_deletes_what_it_supersedes(world: World) -> None:
     task_id = world.add()
     write(world, task_id, 5)
-    world.store.run(
+    world.run(
         write_lines, [line(task_id, number, message="again") for number in range(3, 7)], [LineRange(task_id, 1, 1, 2)]
     )
     found = Client(world.store).tasks.logs(task_id).items
@@ -124,8 +124,8 @@ def test_texts_and_times_are_read_as_they_were_written(world: World, ago: timede
         line(1, number, message=text, logger=text, at=at, fields=json.dumps({"text": text}))
         for number, text in enumerate(texts)
     ]
-    world.store.run(write_lines, rows)
-    found, _ = world.store.read(log_lines.read_lines, 1, after=None, limit=10)
+    world.run(write_lines, rows)
+    found, _ = world.read(log_lines.read_lines, 1, after=None, limit=10)
     assert [(one.message, one.logger, one.fields) for one in found] == [(text, text, {"text": text}) for text in texts]
     assert all(timedelta(0) <= at - one.at < timedelta(milliseconds=1) for one in found), "SQLite keeps milliseconds"
 
@@ -134,16 +134,16 @@ def test_lines_end_with_their_task(world: World) -> None:
     kept, gone = done(world, ago=0.0), [done(world) for _ in range(3)]
     for task_id in (kept, *gone):
         write(world, task_id, 4)
-    assert world.store.run(chore_batches.purge, Status.DONE, 50.0) == 3 + 12
+    assert world.run(chore_batches.purge, Status.DONE, 50.0) == 3 + 12
     assert world.count(task_logs) == 4
-    world.store.run(actions.delete, kept)
+    world.run(actions.delete, kept)
     assert world.count(task_logs) == 0
 
 
 def test_a_task_without_lines_costs_no_write_to_their_table(world: World) -> None:
     done(world)
     with recorded_statements(world.store) as sent:
-        assert world.store.run(chore_batches.purge, Status.DONE, 50.0) == 1
+        assert world.run(chore_batches.purge, Status.DONE, 50.0) == 1
     assert not [statement for statement, _ in sent if re.search(r"DELETE FROM task_logs", statement)]
 
 
@@ -153,7 +153,7 @@ def test_a_batch_deletes_a_bounded_number_of_lines(world: World, monkeypatch: py
     for task_id, lines in zip(tasks, (8, 8, 8, 70, 0, 1), strict=True):
         write(world, task_id, lines)
     most = 0
-    while deleted := world.store.run(chore_batches.purge, Status.DONE, 50.0):
+    while deleted := world.run(chore_batches.purge, Status.DONE, 50.0):
         most = max(most, deleted)
     assert most <= 20 + 6
     assert (world.count(), world.count(task_logs)) == (0, 0)
@@ -168,7 +168,7 @@ def test_a_walk_of_a_history_leaves_no_task_with_many_lines(world: World, monkey
     write(world, others, 50)
     walk = make_walks({"long": QueueSettings(history=1e6)}, 60.0, lambda: 0.0)[0]
     steps = 0
-    while walk.record(world.store.run(walk.run, 5), 5):
+    while walk.record(world.run(walk.run, 5), 5):
         steps += 1
         assert steps < 50
     assert (world.count(), world.count(task_logs)) == (1, 50)
@@ -179,10 +179,10 @@ def test_old_lines_are_purged_by_their_age_the_oldest_first(world: World) -> Non
     write(world, first, 8, at=NOW - timedelta(days=9))
     write(world, second, 8, at=NOW - timedelta(days=8))
     write(world, second, 8, lease=2)
-    assert world.store.run(purge_lines, 7 * 86_400.0, 10) == 10
+    assert world.run(purge_lines, 7 * 86_400.0, 10) == 10
     assert not Client(world.store).tasks.logs(first).items
-    assert world.store.run(purge_lines, 7 * 86_400.0, 10) == 6
-    assert world.store.run(purge_lines, 7 * 86_400.0, 10) == 0
+    assert world.run(purge_lines, 7 * 86_400.0, 10) == 6
+    assert world.run(purge_lines, 7 * 86_400.0, 10) == 0
     assert world.count(task_logs) == 8
 
 
@@ -196,10 +196,10 @@ def test_lines_are_found_by_their_indexes(world: World) -> None:
             )  # fmt: skip
     analyze(world.store, "task_logs")
     with recorded_statements(world.store) as sent:
-        world.store.read(log_lines.read_lines, 7, after=LogCursor(1, 50), limit=10)
-        world.store.read(log_lines.read_last_lines, 7, 5)
-        world.store.run(log_lines.delete_lines, [7, 8])
-        world.store.run(purge_lines, 7 * 86_400.0, 10)
+        world.read(log_lines.read_lines, 7, after=LogCursor(1, 50), limit=10)
+        world.read(log_lines.read_last_lines, 7, 5)
+        world.run(log_lines.delete_lines, [7, 8])
+        world.run(purge_lines, 7 * 86_400.0, 10)
     checked = 0
     for statement, parameters in sent:
         if re.match("SELECT", statement):

@@ -32,29 +32,29 @@ OUTCOMES: list[Outcome] = [
 
 
 def lose_by_cancel(world: World, task: Task) -> None:
-    world.store.run(actions.cancel, task.id)
+    world.run(actions.cancel, task.id)
 
 
 def lose_by_retry(world: World, task: Task) -> None:
-    world.store.run(actions.retry, task.id)
+    world.run(actions.retry, task.id)
 
 
 def lose_by_move(world: World, task: Task) -> None:
-    world.store.run(actions.move, task.id, None)
+    world.run(actions.move, task.id, None)
 
 
 def lose_by_delete(world: World, task: Task) -> None:
-    world.store.run(actions.delete, task.id)
+    world.run(actions.delete, task.id)
 
 
 def lose_by_rescue(world: World, task: Task) -> None:
     world.silence(task.id, 60)
-    assert len(world.store.run(rescue.rescue_untouched, 30.0)) == 1
+    assert len(world.run(rescue.rescue_untouched, 30.0)) == 1
 
 
 def lose_by_death(world: World, task: Task) -> None:
     assert task.process_id is not None
-    assert len(world.store.run(rescue.release_tasks_of_process, task.process_id, "SIGKILL", crashed=True)) == 1
+    assert len(world.run(rescue.release_tasks_of_process, task.process_id, "SIGKILL", crashed=True)) == 1
 
 
 def lose_by_hand(world: World, task: Task) -> None:
@@ -96,13 +96,13 @@ def assert_refused(world: World, task: Task) -> None:
     """Every write of the lost claim is refused and changes nothing."""
     assert task.process_id is not None
     row, attempts = world.find(task.id), world.attempt_rows()
-    assert world.store.run(complete.complete, task.process_id, {held(task): "1"}) == {held(task)}
+    assert world.run(complete.complete, task.process_id, {held(task): "1"}) == {held(task)}
     for outcome in OUTCOMES[:-1]:
-        assert not world.store.run(record_outcome, task.process_id, held(task), outcome)
-    assert not world.store.run(record_outcome, task.process_id, held(task), OUTCOMES[-1])
-    assert world.store.run(touch.touch, {held(task)}) == {held(task)}
-    assert world.store.run(touch.report_progress, {held(task): TaskProgress(0.5)}).refused == {held(task)}
-    assert world.store.run(rescue.release_unknown_claims, task.process_id, [held(task)], "lost") == []
+        assert not world.run(record_outcome, task.process_id, held(task), outcome)
+    assert not world.run(record_outcome, task.process_id, held(task), OUTCOMES[-1])
+    assert world.run(touch.touch, {held(task)}) == {held(task)}
+    assert world.run(touch.report_progress, {held(task): TaskProgress(0.5)}).refused == {held(task)}
+    assert world.run(rescue.release_unknown_claims, task.process_id, [held(task)], "lost") == []
     assert (world.find(task.id), world.attempt_rows()) == (row, attempts)
 
 
@@ -121,11 +121,11 @@ def test_many_are_completed_together_and_the_lost_ones_are_named(world: World) -
         world.add()
     claimer = world.claimer()
     taken = world.take(claimer)
-    world.store.run(rescue.release_unknown_claims, claimer.process_id, [held(taken[0])], "released")
+    world.run(rescue.release_unknown_claims, claimer.process_id, [held(taken[0])], "released")
     [again] = world.take(claimer)  # at a higher lease, in the same batch
-    world.store.run(actions.cancel, taken[3].id)
+    world.run(actions.cancel, taken[3].id)
     results = {held(task): f'"{task.id}"' for task in [*taken, again]} | {ClaimId(10**9, 1): None}
-    assert world.store.run(complete.complete, claimer.process_id, results) == {
+    assert world.run(complete.complete, claimer.process_id, results) == {
         held(taken[0]),
         held(taken[3]),
         ClaimId(10**9, 1),
@@ -141,7 +141,7 @@ def test_completing_again_after_a_lost_reply_is_accepted_from_the_same_process_o
     before = world.get(task.id)
     assert world.complete(task, "1")
     assert world.get(task.id) == before
-    assert world.store.run(complete.complete, world.claimer().process_id, {held(task): "2"}) == {held(task)}
+    assert world.run(complete.complete, world.claimer().process_id, {held(task): "2"}) == {held(task)}
 
 
 def test_large_results_are_written_in_statements_that_a_server_takes(world: World) -> None:
@@ -150,7 +150,7 @@ def test_large_results_are_written_in_statements_that_a_server_takes(world: Worl
         world.add()
     claimer = world.claimer()
     taken = world.take(claimer, 20)
-    assert world.store.run(complete.complete, claimer.process_id, {held(task): result for task in taken}) == set()
+    assert world.run(complete.complete, claimer.process_id, {held(task): result for task in taken}) == set()
     assert all(len(world.get(task.id).result or "") == len(result) for task in taken)
 
 
@@ -159,22 +159,22 @@ def test_an_outcome_written_again_after_a_lost_reply_changes_nothing(world: Worl
     world.add()
     task = world.take_one()
     assert task.process_id is not None
-    assert world.store.run(record_outcome, task.process_id, held(task), outcome)
+    assert world.run(record_outcome, task.process_id, held(task), outcome)
     row, attempts = world.get(task.id), world.attempts(task.id)
     assert len(attempts) == 1
-    assert world.store.run(record_outcome, task.process_id, held(task), outcome)
+    assert world.run(record_outcome, task.process_id, held(task), outcome)
     assert (world.get(task.id), world.attempts(task.id)) == (row, attempts)
-    assert not world.store.run(record_outcome, world.claimer().process_id, held(task), outcome)
+    assert not world.run(record_outcome, world.claimer().process_id, held(task), outcome)
 
 
 def test_an_outcome_is_refused_when_another_one_was_written_about_the_claim(world: World) -> None:
     world.add()
     task = world.take_one()
     assert task.process_id is not None
-    world.store.run(rescue.release_tasks_of_process, task.process_id, "canceled by its user", crashed=False)
+    world.run(rescue.release_tasks_of_process, task.process_id, "canceled by its user", crashed=False)
     assert world.outcomes(task.id) == ["released"]
     assert not world.fail(task)
-    assert not world.store.run(record_outcome, task.process_id, held(task), Snoozed(1.0, "x"))
+    assert not world.run(record_outcome, task.process_id, held(task), Snoozed(1.0, "x"))
 
 
 def test_a_failure_counts_and_is_due_after_its_delay(world: World) -> None:
@@ -189,7 +189,7 @@ def test_a_failure_counts_and_is_due_after_its_delay(world: World) -> None:
     assert (attempt.number, attempt.outcome, attempt.error, attempt.traceback) == (1, "failure", "boom", "Traceback …")
     assert (attempt.node_id, attempt.process_id, attempt.lease) == (task.worker_node_id, task.process_id, task.lease)
     assert attempt.started_at == task.worker_started_at
-    assert world.store.run(chore_batches.stage_due, Status.FAILURE) == 0
+    assert world.run(chore_batches.stage_due, Status.FAILURE) == 0
 
 
 def test_the_last_attempts_failure_is_dead(world: World) -> None:
@@ -207,7 +207,7 @@ def test_a_snooze_counts_nothing_and_is_scheduled(world: World) -> None:
     task_id = world.add()
     task = world.take_one()
     assert task.process_id is not None
-    world.store.run(record_outcome, task.process_id, held(task), Snoozed(3600.0, "not now"))
+    world.run(record_outcome, task.process_id, held(task), Snoozed(3600.0, "not now"))
     snoozed = world.get(task_id)
     assert (snoozed.status, snoozed.attempts, snoozed.error) == (Status.SCHEDULED, 0, None)
     assert [(one.number, one.outcome, one.error) for one in world.attempts(task_id)] == [(0, "snoozed", "not now")]
@@ -219,7 +219,7 @@ def test_a_release_counts_nothing_and_keeps_the_last_error(world: World) -> None
     world.stage_due()
     task = world.take_one()
     assert task.process_id is not None
-    world.store.run(record_outcome, task.process_id, held(task), Released("the process ends"))
+    world.run(record_outcome, task.process_id, held(task), Released("the process ends"))
     released = world.get(task_id)
     assert (released.status, released.attempts, released.error) == (Status.PENDING, 1, "boom")
     assert world.take_one().lease == task.lease + 1
@@ -230,16 +230,16 @@ def test_texts_that_a_database_would_refuse_are_cut_and_repaired(world: World) -
     task = world.take_one()
     assert task.process_id is not None
     dirty = "nul \x00 half \ud800 " + "x" * 10 * ERROR_LIMIT
-    assert world.store.run(touch.report_progress, {held(task): TaskProgress(float("nan"), dirty)}) == WriteResult(
+    assert world.run(touch.report_progress, {held(task): TaskProgress(float("nan"), dirty)}) == WriteResult(
         set(), set()
     )
     assert len(world.get(task_id).progress_note or "") <= 255
     failed = Failed(error=dirty, traceback=dirty * 10, retry_in=0.0)
-    assert world.store.run(record_outcome, task.process_id, held(task), failed)
+    assert world.run(record_outcome, task.process_id, held(task), failed)
     [attempt] = world.attempts(task_id)
     assert len(attempt.error or "") <= ERROR_LIMIT
     assert "\x00" not in (attempt.error or "\x00")
-    world.store.run(actions.cancel, task_id, dirty)
+    world.run(actions.cancel, task_id, dirty)
     assert len(world.get(task_id).error or "") <= ERROR_LIMIT
 
 
@@ -250,11 +250,11 @@ def test_a_touch_renews_the_held_and_names_the_lost(world: World) -> None:
     taken = world.take(claimer)
     for task in taken:
         world.silence(task.id, 20)
-    world.store.run(actions.cancel, taken[2].id)
-    lost = world.store.run(touch.touch, {held(task) for task in taken} | {ClaimId(10**9, 1)})
+    world.run(actions.cancel, taken[2].id)
+    lost = world.run(touch.touch, {held(task) for task in taken} | {ClaimId(10**9, 1)})
     assert lost == {held(taken[2]), ClaimId(10**9, 1)}
-    assert world.store.run(rescue.rescue_untouched, 10.0) == []
-    assert world.store.run(touch.touch, set()) == set()
+    assert world.run(rescue.rescue_untouched, 10.0) == []
+    assert world.run(touch.touch, set()) == set()
 
 
 def test_progress_is_written_for_many_at_once_and_touches_them(world: World) -> None:
@@ -268,10 +268,10 @@ def test_progress_is_written_for_many_at_once_and_touches_them(world: World) -> 
         held(taken[1]): TaskProgress(2.0),
         ClaimId(10**9, 1): TaskProgress(0.1),
     }
-    assert world.store.run(touch.report_progress, reports) == WriteResult({ClaimId(10**9, 1)}, set())
+    assert world.run(touch.report_progress, reports) == WriteResult({ClaimId(10**9, 1)}, set())
     rows = [world.get(task.id) for task in taken]
     assert [(row.progress, row.progress_note) for row in rows] == [(0.25, "a quarter"), (1.0, None), (None, None)]
-    assert [one.task_id for one in world.store.run(rescue.rescue_untouched, 30.0)] == [taken[2].id]
+    assert [one.task_id for one in world.run(rescue.rescue_untouched, 30.0)] == [taken[2].id]
 
 
 def test_the_table_shows_the_claims_of_a_process(world: World) -> None:
@@ -281,7 +281,7 @@ def test_the_table_shows_the_claims_of_a_process(world: World) -> None:
     first, second = world.take(claimer, 2)
     world.take(world.claimer(), 1)
     world.complete(first)
-    assert world.store.read(touch.claims_of_process, claimer.process_id) == {
+    assert world.read(touch.claims_of_process, claimer.process_id) == {
         held(second): world.column(second.id, "claim_token")
     }
 

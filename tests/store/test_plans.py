@@ -155,7 +155,7 @@ def test_on_a_small_table_writes_still_go_by_id_and_lock_nothing_else(world: Wor
         world.add()
     claimer = world.claimer()
     [task] = world.take(claimer, 1)
-    run, by_id = world.store.run, {"PRIMARY"}
+    run, by_id = world.run, {"PRIMARY"}
     check(world.store, partial(run, touch.touch, {held(task)}), by_id)
     check(world.store, partial(run, complete.complete, claimer.process_id, {held(task): "1"}), by_id)
     check(world.store, partial(run, chore_batches.purge, Status.DONE, -60.0), {"tasks_closing", "PRIMARY"})

@@ -18,7 +18,7 @@ WAIT = 10.0
 def emptying_processes(world: World, *claimers: Claimer) -> list[int]:
     """Indexes of the claimers whose processes are to empty themselves."""
     numbered = enumerate(claimers)
-    return [number for number, claimer in numbered if world.store.read(should_empty_for_quarantined, claimer, WAIT)]
+    return [number for number, claimer in numbered if world.read(should_empty_for_quarantined, claimer, WAIT)]
 
 
 def test_a_task_that_has_waited_is_noticed(world: World) -> None:
@@ -59,11 +59,11 @@ def test_a_process_that_cannot_empty_first_is_not_waited_for(world: World) -> No
     ended, other_kind = world.claimer(), world.claimer(kind="thumbnails")
     draining, silent, mine = world.claimer(node="b"), world.claimer(node="c"), world.claimer()
     world.insert(crashes=1, created_at=seconds_from_now(-11))
-    world.store.run(processes.end_process, ended.process_id, "killed by SIGKILL")
+    world.run(processes.end_process, ended.process_id, "killed by SIGKILL")
     assert emptying_processes(world, mine) == []
-    world.store.run(nodes.set_draining, "b", draining=True)
+    world.run(nodes.set_draining, "b", draining=True)
     assert emptying_processes(world, mine) == []
-    world.store.run(nodes.deregister_node, "c", world.incarnation("c"))
+    world.run(nodes.deregister_node, "c", world.incarnation("c"))
     assert emptying_processes(world, mine) == [0]
     assert emptying_processes(world, draining, silent, other_kind) == [2]
 
@@ -74,7 +74,7 @@ def test_no_process_empties_for_a_task_that_may_not_start(world: World, limited:
     world.insert(crashes=1, limit_key="a", created_at=seconds_from_now(-60))
     assert emptying_processes(world, claimer) == [0]
     limit = {"queue": "q", "limit_key": limited, "running": 1}
-    world.store.run(lambda connection: connection.execute(sa.insert(limits).values(**limit)).rowcount)
+    world.execute(sa.insert(limits).values(**limit))
     assert emptying_processes(world, claimer) == [0]
     beside = world.insert(limit_key="a", status="working", process_id=claimer.process_id)
     assert emptying_processes(world, claimer) == []

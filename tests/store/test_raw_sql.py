@@ -21,7 +21,7 @@ def execute(world: World, sql: str) -> None:
 
 
 def only_task(world: World) -> int:
-    return world.store.read(lambda c: int(c.exec_driver_sql("SELECT id FROM tasks").scalar_one()))
+    return world.read(lambda c: int(c.exec_driver_sql("SELECT id FROM tasks").scalar_one()))
 
 
 def test_an_insert_of_queue_name_and_body_is_a_complete_enqueue(world: World) -> None:
@@ -71,17 +71,17 @@ def test_a_row_written_as_done_by_hand_is_purged_later(world: World) -> None:
     fresh, old = world.add(), world.add()
     execute(world, f"UPDATE tasks SET status = 'done' WHERE id = {fresh}")
     world.set(old, status="done", finished_at=seconds_from_now(-3601))
-    assert world.store.run(chore_batches.purge, Status.DONE, 3600.0) == 1
+    assert world.run(chore_batches.purge, Status.DONE, 3600.0) == 1
     assert world.find(old) is None
     assert world.column(fresh, "closing_at") is not None
-    assert world.store.run(chore_batches.purge, Status.DONE, -60.0) == 1
+    assert world.run(chore_batches.purge, Status.DONE, -60.0) == 1
 
 
 def test_a_row_written_as_done_by_hand_on_mysql_counts_from_that_moment(world: World) -> None:
     """There ``updated_at`` is kept by the database; elsewhere it is of our own writes."""
     old = world.insert(created_at=seconds_from_now(-7200), updated_at=seconds_from_now(-7200))
     execute(world, f"UPDATE tasks SET status = 'done' WHERE id = {old}")
-    assert world.store.run(chore_batches.purge, Status.DONE, 3600.0) == (0 if world.store.name == "mysql" else 1)
+    assert world.run(chore_batches.purge, Status.DONE, 3600.0) == (0 if world.store.name == "mysql" else 1)
 
 
 @pytest.mark.parametrize(

@@ -178,7 +178,7 @@ def test_a_roll_up_on_every_database_is_exact_and_may_be_repeated(world: World) 
 
 def test_a_span_that_is_not_over_is_not_rolled_up(world: World) -> None:
     write(world.store, row(minutes_ago(0), attempts(5)))
-    made = world.store.run(roll_up, TEN_MINUTES, minutes_ago(200), DAY)
+    made = world.run(roll_up, TEN_MINUTES, minutes_ago(200), DAY)
     assert (made.rows, made.after) == (0, None)
     assert read(world.store, step=TEN_MINUTES) == {}
 
@@ -207,7 +207,7 @@ def test_what_may_be_purged_in_part_is_not_rolled_up_again(world: World) -> None
     write(world.store, *(row(minutes_ago(number), attempts(1)) for number in range(100, 160)))
     roll_up_all(world.store, TEN_MINUTES)
     before = {key: found.done for key, found in read(world.store, ("at",), TEN_MINUTES).items()}
-    assert world.store.run(purge_statistics, MINUTE, 7_500.0) > 0
+    assert world.run(purge_statistics, MINUTE, 7_500.0) > 0
     roll_up_all(world.store, TEN_MINUTES, 7_500.0)
     assert {key: found.done for key, found in read(world.store, ("at",), TEN_MINUTES).items()} == before
 
@@ -216,10 +216,10 @@ def test_old_rows_are_purged_by_their_step_and_in_batches(world: World) -> None:
     write(world.store, *(row(minutes_ago(number), attempts(1)) for number in range(200)))
     write(world.store, row(minutes_ago(199), attempts(1), step=TEN_MINUTES))
     deleted = []
-    while count := world.store.run(purge_statistics, MINUTE, 6_000.0, 40):
+    while count := world.run(purge_statistics, MINUTE, 6_000.0, 40):
         deleted.append(count)
     assert max(deleted) <= 41
-    left = world.store.read(lambda c: c.execute(sa.select(statistics.c.at, statistics.c.step)).all())
+    left = world.rows(sa.select(statistics.c.at, statistics.c.step))
     assert {found.step for found in left} == {MINUTE, TEN_MINUTES}
     assert min(found.at for found in left if found.step == MINUTE) >= minutes_ago(101)
     assert 99 <= len(left) - 1 <= 101

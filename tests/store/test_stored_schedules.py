@@ -24,16 +24,16 @@ TIDY = build_schedule("s", {"queue": "q", "task": "tidy", "body": {"depth": 3}, 
 
 def create(world: World, name: str = "s") -> None:
     given = build_schedule(name, {"queue": "q", "task": "tidy", "body": {"depth": 3}, "interval": "10m"})
-    world.store.run(stored_schedules.insert_schedule, given, "a test")
+    world.run(stored_schedules.insert_schedule, given, "a test")
 
 
 def state(world: World) -> StoredSchedulesState | None:
-    return world.store.read(find_agent_work, world.incarnation()).schedules_state
+    return world.read(find_agent_work, world.incarnation()).schedules_state
 
 
 def test_what_was_created_is_what_every_node_reads(world: World) -> None:
     create(world)
-    found = world.store.read(stored_schedules.read_stored_schedules)
+    found = world.read(stored_schedules.read_stored_schedules)
     assert (found.schedules, found.errors) == ([TIDY], {})
 
 
@@ -46,7 +46,7 @@ def test_each_creation_and_deletion_changes_what_the_agents_see(world: World) ->
 
 
 def delete(world: World, name: str = "s") -> None:
-    world.store.run(stored_schedules.delete_schedule, name)
+    world.run(stored_schedules.delete_schedule, name)
 
 
 def test_a_name_is_taken_by_a_stored_schedule_and_by_one_of_a_node(world: World) -> None:
@@ -56,7 +56,7 @@ def test_a_name_is_taken_by_a_stored_schedule_and_by_one_of_a_node(world: World)
     declare(world, schedule(name="own"), "a")
     with pytest.raises(ScheduleNameTaken, match=r"in peerd\.toml of a"):
         create(world, "own")
-    world.store.run(nodes.deregister_node, "a", world.incarnation("a"))
+    world.run(nodes.deregister_node, "a", world.incarnation("a"))
     create(world, "own")
 
 
@@ -74,10 +74,10 @@ def test_of_several_at_once_one_is_created(world: World) -> None:
 def test_a_deleted_schedule_leaves_no_clock_and_no_waiting_run(world: World) -> None:
     create(world)
     declare(world, TIDY, "a")
-    run = world.store.run(schedule_runs.request_run, "s", None)
+    run = world.run(schedule_runs.request_run, "s", None)
     delete(world)
     assert world.count(schedule_table) == 0
-    ended = world.store.read(schedule_runs.get_run, run.id)
+    ended = world.read(schedule_runs.get_run, run.id)
     assert (ended.status, ended.error) == (RunStatus.CANCELED, "its schedule was deleted")
     with pytest.raises(ScheduleNotFound):
         delete(world)
@@ -87,7 +87,7 @@ def test_a_node_that_has_read_a_schedule_before_its_deletion_does_not_bring_it_b
     create(world)
 
     def declare_stored() -> bool:
-        return world.store.run(stored_schedules.declare_stored_schedule, TIDY, identity(world), SILENCE)
+        return world.run(stored_schedules.declare_stored_schedule, TIDY, identity(world), SILENCE)
 
     assert declare_stored()
     assert world.count(schedule_table) == 2
@@ -109,9 +109,9 @@ def test_a_schedule_of_a_node_is_not_deleted(world: World) -> None:
 )
 def test_a_row_that_is_no_storable_schedule_is_left_out(world: World, definition: str) -> None:
     row = sa.insert(stored_table).values(name="s", definition=definition)
-    world.store.run(lambda connection: connection.execute(row).rowcount)
+    world.execute(row)
     create(world, "t")
-    found = world.store.read(stored_schedules.read_stored_schedules)
+    found = world.read(stored_schedules.read_stored_schedules)
     assert [one.name for one in found.schedules] == ["t"]
     assert list(found.errors) == ["s"]
 

@@ -44,10 +44,10 @@ def test_keys_of_two_queues_are_two_keys(world: World) -> None:
 
 def test_a_key_for_a_period_holds_that_long_whatever_becomes_of_its_task(world: World) -> None:
     first = enqueue_key(world.store, scope=3600.0)
-    world.store.run(actions.delete, first.id)
+    world.run(actions.delete, first.id)
     assert enqueue_key(world.store, scope=3600.0) == Enqueued(first.id, created=False)
-    assert world.store.run(chore_batches.purge_keys) == 0
-    world.store.run(lambda c: c.execute(sa.update(unique_keys).values(expires_at=seconds_from_now(-1))))
+    assert world.run(chore_batches.purge_keys) == 0
+    world.execute(sa.update(unique_keys).values(expires_at=seconds_from_now(-1)))
     assert enqueue_key(world.store, scope=3600.0).created
 
 
@@ -56,19 +56,15 @@ def test_a_key_whose_period_is_over_is_purged(world: World) -> None:
         enqueue_key(world.store, key=f"k{number}", scope=3600.0)
     enqueue_key(world.store, key="unfinished")
     enqueue_key(world.store, key="forever", scope="forever")
-    world.store.run(
-        lambda c: c.execute(
-            sa.update(unique_keys).where(unique_keys.c.scope == "period").values(expires_at=seconds_from_now(-1))
-        )
-    )
-    assert world.store.run(chore_batches.purge_keys, 2) == 2
-    assert world.store.run(chore_batches.purge_keys) == 3
+    world.execute(sa.update(unique_keys).where(unique_keys.c.scope == "period").values(expires_at=seconds_from_now(-1)))
+    assert world.run(chore_batches.purge_keys, 2) == 2
+    assert world.run(chore_batches.purge_keys) == 3
     assert world.count(unique_keys) == 2
 
 
 def test_a_key_for_ever_outlives_its_purged_task(world: World) -> None:
     task_id = world.task_in(Status.DONE, unique_key="k", unique_for="forever")
-    world.store.run(chore_batches.purge, Status.DONE, -60.0)
+    world.run(chore_batches.purge, Status.DONE, -60.0)
     assert world.find(task_id) is None
     assert enqueue_key(world.store) == Enqueued(task_id, created=False)
 
@@ -78,7 +74,7 @@ def test_purging_a_task_forgets_its_unfinished_key_but_not_one_that_a_younger_ta
         world.task_in(Status.DONE, unique_key=key)
     young = enqueue_key(world.store, key="k")
     assert young.created
-    assert world.store.run(chore_batches.purge, Status.DONE, -60.0) == 2
+    assert world.run(chore_batches.purge, Status.DONE, -60.0) == 2
     assert world.count(unique_keys) == 1
     assert not enqueue_key(world.store, key="k").created
 
@@ -106,7 +102,7 @@ def test_bulk_enqueues_of_the_same_keys_in_other_orders_do_not_deadlock(world: W
     keys = [f"k{number}" for number in range(20)]
     new = [NewTask(queue="q", unique_key=key) for key in keys]
     bulks: list[Callable[[], list[Enqueued]]] = [
-        partial(world.store.run, enqueue.enqueue_many, new if turn % 2 else new[::-1]) for turn in range(4)
+        partial(world.run, enqueue.enqueue_many, new if turn % 2 else new[::-1]) for turn in range(4)
     ]
     answers = at_once(bulks)
     assert sum(one.created for bulk in answers for one in bulk) == len(keys) == world.count()
@@ -114,7 +110,7 @@ def test_bulk_enqueues_of_the_same_keys_in_other_orders_do_not_deadlock(world: W
 
 def test_duplicates_inside_one_bulk_are_one_task(world: World) -> None:
     new = [NewTask(queue="q", unique_key=key) for key in ("b", "a", "b", "a", "a")]
-    answers = world.store.run(enqueue.enqueue_many, new)
+    answers = world.run(enqueue.enqueue_many, new)
     assert world.count() == 2
     assert answers[0].id == answers[2].id
     assert answers[1].id == answers[3].id == answers[4].id
@@ -128,7 +124,7 @@ def test_a_retry_and_enqueues_of_its_key_leave_one_unfinished_task(world: World)
 
         def retry(old: int = old) -> bool:
             try:
-                world.store.run(actions.retry, old)
+                world.run(actions.retry, old)
             except UniqueKeyTaken:
                 return False
             return True
@@ -146,9 +142,9 @@ def test_a_purge_and_enqueues_of_the_same_keys_do_not_fail_each_other(world: Wor
         world.task_in(Status.DONE, unique_key=key)
     bulk = [NewTask(queue="q", unique_key=key) for key in keys]
     jobs: list[Callable[[], object]] = [
-        partial(world.store.run, chore_batches.purge, Status.DONE, -60.0),
-        partial(world.store.run, enqueue.enqueue_many, bulk),
-        partial(world.store.run, enqueue.enqueue_many, bulk),
+        partial(world.run, chore_batches.purge, Status.DONE, -60.0),
+        partial(world.run, enqueue.enqueue_many, bulk),
+        partial(world.run, enqueue.enqueue_many, bulk),
     ]
     at_once(jobs)
     assert all(not enqueue_key(world.store, key).created for key in keys)
