@@ -50,6 +50,11 @@ class World:
     def read(self, operation: Callable[Concatenate[sa.Connection, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         return self.store.read(operation, *args, **kwargs)
 
+    def run_autocommit(
+        self, operation: Callable[Concatenate[sa.Connection, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        return self.store.run_autocommit(operation, *args, **kwargs)
+
     def run_group(self, operation: Callable[[sa.Connection, *Ts], T], /, *args: *Ts, durable: bool = True) -> T:
         return self.store.run_group(operation, *args, durable=durable)
 
