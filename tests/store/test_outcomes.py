@@ -129,7 +129,7 @@ def test_completing_again_after_a_lost_reply_is_accepted_from_the_same_process_o
 
 
 def test_an_outcome_written_again_after_a_lost_reply_changes_nothing_and_another_one_is_refused(world: World) -> None:
-    for number, outcome in enumerate(OUTCOMES):
+    for outcome in OUTCOMES:
         task_id = world.add("again")
         task = world.take_one(world.claimer("again"))
         assert (task.id, task.process_id is None) == (task_id, False)
@@ -142,7 +142,6 @@ def test_an_outcome_written_again_after_a_lost_reply_changes_nothing_and_another
         assert not write(other), (outcome, other)
         assert (world.get(task.id), world.attempts(task.id)) == (row, attempts), outcome
         assert not world.run(record_outcome, world.claimer().process_id, held(task), outcome), outcome
-        assert (row.attempts, row.error is None) == (number < 3, number == 3 or number > 5), outcome
         world.run(actions.delete, task.id)
 
 

@@ -44,11 +44,8 @@ def test_an_action_makes_the_transition_of_the_table_and_records_the_attempt_tha
                 continue
             assert found.status is after(status, event), (event, status)
             ended = [(one.outcome, one.number) for one in world.attempts(task_id)[len(attempts_before) :]]
-            is_working = status is Status.WORKING
-            assert (found.lease, ended) == (before.lease + is_working, [(labels[event], 0)] * is_working), (
-                event,
-                status,
-            )
+            if status is Status.WORKING:
+                assert (found.lease, ended) == (before.lease + 1, [(labels[event], 0)]), event
             world.run(actions.delete, task_id)
         for nowhere in (10**9, 0, -1, 2**64):
             with pytest.raises(TaskNotFound, match=str(nowhere)):
