@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from itertools import cycle
 from typing import Any
 
 import pytest
@@ -245,14 +246,13 @@ def prepare(world: World) -> Client:
     return client
 
 
-@pytest.mark.parametrize("actor", [python_actor(), cli_actor(), API_ACTOR], ids=lambda actor: actor.way)
-def test_every_action_is_in_the_log_with_what_it_has_changed(world: World, actor: Actor, impatient: None) -> None:
+def test_every_action_is_in_the_log_with_what_it_has_changed(world: World, impatient: None) -> None:
     program = prepare(world)
     task, other = (program.enqueue("video").id for _ in range(2))
     assert program.audit.page().items == [], "the enqueuing of a program is not its business"
-    client, made = program.acting_as(actor), steps(task, other)
-    for name, act, (kind, target), before, after in made:
-        act(client)
+    made, actors = steps(task, other), cycle([python_actor(), cli_actor(), API_ACTOR])
+    for actor, (name, act, (kind, target), before, after) in zip(actors, made, strict=False):
+        act(program.acting_as(actor))
         entry = program.audit.page(limit=1).items[0]
         assert (entry.operation, entry.outcome, entry.way) == (name, "done", actor.way)
         assert (entry.actor, entry.actor_kind, entry.address) == (actor.name, actor.kind, actor.address)
@@ -339,7 +339,7 @@ def test_what_is_not_permitted_is_in_the_log_and_nothing_else_happens(world: Wor
 def test_a_flood_of_refusals_leaves_few_entries(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     program = prepare(world)
     viewer = program.acting_as(Actor.with_role("ann", "viewer"))
-    for _ in range(10_000):
+    for _ in range(1_000):
         with pytest.raises(NotPermitted):
             viewer.queues.pause("video")
     with pytest.raises(NotPermitted):
@@ -359,7 +359,7 @@ def test_a_flood_of_refusals_leaves_few_entries(world: World, monkeypatch: pytes
         viewer.queues.pause("video")
     last = program.audit.page(limit=1).items[0]
     told = sum(int(text.replace(",", "")) for one in [*flood, last] for text in LEFT_OUT.findall(str(one.problem)))
-    assert told + len(flood) == 10_000, "each one has an entry or is counted by the next one"
+    assert told + len(flood) == 1_000, "each one has an entry or is counted by the next one"
 
 
 async def test_an_awaited_operation_is_refused_and_logged_too(world: World) -> None:
@@ -422,6 +422,7 @@ def test_pages_follow_each_other_and_filters_find(world: World) -> None:
             client.audit.page(after=wrong)
 
 
+@pytest.mark.slow
 def test_what_follows_the_log_reads_the_end_of_an_index(world: World) -> None:
     entry = {"actor_kind": "user", "address": None, "way": "api", "outcome": "done", "target_kind": "task"}
     some = [

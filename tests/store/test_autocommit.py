@@ -17,6 +17,8 @@ from peerd.store.connection import database as database_module
 from peerd.store.statements.autocommit import AutocommitConnection
 from tests.store.world import World
 
+pytestmark = pytest.mark.every_database
+
 SERVERS = pytest.mark.parametrize("store", ["mariadb", "postgresql"], indirect=True)
 INSERT = "INSERT INTO tasks (queue) VALUES ('q')"
 

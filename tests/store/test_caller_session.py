@@ -22,6 +22,8 @@ from peerd.store.enqueue import enqueue
 from peerd.store.tasks import actions
 from tests.store.world import World
 
+pytestmark = pytest.mark.every_database
+
 ASYNC_DRIVERS = {"sqlite": "sqlite+aiosqlite", "mysql": "mysql+asyncmy", "postgresql": "postgresql+psycopg_async"}
 NEW = NewTask(queue="q", body="{}", start_in=60.0, unique_key="k")
 

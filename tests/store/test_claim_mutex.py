@@ -25,7 +25,7 @@ from tests.store.claim_mutex import MANY, contended_mutex, holding_mutex, waitin
 from tests.store.world import World
 from tests.support.manual_clock import ManualClock
 
-pytestmark = pytest.mark.parametrize("store", ["mariadb", "postgresql"], indirect=True)
+pytestmark = [pytest.mark.every_database, pytest.mark.parametrize("store", ["mariadb", "postgresql"], indirect=True)]
 
 
 @contextmanager

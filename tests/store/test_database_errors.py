@@ -25,6 +25,8 @@ from peerd.store.schema.migrate import current_revision, migrate
 from tests.store.world import World, at_once
 from tests.support.servers import ServerFactory
 
+pytestmark = pytest.mark.every_database
+
 SERVERS = pytest.mark.parametrize("store", ["mariadb", "postgresql"], indirect=True)
 
 

@@ -106,6 +106,7 @@ def test_a_server_that_has_lost_its_galera_cluster_is_left_for_another(private_g
         assert operation(database) == first.port
 
 
+@pytest.mark.slow
 def test_a_postgresql_that_only_reads_is_passed_over(
     pair: Callable[[str], tuple[DatabaseServer, DatabaseServer]],
 ) -> None:

@@ -20,6 +20,8 @@ from peerd.store.schema.tables import file_checks, file_copies, file_upload_part
 from tests.store.file_steps import HASH, Catalogue
 from tests.store.plans import analyze, recorded_statements
 
+pytestmark = [pytest.mark.slow, pytest.mark.every_database]
+
 FILES: Final = 20_000
 BATCH: Final = 20
 """A thousandth of the files, as the batches of the product are of a million."""

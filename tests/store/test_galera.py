@@ -34,7 +34,7 @@ from tests.support.galera import Galera
 from tests.support.servers import DatabaseFactory
 
 ON_GALERA = pytest.mark.parametrize("store", [pytest.param("galera")], indirect=True)
-pytestmark = ON_GALERA
+pytestmark = [ON_GALERA, pytest.mark.slow]
 
 
 @pytest.fixture

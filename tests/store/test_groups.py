@@ -21,6 +21,8 @@ from peerd.store.statements.driver_connection import DriverConnection
 from peerd.testing import FaultyDatabase
 from tests.store.world import World, at_once
 
+pytestmark = pytest.mark.every_database
+
 INSERT = "INSERT INTO tasks (queue) VALUES ('q')"
 
 

@@ -14,6 +14,8 @@ from peerd.store.enqueue.idempotency import enqueue_once, purge_idempotency_keys
 from peerd.store.schema.tables import idempotency_keys
 from tests.store.world import World, at_once
 
+pytestmark = pytest.mark.every_database
+
 TASKS = [NewTask(queue="q", priority=1), NewTask(queue="q", unique_key="a"), NewTask(queue="p", start_in=60.0)]
 
 

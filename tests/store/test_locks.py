@@ -16,6 +16,8 @@ from peerd.store.schema.tables import tasks
 from peerd.store.statements.token import new_token
 from tests.store.world import World, held
 
+pytestmark = pytest.mark.every_database
+
 SERVERS = pytest.mark.parametrize("store", ["mariadb", "postgresql"], indirect=True)
 A_FEW = 4
 """Locks beside those of rows that are taken: of the table, of a gap, of the row where a search ended."""

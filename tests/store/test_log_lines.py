@@ -186,6 +186,7 @@ def test_old_lines_are_purged_by_their_age_the_oldest_first(world: World) -> Non
     assert world.count(task_logs) == 8
 
 
+@pytest.mark.slow
 def test_lines_are_found_by_their_indexes(world: World) -> None:
     with world.store.engine.begin() as connection:
         for task_id in range(1, 60):

@@ -40,30 +40,24 @@ def backdate(world: World, request_id: int, **columns: float) -> None:
     world.execute(row.values(values))
 
 
-def test_a_request_is_taken_once_however_many_try(world: World) -> None:
+def test_a_request_is_taken_once_however_many_try(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     ids = [insert(world) for _ in range(3)]
+    as_read = [world.read(requests.get_request, request_id) for request_id in ids]
     taken = at_once([partial(take, world)] * 4)
     assert sorted(request.id for found in taken for request in found) == ids
     assert {status(world, request_id) for request_id in ids} == {RUNNING}
     assert take(world) == []
-
-
-def test_a_row_that_another_agent_has_taken_since_it_was_read_is_left(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    request_id = insert(world)
-    as_read = [world.read(requests.get_request, request_id)]
-    assert [request.id for request in take(world)] == [request_id]
     monkeypatch.setattr(requests, "_read", lambda *_, **__: as_read)
-    assert take(world) == []
+    assert take(world) == [], "another agent has taken them since they were read"
 
 
 def test_it_is_taken_by_the_incarnation_that_it_is_for(world: World) -> None:
-    mine, other = insert(world, "a"), insert(world, "b")
+    command = ReloadArguments(("vidéo", "mail"), config_only=True, wait=3.5)
+    mine, other = insert(world, "a", command=command), insert(world, "b")
     assert [request.id for request in take(world, "b")] == [other]
     [request] = take(world, "a")
     assert (request.id, request.node, request.requested_by, request.is_reachable) == (mine, "a", "a test", True)
-    assert decode_command(request.arguments) == StateArguments()
+    assert (request.command, decode_command(request.arguments)) == ("reload", command)
 
 
 def test_it_is_not_taken_after_its_time(world: World) -> None:
@@ -135,10 +129,3 @@ def test_what_nothing_else_can_close_is_closed_and_old_requests_are_deleted(worl
     assert status(world, alive) is RUNNING
     with pytest.raises(NodeRequestNotFound):
         status(world, old)
-
-
-def test_arguments_survive_the_table(world: World) -> None:
-    command = ReloadArguments(("vidéo", "mail"), config_only=True, wait=3.5)
-    insert(world, command=command)
-    [request] = take(world)
-    assert (request.command, decode_command(request.arguments)) == ("reload", command)

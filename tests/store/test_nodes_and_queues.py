@@ -40,7 +40,11 @@ def test_a_node_registers_sends_heartbeats_and_leaves(world: World) -> None:
     assert world.run(nodes.heartbeat, "a", "life-1").id == node_id
     world.run(nodes.deregister_node, "a", "life-1")
     assert not world.read(nodes.is_node_alive, "a", 10.0)
+    with pytest.raises(NodeNotFound, match="known are: a"):
+        world.run(nodes.set_draining, "b", draining=True)
+    world.run(nodes.set_draining, "a", draining=True)
     assert world.run(nodes.register_incarnation, "a", "life-2", replaces=None) == node_id
+    assert world.run(nodes.heartbeat, "a", "life-2").draining, "also after a restart"
 
 
 def test_a_name_is_taken_over_only_from_the_incarnation_that_was_read(world: World) -> None:
@@ -54,18 +58,14 @@ def test_a_name_is_taken_over_only_from_the_incarnation_that_was_read(world: Wor
     assert world.read(nodes.is_node_alive, "a", 10.0)
 
 
-@pytest.mark.parametrize("known", [False, True], ids=["a new name", "a known name"])
-def test_of_many_nodes_that_start_under_one_name_one_registers(world: World, known: bool) -> None:  # noqa: FBT001
-    for round_ in range(3):
-        name = f"node-{round_}"
-        if known:
-            world.run(nodes.register_incarnation, name, "before", replaces=None)
-        begin = [
-            partial(world.run, nodes.register_incarnation, name, f"life-{n}", replaces="before" if known else None)
-            for n in range(6)
-        ]
-        answers = at_once(begin)
-        assert len([answer for answer in answers if answer is not None]) == 1
+def test_of_many_nodes_that_start_under_one_name_one_registers(world: World) -> None:
+    for number in range(6):
+        name, before = f"node-{number}", "before" if number % 2 else None
+        if before:
+            world.run(nodes.register_incarnation, name, before, replaces=None)
+        register = partial(world.run, nodes.register_incarnation, name)
+        answers = at_once([partial(register, f"life-{one}", replaces=before) for one in range(6)])
+        assert len([answer for answer in answers if answer is not None]) == 1, name
 
 
 def test_a_silent_node_becomes_inactive_and_active_again_with_its_next_heartbeat(world: World) -> None:
@@ -77,19 +77,6 @@ def test_a_silent_node_becomes_inactive_and_active_again_with_its_next_heartbeat
     assert [node.active for node in world.read(nodes.list_nodes)] == [False, True]
     assert not world.read(nodes.is_node_alive, "a", 10.0)
     assert world.run(nodes.heartbeat, "a", world.incarnation("a")).active
-
-
-def test_an_unknown_node_is_named_with_the_known_ones(world: World) -> None:
-    world.node("a")
-    with pytest.raises(NodeNotFound, match="known are: a"):
-        world.run(nodes.set_draining, "b", draining=True)
-
-
-def test_draining_persists_across_a_restart(world: World) -> None:
-    world.node("a")
-    world.run(nodes.set_draining, "a", draining=True)
-    world.run(nodes.register_incarnation, "a", "second", replaces=world.incarnation("a"))
-    assert world.run(nodes.heartbeat, "a", "second").draining
 
 
 def test_a_process_has_a_new_identity_at_each_start_and_ends_once(world: World) -> None:
@@ -111,21 +98,9 @@ def test_a_process_that_begins_again_after_a_lost_answer_has_one_living_record(w
     living = [one.id for one in world.read(processes.list_processes)]
     assert living == [neighbour, began_again]
     assert not world.run(processes.heartbeat_process, unanswered)
-
-
-def test_processes_of_earlier_incarnations_are_ended_together(world: World) -> None:
-    old, other = world.claimer().process_id, world.claimer(node="b").process_id
+    other = world.claimer(node="b").process_id
     world.run(processes.end_earlier_processes, world.node("a"), "a new life")
     assert [one.id for one in world.read(processes.list_processes)] == [other]
-    assert old != other
-
-
-def test_many_pause_a_queue_at_once(world: World) -> None:
-    for round_ in range(3):
-        at_once([partial(world.run, queues.pause, f"q{round_}", 60.0) for _ in range(6)])
-    assert [state.paused for state in world.read(queue_states.list_queues)] == [True, True, True]
-    with pytest.raises(InvalidTask):
-        world.run(queues.pause, "no spaces")
 
 
 def test_queues_are_listed_with_their_counts(world: World) -> None:
@@ -139,6 +114,10 @@ def test_queues_are_listed_with_their_counts(world: World) -> None:
     assert found["q"].counts == {Status.DONE: 1, Status.SCHEDULED: 1}
     assert (found["b"].paused, found["c"].paused, found["c"].paused_until) == (False, True, None)
     assert found["q"].paused_until is not None
+    at_once([partial(world.run, queues.pause, "new", 60.0) for _ in range(6)])
+    assert [state.paused for state in world.read(queue_states.list_queues) if state.name == "new"] == [True]
+    with pytest.raises(InvalidTask):
+        world.run(queues.pause, "no spaces")
 
 
 def test_tasks_are_counted_by_status(world: World) -> None:

@@ -30,8 +30,9 @@ from tests.store.hot_statements import operations_on_jobs, operations_on_tasks
 from tests.store.plans import check, plan_of, recorded_statements
 from tests.store.world import World, held
 
+pytestmark = pytest.mark.every_database
 
-@pytest.mark.slow
+
 def test_hot_statements_go_by_their_indexes(database: str) -> None:
     store = Database(database)
     try:

@@ -19,6 +19,8 @@ from peerd.store.tasks import pages
 from peerd.store.tasks.filters import TaskConditions
 from tests.store.world import World, held
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("store", ["postgresql"], indirect=True)
 def test_a_claim_and_a_completion_are_planned_once_and_queries_of_users_each_time(world: World) -> None:

@@ -12,6 +12,8 @@ from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import limits
 from tests.store.world import World
 
+pytestmark = pytest.mark.every_database
+
 WAIT = 10.0
 
 

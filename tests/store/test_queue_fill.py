@@ -13,6 +13,8 @@ from peerd.store.schema.tables import tasks
 from tests.store.plans import recorded_statements
 from tests.store.world import World
 
+pytestmark = pytest.mark.every_database
+
 
 def test_every_task_that_has_not_ended_counts_and_no_other(world: World) -> None:
     for status in Status:

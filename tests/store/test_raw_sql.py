@@ -14,6 +14,8 @@ from peerd.store.outcomes.recording import database_now
 from peerd.store.schema.sql_clock import seconds_from_now
 from tests.store.world import World
 
+pytestmark = pytest.mark.every_database
+
 
 def execute(world: World, sql: str) -> None:
     with world.store.engine.begin() as connection:

@@ -4,32 +4,20 @@ from __future__ import annotations
 
 from datetime import datetime
 from functools import partial
-from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
 from peerd.domain.errors import RunNotFound
-from peerd.domain.schedule import RunStatus
+from peerd.domain.schedule import RunStatus, Schedule
 from peerd.store import schedule_runs
 from peerd.store.nodes import nodes
+from peerd.store.schedule_runs import ScheduleRun
 from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import nodes as node_table
 from peerd.store.schema.tables import processes as process_table
 from peerd.store.schema.tables import schedule_runs as run_table
-from tests.store.schedule_steps import (
-    PROCESS,
-    SILENCE,
-    declare,
-    fire,
-    identity,
-    let_be_due,
-    runs,
-    schedule,
-    silence_node,
-    snapshot,
-    take,
-)
+from tests.store.schedule_steps import PROCESS, SILENCE, declare, identity, runs, schedule, silence_node, snapshot, take
 from tests.store.world import World, at_once
 
 
@@ -56,6 +44,10 @@ def test_a_run_of_all_processes_has_a_row_for_each(world: World) -> None:
         (f"w-{number}", number, run.tick_at) for number in (1, 2, 3)
     ]
     assert taken == snapshot(world).running
+    for one in taken[1:]:
+        world.run(schedule_runs.end_run, one.id, RunStatus.DONE)
+    assert world.run(schedule_runs.release_run, taken[0], for_any_node=True)
+    assert len(snapshot(world).waiting) == 1, "its process ended before it received the run"
 
 
 def test_a_row_that_users_insert_with_sql_is_a_request(world: World) -> None:
@@ -67,26 +59,26 @@ def test_a_row_that_users_insert_with_sql_is_a_request(world: World) -> None:
     assert take(world, run, schedule())
 
 
-@pytest.mark.parametrize("overlap, expected", [("skip", "skipped"), ("queue", "waiting"), ("allow", "waiting")])
-def test_a_tick_that_overlaps_an_earlier_run_is_skipped_queued_or_allowed(
-    world: World, overlap: Any, expected: str
-) -> None:
-    given = schedule(overlap=overlap)
-    declare(world, given)
+def test_a_tick_that_overlaps_an_earlier_run_is_skipped_queued_or_allowed(world: World) -> None:
+    for overlap, expected in (("skip", "skipped"), ("queue", "waiting"), ("allow", "waiting")):
+        world.empty()
+        given = schedule(overlap=overlap)
+        declare(world, given)
+        [running] = take(world, fired(world, given), given)
+        second = fired(world, given)
+        assert second.status == expected, overlap
+        if overlap == "queue":
+            assert take(world, second, given) == []
+            assert world.run(schedule_runs.end_run, running.id, RunStatus.DONE)
+        assert overlap == "skip" or take(world, second, given), overlap
+
+
+def fired(world: World, given: Schedule) -> ScheduleRun:
+    """The run of a tick that is due."""
     let_be_due(world)
-    first = fire(world, given)
-    assert first is not None
-    [running] = take(world, first, given)
-    let_be_due(world)
-    second = fire(world, given)
-    assert second is not None
-    assert second.status == expected
-    if overlap == "queue":
-        assert take(world, second, given) == []
-        assert world.run(schedule_runs.end_run, running.id, RunStatus.DONE)
-        assert take(world, second, given)
-    elif overlap == "allow":
-        assert take(world, second, given)
+    run = fire(world, given)
+    assert run is not None
+    return run
 
 
 def test_of_nodes_that_take_different_waiting_runs_at_once_one_does(world: World) -> None:
@@ -94,12 +86,7 @@ def test_of_nodes_that_take_different_waiting_runs_at_once_one_does(world: World
     for name in ("a", "b"):
         declare(world, given, name)
     for _ in range(3):
-        waiting = []
-        for _number in range(2):
-            let_be_due(world)
-            run = fire(world, given)
-            assert run is not None
-            waiting.append(run)
+        waiting = [fired(world, given) for _ in range(2)]
         calls = [partial(take, world, run, given, name) for run, name in zip(waiting, ("a", "b"), strict=True)]
         assert sorted(map(len, at_once(calls))) == [0, 1]
         for run in runs(world):
@@ -120,38 +107,22 @@ def test_a_run_ends_once(world: World) -> None:
         world.read(schedule_runs.get_run, run.id + 1)
 
 
-def test_a_task_that_is_enqueued_has_the_key_of_its_schedule(world: World) -> None:
-    given = schedule(queue="q", limit_key="acme")
-    declare(world, given)
-    run = world.run(schedule_runs.request_run, "s")
-    done = world.run(schedule_runs.enqueue_run, run, given, identity(world, "a"))
-    assert done is not None
-    assert done.task_id is not None
-    assert world.get(done.task_id).limit_key == "acme"
-
-
 def test_a_task_is_enqueued_once_for_a_tick_and_the_next_waits_for_its_end(world: World) -> None:
-    given = schedule(queue="q", task="t", body='{"a":1}')
+    given = schedule(queue="q", task="t", body='{"a":1}', limit_key="acme")
     for name in ("a", "b"):
         declare(world, given, name)
-    let_be_due(world)
-    run = fire(world, given)
-    assert run is not None
+    run = fired(world, given)
     calls = [partial(world.run, schedule_runs.enqueue_run, run, given, identity(world, name)) for name in ("a", "b")]
     [done] = [one for one in at_once(calls) if one is not None]
     assert done.status is RunStatus.ENQUEUED
     assert done.task_id is not None
     task = world.get(done.task_id)
-    assert (task.queue, task.name, task.body, task.limit_key) == ("q", "t", '{"a":1}', None)
+    assert (task.queue, task.name, task.body, task.limit_key) == ("q", "t", '{"a":1}', "acme")
     assert world.count() == 1
-    let_be_due(world)
-    skipped = fire(world, given)
-    assert skipped is not None
+    skipped = fired(world, given)
     assert skipped.status is RunStatus.SKIPPED
-    world.complete(world.take_one())
-    let_be_due(world)
-    following = fire(world, given)
-    assert following is not None
+    world.set(task.id, status="done")
+    following = fired(world, given)
     assert following.status is RunStatus.WAITING
 
 
@@ -166,26 +137,22 @@ def test_the_runs_of_a_dead_process_end_with_its_cause(world: World) -> None:
     assert world.read(schedule_runs.get_run, second.id).is_open
 
 
-@pytest.mark.parametrize("misfire", ["skip", "run_once"])
-def test_a_run_whose_node_is_gone_is_lost_and_run_again_by_another_where_the_policy_decides(
-    world: World, misfire: Any
-) -> None:
-    given = schedule(misfire=misfire)
-    for name in ("a", "b"):
-        declare(world, given, name)
-    let_be_due(world)
-    run = fire(world, given)
-    assert run is not None
-    take(world, run, given, "a")
-    assert world.run(schedule_runs.mark_lost_runs, SILENCE) == []
-    silence_node(world, "a", SILENCE + 1)
-    assert world.run(schedule_runs.mark_lost_runs, SILENCE) == [run.id]
-    assert world.read(schedule_runs.get_run, run.id).status is RunStatus.LOST
-    assert not world.run(schedule_runs.end_run, run.id, RunStatus.DONE), "it thaws, and its write is refused"
-    again = [(one.tick_at, one.number, one.status) for one in runs(world) if one.origin == "again"]
-    assert again == ([(run.tick_at, 2, RunStatus.WAITING)] if misfire == "run_once" else [])
-    if again:
-        assert take(world, runs(world)[-1], given, "b")
+def test_a_run_whose_node_is_gone_is_lost_and_run_again_by_another_where_the_policy_decides(world: World) -> None:
+    for misfire in ("skip", "run_once"):
+        world.empty()
+        given = schedule(misfire=misfire)
+        for name in ("a", "b"):
+            declare(world, given, name)
+        run = fired(world, given)
+        take(world, run, given, "a")
+        assert world.run(schedule_runs.mark_lost_runs, SILENCE) == []
+        silence_node(world, "a", SILENCE + 1)
+        assert world.run(schedule_runs.mark_lost_runs, SILENCE) == [run.id]
+        assert world.read(schedule_runs.get_run, run.id).status is RunStatus.LOST
+        assert not world.run(schedule_runs.end_run, run.id, RunStatus.DONE), "it thaws, and its write is refused"
+        again = [(one.tick_at, one.number, one.status) for one in runs(world) if one.origin == "again"]
+        assert again == ([(run.tick_at, 2, RunStatus.WAITING)] if misfire == "run_once" else [])
+        assert not again or take(world, runs(world)[-1], given, "b")
 
 
 def test_a_run_is_not_lost_while_its_process_sends_heartbeats_though_its_node_has_no_agent(world: World) -> None:
@@ -211,15 +178,6 @@ def test_a_run_of_an_earlier_incarnation_is_lost_when_the_new_one_is_old_enough(
     began = sa.update(node_table).values(started_at=seconds_from_now(-SILENCE - 1))
     world.execute(began)
     assert world.run(schedule_runs.mark_lost_runs, SILENCE) == [run.id]
-
-
-def test_a_run_whose_process_ended_before_it_received_the_run_waits_again(world: World) -> None:
-    given = schedule()
-    declare(world, given)
-    run = world.run(schedule_runs.request_run, "s")
-    [taken] = take(world, run, given)
-    assert world.run(schedule_runs.release_run, taken, for_any_node=True)
-    assert snapshot(world).waiting == [run]
 
 
 def test_ended_runs_are_purged_by_their_age_and_their_number(world: World) -> None:

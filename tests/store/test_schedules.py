@@ -31,21 +31,15 @@ def test_the_newest_change_of_a_definition_stands_and_starting_again_changes_not
     declare(world, old, "b")
     declare(world, new, "a")
     assert clock(world).schedule == new
+    let_be_due(world)
+    assert fire(world, old, "b") is None, "it is not its definition"
+    assert fire(world, new, "a") is not None
     world.run(nodes.deregister_node, "b", world.incarnation("b"))
     del world._nodes["b"]
     declare(world, old, "b")
     assert clock(world).schedule == new, "b has only started again"
     declare(world, old, "a")
     assert clock(world).schedule == old, "a was rolled back"
-
-
-def test_a_node_fires_no_tick_of_a_definition_that_is_not_its_own(world: World) -> None:
-    old, new = schedule(interval=60.0), schedule(interval=30.0)
-    declare(world, old, "b")
-    declare(world, new, "a")
-    let_be_due(world)
-    assert fire(world, old, "b") is None
-    assert fire(world, new, "a") is not None
 
 
 def test_when_no_process_alive_has_the_valid_definition_another_one_writes_its_own(world: World) -> None:
@@ -70,6 +64,9 @@ def test_a_changed_definition_keeps_the_clock_unless_its_ticks_differ(world: Wor
     assert (clock(world).anchor_at, clock(world).next_at) == (before.anchor_at, before.next_at)
     declare(world, schedule(interval=600.0))
     assert clock(world).next_at != before.next_at
+    assert not snapshot(world).draining
+    world.run(nodes.set_draining, "a", draining=True)
+    assert snapshot(world).draining, "an agent sees that its node is drained"
 
 
 def test_an_invalid_row_harms_nothing(world: World) -> None:
@@ -89,13 +86,6 @@ def test_a_schedule_that_no_node_has_any_more_is_purged(world: World) -> None:
     world.run(schedules.withdraw_schedule, "s", identity(world))
     assert world.run(schedules.purge_schedules, 3600.0) == 1
     assert world.read(schedules.list_schedule_rows) == []
-
-
-def test_an_agent_sees_that_its_node_is_drained(world: World) -> None:
-    declare(world, schedule())
-    assert not snapshot(world).draining
-    world.run(nodes.set_draining, "a", draining=True)
-    assert snapshot(world).draining
 
 
 # ---------------------------------------------------------------- immediate

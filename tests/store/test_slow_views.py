@@ -17,6 +17,8 @@ from peerd.testing import eventually
 from tests.store.world import World
 from tests.support.servers import DATABASES, ServerFactory
 
+pytestmark = pytest.mark.slow
+
 SERVERS = pytest.mark.parametrize("store", ["mariadb", "postgresql"], indirect=True)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -87,6 +86,7 @@ def same(one: AttemptTotals, other: AttemptTotals) -> bool:
     return all(abs(a - b) <= 1e-6 * max(1.0, abs(b)) for a, b in zip(counters_of(one), counters_of(other), strict=True))
 
 
+@settings(max_examples=20, derandomize=True)
 @given(totals)
 def test_the_numbers_of_a_row_are_its_totals(found: AttemptTotals) -> None:
     assert same(totals_of(counters_of(found)), found)
@@ -130,13 +130,6 @@ def test_a_series_is_of_the_groups_with_the_most_attempts(world: World) -> None:
         assert client.statistics.series("1h", by="handler", queue="none", most=1) == []
 
 
-def test_five_hundred_handlers_are_written_at_once(world: World) -> None:
-    at = minutes_ago(1)
-    write(world.store, *(row(at, attempts(number), name=f"handler {number}") for number in range(501)))
-    [found] = read(world.store).values()
-    assert (world.count(statistics), found.done) == (501, sum(range(501)))
-
-
 def roll_up_all(store: Database, step: int, kept: float = DAY) -> int:
     """Until nothing more is complete; how many spans were computed."""
     since, spans = datetime(1970, 1, 2, tzinfo=UTC), 0
@@ -145,7 +138,7 @@ def roll_up_all(store: Database, step: int, kept: float = DAY) -> int:
     return spans
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=5, derandomize=True)
 @given(parts=st.lists(st.tuples(st.integers(20, 120), st.integers(1, 3), st.integers(1, 2), totals), max_size=12))
 def test_a_coarse_bucket_is_the_merge_of_the_fine_ones(
     sqlite_store: Database, parts: list[tuple[int, int, int, AttemptTotals]]
@@ -223,17 +216,3 @@ def test_old_rows_are_purged_by_their_step_and_in_batches(world: World) -> None:
     assert {found.step for found in left} == {MINUTE, TEN_MINUTES}
     assert min(found.at for found in left if found.step == MINUTE) >= minutes_ago(101)
     assert 99 <= len(left) - 1 <= 101
-
-
-def test_totals_shuffled_over_processes_are_merged_alike(world: World) -> None:
-    found = [attempts(random.randint(0, 9), wait=random.random(), run=random.random()) for _ in range(40)]
-    write(world.store, *(row(minutes_ago(2), one, process_id=number) for number, one in enumerate(found)))
-    whole = AttemptTotals()
-    for one in found:
-        whole.merge(one)
-    [summed] = read(world.store).values()
-    assert same(summed, whole)
-    assert (summed.wait.quantile(0.95), summed.run.quantile(0.5)) == (
-        whole.wait.quantile(0.95),
-        whole.run.quantile(0.5),
-    )

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
 import sqlalchemy as sa
 
 from peerd import Client
@@ -20,6 +21,8 @@ from peerd.store.statistics.rollup import latest_bucket, purge_depths, purge_sta
 from peerd.store.statistics.steps import HOUR, MINUTE, SAMPLE, TEN_MINUTES, bucket_start
 from tests.store.plans import analyze, recorded_statements
 from tests.store.world import World
+
+pytestmark = [pytest.mark.slow, pytest.mark.every_database]
 
 
 def fill(store: Database) -> None:

@@ -11,6 +11,8 @@ from peerd.store.schema.tables import tasks
 from tests.store.plans import recorded_statements
 from tests.store.world import World
 
+pytestmark = pytest.mark.every_database
+
 
 def test_a_step_for_each_tube_and_not_for_each_job_lists_the_tubes(world: World) -> None:
     """Every statement reads few rows, as the database counts them."""
