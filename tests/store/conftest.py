@@ -20,6 +20,7 @@ import pytest
 
 from peerd.store.connection.database import Database
 from peerd.store.schema.migrate import migrate
+from tests.store.file_steps import Catalogue
 from tests.store.world import World, empty
 from tests.support import server_session
 from tests.support.migrated_databases import MigratedDatabases
@@ -87,6 +88,11 @@ def store(request: pytest.FixtureRequest, kept_stores: StoreOf) -> Database:
     note_database(request.node, request.param)
     database.run(empty)
     return database
+
+
+@pytest.fixture
+def catalogue(store: Database) -> Catalogue:
+    return Catalogue(store)
 
 
 @pytest.fixture

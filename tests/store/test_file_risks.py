@@ -30,11 +30,6 @@ SLOW_WORDS = (
 )
 
 
-@pytest.fixture
-def catalogue(store: Database) -> Catalogue:
-    return Catalogue(store)
-
-
 def insert(store: Database, table: sa.Table, rows: Iterable[dict[str, Any]]) -> None:
     given = list(rows)
 

@@ -159,9 +159,24 @@ MOVES: list[tuple[set[TaskEvent], Callable[[Play, int], None]]] = [
 ]
 
 
-@settings(max_examples=6, derandomize=True, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(moves=st.lists(st.tuples(st.sampled_from(range(len(MOVES))), st.integers(0, 50)), min_size=15, max_size=40))
+SOME_MOVES = st.lists(st.tuples(st.sampled_from(range(len(MOVES))), st.integers(0, 50)), min_size=15, max_size=40)
+CHECKS = [HealthCheck.function_scoped_fixture]
+
+
+@settings(max_examples=6, derandomize=True, suppress_health_check=CHECKS)
+@given(moves=SOME_MOVES)
 def test_every_operation_makes_only_transitions_of_the_table(world: World, moves: list[tuple[int, int]]) -> None:
+    assert_only_transitions(world, moves)
+
+
+@pytest.mark.slow
+@settings(max_examples=8, suppress_health_check=CHECKS)
+@given(moves=SOME_MOVES)
+def test_so_they_do_in_an_order_that_is_new_in_each_run(world: World, moves: list[tuple[int, int]]) -> None:
+    assert_only_transitions(world, moves)
+
+
+def assert_only_transitions(world: World, moves: list[tuple[int, int]]) -> None:
     world.empty()
     play = Play(world, world.claimer())
     for number in range(4):

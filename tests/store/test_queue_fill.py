@@ -26,13 +26,13 @@ def test_every_task_that_has_not_ended_counts_and_no_other(world: World) -> None
     assert world.read(count_unfinished_up_to, "nowhere", 100) == 0
 
 
-@pytest.mark.parametrize("status", [Status.PENDING, Status.SCHEDULED, Status.BURIED])
-def test_the_count_ends_at_the_limit(world: World, status: Status) -> None:
-    rows = [{"queue": "q", "status": str(status)}] * 30
-    world.execute(sa.insert(tasks).values(rows))
-    world.add()
-    counts = [world.read(count_unfinished_up_to, "q", most) for most in (1, 5, 30, 31, 32, 1000)]
-    assert counts == [1, 5, 30, 31, 31, 31]
+def test_the_count_ends_at_the_limit(world: World) -> None:
+    for status in (Status.PENDING, Status.SCHEDULED, Status.BURIED):
+        queue = str(status)
+        world.execute(sa.insert(tasks), [{"queue": queue, "status": queue}] * 30)
+        world.add(queue)
+        counts = [world.read(count_unfinished_up_to, queue, most) for most in (1, 5, 30, 31, 32, 1000)]
+        assert counts == [1, 5, 30, 31, 31, 31], status
 
 
 def test_one_statement_counts(world: World) -> None:

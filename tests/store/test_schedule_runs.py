@@ -17,7 +17,19 @@ from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import nodes as node_table
 from peerd.store.schema.tables import processes as process_table
 from peerd.store.schema.tables import schedule_runs as run_table
-from tests.store.schedule_steps import PROCESS, SILENCE, declare, identity, runs, schedule, silence_node, snapshot, take
+from tests.store.schedule_steps import (
+    PROCESS,
+    SILENCE,
+    declare,
+    fire,
+    identity,
+    let_be_due,
+    runs,
+    schedule,
+    silence_node,
+    snapshot,
+    take,
+)
 from tests.store.world import World, at_once
 
 
