@@ -19,8 +19,7 @@ from peerd.store.alerts.recording import COALESCE_WITHIN, ReportAge, end_conditi
 from peerd.store.alerts.upkeep import follow_silent_nodes, purge_alerts
 from peerd.store.connection.database import Database
 from peerd.store.schema.tables import alerts, nodes
-from tests.store.plans import analyze, recorded_statements
-from tests.store.test_statistics_plans import plan_of
+from tests.store.plans import analyze, explain_text, recorded_statements
 from tests.store.world import World, at_once
 
 
@@ -215,6 +214,6 @@ def test_on_a_filled_table_no_statement_reads_more_than_its_rows(world: World) -
         checked = [one for one in sent if re.search(r"\balerts\b", one[0]) and not one[0].startswith("INSERT")]
         assert checked, number
         for statement, parameters in checked:
-            plan = plan_of(store, statement, parameters)
+            plan = explain_text(store, statement, parameters)
             assert re.search(index, plan, re.MULTILINE), f"{number}: {statement}\n{plan}"
             assert not re.search(r"Seq Scan on alerts|type=ALL", plan), f"{number}: {statement}\n{plan}"

@@ -28,11 +28,6 @@ def run_query(connection: AutocommitConnection, query: str) -> int:
     return answer
 
 
-def test_it_is_committed_when_it_returns(world: World) -> None:
-    assert world.store.run_statement(lambda connection: connection.exec_driver_sql(INSERT, ()).rowcount) == 1
-    assert world.count() == 1
-
-
 @pytest.fixture
 def begun(world: World) -> Iterator[list[object]]:
     """The transactions that SQLAlchemy has begun for this thread; the bell has its own."""

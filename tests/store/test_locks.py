@@ -53,25 +53,18 @@ def _rows_that_others_skip(store: Database) -> int:
 
 
 @SERVERS
-@pytest.mark.parametrize("number", [1, 10, 100])
-def test_a_claim_locks_two_rows_for_each_that_it_takes_at_the_most(world: World, number: int) -> None:
-    claimer = world.claimer(node="a")
+def test_a_claim_locks_two_rows_for_each_that_it_takes_at_the_most_and_an_empty_one_none(world: World) -> None:
+    claimer, other = world.claimer(node="a"), world.claimer("nothing-is-here", node="b")
     fill(world, "a")
-    with world.store.engine.connect() as connection:
-        taken = claim.claim(connection, claimer, token=new_token(), limit=number).tasks
+    for number in (1, 10, 100):
+        with world.store.engine.connect() as connection:
+            taken = claim.claim(connection, claimer, token=new_token(), limit=number).tasks
+            locked = rows_locked(world.store, connection)
+            connection.rollback()
         assert len(taken) == number
-        locked = rows_locked(world.store, connection)
-        connection.rollback()
-    assert number <= locked <= 2 * number + A_FEW
-
-
-@SERVERS
-def test_an_empty_claim_locks_nothing(world: World) -> None:
-    world.node("b")
-    fill(world, "b")
+        assert number <= locked <= 2 * number + A_FEW, number
     with world.store.engine.connect() as connection:
-        claimer = world.claimer("nothing-is-here", node="a")
-        assert not claim.claim(connection, claimer, token=new_token(), limit=50).tasks
+        assert not claim.claim(connection, other, token=new_token(), limit=50).tasks
         assert _rows_that_others_skip(world.store) == 0
         connection.rollback()
 
