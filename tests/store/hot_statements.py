@@ -87,7 +87,7 @@ def operations_on_tasks(world: World, claimer: Claimer) -> Iterator[tuple[Callab
 
 
 def operations_on_jobs(world: World) -> Iterator[tuple[partial[Any], set[str]]]:
-    run, by_id = world.run_group, {"PRIMARY"}
+    run, by_id = world.store.run_group, {"PRIMARY"}  # by which `test_plans.py` knows the engine of groups
     pending, aside = {"tasks_claim", "tasks_turns"}, {"tasks_aside"}
     working = {"tasks_claim"} if world.store.name == "mysql" else {"tasks_working"}
     few, many = world.claimer("other"), world.claimer("q2", "other", *(f"tube-{number}" for number in range(40)))

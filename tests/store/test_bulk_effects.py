@@ -115,13 +115,6 @@ def key_rows(world: World, number: int) -> list[tuple[str, str, str, bool]]:
     return sorted((row.queue, row.unique_key.split()[0], row.scope, row.task_id is None) for row in mine)
 
 
-def test_a_reservation_that_ends_is_no_attempt(world: World) -> None:
-    task_id = world.task_in(Status.WORKING)
-    world.set(task_id, ttr=60, deadline_at=seconds_from_now(60))
-    assert carry_out(world, create(world, BulkCancel(), queue="q")).done == 1
-    assert (world.attempts(task_id), world.get(task_id).deadline_at) == ([], None)
-
-
 def test_a_unique_key_that_a_younger_task_has_is_refused_and_reported(world: World) -> None:
     old = world.task_in(Status.DEAD, unique_key="k")
     younger = world.add(unique_key="k")
@@ -141,6 +134,16 @@ def test_a_unique_key_that_a_younger_task_has_is_refused_and_reported(world: Wor
         assert world.run(acquire_key, "q", key, new_token(), "unfinished") == task_id
 
 
+def test_a_reservation_that_ends_is_no_attempt_and_a_key_whose_task_is_gone_is_free(world: World) -> None:
+    reserved, dead = world.task_in(Status.WORKING), world.task_in(Status.DEAD, unique_key="k")
+    world.set(reserved, ttr=60, deadline_at=seconds_from_now(60))
+    world.run(assign_key, "q", "k", 10**9)
+    assert carry_out(world, create(world, BulkCancel(), status="working")).done == 1
+    assert (world.attempts(reserved), world.get(reserved).deadline_at) == ([], None)
+    assert carry_out(world, create(world, BulkRetry(), status="dead")).done == 1
+    assert world.run(acquire_key, "q", "k", new_token(), "unfinished") == dead
+
+
 def test_tasks_with_keys_are_put_into_another_queue_with_them(world: World) -> None:
     free, taken = (world.add(unique_key=key) for key in ("free", "taken"))
     holder = world.add("r", unique_key="taken")
@@ -154,11 +157,3 @@ def test_tasks_with_keys_are_put_into_another_queue_with_them(world: World) -> N
         ("r", there),
     ]
     assert world.run(acquire_key, "r", "free", new_token(), "unfinished") == free
-
-
-def test_a_key_that_was_taken_meanwhile_is_assigned_to_the_task_that_runs_again(world: World) -> None:
-    """Its row has another task, which is gone: then the key is free."""
-    task_id = world.task_in(Status.DEAD, unique_key="k")
-    world.run(assign_key, "q", "k", 10**9)
-    assert carry_out(world, create(world, BulkRetry(), status="dead")).done == 1
-    assert world.run(acquire_key, "q", "k", new_token(), "unfinished") == task_id

@@ -80,11 +80,6 @@ def test_the_latest_sample_has_each_queue_and_all_of_them(world: World) -> None:
     }
     assert points[ALL_QUEUES, Status.PENDING].oldest == points["b", Status.PENDING].oldest
     assert points["b", Status.SCHEDULED].oldest is None
-
-
-def test_a_sample_of_nothing_is_a_row_all_the_same(world: World) -> None:
-    world.add("a")
-    world.run(write_depths, world.read(sample_depths))
     world.run(write_depths, [])
     [point] = world.read(latest_depths)
     assert (point.queue, point.status, point.count, point.oldest) == (ALL_QUEUES, Status.PENDING, 0, None)

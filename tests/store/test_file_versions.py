@@ -28,6 +28,9 @@ def test_a_put_is_current_with_its_copy_its_hash_and_its_metadata(catalogue: Cat
     assert put.expires_at is not None
     assert catalogue.copies(put.id) == {disk: "stored"}
     assert catalogue.count(file_checks) == 1, "a second copy has to be made"
+    large = catalogue.put(films, "large", disk, 3 * 2**20, chunk_size=2**20, chunks=bytes(96))
+    hashes = [catalogue.count(file_chunks), catalogue.count(file_chunks, file_chunks.c.file_id == large.id)]
+    assert hashes == [1, 1], "of chunks, for large contents alone"
 
 
 def test_a_put_of_a_known_key_is_the_next_version_and_the_earlier_one_a_tombstone(catalogue: Catalogue) -> None:
@@ -97,17 +100,13 @@ def test_conditions_of_a_put_hold_or_nothing_changes(catalogue: Catalogue) -> No
     assert catalogue.put(films, "a", disk, condition=Condition(tag="tag-1")).version == 2
     assert catalogue.put(films, "a", disk, condition=Condition(tag=HASH)).version == 3
 
-
-def test_of_puts_that_ask_for_an_absent_file_at_the_same_moment_one_succeeds(catalogue: Catalogue) -> None:
-    disk, films = catalogue.disk("a"), catalogue.bucket()
-
     def put() -> StoredFile | None:
         try:
-            return catalogue.put(films, "a", disk, condition=Condition(is_absent=True))
+            return catalogue.put(films, "new", disk, condition=is_absent)
         except FileConditionFailed:
             return None
 
-    assert [file is not None for file in at_once([put] * 6)].count(True) == 1
+    assert [file is not None for file in at_once([put] * 6)].count(True) == 1, "at the same moment"
 
 
 def test_a_quota_is_of_current_files_and_a_put_that_exceeds_it_leaves_nothing(catalogue: Catalogue) -> None:
@@ -221,11 +220,3 @@ def test_a_key_that_nothing_can_store_is_refused_and_others_are_compared_byte_by
     for key in keys:
         found = catalogue.find(films, key)
         assert (found and found.key) == key
-
-
-def test_hashes_of_chunks_are_kept_for_large_contents_alone(catalogue: Catalogue) -> None:
-    disk, films = catalogue.disk("a"), catalogue.bucket()
-    catalogue.put(films, "small", disk)
-    large = catalogue.put(films, "large", disk, 3 * 2**20, chunk_size=2**20, chunks=bytes(96))
-    assert catalogue.count(file_chunks) == 1
-    assert catalogue.count(file_chunks, file_chunks.c.file_id == large.id) == 1

@@ -43,6 +43,8 @@ def test_hot_statements_go_by_their_indexes(database: str) -> None:
         world.node("silent")
         store.run(silence_a_node, world.node("silent"))
         with store.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            if store.name == "postgresql":  # what the planner knows does not change in the middle of the test
+                connection.exec_driver_sql("ALTER TABLE tasks SET (autovacuum_enabled = off)")
             connection.exec_driver_sql("ANALYZE TABLE tasks" if store.name == "mysql" else "ANALYZE")
         for operation, expected in operations_on_tasks(world, claimer):
             check(store, operation, expected)

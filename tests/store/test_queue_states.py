@@ -51,6 +51,9 @@ def test_the_oldest_pending_task_is_found_whatever_its_place_in_the_queue(world:
     def ago(minutes: int) -> datetime:
         return NOW - timedelta(minutes=minutes)
 
+    later = datetime.now(UTC) + timedelta(hours=1)
+    add_rows(world, {"created_at": NOW, "start_at": later})
+    assert [world.read(counts.oldest_pending, queue) for queue in ("q", "nowhere")] == [None, None], "it is not due yet"
     add_rows(world, {"priority": 20, "created_at": ago(1)}, {"priority": 20, "created_at": ago(2)})
     assert world.read(counts.oldest_pending, "q") == ago(2)
     for minutes, place in (
@@ -62,13 +65,6 @@ def test_the_oldest_pending_task_is_found_whatever_its_place_in_the_queue(world:
     ):
         add_rows(world, {"created_at": ago(minutes), **place}, {"created_at": ago(minutes - 9), **place})
         assert world.read(counts.oldest_pending, "q") == ago(minutes)
-
-
-def test_what_is_not_due_yet_is_not_the_oldest(world: World) -> None:
-    later = datetime.now(UTC) + timedelta(hours=1)  # the module may have been imported hours ago
-    add_rows(world, {"created_at": NOW, "start_at": later})
-    assert world.read(counts.oldest_pending, "q") is None
-    assert world.read(counts.oldest_pending, "nowhere") is None
 
 
 def test_the_search_for_the_oldest_has_a_limit(world: World) -> None:

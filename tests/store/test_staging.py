@@ -63,14 +63,13 @@ def test_what_is_due_is_staged_and_nothing_else(world: World) -> None:
     assert {world.get(task_id).status for task_id in (*due, failed.id)} == {Status.PENDING}
     assert world.get(later).status is Status.SCHEDULED
     assert world.run(stage_all_due).count == 0
-
-
-def test_a_limited_number_is_staged_at_a_time_the_longest_due_first(world: World) -> None:
     due = [world.add(start_in=60.0) for _ in range(5)]
     for index, task_id in enumerate(due):
         world.set(task_id, start_at=seconds_from_now(-60.0 + index))
     assert world.run(stage_all_due, 2).count == 2
-    assert [world.get(task_id).status for task_id in due] == [Status.PENDING] * 2 + [Status.SCHEDULED] * 3
+    assert [world.status(task_id) for task_id in due] == [Status.PENDING] * 2 + [Status.SCHEDULED] * 3, (
+        "longest due first"
+    )
     assert [world.run(stage_all_due, 2).count for _ in range(3)] == [2, 1, 0]
 
 
