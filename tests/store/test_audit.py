@@ -388,6 +388,7 @@ def test_pages_follow_each_other_and_filters_find(world: World) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.every_database
 def test_what_follows_the_log_reads_the_end_of_an_index(world: World) -> None:
     entry = {"actor_kind": "user", "address": None, "way": "api", "outcome": "done", "target_kind": "task"}
     some = [

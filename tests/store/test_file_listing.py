@@ -73,6 +73,7 @@ def test_lists_are_those_of_a_simple_model_whatever_the_keys_and_the_pages(store
 
 
 @pytest.mark.slow
+@pytest.mark.every_database
 def test_a_list_of_folders_reads_few_rows_of_each_and_every_statement_uses_the_index(store: Database) -> None:
     catalogue = Catalogue(store)
     bucket = catalogue.bucket()

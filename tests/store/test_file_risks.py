@@ -107,6 +107,7 @@ def test_copies_are_counted_by_disk_and_state_and_as_far_as_they_were_examined(c
 
 
 @pytest.mark.slow
+@pytest.mark.every_database
 def test_every_statement_about_risks_and_counts_goes_by_an_index(catalogue: Catalogue) -> None:
     store, bucket = catalogue.store, catalogue.bucket()
     disk = catalogue.disk("a")

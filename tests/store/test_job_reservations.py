@@ -119,20 +119,16 @@ def test_a_tube_that_is_paused_is_left_alone_and_others_are_not(world: World) ->
     assert world.run_group(jobs.take, claimer, job_id, TTR) is not None, "by its id"
 
 
-def test_a_draining_node_reserves_nothing_and_takes_nothing(world: World) -> None:
-    job_id = put(world)
-    claimer = world.claimer("q")
-    world.run(nodes.set_draining, "a", draining=True)
-    assert reserve(world, claimer) == []
-    assert world.run_group(jobs.take, claimer, job_id, TTR) is None
-
-
-def test_a_node_reserves_unpinned_jobs_and_its_own(world: World) -> None:
+def test_a_node_reserves_unpinned_jobs_and_its_own_and_nothing_while_it_is_drained(world: World) -> None:
     world.node("a")
     world.node("b")
     elsewhere, mine, anywhere = put(world, node="b"), put(world, node="a", pri=1), put(world, pri=2)
     assert reserved_ids(world, world.claimer("q"), 5) == [mine, anywhere]
     assert world.run_group(jobs.take, world.claimer("q"), elsewhere, TTR) is None
+    job_id, draining = put(world), world.claimer("q")
+    world.run(nodes.set_draining, "a", draining=True)
+    assert reserve(world, draining) == []
+    assert world.run_group(jobs.take, draining, job_id, TTR) is None
 
 
 def test_nothing_is_reserved_before_its_start_or_after_its_finish(world: World) -> None:

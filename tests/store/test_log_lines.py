@@ -182,6 +182,7 @@ def test_old_lines_are_purged_by_their_age_the_oldest_first(world: World) -> Non
 
 
 @pytest.mark.slow
+@pytest.mark.every_database
 def test_lines_are_found_by_their_indexes(world: World) -> None:
     with world.store.engine.begin() as connection:
         for task_id in range(1, 60):

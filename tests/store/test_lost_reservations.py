@@ -47,28 +47,24 @@ def test_the_reservations_of_a_dead_process_are_released_and_its_claims_counted(
 
 def test_a_reservation_lasts_as_long_as_its_process_lives_however_long_it_is_not_touched(world: World) -> None:
     put(world, ttr=3600)
-    job = reserve_one(world, world.claimer("q"))
+    claimer = world.claimer("q")
+    job = reserve_one(world, claimer)
     world.set(job.id, checked_at=seconds_from_now(-3000))
+
+    def untouched_for() -> float:
+        found = world.read(due.read_due_maintenance)
+        assert found.oldest_touch is not None
+        return (found.now - found.oldest_touch).total_seconds()
+
+    assert untouched_for() < 60, "no rescue is due because of it"
     assert world.run(rescue.rescue_untouched, SILENCE) == []
     assert world.status(job.id) is Status.WORKING
+    world.run(processes.end_process, claimer.process_id, "SIGKILL")
+    assert untouched_for() > 2900
     world.silence(job.id, 60)
     rescued = world.run(rescue.rescue_untouched, SILENCE)
     assert rescued == [RescuedTask(job.id, TaskEvent.RELEASE, RESERVATION_LABEL)]
     assert_is_ready_and_uncounted(world, job)
-
-
-def test_the_rescue_is_not_due_because_of_a_long_reservation_of_a_living_process(world: World) -> None:
-    put(world, ttr=3600)
-    claimer = world.claimer("q")
-    job = reserve_one(world, claimer)
-    world.set(job.id, checked_at=seconds_from_now(-3000))
-    found = world.read(due.read_due_maintenance)
-    assert found.oldest_touch is not None
-    assert (found.now - found.oldest_touch).total_seconds() < 60
-    world.run(processes.end_process, claimer.process_id, "SIGKILL")
-    found = world.read(due.read_due_maintenance)
-    assert found.oldest_touch is not None
-    assert (found.now - found.oldest_touch).total_seconds() > 2900
 
 
 def test_a_reservation_that_its_process_does_not_know_of_is_released(world: World) -> None:

@@ -30,15 +30,11 @@ def test_what_claims_and_completions_write_meets_every_check(world: World) -> No
     assert reported == ["ok"]
 
 
-def test_integrity_is_broken_by_what_a_check_forbids(world: World) -> None:
+def test_integrity_is_broken_by_what_a_check_forbids_and_other_writes_are_checked(world: World) -> None:
     """Proves that the test above can fail."""
     world.add()
+    with pytest.raises(sa.exc.IntegrityError, match="updated_at_form"):
+        world.execute(BAD)  # all other writes are checked
     world.store.run_autocommit(lambda connection: connection.execute(BAD))
     reported = world.read(lambda connection: connection.exec_driver_sql("PRAGMA integrity_check").scalars().all())
     assert reported == ["CHECK constraint failed in tasks"]
-
-
-def test_all_other_writes_are_checked(world: World) -> None:
-    world.add()
-    with pytest.raises(sa.exc.IntegrityError, match="updated_at_form"):
-        world.execute(BAD)
