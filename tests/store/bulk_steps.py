@@ -24,21 +24,21 @@ ENOUGH: Final = 600.0
 def create(world: World, action: TaskAction, most: int | None = None, **fields: Any) -> BulkAction:
     """Create a bulk action whose tasks have been counted, so that its chunks have only to act on them."""
     let_the_clock_move(world)
-    preview = world.store.read(preview_bulk, action, fields, within=ENOUGH)
-    return world.store.run(create_bulk, action, fields, digest=preview.digest, most=most)
+    preview = world.read(preview_bulk, action, fields, within=ENOUGH)
+    return world.run(create_bulk, action, fields, digest=preview.digest, most=most)
 
 
 def chunk(world: World, size: int = 500) -> ChunkResult:
     """The next chunk, which does not wait for the pause after the one before."""
-    world.store.run(lambda connection: connection.execute(sa.update(bulk_actions).values(next_at=None)).rowcount)
+    world.execute(sa.update(bulk_actions).values(next_at=None))
     let_the_clock_move(world)
-    return world.store.run(carry_out_chunk, size)
+    return world.run(carry_out_chunk, size)
 
 
 def carry_out(world: World, bulk: BulkAction, size: int = 500) -> BulkAction:
     for _ in range(200):
         chunk(world, size)
-        found = world.store.read(get_bulk, bulk.id)
+        found = world.read(get_bulk, bulk.id)
         if found.has_ended:
             return found
     raise AssertionError(bulk)
@@ -52,6 +52,6 @@ def let_the_clock_move(world: World) -> None:
 
 def time_of(world: World) -> datetime:
     """The time of the database."""
-    moment = world.store.read(lambda connection: connection.execute(sa.select(now())).scalar_one())
+    moment = world.scalars(sa.select(now()))[0]
     assert moment is not None
     return moment

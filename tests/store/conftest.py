@@ -2,44 +2,78 @@
 
 `store`       an empty, migrated database; one is kept for each kind and each worker of the run, and emptied per test
 `world`       the same with helpers: nodes and processes of the test, tasks in every state
+
+The modules in `ON_GALERA` run on a Galera cluster too, in `make test-all`: what they hold, a server that does not see
+yet what another one has committed could break.
 """
 
 from __future__ import annotations
 
 import secrets
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
+from typing import Final
 
 import pytest
 
 from peerd.store.connection.database import Database
 from peerd.store.schema.migrate import migrate
+from tests.store.file_steps import Catalogue
 from tests.store.world import World, empty
 from tests.support import server_session
+from tests.support.migrated_databases import MigratedDatabases
 from tests.support.server import ServerUnavailableError
 from tests.support.servers import DATABASES, create_database
 from tests.support.summary import note_database, note_missing_server
 
+FOLDER: Final = Path(__file__).parent
 StoreOf = Callable[[str], Database]
+ON_GALERA: Final = {
+    *("test_claim", "test_limited_claims", "test_job_reservations", "test_job_ends", "test_lost_reservations"),
+    *("test_outcomes", "test_rescue", "test_unique_keys", "test_enqueue", "test_idempotency", "test_limits"),
+}
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out Galera where nothing but the fixture has chosen it, and no module of `ON_GALERA`."""
+    left_out = [item for item in items if _is_on_galera_for_nothing(item)]
+    if left_out:
+        items[:] = [item for item in items if item not in left_out]
+        config.hook.pytest_deselected(items=left_out)
+
+
+def _is_on_galera_for_nothing(item: pytest.Item) -> bool:
+    if item.path.parent != FOLDER or item.path.stem in ON_GALERA or not isinstance(item, pytest.Function):
+        return False
+    chosen = any("store" in mark.args[0] for mark in item.iter_markers("parametrize"))
+    return not chosen and hasattr(item, "callspec") and item.callspec.params.get("store") == "galera"
 
 
 @pytest.fixture(scope="session")
-def kept_stores(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Iterator[StoreOf]:
+def kept_stores(
+    tmp_path_factory: pytest.TempPathFactory, worker_id: str, migrated_databases: MigratedDatabases
+) -> Iterator[StoreOf]:
     kept: dict[str, Database] = {}
     with ExitStack() as afterwards:
 
         def store_of(kind: str) -> Database:
             if kind not in kept:
-                name = f"kept_{worker_id}_{secrets.token_hex(4)}"  # each folder that imports the fixture has its own
-                url = (
-                    f"sqlite:///{tmp_path_factory.mktemp('store') / 'kept.sqlite'}"
-                    if kind == "sqlite"
-                    else create_database(server_session.shared_server(kind), name)
-                )
-                kept[kind] = Database(url, pool_size=10)
+                kept[kind] = Database(address_of(kind), pool_size=10)
                 afterwards.callback(kept[kind].close)
-                migrate(kept[kind])
+                migrate(kept[kind])  # where it is not yet
             return kept[kind]
+
+        def address_of(kind: str) -> str:
+            if kind == "sqlite":
+                return f"sqlite:///{shutil.copy(migrated_databases.file(), tmp_path_factory.mktemp('store'))}"
+            server = server_session.shared_server(kind)
+            if kind == "galera":
+                return create_database(server, f"kept_{worker_id}_{secrets.token_hex(4)}")
+            name = migrated_databases.take(server)
+            afterwards.callback(migrated_databases.give_back, server, name)
+            return server.url(name)
 
         yield store_of
 
@@ -54,6 +88,11 @@ def store(request: pytest.FixtureRequest, kept_stores: StoreOf) -> Database:
     note_database(request.node, request.param)
     database.run(empty)
     return database
+
+
+@pytest.fixture
+def catalogue(store: Database) -> Catalogue:
+    return Catalogue(store)
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ from tests.support.outcomes import record_outcome
 
 
 def operations_on_tasks(world: World, claimer: Claimer) -> Iterator[tuple[Callable[[], object], set[str]]]:
-    run, mysql = world.store.run, world.store.name == "mysql"
+    run, mysql = world.run, world.store.name == "mysql"
     working = {"tasks_claim"} if mysql else {"tasks_working"}
     by_id = {"PRIMARY"}
     held_now: list[Task] = []
@@ -46,10 +46,7 @@ def operations_on_tasks(world: World, claimer: Claimer) -> Iterator[tuple[Callab
     yield partial(run, quarantined.should_empty_for_quarantined, claimer, 1.0), {"tasks_claim", "tasks_turns"} | by_id
     limited_indexes = {"tasks_turns", "PRIMARY", "a sort of all"}
     yield partial(run, limited_claim.find_claimable, claimer), {"tasks_claim", "tasks_turns"} | by_id
-    yield (
-        partial(run, limited_claim.claim_limited, claimer, "q", token=8, limit=5),
-        limited_indexes | working,
-    )
+    yield (partial(run, limited_claim.claim_limited, claimer, "q", token=8, limit=5), limited_indexes | working)
     limited = sa.insert(limits).values(queue="q", limit_key="", running=1000)
     run(lambda connection: connection.execute(limited).rowcount)
     yield (
@@ -90,7 +87,7 @@ def operations_on_tasks(world: World, claimer: Claimer) -> Iterator[tuple[Callab
 
 
 def operations_on_jobs(world: World) -> Iterator[tuple[partial[Any], set[str]]]:
-    run, by_id = world.store.run_group, {"PRIMARY"}
+    run, by_id = world.store.run_group, {"PRIMARY"}  # by which `test_plans.py` knows the engine of groups
     pending, aside = {"tasks_claim", "tasks_turns"}, {"tasks_aside"}
     working = {"tasks_claim"} if world.store.name == "mysql" else {"tasks_working"}
     few, many = world.claimer("other"), world.claimer("q2", "other", *(f"tube-{number}" for number in range(40)))
@@ -116,7 +113,7 @@ def operations_on_jobs(world: World) -> Iterator[tuple[partial[Any], set[str]]]:
     yield partial(run, jobs.kick, "q", 5), aside | by_id
     yield partial(run, jobs.kick, "other", 5), aside | by_id
     yield partial(run, jobs.release_all, few.node_id), working | by_id
-    read = world.store.read
+    read = world.read
     yield partial(read, jobs.peek_ready, "q"), pending | by_id
     yield partial(read, jobs.peek_delayed, "q"), aside
     yield partial(read, jobs.peek_buried, "q"), aside

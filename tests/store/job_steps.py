@@ -21,11 +21,11 @@ def put(world: World, tube: str = "q", pri: int = 0, **fields: Any) -> int:
 
 
 def put_all(world: World, new: list[NewTask]) -> list[int]:
-    return [one.id for one in world.store.run_group(jobs.put, new)]
+    return [one.id for one in world.run_group(jobs.put, new)]
 
 
 def reserve(world: World, claimer: Claimer, limit: int = 1) -> list[ReservedJob]:
-    return world.store.run_group(jobs.reserve, claimer, limit, TTR, durable=False)
+    return world.run_group(jobs.reserve, claimer, limit, TTR, durable=False)
 
 
 def reserve_one(world: World, claimer: Claimer) -> ReservedJob:
@@ -38,18 +38,18 @@ def reserved_ids(world: World, claimer: Claimer, limit: int = 1) -> list[int]:
 
 
 def release(world: World, claimer: Claimer, *releases: Release) -> set[ClaimId]:
-    return world.store.run_group(jobs.release, claimer.process_id, releases)
+    return world.run_group(jobs.release, claimer.process_id, releases)
 
 
 def bury(world: World, claimer: Claimer, *buries: Bury) -> set[ClaimId]:
-    return world.store.run_group(jobs.bury, claimer.process_id, buries)
+    return world.run_group(jobs.bury, claimer.process_id, buries)
 
 
 def delete(world: World, claimer: Claimer, *held: ClaimId, keep: frozenset[ClaimId] = frozenset()) -> set[ClaimId]:
     operation = partial(jobs.delete_held, keep=keep)
-    return world.store.run_group(operation, claimer.process_id, held)
+    return world.run_group(operation, claimer.process_id, held)
 
 
 def state(world: World, job_id: int) -> JobState | None:
-    found = world.store.read(jobs.job_statistics, job_id)
+    found = world.read(jobs.job_statistics, job_id)
     return None if found is None else found.state

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -51,14 +51,28 @@ def _execute(connection: sa.Connection, statement: str) -> None:
     connection.exec_driver_sql(statement).close()
 
 
-def plan_of(
+def explain(
     database: Database, statement: str, parameters: Any, engine: sa.Engine | None = None
-) -> tuple[set[str], list[str]]:
-    """The indexes by which a statement reaches `tasks`, and the plan as the database prints it."""
+) -> Sequence[Mapping[Any, Any]]:
+    """The plan of a statement, in the rows that the database gives."""
     word = "EXPLAIN QUERY PLAN" if database.name == "sqlite" else "EXPLAIN"
     with (engine or database.engine).connect() as connection:
         rows = connection.exec_driver_sql(f"{word} {statement}", parameters).mappings().all()
         connection.rollback()
+    return rows
+
+
+def explain_text(database: Database, statement: str, parameters: Any) -> str:
+    """A plan as `name=value`, a row on a line."""
+    rows = explain(database, statement, parameters)
+    return "\n".join(" ".join(f"{name}={value}" for name, value in row.items()) for row in rows)
+
+
+def plan_of(
+    database: Database, statement: str, parameters: Any, engine: sa.Engine | None = None
+) -> tuple[set[str], list[str]]:
+    """The indexes by which a statement reaches `tasks`, and the plan as the database prints it."""
+    rows = explain(database, statement, parameters, engine)
     words = [" ".join(str(value) for value in row.values()) for row in rows]
     match database.name:
         case "mysql":
@@ -93,14 +107,11 @@ def plans_of(database: Database, operation: Callable[[], object]) -> list[tuple[
     """The statements that an operation reads with, and the plan of each as the database prints it."""
     with recorded_statements(database) as sent:
         operation()
-    word = "EXPLAIN QUERY PLAN" if database.name == "sqlite" else "EXPLAIN"
-    found = []
-    for statement, parameters in sent:
-        if statement.startswith("SELECT"):
-            with database.engine.connect() as connection:
-                found.append((statement, str(connection.exec_driver_sql(f"{word} {statement}", parameters).all())))
-                connection.rollback()
-    return found
+    return [
+        (sql, str([dict(row) for row in explain(database, sql, values)]))
+        for sql, values in sent
+        if sql.startswith("SELECT")
+    ]
 
 
 def check(

@@ -30,11 +30,11 @@ def identity(world: World, node: str = "a") -> NodeIdentity:
 
 
 def declare(world: World, given: Schedule, node: str = "a") -> bool:
-    return world.store.run(schedules.declare_schedule, given, identity(world, node), SILENCE)
+    return world.run(schedules.declare_schedule, given, identity(world, node), SILENCE)
 
 
 def snapshot(world: World, *names: str, node: str = "a") -> ScheduleSnapshot:
-    return world.store.read(schedules.read_snapshot, names or ("s",), identity(world, node))
+    return world.read(schedules.read_snapshot, names or ("s",), identity(world, node))
 
 
 def clock(world: World, node_id: int = CLUSTER_ROW, node: str = "a") -> ScheduleRow:
@@ -44,7 +44,7 @@ def clock(world: World, node_id: int = CLUSTER_ROW, node: str = "a") -> Schedule
 def let_be_due(world: World, seconds: float = 0.0, node_id: int = CLUSTER_ROW) -> None:
     """Backdate the next tick."""
     row = sa.update(schedule_table).where(schedule_table.c.node_id == node_id)
-    world.store.run(lambda c: c.execute(row.values(next_at=seconds_from_now(-seconds))))
+    world.execute(row.values(next_at=seconds_from_now(-seconds)))
 
 
 def fire(world: World, given: Schedule, node: str = "a", node_id: int = CLUSTER_ROW) -> ScheduleRun | None:
@@ -55,19 +55,19 @@ def fire(world: World, given: Schedule, node: str = "a", node_id: int = CLUSTER_
     decided = decide_tick(given, found.next_at, found.anchor_at, seen.now, "")
     if isinstance(decided, WaitForTick):
         return None
-    return world.store.run(schedules.fire_tick, found, given, decided)
+    return world.run(schedules.fire_tick, found, given, decided)
 
 
 def take(
     world: World, run: ScheduleRun, given: Schedule, node: str = "a", *processes: tuple[str, int]
 ) -> list[ScheduleRun]:
-    return world.store.run(schedule_runs.claim_run, run, given, identity(world, node), processes or [PROCESS])
+    return world.run(schedule_runs.claim_run, run, given, identity(world, node), processes or [PROCESS])
 
 
 def runs(world: World) -> list[ScheduleRun]:
-    return world.store.read(schedule_runs.list_runs)[::-1]
+    return world.read(schedule_runs.list_runs)[::-1]
 
 
 def silence_node(world: World, node: str, seconds: float) -> None:
     row = sa.update(node_table).where(node_table.c.name == node)
-    world.store.run(lambda c: c.execute(row.values(checked_at=seconds_from_now(-seconds))))
+    world.execute(row.values(checked_at=seconds_from_now(-seconds)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from itertools import cycle
 from typing import Any
 
 import pytest
@@ -17,7 +18,6 @@ from peerd.domain.lifecycle import IllegalTransition, Status
 from peerd.operate.actors import cli_actor, python_actor
 from peerd.operate.operations import Operation, OperationGroup
 from peerd.store.access.audit import purge_entries
-from peerd.store.connection.database import Database
 from peerd.store.files.buckets import get_bucket
 from peerd.store.files.disks import remove_disk
 from peerd.store.files.resumable_uploads import NewResumableUpload, begin_resumable
@@ -72,7 +72,9 @@ def steps(task: int, other: int) -> Steps:
     disabled, enabled = {"disabled": True}, {"disabled": False}
     video, in_q, viewer, operator = {"queue": "video"}, {"queue": "q"}, {"role": "viewer"}, {"role": "operator"}
     of_films, of_safe, of_disk = ("bucket", "films"), ("file class", "safe"), ("disk", None)
-    password = "hunter2 hunter2"
+    of_bulk, of_key, of_token, password = ("bulk", None), ("access key", None), ("token", None), "hunter2 hunter2"
+    active, readonly, drain, lost = ({"state": state} for state in ("active", "readonly", "drain", "lost"))
+    unset, scoped = {"has_password": False}, {"rights": "read", "scopes": ["films"]}
     return [
         ("tasks.bury", lambda c: c.tasks.bury(task), of_task, {"status": "pending"}, {"status": "buried"}),
         ("tasks.kick", lambda c: c.tasks.kick(task), of_task, {"status": "buried"}, {"status": "pending"}),
@@ -100,87 +102,43 @@ def steps(task: int, other: int) -> Steps:
         ("nodes.request_scale", lambda c: c.nodes.request_scale("first", "video", 2), of_node, None, None),
         ("schedules.create", lambda c: c.schedules.create("t", queue="q", interval=60), ("schedule", "t"), None, {}),
         ("schedules.delete", lambda c: c.schedules.delete("t"), ("schedule", "t"), {}, None),
-        (
-            "bulk.create",
-            lambda c: c.bulk.create(BulkRetry(), all_tasks=True),
-            ("bulk", None),
-            None,
-            {"action": "retry"},
-        ),
-        ("bulk.pause", lambda c: c.bulk.pause(newest_bulk(c)), ("bulk", None), {}, {"state": "paused"}),
-        ("bulk.resume", lambda c: c.bulk.resume(newest_bulk(c)), ("bulk", None), {"state": "paused"}, {}),
-        ("bulk.cancel", lambda c: c.bulk.cancel(newest_bulk(c)), ("bulk", None), {}, {"state": "canceled"}),
+        ("bulk.create", lambda c: c.bulk.create(BulkRetry(), all_tasks=True), of_bulk, None, {"action": "retry"}),
+        ("bulk.pause", lambda c: c.bulk.pause(newest_bulk(c)), of_bulk, {}, {"state": "paused"}),
+        ("bulk.resume", lambda c: c.bulk.resume(newest_bulk(c)), of_bulk, {"state": "paused"}, {}),
+        ("bulk.cancel", lambda c: c.bulk.cancel(newest_bulk(c)), of_bulk, {}, {"state": "canceled"}),
         ("users.add", lambda c: c.users.add("bob", "viewer"), of_bob, None, viewer),
         ("users.change", lambda c: c.users.change("bob", role="operator"), of_bob, viewer, operator),
-        (
-            "users.set_password",
-            lambda c: c.users.set_password("bob", password),
-            of_bob,
-            {"has_password": False},
-            {"has_password": True},
-        ),
+        ("users.set_password", lambda c: c.users.set_password("bob", password), of_bob, unset, {"has_password": True}),
         ("users.remove", lambda c: c.users.remove("bob"), of_bob, operator, None),
         ("file_classes.set", lambda c: c.file_classes.set("safe", durable=2), of_safe, None, {"durable": 2}),
         ("buckets.create", lambda c: c.buckets.create("films", class_name="safe"), of_films, None, {"quota": None}),
         ("buckets.change", lambda c: c.buckets.change("films", quota=99), of_films, {"quota": None}, {"quota": 99}),
-        (
-            "disks.register_object_store",
-            lambda c: c.disks.register_object_store("ef" * 16, place=PLACE),
-            of_disk,
-            None,
-            {"path": PLACE, "state": "active"},
-        ),
+        ("disks.register_object_store", register_object_store, of_disk, None, {"path": PLACE, "state": "active"}),
         ("disks.register", register_disk, of_disk, None, {"path": "/srv/a", "state": "active"}),
         ("files.verify", lambda c: c.files.verify("films/a"), ("file", "films/a"), {}, {}),
         ("files.move", lambda c: c.files.move("films/a", "films/b"), ("file", "films/a"), {"size": 10}, None),
         ("files.remove", lambda c: c.files.remove("films/b"), ("file", "films/b"), {"size": 10}, None),
         ("files.remove_below", lambda c: c.files.remove_below("films", "x"), of_films, {}, {}),
         ("files.fsck", lambda c: c.files.fsck("films"), of_films, None, None),
-        (
-            "disks.readonly",
-            lambda c: c.disks.readonly(newest_disk(c)),
-            of_disk,
-            {"state": "active"},
-            {"state": "readonly"},
-        ),
-        ("disks.drain", lambda c: c.disks.drain(newest_disk(c)), of_disk, {"state": "readonly"}, {"state": "drain"}),
-        (
-            "disks.activate",
-            lambda c: c.disks.activate(newest_disk(c)),
-            of_disk,
-            {"state": "drain"},
-            {"state": "active"},
-        ),
+        ("disks.readonly", lambda c: c.disks.readonly(newest_disk(c)), of_disk, active, readonly),
+        ("disks.drain", lambda c: c.disks.drain(newest_disk(c)), of_disk, readonly, drain),
+        ("disks.activate", lambda c: c.disks.activate(newest_disk(c)), of_disk, drain, active),
         ("disks.rebalance", lambda c: c.disks.rebalance(), ("disk", "all"), None, None),
         ("disks.stop_rebalance", lambda c: c.disks.stop_rebalance(), ("disk", "all"), None, None),
-        ("disks.lost", lambda c: c.disks.lost(newest_disk(c)), of_disk, {"state": "active"}, {"state": "lost"}),
-        ("disks.remove", forget_and_remove_disk, of_disk, {"state": "lost"}, None),
-        (
-            "files.uploads.abort",
-            abort_upload,
-            ("upload", UPLOAD),
-            {"bucket": "music", "key": "u", "received": 0},
-            None,
-        ),
+        ("disks.lost", lambda c: c.disks.lost(newest_disk(c)), of_disk, active, lost),
+        ("disks.remove", forget_and_remove_disk, of_disk, lost, None),
+        ("files.uploads.abort", abort_upload, ("upload", UPLOAD), {"bucket": "music", "key": "u", "received": 0}, None),
         ("buckets.delete", lambda c: c.buckets.delete("films"), of_films, {"quota": 99}, None),
         ("file_classes.remove", remove_class, of_safe, {"durable": 2}, None),
-        (
-            "files.keys.create",
-            lambda c: c.files.keys.create("s3", "read", scopes=["films"]),
-            ("access key", None),
-            None,
-            {"rights": "read", "scopes": ["films"]},
-        ),
-        (
-            "files.keys.revoke",
-            lambda c: c.files.keys.revoke(newest_key(c)),
-            ("access key", None),
-            {"revoked_at": None},
-            {},
-        ),
-        ("tokens.create", lambda c: c.tokens.create("t", ["view"]), ("token", None), None, {"rights": ["view"]}),
-        ("tokens.revoke", lambda c: c.tokens.revoke(newest_token(c)), ("token", None), {"revoked_at": None}, {}),
+        ("files.keys.create", lambda c: c.files.keys.create("s3", "read", scopes=["films"]), of_key, None, scoped),
+        ("files.keys.revoke", lambda c: c.files.keys.revoke(newest_key(c)), of_key, {"revoked_at": None}, {}),
+        ("tokens.create", lambda c: c.tokens.create("t", ["view"]), of_token, None, {"rights": ["view"]}),
+        ("tokens.revoke", lambda c: c.tokens.revoke(newest_token(c)), of_token, {"revoked_at": None}, {}),
     ]
+
+
+def register_object_store(client: Client) -> None:
+    client.disks.register_object_store("ef" * 16, place=PLACE)
 
 
 def register_disk(client: Client) -> None:
@@ -247,18 +205,17 @@ def prepare(world: World) -> Client:
     schedule = (
         "insert into schedules (name, node_id, type, definition, fingerprint) values ('s', 0, 'cluster', '{}', 'f')"
     )
-    world.store.run(lambda connection: [connection.exec_driver_sql(text) for text in (write, schedule)])
+    world.run(lambda connection: [connection.exec_driver_sql(text) for text in (write, schedule)])
     return client
 
 
-@pytest.mark.parametrize("actor", [python_actor(), cli_actor(), API_ACTOR], ids=lambda actor: actor.way)
-def test_every_action_is_in_the_log_with_what_it_has_changed(world: World, actor: Actor, impatient: None) -> None:
+def test_every_action_is_in_the_log_with_what_it_has_changed(world: World, impatient: None) -> None:
     program = prepare(world)
     task, other = (program.enqueue("video").id for _ in range(2))
     assert program.audit.page().items == [], "the enqueuing of a program is not its business"
-    client, made = program.acting_as(actor), steps(task, other)
-    for name, act, (kind, target), before, after in made:
-        act(client)
+    made, actors = steps(task, other), cycle([python_actor(), cli_actor(), API_ACTOR])
+    for actor, (name, act, (kind, target), before, after) in zip(actors, made, strict=False):
+        act(program.acting_as(actor))
         entry = program.audit.page(limit=1).items[0]
         assert (entry.operation, entry.outcome, entry.way) == (name, "done", actor.way)
         assert (entry.actor, entry.actor_kind, entry.address) == (actor.name, actor.kind, actor.address)
@@ -269,6 +226,8 @@ def test_every_action_is_in_the_log_with_what_it_has_changed(world: World, actor
             assert found is None or expected is None or found.items() >= expected.items(), (name, found)
         assert "hunter2" not in str(entry)
     assert len(program.audit.page(limit=100).items) == len(made), "one entry for each action"
+    groups = {name: group for name, group in vars(program).items() if isinstance(group, OperationGroup)}
+    assert {name: group.subject for name, group in groups.items()} == {name: name for name in groups}
     assert {name for name, *_ in made} == all_operations(program) - READING - ENQUEUING - CARRYING_OUT
 
 
@@ -345,7 +304,7 @@ def test_what_is_not_permitted_is_in_the_log_and_nothing_else_happens(world: Wor
 def test_a_flood_of_refusals_leaves_few_entries(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     program = prepare(world)
     viewer = program.acting_as(Actor.with_role("ann", "viewer"))
-    for _ in range(10_000):
+    for _ in range(1_000):
         with pytest.raises(NotPermitted):
             viewer.queues.pause("video")
     with pytest.raises(NotPermitted):
@@ -365,7 +324,7 @@ def test_a_flood_of_refusals_leaves_few_entries(world: World, monkeypatch: pytes
         viewer.queues.pause("video")
     last = program.audit.page(limit=1).items[0]
     told = sum(int(text.replace(",", "")) for one in [*flood, last] for text in LEFT_OUT.findall(str(one.problem)))
-    assert told + len(flood) == 10_000, "each one has an entry or is counted by the next one"
+    assert told + len(flood) == 1_000, "each one has an entry or is counted by the next one"
 
 
 async def test_an_awaited_operation_is_refused_and_logged_too(world: World) -> None:
@@ -418,23 +377,25 @@ def test_pages_follow_each_other_and_filters_find(world: World) -> None:
     ):
         assert len(client.audit.page(**wanted).items) == count, wanted  # type: ignore[arg-type]
     old = audit_table.update().where(audit_table.c.target == "a").values(at=seconds_from_now(-7200.0))
-    world.store.run(lambda connection: connection.execute(old))
+    world.execute(old)
     assert len(client.audit.page(since="1h").items) == 3
-    assert world.store.run(purge_entries, 3600.0, 2) == 2
-    assert world.store.run(purge_entries, 3600.0, 2) == 1
-    assert world.store.run(purge_entries, 3600.0, 2) == 0
+    assert world.run(purge_entries, 3600.0, 2) == 2
+    assert world.run(purge_entries, 3600.0, 2) == 1
+    assert world.run(purge_entries, 3600.0, 2) == 0
     for wrong in ("x", "-1", "9" * 30):
         with pytest.raises(InvalidFilter):
             client.audit.page(after=wrong)
 
 
+@pytest.mark.slow
+@pytest.mark.every_database
 def test_what_follows_the_log_reads_the_end_of_an_index(world: World) -> None:
     entry = {"actor_kind": "user", "address": None, "way": "api", "outcome": "done", "target_kind": "task"}
     some = [
         entry | {"actor": f"user {number % 7}", "operation": f"tasks.{number % 5}", "target": str(number)}
         for number in range(3_000)
     ]
-    world.store.run(lambda connection: connection.execute(audit_table.insert(), some))
+    world.execute(audit_table.insert(), some)
     analyze(world.store, audit_table.name)
     client = Client(world.store)
     end = client.audit.newer()
@@ -467,9 +428,3 @@ def test_a_program_enqueues_as_it_did_before(world: World) -> None:
     assert not [text for text in sent if "peerd_" in text]
     assert len(sent) <= 1
     assert world.count() == 1
-
-
-def test_every_group_of_operations_names_its_subject(store: Database) -> None:
-    client = Client(store)
-    groups = {name: group for name, group in vars(client).items() if isinstance(group, OperationGroup)}
-    assert {name: group.subject for name, group in groups.items()} == {name: name for name in groups}

@@ -32,14 +32,14 @@ def test_a_wrong_request_is_refused_at_the_door(world: World) -> None:
         (InvalidFilter, BulkRetry(), {"status": "dead"}, {"digest": "ä"}),
         (InvalidFilter, BulkRetry(), {"status": "dead"}, {"digest": ""}),
     ]
-    digest = world.store.read(preview_bulk, BulkRetry(), {"status": "dead"}).digest
+    digest = world.read(preview_bulk, BulkRetry(), {"status": "dead"}).digest
     refused += [
         (InvalidFilter, BulkDelete(), {"status": "dead"}, {"digest": digest}),
         (InvalidFilter, BulkRetry(), {"status": "dead", "queue": "q"}, {"digest": digest}),
     ]
     for error, action, fields, more in refused:
         with pytest.raises(error):
-            world.store.run(create_bulk, action, fields, **more)
+            world.run(create_bulk, action, fields, **more)
     assert world.count(bulk_actions) == 0
 
 
@@ -48,20 +48,20 @@ def test_pause_resume_and_cancel_take_effect_before_the_next_chunk(world: World)
         world.task_in(Status.DEAD)
     bulk = create(world, BulkRetry(), status="dead")
     chunk(world, 2)
-    assert world.store.run(pause_bulk, bulk.id).state is BulkState.PAUSED
+    assert world.run(pause_bulk, bulk.id).state is BulkState.PAUSED
     assert chunk(world, 2).bulk is None
-    assert world.store.run(resume_bulk, bulk.id).state is BulkState.RUNNING
+    assert world.run(resume_bulk, bulk.id).state is BulkState.RUNNING
     result = chunk(world, 2)
     assert result.bulk is not None
     assert (result.bulk.done, result.bulk.progress) == (4, 4 / 6)
-    canceled = world.store.run(cancel_bulk, bulk.id)
+    canceled = world.run(cancel_bulk, bulk.id)
     assert (canceled.state, canceled.finished_at is not None) == (BulkState.CANCELED, True)
     assert chunk(world, 2).bulk is None
     for refused in (pause_bulk, resume_bulk, cancel_bulk):
         with pytest.raises(BulkActionHasEnded, match="it is canceled"):
-            world.store.run(refused, bulk.id)
+            world.run(refused, bulk.id)
         with pytest.raises(BulkActionNotFound):
-            world.store.run(refused, 10**9)
+            world.run(refused, 10**9)
 
 
 def test_it_is_paused_and_resumed_with_plain_sql(world: World) -> None:
@@ -69,7 +69,7 @@ def test_it_is_paused_and_resumed_with_plain_sql(world: World) -> None:
     bulk = create(world, BulkRetry(), status="dead")
     for state, treated in (("paused", 0), ("running", 3)):
         change = sa.text(f"UPDATE bulk_actions SET state = '{state}' WHERE id = {bulk.id}")
-        world.store.run(sa.Connection.execute, change)
+        world.run(sa.Connection.execute, change)
         chunk(world)
         assert sum(world.status(task_id) is Status.PENDING for task_id in ids) == treated
 
@@ -81,17 +81,16 @@ def test_a_bulk_action_whose_row_is_locked_is_left_alone_and_the_next_one_is_car
     first = create(world, BulkRetry(), status="dead")
     second = create(world, BulkCancel(), status="scheduled")
     with world.locking(bulk_actions, first.id):
-        result = world.store.run(carry_out_chunk)
+        result = world.run(carry_out_chunk)
         assert result.bulk is not None
         assert (result.bulk.id, result.bulk.done) == (second.id, 1)
-        assert world.store.run(carry_out_chunk).bulk is None
+        assert world.run(carry_out_chunk).bulk is None
     assert carry_out(world, first).done == 1
     assert (world.status(dead), world.status(scheduled)) == (Status.PENDING, Status.CANCELED)
 
 
-@pytest.mark.parametrize(
-    "values",
-    [
+def test_a_row_that_sql_by_hand_has_spoiled_fails_and_harms_nothing(world: World) -> None:
+    for values in (
         {"filter": "{"},
         {"filter": '{"status": "no such"}'},
         {"filter": '{"unknown": 1}'},
@@ -104,20 +103,16 @@ def test_a_bulk_action_whose_row_is_locked_is_left_alone_and_the_next_one_is_car
         {"action": "explode"},
         {"place": "nonsense"},
         {"postponed": "{}"},
-    ],
-    ids=str,
-)
-def test_a_row_that_sql_by_hand_has_spoiled_fails_and_harms_nothing(world: World, values: dict[str, str]) -> None:
-    dead = world.task_in(Status.DEAD)
-    spoiled = create(world, BulkRetry(), status="dead")
-    change = sa.update(bulk_actions).where(bulk_actions.c.id == spoiled.id).values(**values)
-    world.store.run(lambda connection: connection.execute(change).rowcount)
-    chunk(world)
-    columns = sa.select(bulk_actions.c.state, bulk_actions.c.error)
-    state, error = world.store.read(lambda connection: connection.execute(columns).one())
-    assert (state, bool(error), world.status(dead)) == ("failed", True, Status.DEAD)
-    world.store.read(list_bulk)
-    assert carry_out(world, create(world, BulkRetry(), status="dead")).done == 1
+    ):
+        dead = world.task_in(Status.DEAD)
+        spoiled = create(world, BulkRetry(), status="dead")
+        is_spoiled = bulk_actions.c.id == spoiled.id
+        world.execute(sa.update(bulk_actions).where(is_spoiled).values(**values))
+        chunk(world)
+        [(state, error)] = world.rows(sa.select(bulk_actions.c.state, bulk_actions.c.error).where(is_spoiled))
+        assert (state, bool(error), world.status(dead)) == ("failed", True, Status.DEAD), values
+        world.read(list_bulk)
+        assert carry_out(world, create(world, BulkRetry(), status="dead")).done == 1, values
 
 
 def test_an_error_in_a_chunk_undoes_the_chunk_and_keeps_those_before(
@@ -139,16 +134,16 @@ def test_an_error_in_a_chunk_undoes_the_chunk_and_keeps_those_before(
     assert (calls, result.bulk.state, result.bulk.done) == ([1], BulkState.FAILED, 2)
     assert result.bulk.error == "ZeroDivisionError: in the middle"
     assert world.count(attempts) == 2
-    assert world.store.read(get_bulk, bulk.id).finished_at is not None
+    assert world.read(get_bulk, bulk.id).finished_at is not None
 
 
 def test_bulk_actions_are_listed_newest_first_and_purged_when_they_ended_long_ago(world: World) -> None:
     first, second, third = (create(world, BulkRetry(), status="dead") for _ in range(3))
-    assert [bulk.id for bulk in world.store.read(list_bulk)] == [third.id, second.id, first.id]
-    assert [bulk.id for bulk in world.store.read(list_bulk, limit=1)] == [third.id]
+    assert [bulk.id for bulk in world.read(list_bulk)] == [third.id, second.id, first.id]
+    assert [bulk.id for bulk in world.read(list_bulk, limit=1)] == [third.id]
     carry_out(world, first)
     ended = sa.update(bulk_actions).where(bulk_actions.c.id.in_([first.id, second.id]))
-    world.store.run(lambda connection: connection.execute(ended.values(finished_at=seconds_from_now(-100))).rowcount)
-    assert world.store.run(purge_bulk, 200.0) == 0
-    assert world.store.run(purge_bulk, 50.0) == 1
-    assert [bulk.id for bulk in world.store.read(list_bulk, [BulkState.RUNNING])] == [third.id, second.id]
+    world.execute(ended.values(finished_at=seconds_from_now(-100)))
+    assert world.run(purge_bulk, 200.0) == 0
+    assert world.run(purge_bulk, 50.0) == 1
+    assert [bulk.id for bulk in world.read(list_bulk, [BulkState.RUNNING])] == [third.id, second.id]

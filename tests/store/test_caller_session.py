@@ -22,6 +22,8 @@ from peerd.store.enqueue import enqueue
 from peerd.store.tasks import actions
 from tests.store.world import World
 
+pytestmark = pytest.mark.every_database
+
 ASYNC_DRIVERS = {"sqlite": "sqlite+aiosqlite", "mysql": "mysql+asyncmy", "postgresql": "postgresql+psycopg_async"}
 NEW = NewTask(queue="q", body="{}", start_in=60.0, unique_key="k")
 
@@ -38,22 +40,29 @@ def engine(world: World) -> Iterator[Engine]:
 
 
 def orders(world: World) -> int:
-    return world.store.read(lambda c: int(c.exec_driver_sql("SELECT count(*) FROM orders").scalar_one()))
+    return world.read(lambda c: int(c.exec_driver_sql("SELECT count(*) FROM orders").scalar_one()))
 
 
-@pytest.mark.parametrize("commits", [True, False])
-def test_a_task_commits_and_rolls_back_with_a_connections_transaction(
-    world: World, engine: Engine, *, commits: bool
+def test_a_task_commits_and_rolls_back_with_a_connections_transaction_or_a_session(
+    world: World, engine: Engine
 ) -> None:
-    with engine.connect() as connection:
-        transaction = connection.begin()
-        connection.exec_driver_sql("INSERT INTO orders VALUES (7)")
-        with utc_session(connection):
-            enqueue.enqueue(connection, NEW)
-            enqueue.enqueue_many(connection, [NewTask(queue="q") for _ in range(5)])
-        transaction.commit() if commits else transaction.rollback()
-    assert (orders(world), world.count()) == ((1, 6) if commits else (0, 0))
-    assert world.store.run(enqueue.enqueue, NEW).created is not commits
+    for commits in (False, True):
+        with engine.connect() as connection:
+            transaction = connection.begin()
+            connection.exec_driver_sql("INSERT INTO orders VALUES (7)")
+            with utc_session(connection):
+                enqueue.enqueue(connection, NEW)
+                enqueue.enqueue_many(connection, [NewTask(queue="q") for _ in range(5)])
+            transaction.commit() if commits else transaction.rollback()
+        assert (orders(world), world.count()) == ((1, 6) if commits else (0, 0))
+        assert world.run(enqueue.enqueue, NEW).created is not commits
+        world.empty()
+    for commits in (False, True):
+        with Session(engine) as session:
+            session.execute(sa.text("INSERT INTO orders VALUES (8)"))
+            enqueue.enqueue(session.connection(), NEW)
+            session.commit() if commits else session.rollback()
+        assert (orders(world), world.count()) == ((2, 1) if commits else (1, 0))
 
 
 @pytest.mark.parametrize("store", ["mariadb", "postgresql"], indirect=True)
@@ -75,15 +84,6 @@ def test_a_business_transaction_on_an_engine_of_its_own_may_be_silent_for_longer
     assert (orders(world), world.count()) == (1, 1)
 
 
-@pytest.mark.parametrize("commits", [True, False])
-def test_a_task_commits_and_rolls_back_with_a_session(world: World, engine: Engine, commits: bool) -> None:  # noqa: FBT001
-    with Session(engine) as session:
-        session.execute(sa.text("INSERT INTO orders VALUES (7)"))
-        enqueue.enqueue(session.connection(), NEW)
-        session.commit() if commits else session.rollback()
-    assert (orders(world), world.count()) == ((1, 1) if commits else (0, 0))
-
-
 @pytest.fixture
 async def async_engine(world: World, engine: Engine) -> AsyncIterator[AsyncEngine]:
     engine_ = create_async_engine(world.store.url.set(drivername=ASYNC_DRIVERS[world.store.name]))
@@ -91,22 +91,17 @@ async def async_engine(world: World, engine: Engine) -> AsyncIterator[AsyncEngin
     await engine_.dispose()
 
 
-@pytest.mark.parametrize("commits", [True, False])
-async def test_a_task_commits_and_rolls_back_with_an_async_session(
-    world: World,
-    async_engine: AsyncEngine,
-    commits: bool,  # noqa: FBT001
-) -> None:
-    async with AsyncSession(async_engine) as session:
-        await session.execute(sa.text("INSERT INTO orders VALUES (7)"))
+async def test_a_task_commits_and_rolls_back_with_an_async_session(world: World, async_engine: AsyncEngine) -> None:
+    def within(own: Session) -> None:
+        with utc_session(own.connection()):
+            enqueue.enqueue_many(own.connection(), [NEW, NewTask(queue="q", start_at=datetime.now(UTC))])
 
-        def within(own: Session) -> None:
-            with utc_session(own.connection()):
-                enqueue.enqueue_many(own.connection(), [NEW, NewTask(queue="q", start_at=datetime.now(UTC))])
-
-        await session.run_sync(within)
-        await (session.commit() if commits else session.rollback())
-    assert (orders(world), world.count()) == ((1, 2) if commits else (0, 0))
+    for commits in (False, True):
+        async with AsyncSession(async_engine) as session:
+            await session.execute(sa.text("INSERT INTO orders VALUES (7)"))
+            await session.run_sync(within)
+            await (session.commit() if commits else session.rollback())
+        assert (orders(world), world.count()) == ((1, 2) if commits else (0, 0))
 
 
 def test_times_mean_the_same_in_a_session_of_another_zone_which_stays_as_it_was(world: World, engine: Engine) -> None:
@@ -137,13 +132,13 @@ def test_an_old_view_of_the_table_does_not_steal_a_key(world: World, engine: Eng
     with engine.connect() as connection:
         assert connection.exec_driver_sql("SELECT count(*) FROM tasks").scalar_one() == 0
         assert not reads_latest_commits(connection)
-        holder = world.store.run(enqueue.enqueue, NEW)
+        holder = world.run(enqueue.enqueue, NEW)
         assert enqueue.enqueue(connection, NEW) == enqueue.Enqueued(holder.id, created=False)
         connection.commit()
         assert connection.exec_driver_sql("SELECT count(*) FROM tasks").scalar_one() == 1
-        world.store.run(actions.cancel, holder.id)
+        world.run(actions.cancel, holder.id)
         connection.commit()
         assert enqueue.enqueue(connection, NEW).created
         connection.commit()
     assert world.count() == 2
-    assert world.store.run(reads_latest_commits)
+    assert world.run(reads_latest_commits)

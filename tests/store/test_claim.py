@@ -15,34 +15,38 @@ from peerd.store.claim.claim_result import RETURNED_COLUMNS, UNREAD_COLUMNS, WRI
 from peerd.store.claim.claimer import Claimer
 from peerd.store.claim.mutex import ClaimMutex
 from peerd.store.enqueue import enqueue
-from peerd.store.maintenance import chore_batches, rescue
+from peerd.store.maintenance import rescue
 from peerd.store.nodes import nodes
 from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.statements.token import new_token
 from tests.store.world import World, held
+
+pytestmark = pytest.mark.every_database
 
 
 def order(world: World, claimer: Claimer, limit: int = 50) -> list[int]:
     return [task.id for task in world.take(claimer, limit)]
 
 
-def test_a_claim_goes_by_priority_then_attempts_then_due_time_then_id(world: World) -> None:
+def test_a_claim_goes_by_priority_then_attempts_then_due_time_then_id_also_one_by_one(world: World) -> None:
     later = world.insert(created_at=seconds_from_now(-10))
     earlier = world.insert(created_at=seconds_from_now(-20))
     started = world.insert(created_at=seconds_from_now(-5), start_at=seconds_from_now(-30))
     tried = world.insert(created_at=seconds_from_now(-99), attempts=1)
     urgent = world.insert(priority=11)
     lazy = world.insert(priority=-5)
-    same = world.store.run(enqueue.enqueue_many, [NewTask(queue="q", priority=3) for _ in range(3)])
-    expected = [urgent, started, earlier, later, tried, *(one.id for one in same), lazy]
-    assert order(world, world.claimer()) == expected
-
-
-def test_one_claimer_gets_the_exact_order_one_by_one(world: World) -> None:
-    ids = {world.add(priority=priority): priority for priority in (1, 9, 5, 7, 3, 9)}
+    same = world.run(enqueue.enqueue_many, [NewTask(queue="q", priority=3) for _ in range(3)])
+    for status in Status:
+        if status is not Status.PENDING:
+            world.insert(status=str(status), priority=99, process_id=1, lease=1)
+    world.insert(start_at=seconds_from_now(60), priority=99)
+    world.insert(finish_at=seconds_from_now(-60), priority=99)
+    open_ = world.insert(start_at=seconds_from_now(-60), finish_at=seconds_from_now(60), priority=50)
+    expected = [open_, urgent, started, earlier, later, tried, *(one.id for one in same), lazy]
     claimer = world.claimer()
-    taken = [world.take(claimer, 1)[0].id for _ in ids]
-    assert taken == sorted(ids, key=lambda task_id: (-ids[task_id], task_id))
+    assert [task.id for _ in range(4) for task in world.take(claimer, 1)] == expected[:4]
+    assert order(world, claimer, 3) == expected[4:7], "no more than the limit"
+    assert order(world, claimer) == expected[7:]
 
 
 def test_several_queues_are_served_as_one(world: World) -> None:
@@ -60,52 +64,31 @@ def test_a_node_takes_unpinned_tasks_and_its_own_but_not_those_pinned_elsewhere(
     assert order(world, world.claimer(node="b")) == [others]
 
 
-def test_nothing_is_claimed_before_its_start_or_after_its_finish(world: World) -> None:
-    world.insert(start_at=seconds_from_now(60))
-    world.insert(finish_at=seconds_from_now(-60))
-    open_ = world.insert(start_at=seconds_from_now(-60), finish_at=seconds_from_now(60))
-    assert order(world, world.claimer()) == [open_]
-
-
-@pytest.mark.parametrize("status", [status for status in Status if status is not Status.PENDING])
-def test_only_pending_tasks_are_claimed(world: World, status: Status) -> None:
-    world.task_in(status)
-    assert order(world, world.claimer()) == []
-
-
-def test_a_paused_queue_is_left_alone_until_it_is_resumed(world: World) -> None:
-    world.add("q")
+def test_a_paused_queue_is_left_alone_until_it_is_resumed_or_the_pause_ends(world: World) -> None:
+    ids = [world.add("q"), world.add("q")]
     other = world.add("other")
-    world.store.run(queues.pause, "q")
-    assert order(world, world.claimer("q", "other")) == [other]
-    world.store.run(queues.resume, "q")
-    assert len(order(world, world.claimer("q", "other"))) == 1
-
-
-def test_a_pause_with_an_end_ends(world: World) -> None:
-    world.add()
-    world.store.run(queues.pause, "q", 3600.0)
-    assert order(world, world.claimer()) == []
-    world.store.run(queues.pause, "q", 0.0)
-    assert len(order(world, world.claimer())) == 1
-    [state] = world.store.read(queue_states.list_queues)
-    assert not state.paused
-
-
-def test_a_draining_node_takes_nothing(world: World) -> None:
-    world.add()
-    claimer = world.claimer()
-    world.store.run(nodes.set_draining, "a", draining=True)
+    claimer = world.claimer("q", "other")
+    world.run(queues.pause, "q")
+    assert order(world, claimer) == [other]
+    world.run(queues.resume, "q")
+    assert order(world, claimer, 1) == ids[:1]
+    world.run(queues.pause, "q", 3600.0)
     assert order(world, claimer) == []
-    world.store.run(nodes.set_draining, "a", draining=False)
-    assert len(order(world, claimer)) == 1
+    world.run(queues.pause, "q", 0.0)
+    assert order(world, claimer) == ids[1:]
+    assert not any(state.paused for state in world.read(queue_states.list_queues))
 
 
-def test_a_replaced_incarnation_takes_nothing(world: World) -> None:
-    world.add()
+def test_a_draining_node_and_a_replaced_incarnation_take_nothing(world: World) -> None:
+    first, second = world.add(), world.add()
     claimer = world.claimer()
-    assert world.store.run(nodes.register_incarnation, "a", "next", replaces=world.incarnation("a"))
+    world.run(nodes.set_draining, "a", draining=True)
     assert order(world, claimer) == []
+    world.run(nodes.set_draining, "a", draining=False)
+    assert order(world, claimer, 1) == [first]
+    assert world.run(nodes.register_incarnation, "a", "next", replaces=world.incarnation("a"))
+    assert order(world, claimer) == []
+    assert world.status(second) is Status.PENDING
 
 
 def test_a_claim_writes_the_holder_of_the_task_and_raises_its_lease(world: World) -> None:
@@ -113,7 +96,7 @@ def test_a_claim_writes_the_holder_of_the_task_and_raises_its_lease(world: World
     world.set(task_id, progress=0.5, progress_note="of an earlier attempt", lease=7)
     claimer = world.claimer(default_attempts=4)
     token = new_token()
-    [task] = world.store.run(claim.claim, claimer, token=token, limit=5).tasks
+    [task] = world.run(claim.claim, claimer, token=token, limit=5).tasks
     assert task == world.get(task_id)
     assert (task.status, task.lease, task.max_attempts) == (Status.WORKING, 8, 4)
     assert (task.worker_node_id, task.process_id) == (claimer.node_id, claimer.process_id)
@@ -161,19 +144,12 @@ def test_max_attempts_is_the_rows_then_the_handlers_then_the_workers(world: Worl
     assert [tasks[task_id] for task_id in rows] == [9, 7, 2, 2]
 
 
-def test_a_claim_takes_no_more_than_its_limit(world: World) -> None:
-    for queue in ("q", "q", "r", "r"):
-        world.add(queue)
-    assert len(world.take(world.claimer("q", "r"), 3)) == 3
-    assert len(world.take(world.claimer("q", "r"), 3)) == 1
-
-
 def test_a_task_that_crashed_a_process_is_claimed_only_alone(world: World) -> None:
     world.node("a")
     crashed = [world.add(), world.add(node="a")]
     claimer = world.claimer()
     world.take(claimer)
-    world.store.run(rescue.release_tasks_of_process, claimer.process_id, "killed by signal 9", crashed=True)
+    world.run(rescue.release_tasks_of_process, claimer.process_id, "killed by signal 9", crashed=True)
     world.stage_due()
     innocent = world.add()
     another = world.claimer()
@@ -187,19 +163,17 @@ def test_a_claim_whose_answer_was_lost_is_read_back_by_its_token(world: World) -
         world.add(priority=priority)
     claimer = world.claimer()
     token = new_token()
-    won = world.store.run(claim.claim, claimer, token=token, limit=3).tasks
-    assert world.store.read(claim.claimed_by_token, claimer, token) == won
+    won = world.run(claim.claim, claimer, token=token, limit=3).tasks
+    assert world.read(claim.claimed_by_token, claimer, token) == won
     world.complete(won[0])
-    assert [task.id for task in world.store.read(claim.claimed_by_token, claimer, token)] == [t.id for t in won[1:]]
-    assert world.store.read(claim.claimed_by_token, claimer, new_token()) == []
-    assert world.store.read(claim.claimed_by_token, world.claimer(), token) == []
-
-
-def test_a_bulk_enqueues_token_is_no_claim(world: World) -> None:
-    """Both use the column; only a working row of the process counts."""
-    [one] = world.store.run(enqueue.enqueue_many, [NewTask(queue="q")])
-    claimer = world.claimer()
-    assert world.store.read(claim.claimed_by_token, claimer, world.column(one.id, "claim_token")) == []
+    assert [task.id for task in world.read(claim.claimed_by_token, claimer, token)] == [t.id for t in won[1:]]
+    assert world.read(claim.claimed_by_token, claimer, new_token()) == []
+    assert world.read(claim.claimed_by_token, world.claimer(), token) == []
+    world.run(rescue.release_unknown_claims, claimer.process_id, [held(won[1])], "lost")
+    second = world.take_one(claimer)
+    assert (second.id, second.lease, second.attempts) == (won[1].id, won[1].lease + 1, 0)
+    [one] = world.run(enqueue.enqueue_many, [NewTask(queue="q")])  # it has a token in the same column, and is no claim
+    assert world.read(claim.claimed_by_token, claimer, world.column(one.id, "claim_token")) == []
 
 
 def test_a_claimer_that_has_met_contention_takes_everything_and_nothing_twice(world: World) -> None:
@@ -209,21 +183,3 @@ def test_a_claimer_that_has_met_contention_takes_everything_and_nothing_twice(wo
     mutex.record_contention()
     taken = [task.id for _ in range(10) for task in world.take(claimer, 3, mutex=mutex)]
     assert sorted(taken) == sorted(ids)
-
-
-def test_a_released_task_is_claimed_again_with_a_higher_lease(world: World) -> None:
-    world.add()
-    claimer = world.claimer()
-    first = world.take_one(claimer)
-    world.store.run(rescue.release_unknown_claims, claimer.process_id, [held(first)], "lost")
-    second = world.take_one(claimer)
-    assert (second.id, second.lease, second.attempts) == (first.id, first.lease + 1, 0)
-
-
-def test_a_row_written_as_pending_too_early_waits_and_then_comes(world: World) -> None:
-    task_id = world.insert(start_at=seconds_from_now(3600))
-    assert world.store.run(chore_batches.postpone) == 1
-    assert world.status(task_id) is Status.SCHEDULED
-    world.set(task_id, start_at=seconds_from_now(-1))
-    world.stage_due()
-    assert order(world, world.claimer()) == [task_id]

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -15,40 +12,26 @@ from peerd.domain.task import NewTask
 from peerd.store.claim import claim
 from peerd.store.claim import mutex as mutex_module
 from peerd.store.claim.claimer import Claimer
-from peerd.store.claim.mutex import ACQUIRE_TIMEOUT, UNUSED_AFTER_TIMEOUT, ClaimMutex
+from peerd.store.claim.mutex import UNUSED_AFTER_TIMEOUT, ClaimMutex
 from peerd.store.connection.database import Database
 from peerd.store.enqueue import enqueue
 from peerd.store.statements.compiled import CompiledStatement
 from peerd.store.statements.token import new_token
 from peerd.testing import eventually
 from tests.store.claim_mutex import MANY, contended_mutex, holding_mutex, waiting
+from tests.store.plans import SentStatements, recorded_statements
 from tests.store.world import World
 from tests.support.manual_clock import ManualClock
 
-pytestmark = pytest.mark.parametrize("store", ["mariadb", "postgresql"], indirect=True)
+pytestmark = [pytest.mark.every_database, pytest.mark.parametrize("store", ["mariadb", "postgresql"], indirect=True)]
 
 
-@contextmanager
-def statements(store: Database) -> Iterator[list[str]]:
-    """The statements that are sent to the database meanwhile."""
-    sent: list[str] = []
-
-    def listen(_: Any, __: Any, statement: str, *about: Any) -> None:
-        sent.append(statement)
-
-    for engine in store.engines:
-        sa.event.listen(engine, "before_cursor_execute", listen)
-    yield sent
-    for engine in store.engines:
-        sa.event.remove(engine, "before_cursor_execute", listen)
-
-
-def acquires_mutex(sent: list[str]) -> bool:
-    return any("get_lock" in statement.lower() or "then 0" in statement.lower() for statement in sent)
+def acquires_mutex(sent: SentStatements) -> bool:
+    return any("get_lock" in statement.lower() or "then 0" in statement.lower() for statement, _ in sent)
 
 
 def fill(world: World, number: int = 3 * MANY) -> list[int]:
-    return [one.id for one in world.store.run(enqueue.enqueue_many, [NewTask(queue="q")] * number)]
+    return [one.id for one in world.run(enqueue.enqueue_many, [NewTask(queue="q")] * number)]
 
 
 def take(store: Database, claimer: Claimer, mutex: ClaimMutex, limit: int = MANY) -> list[int]:
@@ -66,42 +49,34 @@ def test_a_claimer_that_has_met_contention_waits_for_the_mutex(world: World) -> 
         assert claimed.result(timeout=60) == ids[:MANY]
 
 
-def test_a_claimer_that_has_met_no_contention_requests_no_mutex(world: World) -> None:
+def test_a_claimer_without_contention_or_of_a_few_tasks_or_of_other_queues_does_not_wait_for_the_mutex(
+    world: World,
+) -> None:
     fill(world)
-    with holding_mutex(world.store, "q"), statements(world.store) as sent:
-        assert take(world.store, world.claimer(), ClaimMutex())
-    assert sent
-    assert not acquires_mutex(sent)
-
-
-def test_a_claimer_of_a_few_tasks_does_not_wait_for_the_mutex(world: World) -> None:
-    fill(world)
-    with holding_mutex(world.store, "q"), statements(world.store) as sent:
-        assert len(take(world.store, world.claimer(), contended_mutex(), MANY - 1)) == MANY - 1
-    assert not acquires_mutex(sent)
-
-
-def test_other_queues_have_another_mutex(world: World) -> None:
-    fill(world)
-    with holding_mutex(world.store, "r"), statements(world.store) as sent:
-        assert take(world.store, world.claimer(), contended_mutex())
-    assert acquires_mutex(sent)
+    for queue, mutex, limit, acquires in (
+        ("q", ClaimMutex(), MANY, False),
+        ("q", contended_mutex(), MANY - 1, False),
+        ("r", contended_mutex(), MANY, True),
+    ):
+        with holding_mutex(world.store, queue), recorded_statements(world.store) as sent:
+            assert len(take(world.store, world.claimer(), mutex, limit)) == limit
+        assert (bool(sent), acquires_mutex(sent)) == (True, acquires), (queue, limit)
 
 
 def test_a_mutex_that_was_not_acquired_in_time_is_not_waited_for_again(world: World) -> None:
     """Its holder may be frozen: one claim is delayed by the time-out, and later claims are not."""
     ids, mutex, claimer = fill(world), contended_mutex(), world.claimer()
     with holding_mutex(world.store, "q"):
-        with statements(world.store) as sent:
+        with recorded_statements(world.store) as sent:
             assert len(take(world.store, claimer, mutex)) == MANY
         assert acquires_mutex(sent)
-        with statements(world.store) as sent:
+        with recorded_statements(world.store) as sent:
             assert len(take(world.store, claimer, mutex)) == MANY
         assert not acquires_mutex(sent)
     assert len(take(world.store, claimer, mutex)) == len(ids) - 2 * MANY
 
 
-def test_the_mutex_is_used_again_after_a_while(world: World) -> None:
+def test_the_mutex_is_used_again_after_a_while_and_no_more_when_there_was_no_contention(world: World) -> None:
     fill(world)
     clock = ManualClock()
     mutex, claimer = ClaimMutex(clock), world.claimer()
@@ -110,20 +85,16 @@ def test_the_mutex_is_used_again_after_a_while(world: World) -> None:
         take(world.store, claimer, mutex)
     clock.now += UNUSED_AFTER_TIMEOUT + 1
     mutex.record_contention()
-    with statements(world.store) as sent:
+    with recorded_statements(world.store) as sent:
         take(world.store, claimer, mutex)
     assert acquires_mutex(sent)
-
-
-def test_a_claimer_that_meets_no_more_contention_stops_using_the_mutex(world: World) -> None:
-    clock = ManualClock()
-    mutex = ClaimMutex(clock)
-    mutex.record_contention()
     clock.now += mutex_module.CONTENDED_FOR / 2
     with world.store.engines[-1].connect() as connection, mutex.acquire(connection, ("q",), MANY) as is_acquired:
         assert is_acquired
     clock.now += mutex_module.CONTENDED_FOR
     assert not mutex.is_contended
+    take(world.store, claimer, mutex)
+    assert not mutex.is_contended, "claims one after another are no contention"
 
 
 def test_a_claim_that_fails_releases_the_mutex(world: World) -> None:
@@ -135,7 +106,7 @@ def test_a_claim_that_fails_releases_the_mutex(world: World) -> None:
     ):
         raise ZeroDivisionError
     mutex = contended_mutex()
-    with statements(world.store) as sent:
+    with recorded_statements(world.store) as sent:
         assert len(take(world.store, world.claimer(), mutex)) == MANY
     assert acquires_mutex(sent)
     assert waiting(world.store) == 0
@@ -190,12 +161,3 @@ def _waits_for_rows(store: Database) -> bool:
         " WHERE db = DATABASE() AND info LIKE 'UPDATE tasks%' AND time_ms > 300"
     )
     return store.read(lambda connection: int(connection.execute(sa.text(waits)).scalar_one())) > 0
-
-
-def test_claims_one_after_another_are_no_contention(world: World) -> None:
-    fill(world)
-    mutex = ClaimMutex(ManualClock())
-    for _ in range(3):
-        assert len(take(world.store, world.claimer(), mutex)) == MANY
-    assert not mutex.is_contended
-    assert ACQUIRE_TIMEOUT <= 2, "a stop waits no longer for the last claim"

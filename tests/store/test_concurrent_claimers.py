@@ -16,7 +16,10 @@ from peerd.store.enqueue import enqueue
 from peerd.store.tasks import read
 from tests.store.world import World
 
-PROCESSES = 4
+pytestmark = pytest.mark.every_database
+
+LIMITS = (7, 7, MUTEX_FROM_LIMIT, MUTEX_FROM_LIMIT)
+"""Of the claims of each process."""
 TASKS = 2000
 
 
@@ -53,14 +56,13 @@ def claims_of(processes: list[subprocess.Popen[str]]) -> list[tuple[int, int]]:
     return [(int(task_id), int(lease)) for task_id, lease in pairs]
 
 
-@pytest.mark.parametrize("limit", [7, MUTEX_FROM_LIMIT])
-def test_claimers_in_separate_processes_never_share_a_task(world: World, limit: int) -> None:
-    """With small claims that use no mutex, and with large ones that use it."""
+def test_claimers_in_separate_processes_never_share_a_task(world: World) -> None:
+    """Half of them make small claims that use no mutex, and half large ones that use it."""
     new = [NewTask(queue="qr"[n % 2], priority=n % 3) for n in range(TASKS)]
-    ids = {one.id for one in world.store.run(enqueue.enqueue_many, new)}
-    processes = [start(world, f"node-{number % 2}", limit=limit) for number in range(PROCESSES)]
+    ids = {one.id for one in world.run(enqueue.enqueue_many, new)}
+    processes = [start(world, f"node-{number % 2}", limit=limit) for number, limit in enumerate(LIMITS)]
     claims = claims_of(processes)
     assert sorted(task_id for task_id, _ in claims) == sorted(ids)
     assert {lease for _, lease in claims} == {1}
-    assert world.store.read(read.count_tasks)[Status.DONE] == TASKS
+    assert world.read(read.count_tasks)[Status.DONE] == TASKS
     assert world.attempt_rows() == 0

@@ -90,19 +90,6 @@ def test_a_task_commits_with_the_transaction_around_it(world: World, using: str)
     assert enqueue(CALL, using=using, unique="k").id == answer.id
 
 
-def test_a_task_is_undone_with_the_transaction_around_it(world: World, using: str) -> None:
-    def broken() -> None:
-        with transaction.atomic(using=using):
-            order(using)
-            enqueue(CALL, using=using, unique="k")
-            raise LookupError
-
-    with pytest.raises(LookupError):
-        broken()
-    assert (world.count(), orders(using)) == (0, 0)
-    assert enqueue(CALL, using=using, unique="k").created
-
-
 def test_without_a_transaction_around_it_it_commits_by_itself(world: World, using: str) -> None:
     answers = enqueue_many([CALL, "q", NewTask(queue="q", body_bytes=b"\x00\xff")] * 20, using=using)
     assert [answer.id for answer in answers] == sorted({answer.id for answer in answers})
@@ -120,7 +107,19 @@ def test_a_task_that_is_refused_leaves_the_transaction_usable(world: World, usin
     assert (orders(using), world.count()) == (1, 0)
 
 
-def test_an_error_of_the_database_is_djangos_error(world: World, using: str) -> None:
+def test_an_error_of_the_database_is_djangos_error_and_undoes_the_transaction_around_it(
+    world: World, using: str
+) -> None:
+    def broken() -> None:
+        with transaction.atomic(using=using):
+            order(using)
+            assert enqueue(CALL, using=using, unique="k").created
+            with connections[using].cursor() as cursor:
+                cursor.execute("INSERT INTO tasks (queue) VALUES ('')")
+
+    with pytest.raises(DatabaseError):
+        broken()
+    assert (world.count(), orders(using)) == (0, 0)
     with connections[using].cursor() as cursor:
         cursor.execute("ALTER TABLE tasks RENAME TO hidden")
     try:
@@ -129,7 +128,7 @@ def test_an_error_of_the_database_is_djangos_error(world: World, using: str) -> 
     finally:
         with connections[using].cursor() as cursor:
             cursor.execute("ALTER TABLE hidden RENAME TO tasks")
-    assert enqueue(CALL, using=using).created
+    assert enqueue(CALL, using=using, unique="k").created
 
 
 def test_the_nodes_are_rung_at_after_the_commit_and_not_after_a_rollback(

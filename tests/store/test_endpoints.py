@@ -30,9 +30,7 @@ class EndpointSocket:
         self._socket.setblocking(False)
         host, port = self._socket.getsockname()
         world.node(name)
-        world.store.run(
-            partial(write_endpoint, name=name, incarnation=world.incarnation(name), address=f"{host}:{port}")
-        )
+        world.run(partial(write_endpoint, name=name, incarnation=world.incarnation(name), address=f"{host}:{port}"))
 
     def datagrams(self) -> list[bytes]:
         """The datagrams received since the last call."""
@@ -70,7 +68,7 @@ def endpoints() -> Iterator[list[EndpointSocket]]:
         one.close()
 
 
-def test_the_first_node_is_rung_at_soon(
+def test_the_first_node_is_rung_at_soon_and_further_ones_when_the_endpoints_are_read_again(
     world: World, transport: DatagramTransport, clock: ManualClock, endpoints: list[EndpointSocket]
 ) -> None:
     transport.send([WORK])
@@ -80,23 +78,11 @@ def test_the_first_node_is_rung_at_soon(
     clock.now += NO_ENDPOINTS_TTL
     transport.send([WORK])
     assert first.was_rung()
-
-
-def test_further_ones_when_the_endpoints_are_read_again(
-    world: World, transport: DatagramTransport, clock: ManualClock, endpoints: list[EndpointSocket]
-) -> None:
-    endpoints.append(first := EndpointSocket(world, "first"))
-    transport.send([WORK])
-    assert first.was_rung()
     endpoints.append(second := EndpointSocket(world, "second"))
-    clock.now += NO_ENDPOINTS_TTL
-    transport.send([WORK])
-    assert first.was_rung()
-    assert not second.was_rung()
-    clock.now += ENDPOINTS_TTL - NO_ENDPOINTS_TTL
-    transport.send([WORK])
-    assert first.was_rung()
-    assert second.was_rung()
+    for later, is_second_rung in ((NO_ENDPOINTS_TTL, False), (ENDPOINTS_TTL - NO_ENDPOINTS_TTL, True)):
+        clock.now += later
+        transport.send([WORK])
+        assert (first.was_rung(), second.was_rung()) == (True, is_second_rung)
 
 
 def test_a_ring_is_of_the_databases_time_whatever_the_machines_clock_shows(

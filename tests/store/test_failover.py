@@ -84,9 +84,7 @@ def test_what_is_left_of_the_connections_to_an_earlier_server_is_given_up(
 
 
 @pytest.mark.slow
-def test_a_server_that_has_lost_its_galera_cluster_is_left_for_another(
-    private_galera: Galera,
-) -> None:
+def test_a_server_that_has_lost_its_galera_cluster_is_left_for_another(private_galera: Galera) -> None:
     """It answers every statement, with an error."""
     first, second, _ = private_galera.servers
     operation = partial(port_of, "mariadb")
@@ -108,6 +106,7 @@ def test_a_server_that_has_lost_its_galera_cluster_is_left_for_another(
         assert operation(database) == first.port
 
 
+@pytest.mark.slow
 def test_a_postgresql_that_only_reads_is_passed_over(
     pair: Callable[[str], tuple[DatabaseServer, DatabaseServer]],
 ) -> None:

@@ -14,7 +14,7 @@ from peerd.store.files.buckets import Bucket
 from peerd.store.files.listing import FileList, list_files
 from peerd.store.schema.tables import files
 from tests.store.file_steps import HASH, Catalogue
-from tests.store.plans import analyze, recorded_statements
+from tests.store.plans import analyze, explain_text, recorded_statements
 
 LETTERS = ["a", "b", "/", "%", "_", "\\", "ä", "\uffff", "\U0010ffff", "Z", " ", "'", "//"]
 
@@ -72,10 +72,12 @@ def test_lists_are_those_of_a_simple_model_whatever_the_keys_and_the_pages(store
         assert found == wanted[: len(found)], (prefix, delimiter, limit)
 
 
+@pytest.mark.slow
+@pytest.mark.every_database
 def test_a_list_of_folders_reads_few_rows_of_each_and_every_statement_uses_the_index(store: Database) -> None:
     catalogue = Catalogue(store)
     bucket = catalogue.bucket()
-    fill(store, bucket, [f"folder-{number % 5}/{number:06}" for number in range(30_000)])
+    fill(store, bucket, [f"folder-{number % 5}/{number:06}" for number in range(10_000)])
     analyze(store, "files", "file_buckets")
     with recorded_statements(store) as statements:
         page = store.read(list_files, bucket, delimiter="/")
@@ -83,20 +85,17 @@ def test_a_list_of_folders_reads_few_rows_of_each_and_every_statement_uses_the_i
     selects = [sent for sent in statements if sent[0].startswith("SELECT")]
     assert len(selects) == 6
     for statement, parameters in selects:
-        with store.engine.connect() as connection:
-            word = "EXPLAIN QUERY PLAN" if store.name == "sqlite" else "EXPLAIN"
-            plan = str(connection.exec_driver_sql(f"{word} {statement}", parameters).all())
-            connection.rollback()
+        plan = explain_text(store, statement, parameters)
         assert "files_current" in plan, plan
-        assert not any(word in plan.lower() for word in ("filesort", "temp b-tree", "'sort", "seq scan on files")), plan
+        assert not any(word in plan.lower() for word in ("filesort", "temp b-tree", "=sort", "seq scan on files")), plan
 
 
-@pytest.mark.parametrize("key", ["a", "z"])
-def test_a_file_that_is_put_while_pages_are_read_does_not_shift_them(store: Database, key: str) -> None:
-    catalogue = Catalogue(store)
+def test_a_file_that_is_put_while_pages_are_read_does_not_shift_them(catalogue: Catalogue) -> None:
+    store, keys = catalogue.store, [f"m{number}" for number in range(9)]
     bucket = catalogue.bucket()
-    fill(store, bucket, [f"m{number}" for number in range(9)])
+    fill(store, bucket, keys)
     first = store.read(list_files, bucket, limit=4)
-    catalogue.put(bucket, key, catalogue.disk("n"), id=10**6)
+    for number, key in enumerate("az"):
+        catalogue.put(bucket, key, catalogue.disk(f"n{number}"), id=10**6 + number)
     second = store.read(list_files, bucket, after=first.next_after or "", limit=50)
-    assert [*entries_of(first), *entries_of(second)] == [*(f"m{number}" for number in range(9)), *key.replace("a", "")]
+    assert [*entries_of(first), *entries_of(second)] == [*keys, "z"]

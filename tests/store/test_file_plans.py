@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any, Final
 
@@ -18,7 +18,9 @@ from peerd.store.files.buckets import Bucket
 from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import file_checks, file_copies, file_upload_parts, file_uploads, files
 from tests.store.file_steps import HASH, Catalogue
-from tests.store.plans import analyze, recorded_statements
+from tests.store.plans import analyze, explain, recorded_statements
+
+pytestmark = [pytest.mark.slow, pytest.mark.every_database]
 
 FILES: Final = 20_000
 BATCH: Final = 20
@@ -133,15 +135,7 @@ def test_every_statement_about_files_goes_by_an_index(filled: Filled) -> None:
     assert not problems, "\n\n".join(f"{words}\n{found}" for words, found in problems.items())
 
 
-def explain(store: Database, statement: str, parameters: Any) -> list[dict[str, Any]]:
-    word = "EXPLAIN QUERY PLAN" if store.name == "sqlite" else "EXPLAIN"
-    with store.engine.connect() as connection:
-        rows = connection.exec_driver_sql(f"{word} {statement}", parameters).mappings().all()
-        connection.rollback()
-    return [dict(row) for row in rows]
-
-
-def whole_tables(store: Database, plan: list[dict[str, Any]]) -> list[str]:
+def whole_tables(store: Database, plan: Sequence[Mapping[Any, Any]]) -> list[str]:
     """The large tables that a plan reads from end to end."""
     match store.name:
         case "mysql":
@@ -154,7 +148,7 @@ def whole_tables(store: Database, plan: list[dict[str, Any]]) -> list[str]:
             return [table for table in re.findall(r"SCAN (\w+)", text) if table in LARGE]
 
 
-def sorts(store: Database, plan: list[dict[str, Any]]) -> list[str]:
+def sorts(store: Database, plan: Sequence[Mapping[Any, Any]]) -> list[str]:
     """Sorts of all that a statement has found, of which it returns the first rows."""
     if not any(table in str(plan) for table in LARGE):
         return []

@@ -30,11 +30,6 @@ SLOW_WORDS = (
 )
 
 
-@pytest.fixture
-def catalogue(store: Database) -> Catalogue:
-    return Catalogue(store)
-
-
 def insert(store: Database, table: sa.Table, rows: Iterable[dict[str, Any]]) -> None:
     given = list(rows)
 
@@ -111,6 +106,8 @@ def test_copies_are_counted_by_disk_and_state_and_as_far_as_they_were_examined(c
     assert catalogue.count(disk_counts, disk_counts.c.disk_id == second) == 0
 
 
+@pytest.mark.slow
+@pytest.mark.every_database
 def test_every_statement_about_risks_and_counts_goes_by_an_index(catalogue: Catalogue) -> None:
     store, bucket = catalogue.store, catalogue.bucket()
     disk = catalogue.disk("a")

@@ -8,17 +8,11 @@ from typing import Any
 import pytest
 
 from peerd.domain.file_errors import BucketNotEmpty, UploadGone
-from peerd.store.connection.database import Database
 from peerd.store.files import buckets, uploads
 from peerd.store.files.buckets import Bucket
 from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import file_uploads
 from tests.store.file_steps import Catalogue
-
-
-@pytest.fixture
-def catalogue(store: Database) -> Catalogue:
-    return Catalogue(store)
 
 
 def begin(catalogue: Catalogue, bucket: Bucket, key: str, disk: int = 1) -> str:

@@ -34,7 +34,7 @@ from tests.support.galera import Galera
 from tests.support.servers import DatabaseFactory
 
 ON_GALERA = pytest.mark.parametrize("store", [pytest.param("galera")], indirect=True)
-pytestmark = ON_GALERA
+pytestmark = [ON_GALERA, pytest.mark.slow]
 
 
 @pytest.fixture
@@ -63,14 +63,14 @@ def hold_back(server: Database) -> Any:
 
 def test_claimers_on_all_servers_never_share_a_task(world: World, servers: list[Database]) -> None:
     new = [NewTask(queue="qr"[n % 2], priority=n % 3) for n in range(1500)]
-    ids = {one.id for one in world.store.run(enqueue.enqueue_many, new)}
+    ids = {one.id for one in world.run(enqueue.enqueue_many, new)}
     processes = [start(world, f"node-{number}", servers[number % 3].url) for number in range(6)]
     seen_by_all(servers)
     claims = claims_of(processes)
     assert sorted(task_id for task_id, _ in claims) == sorted(ids)
     assert {lease for _, lease in claims} == {1}
     servers[0].run(galera.wait_for_sync)
-    assert world.store.read(read.count_tasks)[Status.DONE] == len(ids)
+    assert world.read(read.count_tasks)[Status.DONE] == len(ids)
     assert world.attempt_rows() == 0
 
 
@@ -92,7 +92,7 @@ def test_of_two_servers_that_claim_the_same_task_one_wins(world: World, servers:
 def test_all_servers_promote_purge_and_rescue_at_once_and_each_row_once(world: World, servers: list[Database]) -> None:
     count = 600
     claimer = world.claimer(node="a")
-    world.store.run(enqueue.enqueue_many, [NewTask(queue="q", start_in=0.001) for _ in range(count)])
+    world.run(enqueue.enqueue_many, [NewTask(queue="q", start_in=0.001) for _ in range(count)])
     seen_by_all(servers)
 
     def all_of(chore: Any) -> int:
@@ -135,7 +135,7 @@ def test_of_all_enqueues_of_a_key_at_once_one_makes_a_task(world: World, servers
 def test_of_two_servers_that_give_a_key_to_different_tasks_one_fails(world: World, servers: list[Database]) -> None:
     """The key's row is written by whoever takes it: a lock alone would be unknown to the other server."""
     task_id = world.add(unique_key="key")
-    world.store.run(actions.cancel, task_id)
+    world.run(actions.cancel, task_id)
     seen_by_all(servers)
     with servers[1].engine.connect() as slow:
         assert enqueue.enqueue(slow, NewTask(queue="q", unique_key="key")).created
@@ -180,7 +180,7 @@ def test_a_claim_whose_answer_was_lost_is_found_on_a_server_that_lags(world: Wor
     found: list[int] = []
     assert not servers[2].read(touch.claims_of_process, claimer.process_id)  # so that it is connected before it lags
     with hold_back(servers[2]):
-        assert world.store.run(claim.claim, claimer, token=7, limit=1).tasks
+        assert world.run(claim.claim, claimer, token=7, limit=1).tasks
         assert not servers[2].read(touch.claims_of_process, claimer.process_id), "it lags"
         thread = threading.Thread(
             target=lambda: found.extend(task.id for task in servers[2].read(claim.claimed_by_token, claimer, 7))
@@ -198,7 +198,7 @@ def test_the_tasks_of_a_dead_process_are_released_by_a_server_that_lags(world: W
     seen_by_all(servers)
     taken: list[int] = []
     with hold_back(servers[2]):
-        assert world.store.run(claim.claim, claimer, token=7, limit=1).tasks
+        assert world.run(claim.claim, claimer, token=7, limit=1).tasks
         release = partial(rescue.release_tasks_of_process, cause="SIGKILL", crashed=True)
         thread = threading.Thread(
             target=lambda: taken.extend(one.task_id for one in servers[2].run(release, claimer.process_id))
@@ -245,7 +245,7 @@ def test_three_nodes_that_migrate_at_once_on_three_servers(world: World, databas
 
 
 def _waiting_run(world: World) -> schedule_runs.ScheduleRun:
-    return world.store.run(
+    return world.run(
         lambda connection: schedule_runs.insert_run(
             connection, "s", database_now(connection), "clock", RunStatus.WAITING
         )

@@ -38,11 +38,7 @@ def test_alter_table_does_not_stop_the_purge_of_old_rows(private_galera: Galera)
             with suppress(pymysql.err.MySQLError):  # a conflict with a row
                 cursor.execute("ALTER TABLE tasks AUTO_INCREMENT = 1")
     for server in private_galera.servers:
-        eventually(
-            partial(has_purged, server),
-            every=0.5,
-            message=f"purge of {server.folder.name} does not go on",
-        )
+        eventually(partial(has_purged, server), every=0.5, message=f"purge of {server.folder.name} does not go on")
 
 
 def has_purged(server: GaleraServer) -> bool:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import pytest
 import sqlalchemy as sa
 
 from peerd.domain.lifecycle import Status
 from peerd.store import jobs
-from peerd.store.claim.claimer import Claimer
 from peerd.store.jobs import Bury, Release
 from tests.store.job_steps import bury, put, release, reserve
 from tests.store.world import World
+
+pytestmark = pytest.mark.every_database
 
 SMALLEST_INTEGER = -(2**31)
 LARGEST_INTEGER = 2**31 - 1
@@ -35,44 +34,33 @@ OF_SQLITE = {
 }
 
 
-@pytest.mark.parametrize("hostile", [*EVERYWHERE, *OF_SQLITE])
-def test_a_job_that_no_library_would_write_keeps_no_other_from_being_reserved(world: World, hostile: str) -> None:
-    odd, good = put(world, pri=0), put(world, pri=1)
-    if hostile in OF_SQLITE and world.store.name != "sqlite":
-        with pytest.raises(sa.exc.DBAPIError):
-            change(world, odd, OF_SQLITE[hostile])
-    else:
-        change(world, odd, EVERYWHERE.get(hostile) or OF_SQLITE[hostile])
-    claimer = world.claimer("q")
-    held = {job.id: job.claim for job in reserve(world, claimer, 2)}
-    assert set(held) == {odd, good}
-    both = list(held.values())
-    assert world.store.run_group(jobs.touch_reservations, claimer.process_id, both) == set(both)
-    assert release(world, claimer, *(Release(claim, 0, 0, "timeouts") for claim in both)) == set(both)
-    both = [job.claim for job in reserve(world, claimer, 2)]
-    assert bury(world, claimer, *(Bury(claim, 0, place) for place, claim in enumerate(both))) == set(both)
-    assert world.store.run_group(jobs.kick, "q", 5) == 2
-    assert {job.id for job in reserve(world, claimer, 2)} == {odd, good}
-
-
-@pytest.mark.parametrize("hostile", EVERYWHERE)
-def test_a_job_that_no_library_would_write_is_shown_taken_and_deleted(world: World, hostile: str) -> None:
-    odd = put(world)
-    change(world, odd, EVERYWHERE[hostile])
-    assert world.store.read(jobs.job_statistics, odd) is not None
-    claimer = world.claimer("q")
-    [job] = world.store.run_group(partial(take_one, job_id=odd), claimer)
-    assert job == odd
-    world.store.run(jobs.release_all, claimer.node_id)
-    assert world.status(odd) is Status.PENDING
-    assert world.store.run_group(jobs.delete_free, [odd])
-
-
-def change(world: World, task_id: int, values: str) -> None:
-    """What a person's own SQL may do."""
-    world.store.run(lambda connection: connection.execute(sa.text(f"UPDATE tasks SET {values} WHERE id = {task_id}")))
-
-
-def take_one(connection: sa.Connection, claimer: Claimer, *, job_id: int) -> list[int]:
-    taken = jobs.take(connection, claimer, job_id, 60)
-    return [] if taken is None else [taken.id]
+def test_a_job_that_no_library_would_write_is_treated_like_any_other_and_keeps_no_other_from_clients(
+    world: World,
+) -> None:
+    for name, values in (EVERYWHERE | OF_SQLITE).items():
+        world.empty()
+        odd, good = put(world, pri=0), put(world, pri=1)
+        text = f"UPDATE tasks SET {values} WHERE id = {odd}"
+        if name in OF_SQLITE and world.store.name != "sqlite":
+            with pytest.raises(sa.exc.DBAPIError):
+                world.sql(text)
+            continue
+        world.sql(text)
+        claimer = world.claimer("q")
+        held = {job.id: job.claim for job in reserve(world, claimer, 2)}
+        assert set(held) == {odd, good}, name
+        both = list(held.values())
+        assert world.run_group(jobs.touch_reservations, claimer.process_id, both) == set(both), name
+        assert release(world, claimer, *(Release(claim, 0, 0, "timeouts") for claim in both)) == set(both), name
+        both = [job.claim for job in reserve(world, claimer, 2)]
+        assert bury(world, claimer, *(Bury(claim, 0, place) for place, claim in enumerate(both))) == set(both), name
+        assert world.run_group(jobs.kick, "q", 5) == 2, name
+        assert {job.id for job in reserve(world, claimer, 2)} == {odd, good}, name
+        if name in EVERYWHERE:
+            world.run(jobs.release_all, claimer.node_id)
+            assert world.read(jobs.job_statistics, odd) is not None, name
+            taken = world.run_group(jobs.take, claimer, odd, 60)
+            assert (taken and taken.id) == odd, name
+            world.run(jobs.release_all, claimer.node_id)
+            assert world.status(odd) is Status.PENDING, name
+            assert world.run_group(jobs.delete_free, [odd]), name

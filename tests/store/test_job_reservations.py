@@ -8,52 +8,39 @@ import pytest
 
 from peerd.domain.lifecycle import FINISHED, Status
 from peerd.domain.task import NewTask
-from peerd.store import jobs, queues
+from peerd.store import jobs
 from peerd.store.jobs import JobState, Release, ReservedJob
 from peerd.store.nodes import nodes
 from peerd.store.outcomes.recording import ClaimId
 from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import attempts, unique_keys
-from tests.store.job_steps import (
-    TTR,
-    UINT32,
-    put,
-    put_all,
-    release,
-    reserve,
-    reserve_one,
-    reserved_ids,
-    state,
-)
+from tests.store.job_steps import TTR, UINT32, put, put_all, release, reserve, reserve_one, reserved_ids, state
 from tests.store.world import World
+
+pytestmark = pytest.mark.every_database
 
 # ---------------------------------------------------------------- order
 
 
-def test_jobs_are_reserved_by_priority_then_in_put_order(world: World) -> None:
+def test_jobs_are_reserved_by_priority_then_in_put_order_one_by_one_or_many(world: World) -> None:
     pris = (5, 0, 5, UINT32, 0, 1024, 5)
-    ids = [put(world, pri=pri) for pri in pris]
-    expected = [job_id for _, job_id in sorted(zip(pris, ids, strict=True))]
-    claimer = world.claimer("q")
-    assert [reserve_one(world, claimer).id for _ in ids] == expected
-    assert reserve(world, claimer) == []
-
-
-def test_many_are_reserved_in_the_same_order_as_one_by_one(world: World) -> None:
-    new = [NewTask(queue=f"q{number % 3}", priority=number % 5, ttr=1) for number in range(40)]
-    ids = put_all(world, new)
-    expected = [job_id for _, job_id in sorted((-task.priority, job_id) for task, job_id in zip(new, ids, strict=True))]
-    claimer = world.claimer("q0", "q1", "q2")
-    assert reserved_ids(world, claimer, 25) == expected[:25]
-    assert reserved_ids(world, claimer, 25) == expected[25:]
-
-
-def test_jobs_that_are_put_together_have_rising_ids_whichever_are_delayed(world: World) -> None:
+    for limit in (1, 4):
+        ids = [put(world, f"q{number % 3}", pri=pri) for number, pri in enumerate(pris)]
+        delayed = put(world, "q1", delay=UINT32)
+        assert (state(world, delayed), world.column(delayed, "delay")) == (JobState.DELAYED, UINT32)
+        claimer, found = world.claimer("q0", "q1", "q2"), list[int]()
+        while some := reserved_ids(world, claimer, limit):
+            found += some
+        assert found == [job_id for _, job_id in sorted(zip(pris, ids, strict=True))], limit
     delays = (None, 3600.0, None, 3600.0, 3600.0, None)
     ids = put_all(world, [NewTask(queue="q", ttr=TTR, start_in=delay) for delay in delays])
-    assert ids == sorted(ids)
-    world.store.run_group(jobs.kick, "q", len(ids))
-    assert reserved_ids(world, world.claimer("q"), len(ids)) == ids
+    assert ids == sorted(ids), "whichever are delayed"
+    world.set(ids[1], start_at=seconds_from_now(-1))
+    world.stage_due()
+    claimer = world.claimer("q")
+    assert reserved_ids(world, claimer, 9) == [ids[0], ids[1], ids[2], ids[5]]
+    world.run_group(jobs.kick, "q", len(ids))
+    assert reserved_ids(world, claimer, 9) == ids[3:5]
 
 
 def test_a_released_job_comes_before_younger_ones_of_its_priority(world: World) -> None:
@@ -64,28 +51,14 @@ def test_a_released_job_comes_before_younger_ones_of_its_priority(world: World) 
     assert reserved_ids(world, claimer, 2) == [first, second]
 
 
-def test_a_job_that_was_delayed_comes_in_put_order_when_it_is_staged(world: World) -> None:
-    delayed, younger = put(world, delay=3600), put(world)
-    world.set(delayed, start_at=seconds_from_now(-1))
-    world.stage_due()
-    assert reserved_ids(world, world.claimer("q"), 2) == [delayed, younger]
-
-
-def test_a_delayed_job_is_not_ready_and_keeps_the_number_given(world: World) -> None:
-    job_id = put(world, delay=UINT32)
-    assert state(world, job_id) is JobState.DELAYED
-    assert world.column(job_id, "delay") == UINT32
-    assert reserve(world, world.claimer("q")) == []
-
-
 def test_the_extremes_of_the_protocol_are_kept(world: World) -> None:
     job_id = put(world, pri=UINT32, ttr=UINT32)
     claimer = world.claimer("q")
     job = reserve_one(world, claimer)
     assert (job.id, 65_536 - job.priority, job.ttr) == (job_id, UINT32, UINT32)
-    assert world.store.run_group(jobs.touch_reservations, claimer.process_id, [job.claim]) == {job.claim}
+    assert world.run_group(jobs.touch_reservations, claimer.process_id, [job.claim]) == {job.claim}
     assert release(world, claimer, Release(job.claim, 65_536, UINT32, "releases")) == {job.claim}
-    found = world.store.read(jobs.job_statistics, job_id)
+    found = world.read(jobs.job_statistics, job_id)
     assert found is not None
     assert (found.state, found.delay, found.priority) == (JobState.DELAYED, UINT32, 65_536)
 
@@ -101,7 +74,7 @@ def test_bodies_come_back_byte_by_byte(world: World) -> None:
         while len(found) < len(BODIES):
             found += reserve(world, claimer, limit)
         assert [job.body for job in found] == list(BODIES)
-        assert [world.store.read(jobs.peek, job.id) for job in found] == [(job.id, job.body) for job in found]
+        assert [world.read(jobs.peek, job.id) for job in found] == [(job.id, job.body) for job in found]
 
 
 def body_task(body: bytes) -> NewTask:
@@ -130,43 +103,32 @@ def test_three_hundred_tubes_can_be_watched_at_once(world: World) -> None:
 
 def test_a_tube_that_is_paused_is_left_alone_and_others_are_not(world: World) -> None:
     paused, other = put(world, "paused"), put(world, "other", pri=9)
-    world.store.run_group(jobs.pause_tube, "paused", 3600)
+    world.run_group(jobs.pause_tube, "paused", 3600)
     claimer = world.claimer("paused", "other")
     assert reserved_ids(world, claimer, 5) == [other]
-    pause = world.store.read(jobs.pause_state, "paused")
+    pause = world.read(jobs.pause_state, "paused")
     assert pause.seconds == 3600
     assert 3590 < pause.left <= 3600
-    world.store.run_group(jobs.pause_tube, "paused", 0)
+    world.run_group(jobs.pause_tube, "paused", 0)
     assert reserved_ids(world, claimer, 5) == [paused]
-    assert world.store.read(jobs.pause_state, "paused") == jobs.TubePause(0, 0.0)
+    for tube in ("paused", "never-paused"):
+        assert world.read(jobs.pause_state, tube) == jobs.TubePause(0, 0.0)
+    world.run_group(jobs.pause_tube, "paused", UINT32)
+    assert world.read(jobs.pause_state, "paused").seconds == UINT32
+    job_id = put(world, "paused")
+    assert world.run_group(jobs.take, claimer, job_id, TTR) is not None, "by its id"
 
 
-def test_a_pause_of_the_longest_time_is_kept_as_it_was_given(world: World) -> None:
-    world.store.run_group(jobs.pause_tube, "q", UINT32)
-    assert world.store.read(jobs.pause_state, "q").seconds == UINT32
-    assert world.store.read(jobs.pause_state, "never-paused") == jobs.TubePause(0, 0.0)
-
-
-def test_a_draining_node_reserves_nothing_and_takes_nothing(world: World) -> None:
-    job_id = put(world)
-    claimer = world.claimer("q")
-    world.store.run(nodes.set_draining, "a", draining=True)
-    assert reserve(world, claimer) == []
-    assert world.store.run_group(jobs.take, claimer, job_id, TTR) is None
-
-
-def test_a_node_reserves_unpinned_jobs_and_its_own(world: World) -> None:
+def test_a_node_reserves_unpinned_jobs_and_its_own_and_nothing_while_it_is_drained(world: World) -> None:
     world.node("a")
     world.node("b")
     elsewhere, mine, anywhere = put(world, node="b"), put(world, node="a", pri=1), put(world, pri=2)
     assert reserved_ids(world, world.claimer("q"), 5) == [mine, anywhere]
-    assert world.store.run_group(jobs.take, world.claimer("q"), elsewhere, TTR) is None
-
-
-def test_a_client_may_reserve_a_task_that_has_crashed_a_process(world: World) -> None:
-    job_id = world.insert(crashes=1, attempts=1, lease=1)
-    job = reserve_one(world, world.claimer("q"))
-    assert (job.id, job.has_attempts, job.ttr) == (job_id, True, TTR)
+    assert world.run_group(jobs.take, world.claimer("q"), elsewhere, TTR) is None
+    job_id, draining = put(world), world.claimer("q")
+    world.run(nodes.set_draining, "a", draining=True)
+    assert reserve(world, draining) == []
+    assert world.run_group(jobs.take, draining, job_id, TTR) is None
 
 
 def test_nothing_is_reserved_before_its_start_or_after_its_finish(world: World) -> None:
@@ -175,8 +137,8 @@ def test_nothing_is_reserved_before_its_start_or_after_its_finish(world: World) 
     open_ = world.insert(finish_at=seconds_from_now(60))
     claimer = world.claimer("q")
     assert reserved_ids(world, claimer, 5) == [open_]
-    assert world.store.run_group(jobs.take, claimer, late, TTR) is None
-    assert world.store.run_group(jobs.take, claimer, early, TTR) is not None
+    assert world.run_group(jobs.take, claimer, late, TTR) is None
+    assert world.run_group(jobs.take, claimer, early, TTR) is not None
 
 
 def test_a_job_that_is_too_late_hides_no_job_of_another_tube(world: World) -> None:
@@ -192,7 +154,7 @@ def test_a_job_that_is_too_late_hides_no_job_of_another_tube(world: World) -> No
 def test_a_number_that_only_sqlite_can_hold_keeps_no_job_from_being_reserved(world: World) -> None:
     first, second = put(world), put(world)
     text = f"UPDATE tasks SET priority = 9e999 WHERE id = {second}"
-    world.store.run(lambda connection: connection.exec_driver_sql(text).close())
+    world.run(lambda connection: connection.exec_driver_sql(text).close())
     assert reserved_ids(world, world.claimer("q"), 5) == [second, first]
 
 
@@ -210,6 +172,11 @@ def test_a_reservation_is_a_claim_with_a_deadline(world: World) -> None:
     assert task.worker_started_at is not None
     assert 99 <= (task.deadline_at - task.worker_started_at).total_seconds() <= 101
     assert world.column(job_id, "reserves") == 1
+    for fields, has_attempts in (({}, False), ({"crashes": 1, "attempts": 1, "lease": 1}, True)):
+        job_id = world.insert(**fields)
+        job = reserve_one(world, claimer)
+        assert (job.id, job.ttr, job.has_attempts) == (job_id, TTR, has_attempts)
+        assert world.run_group(jobs.touch_reservations, claimer.process_id, [job.claim]) == {job.claim}
 
 
 def test_a_workers_claim_has_no_deadline_although_a_client_had_the_job(world: World) -> None:
@@ -222,22 +189,14 @@ def test_a_workers_claim_has_no_deadline_although_a_client_had_the_job(world: Wo
     assert (world.get(task.id).deadline_at, world.get(task.id).lease) == (None, task.lease)
 
 
-def test_a_task_without_a_ttr_gets_that_of_the_client(world: World) -> None:
-    job_id = world.add(max_attempts=None)
-    claimer = world.claimer("q")
-    job = reserve_one(world, claimer)
-    assert (job.id, job.ttr, job.has_attempts) == (job_id, TTR, False)
-    assert world.store.run_group(jobs.touch_reservations, claimer.process_id, [job.claim]) == {job.claim}
-
-
 def test_a_touch_sets_the_deadline_anew(world: World) -> None:
     put(world, ttr=1000)
     claimer = world.claimer("q")
     job = reserve_one(world, claimer)
     world.set(job.id, deadline_at=seconds_from_now(5), checked_at=seconds_from_now(-995))
     lost = ClaimId(job.id, job.lease + 1)
-    assert world.store.run_group(jobs.touch_reservations, claimer.process_id, [job.claim, lost]) == {job.claim}
-    found = world.store.read(jobs.job_statistics, job.id)
+    assert world.run_group(jobs.touch_reservations, claimer.process_id, [job.claim, lost]) == {job.claim}
+    found = world.read(jobs.job_statistics, job.id)
     assert found is not None
     assert 990 <= found.time_left <= 1000
 
@@ -245,42 +204,28 @@ def test_a_touch_sets_the_deadline_anew(world: World) -> None:
 # ---------------------------------------------------------------- by id
 
 
-@pytest.mark.parametrize("status", list(Status))
-def test_a_job_is_taken_by_its_id_from_ready_delayed_and_buried(world: World, status: Status) -> None:
-    job_id = world.task_in(status)
-    job = world.store.run_group(jobs.take, world.claimer("elsewhere"), job_id, TTR)
-    if status in (Status.PENDING, Status.SCHEDULED, Status.FAILURE, Status.BURIED):
-        assert job is not None
-        assert (job.id, job.queue, job.ttr) == (job_id, "q", TTR)
-        assert state(world, job_id) is JobState.RESERVED
-        assert world.column(job_id, "buried_order") is None
-    else:
-        assert job is None
-        assert world.status(job_id) is status
-
-
-def test_a_paused_tubes_job_can_be_taken_by_its_id(world: World) -> None:
-    job_id = put(world)
-    world.store.run(queues.pause, "q")
-    assert world.store.run_group(jobs.take, world.claimer("q"), job_id, TTR) is not None
-    assert world.store.run_group(jobs.take, world.claimer("q"), 2**64 - 1, TTR) is None
-
-
-@pytest.mark.parametrize("status", list(Status))
-def test_any_client_may_delete_a_job_that_is_ready_delayed_or_buried(world: World, status: Status) -> None:
-    job_id = world.task_in(status, unique_key="k")
-    deleted = world.store.run_group(jobs.delete_free, [job_id, 2**64 - 1])
-    if status in (*FINISHED, Status.WORKING):
-        assert not deleted
-        assert world.status(job_id) is status
-    else:
-        assert deleted.keys() == {job_id}
-        assert (world.count(), world.count(unique_keys), world.count(attempts)) == (0, 0, 0)
-
-
-def test_a_free_job_whose_queue_keeps_history_is_canceled_when_it_is_deleted(world: World) -> None:
-    kept, gone = put(world, "kept"), put(world, "gone")
-    delete_free = partial(jobs.delete_free, keep={"kept"})
-    assert world.store.run_group(delete_free, [kept, gone]).keys() == {kept, gone}
-    assert world.status(kept) is Status.CANCELED
-    assert world.find(gone) is None
+def test_a_job_is_taken_by_its_id_or_deleted_where_it_is_ready_delayed_or_buried(world: World) -> None:
+    for status in Status:
+        job_id = world.task_in(status)
+        job = world.run_group(jobs.take, world.claimer("elsewhere"), job_id, TTR)
+        is_free = status in (Status.PENDING, Status.SCHEDULED, Status.FAILURE, Status.BURIED)
+        if is_free:
+            assert job is not None, status
+            assert (job.id, job.queue, job.ttr) == (job_id, "q", TTR)
+            assert (state(world, job_id), world.column(job_id, "buried_order")) == (JobState.RESERVED, None), status
+        else:
+            assert (job, world.status(job_id)) == (None, status)
+        world.empty()
+        for keep in (set[str](), {"q"}):
+            job_id = world.task_in(status, unique_key=f"{keep}")
+            deleted = world.run_group(partial(jobs.delete_free, keep=keep), [job_id, 2**64 - 1])
+            found = world.find(job_id)
+            if status in (*FINISHED, Status.WORKING):
+                assert (dict(deleted), found and found.status) == ({}, status)
+            elif keep:
+                assert (deleted.keys(), found and found.status) == ({job_id}, Status.CANCELED), status
+            else:
+                assert (deleted.keys(), found) == ({job_id}, None), status
+                assert (world.count(attempts), world.count(unique_keys)) == (0, 0), status
+        world.empty()
+    assert world.run_group(jobs.take, world.claimer("q"), 2**64 - 1, TTR) is None

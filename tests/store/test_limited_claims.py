@@ -14,7 +14,6 @@ import sqlalchemy as sa
 
 from peerd.domain.errors import DatabaseUnavailable
 from peerd.domain.lifecycle import Status
-from peerd.domain.outcome import Failed
 from peerd.domain.task import Task
 from peerd.store import queues
 from peerd.store.claim.claimer import Claimer
@@ -23,11 +22,13 @@ from peerd.store.connection.database import Database, translated_errors
 from peerd.store.limits import limited_claim
 from peerd.store.limits.key_round_robin import MAX_LEVELS
 from peerd.store.maintenance import rescue
+from peerd.store.nodes import nodes
 from peerd.store.outcomes import complete
 from peerd.store.schema.tables import limits, tasks
 from peerd.store.statements.token import new_token
 from tests.store.world import World, at_once, held
-from tests.support.outcomes import record_outcome
+
+pytestmark = pytest.mark.every_database
 
 
 @pytest.fixture
@@ -38,22 +39,22 @@ def claimer(world: World) -> Claimer:
 def limit(world: World, key: str, **values: Any) -> None:
     """Set the limit of a queue (''), of each key ('*'), or of one key."""
     row = {"queue": "q", "limit_key": key, **values}
-    world.store.run(lambda connection: connection.execute(sa.insert(limits).values(**row)).rowcount)
+    world.execute(sa.insert(limits).values(**row))
 
 
 def add(world: World, key: str | None, number: int = 1, **columns: Any) -> list[int]:
     """Pending tasks with a key."""
     rows = [{"queue": "q", "limit_key": key, **columns} for _ in range(number)]
     before = world.count()
-    world.store.run(lambda connection: connection.execute(sa.insert(tasks), rows).rowcount)
+    world.execute(sa.insert(tasks), rows)
     assert world.count() == before + number
-    return world.store.read(
+    return world.read(
         lambda connection: list(connection.execute(sa.select(tasks.c.id).order_by(tasks.c.id)).scalars())[-number:]
     )
 
 
 def take(world: World, claimer: Claimer, number: int = 100, **options: Any) -> list[Task]:
-    return world.store.run(limited_claim.claim_limited, claimer, "q", token=new_token(), limit=number, **options).tasks
+    return world.run(limited_claim.claim_limited, claimer, "q", token=new_token(), limit=number, **options).tasks
 
 
 def keys(taken: list[Task]) -> dict[str | None, int]:
@@ -61,46 +62,41 @@ def keys(taken: list[Task]) -> dict[str | None, int]:
 
 
 def done(world: World, claimer: Claimer, taken: list[Task]) -> None:
-    refused = world.store.run(complete.complete, claimer.process_id, {held(task): None for task in taken})
+    refused = world.run(complete.complete, claimer.process_id, {held(task): None for task in taken})
     assert not refused
 
 
-def test_a_plain_claim_skips_tasks_with_a_key_and_a_limited_claim_those_without(world: World, claimer: Claimer) -> None:
+def test_a_plain_claim_skips_tasks_with_a_key_and_a_limited_one_those_without_and_holds_them_alike(
+    world: World, claimer: Claimer
+) -> None:
     add(world, "a", 2)
     add(world, None, 3)
     assert keys(world.take(claimer, 10)) == {None: 3}
-    assert keys(take(world, claimer)) == {"a": 2}
+    taken = take(world, claimer)
+    assert keys(taken) == {"a": 2}
+    for task in taken:
+        found = world.get(task.id)
+        moments = {"checked_at": found.checked_at, "updated_at": found.updated_at}
+        assert msgspec.structs.replace(task, **moments) == found
+        assert (task.status, task.lease, task.process_id) == (Status.WORKING, 1, claimer.process_id)
+    done(world, claimer, taken)
     assert not take(world, claimer)
-
-
-def test_a_limited_claim_is_held_like_any_other(world: World, claimer: Claimer) -> None:
-    add(world, "a")
-    [task] = take(world, claimer)
-    found = world.find(task.id)
-    assert found is not None
-    moments = {"checked_at": found.checked_at, "updated_at": found.updated_at}
-    assert msgspec.structs.replace(task, **moments) == found
-    assert (task.status, task.lease, task.process_id, task.limit_key) == (Status.WORKING, 1, claimer.process_id, "a")
-    done(world, claimer, [task])
 
 
 def test_no_more_than_k_of_a_key_run_at_once(world: World, claimer: Claimer) -> None:
     limit(world, "*", running=2)
     limit(world, "b", running=3)
-    for key in "abc":
+    limit(world, "none", running=0)
+    for key in ("a", "b", "c", "none"):
         add(world, key, 5)
     first = take(world, claimer)
     assert keys(first) == {"a": 2, "b": 3, "c": 2}
     assert not take(world, world.claimer("q", node="other"))
-    done(world, claimer, [task for task in first if task.limit_key == "a"][:1])
+    completed, failed = (next(task for task in first if task.limit_key == key) for key in "ac")
+    done(world, claimer, [completed])
     assert keys(take(world, claimer)) == {"a": 1}
-
-
-def test_a_limit_of_none_stops_a_key(world: World, claimer: Claimer) -> None:
-    limit(world, "a", running=0)
-    add(world, "a", 3)
-    add(world, "b", 1)
-    assert keys(take(world, claimer)) == {"b": 1}
+    assert world.fail(failed, retry_in=60.0)
+    assert keys(take(world, claimer)) == {"c": 1}
 
 
 def test_a_limited_queue_is_claimed_by_limited_claims_alone_with_keys_or_without(
@@ -123,41 +119,27 @@ def test_the_capacity_of_dead_processes_is_free_again(world: World, claimer: Cla
     other = world.claimer("q", node="other")
     [lost] = take(world, other)
     assert not take(world, claimer)
-    world.store.run(rescue.release_tasks_of_process, other.process_id, "SIGKILL", crashed=True)
+    world.run(rescue.release_tasks_of_process, other.process_id, "SIGKILL", crashed=True)
     assert [task.id for task in take(world, claimer)] != [lost.id]
     assert not take(world, claimer)
 
 
-def test_a_failure_frees_its_capacity(world: World, claimer: Claimer) -> None:
-    limit(world, "*", running=1)
-    add(world, "a", 2)
-    [task] = take(world, claimer)
-    assert world.store.run(record_outcome, claimer.process_id, held(task), Failed(error="no", retry_in=60.0))
-    assert len(take(world, claimer)) == 1
-
-
 def test_keys_take_turns_one_task_each_however_many_the_others_have(world: World, claimer: Claimer) -> None:
-    add(world, "big", 200)
+    big = add(world, "big", 200)
+    add(world, "big", 1, attempts=1)
     for key in "uvwxyz":
         add(world, key, 2)
-    seen = [task.limit_key for _ in range(14) for task in take(world, claimer, 1)]
-    assert seen == ["big", *"uvwxyz", "big", *"uvwxyz"]
-    assert keys(take(world, claimer, 10)) == {"big": 10}
-
-
-def test_a_claim_of_several_takes_one_of_each_key_in_turn(world: World, claimer: Claimer) -> None:
+    seen = [task for _ in range(14) for task in take(world, claimer, 1)]
+    assert [task.limit_key for task in seen] == ["big", *"uvwxyz", "big", *"uvwxyz"]
+    assert [seen[0].id, seen[7].id] == big[:2], "within a key the usual order holds"
     add(world, "a", 50)
     add(world, "b", 1)
-    add(world, "c", 50)
-    assert keys(take(world, claimer, 7)) == {"a": 3, "b": 1, "c": 3}
-
-
-def test_tasks_without_a_key_have_their_turn_too_where_the_queue_is_limited(world: World, claimer: Claimer) -> None:
+    assert keys(take(world, claimer, 7)) == {"a": 3, "b": 1, "big": 3}, "also in one claim of several"
     limit(world, "", running=100)
+    world.execute(sa.delete(tasks).where(tasks.c.limit_key != "a", tasks.c.status == "pending"))
     add(world, None, 10)
-    add(world, "a", 10)
-    seen = [task.limit_key for _ in range(6) for task in take(world, claimer, 1)]
-    assert seen in (["a", None] * 3, [None, "a"] * 3)
+    plain = [task.limit_key for _ in range(6) for task in take(world, claimer, 1)]
+    assert plain in (["a", None] * 3, [None, "a"] * 3), "in a limited queue, those without a key have their turn too"
 
 
 def test_a_higher_priority_precedes_the_order_of_keys(world: World, claimer: Claimer) -> None:
@@ -168,12 +150,6 @@ def test_a_higher_priority_precedes_the_order_of_keys(world: World, claimer: Cla
     assert Counter((task.priority, task.limit_key) for task in first) == {(50, "a"): 1, (50, "b"): 2, (5, "a"): 1}
 
 
-def test_within_a_key_the_usual_order_holds(world: World, claimer: Claimer) -> None:
-    ids = add(world, "a", 4)
-    add(world, "a", 1, attempts=1)
-    assert [task.id for _ in range(4) for task in take(world, claimer, 1)] == ids
-
-
 def test_a_full_key_with_many_tasks_hides_no_other(world: World, claimer: Claimer) -> None:
     limit(world, "a", running=1)
     for priority in range(MAX_LEVELS + 20):
@@ -182,27 +158,17 @@ def test_a_full_key_with_many_tasks_hides_no_other(world: World, claimer: Claime
     assert keys(take(world, claimer)) == {"a": 1, "b": 2}
 
 
-def test_more_full_keys_than_a_claim_reads_hide_no_other_for_long(
+def test_more_full_keys_than_a_claim_reads_hide_no_other_for_long_and_no_lower_priority(
     world: World, claimer: Claimer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limited_claim, "MAX_KEYS", 10)
     limit(world, "*", running=0)
     limit(world, "k45", running=1)
     for number in range(50):
-        add(world, f"k{number:02}")
-    found = [task.limit_key for _ in range(6) for task in take(world, claimer)]
-    assert found == ["k45"]
-
-
-def test_more_full_keys_than_a_claim_reads_do_not_hide_lower_priorities(
-    world: World, claimer: Claimer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(limited_claim, "MAX_KEYS", 10)
-    limit(world, "*", running=0)
-    for key in ("low", "k45"):
-        limit(world, key, running=1)
-    for number in range(50):
         add(world, f"k{number:02}", priority=99)
+    assert [task.limit_key for _ in range(6) for task in take(world, claimer)] == ["k45"]
+    world.execute(sa.update(tasks).values(status="pending"))
+    limit(world, "low", running=1)
     add(world, "low", 2, priority=1)
     assert keys(take(world, claimer)) == {"low": 1}
     assert [task.limit_key for _ in range(5) for task in take(world, claimer)] == ["k45"]
@@ -215,17 +181,14 @@ def test_no_more_than_so_many_start_in_a_period(world: World, claimer: Claimer) 
     first = take(world, claimer)
     assert keys(first) == {"a": 3, "b": 2}
     done(world, claimer, first)
-    answer = world.store.run(limited_claim.claim_limited, claimer, "q", token=new_token(), limit=9)
+    answer = world.run(limited_claim.claim_limited, claimer, "q", token=new_token(), limit=9)
     assert answer.tasks == []
     assert answer.again_in is not None
     assert 3500 < answer.again_in <= 3600
-
-
-def test_a_rate_of_the_queue_counts_all_of_it(world: World, claimer: Claimer) -> None:
     limit(world, "", starts=4, period=3600.0)
-    add(world, "a", 3)
-    add(world, None, 3)
-    assert len(take(world, claimer)) == 4
+    for key in ("c", "d", "e", None, None, None):
+        add(world, key)
+    assert len(take(world, claimer)) == 4, "that of the queue counts all of it"
     assert not take(world, claimer)
 
 
@@ -243,10 +206,12 @@ def test_when_the_period_is_over_there_is_capacity_again(world: World, claimer: 
 
 def test_paused_queues_and_nodes_that_drain_make_no_limited_claim(world: World, claimer: Claimer) -> None:
     add(world, "a", 2)
-    world.store.run(queues.pause, "q")
+    world.run(queues.pause, "q")
     assert not take(world, claimer)
-    world.store.run(queues.resume, "q")
+    world.run(queues.resume, "q")
     assert len(take(world, claimer, 1)) == 1
+    world.run(nodes.set_draining, "a", draining=True)
+    assert not take(world, claimer)
 
 
 def test_lanes_are_kept_apart(world: World, claimer: Claimer) -> None:
@@ -300,10 +265,8 @@ def test_a_limited_claim_skips_rows_that_are_locked(world: World, claimer: Claim
         assert {task.id for task in taken} == {second, third, other}, "as many as the limit of the key allows"
     done(world, claimer, taken)
     assert [task.id for task in take(world, claimer)] == [first]
-
-
-@pytest.mark.parametrize("store", ["mariadb", "postgresql"], indirect=True)
-def test_a_limited_queue_gets_past_rows_that_are_locked(world: World, claimer: Claimer) -> None:
+    world.empty()
+    claimer = world.claimer("q")
     limit(world, "", running=2)
     *urgent, last = add(world, None, 60)
     with world.locking(tasks, *urgent):
@@ -313,20 +276,20 @@ def test_a_limited_queue_gets_past_rows_that_are_locked(world: World, claimer: C
 
 def test_a_backlog_check_shows_keyed_tasks_beside_plain_ones(world: World) -> None:
     claimer = world.claimer("q", "other", "limited")
-    assert world.store.read(limited_claim.find_claimable, claimer) == limited_claim.ClaimableWork()
+    assert world.read(limited_claim.find_claimable, claimer) == limited_claim.ClaimableWork()
     add(world, None, 3, priority=99)
     add(world, "a", 1, priority=5)
     add(world, "b", 1, priority=7)
-    assert world.store.read(limited_claim.find_claimable, claimer) == limited_claim.ClaimableWork(
+    assert world.read(limited_claim.find_claimable, claimer) == limited_claim.ClaimableWork(
         limited={"q": -7}, plain=True
     )
     add(world, None, 1, crashes=1, priority=2)
-    assert world.store.read(limited_claim.find_claimable, claimer) == limited_claim.ClaimableWork(
+    assert world.read(limited_claim.find_claimable, claimer) == limited_claim.ClaimableWork(
         limited={"q": -7}, quarantined={"q": -2}, plain=True
     )
     add(world, "a", 1, crashes=2, priority=3, node_id=claimer.node_id)
     limit(world, "", running=1)
-    assert world.store.read(limited_claim.find_claimable, claimer) == limited_claim.ClaimableWork(
+    assert world.read(limited_claim.find_claimable, claimer) == limited_claim.ClaimableWork(
         {"q": -99}, {"q": -2}, {"q": -3}
     )
 
@@ -346,14 +309,14 @@ def test_many_claimers_at_once_never_run_more_than_k(world: World) -> None:
         while idle < 200:
             taken = take(world, claimer, 3)
             idle = 0 if taken else idle + 1
-            running = world.store.read(working_keys)
+            running = world.read(working_keys)
             with lock:
                 for key, count in running.items():
                     most[key] = max(most[key], count)
                 most["all"] = max(most["all"], running.total())
             done(world, claimer, taken)
             number += len(taken)
-            if not world.store.read(pending):
+            if not world.read(pending):
                 break
         return number
 

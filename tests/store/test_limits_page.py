@@ -22,10 +22,10 @@ def test_every_statement_works(world: World) -> None:
     for one in found:
         with world.store.engine.begin() as connection:
             connection.exec_driver_sql(one if world.store.name == "sqlite" else one.replace("%", "%%"))
-    assert [(limit.queue, limit.key, limit.running) for limit in world.store.read(list_limits)] == [
+    assert [(limit.queue, limit.key, limit.running) for limit in world.read(list_limits)] == [
         ("media", "*", 1),
         ("uploads", "", 50),
         ("uploads", "*", 3),
         ("uploads", "acme", 10),
     ]
-    assert {task.limit_key for task in world.store.read(list_tasks, limit=10).items} == {"a.mp4", "1"}
+    assert {task.limit_key for task in world.read(list_tasks, limit=10).items} == {"a.mp4", "1"}

@@ -16,6 +16,8 @@ from peerd.store.schema.tables import tasks
 from peerd.store.statements.token import new_token
 from tests.store.world import World, held
 
+pytestmark = pytest.mark.every_database
+
 SERVERS = pytest.mark.parametrize("store", ["mariadb", "postgresql"], indirect=True)
 A_FEW = 4
 """Locks beside those of rows that are taken: of the table, of a gap, of the row where a search ended."""
@@ -27,9 +29,9 @@ def fill(world: World, node: str) -> None:
     for number in range(200):
         lots += [NewTask(queue="q", priority=number % 3), NewTask(queue="q", node=node), NewTask(queue="other")]
         lots += [NewTask(queue="q", start_in=3600.0)]
-    world.store.run(enqueue.enqueue_many, lots)
+    world.run(enqueue.enqueue_many, lots)
     done = sa.update(tasks).where(tasks.c.queue == "other", tasks.c.id % 2 == 0).values(status="done")
-    world.store.run(lambda connection: connection.execute(done).rowcount)
+    world.execute(done)
 
 
 def rows_locked(store: Database, connection: sa.Connection) -> int:
@@ -51,25 +53,18 @@ def _rows_that_others_skip(store: Database) -> int:
 
 
 @SERVERS
-@pytest.mark.parametrize("number", [1, 10, 100])
-def test_a_claim_locks_two_rows_for_each_that_it_takes_at_the_most(world: World, number: int) -> None:
-    claimer = world.claimer(node="a")
+def test_a_claim_locks_two_rows_for_each_that_it_takes_at_the_most_and_an_empty_one_none(world: World) -> None:
+    claimer, other = world.claimer(node="a"), world.claimer("nothing-is-here", node="b")
     fill(world, "a")
-    with world.store.engine.connect() as connection:
-        taken = claim.claim(connection, claimer, token=new_token(), limit=number).tasks
+    for number in (1, 10, 100):
+        with world.store.engine.connect() as connection:
+            taken = claim.claim(connection, claimer, token=new_token(), limit=number).tasks
+            locked = rows_locked(world.store, connection)
+            connection.rollback()
         assert len(taken) == number
-        locked = rows_locked(world.store, connection)
-        connection.rollback()
-    assert number <= locked <= 2 * number + A_FEW
-
-
-@SERVERS
-def test_an_empty_claim_locks_nothing(world: World) -> None:
-    world.node("b")
-    fill(world, "b")
+        assert number <= locked <= 2 * number + A_FEW, number
     with world.store.engine.connect() as connection:
-        claimer = world.claimer("nothing-is-here", node="a")
-        assert not claim.claim(connection, claimer, token=new_token(), limit=50).tasks
+        assert not claim.claim(connection, other, token=new_token(), limit=50).tasks
         assert _rows_that_others_skip(world.store) == 0
         connection.rollback()
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
+import msgspec
 
 from peerd.domain.lifecycle import Status, TaskEvent
 from peerd.runtime.observability.events import ReservationsReleased, TasksRescued
 from peerd.store import jobs
-from peerd.store.claim.claimer import Claimer
 from peerd.store.jobs import ReservedJob
 from peerd.store.maintenance import due, rescue
 from peerd.store.maintenance.rescue import RESERVATION_LABEL, RescuedTask, events_of_rescue
@@ -22,74 +21,59 @@ SILENCE = 30.0
 
 def assert_is_ready_and_uncounted(world: World, job: ReservedJob) -> None:
     task = world.get(job.id)
-    assert (task.status, task.attempts, task.crashes, task.start_at, task.deadline_at) == (
-        Status.PENDING,
-        0,
-        0,
-        None,
-        None,
-    )
+    assert (task.status, task.attempts, task.crashes) == (Status.PENDING, 0, 0)
+    assert (task.start_at, task.deadline_at) == (None, None)
     assert world.attempts(job.id) == []
-    found = world.store.read(jobs.job_statistics, job.id)
+    found = world.read(jobs.job_statistics, job.id)
     assert found is not None
     assert (found.timeouts, found.releases) == (0, 0)
 
 
-@pytest.mark.parametrize("crashed", [True, False])
-def test_the_reservations_of_a_dead_process_are_released_and_its_claims_counted(world: World, crashed: bool) -> None:  # noqa: FBT001
-    put(world)
-    claimed = world.add("w")
-    gateway = world.claimer("q", "w")
-    job = reserve_one(world, serving("q", gateway))
-    world.take_one(serving("w", gateway))
-    released = world.store.run(rescue.release_tasks_of_process, gateway.process_id, "SIGKILL", crashed=crashed)
-    assert RescuedTask(job.id, TaskEvent.RELEASE, RESERVATION_LABEL) in released
-    assert_is_ready_and_uncounted(world, job)
-    assert world.outcomes(claimed) == (["crash"] if crashed else ["released"])
-    other = world.claimer("q")
-    assert reserve_one(world, other).id == job.id
-    assert world.store.run_group(jobs.delete_held, gateway.process_id, [job.claim]) == set()
-
-
-def serving(queue: str, claimer: Claimer) -> Claimer:
-    return type(claimer)(
-        node_id=claimer.node_id, incarnation=claimer.incarnation, process_id=claimer.process_id, queues=(queue,)
-    )
+def test_the_reservations_of_a_dead_process_are_released_and_its_claims_counted(world: World) -> None:
+    for crashed in (True, False):
+        world.empty()
+        put(world)
+        claimed = world.add("w")
+        gateway = world.claimer("q", "w")
+        job = reserve_one(world, msgspec.structs.replace(gateway, queues=("q",)))
+        world.take_one(msgspec.structs.replace(gateway, queues=("w",)))
+        released = world.run(rescue.release_tasks_of_process, gateway.process_id, "SIGKILL", crashed=crashed)
+        assert RescuedTask(job.id, TaskEvent.RELEASE, RESERVATION_LABEL) in released
+        assert_is_ready_and_uncounted(world, job)
+        assert world.outcomes(claimed) == (["crash"] if crashed else ["released"])
+        assert reserve_one(world, world.claimer("q")).id == job.id
+        assert world.run_group(jobs.delete_held, gateway.process_id, [job.claim]) == set()
 
 
 def test_a_reservation_lasts_as_long_as_its_process_lives_however_long_it_is_not_touched(world: World) -> None:
     put(world, ttr=3600)
-    job = reserve_one(world, world.claimer("q"))
-    world.set(job.id, checked_at=seconds_from_now(-3000))
-    assert world.store.run(rescue.rescue_untouched, SILENCE) == []
-    assert world.status(job.id) is Status.WORKING
-    world.silence(job.id, 60)
-    rescued = world.store.run(rescue.rescue_untouched, SILENCE)
-    assert rescued == [RescuedTask(job.id, TaskEvent.RELEASE, RESERVATION_LABEL)]
-    assert_is_ready_and_uncounted(world, job)
-
-
-def test_the_rescue_is_not_due_because_of_a_long_reservation_of_a_living_process(world: World) -> None:
-    put(world, ttr=3600)
     claimer = world.claimer("q")
     job = reserve_one(world, claimer)
     world.set(job.id, checked_at=seconds_from_now(-3000))
-    found = world.store.read(due.read_due_maintenance)
-    assert found.oldest_touch is not None
-    assert (found.now - found.oldest_touch).total_seconds() < 60
-    world.store.run(processes.end_process, claimer.process_id, "SIGKILL")
-    found = world.store.read(due.read_due_maintenance)
-    assert found.oldest_touch is not None
-    assert (found.now - found.oldest_touch).total_seconds() > 2900
+
+    def untouched_for() -> float:
+        found = world.read(due.read_due_maintenance)
+        assert found.oldest_touch is not None
+        return (found.now - found.oldest_touch).total_seconds()
+
+    assert untouched_for() < 60, "no rescue is due because of it"
+    assert world.run(rescue.rescue_untouched, SILENCE) == []
+    assert world.status(job.id) is Status.WORKING
+    world.run(processes.end_process, claimer.process_id, "SIGKILL")
+    assert untouched_for() > 2900
+    world.silence(job.id, 60)
+    rescued = world.run(rescue.rescue_untouched, SILENCE)
+    assert rescued == [RescuedTask(job.id, TaskEvent.RELEASE, RESERVATION_LABEL)]
+    assert_is_ready_and_uncounted(world, job)
 
 
 def test_a_reservation_that_its_process_does_not_know_of_is_released(world: World) -> None:
     put(world)
     claimer = world.claimer("q")
     [job] = reserve(world, claimer)
-    known = world.store.run(touch.claims_of_process, claimer.process_id)
+    known = world.run(touch.claims_of_process, claimer.process_id)
     assert list(known) == [job.claim]
-    released = world.store.run(rescue.release_unknown_claims, claimer.process_id, [job.claim], "its reply was lost")
+    released = world.run(rescue.release_unknown_claims, claimer.process_id, [job.claim], "its reply was lost")
     assert [one.was_reserved for one in released] == [True]
     assert_is_ready_and_uncounted(world, job)
 

@@ -23,99 +23,93 @@ EXPIRED, WAITING, RUNNING = NodeRequestStatus.EXPIRED, NodeRequestStatus.WAITING
 def insert(world: World, node: str = "a", within: float = 60.0, command: Any = None) -> int:
     world.node(node)
     arguments = command or StateArguments()
-    return world.store.run(requests.insert_request, node, arguments, requested_by="a test", within=within)
+    return world.run(requests.insert_request, node, arguments, requested_by="a test", within=within)
 
 
 def take(world: World, node: str = "a", limit: int = 10) -> list[NodeRequest]:
-    return world.store.run(requests.take_requests, world.incarnation(node), limit)
+    return world.run(requests.take_requests, world.incarnation(node), limit)
 
 
 def status(world: World, request_id: int) -> NodeRequestStatus:
-    return world.store.read(requests.get_request, request_id).status
+    return world.read(requests.get_request, request_id).status
 
 
 def backdate(world: World, request_id: int, **columns: float) -> None:
     values = {column: seconds_from_now(-seconds) for column, seconds in columns.items()}
     row = sa.update(node_requests).where(node_requests.c.id == request_id)
-    world.store.run(lambda connection: connection.execute(row.values(values)).rowcount)
+    world.execute(row.values(values))
 
 
-def test_a_request_is_taken_once_however_many_try(world: World) -> None:
+def test_a_request_is_taken_once_however_many_try(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     ids = [insert(world) for _ in range(3)]
+    as_read = [world.read(requests.get_request, request_id) for request_id in ids]
     taken = at_once([partial(take, world)] * 4)
     assert sorted(request.id for found in taken for request in found) == ids
     assert {status(world, request_id) for request_id in ids} == {RUNNING}
     assert take(world) == []
-
-
-def test_a_row_that_another_agent_has_taken_since_it_was_read_is_left(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    request_id = insert(world)
-    as_read = [world.store.read(requests.get_request, request_id)]
-    assert [request.id for request in take(world)] == [request_id]
     monkeypatch.setattr(requests, "_read", lambda *_, **__: as_read)
-    assert take(world) == []
+    assert take(world) == [], "another agent has taken them since they were read"
 
 
 def test_it_is_taken_by_the_incarnation_that_it_is_for(world: World) -> None:
-    mine, other = insert(world, "a"), insert(world, "b")
+    command = ReloadArguments(("vidéo", "mail"), config_only=True, wait=3.5)
+    mine, other = insert(world, "a", command=command), insert(world, "b")
     assert [request.id for request in take(world, "b")] == [other]
     [request] = take(world, "a")
     assert (request.id, request.node, request.requested_by, request.is_reachable) == (mine, "a", "a test", True)
-    assert decode_command(request.arguments) == StateArguments()
+    assert (request.command, decode_command(request.arguments)) == ("reload", command)
 
 
 def test_it_is_not_taken_after_its_time(world: World) -> None:
     late, fresh = insert(world), insert(world)
     backdate(world, late, expires_at=0.1)
     assert [request.id for request in take(world)] == [fresh]
-    assert world.store.run(requests.expire_request, late).status is EXPIRED
-    assert world.store.run(requests.expire_request, fresh).status is RUNNING, "it was taken before"
+    assert world.run(requests.expire_request, late).status is EXPIRED
+    assert world.run(requests.expire_request, fresh).status is RUNNING, "it was taken before"
 
 
 def test_it_ends_once(world: World) -> None:
     request_id = insert(world, command=ScaleArguments("video", 2))
 
     def finish(result: str | None, error: str | None) -> bool:
-        return world.store.run(requests.finish_request, request_id, result=result, error=error)
+        return world.run(requests.finish_request, request_id, result=result, error=error)
 
     assert not finish(result="{}", error=None), "nobody has taken it"
     take(world)
-    world.store.run(requests.record_progress, request_id, '{"number":1}')
-    assert world.store.read(requests.list_running_requests, world.incarnation())[0].result == '{"number":1}'
+    world.run(requests.record_progress, request_id, '{"number":1}')
+    assert world.read(requests.list_running_requests, world.incarnation())[0].result == '{"number":1}'
     assert finish(result=None, error="broken")
     assert not finish(result="{}", error=None)
-    ended = world.store.read(requests.get_request, request_id)
+    ended = world.read(requests.get_request, request_id)
     assert (ended.status, ended.error, ended.result, ended.is_open) == (NodeRequestStatus.FAILED, "broken", None, False)
 
 
 def test_a_node_that_does_not_run_is_refused_and_so_are_too_many_requests(world: World) -> None:
     with pytest.raises(NodeNotFound):
-        world.store.run(requests.insert_request, "x", StateArguments(), requested_by=None, within=1.0)
+        world.run(requests.insert_request, "x", StateArguments(), requested_by=None, within=1.0)
     for _ in range(requests.MAX_OPEN):
         insert(world)
     with pytest.raises(NodeUnreachable, match="100 requests to it are open"):
         insert(world)
     world.node("b")
-    world.store.run(nodes.mark_node_silent, "b", world.incarnation("b"))
+    world.run(nodes.mark_node_silent, "b", world.incarnation("b"))
     with pytest.raises(NodeUnreachable, match="its heartbeats have ended"):
         insert(world, "b")
-    world.store.run(nodes.deregister_node, "b", world.incarnation("b"))
+    world.run(nodes.deregister_node, "b", world.incarnation("b"))
     with pytest.raises(NodeUnreachable, match="it was stopped"):
         insert(world, "b")
 
 
 def test_an_agent_sees_a_waiting_request_in_the_statement_that_it_sends_anyway(world: World) -> None:
     def work(node: str) -> bool:
-        return world.store.read(find_agent_work, world.incarnation(node)).has_requests
+        return world.read(find_agent_work, world.incarnation(node)).has_requests
 
     assert not work("a")
     insert(world, "a")
     assert (work("a"), work("b")) == (True, False)
     take(world)
     assert not work("a")
-    plain, of_agent = world.store.read(find_next_due), world.store.read(find_agent_work, "life")
+    plain, of_agent = world.read(find_next_due), world.read(find_agent_work, "life")
     assert (plain.next_at, plain.first_node) == (of_agent.next_at, of_agent.first_node)
 
 
@@ -127,18 +121,11 @@ def test_what_nothing_else_can_close_is_closed_and_old_requests_are_deleted(worl
         backdate(world, request_id, expires_at=61.0)
     for request_id in (interrupted, alive):
         backdate(world, request_id, taken_at=61.0)
-    world.store.run(nodes.deregister_node, "gone", world.incarnation("gone"))
+    world.run(nodes.deregister_node, "gone", world.incarnation("gone"))
     backdate(world, old, created_at=86_401.0)
-    assert world.store.run(requests.purge_requests, 500) == 1
+    assert world.run(requests.purge_requests, 500) == 1
     assert status(world, untaken) is EXPIRED
     assert status(world, interrupted) is NodeRequestStatus.FAILED
     assert status(world, alive) is RUNNING
     with pytest.raises(NodeRequestNotFound):
         status(world, old)
-
-
-def test_arguments_survive_the_table(world: World) -> None:
-    command = ReloadArguments(("vidéo", "mail"), config_only=True, wait=3.5)
-    insert(world, command=command)
-    [request] = take(world)
-    assert (request.command, decode_command(request.arguments)) == ("reload", command)

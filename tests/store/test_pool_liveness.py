@@ -17,7 +17,7 @@ from peerd.store.nodes.nodes import heartbeat_only
 from peerd.store.statements.token import new_token
 from tests.store.world import World
 
-pytestmark = pytest.mark.parametrize("store", ["mariadb", "postgresql"], indirect=True)
+pytestmark = [pytest.mark.every_database, pytest.mark.parametrize("store", ["mariadb", "postgresql"], indirect=True)]
 NUMBER = {"mysql": "SELECT connection_id()", "postgresql": "SELECT pg_backend_pid()"}
 KILL = {"mysql": "KILL {}", "postgresql": "SELECT pg_terminate_backend({})"}
 GONE = {
@@ -64,20 +64,18 @@ def pings(engines_: tuple[Engine, ...], monkeypatch: pytest.MonkeyPatch) -> Iter
         yield seen
 
 
-@pytest.mark.parametrize("way", ["run", "run_autocommit", "run_idempotent", "read"])
-def test_a_connection_that_was_closed_is_replaced(world: World, idle_database: Database, way: str) -> None:
-    operate: Callable[..., int] = getattr(idle_database, way)
-    before = operate(number_of)
-    assert operate(number_of) == before
-    close_from_outside(world, before)
-    assert operate(number_of) != before
-
-
-def test_a_connection_that_was_closed_long_ago_is_replaced(
-    world: World, idle_database: Database, monkeypatch: Any
+def test_a_connection_that_was_closed_is_replaced_whether_lately_or_long_ago(
+    world: World, idle_database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("peerd.store.connection.pool_liveness.SOCKET_CHECK_WITHIN", -1.0)
-    test_a_connection_that_was_closed_is_replaced(world, idle_database, "run_autocommit")
+    ways = ["run", "run_autocommit", "run_idempotent", "read", "run_autocommit"]
+    for number, way in enumerate(ways):
+        if number == 4:
+            monkeypatch.setattr("peerd.store.connection.pool_liveness.SOCKET_CHECK_WITHIN", -1.0)
+        operate: Callable[..., int] = getattr(idle_database, way)
+        before = operate(number_of)
+        assert operate(number_of) == before, way
+        close_from_outside(world, before)
+        assert operate(number_of) != before, way
 
 
 def test_a_connection_whose_server_has_sent_nothing_since_its_last_use_is_not_checked(
@@ -126,34 +124,22 @@ def test_a_transaction_that_is_lost_before_its_commit_was_sent_is_done_once(
     assert world.count() == 2
 
 
-def test_a_transaction_whose_commit_was_not_answered_is_not_repeated(world: World, idle_database: Database) -> None:
+def test_what_may_have_been_committed_is_not_repeated(world: World, idle_database: Database) -> None:
+    """A transaction whose commit was not answered, and statements that are committed one by one."""
     tries: list[int] = []
 
-    def write(connection: Connection) -> None:
+    def write(connection: Connection, *, goes_on: bool) -> None:
         connection.execute(sa.text("INSERT INTO tasks (queue, body) VALUES ('q', '{}')"))
         tries.append(number_of(connection))
-        close_from_outside(world, tries[0])
+        close_from_outside(world, tries[-1])
+        if goes_on:
+            number_of(connection)
 
-    idle_database.run(number_of)
-    with pytest.raises(DatabaseUnavailable):
-        idle_database.run(write)
-    assert len(tries) == 1
-    assert world.count() == 0
-
-
-def test_statements_that_are_committed_one_by_one_are_not_repeated(world: World, idle_database: Database) -> None:
-    tries: list[int] = []
-
-    def write(connection: Connection) -> None:
-        connection.execute(sa.text("INSERT INTO tasks (queue, body) VALUES ('q', '{}')"))
-        tries.append(number_of(connection))
-        close_from_outside(world, tries[0])
-        number_of(connection)
-
-    idle_database.run_autocommit(number_of)
-    with pytest.raises(DatabaseUnavailable):
-        idle_database.run_autocommit(write)
-    assert len(tries) == world.count() == 1
+    for way, rows in ((idle_database.run, 0), (idle_database.run_autocommit, 1)):
+        way(number_of)
+        with pytest.raises(DatabaseUnavailable):
+            way(write, goes_on=rows == 1)
+        assert (len(tries), world.count()) == (1 + rows, rows)
 
 
 def test_an_operation_on_a_connection_that_was_just_in_use_is_not_repeated(world: World) -> None:

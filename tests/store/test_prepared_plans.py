@@ -19,13 +19,15 @@ from peerd.store.tasks import pages
 from peerd.store.tasks.filters import TaskConditions
 from tests.store.world import World, held
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("store", ["postgresql"], indirect=True)
 def test_a_claim_and_a_completion_are_planned_once_and_queries_of_users_each_time(world: World) -> None:
     claimer = world.claimer()
     rows = [{"queue": "other", "name": "n", "priority": number % 7} for number in range(5000)]
-    world.store.run(lambda connection: connection.execute(sa.insert(tasks), rows))
-    world.store.run(lambda connection: connection.exec_driver_sql("ANALYZE tasks"))
+    world.execute(sa.insert(tasks), rows)
+    world.run(lambda connection: connection.exec_driver_sql("ANALYZE tasks"))
 
     def plans(connection: sa.Connection, word: str) -> tuple[int, int]:
         """Of prepared statements, how often they were executed by a plan for any values, and by one for their own."""
@@ -50,7 +52,7 @@ def test_a_claim_and_a_completion_are_planned_once_and_queries_of_users_each_tim
     for generic, custom in world.store.run_autocommit(work):
         assert generic > 0
         assert custom == 0
-    assert world.store.read(list_page)[1] > 0
+    assert world.read(list_page)[1] > 0
 
 
 @pytest.mark.parametrize("store", ["postgresql"], indirect=True)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
 import pytest
 
 from peerd.domain.lifecycle import Status
@@ -10,20 +14,22 @@ from peerd.store.nodes import processes
 from peerd.store.schema.sql_clock import seconds_from_now
 from tests.store.world import World, at_once
 
+pytestmark = pytest.mark.every_database
+
 
 def test_a_frozen_task_is_rescued_and_due_at_once(world: World) -> None:
     task_id = world.add()
     task = world.take_one()
-    assert world.store.run(rescue.rescue_untouched, 30.0) == []
+    assert world.run(rescue.rescue_untouched, 30.0) == []
     world.silence(task_id, 31)
-    [rescued] = world.store.run(rescue.rescue_untouched, 30.0)
+    [rescued] = world.run(rescue.rescue_untouched, 30.0)
     assert (rescued.task_id, rescued.label) == (task_id, "rescued")
     row = world.get(task_id)
     assert (row.status, row.attempts, row.crashes) == (Status.FAILURE, 1, 0)
     assert "the task was not touched for 30 s" in (row.error or "")
     [attempt] = world.attempts(task_id)
     assert (attempt.outcome, attempt.number, attempt.process_id) == ("rescued", 1, task.process_id)
-    assert world.store.run(chore_batches.stage_due, Status.FAILURE) == 1
+    assert world.run(chore_batches.stage_due, Status.FAILURE) == 1
     assert world.take_one().lease == task.lease + 1
 
 
@@ -34,12 +40,12 @@ def test_a_task_is_rescued_only_when_its_process_is_silent_too_or_has_ended_or_i
         assert world.take_one(claimer).id == task_id
         world.silence(task_id, 60)
     for claimer in claimers:
-        assert world.store.run(processes.heartbeat_process, claimer.process_id)
-    world.store.run(processes.end_process, claimers[1].process_id, "killed by signal 9")
+        assert world.run(processes.heartbeat_process, claimer.process_id)
+    world.run(processes.end_process, claimers[1].process_id, "killed by signal 9")
     world.set(unknown, process_id=10**9)
-    assert {one.task_id for one in world.store.run(rescue.rescue_untouched, 30.0)} == {ended, unknown}
+    assert {one.task_id for one in world.run(rescue.rescue_untouched, 30.0)} == {ended, unknown}
     world.silence(living, 60)
-    assert [one.task_id for one in world.store.run(rescue.rescue_untouched, 30.0)] == [living]
+    assert [one.task_id for one in world.run(rescue.rescue_untouched, 30.0)] == [living]
 
 
 def test_a_dead_processs_tasks_are_released_at_once_and_count_a_crash(world: World) -> None:
@@ -48,7 +54,7 @@ def test_a_dead_processs_tasks_are_released_at_once_and_count_a_crash(world: Wor
     claimer, other = world.claimer(), world.claimer()
     mine = world.take(claimer, 2)
     theirs = world.take(other, 1)
-    rescued = world.store.run(rescue.release_tasks_of_process, claimer.process_id, "killed by signal 9", crashed=True)
+    rescued = world.run(rescue.release_tasks_of_process, claimer.process_id, "killed by signal 9", crashed=True)
     assert {one.task_id for one in rescued} == {task.id for task in mine}
     for task in mine:
         row = world.get(task.id)
@@ -56,16 +62,10 @@ def test_a_dead_processs_tasks_are_released_at_once_and_count_a_crash(world: Wor
         [attempt] = world.attempts(task.id)
         assert (attempt.outcome, attempt.cause) == ("crash", "killed by signal 9")
     assert world.status(theirs[0].id) is Status.WORKING
-    assert world.store.run(rescue.release_tasks_of_process, claimer.process_id, "again", crashed=True) == []
-
-
-def test_a_process_that_was_cancelled_costs_its_tasks_nothing(world: World) -> None:
-    task_id = world.add()
-    task = world.take_one()
-    assert task.process_id is not None
-    world.store.run(rescue.release_tasks_of_process, task.process_id, "stopped", crashed=False)
-    row = world.get(task_id)
-    assert (row.status, row.attempts, row.crashes) == (Status.PENDING, 0, 0)
+    assert world.run(rescue.release_tasks_of_process, claimer.process_id, "again", crashed=True) == []
+    world.run(rescue.release_tasks_of_process, other.process_id, "stopped", crashed=False)
+    row = world.get(theirs[0].id)
+    assert (row.status, row.attempts, row.crashes) == (Status.PENDING, 0, 0), "it was stopped: that costs them nothing"
 
 
 def test_the_last_attempt_dies_with_its_cause(world: World) -> None:
@@ -74,7 +74,7 @@ def test_the_last_attempt_dies_with_its_cause(world: World) -> None:
         claimer = world.claimer()
         [task] = world.take(claimer, 1, quarantined=number > 1)
         assert task.crashes == number - 1
-        world.store.run(rescue.release_tasks_of_process, claimer.process_id, f"out of memory {number}", crashed=True)
+        world.run(rescue.release_tasks_of_process, claimer.process_id, f"out of memory {number}", crashed=True)
         world.stage_due()
     row = world.get(task_id)
     assert (row.status, row.attempts, row.crashes) == (Status.DEAD, 3, 3)
@@ -84,31 +84,13 @@ def test_the_last_attempt_dies_with_its_cause(world: World) -> None:
     assert [one.lease for one in attempts] == [1, 2, 3]
 
 
-def test_every_extra_run_is_explained_by_an_attempt(world: World) -> None:
-    task_id = world.add(max_attempts=9)
-    for event in range(5):
-        world.set(task_id, crashes=0)
-        claimer = world.claimer()
-        task = world.take_one(claimer)
-        if event % 2:
-            world.silence(task_id, 60)
-            world.store.run(rescue.rescue_untouched, 30.0)
-        else:
-            world.store.run(rescue.release_tasks_of_process, claimer.process_id, "SIGKILL", crashed=True)
-        world.stage_due()
-    world.set(task_id, crashes=0)
-    task = world.take_one()
-    world.complete(task)
-    assert [one.lease for one in world.attempts(task_id)] == list(range(1, task.lease))
-
-
 def test_rescuers_everywhere_at_once_rescue_each_task_once(world: World) -> None:
     for _ in range(40):
         world.add()
     for task in world.take(world.claimer(), 40):
         world.silence(task.id, 60)
-    answers = at_once([lambda: world.store.run(rescue.rescue_untouched, 30.0, 15) for _ in range(4)])
-    remaining = world.store.run(rescue.rescue_untouched, 30.0)
+    answers = at_once([lambda: world.run(rescue.rescue_untouched, 30.0, 15) for _ in range(4)])
+    remaining = world.run(rescue.rescue_untouched, 30.0)
     ids = [one.task_id for answer in [*answers, remaining] for one in answer]
     assert len(ids) == len(set(ids)) == 40
     assert world.attempt_rows() == 40
@@ -120,32 +102,29 @@ def test_a_row_that_was_set_to_working_by_hand_does_not_stop_the_rescue(world: W
     handmade = world.insert(status="working", updated_at=seconds_from_now(-60))
     assert world.set(task_id, status="working")
     world.silence(task_id, 60)
-    assert {one.task_id for one in world.store.run(rescue.rescue_untouched, 30.0)} == {task_id, handmade}
+    assert {one.task_id for one in world.run(rescue.rescue_untouched, 30.0)} == {task_id, handmade}
     assert world.outcomes(task_id) == ["failure"]
     assert world.get(task_id).attempts == 2
 
 
-@pytest.mark.parametrize("crashed", [True, False])
-def test_a_release_is_repeated_until_the_last_write_of_the_dead_is_undone(world: World, crashed: bool) -> None:  # noqa: FBT001
+def test_a_release_is_repeated_until_the_last_write_of_the_dead_is_undone(world: World) -> None:
     """The server may not have undone the dead process's transaction yet."""
-    world.add()
-    task = world.take_one()
-    with world.store.engine.connect() as dying:
-        transaction = dying.begin()
-        if world.store.name != "sqlite":  # there every writer waits for every other
-            dying.exec_driver_sql(f"UPDATE tasks SET progress = 0.5 WHERE id = {task.id}")
+    for crashed in (True, False):
+        world.empty()
+        world.add()
+        task = world.take_one()
+        assert task.process_id is not None
+        holds = partial(world.read, rescue.holds_tasks, task.process_id)
+        release = partial(world.run, rescue.release_tasks_of_process, task.process_id, "SIGKILL", crashed=crashed)
 
-        def release() -> int:
+        def release_all(holds: Callable[[], bool] = holds, release: Callable[[], list[Any]] = release) -> int:
             released = 0
-            assert task.process_id is not None
-            while world.store.read(rescue.holds_tasks, task.process_id):
-                released += len(
-                    world.store.run(rescue.release_tasks_of_process, task.process_id, "SIGKILL", crashed=crashed)
-                )
+            while holds():
+                released += len(release())
             return released
 
-        def die() -> int:
-            transaction.rollback()
-            return 0
-
-        assert at_once([release, die]) == [1, 0]
+        with world.store.engine.connect() as dying:
+            transaction = dying.begin()
+            if world.store.name != "sqlite":  # there every writer waits for every other
+                dying.exec_driver_sql(f"UPDATE tasks SET progress = 0.5 WHERE id = {task.id}")
+            assert at_once([release_all, lambda transaction=transaction: transaction.rollback() or 0]) == [1, 0]

@@ -16,18 +16,12 @@ from peerd.domain.file_errors import (
     UploadGone,
     UploadPositionDiffers,
 )
-from peerd.store.connection.database import Database
 from peerd.store.files import buckets, copies, resumable_uploads, uploads
 from peerd.store.files.buckets import Bucket
 from peerd.store.files.versions import Condition
 from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import file_completed_uploads, file_uploads
 from tests.store.file_steps import Catalogue
-
-
-@pytest.fixture
-def catalogue(store: Database) -> Catalogue:
-    return Catalogue(store)
 
 
 def begin(catalogue: Catalogue, bucket: Bucket, key: str = "key ä", content: int = 7, **more: Any) -> str:

@@ -46,19 +46,22 @@ def bell(world: World) -> Iterator[Bell]:
         yield bell
 
 
-def test_an_enqueue_rings_for_its_queue_or_for_its_time(bell: Bell) -> None:
-    bell.client.enqueue("video")
+async def test_an_enqueue_rings_for_its_queue_or_for_its_time_and_a_ring_by_hand_for_queues(bell: Bell) -> None:
+    client = bell.client
+    for ring, expected in (
+        (lambda: client.enqueue("video"), TasksAvailable(("video",))),
+        (lambda: client.enqueue_many(["video", "mail"]), TasksAvailable(("mail", "video"))),
+        (lambda: client.enqueue("video", start_in=60), TaskScheduled(within=60.0)),
+        (lambda: client.ring("video", "mail"), TasksAvailable(("mail", "video"))),
+        (client.ring, TasksAvailable()),
+    ):
+        ring()
+        assert bell.received() == [expected]
+    with pytest.raises(InvalidFilter, match="no queue"):
+        client.ring("no queue!")
+    await client.aio.enqueue("video")
     assert bell.received() == [TasksAvailable(("video",))]
-    bell.client.enqueue_many(["video", "mail"])
-    assert bell.received() == [TasksAvailable(("mail", "video"))]
-    bell.client.enqueue("video", start_in=60)
-    assert bell.received() == [TaskScheduled(within=60.0)]
-
-
-async def test_an_awaited_enqueue_rings_too(bell: Bell) -> None:
-    await bell.client.aio.enqueue("video")
-    assert bell.received() == [TasksAvailable(("video",))]
-    bell.client.aio.close()
+    client.aio.close()
 
 
 def test_reading_sends_no_ring_and_actions_ring_for_what_they_change(world: World, bell: Bell) -> None:
@@ -122,15 +125,6 @@ def test_a_session_rings_after_its_commit_and_not_after_its_rollback(world: Worl
         assert bell.received() == []
         session.commit()
     assert bell.received() == [TasksAvailable(("mail",))]
-
-
-def test_queue_names_of_a_manual_ring_are_checked(bell: Bell) -> None:
-    bell.client.ring("video", "mail")
-    assert bell.received() == [TasksAvailable(("mail", "video"))]
-    bell.client.ring()
-    assert bell.received() == [TasksAvailable()]
-    with pytest.raises(InvalidFilter, match="no queue"):
-        bell.client.ring("no queue!")
 
 
 async def test_an_async_connection_rings_after_its_commit(world: World, bell: Bell) -> None:

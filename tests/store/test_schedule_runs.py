@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from datetime import datetime
 from functools import partial
-from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
 from peerd.domain.errors import RunNotFound
-from peerd.domain.schedule import RunStatus
+from peerd.domain.schedule import RunStatus, Schedule
 from peerd.store import schedule_runs
 from peerd.store.nodes import nodes
+from peerd.store.schedule_runs import ScheduleRun
 from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import nodes as node_table
 from peerd.store.schema.tables import processes as process_table
@@ -38,7 +38,7 @@ def test_a_waiting_run_is_taken_by_one_of_many(world: World) -> None:
     names = [f"node-{number}" for number in range(4)]
     for name in names:
         declare(world, given, name)
-    run = world.store.run(schedule_runs.request_run, "s", "[1]")
+    run = world.run(schedule_runs.request_run, "s", "[1]")
     assert all(snapshot(world, node=name).waiting == [run] for name in names)
     taken = at_once([partial(take, world, run, given, name) for name in names])
     [[won]] = [one for one in taken if one]
@@ -50,43 +50,47 @@ def test_a_waiting_run_is_taken_by_one_of_many(world: World) -> None:
 def test_a_run_of_all_processes_has_a_row_for_each(world: World) -> None:
     given = schedule(type="all")
     declare(world, given)
-    run = world.store.run(schedule_runs.request_run, "s")
+    run = world.run(schedule_runs.request_run, "s")
     taken = take(world, run, given, "a", ("w-1", 1), ("w-2", 2), ("w-3", 3))
     assert [(one.slot, one.pid, one.tick_at) for one in taken] == [
         (f"w-{number}", number, run.tick_at) for number in (1, 2, 3)
     ]
     assert taken == snapshot(world).running
+    for one in taken[1:]:
+        world.run(schedule_runs.end_run, one.id, RunStatus.DONE)
+    assert world.run(schedule_runs.release_run, taken[0], for_any_node=True)
+    assert len(snapshot(world).waiting) == 1, "its process ended before it received the run"
 
 
 def test_a_row_that_users_insert_with_sql_is_a_request(world: World) -> None:
     declare(world, schedule())
-    world.store.run(lambda c: c.execute(sa.text("INSERT INTO schedule_runs (schedule) VALUES ('s')")))
+    world.execute(sa.text("INSERT INTO schedule_runs (schedule) VALUES ('s')"))
     [run] = snapshot(world).waiting
     assert (run.origin, run.number, run.args) == ("hand", 1, None)
     assert isinstance(run.tick_at, datetime)
     assert take(world, run, schedule())
 
 
-@pytest.mark.parametrize("overlap, expected", [("skip", "skipped"), ("queue", "waiting"), ("allow", "waiting")])
-def test_a_tick_that_overlaps_an_earlier_run_is_skipped_queued_or_allowed(
-    world: World, overlap: Any, expected: str
-) -> None:
-    given = schedule(overlap=overlap)
-    declare(world, given)
+def test_a_tick_that_overlaps_an_earlier_run_is_skipped_queued_or_allowed(world: World) -> None:
+    for overlap, expected in (("skip", "skipped"), ("queue", "waiting"), ("allow", "waiting")):
+        world.empty()
+        given = schedule(overlap=overlap)
+        declare(world, given)
+        [running] = take(world, fired(world, given), given)
+        second = fired(world, given)
+        assert second.status == expected, overlap
+        if overlap == "queue":
+            assert take(world, second, given) == []
+            assert world.run(schedule_runs.end_run, running.id, RunStatus.DONE)
+        assert overlap == "skip" or take(world, second, given), overlap
+
+
+def fired(world: World, given: Schedule) -> ScheduleRun:
+    """The run of a tick that is due."""
     let_be_due(world)
-    first = fire(world, given)
-    assert first is not None
-    [running] = take(world, first, given)
-    let_be_due(world)
-    second = fire(world, given)
-    assert second is not None
-    assert second.status == expected
-    if overlap == "queue":
-        assert take(world, second, given) == []
-        assert world.store.run(schedule_runs.end_run, running.id, RunStatus.DONE)
-        assert take(world, second, given)
-    elif overlap == "allow":
-        assert take(world, second, given)
+    run = fire(world, given)
+    assert run is not None
+    return run
 
 
 def test_of_nodes_that_take_different_waiting_runs_at_once_one_does(world: World) -> None:
@@ -94,147 +98,111 @@ def test_of_nodes_that_take_different_waiting_runs_at_once_one_does(world: World
     for name in ("a", "b"):
         declare(world, given, name)
     for _ in range(3):
-        waiting = []
-        for _number in range(2):
-            let_be_due(world)
-            run = fire(world, given)
-            assert run is not None
-            waiting.append(run)
+        waiting = [fired(world, given) for _ in range(2)]
         calls = [partial(take, world, run, given, name) for run, name in zip(waiting, ("a", "b"), strict=True)]
         assert sorted(map(len, at_once(calls))) == [0, 1]
         for run in runs(world):
-            world.store.run(schedule_runs.end_run, run.id, RunStatus.DONE)
-            world.store.run(schedule_runs.end_run, run.id, RunStatus.REFUSED, "the end of the test", was=run.status)
+            world.run(schedule_runs.end_run, run.id, RunStatus.DONE)
+            world.run(schedule_runs.end_run, run.id, RunStatus.REFUSED, "the end of the test", was=run.status)
 
 
 def test_a_run_ends_once(world: World) -> None:
     given = schedule()
     declare(world, given)
-    [run] = take(world, world.store.run(schedule_runs.request_run, "s"), given)
-    assert world.store.run(schedule_runs.end_run, run.id, RunStatus.FAILED, "boom\x00", "x" * 100_000)
-    assert not world.store.run(schedule_runs.end_run, run.id, RunStatus.DONE)
-    found = world.store.read(schedule_runs.get_run, run.id)
+    [run] = take(world, world.run(schedule_runs.request_run, "s"), given)
+    assert world.run(schedule_runs.end_run, run.id, RunStatus.FAILED, "boom\x00", "x" * 100_000)
+    assert not world.run(schedule_runs.end_run, run.id, RunStatus.DONE)
+    found = world.read(schedule_runs.get_run, run.id)
     assert (found.status, found.error) == (RunStatus.FAILED, "boom\N{REPLACEMENT CHARACTER}")
     assert len(found.traceback or "") <= schedule_runs.MAX_ERROR_LENGTH
     with pytest.raises(RunNotFound):
-        world.store.read(schedule_runs.get_run, run.id + 1)
-
-
-def test_a_task_that_is_enqueued_has_the_key_of_its_schedule(world: World) -> None:
-    given = schedule(queue="q", limit_key="acme")
-    declare(world, given)
-    run = world.store.run(schedule_runs.request_run, "s")
-    done = world.store.run(schedule_runs.enqueue_run, run, given, identity(world, "a"))
-    assert done is not None
-    assert done.task_id is not None
-    assert world.get(done.task_id).limit_key == "acme"
+        world.read(schedule_runs.get_run, run.id + 1)
 
 
 def test_a_task_is_enqueued_once_for_a_tick_and_the_next_waits_for_its_end(world: World) -> None:
-    given = schedule(queue="q", task="t", body='{"a":1}')
+    given = schedule(queue="q", task="t", body='{"a":1}', limit_key="acme")
     for name in ("a", "b"):
         declare(world, given, name)
-    let_be_due(world)
-    run = fire(world, given)
-    assert run is not None
-    calls = [
-        partial(world.store.run, schedule_runs.enqueue_run, run, given, identity(world, name)) for name in ("a", "b")
-    ]
+    run = fired(world, given)
+    calls = [partial(world.run, schedule_runs.enqueue_run, run, given, identity(world, name)) for name in ("a", "b")]
     [done] = [one for one in at_once(calls) if one is not None]
     assert done.status is RunStatus.ENQUEUED
     assert done.task_id is not None
     task = world.get(done.task_id)
-    assert (task.queue, task.name, task.body, task.limit_key) == ("q", "t", '{"a":1}', None)
+    assert (task.queue, task.name, task.body, task.limit_key) == ("q", "t", '{"a":1}', "acme")
     assert world.count() == 1
-    let_be_due(world)
-    skipped = fire(world, given)
-    assert skipped is not None
+    skipped = fired(world, given)
     assert skipped.status is RunStatus.SKIPPED
-    world.complete(world.take_one())
-    let_be_due(world)
-    following = fire(world, given)
-    assert following is not None
+    world.set(task.id, status="done")
+    following = fired(world, given)
     assert following.status is RunStatus.WAITING
 
 
 def test_the_runs_of_a_dead_process_end_with_its_cause(world: World) -> None:
     given = schedule(type="all")
     declare(world, given)
-    run = world.store.run(schedule_runs.request_run, "s")
+    run = world.run(schedule_runs.request_run, "s")
     first, second = take(world, run, given, "a", ("w-1", 1), ("w-2", 2))
-    assert world.store.run(schedule_runs.end_runs_of_process, identity(world), 1, "killed by SIGKILL") == [first]
-    ended = world.store.read(schedule_runs.get_run, first.id)
+    assert world.run(schedule_runs.end_runs_of_process, identity(world), 1, "killed by SIGKILL") == [first]
+    ended = world.read(schedule_runs.get_run, first.id)
     assert (ended.status, ended.error) == (RunStatus.DIED, "its process died: killed by SIGKILL")
-    assert world.store.read(schedule_runs.get_run, second.id).is_open
+    assert world.read(schedule_runs.get_run, second.id).is_open
 
 
-@pytest.mark.parametrize("misfire", ["skip", "run_once"])
-def test_a_run_whose_node_is_gone_is_lost_and_run_again_by_another_where_the_policy_decides(
-    world: World, misfire: Any
-) -> None:
-    given = schedule(misfire=misfire)
-    for name in ("a", "b"):
-        declare(world, given, name)
-    let_be_due(world)
-    run = fire(world, given)
-    assert run is not None
-    take(world, run, given, "a")
-    assert world.store.run(schedule_runs.mark_lost_runs, SILENCE) == []
-    silence_node(world, "a", SILENCE + 1)
-    assert world.store.run(schedule_runs.mark_lost_runs, SILENCE) == [run.id]
-    assert world.store.read(schedule_runs.get_run, run.id).status is RunStatus.LOST
-    assert not world.store.run(schedule_runs.end_run, run.id, RunStatus.DONE), "it thaws, and its write is refused"
-    again = [(one.tick_at, one.number, one.status) for one in runs(world) if one.origin == "again"]
-    assert again == ([(run.tick_at, 2, RunStatus.WAITING)] if misfire == "run_once" else [])
-    if again:
-        assert take(world, runs(world)[-1], given, "b")
+def test_a_run_whose_node_is_gone_is_lost_and_run_again_by_another_where_the_policy_decides(world: World) -> None:
+    for misfire in ("skip", "run_once"):
+        world.empty()
+        given = schedule(misfire=misfire)
+        for name in ("a", "b"):
+            declare(world, given, name)
+        run = fired(world, given)
+        take(world, run, given, "a")
+        assert world.run(schedule_runs.mark_lost_runs, SILENCE) == []
+        silence_node(world, "a", SILENCE + 1)
+        assert world.run(schedule_runs.mark_lost_runs, SILENCE) == [run.id]
+        assert world.read(schedule_runs.get_run, run.id).status is RunStatus.LOST
+        assert not world.run(schedule_runs.end_run, run.id, RunStatus.DONE), "it thaws, and its write is refused"
+        again = [(one.tick_at, one.number, one.status) for one in runs(world) if one.origin == "again"]
+        assert again == ([(run.tick_at, 2, RunStatus.WAITING)] if misfire == "run_once" else [])
+        assert not again or take(world, runs(world)[-1], given, "b")
 
 
 def test_a_run_is_not_lost_while_its_process_sends_heartbeats_though_its_node_has_no_agent(world: World) -> None:
     given = schedule()
     declare(world, given)
     claimer = world.claimer(pid=PROCESS[1])
-    run = world.store.run(schedule_runs.request_run, "s")
+    run = world.run(schedule_runs.request_run, "s")
     take(world, run, given)
     silence_node(world, "a", SILENCE + 1)
-    assert world.store.run(schedule_runs.mark_lost_runs, SILENCE) == []
+    assert world.run(schedule_runs.mark_lost_runs, SILENCE) == []
     silent = sa.update(process_table).where(process_table.c.id == claimer.process_id)
-    world.store.run(lambda c: c.execute(silent.values(checked_at=seconds_from_now(-SILENCE - 1))))
-    assert world.store.run(schedule_runs.mark_lost_runs, SILENCE) == [run.id]
+    world.execute(silent.values(checked_at=seconds_from_now(-SILENCE - 1)))
+    assert world.run(schedule_runs.mark_lost_runs, SILENCE) == [run.id]
 
 
 def test_a_run_of_an_earlier_incarnation_is_lost_when_the_new_one_is_old_enough(world: World) -> None:
     given = schedule()
     declare(world, given)
-    run = world.store.run(schedule_runs.request_run, "s")
+    run = world.run(schedule_runs.request_run, "s")
     take(world, run, given)
-    world.store.run(nodes.register_incarnation, "a", "another life", replaces=world.incarnation("a"))
-    assert world.store.run(schedule_runs.mark_lost_runs, SILENCE) == []
+    world.run(nodes.register_incarnation, "a", "another life", replaces=world.incarnation("a"))
+    assert world.run(schedule_runs.mark_lost_runs, SILENCE) == []
     began = sa.update(node_table).values(started_at=seconds_from_now(-SILENCE - 1))
-    world.store.run(lambda c: c.execute(began))
-    assert world.store.run(schedule_runs.mark_lost_runs, SILENCE) == [run.id]
-
-
-def test_a_run_whose_process_ended_before_it_received_the_run_waits_again(world: World) -> None:
-    given = schedule()
-    declare(world, given)
-    run = world.store.run(schedule_runs.request_run, "s")
-    [taken] = take(world, run, given)
-    assert world.store.run(schedule_runs.release_run, taken, for_any_node=True)
-    assert snapshot(world).waiting == [run]
+    world.execute(began)
+    assert world.run(schedule_runs.mark_lost_runs, SILENCE) == [run.id]
 
 
 def test_ended_runs_are_purged_by_their_age_and_their_number(world: World) -> None:
     given = schedule()
     declare(world, given)
     for _ in range(5):
-        [run] = take(world, world.store.run(schedule_runs.request_run, "s"), given)
-        world.store.run(schedule_runs.end_run, run.id, RunStatus.DONE)
-    waiting = world.store.run(schedule_runs.request_run, "s")
-    assert world.store.run(schedule_runs.purge_runs, 10, 3600.0) == 0
-    assert world.store.run(schedule_runs.purge_runs, 3, 3600.0) == 3
+        [run] = take(world, world.run(schedule_runs.request_run, "s"), given)
+        world.run(schedule_runs.end_run, run.id, RunStatus.DONE)
+    waiting = world.run(schedule_runs.request_run, "s")
+    assert world.run(schedule_runs.purge_runs, 10, 3600.0) == 0
+    assert world.run(schedule_runs.purge_runs, 3, 3600.0) == 3
     assert len(runs(world)) == 3
     old = sa.update(run_table).values(finished_at=seconds_from_now(-7200))
-    world.store.run(lambda c: c.execute(old.where(run_table.c.status == "done")))
-    assert world.store.run(schedule_runs.purge_runs, 10, 3600.0) == 2
+    world.execute(old.where(run_table.c.status == "done"))
+    assert world.run(schedule_runs.purge_runs, 10, 3600.0) == 2
     assert runs(world) == [waiting]

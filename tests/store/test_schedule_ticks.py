@@ -42,7 +42,7 @@ def test_a_node_whose_clock_is_ahead_cannot_fire_early(world: World) -> None:
     assert found.anchor_at is not None
     ahead = decide_tick(given, found.next_at, found.anchor_at, found.next_at + timedelta(seconds=1), "")
     assert isinstance(ahead, FireTick)
-    assert world.store.run(schedules.fire_tick, found, given, ahead) is None
+    assert world.run(schedules.fire_tick, found, given, ahead) is None
     assert runs(world) == []
     assert clock(world) == found
 
@@ -89,15 +89,15 @@ def test_a_tick_that_is_too_late_is_recorded_as_missed(world: World) -> None:
 def test_a_disabled_schedule_skips_its_ticks(world: World) -> None:
     given = schedule()
     declare(world, given)
-    world.store.run(schedules.set_schedule_disabled, "s", disabled=True)
+    world.run(schedules.set_schedule_disabled, "s", disabled=True)
     let_be_due(world, 3600)
     seen = clock(world)
     assert seen.disabled
-    now = world.store.read(database_now)
-    assert world.store.run(schedules.skip_tick, seen, given, now)
+    now = world.read(database_now)
+    assert world.run(schedules.skip_tick, seen, given, now)
     found = clock(world)
     assert found.next_at is not None
     assert found.next_at > now
     assert runs(world) == []
     with pytest.raises(ScheduleNotFound, match="there is no schedule 'x'; known are: s"):
-        world.store.run(schedules.set_schedule_disabled, "x", disabled=True)
+        world.run(schedules.set_schedule_disabled, "x", disabled=True)

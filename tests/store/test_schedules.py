@@ -31,21 +31,15 @@ def test_the_newest_change_of_a_definition_stands_and_starting_again_changes_not
     declare(world, old, "b")
     declare(world, new, "a")
     assert clock(world).schedule == new
-    world.store.run(nodes.deregister_node, "b", world.incarnation("b"))
+    let_be_due(world)
+    assert fire(world, old, "b") is None, "it is not its definition"
+    assert fire(world, new, "a") is not None
+    world.run(nodes.deregister_node, "b", world.incarnation("b"))
     del world._nodes["b"]
     declare(world, old, "b")
     assert clock(world).schedule == new, "b has only started again"
     declare(world, old, "a")
     assert clock(world).schedule == old, "a was rolled back"
-
-
-def test_a_node_fires_no_tick_of_a_definition_that_is_not_its_own(world: World) -> None:
-    old, new = schedule(interval=60.0), schedule(interval=30.0)
-    declare(world, old, "b")
-    declare(world, new, "a")
-    let_be_due(world)
-    assert fire(world, old, "b") is None
-    assert fire(world, new, "a") is not None
 
 
 def test_when_no_process_alive_has_the_valid_definition_another_one_writes_its_own(world: World) -> None:
@@ -54,7 +48,7 @@ def test_when_no_process_alive_has_the_valid_definition_another_one_writes_its_o
     declare(world, new, "a")
 
     def take_over() -> bool:
-        return world.store.run(schedules.take_over_definition, old, identity(world, "b"), SILENCE)
+        return world.run(schedules.take_over_definition, old, identity(world, "b"), SILENCE)
 
     assert not take_over()
     silence_node(world, "a", SILENCE + 1)
@@ -70,12 +64,15 @@ def test_a_changed_definition_keeps_the_clock_unless_its_ticks_differ(world: Wor
     assert (clock(world).anchor_at, clock(world).next_at) == (before.anchor_at, before.next_at)
     declare(world, schedule(interval=600.0))
     assert clock(world).next_at != before.next_at
+    assert not snapshot(world).draining
+    world.run(nodes.set_draining, "a", draining=True)
+    assert snapshot(world).draining, "an agent sees that its node is drained"
 
 
 def test_an_invalid_row_harms_nothing(world: World) -> None:
     declare(world, schedule())
     for text in ("", "null", "[]", '{"name": 1}', '{"name": "s"}', "{" * 10_000):
-        world.store.run(sa.Connection.execute, sa.update(schedule_table).values(definition=text, fingerprint="?"))
+        world.run(sa.Connection.execute, sa.update(schedule_table).values(definition=text, fingerprint="?"))
         assert clock(world).schedule is None
         declare(world, schedule())
         assert clock(world).schedule == schedule()
@@ -84,18 +81,11 @@ def test_an_invalid_row_harms_nothing(world: World) -> None:
 def test_a_schedule_that_no_node_has_any_more_is_purged(world: World) -> None:
     declare(world, schedule())
     old = sa.update(schedule_table).values(updated_at=seconds_from_now(-7200))
-    world.store.run(lambda c: c.execute(old))
-    assert world.store.run(schedules.purge_schedules, 3600.0) == 0
-    world.store.run(schedules.withdraw_schedule, "s", identity(world))
-    assert world.store.run(schedules.purge_schedules, 3600.0) == 1
-    assert world.store.read(schedules.list_schedule_rows) == []
-
-
-def test_an_agent_sees_that_its_node_is_drained(world: World) -> None:
-    declare(world, schedule())
-    assert not snapshot(world).draining
-    world.store.run(nodes.set_draining, "a", draining=True)
-    assert snapshot(world).draining
+    world.execute(old)
+    assert world.run(schedules.purge_schedules, 3600.0) == 0
+    world.run(schedules.withdraw_schedule, "s", identity(world))
+    assert world.run(schedules.purge_schedules, 3600.0) == 1
+    assert world.read(schedules.list_schedule_rows) == []
 
 
 # ---------------------------------------------------------------- immediate
@@ -106,7 +96,7 @@ def test_an_immediate_run_is_not_repeated_in_one_life_of_a_node(world: World) ->
     assert declare(world, given)
     assert not declare(world, given), "another process of the agent"
     assert [(run.origin, run.node_id) for run in runs(world)] == [("start", world.node("a"))]
-    world.store.run(nodes.deregister_node, "a", world.incarnation("a"))
+    world.run(nodes.deregister_node, "a", world.incarnation("a"))
     del world._nodes["a"]
     assert declare(world, given), "the node was started again"
 
@@ -115,11 +105,11 @@ def test_an_immediate_run_of_the_cluster_is_that_of_its_first_node(world: World)
     given = schedule(immediate=True)
     assert declare(world, given, "a")
     assert not declare(world, given, "b")
-    world.store.run(nodes.deregister_node, "a", world.incarnation("a"))
+    world.run(nodes.deregister_node, "a", world.incarnation("a"))
     del world._nodes["a"]
     assert not declare(world, given, "a"), "b has been there all the while"
     silence_node(world, "b", SILENCE + 1)
-    world.store.run(nodes.deregister_node, "a", world.incarnation("a"))
+    world.run(nodes.deregister_node, "a", world.incarnation("a"))
     del world._nodes["a"]
     assert declare(world, given, "a")
     assert [run.node_id for run in runs(world)] == [None, None]

@@ -17,6 +17,8 @@ from peerd.testing import eventually
 from tests.store.world import World
 from tests.support.servers import DATABASES, ServerFactory
 
+pytestmark = pytest.mark.slow
+
 SERVERS = pytest.mark.parametrize("store", ["mariadb", "postgresql"], indirect=True)
 
 
@@ -93,12 +95,12 @@ def test_on_galera_every_node_checks_because_servers_may_differ(world: World, mo
     world.node("b")
     with forgotten_view(world.store):
         eventually(lambda: events_of_agent(world.store, "b"), timeout=60, every=0.2)
-    [members] = world.store.read(mysql.galera_members)
+    [members] = world.read(mysql.galera_members)
     assert members.message == "3 servers; this one is synced"
     monkeypatch.setattr(mysql, "MIN_GALERA_MEMBERS", 4)
-    assert "nothing can be written" in world.store.read(mysql.galera_members)[0].message
+    assert "nothing can be written" in world.read(mysql.galera_members)[0].message
     monkeypatch.setattr(mysql, "MAX_PAUSED_SHARE", -1.0)
-    assert "waited for the slowest" in world.store.read(mysql.galera_flow_control)[0].message
+    assert "waited for the slowest" in world.read(mysql.galera_flow_control)[0].message
 
 
 @pytest.mark.parametrize("store", DATABASES, indirect=True)

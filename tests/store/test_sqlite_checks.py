@@ -21,24 +21,20 @@ BAD = sa.update(tasks).values(updated_at=sa.literal_column("'yesterday'"))
 
 def test_what_claims_and_completions_write_meets_every_check(world: World) -> None:
     news = [NewTask(queue="q", priority=n, finish_in=60.0) for n in range(6)]
-    world.store.run(enqueue.enqueue_many, news)
+    world.run(enqueue.enqueue_many, news)
     claimer = world.claimer()
     won = world.store.run_autocommit(claim.claim, claimer, token=new_token(), limit=4).tasks
     results = {ClaimId(task.id, task.lease): '{"n":1}' if task.priority % 2 else None for task in won[:2]}
     assert not world.store.run_autocommit(complete.complete, claimer.process_id, results)
-    reported = world.store.read(lambda connection: connection.exec_driver_sql("PRAGMA integrity_check").scalars().all())
+    reported = world.read(lambda connection: connection.exec_driver_sql("PRAGMA integrity_check").scalars().all())
     assert reported == ["ok"]
 
 
-def test_integrity_is_broken_by_what_a_check_forbids(world: World) -> None:
+def test_integrity_is_broken_by_what_a_check_forbids_and_other_writes_are_checked(world: World) -> None:
     """Proves that the test above can fail."""
     world.add()
-    world.store.run_autocommit(lambda connection: connection.execute(BAD))
-    reported = world.store.read(lambda connection: connection.exec_driver_sql("PRAGMA integrity_check").scalars().all())
-    assert reported == ["CHECK constraint failed in tasks"]
-
-
-def test_all_other_writes_are_checked(world: World) -> None:
-    world.add()
     with pytest.raises(sa.exc.IntegrityError, match="updated_at_form"):
-        world.store.run(lambda connection: connection.execute(BAD))
+        world.execute(BAD)  # all other writes are checked
+    world.store.run_autocommit(lambda connection: connection.execute(BAD))
+    reported = world.read(lambda connection: connection.exec_driver_sql("PRAGMA integrity_check").scalars().all())
+    assert reported == ["CHECK constraint failed in tasks"]

@@ -25,9 +25,9 @@ from tests.store.world import World
 
 
 def test_an_empty_table_has_nothing_ahead(world: World) -> None:
-    ahead = world.store.read(find_next_due)
+    ahead = world.read(find_next_due)
     assert (ahead.next_at, ahead.first_node) == (None, None)
-    due_maintenance = world.store.read(read_due_maintenance)
+    due_maintenance = world.read(read_due_maintenance)
     assert due_maintenance.nodes == 0
     answers = {"runs", "bulk", "has_pending", "has_disks"}
     assert not any(getattr(due_maintenance, name) for name in answers)
@@ -38,12 +38,12 @@ def test_an_empty_table_has_nothing_ahead(world: World) -> None:
 def test_the_next_moment_is_that_of_the_first_scheduled_task_or_failure(world: World) -> None:
     world.add(start_in=3600.0)
     second = world.add(start_in=60.0)
-    assert world.store.read(find_next_due).next_at == world.get(second).start_at
+    assert world.read(find_next_due).next_at == world.get(second).start_at
     world.add(priority=99)
     failed = world.take_one()
     world.fail(failed, retry_in=5.0)
-    assert world.store.read(find_next_due).next_at == world.get(failed.id).start_at
-    due_maintenance = world.store.read(read_due_maintenance)
+    assert world.read(find_next_due).next_at == world.get(failed.id).start_at
+    due_maintenance = world.read(read_due_maintenance)
     assert (due_maintenance.scheduled, due_maintenance.failure) == (
         world.get(second).start_at,
         world.get(failed.id).start_at,
@@ -58,20 +58,19 @@ def test_what_is_due_is_staged_and_nothing_else(world: World) -> None:
     world.add(queue="failed", priority=99)
     failed = world.take_one(world.claimer("failed"))
     world.fail(failed, retry_in=0.0)
-    staged = world.store.run(stage_all_due)
+    staged = world.run(stage_all_due)
     assert (staged.count, staged.queues) == (4, ("failed", "mail", "video"))
     assert {world.get(task_id).status for task_id in (*due, failed.id)} == {Status.PENDING}
     assert world.get(later).status is Status.SCHEDULED
-    assert world.store.run(stage_all_due).count == 0
-
-
-def test_a_limited_number_is_staged_at_a_time_the_longest_due_first(world: World) -> None:
+    assert world.run(stage_all_due).count == 0
     due = [world.add(start_in=60.0) for _ in range(5)]
     for index, task_id in enumerate(due):
         world.set(task_id, start_at=seconds_from_now(-60.0 + index))
-    assert world.store.run(stage_all_due, 2).count == 2
-    assert [world.get(task_id).status for task_id in due] == [Status.PENDING] * 2 + [Status.SCHEDULED] * 3
-    assert [world.store.run(stage_all_due, 2).count for _ in range(3)] == [2, 1, 0]
+    assert world.run(stage_all_due, 2).count == 2
+    assert [world.status(task_id) for task_id in due] == [Status.PENDING] * 2 + [Status.SCHEDULED] * 3, (
+        "longest due first"
+    )
+    assert [world.run(stage_all_due, 2).count for _ in range(3)] == [2, 1, 0]
 
 
 def test_due_maintenance_shows_what_the_chores_wait_for(world: World) -> None:
@@ -79,7 +78,7 @@ def test_due_maintenance_shows_what_the_chores_wait_for(world: World) -> None:
     working = world.get(world.task_in(Status.WORKING))
     late = world.insert(finish_at=seconds_from_now(60.0))
     ahead = world.insert(start_at=seconds_from_now(3600.0))
-    due_maintenance = world.store.read(read_due_maintenance)
+    due_maintenance = world.read(read_due_maintenance)
     assert due_maintenance.oldest_touch == working.checked_at
     assert due_maintenance.done == world.get(ended[Status.DONE]).finished_at
     assert due_maintenance.dead == world.get(ended[Status.DEAD]).finished_at
@@ -94,12 +93,12 @@ def test_due_maintenance_shows_what_the_chores_wait_for(world: World) -> None:
 def test_the_endpoints_are_those_of_active_nodes_that_have_written_one(world: World) -> None:
     for name in ("listening", "silent", "gone"):
         world.node(name)
-        world.store.run(write_endpoint, name, world.incarnation(name), None if name == "silent" else "10.0.0.7:7070")
+        world.run(write_endpoint, name, world.incarnation(name), None if name == "silent" else "10.0.0.7:7070")
     gone = sa.update(nodes).where(nodes.c.name == "gone").values(active=False)
-    assert world.store.run(lambda connection: connection.execute(gone).rowcount) == 1
-    [endpoint], _ = world.store.read(read_endpoints)
+    assert world.execute(gone) == 1
+    [endpoint], _ = world.read(read_endpoints)
     assert (endpoint.incarnation, endpoint.host, endpoint.port) == (world.incarnation("listening"), "10.0.0.7", 7070)
-    assert world.store.read(nodes_without_endpoint) == ["silent"]
+    assert world.read(nodes_without_endpoint) == ["silent"]
 
 
 @asynccontextmanager
@@ -131,7 +130,7 @@ async def test_another_node_stages_a_task_a_little_later_when_the_first_one_does
     assert due is not None
     async with staging(world, "second") as (_, rung):
         await eventually_async(lambda: rung == [TasksAvailable(("video",))])
-    assert world.store.read(database_now) >= due + timedelta(seconds=TAKE_OVER_AFTER)
+    assert world.read(database_now) >= due + timedelta(seconds=TAKE_OVER_AFTER)
 
 
 async def test_what_falls_due_sooner_than_what_is_known_is_rung_for(world: World) -> None:

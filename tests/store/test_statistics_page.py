@@ -26,13 +26,13 @@ def test_the_queries_of_the_page_find_what_was_counted(world: World) -> None:
     )
     recent = datetime.now(UTC) - timedelta(minutes=1)
     rows = [BucketRow(step, bucket_start(recent, step), "video", "transcode", 1, 7, totals) for step in STEPS]
-    world.store.run(write_buckets, rows)
+    world.run(write_buckets, rows)
     own = [statement for databases, statement in BLOCKS if NAMES[world.store.name] in databases or databases == "any"]
     assert len(own) == {"mysql": 2, "postgresql": 3, "sqlite": 2}[world.store.name]
     answers = [
-        world.store.read(lambda connection, sql=sql: connection.exec_driver_sql(sql.replace("%", "%%")).all())  # type: ignore[misc]
+        world.read(lambda connection, sql=sql: connection.exec_driver_sql(sql.replace("%", "%%")).all())  # type: ignore[misc]
         if world.store.name != "sqlite"
-        else world.store.read(lambda connection, sql=sql: connection.exec_driver_sql(sql).all())  # type: ignore[misc]
+        else world.read(lambda connection, sql=sql: connection.exec_driver_sql(sql).all())  # type: ignore[misc]
         for sql in own
     ]
     for found in answers:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
+import pytest
 import sqlalchemy as sa
 
 from peerd import Client
@@ -18,8 +18,10 @@ from peerd.store.statistics.buckets import BucketRow, write_buckets
 from peerd.store.statistics.depths import latest_depths
 from peerd.store.statistics.rollup import latest_bucket, purge_depths, purge_statistics, roll_up
 from peerd.store.statistics.steps import HOUR, MINUTE, SAMPLE, TEN_MINUTES, bucket_start
-from tests.store.plans import analyze, recorded_statements
+from tests.store.plans import analyze, explain_text, recorded_statements
 from tests.store.world import World
+
+pytestmark = [pytest.mark.slow, pytest.mark.every_database]
 
 
 def fill(store: Database) -> None:
@@ -43,14 +45,6 @@ def fill(store: Database) -> None:
     ]
     store.run(lambda connection: connection.execute(sa.insert(depths), samples).close())
     analyze(store, "statistics", "depths")
-
-
-def plan_of(store: Database, statement: str, parameters: Any) -> str:
-    word = "EXPLAIN QUERY PLAN" if store.name == "sqlite" else "EXPLAIN"
-    with store.engine.connect() as connection:
-        rows = connection.exec_driver_sql(f"{word} {statement}", parameters).mappings().all()
-        connection.rollback()
-    return "\n".join(" ".join(f"{name}={value}" for name, value in row.items()) for row in rows)
 
 
 def goes_by_its_key(store: Database, plan: str) -> bool:
@@ -102,6 +96,6 @@ def test_time_series_are_read_by_their_key_and_no_task_is_read(world: World) -> 
                 assert not re.search(r"\btasks\b", statement), statement
                 if re.match(r"\s*(SELECT|DELETE)", statement) and re.search(r"FROM (statistics|depths)\b", statement):
                     checked += 1
-                    plan = plan_of(store, statement, parameters)
+                    plan = explain_text(store, statement, parameters)
                     assert goes_by_its_key(store, plan), f"{number}: {statement}\n{plan}"
             assert checked, (number, sent)

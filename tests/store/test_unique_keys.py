@@ -20,6 +20,8 @@ from peerd.store.schema.tables import unique_keys
 from peerd.store.tasks import actions
 from tests.store.world import World, at_once
 
+pytestmark = pytest.mark.every_database
+
 COMPETITORS = 8
 
 
@@ -27,48 +29,34 @@ def enqueue_key(store: Database, key: str = "k", queue: str = "q", scope: str | 
     return store.run(enqueue.enqueue, NewTask(queue=queue, unique_key=key, unique_for=scope))
 
 
-@pytest.mark.parametrize("status", list(Status))
-def test_an_unfinished_key_holds_until_its_task_has_ended(world: World, status: Status) -> None:
-    task_id = world.task_in(status, unique_key="k")
-    again = enqueue_key(world.store)
-    assert again.created is (status in FINISHED)
-    assert (again.id == task_id) is not again.created
+def test_an_unfinished_key_holds_in_its_queue_until_its_task_has_ended(world: World) -> None:
+    for status in Status:
+        key = str(status)
+        task_id = world.task_in(status, unique_key=key)
+        again = enqueue_key(world.store, key)
+        assert (again.created, again.id == task_id) == (status in FINISHED, status not in FINISHED), status
+        assert enqueue_key(world.store, key, queue="other").created
+        assert enqueue_key(world.store, key.upper()).created
 
 
-def test_keys_of_two_queues_are_two_keys(world: World) -> None:
-    assert enqueue_key(world.store, queue="a").created
-    assert enqueue_key(world.store, queue="b").created
-    assert enqueue_key(world.store, key="K", queue="a").created
-    assert not enqueue_key(world.store, queue="a").created
-
-
-def test_a_key_for_a_period_holds_that_long_whatever_becomes_of_its_task(world: World) -> None:
+def test_a_key_for_a_period_holds_that_long_whatever_becomes_of_its_task_and_is_purged_then(world: World) -> None:
     first = enqueue_key(world.store, scope=3600.0)
-    world.store.run(actions.delete, first.id)
-    assert enqueue_key(world.store, scope=3600.0) == Enqueued(first.id, created=False)
-    assert world.store.run(chore_batches.purge_keys) == 0
-    world.store.run(lambda c: c.execute(sa.update(unique_keys).values(expires_at=seconds_from_now(-1))))
-    assert enqueue_key(world.store, scope=3600.0).created
-
-
-def test_a_key_whose_period_is_over_is_purged(world: World) -> None:
     for number in range(5):
         enqueue_key(world.store, key=f"k{number}", scope=3600.0)
-    enqueue_key(world.store, key="unfinished")
-    enqueue_key(world.store, key="forever", scope="forever")
-    world.store.run(
-        lambda c: c.execute(
-            sa.update(unique_keys).where(unique_keys.c.scope == "period").values(expires_at=seconds_from_now(-1))
-        )
-    )
-    assert world.store.run(chore_batches.purge_keys, 2) == 2
-    assert world.store.run(chore_batches.purge_keys) == 3
-    assert world.count(unique_keys) == 2
+    for scope in ("unfinished", "forever"):
+        enqueue_key(world.store, key=scope, scope=scope)
+    world.run(actions.delete, first.id)
+    assert enqueue_key(world.store, scope=3600.0) == Enqueued(first.id, created=False)
+    assert world.run(chore_batches.purge_keys) == 0
+    world.execute(sa.update(unique_keys).where(unique_keys.c.scope == "period").values(expires_at=seconds_from_now(-1)))
+    assert enqueue_key(world.store, scope=3600.0).created
+    assert [world.run(chore_batches.purge_keys, 2) for _ in range(4)] == [2, 2, 1, 0]
+    assert world.count(unique_keys) == 3
 
 
 def test_a_key_for_ever_outlives_its_purged_task(world: World) -> None:
     task_id = world.task_in(Status.DONE, unique_key="k", unique_for="forever")
-    world.store.run(chore_batches.purge, Status.DONE, -60.0)
+    world.run(chore_batches.purge, Status.DONE, -60.0)
     assert world.find(task_id) is None
     assert enqueue_key(world.store) == Enqueued(task_id, created=False)
 
@@ -78,47 +66,35 @@ def test_purging_a_task_forgets_its_unfinished_key_but_not_one_that_a_younger_ta
         world.task_in(Status.DONE, unique_key=key)
     young = enqueue_key(world.store, key="k")
     assert young.created
-    assert world.store.run(chore_batches.purge, Status.DONE, -60.0) == 2
+    assert world.run(chore_batches.purge, Status.DONE, -60.0) == 2
     assert world.count(unique_keys) == 1
     assert not enqueue_key(world.store, key="k").created
 
 
-@pytest.mark.parametrize("scope", ["unfinished", 3600.0, "forever"])
-def test_of_many_competitors_one_wins_and_the_others_learn_the_winner(world: World, scope: str | float) -> None:
-    for round_ in range(5):
-        enqueue_one = partial(enqueue_key, world.store, f"k{round_}", "q", scope)
-        answers = at_once([enqueue_one] * COMPETITORS)
-        assert [answer.created for answer in answers].count(True) == 1
-        assert len({answer.id for answer in answers}) == 1
-    assert world.count() == 5
-
-
-def test_competitors_for_the_key_of_a_finished_task_make_one_more(world: World) -> None:
-    for round_ in range(5):
-        key = f"k{round_}"
-        world.task_in(Status.DONE, unique_key=key)
-        answers = at_once([partial(enqueue_key, world.store, key)] * COMPETITORS)
-        assert [answer.created for answer in answers].count(True) == 1
-    assert world.count() == 10
+def test_of_many_competitors_one_wins_and_the_others_learn_the_winner(world: World) -> None:
+    for is_held_by_a_finished_task in (False, True):
+        for round_, scope in enumerate(("unfinished", 3600.0, "forever") * 2):
+            world.empty()
+            if is_held_by_a_finished_task:
+                world.task_in(Status.DONE, unique_key="k")
+            enqueue_one = partial(enqueue_key, world.store, "k", "q", scope)
+            answers = at_once([enqueue_one] * COMPETITORS)
+            assert [answer.created for answer in answers].count(True) == 1, (scope, round_)
+            assert len({answer.id for answer in answers}) == 1, (scope, round_)
+            assert world.count() == 1 + is_held_by_a_finished_task, (scope, round_)
 
 
 def test_bulk_enqueues_of_the_same_keys_in_other_orders_do_not_deadlock(world: World) -> None:
     keys = [f"k{number}" for number in range(20)]
     new = [NewTask(queue="q", unique_key=key) for key in keys]
     bulks: list[Callable[[], list[Enqueued]]] = [
-        partial(world.store.run, enqueue.enqueue_many, new if turn % 2 else new[::-1]) for turn in range(4)
+        partial(world.run, enqueue.enqueue_many, new if turn % 2 else new[::-1]) for turn in range(4)
     ]
     answers = at_once(bulks)
     assert sum(one.created for bulk in answers for one in bulk) == len(keys) == world.count()
-
-
-def test_duplicates_inside_one_bulk_are_one_task(world: World) -> None:
-    new = [NewTask(queue="q", unique_key=key) for key in ("b", "a", "b", "a", "a")]
-    answers = world.store.run(enqueue.enqueue_many, new)
-    assert world.count() == 2
-    assert answers[0].id == answers[2].id
-    assert answers[1].id == answers[3].id == answers[4].id
-    assert [answer.created for answer in answers] == [True, True, False, False, False]
+    twice = world.run(enqueue.enqueue_many, [NewTask(queue="q", unique_key=key) for key in ("b", "a", "b", "a", "a")])
+    assert [twice[at].id for at in (0, 1, 1)] == [twice[at].id for at in (2, 3, 4)]
+    assert [answer.created for answer in twice] == [True, True, False, False, False]
 
 
 def test_a_retry_and_enqueues_of_its_key_leave_one_unfinished_task(world: World) -> None:
@@ -128,7 +104,7 @@ def test_a_retry_and_enqueues_of_its_key_leave_one_unfinished_task(world: World)
 
         def retry(old: int = old) -> bool:
             try:
-                world.store.run(actions.retry, old)
+                world.run(actions.retry, old)
             except UniqueKeyTaken:
                 return False
             return True
@@ -146,9 +122,9 @@ def test_a_purge_and_enqueues_of_the_same_keys_do_not_fail_each_other(world: Wor
         world.task_in(Status.DONE, unique_key=key)
     bulk = [NewTask(queue="q", unique_key=key) for key in keys]
     jobs: list[Callable[[], object]] = [
-        partial(world.store.run, chore_batches.purge, Status.DONE, -60.0),
-        partial(world.store.run, enqueue.enqueue_many, bulk),
-        partial(world.store.run, enqueue.enqueue_many, bulk),
+        partial(world.run, chore_batches.purge, Status.DONE, -60.0),
+        partial(world.run, enqueue.enqueue_many, bulk),
+        partial(world.run, enqueue.enqueue_many, bulk),
     ]
     at_once(jobs)
     assert all(not enqueue_key(world.store, key).created for key in keys)

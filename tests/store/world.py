@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar, TypeVarTuple
 
 import sqlalchemy as sa
 
@@ -31,6 +31,8 @@ from peerd.store.tasks import actions, read
 from tests.support.outcomes import record_outcome
 
 T = TypeVar("T")
+P = ParamSpec("P")
+Ts = TypeVarTuple("Ts")
 _urgent = count(2**40)
 
 
@@ -41,6 +43,34 @@ class World:
     store: Database
     _nodes: dict[str, tuple[int, str]] = field(default_factory=dict)
     _pids: Iterator[int] = field(default_factory=lambda: count(1))
+
+    def run(self, operation: Callable[Concatenate[sa.Connection, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self.store.run(operation, *args, **kwargs)
+
+    def read(self, operation: Callable[Concatenate[sa.Connection, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self.store.read(operation, *args, **kwargs)
+
+    def run_autocommit(
+        self, operation: Callable[Concatenate[sa.Connection, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        return self.store.run_autocommit(operation, *args, **kwargs)
+
+    def run_group(self, operation: Callable[[sa.Connection, *Ts], T], /, *args: *Ts, durable: bool = True) -> T:
+        return self.store.run_group(operation, *args, durable=durable)
+
+    def execute(self, statement: sa.Executable, rows: Sequence[Any] | None = None) -> int:
+        """A statement in a transaction of its own; how many rows it wrote."""
+        return self.store.run(lambda connection: connection.execute(statement, rows).rowcount)
+
+    def sql(self, text: str) -> None:
+        """What a user's own SQL does; the driver gets it as it stands."""
+        self.store.run(lambda connection: connection.exec_driver_sql(text).close())
+
+    def rows(self, statement: sa.Executable) -> Sequence[Any]:
+        return self.store.read(lambda connection: connection.execute(statement).all())
+
+    def scalars(self, statement: sa.Executable) -> list[Any]:
+        return self.store.read(lambda connection: list(connection.execute(statement).scalars()))
 
     def empty(self) -> None:
         self.store.run(empty)
@@ -79,20 +109,12 @@ class World:
     def insert(self, **values: Any) -> int:
         """A row that a user's own SQL inserts."""
 
-        def write(connection: sa.Connection) -> int:
-            result = connection.execute(sa.insert(tasks).values({"queue": "q", **values}))
-            assert result.inserted_primary_key is not None
-            return int(result.inserted_primary_key[0])
-
-        return self.store.run(write)
+        row = sa.insert(tasks).values({"queue": "q", **values})
+        return self.store.run(lambda connection: int(connection.execute(row).inserted_primary_key[0]))  # type: ignore[index]
 
     def set(self, task_id: int, **values: Any) -> int:
         """An UPDATE by a user's own SQL."""
-        return self.store.run(
-            lambda connection: (
-                connection.execute(sa.update(tasks).where(tasks.c.id == task_id).values(**values)).rowcount
-            )
-        )
+        return self.execute(sa.update(tasks).where(tasks.c.id == task_id).values(**values))
 
     @contextmanager
     def locking(self, table: sa.Table, *row_ids: int) -> Iterator[None]:
@@ -123,8 +145,7 @@ class World:
         return self.store.read(read.find_task, task_id)
 
     def column(self, task_id: int, name: str) -> Any:
-        statement = sa.select(tasks.c[name]).where(tasks.c.id == task_id)
-        return self.store.read(lambda connection: connection.execute(statement).scalar_one())
+        return self.scalars(sa.select(tasks.c[name]).where(tasks.c.id == task_id))[0]
 
     def status(self, task_id: int) -> Status:
         return self.get(task_id).status
@@ -133,8 +154,7 @@ class World:
         return self.store.read(read.list_attempts, task_id)
 
     def count(self, table: sa.Table = tasks) -> int:
-        statement = sa.select(sa.func.count()).select_from(table)
-        return self.store.read(lambda connection: connection.execute(statement).scalar_one())
+        return int(self.scalars(sa.select(sa.func.count()).select_from(table))[0])
 
     def task_in(self, status: Status, **fields: Any) -> int:
         """A task that came to this status by the store's own operations, or by hand where none leads there yet."""
@@ -181,7 +201,7 @@ class World:
         self.set(task_id, checked_at=seconds_from_now(-seconds))
         holder = sa.select(tasks.c.process_id).where(tasks.c.id == task_id).scalar_subquery()
         backdate = sa.update(processes).where(processes.c.id == holder).values(checked_at=seconds_from_now(-seconds))
-        self.store.run(lambda connection: connection.execute(backdate).rowcount)
+        self.execute(backdate)
 
     def stage_due(self) -> None:
         for status in (Status.SCHEDULED, Status.FAILURE):
