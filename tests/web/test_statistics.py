@@ -104,21 +104,18 @@ def test_an_actor_of_some_queues_gets_their_figures(
     assert [(queue["name"], queue["last_ten_minutes"]["done"]) for queue in listed] == [("mail", 5)]
 
 
-@pytest.mark.parametrize(
-    ("path", "wanted", "status"),
-    [
-        ("/statistics", {"since": "1s"}, 422),
-        ("/statistics", {"since": "99999999d"}, 422),
-        ("/statistics", {"since": "-1h"}, 422),
-        ("/statistics", {"by": "colour"}, 422),
-        ("/statistics", {"node": "nobody"}, 404),
-        ("/statistics", {"name": "\x00"}, 422),
-        ("/statistics/series", {"step": "7m"}, 422),
-        ("/statistics/series", {"most": "0"}, 422),
-        ("/statistics/series", {"most": "1", "by": "handler"}, 200),
-        ("/statistics/depths", {"queue": "<b>"}, 422),
-        ("/statistics/depths", {"unknown": "1"}, 422),
-    ],
-)
-def test_what_nothing_can_answer_is_refused(http: httpx.Client, path: str, wanted: dict[str, str], status: int) -> None:
-    assert http.get(path, params=wanted).status_code == status
+def test_what_nothing_can_answer_is_refused(http: httpx.Client) -> None:
+    wrong = {
+        "?since=1s": 422,
+        "?since=99999999d": 422,
+        "?since=-1h": 422,
+        "?by=colour": 422,
+        "?node=nobody": 404,
+        "?name=%00": 422,
+        "/series?step=7m": 422,
+        "/series?most=0": 422,
+        "/series?most=1&by=handler": 200,
+        "/depths?queue=<b>": 422,
+        "/depths?unknown=1": 422,
+    }
+    assert {query: http.get(f"/statistics{query}").status_code for query in wrong} == wrong
