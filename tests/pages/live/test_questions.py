@@ -80,26 +80,6 @@ def test_which_tasks_wait_for_the_same_key(clicks: Clicks, studio: Studio) -> No
     expect(clicks.page.locator("#tasks tbody tr")).to_have_count(10)
 
 
-def test_export_what_has_failed(clicks: Clicks) -> None:
-    clicks.click("Tasks")
-    clicks.page.locator("#status").select_option("failure")
-    clicks.page.locator("#since").select_option("1d")
-    clicks.click("Filter")
-    with clicks.page.expect_download() as download:
-        clicks.click("CSV")
-    assert "ConnectionRefusedError" in download.value.path().read_text()
-
-
-def test_run_a_task_again_with_other_arguments(clicks: Clicks, studio: Studio) -> None:
-    clicks.page.locator("#find").fill(str(studio.task_of("done")))
-    clicks.page.keyboard.press("Enter")
-    clicks.click("Enqueue again")
-    clicks.page.locator("dialog [name=body]").fill('{"source": "other.mov"}')
-    clicks.click(clicks.page.locator("dialog button.primary"))
-    expect(clicks.page.locator(".notice")).to_contain_text("was enqueued")
-    expect(clicks.page.locator("#values")).to_contain_text("other.mov")
-
-
 def test_what_does_a_node_run(clicks: Clicks, studio: Studio) -> None:
     film = studio.client.enqueue("video", name="transcode", body={"source": "only-here.mov"}, node="studio-2")
     eventually(lambda: studio.client.tasks.get(film.id).status == "working", timeout=WITHIN)
@@ -125,32 +105,3 @@ def test_why_did_a_process_die(clicks: Clicks, studio: Studio) -> None:
     clicks.click("Processes")
     clicks.click("With those that have ended")
     expect(clicks.page.locator("#processes")).to_contain_text("SIGKILL", timeout=2 * SOON)
-
-
-def test_more_processes_on_a_node(clicks: Clicks, studio: Studio) -> None:
-    clicks.click(clicks.page.locator("#nodes").get_by_role("link", name="studio-1"))
-    clicks.click("Scale")
-    clicks.page.locator("dialog [name=kind]").select_option("video")
-    clicks.page.locator("dialog [name=count]").fill("3")
-    clicks.click(clicks.page.locator("dialog button.primary"))
-    expect(clicks.page.locator("#request .chip")).to_have_text("done", timeout=1000 * WITHIN)
-    slots = studio.client.nodes.state("studio-1").slots
-    assert len([slot for slot in slots if slot.kind == "video"]) == 3
-
-
-def test_when_does_a_schedule_run_and_run_it_now(clicks: Clicks) -> None:
-    clicks.click("Schedules")
-    clicks.click("weekly")
-    expect(clicks.page.locator("#facts")).to_contain_text(re.compile(r"Next run\s*\d{4}-"))
-    clicks.click("Run now")
-    clicks.click(clicks.page.locator("dialog button.primary"))
-    expect(clicks.page.locator("#runs")).to_contain_text("by hand", timeout=SOON)
-
-
-def test_pause_a_queue_for_an_hour(clicks: Clicks, studio: Studio) -> None:
-    clicks.click(clicks.page.locator("#queues").get_by_role("link", name="mail"))
-    clicks.click("Pause")
-    clicks.page.locator("dialog [name=duration]").fill("1h")
-    clicks.click(clicks.page.locator("dialog button.primary"))
-    expect(clicks.page.locator("#head")).to_contain_text("until")
-    studio.restore()

@@ -4,21 +4,33 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Final, Literal
 
 import pytest
+import sqlalchemy as sa
 from PIL import Image
 from playwright.sync_api import Browser, Page, expect
 
-from peerd import Role
+from peerd import Client, Role
+from peerd.config.settings import AccessSettings
+from peerd.domain.files import CopyState
 from peerd.store.access.users import add_user
-from tests.pages.live.archive import Archive
+from peerd.store.files.buckets import get_bucket
+from peerd.store.files.checks import postpone_check
+from peerd.store.files.disk_counts import count_copies, write_counts
+from peerd.store.schema.sql_clock import seconds_from_now
+from peerd.store.schema.tables import disks as disk_table
+from peerd.store.schema.tables import file_copies
 from tests.pages.live.conftest import PHONE, Open
 from tests.pages.live.studio import Studio
 from tests.pages.live.test_users import log_in
-from tests.web.conftest import password_hash
+from tests.store.file_steps import Catalogue
+from tests.support.quick_passwords import quick_hash
+from tests.web.access_world import PASSWORD, serving
 
 pytestmark = pytest.mark.slow
 HEIGHT: Final = 900
@@ -52,20 +64,44 @@ def take(page: Page, folder: Path, name: str, *, height: int = HEIGHT) -> None:
         image.convert("P", palette=Image.Palette.ADAPTIVE, colors=128).save(path, optimize=True)
 
 
-@pytest.fixture(scope="module")
-def archive(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Archive]:
-    archive = Archive(tmp_path_factory.mktemp("archive"))
-    try:
-        yield archive.up()
-    finally:
-        archive.close()
+FILMS: Final = (
+    ("films", "2026/lighthouse/scene-01.mov", 2_600_000_000),
+    ("films", "2026/lighthouse/scene-02.mov", 3_900_000_000),
+    ("films", "2026/lighthouse/scene-03.mov", 1_700_000_000),
+    ("films", "2026/lighthouse/sound.wav", 900_000_000),
+    ("films", "2026/harbour/take-1.mov", 2_200_000_000),
+    ("films", "2026/readme.txt", 2_000),
+    ("masters", "lighthouse.mxf", 46_000_000_000),
+    ("masters", "harbour.mxf", 35_000_000_000),
+)
+"""Masters have three copies, so that they are at risk when one of three nodes has burnt."""
 
 
-HIDE_FOLDERS: Final = """folder => {
-    const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
-    while (texts.nextNode()) texts.currentNode.data = texts.currentNode.data.replaceAll(folder, "/srv");
-}"""
-"""In pictures, the folders of this machine are called as those of a server."""
+def fill_archive(client: Client) -> Callable[[], None]:
+    """Files on the disks of three nodes, of which the third was lost; what is returned makes the others report."""
+    catalogue = Catalogue(client.database)
+    room = dict(zip((1, 2, 3), (1.1, 1.3, 1.9), strict=True))
+    disks = [catalogue.disk(f"archive-{number}", f"room {number}") for number in room]
+    for disk, free in zip(disks, room.values(), strict=True):
+        catalogue.change(disk_table, disk_table.c.id == disk, size=2 * 10**12, free=int(free * 10**12))
+    client.file_classes.set("masters", copies=3)
+    client.buckets.create("films", quota="2TB")
+    client.buckets.create("masters", class_name="masters")
+    for name, key, size in FILMS:
+        bucket = client.database.read(get_bucket, name)
+        file = catalogue.put(bucket, key, disks[0], size, class_name=bucket.class_name)
+        copy = file_copies.insert().values(file_id=file.id, disk_id=disks[1], state=CopyState.STORED, size=size)
+        client.database.run(sa.Connection.execute, copy)
+        health, blocked = ("whole", None) if name == "films" else ("at-risk", "no other node has a disk")
+        client.database.run(postpone_check, file.id, 9e4, danger=2, health=health, blocked=blocked)
+    catalogue.silence(disks[2], 2_000.0)
+    client.disks.lost(disks[2])
+    for disk in disks:
+        client.database.run(write_counts, disk, client.database.read(count_copies, disk))
+    is_there = disk_table.c.id.in_(disks[:2])
+    return lambda: catalogue.change(disk_table, is_there, seen_at=seconds_from_now(-1.0))
+
+
 LOOKS: Final[tuple[tuple[str, int, Literal["light", "dark"]], ...]] = (
     ("", 1280, "light"),
     ("-dark", 1280, "dark"),
@@ -78,23 +114,21 @@ STORAGE_PICTURES: Final = {
 }
 
 
-@pytest.mark.parametrize("name", STORAGE_PICTURES)
 def test_how_files_are_kept_after_a_node_has_burnt_with_its_disk(
-    browser: Browser, archive: Archive, folder: Path, tmp_path: Path, name: str
+    browser: Browser, migrated_file: Path, folder: Path, tmp_path: Path
 ) -> None:
-    path, part, height = STORAGE_PICTURES[name]
-    for look, width, theme in LOOKS:
-        with browser.new_context(
-            base_url=archive.address, viewport={"width": width, "height": HEIGHT}, color_scheme=theme
-        ) as context:
-            page = context.new_page()
-            page.goto(path)
-            expect(page.locator(part).first).to_be_visible(timeout=20_000)
-            expect(page.locator("#live-state")).to_have_text("live", timeout=20_000)
-            assert page.evaluate("() => document.documentElement.scrollWidth - innerWidth") <= 0
-            page.evaluate(HIDE_FOLDERS, str(archive.disks))
-            take(page, tmp_path if look else folder, name + look, height=height if width > PHONE else HEIGHT)
-            page.goto("about:blank")
+    with Client(f"sqlite:///{shutil.copy(migrated_file, tmp_path / 'archive.sqlite')}") as client:
+        report = fill_archive(client)
+        with serving(client, AccessSettings()) as address:
+            open_page = Open(browser, address)
+            for (name, (path, part, height)), (look, width, theme) in product(STORAGE_PICTURES.items(), LOOKS):
+                report()
+                page = open_page(path, width=width, theme=theme)
+                expect(page.locator(part).first).to_be_visible(timeout=20_000)
+                expect(page.locator("#live-state")).to_have_text("live", timeout=20_000)
+                assert page.evaluate("() => document.documentElement.scrollWidth - innerWidth") <= 0
+                take(page, tmp_path if look else folder, name + look, height=height if width > PHONE else HEIGHT)
+                open_page.close()
 
 
 @pytest.mark.usefixtures("past")
@@ -153,7 +187,7 @@ class TestPictures:
         take(page, folder, "processes", height=620)
 
     def test_who_did_it(self, open_page: Open, studio: Studio, folder: Path, admin: str) -> None:
-        studio.client.database.run(add_user, "ben", Role.OPERATOR, password_hash())
+        studio.client.database.run(add_user, "ben", Role.OPERATOR, quick_hash(PASSWORD))
         page = open_page("/queues/pause?name=mail", may_fail=True)
         log_in(page, "ben")
         page.locator("[name=duration]").fill("10m")
