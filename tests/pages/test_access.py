@@ -94,6 +94,6 @@ def test_an_actor_of_another_queue_can_do_no_action(stranger: httpx.Client, clie
 def state_of(client: Client) -> tuple[object, ...]:
     """What an action would change."""
     groups = client.queues, client.limits, client.nodes, client.schedules, client.users, client.bulk
-    listed = [list(group.list()) for group in groups]  # type: ignore[attr-defined]
+    listed = [list(group.list()) for group in groups]
     disks = [disk.state for disk in client.disks.list()]
     return client.tasks.list(limit=100), listed, client.files.list("films"), disks

@@ -25,4 +25,4 @@ def _context(**options: Any) -> ssl.SSLContext:
     return create_ssl_context(**options)
 
 
-default.create_ssl_context = _context  # type: ignore[attr-defined]
+setattr(default, "create_ssl_context", _context)  # noqa: B010 - for the checker of types it is a constant

@@ -26,8 +26,8 @@ def refuse(scope: dict[str, Any]) -> str | None:
 def test_peers_and_hosts_of_this_machine_alone_are_answered() -> None:
     for peer in (("127.0.0.1", 5), ("::1", 5), ("::ffff:127.0.0.1", 5), None):
         assert refuse(scope(peer=peer)) is None, peer
-    for peer in ("10.0.0.7", "::ffff:10.0.0.7", "fe80::1", "testclient"):
-        assert "this machine only" in str(refuse(scope(peer=(peer, 5)))), peer
+    for name in ("10.0.0.7", "::ffff:10.0.0.7", "fe80::1", "testclient"):
+        assert "this machine only" in str(refuse(scope(peer=(name, 5)))), name
     for host in ("localhost", "localhost:8080", "[::1]:80", "127.0.0.1", "127.9.9.9:1", "LOCALHOST"):
         assert refuse(scope(host=host)) is None, host
     elsewhere = "evil.example", "127.0.0.1.evil.example", "localhost.evil.example:8080", "10.0.0.7", "[fe80::1]"
