@@ -104,6 +104,10 @@ def test_a_defect_of_a_page_is_a_page_too(visitor: httpx.Client, client: Client)
     parse(answer)
 
 
+def test_the_audit_log_leads_to_what_was_changed(visitor: httpx.Client) -> None:
+    assert {"/tasks/8", "/queues/show?name=mail"} <= {*parse(visitor.get("/audit")).links}
+
+
 def test_pages_for_admins_are_shown_to_admins_alone(visit_as: Visit) -> None:
     for role in ("viewer", "operator", "admin"):
         http = visit_as(role)

@@ -53,5 +53,6 @@ def test_a_time_out_is_a_timeout_error_and_the_task_continues(client: Client, ho
         job.result(timeout="50ms")
     assert job.refresh().status is Status.PENDING
     holder.run(Failed(error="again", retry_in=60.0))
+    assert job.status is Status.PENDING, "as it was read last"
     with pytest.raises(JobTimeout, match="still failure"):
         job.result(timeout=0.05)

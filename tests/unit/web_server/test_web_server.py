@@ -63,6 +63,9 @@ async def test_a_head_that_is_too_large_is_refused_however_it_arrives(serve: Ser
     enough = await served.connect()
     enough.request("/", f"x: {'y' * 800}\n")
     assert (await enough.answer())[0] == 200
+    for _ in range(30):  # sent ahead: their heads together are larger
+        enough.request("/", "x: y\n" * 50)
+    assert [(await enough.answer())[0] for _ in range(30)] == [200] * 30
 
 
 async def test_an_incomplete_head_is_refused_after_its_timeout(serve: Serve) -> None:
