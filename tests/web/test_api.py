@@ -115,6 +115,8 @@ def test_schedules_are_created_and_deleted_and_functions_are_refused(http: httpx
     assert problem(http.post("/schedules", json=tidy | {"name": "other", "run": "os:abort"})) == (422, "InvalidRequest")
     wrong = http.post("/schedules", json={"name": "other", "queue": "jobs", "cron": "61 * * * *"})
     assert (problem(wrong), wrong.json()["field"]) == ((422, "InvalidSchedule"), "cron")
+    large = http.post("/schedules", json=tidy | {"name": "large", "body": "x" * 200_000})
+    assert (problem(large), large.json()["field"]) == ((422, "InvalidSchedule"), "body")
     [stored] = client.database.read(read_stored_schedules).schedules
     assert (stored.name, stored.interval, stored.body) == ("tidy", 600.0, '{"depth":3}')
     assert http.delete("/schedules/tidy").status_code == 204

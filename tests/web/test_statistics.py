@@ -7,10 +7,13 @@ from datetime import UTC, datetime, timedelta
 import httpx
 import msgspec
 import pytest
+import sqlalchemy as sa
 
 from peerd import Client
 from peerd.domain.attempt_totals import AttemptTotals
 from peerd.domain.histogram import Histogram
+from peerd.store.schema.sql_clock import seconds_from_now
+from peerd.store.schema.tables import queues
 from peerd.store.statistics.buckets import BucketRow, write_buckets
 from peerd.store.statistics.depths import sample_depths, write_depths
 from peerd.store.statistics.steps import MINUTE, bucket_start
@@ -66,6 +69,12 @@ def test_depths_and_the_overview_are_those_of_the_sample(http: httpx.Client, cli
     assert (video["counts"], video["known"], video["figures"]["done"]) == ({"pending": 5}, False, 36)
     assert expected.figures is not None
     assert video["figures"]["wait"] == msgspec.to_builtins(expected.figures.wait)
+    for name in ("video", "mail"):
+        client.queues.pause(name, "1h")
+    over = sa.update(queues).where(queues.c.name == "video").values(paused_until=seconds_from_now(-1.0))
+    client.database.run(lambda connection: connection.execute(over).close())
+    paused = {queue["name"]: queue["paused"] for queue in http.get("/overview").json()["queues"]}
+    assert paused == {"mail": True, "video": False}, "the pause of video is over"
 
 
 def test_an_actor_of_some_queues_gets_their_figures(
