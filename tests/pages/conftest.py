@@ -6,35 +6,40 @@ import shutil
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
 import sqlalchemy as sa
 
-from peerd import BulkCancel, Client, Role, TaskFilter
+from peerd import BulkCancel, Client, TaskFilter
 from peerd.config.settings import AccessSettings
 from peerd.operate.new_schedule import build_schedule
 from peerd.store import schedules
-from peerd.store.access.users import add_user
 from peerd.store.files.checks import postpone_check
 from peerd.store.files.disk_counts import count_copies, write_counts
 from peerd.store.nodes import nodes
 from peerd.store.schedule_runs import NodeIdentity
-from peerd.store.schema.tables import alerts, attempts, processes, schedule_runs, task_logs, tasks
+from peerd.store.schema.sql_clock import seconds_from_now
+from peerd.store.schema.tables import alerts, attempts, disks, processes, schedule_runs, task_logs
+from peerd.store.schema.tables import nodes as node_table
 from tests.pages.addresses import NODE, SCHEDULE
 from tests.store.file_steps import Catalogue
+from tests.support.migrated_databases import MigratedDatabases
+from tests.support.quick_passwords import quick_passwords
 from tests.web.access_world import PASSWORD, serving
-from tests.web.conftest import password_hash
+from tests.web.conftest import add_users
 
-HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(1)> \u202e evil \x1b[31m {{ 7*7 }} '\""
+__all__ = ["quick_passwords"]  # the fixture
+
+NOW = seconds_from_now(0.0)
 Visit = Callable[[str], httpx.Client]
 
 
-@pytest.fixture
-def client(tmp_path: Path, migrated_file: Path) -> Iterator[Client]:
-    """Of a database with tasks of several statuses, a node, a schedule, a limit and a bulk action."""
-    with Client(f"sqlite:///{shutil.copy(migrated_file, tmp_path / 'pages.sqlite')}") as client:
+@pytest.fixture(scope="session")
+def filled_pages(migrated_databases: MigratedDatabases, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database with tasks of several statuses, a node, a schedule, a limit and a bulk action; to be copied."""
+    file = Path(shutil.copy(migrated_databases.file(), tmp_path_factory.mktemp("pages") / "filled.sqlite"))
+    with Client(f"sqlite:///{file}") as client:
         for number in range(5):
             client.enqueue("video", name="transcode", body={"source": f"{number}.mp4"}, priority=number)
         client.enqueue("mail", start_in="1h", unique="once", text="no JSON")
@@ -51,6 +56,15 @@ def client(tmp_path: Path, migrated_file: Path) -> Iterator[Client]:
         client.bulk.create(BulkCancel("x"), TaskFilter(queue="mail", status="scheduled"))
         client.database.run(add_history, node_id, incarnation)
         add_files(client, node_id)
+    return file
+
+
+@pytest.fixture
+def client(tmp_path: Path, filled_pages: Path) -> Iterator[Client]:
+    """Of a copy of that database, in which the node has just been heard of."""
+    with Client(f"sqlite:///{shutil.copy(filled_pages, tmp_path / 'pages.sqlite')}") as client:
+        for heard_of in (sa.update(disks).values(seen_at=NOW), sa.update(node_table).values(checked_at=NOW)):
+            client.database.run(sa.Connection.execute, heard_of)
         yield client
 
 
@@ -101,8 +115,7 @@ def visitor(address: str) -> Iterator[httpx.Client]:
 @pytest.fixture
 def visit_as(client: Client) -> Iterator[Visit]:
     """Browsers of users that have logged in by the page."""
-    for role in Role:
-        client.database.run(add_user, role.value, role, password_hash())
+    add_users(client)
     opened: list[httpx.Client] = []
     with serving(client, AccessSettings()) as address:
 
@@ -116,14 +129,3 @@ def visit_as(client: Client) -> Iterator[Visit]:
         yield visit
         for http in opened:
             http.close()
-
-
-def write_hostile_texts(client: Client) -> None:
-    """Markup and worse in every column of text that a task can carry, by SQL."""
-
-    def write(connection: Any) -> None:
-        texts = ("name", "error", "result", "body", "progress_note", "unique_key", "limit_key", "trace_context")
-        values = dict.fromkeys(texts, HOSTILE[:200])
-        connection.execute(sa.update(tasks).where(tasks.c.id == 1).values(values | {"status": "dead"}))
-
-    client.database.run(write)

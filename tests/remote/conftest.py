@@ -12,7 +12,6 @@ from threading import Event, Thread
 from typing import Any
 
 import pytest
-from fastapi import FastAPI
 
 from peerd import Client, TaskFilter
 from peerd.domain.access import Right
@@ -39,14 +38,13 @@ from peerd.store.statistics.depths import sample_depths, write_depths
 from peerd.store.statistics.steps import MINUTE, bucket_start
 from peerd.store.tasks.line_insert import LoggedLine
 from peerd.store.tasks.log_lines import write_lines
-from peerd.web import create_app
-from peerd.web.dependencies import ACCESS_STATE
 from tests.cli.conftest import peerd
 from tests.store.file_steps import Catalogue
-from tests.support.served_api import served
+from tests.support.quick_passwords import quick_passwords
+from tests.support.served_api import ShownApp
 from tests.unit.operate.claiming_process import ClaimingProcess
 
-__all__ = ["peerd"]  # the fixture
+__all__ = ["peerd", "quick_passwords"]  # the fixtures
 
 REFRESH = Schedule(name="refresh", run="studio:refresh", interval=60.0, args=["a"])
 NIGHTLY = Schedule(name="nightly", queue="video", task="clean", cron="0 3 * * *", timezone="Europe/Berlin")
@@ -243,22 +241,21 @@ def copies(filled: Path, tmp_path: Path) -> Iterator[Copies]:
 class ServedApp:
     """A served app, and a client of it."""
 
-    def __init__(self, app: FastAPI, address: str, token: str) -> None:
-        self._app = app
-        self.address = address
-        self.client = Client(address, token=token)
+    def __init__(self, shown: ShownApp, token: str) -> None:
+        self._shown = shown
+        self.address = shown.address
+        self.client = Client(shown.address, token=token)
 
     def show(self, client: Client) -> Client:
         """Let the app show the database of a client, and return the client of the app."""
-        getattr(self._app.state, ACCESS_STATE)._client = client
+        self._shown.show(client)
         return self.client
 
 
 @pytest.fixture(scope="session")
 def served_app(token: str) -> Iterator[ServedApp]:
-    app = create_app()
-    with served(app) as address:
-        one = ServedApp(app, address, token)
+    with ShownApp.served() as shown:
+        one = ServedApp(shown, token)
         yield one
         one.client.close()
 

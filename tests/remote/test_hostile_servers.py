@@ -37,38 +37,35 @@ def fail(*parts: bytes, call: str = "get", **server: Any) -> Exception:
     return caught.value
 
 
-@pytest.mark.parametrize(
-    ("given", "text"),
-    [
-        (answer(b"garbage"), "cannot be read"),
-        (answer(b""), "cannot be read"),
-        (answer(b"[" * 100_000), "cannot be read"),
-        (answer(b"\xff\xfe"), "cannot be read"),
-        (answer(b"{}"), "missing required field"),
-        (answer(b"[]"), "Expected `object`"),
-        (answer(b'{"id": "7"}'), "cannot be read"),
-        (answer(b"null"), "cannot be read"),
-        (answer(b"<html>", kind="text/html"), "'text/html', not JSON"),
-        (answer(b"{}", kind=""), "not JSON"),
-        (answer(b"{}", content_encoding="gzip"), "compressed"),
-        (answer(b"", "302 Found", location="http://evil.example/"), "leads to 'http://evil.example/', which is not"),
-        (answer(b"", "307 Temporary Redirect", location="/"), "not followed"),
-        (answer(b"{}", "404 Not Found"), "no problem of the API"),
-        (answer(b"garbage", "500 Oops", "application/problem+json"), "cannot be read"),
-        (answer(b"[]", "500 Oops", "application/problem+json"), "cannot be read"),
-        (answer(b"x" * 70_000, "500 Oops", "application/problem+json"), "more than 65536 bytes"),
-    ],
-    ids=lambda value: value[:60].decode("latin-1") if isinstance(value, bytes) else None,
+UNEXPECTED: tuple[tuple[bytes, str], ...] = (
+    (answer(b"garbage"), "cannot be read"),
+    (answer(b""), "cannot be read"),
+    (answer(b"[" * 100_000), "cannot be read"),
+    (answer(b"\xff\xfe"), "cannot be read"),
+    (answer(b"{}"), "missing required field"),
+    (answer(b"[]"), "Expected `object`"),
+    (answer(b'{"id": "7"}'), "cannot be read"),
+    (answer(b"null"), "cannot be read"),
+    (answer(b"<html>", kind="text/html"), "'text/html', not JSON"),
+    (answer(b"{}", kind=""), "not JSON"),
+    (answer(b"{}", content_encoding="gzip"), "compressed"),
+    (answer(b"", "302 Found", location="http://evil.example/"), "leads to 'http://evil.example/', which is not"),
+    (answer(b"", "307 Temporary Redirect", location="/"), "not followed"),
+    (answer(b"{}", "404 Not Found"), "no problem of the API"),
+    (answer(b"garbage", "500 Oops", "application/problem+json"), "cannot be read"),
+    (answer(b"[]", "500 Oops", "application/problem+json"), "cannot be read"),
+    (answer(b"x" * 70_000, "500 Oops", "application/problem+json"), "more than 65536 bytes"),
 )
-def test_an_answer_that_is_none_of_the_api_is_told_from_it(given: bytes, text: str) -> None:
-    error = fail(given)
-    assert isinstance(error, UnexpectedAnswer)
-    assert text in str(error)
 
 
-@pytest.mark.parametrize("given", [b"", b"SSH-2.0-OpenSSH\r\n", b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nshort"])
-def test_what_speaks_no_http_or_breaks_off_is_unreachable(given: bytes) -> None:
-    assert isinstance(fail(given), ServerUnreachable)
+def test_an_answer_that_is_none_of_the_api_is_told_from_it() -> None:
+    errors = [(fail(given), text) for given, text in UNEXPECTED]
+    assert [text for error, text in errors if not isinstance(error, UnexpectedAnswer) or text not in str(error)] == []
+
+
+def test_what_speaks_no_http_or_breaks_off_is_unreachable() -> None:
+    for given in (b"", b"SSH-2.0-OpenSSH\r\n", b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nshort"):
+        assert isinstance(fail(given), ServerUnreachable), given
 
 
 def test_an_answer_that_does_not_come_is_waited_for_as_long_as_the_client_says() -> None:
@@ -95,32 +92,21 @@ def test_a_refusal_says_what_the_server_says() -> None:
     error = fail(problem("403 Forbidden", code="Forbidden", detail="not yours", data={"a": 1}))
     assert type(error) is ServerRefused
     assert "(403 Forbidden): not yours" in str(error)
+    for code, data in (("TaskNotFound", {"task_id": "x"}), ("NewKindOfError", {})):  # of another version
+        assert type(fail(problem("409 Conflict", code=code, detail="no", data=data))) is ServerRefused
 
 
-def test_an_error_of_another_version_is_a_refusal() -> None:
-    error = fail(problem("404 Not Found", code="TaskNotFound", detail="gone", data={"task_id": "x"}))
-    assert type(error) is ServerRefused
-    error = fail(problem("409 Conflict", code="NewKindOfError", detail="no", data={}))
-    assert type(error) is ServerRefused
-
-
-@pytest.mark.parametrize(
-    ("given", "text"),
-    [
+def test_a_stream_that_is_none_is_told_from_one() -> None:
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
+    for given, text in (
         (b"event: task\nid: a-1\ndata: garbage\n\n", "an event cannot be read"),
         (b"event: task\n\n", "an event cannot be read"),
         (b"event: task\ndata: []\n\n", "an event cannot be read"),
         (b"event: \xff\n\n", "an event cannot be read"),
         (b"event: task\ndata: " + b"x" * 1_100_000, "more than 1048576 bytes"),
-    ],
-)
-def test_a_stream_that_is_none_is_told_from_one(given: bytes, text: str) -> None:
-    head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
-    with answering(head, given) as url, Client(url) as client, pytest.raises(UnexpectedAnswer, match=text):
-        next(iter(client.events()))
-
-
-def test_a_page_is_no_stream() -> None:
+    ):
+        with answering(head, given) as url, Client(url) as client, pytest.raises(UnexpectedAnswer, match=text):
+            next(iter(client.events()))
     for given, kind in ((answer(b"{}"), UnexpectedAnswer), (problem("403 No", code="Forbidden"), ServerRefused)):
         with answering(given) as url, Client(url) as client, pytest.raises(kind):
             next(iter(client.events()))

@@ -12,6 +12,13 @@ from typing import Any, Final
 import uvicorn
 from fastapi import FastAPI
 
+from peerd import Client
+from peerd.web import create_app
+from peerd.web.dependencies import ACCESS_STATE
+from peerd.web.events.hub import EventHub
+from peerd.web.log_streams import LogStreams
+from peerd.web.metrics import SnapshotReader
+
 QUIET: Final[dict[str, Any]] = {"log_config": None, "access_log": False}
 """Options of uvicorn: it prints nothing, and leaves its loggers, which later tests of this process use, as they are."""
 
@@ -40,6 +47,34 @@ class ServedAgain:
         self._stack.close()
 
     close = stop
+
+
+class ShownApp:
+    """An app that is served once, and shows the database of one client after another.
+
+    Args:
+        app: the app.
+        address: its URL.
+    """
+
+    def __init__(self, app: FastAPI, address: str) -> None:
+        self.app = app
+        self.address = address
+
+    @classmethod
+    @contextmanager
+    def served(cls) -> Iterator[ShownApp]:
+        """An app while it is served."""
+        app = create_app()
+        with served(app) as address:
+            yield cls(app, address)
+
+    def show(self, client: Client) -> None:
+        """Show the database of a client from now on, and nothing that was read from another one."""
+        state = self.app.state
+        getattr(state, ACCESS_STATE)._client = client
+        state.peerd_metrics, state.peerd_log_streams = SnapshotReader(), LogStreams()
+        state.peerd_events = EventHub()
 
 
 @contextmanager

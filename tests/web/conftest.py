@@ -1,40 +1,71 @@
-"""Fixtures of the API: a database with some of everything, and the app on a socket of this machine."""
+"""Fixtures of the API: a database with some of everything, and the app on a socket of this machine.
+
+The app is made and served once for a module; each test has a database of its own, which the app then shows.
+"""
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 
 import httpx
 import pytest
 
 from peerd import Client, Role
-from peerd.operate import passwords
 from peerd.store.access.users import add_user
-from peerd.web import create_app
-from tests.support.served_api import served
+from tests.support.migrated_databases import MigratedDatabases
+from tests.support.quick_passwords import quick_hash, quick_passwords
+from tests.support.served_api import ShownApp
 from tests.web.access_world import PASSWORD
 
+__all__ = ["quick_passwords"]  # the fixture
 
-@pytest.fixture
-def client(tmp_path: Path, migrated_file: Path) -> Iterator[Client]:
-    """Of a database with tasks of several statuses."""
-    with Client(f"sqlite:///{shutil.copy(migrated_file, tmp_path / 'web.sqlite')}") as client:
+
+@pytest.fixture(scope="session")
+def filled_files(migrated_databases: MigratedDatabases, tmp_path_factory: pytest.TempPathFactory) -> dict[bool, Path]:
+    """Databases with tasks of several statuses, to be copied: without users, and with a user of each role."""
+    folder = tmp_path_factory.mktemp("filled")
+    files = {has_users: folder / f"{has_users}.sqlite" for has_users in (False, True)}
+    shutil.copy(migrated_databases.file(), files[False])
+    with Client(f"sqlite:///{files[False]}") as client:
         for number in range(5):
             client.enqueue("video", name="transcode", body={"source": f"{number}.mp4"}, priority=number)
         client.enqueue("mail", start_in="1h", unique="once", text="no JSON")
         client.enqueue("mail", bytes=b"\xff\x00")
         client.tasks.cancel(client.enqueue("mail").id, "<script>alert(1)</script>")
+    shutil.copy(files[False], files[True])
+    with Client(f"sqlite:///{files[True]}") as client:
+        add_users(client)
+    return files
+
+
+@pytest.fixture
+def client(request: pytest.FixtureRequest, tmp_path: Path, filled_files: dict[bool, Path]) -> Iterator[Client]:
+    """Of a database with tasks of several statuses, and with users where a test has the fixture ``users``."""
+    filled = filled_files["users" in request.fixturenames]
+    with Client(f"sqlite:///{shutil.copy(filled, tmp_path / 'web.sqlite')}") as client:
         yield client
 
 
 @pytest.fixture
-def address(client: Client) -> Iterator[str]:
-    """The URL of the app, which a thread serves."""
-    with served(create_app(client)) as address:
-        yield address
+def users(client: Client) -> Client:
+    """The client of a database with a user of each role."""
+    return client
+
+
+@pytest.fixture(scope="module")
+def shown_app() -> Iterator[ShownApp]:
+    """The app, which a thread serves."""
+    with ShownApp.served() as app:
+        yield app
+
+
+@pytest.fixture
+def address(shown_app: ShownApp, client: Client) -> str:
+    """The URL of the app, which shows the database of the client."""
+    shown_app.show(client)
+    return shown_app.address
 
 
 @pytest.fixture
@@ -43,14 +74,7 @@ def http(address: str) -> Iterator[httpx.Client]:
         yield http
 
 
-@cache
-def password_hash() -> str:
-    return passwords.hash_password(PASSWORD)
-
-
-@pytest.fixture
-def users(client: Client) -> Client:
-    """The client of a database with a user of each role."""
+def add_users(client: Client) -> None:
+    """A user of each role."""
     for role in Role:
-        client.database.run(add_user, role.value, role, password_hash())
-    return client
+        client.database.run(add_user, role.value, role, quick_hash(PASSWORD))

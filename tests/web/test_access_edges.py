@@ -44,14 +44,8 @@ def test_a_host_is_allowed_by_its_whole_name(users: Client) -> None:
     with serving(users, AccessSettings(allowed_hosts=(HOST, "10.0.0.9"))) as address:
         for host in (HOST, f"{HOST}:8080", HOST.upper(), "10.0.0.9:80", "127.0.0.1", "localhost:1"):
             assert get(address, headers=secret | {"host": host}).status_code == 200, host
-        for host in (
-            f"{HOST}.evil.example",
-            f"evil-{HOST}",
-            "example.com",
-            f"x@{HOST}",
-            "10.0.0.99",
-            "jobs-example.com",
-        ):
+        others = "example.com", f"x@{HOST}", "10.0.0.99", "jobs-example.com"
+        for host in (f"{HOST}.evil.example", f"evil-{HOST}", *others):
             assert problem(get(address, headers=secret | {"host": host})) == (403, "Forbidden"), host
         claimed = secret | {"host": "evil.example", "x-forwarded-host": HOST}
         assert problem(get(address, headers=claimed)) == (403, "Forbidden"), "no trusted proxy has said it"
@@ -63,11 +57,7 @@ def test_a_host_is_allowed_by_its_whole_name(users: Client) -> None:
 def test_a_trusted_proxy_names_the_user(users: Client) -> None:
     with serving(users, SSO, proxies=PROXY) as address:
         shown = get(address, headers=forwarded("operator")).json()
-        assert (shown["name"], shown["kind"], shown["rights"]) == (
-            "operator",
-            "proxy",
-            ["enqueue", "operate", "read-files", "view", "write-files"],
-        )
+        assert (shown["name"], shown["kind"], "operate" in shown["rights"]) == ("operator", "proxy", True)
         canceled = httpx.post(f"{address}{API}/tasks/1/cancel", headers=forwarded("operator"))
         assert canceled.status_code == 200
         entry = users.audit.page(operation_name="tasks.cancel").items[0]
@@ -92,11 +82,10 @@ def test_a_trusted_proxy_names_the_user(users: Client) -> None:
 
 def test_nothing_but_a_trusted_proxy_names_the_user_or_the_address(users: Client) -> None:
     secret = bearer(users.tokens.create("t", ["operate"]).secret)
-    for proxies in ((), ("10.0.0.0/8",), ("127.0.0.10",), ("localhost",)):
+    for proxies in ((), ("10.0.0.0/8", "127.0.0.10", "localhost")):
         with serving(users, SSO, proxies=proxies) as address:
-            assert problem(get(address, headers={HEADER: "admin"})) == (401, "Unauthorized")
-            forged = {HEADER: "admin", "x-forwarded-for": "127.0.0.1"}
-            assert problem(get(address, headers=forged)) == (401, "Unauthorized")
+            for forged in ({HEADER: "admin"}, {HEADER: "admin", "x-forwarded-for": "127.0.0.1"}):
+                assert problem(get(address, headers=forged)) == (401, "Unauthorized")
             httpx.post(f"{address}{API}/tasks/1/cancel", headers=secret | {"x-forwarded-for": "192.0.2.66"})
             assert users.audit.page(operation_name="tasks.cancel").items[0].address == "127.0.0.1"
             users.tasks.retry(1)
@@ -110,14 +99,9 @@ def test_nothing_but_a_trusted_proxy_names_the_user_or_the_address(users: Client
 def test_without_users_the_machine_itself_does_everything_but_make_the_first_one(client: Client) -> None:
     with serving(client, proxies=PROXY) as address:
         shown = get(address).json()
-        assert (shown["kind"], shown["rights"]) == (
-            "local",
-            ["admin", "enqueue", "operate", "read-files", "view", "write-files"],
-        )
-        for body, path in (
-            ({"name": "eve", "role": "admin", "password": "a long password"}, "/users"),
-            ({"name": "t", "rights": ["admin"]}, "/tokens"),
-        ):
+        assert (shown["kind"], {*shown["rights"]}) == ("local", {*map(str, Right)})
+        eve = {"name": "eve", "role": "admin", "password": "a long password"}
+        for body, path in ((eve, "/users"), ({"name": "t", "rights": ["admin"]}, "/tokens")):
             assert problem(httpx.post(f"{address}{API}{path}", json=body)) == (403, "NotPermitted")
         assert [*client.users.list(), *client.tokens.list()] == []
         from_elsewhere = {"x-forwarded-for": "192.0.2.1"}
@@ -153,12 +137,17 @@ async def test_a_websocket_is_closed_and_a_route_without_an_actor_is_not_served(
     async def receive() -> Any:
         return {"type": "websocket.connect"}
 
+    async def never_reached(scope: Scope, receive: Receive, send: Send) -> None:
+        raise AssertionError("it was reached")
+
     app = create_app(users)
-    await app({"type": "websocket", "path": "/api/v1/tasks", "headers": [], "query_string": b""}, receive, send)
-    assert sent == [{"type": "websocket.close", "code": 1008}]
-    unguarded = create_app(users)
-    unguarded.user_middleware = []
-    transport = httpx.ASGITransport(unguarded, raise_app_exceptions=False)
+    scope = {"type": "websocket", "path": "/api/v1/tasks", "headers": [], "query_string": b""}
+    await app(scope, receive, send)
+    await RequestGuard(never_reached, app.state.peerd_access)({"type": "websocket"}, receive, send)
+    assert sent == [{"type": "websocket.close", "code": 1008}] * 2
+    app = create_app(users)
+    app.user_middleware = []
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http:
         assert (await http.get(f"{API}/tasks")).status_code == 500
 
@@ -264,20 +253,3 @@ def test_the_answers_of_the_login_are_json_and_are_not_kept(users: Client) -> No
             assert "json" in answer.headers["content-type"]
             assert answer.headers["x-content-type-options"] == "nosniff"
             assert answer.headers["cache-control"] == "no-store"
-
-
-async def test_an_unknown_scope_is_not_served(users: Client) -> None:
-    closed: list[Any] = []
-
-    async def inner(scope: Scope, receive: Receive, send: Send) -> None:
-        raise AssertionError("it was reached")
-
-    async def send(message: Any) -> None:
-        closed.append(message)
-
-    async def receive() -> Any:
-        return {}
-
-    guard = RequestGuard(inner, create_app(users).state.peerd_access)
-    await guard({"type": "websocket"}, receive, send)
-    assert closed

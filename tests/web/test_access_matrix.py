@@ -1,20 +1,27 @@
-"""Every route × every kind of caller: the routes are those of the app, so that a new one without a right fails here."""
+"""Which right each operation and each route needs: one that is in no table fails here.
+
+Operations are carried out by a client that acts as an actor, without HTTP; of their routes, which are all made alike,
+one for each right is asked. The other routes are all asked.
+"""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+import json
+from collections.abc import Iterator, Mapping
+from operator import attrgetter
+from typing import Any
 
 import httpx
 import pytest
 
-from peerd import BulkRetry, Client, Right, Role, TaskFilter
+from peerd import Actor, BulkRetry, Client, PeerdError, Right, Role, TaskFilter
 from peerd.domain.access import RIGHTS_OF
 from peerd.operate.wire.operations import wire_operations
 from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import api_tokens, nodes
 from peerd.web import create_app
+from peerd.web.problems import STATUS_OF
 from peerd.web.routes.node_requests import OF_ALL_QUEUES
 from tests.web.access_world import API, bearer, problem, serving
 
@@ -22,314 +29,240 @@ OPEN = {"/health/live", "/health/ready"}
 LOGIN = ("POST", f"{API}/session")
 ANY = {("GET", f"{API}/session"), ("DELETE", f"{API}/session"), ("PUT", f"{API}/session/password")}
 """Each actor may ask for itself; a password has a user that has logged in by it."""
-
-
-class Wanted(NamedTuple):
-    """A request to a route, the right that it needs, and what an actor of another queue gets."""
-
-    right: Right
-    foreign: int
-    body: Any = None
-    path: str | None = None
-
-
 VIEW, ENQUEUE, OPERATE, READ_FILES, WRITE_FILES, ADMIN = Right
-NODES = 200
-"""Names of nodes are no secret of a queue."""
-WANTED: dict[tuple[str, str], Wanted] = {
-    ("GET", "/tasks"): Wanted(VIEW, 200),
-    ("POST", "/tasks"): Wanted(ENQUEUE, 403, {"queue": "video"}),
-    ("POST", "/tasks/batch"): Wanted(ENQUEUE, 403, {"tasks": [{"queue": "other"}, {"queue": "video"}]}),
-    ("GET", "/tasks/{task_id}"): Wanted(VIEW, 404),
-    ("PATCH", "/tasks/{task_id}"): Wanted(OPERATE, 404, {"priority": 3}),
-    ("DELETE", "/tasks/{task_id}"): Wanted(OPERATE, 404, path="/tasks/2"),
-    ("POST", "/tasks/{task_id}/retry"): Wanted(OPERATE, 404),
-    ("POST", "/tasks/{task_id}/cancel"): Wanted(OPERATE, 404, {"reason": "x"}),
-    ("POST", "/tasks/{task_id}/bury"): Wanted(OPERATE, 404),
-    ("POST", "/tasks/{task_id}/kick"): Wanted(OPERATE, 404),
-    ("POST", "/tasks/{task_id}/snooze"): Wanted(OPERATE, 404, {"duration": "1h"}),
-    ("POST", "/tasks/{task_id}/move"): Wanted(OPERATE, 403, {"queue": "mail"}),
-    ("GET", "/queues"): Wanted(VIEW, 200),
-    ("POST", "/queues/{queue}/pause"): Wanted(OPERATE, 403),
-    ("POST", "/queues/{queue}/resume"): Wanted(OPERATE, 403),
-    ("POST", "/queues/{queue}/kick"): Wanted(OPERATE, 403),
-    ("GET", "/limits"): Wanted(VIEW, 200),
-    ("PUT", "/limits/{queue}"): Wanted(OPERATE, 403, {"running": 3}),
-    ("DELETE", "/limits/{queue}"): Wanted(OPERATE, 403),
-    ("GET", "/nodes"): Wanted(VIEW, NODES),
-    ("GET", "/nodes/processes"): Wanted(VIEW, NODES),
-    ("POST", "/nodes/{node}/drain"): Wanted(OPERATE, 403),
-    ("POST", "/nodes/{node}/resume"): Wanted(OPERATE, 403),
-    ("DELETE", "/nodes/{node}"): Wanted(OPERATE, 403),
-    ("GET", "/schedules"): Wanted(VIEW, 403),
-    ("GET", "/schedules/{schedule}"): Wanted(VIEW, 403),
-    ("GET", "/schedules/{schedule}/runs"): Wanted(VIEW, 403),
-    ("POST", "/schedules/{schedule}/run"): Wanted(OPERATE, 403),
-    ("POST", "/schedules/{schedule}/enable"): Wanted(OPERATE, 403),
-    ("POST", "/schedules/{schedule}/disable"): Wanted(OPERATE, 403),
-    ("GET", "/users"): Wanted(ADMIN, 403),
-    ("POST", "/users"): Wanted(ADMIN, 403, {"name": "bob", "role": "viewer"}),
-    ("PATCH", "/users/{user}"): Wanted(ADMIN, 403, {"disabled": False}),
-    ("PUT", "/users/{user}/password"): Wanted(ADMIN, 403, {"password": "another long password"}),
-    ("DELETE", "/users/{user}"): Wanted(ADMIN, 403),
-    ("GET", "/tokens"): Wanted(ADMIN, 403),
-    ("POST", "/tokens"): Wanted(ADMIN, 403, {"name": "t", "rights": ["view"]}),
-    ("DELETE", "/tokens/{token_id}"): Wanted(ADMIN, 403, path="/tokens/999"),
-    ("GET", "/audit"): Wanted(ADMIN, 403),
-    ("GET", "/events"): Wanted(VIEW, 200),
-    ("GET", "/tasks/{task_id}/logs"): Wanted(VIEW, 404),
-    ("GET", "/tasks/{task_id}/logs/stream"): Wanted(VIEW, 404),
-    ("GET", "/tasks/{task_id}/stack"): Wanted(VIEW, 404),
-    ("GET", "/nodes/{node}"): Wanted(VIEW, 404),
-    ("GET", "/nodes/requests/{request_id}"): Wanted(VIEW, 403),
-    ("POST", "/nodes/{node}/reload"): Wanted(OPERATE, 403),
-    ("POST", "/nodes/{node}/scale"): Wanted(OPERATE, 403, {"kind": "video", "count": 2}),
-    ("POST", "/schedules"): Wanted(OPERATE, 403, {"name": "x", "queue": "video", "interval": "1h"}),
-    ("DELETE", "/schedules/{schedule}"): Wanted(OPERATE, 403),
-    ("GET", "/bulk"): Wanted(VIEW, 200),
-    ("POST", "/bulk"): Wanted(OPERATE, 403, {"action": {"type": "move_to_queue", "queue": "mail"}, "all": True}),
-    ("GET", "/bulk/{bulk_id}"): Wanted(VIEW, 404),
-    ("POST", "/bulk/{bulk_id}/pause"): Wanted(OPERATE, 404),
-    ("POST", "/bulk/{bulk_id}/resume"): Wanted(OPERATE, 404),
-    ("POST", "/bulk/{bulk_id}/cancel"): Wanted(OPERATE, 404),
-    ("GET", "/statistics"): Wanted(VIEW, 200),
-    ("GET", "/statistics/series"): Wanted(VIEW, 200),
-    ("GET", "/statistics/depths"): Wanted(VIEW, 403),
-    ("GET", "/overview"): Wanted(VIEW, 403),
-    ("GET", "/alerts"): Wanted(VIEW, 200),
-    ("GET", "/files/{bucket}/{key}"): Wanted(READ_FILES, 403),
-    ("HEAD", "/files/{bucket}/{key}"): Wanted(READ_FILES, 403),
-    ("PUT", "/files/{bucket}/{key}"): Wanted(WRITE_FILES, 403, {"any": "body"}),
-    ("DELETE", "/files/{bucket}/{key}"): Wanted(WRITE_FILES, 403),
-    ("GET", "/uploads/{bucket}/{key}"): Wanted(WRITE_FILES, 403),
-    ("POST", "/uploads/{bucket}/{key}"): Wanted(WRITE_FILES, 403),
-    ("GET", "/uploads/{upload_id}"): Wanted(WRITE_FILES, 403),
-    ("PUT", "/uploads/{upload_id}"): Wanted(WRITE_FILES, 403, {"any": "body" * 10}, f"/uploads/{'0' * 32}?offset=0"),
-    ("POST", "/uploads/{upload_id}"): Wanted(WRITE_FILES, 403, path=f"/uploads/{'0' * 32}?size=1&blake3={'0' * 64}"),
-    ("DELETE", "/uploads/{upload_id}"): Wanted(WRITE_FILES, 403),
-    ("GET", "/metrics"): Wanted(VIEW, 403),
-    ("GET", "/metrics/cluster"): Wanted(VIEW, 403),
+OPERATIONS: dict[tuple[Right, int], str] = {
+    (VIEW, 200): """
+        now tasks.list tasks.page tasks.recent tasks.find tasks.last_logs tasks.counts bulk.list
+        bulk.has_manager queues.list limits.list nodes.list nodes.processes nodes.loads statistics.summary
+        statistics.series alerts.list""",
+    (VIEW, 403): """
+        examine bulk.preview queues.is_known nodes.state nodes.get_request schedules.list schedules.get
+        schedules.runs schedules.get_run schedules.get_runs statistics.depths statistics.overview files.overview
+        files.are_used files.usage files.at_risk buckets.list file_classes.list disks.list disks.balance""",
+    (VIEW, 404): "tasks.get tasks.attempts tasks.logs tasks.stack bulk.get nodes.get",
+    (ENQUEUE, 403): "enqueue enqueue_many enqueue_batch",
+    (OPERATE, 403): """
+        tasks.move_to_queue bulk.create queues.pause queues.resume queues.kick limits.set limits.remove
+        nodes.drain nodes.undrain nodes.forget nodes.reload nodes.scale nodes.request_reload nodes.request_scale
+        schedules.run schedules.create schedules.delete schedules.enable schedules.disable files.verify
+        files.fsck buckets.create buckets.change buckets.delete file_classes.set file_classes.remove
+        disks.rebalance disks.stop_rebalance disks.register disks.register_object_store disks.activate
+        disks.readonly disks.drain disks.lost disks.remove""",
+    (OPERATE, 404): """
+        tasks.retry tasks.cancel tasks.bury tasks.kick tasks.delete tasks.move tasks.snooze tasks.change
+        bulk.pause bulk.resume bulk.cancel bulk.carry_out""",
+    (READ_FILES, 403): "files.list files.stat files.kept files.uploads.list",
+    (WRITE_FILES, 403): "files.move files.remove files.remove_below files.uploads.abort",
+    (ADMIN, 403): """
+        files.keys.list files.keys.create files.keys.revoke users.list users.add users.change users.set_password
+        users.remove tokens.list tokens.create tokens.revoke audit.page audit.newer""",
 }
-TASK, OTHER = {"task_id": 1}, {"task_id": 2}
-VIDEO, NODE, USER, SCHEDULE, BULK = {"name": "video"}, {"name": "n"}, {"name": "viewer"}, {"name": "s"}, {"bulk_id": 1}
-FILE, DISK = {"path": "films/a"}, {"number": 1}
+"""By the right that each needs, and what an actor of another queue gets. Names of nodes are no secret of a queue."""
+TASK, VIDEO, NODE, USER, SCHEDULE = {"task_id": 1}, {"name": "video"}, {"name": "n"}, {"name": "viewer"}, {"name": "s"}
+BULK, FILE, BUCKET, DISK = {"bulk_id": 1}, {"path": "films/a"}, {"bucket": "films"}, {"number": 1}
+SCALE = NODE | {"kind": "video", "count": 2}
 MOVE_ALL = {"action": {"type": "move_to_queue", "queue": "mail"}, "all_tasks": True}
-OPERATIONS: dict[str, Wanted] = {
-    "now": Wanted(VIEW, 200),
-    "examine": Wanted(VIEW, 403),
-    "enqueue": Wanted(ENQUEUE, 403, {"what": "video"}),
-    "enqueue_many": Wanted(ENQUEUE, 403, {"what": ["other", "video"]}),
-    "enqueue_batch": Wanted(ENQUEUE, 403, {"tasks": [["other", {}], ["video", {}]]}),
-    "tasks.list": Wanted(VIEW, 200),
-    "tasks.page": Wanted(VIEW, 200),
-    "tasks.recent": Wanted(VIEW, 200, {"ids": [1]}),
-    "tasks.get": Wanted(VIEW, 404, TASK),
-    "tasks.find": Wanted(VIEW, 200, TASK),
-    "tasks.attempts": Wanted(VIEW, 404, TASK),
-    "tasks.logs": Wanted(VIEW, 404, TASK),
-    "tasks.last_logs": Wanted(VIEW, 200, TASK),
-    "tasks.counts": Wanted(VIEW, 200),
-    "tasks.stack": Wanted(VIEW, 404, TASK),
-    "tasks.retry": Wanted(OPERATE, 404, TASK),
-    "tasks.cancel": Wanted(OPERATE, 404, TASK),
-    "tasks.bury": Wanted(OPERATE, 404, TASK),
-    "tasks.kick": Wanted(OPERATE, 404, TASK),
-    "tasks.delete": Wanted(OPERATE, 404, OTHER),
-    "tasks.move": Wanted(OPERATE, 404, TASK | {"node": None}),
-    "tasks.move_to_queue": Wanted(OPERATE, 403, TASK | {"queue": "mail"}),
-    "tasks.snooze": Wanted(OPERATE, 404, TASK | {"duration": "1h"}),
-    "tasks.change": Wanted(OPERATE, 404, TASK | {"priority": 3}),
-    "bulk.preview": Wanted(VIEW, 403, MOVE_ALL),
-    "bulk.create": Wanted(OPERATE, 403, MOVE_ALL),
-    "bulk.list": Wanted(VIEW, 200),
-    "bulk.get": Wanted(VIEW, 404, BULK),
-    "bulk.pause": Wanted(OPERATE, 404, BULK),
-    "bulk.resume": Wanted(OPERATE, 404, BULK),
-    "bulk.cancel": Wanted(OPERATE, 404, BULK),
-    "bulk.carry_out": Wanted(OPERATE, 404, BULK),
-    "bulk.has_manager": Wanted(VIEW, NODES),
-    "queues.list": Wanted(VIEW, 200),
-    "queues.is_known": Wanted(VIEW, 403, VIDEO),
-    "queues.pause": Wanted(OPERATE, 403, VIDEO),
-    "queues.resume": Wanted(OPERATE, 403, VIDEO),
-    "queues.kick": Wanted(OPERATE, 403, VIDEO),
-    "limits.list": Wanted(VIEW, 200),
-    "limits.set": Wanted(OPERATE, 403, {"queue": "video", "running": 3}),
-    "limits.remove": Wanted(OPERATE, 403, {"queue": "video"}),
-    "nodes.list": Wanted(VIEW, NODES),
-    "nodes.get": Wanted(VIEW, 404, NODE),
-    "nodes.processes": Wanted(VIEW, NODES),
-    "nodes.loads": Wanted(VIEW, NODES),
-    "nodes.state": Wanted(VIEW, 403, NODE),
-    "nodes.get_request": Wanted(VIEW, 403, {"request_id": 1}),
-    "nodes.drain": Wanted(OPERATE, 403, NODE),
-    "nodes.undrain": Wanted(OPERATE, 403, NODE),
-    "nodes.forget": Wanted(OPERATE, 403, NODE),
-    "nodes.reload": Wanted(OPERATE, 403, NODE),
-    "nodes.scale": Wanted(OPERATE, 403, NODE | {"kind": "video", "count": 2}),
-    "nodes.request_reload": Wanted(OPERATE, 403, NODE),
-    "nodes.request_scale": Wanted(OPERATE, 403, NODE | {"kind": "video", "count": 2}),
-    "schedules.list": Wanted(VIEW, 403),
-    "schedules.get": Wanted(VIEW, 403, SCHEDULE),
-    "schedules.runs": Wanted(VIEW, 403),
-    "schedules.get_run": Wanted(VIEW, 403, {"run_id": 1}),
-    "schedules.get_runs": Wanted(VIEW, 403, {"run_id": 1}),
-    "schedules.run": Wanted(OPERATE, 403, SCHEDULE),
-    "schedules.create": Wanted(OPERATE, 403, {"name": "y", "queue": "video", "interval": "1h"}),
-    "schedules.delete": Wanted(OPERATE, 403, {"name": "y"}),
-    "schedules.enable": Wanted(OPERATE, 403, SCHEDULE),
-    "schedules.disable": Wanted(OPERATE, 403, SCHEDULE),
-    "statistics.summary": Wanted(VIEW, 200),
-    "statistics.series": Wanted(VIEW, 200),
-    "statistics.depths": Wanted(VIEW, 403),
-    "statistics.overview": Wanted(VIEW, 403),
-    "alerts.list": Wanted(VIEW, 200),
-    "files.list": Wanted(READ_FILES, 403, {"bucket": "films"}),
-    "files.stat": Wanted(READ_FILES, 403, FILE),
-    "files.kept": Wanted(READ_FILES, 403, {"bucket": "films"}),
-    "files.overview": Wanted(VIEW, 403),
-    "files.are_used": Wanted(VIEW, 403),
-    "files.move": Wanted(WRITE_FILES, 403, {"source": "films/a", "target": "films/b"}),
-    "files.remove": Wanted(WRITE_FILES, 403, FILE),
-    "files.remove_below": Wanted(WRITE_FILES, 403, {"bucket": "films", "prefix": "2026/"}),
-    "files.usage": Wanted(VIEW, 403),
-    "files.at_risk": Wanted(VIEW, 403),
-    "files.verify": Wanted(OPERATE, 403, FILE),
-    "files.fsck": Wanted(OPERATE, 403),
-    "files.uploads.list": Wanted(READ_FILES, 403, {"bucket": "films"}),
-    "files.uploads.abort": Wanted(WRITE_FILES, 403, {"upload_id": "0" * 32}),
-    "files.keys.list": Wanted(ADMIN, 403),
-    "files.keys.create": Wanted(ADMIN, 403, {"name": "backup", "rights": "read"}),
-    "files.keys.revoke": Wanted(ADMIN, 403, {"key_id": "PEERDX"}),
-    "buckets.list": Wanted(VIEW, 403),
-    "buckets.create": Wanted(OPERATE, 403, {"name": "films"}),
-    "buckets.change": Wanted(OPERATE, 403, {"name": "films", "quota": 5}),
-    "buckets.delete": Wanted(OPERATE, 403, {"name": "films"}),
-    "file_classes.list": Wanted(VIEW, 403),
-    "file_classes.set": Wanted(OPERATE, 403, {"name": "safe", "durable": 2}),
-    "file_classes.remove": Wanted(OPERATE, 403, {"name": "safe"}),
-    "disks.list": Wanted(VIEW, 403),
-    "disks.balance": Wanted(VIEW, 403),
-    "disks.rebalance": Wanted(OPERATE, 403),
-    "disks.stop_rebalance": Wanted(OPERATE, 403),
-    "disks.register": Wanted(OPERATE, 403, {"identity": "ab" * 16, "path": "/srv/a", "node": "n"}),
-    "disks.register_object_store": Wanted(
-        OPERATE, 403, {"identity": "ab" * 16, "place": "s3+https://s3.example/copies"}
-    ),
-    "disks.activate": Wanted(OPERATE, 403, DISK),
-    "disks.readonly": Wanted(OPERATE, 403, DISK),
-    "disks.drain": Wanted(OPERATE, 403, DISK),
-    "disks.lost": Wanted(OPERATE, 403, DISK),
-    "disks.remove": Wanted(OPERATE, 403, DISK),
-    "users.list": Wanted(ADMIN, 403),
-    "users.add": Wanted(ADMIN, 403, {"name": "eve", "role": "viewer"}),
-    "users.change": Wanted(ADMIN, 403, USER | {"disabled": False}),
-    "users.set_password": Wanted(ADMIN, 403, USER | {"password": "another long password"}),
-    "users.remove": Wanted(ADMIN, 403, {"name": "eve"}),
-    "tokens.list": Wanted(ADMIN, 403),
-    "tokens.create": Wanted(ADMIN, 403, {"name": "t", "rights": ["view"]}),
-    "tokens.revoke": Wanted(ADMIN, 403, {"token_id": 999}),
-    "audit.page": Wanted(ADMIN, 403),
-    "audit.newer": Wanted(ADMIN, 403),
+# fmt: off
+ARGUMENTS: dict[str, Any] = {
+    "enqueue": {"what": "video"}, "enqueue_many": {"what": ["other", "video"]},
+    "enqueue_batch": {"tasks": [["other", {}], ["video", {}]]}, "tasks": TASK, "tasks.recent": {"ids": [1]},
+    "tasks.delete": {"task_id": 2}, "tasks.move": TASK | {"node": None},
+    "tasks.move_to_queue": TASK | {"queue": "mail"}, "tasks.snooze": TASK | {"duration": "1h"},
+    "tasks.change": TASK | {"priority": 3}, "bulk": BULK, "bulk.preview": MOVE_ALL, "bulk.create": MOVE_ALL,
+    "queues": VIDEO, "limits.set": {"queue": "video", "running": 3}, "limits.remove": {"queue": "video"}, "nodes": NODE,
+    "nodes.get_request": {"request_id": 1}, "nodes.scale": SCALE,
+    "nodes.request_scale": SCALE, "schedules": SCHEDULE, "schedules.runs": {},
+    "schedules.get_run": {"run_id": 1}, "schedules.get_runs": {"run_id": 1},
+    "schedules.create": {"name": "y", "queue": "video", "interval": "1h"}, "schedules.delete": {"name": "y"},
+    "files": FILE, "files.list": BUCKET, "files.kept": BUCKET, "files.move": {"source": "films/a", "target": "films/b"},
+    "files.remove_below": BUCKET | {"prefix": "2026/"}, "files.uploads.list": BUCKET,
+    "files.uploads.abort": {"upload_id": "0" * 32}, "files.keys.create": {"name": "backup", "rights": "read"},
+    "files.keys.revoke": {"key_id": "PEERDX"}, "buckets": {"name": "films"},
+    "buckets.change": {"name": "films", "quota": 5}, "file_classes.set": {"name": "safe", "durable": 2},
+    "file_classes.remove": {"name": "safe"}, "disks": DISK,
+    "disks.register": {"identity": "ab" * 16, "path": "/srv/a", "node": "n"},
+    "disks.register_object_store": {"identity": "ab" * 16, "place": "s3+https://s3.example/copies"},
+    "users.add": {"name": "eve", "role": "viewer"}, "users.change": USER | {"disabled": False},
+    "users.set_password": USER | {"password": "another long password"}, "users.remove": {"name": "eve"},
+    "tokens.create": {"name": "t", "rights": ["view"]}, "tokens.revoke": {"token_id": 999},
 }
-WANTED |= {
-    ("POST", f"/operations/{name}"): wanted._replace(body=wanted.body or {}) for name, wanted in OPERATIONS.items()
+# fmt: on
+"""Of an operation, or of those of a group that have others' names for their parameters."""
+ROUTES: dict[tuple[Right, int], str] = {
+    (VIEW, 200): """
+        GET /tasks, GET /queues, GET /limits, GET /nodes, GET /nodes/processes, GET /events, GET /bulk,
+        GET /statistics, GET /statistics/series, GET /alerts""",
+    (VIEW, 403): """
+        GET /schedules, GET /schedules/{schedule}, GET /schedules/{schedule}/runs,
+        GET /nodes/requests/{request_id}, GET /statistics/depths, GET /overview, GET /metrics,
+        GET /metrics/cluster""",
+    (VIEW, 404): """
+        GET /tasks/{task_id}, GET /tasks/{task_id}/logs, GET /tasks/{task_id}/logs/stream,
+        GET /tasks/{task_id}/stack, GET /nodes/{node}, GET /bulk/{bulk_id}""",
+    (ENQUEUE, 403): "POST /tasks, POST /tasks/batch",
+    (OPERATE, 403): """
+        POST /tasks/{task_id}/move, POST /queues/{queue}/pause, POST /queues/{queue}/resume,
+        POST /queues/{queue}/kick, PUT /limits/{queue}, DELETE /limits/{queue}, POST /nodes/{node}/drain,
+        POST /nodes/{node}/resume, DELETE /nodes/{node}, POST /schedules/{schedule}/run,
+        POST /schedules/{schedule}/enable, POST /schedules/{schedule}/disable, POST /nodes/{node}/reload,
+        POST /nodes/{node}/scale, POST /schedules, DELETE /schedules/{schedule}, POST /bulk""",
+    (OPERATE, 404): """
+        PATCH /tasks/{task_id}, POST /tasks/{task_id}/retry,
+        POST /tasks/{task_id}/cancel, POST /tasks/{task_id}/bury, POST /tasks/{task_id}/kick,
+        POST /tasks/{task_id}/snooze, POST /bulk/{bulk_id}/pause, POST /bulk/{bulk_id}/resume,
+        POST /bulk/{bulk_id}/cancel, DELETE /tasks/{task_id}""",
+    (READ_FILES, 403): "GET /files/{bucket}/{key}, HEAD /files/{bucket}/{key}",
+    (WRITE_FILES, 403): """
+        PUT /files/{bucket}/{key}, DELETE /files/{bucket}/{key}, GET /uploads/{bucket}/{key},
+        POST /uploads/{bucket}/{key}, GET /uploads/{upload_id}, PUT /uploads/{upload_id},
+        POST /uploads/{upload_id}, DELETE /uploads/{upload_id}""",
+    (ADMIN, 403): """
+        GET /users, POST /users, PATCH /users/{user}, PUT /users/{user}/password, DELETE /users/{user},
+        GET /tokens, POST /tokens, DELETE /tokens/{token_id}, GET /audit""",
 }
-ENDLESS = {f"{API}/events", f"{API}/tasks/{{task_id}}/logs/stream"}
+"""As `OPERATIONS`."""
+# fmt: off
+BODIES: dict[str, Any] = {
+    "POST /tasks": {"queue": "video"}, "POST /tasks/batch": {"tasks": [{"queue": "other"}, {"queue": "video"}]},
+    "PATCH /tasks/{task_id}": {"priority": 3}, "POST /tasks/{task_id}/cancel": {"reason": "x"},
+    "POST /tasks/{task_id}/snooze": {"duration": "1h"}, "POST /tasks/{task_id}/move": {"queue": "mail"},
+    "PUT /limits/{queue}": {"running": 3}, "POST /users": {"name": "bob", "role": "viewer"},
+    "PATCH /users/{user}": {"disabled": False}, "PUT /users/{user}/password": {"password": "another long password"},
+    "POST /tokens": {"name": "t", "rights": ["view"]}, "POST /nodes/{node}/scale": {"kind": "video", "count": 2},
+    "POST /schedules": {"name": "x", "queue": "video", "interval": "1h"},
+    "POST /bulk": {"action": {"type": "move_to_queue", "queue": "mail"}, "all": True},
+    "PUT /files/{bucket}/{key}": {"any": "body"}, "PUT /uploads/{upload_id}": {"any": "body" * 10},
+}
+# fmt: on
+QUERIES = {"PUT /uploads/{upload_id}": "?offset=0", "POST /uploads/{upload_id}": f"?size=1&blake3={'0' * 64}"}
+ENDLESS = {"GET /events", "GET /tasks/{task_id}/logs/stream"}
 """They answer for as long as there is something to tell."""
-NAMES = {
-    "task_id": "1",
-    "queue": "video",
-    "node": "n",
-    "schedule": "s",
-    "user": "viewer",
-    "bulk_id": "1",
-    "request_id": "1",
-    "bucket": "films",
-    "key": "a",
-    "upload_id": "0" * 32,
-}
+NAMES = {"task_id": 1, "queue": "video", "node": "n", "schedule": "s", "user": "viewer", "bulk_id": 1, "token_id": 999}
+NAMES |= {"request_id": 1, "bucket": "films", "key": "a", "upload_id": "0" * 32}
 
 
-def routes() -> list[tuple[str, str]]:
+def wanted(table: Mapping[tuple[Right, int], str], separator: str | None) -> dict[str, tuple[Right, int]]:
+    """The right that each needs, and what an actor of another queue gets."""
+    names = {key: " ".join(text.split()).split(separator) for key, text in table.items()}
+    return {name: key for key, of_key in names.items() for name in of_key}
+
+
+OF_OPERATIONS, OF_ROUTES = wanted(OPERATIONS, None), wanted(ROUTES, ", ")
+
+
+def routes() -> set[tuple[str, str]]:
     """All routes of the app: they are in its document, since none is left out of it."""
     app = create_app()
     for route in app.routes:
         inner: Any = getattr(route, "original_router", None)
         assert all(one.include_in_schema for one in (inner.routes if inner is not None else ()))
     paths = app.openapi()["paths"]
-    return sorted((method.upper(), path) for path, methods in paths.items() for method in methods)
+    return {(method.upper(), path) for path, methods in paths.items() for method in methods}
 
 
-def wanted_of(method: str, path: str) -> Wanted:
-    assert (method, path.removeprefix(API)) in WANTED, f"{method} {path}: which right does it need?"
-    return WANTED[method, path.removeprefix(API)]
+def arguments_of(name: str) -> dict[str, Any]:
+    """The arguments of an operation in JSON."""
+    given: dict[str, Any] = ARGUMENTS.get(name, ARGUMENTS.get(name.partition(".")[0], {}))
+    is_taken = {*given} <= {*wire_operations()[name].arguments.names()}
+    return given if is_taken or name in ARGUMENTS else {}
 
 
-def send(http: httpx.Client, method: str, path: str, **headers: str) -> httpx.Response:
-    wanted = wanted_of(method, path)
-    filled = path if wanted.path is None else API + wanted.path
-    for name, value in NAMES.items():
-        filled = filled.replace(f"{{{name}}}", value)
-    if path not in ENDLESS:
-        return http.request(method, filled, json=wanted.body, headers=headers)
-    with http.stream(method, filled, headers=headers) as answer:
-        return httpx.Response(
-            answer.status_code, headers=answer.headers, content=b"" if answer.is_success else answer.read()
-        )
+def outcome(client: Client, name: str, actor: Actor) -> tuple[int, str]:
+    """The status of an operation that an actor does, and the text of its refusal."""
+    args, kwargs = wire_operations()[name].decode_arguments(json.dumps(arguments_of(name)).encode())
+    try:
+        attrgetter(name)(client.acting_as(actor))(*args, **kwargs)
+    except PeerdError as error:
+        return next(STATUS_OF[kind] for kind in type(error).__mro__ if kind in STATUS_OF), str(error)
+    return 200, ""
 
 
-def expire(client: Client, prefix: str) -> None:
-    is_mine = api_tokens.c.prefix == prefix
-    client.database.run(
-        lambda connection: connection.execute(
-            api_tokens.update().where(is_mine).values(expires_at=seconds_from_now(-1.0))
-        )
-    )
-
-
-PROTECTED = [route for route in routes() if route[1] not in OPEN and route != LOGIN and route not in ANY]
+def send(http: httpx.Client, route: str, headers: Mapping[str, str]) -> httpx.Response:
+    """Ask a route; the answer of an endless one has no text."""
+    method, path = f"{route}{QUERIES.get(route, '')}".split(" ", 1)
+    address = API * (not path.startswith("/metrics")) + path.format_map(NAMES)
+    of_operation = path.removeprefix("/operations/")
+    body = BODIES.get(route) if of_operation == path else arguments_of(of_operation)
+    if route not in ENDLESS:
+        return http.request(method, address, json=body, headers=headers)
+    with http.stream(method, address, headers=headers) as answer:
+        text = b"" if answer.is_success else answer.read()
+        return httpx.Response(answer.status_code, headers=answer.headers, content=text)
 
 
 @pytest.fixture
-def http(users: Client) -> Iterator[httpx.Client]:
+def client(users: Client) -> Client:
     users.bulk.create(BulkRetry(), TaskFilter(queue="video"))  # bulk action 1, of all queues
-    with serving(users) as address, httpx.Client(base_url=address) as http:
+    return users
+
+
+@pytest.fixture
+def http(client: Client) -> Iterator[httpx.Client]:
+    with serving(client) as address, httpx.Client(base_url=address) as http:
         yield http
 
 
-def test_every_route_is_of_the_table_and_the_table_has_no_other() -> None:
-    assert {(method, path.removeprefix(API)) for method, path in PROTECTED} == {*WANTED}
-
-
-def test_what_the_client_executes_needs_the_rights_of_the_table() -> None:
-    assert {*OPERATIONS} == {*wire_operations()}
+def test_every_operation_and_every_route_is_of_a_table_and_the_tables_have_no_other() -> None:
+    assert OF_OPERATIONS.keys() == wire_operations().keys()
+    of_operations = {("POST", f"{API}/operations/{name}") for name in OF_OPERATIONS}
+    shown = {tuple(route.split(" ")) for route in OF_ROUTES}
+    of_api = {(method, path if path.startswith("/metrics") else API + path) for method, path in shown}
+    assert {route for route in routes() if route[1] not in OPEN} == of_api | of_operations | ANY | {LOGIN}
     for name, found in wire_operations().items():
-        declared, wanted = found.operation.needs, OPERATIONS[name]
-        assert declared in (None, wanted.right), name
-        assert found.operation.in_queues or wanted.foreign == 403, name
+        right, foreign = OF_OPERATIONS[name]
+        assert found.operation.needs in (None, right), name
+        assert found.operation.in_queues or foreign == 403, name
 
 
-def test_the_live_state_of_a_node_is_not_shown_to_an_actor_of_some_queues(http: httpx.Client, users: Client) -> None:
-    users.database.run(lambda connection: connection.execute(nodes.insert().values(name="n")))
-    all_queues = bearer(users.tokens.create("all", [VIEW]).secret)
-    some = bearer(users.tokens.create("some", [VIEW, OPERATE], queues=["video"]).secret)
-    asked = http.get(f"{API}/nodes/n", headers=all_queues).json()
-    assert asked["live"] is None
-    assert asked["problem"] not in {None, OF_ALL_QUEUES}
-    shown = http.get(f"{API}/nodes/n", headers=some).json()
-    assert (shown["name"], shown["live"], shown["problem"]) == ("n", None, OF_ALL_QUEUES)
-    assert users.audit.page(actor="some").items == [], "nothing was asked of the node"
-    assert [node["name"] for node in http.get(f"{API}/nodes", headers=some).json()] == ["n"]
+def without(right: Right) -> frozenset[Right]:
+    """All rights but one. What may operate may view, so that it is no narrower."""
+    return frozenset(Right) - {right, *([OPERATE] if right is VIEW else [])}
 
 
-def test_nothing_is_served_without_a_valid_credential(http: httpx.Client, users: Client) -> None:
-    revoked = users.tokens.create("revoked", list(Right))
-    users.tokens.revoke(revoked.token.id)
-    expired = users.tokens.create("expired", list(Right), expires_in="1h")
-    expire(users, expired.token.prefix)
-    secret = users.tokens.create("good", list(Right)).secret
-    invalid = (
+def test_an_operation_needs_its_right_and_its_queue(client: Client) -> None:
+    foreign = Actor(name="foreign", rights=frozenset({VIEW, ENQUEUE, OPERATE}), queues=frozenset({"other"}))
+    wrong = []
+    for name, (right, of_foreign) in OF_OPERATIONS.items():
+        narrow, of_others = (
+            outcome(client, name, actor) for actor in (Actor(name="narrow", rights=without(right)), foreign)
+        )
+        allowed = outcome(client, name, Actor(name="exact", rights=frozenset({right})))
+        told = "video" in of_others[1] and of_foreign != 403
+        if (narrow[0], of_others[0], told) != (403, of_foreign, False) or allowed[0] in {401, 403}:
+            wrong.append((name, narrow, of_others, allowed))
+    assert wrong == []
+
+
+def test_a_route_needs_its_right_and_its_queue(http: httpx.Client, client: Client) -> None:
+    foreign = bearer(client.tokens.create("foreign", [VIEW, ENQUEUE, OPERATE], queues=["other"]).secret)
+    exact = {right: bearer(client.tokens.create("exact", [right]).secret) for right in Right}
+    narrow = {right: bearer(client.tokens.create("narrow", without(right)).secret) for right in Right}
+    of_operations = {f"POST /operations/{next(iter(names.split()))}": key for key, names in OPERATIONS.items()}
+    for route, (right, of_foreign) in {**OF_ROUTES, **of_operations}.items():
+        refused, of_others, allowed = (send(http, route, headers) for headers in (narrow[right], foreign, exact[right]))
+        assert problem(refused) == (403, "NotPermitted"), route
+        assert of_others.status_code == of_foreign, (route, of_others.text)
+        assert "video" not in of_others.text or of_foreign == 403, route
+        assert allowed.status_code not in {401, 403}, route
+
+
+def test_a_token_and_a_user_of_a_role_have_its_rights(http: httpx.Client, client: Client) -> None:
+    for role in Role:
+        token = bearer(client.tokens.create(role, RIGHTS_OF[role]).secret)
+        for route in ("GET /tasks", "POST /tasks/{task_id}/cancel", "HEAD /files/{bucket}/{key}", "GET /users"):
+            is_refused = send(http, route, token).status_code == 403
+            assert is_refused is (OF_ROUTES[route][0] not in RIGHTS_OF[role]), (role, route)
+
+
+def test_nothing_is_served_without_a_valid_credential(http: httpx.Client, client: Client) -> None:
+    revoked = client.tokens.create("revoked", list(Right))
+    client.tokens.revoke(revoked.token.id)
+    expired = client.tokens.create("expired", list(Right), expires_in="1h")
+    past = api_tokens.update().where(api_tokens.c.prefix == expired.token.prefix)
+    client.database.run(lambda connection: connection.execute(past.values(expires_at=seconds_from_now(-1.0))).close())
+    secret = client.tokens.create("good", list(Right)).secret
+    invalid: tuple[dict[str, str], ...] = (
+        {},
         bearer(revoked.secret),
         bearer(expired.secret),
         bearer(secret[:-1] + ("A" if secret[-1] != "A" else "B")),
@@ -340,55 +273,39 @@ def test_nothing_is_served_without_a_valid_credential(http: httpx.Client, users:
         {"cookie": "peerd_session="},
         {"cookie": f"peerd_session={secret}"},
     )
-    # No route asks for a credential by itself: each is tried without one and with one of these, in turn.
-    for (method, path), one in zip([*PROTECTED, *ANY], itertools.cycle(invalid), strict=False):
-        for headers in ({}, one):
-            answer = http.request(method, path.replace("{task_id}", "1"), headers=headers)
-            assert problem(answer) == (401, "Unauthorized"), (method, path, headers)
-            assert answer.headers["www-authenticate"] == "Bearer"
+    # No route asks for a credential by itself: each is tried with one of these, in turn.
+    protected = sorted(route for route in routes() if route[1] not in OPEN and route != LOGIN)
+    for (method, path), headers in zip(protected, itertools.cycle(invalid), strict=False):
+        answer = http.request(method, path.replace("{task_id}", "1"), headers=headers)
+        assert problem(answer) == (401, "Unauthorized"), (method, path, headers)
+        assert answer.headers["www-authenticate"] == "Bearer"
     for path in (f"{API}/openapi.json", f"{API}/nope", "/health/livex", "/health/live/", "/metrics"):
         assert http.get(path).status_code == 401, path
     for path in ("/", "/tasks/1", "/tasks/export.csv", "/nope", "/xhealth/live"):
         assert http.get(path).headers["location"].startswith("/login?next="), path
         assert http.post(path).status_code == 401, path
-
-
-def test_a_route_needs_its_right_and_its_queue(http: httpx.Client, users: Client) -> None:
-    foreign = bearer(users.tokens.create("foreign", [VIEW, ENQUEUE, OPERATE], queues=["other"]).secret)
-    exact = {right: bearer(users.tokens.create("exact", [right]).secret) for right in Right}
-    narrow = {
-        # what may operate may view, so that it is no narrower
-        right: bearer(users.tokens.create("narrow", {*Right} - {right, *([OPERATE] if right is VIEW else [])}).secret)
-        for right in Right
-    }
-    for method, path in PROTECTED:
-        needed = wanted_of(method, path)
-        answers = [send(http, method, path, **credential) for credential in (narrow[needed.right], foreign)]
-        assert problem(answers[0]) == (403, "NotPermitted"), (method, path)
-        assert answers[1].status_code == needed.foreign, (method, path, answers[1].text)
-        assert "video" not in answers[1].text or needed.foreign == 403
-        assert send(http, method, path, **exact[needed.right]).status_code not in {401, 403}, (method, path)
-
-
-def test_a_role_has_its_rights_and_no_others(http: httpx.Client, users: Client) -> None:
-    last = ("DELETE", f"{API}/users/{{user}}")  # the others need the user
-    for role in Role:
-        token = bearer(users.tokens.create(role, RIGHTS_OF[role]).secret)
-        for method, path in sorted(PROTECTED, key=lambda route: route == last):
-            is_refused = send(http, method, path, **token).status_code == 403
-            assert is_refused is (wanted_of(method, path).right not in RIGHTS_OF[role]), (role, method, path)
-
-
-def test_what_is_open_answers_anything_and_shows_nothing(http: httpx.Client) -> None:
     for path in OPEN:
         answer = http.get(path, headers={"host": "evil.example"})
         assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
 
 
-def test_a_token_of_a_queue_sees_its_queue_alone(http: httpx.Client, users: Client) -> None:
-    users.limits.set("mail", running=1)
-    users.limits.set("video", running=1)
-    mine = bearer(users.tokens.create("mail", [VIEW, OPERATE], queues=["mail"]).secret)
+def test_the_live_state_of_a_node_is_not_shown_to_an_actor_of_some_queues(http: httpx.Client, client: Client) -> None:
+    client.database.run(lambda connection: connection.execute(nodes.insert().values(name="n")))
+    all_queues = bearer(client.tokens.create("all", [VIEW]).secret)
+    some = bearer(client.tokens.create("some", [VIEW, OPERATE], queues=["video"]).secret)
+    asked = http.get(f"{API}/nodes/n", headers=all_queues).json()
+    assert asked["live"] is None
+    assert asked["problem"] not in {None, OF_ALL_QUEUES}
+    shown = http.get(f"{API}/nodes/n", headers=some).json()
+    assert (shown["name"], shown["live"], shown["problem"]) == ("n", None, OF_ALL_QUEUES)
+    assert client.audit.page(actor="some").items == [], "nothing was asked of the node"
+    assert [node["name"] for node in http.get(f"{API}/nodes", headers=some).json()] == ["n"]
+
+
+def test_a_token_of_a_queue_sees_its_queue_alone(http: httpx.Client, client: Client) -> None:
+    client.limits.set("mail", running=1)
+    client.limits.set("video", running=1)
+    mine = bearer(client.tokens.create("mail", [VIEW, OPERATE], queues=["mail"]).secret)
     listed = http.get(f"{API}/tasks", headers=mine).json()["items"]
     assert {task["queue"] for task in listed} == {"mail"}
     assert http.get(f"{API}/tasks", params={"queue": "video"}, headers=mine).json()["items"] == []
@@ -398,9 +315,9 @@ def test_a_token_of_a_queue_sees_its_queue_alone(http: httpx.Client, users: Clie
     assert http.post(f"{API}/tasks/{task_id}/kick", headers=mine).status_code == 200
     moved = http.post(f"{API}/tasks/{task_id}/move", json={"queue": "video"}, headers=mine)
     assert problem(moved) == (403, "NotPermitted")
-    both = bearer(users.tokens.create("both", [VIEW], queues=["mail", "video"]).secret)
+    both = bearer(client.tokens.create("both", [VIEW], queues=["mail", "video"]).secret)
     page = http.get(f"{API}/tasks", params={"limit": 3}, headers=both).json()
     rest = http.get(f"{API}/tasks", params={"limit": 50, "after": page["next"]}, headers=both).json()
     assert len(page["items"] + rest["items"]) == 8
-    other = bearer(users.tokens.create("other", [VIEW], queues=["mail"]).secret)
+    other = bearer(client.tokens.create("other", [VIEW], queues=["mail"]).secret)
     assert http.get(f"{API}/tasks", params={"after": page["next"]}, headers=other).status_code == 422

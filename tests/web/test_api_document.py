@@ -14,7 +14,7 @@ from schemathesis.core.failures import FailureGroup
 from schemathesis.core.result import Ok
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
-CASES = 8
+CASES = 4
 """Of each operation and mode."""
 ENDLESS = "GET /api/v1/events"
 """Its answer does not end; it has tests of its own."""
@@ -22,6 +22,7 @@ LOWEST_PRIORITY = -(2**63) + 1
 """As a float it is one less, which the generator of the cases takes for allowed."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", list(GenerationMode), ids=str)
 def test_every_operation_answers_as_documented(address: str, mode: GenerationMode) -> None:
     schema = schemathesis.openapi.from_url(f"{address}/api/v1/openapi.json")

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 PAGE = Path(__file__).parents[2] / "docs" / "access.md"
 SETTINGS = """
 from django.http import HttpResponse
@@ -89,6 +91,7 @@ print(json.dumps(asyncio.run(visit())))
 """
 
 
+@pytest.mark.slow
 def test_the_api_stands_beside_django_and_uses_its_login(tmp_path: Path) -> None:
     [example] = re.findall(r"^```python file=asgi.py\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     for name, text in (("asgi", example), ("settings", SETTINGS), ("visit", VISIT)):

@@ -32,25 +32,16 @@ async def answer(method: str, path: str, process: object = None) -> httpx.Respon
         return await http.request(method, path)
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
+async def test_where_no_agent_answers_there_is_a_503_with_the_reason() -> None:
+    failures: tuple[Exception, ...] = (
         NoReply("peerd.metrics", "the agent", "its 3 s are over"),
         RequestFailed("peerd.metrics", "the agent", "<b>off</b>"),
-    ],
-    ids=repr,
-)
-async def test_an_agent_that_does_not_answer_is_503_with_the_reason(error: Exception) -> None:
-    response = await answer("GET", "/metrics", AgentThatFails(error))
-    assert response.status_code == 503
-    assert str(error) in response.text
-    assert response.headers["content-type"].startswith("text/plain")
-    assert response.headers["x-content-type-options"] == "nosniff"
-
-
-async def test_where_no_node_serves_it_there_are_no_metrics() -> None:
-    response = await answer("GET", "/metrics")
-    assert (response.status_code, "no process of a node" in response.text) == (503, True)
+    )
+    for process, reason in (*((AgentThatFails(one), str(one)) for one in failures), (None, "no process of a node")):
+        response = await answer("GET", "/metrics", process)
+        assert (response.status_code, reason in response.text) == (503, True), reason
+        assert response.headers["content-type"].startswith("text/plain")
+        assert response.headers["x-content-type-options"] == "nosniff"
 
 
 async def test_it_answers_nothing_else() -> None:
@@ -61,6 +52,7 @@ async def test_it_answers_nothing_else() -> None:
     assert (head.status_code, head.content) == (200, b"")
 
 
+@pytest.mark.slow
 def test_it_loads_nothing_of_the_api_which_is_loaded_when_it_is_asked_for() -> None:
     code = (
         "import sys; from peerd.web import metrics_app; assert callable(metrics_app); "

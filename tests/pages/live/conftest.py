@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import sqlalchemy as sa
@@ -17,14 +18,14 @@ from peerd import Role
 from peerd.store.access.users import add_user
 from peerd.store.schema.tables import api_tokens, sessions, users
 from tests.pages.live.studio import Studio
-from tests.web.conftest import password_hash
+from tests.support.quick_passwords import quick_hash
+from tests.web.access_world import PASSWORD
 
 AXE = Path(__file__).parent / "axe"
 CHROMIUM = ("chromium-headless-shell", "chromium")
 NO_NETWORK = re.compile(r"ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ECONNRESET|ETIMEDOUT|ENETUNREACH|E5\d\d")
 DESKTOP, PHONE = 1440, 390
 """Widths in pixels."""
-Open = Callable[..., Page]
 
 
 @pytest.fixture(scope="package")
@@ -74,49 +75,83 @@ class Watched:
             self.problems.append(f"request to {request.url}")
 
 
-@pytest.fixture
-def open_page(browser: Browser, studio: Studio) -> Iterator[Open]:
-    """A page of a new browser context; at the end of the test it must have had no problem."""
-    opened: list[tuple[Page, Watched]] = []
+class Open:
+    """Opens pages, each in a browser context of its own.
 
-    def open_page(
+    Args:
+        browser: the browser.
+        address: the URL of the dashboard.
+    """
+
+    def __init__(self, browser: Browser, address: str) -> None:
+        self._browser = browser
+        self._address = address
+        self._opened: list[tuple[Page, Watched]] = []
+
+    def __call__(
+        self,
         path: str = "/",
         *,
         width: int = DESKTOP,
-        theme: str = "light",
+        theme: Literal["light", "dark"] = "light",
         javascript: bool = True,
         may_fail: bool = False,
         **options: Any,
     ) -> Page:
-        context = browser.new_context(
-            base_url=studio.address,
+        context = self._browser.new_context(
+            base_url=self._address,
             viewport={"width": width, "height": 900},
-            color_scheme=theme,  # type: ignore[arg-type]
+            color_scheme=theme,
             java_script_enabled=javascript,
             **options,
         )
         page = context.new_page()
         page.set_default_timeout(20_000)
-        watched = Watched(page, studio.address)
-        opened.append((page, watched))
+        watched = Watched(page, self._address)
+        self._opened.append((page, watched))
         page.goto(path)
         if may_fail:  # requests of this page are made to fail
             watched.ignores_failures = True
         return page
 
-    yield open_page
-    problems: list[str] = []
-    for page, watched in opened:
-        problems += watched.problems
-        page.goto("about:blank")  # its streams of events end before the context does
-        page.context.close()
-    assert problems == []
+    def close(self) -> None:
+        """Close all pages; they must have had no problem."""
+        problems: list[str] = []
+        while self._opened:
+            page, watched = self._opened.pop()
+            page.goto("about:blank")  # its streams of events end before the context does
+            page.context.close()
+            problems += watched.problems
+        assert problems == []
+
+
+@pytest.fixture
+def open_page(browser: Browser, studio: Studio) -> Iterator[Open]:
+    """Opens pages of the studio."""
+    pages = Open(browser, studio.address)
+    yield pages
+    pages.close()
+
+
+class Faults:
+    """What is wrong in the rows of a table, so that a test shows all of it."""
+
+    def __init__(self) -> None:
+        self.found: list[str] = []
+
+    @contextmanager
+    def of(self, row: object) -> Iterator[None]:
+        """Note what fails for a row."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - of all rows, not of the first
+            self.found.append(f"{row}: {error}")
 
 
 @pytest.fixture
 def admin(studio: Studio) -> Iterator[str]:
     """The name of a user; afterwards there are no users again."""
-    studio.client.database.run(add_user, "ann", Role.ADMIN, password_hash())
+    studio.client.database.run(add_user, "ann", Role.ADMIN, quick_hash(PASSWORD))
     yield "ann"
     for table in (sessions, users, api_tokens):  # also those that are revoked, so that no login is asked for any more
         studio.client.database.run(sa.Connection.execute, sa.delete(table))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any, Final, Literal
 
 import pytest
@@ -10,7 +11,7 @@ from playwright.sync_api import Page, expect
 from tests.pages.live.conftest import DESKTOP, PHONE, Open
 from tests.pages.live.studio import Studio
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 PAGES: Final = {
     "overview": "/?span=1h&by=queue",
     "tasks": "/tasks",
@@ -54,6 +55,9 @@ PAGES: Final = {
 }
 WHOLE: Final = frozenset({"overview", "running task", "node"})
 """Pages that axe-core examines in all four looks; it takes seconds, and the others are made of the same parts."""
+LOOKS: Final[tuple[tuple[int, Literal["light", "dark"]], ...]] = (
+    (DESKTOP, "light"), (DESKTOP, "dark"), (PHONE, "light"), (PHONE, "dark")
+)  # fmt: skip
 RULES: Final = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"]}
 
 
@@ -78,53 +82,60 @@ def findings(page: Page, axe_script: str) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("name", PAGES)
-def test_a_page_fits_and_can_be_used_in_both_themes_at_both_widths(
-    open_page: Open, studio: Studio, axe_script: str, name: str
+def excess(page: Page) -> int:
+    """How many pixels a page is too wide."""
+    found: int = page.evaluate("() => document.documentElement.scrollWidth - innerWidth")
+    return max(found, 0)
+
+
+def look(page: Page, width: int, theme: Literal["light", "dark"]) -> None:
+    page.set_viewport_size({"width": width, "height": 900})
+    page.emulate_media(color_scheme=theme)
+
+
+def test_each_page_fits_and_can_be_used_in_both_themes_at_both_widths(
+    open_page: Open, studio: Studio, axe_script: str
 ) -> None:
-    page = open_page(address_of(studio, name))
     found: list[str] = []
-    for width in (DESKTOP, PHONE):
-        page.set_viewport_size({"width": width, "height": 900})
-        for theme in ("light", "dark"):
-            page.emulate_media(color_scheme=theme)
-            excess = page.evaluate("() => document.documentElement.scrollWidth - innerWidth")
-            assert excess <= 0, f"{excess} pixels too wide at {width}"
-            if name in WHOLE or (width, theme) in {(DESKTOP, "light"), (PHONE, "dark")}:
-                found += [f"{width} {theme} {one}" for one in findings(page, axe_script)]
+    page = open_page("/")
+    for name in PAGES:
+        page.goto(address_of(studio, name))
+        for width, theme in LOOKS:
+            look(page, width, theme)
+            found += [f"{name}: {pixels} pixels too wide at {width}" for pixels in [excess(page)] if pixels]
+            if name in WHOLE or (width, theme) in {LOOKS[0], LOOKS[-1]}:
+                found += [f"{name} {width} {theme}: {one}" for one in findings(page, axe_script)]
     assert found == []
 
 
-@pytest.mark.parametrize("width", [DESKTOP, PHONE])
-def test_pages_are_whole_without_javascript(open_page: Open, studio: Studio, width: int) -> None:
-    page = open_page("/", width=width, javascript=False)
+def test_pages_are_whole_without_javascript(open_page: Open, studio: Studio) -> None:
+    page = open_page("/", javascript=False)
+    found = {}
     for name in PAGES:
         answer = page.goto(address_of(studio, name))
-        assert answer is not None
-        assert answer.status == 200, name
-        assert page.locator("main h1").count() == 1, name
-        excess = page.evaluate("() => document.documentElement.scrollWidth - innerWidth")
-        assert excess <= 0, f"{name}: {excess} pixels too wide at {width}"
-
-
-@pytest.mark.parametrize("name", ["file", "disk"])
-def test_the_dialogs_of_files_and_disks_can_be_used_in_both_themes_at_both_widths(
-    open_page: Open, studio: Studio, axe_script: str, name: str
-) -> None:
-    page = open_page(address_of(studio, name))
-    links = page.locator("main a[data-dialog]")
-    assert links.count() > 0
-    found: list[str] = []
-    for number in range(links.count()):
         for width in (DESKTOP, PHONE):
-            theme: Literal["light", "dark"] = "light" if width == DESKTOP else "dark"
-            page.set_viewport_size({"width": width, "height": 900})
-            page.emulate_media(color_scheme=theme)
+            look(page, width, "light")
+            shown = answer is not None and answer.status, page.locator("main h1").count(), excess(page)
+            if shown != (200, 1, 0):
+                found[name, width] = shown
+    assert found == {}
+
+
+def test_the_dialogs_of_files_and_disks_can_be_used_in_both_themes_at_both_widths(
+    open_page: Open, studio: Studio, axe_script: str
+) -> None:
+    found: list[str] = []
+    page = open_page("/")
+    for name in ("file", "disk"):
+        page.goto(address_of(studio, name))
+        links = page.locator("main a[data-dialog]")
+        assert links.count() > 0
+        for number, (width, theme) in itertools.product(range(links.count()), (LOOKS[0], LOOKS[-1])):
+            look(page, width, theme)
             links.nth(number).click()
             expect(page.locator("dialog[open]")).to_be_visible()
-            excess = page.evaluate("() => document.documentElement.scrollWidth - innerWidth")
-            assert excess <= 0, f"{excess} pixels too wide at {width}"
-            found += [f"{width} {theme} {one}" for one in findings(page, axe_script)]
+            found += [f"{name}: {pixels} pixels too wide at {width}" for pixels in [excess(page)] if pixels]
+            found += [f"{name} {width} {theme} {one}" for one in findings(page, axe_script)]
             page.keyboard.press("Escape")
             expect(page.locator("dialog[open]")).to_have_count(0)
     assert found == []

@@ -22,9 +22,8 @@ def log_in(page: Page, name: str, password: str = PASSWORD) -> None:
     page.get_by_role("button", name="Log in").click()
 
 
-@pytest.mark.parametrize("javascript", [True, False], ids=["script", "no-script"])
-def test_users_and_tokens(open_page: Open, studio: Studio, admin: str, *, javascript: bool) -> None:
-    page = open_page("/tasks?status=done", javascript=javascript)
+def test_users_and_tokens(open_page: Open, studio: Studio, admin: str) -> None:
+    page = open_page("/tasks?status=done")
     expect(page.locator("h1")).to_have_text("Log in")
     with page.expect_response(lambda answer: answer.url.endswith("/login") and answer.status in {401, 403, 422, 303}):
         log_in(page, admin)
@@ -70,14 +69,13 @@ def test_users_and_tokens(open_page: Open, studio: Studio, admin: str, *, javasc
     expect(page.locator("h1")).to_have_text("Log in")
 
 
-def test_a_wrong_password_is_refused_with_the_form(open_page: Open, admin: str) -> None:
-    page = open_page("/login", javascript=False, may_fail=True)
+def test_a_login_that_fails_or_ends_is_said_on_a_live_page(open_page: Open, studio: Studio, admin: str) -> None:
+    page = open_page("/", may_fail=True, javascript=False)
     log_in(page, admin, "wrong password")
     expect(page.locator(".card .problem")).to_be_visible()
     expect(page.locator("h1")).to_have_text("Log in")
-
-
-def test_a_login_that_ends_is_said_on_a_live_page(open_page: Open, studio: Studio, admin: str) -> None:
+    log_in(page, admin)
+    expect(page.locator("h1")).to_have_text("Overview")
     page = open_page("/", may_fail=True)
     log_in(page, admin)
     expect(page.locator("#live-state")).to_have_text("live", timeout=20_000)

@@ -16,6 +16,7 @@ from tests.unit.operate.claiming_process import ClaimingProcess
 CALL = Call("video", "transcode", '{"source":"a.mp4"}')
 
 
+@pytest.mark.one_database
 async def test_everything_is_awaitable_too(client: Client) -> None:
     job = await client.aio.enqueue(CALL, priority=20)
     more = await client.aio.enqueue_many([CALL, CALL])
@@ -26,30 +27,24 @@ async def test_everything_is_awaitable_too(client: Client) -> None:
     [queue] = await client.aio.queues.list()
     assert (queue.paused, queue.counts) == (True, {Status.PENDING: 2, Status.CANCELED: 1})
     assert await client.aio.nodes.list() == []
-
-
-async def test_errors_are_raised_in_the_awaiting_caller(client: Client) -> None:
     with pytest.raises(InvalidTask):
         await client.aio.enqueue("no spaces")
     with pytest.raises(TaskNotFound):
         await client.aio.tasks.get(4711)
 
 
+@pytest.mark.one_database
 async def test_the_event_loop_continues_while_a_result_is_awaited(client: Client, holder: ClaimingProcess) -> None:
-    job = await client.aio.enqueue(CALL)
+    job, dead = [await client.aio.enqueue(CALL) for _ in range(2)]
+    with pytest.raises(JobTimeout):
+        await client.aio.result(job, timeout=0.01)
     waiting = asyncio.create_task(client.aio.result(job, timeout="10s"))
     await asyncio.sleep(0)
     holder.run(Done('"there"'))
     assert await waiting == "there"
-
-
-async def test_a_dead_task_raises_its_error(client: Client, holder: ClaimingProcess) -> None:
-    job = await client.aio.enqueue(CALL)
-    with pytest.raises(JobTimeout):
-        await client.aio.result(job, timeout=0.01)
     holder.run(Failed(error="no"))
     with pytest.raises(JobFailed):
-        await client.aio.result(job)
+        await client.aio.result(dead)
 
 
 async def test_a_task_commits_with_the_callers_async_session_or_not_at_all(client: Client) -> None:

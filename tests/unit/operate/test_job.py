@@ -10,45 +10,33 @@ from peerd.operate.client import Client
 from peerd.operate.job import JobCanceled, JobExpired, JobFailed, JobTimeout
 from tests.unit.operate.claiming_process import ClaimingProcess
 
+pytestmark = pytest.mark.one_database
 
-def test_a_result_is_what_the_handler_returned(client: Client, holder: ClaimingProcess) -> None:
+
+def test_a_result_is_what_the_handler_returned_and_is_waited_for(client: Client, holder: ClaimingProcess) -> None:
     job = client.enqueue("video", name="transcode")
     holder.run(Done('{"height":720}'))
     assert job.result(timeout=5) == {"height": 720}
     assert job.status is Status.DONE
-
-
-def test_a_result_is_waited_for(client: Client, holder: ClaimingProcess) -> None:
-    job = client.enqueue("video")
+    later = client.enqueue("video")
     task = holder.claim()
     answers: list[object] = []
-    waiting = Thread(target=lambda: answers.append(job.result(timeout=10)))
+    waiting = Thread(target=lambda: answers.append(later.result(timeout=10)))
     waiting.start()
     holder.end(task, Done("[1]"))
     waiting.join(10)
     assert answers == [[1]]
 
 
-def test_a_dead_task_raises_its_error(client: Client, holder: ClaimingProcess) -> None:
-    job = client.enqueue("video")
+def test_what_did_not_end_well_raises_how_it_ended(client: Client, holder: ClaimingProcess) -> None:
+    dead, canceled = client.enqueue_many(["video"] * 2)
     holder.run(Failed(error="OSError: the disk is full"))
     with pytest.raises(JobFailed, match="the disk is full") as failed:
-        job.result(timeout=5)
+        dead.result(timeout=5)
     assert failed.value.task.status is Status.DEAD
-
-
-def test_a_failure_is_not_final(client: Client, holder: ClaimingProcess) -> None:
-    job = client.enqueue("video")
-    holder.run(Failed(error="again", retry_in=60.0))
-    with pytest.raises(JobTimeout, match="still failure"):
-        job.result(timeout=0.05)
-
-
-def test_a_canceled_task_raises_the_reason(client: Client, holder: ClaimingProcess) -> None:
-    job = client.enqueue("video")
     holder.run(Canceled("not wanted"))
     with pytest.raises(JobCanceled, match="not wanted"):
-        job.result()
+        canceled.result()
 
 
 def test_the_job_of_a_deleted_task_has_expired(client: Client) -> None:
@@ -59,8 +47,12 @@ def test_the_job_of_a_deleted_task_has_expired(client: Client) -> None:
             call()
 
 
-def test_a_time_out_is_a_timeout_error_and_the_task_continues(client: Client) -> None:
+def test_a_time_out_is_a_timeout_error_and_the_task_continues(client: Client, holder: ClaimingProcess) -> None:
     job = client.enqueue("video")
     with pytest.raises(TimeoutError, match="still pending after 50ms"):
         job.result(timeout="50ms")
     assert job.refresh().status is Status.PENDING
+    holder.run(Failed(error="again", retry_in=60.0))
+    assert job.status is Status.PENDING, "as it was read last"
+    with pytest.raises(JobTimeout, match="still failure"):
+        job.result(timeout=0.05)

@@ -10,6 +10,7 @@ from peerd.domain.limit import Limit, Rate
 from peerd.operate.client import Client
 from peerd.operate.request import new_task, new_tasks
 
+pytestmark = pytest.mark.one_database
 KEYED = Call("uploads", "receive", '{"customer":"acme"}', limit_key="acme")
 
 
@@ -33,38 +34,25 @@ def test_limits_are_set_listed_and_removed(client: Client) -> None:
     assert listed(client) == [("api", "", None, 5)]
 
 
-async def test_limits_are_awaitable_too(client: Client) -> None:
-    await client.aio.limits.set("uploads", each_key=True, running=3)
-    assert [one.key for one in await client.aio.limits.list("uploads")] == ["*"]
-    assert await client.aio.limits.remove("uploads", each_key=True)
-    with pytest.raises(InvalidLimit):
-        await client.aio.limits.set("uploads")
-
-
-@pytest.mark.parametrize(
-    ("given", "field", "message"),
-    [
-        ({}, "running", "give running, rate or both"),
-        ({"key": "acme"}, "running", "give running, rate or both"),
-        ({"running": 1, "key": "acme", "each_key": True}, "key", "not both"),
-        ({"running": 1, "key": ""}, "key", "leave it out to limit the queue as a whole"),
-        ({"running": 1, "key": "*"}, "key", "each_key limits each key"),
-        ({"running": 1, "key": "a "}, "key", "ends with a space"),
-        ({"running": "3"}, "running", "not a number of tasks at once"),
-        ({"rate": "fast"}, "rate", "write starts/period"),
-        ({"rate": 5}, "rate", "write starts/period"),
-    ],
+WRONG: tuple[tuple[dict[str, Any], str, str], ...] = (
+    ({}, "running", "give running, rate or both"),
+    ({"key": "acme"}, "running", "give running, rate or both"),
+    ({"running": 1, "key": "acme", "each_key": True}, "key", "not both"),
+    ({"running": 1, "key": ""}, "key", "leave it out to limit the queue as a whole"),
+    ({"running": 1, "key": "*"}, "key", "each_key limits each key"),
+    ({"running": 1, "key": "a "}, "key", "ends with a space"),
+    ({"running": "3"}, "running", "not a number of tasks at once"),
+    ({"rate": "fast"}, "rate", "write starts/period"),
+    ({"rate": 5}, "rate", "write starts/period"),
 )
-def test_a_wrong_limit_is_refused_and_nothing_is_written(
-    client: Client, given: dict[str, Any], field: str, message: str
-) -> None:
-    with pytest.raises(InvalidLimit, match=message) as refused:
-        client.limits.set("uploads", **given)
-    assert refused.value.field == field
+
+
+def test_what_is_wrong_is_refused_with_the_field_and_nothing_is_written(client: Client) -> None:
+    for given, field, message in WRONG:
+        with pytest.raises(InvalidLimit, match=message) as refused:
+            client.limits.set("uploads", **given)
+        assert refused.value.field == field, given
     assert client.limits.list() == []
-
-
-def test_a_filter_that_nothing_can_match_is_refused(client: Client) -> None:
     with pytest.raises(InvalidLimit, match="queue: 'no spaces'"):
         client.limits.remove("no spaces")
     with pytest.raises(InvalidLimit, match="not both"):
@@ -83,20 +71,17 @@ def test_the_key_of_a_call_is_used_and_an_option_overrides_it() -> None:
     assert [task.limit_key for task in new_tasks([KEYED, "uploads"], limit_key="k")] == ["k", "k"]
 
 
-@pytest.mark.parametrize("key", ["", "*", "a ", "a\x00", "x" * 201, 7])
-def test_an_invalid_key_is_refused_with_its_name(key: Any) -> None:
-    with pytest.raises(InvalidTask) as refused:
-        new_task("uploads", limit_key=key)
-    assert refused.value.field == "limit_key"
+def test_an_invalid_key_is_refused_with_its_name() -> None:
+    wrong: tuple[Any, ...] = ("", "*", "a ", "a\x00", "x" * 201, 7)
+    for key in wrong:
+        with pytest.raises(InvalidTask) as refused:
+            new_task("uploads", limit_key=key)
+        assert refused.value.field == "limit_key", key
 
 
-def test_each_way_of_enqueuing_carries_the_key(client: Client) -> None:
+async def test_each_way_of_enqueuing_carries_the_key(client: Client) -> None:
     jobs = [client.enqueue(KEYED), *client.enqueue_many([KEYED, "uploads"]), client.enqueue(KEYED, limit_key="b")]
     with client.database.engine.begin() as connection:
         jobs.append(client.enqueue_in(connection, KEYED, unique="once"))
-    assert [client.tasks.get(job.id).limit_key for job in jobs] == ["acme", "acme", None, "b", "acme"]
-
-
-async def test_each_awaitable_way_carries_it_too(client: Client) -> None:
-    jobs = [await client.aio.enqueue(KEYED), *(await client.aio.enqueue_many([KEYED]))]
-    assert [client.tasks.get(job.id).limit_key for job in jobs] == ["acme", "acme"]
+    jobs += [await client.aio.enqueue(KEYED), *(await client.aio.enqueue_many([KEYED]))]
+    assert [client.tasks.get(job.id).limit_key for job in jobs] == ["acme", "acme", None, "b", "acme", "acme", "acme"]

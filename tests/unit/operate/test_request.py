@@ -34,48 +34,42 @@ def test_durations_are_accepted_as_text_with_units() -> None:
     assert (task.start_in, task.finish_in, task.timeout, task.unique_for) == (600.0, 1200.0, 7200.0, 86400.0)
 
 
-@pytest.mark.parametrize(
-    ("options", "field", "words"),
-    [
-        ({"body": object()}, "body", "JSON"),
-        ({"body": float("nan")}, "body", "holds inf or nan, which JSON does not have"),
-        ({"body": {"none": None, "deep": [{"a": float("-inf")}]}}, "body", "holds inf or nan"),
-        ({"body": 1, "text": "1"}, "text", "not both"),
-        ({"bytes": "text"}, "bytes", "not bytes"),
-        ({"text": b"bytes"}, "text", "not text"),
-        ({"priority": "high"}, "priority", "whole number"),
-        ({"priority": True}, "priority", "whole number"),
-        ({"max_attempts": 0}, "max_attempts", "from 1"),
-        ({"start_in": "soon"}, "start_in", "not a duration"),
-        ({"start_at": "tomorrow"}, "start_at", "start_in"),
-        ({"start_at": datetime(2026, 1, 1)}, "start_at", "time zone"),  # noqa: DTZ001 - the naive one is the point
-        ({"start_at": datetime(2026, 1, 1, tzinfo=UTC), "start_in": 1}, "start_at", "not both"),
-        ({"unique_for": "1h"}, "unique_for", "unique"),
-        ({"unique": "a", "unique_for": "a while"}, "unique_for", "not a duration"),
-        ({"text": "a\x00b"}, "body", "NUL"),
-        ({"node": 7}, "node", "not text"),
-    ],
+WRONG: tuple[tuple[dict[str, Any], str, str], ...] = (
+    ({"body": object()}, "body", "JSON"),
+    ({"body": float("nan")}, "body", "holds inf or nan, which JSON does not have"),
+    ({"body": {"none": None, "deep": [{"a": float("-inf")}]}}, "body", "holds inf or nan"),
+    ({"body": 1, "text": "1"}, "text", "not both"),
+    ({"bytes": "text"}, "bytes", "not bytes"),
+    ({"text": b"bytes"}, "text", "not text"),
+    ({"priority": "high"}, "priority", "whole number"),
+    ({"priority": True}, "priority", "whole number"),
+    ({"max_attempts": 0}, "max_attempts", "from 1"),
+    ({"start_in": "soon"}, "start_in", "not a duration"),
+    ({"start_at": "tomorrow"}, "start_at", "start_in"),
+    ({"start_at": datetime(2026, 1, 1)}, "start_at", "time zone"),  # noqa: DTZ001 - the naive one is the point
+    ({"start_at": datetime(2026, 1, 1, tzinfo=UTC), "start_in": 1}, "start_at", "not both"),
+    ({"unique_for": "1h"}, "unique_for", "unique"),
+    ({"unique": "a", "unique_for": "a while"}, "unique_for", "not a duration"),
+    ({"text": "a\x00b"}, "body", "NUL"),
+    ({"node": 7}, "node", "not text"),
 )
-def test_a_wrong_option_is_refused_with_its_name(options: dict[str, Any], field: str, words: str) -> None:
-    with pytest.raises(InvalidTask, match=words) as refused:
-        new_task("legacy", **options)
-    assert refused.value.field == field
 
 
-@pytest.mark.parametrize("option", ["name", "body", "text", "bytes"])
-def test_a_call_allows_no_second_name_or_body(option: str) -> None:
-    options: dict[str, Any] = {option: b"x" if option == "bytes" else "x"}
-    with pytest.raises(InvalidTask, match="brings its own"):
-        new_task(CALL, **options)
+def test_a_wrong_option_is_refused_with_its_name() -> None:
+    for options, field, words in WRONG:
+        with pytest.raises(InvalidTask, match=words) as refused:
+            new_task("legacy", **options)
+        assert refused.value.field == field, options
+    for option in ("name", "body", "text", "bytes"):
+        options = {option: b"x" if option == "bytes" else "x"}
+        with pytest.raises(InvalidTask, match="brings its own"):
+            new_task(CALL, **options)
 
 
-def test_an_option_that_does_not_exist_is_named() -> None:
+def test_what_is_no_option_or_neither_a_call_nor_a_name_is_named() -> None:
     options: dict[str, Any] = {"prio": 3}
     with pytest.raises(TypeError, match="'prio'"):
         new_task("legacy", **options)
-
-
-def test_a_value_that_is_neither_a_call_nor_a_name_is_refused() -> None:
     handler: Any = print
     with pytest.raises(TypeError, match="with_args"):
         new_task(handler)

@@ -6,6 +6,7 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from peerd.runtime.observability.events import Event, EventBus
 from peerd.testing import eventually_async
 from peerd.web_server.server import WebServer
 from tests.unit.web_server.apps import RawConnection
+
+_numbers = count(1)
 
 
 def web_settings(**keys: Any) -> WebSettings:
@@ -29,10 +32,10 @@ class Served:
         self.events: list[Event] = []
         self.lost: list[str] = []
         self.server = WebServer(app, settings, {"peerd": "the context"}, EventBus(self.events.append))
-        self.path = path
+        self.path = path / f"socket-{next(_numbers)}"
         self._afterwards = afterwards
         self.listening = socket.socket(socket.AF_UNIX)
-        self.listening.bind(str(path))
+        self.listening.bind(str(self.path))
         self.listening.listen(100)
 
     async def start(self) -> Served:
@@ -62,7 +65,7 @@ async def serve(tmp_path: Path) -> AsyncIterator[Serve]:
     async with AsyncExitStack() as afterwards:
 
         async def make(app: Any, settings: WebSettings | None = None) -> Served:
-            served = Served(app, settings or web_settings(), tmp_path / "socket", afterwards)
+            served = Served(app, settings or web_settings(), tmp_path, afterwards)
             afterwards.push_async_callback(_shut_down, served)
             return await served.start()
 

@@ -2,43 +2,60 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 from websockets.asyncio.client import ClientConnection, unix_connect
 from websockets.exceptions import ConnectionClosed
 
 from peerd.runtime.observability import events
-from tests.unit.web_server.apps import App
+from tests.unit.web_server.apps import App, RawConnection
 from tests.unit.web_server.conftest import Serve, Served, web_settings
 
 LONG_TIMEOUTS = web_settings(keep_alive=60, head_timeout=60)
 
 
-async def test_a_request_in_flight_is_answered_and_its_connection_closed(serve: Serve) -> None:
+async def served_client(serve: Serve) -> tuple[App, Served, RawConnection]:
+    """An app with a gate, its server, and a connection."""
     app = App()
     served = await serve(app, LONG_TIMEOUTS)
-    client = await served.connect()
-    client.request("/gated")
-    await app.entered.wait()
-    draining = served.start_draining()
+    return app, served, await served.connect()
+
+
+@asynccontextmanager
+async def draining(served: Served, app: App) -> AsyncIterator[None]:
+    """Drain while the app still works, and open its gate; at the end all that waits is over."""
+    drain = served.start_draining()
     await served.wait_until_draining()
     app.gate.set()
-    status, headers, body = await client.answer()
-    assert (status, headers["connection"], body) == (200, "close", "/gated")
-    assert await client.ended() == b""
-    await draining
+    yield
+    await drain
+
+
+async def test_all_requests_that_a_client_has_sent_are_answered_and_its_connection_closed(serve: Serve) -> None:
+    for paths in (["/gated"], ["/gated", "/b", "/c"]):
+        app, served, client = await served_client(serve)
+        for path in paths:
+            client.request(path)
+        await app.entered.wait()
+        async with draining(served, app):
+            answers = [await client.answer() for _ in paths]
+            assert [(status, body) for status, _, body in answers] == [(200, path) for path in paths]
+            closing = ["keep-alive"] * (len(paths) - 1) + ["close"]
+            assert [headers["connection"] for _, headers, _ in answers] == closing
+            assert await client.ended() == b""
 
 
 async def test_a_request_that_begins_on_an_idle_connection_during_the_drain_is_answered(serve: Serve) -> None:
     served = await serve(App(), LONG_TIMEOUTS)
     idle = await served.connect()
     assert await idle.answered("/a") == (200, "keep-alive", "/a")
-    draining = served.start_draining()
+    drain = served.start_draining()
     await asyncio.sleep(0.1)
-    assert not draining.done(), "an idle connection is not cut"
+    assert not drain.done(), "an idle connection is not cut"
     assert await idle.answered("/b") == (200, "close", "/b")
-    await draining
+    await drain
 
 
 async def test_an_idle_connection_is_closed_when_its_time_is_up_and_not_before(serve: Serve) -> None:
@@ -83,74 +100,45 @@ async def test_a_process_without_siblings_answers_waiting_connections_and_closes
     waiting = [await served.connect() for _ in range(5)]
     for client in waiting:
         client.request("/a")
-    draining = served.start_draining(close_listeners=True)
+    drain = served.start_draining(close_listeners=True)
     with socket.socket(socket.AF_UNIX) as late, pytest.raises(ConnectionRefusedError):
         late.connect(str(served.path))
     for client in waiting:
         assert (await client.answer())[::2] == (200, "/a")
         client.writer.close()
-    await draining
+    await drain
 
 
 async def test_an_answer_that_has_begun_is_finished_and_the_next_one_is_the_last(serve: Serve) -> None:
-    app = App()
-    served = await serve(app, LONG_TIMEOUTS)
-    client = await served.connect()
+    app, served, client = await served_client(serve)
     client.request("/halfway")
     await client.reader.readuntil(b"\r\n\r\n")
-    draining = served.start_draining()
-    await served.wait_until_draining()
-    app.gate.set()
-    assert await client.reader.readexactly(8) == b"/halfway"
-    assert await client.answered("/b") == (200, "close", "/b")
-    await draining
-
-
-async def test_all_requests_that_a_client_has_sent_ahead_are_answered(serve: Serve) -> None:
-    app = App()
-    served = await serve(app, LONG_TIMEOUTS)
-    client = await served.connect()
-    client.request("/gated")
-    client.request("/b")
-    client.request("/c")
-    await app.entered.wait()
-    draining = served.start_draining()
-    await served.wait_until_draining()
-    app.gate.set()
-    answers = [await client.answer() for _ in range(3)]
-    assert [body for *_, body in answers] == ["/gated", "/b", "/c"]
-    assert [headers["connection"] for _, headers, _ in answers] == ["keep-alive", "keep-alive", "close"]
-    await draining
+    async with draining(served, app):
+        assert await client.reader.readexactly(8) == b"/halfway"
+        assert await client.answered("/b") == (200, "close", "/b")
 
 
 async def test_a_client_that_still_sends_receives_its_answer_without_a_reset(serve: Serve) -> None:
-    app = App()
-    served = await serve(app, LONG_TIMEOUTS)
-    client = await served.connect()
+    app, served, client = await served_client(serve)
     client.send("POST /gated HTTP/1.1\nhost: test\ncontent-length: 10\n\n12345")
     await app.entered.wait()
-    draining = served.start_draining()
-    await served.wait_until_draining()
-    app.gate.set()
-    status, headers, _ = await client.answer()
-    assert (status, headers["connection"]) == (200, "keep-alive")
-    client.send("67890")
-    assert await client.answered("/b") == (200, "close", "/b")
-    await draining
+    async with draining(served, app):
+        status, headers, _ = await client.answer()
+        assert (status, headers["connection"]) == (200, "keep-alive")
+        client.send("67890")
+        assert await client.answered("/b") == (200, "close", "/b")
 
 
 async def test_the_drain_waits_for_work_of_the_app_after_its_answer(serve: Serve) -> None:
-    app = App()
-    served = await serve(app, LONG_TIMEOUTS)
-    client = await served.connect()
+    app, served, client = await served_client(serve)
     client.request("/afterwards")
     await client.answer()
     client.writer.close()
-    draining = served.start_draining()
+    drain = served.start_draining()
     await asyncio.sleep(0.05)
-    assert not draining.done()
+    assert not drain.done()
     app.gate.set()
-    await draining
+    await drain
     assert app.after == ["/afterwards"]
 
 
@@ -192,9 +180,9 @@ async def test_an_idle_websocket_is_closed_with_1012_at_once(serve: Serve) -> No
     client = await websocket(served)
     await client.send("a")
     assert await client.recv() == "A"
-    draining = served.start_draining()
+    drain = served.start_draining()
     assert await closed_with(client) == 1012
-    await draining
+    await drain
     assert app.after == ["disconnected with 1012"]
     assert served.events == []
 
@@ -206,21 +194,21 @@ async def test_requests_on_a_websocket_are_answered_before_it_is_closed(serve: S
     await client.send("gated")
     await app.entered.wait()
     await client.send("b")
-    draining = served.start_draining()
+    drain = served.start_draining()
     await asyncio.sleep(0.05)
     app.gate.set()
     assert [await client.recv(), await client.recv()] == ["GATED", "B"]
     assert await closed_with(client) == 1012
-    await draining
+    await drain
 
 
 async def test_a_websocket_whose_app_only_sends_is_closed_between_two_messages(serve: Serve) -> None:
     served = await serve(App(), LONG_TIMEOUTS)
     client = await websocket(served, "/pushes")
     assert await client.recv() == "tick"
-    draining = served.start_draining()
+    drain = served.start_draining()
     assert await closed_with(client) == 1012
-    await draining
+    await drain
     assert served.events == []
 
 
@@ -229,8 +217,5 @@ async def test_a_websocket_that_is_being_opened_is_opened_and_then_closed(serve:
     served = await serve(app, LONG_TIMEOUTS)
     opening = asyncio.create_task(websocket(served, "/unaccepted"))
     await app.entered.wait()
-    draining = served.start_draining()
-    await served.wait_until_draining()
-    app.gate.set()
-    assert await closed_with(await opening) == 1012
-    await draining
+    async with draining(served, app):
+        assert await closed_with(await opening) == 1012
