@@ -1,4 +1,9 @@
-"""`cluster`: on SQLite. `each_cluster`: the test runs on each of the three databases. No process may be left behind."""
+"""A cluster for a test, or one that the tests of a module share. No process may be left behind.
+
+`cluster`          for one test, on SQLite
+`make_cluster`     for one test, on any database
+`module_cluster`   the same for a module, whose fixture `cluster` gives it to each test after `Cluster.reset`
+"""
 
 from __future__ import annotations
 
@@ -16,17 +21,9 @@ MakeCluster = Callable[[str], Cluster]
 
 @pytest.fixture
 def make_cluster(tmp_path: Path, migrated_factory: DatabaseFactory) -> Iterator[MakeCluster]:
-    """Make a cluster on a database. (Databases are dropped after it has ended, so their factory comes first.)"""
+    """Make a cluster at a database. (Databases are dropped after it has ended, so their factory comes first.)"""
     with ExitStack() as afterwards:
-
-        def make(url: str) -> Cluster:
-            folder = tmp_path / "cluster"
-            folder.mkdir()
-            cluster = Cluster(folder, url)
-            afterwards.callback(end, cluster)
-            return cluster
-
-        yield make
+        yield lambda url: _made(tmp_path / "cluster", url, afterwards)
 
 
 @pytest.fixture
@@ -34,9 +31,18 @@ def cluster(make_cluster: MakeCluster, migrated_factory: DatabaseFactory) -> Clu
     return make_cluster(migrated_factory("sqlite"))
 
 
-@pytest.fixture
-def each_cluster(make_cluster: MakeCluster, migrated_database: str) -> Cluster:
-    return make_cluster(migrated_database)
+@pytest.fixture(scope="module")
+def module_cluster(tmp_path_factory: pytest.TempPathFactory, module_factory: DatabaseFactory) -> Iterator[MakeCluster]:
+    """Make a cluster on a database of a kind, whose nodes live as long as the module's tests run."""
+    with ExitStack() as afterwards:
+        yield lambda kind: _made(tmp_path_factory.mktemp("shared") / "cluster", module_factory(kind), afterwards)
+
+
+def _made(folder: Path, url: str, afterwards: ExitStack) -> Cluster:
+    folder.mkdir()
+    cluster = Cluster(folder, url)
+    afterwards.callback(end, cluster)
+    return cluster
 
 
 def end(cluster: Cluster) -> None:
