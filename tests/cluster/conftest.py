@@ -1,8 +1,9 @@
 """A cluster for a test, or one that the tests of a module share. No process may be left behind.
 
-`cluster`          for one test, on SQLite
 `make_cluster`     for one test, on any database
-`module_cluster`   the same for a module, whose fixture `cluster` gives it to each test after `Cluster.reset`
+`module_cluster`   for all tests of a module, whose fixture `shared` boots its nodes
+`cluster`          the module's `shared` one, with nothing to do; without that, one for the test, on SQLite
+`node`             its first node
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.cluster import Cluster
+from tests.cluster.cluster import Cluster, ClusterNode
 from tests.support.servers import DatabaseFactory
 
 MakeCluster = Callable[[str], Cluster]
@@ -27,8 +28,18 @@ def make_cluster(tmp_path: Path, migrated_factory: DatabaseFactory) -> Iterator[
 
 
 @pytest.fixture
-def cluster(make_cluster: MakeCluster, migrated_factory: DatabaseFactory) -> Cluster:
-    return make_cluster(migrated_factory("sqlite"))
+def cluster(request: pytest.FixtureRequest) -> Cluster:
+    if hasattr(request.module, "shared"):
+        shared: Cluster = request.getfixturevalue("shared")
+        return shared.reset()
+    make_cluster = request.getfixturevalue("make_cluster")
+    made: Cluster = make_cluster(request.getfixturevalue("migrated_factory")("sqlite"))
+    return made
+
+
+@pytest.fixture
+def node(cluster: Cluster) -> ClusterNode:
+    return cluster.nodes[0]
 
 
 @pytest.fixture(scope="module")

@@ -40,7 +40,7 @@ pytestmark = pytest.mark.every_database
 
 
 @pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory, module_database: str) -> Iterator[Cluster]:
+def shared(tmp_path_factory: pytest.TempPathFactory, module_database: str) -> Iterator[Cluster]:
     """Nodes `one` and `two`, whose workers poll once, and then wait for a ring. On SQLite they have no secret."""
     folder = tmp_path_factory.mktemp("pair") / "cluster"
     folder.mkdir()
@@ -57,16 +57,6 @@ def pair(tmp_path_factory: pytest.TempPathFactory, module_database: str) -> Iter
         yield cluster
     finally:
         end(cluster)
-
-
-@pytest.fixture
-def cluster(pair: Cluster) -> Cluster:
-    return pair.reset()
-
-
-@pytest.fixture
-def node(cluster: Cluster) -> ClusterNode:
-    return cluster.nodes[0]
 
 
 def soon(cluster: Cluster, job: Job, event: str) -> None:

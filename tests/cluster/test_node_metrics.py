@@ -101,16 +101,6 @@ def shared(module_cluster: MakeCluster) -> Cluster:
     return cluster
 
 
-@pytest.fixture
-def cluster(shared: Cluster) -> Cluster:
-    return shared.reset()
-
-
-@pytest.fixture
-def node(cluster: Cluster) -> ClusterNode:
-    return cluster.nodes[0]
-
-
 def test_a_node_counts_what_its_processes_do_and_what_becomes_of_them(cluster: Cluster, node: ClusterNode) -> None:
     port = node.port("127.0.0.1")
     for job in (*[cluster.enqueue("quick") for _ in range(5)], cluster.enqueue("fails_once")):

@@ -43,16 +43,6 @@ def shared(module_cluster: MakeCluster) -> Cluster:
     return cluster
 
 
-@pytest.fixture
-def cluster(shared: Cluster) -> Cluster:
-    return shared.reset()
-
-
-@pytest.fixture
-def node(cluster: Cluster) -> ClusterNode:
-    return cluster.nodes[0]
-
-
 def is_alive(pid: int) -> bool:
     with suppress(ProcessLookupError):
         os.kill(pid, 0)

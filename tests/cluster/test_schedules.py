@@ -70,22 +70,13 @@ def shared(module_cluster: MakeCluster) -> Cluster:
     )
     one.environment["PEERD_NODE_ENVIRONMENT"] = "testing"  # which counts before the file
     one.up()
+    eventually(lambda: set(TICKING) <= {one.name for one in cluster.client.schedules.list()}, timeout=WITHIN)
     for name in TICKING:
         cluster.client.schedules.disable(name)
         (cluster.folder / "gates" / name).touch()
     cluster.up("two", **common, schedules=SCHEDULES)
     eventually(lambda: not [run for name in TICKING for run in runs(cluster, name) if run.is_open], timeout=WITHIN)
     return cluster
-
-
-@pytest.fixture
-def cluster(shared: Cluster) -> Cluster:
-    return shared.reset()
-
-
-@pytest.fixture
-def node(cluster: Cluster) -> ClusterNode:
-    return cluster.nodes[0]
 
 
 @contextmanager

@@ -33,11 +33,6 @@ def shared(module_cluster: MakeCluster, receiver: OtlpReceiver) -> Cluster:
 
 
 @pytest.fixture
-def cluster(shared: Cluster) -> Cluster:
-    return shared.reset()
-
-
-@pytest.fixture
 def collector(receiver: OtlpReceiver) -> OtlpReceiver:
     receiver.spans.clear()
     return receiver

@@ -22,11 +22,6 @@ def shared(module_cluster: MakeCluster) -> Cluster:
     return cluster
 
 
-@pytest.fixture
-def cluster(shared: Cluster) -> Cluster:
-    return shared.reset()
-
-
 def nodes_of(cluster: Cluster, jobs: list[Job], event: str = "ran") -> set[str]:
     """The nodes that have run some tasks, after their end."""
     for job in jobs:

@@ -149,6 +149,7 @@ def container(tmp_path: Path) -> Container:
     )
 
 
+@pytest.mark.slow
 @in_a_container
 @pytest.mark.parametrize("how", [signal.SIGTERM, "control"])
 def test_as_process_1_it_reaps_orphans_and_stops_normally(container: Container, how: signal.Signals | str) -> None:
