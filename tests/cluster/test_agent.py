@@ -36,6 +36,7 @@ def alerts(cluster: Cluster) -> list[tuple[str, str]]:
     return [(one["alert"], one["text"]) for one in found]
 
 
+@pytest.mark.slow
 def test_a_setup_that_fails_ends_the_first_start_of_a_node_and_nothing_later(shared: Cluster) -> None:
     cluster, node = shared, shared.nodes[0]
     if node.master is not None:
@@ -105,7 +106,9 @@ def test_a_component_that_fails_is_started_again_alone_and_an_alert_is_sent(
     assert node.pid("agent") == agent
     assert cluster.notes(event="set up") == []
     assert node.stop() == 0
-    assert cluster.notes(event="stopped")[0]["pid"] == agent
+    assert cluster.notes(event="stopped")[0]["pid"] == agent, "asynchronous hooks are awaited"
+    assert "OSError: the connection was closed already" in node.log_text()
+    assert "good evening" in node.log_text(), "the agent's own log"
 
 
 @pytest.mark.slow

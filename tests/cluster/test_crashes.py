@@ -195,6 +195,7 @@ def test_what_a_node_without_power_had_begun_is_finished_by_the_other_and_nothin
     assert any("one is silent" in problem for problem in overview.problems)
 
 
+@pytest.mark.slow
 def test_a_node_started_again_after_a_power_cut_waits_out_the_silence_and_rescues_its_own_tasks(
     shared: Cluster,
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import httpx
+import pytest
 
 from peerd.domain.lifecycle import Status
 from peerd.testing import eventually
@@ -16,6 +17,7 @@ def errors(cluster: Cluster) -> list[dict[str, str]]:
     return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
 
+@pytest.mark.slow
 def test_each_kind_of_error_comes_once_with_its_traceback_and_hooks_that_fail_harm_nothing(cluster: Cluster) -> None:
     cluster.copy("tracked.py")
     workers = {

@@ -170,6 +170,7 @@ def test_a_killed_gateway_process_loses_no_job_and_others_get_its_jobs_at_once(
         assert figure(two, "current-jobs-ready") == figure(two, "current-jobs-reserved") == 0
 
 
+@pytest.mark.slow
 def test_a_killed_process_releases_to_its_sibling_and_to_its_successor(cluster: Cluster) -> None:
     node = cluster.nodes[0]
     node.scale("tubes", 2)
@@ -191,6 +192,7 @@ def test_a_killed_process_releases_to_its_sibling_and_to_its_successor(cluster: 
     node.scale("tubes", 1)
 
 
+@pytest.mark.slow
 def test_no_reservation_is_taken_from_a_living_process_however_long_it_lasts(cluster: Cluster) -> None:
     one, two = cluster.nodes
     with connect(one, b"held") as holder, connect(two, b"held") as other:
@@ -331,6 +333,7 @@ def connect_to(node: ClusterNode, pid: int) -> BeanstalkConnection:
     return eventually(connected, timeout=WITHIN, message=node.log_text)
 
 
+@pytest.mark.slow
 def test_the_status_shows_each_process_that_still_serves_clients_after_reloads(cluster: Cluster) -> None:
     node = cluster.nodes[0]
     with ExitStack() as clients:
@@ -353,6 +356,7 @@ def test_the_status_shows_each_process_that_still_serves_clients_after_reloads(c
     eventually(lambda: not set(former) & set(cluster.processes()), timeout=WITHIN, message=node.log_text)
 
 
+@pytest.mark.slow
 def test_a_gateway_that_was_removed_gives_up_its_port_and_serves_its_clients_to_their_end(cluster: Cluster) -> None:
     node = cluster.nodes[0]
     pid, port = node.pid("tubes-1"), node.port()

@@ -167,6 +167,7 @@ def test_a_node_counts_what_its_processes_do_and_what_becomes_of_them(cluster: C
     assert found[series("peerd_slots", kind="jobs", state="free")] == 4, "gauges are reported again"
 
 
+@pytest.mark.slow
 def test_the_command_prints_the_same_without_a_web_process(cluster: Cluster, node: ClusterNode, tmp_path: Path) -> None:
     cluster.done(cluster.enqueue("quick"))
 

@@ -88,6 +88,7 @@ def test_a_killed_workers_task_is_finished_by_another_process_long_before_max_up
     assert records[before[slot]].cause == "killed by SIGKILL"
 
 
+@pytest.mark.slow
 def test_a_task_that_keeps_killing_its_process_ends_as_dead_with_the_cause(cluster: Cluster, node: ClusterNode) -> None:
     job = cluster.enqueue("poison", body={"times": 100}, max_attempts=2)
     task = cluster.wait_until(job, Status.DEAD)
@@ -206,6 +207,7 @@ def test_a_recycled_process_finishes_what_it_runs_however_long_that_takes(cluste
     eventually(lambda: not psutil.pid_exists(first), timeout=WITHIN, message=node.log_text)
 
 
+@pytest.mark.slow
 def test_a_process_that_is_killed_while_it_is_recycled_has_crashed(cluster: Cluster, node: ClusterNode) -> None:
     renew(node, "recycled-1")
     job, began = start(cluster, "first_hangs", "recycled")
@@ -218,6 +220,7 @@ def test_a_process_that_is_killed_while_it_is_recycled_has_crashed(cluster: Clus
     assert str(cause).startswith("killed by SIGKILL while it was recycled")
 
 
+@pytest.mark.slow
 def test_what_outlives_the_drain_timeout_of_a_recycled_process_is_released_and_not_counted(
     cluster: Cluster, node: ClusterNode
 ) -> None:
@@ -278,6 +281,7 @@ def test_a_handler_that_does_not_return_after_its_timeout_ends_with_its_process(
     assert f"in {handler}" in str(attempt.traceback), "the traceback has the function"
 
 
+@pytest.mark.slow
 def test_what_outlives_the_grace_of_such_a_process_is_released_and_not_counted(
     cluster: Cluster, node: ClusterNode
 ) -> None:
@@ -294,6 +298,7 @@ def test_what_outlives_the_grace_of_such_a_process_is_released_and_not_counted(
     assert f"task {last.id} (hurried/deaf) is dead" in node.log_text()
 
 
+@pytest.mark.slow
 def test_a_thread_that_continues_after_its_finish_at_is_canceled_with_its_process(cluster: Cluster) -> None:
     job = cluster.enqueue("deaf", "limited", finish_in=1.0)
     task = cluster.wait_until(job, Status.CANCELED)
@@ -328,6 +333,7 @@ def test_lines_of_every_kind_of_handler_are_kept_and_still_in_the_log_of_the_nod
     assert "attempt_log" not in log
 
 
+@pytest.mark.slow
 def test_a_killed_process_has_written_its_lines_but_those_of_the_last_seconds(
     cluster: Cluster, node: ClusterNode
 ) -> None:
@@ -357,6 +363,7 @@ def counted(cluster: Cluster) -> dict[int, int]:
     return {process_id: int(done) for process_id, done in rows}
 
 
+@pytest.mark.slow
 def test_a_killed_process_loses_what_it_has_not_counted_and_doubles_nothing(
     cluster: Cluster, node: ClusterNode
 ) -> None:

@@ -176,6 +176,7 @@ def test_a_run_by_hand_is_waited_for_and_its_arguments_arrive(cluster: Cluster, 
     assert (missing.returncode, "unknown" in missing.stderr) == (1, True)
 
 
+@pytest.mark.slow
 def test_a_run_by_hand_in_all_processes_has_failed_where_one_of_them_has(node: ClusterNode) -> None:
     answer = node.peerd("schedules", "run", "some")
     assert answer.returncode == 1, answer
@@ -192,6 +193,7 @@ def test_a_run_by_hand_in_all_processes_has_failed_where_one_of_them_has(node: C
     assert "done in 2 processes" in answer.stdout
 
 
+@pytest.mark.slow
 def test_the_agents_setup_registers_schedules(cluster: Cluster, node: ClusterNode) -> None:
     until_runs(cluster, "registered", "done")
     assert not runs(cluster, "unwanted"), "it was taken out again"
@@ -201,6 +203,7 @@ def test_the_agents_setup_registers_schedules(cluster: Cluster, node: ClusterNod
     assert [run.origin for run in runs(cluster, "registered")] == ["start", "hand"]
 
 
+@pytest.mark.slow
 def test_a_type_of_the_users_decides_by_itself_and_one_that_cannot_be_made_disturbs_no_other(
     cluster: Cluster, node: ClusterNode
 ) -> None:
@@ -217,6 +220,7 @@ def test_a_type_of_the_users_decides_by_itself_and_one_that_cannot_be_made_distu
     assert not runs(cluster, "elsewhere")
 
 
+@pytest.mark.slow
 def test_runs_that_overlap_are_skipped_queued_or_allowed(cluster: Cluster) -> None:
     policies = {"skip": RunStatus.SKIPPED, "queue": RunStatus.WAITING, "allow": RunStatus.RUNNING}
     last = {name: runs(cluster, name)[-1].id if runs(cluster, name) else 0 for name in policies}
@@ -235,6 +239,7 @@ def test_runs_that_overlap_are_skipped_queued_or_allowed(cluster: Cluster) -> No
     eventually(lambda: not [run for name in policies for run in runs(cluster, name) if run.is_open], timeout=WITHIN)
 
 
+@pytest.mark.slow
 def test_a_function_that_does_not_return_after_its_timeout_ends_with_its_process(
     cluster: Cluster, node: ClusterNode
 ) -> None:

@@ -158,6 +158,7 @@ def test_a_reload_of_everything_goes_on_in_the_agent_that_replaces_the_one_which
     assert not before.items() & {slot["name"]: slot["pid"] for slot in two.slots()}.items()
 
 
+@pytest.mark.slow
 def test_a_request_that_a_silent_agent_has_not_taken_expires_and_is_never_carried_out(
     cluster: Cluster, one: ClusterNode
 ) -> None:
@@ -173,6 +174,7 @@ def test_a_request_that_a_silent_agent_has_not_taken_expires_and_is_never_carrie
     assert len(one.slots("jobs")) == 1
 
 
+@pytest.mark.slow
 def test_forged_rings_do_nothing(cluster: Cluster, one: ClusterNode) -> None:
     pids, before = [slot["pid"] for slot in one.slots()], one.doorbell()
     with Client(cluster.url, secret="guessed") as forger, Client(cluster.url, secret=SECRET) as member:
@@ -188,6 +190,7 @@ def test_forged_rings_do_nothing(cluster: Cluster, one: ClusterNode) -> None:
     assert refused == {"it was made with another secret": 20}
 
 
+@pytest.mark.slow
 def test_the_command_line_of_one_node_steers_another(cluster: Cluster, one: ClusterNode, two: ClusterNode) -> None:
     scaled = one.peerd("scale", "jobs", "2", "--node", "two", "--json")
     assert json.loads(scaled.stdout) == {"node": "two", "scaled": {"kind": "jobs", "before": 1, "processes": 2}}
@@ -308,6 +311,7 @@ def test_each_kind_of_handler_shows_where_its_code_is(cluster: Cluster) -> None:
     assert stack.process.cpu > 0
 
 
+@pytest.mark.slow
 def test_a_blocked_event_loop_shows_what_blocks_it(cluster: Cluster) -> None:
     beside = start(cluster, "waits_beside")
     read_until(cluster, beside, "innermost")

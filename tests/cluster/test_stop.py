@@ -7,8 +7,6 @@ import re
 import signal
 from contextlib import suppress
 
-import pytest
-
 from peerd.domain.lifecycle import Status
 from peerd.domain.schedule import RunStatus
 from peerd.testing import eventually
@@ -102,20 +100,3 @@ def test_what_does_not_end_within_the_grace_is_released_and_not_counted(
     causes = {process.slot: process.cause for process in cluster.client.nodes.processes(ended=True)}
     assert causes["endless-1"] == "exit status 0", "its round is ended in order"
     assert "Traceback" not in node.log_text()
-
-
-@pytest.mark.slow
-def test_a_stop_awaits_the_asynchronous_hooks_of_all_processes_the_agents_last(cluster: Cluster) -> None:
-    cluster.copy("hooks.py")
-    workers = {"periodic": "Periodic", "careless": "Careless", "rows": "Rows"}
-    node = cluster.node(
-        "one",
-        workers={kind: {"worker": f"hooks:{name}", "update": "500ms"} for kind, name in workers.items()},
-        sections={"agent": {"setup": "hooks:setup"}, "web.site": {"app": "hooks:app", "bind": "127.0.0.1:0"}},
-    ).up()
-    assert "good evening" in node.log_text(), "the agent's own log"
-    assert node.stop() == 0
-    *others, last = (cluster.folder / "hooks").read_text().splitlines()
-    assert (sorted(others), last) == (["periodic", "rows", "site"], "agent")
-    assert "exit status 70: LookupError: there is nothing to close" in node.log_text()
-    assert "OSError: the connection was closed already" in node.log_text()

@@ -11,6 +11,7 @@ from tests.cluster.cluster import WITHIN, WORKER, Cluster
 from tests.cluster.conftest import MakeCluster
 from tests.support.otlp_receiver import OtlpReceiver, ReceivedSpan
 
+pytestmark = pytest.mark.slow
 PRODUCER, CONSUMER = 4, 5
 ENQUEUED_BY = ("a" * 32, "b" * 16)
 SAMPLED, NOT_SAMPLED = (f"00-{ENQUEUED_BY[0]}-{ENQUEUED_BY[1]}-{flag}" for flag in ("01", "00"))

@@ -11,6 +11,7 @@ from peerd.testing import eventually
 from tests.cluster.cluster import WITHIN, WORKER, Cluster, ClusterNode
 from tests.cluster.conftest import MakeCluster
 
+pytestmark = pytest.mark.slow
 KINDS = {"old": ("old", "1h"), "new": ("new", "1h"), "hasty": ("old", "2s"), "strict": ("new", "4s")}
 """Kinds of processes: the version of their code, and how long a handler may be unknown."""
 

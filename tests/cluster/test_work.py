@@ -146,6 +146,7 @@ def test_no_more_run_at_once_than_a_limit_allows_and_no_fewer(cluster: Cluster, 
     assert most == allowed
 
 
+@pytest.mark.slow
 def test_the_capacity_of_a_killed_holder_is_used_by_the_next_claim(cluster: Cluster) -> None:
     cluster.client.limits.set("jobs", each_key=True, running=1)
     first, second = [cluster.enqueue("gated", limit_key="file.mp4") for _ in range(2)]
