@@ -59,6 +59,12 @@ def shared(tmp_path_factory: pytest.TempPathFactory, module_database: str) -> It
         end(cluster)
 
 
+@pytest.fixture
+def cluster(shared: Cluster) -> Cluster:
+    """As for other modules; but a fixture for each database must be named."""
+    return shared.reset()
+
+
 def soon(cluster: Cluster, job: Job, event: str) -> None:
     eventually(lambda: cluster.notes(job, event), timeout=RING_DEADLINE, message=cluster.describe)
 

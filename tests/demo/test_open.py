@@ -17,13 +17,11 @@ import pytest
 from peerd import Client
 from peerd.cli.demo.dashboard import PACKAGES, open_command
 from peerd.testing import eventually
-from peerd.workers.video.sample_clip import generated_sample
 from tests.demo.running import RunningDemo, running_demo
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).parents[2]
-CLIP_SECONDS = 5
 
 
 def read(url: str) -> str:
@@ -47,9 +45,10 @@ def tasks_of(address: str) -> list[dict[str, Any]]:
     return found
 
 
-def test_an_open_demo_has_something_on_each_page_until_ctrl_c_and_leaves_nothing_behind(tmp_path: Path) -> None:
-    clip = generated_sample(tmp_path, CLIP_SECONDS).path
-    with running_demo(tmp_path, "--open", "--tasks", "2", "--input", str(clip)) as demo:
+def test_an_open_demo_has_something_on_each_page_until_ctrl_c_and_leaves_nothing_behind(
+    tmp_path: Path, clip: str
+) -> None:
+    with running_demo(tmp_path, "--open", "--tasks", "2", "--input", clip) as demo:
         address = address_of(demo)
         assert "<h1>Overview" in read(address)
         eventually(lambda: f"The dashboard: {address}" in demo.out, timeout=240)  # again, after the summary
@@ -81,10 +80,9 @@ def test_an_open_demo_has_something_on_each_page_until_ctrl_c_and_leaves_nothing
 
 @pytest.mark.parametrize("server_database", ["mariadb"], indirect=True)
 def test_a_terminated_demo_leaves_no_process_no_folder_and_no_unfinished_task_in_a_shared_database(
-    tmp_path: Path, server_database: str
+    tmp_path: Path, server_database: str, clip: str
 ) -> None:
-    clip = generated_sample(tmp_path, CLIP_SECONDS).path
-    options = ("--open", "--tasks", "2", "--input", str(clip), "--database", server_database)
+    options = ("--open", "--tasks", "2", "--input", clip, "--database", server_database)
     with running_demo(tmp_path, *options) as demo, Client(server_database) as client:
         eventually(lambda: "The dashboard: " in demo.out or demo.process.poll() is not None, timeout=240)
         eventually(lambda: client.tasks.list(status="scheduled"), timeout=60)
@@ -97,9 +95,8 @@ def test_a_terminated_demo_leaves_no_process_no_folder_and_no_unfinished_task_in
         assert list(demo.temporary.iterdir()) == []
 
 
-def test_after_a_demo_that_did_not_succeed_the_logs_stay(tmp_path: Path) -> None:
-    clip = generated_sample(tmp_path, CLIP_SECONDS).path
-    with running_demo(tmp_path, "--open", "--tasks", "2", "--input", str(clip), "--timeout", "1s") as demo:
+def test_after_a_demo_that_did_not_succeed_the_logs_stay(tmp_path: Path, clip: str) -> None:
+    with running_demo(tmp_path, "--open", "--tasks", "2", "--input", clip, "--timeout", "1s") as demo:
         address = address_of(demo)
         eventually(lambda: f"The dashboard: {address}" in demo.out, timeout=60)
         assert read(address)
@@ -138,8 +135,7 @@ def test_the_packages_that_are_looked_for_are_those_of_the_extra() -> None:
     assert set(PACKAGES.values()) == required
 
 
-def test_a_demo_by_make_ends_with_the_command_that_opens_the_dashboard(tmp_path: Path) -> None:
-    clip = generated_sample(tmp_path, CLIP_SECONDS).path
+def test_a_demo_by_make_ends_with_the_command_that_opens_the_dashboard(tmp_path: Path, clip: str) -> None:
     environment = tmp_path / "environment"
     environment.mkdir()
     (environment / "bin").symlink_to(Path(sys.executable).parent)

@@ -21,11 +21,9 @@ from peerd.runtime.messages.frames import receive
 from peerd.runtime.process import exit_codes
 from peerd.supervision.control import control_client
 from tests.supervision.conftest import Nodes
-from tests.supervision.nodes import StubNode, eventually
+from tests.supervision.nodes import AGENT, WORKER, StubNode, eventually
 from tests.supervision.test_reload import reload
 
-AGENT = {"name": "agent", "role": "agent"}
-WORKER = {"name": "video-1"}
 STRANGER = 12_345
 only_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
 

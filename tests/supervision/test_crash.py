@@ -6,10 +6,7 @@ import signal
 from pathlib import Path
 
 from tests.supervision.conftest import Nodes
-from tests.supervision.nodes import StubNode, eventually, is_alive
-
-AGENT = {"name": "agent", "role": "agent"}
-WORKER = {"name": "video-1"}
+from tests.supervision.nodes import AGENT, WORKER, StubNode, eventually, is_alive
 
 
 def running_again(stub_node: StubNode, slot: str, old: int) -> int:

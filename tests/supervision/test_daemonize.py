@@ -18,10 +18,8 @@ import pytest
 from peerd.runtime.process import exit_codes
 from peerd.supervision.control import control_client
 from peerd.testing import eventually
-from tests.supervision.nodes import StubNode, is_alive
+from tests.supervision.nodes import AGENT, WORKER, StubNode, is_alive
 
-AGENT = {"name": "agent", "role": "agent"}
-WORKER = {"name": "video-1"}
 START = """
 import json, sys
 from peerd.supervision.host.daemonize import NodeStartError, start_in_background

@@ -14,11 +14,9 @@ import pytest
 from peerd.runtime.process import exit_codes
 from peerd.supervision.control import control_client
 from tests.supervision.conftest import Nodes
-from tests.supervision.nodes import StubNode, eventually, is_alive
+from tests.supervision.nodes import AGENT, StubNode, eventually, is_alive
 from tests.supervision.test_listening_sockets import listening
 from tests.supervision.test_reload import plan_anew, planned, reload
-
-AGENT = {"name": "agent", "role": "agent"}
 
 
 @pytest.fixture

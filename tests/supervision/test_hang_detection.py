@@ -7,11 +7,8 @@ import time
 import pytest
 
 from tests.supervision.conftest import Nodes
-from tests.supervision.nodes import eventually
+from tests.supervision.nodes import AGENT, WORKER, eventually
 from tests.supervision.test_crash import running_again
-
-AGENT = {"name": "agent", "role": "agent"}
-WORKER = {"name": "video-1"}
 
 
 def test_the_status_shows_the_delay_of_an_event_loop_and_how_long_a_process_has_been_silent(node: Nodes) -> None:

@@ -7,10 +7,9 @@ from typing import Any
 
 from peerd.runtime.process import exit_codes
 from tests.supervision.conftest import Nodes
-from tests.supervision.nodes import StubNode, eventually
+from tests.supervision.nodes import AGENT, StubNode, eventually
 from tests.supervision.test_reload import plan_anew, planned, reload
 
-AGENT = {"name": "agent", "role": "agent"}
 PORT = "127.0.0.1:0"
 
 

@@ -14,10 +14,8 @@ from peerd.runtime.observability.logfile import is_written_by, rotate
 from peerd.runtime.process import exit_codes
 from peerd.supervision.control import control_client
 from tests.supervision.conftest import Nodes
-from tests.supervision.nodes import StubNode, eventually
+from tests.supervision.nodes import AGENT, WORKER, StubNode, eventually
 
-AGENT = {"name": "agent", "role": "agent"}
-WORKER = {"name": "video-1"}
 WRITERS = range(1, 9)
 LINES = 250
 ROTATIONS = 6

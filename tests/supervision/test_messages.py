@@ -12,9 +12,8 @@ import pytest
 
 from peerd.supervision.control import control_client
 from tests.supervision.conftest import Nodes
-from tests.supervision.nodes import StubNode, eventually
+from tests.supervision.nodes import AGENT, StubNode, eventually
 
-AGENT: dict[str, Any] = {"name": "agent", "role": "agent"}
 VIDEO: dict[str, Any] = {"name": "video-1"}
 VIDEO_2: dict[str, Any] = {"name": "video-2"}
 SITE: dict[str, Any] = {"name": "site-1", "role": "web"}

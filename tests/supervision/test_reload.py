@@ -10,10 +10,9 @@ from typing import Any
 from peerd.runtime.process import exit_codes
 from peerd.supervision.control import control_client
 from tests.supervision.conftest import Nodes
-from tests.supervision.nodes import StubNode, eventually, is_alive
+from tests.supervision.nodes import AGENT, StubNode, eventually, is_alive
 from tests.supervision.test_crash import running_again
 
-AGENT = {"name": "agent", "role": "agent"}
 VIDEO = {"name": "video-1"}
 AUDIO = {"name": "audio-1"}
 PRINT = "import sys; sys.stdout.write(open(sys.argv[1]).read())"

@@ -5,16 +5,12 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
-from typing import Any
 
 from peerd.supervision.control import control_client
 from tests.supervision.conftest import Nodes
-from tests.supervision.nodes import eventually
+from tests.supervision.nodes import AGENT, WORKER, eventually
 from tests.supervision.test_crash import running_again
 from tests.supervision.test_reload import pids, reload
-
-AGENT: dict[str, Any] = {"name": "agent", "role": "agent"}
-WORKER: dict[str, Any] = {"name": "video-1"}
 
 
 def test_workers_are_replaced_as_often_as_they_die_and_when_all_do_at_once(node: Nodes) -> None:

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import Any
 
 from peerd.supervision.control import control_client
 from tests.supervision.conftest import Nodes
-from tests.supervision.nodes import eventually
+from tests.supervision.nodes import AGENT, WORKER, eventually
 from tests.supervision.test_crash import running_again
-
-AGENT: dict[str, Any] = {"name": "agent", "role": "agent"}
-WORKER: dict[str, Any] = {"name": "video-1"}
 
 
 def test_a_stop_waits_for_what_processes_still_do_until_their_time_is_up_and_reports_what_they_raise(

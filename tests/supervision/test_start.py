@@ -9,11 +9,7 @@ import pytest
 from peerd.runtime.process import exit_codes
 from peerd.supervision.control import control_client
 from tests.supervision.conftest import Nodes
-from tests.supervision.nodes import eventually
-
-AGENT = {"name": "agent", "role": "agent"}
-MANAGER = {"name": "manager", "role": "manager"}
-WORKER = {"name": "video-1"}
+from tests.supervision.nodes import AGENT, MANAGER, WORKER, eventually
 
 
 def test_the_agent_is_ready_before_others_start_and_all_are_notified_when_the_node_is(node: Nodes) -> None:

@@ -6,11 +6,7 @@ import time
 
 from peerd.supervision.control import control_client
 from tests.supervision.conftest import Nodes
-from tests.supervision.nodes import HERE, eventually, is_alive
-
-AGENT = {"name": "agent", "role": "agent"}
-MANAGER = {"name": "manager", "role": "manager"}
-WORKER = {"name": "video-1"}
+from tests.supervision.nodes import AGENT, HERE, MANAGER, WORKER, eventually, is_alive
 
 
 def test_a_stop_lets_work_finish_and_ends_the_agent_last(node: Nodes) -> None:

@@ -14,11 +14,8 @@ import pytest
 from peerd.supervision.control import control_client
 from peerd.supervision.host.sd_notify import AGENT_LOST_AFTER
 from tests.supervision.conftest import Nodes
-from tests.supervision.nodes import StubNode, eventually
+from tests.supervision.nodes import AGENT, WORKER, StubNode, eventually
 from tests.unit.supervision.test_sd_notify import FakeSystemd
-
-AGENT = {"name": "agent", "role": "agent"}
-WORKER = {"name": "video-1"}
 
 
 class Notifications:
