@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import signal
-import socket
 import statistics
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from typing import Any, Final
 
 import pytest
@@ -309,7 +308,7 @@ def test_a_job_of_a_client_is_handled_in_python_and_a_task_of_python_is_reserved
         assert client.ask(b"delete %d\r\n" % enqueued.id) == b"DELETED\r\n"
 
 
-# ---------------------------------------------------------------- what a reload has replaced or removed
+# ---------------------------------------------------------------- what a reload has replaced
 
 
 def rewrite(node: ClusterNode, before: str, after: str) -> None:
@@ -354,28 +353,6 @@ def test_the_status_shows_each_process_that_still_serves_clients_after_reloads(c
         [slot] = [slot for slot in as_json["here"]["slots"] if slot["name"] == "tubes-1"]
         assert [(one["pid"], one["in_flight"]) for one in slot["leaving"]] == [(pid, 1) for pid in former]
     eventually(lambda: not set(former) & set(cluster.processes()), timeout=WITHIN, message=node.log_text)
-
-
-@pytest.mark.slow
-def test_a_gateway_that_was_removed_gives_up_its_port_and_serves_its_clients_to_their_end(cluster: Cluster) -> None:
-    node = cluster.nodes[0]
-    pid, port = node.pid("tubes-1"), node.port()
-    with connect(node) as client:
-        job = client.put()
-        assert client.reserve() == job
-        rewrite(node, f"[{TUBES}]", f"[{TUBES}]\nenabled = false")
-
-        def is_refused() -> bool:
-            with suppress(ConnectionError), socket.create_connection(("127.0.0.1", port)):
-                return False
-            return True
-
-        eventually(is_refused, timeout=WITHIN, message=node.log_text)
-        assert int(client.statistics()["pid"]) == pid
-        assert client.ask(b"delete %d\r\n" % job) == b"DELETED\r\n"
-    eventually(lambda: pid not in cluster.processes(), timeout=WITHIN, message=node.log_text)
-    rewrite(node, "enabled = false\n", "")
-    eventually(lambda: node.slots("tubes") and node.is_complete(), timeout=WITHIN)
 
 
 # ---------------------------------------------------------------- a node dies
