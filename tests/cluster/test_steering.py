@@ -63,7 +63,7 @@ def shared(module_cluster: MakeCluster) -> Cluster:
 def cluster(shared: Cluster) -> Cluster:
     """The two, each with one process of a kind, and no request."""
     for node in shared.nodes:
-        for kind in ("jobs", "fragile"):
+        for kind in ("fragile", "jobs"):
             node.scale(kind, 1)
     shared.client.database.run(lambda connection: connection.execute(sa.delete(node_requests)).rowcount)
     return shared.reset()

@@ -40,7 +40,8 @@ def test_a_killed_worker_is_replaced_at_once_and_its_exit_is_reported(node: Node
     assert video["last_cause"]["text"] == "killed by SIGKILL"
 
 
-def test_each_way_to_end_is_reported_with_its_cause_and_the_process_replaced(node: Nodes) -> None:
+def test_each_way_to_end_is_reported_with_its_cause_and_the_process_replaced(node: Nodes, tmp_path: Path) -> None:
+    may_end = tmp_path / "up"  # during the boot it would end the node
     ways: dict[str, tuple[list[str], tuple[str, int | None], str]] = {
         "raises": (["once fail"], ("exit", 70), "exit status 70: RuntimeError: it is broken"),
         "exits": (["sleep 0.3", "once exit 0"], ("exit", 70), "SystemExit"),
@@ -54,8 +55,12 @@ def test_each_way_to_end_is_reported_with_its_cause_and_the_process_replaced(nod
         "late": (["once late_signal", "once recycle"], ("recycled", 75), "recycled (exit status 75): had 1000 tasks"),
         "leaves": (["leave"], ("exit", 0), "exit status 0"),
     }
-    slots = [{"name": f"{way}-1", "run": run, "silent_after": 600.0} for way, (run, _, _) in ways.items()]
+    slots = [
+        {"name": f"{way}-1", "run": [f"until {may_end}", *run], "silent_after": 600.0}
+        for way, (run, _, _) in ways.items()
+    ]
     stub_node = node(AGENT, *slots, {"name": "leaves-2"}).up()
+    may_end.touch()
     eventually(lambda: len(stub_node.received("death", "agent")) == len(ways))
     deaths = {death["slot"].removesuffix("-1"): death for death in stub_node.received("death", "agent")}
     assert deaths.keys() == ways.keys()
