@@ -19,14 +19,13 @@ import psutil
 
 from peerd import Client, Job
 from peerd.domain.lifecycle import IllegalTransition, Status, TaskEvent, sources
-from peerd.domain.task import Task
+from peerd.domain.task import EACH_KEY, Task
 from peerd.store.schema.migrate import migrate
 from peerd.supervision.control import control_client
 from peerd.testing import eventually
 from tests.support.sigstop import stop_processes
 
-JOBS = Path(__file__).parent / "jobs.py"
-SCHEDULED = Path(__file__).parent / "scheduled.py"
+HERE = Path(__file__).parent
 WITHIN = 120.0
 MAX_UPDATE = 3.0
 
@@ -122,6 +121,42 @@ class ClusterNode:
         self.master.send_signal(signal.SIGTERM)
         return self.master.wait(WITHIN)
 
+    def repair(self) -> None:
+        """Let it be as after its start: all of its processes run, and none is leaving."""
+        if self.master is None or self.master.poll() is not None:
+            self.start()
+        eventually(self.is_complete, timeout=WITHIN, message=self.log_text)
+
+    def scale(self, kind: str, processes: int) -> None:
+        """Let so many processes of a kind run."""
+        control_client.send_command(self.run_directory, {"command": "scale", "kind": kind, "processes": processes})
+        eventually(lambda: len(self.slots(kind)) == processes and self.is_complete(), timeout=WITHIN)
+
+    def reload(self, *kinds: str, config_only: bool = False) -> None:
+        """Reload kinds, or all, and wait until that is over."""
+        command = {"command": "reload", "kinds": list(kinds) or None, "config_only": config_only}
+        number = control_client.send_command(self.run_directory, command)["number"]
+
+        def is_over() -> bool:
+            reloads = control_client.status(self.run_directory)["reloads"]
+            [found] = [one for one in reloads if one["number"] == number]
+            assert found["progress"] != "abandoned", found["error"]
+            return bool(found["progress"] == "done")
+
+        eventually(is_over, timeout=WITHIN, message=self.log_text)
+
+    def peerd(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """Run a command on its machine."""
+        return subprocess.run(
+            [*self.cluster.command, *words, "--config", str(self.config)],
+            cwd=self.cluster.folder,
+            capture_output=True,
+            text=True,
+            timeout=WITHIN,
+            check=False,
+            env=os.environ | {"COLUMNS": "300"},
+        )
+
     # ------------------------------------------------------------ reading
 
     def all_pids(self) -> list[int]:
@@ -136,9 +171,34 @@ class ClusterNode:
             return str(control_client.status(self.run_directory)["state"])
         return None
 
-    def slot(self, name: str) -> dict[str, Any]:
+    def slots(self, kind: str | None = None) -> list[dict[str, Any]]:
         slots = control_client.status(self.run_directory)["slots"]
-        return next(slot for slot in slots if slot["name"] == name)
+        return [slot for slot in slots if kind in (None, slot["kind"])]
+
+    def slot(self, name: str) -> dict[str, Any]:
+        return next(slot for slot in self.slots() if slot["name"] == name)
+
+    def is_complete(self) -> bool:
+        """Whether all of its processes run that shall, and none is leaving or booting beside another."""
+        return self.state() == "running" and all(
+            slot["state"] in ("RUNNING", "EXITED") and not slot["leaving"] and not slot["successor"]
+            for slot in self.slots()
+        )
+
+    def port(self, bound: str = "") -> int:
+        """The port that it listens on, of the address whose text has this part."""
+        sockets = control_client.status(self.run_directory)["sockets"]
+        [address] = [one["addresses"][0] for one in sockets if bound in one["bind"]]
+        return int(address.rpartition(":")[2])
+
+    def doorbell(self) -> dict[str, Any]:
+        """The state of its doorbell."""
+        found: dict[str, Any] = control_client.call_agent(self.run_directory, "peerd.doorbell")
+        return found
+
+    def wait_for_doorbell(self) -> None:
+        """Wait until it is known to work."""
+        eventually(lambda: bool(self.doorbell()["works"]), timeout=WITHIN, message=lambda: str(self.doorbell()))
 
     def pid(self, slot: str) -> int:
         return int(self.slot(slot)["pid"])
@@ -172,14 +232,19 @@ class Cluster:
         self.nodes: list[ClusterNode] = []
         self._events_file = folder / "events"
         self._events_file.touch()
+        self._forgotten = 0
         self._gates = folder / "gates"
         self._gates.mkdir()
         self.options = {"events": str(self._events_file), "gates": str(self._gates)}
-        shutil.copy(JOBS, folder / "jobs.py")
-        shutil.copy(SCHEDULED, folder / "scheduled.py")
+        self.copy("jobs.py", "scheduled.py")
         self.client = Client(url)
         if migrated:
             migrate(self.client.database)
+
+    def copy(self, *files: str) -> None:
+        """Copy files beside this one into the project."""
+        for file in files:
+            shutil.copy(HERE / file, self.folder / file)
 
     def node(self, name: str, **settings: Any) -> ClusterNode:
         """A node that is not started yet: settings of its worker `jobs`, or tables node=, workers= …, sections=."""
@@ -205,9 +270,15 @@ class Cluster:
 
     # ------------------------------------------------------------ tasks
 
-    def enqueue(self, name: str, /, **options: Any) -> Job:
+    def worker(self, queue: str, /, code: str = "jobs", **settings: Any) -> dict[str, Any]:
+        """A worker with the handlers of a module beside this one, for a queue of its own."""
+        text = (HERE / f"{code}.py").read_text()
+        (self.folder / f"{queue}.py").write_text(text.replace(f'Queue("{code}")', f'Queue("{queue}")'))
+        return {**WORKER, "tasks": f"{queue}:{code}", **settings}
+
+    def enqueue(self, name: str, /, queue: str = "jobs", **options: Any) -> Job:
         """Enqueue a task of a handler."""
-        return self.client.enqueue("jobs", name=name, **options)
+        return self.client.enqueue(queue, name=name, **options)
 
     def freeze(self, pids: list[int]) -> None:
         """Stop processes with SIGSTOP while none writes: on SQLite a stopped writer would lock out all others."""
@@ -219,7 +290,10 @@ class Cluster:
             self.thaw(pids)
             return False
 
-        eventually(frozen, timeout=WITHIN)
+        if self.client.database.name == "sqlite":
+            eventually(frozen, timeout=WITHIN)
+        else:
+            stop_processes(pids)
 
     def thaw(self, pids: list[int]) -> None:
         for pid in pids:
@@ -240,8 +314,10 @@ class Cluster:
         """Open a task's gate."""
         (self._gates / str(job.id)).touch()
 
-    def notes(self, job: Job | None = None, event: str | None = None) -> list[dict[str, Any]]:
-        lines = self._events_file.read_text().rpartition("\n")[0].splitlines()
+    def notes(self, job: Job | None = None, event: str | None = None, *, ever: bool = False) -> list[dict[str, Any]]:
+        """Events since the last reset, or ever."""
+        text = self._events_file.read_text()[0 if ever else self._forgotten :]
+        lines = text.rpartition("\n")[0].splitlines()
         found = [json.loads(line) for line in lines]
         return [one for one in found if (job is None or one["task"] == job.id) and event in (None, one["event"])]
 
@@ -295,6 +371,24 @@ class Cluster:
                 with contextlib.suppress(IllegalTransition):  # it has ended meanwhile
                     self.client.tasks.cancel(task.id)
         eventually(lambda: not self.client.tasks.list(status=Status.WORKING), timeout=WITHIN, message=self.describe)
+
+    def reset(self) -> Cluster:
+        """Between two tests that share the nodes: nothing to do, nothing in the way, all processes there."""
+        for event in self.notes():
+            (self._gates / str(event["task"])).touch()  # a thread ends in no other way
+        self.release_all()
+        for node in self.nodes:
+            node.repair()
+            self.client.nodes.undrain(node.name)
+        for queue in self.client.queues.list():
+            self.client.queues.resume(queue.name)
+        for limit in self.client.limits.list():
+            key = None if limit.key in ("", EACH_KEY) else limit.key
+            self.client.limits.remove(limit.queue, key=key, each_key=limit.key == EACH_KEY)
+        for file in self._gates.iterdir():
+            file.unlink()
+        self._forgotten = len(self._events_file.read_text())
+        return self
 
     def clean_up(self) -> list[int]:
         """Stop all nodes, kill what is left, and return the processes that a stop has left behind."""

@@ -1,4 +1,10 @@
-"""`cluster`: on SQLite. `each_cluster`: the test runs on each of the three databases. No process may be left behind."""
+"""A cluster for a test, or one that the tests of a module share. No process may be left behind.
+
+`make_cluster`     for one test, on any database
+`module_cluster`   for all tests of a module, whose fixture `shared` boots its nodes
+`cluster`          the module's `shared` one, with nothing to do; without that, one for the test, on SQLite
+`node`             its first node
+"""
 
 from __future__ import annotations
 
@@ -8,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.cluster import Cluster
+from tests.cluster.cluster import Cluster, ClusterNode
 from tests.support.servers import DatabaseFactory
 
 MakeCluster = Callable[[str], Cluster]
@@ -16,27 +22,38 @@ MakeCluster = Callable[[str], Cluster]
 
 @pytest.fixture
 def make_cluster(tmp_path: Path, migrated_factory: DatabaseFactory) -> Iterator[MakeCluster]:
-    """Make a cluster on a database. (Databases are dropped after it has ended, so their factory comes first.)"""
+    """Make a cluster at a database. (Databases are dropped after it has ended, so their factory comes first.)"""
     with ExitStack() as afterwards:
-
-        def make(url: str) -> Cluster:
-            folder = tmp_path / "cluster"
-            folder.mkdir()
-            cluster = Cluster(folder, url)
-            afterwards.callback(end, cluster)
-            return cluster
-
-        yield make
+        yield lambda url: _made(tmp_path / "cluster", url, afterwards)
 
 
 @pytest.fixture
-def cluster(make_cluster: MakeCluster, migrated_factory: DatabaseFactory) -> Cluster:
-    return make_cluster(migrated_factory("sqlite"))
+def cluster(request: pytest.FixtureRequest) -> Cluster:
+    if hasattr(request.module, "shared"):
+        shared: Cluster = request.getfixturevalue("shared")
+        return shared.reset()
+    make_cluster = request.getfixturevalue("make_cluster")
+    made: Cluster = make_cluster(request.getfixturevalue("migrated_factory")("sqlite"))
+    return made
 
 
 @pytest.fixture
-def each_cluster(make_cluster: MakeCluster, migrated_database: str) -> Cluster:
-    return make_cluster(migrated_database)
+def node(cluster: Cluster) -> ClusterNode:
+    return cluster.nodes[0]
+
+
+@pytest.fixture(scope="module")
+def module_cluster(tmp_path_factory: pytest.TempPathFactory, module_factory: DatabaseFactory) -> Iterator[MakeCluster]:
+    """Make a cluster on a database of a kind, whose nodes live as long as the module's tests run."""
+    with ExitStack() as afterwards:
+        yield lambda kind: _made(tmp_path_factory.mktemp("shared") / "cluster", module_factory(kind), afterwards)
+
+
+def _made(folder: Path, url: str, afterwards: ExitStack) -> Cluster:
+    folder.mkdir()
+    cluster = Cluster(folder, url)
+    afterwards.callback(end, cluster)
+    return cluster
 
 
 def end(cluster: Cluster) -> None:

@@ -9,11 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
 import socket
-from pathlib import Path
-from typing import Any
 
 from peerd import Job
 from peerd.domain.lifecycle import Status
@@ -24,7 +21,6 @@ from tests.cluster.cluster import WITHIN, Cluster, ClusterNode
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP)
 SITUATIONS = ("booting", "idle", "busy", "draining")
 SILENT_AFTER = 5.0
-SITE = Path(__file__).parent / "site_app.py"
 
 
 class MatrixNode:
@@ -32,18 +28,17 @@ class MatrixNode:
 
     Args:
         cluster: its database and project.
-        kinds: kinds of processes that one may hit, with the number of their processes.
     """
 
-    def __init__(self, cluster: Cluster, kinds: dict[str, int]) -> None:
+    def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        self.kinds = kinds
+        self.kinds = {"jobs": 2, "site": 1}
         times = {"silent_after": SILENT_AFTER, "grace": "8s"}
-        sections = {"web.site": {"app": "site_app:app", "bind": "127.0.0.1:0"}} if "site" in kinds else {}
-        self.node: ClusterNode = cluster.node("one", node=times, processes=kinds["jobs"], sections=sections)
+        sections = {"web.site": {"app": "site_app:app", "bind": "127.0.0.1:0"}}
+        self.node: ClusterNode = cluster.node("one", node=times, processes=2, sections=sections)
         self.jobs: list[Job] = []
         self.requests: list[socket.socket] = []
-        shutil.copy(SITE, cluster.folder / SITE.name)
+        cluster.copy("site_app.py")
 
     # ------------------------------------------------------------ situations
 
@@ -62,9 +57,7 @@ class MatrixNode:
 
     def make_site_busy(self) -> socket.socket:
         """Send a request that is answered when the gate opens."""
-        (address,) = control_client.status(self.node.run_directory)["sockets"]
-        host, _, port = address["addresses"][0].rpartition(":")
-        request = socket.create_connection((host, int(port)), timeout=WITHIN)
+        request = socket.create_connection(("127.0.0.1", self.node.port()), timeout=WITHIN)
         request.sendall(b"GET /gated HTTP/1.1\r\nhost: site\r\nconnection: close\r\n\r\n")
         eventually((self.cluster.folder / "entered").exists, timeout=WITHIN, message=self.cluster.describe)
         self.requests.append(request)
@@ -84,11 +77,11 @@ class MatrixNode:
 
     def booting_process(self, kind: str) -> int:
         """The process of a kind that boots because of a reload."""
-        before = {slot["pid"] for slot in self.slots(kind)}
+        before = {slot["pid"] for slot in self.node.slots(kind)}
         control_client.send_command(self.node.run_directory, {"command": "reload", "kinds": [kind]})
 
         def boots() -> int | None:
-            for slot in self.slots(kind):
+            for slot in self.node.slots(kind):
                 if slot["successor"] or (slot["state"] == "STARTING" and slot["pid"] not in before):
                     return int(slot["successor"] or slot["pid"])
             return None
@@ -109,15 +102,11 @@ class MatrixNode:
 
     # ------------------------------------------------------------ reading
 
-    def slots(self, kind: str | None = None) -> list[dict[str, Any]]:
-        slots = control_client.status(self.node.run_directory)["slots"]
-        return [slot for slot in slots if kind in (None, slot["kind"])]
-
     def leaving(self, kind: str) -> set[int]:
-        return {int(one["pid"]) for slot in self.slots(kind) for one in slot["leaving"]}
+        return {int(one["pid"]) for slot in self.node.slots(kind) for one in slot["leaving"]}
 
     def pid(self, kind: str) -> int:
-        return int(self.slots(kind)[0]["pid"])
+        return int(self.node.slots(kind)[0]["pid"])
 
     def cause(self, pid: int) -> str:
         """How a process ended, by the records of the node."""
@@ -130,10 +119,8 @@ class MatrixNode:
 
     def is_at_full_strength(self) -> bool:
         with contextlib.suppress(control_client.MasterNotRunning):
-            slots = self.slots()
-            steady = all(slot["state"] == "RUNNING" and not slot["leaving"] and not slot["successor"] for slot in slots)
             wanted = {"agent": 1, "manager": 1, **self.kinds}
-            return steady and {kind: sum(slot["kind"] == kind for slot in slots) for kind in wanted} == wanted
+            return self.node.is_complete() and {kind: len(self.node.slots(kind)) for kind in wanted} == wanted
         return False
 
     # ------------------------------------------------------------ the end of a cell

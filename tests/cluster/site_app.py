@@ -14,7 +14,7 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
     process = scope["state"]["peerd"]
     if scope["type"] == "lifespan":
         process.messenger.on("note", lambda message: (HERE / f"{message.data}-{process.slot}").touch())
-        await lifespan(receive, send)
+        await lifespan(process.slot, receive, send)
     elif scope["type"] == "websocket":
         await converse(receive, send)
     else:
@@ -27,7 +27,7 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
         await send({"type": "http.response.body", "body": body})
 
 
-async def lifespan(receive: Any, send: Any) -> None:
+async def lifespan(slot: str, receive: Any, send: Any) -> None:
     await receive()
     if (HERE / "broken").exists():
         raise LookupError("there is no cache")
@@ -36,7 +36,7 @@ async def lifespan(receive: Any, send: Any) -> None:
     await send({"type": "lifespan.startup.complete"})
     await receive()
     with (HERE / "ended").open("a") as file:
-        file.write("ended\n")
+        file.write(f"{slot}\n")
     await send({"type": "lifespan.shutdown.complete"})
 
 

@@ -58,8 +58,20 @@ async def setup(agent: Agent) -> None:
         raise ValueError("the studio is closed")
     agent.share(Feed, agent.options)
     agent.component("fragile", lambda: fragile(agent, gates))
-    agent.on_stop(lambda: note(agent.options, "stopped"))
+    agent.on_stop(lambda: stopped(agent))
+    agent.on_stop(fail_to_close)
+    agent.log.info("good evening", guests=3)
     note(agent.options, "set up", node=agent.node)
+
+
+async def stopped(agent: Agent) -> None:
+    """It takes a while, as closing a connection does."""
+    await asyncio.sleep(0.2)
+    note(agent.options, "stopped")
+
+
+async def fail_to_close() -> None:
+    raise OSError("the connection was closed already")
 
 
 async def fragile(agent: Agent, gates: Path) -> None:

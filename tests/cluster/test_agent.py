@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
 
 from peerd.testing import eventually
 from tests.cluster.cluster import WITHIN, WORKER, Cluster, ClusterNode
+from tests.cluster.conftest import MakeCluster
 
 WORKERS = {"jobs": WORKER, "studio": {**WORKER, "tasks": "studio:studio", "max_attempts": 1}}
 
 
-@pytest.fixture
-def node(cluster: Cluster) -> ClusterNode:
-    shutil.copy(Path(__file__).parent / "studio.py", cluster.folder / "studio.py")
+@pytest.fixture(scope="module")
+def shared(module_cluster: MakeCluster) -> Cluster:
+    """A node with `studio:setup` in its agent, which is not started yet."""
+    cluster = module_cluster("sqlite")
+    cluster.copy("studio.py")
     hook = {"command": ["sh", "-c", "cat >> alerts; echo >> alerts"], "at_most": "100 per 1s"}
     sections = {"agent": {"setup": "studio:setup"}, "agent.options": cluster.options, "alerts.file": hook}
-    return cluster.node("one", workers=WORKERS, sections=sections)
+    cluster.node("one", workers=WORKERS, sections=sections)
+    return cluster
 
 
 def gate(cluster: Cluster, name: str) -> Path:
@@ -33,8 +36,35 @@ def alerts(cluster: Cluster) -> list[tuple[str, str]]:
     return [(one["alert"], one["text"]) for one in found]
 
 
-def test_shared_connections_survive_the_agent_and_no_worker_is_touched(cluster: Cluster, node: ClusterNode) -> None:
+@pytest.mark.slow
+def test_a_setup_that_fails_ends_the_first_start_of_a_node_and_nothing_later(shared: Cluster) -> None:
+    cluster, node = shared, shared.nodes[0]
+    if node.master is not None:
+        node.stop()
+    gate(cluster, "broken").touch()
+    node.start()
+    assert node.master is not None
+    assert node.master.wait(WITHIN) == 3
+    assert "[agent] setup studio:setup: ValueError: the studio is closed" in node.log_text()
+    gate(cluster, "broken").unlink()
+
     node.up()
+    gate(cluster, "broken").touch()
+    agent = node.kill("agent")
+    eventually(node.replaced("agent", agent), timeout=WITHIN, message=node.log_text)
+    held = cluster.enqueue("gated")
+    cluster.wait_for(held, "began")
+    node.kill("jobs-1")  # the agent without its setup does its own duties
+    cluster.wait_for(held, "began", times=2)
+    cluster.open(held)
+    cluster.done(held)
+    waiting = cluster.client.enqueue("studio", name="call")
+    gate(cluster, "broken").unlink()
+    assert waiting.result(timeout=WITHIN) == node.pid("agent")
+    assert [event["pid"] for event in cluster.notes(event="set up")][-2:] == [agent, node.pid("agent")]
+
+
+def test_shared_connections_survive_the_agent_and_no_worker_is_touched(cluster: Cluster, node: ClusterNode) -> None:
     worker, agent = node.pid("studio-1"), node.pid("agent")
     gate(cluster, "news").write_text("first")
     follow = {"key": "news", "until": "last"}
@@ -64,11 +94,9 @@ def test_shared_connections_survive_the_agent_and_no_worker_is_touched(cluster: 
 def test_a_component_that_fails_is_started_again_alone_and_an_alert_is_sent(
     cluster: Cluster, node: ClusterNode
 ) -> None:
-    node.up()
     agent = node.pid("agent")
-    eventually(lambda: len(cluster.notes(event="fragile began")) == 1, timeout=WITHIN)
     gate(cluster, "break").touch()
-    eventually(lambda: len(cluster.notes(event="fragile began")) == 2, timeout=WITHIN, message=node.log_text)
+    eventually(lambda: len(cluster.notes(event="fragile began")) == 1, timeout=WITHIN, message=node.log_text)
     dead = cluster.client.enqueue("studio", name="fail")
     expected = {
         ("exception", "fragile failed: SystemExit: it is broken"),
@@ -76,37 +104,14 @@ def test_a_component_that_fails_is_started_again_alone_and_an_alert_is_sent(
     }
     eventually(lambda: expected <= set(alerts(cluster)), timeout=WITHIN, message=cluster.describe)
     assert node.pid("agent") == agent
-    assert len(cluster.notes(event="set up")) == 1
+    assert cluster.notes(event="set up") == []
     assert node.stop() == 0
-    assert cluster.notes(event="stopped")[0]["pid"] == agent
+    assert cluster.notes(event="stopped")[0]["pid"] == agent, "asynchronous hooks are awaited"
+    assert "OSError: the connection was closed already" in node.log_text()
+    assert "good evening" in node.log_text(), "the agent's own log"
 
 
-def test_a_setup_that_fails_ends_the_first_start_of_a_node_and_nothing_later(
-    cluster: Cluster, node: ClusterNode
-) -> None:
-    gate(cluster, "broken").touch()
-    node.start()
-    assert node.master is not None
-    assert node.master.wait(WITHIN) == 3
-    assert "[agent] setup studio:setup: ValueError: the studio is closed" in node.log_text()
-    gate(cluster, "broken").unlink()
-
-    node.up()
-    gate(cluster, "broken").touch()
-    agent = node.kill("agent")
-    eventually(node.replaced("agent", agent), timeout=WITHIN, message=node.log_text)
-    held = cluster.enqueue("gated")
-    cluster.wait_for(held, "began")
-    node.kill("jobs-1")  # the agent without its setup does its own duties
-    cluster.wait_for(held, "began", times=2)
-    cluster.open(held)
-    cluster.done(held)
-    waiting = cluster.client.enqueue("studio", name="call")
-    gate(cluster, "broken").unlink()
-    assert waiting.result(timeout=WITHIN) == node.pid("agent")
-    assert [event["pid"] for event in cluster.notes(event="set up")] == [agent, node.pid("agent")]
-
-
+@pytest.mark.slow
 def test_a_blocked_event_loop_of_the_agent_does_not_make_its_node_look_dead(
     cluster: Cluster, node: ClusterNode
 ) -> None:
@@ -119,22 +124,24 @@ def test_a_blocked_event_loop_of_the_agent_does_not_make_its_node_look_dead(
         "        pathlib.Path(agent.options['gates'], 'unblocked').touch()\n"
         "    agent.component('block', block)\n"
     )
-    other = cluster.node("two", workers=WORKERS)
-    other.up()
     sections = {"agent": {"setup": "blocking:setup"}, "agent.options": cluster.options}
-    blocked = cluster.node("three", workers=WORKERS, sections=sections).start()
+    blocked = cluster.node("two", workers={}, sections=sections).start()
     eventually(lambda: gate(cluster, "blocked").exists(), timeout=WITHIN)
     eventually(lambda: gate(cluster, "unblocked").exists(), timeout=WITHIN)
     blocked.wait_until_running()
-    assert "nodes fell silent" not in other.log_text()
+    assert "two fell silent" not in node.log_text()
+    assert blocked.stop() == 0
+    cluster.nodes.remove(blocked)
 
 
 @pytest.mark.slow
 def test_a_worker_that_is_above_its_limit_of_memory_is_replaced_at_the_agents_request(cluster: Cluster) -> None:
-    [node] = cluster.up("one", recycle_memory="1MB")
+    node = cluster.node("small", recycle_memory="1MB").up()
     first = node.pid("jobs-1")
     eventually(node.replaced("jobs-1", first), timeout=WITHIN, message=node.log_text)
     assert "(recycle_memory = 1 MB)" in node.log_text()
     cause = eventually(lambda: node.slot("jobs-1")["last_cause"], timeout=WITHIN)
     assert cause["kind"] == "memory-limit"
     assert node.slot("agent")["sample"]["memory"] > 1_000_000
+    assert node.stop() == 0
+    cluster.nodes.remove(node)

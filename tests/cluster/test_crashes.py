@@ -1,220 +1,215 @@
-"""What dies, and what becomes of its tasks: processes, masters, whole nodes."""
+"""Masters and whole nodes that die or freeze, and what becomes of their tasks. Two nodes for all."""
 
 from __future__ import annotations
 
 import json
 import time
+from datetime import datetime
 
 import pytest
+import sqlalchemy as sa
 
 from peerd.cli.cluster.nodes import node_state
+from peerd.domain.alert_record import AlertState
+from peerd.domain.bulk import BulkAction, BulkRetry, BulkState
 from peerd.domain.lifecycle import Status
+from peerd.operate.task_filter import TaskFilter
+from peerd.store.alerts.reading import AlertRecord
+from peerd.store.schema.tables import depths, tasks
 from peerd.testing import eventually
-from tests.cluster.cluster import MAX_UPDATE, WITHIN, Cluster
+from tests.cluster.cluster import MAX_UPDATE, WITHIN, WORKER, Cluster
+from tests.cluster.conftest import MakeCluster
+
+NUMBER = 500
+"""Tasks of the bulk action."""
+INACTIVE_AFTER = 15.0
+SMALL_CHUNKS = {"batch": 5, "inactive_after": INACTIVE_AFTER}
 
 
-@pytest.mark.one_database
-def test_a_killed_workers_task_is_finished_by_another_process_long_before_max_update(each_cluster: Cluster) -> None:
-    max_update = 60.0
-    [node] = each_cluster.up("one", processes=2, manager={"max_update": max_update})
-    job = each_cluster.enqueue("first_hangs")
-    began = each_cluster.wait_for(job, "began")
-    slot = next(slot for slot in ("jobs-1", "jobs-2") if node.pid(slot) == began["pid"])
-    killed = time.monotonic()
-    pid = node.kill(slot)
-    task = each_cluster.done(job)
-    assert time.monotonic() - killed < max_update / 2
-    assert task.attempts == 1
-    assert task.crashes == 1
-    assert each_cluster.outcomes(job) == [("crash", "killed by SIGKILL")]
-    assert job.refresh().result()["pid"] != pid
-    eventually(node.replaced(slot, pid), timeout=WITHIN, message=node.log_text)
-
-
-def test_the_record_of_a_killed_process_shows_how_it_died(cluster: Cluster) -> None:
-    [node] = cluster.up("one")
-    before = {process.slot: process.id for process in cluster.client.nodes.processes()}
-    pid = node.kill("jobs-1")
-    eventually(node.replaced("jobs-1", pid), timeout=WITHIN)
-    eventually(lambda: {p.slot: p.id for p in cluster.client.nodes.processes()}["jobs-1"] != before["jobs-1"])
-    records = {process.id: process for process in cluster.client.nodes.processes(ended=True)}
-    assert records[before["jobs-1"]].cause == "killed by SIGKILL"
-
-
-@pytest.mark.one_database
-def test_a_killed_master_leaves_no_process_behind_and_loses_no_task(each_cluster: Cluster) -> None:
-    one, _ = each_cluster.up("one", "two", node={"grace": "1s"})
-    jobs = [each_cluster.enqueue("first_hangs", node="one") for _ in range(3)]
-    for job in jobs:
-        each_cluster.wait_for(job, "began")
-    others = set(each_cluster.processes())
-    one.kill_master()
-    mine = others - {one.master.pid if one.master else 0}
-    for job in jobs:
-        each_cluster.client.tasks.move(job.id, "two")
-    for job in jobs:
-        assert each_cluster.done(job).lease > 1
-    two_alone = {"agent", "manager", "jobs-1"}
-    eventually(lambda: len(each_cluster.processes()) == 1 + len(two_alone), timeout=WITHIN, message=str(mine))
-
-
-def test_a_node_whose_master_was_killed_is_silent_at_once_and_an_alert_is_sent(cluster: Cluster) -> None:
+@pytest.fixture(scope="module")
+def shared(module_cluster: MakeCluster) -> Cluster:
+    cluster = module_cluster("sqlite")
+    cluster.client.enqueue("nobody", name="waits")  # before the first sample: the second may be minutes later
     file = cluster.folder / "alerts"
-    hook = {"command": ["sh", "-c", f"cat >> {file}; echo >> {file}"]}
-    node = cluster.node("one", sections={"alerts.all": hook}, manager={"inactive_after": "60s"}).up()
-    [agent] = [process.id for process in cluster.client.nodes.processes() if process.slot == "agent"]
-    node.kill_master()
-    eventually(lambda: not cluster.processes(), timeout=WITHIN)
-    records = {process.id: process for process in cluster.client.nodes.processes(ended=True)}
-    assert records[agent].cause == "its master died"
-    [row] = cluster.client.nodes.list()
-    assert node_state(row) == "silent"
-    alerts = [json.loads(line) for line in file.read_text().splitlines() if line]
-    assert [(one["alert"], one["text"]) for one in alerts] == [
-        ("master-died", "the master of one has died: its processes end; none is restarted until the node is")
-    ]
-    assert "the master has died; this node ends" in node.log_text()
-    node.up()  # it need not wait until the earlier life has been silent for long
-    assert node.stop() == 0
-    assert node_state(cluster.client.nodes.list()[0]) == "stopped"
+    workers = {"jobs": {**WORKER, "count": 6}, "held": cluster.worker("held", grace="60s")}
+    for name in ("one", "two"):  # `one` is the first to register, so it samples the queues
+        hook = {"command": ["sh", "-c", f"cat >> {file}; echo >> {file}"]}
+        cluster.up(name, workers=workers, node={"grace": "1s"}, manager=SMALL_CHUNKS, sections={"alerts.all": hook})
+    return cluster
 
 
-@pytest.mark.one_database
-def test_a_nodes_tasks_are_finished_by_the_others_when_it_has_been_silent_for_max_update(each_cluster: Cluster) -> None:
-    cluster = each_cluster
-    one, two = cluster.up("one", "two", count=6)
-    jobs = [cluster.enqueue("first_hangs") for _ in range(6)]
-    for job in jobs:
-        cluster.wait_for(job, "began")
-    on_one = [job for job in jobs if cluster.notes(job)[0]["node"] == "one"]
-    if not on_one:  # the other one was quicker to all of them
-        one, two, on_one = two, one, jobs
-    one.kill_all()
-    killed = time.monotonic()
-    for job in on_one:
-        task = cluster.done(job)
-        assert cluster.outcomes(job)[0][0] == "rescued"
-        assert task.attempts == 1
-    assert time.monotonic() - killed > MAX_UPDATE - 1
-    names = {node.name: node.active for node in cluster.client.nodes.list()}
-    assert names == {one.name: False, two.name: True}
+def alert_of(cluster: Cluster, kind: str, subject: str) -> AlertRecord | None:
+    """The alert that is on."""
+    found = cluster.client.alerts.list(kinds=[kind]).items
+    return next((one for one in found if one.state is AlertState.ON and one.subject == subject), None)
 
 
-def test_a_node_started_again_after_a_power_cut_waits_out_the_silence_and_rescues_its_own_tasks(
-    cluster: Cluster,
-) -> None:
-    [node] = cluster.up("one", manager={"inactive_after": "12s"})  # longer than a start
-    job = cluster.enqueue("first_hangs")
-    cluster.wait_for(job, "began")
-    node.kill_all()
-    node.up()
-    assert "an earlier incarnation of this node may still run" in node.log_text()
-    task = cluster.done(job)
-    assert task.attempts == 1
-    assert [outcome for outcome, _ in cluster.outcomes(job)] == ["rescued"]
-
-
-@pytest.mark.one_database
-def test_a_master_started_again_takes_nothing_from_workers_that_finish_for_the_killed_one(
-    each_cluster: Cluster,
-) -> None:
-    [node] = each_cluster.up("one", node={"grace": "60s"})
-    job = each_cluster.enqueue("gated")
-    each_cluster.wait_for(job, "began")
-    node.kill_master()
-    node.up()
-    assert each_cluster.client.tasks.get(job.id).status is Status.WORKING
-    each_cluster.open(job)
-    assert each_cluster.done(job).lease == 1
-    assert each_cluster.outcomes(job) == []
+def state_of(cluster: Cluster, name: str) -> str:
+    return next(node_state(node) for node in cluster.client.nodes.list() if node.name == name)
 
 
 def test_a_second_living_node_of_a_name_is_refused(cluster: Cluster) -> None:
-    [node] = cluster.up("one")
+    first = cluster.nodes[0]
     second = cluster.node("one", node={"run_directory": str(cluster.folder / "elsewhere")})
-    log_text = len(second.log_text())
+    assert cluster.nodes.pop() is second
     assert second.start().master.wait(WITHIN) == 3  # type: ignore[union-attr]
-    assert second.log_text()[log_text:].count("a node named 'one' is alive already") == 1, "in one line"
-    assert "Traceback" not in second.log_text()[log_text:]
-    assert node.state() == "running"
-    cluster.done(cluster.enqueue("quick"))
+    assert second.log_text().count("a node named 'one' is alive already") == 1, "in one line"
+    assert "Traceback" not in second.log_text()
+    assert first.state() == "running"
 
 
-def test_a_killed_agent_is_replaced_and_the_node_keeps_its_heartbeat_and_incarnation(cluster: Cluster) -> None:
-    [node] = cluster.up("one")
-    job = cluster.enqueue("gated")
-    cluster.wait_for(job, "began")
-    [before] = cluster.client.nodes.list()
+def test_a_process_frozen_beyond_max_update_can_change_nothing_when_it_thaws_and_its_handlers_are_canceled(
+    cluster: Cluster,
+) -> None:
+    node = cluster.nodes[0]
+    cluster.client.nodes.drain("two")
+    ends, goes_on = [cluster.enqueue("first_hangs") for _ in range(2)]
+    for job in (ends, goes_on):
+        cluster.wait_for(job, "began")
+    cluster.client.nodes.undrain("two")
     worker = node.pid("jobs-1")
-    agent = node.kill("agent")
-    eventually(node.replaced("agent", agent), timeout=WITHIN)
-    seen = cluster.client.nodes.list()[0].checked_at
-    after = eventually(lambda: [one for one in cluster.client.nodes.list() if one.checked_at != seen], timeout=WITHIN)
-    assert after[0].incarnation == before.incarnation
-    assert node.pid("jobs-1") == worker
-    cluster.open(job)
-    assert cluster.done(job).attempts == 0
-    assert cluster.outcomes(job) == []
-
-
-def test_a_death_that_no_agent_received_is_reported_to_the_next_one(cluster: Cluster) -> None:
-    [node] = cluster.up("one", manager={"max_update": "60s"})
-    job = cluster.enqueue("first_hangs")
-    cluster.wait_for(job, "began")
-    node.kill("agent")
-    node.kill("jobs-1")
-    cluster.done(job)
-    assert cluster.outcomes(job) == [("crash", "killed by SIGKILL")]
-
-
-def test_a_killed_manager_is_replaced_and_retries_go_on(cluster: Cluster) -> None:
-    [node] = cluster.up("one")
-    manager = node.kill("manager")
-    later = cluster.enqueue("quick", start_in=0.5)
-    eventually(node.replaced("manager", manager), timeout=WITHIN)
-    cluster.done(later)
-
-
-def test_a_process_frozen_beyond_max_update_can_change_nothing_when_it_thaws(cluster: Cluster) -> None:
-    one, two = cluster.up("one", "two", count=1)
-    job = cluster.enqueue("first_hangs")
-    frozen = cluster.claiming_node(job)
-    cluster.wait_for(job, "began")
-    worker = frozen.pid("jobs-1")
     cluster.freeze([worker])
     try:
+        found = {job: cluster.done(job) for job in (ends, goes_on)}
+        for job in found:
+            assert cluster.outcomes(job) == [("rescued", f"the task was not touched for {MAX_UPDATE:g} s")]
+        cluster.open(ends)  # it would end, and write, as soon as it continues
+    finally:
+        cluster.thaw([worker])
+    eventually(lambda: "the claim of a task was lost" in node.log_text(), timeout=WITHIN, message=node.log_text)
+    assert cluster.wait_for(goes_on, "cancelled")["lease"] == 1
+    for job, task in found.items():
+        assert cluster.client.tasks.get(job.id) == task
+        assert job.refresh().result()["lease"] == 2
+    assert {one.state() for one in cluster.nodes} == {"running"}
+
+
+def test_a_killed_master_leaves_no_process_behind_loses_no_task_and_is_reported_at_once(cluster: Cluster) -> None:
+    node = cluster.nodes[0]
+    hanging = [cluster.enqueue("first_hangs", node="one") for _ in range(3)]
+    held = cluster.enqueue("gated", "held", node="one")
+    for job in (*hanging, held):
+        cluster.wait_for(job, "began")
+    holder = cluster.notes(held)[0]["pid"]
+    mine = set(node.all_pids())
+    [agent] = [process.id for process in cluster.client.nodes.processes() if process.pid == node.pid("agent")]
+    node.kill_master()
+    for job in hanging:
+        cluster.client.tasks.move(job.id, "two")
+    for job in hanging:
+        assert cluster.done(job).lease > 1
+    eventually(lambda: mine & set(cluster.processes()) <= {holder}, timeout=WITHIN, message=cluster.describe)
+    records = {process.id: process for process in cluster.client.nodes.processes(ended=True)}
+    assert records[agent].cause == "its master died"
+    assert state_of(cluster, "one") == "silent"
+    alerts = [json.loads(line) for line in (cluster.folder / "alerts").read_text().splitlines() if line]
+    assert [one["text"] for one in alerts if one["alert"] == "master-died"] == [
+        "the master of one has died: its processes end; none is restarted until the node is"
+    ]
+    assert "the master has died; this node ends" in node.log_text()
+
+    node.up()  # it need not wait until the earlier life has been silent for long
+    assert cluster.client.tasks.get(held.id).status is Status.WORKING, "the worker finishes for the killed master"
+    cluster.open(held)
+    assert cluster.done(held).lease == 1
+    assert cluster.outcomes(held) == []
+    eventually(lambda: set(cluster.processes()) == {pid for one in cluster.nodes for pid in one.all_pids()}, WITHIN)
+
+
+@pytest.mark.slow
+def test_a_node_that_was_replaced_while_it_was_frozen_leaves_when_it_thaws(cluster: Cluster) -> None:
+    old = cluster.nodes[1]
+    assert old.master is not None
+    job = cluster.enqueue("first_hangs", node="two")
+    cluster.wait_for(job, "began")
+    all_pids = old.all_pids()
+    cluster.freeze(all_pids)
+    try:
+        new = cluster.node("two", node={"run_directory": str(cluster.folder / "elsewhere")}).up()
         task = cluster.done(job)
-        assert cluster.outcomes(job) == [("rescued", f"the task was not touched for {MAX_UPDATE:g} s")]
-        cluster.open(job)  # it would end, and write, as soon as it continues
     finally:
-        cluster.thaw([worker])
-    eventually(lambda: "the claim of a task was lost" in frozen.log_text(), timeout=WITHIN, message=frozen.log_text)
+        cluster.thaw(all_pids)
+    assert old.master.wait(WITHIN) == 0
+    assert "this node was replaced, and stops" in old.log_text()
+    assert new.state() == "running"
     assert cluster.client.tasks.get(job.id) == task
-    assert job.refresh().result()["lease"] == 2
-    assert {one.state(), two.state()} == {"running"}
+    assert task.status is Status.DONE
+    assert new.stop() == 0
+    cluster.nodes.remove(new)
 
 
-def test_the_handler_of_a_thawed_process_is_cancelled(cluster: Cluster) -> None:
-    cluster.up("one", "two", count=1)
-    job = cluster.enqueue("first_hangs")
-    frozen = cluster.claiming_node(job)
-    cluster.wait_for(job, "began")
-    worker = frozen.pid("jobs-1")
-    cluster.freeze([worker])
-    try:
-        cluster.done(job)
-    finally:
-        cluster.thaw([worker])
-    assert cluster.wait_for(job, "cancelled")["lease"] == 1
-    assert cluster.client.tasks.get(job.id).status is Status.DONE
+def test_what_a_node_without_power_had_begun_is_finished_by_the_other_and_nothing_is_done_twice(
+    cluster: Cluster,
+) -> None:
+    one, two = cluster.nodes
+    client = cluster.client
+    client.nodes.drain("two")
+    hanging = [cluster.enqueue("first_hangs") for _ in range(3)]
+    for job in hanging:
+        cluster.wait_for(job, "began")
+    client.nodes.undrain("two")
+    of_two = [cluster.enqueue("gated", "held", node="two") for _ in range(2)]
+    rows = [{"queue": "nobody-serves-it", "status": "dead", "lease": number} for number in range(NUMBER)]
+    client.database.run(lambda connection: connection.execute(sa.insert(tasks), rows).rowcount)
+    bulk = client.bulk.create(BulkRetry(), TaskFilter(status="dead"))
+
+    def progress() -> BulkAction:
+        return client.bulk.get(bulk.id)
+
+    def samples() -> list[datetime]:
+        at = sa.select(depths.c.at).distinct().where(depths.c.step == 15).order_by(depths.c.at)
+        return list(client.database.read(lambda connection: connection.execute(at).scalars().all()))
+
+    for done, node in ((50, one), (100, two), (150, None)):
+        eventually(lambda done=done: progress().done >= done, timeout=WITHIN, message=cluster.describe)  # type: ignore[misc]
+        if node:
+            node.kill("manager")
+    one.kill_all()
+    killed = time.monotonic()
+    killed_at, sampled = progress(), len(samples())
+    assert killed_at.state is BulkState.RUNNING, "it was killed in the middle"
+    assert killed_at.done < NUMBER
+    for job in hanging:
+        assert cluster.done(job).attempts == 1
+        assert [outcome for outcome, _ in cluster.outcomes(job)] == ["rescued"]
+    assert time.monotonic() - killed > MAX_UPDATE - 1
+    for job in of_two:
+        cluster.open(job)
+        assert cluster.done(job).lease == 1
+
+    eventually(lambda: progress().has_ended, timeout=WITHIN, message=cluster.describe)
+    ended = progress()
+    assert (ended.state, ended.done, ended.skipped, ended.failed) == (BulkState.DONE, NUMBER, 0, 0)
+    retried = client.tasks.list(queue="nobody-serves-it", limit=NUMBER)
+    assert {str(task.status) for task in retried} == {"pending"}
+    assert sorted(task.lease for task in retried) == [number + 1 for number in range(NUMBER)], "each was retried once"
+    assert "a bulk action is done" in two.log_text()
+
+    alert = eventually(lambda: alert_of(cluster, "inactive-nodes", "one"), timeout=WITHIN, message=two.log_text)
+    assert alert is not None
+    assert (alert.node, alert.text) == ("two", "one fell silent")
+    assert {node.name: node.active for node in client.nodes.list()} == {"one": False, "two": True}
+    eventually(lambda: len(samples()) > sampled, timeout=WITHIN, message=two.log_text)
+    overview = client.statistics.overview()
+    assert {node.name: node.state for node in overview.nodes} == {"one": "silent", "two": "active"}
+    assert any("one is silent" in problem for problem in overview.problems)
 
 
-def test_a_task_that_keeps_killing_its_process_ends_as_dead_with_the_cause(cluster: Cluster) -> None:
-    [node] = cluster.up("one", processes=2)
-    job = cluster.enqueue("poison", body={"times": 100}, max_attempts=2)
-    task = cluster.wait_until(job, Status.DEAD)
-    assert task.crashes == 2
-    assert cluster.outcomes(job) == [("crash", "killed by SIGKILL")] * 2
-    assert "killed by SIGKILL" in (task.error or "")
-    cluster.done(cluster.enqueue("quick"))
-    assert node.state() == "running"
+@pytest.mark.slow
+def test_a_node_started_again_after_a_power_cut_waits_out_the_silence_and_rescues_its_own_tasks(
+    shared: Cluster,
+) -> None:
+    one, two = shared.nodes
+    if one.master is not None and one.master.poll() is None:
+        one.kill_all()
+    two.repair()
+    job = shared.enqueue("first_hangs")
+    shared.wait_for(job, "began")
+    two.kill_all()
+    killed = time.monotonic()
+    two.up()
+    is_told = "an earlier incarnation of this node may still run" in two.log_text()
+    assert is_told or time.monotonic() - killed > INACTIVE_AFTER, two.log_text()
+    task = shared.done(job)
+    assert task.attempts == 1
+    assert [outcome for outcome, _ in shared.outcomes(job)] == ["rescued"]

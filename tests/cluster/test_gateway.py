@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import statistics
 import time
@@ -16,10 +17,12 @@ from peerd.store.schema.tables import tasks
 from peerd.supervision.control import control_client
 from peerd.testing import eventually, insert_task
 from tests.cluster.cluster import MAX_UPDATE, WITHIN, Cluster, ClusterNode
-from tests.cluster.test_doorbell import SECRET, wait_for_bell
+from tests.cluster.conftest import MakeCluster
 from tests.gateway.beanstalk_connection import BeanstalkConnection, reserved
 
 TUBES: Final = "gateway.tubes"
+SECRET: Final = "a secret that all nodes share"
+ROWS: Final = {"worker": "jobs:Tubes", "update": "500ms", "poll_every": "200ms"}
 CONNECTIONS: Final = 100
 JOBS_OF_EACH: Final = 10
 HOUR: Final = 3600
@@ -50,13 +53,12 @@ def start_all(*nodes: ClusterNode) -> None:
         node.start()
     for node in nodes:
         node.wait_until_running()
-        wait_for_bell(node)
+        node.wait_for_doorbell()
 
 
 def connect(node: ClusterNode, tube: bytes = b"default") -> BeanstalkConnection:
     """A client that uses and watches a tube."""
-    [listening] = control_client.status(node.run_directory)["sockets"]
-    connection = BeanstalkConnection(("127.0.0.1", int(listening["addresses"][0].rpartition(":")[2])))
+    connection = BeanstalkConnection(("127.0.0.1", node.port()))
     if tube != b"default":
         connection.use(tube)
         connection.watch_only(tube)
@@ -113,16 +115,29 @@ def delete_all(holders: dict[int, BeanstalkConnection]) -> None:
         assert connection.receive() == b"DELETED\r\n"
 
 
+@pytest.fixture(scope="module")
+def shared(module_cluster: MakeCluster) -> Cluster:
+    cluster = module_cluster("mariadb")
+    node = {"grace": "4s"}
+    one = gateway_node(cluster, "one", node=node, workers={"rows": ROWS}, backlog=10)
+    start_all(one, gateway_node(cluster, "two", node=node))
+    return cluster
+
+
+@pytest.fixture
+def cluster(shared: Cluster) -> Cluster:
+    """The two nodes, and no job."""
+    shared.client.database.run(lambda connection: connection.execute(sa.delete(tasks)).rowcount)
+    return shared.reset()
+
+
 # ---------------------------------------------------------------- a gateway process dies
 
 
-@pytest.mark.one_database
 def test_a_killed_gateway_process_loses_no_job_and_others_get_its_jobs_at_once(
-    each_cluster: Cluster, record_line: RecordLine
+    cluster: Cluster, record_line: RecordLine
 ) -> None:
-    cluster = each_cluster
-    one, two = gateway_node(cluster, "one"), gateway_node(cluster, "two")
-    start_all(one, two)
+    one, two = cluster.nodes
     with ExitStack() as clients:
         dying = connect_many(one, CONNECTIONS, clients)
         ids = [job for connection in dying for job in put_many(connection, JOBS_OF_EACH)]
@@ -154,10 +169,10 @@ def test_a_killed_gateway_process_loses_no_job_and_others_get_its_jobs_at_once(
         assert figure(two, "current-jobs-ready") == figure(two, "current-jobs-reserved") == 0
 
 
-@pytest.mark.one_database
-def test_a_killed_process_releases_to_its_sibling_and_to_its_successor(each_cluster: Cluster) -> None:
-    node = gateway_node(each_cluster, "one", processes=2)
-    start_all(node)
+@pytest.mark.slow
+def test_a_killed_process_releases_to_its_sibling_and_to_its_successor(cluster: Cluster) -> None:
+    node = cluster.nodes[0]
+    node.scale("tubes", 2)
     with ExitStack() as clients:
         by_pid: dict[int, BeanstalkConnection] = {}
         while len(by_pid) < 2:
@@ -173,44 +188,12 @@ def test_a_killed_process_releases_to_its_sibling_and_to_its_successor(each_clus
         assert sibling.job(job)["timeouts"] == sibling.job(job)["releases"] == "0"
         eventually(node.replaced("tubes-1", killed), timeout=WITHIN, message=node.log_text)
         assert sibling.ask(b"delete %d\r\n" % job) == b"DELETED\r\n"
+    node.scale("tubes", 1)
 
 
-# ---------------------------------------------------------------- a node dies
-
-
-@pytest.mark.one_database
-def test_the_jobs_of_a_killed_node_are_ready_when_its_lease_ends(
-    each_cluster: Cluster, record_line: RecordLine
-) -> None:
-    cluster = each_cluster
-    one, two = gateway_node(cluster, "one"), gateway_node(cluster, "two")
-    start_all(one, two)
-    with ExitStack() as clients:
-        dying = connect_many(one, 20, clients)
-        ids = [job for connection in dying for job in put_many(connection, JOBS_OF_EACH)]
-        reserve_in_each(dying, JOBS_OF_EACH)
-        assert sorted(receive_jobs(dying, JOBS_OF_EACH)) == sorted(ids)
-        waiting = connect_many(two, 20, clients)
-        reserve_in_each(waiting, JOBS_OF_EACH)
-        one.kill_all()
-        killed_at = time.monotonic()
-        holders = receive_jobs(waiting, JOBS_OF_EACH)
-        seconds = time.monotonic() - killed_at
-        text = f"{len(ids)} jobs of a killed node reserved again by others: {seconds:.2f} s, max_update {MAX_UPDATE:g}"
-        record_line("queue server", text)
-        assert sorted(holders) == sorted(ids)
-        assert counted(cluster) == (0, 0, 0, 0)
-        assert recorded_attempts(cluster, ids[:20]) == []
-        assert waiting[0].job(ids[0])["timeouts"] == "0"
-        assert seconds < 3 * MAX_UPDATE
-        delete_all(holders)
-
-
-@pytest.mark.one_database
-def test_no_reservation_is_taken_from_a_living_process_however_long_it_lasts(each_cluster: Cluster) -> None:
-    cluster = each_cluster
-    one, two = gateway_node(cluster, "one"), gateway_node(cluster, "two")
-    start_all(one, two)
+@pytest.mark.slow
+def test_no_reservation_is_taken_from_a_living_process_however_long_it_lasts(cluster: Cluster) -> None:
+    one, two = cluster.nodes
     with connect(one, b"held") as holder, connect(two, b"held") as other:
         job = holder.put(ttr=HOUR)
         assert holder.reserve() == job
@@ -230,10 +213,8 @@ def test_no_reservation_is_taken_from_a_living_process_however_long_it_lasts(eac
 # ---------------------------------------------------------------- reload and stop
 
 
-@pytest.mark.one_database
-def test_a_reload_drops_no_connection_and_no_reservation(each_cluster: Cluster) -> None:
-    node = gateway_node(each_cluster, "one")
-    start_all(node)
+def test_a_reload_drops_no_connection_and_no_reservation(cluster: Cluster) -> None:
+    node = cluster.nodes[0]
     old = node.pid("tubes-1")
     with ExitStack() as clients:
         connections = connect_many(node, 10, clients)
@@ -242,7 +223,7 @@ def test_a_reload_drops_no_connection_and_no_reservation(each_cluster: Cluster) 
         holders = receive_jobs(connections, 1)
         waiting = clients.enter_context(connect(node, b"later"))
         waiting.send(b"reserve\r\n")
-        begin_reload(node)
+        control_client.send_command(node.run_directory, {"command": "reload", "kinds": ["tubes"]})
         worked = 0
         while not node.replaced("tubes-1", old)():
             for connection in connections:
@@ -257,18 +238,15 @@ def test_a_reload_drops_no_connection_and_no_reservation(each_cluster: Cluster) 
         assert waiting.receive(WITHIN) == reserved(job), "the old process hears the rings of the new one"
         assert sorted(holders) == sorted(ids)
         delete_all(holders)
-        assert counted(each_cluster) == (0, 0, 0, 0)
+        assert counted(cluster) == (0, 0, 0, 0)
         for connection in (*connections, waiting):
             connection.close()
-        eventually(lambda: old not in each_cluster.processes(), timeout=WITHIN, message=node.log_text)
+        eventually(lambda: old not in cluster.processes(), timeout=WITHIN, message=node.log_text)
         assert new.reserve() == job, "what the old process's client held is ready again"
 
 
-@pytest.mark.one_database
-def test_a_connection_that_holds_a_job_may_finish_it_when_its_node_stops(each_cluster: Cluster) -> None:
-    cluster = each_cluster
-    node = gateway_node(cluster, "one", node={"grace": "4s"})
-    start_all(node)
+def test_a_connection_that_holds_a_job_may_finish_it_when_its_node_stops(cluster: Cluster) -> None:
+    node = cluster.nodes[1]
     with connect(node) as finishing, connect(node) as holding, connect(node) as idle, connect(node, b"w") as waiting:
         ids = put_many(finishing, 2)
         assert finishing.reserve() == ids[0]
@@ -290,23 +268,19 @@ def test_a_connection_that_holds_a_job_may_finish_it_when_its_node_stops(each_cl
 # ---------------------------------------------------------------- several nodes, two worlds
 
 
-@pytest.mark.one_database
-def test_a_put_on_one_node_wakes_a_reserve_that_waits_on_another(
-    each_cluster: Cluster, record_line: RecordLine
-) -> None:
-    one, two = gateway_node(each_cluster, "one"), gateway_node(each_cluster, "two")
-    start_all(one, two)
+def test_a_put_on_one_node_wakes_a_reserve_that_waits_on_another(cluster: Cluster, record_line: RecordLine) -> None:
+    one, two = cluster.nodes
     took = []
     with connect(one, b"woken") as producer, connect(two, b"woken") as worker:
         for _ in range(15):
             worker.send(b"reserve-with-timeout 30\r\n")
-            eventually(lambda: producer_sees_waiting(two), timeout=WITHIN)
+            eventually(lambda: figure(two, "current-waiting") == 1, timeout=WITHIN)
             began = time.monotonic()
             job = producer.put()
             assert worker.receive(WITHIN) == reserved(job)
             took.append(time.monotonic() - began)
             assert worker.ask(b"delete %d\r\n" % job) == b"DELETED\r\n"
-    kind = each_cluster.client.database.name
+    kind = cluster.client.database.name
     median, slowest = statistics.median(took), max(took)
     record_line(
         "queue server", f"put → reserve on another node, {kind}: {1e3 * median:.1f} ms, slowest {1e3 * slowest:.1f} ms"
@@ -314,18 +288,10 @@ def test_a_put_on_one_node_wakes_a_reserve_that_waits_on_another(
     assert median < WAKES_WITHIN, took
 
 
-def producer_sees_waiting(node: ClusterNode) -> bool:
-    return figure(node, "current-waiting") == 1
-
-
-@pytest.mark.one_database
 def test_a_job_of_a_client_is_handled_in_python_and_a_task_of_python_is_reserved_by_a_client(
-    each_cluster: Cluster,
+    cluster: Cluster,
 ) -> None:
-    cluster = each_cluster
-    workers = {"rows": {"worker": "jobs:Tubes", "update": "500ms", "poll_every": "200ms"}}
-    node = gateway_node(cluster, "one", workers=workers)
-    start_all(node)
+    node = cluster.nodes[0]
     with connect(node, b"handled") as client:
         job = client.put(b"\xffbinary\r\n")
         text = client.put("grüße".encode())
@@ -342,6 +308,79 @@ def test_a_job_of_a_client_is_handled_in_python_and_a_task_of_python_is_reserved
         assert client.ask(b"delete %d\r\n" % enqueued.id) == b"DELETED\r\n"
 
 
+# ---------------------------------------------------------------- what a reload has replaced
+
+
+def rewrite(node: ClusterNode, before: str, after: str) -> None:
+    """Change a line of its configuration, and let it be followed."""
+    text = node.config.read_text()
+    assert before in text
+    node.config.write_text(text.replace(before, after))
+    node.reload(config_only=True)
+
+
+def connect_to(node: ClusterNode, pid: int) -> BeanstalkConnection:
+    """Connect to one process: after a reload, the former one accepts until it has read that it shall stop."""
+
+    def connected() -> BeanstalkConnection:
+        client = connect(node)
+        if (reached := int(client.statistics()["pid"])) != pid:
+            client.close()
+            raise AssertionError(f"process {reached} accepted, not {pid}")
+        return client
+
+    return eventually(connected, timeout=WITHIN, message=node.log_text)
+
+
+@pytest.mark.slow
+def test_the_status_shows_each_process_that_still_serves_clients_after_reloads(cluster: Cluster) -> None:
+    node = cluster.nodes[0]
+    with ExitStack() as clients:
+        former = []
+        for backlog in (11, 12):
+            former.append(node.pid("tubes-1"))
+            clients.enter_context(connect_to(node, former[-1])).put()
+            rewrite(node, f"backlog = {backlog - 1}", f"backlog = {backlog}")
+        generation = node.slot("tubes-1")["generation"]
+        both = [f"process {pid} of generation {generation - 2 + place} is leaving" for place, pid in enumerate(former)]
+
+        def shown() -> str:
+            return node.peerd("status").stdout
+
+        eventually(lambda: all(one in shown() for one in both), timeout=WITHIN, message=shown)
+        eventually(lambda: shown().count("still serves 1 client") == 2, timeout=WITHIN, message=shown)
+        as_json = json.loads(node.peerd("status", "--json").stdout)
+        [slot] = [slot for slot in as_json["here"]["slots"] if slot["name"] == "tubes-1"]
+        assert [(one["pid"], one["in_flight"]) for one in slot["leaving"]] == [(pid, 1) for pid in former]
+    eventually(lambda: not set(former) & set(cluster.processes()), timeout=WITHIN, message=node.log_text)
+
+
+# ---------------------------------------------------------------- a node dies
+
+
+def test_the_jobs_of_a_killed_node_are_ready_when_its_lease_ends(cluster: Cluster, record_line: RecordLine) -> None:
+    one, two = cluster.nodes
+    with ExitStack() as clients:
+        dying = connect_many(one, 20, clients)
+        ids = [job for connection in dying for job in put_many(connection, JOBS_OF_EACH)]
+        reserve_in_each(dying, JOBS_OF_EACH)
+        assert sorted(receive_jobs(dying, JOBS_OF_EACH)) == sorted(ids)
+        waiting = connect_many(two, 20, clients)
+        reserve_in_each(waiting, JOBS_OF_EACH)
+        one.kill_all()
+        killed_at = time.monotonic()
+        holders = receive_jobs(waiting, JOBS_OF_EACH)
+        seconds = time.monotonic() - killed_at
+        text = f"{len(ids)} jobs of a killed node reserved again by others: {seconds:.2f} s, max_update {MAX_UPDATE:g}"
+        record_line("queue server", text)
+        assert sorted(holders) == sorted(ids)
+        assert counted(cluster) == (0, 0, 0, 0)
+        assert recorded_attempts(cluster, ids[:20]) == []
+        assert waiting[0].job(ids[0])["timeouts"] == "0"
+        assert seconds < 3 * MAX_UPDATE
+        delete_all(holders)
+
+
 # ---------------------------------------------------------------- small things
 
 
@@ -349,7 +388,3 @@ def figure(node: ClusterNode, name: str) -> int:
     """A figure of ``stats``, as a connection of its own sees it."""
     with connect(node) as client:
         return int(client.statistics()[name])
-
-
-def begin_reload(node: ClusterNode) -> None:
-    control_client.send_command(node.run_directory, {"command": "reload", "kinds": ["tubes"]})

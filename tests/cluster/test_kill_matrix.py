@@ -7,14 +7,18 @@ import pytest
 
 from peerd.supervision.control import control_client
 from peerd.testing import eventually
-from tests.cluster.cluster import WITHIN, Cluster
+from tests.cluster.cluster import WITHIN
+from tests.cluster.conftest import MakeCluster
 from tests.cluster.kill_matrix import SIGNALS, SITUATIONS, MatrixNode, send_signal, wait_until_gone
 
 RecordLine = Callable[[str, str], None]
-KINDS = {"jobs": 2}
-WITH_A_SITE = {"jobs": 1, "site": 1}
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+@pytest.fixture(scope="module")
+def matrix_node(module_cluster: MakeCluster) -> MatrixNode:
+    return MatrixNode(module_cluster("sqlite"))
 
 
 def note(record_line: RecordLine, target: str, situation: str, number: signal.Signals, end: str) -> None:
@@ -24,29 +28,38 @@ def note(record_line: RecordLine, target: str, situation: str, number: signal.Si
 
 @pytest.mark.parametrize("kind", ["agent", "manager", "jobs", "site"])
 def test_a_signaled_process_is_replaced_and_nothing_is_lost(
-    cluster: Cluster, record_line: RecordLine, kind: str
+    matrix_node: MatrixNode, record_line: RecordLine, kind: str
 ) -> None:
-    matrix_node = MatrixNode(cluster, WITH_A_SITE if kind == "site" else KINDS)
     for situation in SITUATIONS:
+        if situation == "draining" and kind in ("agent", "manager"):
+            continue  # they drain with the whole node
         for number in SIGNALS:
             matrix_node.ensure_running()
-            node_ends = situation == "draining" and kind in ("agent", "manager")
             pid = process_in_situation(matrix_node, kind, situation)
             send_signal(pid, number)
             matrix_node.open_gates()
             answer = answer_of(matrix_node, number) if matrix_node.requests else ""
             wait_until_gone(matrix_node, pid)
-            if node_ends:
-                assert matrix_node.node.master is not None
-                assert matrix_node.node.master.wait(WITHIN) == 0
-            matrix_node.assert_recovers(node_ended=node_ends)
-            note(
-                record_line,
-                kind,
-                situation,
-                number,
-                outcome_of(matrix_node, pid, situation, node_ends=node_ends) + answer,
-            )
+            matrix_node.assert_recovers()
+            note(record_line, kind, situation, number, outcome_of(matrix_node, pid, situation) + answer)
+
+
+def test_a_node_that_stops_stops_without_its_manager_and_its_agent(
+    matrix_node: MatrixNode, record_line: RecordLine
+) -> None:
+    for number in SIGNALS:
+        matrix_node.ensure_running()
+        matrix_node.make_busy()
+        pids = {kind: matrix_node.pid(kind) for kind in ("manager", "agent")}
+        matrix_node.drain_the_node()
+        for kind, pid in pids.items():
+            send_signal(pid, number)
+            wait_until_gone(matrix_node, pid)
+            note(record_line, kind, "draining", number, "the node ends in order, status 0")
+        matrix_node.open_gates()
+        assert matrix_node.node.master is not None
+        assert matrix_node.node.master.wait(WITHIN) == 0
+        matrix_node.assert_recovers(node_ended=True)
 
 
 def answer_of(matrix_node: MatrixNode, number: signal.Signals) -> str:
@@ -56,9 +69,7 @@ def answer_of(matrix_node: MatrixNode, number: signal.Signals) -> str:
     return f"; its request was {answer}"
 
 
-def outcome_of(matrix_node: MatrixNode, pid: int, situation: str, *, node_ends: bool) -> str:
-    if node_ends:
-        return "the node ends in order, status 0"
+def outcome_of(matrix_node: MatrixNode, pid: int, situation: str) -> str:
     return (
         "booted again, or the old one stays" if situation == "booting" else f"replaced; it was {matrix_node.cause(pid)}"
     )
@@ -77,15 +88,12 @@ def process_in_situation(matrix_node: MatrixNode, kind: str, situation: str) -> 
     job = matrix_node.make_busy()
     claiming_node = int(matrix_node.cluster.wait_for(job, "began")["pid"])
     pid = claiming_node if kind == "jobs" else matrix_node.pid(kind)
-    if situation == "draining" and kind in ("agent", "manager"):
-        matrix_node.drain_the_node()
-    elif situation == "draining":
-        matrix_node.draining_process(kind, pid)
-    return pid
+    return matrix_node.draining_process(kind, pid) if situation == "draining" else pid
 
 
-def test_a_signaled_master_leaves_no_process_and_loses_no_task(cluster: Cluster, record_line: RecordLine) -> None:
-    matrix_node = MatrixNode(cluster, KINDS)
+def test_a_signaled_master_leaves_no_process_and_loses_no_task(
+    matrix_node: MatrixNode, record_line: RecordLine
+) -> None:
     for situation in SITUATIONS:
         for number in SIGNALS:
             if situation == "booting":
@@ -93,7 +101,7 @@ def test_a_signaled_master_leaves_no_process_and_loses_no_task(cluster: Cluster,
                     assert matrix_node.node.stop() == 0
                 matrix_node.node.start()
                 eventually(
-                    lambda: matrix_node.node.state() == "starting" and matrix_node.slots("jobs")[0]["pid"],
+                    lambda: matrix_node.node.state() == "starting" and matrix_node.node.slots("jobs")[0]["pid"],
                     timeout=WITHIN,
                 )
             else:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from peerd.runtime.process import exit_codes
 from peerd.testing import eventually
-from tests.cluster.cluster import WITHIN, Cluster
+from tests.cluster.cluster import WITHIN
+from tests.cluster.conftest import MakeCluster
 
 NOT_LOADED = {
     "alembic", "difflib", "http.client", "httpx", "pydantic", "pydantic_core", "rich", "smtplib", "tomllib", "typer",
@@ -45,13 +48,15 @@ def setup(agent):
 """
 
 
-def test_no_process_of_a_node_loads_what_it_does_not_use(each_cluster: Cluster) -> None:
-    notes = each_cluster.folder / "notes"
+@pytest.mark.slow
+def test_no_process_of_a_node_loads_what_it_does_not_use(make_cluster: MakeCluster, migrated_database: str) -> None:
+    cluster = make_cluster(migrated_database)
+    notes = cluster.folder / "notes"
     notes.mkdir()
-    (each_cluster.folder / "sitecustomize.py").write_text(NOTE)
-    (each_cluster.folder / "lean.py").write_text(CODE)
-    each_cluster.environment |= {"PYTHONPATH": str(each_cluster.folder), "NOTES": str(notes)}
-    node = each_cluster.node(
+    (cluster.folder / "sitecustomize.py").write_text(NOTE)
+    (cluster.folder / "lean.py").write_text(CODE)
+    cluster.environment |= {"PYTHONPATH": str(cluster.folder), "NOTES": str(notes)}
+    node = cluster.node(
         "one",
         manager={"max_update": "30s"},
         workers={"periodic": {"worker": "lean:Periodic"}, "tasks": {"tasks": "lean:queue"}},
@@ -62,15 +67,15 @@ def test_no_process_of_a_node_loads_what_it_does_not_use(each_cluster: Cluster) 
             "web.site": {"app": "lean:app", "bind": "unix:site.sock"},
             "gateway.queue": {"bind": "unix:queue.sock"},
             "workers.video": {"tasks": "peerd.workers.video:video"},
-            "workers.video.options": {"directory": str(each_cluster.folder)},
+            "workers.video.options": {"directory": str(cluster.folder)},
         },
     ).up()
-    job = each_cluster.client.enqueue("lean", name="run", body={"number": 7})
-    eventually(lambda: each_cluster.client.tasks.get(job.id).status == "done", timeout=WITHIN, message=node.log_text)
+    job = cluster.client.enqueue("lean", name="run", body={"number": 7})
+    eventually(lambda: cluster.client.tasks.get(job.id).status == "done", timeout=WITHIN, message=node.log_text)
     assert node.stop() == exit_codes.OK
     loaded = {file.name: set(file.read_text().splitlines()) for file in notes.iterdir()}
     assert loaded.keys() == {"agent", "manager", "periodic-1", "tasks-1", "site-1", "queue-1", "video-1"}
-    others = set().union(*(modules for kind, modules in OF_DATABASES.items() if kind not in each_cluster.url))
+    others = set().union(*(modules for kind, modules in OF_DATABASES.items() if kind not in cluster.url))
     for slot, modules in loaded.items():
         assert "peerd.store.schema.tables" in modules
         assert modules & (NOT_LOADED | others) == set(), slot

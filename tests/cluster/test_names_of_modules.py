@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from peerd.supervision.control import control_client
-from peerd.testing import eventually
-from tests.cluster.cluster import WITHIN, WORKER, Cluster
+from tests.cluster.cluster import WORKER, Cluster
+
+pytestmark = pytest.mark.slow
 
 SHADOWED = ("queue", "logging", "types", "json", "socket", "select", "enum", "signal", "random", "uuid", "asyncio")
 """All of them are used by every process, and one is a package."""
@@ -64,30 +64,22 @@ def test_a_project_may_have_files_named_like_the_standard_library(shadowing: Clu
     assert run(cluster, "greet") == f"{log_text} function"
     assert run(cluster, "greet_apart") == "hello queue"
     (cluster.folder / "helpers/words.py").write_text("greeting = 'good bye'\n")
-    before = node.pid("own-1")
-    control_client.send_command(node.run_directory, {"command": "reload", "kinds": ["own"]})
-    eventually(node.replaced("own-1", before), timeout=WITHIN, message=cluster.describe)
+    node.reload("own")
     assert run(cluster, "greet").startswith("good bye queue")
 
 
-@pytest.mark.parametrize("command", [[str(Path(sys.executable).parent / "peerd")], [sys.executable, "-m", "peerd"]])
-def test_the_command_line_works_beside_files_named_like_the_standard_library(
-    shadowing: Cluster, command: list[str]
-) -> None:
+def test_the_command_line_works_beside_files_named_like_the_standard_library(shadowing: Cluster) -> None:
+    def check(*command: str) -> tuple[int, str]:
+        answer = subprocess.run([*command, "check"], cwd=shadowing.folder, capture_output=True, text=True, check=False)
+        return answer.returncode, " ".join((answer.stdout + answer.stderr).split())
+
+    config = shadowing.folder / "peerd.toml"
+    config.write_text("[workers.own]\ntasks = 'queue:own'\n")
+    status, text = check(*shadowing.command)
+    assert (status, "queue is a module of the standard library" in text) == (1, True), text
+    config.write_text(f"[database]\nurl = '{shadowing.url}'\n[workers.own]\ntasks = 'own:own'\n")
     for name in ("types", "enum"):  # `python -m` itself, of any module, imports these
         (shadowing.folder / f"{name}.py").unlink()
-    (shadowing.folder / "peerd.toml").write_text(
-        f"[database]\nurl = '{shadowing.url}'\n[workers.own]\ntasks = 'own:own'\n"
-    )
-    answer = subprocess.run([*command, "check"], cwd=shadowing.folder, capture_output=True, text=True, check=False)
-    assert answer.returncode == 0, answer.stdout + answer.stderr
-    assert "handles greet, greet_apart" in answer.stdout
-
-
-def test_a_queue_in_a_file_named_like_the_standard_library_is_reported_of_by_its_cause(shadowing: Cluster) -> None:
-    (shadowing.folder / "peerd.toml").write_text("[workers.own]\ntasks = 'queue:own'\n")
-    answer = subprocess.run(
-        [*shadowing.command, "check"], cwd=shadowing.folder, capture_output=True, text=True, check=False
-    )
-    assert answer.returncode == 1
-    assert "queue is a module of the standard library" in " ".join(answer.stdout.split())
+    for command in (shadowing.command, [sys.executable, "-m", "peerd"]):
+        status, text = check(*command)
+        assert (status, "handles greet, greet_apart" in text) == (0, True), text

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import random
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
@@ -22,6 +21,7 @@ from peerd.store.files.classes import set_class
 from peerd.store.files.disks import cluster_identity, register_disk
 from peerd.testing import eventually
 from tests.cluster.cluster import Cluster, ClusterNode
+from tests.cluster.conftest import MakeCluster
 from tests.support.object_store import ObjectStoreServer, free_port, moto_server
 from tests.support.throttling import StoreRequest, ThrottlingProxy, throttling_proxy
 
@@ -32,15 +32,13 @@ WITHIN = 120.0
 SECRET = "the secret of the nodes of this test"
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[ObjectStoreServer]:
-    folder = tmp_path / "moto"
-    folder.mkdir()
-    with moto_server(folder) as server:
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStoreServer]:
+    with moto_server(tmp_path_factory.mktemp("moto")) as server:
         yield server
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def proxy(server: ObjectStoreServer) -> Iterator[ThrottlingProxy]:
     with throttling_proxy(server.url) as proxy:
         yield proxy
@@ -100,11 +98,18 @@ class SharingNodes:
         return {copy.disk: copy.state for copy in self.client.files.stat(f"films/{key}").copies}
 
 
-@pytest.fixture
-def nodes(cluster: Cluster, server: ObjectStoreServer, proxy: ThrottlingProxy) -> Iterator[SharingNodes]:
-    sharing = SharingNodes(cluster, server.options(endpoint=proxy.url))
+@pytest.fixture(scope="module")
+def shared(module_cluster: MakeCluster, server: ObjectStoreServer, proxy: ThrottlingProxy) -> Iterator[SharingNodes]:
+    sharing = SharingNodes(module_cluster("sqlite"), server.options(endpoint=proxy.url))
     yield sharing
     sharing.client.close()
+
+
+@pytest.fixture
+def nodes(shared: SharingNodes) -> SharingNodes:
+    for node in shared.cluster.nodes:
+        node.repair()
+    return shared
 
 
 def is_second_part(request: StoreRequest) -> bool:
@@ -152,14 +157,14 @@ def test_a_copy_whose_node_is_killed_is_made_by_another_node_and_what_was_sent_i
 def test_a_verification_whose_node_is_killed_is_done_by_another_node_and_calls_no_copy_bad(
     nodes: SharingNodes, proxy: ThrottlingProxy
 ) -> None:
-    content = nodes.put("f", random.Random(2).randbytes(SIZE))
-    eventually(lambda: nodes.states("f")[nodes.store] == "stored", timeout=WITHIN, message=nodes.cluster.describe)
+    content = nodes.put("g", random.Random(2).randbytes(SIZE))
+    eventually(lambda: nodes.states("g")[nodes.store] == "stored", timeout=WITHIN, message=nodes.cluster.describe)
     proxy.hold(is_read_of(content))
-    nodes.client.files.verify("films/f")
+    nodes.client.files.verify("films/g")
     proxy.wait_until_held(WITHIN)
     killed = nodes.worker_of("verify-shared")
     killed.kill_all()
-    assert nodes.states("f")[nodes.store] == "stored"
+    assert nodes.states("g")[nodes.store] == "stored"
     proxy.pass_all()
     eventually(
         lambda: nodes.task("verify-shared").status is Status.DONE, timeout=WITHIN, message=nodes.cluster.describe
@@ -167,4 +172,4 @@ def test_a_verification_whose_node_is_killed_is_done_by_another_node_and_calls_n
     task = nodes.task("verify-shared")
     assert nodes.worker_of("verify-shared") is not killed
     assert task.result == '{"verified":1,"bad":0}'
-    assert nodes.states("f")[nodes.store] == "stored"
+    assert nodes.states("g")[nodes.store] == "stored"

@@ -6,9 +6,12 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,20 +37,77 @@ SIZE = 300_000_000
 """Several parts, of which the later ones are larger."""
 SERVERS = ("storage-server-1", "storage-server-2")
 DATABASE_ERROR = re.compile("DatabaseUnavailable|database_unavailable")
+pytestmark = pytest.mark.slow
+HELD_FROM = SIZE // 2
+"""Bytes of a put that pass the proxy before it is let go, so that no put ends before the test has killed something."""
 Way = Callable[[ClusterNode], list[str]]
 
 
-@pytest.fixture
-def node(cluster: Cluster) -> ClusterNode:
-    return node_with_disk(cluster)
+class HoldingProxy:
+    """Passes on what comes to a port, and holds it back from some byte on, until it is let go."""
+
+    def __init__(self, target: int) -> None:
+        self.target = target
+        self.free = threading.Event()
+        self.rest = HELD_FROM
+        self.listening = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self.listening.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def hold(self) -> None:
+        self.rest = HELD_FROM
+        self.free.clear()
+
+    def _accept(self) -> None:
+        with suppress(OSError):  # it is closed
+            while True:
+                client, _ = self.listening.accept()
+                threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+
+    def _serve(self, client: socket.socket) -> None:
+        with client, suppress(OSError), socket.create_connection(("127.0.0.1", self.target)) as server:
+            threading.Thread(target=self._pass, args=(server, client), daemon=True).start()
+            self._pass(client, server, is_held=True)
+
+    def _pass(self, source: socket.socket, to: socket.socket, *, is_held: bool = False) -> None:
+        with suppress(OSError):
+            while data := source.recv(1 << 20):
+                if is_held and self.rest < 0:
+                    self.free.wait()
+                self.rest -= len(data) if is_held else 0
+                to.sendall(data)
+        for end in (source, to):
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
 
 
-def node_with_disk(cluster: Cluster) -> ClusterNode:
+@dataclass(frozen=True)
+class PutNode:
+    """A node with a disk, and what stands before its storage server."""
+
+    node: ClusterNode
+    proxy: HoldingProxy
+
+    def upload(self) -> Any:
+        """The row of the only upload, when a part of it is durable."""
+        columns = file_uploads.c.content_id, file_uploads.c.received
+        return self.node.cluster.client.database.read(
+            lambda c: c.execute(sa.select(*columns).where(file_uploads.c.received > 0)).first()
+        )
+
+    def begun(self) -> Any:
+        """The same, as soon as it is there; no more than a part of the file can come until the proxy is let go."""
+        return eventually(self.upload, timeout=60, message=self.node.log_text)
+
+
+def node_with_disk(cluster: Cluster) -> PutNode:
     """A node with a disk, and the bucket `films` of files with one copy; two processes receive the parts of a put."""
     [port] = free_ports(1)
+    proxy = HoldingProxy(port)
     disk = cluster.folder / "disk"
     disk.mkdir()
-    storage = {"disks": [str(disk)], "bind": f"127.0.0.1:{port}", "reserve": 0.0, "server_processes": 2}
+    bind = {"bind": f"127.0.0.1:{port}", "address": f"127.0.0.1:{proxy.port}"}
+    storage = {"disks": [str(disk)], **bind, "reserve": 0.0, "server_processes": 2}
     web = {"app": "peerd.web:app", "bind": "unix:web.sock"}
     sections = {"cluster": {"secret": SECRET}, "storage": storage, "web.dashboard": web}
     node = cluster.node("a", workers={}, manager={"max_update": 10.0}, sections=sections)
@@ -58,17 +118,35 @@ def node_with_disk(cluster: Cluster) -> ClusterNode:
     database.run(create_bucket, "films")
     node.up()
     eventually(lambda: cluster.client.disks.list()[0].silent_for is not None, timeout=60, message=node.log_text)
-    return node
+    return PutNode(node, proxy)
+
+
+@pytest.fixture(scope="module")
+def shared(module_cluster: MakeCluster) -> PutNode:
+    return node_with_disk(module_cluster("sqlite"))
 
 
 @pytest.fixture
-def film(tmp_path: Path) -> Path:
-    path = tmp_path / "film.mov"
+def put_node(shared: PutNode) -> Iterator[PutNode]:
+    shared.proxy.hold()
+    shared.node.repair()
+    yield shared
+    shared.proxy.free.set()
+
+
+@pytest.fixture(scope="module")
+def film(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("film") / "film.mov"
     block = os.urandom(10_000_000)
     with path.open("wb") as opened:
         for _ in range(SIZE // len(block)):
             opened.write(block)
     return path
+
+
+@pytest.fixture(scope="module")
+def checksum(film: Path) -> str:
+    return blake3(film.read_bytes()).hexdigest()
 
 
 def by_database(node: ClusterNode) -> list[str]:
@@ -105,74 +183,68 @@ def stored_by(process: subprocess.Popen[str]) -> dict[str, Any]:
     return dict(json.loads(out)["put"][0])
 
 
-def upload(cluster: Cluster) -> Any:
-    """The row of the only upload, when a part of it is durable."""
-    columns = file_uploads.c.content_id, file_uploads.c.received
-    return cluster.client.database.read(
-        lambda c: c.execute(sa.select(*columns).where(file_uploads.c.received > 0)).first()
-    )
-
-
-@pytest.mark.parametrize(
-    ("way", "killed"),
-    [(by_database, SERVERS), (by_server, ("dashboard-1",))],
-)
+@pytest.mark.parametrize(("way", "killed"), [(by_database, SERVERS), (by_server, ("dashboard-1",))])
 def test_a_put_outlives_its_server(
-    cluster: Cluster, node: ClusterNode, film: Path, way: Way, killed: tuple[str, ...]
+    put_node: PutNode, film: Path, checksum: str, way: Way, killed: tuple[str, ...]
 ) -> None:
-    with putting(node, str(film), way) as process:
-        begun = eventually(lambda: upload(cluster), timeout=60, message=node.log_text)
+    with putting(put_node.node, str(film), way) as process:
+        begun = put_node.begun()
         for slot in killed:
-            node.kill(slot)
+            put_node.node.kill(slot)
+        put_node.proxy.free.set()
         stored = stored_by(process)
     assert int(stored["id"], 16) == begun.content_id, "it went on with the same upload"
-    assert stored["blake3"] == blake3(film.read_bytes()).hexdigest()
-    assert upload(cluster) is None
+    assert stored["blake3"] == checksum
+    assert put_node.upload() is None
 
 
 def test_a_put_outlives_an_outage_of_the_database(
-    private_server: ServerFactory, make_cluster: MakeCluster, film: Path
+    private_server: ServerFactory, make_cluster: MakeCluster, film: Path, checksum: str
 ) -> None:
     server = private_server("postgresql")
-    cluster = make_cluster(server.url("peerd"))
-    node = node_with_disk(cluster)
+    put_node = node_with_disk(make_cluster(server.url("peerd")))
+    node = put_node.node
     with putting(node, str(film), by_database) as process:
-        begun = eventually(lambda: upload(cluster), timeout=60, message=node.log_text)
+        begun = put_node.begun()
         server.kill()
+        put_node.proxy.free.set()
         eventually(lambda: len(DATABASE_ERROR.findall(node.log_text())) > 2, timeout=60, message=node.log_text)
         assert process.poll() is None, "it waits"
         server.start()
         stored = stored_by(process)
     assert int(stored["id"], 16) == begun.content_id, "it went on with the same upload"
-    assert stored["blake3"] == blake3(film.read_bytes()).hexdigest()
-    assert upload(cluster) is None
+    assert stored["blake3"] == checksum
+    assert put_node.upload() is None
 
 
 @pytest.mark.parametrize("way", [by_database, by_server])
-def test_a_stream_outlives_a_power_cut_of_the_node(cluster: Cluster, node: ClusterNode, film: Path, way: Way) -> None:
-    with film.open("rb") as opened, putting(node, "-", way, stdin=opened) as process:
-        begun = eventually(lambda: upload(cluster), timeout=60, message=node.log_text)
-        node.kill_all()
-        node.up()
+def test_a_stream_outlives_a_power_cut_of_the_node(put_node: PutNode, film: Path, checksum: str, way: Way) -> None:
+    with film.open("rb") as opened, putting(put_node.node, "-", way, stdin=opened) as process:
+        begun = put_node.begun()
+        put_node.node.kill_all()
+        put_node.proxy.free.set()
+        put_node.node.up()
         stored = stored_by(process)
     assert int(stored["id"], 16) == begun.content_id
-    assert stored["blake3"] == blake3(film.read_bytes()).hexdigest()
+    assert stored["blake3"] == checksum
 
 
 @pytest.mark.parametrize(
     ("way", "number"), [(by_database, signal.SIGKILL), (by_database, signal.SIGINT), (by_server, signal.SIGKILL)]
 )
 def test_a_command_goes_on_where_an_earlier_one_was_killed(
-    cluster: Cluster, node: ClusterNode, film: Path, way: Way, number: signal.Signals
+    put_node: PutNode, film: Path, checksum: str, way: Way, number: signal.Signals
 ) -> None:
-    with putting(node, str(film), way) as process:
-        begun = eventually(lambda: upload(cluster), timeout=60, message=node.log_text)
+    uploads = put_node.node.cluster.client.files.uploads
+    with putting(put_node.node, str(film), way) as process:
+        begun = put_node.begun()
         process.send_signal(number)
         process.wait(60)
-    [unfinished] = cluster.client.files.uploads.list("films").uploads
+    put_node.proxy.free.set()
+    [unfinished] = uploads.list("films").uploads
     assert begun.received <= unfinished.received < SIZE
-    with putting(node, str(film), way) as process:
+    with putting(put_node.node, str(film), way) as process:
         stored = stored_by(process)
     assert int(stored["id"], 16) == begun.content_id
-    assert stored["blake3"] == blake3(film.read_bytes()).hexdigest()
-    assert cluster.client.files.uploads.list().uploads == []
+    assert stored["blake3"] == checksum
+    assert uploads.list().uploads == []

@@ -8,9 +8,8 @@ import os
 import pwd
 import re
 import socket
-import subprocess
-import sys
 import threading
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -18,22 +17,22 @@ import httpx
 import pytest
 import sqlalchemy as sa
 
-from peerd import Client
-from peerd.domain.errors import NodeNotFound, NodeRequestFailed, NodeUnreachable
+from peerd import Client, Job
+from peerd.domain.errors import NodeNotFound, NodeRequestFailed, NodeUnreachable, TaskNotFound, TaskNotRunning
+from peerd.domain.lifecycle import Status
 from peerd.domain.node_request import NodeRequestStatus, ScaleArguments, StateArguments
 from peerd.domain.ring import NodeRequested
+from peerd.domain.task_stack import MAX_FRAMES, CallFrame, TaskStack
 from peerd.operate.nodes import LiveNode
 from peerd.store.nodes import requests as stored_requests
 from peerd.store.nodes.requests import INTERRUPTED, NodeRequest, get_request, insert_request
 from peerd.store.schema.tables import node_requests
-from peerd.supervision.control import control_client
 from peerd.testing import eventually, eventually_async
 from peerd.web import create_app
 from tests.cluster.cluster import WITHIN, WORKER, Cluster, ClusterNode
+from tests.cluster.conftest import MakeCluster
 
 SECRET = "a secret that all nodes share"
-SHARED_SECRET: dict[str, Any] = {"sections": {"cluster": {"secret": SECRET}}}
-BREAKABLE: dict[str, Any] = {"jobs": WORKER, "fragile": {**WORKER, "tasks": "fragile:jobs"}}
 FRAGILE = """
 from pathlib import Path
 from jobs import jobs
@@ -42,16 +41,42 @@ if (Path(__file__).parent / "broken").exists():
 """
 
 
-def up_with_fragile_worker(cluster: Cluster, name: str) -> ClusterNode:
-    """A node of which no further process of the kind `fragile` can start."""
+@pytest.fixture(scope="module")
+def shared(module_cluster: MakeCluster) -> Cluster:
+    """Nodes `one` and `two`; of the kind `fragile`, no further process can start."""
+    cluster = module_cluster("sqlite")
+    cluster.copy("steered.py")
     (cluster.folder / "fragile.py").write_text(FRAGILE)
-    [node] = cluster.up(name, workers=BREAKABLE)
+    workers = {
+        "jobs": WORKER,
+        "fragile": {**WORKER, "tasks": "fragile:jobs"},
+        "steered": {**WORKER, "tasks": "steered:steered", "count": 20},
+    }
+    sections = {"cluster": {"secret": SECRET}}
+    for node in cluster.up("one", "two", workers=workers, manager={"inactive_after": "60s"}, sections=sections):
+        node.wait_for_doorbell()
     (cluster.folder / "broken").touch()
-    return node
+    return cluster
 
 
-def slots(node: ClusterNode, kind: str = "jobs") -> list[dict[str, Any]]:
-    return [slot for slot in control_client.status(node.run_directory)["slots"] if slot["kind"] == kind]
+@pytest.fixture
+def cluster(shared: Cluster) -> Cluster:
+    """The two, each with one process of a kind, and no request."""
+    for node in shared.nodes:
+        for kind in ("fragile", "jobs"):
+            node.scale(kind, 1)
+    shared.client.database.run(lambda connection: connection.execute(sa.delete(node_requests)).rowcount)
+    return shared.reset()
+
+
+@pytest.fixture
+def one(cluster: Cluster) -> ClusterNode:
+    return cluster.nodes[0]
+
+
+@pytest.fixture
+def two(cluster: Cluster) -> ClusterNode:
+    return cluster.nodes[1]
 
 
 def requests(cluster: Cluster) -> list[NodeRequest]:
@@ -81,35 +106,31 @@ def until_ended(cluster: Cluster, request_id: int) -> NodeRequest:
     return found
 
 
-def rings_received(node: ClusterNode) -> int:
-    return int(control_client.call_agent(node.run_directory, "peerd.doorbell")["rings_received"])
-
-
-@pytest.mark.one_database
-def test_the_state_of_another_node_and_reload_and_scale_it(each_cluster: Cluster) -> None:
-    _, two = each_cluster.up("one", "two", **SHARED_SECRET)
-    eventually(lambda: control_client.call_agent(two.run_directory, "peerd.doorbell")["works"], timeout=WITHIN)
-    with Client(each_cluster.url, secret=SECRET) as client:
+def test_the_state_of_another_node_and_reload_and_scale_it(cluster: Cluster, two: ClusterNode) -> None:
+    received, generation = two.doorbell()["rings_received"], two.slot("jobs-1")["generation"]
+    with Client(cluster.url, secret=SECRET) as client:
         state = client.nodes.state("two")
         assert (state.node, state.state) == ("two", "running")
         [slot] = [slot for slot in state.slots if slot.kind == "jobs"]
-        assert (slot.state, slot.generation, slot.pid) == ("RUNNING", 1, two.pid("jobs-1"))
+        assert (slot.state, slot.generation, slot.pid) == ("RUNNING", generation, two.pid("jobs-1"))
 
         scaled = asyncio.run(client.aio.nodes.scale("two", "jobs", 2))
         assert (scaled.before, scaled.processes) == (1, 2)
-        assert [slot["state"] for slot in slots(two)] == ["RUNNING", "RUNNING"]
+        before = two.slots("jobs")
+        assert [slot["state"] for slot in before] == ["RUNNING", "RUNNING"]
 
         assert client.nodes.reload("two", ["jobs"]).kinds == {"jobs": "done"}
-        assert [slot["generation"] for slot in slots(two)] == [2, 2]
-    eventually(lambda: rings_received(two) >= 3, timeout=WITHIN)
-    assert {request.status for request in requests(each_cluster)} == {NodeRequestStatus.DONE}
+        assert not {slot["pid"] for slot in before} & {slot["pid"] for slot in two.slots("jobs")}
+    eventually(lambda: two.doorbell()["rings_received"] >= received + 3, timeout=WITHIN)
+    assert {request.status for request in requests(cluster)} == {NodeRequestStatus.DONE}
     requester = f"{pwd.getpwuid(os.getuid()).pw_name} at {socket.gethostname()}"
-    assert requests(each_cluster)[0].requested_by == requester
+    assert requests(cluster)[0].requested_by == requester
 
 
-def test_without_a_ring_the_node_finds_the_request_and_wrong_ones_are_refused(cluster: Cluster) -> None:
+def test_without_a_ring_the_node_finds_the_request_and_wrong_ones_are_refused(
+    cluster: Cluster, one: ClusterNode
+) -> None:
     """The node polls at least every ten seconds."""
-    [node] = cluster.up("one")
     hostile = ['{"type":"halt"}', "no JSON", '{"type":"scale","kind":"jobs","count":100000}', "[" * 10_000]
     ids = [insert(cluster, "one", StateArguments())]
     for arguments in hostile:
@@ -123,52 +144,25 @@ def test_without_a_ring_the_node_finds_the_request_and_wrong_ones_are_refused(cl
     assert {request.status for request in wrong_ones} == {NodeRequestStatus.FAILED}
     assert all("no request that a node can carry out" in (one.error or "") for one in wrong_ones[: len(hostile)])
     assert all("to scale; only jobs" in (one.error or "") for one in wrong_ones[len(hostile) :])
-    assert len(slots(node)) == 1
+    assert len(one.slots("jobs")) == 1
 
 
-def test_errors_name_the_cause(cluster: Cluster) -> None:
-    node = up_with_fragile_worker(cluster, "one")
-    nodes = cluster.client.nodes
-    with pytest.raises(NodeNotFound):
-        nodes.state("unknown")
-    with pytest.raises(NodeRequestFailed, match="there is no kind 'nothing' to scale; only jobs, fragile"):
-        nodes.scale("one", "nothing", 1)
-    with pytest.raises(NodeRequestFailed, match="there is no nothing; only"):
-        nodes.reload("one", ["nothing"])
-    with pytest.raises(NodeRequestFailed, match="not scaled within 1 s, and going on: fragile-1 RUNNING, fragile-2"):
-        nodes.scale("one", "fragile", 2, timeout=1.0)
-    node.stop()
-    with pytest.raises(NodeUnreachable, match="it was stopped; start it"):
-        nodes.state("one")
+def test_a_reload_of_everything_goes_on_in_the_agent_that_replaces_the_one_which_took_it(
+    cluster: Cluster, two: ClusterNode
+) -> None:
+    (cluster.folder / "broken").unlink()
+    before = {slot["name"]: slot["pid"] for slot in two.slots()}
+    kinds = cluster.client.nodes.reload("two").kinds
+    (cluster.folder / "broken").touch()
+    assert kinds == dict.fromkeys(("jobs", "fragile", "steered", "manager", "agent"), "done")
+    assert not before.items() & {slot["name"]: slot["pid"] for slot in two.slots()}.items()
 
 
-def test_a_reload_of_everything_goes_on_in_the_agent_that_replaces_the_one_which_took_it(cluster: Cluster) -> None:
-    [node] = cluster.up("one")
-    agent = node.pid("agent")
-    kinds = cluster.client.nodes.reload("one").kinds
-    assert kinds == {"jobs": "done", "manager": "done", "agent": "done"}
-    assert node.pid("agent") != agent
-    assert [slot["generation"] for slot in slots(node)] == [2]
-    assert [reload["number"] for reload in control_client.status(node.run_directory)["reloads"]] == [1]
-
-
-def test_what_an_agent_had_taken_when_it_was_killed_is_failed_and_not_repeated(cluster: Cluster) -> None:
-    node = up_with_fragile_worker(cluster, "one")
-    begun = cluster.client.nodes.request_scale("one", "fragile", 2)
-    eventually(lambda: cluster.client.nodes.get_request(begun.id).result, timeout=WITHIN, message=cluster.describe)
-    taken = insert(cluster, "one", ScaleArguments("jobs", 3))
-    write(cluster, taken, status="running")
-    killed = node.kill("agent")
-    eventually(node.replaced("agent", killed), timeout=WITHIN)
-    assert until_ended(cluster, taken).error == INTERRUPTED
-    assert cluster.client.nodes.get_request(begun.id).status is NodeRequestStatus.RUNNING, "it waits on"
-    assert len(slots(node)) == 1
-    assert node.log_text().count("fragile is scaled from") == 1
-
-
-def test_a_request_that_a_silent_agent_has_not_taken_expires_and_is_never_carried_out(cluster: Cluster) -> None:
-    [node] = cluster.up("one", manager={"inactive_after": "60s"})
-    agent = node.pid("agent")
+@pytest.mark.slow
+def test_a_request_that_a_silent_agent_has_not_taken_expires_and_is_never_carried_out(
+    cluster: Cluster, one: ClusterNode
+) -> None:
+    agent = one.pid("agent")
     cluster.freeze([agent])
     try:
         with pytest.raises(NodeUnreachable, match="its agent has not answered in time"):
@@ -177,92 +171,46 @@ def test_a_request_that_a_silent_agent_has_not_taken_expires_and_is_never_carrie
         cluster.thaw([agent])
     assert cluster.client.nodes.state("one").state == "running"  # later than the other request
     assert [request.status for request in requests(cluster)] == [NodeRequestStatus.EXPIRED, NodeRequestStatus.DONE]
-    assert len(slots(node)) == 1
+    assert len(one.slots("jobs")) == 1
 
 
-def test_a_node_that_dies_in_the_middle_is_reported(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stored_requests, "GONE_AFTER", 3.0)
-    cluster.up("one")
-    two = up_with_fragile_worker(cluster, "two")
-    errors: list[Exception] = []
-
-    def in_thread(call: Callable[[], object]) -> threading.Thread:
-        def run() -> None:
-            try:
-                call()
-            except Exception as error:  # noqa: BLE001 - the test looks at it
-                errors.append(error)
-
-        thread = threading.Thread(target=run)
-        thread.start()
-        return thread
-
-    running = in_thread(lambda: cluster.client.nodes.scale("two", "fragile", 2, timeout="10m"))
-    eventually(lambda: len(slots(two, "fragile")) == 2, timeout=WITHIN)
-    cluster.freeze([two.pid("agent")])
-    waiting = in_thread(lambda: cluster.client.nodes.state("two", timeout="10m"))
-    eventually(lambda: len(requests(cluster)) == 2, timeout=WITHIN)
-    two.kill_all()
-    for thread in (running, waiting):
-        thread.join(WITHIN)
-        assert not thread.is_alive()
-    by_kind = {type(error): str(error) for error in errors}
-    assert "it was stopped or restarted, or its heartbeats have ended" in by_kind[NodeUnreachable]
-    assert "it ended, or was restarted, while it carried this out" in by_kind[NodeRequestFailed]
-
-
-def test_forged_rings_do_nothing(cluster: Cluster) -> None:
-    [node] = cluster.up("one", **SHARED_SECRET)
-    eventually(lambda: control_client.call_agent(node.run_directory, "peerd.doorbell")["works"], timeout=WITHIN)
-    before = slots(node)
+@pytest.mark.slow
+def test_forged_rings_do_nothing(cluster: Cluster, one: ClusterNode) -> None:
+    pids, before = [slot["pid"] for slot in one.slots()], one.doorbell()
     with Client(cluster.url, secret="guessed") as forger, Client(cluster.url, secret=SECRET) as member:
         for _ in range(20):
             forger.notifier.ring(NodeRequested("one"))
             member.notifier.ring(NodeRequested("one"), NodeRequested("two"))  # true, and without a row
             member.notifier.flush()
-        eventually(lambda: rings_received(node) >= 20, timeout=WITHIN)
+        eventually(lambda: one.doorbell()["rings_received"] >= before["rings_received"] + 20, timeout=WITHIN)
         assert requests(cluster) == []
-        assert [slot["pid"] for slot in slots(node)] == [slot["pid"] for slot in before]
-        state = member.nodes.state("one")
-    assert isinstance(state, LiveNode)
-    refused = control_client.call_agent(node.run_directory, "peerd.doorbell")["refused"]
+        assert [slot["pid"] for slot in one.slots()] == pids
+        assert isinstance(member.nodes.state("one"), LiveNode)
+    refused = Counter(one.doorbell()["refused"]) - Counter(before["refused"])
     assert refused == {"it was made with another secret": 20}
 
 
-def run_peerd(node: ClusterNode, *words: str) -> subprocess.CompletedProcess[str]:
-    """A command on the machine of a node."""
-    return subprocess.run(
-        [sys.executable, "-m", "peerd", *words, "--config", str(node.config)],
-        cwd=node.cluster.folder,
-        capture_output=True,
-        text=True,
-        timeout=WITHIN,
-        check=False,
-    )
-
-
-def test_the_command_line_of_one_node_steers_another(cluster: Cluster) -> None:
-    one, two = cluster.up("one", "two")
-    scaled = run_peerd(one, "scale", "jobs", "2", "--node", "two", "--json")
+@pytest.mark.slow
+def test_the_command_line_of_one_node_steers_another(cluster: Cluster, one: ClusterNode, two: ClusterNode) -> None:
+    scaled = one.peerd("scale", "jobs", "2", "--node", "two", "--json")
     assert json.loads(scaled.stdout) == {"node": "two", "scaled": {"kind": "jobs", "before": 1, "processes": 2}}
-    reloaded = run_peerd(one, "reload", "jobs", "--node", "two")
+    reloaded = one.peerd("reload", "jobs", "--node", "two")
     assert reloaded.stdout.splitlines() == ["jobs  done", "two is reloaded"]
-    assert ([slot["generation"] for slot in slots(two)], len(slots(one))) == ([2, 2], 1)
-    shown = run_peerd(one, "nodes", "show", "two")
-    assert re.search(r"jobs-2 +RUNNING +\d+ +2 ", shown.stdout), shown
-    refused = run_peerd(one, "scale", "nothing", "2", "--node", "two")
+    assert (len(two.slots("jobs")), len(one.slots("jobs"))) == (2, 1)
+    shown = one.peerd("nodes", "show", "two")
+    assert re.search(r"jobs-2 +RUNNING +\d+ +\d+ ", shown.stdout), shown
+    refused = one.peerd("scale", "nothing", "2", "--node", "two")
     assert (refused.returncode, "there is no kind 'nothing' to scale" in refused.stderr) == (1, True)
     job = cluster.enqueue("gated")
     cluster.wait_for(job, "began")
-    stack = run_peerd(one, "tasks", "stack", str(job.id))
+    stack = one.peerd("tasks", "stack", str(job.id))
     assert "in gated" in stack.stdout
     assert "await asyncio.sleep(0.02)" in stack.stdout
     assert re.search(r"process \d+: \d+% cpu, .*B of memory, \d+ threads", stack.stdout)
     cluster.open(job)
 
 
-async def test_the_api_steers_nodes(cluster: Cluster) -> None:
-    [node] = await asyncio.to_thread(cluster.up, "one")
+async def test_the_api_steers_nodes(cluster: Cluster, one: ClusterNode) -> None:
     transport = httpx.ASGITransport(create_app(cluster.client))
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1/api/v1", timeout=WITHIN) as http:
         asked = await http.post("/nodes/one/scale", json={"kind": "jobs", "count": 2})
@@ -278,8 +226,8 @@ async def test_the_api_steers_nodes(cluster: Cluster) -> None:
         reload = await http.post("/nodes/one/reload", json={"kinds": ["jobs"]})
         assert reload.json()["arguments"]["kinds"] == ["jobs"]
         shown = (await http.get("/nodes/one")).json()
-        assert (shown["live"]["pid"], shown["problem"]) == (node.master and node.master.pid, None)
-        assert {slot["kind"] for slot in shown["live"]["slots"]} == {"agent", "manager", "jobs"}
+        assert (shown["live"]["pid"], shown["problem"]) == (one.master and one.master.pid, None)
+        assert {slot["kind"] for slot in shown["live"]["slots"]} == {"agent", "manager", "jobs", "fragile", "steered"}
         job = cluster.enqueue("gated")
         await asyncio.to_thread(cluster.wait_for, job, "began")
         stack = await http.get(f"/tasks/{job.id}/stack")
@@ -289,3 +237,165 @@ async def test_the_api_steers_nodes(cluster: Cluster) -> None:
         await asyncio.to_thread(cluster.done, job)
         late = await http.get(f"/tasks/{job.id}/stack")
         assert (late.status_code, late.json()["code"]) == (409, "TaskNotRunning")
+
+
+# ---------------------------------------------------------------- stacks of running tasks
+
+
+def start(cluster: Cluster, name: str) -> Job:
+    job = cluster.enqueue(name, "steered", node="one")
+    cluster.wait_until(job, Status.WORKING)
+    return job
+
+
+def functions(frames: list[CallFrame]) -> list[str]:
+    return [frame.function.rpartition(".")[2] for frame in frames]
+
+
+def read_until(cluster: Cluster, job: Job, function: str) -> TaskStack:
+    """The stack once the handler has come to a function."""
+
+    def arrived() -> TaskStack | None:
+        try:
+            stack = cluster.client.tasks.stack(job.id)
+        except NodeRequestFailed:  # claimed, and not begun; or its process has just been started
+            return None
+        return stack if any(function in functions(call.frames) for call in stack.calls) else None
+
+    found = eventually(arrived, timeout=WITHIN, message=cluster.describe)
+    assert found is not None
+    return found
+
+
+def test_each_kind_of_handler_shows_where_its_code_is(cluster: Cluster) -> None:
+    worker = cluster.nodes[0].pid("steered-1")
+
+    stack = read_until(cluster, start(cluster, "awaits_deeply"), "innermost")
+    assert (stack.node, stack.slot) == ("one", "steered-1")
+    assert functions(stack.calls[0].frames) == [
+        "awaits_deeply", *["deeper"] * 6, "numbers", "innermost", "sleep",
+    ]  # fmt: skip
+    innermost = stack.calls[0].frames[-2]
+    assert (innermost.file, innermost.source) == (str(cluster.folder / "steered.py"), "await asyncio.sleep(0.05)")
+    assert "hunter2" not in str(stack)
+    assert stack.process is not None
+    assert stack.process.pid == worker
+    assert stack.process.memory > 1_000_000
+    assert stack.process.threads > 1
+    assert stack.since == cluster.client.tasks.get(stack.task_id).worker_started_at
+
+    stack = read_until(cluster, start(cluster, "awaits_very_deeply"), "innermost")
+    assert stack.is_cut
+    assert sum(len(call.frames) for call in stack.calls) == MAX_FRAMES
+    assert functions(stack.calls[0].frames)[-2:] == ["innermost", "sleep"]
+
+    stack = read_until(cluster, start(cluster, "awaits_a_group"), "innermost")
+    assert functions(stack.calls[0].frames) == ["awaits_a_group", "__aexit__"]
+    names = {call.name: functions(call.frames) for call in stack.calls[1:]}
+    assert names == {
+        f"awaited task {which} of the group": ["member", "innermost", "sleep"] for which in ("first", "second")
+    }
+
+    stack = read_until(cluster, start(cluster, "awaits_gathered"), "innermost")
+    assert functions(stack.calls[0].frames) == ["awaits_gathered"]
+    assert [functions(call.frames) for call in stack.calls[1:]] == [["member", "innermost", "sleep"]] * 2
+
+    stack = read_until(cluster, start(cluster, "in_a_thread"), "busy_loop")
+    assert [(call.name, functions(call.frames)) for call in stack.calls] == [("thread", ["in_a_thread", "busy_loop"])]
+
+    stack = read_until(cluster, start(cluster, "in_a_process"), "compute")
+    assert (stack.calls[0].name, functions(stack.calls[0].frames)[:2]) == ("process", ["in_a_process", "compute"])
+    assert stack.calls[0].frames[1].source.startswith(("sum(", "while not"))
+    assert stack.process is not None
+    assert stack.process.pid != worker
+    assert stack.process.cpu > 0
+
+
+@pytest.mark.slow
+def test_a_blocked_event_loop_shows_what_blocks_it(cluster: Cluster) -> None:
+    beside = start(cluster, "waits_beside")
+    read_until(cluster, beside, "innermost")
+    blocking = start(cluster, "blocks_the_loop")
+    stack = read_until(cluster, blocking, "busy_loop")
+    assert functions(stack.calls[-1].frames)[:2] == ["blocks_the_loop", "busy_loop"]
+    assert stack.calls[-1].name == "event loop"
+    stack = read_until(cluster, beside, "innermost")
+    assert [(call.name, functions(call.frames)[:2]) for call in stack.calls] == [
+        ("coroutine", ["waits_beside", "innermost"]),
+        ("event loop", ["blocks_the_loop", "busy_loop"]),
+    ]
+    cluster.open(blocking)
+    cluster.open(beside)
+    cluster.done(blocking)
+
+
+def test_a_task_that_does_not_run_has_no_stack(cluster: Cluster) -> None:
+    job = cluster.client.enqueue("nobody")
+    with pytest.raises(TaskNotRunning, match="it is pending, not working"):
+        cluster.client.tasks.stack(job.id)
+    with pytest.raises(TaskNotFound):
+        cluster.client.tasks.stack(job.id + 1)
+
+
+# ---------------------------------------------------------------- nodes that end
+
+
+def test_what_an_agent_had_taken_when_it_was_killed_is_failed_and_not_repeated(
+    cluster: Cluster, two: ClusterNode
+) -> None:
+    begun = cluster.client.nodes.request_scale("two", "fragile", 2)
+    eventually(lambda: cluster.client.nodes.get_request(begun.id).result, timeout=WITHIN, message=cluster.describe)
+    scaled = two.log_text().count("fragile is scaled from 1 to 2")
+    taken = insert(cluster, "two", ScaleArguments("jobs", 3))
+    write(cluster, taken, status="running")
+    killed = two.kill("agent")
+    eventually(two.replaced("agent", killed), timeout=WITHIN)
+    assert until_ended(cluster, taken).error == INTERRUPTED
+    assert cluster.client.nodes.get_request(begun.id).status is NodeRequestStatus.RUNNING, "it waits on"
+    assert len(two.slots("jobs")) == 1
+    assert two.log_text().count("fragile is scaled from 1 to 2") == scaled
+
+
+def test_errors_name_the_cause_and_a_node_that_dies_in_the_middle_is_reported(
+    cluster: Cluster, one: ClusterNode, two: ClusterNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodes = cluster.client.nodes
+    with pytest.raises(NodeNotFound):
+        nodes.state("unknown")
+    with pytest.raises(NodeRequestFailed, match="there is no kind 'nothing' to scale; only jobs, fragile"):
+        nodes.scale("one", "nothing", 1)
+    with pytest.raises(NodeRequestFailed, match="there is no nothing; only"):
+        nodes.reload("one", ["nothing"])
+    with pytest.raises(NodeRequestFailed, match="not scaled within 1 s, and going on: fragile-1 RUNNING, fragile-2"):
+        nodes.scale("one", "fragile", 2, timeout=1.0)
+    one.stop()
+    with pytest.raises(NodeUnreachable, match="it was stopped; start it"):
+        nodes.state("one")
+
+    monkeypatch.setattr(stored_requests, "GONE_AFTER", 3.0)
+    errors: list[Exception] = []
+    before = len(requests(cluster))
+
+    def in_thread(call: Callable[[], object]) -> threading.Thread:
+        def run() -> None:
+            try:
+                call()
+            except Exception as error:  # noqa: BLE001 - the test looks at it
+                errors.append(error)
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        return thread
+
+    running = in_thread(lambda: nodes.scale("two", "fragile", 2, timeout="10m"))
+    eventually(lambda: len(two.slots("fragile")) == 2, timeout=WITHIN)
+    cluster.freeze([two.pid("agent")])
+    waiting = in_thread(lambda: nodes.state("two", timeout="10m"))
+    eventually(lambda: len(requests(cluster)) == before + 2, timeout=WITHIN)
+    two.kill_all()
+    for thread in (running, waiting):
+        thread.join(WITHIN)
+        assert not thread.is_alive()
+    by_kind = {type(error): str(error) for error in errors}
+    assert "it was stopped or restarted, or its heartbeats have ended" in by_kind[NodeUnreachable]
+    assert "it ended, or was restarted, while it carried this out" in by_kind[NodeRequestFailed]

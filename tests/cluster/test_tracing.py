@@ -2,32 +2,41 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from peerd.testing import eventually
-from tests.cluster.cluster import WITHIN, WORKER, Cluster, ClusterNode
+from tests.cluster.cluster import WITHIN, WORKER, Cluster
+from tests.cluster.conftest import MakeCluster
 from tests.support.otlp_receiver import OtlpReceiver, ReceivedSpan
 
+pytestmark = pytest.mark.slow
 PRODUCER, CONSUMER = 4, 5
 ENQUEUED_BY = ("a" * 32, "b" * 16)
 SAMPLED, NOT_SAMPLED = (f"00-{ENQUEUED_BY[0]}-{ENQUEUED_BY[1]}-{flag}" for flag in ("01", "00"))
 
 
-@pytest.fixture
-def collector() -> Iterator[OtlpReceiver]:
+@pytest.fixture(scope="module")
+def receiver() -> Iterator[OtlpReceiver]:
     with OtlpReceiver().running() as receiver:
         yield receiver
 
 
-def traced_node(collector: OtlpReceiver, cluster: Cluster) -> ClusterNode:
-    shutil.copy(Path(__file__).parent / "traced.py", cluster.folder / "traced.py")
-    cluster.environment |= {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.endpoint, "OTEL_BSP_SCHEDULE_DELAY": "200"}
+@pytest.fixture(scope="module")
+def shared(module_cluster: MakeCluster, receiver: OtlpReceiver) -> Cluster:
+    cluster = module_cluster("sqlite")
+    cluster.copy("traced.py")
+    cluster.environment |= {"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.endpoint, "OTEL_BSP_SCHEDULE_DELAY": "200"}
     workers = {"traced": {**WORKER, "tasks": "traced:traced"}}
-    return cluster.node("one", workers=workers, sections={"telemetry": {"opentelemetry": True}}).up()
+    cluster.up("one", workers=workers, sections={"telemetry": {"opentelemetry": True}})
+    return cluster
+
+
+@pytest.fixture
+def collector(receiver: OtlpReceiver) -> OtlpReceiver:
+    receiver.spans.clear()
+    return receiver
 
 
 def wait_for_spans(collector: OtlpReceiver, count: int, name: str, **attributes: object) -> list[ReceivedSpan]:
@@ -38,7 +47,6 @@ def wait_for_spans(collector: OtlpReceiver, count: int, name: str, **attributes:
 
 
 def test_attempts_are_linked_to_what_enqueued_them_however_they_run(collector: OtlpReceiver, cluster: Cluster) -> None:
-    node = traced_node(collector, cluster)
     first = cluster.client.enqueue("traced", name="coroutine", trace_context=f"{SAMPLED} vendor=1")
     other = cluster.client.enqueue("traced", name="process", trace_context=SAMPLED)
     (attempt,) = wait_for_spans(collector, 1, "process traced", peerd__handler="coroutine")
@@ -70,11 +78,9 @@ def test_attempts_are_linked_to_what_enqueued_them_however_they_run(collector: O
     (process_attempt,) = wait_for_spans(collector, 1, "process traced", peerd__handler="process")
     (in_process,) = wait_for_spans(collector, 1, "in the process")
     assert (in_process.trace_id, in_process.parent_id) == (ENQUEUED_BY[0], process_attempt.span_id)
-    assert node.state() == "running"
 
 
 def test_each_attempt_has_a_span_and_a_failure_its_error(collector: OtlpReceiver, cluster: Cluster) -> None:
-    traced_node(collector, cluster)
     cluster.done(cluster.client.enqueue("traced", name="fails_once", trace_context=SAMPLED))
     attempts = wait_for_spans(collector, 2, "process traced", peerd__handler="fails_once")
     first, second = sorted(attempts, key=lambda span: int(str(span.attributes["peerd.attempt"])))
@@ -84,32 +90,33 @@ def test_each_attempt_has_a_span_and_a_failure_its_error(collector: OtlpReceiver
     assert (second.is_error, second.attributes["peerd.outcome"]) == (False, "done")
 
 
+def test_what_a_schedule_enqueues_has_a_span_of_the_agent(collector: OtlpReceiver, cluster: Cluster) -> None:
+    cluster.client.schedules.create("tidy", queue="traced", task="coroutine", interval="1h")
+    eventually(cluster.client.schedules.list, timeout=WITHIN, message=cluster.describe)
+    cluster.client.schedules.run("tidy")
+    (attempt,) = wait_for_spans(collector, 1, "process traced", peerd__handler="coroutine")
+    sent = next(span for span in wait_for_spans(collector, 2, "send traced") if span.resource["peerd.slot"] == "agent")
+    wait_for_spans(collector, 1, "process traced", peerd__handler="thread")
+    assert (sent.kind, sent.parent_id, sent.is_error) == (PRODUCER, "", False)
+    assert (attempt.trace_id, attempt.links) == (sent.trace_id, [(sent.trace_id, sent.span_id)])
+    assert sent.attributes["messaging.message.id"] == attempt.attributes["messaging.message.id"]
+
+
 def test_what_is_not_sampled_is_not_sent_and_garbage_is_no_parent(collector: OtlpReceiver, cluster: Cluster) -> None:
-    node = traced_node(collector, cluster)
     for text in (NOT_SAMPLED, "garbage\n" * 60, "00-" + "0" * 32 + "-" + "0" * 16 + "-01", "ünïcode"):
         cluster.done(cluster.client.enqueue("traced", name="thread", trace_context=text))
-    assert node.stop() == 0
+    assert cluster.nodes[0].stop() == 0
     found = collector.named("process traced")
     assert len(found) == 3, "the last spans are sent at the end, and the first attempt is not sampled"
     assert {(span.parent_id, *span.links) for span in found} == {("",)}
 
 
-def test_what_a_schedule_enqueues_has_a_span_of_the_agent(collector: OtlpReceiver, cluster: Cluster) -> None:
-    node = traced_node(collector, cluster)
-    cluster.client.schedules.create("tidy", queue="traced", task="coroutine", interval="1h")
-    eventually(cluster.client.schedules.list, timeout=WITHIN, message=node.log_text)
-    cluster.client.schedules.run("tidy")
-    (attempt,) = wait_for_spans(collector, 1, "process traced", peerd__handler="coroutine")
-    sent = next(span for span in wait_for_spans(collector, 2, "send traced") if span.resource["peerd.slot"] == "agent")
-    assert (sent.kind, sent.parent_id, sent.is_error) == (PRODUCER, "", False)
-    assert (attempt.trace_id, attempt.links) == (sent.trace_id, [(sent.trace_id, sent.span_id)])
-    assert sent.attributes["messaging.message.id"] == attempt.attributes["messaging.message.id"]
-    assert node.state() == "running"
-
-
-def test_a_collector_that_is_away_harms_nothing(collector: OtlpReceiver, cluster: Cluster) -> None:
-    collector.endpoint = "http://127.0.0.1:1"
-    node = traced_node(collector, cluster)
+@pytest.mark.slow
+def test_a_collector_that_is_away_harms_nothing(cluster: Cluster) -> None:
+    [node] = cluster.nodes
+    cluster.environment["OTEL_EXPORTER_OTLP_ENDPOINT"] = "http://127.0.0.1:1"
+    assert node.stop() == 0
+    node.up()
     cluster.done(cluster.client.enqueue("traced", name="coroutine", trace_context=SAMPLED))
     assert node.stop() == 0
     assert "killed" not in node.log_text()

@@ -3,38 +3,39 @@
 from __future__ import annotations
 
 import json
-import shutil
-from pathlib import Path
 
 import pytest
 
 from peerd import Job, Status
 from peerd.testing import eventually
-from tests.cluster import versions_new, versions_old
 from tests.cluster.cluster import WITHIN, WORKER, Cluster, ClusterNode
+from tests.cluster.conftest import MakeCluster
+
+pytestmark = pytest.mark.slow
+KINDS = {"old": ("old", "1h"), "new": ("new", "1h"), "hasty": ("old", "2s"), "strict": ("new", "4s")}
+"""Kinds of processes: the version of their code, and how long a handler may be unknown."""
 
 
-@pytest.fixture
-def deployed(cluster: Cluster) -> Cluster:
-    return _with_code(cluster)
-
-
-@pytest.fixture
-def each_deployed(each_cluster: Cluster) -> Cluster:
-    return _with_code(each_cluster)
-
-
-def _with_code(cluster: Cluster) -> Cluster:
-    for module in (versions_old, versions_new):
-        assert module.__file__ is not None
-        shutil.copy(module.__file__, cluster.folder / Path(module.__file__).name)
+@pytest.fixture(scope="module")
+def shared(module_cluster: MakeCluster) -> Cluster:
+    cluster = module_cluster("postgresql")
+    cluster.copy("versions_old.py", "versions_new.py")
+    workers = {
+        kind: {**WORKER, "tasks": f"versions_{version}:mixed", "unknown_after": unknown_after}
+        for kind, (version, unknown_after) in KINDS.items()
+    }
+    cluster.up("one", workers=workers)
     return cluster
 
 
-def node(cluster: Cluster, name: str, version: str, **settings: object) -> ClusterNode:
-    """A node with code of one version."""
-    worker = {**WORKER, "tasks": f"versions_{version}:mixed", **settings}
-    return cluster.node(name, workers={"mixed": worker})
+def run_only(cluster: Cluster, *kinds: str) -> ClusterNode:
+    """Let the node have one process of each of these kinds."""
+    [node] = cluster.nodes
+    for kind in KINDS.keys() - set(kinds):
+        node.scale(kind, 0)
+    for kind in kinds:
+        node.scale(kind, 1)
+    return node
 
 
 def enqueue(cluster: Cluster, name: str, **body: object) -> Job:
@@ -45,31 +46,28 @@ def result(cluster: Cluster, job: Job) -> str:
     return str(json.loads(cluster.done(job).result or ""))
 
 
-def released(cluster: Cluster, job: Job) -> str:
-    """Wait until a task was released; why."""
+def released(cluster: Cluster, job: Job, why: str = "") -> str:
+    """Wait until a task was released for this reason; the whole error."""
 
-    def why() -> str | None:
+    def error() -> str | None:
         task = cluster.client.tasks.get(job.id)
-        return task.error if task.status is Status.SCHEDULED else None
+        return task.error if task.status is Status.SCHEDULED and why in (task.error or "") else None
 
-    return str(eventually(why, timeout=WITHIN, message=cluster.describe))
+    return str(eventually(error, timeout=WITHIN, message=cluster.describe))
 
 
-@pytest.mark.one_database
-def test_what_only_new_code_knows_waits_for_it_and_is_not_counted(each_deployed: Cluster) -> None:
-    cluster = each_deployed
-    old = node(cluster, "old", "old").up()
+def test_what_only_new_code_knows_waits_for_it_and_is_not_counted(cluster: Cluster) -> None:
+    node = run_only(cluster, "old")
     tasks = [enqueue(cluster, "comes", n=n) for n in range(3)]
     apart = enqueue(cluster, "comes_apart")
     for job in (*tasks, apart):
-        why = released(cluster, job)
+        why = released(cluster, job, "no process of the cluster knows it: dead at")
         assert "no handler named 'comes" in why
         assert "its handlers are: goes, grows, steady" in why
-        assert "no process of the cluster knows it: dead at" in why
     [finding] = [one for one in cluster.client.examine() if one.subject == "unknown tasks" and "'comes'" in one.message]
     assert finding.message.startswith("3 tasks are waiting for code that knows handler 'comes' of queue mixed")
-    assert "task released for other code" in old.log_text()
-    node(cluster, "new", "new").up()
+    assert "task released for other code" in node.log_text()
+    run_only(cluster, "old", "new")
     grown = [enqueue(cluster, "grows", n=n, by=5) for n in range(20)]
     plain = [enqueue(cluster, "grows", n=n) for n in range(20)]
     assert [result(cluster, job) for job in tasks] == ["new 0", "new 1", "new 2"]
@@ -81,18 +79,16 @@ def test_what_only_new_code_knows_waits_for_it_and_is_not_counted(each_deployed:
         assert {outcome for outcome, _ in cluster.outcomes(job)} <= {"unknown", "released"}
 
 
-def test_what_only_old_code_knew_is_finished_by_it_while_it_is_there(deployed: Cluster) -> None:
-    cluster = deployed
-    node(cluster, "new", "new").up()
+def test_what_only_old_code_knew_is_finished_by_it_while_it_is_there(cluster: Cluster) -> None:
+    run_only(cluster, "new")
     job = enqueue(cluster, "goes")
     released(cluster, job)
-    node(cluster, "old", "old").up()
+    run_only(cluster, "old", "new")
     assert result(cluster, job) == "old"
 
 
-def test_a_handler_that_no_process_knows_for_long_enough_makes_its_task_dead(deployed: Cluster) -> None:
-    cluster = deployed
-    node(cluster, "one", "old", unknown_after="2s").up()
+def test_a_handler_that_no_process_knows_for_long_enough_makes_its_task_dead(cluster: Cluster) -> None:
+    run_only(cluster, "hasty")
     job = enqueue(cluster, "stedy", n=1)
     assert "no handler named 'stedy'" in released(cluster, job)
     dead = cluster.wait_until(job, Status.DEAD)
@@ -101,9 +97,8 @@ def test_a_handler_that_no_process_knows_for_long_enough_makes_its_task_dead(dep
     assert (set(outcomes[:-1]), outcomes[-1]) == ({"unknown"}, "dead")
 
 
-def test_a_body_that_is_wrong_is_dead_at_once_and_one_for_other_code_only_after_a_while(deployed: Cluster) -> None:
-    cluster = deployed
-    node(cluster, "one", "new", unknown_after="4s").up()
+def test_a_body_that_is_wrong_is_dead_at_once_and_one_for_other_code_only_after_a_while(cluster: Cluster) -> None:
+    run_only(cluster, "strict")
     wrong = [enqueue(cluster, "steady", n="seven"), cluster.client.enqueue("mixed", name="grows", text="[7]")]
     others = [enqueue(cluster, "grows", m=7), enqueue(cluster, "grows"), enqueue(cluster, "grows", n=7, of="x")]
     for job in others:

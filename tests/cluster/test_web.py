@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import shutil
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from websockets.asyncio.client import connect as open_websocket
@@ -15,50 +14,53 @@ from websockets.exceptions import ConnectionClosed
 from bench.reload import measure
 from bench.web_load import KINDS, LoadClient
 from peerd.runtime.process import exit_codes
-from peerd.supervision.control import control_client
 from peerd.testing import eventually
 from tests.cluster.cluster import WITHIN, Cluster, ClusterNode
+from tests.cluster.conftest import MakeCluster
 from tests.unit.web_server.apps import RawConnection as Connection
 
-SITE = Path(__file__).parent / "site_app.py"
+SITE, SINGLE, OFTEN = "127.0.0.1", "127.0.0.2", "127.0.0.3"
+"""Where its three kinds of processes listen."""
 
 
-def site(cluster: Cluster, **settings: Any) -> ClusterNode:
-    shutil.copy(SITE, cluster.folder / SITE.name)
-    web = {"app": "site_app:app", "bind": "127.0.0.1:0", "processes": 2, **settings}
-    schedule = {"run": "site_app:scheduled", "workers": ["site"], "interval": "1h", "immediate": True}
-    sections = {"web.site": web, "web.site.options": {"word": "hello"}, "schedules.once": schedule}
-    return cluster.node("one", workers={}, sections=sections)
+@pytest.fixture(scope="module")
+def shared(module_cluster: MakeCluster) -> Cluster:
+    """A node with three kinds of web processes, whose log is for programs."""
+    cluster = module_cluster("sqlite")
+    cluster.copy("site_app.py")
+    site = {"app": "site_app:app", "bind": f"{SITE}:0"}
+    limits = {"keep_alive": "60s", "body_timeout": "500ms", "min_body_rate": "10kB"}
+    sections = {
+        "web.site": {**site, "processes": 2, "recycle_after": 100},
+        "web.site.options": {"word": "hello"},
+        "web.single": {**site, "bind": f"{SINGLE}:0", **limits},
+        "web.often": {**site, "bind": f"{OFTEN}:0", "recycle_after": 3},
+        "schedules.once": {"run": "site_app:scheduled", "workers": ["site"], "interval": "1h", "immediate": True},
+        "alerts.all": {"log": True},
+        "logging": {"format": "json"},
+    }
+    cluster.up("one", workers={}, sections=sections)
+    return cluster
 
 
-def port_of(node: ClusterNode) -> int:
-    [socket] = control_client.status(node.run_directory)["sockets"]
-    return int(socket["addresses"][0].rpartition(":")[2])
+@pytest.fixture
+def node(shared: Cluster) -> ClusterNode:
+    for name in ("entered", "gate", "later", "ended", "broken", "site-waits"):
+        (shared.folder / name).unlink(missing_ok=True)
+    return shared.reset().nodes[0]
 
 
-def reload(node: ClusterNode) -> None:
-    number = control_client.send_command(node.run_directory, {"command": "reload", "kinds": ["site"]})["number"]
-
-    def over() -> bool:
-        [found] = [one for one in control_client.status(node.run_directory)["reloads"] if one["number"] == number]
-        assert found["progress"] != "abandoned", found["error"]
-        return bool(found["progress"] == "done")
-
-    eventually(over, timeout=WITHIN, message=node.log_text)
+async def connect(node: ClusterNode, host: str = SINGLE) -> Connection:
+    return Connection(*await asyncio.open_connection(host, node.port(host)))
 
 
-def pids_of_site(node: ClusterNode) -> list[int]:
-    slots = control_client.status(node.run_directory)["slots"]
-    return [slot["pid"] for slot in slots if slot["name"].startswith("site-")]
+async def wait_for(condition: Callable[[], object], node: ClusterNode) -> None:
+    await asyncio.to_thread(eventually, condition, timeout=WITHIN, message=node.log_text)
 
 
-async def connect(port: int) -> Connection:
-    return Connection(*await asyncio.open_connection("127.0.0.1", port))
-
-
-async def request_slot(port: int) -> str:
+async def request_slot(node: ClusterNode, host: str = SINGLE) -> str:
     """The slot that answers."""
-    connection = await connect(port)
+    connection = await connect(node, host)
     status, _, slot = await connection.answered("/")
     connection.writer.close()
     assert status == 200
@@ -66,130 +68,75 @@ async def request_slot(port: int) -> str:
 
 
 async def test_web_processes_are_workers_and_a_killed_one_is_replaced_while_its_port_never_refuses(
-    cluster: Cluster,
+    node: ClusterNode,
 ) -> None:
-    node = site(cluster).up()
-    port = port_of(node)
+    folder, client = node.cluster.folder, node.cluster.client
     async with asyncio.timeout(WITHIN):
         slots: set[str] = set()
         while slots != {"site-1", "site-2"}:
-            slots.add(await request_slot(port))
-        notifying_client = await connect(port)
+            slots.add(await request_slot(node, SITE))
+        notifying_client = await connect(node, SITE)
         await notifying_client.answered("/notify")
         notifying_client.writer.close()
         for slot in slots:
-            await asyncio.to_thread(eventually, (cluster.folder / f"hello-{slot}").exists)
-        await asyncio.to_thread(
-            eventually, (cluster.folder / "scheduled").exists, timeout=WITHIN, message=node.log_text
-        )
+            await wait_for((folder / f"hello-{slot}").exists, node)
+        await wait_for((folder / "scheduled").exists, node)
         killed = node.kill("site-1")
         replaced = node.replaced("site-1", killed)
         while not replaced():
-            await request_slot(port)
-    records = {process.pid: process for process in cluster.client.nodes.processes(ended=True)}
-    assert records[killed].role == "web"
-    eventually(lambda: {p.pid: p.cause for p in cluster.client.nodes.processes(ended=True)}[killed])
-    causes = {process.pid: process.cause for process in cluster.client.nodes.processes(ended=True)}
-    assert "SIGKILL" in (causes[killed] or "")
+            await request_slot(node, SITE)
+    [record] = [process for process in client.nodes.processes(ended=True) if process.pid == killed]
+    assert record.role == "web"
+    eventually(lambda: {p.pid: p.cause for p in client.nodes.processes(ended=True)}[killed] == "killed by SIGKILL")
 
 
 async def test_with_a_log_for_programs_each_line_is_an_object_and_the_limits_of_a_section_hold(
-    cluster: Cluster,
+    node: ClusterNode,
 ) -> None:
-    shutil.copy(SITE, cluster.folder / SITE.name)
-    web = {"app": "site_app:app", "bind": "127.0.0.1:0", "body_timeout": "500ms", "min_body_rate": "10kB"}
-    sections = {"web.site": web, "alerts.all": {"log": True}, "logging": {"format": "json"}}
-    node = cluster.node("one", workers={}, sections=sections).up()
-    port, pid = port_of(node), node.pid("site-1")
-    slow, fails, taints = [await connect(port) for _ in range(3)]
+    pid = node.pid("single-1")
+    slow, fails, taints = [await connect(node) for _ in range(3)]
     slow.send("POST /reads HTTP/1.1\nhost: x\ncontent-length: 100000\n\n" + "a" * 4000)
     assert (await slow.answer())[0] == 408
     assert (await fails.answered("/fails"))[0] == 500
     await taints.answered("/taints")
     for connection in (slow, fails, taints):
         connection.writer.close()
-    await asyncio.to_thread(eventually, node.replaced("site-1", pid), timeout=WITHIN, message=node.log_text)
-    pid = node.kill("site-1")
-    await asyncio.to_thread(eventually, node.replaced("site-1", pid), timeout=WITHIN, message=node.log_text)
-    assert node.stop() == 0
-    entries = [json.loads(line) for line in node.log_text().splitlines()]
-    assert {entry["slot"] for entry in entries} >= {"master", "agent", "site-1"}
+    await wait_for(node.replaced("single-1", pid), node)
+    await wait_for(lambda: "ZeroDivisionError" in node.log_text() and '"alert: ' in node.log_text(), node)
+    entries = [json.loads(line) for line in node.log_text().rpartition("\n")[0].splitlines()]
+    assert {entry["slot"] for entry in entries} >= {"master", "agent", "single-1"}
     assert any(entry["event"].startswith("alert: ") for entry in entries), "of the agent"
     assert any("ZeroDivisionError" in entry.get("exception", "") for entry in entries), "of a thread"
 
 
-async def test_what_is_under_way_when_its_process_is_replaced_or_stopped_is_answered(cluster: Cluster) -> None:
-    node = site(cluster, processes=1, keep_alive="60s").up()
-    port = port_of(node)
-    busy, idle, websocket = await connect(port), await connect(port), await open_websocket(f"ws://127.0.0.1:{port}")
-    assert (await idle.answered("/"))[:2] == (200, None)
-    busy.request("/gated")
-    await asyncio.to_thread(eventually, (cluster.folder / "entered").exists)
-    await asyncio.to_thread(reload, node)
-    with pytest.raises(ConnectionClosed):
-        await websocket.recv()
-    assert websocket.close_code == 1012
-    assert (await idle.answered("/"))[:2] == (200, "close")
-    (cluster.folder / "gate").touch()
-    status, headers, _ = await busy.answer()
-    assert (status, headers["connection"]) == (200, "close")
-    eventually((cluster.folder / "ended").exists, timeout=WITHIN, message=node.log_text)
-
-    for path in ("entered", "gate"):
-        (cluster.folder / path).unlink()
-    last = await connect(port)
-    await last.answered("/later")
-    last.request("/gated")
-    await asyncio.to_thread(eventually, (cluster.folder / "entered").exists)
-    stopping = asyncio.create_task(asyncio.to_thread(node.stop))
-    await asyncio.to_thread(eventually, lambda: "stopping" in node.log_text())
-    (cluster.folder / "gate").touch()
-    assert (await last.answer())[0] == 200
-    assert await stopping == exit_codes.OK
-    assert (cluster.folder / "later").exists()
-    assert (cluster.folder / "ended").read_text() == "ended\n" * 2
-    for connection in (busy, idle, last):
-        connection.writer.close()
-
-
 async def test_a_request_that_raises_costs_itself_and_an_exception_outside_of_requests_the_process(
-    cluster: Cluster,
+    node: ClusterNode,
 ) -> None:
-    node = site(cluster, processes=1).up()
-    port, pid = port_of(node), node.pid("site-1")
-    busy, other = await connect(port), await connect(port)
+    pid = node.pid("single-1")
+    busy, other = await connect(node), await connect(node)
     busy.request("/gated")
-    await asyncio.to_thread(eventually, (cluster.folder / "entered").exists)
+    await wait_for((node.cluster.folder / "entered").exists, node)
     assert (await other.answered("/fails"))[0] == 500
-    assert node.pid("site-1") == pid
-    again = await connect(port)
+    assert node.pid("single-1") == pid
+    again = await connect(node)
     assert (await again.answered("/taints"))[0] == 200
-    await asyncio.to_thread(eventually, node.replaced("site-1", pid), timeout=WITHIN, message=node.log_text)
-    assert await request_slot(port) == "site-1"
-    (cluster.folder / "gate").touch()
+    await wait_for(node.replaced("single-1", pid), node)
+    assert await request_slot(node) == "single-1"
+    (node.cluster.folder / "gate").touch()
     assert (await busy.answer())[0] == 200, "what it had begun is answered"
-    cause = await asyncio.to_thread(eventually, lambda: node.slot("site-1")["last_cause"], timeout=WITHIN)
-    assert (cause["kind"], cause["status"]) == ("tainted", 70)
+    await wait_for(lambda: (node.slot("single-1")["last_cause"] or {}).get("status") == 70, node)
+    assert node.slot("single-1")["last_cause"]["kind"] == "tainted"
     for connection in (busy, other, again):
         connection.writer.close()
 
 
-def test_a_lifespan_that_fails_is_a_boot_that_fails_in_its_own_words(cluster: Cluster) -> None:
-    node = site(cluster)
-    (cluster.folder / "broken").touch()
-    node.start()
-    assert node.master is not None
-    assert node.master.wait(WITHIN) == exit_codes.BOOT_FAILED
-    assert "StartupFailed: the app's startup failed: LookupError: there is no cache" in node.log_text()
-
-
-async def test_no_request_is_lost_while_processes_are_recycled_and_replaced(cluster: Cluster) -> None:
-    node = site(cluster, recycle_after=100).up()
+async def test_no_request_is_lost_while_processes_are_recycled_and_replaced(node: ClusterNode) -> None:
     stopped = asyncio.Event()
-    clients = [LoadClient(port_of(node), kind) for kind in KINDS for _ in range(5)]
+    clients = [LoadClient(node.port(SITE), kind) for kind in KINDS for _ in range(5)]
     asking = [asyncio.create_task(client.run(stopped)) for client in clients]
-    await asyncio.to_thread(eventually, lambda: "requests (recycle_after)" in node.log_text(), timeout=WITHIN)
-    await asyncio.to_thread(reload, node)
+    recycled = node.log_text().count("requests (recycle_after)")
+    await wait_for(lambda: node.log_text().count("requests (recycle_after)") > recycled, node)
+    await asyncio.to_thread(node.reload, "site")
     stopped.set()
     await asyncio.gather(*asking)
     counts = sum((client.counts for client in clients), start=clients[0].counts.__class__())
@@ -197,21 +144,65 @@ async def test_no_request_is_lost_while_processes_are_recycled_and_replaced(clus
     assert dict(counts) == {"ok": counts["ok"]}
 
 
-async def test_a_process_that_is_recycled_serves_until_the_next_one_is_ready(cluster: Cluster) -> None:
-    node = site(cluster, recycle_after=3, processes=1).up()
-    port = port_of(node)
-    (cluster.folder / "site-waits").touch()
-    [first] = pids_of_site(node)
+async def test_a_process_that_is_recycled_serves_until_the_next_one_is_ready(node: ClusterNode) -> None:
+    waits = node.cluster.folder / "site-waits"
+    waits.touch()
+    first = node.pid("often-1")
     async with asyncio.timeout(WITHIN):
-        while "requests (recycle_after)" not in node.log_text():
-            assert await request_slot(port) == "site-1"
+        while f"often-1 (process {first}) is replaced: it has answered" not in node.log_text():
+            assert await request_slot(node, OFTEN) == "often-1"
         for _ in range(20):  # its successor does not start
-            assert await request_slot(port) == "site-1"
-        (cluster.folder / "site-waits").unlink()
-        while pids_of_site(node) == [first]:
-            assert await request_slot(port) == "site-1"
-    assert f"site-1 (process {first}) is replaced: it has answered" in node.log_text()
+            assert await request_slot(node, OFTEN) == "often-1"
+        assert node.pid("often-1") == first
+        waits.unlink()
+        while node.pid("often-1") == first:
+            assert await request_slot(node, OFTEN) == "often-1"
     eventually(lambda: not Path(f"/proc/{first}").exists(), timeout=WITHIN)
+
+
+async def test_what_is_under_way_when_its_process_is_replaced_or_stopped_is_answered(node: ClusterNode) -> None:
+    folder = node.cluster.folder
+    busy, idle = await connect(node), await connect(node)
+    websocket = await open_websocket(f"ws://{SINGLE}:{node.port(SINGLE)}")
+    assert (await idle.answered("/"))[:2] == (200, None)
+    busy.request("/gated")
+    await wait_for((folder / "entered").exists, node)
+    await asyncio.to_thread(node.reload, "single")
+    with pytest.raises(ConnectionClosed):
+        await websocket.recv()
+    assert websocket.close_code == 1012
+    assert (await idle.answered("/"))[:2] == (200, "close")
+    (folder / "gate").touch()
+    status, headers, _ = await busy.answer()
+    assert (status, headers["connection"]) == (200, "close")
+    await wait_for((folder / "ended").exists, node)
+
+    for path in ("entered", "gate"):
+        (folder / path).unlink()
+    last = await connect(node)
+    await last.answered("/later")
+    last.request("/gated")
+    await wait_for((folder / "entered").exists, node)
+    stopping = asyncio.create_task(asyncio.to_thread(node.stop))
+    await wait_for(lambda: "stopping" in node.log_text(), node)
+    (folder / "gate").touch()
+    assert (await last.answer())[0] == 200
+    assert await stopping == exit_codes.OK
+    assert (folder / "later").exists()
+    assert (folder / "ended").read_text().split().count("single-1") == 2
+    for connection in (busy, idle, last):
+        connection.writer.close()
+
+
+def test_a_lifespan_that_fails_is_a_boot_that_fails_in_its_own_words(shared: Cluster) -> None:
+    [node] = shared.nodes
+    if node.master is not None and node.master.poll() is None:
+        node.stop()
+    (shared.folder / "broken").touch()
+    node.start()
+    assert node.master is not None
+    assert node.master.wait(WITHIN) == exit_codes.BOOT_FAILED
+    assert "StartupFailed: the app's startup failed: LookupError: there is no cache" in node.log_text()
 
 
 @pytest.mark.slow

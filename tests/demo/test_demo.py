@@ -3,35 +3,21 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from peerd.testing import eventually
-from tests.demo.running import processes_in
+from tests.demo.running import running_demo
+
+pytestmark = pytest.mark.slow
 
 
-def run_demo(folder: Path, *options: str) -> subprocess.Popen[bytes]:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PEERD_")}
-    return subprocess.Popen(
-        [sys.executable, "-m", "peerd", "demo", "--folder", str(folder), *options],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=environment,
-    )
-
-
-@pytest.mark.slow
-def test_the_demo_shows_a_killed_workers_task_finished_by_another_process(tmp_path: Path) -> None:
-    demo = run_demo(tmp_path, "--json", "--tasks", "2")
-    out, err = demo.communicate(timeout=300)
-    assert demo.returncode == 0, err.decode()
-    ending = json.loads(out)
+def test_the_demo_shows_a_killed_workers_task_finished_by_another_process(tmp_path: Path, clip: str) -> None:
+    folder = tmp_path / "demo"
+    with running_demo(tmp_path, "--folder", str(folder), "--json", "--tasks", "2", "--input", clip) as demo:
+        assert demo.process.wait(300) == 0, demo.err
+    ending = json.loads(demo.out)
     assert ending["well"]
     assert ending["dashboard"] is None
     killed = ending["killed"]
@@ -40,31 +26,24 @@ def test_the_demo_shows_a_killed_workers_task_finished_by_another_process(tmp_pa
     assert finished["task"]["process_id"] != killed["process"]["id"]
     assert [attempt["cause"] for attempt in finished["attempts"]] == ["killed by SIGKILL"]
     for row in ending["tasks"]:
-        file = tmp_path / "media" / json.loads(row["task"]["result"])["output"]
+        file = folder / "media" / json.loads(row["task"]["result"])["output"]
         assert file.stat().st_size == json.loads(row["task"]["result"])["size"]
-    assert processes_in(tmp_path) == []
+    assert demo.processes() == []
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
-def test_an_interrupted_demo_leaves_no_process_behind(tmp_path: Path, how: signal.Signals) -> None:
-    demo = run_demo(tmp_path, "--tasks", "2")
-    try:
-        eventually(lambda: len(processes_in(tmp_path)) >= 5 or demo.poll() is not None, timeout=120)
-        assert demo.poll() is None
-        demo.send_signal(how)
-        demo.wait(60)
-        eventually(lambda: processes_in(tmp_path) == [], timeout=60)
-    finally:
-        demo.kill()
-        demo.communicate()
+def test_a_killed_demo_leaves_no_process_behind(tmp_path: Path, clip: str) -> None:
+    with running_demo(tmp_path, "--tasks", "2", "--input", clip) as demo:
+        eventually(lambda: len(demo.processes()) >= 5 or demo.process.poll() is not None, timeout=120)
+        assert demo.process.poll() is None
+        demo.process.kill()
+        demo.process.wait(60)
+        eventually(lambda: demo.processes() == [], timeout=60)
 
 
 def test_a_demo_whose_input_is_no_video_fails_with_the_cause(tmp_path: Path) -> None:
     text = tmp_path / "letter.txt"
     text.write_text("Dear reader,\n" * 100)
-    demo = run_demo(tmp_path / "demo", "--input", str(text), "--tasks", "2")
-    _, err = demo.communicate(timeout=120)
-    assert demo.returncode == 1
-    assert b"is not a video" in err or b"letter.txt" in err, err
-    assert b"Traceback" not in err
+    with running_demo(tmp_path, "--input", str(text), "--tasks", "2") as demo:
+        assert demo.process.wait(120) == 1
+    assert "is not a video" in demo.err or "letter.txt" in demo.err, demo.err
+    assert "Traceback" not in demo.err

@@ -17,13 +17,11 @@ import pytest
 from peerd import Client
 from peerd.cli.demo.dashboard import PACKAGES, open_command
 from peerd.testing import eventually
-from peerd.workers.video.sample_clip import generated_sample
 from tests.demo.running import RunningDemo, running_demo
 
-pytestmark = pytest.mark.timeout(600)  # of a machine that does other work too
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).parents[2]
-CLIP_SECONDS = 5
 
 
 def read(url: str) -> str:
@@ -47,10 +45,10 @@ def tasks_of(address: str) -> list[dict[str, Any]]:
     return found
 
 
-@pytest.mark.slow
-def test_an_open_demo_has_something_on_each_page_until_ctrl_c_and_leaves_nothing_behind(tmp_path: Path) -> None:
-    clip = generated_sample(tmp_path, CLIP_SECONDS).path
-    with running_demo(tmp_path, "--open", "--tasks", "2", "--input", str(clip)) as demo:
+def test_an_open_demo_has_something_on_each_page_until_ctrl_c_and_leaves_nothing_behind(
+    tmp_path: Path, clip: str
+) -> None:
+    with running_demo(tmp_path, "--open", "--tasks", "2", "--input", clip) as demo:
         address = address_of(demo)
         assert "<h1>Overview" in read(address)
         eventually(lambda: f"The dashboard: {address}" in demo.out, timeout=240)  # again, after the summary
@@ -80,36 +78,25 @@ def test_an_open_demo_has_something_on_each_page_until_ctrl_c_and_leaves_nothing
         assert list(demo.temporary.iterdir()) == []
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("server_database", ["mariadb"], indirect=True)
-def test_an_open_demo_leaves_no_unfinished_task_in_a_shared_database(tmp_path: Path, server_database: str) -> None:
-    clip = generated_sample(tmp_path, CLIP_SECONDS).path
-    options = ("--open", "--tasks", "2", "--input", str(clip), "--database", server_database)
+def test_a_terminated_demo_leaves_no_process_no_folder_and_no_unfinished_task_in_a_shared_database(
+    tmp_path: Path, server_database: str, clip: str
+) -> None:
+    options = ("--open", "--tasks", "2", "--input", clip, "--database", server_database)
     with running_demo(tmp_path, *options) as demo, Client(server_database) as client:
         eventually(lambda: "The dashboard: " in demo.out or demo.process.poll() is not None, timeout=240)
         eventually(lambda: client.tasks.list(status="scheduled"), timeout=60)
         demo.process.terminate()
         assert demo.process.wait(60) == 0, demo.err
+        assert demo.processes() == []
         tasks = client.tasks.list(limit=100)
         assert all(task.finished for task in tasks)
         assert [task for task in tasks if task.status == "canceled" and task.error == "the demo has ended"]
         assert list(demo.temporary.iterdir()) == []
 
 
-def test_a_terminated_demo_with_the_dashboard_stops_its_nodes_and_removes_its_folder(tmp_path: Path) -> None:
-    clip = generated_sample(tmp_path, CLIP_SECONDS).path
-    with running_demo(tmp_path, "--open", "--tasks", "2", "--input", str(clip)) as demo:
-        read(address_of(demo))
-        demo.process.terminate()
-        assert demo.process.wait(60) == 128 + signal.SIGTERM, demo.err
-        assert demo.processes() == []
-        assert list(demo.temporary.iterdir()) == []
-
-
-@pytest.mark.slow
-def test_after_a_demo_that_did_not_succeed_the_logs_stay(tmp_path: Path) -> None:
-    clip = generated_sample(tmp_path, CLIP_SECONDS).path
-    with running_demo(tmp_path, "--open", "--tasks", "2", "--input", str(clip), "--timeout", "1s") as demo:
+def test_after_a_demo_that_did_not_succeed_the_logs_stay(tmp_path: Path, clip: str) -> None:
+    with running_demo(tmp_path, "--open", "--tasks", "2", "--input", clip, "--timeout", "1s") as demo:
         address = address_of(demo)
         eventually(lambda: f"The dashboard: {address}" in demo.out, timeout=60)
         assert read(address)
@@ -122,28 +109,24 @@ def test_after_a_demo_that_did_not_succeed_the_logs_stay(tmp_path: Path) -> None
         assert (folder / "demo-a.log").stat().st_size > 0
 
 
-def test_a_taken_port_is_an_error_with_its_remedy_before_anything_starts(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        port = other.getsockname()[1]
-        with running_demo(tmp_path, "--open", "--port", str(port)) as demo:
-            assert demo.process.wait(60) == 1
-            assert f"port {port} is taken" in demo.err
-            assert "another one with --port" in demo.err
-            assert list(demo.temporary.iterdir()) == []
-
-
-def test_a_port_without_the_dashboard_is_wrong_usage(tmp_path: Path) -> None:
-    with running_demo(tmp_path, "--port", "8080") as demo:
-        assert demo.process.wait(60) == 2
-        assert "add --open" in demo.err
-
-
-def test_a_missing_extra_is_named_before_anything_starts(tmp_path: Path) -> None:
+def test_what_prevents_the_dashboard_is_an_error_with_its_remedy_before_anything_starts(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['jinja2'] = None\n")  # as if not installed
-    with running_demo(tmp_path, "--open", variables={"PYTHONPATH": str(tmp_path)}) as demo:
-        assert demo.process.wait(60) == 1
-        assert "this needs jinja2: pip install 'peerd[dashboard]'" in demo.err
-        assert list(demo.temporary.iterdir()) == []
+    without = {"PYTHONPATH": str(tmp_path)}
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = str(other.getsockname()[1])
+        for number, (options, variables, status, words) in enumerate(
+            (
+                (("--open", "--port", port), {}, 1, (f"port {port} is taken", "another one with --port")),
+                (("--port", "8080"), {}, 2, ("add --open",)),
+                (("--open",), without, 1, ("this needs jinja2: pip install 'peerd[dashboard]'",)),
+            )
+        ):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            with running_demo(folder, *options, variables=variables) as demo:
+                assert demo.process.wait(60) == status, options
+            assert [word for word in words if word not in demo.err] == [], demo.err
+            assert list(demo.temporary.iterdir()) == []
 
 
 def test_the_packages_that_are_looked_for_are_those_of_the_extra() -> None:
@@ -152,9 +135,7 @@ def test_the_packages_that_are_looked_for_are_those_of_the_extra() -> None:
     assert set(PACKAGES.values()) == required
 
 
-@pytest.mark.slow
-def test_a_demo_by_make_ends_with_the_command_that_opens_the_dashboard(tmp_path: Path) -> None:
-    clip = generated_sample(tmp_path, CLIP_SECONDS).path
+def test_a_demo_by_make_ends_with_the_command_that_opens_the_dashboard(tmp_path: Path, clip: str) -> None:
     environment = tmp_path / "environment"
     environment.mkdir()
     (environment / "bin").symlink_to(Path(sys.executable).parent)

@@ -16,6 +16,7 @@ from peerd.domain.lifecycle import Status
 from peerd.store.schema.migrate import migrate
 
 QUEUE = "demo"
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
@@ -42,6 +43,9 @@ def test_the_first_round_has_a_transcode_a_failing_one_and_one_that_starts_later
 
 def test_neither_dead_tasks_nor_files_become_more_without_end(client: Client) -> None:
     rounds = TaskRounds(client, QUEUE)
+    rounds.enqueue([])
+    for task in client.tasks.list(queue=QUEUE):  # those that a hand deletes do not stop the rounds
+        client.tasks.delete(task.id)
     for _ in range(ROUNDS_BETWEEN_OTHERS * (MAX_DEAD + 3)):
         rounds.enqueue([])
     bodies = bodies_of(client)
@@ -49,20 +53,10 @@ def test_neither_dead_tasks_nor_files_become_more_without_end(client: Client) ->
     assert len({body["output"] for body in bodies}) == 6
 
 
-def test_a_dead_task_that_was_deleted_by_hand_does_not_stop_the_rounds(client: Client) -> None:
-    rounds = TaskRounds(client, QUEUE)
-    rounds.enqueue([])
-    for task in client.tasks.list(queue=QUEUE):
-        client.tasks.delete(task.id)
-    for _ in range(ROUNDS_BETWEEN_OTHERS * (MAX_DEAD + 1)):
-        rounds.enqueue([])
-    assert sum(body["source"] == DAMAGED for body in bodies_of(client)) == MAX_DEAD
-
-
-@pytest.mark.parametrize("status", list(Status))
-def test_a_round_enqueues_nothing_while_too_many_tasks_are_due(client: Client, status: Status) -> None:
+def test_a_round_enqueues_nothing_while_too_many_tasks_are_due(client: Client) -> None:
     client.enqueue(QUEUE, name="transcode")
     [task] = client.tasks.list(queue=QUEUE)
-    rounds = TaskRounds(client, QUEUE)
-    rounds.enqueue([msgspec.structs.replace(task, status=status)] * (MAX_DUE + 1))
-    assert (rounds.count == 0) == (status in DUE)
+    for status in Status:
+        rounds = TaskRounds(client, QUEUE)
+        rounds.enqueue([msgspec.structs.replace(task, status=status)] * (MAX_DUE + 1))
+        assert (rounds.count == 0) == (status in DUE), status

@@ -11,6 +11,7 @@ from tests.examples.project import EXAMPLES, ExampleProject
 TESTED_ALONE = {"archive", "cache_refresh", "spider", "web_and_tasks"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("example", sorted({path.parent.name for path in EXAMPLES.glob("*/run.py")} - TESTED_ALONE))
 def test_an_example_does_what_its_run_says(example: str, tmp_path: Path) -> None:
     project = ExampleProject(example, tmp_path)

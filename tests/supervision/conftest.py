@@ -14,10 +14,20 @@ Nodes = Callable[..., StubNode]
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[Nodes]:
     """Make nodes of stub services, and check that none leaves a process behind."""
+    yield from _nodes(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def module_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
+    """The same for a module, whose tests look at a node, or let it be as it was."""
+    yield from _nodes(tmp_path_factory.mktemp("nodes"))
+
+
+def _nodes(parent: Path) -> Iterator[Nodes]:
     made: list[StubNode] = []
 
     def make(*slots: dict[str, Any], **plan: Any) -> StubNode:
-        folder = tmp_path / f"node-{len(made)}"
+        folder = parent / f"node-{len(made)}"
         folder.mkdir()
         made.append(StubNode(folder, *slots, **plan))
         return made[-1]

@@ -21,21 +21,15 @@ from peerd.testing import eventually as eventually_within
 
 HERE = Path(__file__).parent
 WITHIN = 120.0
+AGENT: dict[str, Any] = {"name": "agent", "role": "agent"}
+MANAGER: dict[str, Any] = {"name": "manager", "role": "manager"}
+WORKER: dict[str, Any] = {"name": "video-1"}
 DEFAULTS = {"backoff_initial": 0.1, "release_time": 1.0}
 PLANNED = {
-    "entry",
-    "command",
-    "grace",
-    "release_time",
-    "boot_timeout",
-    "environment",
-    "silent_after",
-    "hang_after",
-    "drains",
-    "drain_timeout",
-    "sockets",
-}
-PLANNED |= {"backoff_initial", "backoff_maximum", "stable_after"}
+    "entry", "command", "grace", "release_time", "boot_timeout", "environment", "silent_after", "hang_after", "drains",
+    "drain_timeout", "sockets", "backoff_initial", "backoff_maximum", "stable_after",
+}  # fmt: skip
+"""Options of a kind; all others are the stub's."""
 eventually = functools.partial(eventually_within, timeout=WITHIN)
 
 

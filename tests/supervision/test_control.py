@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import struct
 import subprocess
@@ -20,10 +21,9 @@ from peerd.runtime.messages.frames import receive
 from peerd.runtime.process import exit_codes
 from peerd.supervision.control import control_client
 from tests.supervision.conftest import Nodes
-from tests.supervision.nodes import StubNode, eventually
+from tests.supervision.nodes import AGENT, WORKER, StubNode, eventually
+from tests.supervision.test_reload import reload
 
-AGENT = {"name": "agent", "role": "agent"}
-WORKER = {"name": "video-1"}
 STRANGER = 12_345
 only_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
 
@@ -48,8 +48,13 @@ def processor_seconds(pid: int) -> float:
     return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
 
-def test_invalid_commands_are_answered_with_the_error_and_harm_nothing(node: Nodes) -> None:
-    stub_node = node(AGENT, WORKER).up()
+@pytest.fixture(scope="module")
+def stub_node(module_node: Nodes) -> StubNode:
+    """A node that the tests look at."""
+    return module_node(AGENT, WORKER, {"name": "any-1", "role": "command", "command": ["sleep", "600"]}).up()
+
+
+def test_invalid_commands_are_answered_with_the_error_and_harm_nothing(stub_node: StubNode) -> None:
     for body in (b"", b"{", b"\xff\xfe", b"[]", b"[" * 100_000):
         answer = answered(stub_node, body)
         assert answer is not None, body[:10]
@@ -74,6 +79,61 @@ def test_invalid_commands_are_answered_with_the_error_and_harm_nothing(node: Nod
     eventually(lambda: stub_node.status()["reloads"] and stub_node.status()["reloads"][-1]["progress"] != "running")
     assert "\ud800" in json.dumps(stub_node.status()["reloads"], ensure_ascii=False), "and it can still be encoded"
     assert stub_node.state() == "running"
+
+
+def test_the_status_shows_each_slot(stub_node: StubNode) -> None:
+    status = stub_node.status()
+    assert (status["node"], status["pid"], status["state"]) == ("stubs", stub_node.pid, "running")
+    video = stub_node.slot("video-1")
+    assert (video["kind"], video["role"], video["state"], video["generation"]) == ("video", "worker", "RUNNING", 1)
+    assert video["identity"] == {"process_id": video["pid"] * 10}
+    assert video["last_cause"] is None
+    assert (stub_node.run_directory / "master.pid").read_text() == f"{stub_node.pid}\n"
+
+
+def test_what_cannot_be_done_is_refused_with_the_cause(stub_node: StubNode) -> None:
+    numbers = "processes must be a number from 0 to 1000"
+    for command, error in (
+        ({"command": "dance"}, "unknown command 'dance': one of status, stop"),
+        ({"command": "reopen-logs"}, "has no log file"),
+        ({"command": "scale", "kind": "vidoe", "processes": 1}, "there is no kind 'vidoe' to scale; only video, any"),
+        ({"command": "scale", "kind": "agent", "processes": 2}, "there is no kind 'agent' to scale; only video, any"),
+        ({"command": "scale", "kind": "video", "processes": -1}, numbers),
+        ({"command": "scale", "kind": "video", "processes": True}, numbers),
+        ({"command": "call-agent", "action": "dance"}, "no handler is registered for 'dance' there"),
+        ({"command": "call-agent", "action": "note", "timeout": []}, "its `timeout` must be seconds"),
+        ({"command": "call-agent"}, "its `action` must be a text"),
+        ({"command": "call-agent", "action": "block", "data": 4.0, "timeout": 0.2}, "timed out"),
+    ):
+        with pytest.raises(control_client.CommandRefused, match=re.escape(error)):
+            control_client.send_command(stub_node.run_directory, command)
+    assert reload(stub_node, "vidoe")["error"] == "there is no vidoe; only agent, video, any"
+
+
+def test_the_master_loads_the_standard_library_and_its_own_few_modules_only(stub_node: StubNode) -> None:
+    loaded = control_client.send_command(stub_node.run_directory, {"command": "modules"})["modules"]
+    site = {"sitecustomize", "usercustomize", "_distutils_hack"}  # what an interpreter loads without an import
+    known = sys.stdlib_module_names | site | {"peerd", "__main__"}
+    assert not {m for m in loaded if m.partition(".")[0] not in known and not m.startswith("__editable__")}
+    own = {m for m in loaded if m.startswith("peerd.") and not m.startswith("peerd.supervision")}
+    runtime = (
+        "launch",
+        "messages",
+        "messages.addressing",
+        "messages.frames",
+        "observability",
+        "observability.escaping",
+        "observability.logfile",
+        "process",
+        "process.exit_codes",
+        "process.process_tree",
+        "stale_socket",
+        "unix_socket_path",
+    )
+    assert own == {"peerd.domain", "peerd.domain.bind_address", "peerd.domain.quoting", "peerd.runtime"} | {
+        f"peerd.runtime.{name}" for name in runtime
+    }
+    assert not {m for m in loaded if m in ("asyncio", "sqlite3", "http", "email")}
 
 
 def test_idle_connections_cost_the_master_no_time_and_are_closed(node: Nodes) -> None:
@@ -111,28 +171,22 @@ def test_the_soft_limit_of_descriptors_is_raised_for_the_node(node: Nodes) -> No
 # ---------------------------------------------------------------- the run directory
 
 
-def test_the_cause_of_a_failed_start_is_in_the_format_of_the_log(node: Nodes) -> None:
-    stub_node = node(AGENT)
-    stub_node.plan["log_format"] = "json"
-    stub_node.run_directory.mkdir()
-    stub_node.run_directory.chmod(0o777)
-    entry = json.loads(refused(stub_node))
-    assert entry["level"] == "error"
-    assert entry["event"].startswith("cannot start: others may write to the run directory")
-
-
 def refused(stub_node: StubNode) -> str:
     assert stub_node.start().wait() == exit_codes.REFUSED
     return stub_node.log_text()
 
 
-@pytest.mark.parametrize("mode", [0o777, 0o770, 0o1777, 0o702])
-def test_a_run_directory_that_others_may_write_to_is_refused(node: Nodes, mode: int) -> None:
-    stub_node = node(AGENT)
-    stub_node.run_directory.mkdir()
-    stub_node.run_directory.chmod(mode)
-    assert f"others may write to the run directory {stub_node.run_directory}" in refused(stub_node)
-    assert not list(stub_node.run_directory.iterdir()), "nothing was written there"
+def test_a_run_directory_that_others_may_write_to_is_refused(node: Nodes) -> None:
+    for mode, log_format in ((0o777, "json"), (0o770, "text"), (0o1777, "text"), (0o702, "text")):
+        stub_node = node(AGENT, log_format=log_format)
+        stub_node.run_directory.mkdir()
+        stub_node.run_directory.chmod(mode)
+        said = refused(stub_node)
+        assert f"others may write to the run directory {stub_node.run_directory}" in said, oct(mode)
+        assert not list(stub_node.run_directory.iterdir()), "nothing was written there"
+        if log_format == "json":
+            entry = json.loads(said)
+            assert (entry["level"], entry["event"].partition(":")[0]) == ("error", "cannot start")
 
 
 @only_root
@@ -144,16 +198,16 @@ def test_a_run_directory_of_another_user_is_refused(node: Nodes) -> None:
     assert not list(stub_node.run_directory.iterdir())
 
 
-@pytest.mark.parametrize("name", ["master.pid", "lock", "peerd.log"])
-def test_nothing_is_written_through_a_link(node: Nodes, name: str) -> None:
-    stub_node = node(AGENT)
-    stub_node.plan["log_file"] = str(stub_node.run_directory / "peerd.log")
-    stub_node.run_directory.mkdir()
-    precious = stub_node.folder / "precious"
-    precious.write_text("precious")
-    (stub_node.run_directory / name).symlink_to(precious)
-    assert f"{stub_node.run_directory / name} is a symbolic link" in refused(stub_node)
-    assert precious.read_text() == "precious"
+def test_nothing_is_written_through_a_link(node: Nodes) -> None:
+    for name in ("master.pid", "lock", "peerd.log"):
+        stub_node = node(AGENT)
+        stub_node.plan["log_file"] = str(stub_node.run_directory / "peerd.log")
+        stub_node.run_directory.mkdir()
+        precious = stub_node.folder / "precious"
+        precious.write_text("precious")
+        (stub_node.run_directory / name).symlink_to(precious)
+        assert f"{stub_node.run_directory / name} is a symbolic link" in refused(stub_node)
+        assert precious.read_text() == "precious"
 
 
 FAKE = """

@@ -5,13 +5,8 @@ import os
 import signal
 from pathlib import Path
 
-import pytest
-
 from tests.supervision.conftest import Nodes
-from tests.supervision.nodes import StubNode, eventually, is_alive
-
-AGENT = {"name": "agent", "role": "agent"}
-WORKER = {"name": "video-1"}
+from tests.supervision.nodes import AGENT, WORKER, StubNode, eventually, is_alive
 
 
 def running_again(stub_node: StubNode, slot: str, old: int) -> int:
@@ -20,20 +15,6 @@ def running_again(stub_node: StubNode, slot: str, old: int) -> int:
         return now["pid"] if now["state"] == "RUNNING" and now["pid"] != old else None
 
     return eventually(its_pid, message=f"{slot} runs again") or 0
-
-
-def test_a_worker_that_crashed_and_does_not_end_is_killed_and_replaced(node: Nodes) -> None:
-    """Not because it is silent, which takes longer."""
-    stub_node = node(AGENT, {**WORKER, "run": ["once hang_at_the_end", "once fail"], "silent_after": 600.0}).up()
-    (death,) = eventually(lambda: stub_node.received("death", "agent"))
-    assert death["cause"] == {
-        "kind": "signal",
-        "status": None,
-        "signal": "SIGKILL",
-        "text": "killed by SIGKILL, since it did not end by itself: RuntimeError: it is broken",
-    }
-    running_again(stub_node, "video-1", death["pid"])
-    assert stub_node.stop() == 0
 
 
 def test_a_killed_worker_is_replaced_at_once_and_its_exit_is_reported(node: Nodes) -> None:
@@ -59,19 +40,41 @@ def test_a_killed_worker_is_replaced_at_once_and_its_exit_is_reported(node: Node
     assert video["last_cause"]["text"] == "killed by SIGKILL"
 
 
-def test_an_exception_out_of_run_is_a_crash_with_its_text(node: Nodes) -> None:
-    stub_node = node(AGENT, {**WORKER, "run": ["once fail"]}).up()
-    (death,) = eventually(lambda: stub_node.received("death", "agent"))
-    assert death["cause"]["kind"] == "exit"
-    assert death["cause"]["text"] == "exit status 70: RuntimeError: it is broken"
-    running_again(stub_node, "video-1", death["pid"])
-
-
-def test_sys_exit_in_user_code_is_a_crash(node: Nodes) -> None:
-    stub_node = node(AGENT, {**WORKER, "run": ["sleep 0.3", "once exit 0"]}).up()
-    (death,) = eventually(lambda: stub_node.received("death", "agent"))
-    assert death["cause"]["status"] == 70
-    running_again(stub_node, "video-1", death["pid"])
+def test_each_way_to_end_is_reported_with_its_cause_and_the_process_replaced(node: Nodes, tmp_path: Path) -> None:
+    may_end = tmp_path / "up"  # during the boot it would end the node
+    ways: dict[str, tuple[list[str], tuple[str, int | None], str]] = {
+        "raises": (["once fail"], ("exit", 70), "exit status 70: RuntimeError: it is broken"),
+        "exits": (["sleep 0.3", "once exit 0"], ("exit", 70), "SystemExit"),
+        "recycled": (["sleep 0.2", "once recycle"], ("recycled", 75), "recycled (exit status 75): had 1000 tasks"),
+        "babbles": (["sleep 0.2", "once babble"], ("signal", None), "sent an invalid frame"),
+        "hangs": (  # killed not because it is silent, which takes longer
+            ["once hang_at_the_end", "once fail"],
+            ("signal", None),
+            "killed by SIGKILL, since it did not end by itself: RuntimeError: it is broken",
+        ),
+        "late": (["once late_signal", "once recycle"], ("recycled", 75), "recycled (exit status 75): had 1000 tasks"),
+        "leaves": (["leave"], ("exit", 0), "exit status 0"),
+    }
+    slots = [
+        {"name": f"{way}-1", "run": [f"until {may_end}", *run], "silent_after": 600.0}
+        for way, (run, _, _) in ways.items()
+    ]
+    stub_node = node(AGENT, *slots, {"name": "leaves-2"}).up()
+    may_end.touch()
+    eventually(lambda: len(stub_node.received("death", "agent")) == len(ways))
+    deaths = {death["slot"].removesuffix("-1"): death for death in stub_node.received("death", "agent")}
+    assert deaths.keys() == ways.keys()
+    for way, (_, (kind, status), text) in ways.items():
+        cause = deaths[way]["cause"]
+        assert text in cause["text"], way
+        assert cause["kind"] == kind or way == "babbles", (way, cause)
+        assert cause["status"] == status or way == "babbles", (way, cause)
+        if way != "leaves":
+            running_again(stub_node, f"{way}-1", deaths[way]["pid"])
+    stub_node.kill("leaves-2")
+    eventually(lambda: stub_node.slot("leaves-2")["restarts"] == 1)
+    assert stub_node.slot("leaves-1")["state"] == "EXITED", "what leaves with status 0 is not replaced"
+    assert len(stub_node.notes("start", "leaves-1")) == 1
 
 
 def test_exits_are_reported_to_each_new_agent_until_one_acknowledges_them(node: Nodes) -> None:
@@ -86,17 +89,6 @@ def test_exits_are_reported_to_each_new_agent_until_one_acknowledges_them(node: 
     running_again(stub_node, "agent", again)
     eventually(lambda: [d for d in stub_node.received("death") if d["pid"] == again])
     assert [d["id"] for d in stub_node.received("death")] == [1, 1, 2, 3], "acknowledged exits are not reported again"
-
-
-def test_a_process_that_leaves_with_status_0_is_not_replaced(node: Nodes) -> None:
-    stub_node = node(AGENT, {**WORKER, "run": ["leave"]}, {"name": "video-2"}).up()
-    eventually(lambda: stub_node.slot("video-1")["state"] == "EXITED")
-    (death,) = eventually(lambda: stub_node.received("death", "agent"))
-    assert (death["cause"]["kind"], death["cause"]["status"]) == ("exit", 0)
-    stub_node.kill("video-2")
-    eventually(lambda: stub_node.slot("video-2")["restarts"] == 1)
-    assert stub_node.slot("video-1")["state"] == "EXITED"
-    assert len(stub_node.notes("start", "video-1")) == 1
 
 
 def test_an_agent_that_leaves_is_replaced_all_the_same(node: Nodes) -> None:
@@ -134,22 +126,23 @@ def test_a_boot_that_reports_what_it_waits_for_has_its_timeout_again(node: Nodes
     assert (stub_node.slot("video-1")["generation"], stub_node.slot("video-1")["error"]) == (2, None)
 
 
-@pytest.mark.parametrize("how", ["taint", "taint_task", "taint_thread"])
 def test_a_tainted_process_is_replaced_at_once_finishes_its_work_and_leaves_with_70(
-    node: Nodes, tmp_path: Path, how: str
+    node: Nodes, tmp_path: Path
 ) -> None:
     done = tmp_path / "done"
-    stub_node = node(AGENT, {**WORKER, "run": ["sleep 0.3", f"once {how}"], "until": str(done)}).up()
-    tainted = eventually(lambda: stub_node.slot("video-1")["leaving"])[0]["pid"]
-    pid = running_again(stub_node, "video-1", tainted)
-    assert is_alive(tainted), "the replacement is there before the tainted one has left"
+    ways = ("taint", "taint_task", "taint_thread")
+    slots = [{"name": f"{way}-1", "run": ["sleep 0.3", f"once {way}"], "until": str(done)} for way in ways]
+    stub_node = node(AGENT, *slots).up()
+    tainted = {way: eventually(lambda: stub_node.slot(f"{way}-1")["leaving"])[0]["pid"] for way in ways}  # noqa: B023
+    new = {way: running_again(stub_node, f"{way}-1", tainted[way]) for way in ways}
+    assert all(is_alive(pid) for pid in tainted.values()), "each replacement is there before the tainted one has left"
     done.touch()
-    (death,) = eventually(lambda: stub_node.received("death", "agent"))
-    assert (death["pid"], death["cause"]["kind"], death["cause"]["status"]) == (tainted, "tainted", 70)
-    assert death["expected"] is False
-    finished = [f["kind"] for f in stub_node.notes(slot="video-1") if f["pid"] == tainted]
-    assert finished[-3:] == ["quiet", "stop", "stopped"]
-    assert stub_node.slot("video-1")["pid"] == pid
+    eventually(lambda: len(stub_node.received("death", "agent")) == len(ways))
+    for death in stub_node.received("death", "agent"):
+        assert (death["cause"]["kind"], death["cause"]["status"], death["expected"]) == ("tainted", 70, False)
+        finished = [fact["kind"] for fact in stub_node.notes(slot=death["slot"]) if fact["pid"] == death["pid"]]
+        assert finished[-3:] == ["quiet", "stop", "stopped"]
+    assert {way: stub_node.slot(f"{way}-1")["pid"] for way in ways} == new
 
 
 def test_an_exception_never_ends_the_agent(node: Nodes) -> None:
@@ -157,13 +150,6 @@ def test_an_exception_never_ends_the_agent(node: Nodes) -> None:
     eventually(lambda: stub_node.log_text().count("alert of agent") == 3, message="each was reported")
     assert stub_node.slot("agent")["state"] == "RUNNING"
     assert stub_node.slot("agent")["restarts"] == 0
-
-
-def test_recycling_a_process_is_no_failure(node: Nodes) -> None:
-    stub_node = node(AGENT, {**WORKER, "run": ["sleep 0.2", "once recycle"], "work": 0.5}).up()
-    (death,) = eventually(lambda: stub_node.received("death", "agent"))
-    assert (death["cause"]["status"], death["cause"]["text"]) == (75, "recycled (exit status 75): had 1000 tasks")
-    running_again(stub_node, "video-1", death["pid"])
 
 
 def test_a_program_that_cannot_be_started_is_tried_again_and_again(node: Nodes, tmp_path: Path) -> None:
@@ -179,32 +165,15 @@ def test_a_program_that_cannot_be_started_is_tried_again_and_again(node: Nodes, 
     eventually(lambda: stub_node.slot("tunnel-1")["state"] == "RUNNING")
 
 
-def test_a_child_that_sends_what_is_no_frame_is_killed_and_replaced(node: Nodes) -> None:
-    stub_node = node(AGENT, {**WORKER, "run": ["sleep 0.2", "once babble"]}).up()
-    (death,) = eventually(lambda: stub_node.received("death", "agent"))
-    assert "sent an invalid frame" in death["cause"]["text"]
-    running_again(stub_node, "video-1", death["pid"])
-
-
-@pytest.mark.parametrize("how", ["spawn", "spawn session"])
-def test_what_a_dead_worker_has_started_dies_with_it(node: Nodes, how: str) -> None:
-    stub_node = node(AGENT, {**WORKER, "run": [how]}, {"name": "video-2", "run": [how]}).up()
-    (mine,) = eventually(lambda: stub_node.notes("spawned", "video-1"))
-    (others,) = eventually(lambda: stub_node.notes("spawned", "video-2"))
-    stub_node.kill("video-1")
-    eventually(lambda: not is_alive(mine["program"]))
-    assert is_alive(others["program"])
-
-
-@pytest.mark.parametrize("slot", ["video-1", "agent"])
-def test_a_process_that_another_program_stops_finishes_its_work_and_is_replaced(node: Nodes, slot: str) -> None:
+def test_a_process_that_another_program_stops_finishes_its_work_and_is_replaced(node: Nodes) -> None:
     stub_node = node(AGENT, {**WORKER, "work": 0.3}).up()
-    pid = stub_node.slot(slot)["pid"]
-    os.kill(pid, signal.SIGTERM)
-    running_again(stub_node, slot, pid)
-    death = eventually(lambda: [d for d in stub_node.received("death", "agent") if d["pid"] == pid])[0]
-    assert death["cause"]["text"] == "recycled (exit status 75): it was sent SIGTERM or SIGINT"
-    assert [f["grace"] for f in stub_node.notes("stopped", slot) if f["pid"] == pid] == [30.0]
+    for slot in ("video-1", "agent"):
+        pid = stub_node.slot(slot)["pid"]
+        os.kill(pid, signal.SIGTERM)
+        running_again(stub_node, slot, pid)
+        death = eventually(lambda: [one for one in stub_node.received("death", "agent") if one["pid"] == pid])[0]  # noqa: B023
+        assert death["cause"]["text"] == "recycled (exit status 75): it was sent SIGTERM or SIGINT"
+        assert [fact["grace"] for fact in stub_node.notes("stopped", slot) if fact["pid"] == pid] == [30.0]
 
 
 def test_a_command_slot_is_supervised_the_same_way(node: Nodes) -> None:

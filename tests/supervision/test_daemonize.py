@@ -18,10 +18,8 @@ import pytest
 from peerd.runtime.process import exit_codes
 from peerd.supervision.control import control_client
 from peerd.testing import eventually
-from tests.supervision.nodes import StubNode, is_alive
+from tests.supervision.nodes import AGENT, WORKER, StubNode, is_alive
 
-AGENT = {"name": "agent", "role": "agent"}
-WORKER = {"name": "video-1"}
 START = """
 import json, sys
 from peerd.supervision.host.daemonize import NodeStartError, start_in_background
@@ -74,8 +72,10 @@ def background(tmp_path: Path) -> Iterator[Make]:
         one.end()
 
 
-def test_a_node_in_the_background_is_ready_and_detached(background: Make) -> None:
+def test_a_node_in_the_background_is_ready_and_detached_whatever_its_log_is_called(background: Make) -> None:
     stub_node = background(AGENT, WORKER)
+    stub_node.log = stub_node.folder / "log; touch pwned $(touch pwned) `touch pwned` & '\"\n.log"
+    stub_node.plan["log_file"] = str(stub_node.log)
     status = stub_node.begin()
     assert (status["state"], status["background"], status["log_file"]) == ("running", True, str(stub_node.log))
     assert status["run_directory"] == str(stub_node.run_directory)
@@ -88,15 +88,7 @@ def test_a_node_in_the_background_is_ready_and_detached(background: Make) -> Non
     }
     assert (process / "cwd").readlink() == Path(stub_node.plan["project_directory"])
     assert "ready: 2 processes" in stub_node.log.read_text()
-
-
-def test_whatever_the_log_is_called_no_shell_reads_it(background: Make) -> None:
-    stub_node = background(AGENT)
-    stub_node.log = stub_node.folder / "log; touch pwned $(touch pwned) `touch pwned` & '\"\n.log"
-    stub_node.plan["log_file"] = str(stub_node.log)
-    assert stub_node.begin()["log_file"] == str(stub_node.log)
-    assert "ready: 1 processes" in stub_node.log.read_text()
-    assert not list(stub_node.folder.rglob("pwned"))
+    assert not list(stub_node.folder.rglob("pwned")), "no shell reads the name"
     assert not Path("pwned").exists()
 
 
@@ -120,6 +112,7 @@ def test_what_was_logged_before_is_not_the_cause(background: Make) -> None:
     assert answer["status"] == exit_codes.REFUSED
 
 
+@pytest.mark.slow
 def test_a_node_that_is_not_ready_in_time_is_stopped_again_and_names_the_missing_slots(background: Make) -> None:
     stub_node = background(AGENT, {**WORKER, "start": ["sleep 60"]}, {"name": "video-2"})
     answer = stub_node.begin(timeout=2.0)
@@ -167,6 +160,7 @@ def test_the_run_directory_of_a_killed_node_is_no_obstacle(background: Make) -> 
     assert stub_node.begin()["pid"] != killed
 
 
+@pytest.mark.slow
 def test_nodes_of_one_machine_do_not_touch_each_other(background: Make) -> None:
     first, second = background(AGENT, WORKER), background(AGENT, WORKER)
     first.begin()

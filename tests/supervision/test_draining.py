@@ -14,11 +14,9 @@ import pytest
 from peerd.runtime.process import exit_codes
 from peerd.supervision.control import control_client
 from tests.supervision.conftest import Nodes
-from tests.supervision.nodes import StubNode, eventually, is_alive
+from tests.supervision.nodes import AGENT, StubNode, eventually, is_alive
 from tests.supervision.test_listening_sockets import listening
 from tests.supervision.test_reload import plan_anew, planned, reload
-
-AGENT = {"name": "agent", "role": "agent"}
 
 
 @pytest.fixture
@@ -61,25 +59,19 @@ def test_reloads_leave_every_former_process_its_clients(node: Nodes, clients: Pa
     assert causes == [(True, "replaced by a reload (exit status 0)")] * 2
 
 
-def test_a_stop_of_the_node_leaves_what_drains_its_grace(node: Nodes, clients: Path) -> None:
-    stub_node = node(AGENT, draining(1, clients)).up()
-    former = stub_node.slot("door-1")["pid"]
-    reload(stub_node, "door")
-    eventually(lambda: stub_node.notes("stop", "door-1"))
+def test_a_stop_of_the_node_leaves_what_drains_its_grace_and_a_time_limit_is_for_reloads(
+    node: Nodes, clients: Path
+) -> None:
+    limited = {**draining(1, clients, drain_timeout=600.0), "name": "limited-1"}
+    stub_node = node(AGENT, draining(1, clients), limited).up()
+    former = {slot: stub_node.slot(slot)["pid"] for slot in ("door-1", "limited-1")}
+    reload(stub_node, "door", "limited")
+    eventually(lambda: len(stub_node.notes("stop")) == 2)
     assert stub_node.stop() == exit_codes.OK
-    graces = [note["grace"] for note in stub_node.notes("stop", "door-1") if note["pid"] == former]
-    assert graces == [math.inf, 1.0]
-    assert stub_node.notes("stopped", "door-1"), "it was not killed"
-
-
-def test_a_time_limit_for_draining_is_its_grace_at_a_reload_and_not_at_a_stop(node: Nodes, clients: Path) -> None:
-    stub_node = node(AGENT, draining(1, clients, drain_timeout=600.0)).up()
-    former = stub_node.slot("door-1")["pid"]
-    reload(stub_node, "door")
-    eventually(lambda: stub_node.notes("stop", "door-1"))
-    assert stub_node.stop() == exit_codes.OK
-    graces = [note["grace"] for note in stub_node.notes("stop", "door-1") if note["pid"] == former]
-    assert graces == [600.0, 1.0]
+    for slot, first in {"door-1": math.inf, "limited-1": 600.0}.items():
+        graces = [note["grace"] for note in stub_node.notes("stop", slot) if note["pid"] == former[slot]]
+        assert graces == [first, 1.0]
+        assert stub_node.notes("stopped", slot), "it was not killed"
 
 
 def test_a_slot_that_drains_is_free_for_another_process(node: Nodes, clients: Path) -> None:

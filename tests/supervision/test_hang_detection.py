@@ -4,26 +4,20 @@ import os
 import signal
 import time
 
+import pytest
+
 from tests.supervision.conftest import Nodes
-from tests.supervision.nodes import eventually
+from tests.supervision.nodes import AGENT, WORKER, eventually
 from tests.supervision.test_crash import running_again
 
-AGENT = {"name": "agent", "role": "agent"}
-WORKER = {"name": "video-1"}
 
-
-def test_a_process_reports_the_delay_of_its_event_loop(node: Nodes) -> None:
-    stub_node = node(AGENT, WORKER).up()
+def test_the_status_shows_the_delay_of_an_event_loop_and_how_long_a_process_has_been_silent(node: Nodes) -> None:
+    stub_node = node(AGENT, WORKER, {"name": "any-1", "role": "command", "command": ["sleep", "600"]}).up()
     measurements = eventually(lambda: stub_node.slot("video-1")["vitals"])
     assert measurements["lag"] < 2.0
     assert measurements["in_flight"] == 0
-
-
-def test_the_status_shows_how_long_a_process_has_been_silent(node: Nodes) -> None:
-    stub_node = node(AGENT, WORKER, {"name": "any-1", "role": "command", "command": ["sleep", "600"]}).up()
-    eventually(lambda: stub_node.slot("video-1")["vitals"])
     pid = stub_node.slot("video-1")["pid"]
-    assert stub_node.slot("video-1")["silent_for"] < 2.5, "it sends a frame every two seconds"
+    eventually(lambda: stub_node.slot("video-1")["silent_for"] < 2.5, message="it sends a frame every two seconds")
     os.kill(pid, signal.SIGSTOP)
     eventually(lambda: stub_node.slot("video-1")["silent_for"] > 3.0)
     assert stub_node.slot("any-1")["silent_for"] is None, "which has no way to say anything"
@@ -61,6 +55,7 @@ def test_an_agent_that_is_frozen_is_replaced_and_the_workers_are_not(node: Nodes
     assert stub_node.slot("video-1")["pid"] == worker
 
 
+@pytest.mark.slow
 def test_a_master_that_was_frozen_itself_takes_no_process_for_silent(node: Nodes) -> None:
     stub_node = node({**AGENT, "silent_after": 3.0}, {**WORKER, "silent_after": 3.0}).up()
     before = [slot["pid"] for slot in stub_node.status()["slots"]]
@@ -71,6 +66,7 @@ def test_a_master_that_was_frozen_itself_takes_no_process_for_silent(node: Nodes
     assert [slot["pid"] for slot in stub_node.status()["slots"]] == before
 
 
+@pytest.mark.slow
 def test_a_slot_that_fails_ten_times_in_its_boot_recovers_by_itself_and_its_status_shows_it(node: Nodes) -> None:
     stub_node = node(AGENT, {**WORKER, "entry": "stub_services:weak_for_ten_boots", "backoff_maximum": 0.3}).up()
     pid = stub_node.kill("video-1")

@@ -7,10 +7,9 @@ from typing import Any
 
 from peerd.runtime.process import exit_codes
 from tests.supervision.conftest import Nodes
-from tests.supervision.nodes import StubNode, eventually
+from tests.supervision.nodes import AGENT, StubNode, eventually
 from tests.supervision.test_reload import plan_anew, planned, reload
 
-AGENT = {"name": "agent", "role": "agent"}
 PORT = "127.0.0.1:0"
 
 
@@ -101,25 +100,20 @@ os.environ |= {{"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "2", "LISTEN_FDNAM
         assert not [name for name in environment if name.startswith("LISTEN_")]
 
 
-def test_a_reload_listens_on_what_is_new_and_no_more_on_what_is_gone(node: Nodes, tmp_path: Path) -> None:
-    old, new = f"unix:{tmp_path / 'old'}", f"unix:{tmp_path / 'new'}"
+def test_a_reload_listens_on_what_is_new_and_if_it_cannot_changes_nothing(node: Nodes, tmp_path: Path) -> None:
+    old, new, nowhere = f"unix:{tmp_path / 'old'}", f"unix:{tmp_path / 'new'}", "unix:/nowhere/at/all"
     stub_node = planned(node(AGENT, web(1, old), sockets=listening(old))).up()
     stub_node.plan["sockets"] = listening(new)
     plan_anew(stub_node, web={"sockets": [new]})
     assert reload(stub_node, "web")["progress"] == "done"
-    assert request(tmp_path / "new")[0] == stub_node.slot("web-1")["pid"]
-    eventually(lambda: not (tmp_path / "old").exists(), message="the old socket is closed")
-
-
-def test_a_reload_that_cannot_listen_changes_nothing(node: Nodes, tmp_path: Path) -> None:
-    old, new = f"unix:{tmp_path / 'old'}", "unix:/nowhere/at/all"
-    stub_node = planned(node(AGENT, web(1, old), sockets=listening(old))).up()
     before = stub_node.slot("web-1")["pid"]
-    stub_node.plan["sockets"] = listening(new)
-    plan_anew(stub_node, web={"sockets": [new]})
+    assert request(tmp_path / "new")[0] == before
+    eventually(lambda: not (tmp_path / "old").exists(), message="the old socket is closed")
+    stub_node.plan["sockets"] = listening(nowhere)
+    plan_anew(stub_node, web={"sockets": [nowhere]})
     result = reload(stub_node)
     assert (result["progress"], result["error"]) == (
         "abandoned",
-        f"cannot listen on {new}: there is no such folder",
+        f"cannot listen on {nowhere}: there is no such folder",
     )
-    assert request(tmp_path / "old")[0] == before
+    assert request(tmp_path / "new")[0] == before

@@ -14,10 +14,8 @@ from peerd.runtime.observability.logfile import is_written_by, rotate
 from peerd.runtime.process import exit_codes
 from peerd.supervision.control import control_client
 from tests.supervision.conftest import Nodes
-from tests.supervision.nodes import StubNode, eventually
+from tests.supervision.nodes import AGENT, WORKER, StubNode, eventually
 
-AGENT = {"name": "agent", "role": "agent"}
-WORKER = {"name": "video-1"}
 WRITERS = range(1, 9)
 LINES = 250
 ROTATIONS = 6
@@ -31,6 +29,7 @@ def with_a_log(node: Nodes, *slots: dict[str, Any]) -> tuple[StubNode, Path]:
     return stub_node, log
 
 
+@pytest.mark.slow
 def test_no_line_is_lost_or_torn_when_eight_processes_write_while_the_log_is_rotated(node: Nodes) -> None:
     unbuffered = {"environment": {"PYTHONUNBUFFERED": "1"}}
     writers = [
@@ -55,21 +54,27 @@ def test_no_line_is_lost_or_torn_when_eight_processes_write_while_the_log_is_rot
     }
 
 
-@pytest.mark.parametrize("how", ["signal", "command"])
-def test_a_log_that_another_program_rotates_is_reopened_by_all_processes(node: Nodes, how: str) -> None:
+def test_a_log_that_another_program_rotates_is_reopened_by_all_processes(node: Nodes) -> None:
     stub_node, log = with_a_log(node, AGENT, {**WORKER, "run": ["block"], "grace": 0.5, "release_time": 0.5})
     stub_node.up()
     eventually(lambda: stub_node.notes("blocks"))
-    rotate(log, keep=1)
-    if how == "signal":
-        stub_node.signal(signal.SIGUSR1)
-    else:
-        assert control_client.send_command(stub_node.run_directory, {"command": "reopen-logs"}) == {
-            "log_file": str(log)
-        }
     pids = [stub_node.pid, *[int(slot["pid"]) for slot in stub_node.status()["slots"]]]
-    eventually(lambda: all(same_file(log, pid) for pid in pids), message="all write to the new one")
-    assert stub_node.state() == "running", "SIGUSR1 is no stop"
+    reopen = {"command": "reopen-logs"}
+    for how in ("signal", "command"):
+        rotate(log, keep=1)
+        if how == "signal":
+            stub_node.signal(signal.SIGUSR1)
+        else:
+            assert control_client.send_command(stub_node.run_directory, reopen) == {"log_file": str(log)}
+        eventually(lambda: all(same_file(log, pid) for pid in pids), message="all write to the new one")
+        assert stub_node.state() == "running", "SIGUSR1 is no stop"
+
+    old = log.rename(stub_node.folder / "old.log")
+    log.mkdir()
+    with pytest.raises(control_client.CommandRefused, match=r"continues in the old one: .*Is a directory"):
+        control_client.send_command(stub_node.run_directory, reopen)
+    assert "Is a directory" in old.read_text()
+    assert stub_node.state() == "running"
 
 
 def same_file(log: Path, pid: int) -> bool:
@@ -83,28 +88,11 @@ def test_a_deleted_log_is_created_again(node: Nodes) -> None:
     eventually(lambda: same_file(log, stub_node.pid) and same_file(log, stub_node.slot("agent")["pid"]))
 
 
-def test_a_log_that_cannot_be_opened_again_is_written_on_to(node: Nodes) -> None:
-    stub_node, log = with_a_log(node, AGENT)
-    stub_node.up()
-    old = log.rename(stub_node.folder / "old.log")
-    log.mkdir()
-    with pytest.raises(control_client.CommandRefused, match=r"continues in the old one: .*Is a directory"):
-        control_client.send_command(stub_node.run_directory, {"command": "reopen-logs"})
-    assert "Is a directory" in old.read_text()
-    assert stub_node.state() == "running"
-
-
 def test_a_failed_start_names_the_log_on_the_original_stderr(node: Nodes) -> None:
     stub_node, log = with_a_log(node, AGENT, {**WORKER, "start": ["fail no ffmpeg here"]})
     assert stub_node.start().wait() == exit_codes.BOOT_FAILED
     assert stub_node.log_text() == f"peerd: cannot start; {log} says why\n"
     assert "no ffmpeg here" in log.read_text()
-
-
-def test_a_node_without_a_log_file_reports_it(node: Nodes) -> None:
-    stub_node = node(AGENT).up()
-    with pytest.raises(control_client.CommandRefused, match="has no log file"):
-        control_client.send_command(stub_node.run_directory, {"command": "reopen-logs"})
 
 
 def test_of_the_rotated_files_so_many_are_kept(tmp_path: Path) -> None:

@@ -5,35 +5,26 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
-from typing import Any
 
 from peerd.supervision.control import control_client
 from tests.supervision.conftest import Nodes
-from tests.supervision.nodes import eventually
+from tests.supervision.nodes import AGENT, WORKER, eventually
 from tests.supervision.test_crash import running_again
 from tests.supervision.test_reload import pids, reload
 
-AGENT: dict[str, Any] = {"name": "agent", "role": "agent"}
-WORKER: dict[str, Any] = {"name": "video-1"}
 
-
-def test_a_worker_is_replaced_as_often_as_it_dies(node: Nodes) -> None:
-    stub_node = node(AGENT, WORKER, {"name": "video-2"}).up()
+def test_workers_are_replaced_as_often_as_they_die_and_when_all_do_at_once(node: Nodes) -> None:
+    stub_node = node(AGENT, WORKER, {"name": "video-2"}, {"name": "audio-1"}).up()
     before = pids(stub_node)
     for _ in range(3):
         running_again(stub_node, "video-1", stub_node.kill("video-1"))
     assert [fact["generation"] for fact in stub_node.notes("start", "video-1")] == [1, 2, 3, 4]
     assert len({fact["pid"] for fact in stub_node.notes("start", "video-1")}) == 4
     after = pids(stub_node)
-    assert (after["agent"], after["video-2"]) == (before["agent"], before["video-2"])
-
-
-def test_workers_that_are_all_killed_at_once_are_all_replaced(node: Nodes) -> None:
-    stub_node = node(AGENT, WORKER, {"name": "video-2"}, {"name": "audio-1"}).up()
-    before = pids(stub_node)
-    for pid in (slot_pid for slot, slot_pid in before.items() if slot != "agent"):
+    assert {slot for slot in before if before[slot] != after[slot]} == {"video-1"}
+    for pid in (slot_pid for slot, slot_pid in after.items() if slot != "agent"):
         os.kill(pid, signal.SIGKILL)
-    eventually(lambda: [slot["restarts"] for slot in stub_node.status()["slots"]] == [0, 1, 1, 1])
+    eventually(lambda: [slot["restarts"] for slot in stub_node.status()["slots"]] == [0, 4, 1, 1])
     eventually(lambda: {slot["state"] for slot in stub_node.status()["slots"]} == {"RUNNING"})
     assert stub_node.slot("agent")["pid"] == before["agent"]
     assert stub_node.status()["state"] == "running"

@@ -4,45 +4,42 @@ import os
 import signal
 import time
 
-import pytest
-
 from peerd.supervision.control import control_client
 from tests.supervision.conftest import Nodes
-from tests.supervision.nodes import HERE, eventually, is_alive
-
-AGENT = {"name": "agent", "role": "agent"}
-MANAGER = {"name": "manager", "role": "manager"}
-WORKER = {"name": "video-1"}
+from tests.supervision.nodes import AGENT, HERE, MANAGER, WORKER, eventually, is_alive
 
 
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, "control"])
-def test_a_stop_lets_work_finish_and_ends_the_agent_last(node: Nodes, how: signal.Signals | str) -> None:
-    stub_node = node(AGENT, MANAGER, {**WORKER, "work": 1.0}, {"name": "video-2"}).up()
-    if isinstance(how, signal.Signals):
-        stub_node.signal(how)
-    else:
-        control_client.stop(stub_node.run_directory, timeout=60)
-    assert stub_node.wait() == 0
-    assert {f["slot"] for f in stub_node.notes("stopped")} == {"agent", "manager", "video-1", "video-2"}
-    notes = stub_node.notes()
-    assert all(f["grace"] == 30.0 for f in notes if f["kind"] == "stop")
-    agent_quieted_at = next(f["at"] for f in notes if f["kind"] == "quiet" and f["slot"] == "agent")
-    assert agent_quieted_at > max(f["at"] for f in notes if f["kind"] == "stopped" and f["slot"] != "agent")
-    deaths = stub_node.received("death", "agent")
-    assert sorted(d["slot"] for d in deaths) == ["manager", "video-1", "video-2"]
-    assert all(d["expected"] and d["cause"]["status"] == 0 for d in deaths)
-    assert not control_client.control_path(stub_node.run_directory).exists()
-    assert not (stub_node.run_directory / "master.pid").exists()
+def test_a_stop_lets_work_finish_and_ends_the_agent_last(node: Nodes) -> None:
+    ways = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, "control")
+    for how in ways:
+        stub_node = node(AGENT, MANAGER, {**WORKER, "work": 0.3}, {"name": "video-2"}).up()
+        if isinstance(how, signal.Signals):
+            stub_node.signal(how)
+        else:
+            control_client.stop(stub_node.run_directory, timeout=60)
+        assert stub_node.wait() == 0, how
+        assert {f["slot"] for f in stub_node.notes("stopped")} == {"agent", "manager", "video-1", "video-2"}
+        notes = stub_node.notes()
+        assert all(f["grace"] == 30.0 for f in notes if f["kind"] == "stop")
+        agent_quieted_at = next(f["at"] for f in notes if f["kind"] == "quiet" and f["slot"] == "agent")
+        assert agent_quieted_at > max(f["at"] for f in notes if f["kind"] == "stopped" and f["slot"] != "agent")
+        deaths = stub_node.received("death", "agent")
+        assert sorted(d["slot"] for d in deaths) == ["manager", "video-1", "video-2"]
+        assert all(d["expected"] and d["cause"]["status"] == 0 for d in deaths)
+        assert not control_client.control_path(stub_node.run_directory).exists()
+        assert not (stub_node.run_directory / "master.pid").exists()
 
 
-@pytest.mark.parametrize(("deed", "cause"), [("block", "exit status 124"), ("deaf", "killed by SIGKILL")])
-def test_a_child_that_does_not_stop_is_ended_after_its_grace_with_its_group(node: Nodes, deed: str, cause: str) -> None:
-    stub_node = node(AGENT, {**WORKER, "run": ["spawn", deed], "grace": 0.5, "release_time": 0.5}).up()
-    eventually(lambda: stub_node.notes("blocks") or stub_node.notes("deaf"))
+def test_a_child_that_does_not_stop_is_ended_after_its_grace_with_its_group(node: Nodes) -> None:
+    short = {"grace": 0.5, "release_time": 0.5}
+    deeds = {"block": "exit status 124", "deaf": "killed by SIGKILL"}
+    stub_node = node(AGENT, *[{"name": f"{deed}-1", "run": ["spawn", deed], **short} for deed in deeds]).up()
+    eventually(lambda: stub_node.notes("blocks") and stub_node.notes("deaf"))
     assert stub_node.stop() == 0
-    (death,) = stub_node.received("death", "agent")
-    assert (death["cause"]["kind"], death["expected"]) == ("killed-after-grace", True)
-    assert cause in death["cause"]["text"]
+    for death in stub_node.received("death", "agent"):
+        assert (death["cause"]["kind"], death["expected"]) == ("killed-after-grace", True)
+        assert deeds[death["kind"]] in death["cause"]["text"]
+    assert len(stub_node.received("death", "agent")) == 2
     assert not stub_node.processes()
 
 
@@ -58,28 +55,30 @@ def test_the_agent_is_stopped_only_when_the_last_worker_that_ran_out_of_time_is_
     assert stub_node.received("death")[1]["cause"]["kind"] == "killed-after-grace"
 
 
-@pytest.mark.parametrize("deed", ["block", "deaf"])
-def test_an_agent_that_does_not_stop_is_ended_after_its_grace(node: Nodes, deed: str) -> None:
-    stub_node = node({**AGENT, "run": ["sleep 0.2", deed], "grace": 0.3, "release_time": 0.3}).up()
-    eventually(lambda: stub_node.notes("blocks") or stub_node.notes("deaf"))
-    began = time.monotonic()
-    assert stub_node.stop() == 0
-    assert time.monotonic() - began >= 0.6
-    assert not stub_node.notes("stopped")
-    assert not stub_node.processes()
+def test_an_agent_that_does_not_stop_is_ended_after_its_grace(node: Nodes) -> None:
+    for deed in ("block", "deaf"):
+        stub_node = node({**AGENT, "run": ["sleep 0.2", deed], "grace": 0.3, "release_time": 0.3}).up()
+        eventually(lambda: stub_node.notes("blocks") or stub_node.notes("deaf"))  # noqa: B023 - at once
+        began = time.monotonic()
+        assert stub_node.stop() == 0
+        assert time.monotonic() - began >= 0.6
+        assert not stub_node.notes("stopped")
+        assert not stub_node.processes()
 
 
-@pytest.mark.parametrize("how", ["spawn_deaf", "spawn_deaf session"])
-def test_programs_that_ignore_signals_end_with_the_process_that_started_them(node: Nodes, how: str) -> None:
-    stub_node = node(AGENT, {**WORKER, "run": [how]}, {"name": "video-2", "run": [how]}).up()
-    eventually(lambda: len(stub_node.notes("spawned")) == 2)
-    assert len(stub_node.processes()) == 4 + 2 * 2, "each has started another one"
-    (mine,) = stub_node.notes("spawned", "video-1")
-    os.kill(mine["program"], signal.SIGTERM)
+def test_what_a_process_has_started_ends_with_it_even_if_it_ignores_signals(node: Nodes) -> None:
+    run = ["spawn", "spawn session", "spawn_deaf", "spawn_deaf session"]
+    stub_node = node(AGENT, {**WORKER, "run": run}, {"name": "video-2", "run": run}).up()
+    eventually(lambda: len(stub_node.notes("spawned")) == 8)
+    assert len(stub_node.processes()) == 4 + 2 * 6, "each deaf one has started another one"
+    mine = [note["program"] for note in stub_node.notes("spawned", "video-1")]
+    others = [note["program"] for note in stub_node.notes("spawned", "video-2")]
+    os.kill(mine[-1], signal.SIGTERM)
     stub_node.kill("video-1")
-    eventually(lambda: not is_alive(mine["program"]))
+    eventually(lambda: not any(is_alive(program) for program in mine))
+    assert all(is_alive(program) for program in others)
     eventually(
-        lambda: stub_node.slot("video-1")["state"] == "RUNNING" and len(stub_node.notes("spawned", "video-1")) == 2
+        lambda: stub_node.slot("video-1")["state"] == "RUNNING" and len(stub_node.notes("spawned", "video-1")) == 8
     )
     assert stub_node.stop() == 0
     assert not stub_node.processes()
@@ -100,20 +99,15 @@ def test_a_command_that_ignores_signals_is_killed_after_its_grace_with_all_that_
     assert not stub_node.processes()
 
 
-def test_a_deleted_pid_file_is_no_error(node: Nodes) -> None:
-    stub_node = node(AGENT).up()
+def test_neither_a_deleted_pid_file_nor_a_thread_that_cannot_be_ended_prevents_the_exit(node: Nodes) -> None:
+    stub_node = node(AGENT, {**WORKER, "run": ["thread"], "grace": 60.0, "release_time": 0.5}).up()
+    eventually(lambda: stub_node.notes("run", "video-1"))
     (stub_node.run_directory / "master.pid").unlink()
     assert stub_node.status()["state"] == "running"
     assert stub_node.stop() == 0
-    assert "Error" not in stub_node.log_text()
-
-
-def test_a_thread_that_cannot_be_ended_does_not_block_the_exit(node: Nodes) -> None:
-    stub_node = node(AGENT, {**WORKER, "run": ["thread"], "grace": 60.0, "release_time": 0.5}).up()
-    eventually(lambda: stub_node.notes("run", "video-1"))
-    assert stub_node.stop() == 0
     (death,) = stub_node.received("death", "agent")
     assert death["cause"]["status"] == 0, "its service had stopped in time"
+    assert "Error" not in stub_node.log_text()
 
 
 def test_the_second_signal_is_fast(node: Nodes) -> None:
@@ -143,16 +137,18 @@ def test_a_stopping_node_waits_for_its_agent_to_deal_with_the_deaths(node: Nodes
     assert [d["slot"] for d in reports] == ["video-1", "video-1", "agent"], "exits are reported again to the new agent"
 
 
-@pytest.mark.parametrize("how", ["loop", "handler"])
-def test_user_code_may_handle_other_signals_itself(node: Nodes, how: str) -> None:
-    stub_node = node(AGENT, {**WORKER, "run": [f"own_signals {how}"]}).up()
-    eventually(lambda: stub_node.notes("own signal", "video-1"))
-    pid = stub_node.slot("video-1")["pid"]
-    os.kill(pid, signal.SIGUSR1)
-    eventually(lambda: len(stub_node.notes("own signal", "video-1")) == 2)
+def test_user_code_may_handle_other_signals_itself(node: Nodes) -> None:
+    slots = [f"{how}-1" for how in ("loop", "handler")]
+    stub_node = node(AGENT, *[{"name": slot, "run": [f"own_signals {slot[:-2]}"]} for slot in slots]).up()
+    eventually(lambda: len(stub_node.notes("own signal")) == 2)
+    pids = [stub_node.slot(slot)["pid"] for slot in slots]
+    for pid in pids:
+        os.kill(pid, signal.SIGUSR1)
+    eventually(lambda: [len(stub_node.notes("own signal", slot)) for slot in slots] == [2, 2])
     assert not stub_node.notes("stop")
-    os.kill(pid, signal.SIGTERM)
-    eventually(lambda: [f["grace"] for f in stub_node.notes("stop", "video-1")] == [30.0])
+    for pid in pids:
+        os.kill(pid, signal.SIGTERM)
+    eventually(lambda: [f["grace"] for f in stub_node.notes("stop")] == [30.0, 30.0])
 
 
 def test_a_killed_master_leaves_no_process_behind(node: Nodes) -> None:

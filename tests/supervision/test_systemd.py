@@ -14,11 +14,8 @@ import pytest
 from peerd.supervision.control import control_client
 from peerd.supervision.host.sd_notify import AGENT_LOST_AFTER
 from tests.supervision.conftest import Nodes
-from tests.supervision.nodes import StubNode, eventually
+from tests.supervision.nodes import AGENT, WORKER, StubNode, eventually
 from tests.unit.supervision.test_sd_notify import FakeSystemd
-
-AGENT = {"name": "agent", "role": "agent"}
-WORKER = {"name": "video-1"}
 
 
 class Notifications:
@@ -149,6 +146,7 @@ def container(tmp_path: Path) -> Container:
     )
 
 
+@pytest.mark.slow
 @in_a_container
 @pytest.mark.parametrize("how", [signal.SIGTERM, "control"])
 def test_as_process_1_it_reaps_orphans_and_stops_normally(container: Container, how: signal.Signals | str) -> None:

@@ -43,7 +43,7 @@ SYNC_TIMEOUT = 150.0
 LOCK_WAIT_TIMEOUT = 1205
 MARKERS = ("one_database", "every_database")
 _KIND_PARAMETERS = frozenset(
-    {"database", "migrated_database", "module_database", "server_database", "store", "pair", "kind", "name"}
+    {"database", "migrated_database", "module_database", "server_database", "store", "kind", "name"}
 )
 
 DatabaseFactory = Callable[[str], str]
@@ -69,7 +69,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         kind = _kind_of(item)
         marked = {name for name in MARKERS if item.get_closest_marker(name)}
-        if kind in DATABASES and kind not in databases_of(item.nodeid, marked, quick=is_quick(config)):
+        named = item.nodeid.partition("::")[0] if _shares_a_database(item) else item.nodeid
+        if kind in DATABASES and kind not in databases_of(named, marked, quick=is_quick(config)):
             left_out.append(item)
     if left_out:
         items[:] = [item for item in items if item not in left_out]
@@ -81,6 +82,11 @@ def _kind_of(item: pytest.Item) -> object:
     parameters = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
     found = next((parameters[name] for name in parameters if name in _KIND_PARAMETERS), None)
     return found.removeprefix("gateway-") if isinstance(found, str) else found
+
+
+def _shares_a_database(item: pytest.Item) -> bool:
+    """Whether its database is that of its module, all of whose tests then have the same ones."""
+    return isinstance(item, pytest.Function) and "module_database" in item.fixturenames
 
 
 def databases_of(nodeid: str, marked: Collection[str] = (), *, quick: bool = False) -> set[str]:

@@ -1,0 +1,401 @@
+"""Processes of a node that die, are recycled, tainted or replaced, and what becomes of their tasks. All on one node."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any
+
+import psutil
+import pytest
+import sqlalchemy as sa
+
+from peerd import Job
+from peerd.domain.alert_record import AlertState
+from peerd.domain.lifecycle import Status
+from peerd.store.alerts.reading import AlertRecord
+from peerd.store.schema.tables import statistics, tasks
+from peerd.testing import eventually
+from tests.cluster.cluster import WITHIN, WORKER, Cluster, ClusterNode
+from tests.cluster.conftest import MakeCluster
+
+MAX_UPDATE = 60.0
+RECYCLED: dict[str, Any] = {"recycle_after": 1, "count": 3, "grace": "200ms"}
+
+
+@pytest.fixture(scope="module")
+def shared(module_cluster: MakeCluster) -> Cluster:
+    cluster = module_cluster("mariadb")
+    cluster.environment["FLUSH_EVERY"] = "0.5"
+    workers = {
+        "jobs": {**WORKER, "processes": 2},
+        "limited": cluster.worker("limited", timeout_grace="300ms"),
+        "recycled": cluster.worker("recycled", **RECYCLED),
+        "hurried": cluster.worker("hurried", **RECYCLED, drain_timeout="100ms", timeout_grace="300ms"),
+        "talking": cluster.worker("talking", "talking"),
+        "silent": cluster.worker("silent", "talking", log_lines=False),
+    }
+    sections = {"alerts.log": {"log": True}, "telemetry": {"metrics": False}}
+    cluster.up("one", workers=workers, manager={"max_update": MAX_UPDATE}, sections=sections)
+    return cluster
+
+
+def is_alive(pid: int) -> bool:
+    with suppress(ProcessLookupError):
+        os.kill(pid, 0)
+        return True
+    return False
+
+
+def start(cluster: Cluster, name: str, queue: str = "jobs", **options: Any) -> tuple[Job, dict[str, Any]]:
+    """A task that has begun, and its event."""
+    job = cluster.enqueue(name, queue, **options)
+    return job, cluster.wait_for(job, "began")
+
+
+def slot_of(node: ClusterNode, pid: int) -> str:
+    return str(next(slot["name"] for slot in node.slots() if slot["pid"] == pid))
+
+
+def renew(node: ClusterNode, slot: str) -> int:
+    """Let a slot have a process that has done nothing yet; return its process id."""
+    pid = node.kill(slot)
+    eventually(lambda: node.is_complete() and node.pid(slot) != pid, timeout=WITHIN, message=node.log_text)
+    return node.pid(slot)
+
+
+# ---------------------------------------------------------------- killed
+
+
+def test_a_killed_workers_task_is_finished_by_another_process_long_before_max_update(
+    cluster: Cluster, node: ClusterNode
+) -> None:
+    job, began = start(cluster, "first_hangs")
+    slot = slot_of(node, began["pid"])
+    before = {process.slot: process.id for process in cluster.client.nodes.processes()}
+    killed = time.monotonic()
+    pid = node.kill(slot)
+    task = cluster.done(job)
+    assert time.monotonic() - killed < MAX_UPDATE / 2
+    assert (task.attempts, task.crashes, cluster.outcomes(job)) == (1, 1, [("crash", "killed by SIGKILL")])
+    assert job.refresh().result()["pid"] != pid
+    eventually(node.replaced(slot, pid), timeout=WITHIN, message=node.log_text)
+    eventually(lambda: {p.slot: p.id for p in cluster.client.nodes.processes()}[slot] != before[slot])
+    records = {process.id: process for process in cluster.client.nodes.processes(ended=True)}
+    assert records[before[slot]].cause == "killed by SIGKILL"
+
+
+@pytest.mark.slow
+def test_a_task_that_keeps_killing_its_process_ends_as_dead_with_the_cause(cluster: Cluster, node: ClusterNode) -> None:
+    job = cluster.enqueue("poison", body={"times": 100}, max_attempts=2)
+    task = cluster.wait_until(job, Status.DEAD)
+    assert task.crashes == 2
+    assert cluster.outcomes(job) == [("crash", "killed by SIGKILL")] * 2
+    assert "killed by SIGKILL" in (task.error or "")
+    cluster.done(cluster.enqueue("quick"))
+    assert node.state() == "running"
+
+
+def test_a_killed_agent_is_replaced_and_the_node_keeps_its_heartbeat_and_incarnation(
+    cluster: Cluster, node: ClusterNode
+) -> None:
+    job, began = start(cluster, "gated")
+    [before] = cluster.client.nodes.list()
+    agent = node.kill("agent")
+    eventually(node.replaced("agent", agent), timeout=WITHIN)
+    seen = cluster.client.nodes.list()[0].checked_at
+    after = eventually(lambda: [one for one in cluster.client.nodes.list() if one.checked_at != seen], timeout=WITHIN)
+    assert after[0].incarnation == before.incarnation
+    assert slot_of(node, began["pid"]), "it is still there"
+    cluster.open(job)
+    assert cluster.done(job).attempts == 0
+    assert cluster.outcomes(job) == []
+
+
+def test_a_death_that_no_agent_received_is_reported_to_the_next_one(cluster: Cluster, node: ClusterNode) -> None:
+    job, began = start(cluster, "first_hangs")
+    slot = slot_of(node, began["pid"])
+    node.kill("agent")
+    node.kill(slot)
+    cluster.done(job)
+    assert cluster.outcomes(job) == [("crash", "killed by SIGKILL")]
+
+
+def test_a_killed_manager_is_replaced_and_what_it_found_is_known_to_the_next_one(
+    cluster: Cluster, node: ClusterNode
+) -> None:
+    def backlog(state: AlertState) -> AlertRecord | None:
+        found = [alert for alert in cluster.client.alerts.list(kinds=["backlog"]).items if alert.state is state]
+        assert len(found) <= 1, found
+        return found[0] if found else None
+
+    cluster.client.queues.pause("later")
+    cluster.client.queues.resume("later")
+    job = cluster.client.enqueue("later")
+    back = sa.update(tasks).where(tasks.c.id == job.id).values(created_at=cluster.client.now() - timedelta(hours=2))
+    cluster.client.database.run(lambda connection: connection.execute(back).close())
+    on = eventually(lambda: backlog(AlertState.ON), timeout=WITHIN, message=node.log_text)
+    assert on is not None
+    assert (on.subject, on.node, on.slot, on.times, on.data["queue"]) == ("later", "one", "manager", 1, "later")
+    cluster.client.tasks.delete(job.id)
+    scheduled = cluster.enqueue("quick", start_in=0.5)
+    pid = node.kill("manager")
+    ended = eventually(lambda: backlog(AlertState.ENDED), timeout=WITHIN, message=node.log_text)
+    assert ended is not None
+    assert (ended.id, ended.times, node.pid("manager") != pid) == (on.id, 1, True)
+    assert "backlog" not in {alert.kind for alert in cluster.client.alerts.list(on=True).items}
+    cluster.done(scheduled)
+
+
+def test_what_a_canceled_or_killed_handlers_process_has_started_dies_with_it(cluster: Cluster) -> None:
+    job, began = start(cluster, "program")
+    assert is_alive(began["pid"])
+    assert is_alive(began["child"])
+    cluster.client.tasks.cancel(job.id, "not needed")
+    eventually(lambda: not is_alive(began["pid"]) and not is_alive(began["child"]), timeout=WITHIN)
+    assert cluster.client.tasks.get(job.id).status is Status.CANCELED
+
+    job, began = start(cluster, "forks")
+    os.kill(began["pid"], signal.SIGKILL)
+    task = cluster.done(job)
+    assert (task.attempts, task.lease) == (1, 2), "a failure at once"
+    [attempt] = cluster.client.tasks.attempts(job.id)
+    assert (attempt.outcome, attempt.error) == (
+        "failure",
+        "HandlerProcessDied: the handler's process was killed by SIGKILL before it answered",
+    )
+    assert not is_alive(began["child"])
+
+
+# ---------------------------------------------------------------- recycled and tainted
+
+
+def test_recycled_processes_lose_no_task(cluster: Cluster, node: ClusterNode) -> None:
+    first = renew(node, "recycled-1")
+    jobs = [cluster.enqueue("quick", "recycled") for _ in range(8)]
+    for job in jobs:
+        assert cluster.done(job).attempts == 0
+    eventually(node.replaced("recycled-1", first), timeout=WITHIN, message=node.log_text)
+    assert sorted(event["task"] for event in cluster.notes(event="ran")) == [job.id for job in jobs]
+    assert {outcome for job in jobs for outcome, _ in cluster.outcomes(job)} <= {"released"}, "before they began"
+    ended = [process for process in cluster.client.nodes.processes(ended=True) if process.slot == "recycled-1"]
+    assert len(ended) > 1
+
+
+@pytest.mark.slow
+def test_a_recycled_process_finishes_what_it_runs_however_long_that_takes(cluster: Cluster, node: ClusterNode) -> None:
+    renew(node, "recycled-1")
+    kept = [start(cluster, handler, "recycled", max_attempts=1) for handler in ("gated", "gated_thread")]
+    first = kept[0][1]["pid"]
+    cluster.done(cluster.enqueue("quick", "recycled"))
+    eventually(node.replaced("recycled-1", first), timeout=WITHIN, message=node.log_text)
+    [leaving] = node.slot("recycled-1")["leaving"]
+    assert (leaving["pid"], leaving["reason"]) == (first, "it has run 1 tasks (recycle_after = 1)")
+    later = cluster.enqueue("quick", "recycled")
+    cluster.done(later)
+    assert cluster.notes(later, "ran")[0]["pid"] != first, "it takes no new work"
+    time.sleep(8.0)  # grace, time to release, and to be killed
+    for job, _ in kept:
+        cluster.open(job)
+        task = cluster.done(job)
+        assert (task.attempts, task.lease, cluster.outcomes(job)) == (0, 1, [])
+    assert cluster.notes(event="cancelled") == []
+    assert kept[1][0].refresh().result() is False, "it was not cancelled"
+    eventually(lambda: not psutil.pid_exists(first), timeout=WITHIN, message=node.log_text)
+
+
+@pytest.mark.slow
+def test_a_process_that_is_killed_while_it_is_recycled_has_crashed(cluster: Cluster, node: ClusterNode) -> None:
+    renew(node, "recycled-1")
+    job, began = start(cluster, "first_hangs", "recycled")
+    cluster.done(cluster.enqueue("quick", "recycled"))
+    eventually(node.replaced("recycled-1", began["pid"]), timeout=WITHIN, message=node.log_text)
+    os.kill(began["pid"], signal.SIGKILL)
+    assert cluster.done(job).crashes == 1
+    [(outcome, cause)] = cluster.outcomes(job)
+    assert outcome == "crash"
+    assert str(cause).startswith("killed by SIGKILL while it was recycled")
+
+
+@pytest.mark.slow
+def test_what_outlives_the_drain_timeout_of_a_recycled_process_is_released_and_not_counted(
+    cluster: Cluster, node: ClusterNode
+) -> None:
+    renew(node, "hurried-1")
+    job, began = start(cluster, "deaf", "hurried", max_attempts=1)
+    cluster.done(cluster.enqueue("quick", "hurried"))
+    task = cluster.done(job)
+    assert not psutil.pid_exists(began["pid"])
+    assert (task.attempts, task.crashes, task.lease) == (0, 0, 2)
+    assert [outcome for outcome, _ in cluster.outcomes(job)] == ["released"]
+
+
+def test_a_tainted_process_is_replaced_at_once_and_finishes_what_it_has(cluster: Cluster, node: ClusterNode) -> None:
+    held, began = start(cluster, "gated", "limited")
+    cluster.done(cluster.enqueue("taints", "limited"))
+    eventually(node.replaced("limited-1", began["pid"]), timeout=WITHIN, message=node.log_text)
+    later = cluster.enqueue("quick", "limited")
+    cluster.done(later)
+    assert cluster.notes(later, "ran")[0]["pid"] != began["pid"]
+    assert psutil.pid_exists(began["pid"])
+    cluster.open(held)
+    assert cluster.done(held).attempts == 0
+    assert len(cluster.notes(held, "began")) == 1
+    eventually(lambda: not psutil.pid_exists(began["pid"]), timeout=WITHIN, message=node.log_text)
+
+
+# ---------------------------------------------------------------- the hard limit of time
+
+
+@pytest.mark.parametrize("handler", ["deaf", pytest.param("swallows", marks=pytest.mark.slow)])
+def test_a_handler_that_does_not_return_after_its_timeout_ends_with_its_process(
+    cluster: Cluster, node: ClusterNode, handler: str
+) -> None:
+    held, began = start(cluster, "gated", "limited")
+    old = began["pid"]
+    job, _ = start(cluster, handler, "limited", timeout=0.2)
+    eventually(node.replaced("limited-1", old), timeout=WITHIN, message=node.log_text)
+    reason = f"task {job.id} (limited/{handler}) did not return within 300ms after its timeout of 200ms"
+
+    later = cluster.enqueue("quick", "limited")
+    cluster.done(later)
+    assert cluster.notes(later, "ran")[0]["pid"] != old, "it takes no new work"
+    [leaving] = node.slot("limited-1")["leaving"]
+    assert (leaving["pid"], leaving["reason"]) == (old, reason)
+    eventually(lambda: f"is tainted: {reason}" in node.log_text().partition("alert: ")[2], timeout=WITHIN)
+    task = cluster.client.tasks.get(job.id)
+    assert (task.status, task.lease) == (Status.WORKING, 1), "no other process runs it while it runs here"
+
+    cluster.open(held)
+    assert cluster.done(held).attempts == 0, "its neighbours finish"
+    task = cluster.done(job)
+    assert not psutil.pid_exists(old)
+    assert (task.attempts, task.crashes, task.lease) == (1, 0, 2)
+    [attempt] = cluster.client.tasks.attempts(job.id)
+    assert (attempt.outcome, attempt.number) == ("timeout", 1)
+    assert attempt.error == "it did not return within 300ms after its timeout of 200ms; its process was ended"
+    assert attempt.cause == f"tainted (exit status 70): {reason}"
+    assert f"in {handler}" in str(attempt.traceback), "the traceback has the function"
+
+
+@pytest.mark.slow
+def test_what_outlives_the_grace_of_such_a_process_is_released_and_not_counted(
+    cluster: Cluster, node: ClusterNode
+) -> None:
+    renew(node, "hurried-1")
+    innocent, began = start(cluster, "deaf", "hurried")
+    last = cluster.enqueue("deaf", "hurried", timeout=0.2, max_attempts=1)
+    task = cluster.wait_until(last, Status.DEAD)
+    assert (task.attempts, task.crashes) == (1, 0)
+    assert [outcome for outcome, _ in cluster.outcomes(last)] == ["timeout"]
+    task = cluster.done(innocent)
+    assert (task.attempts, task.crashes, task.lease) == (0, 0, 2)
+    assert [outcome for outcome, _ in cluster.outcomes(innocent)] == ["released"]
+    assert not psutil.pid_exists(began["pid"])
+    assert f"task {last.id} (hurried/deaf) is dead" in node.log_text()
+
+
+@pytest.mark.slow
+def test_a_thread_that_continues_after_its_finish_at_is_canceled_with_its_process(cluster: Cluster) -> None:
+    job = cluster.enqueue("deaf", "limited", finish_in=1.0)
+    task = cluster.wait_until(job, Status.CANCELED)
+    assert task.crashes == 0
+    [attempt] = cluster.client.tasks.attempts(job.id)
+    assert attempt.outcome == "canceled"
+    assert attempt.error == "it did not return within 300ms after its finish_at; its process was ended"
+
+
+# ---------------------------------------------------------------- what they have logged and counted
+
+
+def messages(cluster: Cluster, job: Job) -> list[str]:
+    return [line.message for line in cluster.client.tasks.logs(job.id, limit=1000).items]
+
+
+def test_lines_of_every_kind_of_handler_are_kept_and_still_in_the_log_of_the_node(
+    cluster: Cluster, node: ClusterNode
+) -> None:
+    jobs = {name: cluster.enqueue(name, "talking") for name in ("coroutine", "thread", "process")}
+    for name, job in jobs.items():
+        cluster.done(job)
+        eventually(lambda job=job: messages(cluster, job), timeout=WITHIN)  # type: ignore[misc]
+        assert messages(cluster, job)[0] == f"printed by a {name} of task {job.id}"
+    assert messages(cluster, jobs["coroutine"])[1:] == ["logged by a coroutine", "bound"]
+    assert messages(cluster, jobs["process"])[1:] == ["bound"]
+    log = node.log_text()
+    for name, job in jobs.items():
+        assert log.count(f"printed by a {name} of task {job.id}") == 1
+    assert log.count("logged by a coroutine") == 1
+    assert log.count("bound  ") == 2
+    assert "attempt_log" not in log
+
+
+@pytest.mark.slow
+def test_a_killed_process_has_written_its_lines_but_those_of_the_last_seconds(
+    cluster: Cluster, node: ClusterNode
+) -> None:
+    job = cluster.enqueue("is_killed", "talking")
+    eventually(lambda: messages(cluster, job) == ["long before"], timeout=WITHIN)
+    node.kill("talking-1")
+    cluster.wait_until(job, Status.DEAD)
+    assert messages(cluster, job) == ["long before"]
+
+
+def test_a_worker_can_keep_no_lines_and_a_node_no_metrics(cluster: Cluster, node: ClusterNode) -> None:
+    for name in ("coroutine", "waits"):
+        job = cluster.enqueue(name, "silent")
+        cluster.done(job)
+        assert messages(cluster, job) == []
+    run = node.peerd("metrics")
+    assert run.returncode == 1
+    assert "set [telemetry] metrics = true" in run.stderr
+
+
+def counted(cluster: Cluster) -> dict[int, int]:
+    """Attempts of queue `limited` that succeeded, by the process that counted them."""
+    columns = (statistics.c.process_id, sa.func.sum(statistics.c.done))
+    of_queue = sa.select(*columns).where(statistics.c.step == 60, statistics.c.queue == "limited")
+    statement = of_queue.group_by(statistics.c.process_id)
+    rows = cluster.client.database.read(lambda connection: connection.execute(statement).all())
+    return {process_id: int(done) for process_id, done in rows}
+
+
+@pytest.mark.slow
+def test_a_killed_process_loses_what_it_has_not_counted_and_doubles_nothing(
+    cluster: Cluster, node: ClusterNode
+) -> None:
+    def run(number: int) -> None:
+        for job in [cluster.enqueue("quick", "limited") for _ in range(number)]:
+            cluster.done(job)
+
+    def all_counted() -> int:
+        return sum(counted(cluster).values())
+
+    renew(node, "limited-1")
+    run(1)
+    eventually(lambda: 1 in counted(cluster).values(), timeout=WITHIN)
+    before, processes = all_counted(), len(counted(cluster))
+    run(10)
+    eventually(lambda: all_counted() == before + 10, timeout=WITHIN, message=node.log_text)
+    run(5)
+    pid = node.kill("limited-1")
+    eventually(node.replaced("limited-1", pid), timeout=WITHIN, message=node.log_text)
+    of_the_dead = all_counted() - before
+    assert 10 <= of_the_dead <= 15
+    run(10)
+    eventually(lambda: all_counted() == before + of_the_dead + 10, timeout=WITHIN, message=node.log_text)
+    assert len(counted(cluster)) == processes + 1
+
+
+def test_slots_are_busy_while_a_long_task_runs(cluster: Cluster, node: ClusterNode) -> None:
+    def busy_seconds() -> float:
+        overview = cluster.client.statistics.overview()
+        return sum(one.busy for one in overview.nodes) * overview.figures.seconds
+
+    start(cluster, "gated")
+    before = busy_seconds()
+    eventually(lambda: busy_seconds() > before + 1.0, timeout=WITHIN, message=node.log_text)
+    assert cluster.client.statistics.overview().slots == sum((4, 4, 4, 3, 3, 4, 4))
