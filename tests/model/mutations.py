@@ -117,7 +117,7 @@ def verdicts_without_crashes(connection: Connection, judged: Any, **_: Any) -> A
 CLAIM, COLUMNS, INSERT_MANY, APPLY_VERDICTS = claim.claim, insert._columns, insert.insert_many, recording.apply_verdicts
 UNCOUNTED_CRASH: Final = transition_with(task_transition.transition_after_crash, counted=False)
 IMMEDIATE_RETRY: Final = transition_with(task_transition.transition_after, start_at=None)
-FAR: Final = sa.literal_column("'9999-01-01 00:00:00.000'")
+FAR: Final[sa.ColumnElement[Any]] = sa.literal_column("'9999-01-01 00:00:00.000'")
 ATTEMPTS_FIRST: Final = (tasks.c.attempts, tasks.c.claim_rank, tasks.c.due_at, tasks.c.id)
 LEAST_URGENT: Final = (tasks.c.priority, tasks.c.attempts, tasks.c.due_at, tasks.c.id)
 LEAST_URGENT_JOB: Final = (tasks.c.claim_rank.desc(), *LEAST_URGENT[1:])

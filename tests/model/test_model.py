@@ -13,8 +13,9 @@ from hypothesis.stateful import run_state_machine_as_test
 from peerd.store.connection.database import Database
 from tests.model.machine.store_machine import machine_on
 
-EXAMPLES = 40
+EXAMPLES = 60
 STEPS = 40
+NEW_EXAMPLES = {"sqlite": 120, "mysql": 60, "postgresql": 60}
 SEED = "MODEL_SEED"
 """The variable that repeats a search of `make test-all`."""
 
@@ -32,7 +33,8 @@ def test_the_store_does_what_the_rules_say(database: Database) -> None:
 def test_the_store_does_what_the_rules_say_from_a_new_seed(database: Database, request: pytest.FixtureRequest) -> None:
     number = int(os.environ.get(SEED, random.randrange(10**9)))
     print(f"to repeat it: {SEED}={number} pytest '{request.node.nodeid}'")  # noqa: T201 - pytest shows it with a failure
-    chosen = settings(max_examples=EXAMPLES, stateful_step_count=STEPS, database=None, print_blob=False)
+    examples = NEW_EXAMPLES[database.name]
+    chosen = settings(max_examples=examples, stateful_step_count=STEPS, database=None, print_blob=False)
     run_state_machine_as_test(seed(number)(machine_on(database)), settings=chosen)
 
 

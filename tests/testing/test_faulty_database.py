@@ -3,6 +3,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -68,18 +69,16 @@ def test_the_arguments_show_which_calls_count(client: Client, database: FaultyDa
 
 
 def test_a_call_or_its_reply_is_delayed_until_the_fault_is_healed(client: Client, database: FaultyDatabase) -> None:
-    ways = (
-        lambda: database.hold("enqueue"),
-        lambda: database.slow("enqueue", seconds=3600.0),
-        lambda: database.hold_reply("enqueue"),
-    )
-    for before, delay in enumerate(ways):
-        fault = delay()
+    def has_tasks(count: int) -> bool:
+        return len(client.tasks.list()) == count
+
+    ways: dict[str, dict[str, float]] = {"hold": {}, "slow": {"seconds": 3600.0}, "hold_reply": {}}
+    for before, (way, how) in enumerate(ways.items()):
+        fault = getattr(database, way)("enqueue", **how)
         enqueuing = threading.Thread(target=client.enqueue, args=("q",))
         enqueuing.start()
-        eventually(lambda fault=fault: fault.hits)
-        is_done = before == 2
-        eventually(lambda count=before + is_done: len(client.tasks.list()) == count)
+        eventually(partial(getattr, fault, "hits"))
+        eventually(partial(has_tasks, before + (way == "hold_reply")))
         assert enqueuing.is_alive()
         fault.heal()
         enqueuing.join(10)
@@ -106,6 +105,6 @@ def test_of_many_concurrent_calls_exactly_the_given_number_fail(client: Client, 
 def test_it_is_accepted_wherever_a_database_is_and_an_impossible_fault_is_refused(database: FaultyDatabase) -> None:
     assert isinstance(database, Database)
     assert database.name == "sqlite"
-    for wrong in ({"call": 0}, {"times": 0}):
+    for call, times in ((0, 1), (1, 0)):
         with pytest.raises(ValueError, match="counted from 1"):
-            database.fail("claim", **wrong)
+            database.fail("claim", call=call, times=times)

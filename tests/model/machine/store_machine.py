@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from peerd.store.connection.database import Database
-from tests.model.machine.base import ModelMachine
 from tests.model.machine.chore_steps import ChoreSteps
 from tests.model.machine.job_steps import JobSteps
 from tests.model.machine.node_steps import NodeSteps
@@ -15,6 +14,6 @@ class StoreMachine(UserSteps, ProcessSteps, JobSteps, ChoreSteps, NodeSteps):
     """Whatever can happen to a table."""
 
 
-def machine_on(database: Database) -> type[ModelMachine]:
+def machine_on(database: Database) -> type[StoreMachine]:
     """The machine over a database of one's own, which is emptied for each example."""
     return type("Machine", (StoreMachine,), {"database": database})
