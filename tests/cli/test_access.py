@@ -124,6 +124,7 @@ def test_the_audit_log_is_followed_and_no_late_entry_is_missed(
     assert peerd("audit", "--follow", "--after", "7", status=1).err
 
 
+@pytest.mark.slow
 def test_an_address_that_other_machines_reach_needs_a_user(peerd: Peerd, tmp_path: Path) -> None:
     (tmp_path / "peerd.toml").write_text(
         '[database]\nurl = "sqlite:///own.sqlite"\n[web.dashboard]\napp = "peerd.web:app"\n'

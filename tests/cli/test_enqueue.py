@@ -34,11 +34,11 @@ def test_the_body_is_kept_as_it_was_typed_or_comes_from_stdin_or_a_file_or_is_te
 ) -> None:
     (tmp_path / "body").write_bytes(b"\xff\x00")
     bodies = []
-    for *words, stdin in (
-        ("", '{"b": 1,  "a": 2}', None),
-        ("x", "-", "[1]\n"),
-        ("--text", "no: json", None),
-        ("--file", "body", None),
+    for words, stdin in (
+        (("", '{"b": 1,  "a": 2}'), None),
+        (("x", "-"), "[1]\n"),
+        (("--text", "no: json"), None),
+        (("--file", "body"), None),
     ):
         task = client.tasks.get(peerd("enqueue", "legacy", *words, "--json", stdin=stdin).json["id"])
         bodies.append(task.body_bytes or task.body)

@@ -54,6 +54,7 @@ UNUSABLE = {
 }
 
 
+@pytest.mark.slow
 def test_code_that_cannot_be_used_is_reported_at_its_worker(peerd: Peerd, project: Path) -> None:
     sections = []
     for number, code in enumerate(UNUSABLE):

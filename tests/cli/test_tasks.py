@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import re
 import tracemalloc
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -79,20 +80,23 @@ def test_text_of_a_task_cannot_control_the_terminal(peerd: Peerd, client: Client
         assert "\x1b" not in peerd(*words).out
 
 
+ACTIONS: tuple[tuple[tuple[str, ...], str, int, dict[str, Any]], ...] = (
+    (("retry", "1"), "retried 1 task", 1, {"status": Status.PENDING}),
+    (("move", "2", "--to", "video-1"), "moved 1 task", 2, {"status": Status.PENDING, "node_id": 1}),
+    (("move", "2", "--to-any"), "moved 1 task", 2, {"node_id": None}),
+    (("move", "2", "--to-queue", "other"), "moved 1 task", 2, {"queue": "other"}),
+    (("change", "2", "--priority", "20", "--body", "[1]"), "changed 1 task", 2, {"priority": 20, "json": [1]}),
+    (("snooze", "2", "--for", "1h"), "snoozed 1 task", 2, {"status": Status.SCHEDULED}),
+    (("bury", "2", "3"), "buried 2 tasks", 3, {"status": Status.BURIED}),
+    (("kick", "3"), "kicked 1 task", 3, {"status": Status.PENDING}),
+    (("cancel", "3", "--reason", "not today"), "canceled 1 task", 3, {"error": "not today"}),
+    (("delete", "1", "3"), "deleted 2 tasks", 2, {"status": Status.BURIED}),
+)
+"""Words, what is said, and what a task has then; task 1 is dead, 2 runs on video-1, and 3 is scheduled."""
+
+
 def test_tasks_are_acted_on_by_their_ids(peerd: Peerd, client: Client, three_tasks: list[int]) -> None:
-    """Task 1 is dead, 2 runs on video-1, and 3 is scheduled."""
-    for words, said, task_id, found in (
-        (("retry", "1"), "retried 1 task", 1, {"status": Status.PENDING}),
-        (("move", "2", "--to", "video-1"), "moved 1 task", 2, {"status": Status.PENDING, "node_id": 1}),
-        (("move", "2", "--to-any"), "moved 1 task", 2, {"node_id": None}),
-        (("move", "2", "--to-queue", "other"), "moved 1 task", 2, {"queue": "other"}),
-        (("change", "2", "--priority", "20", "--body", "[1]"), "changed 1 task", 2, {"priority": 20, "json": [1]}),
-        (("snooze", "2", "--for", "1h"), "snoozed 1 task", 2, {"status": Status.SCHEDULED}),
-        (("bury", "2", "3"), "buried 2 tasks", 3, {"status": Status.BURIED}),
-        (("kick", "3"), "kicked 1 task", 3, {"status": Status.PENDING}),
-        (("cancel", "3", "--reason", "not today"), "canceled 1 task", 3, {"error": "not today"}),
-        (("delete", "1", "3"), "deleted 2 tasks", 2, {"status": Status.BURIED}),
-    ):
+    for words, said, task_id, found in ACTIONS:
         assert peerd("tasks", *words).lines == [said]
         task = client.tasks.get(task_id)
         assert {name: getattr(task, name) for name in found} == found, words
