@@ -101,7 +101,7 @@ async def test_an_enqueue_has_a_span_and_the_task_leads_to_it(client: Client, re
 def test_many_tasks_have_one_span_which_a_repetition_of_the_request_does_not_change(
     client: Client, recorder: Recorder
 ) -> None:
-    batch = [("mail", {}), ("video", {}), ("video", {"trace_context": PARENT})]
+    batch: list[tuple[str, Any]] = [("mail", {}), ("video", {}), ("video", {"trace_context": PARENT})]
     jobs = client.enqueue_batch(batch, idempotency_key="key")
     (sent,) = recorder.sent()
     assert (sent.name, dict(sent.attributes or {})["messaging.batch.message_count"]) == ("send", 3)
