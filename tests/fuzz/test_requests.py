@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import partial
 from typing import Any
 
 import pytest
@@ -138,4 +139,4 @@ def test_every_request_is_answered_or_refused(store: Database, ask: str, value: 
 @pytest.mark.one_database
 def test_a_filter_by_status_knows_the_words(store: Database) -> None:
     for status in ("pending", "PENDING", "", "\x00", "ß", values.nested(10_000)):
-        assert is_refused(lambda status=status: Client(store).tasks.list(status=status)) == (status != "pending")
+        assert is_refused(partial(Client(store).tasks.list, status=status)) == (status != "pending")
