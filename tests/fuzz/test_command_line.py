@@ -123,7 +123,7 @@ def test_arguments_that_are_no_text_get_a_sentence_from_the_real_program(folder:
     """The shell hands over bytes; the standard streams here know ASCII only."""
     environment = {**os.environ, "LC_ALL": "C", "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
     for words in ([b"enqueue", b"\xff"], [b"nodes", b"drain", b"\xc3\xa9\xff"]):
-        program = [sys.executable, "-m", "peerd", *words]
+        program: list[str | bytes] = [sys.executable, "-m", "peerd", *words]
         ran = subprocess.run(program, cwd=folder, env=environment, capture_output=True, timeout=60, check=False)
         assert ran.returncode == 2, ran
         assert b"Traceback" not in ran.stderr

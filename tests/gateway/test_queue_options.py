@@ -142,7 +142,7 @@ def test_a_full_tube_refuses_a_put_and_loses_nothing(connect_to: ConnectTo) -> N
 
 
 def test_the_tasks_of_others_count_and_those_that_have_ended_do_not(database: Database, connect_to: ConnectTo) -> None:
-    rows: list[dict[str, object]] = [
+    rows: list[dict[str, str]] = [
         *[{"status": "done"}] * 30, *[{"status": "scheduled"}] * 2, *[{"status": "buried"}] * 2, {"limit_key": "a"},
     ]  # fmt: skip
     for row in rows:

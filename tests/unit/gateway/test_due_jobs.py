@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -28,6 +29,9 @@ class Table:
     def submit(self, _: Any, answer: Callable[[StagedJobs | OperationFailed], None]) -> None:
         self.checks += 1
         answer(self.results.pop(0) if self.results else NOTHING)
+
+    def is_ready(self, *queues: str) -> bool:
+        return self.ready == list(queues)
 
     def due_jobs(self, *, follow_table: bool = False) -> DueJobs:
         return DueJobs(self.submit, self.ready.extend, follow_table=follow_table)
@@ -80,6 +84,6 @@ async def test_a_check_that_could_not_stage_is_repeated_after_a_pause(monkeypatc
         table = Table(result, result, StagedJobs(("a",), is_full=False, next_in=None))
         due = table.due_jobs(follow_table=True)
         began = asyncio.get_running_loop().time()
-        await eventually_async(lambda table=table: table.ready == ["a"])
+        await eventually_async(partial(table.is_ready, "a"))
         assert asyncio.get_running_loop().time() - began >= 0.1
         due.close()

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import pytest
@@ -63,6 +64,10 @@ def as_usual(message: Any) -> bytes:
             return replies.job_taken(message.id, 17, message.wanted[0], b'{"a":[1]}')
         case _:
             return replies.confirmation(message.id)
+
+
+def say(words: bytes, _: Any) -> bytes:
+    return words
 
 
 # ---------------------------------------------------------------- what is asked and answered
@@ -216,7 +221,7 @@ def test_a_gateway_that_does_not_reply_is_a_clear_error_and_the_connection_ends(
 
 def test_a_program_that_is_no_gateway_is_a_clear_error(open_client: OpenClient) -> None:
     for garbage in (b"HTTP/1.1 400 Bad Request\r\n", b"UNKNOWN_COMMAND\r\n", b"[]\n", b'{"id":{}}\n', b"\xff\n"):
-        with scripted_gateway(lambda _, garbage=garbage: garbage) as gateway, open_client(gateway.port) as client:
+        with scripted_gateway(partial(say, garbage)) as gateway, open_client(gateway.port) as client:
             error = clients.InvalidReply if open_client is connect else JobClientError
             with pytest.raises(error, match="does not speak"):
                 client.add_job(1)

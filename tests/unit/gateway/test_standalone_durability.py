@@ -52,7 +52,7 @@ def no_error(error: OSError) -> None:
     raise AssertionError(error)
 
 
-def started(file: Path, interval: float, on_error: Callable[[OSError], object] = no_error) -> LogSynchronizer:
+def started(file: Path, interval: float, on_error: Callable[[OSError], None] = no_error) -> LogSynchronizer:
     """A synchronizer that has a commit to write."""
     synchronizer = LogSynchronizer(file, interval, on_error)
     synchronizer.start()

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
+import sqlalchemy as sa
 
 from peerd.domain.task import NewTask
 from peerd.gateway.operations import Holder
@@ -61,8 +62,8 @@ def test_reservations_of_earlier_processes_are_released_and_those_processes_have
 def test_heartbeats_of_node_and_process_are_renewed(database: Database) -> None:
     node, _ = start(database)
     for table in ("nodes", "processes"):
-        change = f"UPDATE {table} SET checked_at = '2020-01-01 00:00:00.000'"
-        database.run(lambda connection, change=change: connection.exec_driver_sql(change).rowcount)
+        change = sa.text(f"UPDATE {table} SET checked_at = '2020-01-01 00:00:00.000'")
+        database.run(lambda connection, change: connection.execute(change).rowcount, change)
     database.run(node.heartbeat)
     found = database.read(find_node, NAME)
     (process,) = database.read(list_processes)
