@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -55,13 +55,14 @@ def bell(world: World) -> Iterator[Bell]:
 
 async def test_an_enqueue_rings_for_its_queue_or_for_its_time_and_a_ring_by_hand_for_queues(bell: Bell) -> None:
     client = bell.client
-    for ring, expected in (
+    rings: list[tuple[Callable[[], object], Ring]] = [
         (lambda: client.enqueue("video"), TasksAvailable(("video",))),
         (lambda: client.enqueue_many(["video", "mail"]), TasksAvailable(("mail", "video"))),
         (lambda: client.enqueue("video", start_in=60), TaskScheduled(within=60.0)),
         (lambda: client.ring("video", "mail"), TasksAvailable(("mail", "video"))),
         (client.ring, TasksAvailable()),
-    ):
+    ]
+    for ring, expected in rings:
         ring()
         assert bell.received() == [expected]
     with pytest.raises(InvalidFilter, match="no queue"):

@@ -1,4 +1,4 @@
-"""Unique keys, each of which one task holds at most, and idempotency keys: a request that is repeated writes nothing."""
+"""Unique keys, each of which one task has at most, and idempotency keys: a request that is repeated writes nothing."""
 
 from __future__ import annotations
 
