@@ -62,8 +62,9 @@ def test_of_many_nodes_that_start_under_one_name_one_registers(world: World) -> 
         name, before = f"node-{number}", "before" if number % 2 else None
         if before:
             world.run(nodes.register_incarnation, name, before, replaces=None)
-        register = partial(world.run, nodes.register_incarnation, name)
-        answers = at_once([partial(register, f"life-{one}", replaces=before) for one in range(6)])
+        answers = at_once(
+            [partial(world.run, nodes.register_incarnation, name, f"life-{one}", replaces=before) for one in range(6)]
+        )
         assert len([answer for answer in answers if answer is not None]) == 1, name
 
 

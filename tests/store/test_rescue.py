@@ -133,4 +133,5 @@ def test_a_release_is_repeated_until_the_last_write_of_the_dead_is_undone(world:
                 transaction.rollback()
                 return 0
 
-            assert at_once([release_all, die]) == [1, 0]
+            both: list[Callable[[], int]] = [release_all, die]
+            assert at_once(both) == [1, 0]

@@ -74,8 +74,9 @@ def test_purging_a_task_forgets_its_unfinished_key_but_not_one_that_a_younger_ta
 
 
 def test_of_many_competitors_one_wins_and_the_others_learn_the_winner(world: World) -> None:
+    scopes: list[str | float] = ["unfinished", 3600.0, "forever"]
     for is_held_by_a_finished_task in (False, True):
-        for round_, scope in enumerate(("unfinished", 3600.0, "forever") * 2):
+        for round_, scope in enumerate(scopes * 2):
             world.empty()
             if is_held_by_a_finished_task:
                 world.task_in(Status.DONE, unique_key="k")
