@@ -52,6 +52,6 @@ def let_the_clock_move(world: World) -> None:
 
 def time_of(world: World) -> datetime:
     """The time of the database."""
-    moment = world.scalars(sa.select(now()))[0]
+    moment: datetime = world.scalars(sa.select(now()))[0]
     assert moment is not None
     return moment

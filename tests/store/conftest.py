@@ -32,7 +32,7 @@ FOLDER: Final = Path(__file__).parent
 StoreOf = Callable[[str], Database]
 ON_GALERA: Final = {
     *("test_claim", "test_limited_claims", "test_job_reservations", "test_job_ends", "test_lost_reservations"),
-    *("test_outcomes", "test_rescue", "test_unique_keys", "test_enqueue", "test_idempotency", "test_limits"),
+    *("test_outcomes", "test_rescue", "test_unique_keys", "test_enqueue", "test_limits"),
 }
 
 

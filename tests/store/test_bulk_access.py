@@ -124,9 +124,9 @@ def test_it_is_canceled_and_carried_out_by_its_actor_and_by_no_other(world: Worl
     assert canceled(world) == {task}
     assert mail.bulk.cancel(mail.bulk.create(CANCEL, all_tasks=True).id).state is BulkState.CANCELED
     assert mail.bulk.has_manager() is False
-    for refused in (mail.bulk.preview, mail.bulk.create):
+    for not_permitted in (mail.bulk.preview, mail.bulk.create):
         with pytest.raises(NotPermitted, match="the queue video is none of its queues"):
-            refused(BulkMoveToQueue("video"), all_tasks=True)
+            not_permitted(BulkMoveToQueue("video"), all_tasks=True)
     both = of_queues(everything, "mail", "news")
     world.add("mail")
     assert both.bulk.preview(BulkMoveToQueue("news"), TaskFilter(queue="mail", status="pending")).matched == 1

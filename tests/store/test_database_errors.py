@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -203,13 +204,12 @@ def opened() -> Iterator[Callable[..., Database]]:
 def test_a_wrong_database_user_or_password_is_refused_with_the_remedy(
     world: World, opened: Callable[..., Database]
 ) -> None:
-    for wrong, remedy in (
+    user = {"username": "unknown_user", "password": "secret"}
+    refused: list[tuple[dict[str, Any], str]] = [
         ({"database": "nowhere"}, r"nowhere.*CREATE DATABASE"),
-        (
-            {"username": "unknown_user", "password": "secret"},
-            r"unknown_user.*the user in .* is right, and its password",
-        ),
-    ):
+        (user, r"unknown_user.*see that the user in .* is right, and its password"),
+    ]
+    for wrong, remedy in refused:
         url = world.store.url.set(**wrong).render_as_string(hide_password=False)
         with pytest.raises(DatabaseConnectionRefused, match=remedy) as caught:
             current_revision(opened(url))

@@ -54,7 +54,7 @@ def test_a_task_is_stored_with_all_its_fields(world: World) -> None:
 
 
 def test_a_start_ahead_is_scheduled_and_all_else_has_its_default(world: World) -> None:
-    for when, status in (
+    cases: list[tuple[dict[str, Any], Status]] = [
         ({}, Status.PENDING),
         ({"start_in": 60.0}, Status.SCHEDULED),
         ({"start_in": 0.00001}, Status.SCHEDULED),
@@ -62,7 +62,8 @@ def test_a_start_ahead_is_scheduled_and_all_else_has_its_default(world: World) -
         ({"start_at": datetime(2020, 1, 1, tzinfo=UTC)}, Status.PENDING),
         ({"start_at": datetime(2037, 12, 31, 23, 59, 59, 999999, tzinfo=UTC)}, Status.SCHEDULED),
         ({"finish_in": 60.0}, Status.PENDING),
-    ):
+    ]
+    for when, status in cases:
         task = world.get(world.add(**when))
         assert task.status is status, when
         if "start_in" in when:

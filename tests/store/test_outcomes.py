@@ -128,12 +128,16 @@ def test_completing_again_after_a_lost_reply_is_accepted_from_the_same_process_o
     assert world.run(complete.complete, world.claimer().process_id, {held(task): "2"}) == {held(task)}
 
 
+def record(world: World, task: Task, outcome: Outcome) -> bool:
+    return world.run(record_outcome, task.process_id or 0, held(task), outcome)
+
+
 def test_an_outcome_written_again_after_a_lost_reply_changes_nothing_and_another_one_is_refused(world: World) -> None:
     for outcome in OUTCOMES:
         task_id = world.add("again")
         task = world.take_one(world.claimer("again"))
         assert (task.id, task.process_id is None) == (task_id, False)
-        write = partial(world.run, record_outcome, task.process_id, held(task))
+        write: Callable[[Outcome], bool] = partial(record, world, task)
         assert write(outcome), outcome
         row, attempts = world.get(task.id), world.attempts(task.id)
         assert len(attempts) == 1, outcome

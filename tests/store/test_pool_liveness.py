@@ -135,7 +135,8 @@ def test_what_may_have_been_committed_is_not_repeated(world: World, idle_databas
         if goes_on:
             number_of(connection)
 
-    for way, rows in ((idle_database.run, 0), (idle_database.run_autocommit, 1)):
+    ways: list[tuple[Callable[..., object], int]] = [(idle_database.run, 0), (idle_database.run_autocommit, 1)]
+    for way, rows in ways:
         way(number_of)
         with pytest.raises(DatabaseUnavailable):
             way(write, goes_on=rows == 1)

@@ -1,16 +1,22 @@
-"""What is shown of queues: counts that end at a limit, and the age of the oldest pending task."""
+"""What is shown of queues: counts that end at a limit, the age of the oldest pending task, and which ones are late."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.engine import Connection
 
-from peerd.domain.lifecycle import Status
-from peerd.store import queue_states
+from peerd.domain.lifecycle import FINISHED, Status
+from peerd.store import queue_states, queues
+from peerd.store.jobs.fill import count_unfinished_up_to
+from peerd.store.late_queues import LateQueue, find_late_queues
 from peerd.store.schema.tables import tasks
+from peerd.store.statistics.depths import sample_depths
 from peerd.store.tasks import counts
+from tests.store.plans import recorded_statements
 from tests.store.world import World
 
 NOW = datetime.now(UTC).replace(microsecond=0)
@@ -71,3 +77,71 @@ def test_the_search_for_the_oldest_has_a_limit(world: World) -> None:
     add_rows(world, *({"priority": -number, "created_at": NOW - timedelta(minutes=number)} for number in range(60)))
     found = world.read(counts.oldest_pending, "q")
     assert found == NOW - timedelta(minutes=counts.MOST_JUMPS - 1)
+
+
+def test_every_task_that_has_not_ended_counts_and_no_other(world: World) -> None:
+    for status in Status:
+        world.task_in(status)
+    world.add(limit_key="a")
+    world.add("other")
+    assert world.read(count_unfinished_up_to, "q", 100) == len(Status) - len(FINISHED) + 1
+    assert world.read(count_unfinished_up_to, "other", 100) == 1
+    assert world.read(count_unfinished_up_to, "nowhere", 100) == 0
+
+
+def test_the_count_ends_at_the_limit(world: World) -> None:
+    for status in (Status.PENDING, Status.SCHEDULED, Status.BURIED):
+        queue = str(status)
+        world.execute(sa.insert(tasks), [{"queue": queue, "status": queue}] * 30)
+        world.add(queue)
+        counts = [world.read(count_unfinished_up_to, queue, most) for most in (1, 5, 30, 31, 32, 1000)]
+        assert counts == [1, 5, 30, 31, 31, 31], status
+
+
+def test_one_statement_counts(world: World) -> None:
+    with recorded_statements(world.store) as sent:
+        world.read(partial(count_unfinished_up_to, queue="q", most=10))
+    assert len([statement for statement, _ in sent if "tasks" in statement]) == 1
+
+
+MINUTE = 60.0
+
+
+def late(world: World, longer_than: float = 10 * MINUTE, unserved_after: float = MINUTE) -> dict[str, LateQueue]:
+    def find(connection: Connection) -> list[LateQueue]:
+        return find_late_queues(connection, sample_depths(connection), longer_than, unserved_after)
+
+    return {queue.name: queue for queue in world.read(find)}
+
+
+def add_waiting(world: World, queue: str, minutes: float) -> int:
+    return world.insert(queue=queue, created_at=datetime.now(UTC) - timedelta(minutes=minutes))
+
+
+def serve(world: World, queue: str) -> None:
+    """Let it be known, as a worker process does when it starts."""
+    world.run(queues.pause, queue)
+    world.run(queues.resume, queue)
+
+
+def test_a_queue_is_late_when_its_oldest_task_has_been_due_for_long(world: World) -> None:
+    serve(world, "served")
+    add_waiting(world, "served", 9)
+    add_waiting(world, "unserved", 2)
+    add_waiting(world, "new", 0.5)
+    found = late(world)
+    assert list(found) == ["unserved"]
+    assert not found["unserved"].is_served
+    assert 2 * MINUTE <= found["unserved"].age < 3 * MINUTE
+    add_waiting(world, "served", 11)
+    found = late(world)
+    assert (sorted(found), found["served"].is_served) == (["served", "unserved"], True)
+
+
+def test_a_paused_queue_is_not_late_until_its_pause_is_over(world: World) -> None:
+    add_waiting(world, "served", 60)
+    world.run(queues.pause, "served")
+    assert late(world) == {}
+    world.run(queues.pause, "served", 0.0)
+    world.insert(queue="tube", ttr=60, created_at=datetime.now(UTC) - timedelta(minutes=5))
+    assert list(late(world)) == ["served"], "the other one is of clients, which serve it"

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from peerd.domain.lifecycle import Status
 from peerd.store.maintenance import chore_batches, rescue
@@ -127,4 +128,10 @@ def test_a_release_is_repeated_until_the_last_write_of_the_dead_is_undone(world:
             transaction = dying.begin()
             if world.store.name != "sqlite":  # there every writer waits for every other
                 dying.exec_driver_sql(f"UPDATE tasks SET progress = 0.5 WHERE id = {task.id}")
-            assert at_once([release_all, lambda transaction=transaction: transaction.rollback() or 0]) == [1, 0]
+
+            def die(transaction: sa.RootTransaction = transaction) -> int:
+                transaction.rollback()
+                return 0
+
+            both: list[Callable[[], int]] = [release_all, die]
+            assert at_once(both) == [1, 0]

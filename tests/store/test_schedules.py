@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from datetime import timedelta
+from functools import partial
+
+import pytest
 import sqlalchemy as sa
 
-from peerd.store import schedules
+from peerd.domain.errors import InvalidSchedule, ScheduleNameTaken, ScheduleNotFound, ScheduleNotStored
+from peerd.domain.schedule import FireTick, RunStatus, decide_tick
+from peerd.operate.new_schedule import build_schedule
+from peerd.store import schedule_runs, schedules, stored_schedules
+from peerd.store.maintenance.due import find_agent_work
 from peerd.store.nodes import nodes
+from peerd.store.outcomes.recording import database_now
 from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import schedules as schedule_table
+from peerd.store.schema.tables import stored_schedules as stored_table
+from peerd.store.stored_schedules import StoredSchedulesState
+from peerd.testing import eventually
 from tests.store.schedule_steps import (
     SILENCE,
     clock,
@@ -20,7 +33,7 @@ from tests.store.schedule_steps import (
     silence_node,
     snapshot,
 )
-from tests.store.world import World
+from tests.store.world import World, at_once
 
 # ---------------------------------------------------------------- definitions
 
@@ -113,3 +126,212 @@ def test_an_immediate_run_of_the_cluster_is_that_of_its_first_node(world: World)
     del world._nodes["a"]
     assert declare(world, given, "a")
     assert [run.node_id for run in runs(world)] == [None, None]
+
+
+def test_of_many_agents_that_fire_a_tick_one_does(world: World) -> None:
+    given = schedule()
+    names = [f"node-{number}" for number in range(4)]
+    for name in names:
+        declare(world, given, name)
+    for _ in range(5):
+        let_be_due(world)
+        fired = at_once([partial(fire, world, given, name) for name in names])
+        assert len([run for run in fired if run is not None]) <= 1
+    for name in names:
+        fire(world, given, name)
+    ticks = Counter(run.tick_at for run in runs(world))
+    assert len(ticks) == 5
+    assert set(ticks.values()) == {1}
+    assert clock(world).turn == 6, "one for its definition, and one for each tick"
+
+
+def test_a_node_whose_clock_is_ahead_cannot_fire_early(world: World) -> None:
+    given = schedule()
+    declare(world, given)
+    found = clock(world)
+    assert found.next_at is not None
+    assert found.anchor_at is not None
+    ahead = decide_tick(given, found.next_at, found.anchor_at, found.next_at + timedelta(seconds=1), "")
+    assert isinstance(ahead, FireTick)
+    assert world.run(schedules.fire_tick, found, given, ahead) is None
+    assert runs(world) == []
+    assert clock(world) == found
+
+
+def test_ticks_of_an_interval_keep_to_their_anchor_however_late_they_are_fired(world: World) -> None:
+    given = schedule(interval=0.1, overlap="allow")
+    declare(world, given)
+    anchor = clock(world).anchor_at
+    assert anchor is not None
+    for _ in range(3):
+        eventually(lambda: fire(world, given), every=0.03)  # at some moment after the tick
+    for run in runs(world):
+        assert (run.tick_at - anchor) % timedelta(seconds=0.1) == timedelta()
+
+
+def test_each_node_has_a_clock_of_its_own_but_for_the_cluster(world: World) -> None:
+    given = schedule(type="worker")
+    for node in ("a", "b"):
+        declare(world, given, node)
+        let_be_due(world, node_id=world.node(node))
+        run = fire(world, given, node, world.node(node))
+        assert run is not None
+        assert run.node_id == world.node(node)
+    assert clock(world).next_at is None
+    assert len(runs(world)) == 2
+
+
+def test_a_tick_that_is_too_late_is_recorded_as_missed(world: World) -> None:
+    given = schedule(cron="0 0 1 1 *")
+    declare(world, given)
+    let_be_due(world, 3600)
+    run = fire(world, given)
+    assert run is not None
+    assert (run.status, run.finished_at is not None) == (RunStatus.MISSED, True)
+    assert "late" in (run.error or "")
+    nightly = schedule(cron="0 0 1 1 *", misfire="run_once")
+    declare(world, nightly)
+    let_be_due(world, 3600)
+    run = fire(world, nightly)
+    assert run is not None
+    assert run.status is RunStatus.WAITING
+
+
+def test_a_disabled_schedule_skips_its_ticks(world: World) -> None:
+    given = schedule()
+    declare(world, given)
+    world.run(schedules.set_schedule_disabled, "s", disabled=True)
+    let_be_due(world, 3600)
+    seen = clock(world)
+    assert seen.disabled
+    now = world.read(database_now)
+    assert world.run(schedules.skip_tick, seen, given, now)
+    found = clock(world)
+    assert found.next_at is not None
+    assert found.next_at > now
+    assert runs(world) == []
+    with pytest.raises(ScheduleNotFound, match="there is no schedule 'x'; known are: s"):
+        world.run(schedules.set_schedule_disabled, "x", disabled=True)
+
+
+TIDY = build_schedule("s", {"queue": "q", "task": "tidy", "body": {"depth": 3}, "interval": "10m"})
+
+
+def create(world: World, name: str = "s") -> None:
+    given = build_schedule(name, {"queue": "q", "task": "tidy", "body": {"depth": 3}, "interval": "10m"})
+    world.run(stored_schedules.insert_schedule, given, "a test")
+
+
+def stored_state(world: World) -> StoredSchedulesState | None:
+    return world.read(find_agent_work, world.incarnation()).schedules_state
+
+
+def test_what_was_created_is_what_every_node_reads_and_each_change_changes_what_the_agents_see(world: World) -> None:
+    states = [stored_state(world)]
+    for change in (partial(create, world), partial(create, world, "t"), partial(delete, world), partial(create, world)):
+        change()
+        states.append(stored_state(world))
+    assert len(set(states)) == len(states)
+    delete(world, "t")
+    found = world.read(stored_schedules.read_stored_schedules)
+    assert (found.schedules, found.errors) == ([TIDY], {})
+
+
+def delete(world: World, name: str = "s") -> None:
+    world.run(stored_schedules.delete_schedule, name)
+
+
+def test_a_name_is_taken_by_a_stored_schedule_and_by_one_of_a_node(world: World) -> None:
+    create(world)
+    with pytest.raises(ScheduleNameTaken, match="created at run time"):
+        create(world)
+    declare(world, schedule(name="own"), "a")
+    with pytest.raises(ScheduleNameTaken, match=r"in peerd\.toml of a"):
+        create(world, "own")
+    world.run(nodes.deregister_node, "a", world.incarnation("a"))
+    create(world, "own")
+
+
+def test_of_several_at_once_one_is_created(world: World) -> None:
+    def try_to_create() -> bool:
+        try:
+            create(world)
+        except ScheduleNameTaken:
+            return False
+        return True
+
+    assert sorted(at_once([try_to_create] * 4)) == [False, False, False, True]
+
+
+def test_a_deleted_schedule_leaves_no_clock_and_no_waiting_run(world: World) -> None:
+    create(world)
+    declare(world, TIDY, "a")
+    run = world.run(schedule_runs.request_run, "s", None)
+    delete(world)
+    assert world.count(schedule_table) == 0
+    ended = world.read(schedule_runs.get_run, run.id)
+    assert (ended.status, ended.error) == (RunStatus.CANCELED, "its schedule was deleted")
+    with pytest.raises(ScheduleNotFound):
+        delete(world)
+    declare(world, schedule(), "a")
+    with pytest.raises(ScheduleNotStored, match=r"remove it from peerd\.toml"):
+        delete(world)
+    assert world.count(schedule_table) == 2
+
+
+def test_a_node_that_has_read_a_schedule_before_its_deletion_does_not_bring_it_back(world: World) -> None:
+    create(world)
+
+    def declare_stored() -> bool:
+        return world.run(stored_schedules.declare_stored_schedule, TIDY, identity(world), SILENCE)
+
+    assert declare_stored()
+    assert world.count(schedule_table) == 2
+    delete(world)
+    assert not declare_stored()
+    assert world.count(schedule_table) == 0
+
+
+def test_a_row_that_is_no_storable_schedule_is_left_out(world: World) -> None:
+    create(world, "t")
+    definitions = [
+        '{"name":"s","run":"os:abort","interval":1.0}',
+        '{"name":"s","queue":"q"}',
+        "no JSON",
+        "[" * 5000,
+        "{}",
+    ]
+    for number, definition in enumerate(definitions):
+        world.execute(sa.insert(stored_table).values(name=f"s{number}", definition=definition))
+    found = world.read(stored_schedules.read_stored_schedules)
+    assert [one.name for one in found.schedules] == ["t"]
+    assert sorted(found.errors) == [f"s{number}" for number in range(len(definitions))]
+
+
+def test_a_wrong_field_is_named() -> None:
+    for fields, field in (
+        ({"run": "os:abort", "interval": 5}, "run"),
+        ({"queue": "q", "type": "os:abort", "interval": 5}, "type"),
+        ({"queue": "q", "type": "all", "interval": 5}, "type"),
+        ({"queue": "q"}, "interval"),
+        ({"queue": "q", "interval": "soon"}, "interval"),
+        ({"queue": "q", "interval": 0.01}, "interval"),
+        ({"queue": "q", "interval": True}, "interval"),
+        ({"queue": "q", "cron": "61 * * * *"}, "cron"),
+        ({"queue": "q", "cron": "* * * * *", "interval": 5}, "cron"),
+        ({"queue": "q", "cron": "* * * * *", "timezone": "Mars/Olympus"}, "timezone"),
+        ({"queue": "no queue", "interval": 5}, "queue"),
+        ({"queue": "q", "task": "t" * 500, "interval": 5}, "task"),
+        ({"queue": "q", "body": float("nan"), "interval": 5}, "body"),
+        ({"queue": "q", "body": "x" * 200_000, "interval": 5}, "body"),
+        ({"queue": "q", "overlap": "maybe", "interval": 5}, "overlap"),
+        ({"queue": "q", "immediate": "yes", "interval": 5}, "immediate"),
+        ({"queue": "q", "environments": ["production"], "interval": 5}, "environments"),
+        ({"queue": "q", "limit_key": "*", "interval": 5}, "limit_key"),
+    ):
+        with pytest.raises(InvalidSchedule) as error:
+            build_schedule("s", fields)
+        assert error.value.field == field, fields
+    for name in ("", " s", "s\n", "x" * 192, "\ud800", 5):
+        with pytest.raises(InvalidSchedule):
+            build_schedule(name, {"queue": "q", "interval": 5})  # type: ignore[arg-type]
