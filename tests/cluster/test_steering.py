@@ -52,6 +52,8 @@ def shared(module_cluster: MakeCluster) -> Cluster:
         "fragile": {**WORKER, "tasks": "fragile:jobs"},
         "steered": {**WORKER, "tasks": "steered:steered", "count": 20},
     }
+    cluster.client.close()
+    cluster.client = Client(cluster.url, secret=SECRET)
     sections = {"cluster": {"secret": SECRET}}
     for node in cluster.up("one", "two", workers=workers, manager={"inactive_after": "60s"}, sections=sections):
         node.wait_for_doorbell()
@@ -228,7 +230,7 @@ async def test_the_api_steers_nodes(cluster: Cluster, one: ClusterNode) -> None:
         shown = (await http.get("/nodes/one")).json()
         assert (shown["live"]["pid"], shown["problem"]) == (one.master and one.master.pid, None)
         assert {slot["kind"] for slot in shown["live"]["slots"]} == {"agent", "manager", "jobs", "fragile", "steered"}
-        job = cluster.enqueue("gated")
+        job = cluster.enqueue("gated", node="one")
         await asyncio.to_thread(cluster.wait_for, job, "began")
         stack = await http.get(f"/tasks/{job.id}/stack")
         assert (stack.status_code, stack.json()["node"]) == (200, "one")
