@@ -32,7 +32,7 @@ def shared(module_cluster: MakeCluster) -> Cluster:
     cluster.environment["FLUSH_EVERY"] = "0.5"
     workers = {
         "jobs": {**WORKER, "processes": 2},
-        "limited": cluster.worker("limited", timeout_grace="300ms"),
+        "limited": cluster.worker("limited", timeout_grace="300ms", grace="30s"),
         "recycled": cluster.worker("recycled", **RECYCLED),
         "hurried": cluster.worker("hurried", **RECYCLED, drain_timeout="100ms", timeout_grace="300ms"),
         "talking": cluster.worker("talking", "talking"),
