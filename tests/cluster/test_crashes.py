@@ -102,10 +102,14 @@ def test_a_killed_master_leaves_no_process_behind_loses_no_task_and_is_reported_
     records = {process.id: process for process in cluster.client.nodes.processes(ended=True)}
     assert records[agent].cause == "its master died"
     assert state_of(cluster, "one") == "silent"
-    alerts = [json.loads(line) for line in (cluster.folder / "alerts").read_text().splitlines() if line]
-    assert [one["text"] for one in alerts if one["alert"] == "master-died"] == [
-        "the master of one has died: its processes end; none is restarted until the node is"
-    ]
+
+    def alerts() -> list[str]:
+        file = cluster.folder / "alerts"
+        lines = [json.loads(line) for line in file.read_text().splitlines() if line] if file.exists() else []
+        return [one["text"] for one in lines if one["alert"] == "master-died"]
+
+    told = "the master of one has died: its processes end; none is restarted until the node is"
+    eventually(lambda: alerts() == [told], timeout=WITHIN, message=node.log_text)
     assert "the master has died; this node ends" in node.log_text()
 
     node.up()  # it need not wait until the earlier life has been silent for long

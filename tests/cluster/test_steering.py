@@ -52,8 +52,10 @@ def shared(module_cluster: MakeCluster) -> Cluster:
         "fragile": {**WORKER, "tasks": "fragile:jobs"},
         "steered": {**WORKER, "tasks": "steered:steered", "count": 20},
     }
+    cluster.client.close()
+    cluster.client = Client(cluster.url, secret=SECRET)
     sections = {"cluster": {"secret": SECRET}}
-    for node in cluster.up("one", "two", workers=workers, manager={"inactive_after": "60s"}, sections=sections):
+    for node in cluster.up("one", "two", workers=workers, manager={"inactive_after": "15s"}, sections=sections):
         node.wait_for_doorbell()
     (cluster.folder / "broken").touch()
     return cluster
@@ -228,7 +230,7 @@ async def test_the_api_steers_nodes(cluster: Cluster, one: ClusterNode) -> None:
         shown = (await http.get("/nodes/one")).json()
         assert (shown["live"]["pid"], shown["problem"]) == (one.master and one.master.pid, None)
         assert {slot["kind"] for slot in shown["live"]["slots"]} == {"agent", "manager", "jobs", "fragile", "steered"}
-        job = cluster.enqueue("gated")
+        job = cluster.enqueue("gated", node="one")
         await asyncio.to_thread(cluster.wait_for, job, "began")
         stack = await http.get(f"/tasks/{job.id}/stack")
         assert (stack.status_code, stack.json()["node"]) == (200, "one")
@@ -368,10 +370,6 @@ def test_errors_name_the_cause_and_a_node_that_dies_in_the_middle_is_reported(
         nodes.reload("one", ["nothing"])
     with pytest.raises(NodeRequestFailed, match="not scaled within 1 s, and going on: fragile-1 RUNNING, fragile-2"):
         nodes.scale("one", "fragile", 2, timeout=1.0)
-    one.stop()
-    with pytest.raises(NodeUnreachable, match="it was stopped; start it"):
-        nodes.state("one")
-
     monkeypatch.setattr(stored_requests, "GONE_AFTER", 3.0)
     errors: list[Exception] = []
     before = len(requests(cluster))
@@ -399,3 +397,6 @@ def test_errors_name_the_cause_and_a_node_that_dies_in_the_middle_is_reported(
     by_kind = {type(error): str(error) for error in errors}
     assert "it was stopped or restarted, or its heartbeats have ended" in by_kind[NodeUnreachable]
     assert "it ended, or was restarted, while it carried this out" in by_kind[NodeRequestFailed]
+    one.stop()
+    with pytest.raises(NodeUnreachable, match="it was stopped; start it"):
+        nodes.state("one")

@@ -8,34 +8,36 @@ import pytest
 
 from peerd import Job, Status
 from peerd.testing import eventually
-from tests.cluster.cluster import WITHIN, WORKER, Cluster, ClusterNode
+from tests.cluster.cluster import WITHIN, WORKER, Cluster
 from tests.cluster.conftest import MakeCluster
 
 pytestmark = pytest.mark.slow
-KINDS = {"old": ("old", "1h"), "new": ("new", "1h"), "hasty": ("old", "2s"), "strict": ("new", "4s")}
-"""Kinds of processes: the version of their code, and how long a handler may be unknown."""
+KINDS = {"one": {"old": "1h", "hasty": "2s"}, "two": {"new": "1h", "strict": "4s"}}
+"""Of each node, with old and new code: kinds of processes, and how long a handler may be unknown to them."""
+VERSIONS = {"one": "old", "two": "new"}
+
+
+def add_node(cluster: Cluster, name: str) -> None:
+    worker = {**WORKER, "tasks": f"versions_{VERSIONS[name]}:mixed"}
+    cluster.up(name, workers={kind: {**worker, "unknown_after": after} for kind, after in KINDS[name].items()})
 
 
 @pytest.fixture(scope="module")
 def shared(module_cluster: MakeCluster) -> Cluster:
+    """The cluster before new code is deployed: what a process has known is known for long."""
     cluster = module_cluster("postgresql")
     cluster.copy("versions_old.py", "versions_new.py")
-    workers = {
-        kind: {**WORKER, "tasks": f"versions_{version}:mixed", "unknown_after": unknown_after}
-        for kind, (version, unknown_after) in KINDS.items()
-    }
-    cluster.up("one", workers=workers)
+    add_node(cluster, "one")
     return cluster
 
 
-def run_only(cluster: Cluster, *kinds: str) -> ClusterNode:
-    """Let the node have one process of each of these kinds."""
-    [node] = cluster.nodes
-    for kind in KINDS.keys() - set(kinds):
-        node.scale(kind, 0)
-    for kind in kinds:
-        node.scale(kind, 1)
-    return node
+def run_only(cluster: Cluster, *kinds: str) -> None:
+    """Let the cluster have one process of each of these kinds."""
+    if set(KINDS["two"]) & set(kinds) and len(cluster.nodes) == 1:
+        add_node(cluster, "two")
+    for node in cluster.nodes:
+        for kind in KINDS[node.name]:
+            node.scale(kind, int(kind in kinds))
 
 
 def enqueue(cluster: Cluster, name: str, **body: object) -> Job:
@@ -57,7 +59,7 @@ def released(cluster: Cluster, job: Job, why: str = "") -> str:
 
 
 def test_what_only_new_code_knows_waits_for_it_and_is_not_counted(cluster: Cluster) -> None:
-    node = run_only(cluster, "old")
+    run_only(cluster, "old")
     tasks = [enqueue(cluster, "comes", n=n) for n in range(3)]
     apart = enqueue(cluster, "comes_apart")
     for job in (*tasks, apart):
@@ -66,7 +68,7 @@ def test_what_only_new_code_knows_waits_for_it_and_is_not_counted(cluster: Clust
         assert "its handlers are: goes, grows, steady" in why
     [finding] = [one for one in cluster.client.examine() if one.subject == "unknown tasks" and "'comes'" in one.message]
     assert finding.message.startswith("3 tasks are waiting for code that knows handler 'comes' of queue mixed")
-    assert "task released for other code" in node.log_text()
+    assert "task released for other code" in cluster.nodes[0].log_text()
     run_only(cluster, "old", "new")
     grown = [enqueue(cluster, "grows", n=n, by=5) for n in range(20)]
     plain = [enqueue(cluster, "grows", n=n) for n in range(20)]

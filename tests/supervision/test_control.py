@@ -107,7 +107,7 @@ def test_what_cannot_be_done_is_refused_with_the_cause(stub_node: StubNode) -> N
     ):
         with pytest.raises(control_client.CommandRefused, match=re.escape(error)):
             control_client.send_command(stub_node.run_directory, command)
-    assert reload(stub_node, "vidoe")["error"] == "there is no vidoe; only agent, video, any"
+    assert reload(stub_node, "vidoe")["error"] == "there is no vidoe; only agent, any, video"
 
 
 def test_the_master_loads_the_standard_library_and_its_own_few_modules_only(stub_node: StubNode) -> None:
