@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, closing
 from functools import partial
@@ -65,47 +66,53 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Leave out the databases that a test does not need (see `databases_of`)."""
     if config.getoption("--every-database"):
         return
-    left_out = []
-    for item in items:
-        kind = _kind_of(item)
-        marked = {name for name in MARKERS if item.get_closest_marker(name)}
-        named = item.nodeid.partition("::")[0] if _shares_a_database(item) else item.nodeid
-        if kind in DATABASES and kind not in databases_of(named, marked, quick=is_quick(config)):
-            left_out.append(item)
+    kinds: defaultdict[str, set[str]] = defaultdict(set)
+    parametrised = [(item, kind) for item in items if (kind := _kind_of(item)) in DATABASES]
+    for item, kind in parametrised:
+        kinds[_name_of(item)].add(kind)
+    left_out = set()
+    for item, kind in parametrised:
+        marked = {marker for marker in MARKERS if item.get_closest_marker(marker)}
+        if kind not in databases_of(_name_of(item), kinds[_name_of(item)], marked, quick=is_quick(config)):
+            left_out.add(item)
     if left_out:
         items[:] = [item for item in items if item not in left_out]
-        config.hook.pytest_deselected(items=left_out)
+        config.hook.pytest_deselected(items=list(left_out))
 
 
-def _kind_of(item: pytest.Item) -> object:
+def _kind_of(item: pytest.Item) -> str | None:
     """The database that a test is for; None if it is not for one of several."""
     parameters = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
     found = next((parameters[name] for name in parameters if name in _KIND_PARAMETERS), None)
-    return found.removeprefix("gateway-") if isinstance(found, str) else found
+    return found.removeprefix("gateway-") if isinstance(found, str) else None
 
 
-def _shares_a_database(item: pytest.Item) -> bool:
-    """Whether its database is that of its module, all of whose tests then have the same ones."""
-    return isinstance(item, pytest.Function) and "module_database" in item.fixturenames
+def _name_of(item: pytest.Item) -> str:
+    """What decides: the test's name, or its file's if the tests of the file share a database."""
+    shared = isinstance(item, pytest.Function) and "module_database" in item.fixturenames
+    return item.nodeid.partition("::" if shared else "[")[0]
 
 
-def databases_of(nodeid: str, marked: Collection[str] = (), *, quick: bool = False) -> set[str]:
-    """The databases that a test runs on: SQLite and one server, which is always the same one for its name.
+def databases_of(name: str, kinds: Collection[str], marked: Collection[str] = (), *, quick: bool = False) -> set[str]:
+    """Of the databases that a test may have, those that it runs on: SQLite and one server, which its name decides.
 
-    A test that is marked `one_database` has one of the three; `every_database`, all of them outside of `make test`.
+    A test that is marked `one_database` has one of them; `every_database`, all of them outside of `make test`.
 
-    >>> sorted(databases_of("tests/store/test_claim.py::test_a[mariadb]", {"every_database"}))
+    >>> sorted(databases_of("tests/store/test_claim.py::test_a", DATABASES, {"every_database"}))
     ['mariadb', 'postgresql', 'sqlite']
-    >>> sorted(databases_of("tests/store/test_claim.py::test_a[mariadb]"))
+    >>> sorted(databases_of("tests/store/test_claim.py::test_a", DATABASES))
     ['mariadb', 'sqlite']
+    >>> sorted(databases_of("tests/store/test_claim.py::test_a", {"postgresql"}))
+    ['postgresql']
     """
-    number = crc32(nodeid.partition("[")[0].encode())
+    number = crc32(name.encode())
+    candidates = [kind for kind in DATABASES if kind in kinds]
     if "one_database" in marked:
-        return {DATABASES[number % len(DATABASES)]}
-    if "every_database" in marked and not quick:
-        return set(DATABASES)
-    servers = tuple(SERVERS)
-    return {"sqlite", servers[number % len(servers)]}
+        return {candidates[number % len(candidates)]}
+    servers = [kind for kind in candidates if kind in SERVERS]
+    if servers and (quick or "every_database" not in marked):
+        return {*candidates} - {*servers} | {servers[number % len(servers)]}
+    return set(candidates)
 
 
 @pytest.fixture
