@@ -8,6 +8,7 @@ import os
 import threading
 from itertools import chain, repeat
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -121,14 +122,15 @@ def test_what_cannot_be_stored_is_refused_with_its_own_error(
         client.files.put(film, "music/f")
     with pytest.raises(FileClassNotFound):
         client.files.put(film, "films/f", class_name="x")
-    for path, options, problem in (
+    table: list[tuple[str, dict[str, Any], str]] = [
         ("films", {}, "write BUCKET/KEY"),
         ("films/f", {"content_type": "video\r\nx-peerd-class: safe"}, "content_type"),
         ("films/f", {"metadata": {"a b": ""}}, "metadata"),
         ("films/f", {"metadata": {"ä": "x"}}, "is no name"),
-    ):
+    ]
+    for path, options, problem in table:
         with pytest.raises(InvalidFile, match=problem):
-            client.files.put(film, path, **options)  # type: ignore[arg-type]
+            client.files.put(film, path, **options)
     with pytest.raises(FileMissing):
         client.files.get("films/x", io.BytesIO())
     with pytest.raises(FileNotFoundError):

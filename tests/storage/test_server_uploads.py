@@ -294,8 +294,8 @@ def test_garbage_is_refused_at_the_door(http: httpx.Client, cluster: StorageClus
         assert http.put(upload, params=query, content=with_digest(b"12345")).status_code == 422, offset
     for body in (b"", b"12345", with_digest(b""), iter([with_digest(b"12345")])):
         assert http.put(upload, params={"offset": 0}, content=body).json()["field"] == "content-length"
-    short, negative, no_size = {"size": 10, "blake3": "7"}, {"size": -1, "blake3": digest}, {"blake3": digest}
-    wrong_ones: list[dict[str, Any]] = [{"size": 10}, short, negative, no_size]
+    no_digest, negative, no_size = {"size": 10, "blake3": "7"}, {"size": -1, "blake3": digest}, {"blake3": digest}
+    wrong_ones: list[dict[str, Any]] = [{"size": 10}, no_digest, negative, no_size]
     for one in wrong_ones:
         assert http.post(upload, params=one).status_code == 422, one
     assert http.get(upload).json()["received"] == 0

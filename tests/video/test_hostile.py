@@ -208,10 +208,11 @@ async def test_an_output_never_replaces_its_source(clip: Path, directory: Path) 
 
 async def test_an_invalid_request_is_refused_before_its_source_is_read(directory: Path) -> None:
     """And an argument never becomes an option of ffmpeg."""
-    sizes = {"height": 0}, {"height": 15}, {"height": 10**9}
-    for wrong in (*sizes, {"max_fps": -1}, {"max_fps": 0}, {"quality": "best"}, {"quality": "-f lavfi"}):
+    requests: list[dict[str, Any]] = [{"height": height} for height in (0, 15, 10**9)]
+    requests += [{"max_fps": -1}, {"max_fps": 0}, {"quality": "best"}, {"quality": "-f lavfi"}]
+    for wrong in requests:
         with pytest.raises(RequestRefused):
-            await transcode(RecordingContext(directory), "coming.mp4", **wrong)  # type: ignore[arg-type]
+            await transcode(RecordingContext(directory), "coming.mp4", **wrong)
     for at in (-1.0, float("nan")):
         with pytest.raises(RequestRefused):
             await poster(RecordingContext(directory), "coming.mp4", at=at)

@@ -74,6 +74,7 @@ async def test_what_a_program_started_ends_with_it() -> None:
     await eventually_async(lambda: not any(_group_of(each.pid) == program.pid for each in members))
 
 
+@pytest.mark.slow
 def test_a_killed_worker_leaves_no_program_and_the_next_attempt_cleans_up(minute: Path, directory: Path) -> None:
     worker = subprocess.Popen([sys.executable, "-c", WORKER, str(directory)], cwd=Path(__file__).parents[2])
     try:

@@ -53,12 +53,13 @@ async def test_a_real_clip_becomes_a_verified_mp4(bunny: Path, directory: Path, 
 
 @pytest.mark.slow
 async def test_an_output_has_an_even_size_no_larger_than_the_source_and_no_faster_than_wanted(directory: Path) -> None:
-    for source, wanted, size, frames in (
+    table: list[tuple[Path, dict[str, Any], tuple[int, int], int]] = [
         (make_clip(directory / "small.mp4", size="176x144"), {"height": 1080}, (176, 144), 50),
         (make_clip(directory / "odd.mkv", "-c:v", "ffv1", size="321x181"), {}, (320, 180), 50),
         (make_clip(directory / "fast.mp4", rate=100), {"max_fps": 30}, (320, 180), 60),
         (make_clip(directory / "tv.mpg", *INTERLACED, rate=50), {}, (320, 180), 50),
-    ):
+    ]
+    for source, wanted, size, frames in table:
         result, _ = await transcoded(directory, source, **wanted)
         assert (result["width"], result["height"]) == size, source
         assert abs(result["frames"] - frames) <= 1, source

@@ -78,7 +78,8 @@ def make(where: str, what: str, root: Path, outside: Path) -> Path:
 def test_what_is_no_content_is_refused_and_left_and_listed_as_unknown(
     disk: DiskFolder, disk_path: Path, outside: Path, place: str
 ) -> None:
-    path = make(*place.split(":"), disk_path, outside)
+    where, what = place.split(":")
+    path = make(where, what, disk_path, outside)
     before = path.lstat()
     for operation in OPERATIONS:
         with pytest.raises(UnexpectedEntry, match="wrong kind"):
@@ -110,12 +111,13 @@ def test_a_folder_of_the_disk_that_becomes_a_link_while_it_is_open_is_not_follow
 
 def test_what_is_no_part_is_neither_written_nor_removed(disk: DiskFolder, disk_path: Path, outside: Path) -> None:
     path = disk_path / "parts" / f"{CONTENT}.part"
-    for put in (
+    makers: tuple[Callable[[], None], ...] = (
         lambda: os.mkfifo(path),
         lambda: path.symlink_to(outside / path.name),
         lambda: path.symlink_to(outside / "missing"),
         path.mkdir,
-    ):
+    )
+    for put in makers:
         path.unlink(missing_ok=True)
         put()
         with pytest.raises(UnexpectedEntry):

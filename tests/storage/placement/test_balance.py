@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -33,8 +34,9 @@ def test_a_disk_is_too_full_by_more_than_a_twentieth_of_its_size() -> None:
 
 
 def test_only_disks_that_can_get_copies_are_compared() -> None:
-    others: list[dict[str, object]] = [{"state": DiskState.DRAIN}, {"state": DiskState.READONLY}]
-    for more in (*others, {"silent_for": 60.0}, {"kind": DiskKind.S3}):
+    others: list[dict[str, Any]] = [{"state": DiskState.DRAIN}, {"silent_for": 60.0}, {"kind": DiskKind.S3}]
+    others.append({"state": DiskState.READONLY})
+    for more in others:
         view = view_disks([disk(1, 500), disk(2, 500), disk(3, 0, **more)])
         assert [one.id for one in Balance(view).disks] == [1, 2]
         assert choose_moves(view.disks[1], [movable(1, 1, 2)], view, Random(1)) == {}

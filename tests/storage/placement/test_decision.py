@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from random import Random
 
@@ -50,7 +51,7 @@ UNUSABLE: tuple[dict[str, object], ...] = (
 )
 
 
-def assert_decided(*rows: tuple[str, list[Disk], list[Copy], dict[str, object]], **needs: object) -> None:
+def assert_decided(*rows: tuple[str, list[Disk], list[Copy], Mapping[str, object]], **needs: object) -> None:
     """Each row: why, the disks, the copies, and what of the decision is expected."""
     for why, disks, copies, expected in rows:
         decision = decision_of(disks, *copies, **needs)

@@ -96,12 +96,13 @@ def test_a_key_has_rights_and_its_last_use_is_noted(cluster: S3Cluster, s3: Any)
     s3.put_object(Bucket="films", Key="f", Body=b"x")
     for rights in (FileRights.READ, FileRights.WRITE):
         client = cluster.client(key=cluster.key(rights=rights, scopes=["films"]))
-        for right, call, more in (
+        calls: list[tuple[FileRights, Any, dict[str, Any]]] = [
             (FileRights.READ, client.head_object, {"Key": "f"}),
             (FileRights.READ, client.list_objects_v2, {}),
             (FileRights.WRITE, client.put_object, {"Key": "g", "Body": b"x"}),
             (FileRights.WRITE, client.delete_object, {"Key": "g"}),
-        ):
+        ]
+        for right, call, more in calls:
             if right is rights:
                 call(Bucket="films", **more)
             else:

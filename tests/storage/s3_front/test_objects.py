@@ -203,14 +203,15 @@ def test_a_quota_holds_and_what_is_not_there_is_refused(cluster: S3Cluster, s3: 
     cluster.catalogue.store.run(change_bucket, "films", quota=10)
     assert error_of(s3.put_object, Bucket="films", Key="f", Body=b"x" * 11) == ("EntityTooLarge", 400)
     s3.put_object(Bucket="films", Key="f", Body=b"x" * 10)
-    for call, more in (
+    calls: list[tuple[Any, dict[str, Any]]] = [
         (s3.get_bucket_acl, {}),
         (s3.list_object_versions, {}),
         (s3.put_object_tagging, {"Key": "f", "Tagging": {"TagSet": []}}),
         (s3.put_object, {"Key": "f", "ServerSideEncryption": "AES256"}),
         (s3.get_object, {"Key": "f", "VersionId": "1"}),
         (s3.get_object_attributes, {"Key": "f", "ObjectAttributes": ["ETag"]}),
-    ):
+    ]
+    for call, more in calls:
         assert error_of(call, Bucket="films", **more) == ("NotImplemented", 501)
     public = {"Key": "f", "Body": b"x", "ACL": "public-read"}
     assert error_of(s3.put_object, Bucket="films", **public)[0] == "AccessControlListNotSupported"

@@ -136,6 +136,10 @@ def refusing(status: int) -> Answer:
     return answer
 
 
+def garbage(handler: Handler, _: int) -> None:
+    handler.wfile.write(b"garbage\r\n\r\n")
+
+
 def stored(disk: FolderDisk) -> bytes:
     with disk.open(ID) as content:
         return content.read(0, content.size)
@@ -202,7 +206,7 @@ def test_a_source_without_the_content_is_left(source: SourceOf, disk: FolderDisk
         "error": (refusing(500), False),
         "no range": (refusing(200), True),
         "another size": (lambda handler, begin: handler.begin(begin, size=5), True),
-        "garbage": (lambda handler, _: handler.wfile.write(b"garbage\r\n\r\n") and None, False),
+        "garbage": (garbage, False),
         "closed": (lambda handler, _: setattr(handler, "close_connection", True), False),
     }
     for kind, (answer, is_bad) in answers.items():
@@ -330,12 +334,13 @@ def test_of_a_response_that_is_wrong_what_came_before_is_stored(
     source: SourceOf, disk: FolderDisk, client: NodeHttp
 ) -> None:
     frames = [frame(content, data) for content, data in SMALL.items()]
-    for answer, expected in (
+    table: list[tuple[Answer, list[int]]] = [
         (refusing(403), []),
         (many([*frames[:2], frames[2][:-5]], length=5000), [1, 2]),
         (many([frames[0], frames[1], frames[4], frames[2]]), [1, 2]),
         (many([frames[0], frames[1], b"\xff" * 100]), [1, 2]),
-    ):
+    ]
+    for answer, expected in table:
         with pytest.raises(SourceFailed):
             pull_many(client, disk, wanted_small(), source(answer).url, TransferControl())
         assert walked(disk) == expected
