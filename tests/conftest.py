@@ -14,7 +14,6 @@ pytest_plugins = [
     "tests.support.patience",
     "tests.support.migrated_databases",
     "tests.support.markdown_examples",
-    "tests.support.tls_contexts",
     "tests.support.xdist_groups",
 ]
 
