@@ -26,6 +26,7 @@ from peerd.operate.remote.errors import (
     ServerUnreachable,
     TokenRefused,
 )
+from peerd.testing import eventually
 from peerd.web import create_app
 from tests.remote.conftest import Copies, ServedApp
 from tests.support.forks import run_in_fork
@@ -249,6 +250,7 @@ def test_a_unix_socket_serves_as_well(copies: Copies, tmp_path: Path, token: str
     thread = threading.Thread(target=lambda: asyncio.run(server.serve()))
     thread.start()
     try:
+        eventually(lambda: server.started)
         with Client(f"unix:{path}", token=token) as client:
             assert client.tasks.get(1).status == "done"
     finally:

@@ -107,7 +107,7 @@ def test_the_rules_of_the_checker_and_of_the_simulation_are_named() -> None:
     rows = [line.split("|") for line in chapter("reliability", "The rules by name").splitlines() if line[:2] == "| "]
     named = [{name for row in rows for name in re.findall(r"`([^`]+)`", row[column])} for column in (2, 3)]
     sources = "".join(source.read_text() for source in (ROOT / "tests" / "simulation").glob("*.py"))
-    assert named == [set(RULE_NAMES), set(re.findall(r'InvariantViolation\(\s*"([^"]+)"', sources))]
+    assert named == [set(RULE_NAMES), set(re.findall(r'(?:InvariantViolation\(|forbid\(.+,)\s*"([^"]+)",', sources))]
 
 
 def test_every_metric_of_a_node_has_its_kind_and_labels() -> None:
