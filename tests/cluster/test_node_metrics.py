@@ -183,6 +183,7 @@ def test_the_command_prints_the_same_without_a_web_process(cluster: Cluster, nod
     assert by_series(parse_text((tmp_path / "peerd.prom").read_text())).keys() >= found.keys()
 
 
+@pytest.mark.slow
 def test_a_client_of_a_node_works_and_its_events_go_on_when_the_process_is_replaced(
     cluster: Cluster, node: ClusterNode
 ) -> None:

@@ -115,6 +115,7 @@ def test_a_killed_agent_is_replaced_and_the_node_keeps_its_heartbeat_and_incarna
     assert cluster.outcomes(job) == []
 
 
+@pytest.mark.slow
 def test_a_death_that_no_agent_received_is_reported_to_the_next_one(cluster: Cluster, node: ClusterNode) -> None:
     job, began = start(cluster, "first_hangs")
     slot = slot_of(node, began["pid"])
@@ -124,6 +125,7 @@ def test_a_death_that_no_agent_received_is_reported_to_the_next_one(cluster: Clu
     assert cluster.outcomes(job) == [("crash", "killed by SIGKILL")]
 
 
+@pytest.mark.slow
 def test_a_killed_manager_is_replaced_and_what_it_found_is_known_to_the_next_one(
     cluster: Cluster, node: ClusterNode
 ) -> None:
@@ -344,6 +346,7 @@ def test_a_killed_process_has_written_its_lines_but_those_of_the_last_seconds(
     assert messages(cluster, job) == ["long before"]
 
 
+@pytest.mark.slow
 def test_a_worker_can_keep_no_lines_and_a_node_no_metrics(cluster: Cluster, node: ClusterNode) -> None:
     for name in ("coroutine", "waits"):
         job = cluster.enqueue(name, "silent")

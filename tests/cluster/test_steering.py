@@ -129,6 +129,7 @@ def test_the_state_of_another_node_and_reload_and_scale_it(cluster: Cluster, two
     assert requests(cluster)[0].requested_by == requester
 
 
+@pytest.mark.slow
 def test_without_a_ring_the_node_finds_the_request_and_wrong_ones_are_refused(
     cluster: Cluster, one: ClusterNode
 ) -> None:
@@ -149,6 +150,7 @@ def test_without_a_ring_the_node_finds_the_request_and_wrong_ones_are_refused(
     assert len(one.slots("jobs")) == 1
 
 
+@pytest.mark.slow
 def test_a_reload_of_everything_goes_on_in_the_agent_that_replaces_the_one_which_took_it(
     cluster: Cluster, two: ClusterNode
 ) -> None:
@@ -342,6 +344,7 @@ def test_a_task_that_does_not_run_has_no_stack(cluster: Cluster) -> None:
 # ---------------------------------------------------------------- nodes that end
 
 
+@pytest.mark.slow
 def test_what_an_agent_had_taken_when_it_was_killed_is_failed_and_not_repeated(
     cluster: Cluster, two: ClusterNode
 ) -> None:
@@ -358,6 +361,7 @@ def test_what_an_agent_had_taken_when_it_was_killed_is_failed_and_not_repeated(
     assert two.log_text().count("fragile is scaled from 1 to 2") == scaled
 
 
+@pytest.mark.slow
 def test_errors_name_the_cause_and_a_node_that_dies_in_the_middle_is_reported(
     cluster: Cluster, one: ClusterNode, two: ClusterNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:

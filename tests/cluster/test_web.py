@@ -90,6 +90,7 @@ async def test_web_processes_are_workers_and_a_killed_one_is_replaced_while_its_
     eventually(lambda: {p.pid: p.cause for p in client.nodes.processes(ended=True)}[killed] == "killed by SIGKILL")
 
 
+@pytest.mark.slow
 async def test_with_a_log_for_programs_each_line_is_an_object_and_the_limits_of_a_section_hold(
     node: ClusterNode,
 ) -> None:
@@ -109,6 +110,7 @@ async def test_with_a_log_for_programs_each_line_is_an_object_and_the_limits_of_
     assert any("ZeroDivisionError" in entry.get("exception", "") for entry in entries), "of a thread"
 
 
+@pytest.mark.slow
 async def test_a_request_that_raises_costs_itself_and_an_exception_outside_of_requests_the_process(
     node: ClusterNode,
 ) -> None:
@@ -194,6 +196,7 @@ async def test_what_is_under_way_when_its_process_is_replaced_or_stopped_is_answ
         connection.writer.close()
 
 
+@pytest.mark.slow
 def test_a_lifespan_that_fails_is_a_boot_that_fails_in_its_own_words(shared: Cluster) -> None:
     [node] = shared.nodes
     if node.master is not None and node.master.poll() is None:

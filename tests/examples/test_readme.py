@@ -10,6 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from peerd.testing import eventually
 
 README = (Path(__file__).parents[2] / "README.md").read_text()
@@ -36,6 +38,7 @@ def run(folder: Path, *arguments: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_the_first_task_of_the_readme_runs_as_it_says(tmp_path: Path) -> None:
     [init, up] = commands("peerd init")
     run(tmp_path, "-m", *init)

@@ -97,6 +97,7 @@ FIELDS: Final = {
 """Fields of addresses."""
 
 
+@pytest.mark.slow
 def test_no_text_of_an_address_is_markup(visitor: httpx.Client) -> None:
     values = EVIL.replace("\x00", "").encode("utf-8", "replace").decode(), "x" * 6_000, "' OR 1=1 --%00", "../../etc"
     for value, (path, names) in itertools.product(values, FIELDS.items()):

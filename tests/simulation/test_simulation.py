@@ -19,7 +19,7 @@ SEEDS = 360
 """The same in each run; `make simulate` draws others, as many as there is time for."""
 PARTS = 8
 """Tests that share the seeds, so that they run side by side."""
-FEW = 30
+FEW = 15
 """Seeds of `make test`."""
 BROKE_A_RULE = (
     6264,  # the only manager is frozen, and no other deletes a task whose finish_at has passed: it need not start

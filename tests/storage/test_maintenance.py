@@ -253,6 +253,7 @@ def test_a_disk_that_refuses_a_write_gets_no_more_for_a_while_and_the_reason_is_
     assert cluster.run_tasks()[0][:2] == ("c", "copy"), "the failed disk gets no copies either"
 
 
+@pytest.mark.slow
 def test_copies_are_moved_to_a_disk_that_is_new_until_all_are_equally_full(
     cluster: StorageCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

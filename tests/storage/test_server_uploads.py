@@ -146,6 +146,7 @@ def test_a_server_that_stays_away_ends_the_put_and_the_next_one_goes_on(
     assert got(program) == film.read_bytes()
 
 
+@pytest.mark.slow
 def test_a_server_that_has_no_place_is_asked_again(
     remote: Client, address: str, secret: str, film: Path, cluster: StorageCluster
 ) -> None:
@@ -157,6 +158,12 @@ def test_a_server_that_has_no_place_is_asked_again(
             answer = http.get(f"/uploads/{begun[0]}")
         return answer.status_code == 503 and answer.json()["code"] == "TooManyUploads"
 
+    def is_filled() -> bool:
+        if is_full():
+            return True
+        slow.append(slow_upload(address, secret, len(slow)))  # the part that was being sent had a place, and has ended
+        return False
+
     def close() -> None:
         for one in slow:
             one.close()
@@ -166,9 +173,8 @@ def test_a_server_that_has_no_place_is_asked_again(
     def progress(done: int, _: int | None) -> None:
         if done >= 6 * MIB and not slow:
             begun.append(unfinished(cluster)[0].id)
-            # but one has the part that is being sent
             slow.extend(slow_upload(address, secret, number) for number in range(MOST_UPLOADS))
-            eventually(is_full)
+            eventually(is_filled)
             ends.start()
 
     try:

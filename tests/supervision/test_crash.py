@@ -77,6 +77,7 @@ def test_each_way_to_end_is_reported_with_its_cause_and_the_process_replaced(nod
     assert len(stub_node.notes("start", "leaves-1")) == 1
 
 
+@pytest.mark.slow
 def test_exits_are_reported_to_each_new_agent_until_one_acknowledges_them(node: Nodes) -> None:
     stub_node = node({**AGENT, "unacknowledged": 1}, WORKER).up()
     pid = stub_node.kill("video-1")
@@ -91,6 +92,7 @@ def test_exits_are_reported_to_each_new_agent_until_one_acknowledges_them(node: 
     assert [d["id"] for d in stub_node.received("death")] == [1, 1, 2, 3], "acknowledged exits are not reported again"
 
 
+@pytest.mark.slow
 def test_an_agent_that_leaves_is_replaced_all_the_same(node: Nodes) -> None:
     stub_node = node({**AGENT, "run": ["sleep 0.3", "once leave"]}).up()
     eventually(lambda: stub_node.slot("agent")["restarts"] == 1)
@@ -106,6 +108,7 @@ def test_a_slot_that_keeps_crashing_backs_off_and_recovers(node: Nodes) -> None:
     assert waits[3] >= 0.3 * 2**2 * 0.8, waits
 
 
+@pytest.mark.slow
 def test_a_replacement_that_dies_in_its_boot_is_tried_again(node: Nodes) -> None:
     stub_node = node(AGENT, {**WORKER, "entry": "stub_services:weak_after_first_boot"}).up()
     pid = stub_node.kill("video-1")
@@ -116,6 +119,7 @@ def test_a_replacement_that_dies_in_its_boot_is_tried_again(node: Nodes) -> None
     assert stub_node.status()["state"] == "running"
 
 
+@pytest.mark.slow
 def test_a_boot_that_reports_what_it_waits_for_has_its_timeout_again(node: Nodes) -> None:
     stub_node = node(AGENT, {**WORKER, "entry": "stub_services:waits_when_it_replaces", "boot_timeout": 1.7}).up()
     pid = stub_node.kill("video-1")
@@ -152,6 +156,7 @@ def test_an_exception_never_ends_the_agent(node: Nodes) -> None:
     assert stub_node.slot("agent")["restarts"] == 0
 
 
+@pytest.mark.slow
 def test_a_program_that_cannot_be_started_is_tried_again_and_again(node: Nodes, tmp_path: Path) -> None:
     folder = tmp_path / "project"
     folder.mkdir()

@@ -37,6 +37,7 @@ def test_a_frozen_process_is_killed_and_replaced(node: Nodes) -> None:
     assert (alert["alert"], alert["slot"]) == ("silent", "video-1")
 
 
+@pytest.mark.slow
 def test_an_event_loop_that_stalls_is_shown_and_its_process_replaced(node: Nodes) -> None:
     stub_node = node(AGENT, {**WORKER, "hang_after": 3.0, "grace": 0.5, "run": ["sleep 0.2", "once block"]}).up()
     old = stub_node.notes("start", "video-1")[0]["pid"]
@@ -47,6 +48,7 @@ def test_an_event_loop_that_stalls_is_shown_and_its_process_replaced(node: Nodes
     assert "do_block" in stub_node.log_text(), "the log shows where it hung"
 
 
+@pytest.mark.slow
 def test_an_agent_that_is_frozen_is_replaced_and_the_workers_are_not(node: Nodes) -> None:
     stub_node = node({**AGENT, "silent_after": 3.0}, WORKER).up()
     worker, agent = stub_node.slot("video-1")["pid"], stub_node.slot("agent")["pid"]

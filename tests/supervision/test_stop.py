@@ -4,6 +4,8 @@ import os
 import signal
 import time
 
+import pytest
+
 from peerd.supervision.control import control_client
 from tests.supervision.conftest import Nodes
 from tests.supervision.nodes import AGENT, HERE, MANAGER, WORKER, eventually, is_alive
@@ -43,6 +45,7 @@ def test_a_child_that_does_not_stop_is_ended_after_its_grace_with_its_group(node
     assert not stub_node.processes()
 
 
+@pytest.mark.slow
 def test_the_agent_is_stopped_only_when_the_last_worker_that_ran_out_of_time_is_dead(node: Nodes) -> None:
     stubborn = {"run": ["block"], "grace": 0.3, "release_time": 0.3}
     stub_node = node(AGENT, {**WORKER, **stubborn}, {"name": "audio-1", "work": 0.2}).up()
@@ -55,6 +58,7 @@ def test_the_agent_is_stopped_only_when_the_last_worker_that_ran_out_of_time_is_
     assert stub_node.received("death")[1]["cause"]["kind"] == "killed-after-grace"
 
 
+@pytest.mark.slow
 def test_an_agent_that_does_not_stop_is_ended_after_its_grace(node: Nodes) -> None:
     for deed in ("block", "deaf"):
         stub_node = node({**AGENT, "run": ["sleep 0.2", deed], "grace": 0.3, "release_time": 0.3}).up()
@@ -84,6 +88,7 @@ def test_what_a_process_has_started_ends_with_it_even_if_it_ignores_signals(node
     assert not stub_node.processes()
 
 
+@pytest.mark.slow
 def test_a_command_that_ignores_signals_is_killed_after_its_grace_with_all_that_it_has_started(node: Nodes) -> None:
     script = "trap '' TERM; sleep 600 & sleep 600 & touch ready; wait; wait; wait"
     tunnel = {"name": "tunnel-1", "role": "command", "command": ["sh", "-c", script], "grace": 0.3, "release_time": 0.1}
@@ -123,6 +128,7 @@ def test_the_second_signal_is_fast(node: Nodes) -> None:
     assert [f["grace"] for f in stub_node.notes("stopped", "video-1")] == [0.0]
 
 
+@pytest.mark.slow
 def test_a_fast_stop_leaves_no_grace(node: Nodes) -> None:
     stub_node = node(AGENT, {**WORKER, "work": 60.0, "grace": 60.0}).up()
     control_client.stop(stub_node.run_directory, fast=True, timeout=60)
@@ -130,6 +136,7 @@ def test_a_fast_stop_leaves_no_grace(node: Nodes) -> None:
     assert [f["grace"] for f in stub_node.notes("stop")] == [0.0, 0.0]
 
 
+@pytest.mark.slow
 def test_a_stopping_node_waits_for_its_agent_to_deal_with_the_deaths(node: Nodes) -> None:
     stub_node = node({**AGENT, "entry": "stub_services:dies_of_first_exit_report"}, {**WORKER, "work": 0.5}).up()
     assert stub_node.stop() == 0
@@ -137,6 +144,7 @@ def test_a_stopping_node_waits_for_its_agent_to_deal_with_the_deaths(node: Nodes
     assert [d["slot"] for d in reports] == ["video-1", "video-1", "agent"], "exits are reported again to the new agent"
 
 
+@pytest.mark.slow
 def test_user_code_may_handle_other_signals_itself(node: Nodes) -> None:
     slots = [f"{how}-1" for how in ("loop", "handler")]
     stub_node = node(AGENT, *[{"name": slot, "run": [f"own_signals {slot[:-2]}"]} for slot in slots]).up()
