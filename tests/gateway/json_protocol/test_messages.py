@@ -161,9 +161,10 @@ def test_too_many_get_jobs_are_refused(connection: JsonConnection) -> None:
 def test_a_client_that_sends_no_more_gets_its_replies(gateway: GatewayThread, connection: JsonConnection) -> None:
     assert connection.ask("add_job", job=1, id=1)["ok"]
     with JsonConnection(gateway) as half:
-        half.send({"cmd": "get_job"}, {"cmd": "notify"}, {"cmd": "get_job", "wait": 20}, {"cmd": "add_job", "job": 2})
+        half.send({"cmd": "get_job"}, {"cmd": "notify"}, {"cmd": "get_job", "wait": 20})
+        half.send({"cmd": "add_job", "job": 2, "queue": "other"})  # not for the get_job that waits
         half.socket.shutdown(socket.SHUT_WR)
         assert half.receive()["job"] == 1
         assert half.receive()["code"] == "no_work"
         assert half.receive() is None
-    assert connection.ask("get_job")["job"] == 2
+    assert connection.ask("get_job", queue="other")["job"] == 2
