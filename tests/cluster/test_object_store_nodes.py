@@ -14,11 +14,12 @@ from peerd.domain.lifecycle import Status
 from peerd.domain.task import Task
 from peerd.storage.disk.content_id import ContentId
 from peerd.storage.disk.identity import create_disk
+from peerd.storage.node_requests import writable_urls
 from peerd.storage.object_disk.disk import object_name
 from peerd.storage.object_disk.options import ObjectDiskOptions
 from peerd.storage.object_disk.place import create_disk_at
 from peerd.store.files.classes import set_class
-from peerd.store.files.disks import cluster_identity, register_disk
+from peerd.store.files.disks import cluster_identity, list_disks, register_disk
 from peerd.testing import eventually
 from tests.cluster.cluster import Cluster, ClusterNode
 from tests.cluster.conftest import MakeCluster
@@ -28,6 +29,8 @@ from tests.support.throttling import StoreRequest, ThrottlingProxy, throttling_p
 pytestmark = pytest.mark.slow
 MIB = 1024 * 1024
 SIZE = 40 * MIB
+CAPACITY = "100MB"
+"""So little beside the folder that a client puts to the folder's node."""
 WITHIN = 120.0
 SECRET = "the secret of the nodes of this test"
 
@@ -62,7 +65,7 @@ class SharingNodes:
         folder = cluster.folder / "disk"
         folder.mkdir()
         place = {"endpoint": options.endpoint, "bucket": options.bucket, "prefix": options.prefix}
-        files = {"credentials_file": options.credentials_file, "capacity": "1GB"}
+        files = {"credentials_file": options.credentials_file, "capacity": CAPACITY}
         stores: dict[str, dict[str, object]] = {f"storage.object_stores.{options.name}": {**place, **files}}
         self.keeper = self._node("keeper", {"disks": [str(folder)]}, {})
         self.sharing = [self._node(name, {}, stores) for name in ("one", "two")]
@@ -81,7 +84,14 @@ class SharingNodes:
     def _are_disks_online(self) -> bool:
         return [disk.condition for disk in self.client.files.overview().disks] == ["online", "online"]
 
+    def _does_the_folder_take_puts(self) -> bool:
+        database = self.client.database
+        urls = {disk.url for disk in database.read(list_disks) if disk.id != self.store}
+        return not urls.isdisjoint(database.read(writable_urls, SIZE))
+
     def put(self, key: str, content: bytes) -> ContentId:
+        """Put a file into the folder, when its node has reported it and its disk is not slow."""
+        eventually(self._does_the_folder_take_puts, timeout=WITHIN, message=self.cluster.describe)
         return ContentId(self.client.files.put(io.BytesIO(content), f"films/{key}").id)
 
     def task(self, name: str) -> Task:

@@ -62,8 +62,8 @@ def slot_of(node: ClusterNode, pid: int) -> str:
 
 def renew(node: ClusterNode, slot: str) -> int:
     """Let a slot have a process that has done nothing yet; return its process id."""
-    pid = node.kill(slot)
-    eventually(lambda: node.is_complete() and node.pid(slot) != pid, timeout=WITHIN, message=node.log_text)
+    is_replaced = node.replaced(slot, node.kill(slot))
+    eventually(lambda: is_replaced() and node.is_complete(), timeout=WITHIN, message=node.log_text)
     return node.pid(slot)
 
 
