@@ -87,12 +87,12 @@ differential: $(VENV)/.dev ## Send random scripts to the queue server and to Deb
 simulate: $(VENV)/.dev ## Run the simulated cluster through other seeds (SEEDS=0:20000, or one seed to see its history)
 	$(BIN)/python -m tests.simulation $(or $(SEEDS),0:20000) $(ARGUMENTS)
 
-mutants: $(VENV)/.dev ## Write sixty small defects into the code, one at a time, and count those that the tests find (QUICK=1: of make test)
+mutants: $(VENV)/.dev ## Write sixty small defects into the code, one at a time, and count those that the tests find
 	@scripts/debian-packages
 	@mkdir -p .mutants
 	$(BIN)/python -m tests.mutants choose .mutants/mutants.json
 	$(BIN)/python -m tests.mutants map .mutants/mutants.json
-	$(BIN)/python -m tests.mutants judge .mutants/mutants.json $(if $(QUICK),--quick)
+	$(BIN)/python -m tests.mutants judge .mutants/mutants.json
 
 check: $(VENV)/.dev ## Check style, types, layers, and the links, names and examples of the documentation: what CI checks
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target check-types check-style check-layers check-examples check-docs

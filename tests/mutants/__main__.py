@@ -4,16 +4,19 @@
     map FILE             run all tests once, and note which of them execute which mutant's line, in FILE.hits
     judge FILE           try each mutant on the tests that execute its line; one line a mutant
 
-`judge --quick` tries the tests of `make test`. ``--checkout`` names another checkout, to compare two revisions.
+`judge` tries the tests of `make test` first, then the slow ones. ``--checkout`` names another checkout, to compare two
+revisions.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 import shutil
 import sys
 import tempfile
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import SimpleQueue
@@ -25,6 +28,8 @@ from tests.mutants.workbench import Workbench
 
 WITHIN = 1800.0
 """Seconds that the tests of a mutant may take; one on which they do not end is found."""
+BY_TEST, BY_ALL = "test", "test-all"
+"""The target whose tests find a mutant first."""
 BOOTING = tuple(
     f"tests/{name}/" for name in ("cluster", "supervision", "cli", "pages/live", "demo", "examples", "faults")
 )
@@ -39,7 +44,6 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=32)
     parser.add_argument("--checkout", type=Path, default=ROOT)
     parser.add_argument("--hits", type=Path, help="default: FILE.hits")
-    parser.add_argument("--quick", action="store_true", help="the tests of make test only")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--only", help="numbers of mutants, such as 3,17")
     arguments = parser.parse_args()
@@ -67,41 +71,45 @@ def judge(arguments: argparse.Namespace, folder: Path) -> int:
         benches.put(Workbench(arguments.checkout, folder / str(number)))
     numbers = [int(word) for word in arguments.only.split(",")] if arguments.only else range(len(mutants))
 
-    def judged(number: int) -> bool:
+    def judged(number: int) -> str:
         bench, began = benches.get(), time.monotonic()
         try:
-            word = _verdict(bench, mutants[number], hits.get(number, []), quick=arguments.quick)
+            word, test = _verdict(bench, mutants[number], hits.get(number, []))
         finally:
             benches.put(bench)
-        print(f"{number:>3} {word:<9} {time.monotonic() - began:>5.0f} s  {mutants[number].name[:150]}", flush=True)
-        return word == "found"
+        took = f"{time.monotonic() - began:>5.0f} s"
+        print(f"{number:>3} {word:<9} {took}  {mutants[number].name[:150]}  {test}".rstrip(), flush=True)
+        return word
 
     with ThreadPoolExecutor(arguments.jobs) as pool:
-        found = sum(pool.map(judged, numbers))
-    print(f"{found} of {len(numbers)} mutants found{' by make test' if arguments.quick else ''}")
+        words = Counter(pool.map(judged, numbers))
+    by_test, by_all = words[BY_TEST], words[BY_TEST] + words[BY_ALL]
+    print(f"of {len(numbers)} mutants make test finds {by_test}, and make test-all {by_all}")
     return 0
 
 
-def _verdict(bench: Workbench, mutant: Mutant, tests: list[str], *, quick: bool) -> str:
+def _verdict(bench: Workbench, mutant: Mutant, tests: list[str]) -> tuple[str, str]:
+    """What finds a mutant, and the test that did."""
     file = bench.folder / mutant.path
     before = file.read_text() if file.exists() else None
     chosen = _ordered(mutant, [test for test in tests if (bench.folder / test.partition("::")[0]).exists()])
     if before is None or not chosen:
-        return "gone" if before is None else "not run"
-    tier = ("-m", "not slow") if quick else ()
+        return "gone" if before is None else "not run", ""
     backup = shutil.copy2(file, file.with_suffix(".before"))
     try:
         file.write_text(mutant.apply(before))
         bench.compile([file])
-        status, printed = bench.run("-x", *tier, *chosen, within=WITHIN)
+        for word, tier in ((BY_TEST, "not slow"), (BY_ALL, "slow")):
+            status, printed = bench.run("-x", "-m", tier, *chosen, within=WITHIN)
+            if status in (1, 2, None):
+                failed = re.search(r"^(?:FAILED|ERROR) (\S+)", printed, re.MULTILINE)
+                return word, failed[1] if failed else ""
+            if status not in (0, 5):
+                return "broken", printed[-300:]
     finally:
         shutil.move(backup, file)
         bench.compile([file])
-    if status in (0, 5):
-        return "missed"
-    if status not in (1, 2, None):
-        return "broken: " + printed[-300:]
-    return "found"
+    return "missed", ""
 
 
 def _ordered(mutant: Mutant, tests: list[str]) -> list[str]:
