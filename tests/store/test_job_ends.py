@@ -12,35 +12,15 @@ from peerd.domain.lifecycle import Status
 from peerd.domain.task import LARGEST_CLIENT_SECONDS, NewTask
 from peerd.store import jobs
 from peerd.store.claim.claimer import Claimer
-from peerd.store.jobs import Bury, JobState, Release, outcomes
+from peerd.store.jobs import JobState, Release, outcomes
 from peerd.store.jobs.outcomes import RecordedFailure
 from peerd.store.jobs.types import ReservedJob
 from peerd.store.outcomes.recording import ClaimId
-from peerd.store.schema.tables import attempts, tasks, unique_keys
-from tests.store.job_steps import TTR, bury, delete, put, put_all, release, reserve, reserve_one, reserved_ids, state
+from peerd.store.schema.tables import tasks
+from tests.store.job_steps import TTR, UINT32, delete, put, put_all, release, reserve, reserve_one, reserved_ids, state
 from tests.store.world import World, at_once
 
 pytestmark = pytest.mark.every_database
-
-# ---------------------------------------------------------------- fencing
-
-
-def test_only_the_holder_of_a_reservation_can_end_it(world: World) -> None:
-    for number in (1, 3):
-        for _ in range(number):
-            put(world)
-        claimer, other = world.claimer("q"), world.claimer("q")
-        held = [job.claim for job in reserve(world, claimer, number)]
-        old = [ClaimId(claim.id, claim.lease - 1) for claim in held]
-        assert len(held) == number
-        for stranger, claims in ((other, held), (claimer, old)):
-            assert delete(world, stranger, *claims) == set()
-            assert release(world, stranger, *map(Release, claims)) == set()
-            assert bury(world, stranger, *(Bury(claim, None, 1) for claim in claims)) == set()
-            assert world.run_group(jobs.touch_reservations, stranger.process_id, claims) == set()
-        assert all(world.get(claim.id).lease == claim.lease for claim in held)
-        assert delete(world, claimer, *held) == set(held)
-        assert world.count() == 0
 
 
 def test_of_many_writes_those_that_were_still_held_are_named(world: World) -> None:
@@ -88,60 +68,20 @@ def test_jobs_that_another_session_has_locked_are_left_out(world: World) -> None
     assert reserved_ids(world, claimer, 50) == ids[:30]
 
 
-# ---------------------------------------------------------------- the ends of a reservation
-
-
-def test_each_end_raises_its_own_counters(world: World) -> None:
-    job_id = put(world)
-    claimer = world.claimer("q")
-
-    came_back: list[tuple[int, int]] = []
-
-    def next_claim() -> ClaimId:
-        job = reserve_one(world, claimer)
-        came_back.append((job.releases, job.timeouts))
-        return job.claim
-
-    release(world, claimer, Release(next_claim(), 1, 0, "releases"))
-    release(world, claimer, Release(next_claim(), None, None, "timeouts"))
-    release(world, claimer, Release(next_claim(), None, None, None))
-    bury(world, claimer, Bury(next_claim(), 7, 1))
-    assert world.run_group(jobs.kick_job, job_id) == "q"
-    bury(world, claimer, Bury(next_claim(), None, 2, "timeouts"))
-    found = world.read(jobs.job_statistics, job_id)
-    assert found is not None
-    assert (found.reserves, found.timeouts, found.releases, found.buries, found.kicks) == (5, 2, 1, 2, 1)
-    assert (found.state, found.priority) == (JobState.BURIED, 7)
-    assert came_back == [(0, 0), (1, 0), (1, 1), (1, 1), (1, 1)]
-    assert world.attempts(job_id) == []
-    assert world.get(job_id).attempts == 0
-
-
 def test_a_release_with_a_delay_makes_the_job_wait_and_one_without_keeps_the_delay_shown(world: World) -> None:
-    job_id = put(world, delay=0)
+    job_id = put(world, pri=UINT32, ttr=UINT32)
     claimer = world.claimer("q")
-    release(world, claimer, Release(reserve_one(world, claimer).claim, 5, 100, "releases"))
+    release(world, claimer, Release(reserve_one(world, claimer).claim, 65_536, UINT32, "releases"))
     found = world.read(jobs.job_statistics, job_id)
     assert found is not None
-    assert (found.state, found.delay, found.priority) == (JobState.DELAYED, 100, 5)
-    assert 98 <= found.time_left <= 100
+    assert (found.state, found.delay, found.priority) == (JobState.DELAYED, UINT32, 65_536)
+    assert found.time_left > 10**8, "as long as any database can say"
     job = world.run_group(jobs.take, claimer, job_id, TTR)
     assert job is not None
     release(world, claimer, Release(job.claim, None, None, "timeouts"))
     found = world.read(jobs.job_statistics, job_id)
     assert found is not None
-    assert (found.state, found.delay, found.time_left) == (JobState.READY, 100, 0)
-
-
-def test_a_deleted_job_takes_its_attempts_and_its_key_with_it(world: World) -> None:
-    keyed = put(world, unique_key="once")
-    world.fail(world.take_one())
-    world.stage_due()
-    claimer = world.claimer("q")
-    job = reserve_one(world, claimer)
-    assert (job.id, job.unique_key, job.has_attempts) == (keyed, "once", True)
-    assert delete(world, claimer, job.claim) == {job.claim}
-    assert (world.count(), world.count(attempts), world.count(unique_keys)) == (0, 0, 0)
+    assert (found.state, found.delay, found.time_left) == (JobState.READY, UINT32, 0)
 
 
 def test_a_job_whose_queue_keeps_history_is_done(world: World) -> None:
@@ -170,88 +110,74 @@ def test_release_all_ends_the_reservations_of_a_node_and_no_claims(world: World)
     assert reserved_ids(world, gateway, 5) == ids[:2]
 
 
-@pytest.fixture
-def claimer(world: World) -> Claimer:
-    return world.claimer("q")
+class Held:
+    """Jobs that one client reserves, and what it reports of them."""
+
+    def __init__(self, world: World) -> None:
+        self.world, self.claimer = world, world.claimer("q")
+
+    def reserve(self, **fields: Any) -> ReservedJob:
+        put(self.world, **fields)
+        return reserve_one(self.world, self.claimer)
+
+    def fail(self, claim: ClaimId, retry: Any = None) -> Any:
+        return self.world.run_group(outcomes.fail_held, self.claimer.process_id, claim, "boom", retry)
+
+    def complete(self, claim: ClaimId, result: str | None = "1") -> bool:
+        return self.world.run_group(outcomes.complete_held, self.claimer.process_id, claim, result)
+
+    def report(self, claim: ClaimId) -> bool:
+        return self.world.run_group(outcomes.report_held, self.claimer.process_id, claim, 0.5, "half")
 
 
-def put_and_reserve(world: World, claimer: Claimer, **fields: Any) -> ReservedJob:
-    put(world, **fields)
-    return reserve_one(world, claimer)
-
-
-def fail(world: World, claimer: Claimer, claim: ClaimId, retry: Any = None) -> Any:
-    return world.run_group(outcomes.fail_held, claimer.process_id, claim, "boom", retry)
-
-
-def complete(world: World, claimer: Claimer, claim: ClaimId, result: str | None = "1") -> bool:
-    return world.run_group(outcomes.complete_held, claimer.process_id, claim, result)
-
-
-def report(world: World, claimer: Claimer, claim: ClaimId) -> bool:
-    return world.run_group(outcomes.report_held, claimer.process_id, claim, 0.5, "half")
-
-
-def test_progress_and_a_result_are_kept_with_the_job_and_its_reservation_ends(world: World, claimer: Claimer) -> None:
-    job = put_and_reserve(world, claimer, ttr=LARGEST_CLIENT_SECONDS)
-    assert job.ttr == LARGEST_CLIENT_SECONDS
-    assert world.run_group(jobs.touch_reservations, claimer.process_id, [job.claim]) == {job.claim}
-    assert report(world, claimer, job.claim)
+def test_progress_and_a_result_are_kept_with_the_job_and_its_reservation_ends(world: World) -> None:
+    held = Held(world)
+    job = held.reserve(ttr=LARGEST_CLIENT_SECONDS)
+    touched = world.run_group(jobs.touch_reservations, held.claimer.process_id, [job.claim])
+    assert (job.ttr, touched, held.report(job.claim)) == (LARGEST_CLIENT_SECONDS, {job.claim}, True)
     task = world.get(job.id)
     assert (task.status, task.progress, task.progress_note) == (Status.WORKING, 0.5, "half")
     assert task.deadline_at is not None
     assert task.deadline_at.year > 2035, "without a limit of time, as long as any database can say"
-    assert complete(world, claimer, job.claim, '{"a":[1]}')
+    assert held.complete(job.claim, '{"a":[1]}')
     task = world.get(job.id)
     assert (task.status, task.result, task.deadline_at) == (Status.DONE, '{"a":[1]}', None)
 
 
-def test_a_failure_is_an_attempt_and_its_reservation_ends(world: World, claimer: Claimer) -> None:
-    job = put_and_reserve(world, claimer)
-    assert fail(world, claimer, job.claim, 0.0) == RecordedFailure(0.0)
-    task = world.get(job.id)
-    assert (task.status, task.error, task.attempts, task.deadline_at) == (Status.FAILURE, "boom", 1, None)
-    assert [(attempt.outcome, attempt.error, attempt.number) for attempt in world.attempts(job.id)] == [
-        ("failure", "boom", 1)
-    ]
-    world.stage_due()
-    assert reserve_one(world, claimer).id == job.id
-
-
-def test_without_a_maximum_no_failure_is_the_last_and_with_one_it_is(world: World, claimer: Claimer) -> None:
-    endless = put_and_reserve(world, claimer)
-    for _ in range(4):
-        assert fail(world, claimer, endless.claim, 0) == RecordedFailure(0)
+def test_a_failure_is_an_attempt_and_the_last_one_where_there_is_a_maximum(world: World) -> None:
+    held = Held(world)
+    endless = held.reserve()
+    for number in range(1, 4):
+        assert held.fail(endless.claim, 0.0) == RecordedFailure(0.0)
+        task = world.get(endless.id)
+        assert (task.status, task.error, task.attempts, task.deadline_at) == (Status.FAILURE, "boom", number, None)
+        assert world.outcomes(endless.id) == ["failure"] * number
         world.stage_due()
-        endless = reserve_one(world, claimer)
-    last = put_and_reserve(world, claimer, max_attempts=1)
-    assert fail(world, claimer, last.claim, 0) == RecordedFailure(None)
-    for_good = put_and_reserve(world, claimer)
-    assert fail(world, claimer, for_good.claim, retry=False) == RecordedFailure(None)
+        endless = reserve_one(world, held.claimer)
+    last, for_good = held.reserve(max_attempts=1), held.reserve()
+    assert held.fail(last.claim, 0) == held.fail(for_good.claim, retry=False) == RecordedFailure(None)
     assert [world.status(job.id) for job in (endless, last, for_good)] == [Status.WORKING, Status.DEAD, Status.DEAD]
 
 
-def test_pauses_grow_with_the_failures(world: World, claimer: Claimer) -> None:
-    job = put_and_reserve(world, claimer)
-    pauses = []
-    for number in (0, 1, 4):
+def test_pauses_grow_with_the_failures(world: World) -> None:
+    held = Held(world)
+    job = held.reserve()
+    for number, least, most in ((0, 0.5, 1.5), (1, 1.5, 2.5), (4, 12, 20)):
         world.set(job.id, attempts=number)
-        failed = fail(world, claimer, job.claim)
+        failed = held.fail(job.claim)
         assert isinstance(failed, RecordedFailure)
-        pauses.append(failed.retry_in)
+        assert failed.retry_in is not None
+        assert least < failed.retry_in < most
         world.set(job.id, status=Status.PENDING, start_at=None)
-        job = reserve_one(world, claimer)
-    assert [round(pause or 0) for pause in pauses[:2]] == [1, 2]
-    assert 12 < (pauses[2] or 0) < 20
+        job = reserve_one(world, held.claimer)
 
 
-def test_one_that_holds_it_no_more_can_change_nothing(world: World, claimer: Claimer) -> None:
-    stale = put_and_reserve(world, claimer)
-    world.run_group(jobs.release, claimer.process_id, [jobs.Release(stale.claim)])
-    current = reserve_one(world, claimer)
-    assert not complete(world, claimer, stale.claim)
-    assert fail(world, claimer, stale.claim) is False
-    assert not report(world, claimer, stale.claim)
+def test_one_that_holds_it_no_more_can_change_nothing(world: World) -> None:
+    held = Held(world)
+    stale = held.reserve()
+    world.run_group(jobs.release, held.claimer.process_id, [jobs.Release(stale.claim)])
+    current = reserve_one(world, held.claimer)
+    assert [held.complete(stale.claim), held.fail(stale.claim), held.report(stale.claim)] == [False] * 3
     task = world.get(current.id)
     assert (task.status, task.attempts, task.progress) == (Status.WORKING, 0, None)
-    assert complete(world, claimer, current.claim)
+    assert held.complete(current.claim)

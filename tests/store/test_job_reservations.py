@@ -9,17 +9,12 @@ import pytest
 from peerd.domain.lifecycle import FINISHED, Status
 from peerd.domain.task import NewTask
 from peerd.store import jobs
-from peerd.store.jobs import JobState, Release, ReservedJob
-from peerd.store.nodes import nodes
-from peerd.store.outcomes.recording import ClaimId
+from peerd.store.jobs import JobState, ReservedJob
 from peerd.store.schema.sql_clock import seconds_from_now
-from peerd.store.schema.tables import attempts, unique_keys
-from tests.store.job_steps import TTR, UINT32, put, put_all, release, reserve, reserve_one, reserved_ids, state
+from tests.store.job_steps import TTR, UINT32, put, put_all, reserve, reserve_one, reserved_ids, state
 from tests.store.world import World
 
 pytestmark = pytest.mark.every_database
-
-# ---------------------------------------------------------------- order
 
 
 def test_jobs_are_reserved_by_priority_then_in_put_order_one_by_one_or_many(world: World) -> None:
@@ -43,26 +38,6 @@ def test_jobs_are_reserved_by_priority_then_in_put_order_one_by_one_or_many(worl
     assert reserved_ids(world, claimer, 9) == ids[3:5]
 
 
-def test_a_released_job_comes_before_younger_ones_of_its_priority(world: World) -> None:
-    first, second = put(world), put(world)
-    claimer = world.claimer("q")
-    job = reserve_one(world, claimer)
-    assert release(world, claimer, Release(job.claim, None, None, "timeouts")) == {job.claim}
-    assert reserved_ids(world, claimer, 2) == [first, second]
-
-
-def test_the_extremes_of_the_protocol_are_kept(world: World) -> None:
-    job_id = put(world, pri=UINT32, ttr=UINT32)
-    claimer = world.claimer("q")
-    job = reserve_one(world, claimer)
-    assert (job.id, 65_536 - job.priority, job.ttr) == (job_id, UINT32, UINT32)
-    assert world.run_group(jobs.touch_reservations, claimer.process_id, [job.claim]) == {job.claim}
-    assert release(world, claimer, Release(job.claim, 65_536, UINT32, "releases")) == {job.claim}
-    found = world.read(jobs.job_statistics, job_id)
-    assert found is not None
-    assert (found.state, found.delay, found.priority) == (JobState.DELAYED, UINT32, 65_536)
-
-
 BODIES = (b"", b"\x00", bytes(range(256)), "ünï\u2028code".encode(), b"\xff\xfe", b'"\\\r\n', b"x" * 65_535, b"NULL")
 
 
@@ -84,9 +59,6 @@ def body_task(body: bytes) -> NewTask:
     except UnicodeDecodeError:
         return NewTask(queue="q", body_bytes=body, ttr=1)
     return NewTask(queue="q", body_bytes=body, ttr=1) if "\x00" in text else NewTask(queue="q", body=text, ttr=1)
-
-
-# ---------------------------------------------------------------- who may reserve
 
 
 def test_three_hundred_tubes_can_be_watched_at_once(world: World) -> None:
@@ -119,28 +91,6 @@ def test_a_tube_that_is_paused_is_left_alone_and_others_are_not(world: World) ->
     assert world.run_group(jobs.take, claimer, job_id, TTR) is not None, "by its id"
 
 
-def test_a_node_reserves_unpinned_jobs_and_its_own_and_nothing_while_it_is_drained(world: World) -> None:
-    world.node("a")
-    world.node("b")
-    elsewhere, mine, anywhere = put(world, node="b"), put(world, node="a", pri=1), put(world, pri=2)
-    assert reserved_ids(world, world.claimer("q"), 5) == [mine, anywhere]
-    assert world.run_group(jobs.take, world.claimer("q"), elsewhere, TTR) is None
-    job_id, draining = put(world), world.claimer("q")
-    world.run(nodes.set_draining, "a", draining=True)
-    assert reserve(world, draining) == []
-    assert world.run_group(jobs.take, draining, job_id, TTR) is None
-
-
-def test_nothing_is_reserved_before_its_start_or_after_its_finish(world: World) -> None:
-    early = world.insert(start_at=seconds_from_now(60))
-    late = world.insert(finish_at=seconds_from_now(-60))
-    open_ = world.insert(finish_at=seconds_from_now(60))
-    claimer = world.claimer("q")
-    assert reserved_ids(world, claimer, 5) == [open_]
-    assert world.run_group(jobs.take, claimer, late, TTR) is None
-    assert world.run_group(jobs.take, claimer, early, TTR) is not None
-
-
 def test_a_job_that_is_too_late_hides_no_job_of_another_tube(world: World) -> None:
     world.insert(queue="q", priority=99, finish_at=seconds_from_now(-60))
     tubes = [f"tube-{number}" for number in range(20)]
@@ -158,20 +108,8 @@ def test_a_number_that_only_sqlite_can_hold_keeps_no_job_from_being_reserved(wor
     assert reserved_ids(world, world.claimer("q"), 5) == [second, first]
 
 
-# ---------------------------------------------------------------- what a reservation writes
-
-
-def test_a_reservation_is_a_claim_with_a_deadline(world: World) -> None:
-    job_id = put(world, ttr=100)
+def test_a_row_without_a_ttr_gets_that_of_its_client_and_says_whether_it_has_attempts(world: World) -> None:
     claimer = world.claimer("q")
-    job = reserve_one(world, claimer)
-    task = world.get(job_id)
-    assert (task.status, task.process_id, task.worker_node_id) == (Status.WORKING, claimer.process_id, claimer.node_id)
-    assert (task.lease, task.attempts, task.max_attempts) == (job.lease, 0, None) == (1, 0, None)
-    assert task.deadline_at is not None
-    assert task.worker_started_at is not None
-    assert 99 <= (task.deadline_at - task.worker_started_at).total_seconds() <= 101
-    assert world.column(job_id, "reserves") == 1
     for fields, has_attempts in (({}, False), ({"crashes": 1, "attempts": 1, "lease": 1}, True)):
         job_id = world.insert(**fields)
         job = reserve_one(world, claimer)
@@ -179,53 +117,12 @@ def test_a_reservation_is_a_claim_with_a_deadline(world: World) -> None:
         assert world.run_group(jobs.touch_reservations, claimer.process_id, [job.claim]) == {job.claim}
 
 
-def test_a_workers_claim_has_no_deadline_although_a_client_had_the_job(world: World) -> None:
-    put(world)
-    claimer = world.claimer("q")
-    job = reserve_one(world, claimer)
-    release(world, claimer, Release(job.claim))
-    task = world.take_one()
-    assert (task.deadline_at, task.ttr, task.max_attempts) == (None, TTR, 3)
-    assert (world.get(task.id).deadline_at, world.get(task.id).lease) == (None, task.lease)
-
-
-def test_a_touch_sets_the_deadline_anew(world: World) -> None:
-    put(world, ttr=1000)
-    claimer = world.claimer("q")
-    job = reserve_one(world, claimer)
-    world.set(job.id, deadline_at=seconds_from_now(5), checked_at=seconds_from_now(-995))
-    lost = ClaimId(job.id, job.lease + 1)
-    assert world.run_group(jobs.touch_reservations, claimer.process_id, [job.claim, lost]) == {job.claim}
-    found = world.read(jobs.job_statistics, job.id)
-    assert found is not None
-    assert 990 <= found.time_left <= 1000
-
-
-# ---------------------------------------------------------------- by id
-
-
-def test_a_job_is_taken_by_its_id_or_deleted_where_it_is_ready_delayed_or_buried(world: World) -> None:
+def test_a_free_job_whose_queue_keeps_history_is_canceled_when_it_is_deleted(world: World) -> None:
     for status in Status:
-        job_id = world.task_in(status)
-        job = world.run_group(jobs.take, world.claimer("elsewhere"), job_id, TTR)
-        is_free = status in (Status.PENDING, Status.SCHEDULED, Status.FAILURE, Status.BURIED)
-        if is_free:
-            assert job is not None, status
-            assert (job.id, job.queue, job.ttr) == (job_id, "q", TTR)
-            assert (state(world, job_id), world.column(job_id, "buried_order")) == (JobState.RESERVED, None), status
-        else:
-            assert (job, world.status(job_id)) == (None, status)
-        world.empty()
-        for keep in (set[str](), {"q"}):
-            job_id = world.task_in(status, unique_key=f"{keep}")
-            deleted = world.run_group(partial(jobs.delete_free, keep=keep), [job_id, 2**64 - 1])
-            found = world.find(job_id)
-            if status in (*FINISHED, Status.WORKING):
-                assert (dict(deleted), found and found.status) == ({}, status)
-            elif keep:
-                assert (set(deleted), found and found.status) == ({job_id}, Status.CANCELED), status
-            else:
-                assert (set(deleted), found) == ({job_id}, None), status
-                assert (world.count(attempts), world.count(unique_keys)) == (0, 0), status
-        world.empty()
+        job_id = world.task_in(status, unique_key=str(status))
+        deleted = world.run_group(partial(jobs.delete_free, keep={"q"}), [job_id, 2**64 - 1])
+        is_free = status not in (*FINISHED, Status.WORKING)
+        assert (set(deleted), world.status(job_id)) == (({job_id}, Status.CANCELED) if is_free else (set(), status)), (
+            status
+        )
     assert world.run_group(jobs.take, world.claimer("q"), 2**64 - 1, TTR) is None

@@ -23,35 +23,12 @@ def emptying_processes(world: World, *claimers: Claimer) -> list[int]:
     return [number for number, claimer in numbered if world.read(should_empty_for_quarantined, claimer, WAIT)]
 
 
-def test_a_task_that_has_waited_is_noticed(world: World) -> None:
-    claimer = world.claimer()
-    assert emptying_processes(world, claimer) == []
-    task_id = world.insert(crashes=1, created_at=seconds_from_now(-WAIT / 2))
-    assert emptying_processes(world, claimer) == []
-    world.set(task_id, created_at=seconds_from_now(-WAIT - 1))
-    assert emptying_processes(world, claimer) == [0]
-    world.set(task_id, queue="other")
-    assert emptying_processes(world, claimer) == []
-
-
-def test_it_is_noticed_behind_more_urgent_ones(world: World) -> None:
-    world.insert(crashes=1, created_at=seconds_from_now(-60))
-    world.insert(crashes=1, priority=99)
-    assert emptying_processes(world, world.claimer()) == [0]
-
-
 def test_one_process_after_another_empties_the_oldest_first_and_half_of_them_never(world: World) -> None:
     claimers = [world.claimer(), world.claimer(node="b"), world.claimer(), world.claimer(), world.claimer(node="b")]
     task_id = world.insert(crashes=1)
     for waited, number in ((11, 1), (19, 1), (21, 2), (39, 2), (41, 3), (9_999, 3)):
         world.set(task_id, created_at=seconds_from_now(-waited))
         assert emptying_processes(world, *claimers) == [0, 1, 2][:number], waited
-
-
-def test_a_pinned_task_concerns_the_processes_of_its_node(world: World) -> None:
-    elsewhere, first, second = world.claimer(node="a"), world.claimer(node="b"), world.claimer(node="b")
-    world.insert(crashes=1, node_id=world.node("b"), created_at=seconds_from_now(-11))
-    assert emptying_processes(world, elsewhere, first, second) == [1]
 
 
 def test_a_process_that_cannot_empty_first_is_not_waited_for(world: World) -> None:

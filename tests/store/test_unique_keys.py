@@ -10,7 +10,7 @@ import pytest
 import sqlalchemy as sa
 
 from peerd.domain.errors import IdempotencyKeyReused, NodeNotFound, UniqueKeyTaken
-from peerd.domain.lifecycle import FINISHED, Status
+from peerd.domain.lifecycle import Status
 from peerd.domain.task import NewTask
 from peerd.store.connection.database import Database
 from peerd.store.enqueue import enqueue
@@ -31,16 +31,6 @@ def enqueue_key(store: Database, key: str = "k", queue: str = "q", scope: str | 
     return store.run(enqueue.enqueue, NewTask(queue=queue, unique_key=key, unique_for=scope))
 
 
-def test_an_unfinished_key_holds_in_its_queue_until_its_task_has_ended(world: World) -> None:
-    for status in Status:
-        key = str(status)
-        task_id = world.task_in(status, unique_key=key)
-        again = enqueue_key(world.store, key)
-        assert (again.created, again.id == task_id) == (status in FINISHED, status not in FINISHED), status
-        assert enqueue_key(world.store, key, queue="other").created
-        assert enqueue_key(world.store, key.upper()).created
-
-
 def test_a_key_for_a_period_holds_that_long_whatever_becomes_of_its_task_and_is_purged_then(world: World) -> None:
     first = enqueue_key(world.store, scope=3600.0)
     for number in range(5):
@@ -54,23 +44,6 @@ def test_a_key_for_a_period_holds_that_long_whatever_becomes_of_its_task_and_is_
     assert enqueue_key(world.store, scope=3600.0).created
     assert [world.run(chore_batches.purge_keys, 2) for _ in range(4)] == [2, 2, 1, 0]
     assert world.count(unique_keys) == 3
-
-
-def test_a_key_for_ever_outlives_its_purged_task(world: World) -> None:
-    task_id = world.task_in(Status.DONE, unique_key="k", unique_for="forever")
-    world.run(chore_batches.purge, Status.DONE, -60.0)
-    assert world.find(task_id) is None
-    assert enqueue_key(world.store) == Enqueued(task_id, created=False)
-
-
-def test_purging_a_task_forgets_its_unfinished_key_but_not_one_that_a_younger_task_took(world: World) -> None:
-    for key in ("k", "m"):
-        world.task_in(Status.DONE, unique_key=key)
-    young = enqueue_key(world.store, key="k")
-    assert young.created
-    assert world.run(chore_batches.purge, Status.DONE, -60.0) == 2
-    assert world.count(unique_keys) == 1
-    assert not enqueue_key(world.store, key="k").created
 
 
 def test_of_many_competitors_one_wins_and_the_others_learn_the_winner(world: World) -> None:
