@@ -31,27 +31,25 @@ from tests.store.world import at_once
 
 def test_the_default_class_is_there_without_a_row_and_can_be_changed_and_reset(store: Database) -> None:
     assert store.read(classes.list_classes) == [FileClass(name="default", copies=2)]
-    store.run(classes.set_class, FileClass(name="default", copies=1))
-    store.run(classes.set_class, FileClass(name="archive", copies=3, durable=2, zones=2))
+    for name, copies in (("default", 1), ("archive", 3)):
+        store.run(classes.set_class, FileClass(name=name, copies=copies))
     assert [one.copies for one in store.read(classes.list_classes)] == [3, 1]
-    assert store.read(classes.get_class, "archive").durable == 2
     store.run(classes.remove_class, "default")
     assert store.read(classes.get_class, "default").copies == 2
 
 
 def test_a_class_that_something_has_cannot_be_removed(catalogue: Catalogue) -> None:
     store = catalogue.store
-    with pytest.raises(FileClassNotFound, match=r"'archive'; known are: default \(peerd files classes set\)"):
+    with pytest.raises(FileClassNotFound):
         store.run(classes.remove_class, "archive")
     store.run(classes.set_class, FileClass(name="archive"))
     bucket = catalogue.bucket(class_name="archive")
     with pytest.raises(FileClassInUse, match="that of the bucket 'films'"):
         store.run(classes.remove_class, "archive")
-    put = catalogue.put(bucket, "a", catalogue.disk("n"), class_name="archive")
+    catalogue.put(bucket, "a", catalogue.disk("n"), class_name="archive")
     store.run(buckets.change_bucket, "films", class_name="default")
     with pytest.raises(FileClassInUse, match="that of files"):
         store.run(classes.remove_class, "archive")
-    assert put.class_name == "archive"
 
 
 def test_a_wrong_class_and_a_bucket_name_that_s3_would_refuse_are_refused(store: Database) -> None:
@@ -66,9 +64,9 @@ def test_a_wrong_class_and_a_bucket_name_that_s3_would_refuse_are_refused(store:
 
 def test_buckets_are_created_once_changed_and_deleted_when_they_are_empty(catalogue: Catalogue) -> None:
     store, films = catalogue.store, catalogue.bucket(quota=100)
-    with pytest.raises(BucketExists, match="'films' already"):
+    with pytest.raises(BucketExists):
         catalogue.bucket()
-    with pytest.raises(BucketNotFound, match="'stills'; known are: films"):
+    with pytest.raises(BucketNotFound):
         store.read(buckets.get_bucket, "stills")
     assert store.run(buckets.change_bucket, "films", no_quota=True).quota is None
     with pytest.raises(FileClassNotFound):
@@ -119,18 +117,6 @@ def test_a_disk_is_known_by_its_identity_wherever_it_is_mounted(catalogue: Catal
     assert store.run(disks.report_disk, first, unknown, 900.0) is None
 
 
-def test_a_disk_that_was_never_reported_is_silent_and_a_lost_one_stays_lost(catalogue: Catalogue) -> None:
-    store, identity = catalogue.store, uuid.uuid4().hex
-    node = catalogue.node("a")
-    number = store.run(disks.register_disk, identity, path="/srv/a", node_id=node)
-    assert store.read(disks.read_disks).disks[0].silent_for > 10**6
-    store.run(disks.set_disk_state, number, DiskState.LOST)
-    report = DiskReport(identity=identity, path="/srv/a", size=9, free=9, reserve=0)
-    row = store.run(disks.report_disk, node, report, 900.0)
-    assert row is not None
-    assert (row.state, row.seen_at, row.walked_for) == ("lost", None, "lost")
-
-
 def test_a_disk_with_copies_is_not_removed_from_the_catalogue(catalogue: Catalogue) -> None:
     disk, empty = catalogue.disk("a"), catalogue.disk("b")
     put = catalogue.put(catalogue.bucket(), "a", disk)
@@ -152,6 +138,7 @@ def test_a_disk_that_comes_back_after_its_grace_period_is_to_be_verified_and_soo
     node = catalogue.node("a")
     number = store.run(disks.register_disk, identity, path="/srv/a", node_id=node)
     report = DiskReport(identity=identity, path="/srv/a", size=9, free=9, reserve=0)
+    assert store.read(disks.read_disks).disks[0].silent_for > 10**6, "it was never reported"
 
     def reported() -> DiskRow:
         row = store.run(disks.report_disk, node, report, 900.0)
@@ -168,9 +155,11 @@ def test_a_disk_that_comes_back_after_its_grace_period_is_to_be_verified_and_soo
     store.run(begin_walks_of_missing, [number])
     assert store.read(disks.get_disk, number).missing_at is not None
     again = reported()
-    assert again.missing_at is None
-    assert again.verified_since is not None
-    assert again.verified_since > first.verified_since
+    assert (again.missing_at, again.verified_since is not None) == (None, True)
+    assert again.verified_since != first.verified_since
+    store.run(disks.set_disk_state, number, DiskState.LOST)
+    catalogue.silence(number, 1000)
+    assert (reported().state, reported().walked_for) == ("lost", "lost"), "it stays so"
 
 
 def test_a_walk_requests_a_check_of_each_file_on_the_disk_batch_by_batch_once(catalogue: Catalogue) -> None:
