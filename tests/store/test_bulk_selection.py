@@ -18,7 +18,6 @@ from peerd.store.bulk.rows import get_bulk
 from peerd.store.bulk.selection import preview_bulk
 from peerd.store.schema.sql_clock import now, seconds_from_now
 from peerd.store.schema.tables import tasks
-from peerd.store.tasks import actions
 from peerd.store.tasks.rows import lock_tasks
 from peerd.testing import eventually
 from tests.store.bulk_steps import carry_out, chunk, create, let_the_clock_move, time_of
@@ -45,16 +44,6 @@ def test_what_a_preview_has_found_is_acted_on_and_nothing_else(world: World) -> 
     assert (ended.done, ended.skipped, ended.failed) == (3, 1, 0)
     assert [world.status(task_id) for task_id in dead] == [Status.PENDING] * 3
     assert [world.status(task_id) for task_id in (dies_later, changed, later, late_by_hand)] == [Status.DEAD] * 4
-
-
-def test_a_task_that_changes_between_two_chunks_is_skipped(world: World) -> None:
-    ids = [world.task_in(Status.DEAD) for _ in range(4)]
-    bulk = create(world, BulkRetry(), status="dead")
-    assert chunk(world, 2).rows == 2
-    world.run(actions.delete, ids[0])
-    world.set(ids[1], error="another one", updated_at=now())
-    ended = carry_out(world, bulk, 2)
-    assert (ended.done, ended.skipped, world.status(ids[1])) == (2, 2, Status.DEAD)
 
 
 def test_a_task_that_changes_between_its_reading_and_its_lock_is_skipped(
@@ -161,11 +150,3 @@ def test_at_most_so_many_are_acted_on(world: World) -> None:
     ended = carry_out(world, bulk, 2)
     assert (ended.matched, ended.done, ended.skipped, ended.progress) == (3, 3, 0, 1.0)
     assert [world.status(task_id) for task_id in ids] == [Status.DEAD] * 2 + [Status.PENDING] * 3, "as they are listed"
-
-
-def test_a_rare_task_among_many_is_found(world: World) -> None:
-    world.execute(sa.insert(tasks), [{"queue": "q", "error": "x"}] * 1200)
-    rare = world.insert(error="the needle")
-    world.execute(sa.insert(tasks), [{"queue": "q"}] * 700)
-    ended = carry_out(world, create(world, BulkCancel(), search="NEEDLE"))
-    assert (ended.done, ended.examined, world.status(rare)) == (1, 1901, Status.CANCELED)

@@ -21,7 +21,6 @@ from peerd.store.connection import engines
 from peerd.store.connection.database import Database, translated_errors
 from peerd.store.limits import limited_claim
 from peerd.store.limits.key_round_robin import MAX_LEVELS
-from peerd.store.maintenance import rescue
 from peerd.store.nodes import nodes
 from peerd.store.outcomes import complete
 from peerd.store.schema.tables import limits, tasks
@@ -111,17 +110,6 @@ def test_a_limited_queue_is_claimed_by_limited_claims_alone_with_keys_or_without
     assert not take(world, claimer)
     done(world, claimer, first[:2])
     assert len(take(world, claimer)) == 2
-
-
-def test_the_capacity_of_dead_processes_is_free_again(world: World, claimer: Claimer) -> None:
-    limit(world, "*", running=1)
-    add(world, "a", 3)
-    other = world.claimer("q", node="other")
-    [lost] = take(world, other)
-    assert not take(world, claimer)
-    world.run(rescue.release_tasks_of_process, other.process_id, "SIGKILL", crashed=True)
-    assert [task.id for task in take(world, claimer)] != [lost.id]
-    assert not take(world, claimer)
 
 
 def test_keys_take_turns_one_task_each_however_many_the_others_have(world: World, claimer: Claimer) -> None:
