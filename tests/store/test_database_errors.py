@@ -8,24 +8,22 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
-from sqlalchemy.exc import DBAPIError
 
-from peerd.domain.errors import DatabaseBusy, DatabaseConnectionRefused, DatabaseUnavailable, UnsupportedDatabase
+from peerd.domain.errors import DatabaseBusy, DatabaseConnectionRefused, UnsupportedDatabase
 from peerd.domain.task import NewTask
 from peerd.store.connection import database as database_module
-from peerd.store.connection import database_errors, sqlite_lock
+from peerd.store.connection import sqlite_lock
 from peerd.store.connection.database import Database
 from peerd.store.enqueue import enqueue
 from peerd.store.schema.migrate import current_revision, migrate
 from tests.store.world import World, at_once
-from tests.support.servers import ServerFactory
 
 pytestmark = pytest.mark.every_database
 
@@ -55,28 +53,6 @@ def test_a_deadlock_is_undone_and_run_again_as_a_whole(world: World) -> None:
     tries = at_once([write_both(world, [first, second], meet), write_both(world, [second, first], meet)])
     assert sorted(tries) == [1, 2]
     assert [world.get(task_id).priority for task_id in (first, second)] == [12, 12]
-
-
-@SERVERS
-def test_a_deadlock_in_a_callers_own_transaction_is_reported_and_never_repeated(world: World) -> None:
-    first, second = world.add(), world.add()
-    meet = threading.Barrier(2)
-
-    def own(ids: list[int]) -> DBAPIError | None:
-        with world.store.engine.connect() as connection, connection.begin():
-            try:
-                connection.exec_driver_sql(f"UPDATE tasks SET priority = 1 WHERE id = {ids[0]}")
-                meet.wait(10)
-                connection.exec_driver_sql(f"UPDATE tasks SET priority = 1 WHERE id = {ids[1]}")
-            except DBAPIError as error:
-                connection.get_transaction().rollback()  # type: ignore[union-attr]
-                return error
-            return None
-
-    answers = at_once([lambda: own([first, second]), lambda: own([second, first])])
-    [error] = [answer for answer in answers if answer is not None]
-    assert database_errors.was_rolled_back(error)
-    assert not database_errors.is_away(error)
 
 
 def test_a_lock_that_is_waited_for_too_long_is_busy_not_a_drivers_error(
@@ -148,56 +124,10 @@ def assert_is_tried_again(world: World, way: Callable[..., object]) -> None:
     assert world.get(task_id).priority == 11
 
 
-@SERVERS
-def test_a_connection_that_is_killed_is_away_and_the_next_one_works(world: World) -> None:
-    def die(connection: Connection) -> None:
-        if world.store.name == "mysql":
-            number = connection.exec_driver_sql("SELECT connection_id()").scalar_one()
-            kill = f"KILL {number}"
-        else:
-            number = connection.exec_driver_sql("SELECT pg_backend_pid()").scalar_one()
-            kill = f"SELECT pg_terminate_backend({number})"
-        connection.exec_driver_sql("INSERT INTO tasks (queue) VALUES ('q')")
-        with world.store.engine.connect() as other:
-            other.exec_driver_sql(kill)
-        connection.exec_driver_sql("SELECT 1")
-        connection.exec_driver_sql("SELECT 1")
-
-    with pytest.raises(DatabaseUnavailable):
-        world.run(die)
-    assert world.count() == 0
-    assert world.add()
-
-
-@pytest.mark.parametrize("kind", ["mariadb", "postgresql"])
-def test_a_server_that_is_stopped_is_away_until_it_is_back(kind: str, private_server: ServerFactory) -> None:
-    server = private_server(kind)
-    database = Database(server.url("peerd"))
-    try:
-        migrate(database)
-        kept = database.run(enqueue.enqueue, NewTask(queue="q"))
-        server.kill()
-        for _ in range(2):
-            with pytest.raises(DatabaseUnavailable) as caught:
-                database.run(enqueue.enqueue, NewTask(queue="q"))
-            assert not isinstance(caught.value, DatabaseConnectionRefused)
-        server.start()
-        assert database.run(enqueue.enqueue, NewTask(queue="q")).id > kept.id
-    finally:
-        database.close()
-
-
 @pytest.fixture
 def opened() -> Iterator[Callable[..., Database]]:
-    made: list[Database] = []
-
-    def open_(url: object) -> Database:
-        made.append(Database(str(url)))
-        return made[-1]
-
-    yield open_
-    for database in made:
-        database.close()
+    with ExitStack() as afterwards:
+        yield lambda url: afterwards.enter_context(closing(Database(str(url))))
 
 
 @SERVERS

@@ -19,7 +19,6 @@ from peerd.store.statistics.depths import (
     sample_depths,
     write_depths,
 )
-from peerd.store.statistics.rollup import purge_depths
 from peerd.store.statistics.steps import HOUR, SAMPLE, TEN_MINUTES, bucket_start
 from tests.store.world import World
 
@@ -101,13 +100,3 @@ def test_coarse_rows_are_the_greatest_values_and_may_be_made_again(world: World)
     assert world.run(roll_up_depths, HOUR, start, DAY).rows == 1
     [point] = world.read(list_depths, HOUR, start, "q", 100)
     assert (point.count, point.oldest) == (9, 120.0)
-
-
-def test_old_samples_are_purged(world: World) -> None:
-    for hours in (1, 2, 30, 31, 32):
-        write(world, datetime.now(UTC) - timedelta(hours=hours))
-        write(world, datetime.now(UTC) - timedelta(hours=hours), step=HOUR)
-    while world.run(purge_depths, SAMPLE, DAY, 2):
-        pass
-    rows = world.scalars(sa.select(depths.c.step))
-    assert sorted(rows) == [SAMPLE, SAMPLE] + [HOUR] * 5

@@ -122,16 +122,6 @@ def test_all_servers_promote_purge_and_rescue_at_once_and_each_row_once(world: W
     assert world.count() == world.attempt_rows() == 0
 
 
-def test_of_all_enqueues_of_a_key_at_once_one_makes_a_task(world: World, servers: list[Database]) -> None:
-    for number in range(10):
-        new = NewTask(queue="q", unique_key=f"key {number}")
-        answers = at_once([partial(server.run, enqueue.enqueue, new) for server in servers])
-        assert sum(answer.created for answer in answers) == 1
-        assert len({answer.id for answer in answers}) == 1
-    seen_by_all(servers)
-    assert world.count() == 10
-
-
 def test_of_two_servers_that_give_a_key_to_different_tasks_one_fails(world: World, servers: list[Database]) -> None:
     """The key's row is written by whoever takes it: a lock alone would be unknown to the other server."""
     task_id = world.add(unique_key="key")
@@ -144,16 +134,6 @@ def test_of_two_servers_that_give_a_key_to_different_tasks_one_fails(world: Worl
             slow.commit()
     seen_by_all(servers)
     assert world.count() == 1
-
-
-def test_many_ids_of_one_insert_are_reported_in_their_order_whatever_their_gaps(
-    world: World, servers: list[Database]
-) -> None:
-    new = [NewTask(queue="q", name=f"n{number}") for number in range(300)]
-    answers = at_once([partial(server.run, enqueue.enqueue_many, new) for server in servers])
-    seen_by_all(servers)
-    for answer in answers:
-        assert [world.get(one.id).name for one in answer[::50]] == [one.name for one in new[::50]]
 
 
 def test_two_nodes_do_not_take_runs_of_one_schedule_on_two_servers(world: World, servers: list[Database]) -> None:

@@ -141,21 +141,3 @@ def test_what_may_have_been_committed_is_not_repeated(world: World, idle_databas
         with pytest.raises(DatabaseUnavailable):
             way(write, goes_on=rows == 1)
         assert (len(tries), world.count()) == (1 + rows, rows)
-
-
-def test_an_operation_on_a_connection_that_was_just_in_use_is_not_repeated(world: World) -> None:
-    """A connection that is lost then is an outage, and is reported at once."""
-    tries: list[int] = []
-    with_new_connections = Database(world.store.url)
-
-    def read(connection: Connection) -> None:
-        tries.append(number_of(connection))
-        close_from_outside(world, tries[0])
-        number_of(connection)
-
-    try:
-        with pytest.raises(DatabaseUnavailable):
-            with_new_connections.read(read)
-        assert len(tries) == 1
-    finally:
-        with_new_connections.close()

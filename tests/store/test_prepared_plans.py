@@ -22,6 +22,18 @@ from tests.store.world import World, held
 pytestmark = pytest.mark.slow
 
 
+def plans_of_prepared(connection: sa.Connection, words: str) -> list[str]:
+    """The plans, for any values, of the prepared statements of a connection in which these words are."""
+    prepared = "SELECT name, cardinality(parameter_types) AS parameters, statement FROM pg_prepared_statements"
+    plans = []
+    for found in connection.exec_driver_sql(prepared).all():
+        if words in found.statement:
+            nulls = ", ".join(["NULL"] * found.parameters)
+            plan = connection.exec_driver_sql(f'EXPLAIN EXECUTE "{found.name}" ({nulls})').scalars()
+            plans.append("\n".join([found.statement, *plan]))
+    return plans
+
+
 @pytest.mark.parametrize("store", ["postgresql"], indirect=True)
 def test_a_claim_and_a_completion_are_planned_once_and_queries_of_users_each_time(world: World) -> None:
     claimer = world.claimer()
@@ -71,14 +83,7 @@ def test_what_was_planned_for_an_empty_table_is_right_for_a_full_one(world: Worl
             assert not claim.claim(connection, claimer, token=new_token(), limit=500).tasks
             for result in (None, "1"):
                 assert complete.complete(connection, claimer.process_id, {unclaimed: result}) == {unclaimed}
-        prepared = "SELECT name, cardinality(parameter_types) AS parameters, statement FROM pg_prepared_statements"
-        plans = []
-        for found in connection.exec_driver_sql(prepared).all():
-            if "UPDATE tasks" in found.statement:
-                nulls = ", ".join(["NULL"] * found.parameters)
-                plan = connection.exec_driver_sql(f'EXPLAIN EXECUTE "{found.name}" ({nulls})').scalars()
-                plans.append("\n".join([found.statement, *plan]))
-        return plans
+        return plans_of_prepared(connection, "UPDATE tasks")
 
     database = Database(world.store.url)  # whose connections have planned nothing yet
     plans = database.run_autocommit(work)
@@ -101,14 +106,7 @@ def test_what_queue_clients_do_is_planned_for_every_size_of_the_table(world: Wor
             assert not jobs.release(connection, claimer.process_id, [Release(claim) for claim in unheld])
             for claims in (unheld, unheld[:1]):
                 assert not jobs.delete_held(connection, claimer.process_id, claims)
-        prepared = "SELECT name, cardinality(parameter_types) AS parameters, statement FROM pg_prepared_statements"
-        plans = []
-        for found in connection.exec_driver_sql(prepared).all():
-            if "tasks" in found.statement:
-                nulls = ", ".join(["NULL"] * found.parameters)
-                plan = connection.exec_driver_sql(f'EXPLAIN EXECUTE "{found.name}" ({nulls})').scalars()
-                plans.append("\n".join([found.statement, *plan]))
-        return plans
+        return plans_of_prepared(connection, "tasks")
 
     database = Database(world.store.url)  # whose connections have planned nothing yet
     plans = database.run_group(work)

@@ -9,7 +9,6 @@ from contextlib import suppress
 from functools import partial
 
 import pytest
-from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.orm import Session
 
 from peerd.domain.errors import InvalidFilter
@@ -133,19 +132,6 @@ def test_a_session_rings_after_its_commit_and_not_after_its_rollback(world: Worl
         assert bell.received() == []
         session.commit()
     assert bell.received() == [TasksAvailable(("mail",))]
-
-
-async def test_an_async_connection_rings_after_its_commit(world: World, bell: Bell) -> None:
-    if world.store.name != "postgresql":
-        pytest.skip("an asynchronous driver is installed for PostgreSQL only")
-    engine = create_async_engine(world.store.url)
-    async with engine.connect() as connection:
-        await bell.client.aio.enqueue_in(connection, "video")
-        assert bell.received() == []
-        await connection.commit()
-    assert bell.received() == [TasksAvailable(("video",))]
-    await engine.dispose()
-    bell.client.aio.close()
 
 
 WORK = TasksAvailable(("video",))

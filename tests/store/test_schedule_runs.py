@@ -138,17 +138,6 @@ def test_a_task_is_enqueued_once_for_a_tick_and_the_next_waits_for_its_end(world
     assert following.status is RunStatus.WAITING
 
 
-def test_the_runs_of_a_dead_process_end_with_its_cause(world: World) -> None:
-    given = schedule(type="all")
-    declare(world, given)
-    run = world.run(schedule_runs.request_run, "s")
-    first, second = take(world, run, given, "a", ("w-1", 1), ("w-2", 2))
-    assert world.run(schedule_runs.end_runs_of_process, identity(world), 1, "killed by SIGKILL") == [first]
-    ended = world.read(schedule_runs.get_run, first.id)
-    assert (ended.status, ended.error) == (RunStatus.DIED, "its process died: killed by SIGKILL")
-    assert world.read(schedule_runs.get_run, second.id).is_open
-
-
 def test_a_run_whose_node_is_gone_is_lost_and_run_again_by_another_where_the_policy_decides(world: World) -> None:
     for misfire in ("skip", "run_once"):
         world.empty()

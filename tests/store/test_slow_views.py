@@ -15,7 +15,7 @@ from peerd.runtime.observability.events import DatabaseSlowdownDetected, Event, 
 from peerd.store.connection.database import Database
 from peerd.testing import eventually
 from tests.store.world import World
-from tests.support.servers import DATABASES, ServerFactory
+from tests.support.servers import ServerFactory
 
 pytestmark = pytest.mark.slow
 
@@ -101,8 +101,3 @@ def test_on_galera_every_node_checks_because_servers_may_differ(world: World, mo
     assert "nothing can be written" in world.read(mysql.galera_members)[0].message
     monkeypatch.setattr(mysql, "MAX_PAUSED_SHARE", -1.0)
     assert "waited for the slowest" in world.read(mysql.galera_flow_control)[0].message
-
-
-@pytest.mark.parametrize("store", DATABASES, indirect=True)
-def test_elsewhere_nothing_is_reported_of_galera(store: Database) -> None:
-    assert store.read(mysql.galera_members) == store.read(mysql.galera_flow_control) == []
