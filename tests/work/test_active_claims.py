@@ -110,15 +110,6 @@ async def test_the_late_outcome_of_a_task_that_was_retried_is_refused(each_harne
     assert each_harness.world.get(task_id) == task
 
 
-async def test_a_running_task_is_canceled_when_its_finish_at_comes(each_harness: RunnerHarness, gates: Gates) -> None:
-    runner = each_harness.run(gates.queue)
-    task_id = each_harness.world.add(name="gated", finish_in=2.0)
-    runner.ring()
-    task = await each_harness.until(task_id, Status.CANCELED)
-    assert task.error == "its finish_at came while it ran"
-    assert gates.cancelled == [""]
-
-
 # ---------------------------------------------------------------- stopping
 
 

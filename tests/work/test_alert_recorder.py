@@ -28,8 +28,6 @@ from peerd.runtime.observability.events import (
     QueueBacklogEnded,
     QueueBacklogFound,
     ScheduleFailed,
-    StorageConditionEnded,
-    StorageConditionFound,
 )
 from peerd.store.alerts.reading import AlertRecord
 from peerd.testing import eventually_async
@@ -169,23 +167,6 @@ def test_of_queues_that_are_late_together_each_is_reported_and_of_each_its_end()
     assert (found["q1"].times, found["q1"].text) == (4, "tasks of q1 wait: the oldest has been due for 2h30m")
     ends = [report for alert in (ended, *more) for report in reports_of(alert)]
     assert {report.subject for report in ends if report.ended} == {"q0", "q1", "q2"}
-
-
-def test_of_disks_that_are_unusable_together_each_is_reported_and_of_each_its_end() -> None:
-    def emit(listener: AlertEventListener) -> None:
-        for disk in range(1, 4):
-            text = f"disk {disk} is missing"
-            listener(StorageConditionFound(condition="disk-unusable", text=text, disk=disk))
-        for disk in range(1, 4):
-            text = f"disk {disk} can be used"
-            listener(StorageConditionEnded(condition="disk-unusable", text=text, disk=disk, seconds=9.0))
-        listener(StorageConditionEnded(condition="repair-brake", text="files are repaired", seconds=9.0))
-
-    reports = [report for alert in gathered(emit) for report in reports_of(alert)]
-    begun = {(report.kind, report.subject) for report in reports if not report.ended}
-    ended = {(report.kind, report.subject) for report in reports if report.ended}
-    assert begun == {("disk-unusable", "1"), ("disk-unusable", "2"), ("disk-unusable", "3")}
-    assert ended == begun | {("repair-brake", "")}
 
 
 def test_a_gathered_alert_fits_into_a_frame_whatever_its_texts_are() -> None:

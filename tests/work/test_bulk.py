@@ -15,7 +15,7 @@ from peerd.manager import service
 from peerd.runtime.observability.events import BulkActionEnded, BulkActionStarted, BulkChunkDone, RescueSuspended
 from peerd.runtime.observability.log_messages import log_message_of
 from peerd.store.bulk.creating import create_bulk
-from peerd.store.bulk.rows import cancel_bulk, get_bulk, pause_bulk, resume_bulk
+from peerd.store.bulk.rows import get_bulk
 from peerd.store.schema.tables import tasks
 from peerd.testing import eventually_async
 from tests.work.harness import RunnerHarness
@@ -33,28 +33,6 @@ def dead(harness: RunnerHarness, number: int) -> None:
 
 def create(harness: RunnerHarness, action: Any, **fields: Any) -> BulkAction:
     return harness.database.run(create_bulk, action, fields)
-
-
-async def test_it_is_paused_resumed_and_canceled_in_the_middle(each_harness: RunnerHarness) -> None:
-    run, read = each_harness.database.run, each_harness.database.read
-    dead(each_harness, 2_000)
-    bulk = create(each_harness, BulkRetry(), status="dead")
-    async with managing(each_harness, settings(**QUICK)):
-        await eventually_async(lambda: read(get_bulk, bulk.id).done >= 10)
-        paused = run(pause_bulk, bulk.id)
-        other = create(each_harness, BulkCancel(), where=["id=1"])
-        await eventually_async(lambda: read(get_bulk, other.id).has_ended)
-        assert read(get_bulk, bulk.id).done == paused.done
-        run(resume_bulk, bulk.id)
-        await eventually_async(lambda: read(get_bulk, bulk.id).done >= paused.done + 10)
-        canceled = run(cancel_bulk, bulk.id)
-        later = create(each_harness, BulkCancel(), where=["id=1"])
-        await eventually_async(lambda: read(get_bulk, later.id).has_ended)
-    ended = read(get_bulk, bulk.id)
-    assert (ended.state, ended.done) == (BulkState.CANCELED, canceled.done)
-    assert 20 <= ended.done < 2_000
-    pending = sa.select(sa.func.count()).where(tasks.c.status == "pending")
-    assert read(lambda connection: connection.execute(pending).scalar_one()) == ended.done
 
 
 async def test_its_beginning_its_chunks_and_its_end_are_events_and_ring(harness: RunnerHarness) -> None:

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from peerd import Context, Queue, Status
 from peerd.agent.orphans import OrphanReleaser
-from peerd.runtime.observability.events import DatabaseOutageStarted, EventBus, TasksRescued
+from peerd.runtime.observability.events import EventBus, TasksRescued
 from peerd.store.connection.database import DatabaseThreads
 from peerd.store.connection.outages import OutageTracker
 from peerd.store.schema.sql_clock import seconds_from_now
@@ -127,19 +127,6 @@ async def test_tasks_are_touched_while_the_row_of_their_process_is_locked(
                 await touched_again(server_bench, ids[0])
         gates.open("0")
         await server_bench.until(ids[0], Status.DONE)
-
-
-async def test_claims_skip_rows_that_are_locked(server_bench: RunnerHarness, gates: Gates) -> None:
-    gates.open("")
-    urgent = [server_bench.world.add(name="gated", priority=99) for _ in range(3)]
-    with server_bench.world.locking(tasks, *urgent):
-        others = [server_bench.world.add(name="gated") for _ in range(3)]
-        server_bench.run(gates.queue)
-        for task_id in others:
-            await server_bench.until(task_id, Status.DONE)
-        assert not server_bench.of(DatabaseOutageStarted)
-    for task_id in urgent:
-        await server_bench.until(task_id, Status.DONE)
 
 
 async def test_a_manager_does_its_round_although_rows_that_it_would_write_are_locked(

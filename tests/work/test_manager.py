@@ -7,7 +7,7 @@ import socket
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -29,8 +29,7 @@ from peerd.runtime.observability.events import (
     TasksRescued,
 )
 from peerd.runtime.process.link import Link, ProcessInfo
-from peerd.store.maintenance import rescue
-from peerd.store.nodes.nodes import find_node, heartbeat
+from peerd.store.nodes.nodes import heartbeat
 from peerd.store.outcomes.recording import database_now
 from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import nodes
@@ -206,19 +205,6 @@ async def test_the_time_begins_again_after_an_outage(harness: RunnerHarness) -> 
     assert held >= 1
 
 
-async def test_a_rescue_that_the_database_answers_late_judges_by_the_nodes_latest_heartbeat(
-    each_harness: RunnerHarness,
-) -> None:
-    world = each_harness.world
-    alive = world.add()
-    world.take_one()
-    latest_heartbeat: datetime = each_harness.database.read(database_now)
-    world.silence(alive, 20.0)  # as if the server had been frozen since the heartbeat, so that no touch was possible
-    assert world.store.run(rescue.rescue_untouched, 10.0, as_of=latest_heartbeat - timedelta(seconds=20)) == []
-    assert world.status(alive) is Status.WORKING
-    assert [one.task_id for one in world.store.run(rescue.rescue_untouched, 10.0, as_of=latest_heartbeat)] == [alive]
-
-
 async def test_a_chore_that_fails_does_not_keep_the_others_from_their_work(harness: RunnerHarness) -> None:
     harness.database.fail(
         "stage_due", times=None, error=ValueError("boom"), when=lambda status, batch: status is Status.SCHEDULED
@@ -262,22 +248,6 @@ async def rounds(harness: RunnerHarness, number: int) -> None:
     calls = harness.database.calls
     until = calls["_heartbeat_and_read_due"] + number
     await eventually_async(lambda: calls["_heartbeat_and_read_due"] > until)
-
-
-async def test_a_silent_node_is_inactive_until_its_next_heartbeat(harness: RunnerHarness) -> None:
-    world = harness.world
-    silent_node(harness, "b")
-
-    def is_active() -> bool:
-        found = harness.database.read(find_node, "b")
-        return found is not None and bool(found.active)
-
-    async with managing(harness, settings()):
-        await eventually_async(lambda: not is_active())
-        harness.database.run(heartbeat, "b", world.incarnation("b"))
-        assert is_active()
-        await rounds(harness, 1)
-        assert is_active()
 
 
 async def test_after_an_outage_nodes_that_are_only_coming_back_are_not_called_silent(harness: RunnerHarness) -> None:

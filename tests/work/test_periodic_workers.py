@@ -74,15 +74,6 @@ async def test_it_stops_at_once_while_idle_and_after_the_round_while_at_work() -
     assert working.rounds == 1
 
 
-async def test_it_can_be_abandoned_in_its_round() -> None:
-    worker = Steps()
-    await worker.start()
-    await eventually_async(lambda: worker.rounds == 1)
-    await worker.abandon()
-    assert (worker.stopped.is_set(), worker.torn_down) == (True, 1)
-    await worker.ended()
-
-
 async def test_a_teardown_that_has_begun_is_not_cut_short_by_a_second_signal() -> None:
     begun, may_end, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
