@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
 from functools import partial
 
 import pytest
@@ -14,12 +11,11 @@ from peerd import Client
 from peerd.domain.access import Actor
 from peerd.domain.alert_record import CONDITIONS, AlertReport, AlertState
 from peerd.domain.errors import InvalidFilter
-from peerd.store.alerts.reading import AlertPage, open_conditions
+from peerd.store.alerts.reading import AlertPage
 from peerd.store.alerts.recording import COALESCE_WITHIN, ReportAge, end_condition, record_alert
 from peerd.store.alerts.upkeep import follow_silent_nodes, purge_alerts
 from peerd.store.connection.database import Database
-from peerd.store.schema.tables import alerts, nodes
-from tests.store.plans import analyze, explain_text, recorded_statements
+from peerd.store.schema.tables import nodes
 from tests.store.world import World, at_once
 
 
@@ -146,44 +142,3 @@ def test_an_actor_of_some_queues_gets_the_alerts_about_them_and_no_other(world: 
     report(store, "dead-tasks", "masked", text="login failed: password=hunter2")
     masking = Client(store, mask=["password"]).acting_as(Actor.with_role("ann", "viewer", queues=["masked"]))
     assert [one.text for one in masking.alerts.list().items] == ["login failed: password=***"]
-
-
-ROWS = 20_000
-"""`[manager] max_alerts` allows half of it."""
-
-
-@pytest.mark.slow
-@pytest.mark.every_database
-def test_on_a_filled_table_no_statement_reads_more_than_its_rows(world: World) -> None:
-    store, client = world.store, Client(world.store)
-    client.now()  # the tables are checked
-    row = {"kind": "dead-tasks", "node": "a", "text": "t", "last_seen_at": datetime.now(UTC) - timedelta(hours=2)}
-    world.execute(sa.insert(alerts), [{**row, "subject": f"q{number % 50}"} for number in range(ROWS)])
-
-    for number in range(5):
-        report(store, subject=f"q{number}")
-    analyze(store, "alerts")
-    operations: list[tuple[Callable[[], object], str]] = [
-        (lambda: client.alerts.list(on=True), "alerts_on"),
-        (client.alerts.list, "PRIMARY|alerts_pkey|SCAN alerts$"),
-        (lambda: client.alerts.list(after="500"), "PRIMARY|alerts_pkey|INTEGER PRIMARY KEY"),
-        (lambda: client.alerts.list(since="1h"), "alerts_seen|PRIMARY|pkey|SCAN alerts$"),
-        (lambda: store.read(open_conditions, ["backlog"], 100), "alerts_on|alerts_subject"),
-        (lambda: report(store, "dead-tasks", "q7"), "alerts_subject|PRIMARY|pkey|INTEGER PRIMARY KEY"),
-        (lambda: report(store, subject="q1"), "alerts_open"),
-        (lambda: store.run(end_condition, "backlog", "q1"), "alerts_open"),
-        (lambda: store.run(follow_silent_nodes, 100), "alerts_on|alerts_subject"),
-        (
-            lambda: store.run(purge_alerts, ROWS * 2, 86_400.0, 100),
-            "alerts_seen|PRIMARY|alerts_pkey|COVERING INDEX|SCAN alerts$",
-        ),
-    ]
-    for number, (operation, index) in enumerate(operations):
-        with recorded_statements(store) as sent:
-            operation()
-        checked = [one for one in sent if re.search(r"\balerts\b", one[0]) and not one[0].startswith("INSERT")]
-        assert checked, number
-        for statement, parameters in checked:
-            plan = explain_text(store, statement, parameters)
-            assert re.search(index, plan, re.MULTILINE), f"{number}: {statement}\n{plan}"
-            assert not re.search(r"Seq Scan on alerts|type=ALL", plan), f"{number}: {statement}\n{plan}"

@@ -12,7 +12,6 @@ from peerd import Actor, BulkCancel, BulkMoveToQueue, Client, NotPermitted, Task
 from peerd.domain.bulk import BulkAction, BulkState
 from peerd.domain.errors import BulkActionNotFound, InvalidFilter
 from peerd.domain.lifecycle import Status
-from peerd.store.bulk import rows
 from peerd.store.connection.database import Database
 from peerd.store.schema.tables import bulk_actions, tasks
 from tests.store.bulk_steps import carry_out, chunk
@@ -131,16 +130,3 @@ def test_a_restriction_that_was_spoiled_by_hand_lets_nothing_be_done(world: Worl
 def write(store: Database, bulk_id: int, **values: Any) -> None:
     changed = sa.update(bulk_actions).where(bulk_actions.c.id == bulk_id).values(**values)
     store.run(lambda connection: connection.execute(changed))
-
-
-@ON_SQLITE
-def test_bulk_actions_of_queues_are_looked_for_among_the_newest(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows, "NEWEST", 2)
-    everything = Client(world.store)
-    mail = of_queues(everything, "mail")
-    bulk = mail.bulk.create(CANCEL, all_tasks=True)
-    everything.bulk.create(CANCEL, all_tasks=True)
-    assert ids(mail.bulk.list()) == [bulk.id]
-    everything.bulk.create(CANCEL, all_tasks=True)
-    assert mail.bulk.list() == []
-    assert mail.bulk.get(bulk.id).queues == frozenset({"mail"})

@@ -13,13 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from peerd.domain.errors import DatabaseBusy, DatabaseConnectionRefused, UnsupportedDatabase
+from peerd.domain.errors import DatabaseConnectionRefused, UnsupportedDatabase
 from peerd.domain.task import NewTask
-from peerd.store.connection import database as database_module
-from peerd.store.connection import sqlite_lock
 from peerd.store.connection.database import Database
 from peerd.store.enqueue import enqueue
 from peerd.store.schema.migrate import current_revision, migrate
@@ -55,48 +52,9 @@ def test_a_deadlock_is_undone_and_run_again_as_a_whole(world: World) -> None:
     assert [world.get(task_id).priority for task_id in (first, second)] == [12, 12]
 
 
-def test_a_lock_that_is_waited_for_too_long_is_busy_not_a_drivers_error(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    task_id = world.add()
-    monkeypatch.setattr(database_module, "TRIES", 2)
-    limit = {
-        "mysql": "SET innodb_lock_wait_timeout = 1",
-        "postgresql": "SET LOCAL lock_timeout = '100ms'",
-        "sqlite": "",
-    }[world.store.name]
-    url = world.store.url if world.store.name != "sqlite" else world.store.url.update_query_dict({"timeout": "0.1"})
-    other = sa.create_engine(url)
-    impatient = Database(world.store.url)
-    monkeypatch.setattr(sqlite_lock, "BUSY_TIMEOUT", 0.1)
-
-    def write(connection: Connection) -> None:
-        if world.store.name != "sqlite":
-            connection.exec_driver_sql(limit)
-        connection.exec_driver_sql(f"UPDATE tasks SET priority = 1 WHERE id = {task_id}")
-
-    try:
-        with other.connect() as holder:
-            holder.exec_driver_sql(f"UPDATE tasks SET priority = 2 WHERE id = {task_id}")
-            with pytest.raises(DatabaseBusy, match="find the transaction that stays open"):
-                impatient.run(write)
-            holder.rollback()
-        impatient.run(write)
-        assert world.get(task_id).priority == 1
-    finally:
-        other.dispose()
-        impatient.close()
-
-
 @SERVERS
 def test_a_statement_that_was_cancelled_is_tried_again(world: World) -> None:
-    for way in (world.store.run, world.store.run_autocommit, world.store.run_idempotent):
-        world.empty()
-        assert_is_tried_again(world, way)
-
-
-def assert_is_tried_again(world: World, way: Callable[..., object]) -> None:
-    task_id, sessions = world.add(), queue.SimpleQueue[int]()
+    task_id, sessions, gate = world.add(), queue.SimpleQueue[int](), threading.Barrier(2)
     own = "connection_id()" if world.store.name == "mysql" else "pg_backend_pid()"
     cancel = "KILL QUERY {}" if world.store.name == "mysql" else "SELECT pg_cancel_backend({})"
 
@@ -105,23 +63,23 @@ def assert_is_tried_again(world: World, way: Callable[..., object]) -> None:
         connection.exec_driver_sql(f"UPDATE tasks SET priority = priority + 1 WHERE id = {task_id}")
 
     def cancel_once() -> None:
-        with world.store.engine.connect() as holder:
+        with world.store.engine.connect() as holder, world.store.engine.connect() as other:
             holder.exec_driver_sql(f"SELECT id FROM tasks WHERE id = {task_id} FOR UPDATE")
             gate.wait(10)
-            with world.store.engine.connect() as other:
-                session = sessions.get(timeout=60)
-                time.sleep(0.2)  # until it waits for the row
-                other.exec_driver_sql(cancel.format(session))
+            session = sessions.get(timeout=60)
+            time.sleep(0.2)  # until it waits for the row
+            other.exec_driver_sql(cancel.format(session))
             sessions.get(timeout=60)
             holder.rollback()
 
-    def write_it() -> None:
-        gate.wait(10)
-        way(write)
+    for way in (world.store.run, world.store.run_autocommit, world.store.run_idempotent):
 
-    gate = threading.Barrier(2)
-    at_once([cancel_once, write_it])
-    assert world.get(task_id).priority == 11
+        def write_it(way: Callable[..., object] = way) -> None:
+            gate.wait(10)
+            way(write)
+
+        at_once([cancel_once, write_it])
+    assert world.get(task_id).priority == 13
 
 
 @pytest.fixture

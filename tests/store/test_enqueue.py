@@ -23,6 +23,15 @@ from tests.store.world import World
 pytestmark = pytest.mark.every_database
 
 
+class Marked(str):
+    """A user's subclass of str, as template engines have it."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return self
+
+
 def test_a_task_is_stored_with_all_its_fields(world: World) -> None:
     world.node("a")
     soon, late = datetime.now(UTC) + timedelta(hours=1), datetime.now(UTC) + timedelta(hours=2)
@@ -36,6 +45,9 @@ def test_a_task_is_stored_with_all_its_fields(world: World) -> None:
         assert written is not None
         assert abs(written - given) < timedelta(milliseconds=1)
     assert world.column(task_id, "claim_rank") == 2**63 - 1
+    for number in (1, 3):
+        answers = world.run(enqueue.enqueue_many, [NewTask(queue="q", body=Marked("<ä'>"))] * number)
+        assert {world.get(answer.id).body for answer in answers} == {"<ä'>"}
 
 
 def test_a_start_ahead_is_scheduled_to_the_last_that_mysql_knows(world: World) -> None:
@@ -49,47 +61,6 @@ def test_a_start_ahead_is_scheduled_to_the_last_that_mysql_knows(world: World) -
     last = world.get(world.add(start_in=10 * 365 * 86400.0 - 1)).start_at
     assert last is not None
     assert last > LATEST - timedelta(days=2 * 365), "MySQL's TIMESTAMP ends in 2038: it starts there or later"
-
-
-class Marked(str):
-    """A user's subclass of str, as template engines have it."""
-
-    __slots__ = ()
-
-    def __str__(self) -> str:
-        return self
-
-
-def test_of_many_each_column_may_differ_or_be_common_to_all(world: World) -> None:
-    """Values common to all are sent once, defaults of all are not sent: any mixture is stored correctly."""
-    node_id = world.node("a")
-    columns: dict[str, tuple[Any, Any]] = {
-        "name": ("resize", "%s %%"),
-        "body": ('{"a": "\'\\\\"}', None),
-        "body_bytes": (b"\x00\xff", b""),
-        "priority": (11, -3),
-        "max_attempts": (7, None),
-        "node": ("a", None),
-        "timeout": (2.5, None),
-        "limit_key": ("acme", None),
-        "trace_context": ("00-1", None),
-        "start_in": (60.0, None),
-        "finish_in": (900.0, 1800.0),
-    }
-    plain = NewTask(queue="q", body=Marked("<ä'>"))
-    alike = [[NewTask(queue="q", **{name: given[0]})] * 2 for name, given in columns.items()]
-    mixed = [[NewTask(queue="q", **{name: one}) for one in given] for name, given in columns.items()]
-    whole = [NewTask(queue=f"q{index}", **{name: given[index] for name, given in columns.items()}) for index in (0, 1)]
-    for new in [*alike, *mixed, whole, [plain, whole[0]], [plain] * 3, [plain]]:
-        answers = world.run(enqueue.enqueue_many, new) if len(new) > 1 else [world.run(enqueue.enqueue, new[0])]
-        for given, answer in zip(new, answers, strict=True):
-            task = world.get(answer.id)
-            for name in set(columns) - {"node", "start_in", "finish_in"} | {"queue"}:
-                assert getattr(task, name) == getattr(given, name), name
-            assert task.node_id == (node_id if given.node else None)
-            assert (task.start_at is None) == (given.start_in is None)
-            assert (task.finish_at is None) == (given.finish_in is None)
-            assert task.status is (Status.PENDING if given.start_in is None else Status.SCHEDULED)
 
 
 PLAIN = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from typing import Any
 
-import pytest
 import sqlalchemy as sa
 
 from peerd.domain.files import FileState
@@ -17,17 +15,8 @@ from peerd.store.files.checks import request_checks
 from peerd.store.files.disk_counts import count_copies, read_counts, write_counts
 from peerd.store.files.disks import DiskReport, read_disks, remove_disk, report_disk, report_unusable
 from peerd.store.files.risks import RiskCount, count_risks, files_at_risk, parse_place
-from peerd.store.schema.tables import disk_counts, disks, file_checks, file_copies, files
+from peerd.store.schema.tables import disk_counts, disks, file_checks, files
 from tests.store.file_steps import HASH, Catalogue
-from tests.store.plans import analyze, plans_of
-
-TABLES = ("files", "file_checks", "file_copies")
-SLOW_WORDS = (
-    "filesort",
-    "temp b-tree",
-    "'sort",
-    *(f"{word} {table} " for word in ("seq scan on", "scan") for table in TABLES),
-)
 
 
 def insert(store: Database, table: sa.Table, rows: Iterable[dict[str, Any]]) -> None:
@@ -104,46 +93,6 @@ def test_copies_are_counted_by_disk_and_state_and_as_far_as_they_were_examined(c
     assert [(state, one.copies) for state, one in counts[second].items()] == [("stored", 0)]
     store.run(remove_disk, second)
     assert catalogue.count(disk_counts, disk_counts.c.disk_id == second) == 0
-
-
-@pytest.mark.slow
-@pytest.mark.every_database
-def test_every_statement_about_risks_and_counts_goes_by_an_index(catalogue: Catalogue) -> None:
-    store, bucket = catalogue.store, catalogue.bucket()
-    disk = catalogue.disk("a")
-    count = 20_000
-    add_files(store, bucket, count)
-    copy = {"state": "stored", "size": 7}
-    others = range(disk + 1, disk + 4)
-    insert(
-        store,
-        file_copies,
-        ({"file_id": n, "disk_id": d, **copy} for n in range(1, count // 4) for d in (disk, *others)),
-    )
-    states = [(1, "at-risk"), (2, "at-risk"), (8, "lost"), (1, "whole"), (9, "deleted"), (2, None)]
-    rows = (risk(number, *states[number % len(states)], minutes=number / 100) for number in range(1, count + 1))
-    insert(store, file_checks, rows)
-    analyze(store, "files", "file_checks", "file_copies", "file_buckets", "disks")
-    if store.name == "postgresql":  # as autovacuum does: else an index alone does not say which rows are visible
-        with store.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-            connection.exec_driver_sql("VACUUM ANALYZE file_copies, file_checks")
-    page = store.read(files_at_risk, None, None, 50, counted=False)
-    assert page.next_after is not None
-    middle = parse_place(page.next_after)
-    for operation, index in (
-        (partial(store.read, count_risks), "file_checks_listed"),
-        (partial(store.read, count_risks, longer_than=900.0), "file_checks_listed"),
-        (partial(store.read, files_at_risk, None, None, 50, counted=False), "file_checks_listed"),
-        (partial(store.read, files_at_risk, "lost", None, 50, counted=False), "file_checks_listed"),
-        (partial(store.read, files_at_risk, None, middle, 50, counted=False), "file_checks_listed"),
-        (partial(store.read, count_copies, disk), "file_copies_disk"),
-        (partial(store.read, read_disks), "file_copies_disk"),
-    ):
-        plans = plans_of(store, operation)
-        assert any(index in plan for _, plan in plans), plans
-        for statement, plan in plans:
-            if "FROM disks" not in statement and "FROM file_buckets" not in statement:
-                assert not any(word in plan.lower().replace("'", " ") for word in SLOW_WORDS), f"{statement}\n{plan}"
 
 
 def test_why_a_folder_is_refused_is_written_to_its_disk_until_it_is_reported_again(catalogue: Catalogue) -> None:

@@ -23,22 +23,6 @@ from tests.store.world import World, at_once
 pytestmark = pytest.mark.every_database
 
 
-def test_of_many_writes_those_that_were_still_held_are_named(world: World) -> None:
-    for _ in range(6):
-        put(world)
-    claimer = world.claimer("q")
-    held = [job.claim for job in reserve(world, claimer, 6)]
-    assert delete(world, claimer, held[0], held[1]) == {held[0], held[1]}
-    assert release(world, claimer, *map(Release, held[:4])) == {held[2], held[3]}
-    assert delete(world, claimer, *held) == {held[4], held[5]}
-    assert release(world, claimer, *map(Release, held)) == set()
-    again = [job.claim for job in reserve(world, claimer, 9)]
-    put(world)
-    again += [job.claim for job in reserve(world, claimer, 9)]
-    assert [claim.lease for claim in again] == [2, 2, 1]
-    assert delete(world, claimer, *again) == set(again), "of different leases"
-
-
 def test_two_processes_never_reserve_the_same_job(world: World) -> None:
     put_all(world, [NewTask(queue="q", ttr=1) for _ in range(60)])
     claimers = [world.claimer("q") for _ in range(4)]

@@ -17,27 +17,6 @@ from tests.store.world import World
 pytestmark = pytest.mark.every_database
 
 
-def test_jobs_are_reserved_by_priority_then_in_put_order_one_by_one_or_many(world: World) -> None:
-    pris = (5, 0, 5, UINT32, 0, 1024, 5)
-    for limit in (1, 4):
-        ids = [put(world, f"q{number % 3}", pri=pri) for number, pri in enumerate(pris)]
-        delayed = put(world, "q1", delay=UINT32)
-        assert (state(world, delayed), world.column(delayed, "delay")) == (JobState.DELAYED, UINT32)
-        claimer, found = world.claimer("q0", "q1", "q2"), list[int]()
-        while some := reserved_ids(world, claimer, limit):
-            found += some
-        assert found == [job_id for _, job_id in sorted(zip(pris, ids, strict=True))], limit
-    delays = (None, 3600.0, None, 3600.0, 3600.0, None)
-    ids = put_all(world, [NewTask(queue="q", ttr=TTR, start_in=delay) for delay in delays])
-    assert ids == sorted(ids), "whichever are delayed"
-    world.set(ids[1], start_at=seconds_from_now(-1))
-    world.stage_due()
-    claimer = world.claimer("q")
-    assert reserved_ids(world, claimer, 9) == [ids[0], ids[1], ids[2], ids[5]]
-    world.run_group(jobs.kick, "q", len(ids))
-    assert reserved_ids(world, claimer, 9) == ids[3:5]
-
-
 BODIES = (b"", b"\x00", bytes(range(256)), "ünï\u2028code".encode(), b"\xff\xfe", b'"\\\r\n', b"x" * 65_535, b"NULL")
 
 

@@ -13,7 +13,7 @@ from sqlalchemy.exc import DBAPIError
 from peerd.domain.lifecycle import Status
 from peerd.domain.limit import Limit, Rate
 from peerd.store.limits import limited_claim
-from peerd.store.limits.definitions import LimitState, list_limits, purge_limit_starts, remove_limit, set_limit
+from peerd.store.limits.definitions import LimitState, list_limits, purge_limit_starts, set_limit
 from peerd.store.maintenance.due import read_due_maintenance
 from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import limit_starts, limits
@@ -119,25 +119,6 @@ def claim_limited(world: World) -> int:
     """The number of tasks that one limited claim takes."""
     claimer, token = world.claimer("q"), new_token()
     return len(world.run(limited_claim.claim_limited, claimer, "q", token=token, limit=100).tasks)
-
-
-def test_what_claims_have_taken_is_what_is_reported(world: World) -> None:
-    limit(world, running=7, rate=Rate(10, 3600.0))
-    limit(world, key="*", running=3, rate=Rate(3, 3600.0))
-    limit(world, key="own", running=2, rate=Rate(100, 3600.0))
-    for key in ["a"] * 5 + ["b", None] + ["own"] * 5:
-        world.add(limit_key=key)
-    assert (claim_limited(world), claim_limited(world)) == (7, 0)
-    states = {state.key: state for state in listed(world)}
-    assert (states[""].running_now, states[""].starts_now) == (7, 7)
-    assert states["*"].full_keys == 1
-    assert (states["own"].running_now, states["own"].starts_now) == (2, 2)
-    limit(world, rate=Rate(8, 3600.0))
-    world.add(limit_key="c")
-    assert (claim_limited(world), listed(world)[0].starts_now) == (1, 8)
-    world.run(remove_limit, "q", "")
-    world.run(remove_limit, "q", "own")
-    assert claim_limited(world) == 1  # without a limit of its own, the key has that of each key: 3, of which 2 run
 
 
 def test_no_limit_written_with_sql_stops_its_queue_and_what_is_no_number_limits_nothing(world: World) -> None:

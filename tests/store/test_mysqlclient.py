@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-import sqlalchemy as sa
 
 from peerd.config.address import normalise_url
-from peerd.domain.errors import DatabaseUnavailable
 from peerd.operate.client import Client
 from peerd.store.claim import claim
 from peerd.store.connection.database import Database
@@ -41,15 +39,6 @@ def test_tasks_go_through_the_c_driver(store: Database) -> None:
     assert task.worker_started_at is not None
     assert task.worker_started_at.tzinfo is not None
     assert store.run(complete, claimer.process_id, {held(task): '"✓"'}) == set()
-
-
-def test_a_connection_that_was_cut_is_an_outage_to_the_c_driver_too(store: Database) -> None:
-    def cut_off(connection: sa.Connection) -> None:
-        connection.exec_driver_sql("KILL CONNECTION CONNECTION_ID()")
-
-    with pytest.raises(DatabaseUnavailable):
-        store.run(cut_off)
-    assert store.read(lambda connection: connection.exec_driver_sql("SELECT 1").scalar()) == 1
 
 
 def test_a_forked_process_has_connections_of_its_own_and_leaves_its_parents_alone(store: Database) -> None:

@@ -8,10 +8,8 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from peerd.domain.errors import InvalidTask, NodeNotFound, NodeReplaced, NodeRequestNotFound, NodeUnreachable
-from peerd.domain.lifecycle import Status
+from peerd.domain.errors import NodeNotFound, NodeReplaced, NodeRequestNotFound, NodeUnreachable
 from peerd.domain.node_request import NodeRequestStatus, ReloadArguments, ScaleArguments, StateArguments, decode_command
-from peerd.store import queue_states, queues
 from peerd.store.maintenance.due import find_agent_work, find_next_due
 from peerd.store.nodes import nodes, processes, requests
 from peerd.store.nodes.requests import NodeRequest
@@ -24,9 +22,7 @@ def test_a_node_registers_sends_heartbeats_and_leaves(world: World) -> None:
     node_id = world.run(
         nodes.register_incarnation, "a", "life-1", replaces=None, address="10.0.0.1:7", zone="z", version="0.1.0"
     )
-    found = world.read(nodes.find_node, "a")
-    assert found is not None
-    assert (found.id, found.incarnation, found.active) == (node_id, "life-1", True)
+    [found] = world.read(nodes.list_nodes)
     assert (found.address, found.zone, found.version) == ("10.0.0.1:7", "z", "0.1.0")
     assert world.read(nodes.is_node_alive, "a", 10.0)
     with pytest.raises(NodeReplaced, match="'a'"):
@@ -58,9 +54,8 @@ def test_a_process_has_a_new_identity_at_each_start_and_ends_once(world: World) 
     world.run(processes.end_process, first, "killed by signal 9" + "x" * 500)
     world.run(processes.end_process, first, "something else")
     assert not world.run(processes.heartbeat_process, first)
-    [ended] = [one for one in world.read(partial(processes.list_processes, ended=True)) if one.id == first]
-    assert ended.cause is not None
-    assert ended.cause.startswith("killed by signal 9")
+    causes = {one.id: one.cause for one in world.read(partial(processes.list_processes, ended=True))}
+    assert (causes[first] or "").startswith("killed by signal 9")
     assert [one.id for one in world.read(processes.list_processes)] == [second]
 
 
@@ -73,23 +68,6 @@ def test_a_process_that_begins_again_after_a_lost_answer_has_one_living_record(w
     other = world.claimer(node="b").process_id
     world.run(processes.end_earlier_processes, world.node("a"), "a new life")
     assert [one.id for one in world.read(processes.list_processes)] == [other]
-
-
-def test_queues_are_listed_with_their_counts(world: World) -> None:
-    world.add("b")
-    world.task_in(Status.DONE, queue="q")
-    world.task_in(Status.SCHEDULED, queue="q")
-    world.run(queues.pause, "c")
-    world.run(queues.pause, "q", 3600.0)
-    found = {state.name: state for state in world.read(queue_states.list_queues)}
-    assert list(found) == ["b", "c", "q"]
-    assert found["q"].counts == {Status.DONE: 1, Status.SCHEDULED: 1}
-    assert (found["b"].paused, found["c"].paused, found["c"].paused_until) == (False, True, None)
-    assert found["q"].paused_until is not None
-    at_once([partial(world.run, queues.pause, "new", 60.0) for _ in range(6)])
-    assert [state.paused for state in world.read(queue_states.list_queues) if state.name == "new"] == [True]
-    with pytest.raises(InvalidTask):
-        world.run(queues.pause, "no spaces")
 
 
 EXPIRED, WAITING, RUNNING = NodeRequestStatus.EXPIRED, NodeRequestStatus.WAITING, NodeRequestStatus.RUNNING

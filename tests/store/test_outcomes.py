@@ -6,7 +6,6 @@ import pytest
 
 from peerd.domain.lifecycle import Status
 from peerd.domain.outcome import ERROR_LIMIT, Failed
-from peerd.store.maintenance import rescue
 from peerd.store.outcomes import complete, touch
 from peerd.store.outcomes.recording import ClaimId, WriteResult
 from peerd.store.outcomes.touch import TaskProgress
@@ -16,24 +15,6 @@ from tests.store.world import World, held
 from tests.support.outcomes import record_outcome
 
 pytestmark = pytest.mark.every_database
-
-
-def test_many_are_completed_together_and_the_lost_ones_are_named(world: World) -> None:
-    for _ in range(7):
-        world.add()
-    claimer = world.claimer()
-    taken = world.take(claimer)
-    world.run(rescue.release_unknown_claims, claimer.process_id, [held(taken[0])], "released")
-    [again] = world.take(claimer)  # at a higher lease, in the same batch
-    world.run(actions.cancel, taken[3].id)
-    results = {held(task): f'"{task.id}"' for task in [*taken, again]} | {ClaimId(10**9, 1): None}
-    assert world.run(complete.complete, claimer.process_id, results) == {
-        held(taken[0]),
-        held(taken[3]),
-        ClaimId(10**9, 1),
-    }
-    assert world.get(again.id).result == f'"{again.id}"'
-    assert [world.get(task.id).result for task in taken[4:]] == [f'"{task.id}"' for task in taken[4:]]
 
 
 def test_texts_that_a_database_would_refuse_are_cut_and_repaired(world: World) -> None:
@@ -52,23 +33,6 @@ def test_texts_that_a_database_would_refuse_are_cut_and_repaired(world: World) -
     assert "\x00" not in (attempt.error or "\x00")
     world.run(actions.cancel, task_id, dirty)
     assert len(world.get(task_id).error or "") <= ERROR_LIMIT
-
-
-def test_a_touch_renews_the_held_and_names_the_lost(world: World) -> None:
-    for _ in range(5):
-        world.add()
-    claimer = world.claimer()
-    taken = world.take(claimer)
-    for task in taken:
-        world.silence(task.id, 20)
-    world.run(actions.cancel, taken[2].id)
-    world.complete(taken[3])
-    tokens = {held(taken[at]): world.column(taken[at].id, "claim_token") for at in (0, 1, 4)}
-    assert world.read(touch.claims_of_process, claimer.process_id) == tokens
-    lost = world.run(touch.touch, {held(task) for task in taken} | {ClaimId(10**9, 1)})
-    assert lost == {held(taken[2]), held(taken[3]), ClaimId(10**9, 1)}
-    assert world.run(rescue.rescue_untouched, 10.0) == []
-    assert world.run(touch.touch, set()) == set()
 
 
 def test_a_task_that_could_only_be_retried_after_its_end_is_dead(world: World) -> None:
@@ -98,7 +62,7 @@ def test_each_of_many_results_is_written_into_its_own_task_however_large(world: 
             world.add()
         taken = world.take(claimer, number)
         given = {held(task): RESULTS[index % len(RESULTS)] for index, task in enumerate(reversed(taken))}
-        assert world.run_autocommit(complete.complete, claimer.process_id, given) == set(), number
+        assert world.store.run_autocommit(complete.complete, claimer.process_id, given) == set(), number
         found = [world.get(task.id) for task in taken]
         assert {ClaimId(task.id, task.lease): task.result for task in found} == given, number
         assert {task.status for task in found} == {Status.DONE}, number

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from peerd.domain.bulk import BulkChange, BulkRetry, BulkSnooze
 from peerd.domain.lifecycle import Status
-from peerd.store import jobs, queue_states
+from peerd.store import queue_states
 from peerd.store.bulk.chunks import carry_out_chunk
 from peerd.store.bulk.creating import create_bulk
 from peerd.store.bulk.selection import preview_bulk
@@ -169,15 +169,6 @@ def assert_writes_go_by_id(world: World) -> None:
     check(world.store, partial(run, complete.complete, claimer.process_id, {held(task): "1"}), by_id)
     check(world.store, partial(run, chore_batches.purge, Status.DONE, -60.0), {"tasks_closing", "PRIMARY"})
     assert world.find(task.id) is None
-
-
-def test_a_step_for_each_tube_and_not_for_each_job_lists_the_tubes(world: World) -> None:
-    """Every statement reads few rows, as the database counts them."""
-    rows = [{"queue": f"t{number % 3}", "ttr": 1} for number in range(3000)]
-    world.execute(sa.insert(tasks), rows)
-    with recorded_statements(world.store) as sent:
-        assert world.read(jobs.tubes_with_jobs) == ["t0", "t1", "t2"]
-    assert len(sent) <= 30
 
 
 @pytest.mark.parametrize("store", ["mariadb"], indirect=True)

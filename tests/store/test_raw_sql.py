@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import pytest
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
+from peerd.domain.errors import TaskNotFound
 from peerd.domain.lifecycle import Status
 from peerd.store import jobs
 from peerd.store.jobs import Bury, Release
@@ -15,6 +17,7 @@ from peerd.store.maintenance import chore_batches
 from peerd.store.outcomes.recording import database_now
 from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import tasks
+from peerd.store.tasks import actions
 from tests.store.job_steps import bury, put, release, reserve
 from tests.store.world import World
 
@@ -123,19 +126,16 @@ def test_on_sqlite_a_row_that_json_cannot_encode_is_claimed_with_all_others(worl
         assert world.get(plain).result == '"a\\u0000b"'
 
 
-SMALLEST_INTEGER = -(2**31)
-LARGEST_INTEGER = 2**31 - 1
 COUNTERS = ("reserves", "timeouts", "releases", "buries", "kicks")
 EVERYWHERE = {
-    "counters that are full": ", ".join(f"{name} = {LARGEST_INTEGER}" for name in COUNTERS),
-    "counters below zero": ", ".join(f"{name} = {SMALLEST_INTEGER}" for name in COUNTERS),
-    "the longest ttr": "ttr = 9223372036854775807",
-    "the shortest ttr": "ttr = -9223372036854775807",
+    "counters that are full": ", ".join(f"{name} = {2**31 - 1}" for name in COUNTERS),
+    "counters below zero": ", ".join(f"{name} = {-(2**31)}" for name in COUNTERS),
+    "the longest ttr": f"ttr = {2**63 - 1}",
+    "the shortest ttr": f"ttr = {1 - 2**63}",
     "a ttr of ten thousand years": f"ttr = {10_000 * 365 * 86_400}",
-    "no ttr": "ttr = NULL",
-    "the last lease": "lease = 9223372036854775807",
-    "the largest priority": "priority = 9223372036854775807",
-    "the last place among the buried": "buried_order = 9223372036854775807",
+    "the last lease": f"lease = {2**63 - 1}",
+    "the largest priority": f"priority = {2**63 - 1}",
+    "the last place among the buried": f"buried_order = {2**63 - 1}",
 }
 OF_SQLITE = {
     "a ttr that is text": "ttr = 'soon'",
@@ -174,3 +174,11 @@ def test_a_job_that_no_library_would_write_is_treated_like_any_other_and_keeps_n
             world.run(jobs.release_all, claimer.node_id)
             assert world.status(odd) is Status.PENDING, name
             assert world.run_group(jobs.delete_free, [odd]), name
+
+
+def test_a_task_that_no_database_can_have_is_not_found_by_any_action(world: World) -> None:
+    move, bury = partial(actions.move, node=None), partial(actions.bury, order=17)
+    for action in (actions.cancel, actions.retry, move, bury, actions.kick, actions.delete):
+        for nowhere in (10**9, 0, -1, 2**64):
+            with pytest.raises(TaskNotFound, match=str(nowhere)):
+                world.run(action, nowhere)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from functools import partial
 
 import pytest
@@ -20,12 +19,11 @@ from peerd.store.schema.tables import schedule_runs as run_table
 from tests.store.schedule_steps import (
     PROCESS,
     SILENCE,
-    declare,
+    declared,
     fire,
     identity,
     let_be_due,
     runs,
-    schedule,
     silence_node,
     snapshot,
     take,
@@ -34,10 +32,8 @@ from tests.store.world import World, at_once
 
 
 def test_a_waiting_run_is_taken_by_one_of_many(world: World) -> None:
-    given = schedule()
     names = [f"node-{number}" for number in range(4)]
-    for name in names:
-        declare(world, given, name)
+    given = declared(world, *names)
     run = world.run(schedule_runs.request_run, "s", "[1]")
     assert all(snapshot(world, node=name).waiting == [run] for name in names)
     taken = at_once([partial(take, world, run, given, name) for name in names])
@@ -48,8 +44,7 @@ def test_a_waiting_run_is_taken_by_one_of_many(world: World) -> None:
 
 
 def test_a_run_of_all_processes_has_a_row_for_each(world: World) -> None:
-    given = schedule(type="all")
-    declare(world, given)
+    given = declared(world, type="all")
     run = world.run(schedule_runs.request_run, "s")
     taken = take(world, run, given, "a", ("w-1", 1), ("w-2", 2), ("w-3", 3))
     assert [(one.slot, one.pid, one.tick_at) for one in taken] == [
@@ -62,20 +57,10 @@ def test_a_run_of_all_processes_has_a_row_for_each(world: World) -> None:
     assert len(snapshot(world).waiting) == 1, "its process ended before it received the run"
 
 
-def test_a_row_that_users_insert_with_sql_is_a_request(world: World) -> None:
-    declare(world, schedule())
-    world.execute(sa.text("INSERT INTO schedule_runs (schedule) VALUES ('s')"))
-    [run] = snapshot(world).waiting
-    assert (run.origin, run.number, run.args) == ("hand", 1, None)
-    assert isinstance(run.tick_at, datetime)
-    assert take(world, run, schedule())
-
-
 def test_a_tick_that_overlaps_an_earlier_run_is_skipped_queued_or_allowed(world: World) -> None:
     for overlap, expected in (("skip", "skipped"), ("queue", "waiting"), ("allow", "waiting")):
         world.empty()
-        given = schedule(overlap=overlap)
-        declare(world, given)
+        given = declared(world, overlap=overlap)
         [running] = take(world, fired(world, given), given)
         second = fired(world, given)
         assert second.status == expected, overlap
@@ -94,9 +79,7 @@ def fired(world: World, given: Schedule) -> ScheduleRun:
 
 
 def test_of_nodes_that_take_different_waiting_runs_at_once_one_does(world: World) -> None:
-    given = schedule(overlap="queue")
-    for name in ("a", "b"):
-        declare(world, given, name)
+    given = declared(world, "a", "b", overlap="queue")
     for _ in range(3):
         waiting = [fired(world, given) for _ in range(2)]
         calls = [partial(take, world, run, given, name) for run, name in zip(waiting, ("a", "b"), strict=True)]
@@ -107,8 +90,7 @@ def test_of_nodes_that_take_different_waiting_runs_at_once_one_does(world: World
 
 
 def test_a_run_ends_once(world: World) -> None:
-    given = schedule()
-    declare(world, given)
+    given = declared(world)
     [run] = take(world, world.run(schedule_runs.request_run, "s"), given)
     assert world.run(schedule_runs.end_run, run.id, RunStatus.FAILED, "boom\x00", "x" * 100_000)
     assert not world.run(schedule_runs.end_run, run.id, RunStatus.DONE)
@@ -120,9 +102,7 @@ def test_a_run_ends_once(world: World) -> None:
 
 
 def test_a_task_is_enqueued_once_for_a_tick_and_the_next_waits_for_its_end(world: World) -> None:
-    given = schedule(queue="q", task="t", body='{"a":1}', limit_key="acme")
-    for name in ("a", "b"):
-        declare(world, given, name)
+    given = declared(world, "a", "b", queue="q", task="t", body='{"a":1}', limit_key="acme")
     run = fired(world, given)
     calls = [partial(world.run, schedule_runs.enqueue_run, run, given, identity(world, name)) for name in ("a", "b")]
     [done] = [one for one in at_once(calls) if one is not None]
@@ -141,9 +121,7 @@ def test_a_task_is_enqueued_once_for_a_tick_and_the_next_waits_for_its_end(world
 def test_a_run_whose_node_is_gone_is_lost_and_run_again_by_another_where_the_policy_decides(world: World) -> None:
     for misfire in ("skip", "run_once"):
         world.empty()
-        given = schedule(misfire=misfire)
-        for name in ("a", "b"):
-            declare(world, given, name)
+        given = declared(world, "a", "b", misfire=misfire)
         run = fired(world, given)
         take(world, run, given, "a")
         assert world.run(schedule_runs.mark_lost_runs, SILENCE) == []
@@ -157,8 +135,7 @@ def test_a_run_whose_node_is_gone_is_lost_and_run_again_by_another_where_the_pol
 
 
 def test_a_run_is_not_lost_while_its_process_sends_heartbeats_though_its_node_has_no_agent(world: World) -> None:
-    given = schedule()
-    declare(world, given)
+    given = declared(world)
     claimer = world.claimer(pid=PROCESS[1])
     run = world.run(schedule_runs.request_run, "s")
     take(world, run, given)
@@ -170,8 +147,7 @@ def test_a_run_is_not_lost_while_its_process_sends_heartbeats_though_its_node_ha
 
 
 def test_a_run_of_an_earlier_incarnation_is_lost_when_the_new_one_is_old_enough(world: World) -> None:
-    given = schedule()
-    declare(world, given)
+    given = declared(world)
     run = world.run(schedule_runs.request_run, "s")
     take(world, run, given)
     world.run(nodes.register_incarnation, "a", "another life", replaces=world.incarnation("a"))
@@ -182,8 +158,7 @@ def test_a_run_of_an_earlier_incarnation_is_lost_when_the_new_one_is_old_enough(
 
 
 def test_ended_runs_are_purged_by_their_age_and_their_number(world: World) -> None:
-    given = schedule()
-    declare(world, given)
+    given = declared(world)
     for _ in range(5):
         [run] = take(world, world.run(schedule_runs.request_run, "s"), given)
         world.run(schedule_runs.end_run, run.id, RunStatus.DONE)

@@ -70,17 +70,6 @@ def write(connection: AutocommitConnection, number: int) -> None:
     connection.exec_driver_sql("INSERT INTO t VALUES (?)", (number,))
 
 
-def test_a_statement_alone_waits_for_its_turn_and_is_written_once(file: Path) -> None:
-    database = Database(f"sqlite:///{file}")
-    database.run(lambda connection: connection.exec_driver_sql("CREATE TABLE t (n INTEGER)").rowcount)
-    with hog(file, first=0.4):
-        for number in range(20):
-            database.run_statement(write, number)
-    written = database.read(lambda connection: connection.exec_driver_sql("SELECT n FROM t").scalars().all())
-    assert written == list(range(20))
-    database.close()
-
-
 def test_writers_of_one_process_do_not_poll_for_the_lock_that_one_of_them_has(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -50,11 +50,6 @@ class World:
     def read(self, operation: Callable[Concatenate[sa.Connection, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         return self.store.read(operation, *args, **kwargs)
 
-    def run_autocommit(
-        self, operation: Callable[Concatenate[sa.Connection, P], T], *args: P.args, **kwargs: P.kwargs
-    ) -> T:
-        return self.store.run_autocommit(operation, *args, **kwargs)
-
     def run_group(self, operation: Callable[[sa.Connection, *Ts], T], /, *args: *Ts, durable: bool = True) -> T:
         return self.store.run_group(operation, *args, durable=durable)
 
@@ -171,17 +166,15 @@ class World:
         if status is Status.CANCELED:
             self.store.run(actions.cancel, task_id)
             return task_id
-        claimer = self.claimer()
-        task = self.take_one(claimer)
+        task = self.take_one()
         assert task.id == task_id
         match status:
             case Status.DONE:
-                assert not self.store.run(complete.complete, claimer.process_id, {held(task): "1"})
+                assert self.complete(task, "1")
             case Status.FAILURE:
-                failed = Failed(error="boom", retry_in=3600.0)
-                assert self.store.run(record_outcome, claimer.process_id, held(task), failed)
+                assert self.fail(task, retry_in=3600.0)
             case Status.DEAD:
-                assert self.store.run(record_outcome, claimer.process_id, held(task), Failed(error="boom"))
+                assert self.fail(task, retry_in=None)
             case _:
                 assert status is Status.WORKING
         return task_id

@@ -19,7 +19,6 @@ from peerd.domain.alert import Alert
 from peerd.domain.alert_record import CONDITIONS, MAX_GATHERED, OF_STORAGE, AlertReport, reports_of
 from peerd.manager.queue_sampler import QUIET_EVERY, REPEAT_EVERY
 from peerd.manager.service import PINNED_REPORT_INTERVAL
-from peerd.runtime.messages.frames import encode
 from peerd.runtime.observability.alert_detection import AlertEventListener
 from peerd.runtime.observability.events import (
     AlertNotRecorded,
@@ -27,7 +26,6 @@ from peerd.runtime.observability.events import (
     EventBus,
     QueueBacklogEnded,
     QueueBacklogFound,
-    ScheduleFailed,
 )
 from peerd.store.alerts.reading import AlertRecord
 from peerd.testing import eventually_async
@@ -167,17 +165,6 @@ def test_of_queues_that_are_late_together_each_is_reported_and_of_each_its_end()
     assert (found["q1"].times, found["q1"].text) == (4, "tasks of q1 wait: the oldest has been due for 2h30m")
     ends = [report for alert in (ended, *more) for report in reports_of(alert)]
     assert {report.subject for report in ends if report.ended} == {"q0", "q1", "q2"}
-
-
-def test_a_gathered_alert_fits_into_a_frame_whatever_its_texts_are() -> None:
-    def emit(listener: AlertEventListener) -> None:
-        for number in range(MAX_GATHERED + 1):
-            name = f"{number}" + "\N{FIRE}" * 190
-            listener(ScheduleFailed(schedule=name, error="\N{FIRE}" * 5_000))
-
-    _, others = gathered(emit)
-    assert len(reports_of(others)) == MAX_GATHERED
-    encode({"type": "alert", "data": others.data, "text": others.text}, escape_surrogates=True)
 
 
 def test_what_ends_and_begins_again_while_it_waits_goes_on() -> None:

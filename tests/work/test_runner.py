@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from peerd import Cancel, Client, Context, Dead, Queue, Retry, Snooze, Status, Task, TaskWorker
+from peerd import Cancel, Client, Context, Dead, Queue, Retry, Snooze, Status
 from peerd.domain.known_handlers import UnsupportedTask
-from peerd.domain.outcome import Outcome
 from peerd.domain.task import NewTask
 from peerd.runtime.observability.events import AttemptEnded, EventBus
 from peerd.store.connection.database import DatabaseThreads
@@ -21,7 +20,6 @@ from peerd.testing import eventually_async
 from peerd.work.attempts.active_attempt import ActiveAttempt
 from peerd.work.attempts.attempt_execution import Execution
 from peerd.work.attempts.attempt_outcome import MAX_YIELD_DELAY, UnknownHandlerResolver
-from peerd.work.worker import WorkerState
 from tests.work.harness import Gates, RunnerHarness
 
 
@@ -37,31 +35,6 @@ async def test_as_many_tasks_run_at_once_as_count_shows_and_no_more(each_harness
         task = await each_harness.until(task_id, Status.DONE)
         assert (task.result, task.attempts, task.progress) == (f'"{n}"', 0, 1.0)
     assert each_harness.world.attempt_rows() == 0
-
-
-async def test_the_state_of_a_worker_is_idle_then_work_then_stop(harness: RunnerHarness, gates: Gates) -> None:
-    class Legacy(TaskWorker):
-        queues = ("legacy",)
-
-        async def handle_task(self, task: Task) -> None:
-            await gates.gate("it").wait()
-
-    worker = Legacy()
-
-    def state() -> WorkerState:
-        return worker.state
-
-    assert state() is WorkerState.STOP
-    runner = harness.run(worker)
-    await eventually_async(lambda: state() is WorkerState.IDLE)
-    task_id = harness.world.add("legacy")
-    await eventually_async(lambda: state() is WorkerState.WORK)
-    gates.open("it")
-    await harness.until(task_id, Status.DONE)
-    await eventually_async(lambda: state() is WorkerState.IDLE)
-    assert not worker.stopped.is_set()
-    await harness.stop(runner)
-    assert (state(), worker.stopped.is_set()) == (WorkerState.STOP, True)
 
 
 OUTCOMES = (
@@ -126,34 +99,6 @@ async def test_attempts_share_neither_context_variables_nor_the_asyncio_task(har
         await harness.until(task_id, Status.DONE)
     assert [value for value, _ in seen] == ["nothing"] * 20
     assert len({id(task) for _, task in seen}) == 20
-
-
-async def test_a_hook_that_does_not_end_blocks_neither_its_slot_nor_the_outcome_nor_a_stop(
-    harness: RunnerHarness,
-) -> None:
-    queue, begun = Queue("q"), asyncio.Semaphore(0)
-
-    @queue.task
-    async def it() -> int:
-        return 1
-
-    @queue.after_attempt
-    async def hangs(ctx: Context, outcome: Outcome) -> None:
-        begun.release()
-        await asyncio.sleep(1000)
-
-    ids = [harness.world.add(name="it") for _ in range(2)]
-    harness.run(queue, count=1, hook_timeout=0.1)
-    for task_id in ids:
-        assert (await harness.until(task_id, Status.DONE)).lease == 1
-        await begun.acquire()
-    await harness.end()
-    last = harness.world.add(name="it")
-    runner = harness.run(queue)
-    await begun.acquire()
-    async with asyncio.timeout(60):
-        await harness.stop(runner, grace=0.0)
-    assert harness.world.get(last).status is Status.DONE
 
 
 async def test_an_attempt_that_has_ended_leaves_nothing_to_the_garbage_collector(harness: RunnerHarness) -> None:
