@@ -143,19 +143,6 @@ def test_an_unknown_database_is_named_with_the_known_ones_and_a_password_is_not_
         assert "secret" not in repr(database)
 
 
-def test_an_operation_that_fails_by_itself_writes_nothing_and_is_not_repeated(world: World) -> None:
-    tries: list[int] = []
-
-    def broken(connection: Connection) -> None:
-        tries.append(1)
-        enqueue.enqueue(connection, NewTask(queue="q"))
-        raise LookupError("of its own")
-
-    with pytest.raises(LookupError, match="of its own"):
-        world.run(broken)
-    assert (world.count(), len(tries)) == (0, 1)
-
-
 def test_a_login_that_needs_another_package_shows_which(
     tmp_path: Path, opened: Callable[..., Database], monkeypatch: pytest.MonkeyPatch
 ) -> None:

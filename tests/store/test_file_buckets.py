@@ -1,4 +1,4 @@
-"""Classes, buckets and disks in the catalogue."""
+"""Classes, buckets, disks and the keys of clients in the catalogue."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import uuid
 import pytest
 import sqlalchemy as sa
 
+from peerd.domain.file_access import FileAccessKey
 from peerd.domain.file_errors import (
+    AccessKeyNotFound,
     BucketExists,
     BucketNotEmpty,
     BucketNotFound,
@@ -19,12 +21,14 @@ from peerd.domain.file_errors import (
     InvalidFile,
 )
 from peerd.domain.files import DiskState, FileClass
+from peerd.doorbell.access_secret import derive_access_secret
 from peerd.store.connection.database import Database
-from peerd.store.files import buckets, classes, disks, versions
+from peerd.store.files import access_keys, buckets, classes, disks, versions
 from peerd.store.files.copies import copies_bad, plan_copies
 from peerd.store.files.disks import DiskReport, DiskRow
 from peerd.store.files.walks import begin_walks_of_missing, walk_on
-from peerd.store.schema.tables import file_checks, file_copies
+from peerd.store.schema.sql_clock import seconds_from_now
+from peerd.store.schema.tables import file_access_keys, file_checks, file_copies
 from tests.store.file_steps import GIGABYTE, Catalogue
 from tests.store.world import at_once
 
@@ -177,3 +181,56 @@ def test_a_walk_requests_a_check_of_each_file_on_the_disk_batch_by_batch_once(ca
     assert catalogue.count(file_checks) == 7
     store.run(begin_walks_of_missing, [disk])
     assert store.run(walk_on, 3) is None, "it was walked already"
+
+
+def found_key(store: Database, key: FileAccessKey) -> FileAccessKey:
+    read = store.read(access_keys.find_access_key, key.id)
+    assert read is not None
+    return read
+
+
+def change_key(store: Database, key: FileAccessKey, **values: object) -> None:
+    statement = sa.update(file_access_keys).where(file_access_keys.c.id == key.id).values(**values)
+    store.run(lambda connection: connection.execute(statement).close())
+
+
+def test_the_use_of_a_key_is_written_once_a_minute_and_it_expires_by_the_clock_of_the_database(store: Database) -> None:
+    key = store.run(access_keys.create_access_key, "used", expires_in=86_400.0)
+    assert (key.is_valid, key.last_used_at) == (True, None)
+    store.run(access_keys.note_use, key.id)
+    first = found_key(store, key).last_used_at
+    store.run(access_keys.note_use, key.id)
+    assert first is not None
+    assert found_key(store, key).last_used_at == first
+    change_key(store, key, last_used_at=seconds_from_now(-61.0))
+    store.run(access_keys.note_use, key.id)
+    last = found_key(store, key).last_used_at
+    assert last is not None
+    assert last >= first
+    change_key(store, key, expires_at=seconds_from_now(-1.0))
+    assert not found_key(store, key).is_valid
+    other = store.run(access_keys.create_access_key, "revoked")
+    assert not store.run(access_keys.revoke_access_key, other.id).is_valid
+    with pytest.raises(AccessKeyNotFound):
+        store.run(access_keys.revoke_access_key, "PEERDNONE")
+
+
+def test_a_secret_is_in_no_column_and_differs_between_keys_and_clusters(store: Database) -> None:
+    key, other = (store.run(access_keys.create_access_key, name) for name in "ab")
+    secret = derive_access_secret("a cluster's secret", key.id)
+    assert secret != derive_access_secret("a cluster's secret", other.id)
+    assert secret != derive_access_secret("another cluster's secret", key.id)
+    rows = store.read(lambda connection: connection.execute(sa.select(file_access_keys)).all())
+    assert secret not in repr(rows)
+
+
+def test_a_scope_is_for_its_bucket_and_prefix_only(store: Database) -> None:
+    key = store.run(access_keys.create_access_key, "scoped", scopes=["films/2026/", "team-*"])
+    assert [key.has_key("films", text) for text in ("2026/one", "2026/", "2026", "", "2025/one")] == [
+        True, True, False, False, False
+    ]  # fmt: skip
+    assert [key.sees_bucket(bucket) for bucket in ("films", "films2", "team-a", "team", "music")] == [
+        True, False, True, False, False
+    ]  # fmt: skip
+    assert key.has_whole_bucket("team-a")
+    assert not key.has_whole_bucket("films")

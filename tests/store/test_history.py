@@ -106,9 +106,8 @@ def test_what_appears_far_behind_a_walk_is_found_when_it_begins_anew(world: Worl
     assert kept(world) == {"long": 1}
 
 
+@pytest.mark.parametrize("store", ["mariadb", "postgresql"], indirect=True)
 def test_a_locked_task_is_left_for_the_next_pass_and_holds_up_nothing(world: World) -> None:
-    if world.store.name == "sqlite":
-        pytest.skip("SQLite locks no rows")
     first = world.insert(queue="other", status="done", finished_at=seconds_from_now(-3 * HOUR))
     ended(world, "other", 2 * HOUR, 5)
     walking = Walking(world, batch=2)

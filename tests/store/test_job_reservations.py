@@ -1,18 +1,24 @@
-"""Which jobs a queue client gets, in which order, and what a reservation writes, on each database."""
+"""Reservations of queue clients: which jobs they get, what is kept with them, and how they end, on each database."""
 
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
+import msgspec
 import pytest
 
 from peerd.domain.lifecycle import FINISHED, Status
-from peerd.domain.task import NewTask
+from peerd.domain.task import LARGEST_CLIENT_SECONDS, NewTask
 from peerd.store import jobs
-from peerd.store.jobs import JobState, ReservedJob
+from peerd.store.claim.claimer import Claimer
+from peerd.store.jobs import JobState, Release, ReservedJob, outcomes
+from peerd.store.jobs.outcomes import RecordedFailure
+from peerd.store.outcomes.recording import ClaimId
 from peerd.store.schema.sql_clock import seconds_from_now
-from tests.store.job_steps import TTR, UINT32, put, put_all, reserve, reserve_one, reserved_ids, state
-from tests.store.world import World
+from peerd.store.schema.tables import tasks
+from tests.store.job_steps import TTR, UINT32, delete, put, put_all, release, reserve, reserve_one, reserved_ids, state
+from tests.store.world import World, at_once
 
 pytestmark = pytest.mark.every_database
 
@@ -105,3 +111,147 @@ def test_a_free_job_whose_queue_keeps_history_is_canceled_when_it_is_deleted(wor
             status
         )
     assert world.run_group(jobs.take, world.claimer("q"), 2**64 - 1, TTR) is None
+
+
+def test_two_processes_never_reserve_the_same_job(world: World) -> None:
+    put_all(world, [NewTask(queue="q", ttr=1) for _ in range(60)])
+    claimers = [world.claimer("q") for _ in range(4)]
+
+    def drain(claimer: Claimer) -> list[int]:
+        found: list[int] = []
+        while some := reserved_ids(world, claimer, 3):
+            found += some
+        return found
+
+    found = [job_id for ids in at_once([partial(drain, claimer) for claimer in claimers]) for job_id in ids]
+    assert len(found) == len(set(found))
+    rest = reserved_ids(world, world.claimer("q"), 100)
+    assert len(found) + len(rest) == 60
+
+
+@pytest.mark.parametrize("store", ["mariadb", "postgresql"], indirect=True)
+def test_jobs_that_another_session_has_locked_are_left_out(world: World) -> None:
+    ids = put_all(world, [NewTask(queue="q", ttr=1) for _ in range(50)])
+    claimer = world.claimer("q")
+    with world.locking(tasks, *ids[:30]):
+        found = [*reserved_ids(world, claimer, 1), *reserved_ids(world, claimer, 9)]
+        assert len(found) == 10
+        assert set(found) <= set(ids[30:])
+        assert len(reserved_ids(world, claimer, 50)) == 10
+        assert reserve(world, claimer) == []
+    assert reserved_ids(world, claimer, 50) == ids[:30]
+
+
+def test_a_release_with_a_delay_makes_the_job_wait_and_one_without_keeps_the_delay_shown(world: World) -> None:
+    job_id = put(world, pri=UINT32, ttr=UINT32)
+    claimer = world.claimer("q")
+    release(world, claimer, Release(reserve_one(world, claimer).claim, 65_536, UINT32, "releases"))
+    found = world.read(jobs.job_statistics, job_id)
+    assert found is not None
+    assert (found.state, found.delay, found.priority) == (JobState.DELAYED, UINT32, 65_536)
+    assert found.time_left > 10**8, "as long as any database can say"
+    job = world.run_group(jobs.take, claimer, job_id, TTR)
+    assert job is not None
+    release(world, claimer, Release(job.claim, None, None, "timeouts"))
+    found = world.read(jobs.job_statistics, job_id)
+    assert found is not None
+    assert (found.state, found.delay, found.time_left) == (JobState.READY, UINT32, 0)
+
+
+def test_a_job_whose_queue_keeps_history_is_done(world: World) -> None:
+    kept, gone = put(world), put(world)
+    claimer = world.claimer("q")
+    held = [job.claim for job in reserve(world, claimer, 2)]
+    assert delete(world, claimer, *held, keep=frozenset(held[:1])) == set(held)
+    assert delete(world, world.claimer("q"), *held, keep=frozenset(held[:1])) == set()
+    assert world.status(kept) is Status.DONE
+    assert world.get(kept).deadline_at is None
+    assert world.find(gone) is None
+    assert state(world, kept) is None
+
+
+def test_release_all_ends_the_reservations_of_a_node_and_no_claims(world: World) -> None:
+    ids = [put(world) for _ in range(3)]
+    gateway, other = world.claimer("q"), world.claimer("q", node="other")
+    assert len(reserve(world, gateway, 2)) == 2
+    kept = reserve_one(world, other)
+    claimed = world.add("w")
+    world.take_one(msgspec.structs.replace(gateway, queues=("w",)))
+    assert world.run(jobs.release_all, gateway.node_id) == 2
+    assert [state(world, job_id) for job_id in ids] == [JobState.READY, JobState.READY, JobState.RESERVED]
+    assert kept.id == ids[2]
+    assert world.status(claimed) is Status.WORKING
+    assert reserved_ids(world, gateway, 5) == ids[:2]
+
+
+class Held:
+    """Jobs that one client reserves, and what it reports of them."""
+
+    def __init__(self, world: World) -> None:
+        self.world, self.claimer = world, world.claimer("q")
+
+    def reserve(self, **fields: Any) -> ReservedJob:
+        put(self.world, **fields)
+        return reserve_one(self.world, self.claimer)
+
+    def fail(self, claim: ClaimId, retry: Any = None) -> Any:
+        return self.world.run_group(outcomes.fail_held, self.claimer.process_id, claim, "boom", retry)
+
+    def complete(self, claim: ClaimId, result: str | None = "1") -> bool:
+        return self.world.run_group(outcomes.complete_held, self.claimer.process_id, claim, result)
+
+    def report(self, claim: ClaimId) -> bool:
+        return self.world.run_group(outcomes.report_held, self.claimer.process_id, claim, 0.5, "half")
+
+
+def test_progress_and_a_result_are_kept_with_the_job_and_its_reservation_ends(world: World) -> None:
+    held = Held(world)
+    job = held.reserve(ttr=LARGEST_CLIENT_SECONDS)
+    touched = world.run_group(jobs.touch_reservations, held.claimer.process_id, [job.claim])
+    assert (job.ttr, touched, held.report(job.claim)) == (LARGEST_CLIENT_SECONDS, {job.claim}, True)
+    task = world.get(job.id)
+    assert (task.status, task.progress, task.progress_note) == (Status.WORKING, 0.5, "half")
+    assert task.deadline_at is not None
+    assert task.deadline_at.year > 2035, "without a limit of time, as long as any database can say"
+    assert held.complete(job.claim, '{"a":[1]}')
+    task = world.get(job.id)
+    assert (task.status, task.result, task.deadline_at) == (Status.DONE, '{"a":[1]}', None)
+
+
+def test_a_failure_is_an_attempt_and_the_last_one_where_there_is_a_maximum(world: World) -> None:
+    held = Held(world)
+    endless = held.reserve()
+    for number in range(1, 4):
+        assert held.fail(endless.claim, 0.0) == RecordedFailure(0.0)
+        task = world.get(endless.id)
+        assert (task.status, task.error, task.attempts, task.deadline_at) == (Status.FAILURE, "boom", number, None)
+        assert world.outcomes(endless.id) == ["failure"] * number
+        world.stage_due()
+        endless = reserve_one(world, held.claimer)
+    last, for_good = held.reserve(max_attempts=1), held.reserve()
+    assert held.fail(last.claim, 0) == held.fail(for_good.claim, retry=False) == RecordedFailure(None)
+    assert [world.status(job.id) for job in (endless, last, for_good)] == [Status.WORKING, Status.DEAD, Status.DEAD]
+
+
+def test_pauses_grow_with_the_failures(world: World) -> None:
+    held = Held(world)
+    job = held.reserve()
+    for number, least, most in ((0, 0.5, 1.5), (1, 1.5, 2.5), (4, 12, 20)):
+        world.set(job.id, attempts=number)
+        failed = held.fail(job.claim)
+        assert isinstance(failed, RecordedFailure)
+        assert failed.retry_in is not None
+        assert least < failed.retry_in < most
+        world.set(job.id, status=Status.PENDING, start_at=None)
+        job = reserve_one(world, held.claimer)
+
+
+def test_one_that_holds_it_no_more_can_change_nothing(world: World) -> None:
+    held = Held(world)
+    stale = held.reserve()
+    world.run_group(jobs.release, held.claimer.process_id, [jobs.Release(stale.claim)])
+    current = reserve_one(world, held.claimer)
+    assert [held.complete(stale.claim), held.fail(stale.claim), held.report(stale.claim)] == [False] * 3
+    task = world.get(current.id)
+    assert (task.status, task.attempts, task.progress) == (Status.WORKING, 0, None)
+    assert held.complete(current.claim)

@@ -7,14 +7,12 @@ from collections.abc import Iterator
 import pytest
 
 from peerd.config.address import normalise_url
-from peerd.operate.client import Client
 from peerd.store.claim import claim
 from peerd.store.connection.database import Database
 from peerd.store.outcomes.complete import complete
 from peerd.store.schema.migrate import migrate
 from peerd.store.statements.token import new_token
 from tests.store.world import World, held
-from tests.support.forks import run_in_fork, session_id, use_client
 from tests.support.servers import DatabaseFactory
 
 if normalise_url("mysql://localhost/peerd").startswith("mysql+pymysql"):
@@ -39,13 +37,3 @@ def test_tasks_go_through_the_c_driver(store: Database) -> None:
     assert task.worker_started_at is not None
     assert task.worker_started_at.tzinfo is not None
     assert store.run(complete, claimer.process_id, {held(task): '"✓"'}) == set()
-
-
-def test_a_forked_process_has_connections_of_its_own_and_leaves_its_parents_alone(store: Database) -> None:
-    client = Client(store)
-    assert use_client(client) == 2
-    sessions = {store.read(session_id), store.run(session_id)}
-    its_sessions = run_in_fork(lambda: (use_client(client), {store.read(session_id), store.run(session_id)})[1])
-    assert not its_sessions & sessions
-    assert {store.read(session_id), store.run(session_id)} == sessions, "they were ended by its child"
-    assert use_client(client) == 6

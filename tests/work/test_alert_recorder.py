@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
@@ -71,10 +71,8 @@ async def test_alerts_are_written_and_a_recovery_ends_the_row_of_its_condition(h
         recorder.receive({"type": "alert", "alert": "crash-loop", "text": "video-1 fails", "slot": "video-1", "pid": 7})
         await eventually_async(lambda: len(rows(harness)) == 2)
         crash, late = rows(harness)
-        assert (crash.kind, crash.subject, crash.slot, crash.pid, crash.state) == (
-            *("crash-loop", "video-1", "video-1"),
-            *(7, "recent"),
-        )
+        found = (crash.kind, crash.subject, crash.slot, crash.pid, crash.state)
+        assert found == ("crash-loop", "video-1", "video-1", 7, "recent")
         assert (late.subject, late.node, late.state, late.data) == ("video", "one", "on", {"queue": "video"})
         recorder.receive({"type": "alert", "alert": "recovered", "text": "over", "data": {"queue": "video"}})
         await eventually_async(lambda: rows(harness)[1].state == "ended")
@@ -136,29 +134,19 @@ async def test_a_stop_does_not_wait_for_a_database_that_is_away(harness: RunnerH
     assert len(rows(harness)) <= 1
 
 
-def gathered(emit: Callable[[AlertEventListener], None]) -> list[Alert]:
-    """The alerts that a process sends, the gathered ones at its end."""
+def test_of_queues_that_are_late_together_each_is_reported_and_of_each_its_end() -> None:
     sent: list[Alert] = []
 
     def send(kind: str, text: str, **data: Any) -> None:
         sent.append(Alert(alert=kind, text=text, node="one", at=datetime.now(UTC), data=data))
 
     listener = AlertEventListener(send, lambda: 1.0)
-    emit(listener)
+    for number in (*range(MAX_GATHERED + 50), 1, 1, 1):
+        listener(QueueBacklogFound(queue=f"q{number}", oldest=9_000.0, is_served=True))
+    for number in range(3):
+        listener(QueueBacklogEnded(queue=f"q{number}", seconds=9.0))
     listener.flush_suppressed()
-    return sent
-
-
-def test_of_queues_that_are_late_together_each_is_reported_and_of_each_its_end() -> None:
-    def emit(listener: AlertEventListener) -> None:
-        for number in range(MAX_GATHERED + 50):
-            listener(QueueBacklogFound(queue=f"q{number}", oldest=9_000.0, is_served=True))
-        for _ in range(3):
-            listener(QueueBacklogFound(queue="q1", oldest=9_000.0, is_served=True))
-        for number in range(3):
-            listener(QueueBacklogEnded(queue=f"q{number}", seconds=9.0))
-
-    first, ended, others, *more = gathered(emit)
+    first, ended, others, *more = sent
     assert others.text.endswith(f"; and {MAX_GATHERED + 51} more alike")
     found = {report.subject: report for alert in (first, others) for report in reports_of(alert)}
     assert {f"q{number}" for number in range(MAX_GATHERED + 1)} <= set(found)

@@ -90,12 +90,10 @@ def test_each_attempt_is_in_one_row_with_its_outcome_and_times(
     process.end(3)
     process.flush()
     process.end(2)
-    process.end(outcome="failure")
-    process.end(outcome="timeout")
-    process.end(outcome="dead")
-    process.end(outcome="snoozed")
-    process.end(outcome="unknown", seconds=0.0)
-    process.end(outcome="released", seconds=0.0)
+    for outcome in ("failure", "timeout", "dead", "snoozed"):
+        process.end(outcome=outcome)
+    for outcome in ("unknown", "released"):
+        process.end(outcome=outcome, seconds=0.0)
     process.flush()
     process.flush()
     [row] = rows_in(harness.database)
