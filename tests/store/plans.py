@@ -62,12 +62,6 @@ def explain(
     return rows
 
 
-def explain_text(database: Database, statement: str, parameters: Any) -> str:
-    """A plan as `name=value`, a row on a line."""
-    rows = explain(database, statement, parameters)
-    return "\n".join(" ".join(f"{name}={value}" for name, value in row.items()) for row in rows)
-
-
 def plan_of(
     database: Database, statement: str, parameters: Any, engine: sa.Engine | None = None
 ) -> tuple[set[str], list[str]]:

@@ -40,30 +40,28 @@ def _mysql() -> Iterator[None]:
         yield
 
 
+def execute(using: str, sql: str, *values: object) -> None:
+    with connections[using].cursor() as cursor:
+        cursor.execute(sql, values)
+
+
 @pytest.fixture
 def using(world: World) -> Iterator[str]:
     """Django's name of a database in which peerd's tables are."""
     url = world.store.url
     alias = f"on_{world.store.name}"
-    database: dict[str, Any] = {
-        "ENGINE": f"django.db.backends.{ENGINES[world.store.name]}",
-        "NAME": url.database,
-        "USER": url.username or "",
-        "HOST": url.host or "",
-        "PORT": url.port or "",
-    }
+    database = {"ENGINE": f"django.db.backends.{ENGINES[world.store.name]}", "NAME": url.database}
+    database |= {"USER": url.username or "", "HOST": url.host or "", "PORT": str(url.port or "")}
     connections.settings[alias] = connections.configure_settings({"default": database})["default"]
-    with connections[alias].cursor() as cursor:
-        cursor.execute("CREATE TABLE IF NOT EXISTS orders (id INTEGER PRIMARY KEY)")
-        cursor.execute("DELETE FROM orders")
+    execute(alias, "CREATE TABLE IF NOT EXISTS orders (id INTEGER PRIMARY KEY)")
+    execute(alias, "DELETE FROM orders")
     yield alias
     connections[alias].close()
     del connections[alias]
 
 
 def order(using: str, number: int = 7) -> None:
-    with connections[using].cursor() as cursor:
-        cursor.execute("INSERT INTO orders VALUES (%s)", [number])
+    execute(using, "INSERT INTO orders VALUES (%s)", number)
 
 
 def orders(using: str) -> int:
@@ -111,20 +109,17 @@ def test_an_error_of_the_database_is_djangos_error_and_undoes_the_transaction_ar
         with transaction.atomic(using=using):
             order(using)
             assert enqueue(CALL, using=using, unique="k").created
-            with connections[using].cursor() as cursor:
-                cursor.execute("INSERT INTO tasks (queue) VALUES ('')")
+            execute(using, "INSERT INTO tasks (queue) VALUES ('')")
 
     with pytest.raises(DatabaseError):
         broken()
     assert (world.count(), orders(using)) == (0, 0)
-    with connections[using].cursor() as cursor:
-        cursor.execute("ALTER TABLE tasks RENAME TO hidden")
+    execute(using, "ALTER TABLE tasks RENAME TO hidden")
     try:
         with pytest.raises(DatabaseError):
             enqueue(CALL, using=using)
     finally:
-        with connections[using].cursor() as cursor:
-            cursor.execute("ALTER TABLE hidden RENAME TO tasks")
+        execute(using, "ALTER TABLE hidden RENAME TO tasks")
     assert enqueue(CALL, using=using, unique="k").created
 
 

@@ -1,38 +1,18 @@
-"""Files at risk, and counts of copies: what pages, metrics and alerts read stays quick among many files."""
+"""Files at risk, counts of copies, and why a folder is refused: what pages, metrics and alerts read."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import sqlalchemy as sa
 
-from peerd.domain.files import FileState
-from peerd.store.connection.database import Database
-from peerd.store.files.buckets import Bucket
 from peerd.store.files.checks import request_checks
 from peerd.store.files.disk_counts import count_copies, read_counts, write_counts
 from peerd.store.files.disks import DiskReport, read_disks, remove_disk, report_disk, report_unusable
 from peerd.store.files.risks import RiskCount, count_risks, files_at_risk, parse_place
-from peerd.store.schema.tables import disk_counts, disks, file_checks, files
-from tests.store.file_steps import HASH, Catalogue
-
-
-def insert(store: Database, table: sa.Table, rows: Iterable[dict[str, Any]]) -> None:
-    given = list(rows)
-
-    def write(connection: sa.Connection, some: list[dict[str, Any]]) -> None:
-        connection.execute(sa.insert(table), some)
-
-    for first in range(0, len(given), 5_000):
-        store.run(write, given[first : first + 5_000])
-
-
-def add_files(store: Database, bucket: Bucket, count: int) -> None:
-    values = {"bucket_id": bucket.id, "class_name": "default", "size": 7, "blake3": HASH, "version": 1}
-    values |= {"state": FileState.STORED.value, "is_current": 1}
-    insert(store, files, ({"id": number, "file_key": f"{number:06}", **values} for number in range(1, count + 1)))
+from peerd.store.schema.tables import disk_counts, disks, file_checks
+from tests.store.file_steps import Catalogue
 
 
 def risk(number: int, danger: int, health: str | None, minutes: float) -> dict[str, Any]:
@@ -43,7 +23,9 @@ def risk(number: int, danger: int, health: str | None, minutes: float) -> dict[s
 
 def test_files_at_risk_are_counted_and_listed_the_most_endangered_and_longest_first(catalogue: Catalogue) -> None:
     store, bucket = catalogue.store, catalogue.bucket()
-    add_files(store, bucket, 8)
+    for number in range(1, 9):
+        catalogue.put(bucket, f"{number}", catalogue.disk("a"), id=number)
+    catalogue.store.run(lambda connection: connection.execute(sa.delete(file_checks)).close())
     rows = [
         risk(1, 2, "at-risk", 5),
         risk(2, 1, "at-risk", 5),
@@ -54,7 +36,7 @@ def test_files_at_risk_are_counted_and_listed_the_most_endangered_and_longest_fi
         risk(7, 9, "deleted", 90),
         risk(8, 2, "whole", 90),
     ]
-    insert(store, file_checks, rows)
+    store.run(lambda connection: connection.execute(sa.insert(file_checks), rows).close())
     counts = store.read(count_risks)
     assert [(one.danger, one.health, one.files) for one in counts] == [
         (1, "at-risk", 2), (2, "at-risk", 1), (2, "whole", 1), (8, "unreachable", 1), (8, "lost", 1),

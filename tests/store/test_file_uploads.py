@@ -103,6 +103,9 @@ def test_an_upload_advances_part_by_part_and_by_nothing_else(catalogue: Catalogu
     of_key = store.read(resumable_uploads.uploads_of_key, bucket, "key ä")
     assert [(one.id, one.received) for one in of_key] == [(upload_id, 100), (second, 0)]
     assert [one.id for one in store.read(uploads.list_uploads, bucket).uploads] == [of_s3]
+    assert store.read(uploads.find_upload, upload_id) is None
+    with pytest.raises(UploadGone):
+        store.read(resumable_uploads.get_resumable, of_s3)
     assert store.read(uploads.bytes_of_uploads, bucket.id) == 100
     assert store.read(copies.known_on_disk, 1, [7, 10]) == {7}, "it is not swept"
     with pytest.raises(BucketNotEmpty):
@@ -139,6 +142,9 @@ def test_an_aborted_upload_is_gone_and_its_bytes_are_still_to_be_removed(
     assert [one.id for one in store.read(uploads.aborted_uploads, [disk], 10)] == [upload_id]
     assert store.run(uploads.end_upload, upload_id) == ([5] if is_of_s3 else [])
     assert catalogue.count(file_uploads) == 0
+    for operation, more in [(uploads.end_upload, ()), (uploads.add_part, (part(1, 8),))]:
+        with pytest.raises(UploadGone):
+            store.run(operation, upload_id, *more)
 
 
 def test_what_cannot_be_stored_is_refused_before_a_byte_is_sent(catalogue: Catalogue) -> None:

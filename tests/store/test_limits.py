@@ -13,7 +13,7 @@ from sqlalchemy.exc import DBAPIError
 from peerd.domain.lifecycle import Status
 from peerd.domain.limit import Limit, Rate
 from peerd.store.limits import limited_claim
-from peerd.store.limits.definitions import LimitState, list_limits, purge_limit_starts, set_limit
+from peerd.store.limits.definitions import LimitState, list_limits, purge_limit_starts, remove_limit, set_limit
 from peerd.store.maintenance.due import read_due_maintenance
 from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import limit_starts, limits
@@ -50,6 +50,18 @@ def starts(world: World, *rows: tuple[str, int, float], queue: str = "q", counts
             "counts_until": seconds_from_now(counts_for - ago),
         }
         world.execute(sa.insert(limit_starts).values(values))
+
+
+def test_a_queue_each_key_and_a_key_have_limits_which_are_replaced_as_a_whole_and_removed(world: World) -> None:
+    limit(world, running=3, rate=Rate(100, 60.0))
+    limit(world, rate=Rate(5, 0.25))
+    for number, (queue, key) in enumerate((("q", "*"), ("q", "acme"), ("q", "Acme"), ("r", "*"))):
+        limit(world, queue=queue, key=key, running=number)
+    found = [(state.queue, state.key, state.running, state.starts, state.period) for state in listed(world)]
+    assert found[0] == ("q", "", None, 5, 0.25)
+    assert [one[:3] for one in found[1:]] == [("q", "*", 0), ("q", "Acme", 2), ("q", "acme", 1), ("r", "*", 3)]
+    assert [world.run(remove_limit, "q", "*") for _ in range(2)] == [True, False]
+    assert [[state.key for state in listed(world, queue)] for queue in "qr"] == [["", "Acme", "acme"], ["*"]]
 
 
 def test_several_sets_of_one_limit_at_once_leave_one(world: World) -> None:

@@ -15,7 +15,6 @@ from peerd.store.bulk.chunks import carry_out_chunk
 from peerd.store.bulk.creating import create_bulk
 from peerd.store.bulk.selection import preview_bulk
 from peerd.store.claim import claim
-from peerd.store.claim.claimer import Claimer
 from peerd.store.connection.database import Database
 from peerd.store.jobs import Release
 from peerd.store.jobs.statistics import unfinished_queues
@@ -58,8 +57,6 @@ def test_hot_statements_go_by_their_indexes(database: str) -> None:
         check_recent(store)
         check(store, partial(store.read, count_running, {"q"}), {"tasks_claim", "tasks_working", "a sort of all"})
         check_bulk(store)
-        if store.name == "postgresql":
-            check_generic_plan(store, claimer)
     finally:
         store.close()
 
@@ -132,25 +129,6 @@ def check_recent(store: Database) -> None:
         _, plan = plan_of(store, *statement)
         for line in plan:
             assert not re.search(r" tasks (ALL|index) |Seq Scan on tasks|SCAN tasks(?! USING)", line), plan
-
-
-def check_generic_plan(store: Database, claimer: Claimer) -> None:
-    """After some calls PostgreSQL plans a statement once for all values; psycopg prepares what it sees often."""
-    with recorded_statements(store) as sent:
-        store.run(claim.claim, claimer, token=new_token(), limit=5)
-    [(statement, parameters)] = [one for one in sent if one[0].lstrip().startswith("WITH")]
-    names = list(dict.fromkeys(re.findall(r"%\((\w+)\)s", statement)))
-    for number, name in enumerate(names, 1):
-        statement = statement.replace(f"%({name})s", f"${number}")
-    values = ", ".join("NULL" if parameters[name] is None else f"'{parameters[name]}'" for name in names)
-    with store.engine.connect() as connection:
-        connection.exec_driver_sql("SET plan_cache_mode = force_generic_plan")
-        connection.exec_driver_sql(f"PREPARE claim AS {statement}")
-        plan = "\n".join(connection.exec_driver_sql(f"EXPLAIN EXECUTE claim ({values})").scalars())
-        connection.rollback()
-    assert "$1" in plan, plan
-    assert plan.count("using tasks_claim on tasks") == 4, plan
-    assert "Seq Scan on tasks" not in plan, plan
 
 
 @pytest.mark.parametrize("store", ["mariadb"], indirect=True)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.engine import Connection
 
 from peerd.domain.errors import DatabaseUnavailable
 from peerd.store.claim import claim
@@ -48,22 +47,6 @@ def close_from_outside(world: World, number: int) -> None:
             pass
 
 
-@contextmanager
-def pings(engines_: tuple[Engine, ...], monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
-    """Each check of a connection."""
-    seen: list[Any] = []
-    with monkeypatch.context() as patched:
-        for engine in engines_:
-            ping = engine.dialect.do_ping
-
-            def counted_ping(connection: Any, ping: Callable[[Any], bool] = ping) -> bool:
-                seen.append(connection)
-                return ping(connection)
-
-            patched.setattr(engine.dialect, "do_ping", counted_ping)
-        yield seen
-
-
 def test_a_connection_that_was_closed_is_replaced_whether_lately_or_long_ago(
     world: World, idle_database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -78,32 +61,28 @@ def test_a_connection_that_was_closed_is_replaced_whether_lately_or_long_ago(
         assert operate(number_of) != before, way
 
 
-def test_a_connection_whose_server_has_sent_nothing_since_its_last_use_is_not_checked(
+def test_a_check_precedes_only_what_cannot_be_repeated_where_the_server_has_sent_something_or_long_ago(
     world: World, idle_database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = idle_database.run_autocommit(number_of)
-    with pings(idle_database.engines, monkeypatch) as seen:
-        assert idle_database.run_autocommit(number_of) == before
-        assert not seen
-        close_from_outside(world, before)
-        assert idle_database.run_autocommit(number_of) != before
-        assert len(seen) == 1
-
-
-def test_heartbeats_reads_and_transactions_are_not_preceded_by_a_check(
-    world: World, idle_database: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("peerd.store.connection.pool_liveness.SOCKET_CHECK_WITHIN", -1.0)
+    pinged: list[Any] = []
+    for engine in idle_database.engines:
+        ping = engine.dialect.do_ping
+        monkeypatch.setattr(engine.dialect, "do_ping", lambda driver, ping=ping: pinged.append(driver) or ping(driver))
     incarnation = world.incarnation("a")
-    for way in (idle_database.run, idle_database.run_autocommit, idle_database.read):
+    before = idle_database.run_autocommit(number_of)
+    assert (idle_database.run_autocommit(number_of), pinged) == (before, [])
+    close_from_outside(world, before)
+    assert (idle_database.run_autocommit(number_of) != before, len(pinged)) == (True, 1)
+    monkeypatch.setattr("peerd.store.connection.pool_liveness.SOCKET_CHECK_WITHIN", -1.0)
+    for way in (idle_database.run, idle_database.read):
         way(number_of)
-    with pings(idle_database.engines, monkeypatch) as seen:
-        idle_database.run_idempotent(heartbeat_only, "a", incarnation)
-        idle_database.read(number_of)
-        idle_database.run(number_of)
-        assert not seen
-        idle_database.run_autocommit(claim.claim, world.claimer(), token=new_token(), limit=1)
-        assert len(seen) == 1
+    pinged.clear()
+    idle_database.run_idempotent(heartbeat_only, "a", incarnation)
+    idle_database.read(number_of)
+    idle_database.run(number_of)
+    assert not pinged
+    idle_database.run_autocommit(claim.claim, world.claimer(), token=new_token(), limit=1)
+    assert len(pinged) == 1
 
 
 def test_a_transaction_that_is_lost_before_its_commit_was_sent_is_done_once(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import sqlalchemy as sa
@@ -15,7 +16,7 @@ from peerd.store.late_queues import LateQueue, find_late_queues
 from peerd.store.schema.tables import tasks
 from peerd.store.statistics.depths import sample_depths
 from peerd.store.tasks import counts
-from tests.store.world import World
+from tests.store.world import World, at_once
 
 NOW = datetime.now(UTC).replace(microsecond=0)
 
@@ -126,7 +127,7 @@ def test_a_queue_is_late_when_its_oldest_task_has_been_due_for_long(world: World
 
 def test_a_paused_queue_is_not_late_until_its_pause_is_over(world: World) -> None:
     add_waiting(world, "served", 60)
-    world.run(queues.pause, "served")
+    at_once([partial(world.run, queues.pause, "served")] * 6)  # each for the first time
     assert late(world) == {}
     world.run(queues.pause, "served", 0.0)
     world.insert(queue="tube", ttr=60, created_at=datetime.now(UTC) - timedelta(minutes=5))

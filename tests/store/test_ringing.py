@@ -15,7 +15,6 @@ from sqlalchemy.orm import Session
 from peerd.domain.errors import InvalidFilter
 from peerd.domain.lifecycle import Status
 from peerd.domain.ring import ClaimRevoked, Ring, TasksAvailable, TaskScheduled
-from peerd.doorbell.after_commit import ring_after_commit
 from peerd.doorbell.datagram import Verifier
 from peerd.doorbell.endpoints import write_endpoint
 from peerd.doorbell.notifier import ENDPOINTS_TTL, NO_ENDPOINTS_TTL, DatagramTransport, Notifier
@@ -108,16 +107,6 @@ def test_in_the_callers_transaction_it_rings_after_the_commit_once(world: World,
     with world.store.engine.begin() as connection:
         bell.client.enqueue_in(connection, "last")
     assert bell.received() == [TasksAvailable(("last",))]
-
-
-def test_when_a_ring_is_sent_the_task_is_visible(world: World, bell: Bell) -> None:
-    seen: list[Status] = []
-    with world.store.engine.begin() as connection:
-        job = bell.client.enqueue_in(connection, "video")
-        notifier = Notifier(world.store, open_transport=lambda: None)
-        notifier.ring = lambda *_: seen.append(world.get(job.id).status)  # type: ignore[method-assign]
-        ring_after_commit(connection, notifier, [TasksAvailable()])
-    assert seen == [Status.PENDING]
 
 
 def test_a_session_rings_after_its_commit_and_not_after_its_rollback(world: World, bell: Bell) -> None:

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 from sqlalchemy.engine import Connection
@@ -98,22 +99,12 @@ def test_writers_of_one_process_do_not_poll_for_the_lock_that_one_of_them_has(
 def test_a_process_that_has_met_a_writer_of_another_one_leaves_room_between_its_turns(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    pauses: list[tuple[float, float]] = []
+    pauses: list[float] = []
     monkeypatch.setattr(sqlite_lock, "LOCK_RETRY_PAUSE", (0.0, 60.0))
-
-    def no_pause(least: float, most: float) -> float:
-        pauses.append((least, most))
-        return 0.0
-
-    monkeypatch.setattr(random, "uniform", no_pause)
+    monkeypatch.setattr(random, "uniform", lambda least, most: pauses.append(most) or 0.0)
     busy = sqlite3.OperationalError("database is locked")
     busy.sqlite_errorcode = sqlite3.SQLITE_BUSY
-    answers = iter([busy, None])
-
-    def attempt() -> None:
-        if (answer := next(answers)) is not None:
-            raise answer
-
+    attempt = Mock(side_effect=[busy, None])
     writers = sqlite_lock.SqliteWriterLock()
     for _ in range(3):
         with writers.hold():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
@@ -219,21 +220,10 @@ def held(task: Task) -> ClaimId:
 def at_once(functions: Sequence[Callable[[], T]]) -> list[T]:
     """Run each in a thread of its own, all released at the same moment; their answers, or the first error."""
     gate = threading.Barrier(len(functions))
-    answers: dict[int, T] = {}
-    errors: list[BaseException] = []
 
-    def run(index: int, function: Callable[[], T]) -> None:
+    def run(function: Callable[[], T]) -> T:
         gate.wait()
-        try:
-            answers[index] = function()
-        except BaseException as error:  # noqa: BLE001 - raised again in the test's thread
-            errors.append(error)
+        return function()
 
-    threads = [threading.Thread(target=run, args=pair) for pair in enumerate(functions)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]
-    return [answers[index] for index in range(len(functions))]
+    with ThreadPoolExecutor(len(functions)) as threads:
+        return list(threads.map(run, functions))

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -190,23 +189,17 @@ async def test_an_outage_ends_a_sample_and_the_next_one_is_taken(harness: Runner
     assert samples(harness) == 1
 
 
-@asynccontextmanager
-async def held_sample(harness: RunnerHarness, sampling: Sampling) -> AsyncIterator[Callable[[], bool]]:
+async def test_a_stop_waits_for_no_sample(harness: RunnerHarness) -> None:
+    sampling = Sampling(harness)
     with harness.database.hold(write_depths.__name__):
         sampling.now += SAMPLE
         sampling.sampler.start_if_due(sampling.due, sampling.node_id)
         running = sampling.sampler._sampling
         assert running is not None
-        yield running.done
-
-
-async def test_a_stop_waits_for_no_sample(harness: RunnerHarness) -> None:
-    sampling = Sampling(harness)
-    async with held_sample(harness, sampling) as is_done:
         await asyncio.sleep(0)
         async with asyncio.timeout(5):
             await sampling.sampler.stop()
-        assert is_done()
+        assert running.done()
 
 
 class Watching:
