@@ -22,7 +22,7 @@ def test_a_token_is_valid_until_it_expires_or_is_revoked(world: World) -> None:
     made = client.tokens.create("t", ["view", Right.ENQUEUE], queues=["video", "a:b"], expires_in="1h")
     presented = world.read(tokens.find_token, made.secret)
     assert presented is not None
-    assert (presented.token.rights, presented.is_due) == ({Right.VIEW, Right.ENQUEUE}, True)
+    assert (presented.token.rights, presented.is_due) == (frozenset({Right.VIEW, Right.ENQUEUE}), True)
     assert presented.token.queues == frozenset({"video", "a:b"})
     world.run(tokens.touch_token, made.token.id)
     again = world.read(tokens.find_token, made.secret)

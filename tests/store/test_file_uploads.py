@@ -142,7 +142,8 @@ def test_an_aborted_upload_is_gone_and_its_bytes_are_still_to_be_removed(
     assert [one.id for one in store.read(uploads.aborted_uploads, [disk], 10)] == [upload_id]
     assert store.run(uploads.end_upload, upload_id) == ([5] if is_of_s3 else [])
     assert catalogue.count(file_uploads) == 0
-    for operation, more in [(uploads.end_upload, ()), (uploads.add_part, (part(1, 8),))]:
+    attempts = [(uploads.end_upload, ()), (uploads.add_part, (part(1, 8),))]
+    for operation, more in attempts:
         with pytest.raises(UploadGone):
             store.run(operation, upload_id, *more)
 

@@ -279,4 +279,4 @@ def test_many_claimers_at_once_never_run_more_than_k(world: World) -> None:
 def statuses(connection: sa.Connection, by: sa.Column[Any] = tasks.c.status, **wanted: str) -> Counter[str]:
     """How many tasks there are of each status, or of each value of another column."""
     found = connection.execute(sa.select(by, sa.func.count()).filter_by(**wanted).group_by(by))
-    return Counter(dict(found.all()))  # type: ignore[arg-type]
+    return Counter(dict(found.all()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -65,9 +66,13 @@ def test_a_check_precedes_only_what_cannot_be_repeated_where_the_server_has_sent
     world: World, idle_database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pinged: list[Any] = []
+
+    def ping_and_note(driver: Any, ping: Callable[[Any], bool]) -> bool:
+        pinged.append(driver)
+        return ping(driver)
+
     for engine in idle_database.engines:
-        ping = engine.dialect.do_ping
-        monkeypatch.setattr(engine.dialect, "do_ping", lambda driver, ping=ping: pinged.append(driver) or ping(driver))
+        monkeypatch.setattr(engine.dialect, "do_ping", partial(ping_and_note, ping=engine.dialect.do_ping))
     incarnation = world.incarnation("a")
     before = idle_database.run_autocommit(number_of)
     assert (idle_database.run_autocommit(number_of), pinged) == (before, [])

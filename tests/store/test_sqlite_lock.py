@@ -99,9 +99,9 @@ def test_writers_of_one_process_do_not_poll_for_the_lock_that_one_of_them_has(
 def test_a_process_that_has_met_a_writer_of_another_one_leaves_room_between_its_turns(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    pauses: list[float] = []
+    pause = Mock(return_value=0.0)
     monkeypatch.setattr(sqlite_lock, "LOCK_RETRY_PAUSE", (0.0, 60.0))
-    monkeypatch.setattr(random, "uniform", lambda least, most: pauses.append(most) or 0.0)
+    monkeypatch.setattr(random, "uniform", pause)
     busy = sqlite3.OperationalError("database is locked")
     busy.sqlite_errorcode = sqlite3.SQLITE_BUSY
     attempt = Mock(side_effect=[busy, None])
@@ -109,15 +109,15 @@ def test_a_process_that_has_met_a_writer_of_another_one_leaves_room_between_its_
     for _ in range(3):
         with writers.hold():
             pass
-    assert not pauses
+    assert not pause.called
     with closing(sqlite3.connect(":memory:")) as driver, writers.hold():
         writers.retry_while_locked(driver, attempt)
-    assert len(pauses) == 1
+    assert pause.call_count == 1
     with writers.hold():
-        assert len(pauses) == 2
+        assert pause.call_count == 2
     monkeypatch.setattr(sqlite_lock, "YIELD_WITHIN", 0.0)
     with writers.hold():
-        assert len(pauses) == 2
+        assert pause.call_count == 2
 
 
 def test_the_transactions_of_a_group_pause_once_in_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
