@@ -31,7 +31,7 @@ from tests.support.summary import note_database, note_missing_server
 FOLDER: Final = Path(__file__).parent
 StoreOf = Callable[[str], Database]
 ON_GALERA: Final = {
-    *("test_claim", "test_limited_claims", "test_job_reservations", "test_job_ends", "test_lost_reservations"),
+    *("test_claim", "test_limited_claims", "test_job_reservations"),
     *("test_outcomes", "test_rescue", "test_unique_keys", "test_enqueue", "test_limits"),
 }
 

@@ -62,12 +62,6 @@ def explain(
     return rows
 
 
-def explain_text(database: Database, statement: str, parameters: Any) -> str:
-    """A plan as `name=value`, a row on a line."""
-    rows = explain(database, statement, parameters)
-    return "\n".join(" ".join(f"{name}={value}" for name, value in row.items()) for row in rows)
-
-
 def plan_of(
     database: Database, statement: str, parameters: Any, engine: sa.Engine | None = None
 ) -> tuple[set[str], list[str]]:
@@ -103,15 +97,45 @@ def plan_of(
     return {"PRIMARY" if name in ("tasks_pkey", "INTEGER PRIMARY KEY") else name for name in reached}, words
 
 
-def plans_of(database: Database, operation: Callable[[], object]) -> list[tuple[str, str]]:
-    """The statements that an operation reads with, and the plan of each as the database prints it."""
+def problems_of_plans(
+    database: Database, operation: Callable[[], object], *tables: str, may_sort: bool = False
+) -> list[str]:
+    """The statements of an operation that read one of these large tables from end to end, or sort all for a few."""
     with recorded_statements(database) as sent:
         operation()
-    return [
-        (sql, str([dict(row) for row in explain(database, sql, values)]))
-        for sql, values in sent
-        if sql.startswith("SELECT")
-    ]
+    problems, checked = [], 0
+    for statement, parameters in sent:
+        if not re.match(r"\s*(WITH|SELECT|UPDATE|DELETE)\b", statement) or not _names(statement, tables):
+            continue
+        checked += 1
+        rows = explain(database, statement, parameters)
+        found = [table for row in rows if (table := _read_whole(database, row)) in tables]
+        if not may_sort and statement.count(" LIMIT ") == 1 and any(_names(str(row), tables) for row in rows):
+            found += ["a sort of all" for row in rows if SORTS[database.name] in str(row)]
+        if found:
+            problems.append(f"{found}: {statement}\n" + "\n".join(str(dict(row)) for row in rows))
+    assert checked, sent
+    return problems
+
+
+SORTS = {"mysql": "filesort", "postgresql": "Sort Key", "sqlite": "USE TEMP B-TREE FOR ORDER BY"}
+
+
+def _names(text: str, tables: tuple[str, ...]) -> bool:
+    return any(re.search(rf"\b{table}\b", text) for table in tables)
+
+
+def _read_whole(database: Database, row: Mapping[Any, Any]) -> str | None:
+    """The table that a row of a plan reads from end to end."""
+    if database.name == "mysql":
+        return str(row["table"]) if row["type"] in ("ALL", "index") else None
+    text, pattern = (
+        (str(row["QUERY PLAN"]), r"Seq Scan on (\w+)")
+        if database.name == "postgresql"
+        else (str(row["detail"]), r"SCAN (\w+)")
+    )
+    found = re.search(pattern, text)
+    return found[1] if found else None
 
 
 def check(

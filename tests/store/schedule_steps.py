@@ -33,6 +33,14 @@ def declare(world: World, given: Schedule, node: str = "a") -> bool:
     return world.run(schedules.declare_schedule, given, identity(world, node), SILENCE)
 
 
+def declared(world: World, *nodes: str, **how: Any) -> Schedule:
+    """A schedule that nodes have declared."""
+    given = schedule(**how)
+    for node in nodes or ("a",):
+        declare(world, given, node)
+    return given
+
+
 def snapshot(world: World, *names: str, node: str = "a") -> ScheduleSnapshot:
     return world.read(schedules.read_snapshot, names or ("s",), identity(world, node))
 

@@ -22,27 +22,21 @@ def test_a_token_is_valid_until_it_expires_or_is_revoked(world: World) -> None:
     made = client.tokens.create("t", ["view", Right.ENQUEUE], queues=["video", "a:b"], expires_in="1h")
     presented = world.read(tokens.find_token, made.secret)
     assert presented is not None
-    assert presented.token.rights == {Right.VIEW, Right.ENQUEUE}
+    assert (presented.token.rights, presented.is_due) == (frozenset({Right.VIEW, Right.ENQUEUE}), True)
     assert presented.token.queues == frozenset({"video", "a:b"})
-    assert presented.is_due
     world.run(tokens.touch_token, made.token.id)
     again = world.read(tokens.find_token, made.secret)
     assert again is not None
     assert not again.is_due, "its use is written once a minute"
-    for wrong in (made.secret[:-1], made.secret + "x", made.secret.upper(), "", f" {made.secret}", made.secret + "\n"):
+    another = client.tokens.create("t", ["view"])
+    mixed = "_".join([*made.secret.split("_")[:2], another.secret.split("_", 2)[2]])
+    for wrong in (mixed, made.secret[:-1], made.secret + "x", made.secret.upper(), "", made.secret + "\n"):
         assert world.read(tokens.find_token, wrong) is None
-    another = client.tokens.create("t", ["view"]).secret
-    mixed = "_".join([*made.secret.split("_")[:2], another.split("_", 2)[2]])
-    assert world.read(tokens.find_token, mixed) is None
-    stored = world.rows(api_tokens.select())
-    assert made.secret.split("_", 2)[2] not in str(stored)
-    expired = api_tokens.update().values(expires_at=seconds_from_now(-1.0))
-    world.execute(expired)
-    assert world.read(tokens.find_token, made.secret) is None
-    fresh = client.tokens.create("t", ["view"])
-    client.tokens.revoke(fresh.token.id)
-    client.tokens.revoke(fresh.token.id)
-    assert world.read(tokens.find_token, fresh.secret) is None
+    assert made.secret.split("_", 2)[2] not in str(world.rows(api_tokens.select()))
+    for _ in range(2):
+        client.tokens.revoke(another.token.id)
+    world.execute(api_tokens.update().where(api_tokens.c.id == made.token.id).values(expires_at=seconds_from_now(-1.0)))
+    assert [world.read(tokens.find_token, one.secret) for one in (made, another)] == [None, None]
     with pytest.raises(TokenNotFound):
         client.tokens.revoke(10**9)
 
@@ -53,11 +47,8 @@ def test_wrong_tokens_and_users_are_refused_by_name(world: World) -> None:
         ("rights", lambda: client.tokens.create("t", [])),
         ("rights", lambda: client.tokens.create("t", ["root"])),
         ("queues", lambda: client.tokens.create("t", ["view"], queues=[])),
-        ("queues", lambda: client.tokens.create("t", ["view"], queues=["a b"])),
         ("queues", lambda: client.tokens.create("t", ["admin"], queues=["a"])),
         ("expires_in", lambda: client.tokens.create("t", ["view"], expires_in=0)),
-        ("expires_in", lambda: client.tokens.create("t", ["view"], expires_in="soon")),
-        ("name", lambda: client.tokens.create("", ["view"])),
         ("name", lambda: client.users.add("a\nb", "viewer")),
         ("name", lambda: client.users.add("\ufb01", "viewer")),
         ("name", lambda: client.users.add("x" * 201, "viewer")),

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
 from functools import partial
 
 import pytest
@@ -14,12 +11,11 @@ from peerd import Client
 from peerd.domain.access import Actor
 from peerd.domain.alert_record import CONDITIONS, AlertReport, AlertState
 from peerd.domain.errors import InvalidFilter
-from peerd.store.alerts.reading import AlertPage, open_conditions
+from peerd.store.alerts.reading import AlertPage
 from peerd.store.alerts.recording import COALESCE_WITHIN, ReportAge, end_condition, record_alert
 from peerd.store.alerts.upkeep import follow_silent_nodes, purge_alerts
 from peerd.store.connection.database import Database
-from peerd.store.schema.tables import alerts, nodes
-from tests.store.plans import analyze, explain_text, recorded_statements
+from peerd.store.schema.tables import nodes
 from tests.store.world import World, at_once
 
 
@@ -59,11 +55,8 @@ def test_a_condition_is_one_row_of_the_cluster_until_its_end_and_another_one_lat
     assert listed(store) == [("backlog", "video", "on", 1), ("backlog", "video", "ended", 2)]
     report(store, subject="mail", ago=CONDITIONS["backlog"] + 60)
     assert ("backlog", "mail", "unseen", 1) in listed(store), "it was not reported again"
-    assert listed(store, on=True) == [("backlog", "video", "on", 1)]
     report(store, subject="mail")
-    assert [one for one in listed(store) if one[1] == "mail"] == [
-        ("backlog", "mail", "on", 1), ("backlog", "mail", "unseen", 1),
-    ]  # fmt: skip
+    assert [one[2:] for one in listed(store) if one[1] == "mail"] == [("on", 1), ("unseen", 1)]
 
 
 def test_nodes_that_report_a_condition_at_the_same_moment_write_one_row(world: World) -> None:
@@ -78,25 +71,14 @@ def test_an_incident_is_counted_for_a_while_of_each_subject_and_node(world: Worl
     report(store, "dead-tasks", ago=COALESCE_WITHIN - 60)
     for node, queue in (("a", "video"), ("b", "video"), ("a", "mail"), ("a", "video")):
         report(store, "dead-tasks", queue, node)
-    assert sorted(listed(store)) == [
-        ("dead-tasks", "mail", "recent", 1),
-        ("dead-tasks", "video", "past", 1),
-        ("dead-tasks", "video", "recent", 1),
-        ("dead-tasks", "video", "recent", 3),
-    ]
-    assert listed(store, on=True) == []
+    found = sorted(one[1:] for one in listed(store, on=False))
+    assert found == [("mail", "recent", 1), ("video", "past", 1), ("video", "recent", 1), ("video", "recent", 3)]
 
 
 def test_what_no_database_stores_is_escaped_and_what_is_too_large_is_cut(world: World) -> None:
     store = world.store
-    odd = AlertReport(
-        kind="exception",
-        subject="ö" * 300,
-        node="a",
-        text="a\x00b\ud800" + "x" * 9_000,
-        slot="s",
-        data={"\ud800": "\x00"},
-    )
+    text = "a\x00b\ud800" + "x" * 9_000
+    odd = AlertReport(kind="exception", subject="ö" * 300, node="a", text=text, slot="s", data={"\ud800": "\x00"})
     large = AlertReport(kind="hung", subject="s", node="a", text="t", data={"all": ["y" * 1_000] * 20})
     for found in (odd, odd, large):
         store.run(record_alert, found, ReportAge())
@@ -143,72 +125,20 @@ def test_pages_and_filters(world: World) -> None:
     assert (subjects, second.next) == ([["video", "q3", "q2"], ["q1", "q0"]], None)
     assert [subject for _, subject, _, _ in listed(store, since="1h", on=False)] == ["q3", "q2", "q1"]
     assert listed(store, kinds=["backlog"]) == [("backlog", "video", "on", 1)]
-    for field, wrong in (("kinds", []), ("kinds", "backlog"), ("kinds", ["recovered"]), ("after", "x"), ("on", 1)):
-        with pytest.raises(InvalidFilter) as raised:
+    for field, wrong in (("kinds", []), ("kinds", ["recovered"]), ("after", "x"), ("on", 1)):
+        with pytest.raises(InvalidFilter, match=field):
             client.alerts.list(**{field: wrong})  # type: ignore[arg-type]
-        assert raised.value.field == field
 
 
 def test_an_actor_of_some_queues_gets_the_alerts_about_them_and_no_other(world: World) -> None:
     store = world.store
-    for kind, subject in (
-        ("backlog", "video"),
-        ("backlog", "mail"),
-        ("dead-tasks", "video"),
-        ("dead-tasks", ""),
-        ("inactive-nodes", "video"),
-        ("hung", "video"),
-        ("failed-runs", "video"),
-    ):
-        report(store, kind, subject)
+    for kind in ("backlog", "dead-tasks", "inactive-nodes", "hung", "failed-runs"):
+        for subject in ("mail", "video", ""):
+            report(store, kind, subject)
     viewer = Client(store).acting_as(Actor.with_role("ann", "viewer", queues=["video"]))
     found = viewer.alerts.list().items
-    assert [(one.kind, one.subject, one.queue) for one in found] == [
-        ("dead-tasks", "video", "video"),
-        ("backlog", "video", "video"),
-    ]
+    assert [(one.kind, one.queue) for one in found] == [("dead-tasks", "video"), ("backlog", "video")]
     assert viewer.alerts.list(kinds=["hung"]).items == []
     report(store, "dead-tasks", "masked", text="login failed: password=hunter2")
     masking = Client(store, mask=["password"]).acting_as(Actor.with_role("ann", "viewer", queues=["masked"]))
     assert [one.text for one in masking.alerts.list().items] == ["login failed: password=***"]
-
-
-ROWS = 20_000
-"""`[manager] max_alerts` allows half of it."""
-
-
-@pytest.mark.slow
-@pytest.mark.every_database
-def test_on_a_filled_table_no_statement_reads_more_than_its_rows(world: World) -> None:
-    store, client = world.store, Client(world.store)
-    client.now()  # the tables are checked
-    row = {"kind": "dead-tasks", "node": "a", "text": "t", "last_seen_at": datetime.now(UTC) - timedelta(hours=2)}
-    world.execute(sa.insert(alerts), [{**row, "subject": f"q{number % 50}"} for number in range(ROWS)])
-
-    for number in range(5):
-        report(store, subject=f"q{number}")
-    analyze(store, "alerts")
-    operations: list[tuple[Callable[[], object], str]] = [
-        (lambda: client.alerts.list(on=True), "alerts_on"),
-        (client.alerts.list, "PRIMARY|alerts_pkey|SCAN alerts$"),
-        (lambda: client.alerts.list(after="500"), "PRIMARY|alerts_pkey|INTEGER PRIMARY KEY"),
-        (lambda: client.alerts.list(since="1h"), "alerts_seen|PRIMARY|pkey|SCAN alerts$"),
-        (lambda: store.read(open_conditions, ["backlog"], 100), "alerts_on|alerts_subject"),
-        (lambda: report(store, "dead-tasks", "q7"), "alerts_subject|PRIMARY|pkey|INTEGER PRIMARY KEY"),
-        (lambda: report(store, subject="q1"), "alerts_open"),
-        (lambda: store.run(end_condition, "backlog", "q1"), "alerts_open"),
-        (lambda: store.run(follow_silent_nodes, 100), "alerts_on|alerts_subject"),
-        (
-            lambda: store.run(purge_alerts, ROWS * 2, 86_400.0, 100),
-            "alerts_seen|PRIMARY|alerts_pkey|COVERING INDEX|SCAN alerts$",
-        ),
-    ]
-    for number, (operation, index) in enumerate(operations):
-        with recorded_statements(store) as sent:
-            operation()
-        checked = [one for one in sent if re.search(r"\balerts\b", one[0]) and not one[0].startswith("INSERT")]
-        assert checked, number
-        for statement, parameters in checked:
-            plan = explain_text(store, statement, parameters)
-            assert re.search(index, plan, re.MULTILINE), f"{number}: {statement}\n{plan}"
-            assert not re.search(r"Seq Scan on alerts|type=ALL", plan), f"{number}: {statement}\n{plan}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 from itertools import cycle
 from typing import Any
 
@@ -13,7 +14,7 @@ import sqlalchemy as sa
 from peerd import Actor, Client, NotPermitted
 from peerd.domain.access import ALL_RIGHTS, ActorKind
 from peerd.domain.bulk import BulkRetry
-from peerd.domain.errors import InvalidFilter, NodeStillAlive, NodeUnreachable
+from peerd.domain.errors import InvalidFilter, NodeUnreachable
 from peerd.domain.lifecycle import IllegalTransition, Status
 from peerd.operate.actors import cli_actor, python_actor
 from peerd.operate.operations import Operation, OperationGroup
@@ -25,7 +26,7 @@ from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import audit as audit_table
 from peerd.store.schema.tables import file_copies, files
 from tests.store.file_steps import Catalogue
-from tests.store.plans import analyze, plan_of, recorded_statements
+from tests.store.plans import analyze, problems_of_plans
 from tests.store.world import World
 
 API_ACTOR = Actor(name="ann", kind=ActorKind.USER, rights=ALL_RIGHTS, address="10.0.0.7")
@@ -103,9 +104,9 @@ def steps(task: int, other: int) -> Steps:
         ("schedules.create", lambda c: c.schedules.create("t", queue="q", interval=60), ("schedule", "t"), None, {}),
         ("schedules.delete", lambda c: c.schedules.delete("t"), ("schedule", "t"), {}, None),
         ("bulk.create", lambda c: c.bulk.create(BulkRetry(), all_tasks=True), of_bulk, None, {"action": "retry"}),
-        ("bulk.pause", lambda c: c.bulk.pause(newest_bulk(c)), of_bulk, {}, {"state": "paused"}),
-        ("bulk.resume", lambda c: c.bulk.resume(newest_bulk(c)), of_bulk, {"state": "paused"}, {}),
-        ("bulk.cancel", lambda c: c.bulk.cancel(newest_bulk(c)), of_bulk, {}, {"state": "canceled"}),
+        ("bulk.pause", lambda c: c.bulk.pause(newest(c, "bulk")), of_bulk, {}, {"state": "paused"}),
+        ("bulk.resume", lambda c: c.bulk.resume(newest(c, "bulk")), of_bulk, {"state": "paused"}, {}),
+        ("bulk.cancel", lambda c: c.bulk.cancel(newest(c, "bulk")), of_bulk, {}, {"state": "canceled"}),
         ("users.add", lambda c: c.users.add("bob", "viewer"), of_bob, None, viewer),
         ("users.change", lambda c: c.users.change("bob", role="operator"), of_bob, viewer, operator),
         ("users.set_password", lambda c: c.users.set_password("bob", password), of_bob, unset, {"has_password": True}),
@@ -120,20 +121,20 @@ def steps(task: int, other: int) -> Steps:
         ("files.remove", lambda c: c.files.remove("films/b"), ("file", "films/b"), {"size": 10}, None),
         ("files.remove_below", lambda c: c.files.remove_below("films", "x"), of_films, {}, {}),
         ("files.fsck", lambda c: c.files.fsck("films"), of_films, None, None),
-        ("disks.readonly", lambda c: c.disks.readonly(newest_disk(c)), of_disk, active, readonly),
-        ("disks.drain", lambda c: c.disks.drain(newest_disk(c)), of_disk, readonly, drain),
-        ("disks.activate", lambda c: c.disks.activate(newest_disk(c)), of_disk, drain, active),
+        ("disks.readonly", lambda c: c.disks.readonly(newest(c, "disk")), of_disk, active, readonly),
+        ("disks.drain", lambda c: c.disks.drain(newest(c, "disk")), of_disk, readonly, drain),
+        ("disks.activate", lambda c: c.disks.activate(newest(c, "disk")), of_disk, drain, active),
         ("disks.rebalance", lambda c: c.disks.rebalance(), ("disk", "all"), None, None),
         ("disks.stop_rebalance", lambda c: c.disks.stop_rebalance(), ("disk", "all"), None, None),
-        ("disks.lost", lambda c: c.disks.lost(newest_disk(c)), of_disk, active, lost),
+        ("disks.lost", lambda c: c.disks.lost(newest(c, "disk")), of_disk, active, lost),
         ("disks.remove", forget_and_remove_disk, of_disk, lost, None),
         ("files.uploads.abort", abort_upload, ("upload", UPLOAD), {"bucket": "music", "key": "u", "received": 0}, None),
         ("buckets.delete", lambda c: c.buckets.delete("films"), of_films, {"quota": 99}, None),
         ("file_classes.remove", remove_class, of_safe, {"durable": 2}, None),
         ("files.keys.create", lambda c: c.files.keys.create("s3", "read", scopes=["films"]), of_key, None, scoped),
-        ("files.keys.revoke", lambda c: c.files.keys.revoke(newest_key(c)), of_key, {"revoked_at": None}, {}),
+        ("files.keys.revoke", lambda c: c.files.keys.revoke(newest(c, "access key")), of_key, {"revoked_at": None}, {}),
         ("tokens.create", lambda c: c.tokens.create("t", ["view"]), of_token, None, {"rights": ["view"]}),
-        ("tokens.revoke", lambda c: c.tokens.revoke(newest_token(c)), of_token, {"revoked_at": None}, {}),
+        ("tokens.revoke", lambda c: c.tokens.revoke(newest(c, "token")), of_token, {"revoked_at": None}, {}),
     ]
 
 
@@ -143,7 +144,7 @@ def register_object_store(client: Client) -> None:
 
 def register_disk(client: Client) -> None:
     """A disk with the file films/a, which later steps move and remove; that in an object store takes part no more."""
-    client.database.run(remove_disk, newest_disk(client))
+    client.database.run(remove_disk, newest(client, "disk"))
     number = client.disks.register("ab" * 16, path="/srv/a", node="first")
     catalogue = Catalogue(client.database)
     bucket = client.database.read(get_bucket, "films")
@@ -153,7 +154,7 @@ def register_disk(client: Client) -> None:
 def forget_and_remove_disk(client: Client) -> None:
     """The copies of a lost disk are forgotten, as a check does, and then its row goes."""
     client.database.run(lambda connection: connection.execute(sa.delete(file_copies)))
-    client.disks.remove(newest_disk(client))
+    client.disks.remove(newest(client, "disk"))
 
 
 def abort_upload(client: Client) -> None:
@@ -176,26 +177,18 @@ def unanswered(request: Callable[..., Any], *args: object) -> None:
         request(*args, timeout=0.1)
 
 
-def newest_bulk(client: Client) -> int:
-    return client.bulk.list()[0].id
-
-
-def newest_token(client: Client) -> int:
-    return client.tokens.list()[0].id
-
-
-def newest_key(client: Client) -> str:
-    return client.files.keys.list()[-1].id
-
-
-def newest_disk(client: Client) -> int:
-    """The disk of the test; when it is removed, the one that its first entry names."""
+def newest(client: Client, kind: str) -> Any:
+    """The id of the newest of its kind: what the latest step has made. A disk may be removed by then."""
+    match kind:
+        case "bulk":
+            return client.bulk.list()[0].id
+        case "token":
+            return client.tokens.list()[0].id
+        case "access key":
+            return client.files.keys.list()[-1].id
     if found := client.disks.list():
         return found[-1].id
     return int(client.audit.page(operation_name="disks.register", limit=1).items[0].target or 0)
-
-
-NEWEST = {"access key": newest_key, "token": newest_token, "bulk": newest_bulk, "disk": newest_disk}
 
 
 def prepare(world: World) -> Client:
@@ -220,7 +213,7 @@ def test_every_action_is_in_the_log_with_what_it_has_changed(world: World, impat
         assert (entry.operation, entry.outcome, entry.way) == (name, "done", actor.way)
         assert (entry.actor, entry.actor_kind, entry.address) == (actor.name, actor.kind, actor.address)
         assert entry.target_kind == kind
-        assert entry.target == (target if target is not None else str(NEWEST[kind](program)))
+        assert entry.target == (target if target is not None else str(newest(program, kind)))
         for expected, found in ((before, entry.before), (after, entry.after)):
             assert (found is None) is (expected is None), (name, found)
             assert found is None or expected is None or found.items() >= expected.items(), (name, found)
@@ -254,11 +247,7 @@ def test_an_entry_is_undone_with_its_action(world: World, monkeypatch: pytest.Mo
     client.tasks.cancel(task)
     with pytest.raises(IllegalTransition):
         client.tasks.cancel(task)
-    with pytest.raises(NodeStillAlive):
-        client.nodes.forget("first")
     assert [entry.operation for entry in client.audit.page().items] == ["tasks.cancel"]
-    with pytest.raises(IllegalTransition):
-        client.tasks.bury(task)
 
     def fail(connection: sa.Connection, entry: object) -> None:
         raise RuntimeError("the log cannot be written")
@@ -276,26 +265,17 @@ def test_what_is_not_permitted_is_in_the_log_and_nothing_else_happens(world: Wor
     foreign = program.acting_as(Actor.with_role("bob", "operator", queues=["mail"]))
     for refused in (
         lambda: viewer.tasks.cancel(task),
-        lambda: viewer.enqueue("video"),
         lambda: viewer.users.add("eve", "admin", "hunter2 hunter2"),
-        lambda: foreign.queues.pause("video"),
         lambda: foreign.enqueue_many(["mail", "video"]),
-        lambda: foreign.nodes.drain("first"),
     ):
         with pytest.raises(NotPermitted):
             refused()
     entries = program.audit.page().items
-    assert [(entry.actor, entry.operation) for entry in reversed(entries)] == [
-        ("ann", "tasks.cancel"),
-        ("ann", "enqueue"),
-        ("ann", "users.add"),
-        ("bob", "queues.pause"),
-        ("bob", "enqueue_many"),
-        ("bob", "nodes.drain"),
-    ]
+    found = [(entry.actor, entry.operation) for entry in reversed(entries)]
+    assert found == [("ann", "tasks.cancel"), ("ann", "users.add"), ("bob", "enqueue_many")]
     assert all(entry.outcome == "refused" and "must not do" in str(entry.problem) for entry in entries)
     assert "hunter2" not in str(entries)
-    assert sum(program.tasks.counts().values()) == program.tasks.counts()[Status.PENDING] == 1
+    assert program.tasks.get(task).status is Status.PENDING
     with pytest.raises(NotPermitted):
         viewer.enqueue_in(None, "video")  # type: ignore[arg-type]  # it is refused before it is looked at
 
@@ -304,19 +284,15 @@ def test_what_is_not_permitted_is_in_the_log_and_nothing_else_happens(world: Wor
 def test_a_flood_of_refusals_leaves_few_entries(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     program = prepare(world)
     viewer = program.acting_as(Actor.with_role("ann", "viewer"))
-    for _ in range(1_000):
+    for _ in range(300):
         with pytest.raises(NotPermitted):
             viewer.queues.pause("video")
-    with pytest.raises(NotPermitted):
-        viewer.queues.resume("video")
-    with pytest.raises(NotPermitted):
-        program.acting_as(Actor.with_role("bob", "viewer")).queues.pause("video")
-    found = program.audit.page(limit=1_000).items
-    assert [(entry.actor, entry.operation) for entry in found[:2]] == [
-        ("bob", "queues.pause"),
-        ("ann", "queues.resume"),
-    ]
-    flood = found[2:]
+    bob = program.acting_as(Actor.with_role("bob", "viewer"))
+    for refused in (viewer.queues.resume, bob.queues.pause):
+        with pytest.raises(NotPermitted):
+            refused("video")
+    of_bob, of_resume, *flood = program.audit.page(limit=1_000).items
+    assert (of_bob.actor, of_resume.operation) == ("bob", "queues.resume")
     assert {(entry.actor, entry.operation) for entry in flood} == {("ann", "queues.pause")}
     assert 10 <= len(flood) <= 50, "ten a minute; on a slow machine it takes some minutes"
     monkeypatch.setattr("peerd.operate.refusals.WINDOW", 0.0)
@@ -324,7 +300,7 @@ def test_a_flood_of_refusals_leaves_few_entries(world: World, monkeypatch: pytes
         viewer.queues.pause("video")
     last = program.audit.page(limit=1).items[0]
     told = sum(int(text.replace(",", "")) for one in [*flood, last] for text in LEFT_OUT.findall(str(one.problem)))
-    assert told + len(flood) == 1_000, "each one has an entry or is counted by the next one"
+    assert told + len(flood) == 300, "each one has an entry or is counted by the next one"
 
 
 async def test_an_awaited_operation_is_refused_and_logged_too(world: World) -> None:
@@ -334,10 +310,7 @@ async def test_an_awaited_operation_is_refused_and_logged_too(world: World) -> N
         await viewer.aio.queues.pause("video")
     await program.aio.queues.pause("video")
     page = await program.aio.audit.page()
-    assert [(entry.operation, entry.outcome) for entry in page.items] == [
-        ("queues.pause", "done"),
-        ("queues.pause", "refused"),
-    ]
+    assert [entry.outcome for entry in page.items] == ["done", "refused"]
     program.close()
 
 
@@ -353,35 +326,22 @@ def test_large_and_strange_arguments_are_bounded(world: World) -> None:
     assert "truncated" in client.audit.page(operation_name="tasks.change").items[0].arguments
 
 
-def test_pages_follow_each_other_and_filters_find(world: World) -> None:
+def test_entries_are_found_by_filters_and_purged_by_their_age(world: World) -> None:
     client = prepare(world)
     ann = client.acting_as(API_ACTOR)
     for _ in range(3):
         client.queues.pause("a")
         ann.queues.pause("b")
-    found, after = [], None
-    while True:
-        page = client.audit.page(after=after, limit=4)
-        found += [entry.id for entry in page.items]
-        after = page.next
-        if after is None:
-            break
-    assert found == sorted(found, reverse=True)
-    assert len(found) == 6
-    for wanted, count in (
+    filters: list[tuple[dict[str, Any], int]] = [
         ({"actor": "ann"}, 3),
         ({"target": "a", "target_kind": "queue"}, 3),
-        ({"operation_name": "queues.pause"}, 6),
         ({"operation_name": "queues"}, 0),
-        ({"since": "1h"}, 6),
-    ):
-        assert len(client.audit.page(**wanted).items) == count, wanted  # type: ignore[arg-type]
-    old = audit_table.update().where(audit_table.c.target == "a").values(at=seconds_from_now(-7200.0))
-    world.execute(old)
+        ({"limit": 4, "after": client.audit.page(limit=4).next}, 2),
+    ]
+    assert [len(client.audit.page(**wanted).items) for wanted, _ in filters] == [count for _, count in filters]
+    world.execute(audit_table.update().where(audit_table.c.target == "a").values(at=seconds_from_now(-7200.0)))
     assert len(client.audit.page(since="1h").items) == 3
-    assert world.run(purge_entries, 3600.0, 2) == 2
-    assert world.run(purge_entries, 3600.0, 2) == 1
-    assert world.run(purge_entries, 3600.0, 2) == 0
+    assert [world.run(purge_entries, 3600.0, 2) for _ in range(3)] == [2, 1, 0]
     for wrong in ("x", "-1", "9" * 30):
         with pytest.raises(InvalidFilter):
             client.audit.page(after=wrong)
@@ -402,29 +362,8 @@ def test_what_follows_the_log_reads_the_end_of_an_index(world: World) -> None:
     assert (end.items, end.has_more) == ([], False)
     near = client.audit.page(limit=100).next
     for wanted in ({}, {"actor": "user 1"}, {"operation_name": "tasks.1"}, {"target": "17"}, {"actor": "none"}):
-        with recorded_statements(world.store) as sent:
-            found = client.audit.newer(after=near, **wanted)  # type: ignore[arg-type]
+        follow = partial(client.audit.newer, after=near, **wanted)  # type: ignore[arg-type]
+        assert not problems_of_plans(world.store, follow, audit_table.name)
+        found = follow()
         assert [one.id for one in found.items] == sorted(one.id for one in found.items)
         assert (found.has_more, len(found.items) == 50) == (wanted == {}, wanted == {})
-        for statement in sent:
-            if "peerd_audit.actor" in statement[0]:
-                _, plan = plan_of(world.store, *statement)
-                for line in plan:
-                    assert not re.search(
-                        r" peerd_audit (ALL|index) |Seq Scan|SCAN peerd_audit|filesort|Sort|TEMP", line
-                    ), plan
-                break
-        else:
-            raise AssertionError(sent)
-
-
-def test_a_program_enqueues_as_it_did_before(world: World) -> None:
-    client = prepare(world)
-    client.now()
-    sent: list[str] = []
-    for engine in world.store.engines:
-        sa.event.listen(engine, "before_cursor_execute", lambda *given: sent.append(given[2]))
-    client.enqueue("video")
-    assert not [text for text in sent if "peerd_" in text]
-    assert len(sent) <= 1
-    assert world.count() == 1

@@ -26,7 +26,7 @@ from peerd.domain.bulk import (
 from peerd.domain.errors import UniqueKeyTaken
 from peerd.domain.lifecycle import IllegalTransition, Status, sources
 from peerd.domain.task import Task
-from peerd.store.enqueue.unique_keys import acquire_key, assign_key
+from peerd.store.enqueue.unique_keys import acquire_key
 from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import unique_keys
 from peerd.store.statements.token import new_token
@@ -50,17 +50,8 @@ SINGLE: dict[str, tuple[TaskAction, Callable[..., None]]] = {
     "bury": (BulkBury(), lambda connection, task_id: actions.bury(connection, task_id, 17)),
     "kick": (BulkKick(), actions.kick),
 }
-OWN = (
-    "id",
-    "unique_key",
-    "worker_started_at",
-    "checked_at",
-    "finished_at",
-    "created_at",
-    "updated_at",
-    "start_at",
-    "finish_at",
-)
+OWN = {"id", "unique_key", "worker_started_at", "checked_at", "created_at", "updated_at"}
+OWN |= {"finished_at", "start_at", "finish_at"}
 """Columns that differ between two tasks to which the same has happened, or that are a moment of the action."""
 
 
@@ -134,26 +125,11 @@ def test_a_unique_key_that_a_younger_task_has_is_refused_and_reported(world: Wor
         assert world.run(acquire_key, "q", key, new_token(), "unfinished") == task_id
 
 
-def test_a_reservation_that_ends_is_no_attempt_and_a_key_whose_task_is_gone_is_free(world: World) -> None:
-    reserved, dead = world.task_in(Status.WORKING), world.task_in(Status.DEAD, unique_key="k")
-    world.set(reserved, ttr=60, deadline_at=seconds_from_now(60))
-    world.run(assign_key, "q", "k", 10**9)
-    assert carry_out(world, create(world, BulkCancel(), status="working")).done == 1
-    assert (world.attempts(reserved), world.get(reserved).deadline_at) == ([], None)
-    assert carry_out(world, create(world, BulkRetry(), status="dead")).done == 1
-    assert world.run(acquire_key, "q", "k", new_token(), "unfinished") == dead
-
-
 def test_tasks_with_keys_are_put_into_another_queue_with_them(world: World) -> None:
     free, taken = (world.add(unique_key=key) for key in ("free", "taken"))
     holder = world.add("r", unique_key="taken")
     there = world.add("r")
     ended = carry_out(world, create(world, BulkMoveToQueue("r"), where=["queue!=s"]))
     assert (ended.done, ended.failed) == (3, 1)
-    assert [(world.get(task_id).queue, task_id) for task_id in (free, taken, holder, there)] == [
-        ("r", free),
-        ("q", taken),
-        ("r", holder),
-        ("r", there),
-    ]
+    assert [world.get(task_id).queue for task_id in (free, taken, holder, there)] == ["r", "q", "r", "r"]
     assert world.run(acquire_key, "r", "free", new_token(), "unfinished") == free

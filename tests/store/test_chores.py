@@ -1,4 +1,4 @@
-"""The chores: each moves what is ready and nothing else, in bounded batches, on every node at once."""
+"""The chores, by every node at once, and those that the model does not know; it holds what the others write."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ import pytest
 import sqlalchemy as sa
 
 from peerd.domain.lifecycle import Status
-from peerd.domain.task import NewTask
-from peerd.store.enqueue import enqueue
 from peerd.store.maintenance import chore_batches
 from peerd.store.nodes import nodes, processes
 from peerd.store.schema.sql_clock import seconds_from_now
@@ -24,54 +22,6 @@ pytestmark = pytest.mark.every_database
 
 def fill(world: World, number: int, **values: object) -> None:
     world.execute(sa.insert(tasks).values([{"queue": "q", **values}] * number))
-
-
-def test_what_is_due_is_staged_and_what_is_ahead_is_scheduled(world: World) -> None:
-    for status, other in ((Status.SCHEDULED, Status.FAILURE), (Status.FAILURE, Status.SCHEDULED)):
-        due = world.insert(status=str(status), start_at=seconds_from_now(-1))
-        ahead = world.insert(status=str(status), start_at=seconds_from_now(60))
-        startless = world.insert(status=str(status))
-        assert world.run(chore_batches.stage_due, other) == 0
-        assert world.run(chore_batches.stage_due, status) == 2
-        found = [world.status(task_id) for task_id in (due, ahead, startless)]
-        assert found == [Status.PENDING, status, Status.PENDING]
-    ahead, plain, started = (world.insert(**more) for more in ({"start_at": seconds_from_now(60)}, {}, {}))
-    world.set(started, start_at=seconds_from_now(-60))
-    assert world.run(chore_batches.postpone) == 1
-    found = [world.status(one) for one in (ahead, plain, started)]
-    assert found == [Status.SCHEDULED, Status.PENDING, Status.PENDING]
-
-
-def test_pending_tasks_past_their_end_are_deleted_with_their_keys_and_attempts(world: World) -> None:
-    late = world.add(unique_key="k", max_attempts=5)
-    world.fail(world.take_one())
-    world.stage_due()
-    world.set(late, finish_at=seconds_from_now(-1))
-    kept = [world.add(finish_in=60.0), world.add()]
-    working = world.task_in(Status.WORKING)
-    world.set(working, finish_at=seconds_from_now(-1))
-    assert world.run(chore_batches.expire) == 1
-    assert world.find(late) is None
-    assert all(world.find(task_id) for task_id in [*kept, working])
-    assert world.count(attempts) == 0
-    assert world.run(enqueue.enqueue, NewTask(queue="q", unique_key="k")).created
-
-
-def test_what_ended_long_ago_is_purged(world: World) -> None:
-    for status in (Status.DONE, Status.DEAD, Status.CANCELED):
-        world.empty()
-        ids = {one: world.task_in(one) for one in Status}
-        assert world.run(chore_batches.purge, status, 3600.0) == 0
-        world.set(ids[status], finished_at=seconds_from_now(-3601))
-        assert world.run(chore_batches.purge, status, 3600.0) == 1
-        assert {one for one, task_id in ids.items() if world.find(task_id) is None} == {status}
-
-
-def test_a_batch_is_bounded(world: World) -> None:
-    fill(world, 12, status="scheduled", start_at=seconds_from_now(-1))
-    assert [world.run(chore_batches.stage_due, Status.SCHEDULED, 5) for _ in range(4)] == [5, 5, 2, 0]
-    world.execute(sa.update(tasks).values(finish_at=seconds_from_now(-1)))
-    assert [world.run(chore_batches.expire, 5) for _ in range(4)] == [5, 5, 2, 0]
 
 
 def test_chores_everywhere_at_once_lose_and_double_nothing(world: World) -> None:
@@ -111,25 +61,15 @@ def silence_node(world: World, name: str) -> None:
     )
 
 
-def test_tasks_of_a_silent_node_are_counted_freed_or_failed_by_policy(world: World) -> None:
-    world.node("alive")
+def test_a_task_of_a_silent_node_that_is_failed_keeps_the_attempt_of_its_lease(world: World) -> None:
     silence_node(world, "gone")
-    pinned = [world.add(node="gone") for _ in range(3)]
-    world.set(pinned[2], attempts=1, lease=1)
-    failed = {"task_id": pinned[2], "lease": 1, "number": 1, "outcome": "failure"}
+    pinned = world.add(node="gone")
+    world.set(pinned, attempts=1, lease=1)
+    failed = {"task_id": pinned, "lease": 1, "number": 1, "outcome": "failure"}
     world.execute(sa.insert(attempts).values(failed))  # the row about its end must not meet that of the same lease
-    others = [world.add(node="alive"), world.add(), world.add(node="gone", start_in=60.0)]
-    assert world.read(chore_batches.count_pinned, 60.0) == 3
-    assert world.read(chore_batches.count_pinned, 1000.0) == 0
-    assert world.run(chore_batches.free_pinned, 1000.0) == world.run(chore_batches.fail_pinned, 1000.0) == 0
-    assert world.run(chore_batches.free_pinned, 60.0, 2) == 2
-    assert [world.get(task_id).node_id for task_id in pinned[:2]] == [None, None]
     assert world.run(chore_batches.fail_pinned, 60.0) == 1
-    dead = world.get(pinned[2])
-    assert dead.status is Status.DEAD
-    assert "silent for more than 60 s" in (dead.error or "")
-    assert [(one.outcome, one.number) for one in world.attempts(dead.id)] == [("failure", 1), ("dead", 0)]
-    assert [world.status(one) for one in others] == [Status.PENDING, Status.PENDING, Status.SCHEDULED]
+    assert "silent for more than 60 s" in (world.get(pinned).error or "")
+    assert [(one.outcome, one.number) for one in world.attempts(pinned)] == [("failure", 1), ("dead", 0)]
 
 
 def test_records_of_ended_processes_are_purged(world: World) -> None:

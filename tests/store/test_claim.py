@@ -6,20 +6,19 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import NewTask, Task
-from peerd.store import queue_states, queues
-from peerd.store.claim import claim
 from peerd.store.claim.claim_result import RETURNED_COLUMNS, UNREAD_COLUMNS, WRITTEN_COLUMNS
 from peerd.store.claim.claimer import Claimer
 from peerd.store.claim.mutex import ClaimMutex
+from peerd.store.claim.quarantined import should_empty_for_quarantined
 from peerd.store.enqueue import enqueue
-from peerd.store.maintenance import rescue
-from peerd.store.nodes import nodes
+from peerd.store.nodes import nodes, processes
 from peerd.store.schema.sql_clock import seconds_from_now
-from peerd.store.statements.token import new_token
-from tests.store.world import World, held
+from peerd.store.schema.tables import limits
+from tests.store.world import World
 
 pytestmark = pytest.mark.every_database
 
@@ -47,65 +46,6 @@ def test_a_claim_goes_by_priority_then_attempts_then_due_time_then_id_also_one_b
     assert [task.id for _ in range(4) for task in world.take(claimer, 1)] == expected[:4]
     assert order(world, claimer, 3) == expected[4:7], "no more than the limit"
     assert order(world, claimer) == expected[7:]
-
-
-def test_several_queues_are_served_as_one(world: World) -> None:
-    expected = [world.add(queue, priority=priority) for priority, queue in ((9, "b"), (7, "a"), (5, "b"), (3, "c"))]
-    world.add("other", priority=99)
-    assert order(world, world.claimer("a", "b", "c"), 3) == expected[:3]
-    assert order(world, world.claimer("a", "b", "c"), 3) == expected[3:]
-
-
-def test_a_node_takes_unpinned_tasks_and_its_own_but_not_those_pinned_elsewhere(world: World) -> None:
-    world.node("a")
-    world.node("b")
-    anybodys, mine, others = world.add(), world.add(node="a", priority=11), world.add(node="b", priority=12)
-    assert order(world, world.claimer(node="a")) == [mine, anybodys]
-    assert order(world, world.claimer(node="b")) == [others]
-
-
-def test_a_paused_queue_is_left_alone_until_it_is_resumed_or_the_pause_ends(world: World) -> None:
-    ids = [world.add("q"), world.add("q")]
-    other = world.add("other")
-    claimer = world.claimer("q", "other")
-    world.run(queues.pause, "q")
-    assert order(world, claimer) == [other]
-    world.run(queues.resume, "q")
-    assert order(world, claimer, 1) == ids[:1]
-    world.run(queues.pause, "q", 3600.0)
-    assert order(world, claimer) == []
-    world.run(queues.pause, "q", 0.0)
-    assert order(world, claimer) == ids[1:]
-    assert not any(state.paused for state in world.read(queue_states.list_queues))
-
-
-def test_a_draining_node_and_a_replaced_incarnation_take_nothing(world: World) -> None:
-    first, second = world.add(), world.add()
-    claimer = world.claimer()
-    world.run(nodes.set_draining, "a", draining=True)
-    assert order(world, claimer) == []
-    world.run(nodes.set_draining, "a", draining=False)
-    assert order(world, claimer, 1) == [first]
-    assert world.run(nodes.register_incarnation, "a", "next", replaces=world.incarnation("a"))
-    assert order(world, claimer) == []
-    assert world.status(second) is Status.PENDING
-
-
-def test_a_claim_writes_the_holder_of_the_task_and_raises_its_lease(world: World) -> None:
-    task_id = world.add()
-    world.set(task_id, progress=0.5, progress_note="of an earlier attempt", lease=7)
-    claimer = world.claimer(default_attempts=4)
-    token = new_token()
-    [task] = world.run(claim.claim, claimer, token=token, limit=5).tasks
-    assert task == world.get(task_id)
-    assert (task.status, task.lease, task.max_attempts) == (Status.WORKING, 8, 4)
-    assert (task.worker_node_id, task.process_id) == (claimer.node_id, claimer.process_id)
-    assert task.worker_started_at is not None
-    assert task.checked_at is not None
-    assert abs(task.checked_at - task.worker_started_at) < timedelta(milliseconds=100)
-    assert abs(task.checked_at - datetime.now(UTC)) < timedelta(seconds=5)
-    assert (task.progress, task.progress_note) == (None, None)
-    assert world.column(task_id, "claim_token") == token
 
 
 def test_a_claim_shows_every_column_as_it_is_in_the_row(world: World) -> None:
@@ -137,45 +77,6 @@ def test_a_claim_shows_every_column_as_it_is_in_the_row(world: World) -> None:
     ]  # which takes another way
 
 
-def test_max_attempts_is_the_rows_then_the_handlers_then_the_workers(world: World) -> None:
-    rows = [world.add(name="n", max_attempts=9), world.add(name="n"), world.add(name="m"), world.add("r", name="n")]
-    claimer = world.claimer("q", "r", attempts_of={("q", "n"): 7, ("q", "x"): 1, ("r", "m"): 4}, default_attempts=2)
-    tasks = {task.id: task.max_attempts for task in world.take(claimer)}
-    assert [tasks[task_id] for task_id in rows] == [9, 7, 2, 2]
-
-
-def test_a_task_that_crashed_a_process_is_claimed_only_alone(world: World) -> None:
-    world.node("a")
-    crashed = [world.add(), world.add(node="a")]
-    claimer = world.claimer()
-    world.take(claimer)
-    world.run(rescue.release_tasks_of_process, claimer.process_id, "killed by signal 9", crashed=True)
-    world.stage_due()
-    innocent = world.add()
-    another = world.claimer()
-    assert order(world, another) == [innocent]
-    assert [task.id for task in world.take(another, 1, quarantined=True)] == crashed[:1]
-    assert [task.id for task in world.take(another, 5, quarantined=True)] == crashed[1:]
-
-
-def test_a_claim_whose_answer_was_lost_is_read_back_by_its_token(world: World) -> None:
-    for priority in (1, 3, 2):
-        world.add(priority=priority)
-    claimer = world.claimer()
-    token = new_token()
-    won = world.run(claim.claim, claimer, token=token, limit=3).tasks
-    assert world.read(claim.claimed_by_token, claimer, token) == won
-    world.complete(won[0])
-    assert [task.id for task in world.read(claim.claimed_by_token, claimer, token)] == [t.id for t in won[1:]]
-    assert world.read(claim.claimed_by_token, claimer, new_token()) == []
-    assert world.read(claim.claimed_by_token, world.claimer(), token) == []
-    world.run(rescue.release_unknown_claims, claimer.process_id, [held(won[1])], "lost")
-    second = world.take_one(claimer)
-    assert (second.id, second.lease, second.attempts) == (won[1].id, won[1].lease + 1, 0)
-    [one] = world.run(enqueue.enqueue_many, [NewTask(queue="q")])  # it has a token in the same column, and is no claim
-    assert world.read(claim.claimed_by_token, claimer, world.column(one.id, "claim_token")) == []
-
-
 def test_a_claimer_that_has_met_contention_takes_everything_and_nothing_twice(world: World) -> None:
     """Its limit is too small for the mutex; where claimers write what they have read, it draws from a window."""
     ids = {world.add() for _ in range(30)}
@@ -183,3 +84,46 @@ def test_a_claimer_that_has_met_contention_takes_everything_and_nothing_twice(wo
     mutex.record_contention()
     taken = [task.id for _ in range(10) for task in world.take(claimer, 3, mutex=mutex)]
     assert sorted(taken) == sorted(ids)
+
+
+WAIT = 10.0
+
+
+def emptying_processes(world: World, *claimers: Claimer) -> list[int]:
+    """Indexes of the claimers whose processes are to empty themselves."""
+    numbered = enumerate(claimers)
+    return [number for number, claimer in numbered if world.read(should_empty_for_quarantined, claimer, WAIT)]
+
+
+def test_one_process_after_another_empties_the_oldest_first_and_half_of_them_never(world: World) -> None:
+    claimers = [world.claimer(), world.claimer(node="b"), world.claimer(), world.claimer(), world.claimer(node="b")]
+    task_id = world.insert(crashes=1)
+    for waited, number in ((11, 1), (19, 1), (21, 2), (39, 2), (41, 3), (9_999, 3)):
+        world.set(task_id, created_at=seconds_from_now(-waited))
+        assert emptying_processes(world, *claimers) == [0, 1, 2][:number], waited
+
+
+def test_a_process_that_cannot_empty_first_is_not_waited_for(world: World) -> None:
+    ended, other_kind = world.claimer(), world.claimer(kind="thumbnails")
+    draining, silent, mine = world.claimer(node="b"), world.claimer(node="c"), world.claimer()
+    world.insert(crashes=1, created_at=seconds_from_now(-11))
+    world.run(processes.end_process, ended.process_id, "killed by SIGKILL")
+    assert emptying_processes(world, mine) == []
+    world.run(nodes.set_draining, "b", draining=True)
+    assert emptying_processes(world, mine) == []
+    world.run(nodes.deregister_node, "c", world.incarnation("c"))
+    assert emptying_processes(world, mine) == [0]
+    assert emptying_processes(world, draining, silent, other_kind) == [2]
+
+
+def test_no_process_empties_for_a_task_that_may_not_start(world: World) -> None:
+    claimer = world.claimer()
+    world.insert(crashes=1, limit_key="a", created_at=seconds_from_now(-60))
+    assert emptying_processes(world, claimer) == [0]
+    beside = world.insert(limit_key="a", status="done", process_id=claimer.process_id)
+    for limited in ("a", "*", ""):
+        world.execute(sa.insert(limits).values(queue="q", limit_key=limited, running=1))
+        for status, expected in (("done", [0]), ("working", []), ("done", [0])):
+            world.set(beside, status=status)
+            assert emptying_processes(world, claimer) == expected, (limited, status)
+        world.execute(sa.delete(limits))

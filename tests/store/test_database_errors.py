@@ -8,24 +8,19 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
 import pytest
-import sqlalchemy as sa
 from sqlalchemy.engine import Connection
-from sqlalchemy.exc import DBAPIError
 
-from peerd.domain.errors import DatabaseBusy, DatabaseConnectionRefused, DatabaseUnavailable, UnsupportedDatabase
+from peerd.domain.errors import DatabaseConnectionRefused, UnsupportedDatabase
 from peerd.domain.task import NewTask
-from peerd.store.connection import database as database_module
-from peerd.store.connection import database_errors, sqlite_lock
 from peerd.store.connection.database import Database
 from peerd.store.enqueue import enqueue
 from peerd.store.schema.migrate import current_revision, migrate
 from tests.store.world import World, at_once
-from tests.support.servers import ServerFactory
 
 pytestmark = pytest.mark.every_database
 
@@ -58,69 +53,8 @@ def test_a_deadlock_is_undone_and_run_again_as_a_whole(world: World) -> None:
 
 
 @SERVERS
-def test_a_deadlock_in_a_callers_own_transaction_is_reported_and_never_repeated(world: World) -> None:
-    first, second = world.add(), world.add()
-    meet = threading.Barrier(2)
-
-    def own(ids: list[int]) -> DBAPIError | None:
-        with world.store.engine.connect() as connection, connection.begin():
-            try:
-                connection.exec_driver_sql(f"UPDATE tasks SET priority = 1 WHERE id = {ids[0]}")
-                meet.wait(10)
-                connection.exec_driver_sql(f"UPDATE tasks SET priority = 1 WHERE id = {ids[1]}")
-            except DBAPIError as error:
-                connection.get_transaction().rollback()  # type: ignore[union-attr]
-                return error
-            return None
-
-    answers = at_once([lambda: own([first, second]), lambda: own([second, first])])
-    [error] = [answer for answer in answers if answer is not None]
-    assert database_errors.was_rolled_back(error)
-    assert not database_errors.is_away(error)
-
-
-def test_a_lock_that_is_waited_for_too_long_is_busy_not_a_drivers_error(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    task_id = world.add()
-    monkeypatch.setattr(database_module, "TRIES", 2)
-    limit = {
-        "mysql": "SET innodb_lock_wait_timeout = 1",
-        "postgresql": "SET LOCAL lock_timeout = '100ms'",
-        "sqlite": "",
-    }[world.store.name]
-    url = world.store.url if world.store.name != "sqlite" else world.store.url.update_query_dict({"timeout": "0.1"})
-    other = sa.create_engine(url)
-    impatient = Database(world.store.url)
-    monkeypatch.setattr(sqlite_lock, "BUSY_TIMEOUT", 0.1)
-
-    def write(connection: Connection) -> None:
-        if world.store.name != "sqlite":
-            connection.exec_driver_sql(limit)
-        connection.exec_driver_sql(f"UPDATE tasks SET priority = 1 WHERE id = {task_id}")
-
-    try:
-        with other.connect() as holder:
-            holder.exec_driver_sql(f"UPDATE tasks SET priority = 2 WHERE id = {task_id}")
-            with pytest.raises(DatabaseBusy, match="find the transaction that stays open"):
-                impatient.run(write)
-            holder.rollback()
-        impatient.run(write)
-        assert world.get(task_id).priority == 1
-    finally:
-        other.dispose()
-        impatient.close()
-
-
-@SERVERS
 def test_a_statement_that_was_cancelled_is_tried_again(world: World) -> None:
-    for way in (world.store.run, world.store.run_autocommit, world.store.run_idempotent):
-        world.empty()
-        assert_is_tried_again(world, way)
-
-
-def assert_is_tried_again(world: World, way: Callable[..., object]) -> None:
-    task_id, sessions = world.add(), queue.SimpleQueue[int]()
+    task_id, sessions, gate = world.add(), queue.SimpleQueue[int](), threading.Barrier(2)
     own = "connection_id()" if world.store.name == "mysql" else "pg_backend_pid()"
     cancel = "KILL QUERY {}" if world.store.name == "mysql" else "SELECT pg_cancel_backend({})"
 
@@ -129,75 +63,29 @@ def assert_is_tried_again(world: World, way: Callable[..., object]) -> None:
         connection.exec_driver_sql(f"UPDATE tasks SET priority = priority + 1 WHERE id = {task_id}")
 
     def cancel_once() -> None:
-        with world.store.engine.connect() as holder:
+        with world.store.engine.connect() as holder, world.store.engine.connect() as other:
             holder.exec_driver_sql(f"SELECT id FROM tasks WHERE id = {task_id} FOR UPDATE")
             gate.wait(10)
-            with world.store.engine.connect() as other:
-                session = sessions.get(timeout=60)
-                time.sleep(0.2)  # until it waits for the row
-                other.exec_driver_sql(cancel.format(session))
+            session = sessions.get(timeout=60)
+            time.sleep(0.2)  # until it waits for the row
+            other.exec_driver_sql(cancel.format(session))
             sessions.get(timeout=60)
             holder.rollback()
 
-    def write_it() -> None:
-        gate.wait(10)
-        way(write)
+    for way in (world.store.run, world.store.run_autocommit, world.store.run_idempotent):
 
-    gate = threading.Barrier(2)
-    at_once([cancel_once, write_it])
-    assert world.get(task_id).priority == 11
+        def write_it(way: Callable[..., object] = way) -> None:
+            gate.wait(10)
+            way(write)
 
-
-@SERVERS
-def test_a_connection_that_is_killed_is_away_and_the_next_one_works(world: World) -> None:
-    def die(connection: Connection) -> None:
-        if world.store.name == "mysql":
-            number = connection.exec_driver_sql("SELECT connection_id()").scalar_one()
-            kill = f"KILL {number}"
-        else:
-            number = connection.exec_driver_sql("SELECT pg_backend_pid()").scalar_one()
-            kill = f"SELECT pg_terminate_backend({number})"
-        connection.exec_driver_sql("INSERT INTO tasks (queue) VALUES ('q')")
-        with world.store.engine.connect() as other:
-            other.exec_driver_sql(kill)
-        connection.exec_driver_sql("SELECT 1")
-        connection.exec_driver_sql("SELECT 1")
-
-    with pytest.raises(DatabaseUnavailable):
-        world.run(die)
-    assert world.count() == 0
-    assert world.add()
-
-
-@pytest.mark.parametrize("kind", ["mariadb", "postgresql"])
-def test_a_server_that_is_stopped_is_away_until_it_is_back(kind: str, private_server: ServerFactory) -> None:
-    server = private_server(kind)
-    database = Database(server.url("peerd"))
-    try:
-        migrate(database)
-        kept = database.run(enqueue.enqueue, NewTask(queue="q"))
-        server.kill()
-        for _ in range(2):
-            with pytest.raises(DatabaseUnavailable) as caught:
-                database.run(enqueue.enqueue, NewTask(queue="q"))
-            assert not isinstance(caught.value, DatabaseConnectionRefused)
-        server.start()
-        assert database.run(enqueue.enqueue, NewTask(queue="q")).id > kept.id
-    finally:
-        database.close()
+        at_once([cancel_once, write_it])
+    assert world.get(task_id).priority == 13
 
 
 @pytest.fixture
 def opened() -> Iterator[Callable[..., Database]]:
-    made: list[Database] = []
-
-    def open_(url: object) -> Database:
-        made.append(Database(str(url)))
-        return made[-1]
-
-    yield open_
-    for database in made:
-        database.close()
+    with ExitStack() as afterwards:
+        yield lambda url: afterwards.enter_context(closing(Database(str(url))))
 
 
 @SERVERS
@@ -253,19 +141,6 @@ def test_an_unknown_database_is_named_with_the_known_ones_and_a_password_is_not_
             Database(url)
     with closing(Database("mysql://peerd:secret@db/peerd")) as database:
         assert "secret" not in repr(database)
-
-
-def test_an_operation_that_fails_by_itself_writes_nothing_and_is_not_repeated(world: World) -> None:
-    tries: list[int] = []
-
-    def broken(connection: Connection) -> None:
-        tries.append(1)
-        enqueue.enqueue(connection, NewTask(queue="q"))
-        raise LookupError("of its own")
-
-    with pytest.raises(LookupError, match="of its own"):
-        world.run(broken)
-    assert (world.count(), len(tries)) == (0, 1)
 
 
 def test_a_login_that_needs_another_package_shows_which(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -31,11 +31,6 @@ def port_of(kind: str, database: Database) -> int:
     return int(database.run(lambda connection: connection.exec_driver_sql(PORT[kind]).scalar_one()))
 
 
-@pytest.fixture
-def pair(private_server: ServerFactory) -> Callable[[str], tuple[DatabaseServer, DatabaseServer]]:
-    return lambda kind: (private_server(kind), private_server(kind))
-
-
 def after_an_outage(operation: Callable[[], int]) -> int:
     """The first call meets the connection that was lost; it is not repeated, because its answer might have been."""
     try:
@@ -46,10 +41,8 @@ def after_an_outage(operation: Callable[[], int]) -> int:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", PORT)
-def test_when_a_server_dies_the_next_one_is_used(
-    kind: str, pair: Callable[[str], tuple[DatabaseServer, DatabaseServer]]
-) -> None:
-    first, second = pair(kind)
+def test_when_a_server_dies_the_next_one_is_used(kind: str, private_server: ServerFactory) -> None:
+    first, second = private_server(kind), private_server(kind)
     with closing(Database(address(kind, first.port, second.port))) as database:
         assert port_of(kind, database) == first.port
         first.kill()
@@ -63,19 +56,20 @@ def test_when_a_server_dies_the_next_one_is_used(
 
 @pytest.mark.slow
 def test_what_is_left_of_the_connections_to_an_earlier_server_is_given_up(
-    pair: Callable[[str], tuple[DatabaseServer, DatabaseServer]], monkeypatch: pytest.MonkeyPatch
+    private_server: ServerFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A process must see on one connection what it has committed on another."""
-    first, second = pair("mariadb")
+    first, second = private_server("mariadb"), private_server("mariadb")
     with closing(Database(address("mariadb", first.port, second.port))) as database:
         with database.engine.connect() as one, database.engine.connect() as other:
             assert {_port(one), _port(other)} == {first.port}
-            refuse_connections(first)
+            refusal = ExitStack()
+            refusal.enter_context(refusing_connections(first))
             with database.engine.connect() as third:
                 assert _port(third) == second.port
         with database.engine.connect() as one, database.engine.connect() as other:
             assert {_port(one), _port(other)} == {second.port}
-            accept_connections(first)
+            refusal.close()
             monkeypatch.setattr(failover, "RETRY_FAILED_HOST_AFTER", 0.0)
             with database.engine.connect(), database.engine.connect() as new:
                 assert _port(new) == first.port, "and home again, as soon as the failure is old"
@@ -107,11 +101,9 @@ def test_a_server_that_has_lost_its_galera_cluster_is_left_for_another(private_g
 
 
 @pytest.mark.slow
-def test_a_postgresql_that_only_reads_is_passed_over(
-    pair: Callable[[str], tuple[DatabaseServer, DatabaseServer]],
-) -> None:
+def test_a_postgresql_that_only_reads_is_passed_over(private_server: ServerFactory) -> None:
     """A standby accepts connections and refuses every write."""
-    standby, primary = pair("postgresql")
+    standby, primary = private_server("postgresql"), private_server("postgresql")
     with closing(Database(standby.url("peerd"))) as database:
         database.run(
             lambda connection: connection.exec_driver_sql("ALTER DATABASE peerd SET default_transaction_read_only = on")
@@ -158,24 +150,18 @@ def _port(connection: sa.Connection) -> int:
     return int(port)
 
 
-def refuse_connections(server: DatabaseServer) -> None:
+@contextmanager
+def refusing_connections(server: DatabaseServer) -> Iterator[None]:
     """By letting in so many that it takes no more."""
     _at_the_server(server, "SET GLOBAL max_connections = 10")
-    let_in = _full.setdefault(server.port, [])
+    let_in: list[Any] = []
     with suppress(pymysql.err.OperationalError):
         while len(let_in) < 20:
             let_in.append(_connect(server))
-
-
-def accept_connections(server: DatabaseServer) -> None:
-    let_in = _full.pop(server.port)
-    with closing(let_in.pop()) as connection:
-        connection.cursor().execute("SET GLOBAL max_connections = 400")
+    yield
+    let_in[-1].cursor().execute("SET GLOBAL max_connections = 400")
     for connection in let_in:
         connection.close()
-
-
-_full: dict[int, list[Any]] = {}
 
 
 def _connect(server: DatabaseServer) -> Any:

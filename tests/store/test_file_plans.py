@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from random import Random
 from typing import Any, Final
 
@@ -13,12 +14,12 @@ import sqlalchemy as sa
 from peerd.domain.files import CopyState, DiskState
 from peerd.storage.checking import check_files, read_disk_view
 from peerd.store.connection.database import Database
-from peerd.store.files import checks, copies, disks, listing, resumable_uploads, uploads, usage, versions, walks
+from peerd.store.files import checks, copies, disks, listing, resumable_uploads, risks, uploads, usage, versions, walks
 from peerd.store.files.buckets import Bucket
 from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import file_checks, file_copies, file_upload_parts, file_uploads, files
 from tests.store.file_steps import HASH, Catalogue
-from tests.store.plans import analyze, explain, recorded_statements
+from tests.store.plans import analyze, problems_of_plans
 
 pytestmark = [pytest.mark.slow, pytest.mark.every_database]
 
@@ -26,6 +27,7 @@ FILES: Final = 20_000
 BATCH: Final = 20
 """A thousandth of the files, as the batches of the product are of a million."""
 LARGE: Final = ("files", "file_copies", "file_checks", "file_chunks", "file_uploads", "file_upload_parts")
+RISKS: Final = ((1, "at-risk"), (2, "at-risk"), (8, "lost"), (1, "whole"), (9, "deleted"), (2, None))
 Operation = Callable[["Filled"], object]
 
 
@@ -42,13 +44,15 @@ class Filled:
         self.middle = ids[FILES // 2]
         self._insert(files, [self._file(number) for number in ids])
         self._insert(file_copies, [self._copy(number, place) for number in ids for place in (0, 1)])
-        self._insert(file_checks, [{"file_id": number, "danger": number % 3 + 1} for number in ids])
+        self._insert(file_checks, [self._check(number) for number in ids])
         self._insert(file_uploads, [self._upload(number) for number in ids[::10]])
         self._insert(file_upload_parts, [self._part(number, part) for number in ids[::10] for part in (1, 2)])
         is_tenth = files.c.id % 10 == 0
         self.catalogue.change(files, is_tenth, expires_at=seconds_from_now(86_400.0))
         self.catalogue.change(file_checks, file_checks.c.file_id % 8 == 0, due_at=seconds_from_now(3600.0))
         analyze(store, *LARGE, "disks", "nodes", "file_buckets", "file_classes")
+        first = store.read(risks.files_at_risk, None, None, BATCH, counted=False)
+        self.first_risk = risks.parse_place(first.next_after or "")
 
     def _file(self, number: int) -> dict[str, Any]:
         fixed = {"state": "stored", "is_current": 1, "version": 1, "class_name": "default", "blake3": HASH, "size": 10}
@@ -57,6 +61,11 @@ class Filled:
     def _copy(self, number: int, place: int) -> dict[str, Any]:
         state = CopyState.PLANNED if place and number % 20 == 0 else CopyState.STORED
         return {"file_id": number, "disk_id": self.disks[place], "size": 10, "state": state.value}
+
+    def _check(self, number: int) -> dict[str, Any]:
+        danger, health = RISKS[number % len(RISKS)]
+        since = datetime.now(UTC) - timedelta(minutes=number % FILES / 100)
+        return {"file_id": number, "danger": danger, "health": health, "created_at": since}
 
     def _upload(self, number: int) -> dict[str, Any]:
         place = {"bucket_id": self.bucket.id, "file_key": self.key(number), "disk_id": self.disks[0]}
@@ -110,47 +119,19 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "uploads that were aborted": lambda it: it.run(uploads.aborted_uploads, it.disks, BATCH),
     "uploads of a key": lambda it: it.run(resumable_uploads.uploads_of_key, it.bucket, it.key(it.middle)),
     "contents that are known": lambda it: it.run(copies.known_on_disk, it.disks[0], [it.middle]),
+    "counts of risks": lambda it: it.run(risks.count_risks, longer_than=900.0),
+    "files at risk": lambda it: it.run(risks.files_at_risk, None, None, BATCH, counted=False),
+    "lost files": lambda it: it.run(risks.files_at_risk, "lost", None, BATCH, counted=False),
+    "further files at risk": lambda it: it.run(risks.files_at_risk, None, it.first_risk, BATCH, counted=False),
     "uploads of all buckets": lambda it: it.run(resumable_uploads.list_unfinished, None, "", "", BATCH),
 }
 
 
-@pytest.fixture
-def filled(store: Database) -> Filled:
-    return Filled(store)
-
-
-def test_every_statement_about_files_goes_by_an_index(filled: Filled) -> None:
-    problems = {}
-    for name, operation in OPERATIONS.items():
-        with recorded_statements(filled.store) as sent:
-            operation(filled)
-        for statement, parameters in sent:
-            if re.match(r"\s*(WITH|SELECT|UPDATE|DELETE)\b", statement):
-                plan = explain(filled.store, statement, parameters)
-                found = whole_tables(filled.store, plan)
-                if " LIMIT " in statement:
-                    found += sorts(filled.store, plan)
-                if found:
-                    problems[f"{name}: {statement}"] = (found, plan)
-    assert not problems, "\n\n".join(f"{words}\n{found}" for words, found in problems.items())
-
-
-def whole_tables(store: Database, plan: Sequence[Mapping[Any, Any]]) -> list[str]:
-    """The large tables that a plan reads from end to end."""
-    match store.name:
-        case "mysql":
-            return [row["table"] for row in plan if row["table"] in LARGE and row["type"] in ("ALL", "index")]
-        case "postgresql":
-            text = "\n".join(str(row["QUERY PLAN"]) for row in plan)
-            return [table for table in re.findall(r"Seq Scan on (\w+)", text) if table in LARGE]
-        case _:
-            text = "\n".join(str(row["detail"]) for row in plan)
-            return [table for table in re.findall(r"SCAN (\w+)", text) if table in LARGE]
-
-
-def sorts(store: Database, plan: Sequence[Mapping[Any, Any]]) -> list[str]:
-    """Sorts of all that a statement has found, of which it returns the first rows."""
-    if not any(table in str(plan) for table in LARGE):
-        return []
-    word = {"mysql": "filesort", "postgresql": "Sort Key"}.get(store.name, "USE TEMP B-TREE FOR ORDER BY")
-    return ["sort" for row in plan if word in str(row)]
+def test_every_statement_about_files_goes_by_an_index(store: Database) -> None:
+    filled = Filled(store)
+    problems = {
+        name: found
+        for name, operation in OPERATIONS.items()
+        if (found := problems_of_plans(store, partial(operation, filled), *LARGE))
+    }
+    assert not problems, "\n\n".join(f"{name}: {found}" for name, [found, *_] in problems.items())

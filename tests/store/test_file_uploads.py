@@ -47,56 +47,36 @@ def test_parts_are_listed_in_order_and_a_later_one_replaces_an_earlier(catalogue
     assert catalogue.store.read(uploads.bytes_of_uploads, bucket.id) == 50
     upload = catalogue.store.read(uploads.find_upload, upload_id)
     assert upload is not None
-    assert (upload.bucket, upload.key, upload.metadata, upload.headers) == (
-        "films", "one ä", {"a": "ä"}, {"cache-control": "no-store"}
-    )  # fmt: skip
-
-
-def test_an_upload_ends_once(catalogue: Catalogue) -> None:
-    bucket = catalogue.bucket()
-    upload_id = begin_of_s3(catalogue, bucket, "key")
-    catalogue.store.run(uploads.add_part, upload_id, part(1, 7))
-    with pytest.raises(BucketNotEmpty):
-        catalogue.store.run(buckets.delete_bucket, "films")
-    assert catalogue.store.run(uploads.end_upload, upload_id) == [7]
-    attempts: list[Any] = [(uploads.end_upload, ()), (uploads.add_part, (part(1, 8),))]
-    for operation, more in attempts:
-        with pytest.raises(UploadGone):
-            catalogue.store.run(operation, upload_id, *more)
-    assert catalogue.store.read(uploads.find_upload, upload_id) is None
-    catalogue.store.run(buckets.delete_bucket, "films")
+    assert (upload.key, upload.metadata, upload.headers) == ("one ä", {"a": "ä"}, {"cache-control": "no-store"})
 
 
 def test_uploads_are_listed_by_key_and_id_in_pages(catalogue: Catalogue) -> None:
+    def listed(**how: Any) -> list[tuple[str, str]]:
+        found: list[tuple[str, str]] = []
+        after: tuple[str, str | None] | None = ("", None)
+        while after is not None:
+            page = catalogue.store.read(uploads.list_uploads, bucket, after=after, **how)
+            found += [(one.key, one.id) for one in page.uploads] + [(prefix, "") for prefix in page.prefixes]
+            after = page.next_after
+        return found
+
     bucket = catalogue.bucket()
-    keys = ["a", "b/1", "b/2", "b/2", "c/1", "é"]
-    begun = sorted((key.encode(), begin_of_s3(catalogue, bucket, key)) for key in keys)
-    everything = [(key.decode(), upload_id) for key, upload_id in begun]
-    listed: list[tuple[str, str]] = []
-    after: tuple[str, str | None] | None = ("", None)
-    while after is not None:
-        page = catalogue.store.read(uploads.list_uploads, bucket, after=after, limit=2)
-        listed += [(one.key, one.id) for one in page.uploads]
-        after = page.next_after
-    assert listed == everything
-    entries: list[str] = []
-    after = ("", None)
-    while after is not None:
-        page = catalogue.store.read(uploads.list_uploads, bucket, after=after, delimiter="/", limit=1)
-        entries += [one.key for one in page.uploads] + page.prefixes
-        after = page.next_after
-    assert entries == ["a", "b/", "c/", "é"]
-    page = catalogue.store.read(uploads.list_uploads, bucket, prefix="b/2")
-    assert [one.key for one in page.uploads] == ["b/2", "b/2"]
+    begun = [(key, begin_of_s3(catalogue, bucket, key)) for key in ("a", "b/1", "b/2", "b/2", "c/1", "é")]
+    assert listed(limit=2) == sorted(begun, key=lambda one: (one[0].encode(), one[1]))
+    assert [key for key, _ in listed(delimiter="/", limit=1)] == ["a", "b/", "c/", "é"]
+    assert [key for key, _ in listed(prefix="b/2")] == ["b/2", "b/2"]
 
 
 def test_stale_uploads_are_those_of_the_own_disks_and_of_disks_that_are_no_more(catalogue: Catalogue) -> None:
     bucket, disk, other = catalogue.bucket(), catalogue.disk("a"), catalogue.disk("b")
-    own, others, gone, fresh = (begin_of_s3(catalogue, bucket, "k", one) for one in (disk, other, 9999, disk))
+    own = begin(catalogue, bucket, disk_id=disk)
+    _, gone, fresh = (begin_of_s3(catalogue, bucket, "k", one) for one in (other, 9999, disk))
     catalogue.change(file_uploads, file_uploads.c.id != fresh, touched_at=seconds_from_now(-700_000.0))
     found = catalogue.store.read(uploads.stale_uploads, [disk], 604_800.0, 10)
     assert {one.id for one in found} == {own, gone}
-    assert others not in {one.id for one in found}
+    catalogue.store.run(resumable_uploads.advance_upload, own, 0, 1)
+    found = catalogue.store.read(uploads.stale_uploads, [disk], 604_800.0, 10)
+    assert [one.id for one in found] == [gone]
 
 
 def begin(catalogue: Catalogue, bucket: Bucket, key: str = "key ä", content: int = 7, **more: Any) -> str:
@@ -118,29 +98,18 @@ def test_an_upload_advances_part_by_part_and_by_nothing_else(catalogue: Catalogu
     found = store.read(resumable_uploads.get_resumable, upload_id)
     assert (found.bucket, found.key, found.metadata, found.received) == ("films", "key ä", {"a": "ä"}, 100)
     assert (found.size, found.expires_in, found.created_by, found.condition) == (100, 1.5, "ann", Condition())
-    assert store.read(uploads.bytes_of_uploads, bucket.id) == 100
-    assert store.read(copies.known_on_disk, 1, [7, 8]) == {7}, "it is not swept"
-    with pytest.raises(BucketNotEmpty):
-        store.run(buckets.delete_bucket, "films")
-
-
-def test_the_uploads_of_a_key_are_found(catalogue: Catalogue) -> None:
-    bucket, store = catalogue.bucket(), catalogue.store
-    first, second = begin(catalogue, bucket), begin(catalogue, bucket, content=8)
-    begin(catalogue, bucket, "other", content=9)
-    begin_of_s3(catalogue, bucket, "key ä")
-    store.run(resumable_uploads.advance_upload, second, 0, 5)
-    found = store.read(resumable_uploads.uploads_of_key, bucket, "key ä")
-    assert [(one.id, one.received, one.source) for one in found] == [(second, 5, "x-1"), (first, 0, "x-1")]
-
-
-def test_requests_of_s3_do_not_find_it(catalogue: Catalogue) -> None:
-    bucket, store = catalogue.bucket(), catalogue.store
-    upload_id, of_s3 = begin(catalogue, bucket), begin_of_s3(catalogue, bucket)
-    assert store.read(uploads.find_upload, upload_id) is None
+    of_s3, second = begin_of_s3(catalogue, bucket, "key ä"), begin(catalogue, bucket, content=8, size=None)
+    begin(catalogue, bucket, "other", content=9, size=None)
+    of_key = store.read(resumable_uploads.uploads_of_key, bucket, "key ä")
+    assert [(one.id, one.received) for one in of_key] == [(upload_id, 100), (second, 0)]
     assert [one.id for one in store.read(uploads.list_uploads, bucket).uploads] == [of_s3]
+    assert store.read(uploads.find_upload, upload_id) is None
     with pytest.raises(UploadGone):
         store.read(resumable_uploads.get_resumable, of_s3)
+    assert store.read(uploads.bytes_of_uploads, bucket.id) == 100
+    assert store.read(copies.known_on_disk, 1, [7, 10]) == {7}, "it is not swept"
+    with pytest.raises(BucketNotEmpty):
+        store.run(buckets.delete_bucket, "films")
 
 
 @pytest.mark.parametrize("is_of_s3", [False, True])
@@ -173,6 +142,10 @@ def test_an_aborted_upload_is_gone_and_its_bytes_are_still_to_be_removed(
     assert [one.id for one in store.read(uploads.aborted_uploads, [disk], 10)] == [upload_id]
     assert store.run(uploads.end_upload, upload_id) == ([5] if is_of_s3 else [])
     assert catalogue.count(file_uploads) == 0
+    attempts = [(uploads.end_upload, ()), (uploads.add_part, (part(1, 8),))]
+    for operation, more in attempts:
+        with pytest.raises(UploadGone):
+            store.run(operation, upload_id, *more)
 
 
 def test_what_cannot_be_stored_is_refused_before_a_byte_is_sent(catalogue: Catalogue) -> None:
@@ -216,14 +189,3 @@ def test_all_unfinished_uploads_are_listed_in_pages(catalogue: Catalogue) -> Non
     below = store.read(resumable_uploads.list_unfinished, bucket, "a/", "", 10)
     assert sorted(one.key for one in below.uploads) == ["a/1", "a/2"]
     assert store.read(resumable_uploads.find_unfinished, of_s3) == ("music", "s3")
-
-
-def test_old_uploads_are_found_on_their_disks(catalogue: Catalogue) -> None:
-    bucket, store = catalogue.bucket(), catalogue.store
-    disk = catalogue.disk("a")
-    upload_id = begin(catalogue, bucket, disk_id=disk)
-    assert store.read(uploads.stale_uploads, [disk], 60.0, 10) == []
-    catalogue.change(file_uploads, file_uploads.c.id == upload_id, touched_at=seconds_from_now(-61.0))
-    assert [(one.id, one.content_id) for one in store.read(uploads.stale_uploads, [disk], 60.0, 10)] == [(upload_id, 7)]
-    store.run(resumable_uploads.advance_upload, upload_id, 0, 1)
-    assert store.read(uploads.stale_uploads, [disk], 60.0, 10) == []

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import pymysql
 import pytest
@@ -33,8 +33,8 @@ from tests.support import server_session
 from tests.support.galera import Galera
 from tests.support.servers import DatabaseFactory
 
-ON_GALERA = pytest.mark.parametrize("store", [pytest.param("galera")], indirect=True)
-pytestmark = [ON_GALERA, pytest.mark.slow]
+T = TypeVar("T")
+pytestmark = [pytest.mark.slow, pytest.mark.parametrize("store", [pytest.param("galera")], indirect=True)]
 
 
 @pytest.fixture
@@ -122,16 +122,6 @@ def test_all_servers_promote_purge_and_rescue_at_once_and_each_row_once(world: W
     assert world.count() == world.attempt_rows() == 0
 
 
-def test_of_all_enqueues_of_a_key_at_once_one_makes_a_task(world: World, servers: list[Database]) -> None:
-    for number in range(10):
-        new = NewTask(queue="q", unique_key=f"key {number}")
-        answers = at_once([partial(server.run, enqueue.enqueue, new) for server in servers])
-        assert sum(answer.created for answer in answers) == 1
-        assert len({answer.id for answer in answers}) == 1
-    seen_by_all(servers)
-    assert world.count() == 10
-
-
 def test_of_two_servers_that_give_a_key_to_different_tasks_one_fails(world: World, servers: list[Database]) -> None:
     """The key's row is written by whoever takes it: a lock alone would be unknown to the other server."""
     task_id = world.add(unique_key="key")
@@ -144,16 +134,6 @@ def test_of_two_servers_that_give_a_key_to_different_tasks_one_fails(world: Worl
             slow.commit()
     seen_by_all(servers)
     assert world.count() == 1
-
-
-def test_many_ids_of_one_insert_are_reported_in_their_order_whatever_their_gaps(
-    world: World, servers: list[Database]
-) -> None:
-    new = [NewTask(queue="q", name=f"n{number}") for number in range(300)]
-    answers = at_once([partial(server.run, enqueue.enqueue_many, new) for server in servers])
-    seen_by_all(servers)
-    for answer in answers:
-        assert [world.get(one.id).name for one in answer[::50]] == [one.name for one in new[::50]]
 
 
 def test_two_nodes_do_not_take_runs_of_one_schedule_on_two_servers(world: World, servers: list[Database]) -> None:
@@ -173,40 +153,40 @@ def test_two_nodes_do_not_take_runs_of_one_schedule_on_two_servers(world: World,
     assert not servers[1].run(schedule_runs.claim_run, first, given, identity(world, "a"), [PROCESS])
 
 
+def answer_of_a_server_that_lags(server: Database, change: Callable[[], object], operation: Callable[[], T]) -> T:
+    """What an operation on a server answers that has not applied a change of another one: it waits for that."""
+    with ThreadPoolExecutor() as threads:
+        with hold_back(server):
+            change()
+            answer = threads.submit(operation)
+            with pytest.raises(TimeoutError):
+                answer.result(timeout=0.3)
+        return answer.result(timeout=30)
+
+
 def test_a_claim_whose_answer_was_lost_is_found_on_a_server_that_lags(world: World, servers: list[Database]) -> None:
-    task_id = world.add()
-    claimer = world.claimer()
+    task_id, claimer, lagging = world.add(), world.claimer(), servers[2]
     seen_by_all(servers)
-    found: list[int] = []
-    assert not servers[2].read(touch.claims_of_process, claimer.process_id)  # so that it is connected before it lags
-    with hold_back(servers[2]):
+
+    def take() -> None:
         assert world.run(claim.claim, claimer, token=7, limit=1).tasks
-        assert not servers[2].read(touch.claims_of_process, claimer.process_id), "it lags"
-        thread = threading.Thread(
-            target=lambda: found.extend(task.id for task in servers[2].read(claim.claimed_by_token, claimer, 7))
-        )
-        thread.start()
-        thread.join(0.3)
-        assert thread.is_alive(), "it waits until that server has caught up"
-    thread.join(30)
-    assert found == [task_id]
+        assert not lagging.read(touch.claims_of_process, claimer.process_id), "it lags"
+
+    assert not lagging.read(touch.claims_of_process, claimer.process_id)  # so that it is connected before it lags
+    found = answer_of_a_server_that_lags(lagging, take, lambda: lagging.read(claim.claimed_by_token, claimer, 7))
+    assert [task.id for task in found] == [task_id]
 
 
 def test_the_tasks_of_a_dead_process_are_released_by_a_server_that_lags(world: World, servers: list[Database]) -> None:
-    task_id = world.add()
-    claimer = world.claimer()
+    task_id, claimer = world.add(), world.claimer()
     seen_by_all(servers)
-    taken: list[int] = []
-    with hold_back(servers[2]):
-        assert world.run(claim.claim, claimer, token=7, limit=1).tasks
-        release = partial(rescue.release_tasks_of_process, cause="SIGKILL", crashed=True)
-        thread = threading.Thread(
-            target=lambda: taken.extend(one.task_id for one in servers[2].run(release, claimer.process_id))
-        )
-        thread.start()
-        thread.join(0.3)
-    thread.join(30)
-    assert taken == [task_id]
+    release = partial(rescue.release_tasks_of_process, cause="SIGKILL", crashed=True)
+    taken = answer_of_a_server_that_lags(
+        servers[2],
+        lambda: world.run(claim.claim, claimer, token=7, limit=1),
+        lambda: servers[2].run(release, claimer.process_id),
+    )
+    assert [one.task_id for one in taken] == [task_id]
 
 
 def test_a_process_that_comes_to_another_server_sees_there_what_it_has_done(
@@ -214,21 +194,12 @@ def test_a_process_that_comes_to_another_server_sees_there_what_it_has_done(
 ) -> None:
     world.node("warm")
     seen_by_all(servers)
-    entered: list[bool] = []
-    url = servers[2].url
 
-    def enter() -> None:
-        with closing(Database(url)) as fresh:
-            entered.append(fresh.read(nodes.find_node, "late") is not None)
+    def enter() -> bool:
+        with closing(Database(servers[2].url)) as fresh:
+            return fresh.read(nodes.find_node, "late") is not None
 
-    with hold_back(servers[2]):
-        world.node("late")
-        thread = threading.Thread(target=enter)
-        thread.start()
-        thread.join(0.3)
-        assert thread.is_alive()
-    thread.join(30)
-    assert entered == [True]
+    assert answer_of_a_server_that_lags(servers[2], lambda: world.node("late"), enter)
 
 
 def test_three_nodes_that_migrate_at_once_on_three_servers(world: World, database_factory: DatabaseFactory) -> None:

@@ -9,9 +9,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 import sqlalchemy as sa
 
-from peerd.config.settings import ManagerSettings, QueueSettings
+from peerd.config.settings import QueueSettings
 from peerd.domain.lifecycle import Status
-from peerd.manager.chores import CHORES, make_chores
 from peerd.manager.history import RESTART_AFTER, HistoryWalk, make_walks
 from peerd.store.maintenance.history import LATE_COMMIT
 from peerd.store.schema.sql_clock import seconds_from_now
@@ -107,9 +106,8 @@ def test_what_appears_far_behind_a_walk_is_found_when_it_begins_anew(world: Worl
     assert kept(world) == {"long": 1}
 
 
+@pytest.mark.parametrize("store", ["mariadb", "postgresql"], indirect=True)
 def test_a_locked_task_is_left_for_the_next_pass_and_holds_up_nothing(world: World) -> None:
-    if world.store.name == "sqlite":
-        pytest.skip("SQLite locks no rows")
     first = world.insert(queue="other", status="done", finished_at=seconds_from_now(-3 * HOUR))
     ended(world, "other", 2 * HOUR, 5)
     walking = Walking(world, batch=2)
@@ -130,14 +128,3 @@ def test_a_step_that_was_not_committed_is_done_again(world: World) -> None:
     with pytest.raises(RuntimeError):
         world.run(fail_after)
     assert world.run(walk.run, 500).deleted == 3
-
-
-def test_without_a_history_of_a_queue_the_chores_are_those_of_all_managers() -> None:
-    same_age = {"a": QueueSettings(history=HOUR), "b": QueueSettings(max_jobs=3)}
-    assert make_chores(same_age, ManagerSettings(), lambda: 0.0) == CHORES
-    names = [chore.name for chore in make_chores(HISTORIES, ManagerSettings(), lambda: 0.0)]
-    assert len(names) == len(set(names)) == len(CHORES) + 2
-    assert names[-3:] == ["purge done", "purge done of short", "purge done of long"]
-    alike = {"a": QueueSettings(history=DAY), "c": QueueSettings(history=DAY), "b": QueueSettings(history=DAY + 1)}
-    names = [chore.name for chore in make_chores(alike, ManagerSettings(), lambda: 0.0)]
-    assert names[-3:] == ["purge done", "purge done of a and 1 more", "purge done of b"]

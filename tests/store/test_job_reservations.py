@@ -1,66 +1,26 @@
-"""Which jobs a queue client gets, in which order, and what a reservation writes, on each database."""
+"""Reservations of queue clients: which jobs they get, what is kept with them, and how they end, on each database."""
 
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
+import msgspec
 import pytest
 
 from peerd.domain.lifecycle import FINISHED, Status
-from peerd.domain.task import NewTask
+from peerd.domain.task import LARGEST_CLIENT_SECONDS, NewTask
 from peerd.store import jobs
-from peerd.store.jobs import JobState, Release, ReservedJob
-from peerd.store.nodes import nodes
+from peerd.store.claim.claimer import Claimer
+from peerd.store.jobs import JobState, Release, ReservedJob, outcomes
+from peerd.store.jobs.outcomes import RecordedFailure
 from peerd.store.outcomes.recording import ClaimId
 from peerd.store.schema.sql_clock import seconds_from_now
-from peerd.store.schema.tables import attempts, unique_keys
-from tests.store.job_steps import TTR, UINT32, put, put_all, release, reserve, reserve_one, reserved_ids, state
-from tests.store.world import World
+from peerd.store.schema.tables import tasks
+from tests.store.job_steps import TTR, UINT32, delete, put, put_all, release, reserve, reserve_one, reserved_ids, state
+from tests.store.world import World, at_once
 
 pytestmark = pytest.mark.every_database
-
-# ---------------------------------------------------------------- order
-
-
-def test_jobs_are_reserved_by_priority_then_in_put_order_one_by_one_or_many(world: World) -> None:
-    pris = (5, 0, 5, UINT32, 0, 1024, 5)
-    for limit in (1, 4):
-        ids = [put(world, f"q{number % 3}", pri=pri) for number, pri in enumerate(pris)]
-        delayed = put(world, "q1", delay=UINT32)
-        assert (state(world, delayed), world.column(delayed, "delay")) == (JobState.DELAYED, UINT32)
-        claimer, found = world.claimer("q0", "q1", "q2"), list[int]()
-        while some := reserved_ids(world, claimer, limit):
-            found += some
-        assert found == [job_id for _, job_id in sorted(zip(pris, ids, strict=True))], limit
-    delays = (None, 3600.0, None, 3600.0, 3600.0, None)
-    ids = put_all(world, [NewTask(queue="q", ttr=TTR, start_in=delay) for delay in delays])
-    assert ids == sorted(ids), "whichever are delayed"
-    world.set(ids[1], start_at=seconds_from_now(-1))
-    world.stage_due()
-    claimer = world.claimer("q")
-    assert reserved_ids(world, claimer, 9) == [ids[0], ids[1], ids[2], ids[5]]
-    world.run_group(jobs.kick, "q", len(ids))
-    assert reserved_ids(world, claimer, 9) == ids[3:5]
-
-
-def test_a_released_job_comes_before_younger_ones_of_its_priority(world: World) -> None:
-    first, second = put(world), put(world)
-    claimer = world.claimer("q")
-    job = reserve_one(world, claimer)
-    assert release(world, claimer, Release(job.claim, None, None, "timeouts")) == {job.claim}
-    assert reserved_ids(world, claimer, 2) == [first, second]
-
-
-def test_the_extremes_of_the_protocol_are_kept(world: World) -> None:
-    job_id = put(world, pri=UINT32, ttr=UINT32)
-    claimer = world.claimer("q")
-    job = reserve_one(world, claimer)
-    assert (job.id, 65_536 - job.priority, job.ttr) == (job_id, UINT32, UINT32)
-    assert world.run_group(jobs.touch_reservations, claimer.process_id, [job.claim]) == {job.claim}
-    assert release(world, claimer, Release(job.claim, 65_536, UINT32, "releases")) == {job.claim}
-    found = world.read(jobs.job_statistics, job_id)
-    assert found is not None
-    assert (found.state, found.delay, found.priority) == (JobState.DELAYED, UINT32, 65_536)
 
 
 BODIES = (b"", b"\x00", bytes(range(256)), "ünï\u2028code".encode(), b"\xff\xfe", b'"\\\r\n', b"x" * 65_535, b"NULL")
@@ -84,9 +44,6 @@ def body_task(body: bytes) -> NewTask:
     except UnicodeDecodeError:
         return NewTask(queue="q", body_bytes=body, ttr=1)
     return NewTask(queue="q", body_bytes=body, ttr=1) if "\x00" in text else NewTask(queue="q", body=text, ttr=1)
-
-
-# ---------------------------------------------------------------- who may reserve
 
 
 def test_three_hundred_tubes_can_be_watched_at_once(world: World) -> None:
@@ -119,28 +76,6 @@ def test_a_tube_that_is_paused_is_left_alone_and_others_are_not(world: World) ->
     assert world.run_group(jobs.take, claimer, job_id, TTR) is not None, "by its id"
 
 
-def test_a_node_reserves_unpinned_jobs_and_its_own_and_nothing_while_it_is_drained(world: World) -> None:
-    world.node("a")
-    world.node("b")
-    elsewhere, mine, anywhere = put(world, node="b"), put(world, node="a", pri=1), put(world, pri=2)
-    assert reserved_ids(world, world.claimer("q"), 5) == [mine, anywhere]
-    assert world.run_group(jobs.take, world.claimer("q"), elsewhere, TTR) is None
-    job_id, draining = put(world), world.claimer("q")
-    world.run(nodes.set_draining, "a", draining=True)
-    assert reserve(world, draining) == []
-    assert world.run_group(jobs.take, draining, job_id, TTR) is None
-
-
-def test_nothing_is_reserved_before_its_start_or_after_its_finish(world: World) -> None:
-    early = world.insert(start_at=seconds_from_now(60))
-    late = world.insert(finish_at=seconds_from_now(-60))
-    open_ = world.insert(finish_at=seconds_from_now(60))
-    claimer = world.claimer("q")
-    assert reserved_ids(world, claimer, 5) == [open_]
-    assert world.run_group(jobs.take, claimer, late, TTR) is None
-    assert world.run_group(jobs.take, claimer, early, TTR) is not None
-
-
 def test_a_job_that_is_too_late_hides_no_job_of_another_tube(world: World) -> None:
     world.insert(queue="q", priority=99, finish_at=seconds_from_now(-60))
     tubes = [f"tube-{number}" for number in range(20)]
@@ -158,20 +93,8 @@ def test_a_number_that_only_sqlite_can_hold_keeps_no_job_from_being_reserved(wor
     assert reserved_ids(world, world.claimer("q"), 5) == [second, first]
 
 
-# ---------------------------------------------------------------- what a reservation writes
-
-
-def test_a_reservation_is_a_claim_with_a_deadline(world: World) -> None:
-    job_id = put(world, ttr=100)
+def test_a_row_without_a_ttr_gets_that_of_its_client_and_says_whether_it_has_attempts(world: World) -> None:
     claimer = world.claimer("q")
-    job = reserve_one(world, claimer)
-    task = world.get(job_id)
-    assert (task.status, task.process_id, task.worker_node_id) == (Status.WORKING, claimer.process_id, claimer.node_id)
-    assert (task.lease, task.attempts, task.max_attempts) == (job.lease, 0, None) == (1, 0, None)
-    assert task.deadline_at is not None
-    assert task.worker_started_at is not None
-    assert 99 <= (task.deadline_at - task.worker_started_at).total_seconds() <= 101
-    assert world.column(job_id, "reserves") == 1
     for fields, has_attempts in (({}, False), ({"crashes": 1, "attempts": 1, "lease": 1}, True)):
         job_id = world.insert(**fields)
         job = reserve_one(world, claimer)
@@ -179,53 +102,156 @@ def test_a_reservation_is_a_claim_with_a_deadline(world: World) -> None:
         assert world.run_group(jobs.touch_reservations, claimer.process_id, [job.claim]) == {job.claim}
 
 
-def test_a_workers_claim_has_no_deadline_although_a_client_had_the_job(world: World) -> None:
-    put(world)
-    claimer = world.claimer("q")
-    job = reserve_one(world, claimer)
-    release(world, claimer, Release(job.claim))
-    task = world.take_one()
-    assert (task.deadline_at, task.ttr, task.max_attempts) == (None, TTR, 3)
-    assert (world.get(task.id).deadline_at, world.get(task.id).lease) == (None, task.lease)
-
-
-def test_a_touch_sets_the_deadline_anew(world: World) -> None:
-    put(world, ttr=1000)
-    claimer = world.claimer("q")
-    job = reserve_one(world, claimer)
-    world.set(job.id, deadline_at=seconds_from_now(5), checked_at=seconds_from_now(-995))
-    lost = ClaimId(job.id, job.lease + 1)
-    assert world.run_group(jobs.touch_reservations, claimer.process_id, [job.claim, lost]) == {job.claim}
-    found = world.read(jobs.job_statistics, job.id)
-    assert found is not None
-    assert 990 <= found.time_left <= 1000
-
-
-# ---------------------------------------------------------------- by id
-
-
-def test_a_job_is_taken_by_its_id_or_deleted_where_it_is_ready_delayed_or_buried(world: World) -> None:
+def test_a_free_job_whose_queue_keeps_history_is_canceled_when_it_is_deleted(world: World) -> None:
     for status in Status:
-        job_id = world.task_in(status)
-        job = world.run_group(jobs.take, world.claimer("elsewhere"), job_id, TTR)
-        is_free = status in (Status.PENDING, Status.SCHEDULED, Status.FAILURE, Status.BURIED)
-        if is_free:
-            assert job is not None, status
-            assert (job.id, job.queue, job.ttr) == (job_id, "q", TTR)
-            assert (state(world, job_id), world.column(job_id, "buried_order")) == (JobState.RESERVED, None), status
-        else:
-            assert (job, world.status(job_id)) == (None, status)
-        world.empty()
-        for keep in (set[str](), {"q"}):
-            job_id = world.task_in(status, unique_key=f"{keep}")
-            deleted = world.run_group(partial(jobs.delete_free, keep=keep), [job_id, 2**64 - 1])
-            found = world.find(job_id)
-            if status in (*FINISHED, Status.WORKING):
-                assert (dict(deleted), found and found.status) == ({}, status)
-            elif keep:
-                assert (set(deleted), found and found.status) == ({job_id}, Status.CANCELED), status
-            else:
-                assert (set(deleted), found) == ({job_id}, None), status
-                assert (world.count(attempts), world.count(unique_keys)) == (0, 0), status
-        world.empty()
+        job_id = world.task_in(status, unique_key=str(status))
+        deleted = world.run_group(partial(jobs.delete_free, keep={"q"}), [job_id, 2**64 - 1])
+        is_free = status not in (*FINISHED, Status.WORKING)
+        assert (set(deleted), world.status(job_id)) == (({job_id}, Status.CANCELED) if is_free else (set(), status)), (
+            status
+        )
     assert world.run_group(jobs.take, world.claimer("q"), 2**64 - 1, TTR) is None
+
+
+def test_two_processes_never_reserve_the_same_job(world: World) -> None:
+    put_all(world, [NewTask(queue="q", ttr=1) for _ in range(60)])
+    claimers = [world.claimer("q") for _ in range(4)]
+
+    def drain(claimer: Claimer) -> list[int]:
+        found: list[int] = []
+        while some := reserved_ids(world, claimer, 3):
+            found += some
+        return found
+
+    found = [job_id for ids in at_once([partial(drain, claimer) for claimer in claimers]) for job_id in ids]
+    assert len(found) == len(set(found))
+    rest = reserved_ids(world, world.claimer("q"), 100)
+    assert len(found) + len(rest) == 60
+
+
+@pytest.mark.parametrize("store", ["mariadb", "postgresql"], indirect=True)
+def test_jobs_that_another_session_has_locked_are_left_out(world: World) -> None:
+    ids = put_all(world, [NewTask(queue="q", ttr=1) for _ in range(50)])
+    claimer = world.claimer("q")
+    with world.locking(tasks, *ids[:30]):
+        found = [*reserved_ids(world, claimer, 1), *reserved_ids(world, claimer, 9)]
+        assert len(found) == 10
+        assert set(found) <= set(ids[30:])
+        assert len(reserved_ids(world, claimer, 50)) == 10
+        assert reserve(world, claimer) == []
+    assert reserved_ids(world, claimer, 50) == ids[:30]
+
+
+def test_a_release_with_a_delay_makes_the_job_wait_and_one_without_keeps_the_delay_shown(world: World) -> None:
+    job_id = put(world, pri=UINT32, ttr=UINT32)
+    claimer = world.claimer("q")
+    release(world, claimer, Release(reserve_one(world, claimer).claim, 65_536, UINT32, "releases"))
+    found = world.read(jobs.job_statistics, job_id)
+    assert found is not None
+    assert (found.state, found.delay, found.priority) == (JobState.DELAYED, UINT32, 65_536)
+    assert found.time_left > 10**8, "as long as any database can say"
+    job = world.run_group(jobs.take, claimer, job_id, TTR)
+    assert job is not None
+    release(world, claimer, Release(job.claim, None, None, "timeouts"))
+    found = world.read(jobs.job_statistics, job_id)
+    assert found is not None
+    assert (found.state, found.delay, found.time_left) == (JobState.READY, UINT32, 0)
+
+
+def test_a_job_whose_queue_keeps_history_is_done(world: World) -> None:
+    kept, gone = put(world), put(world)
+    claimer = world.claimer("q")
+    held = [job.claim for job in reserve(world, claimer, 2)]
+    assert delete(world, claimer, *held, keep=frozenset(held[:1])) == set(held)
+    assert delete(world, world.claimer("q"), *held, keep=frozenset(held[:1])) == set()
+    assert world.status(kept) is Status.DONE
+    assert world.get(kept).deadline_at is None
+    assert world.find(gone) is None
+    assert state(world, kept) is None
+
+
+def test_release_all_ends_the_reservations_of_a_node_and_no_claims(world: World) -> None:
+    ids = [put(world) for _ in range(3)]
+    gateway, other = world.claimer("q"), world.claimer("q", node="other")
+    assert len(reserve(world, gateway, 2)) == 2
+    kept = reserve_one(world, other)
+    claimed = world.add("w")
+    world.take_one(msgspec.structs.replace(gateway, queues=("w",)))
+    assert world.run(jobs.release_all, gateway.node_id) == 2
+    assert [state(world, job_id) for job_id in ids] == [JobState.READY, JobState.READY, JobState.RESERVED]
+    assert kept.id == ids[2]
+    assert world.status(claimed) is Status.WORKING
+    assert reserved_ids(world, gateway, 5) == ids[:2]
+
+
+class Held:
+    """Jobs that one client reserves, and what it reports of them."""
+
+    def __init__(self, world: World) -> None:
+        self.world, self.claimer = world, world.claimer("q")
+
+    def reserve(self, **fields: Any) -> ReservedJob:
+        put(self.world, **fields)
+        return reserve_one(self.world, self.claimer)
+
+    def fail(self, claim: ClaimId, retry: Any = None) -> Any:
+        return self.world.run_group(outcomes.fail_held, self.claimer.process_id, claim, "boom", retry)
+
+    def complete(self, claim: ClaimId, result: str | None = "1") -> bool:
+        return self.world.run_group(outcomes.complete_held, self.claimer.process_id, claim, result)
+
+    def report(self, claim: ClaimId) -> bool:
+        return self.world.run_group(outcomes.report_held, self.claimer.process_id, claim, 0.5, "half")
+
+
+def test_progress_and_a_result_are_kept_with_the_job_and_its_reservation_ends(world: World) -> None:
+    held = Held(world)
+    job = held.reserve(ttr=LARGEST_CLIENT_SECONDS)
+    touched = world.run_group(jobs.touch_reservations, held.claimer.process_id, [job.claim])
+    assert (job.ttr, touched, held.report(job.claim)) == (LARGEST_CLIENT_SECONDS, {job.claim}, True)
+    task = world.get(job.id)
+    assert (task.status, task.progress, task.progress_note) == (Status.WORKING, 0.5, "half")
+    assert task.deadline_at is not None
+    assert task.deadline_at.year > 2035, "without a limit of time, as long as any database can say"
+    assert held.complete(job.claim, '{"a":[1]}')
+    task = world.get(job.id)
+    assert (task.status, task.result, task.deadline_at) == (Status.DONE, '{"a":[1]}', None)
+
+
+def test_a_failure_is_an_attempt_and_the_last_one_where_there_is_a_maximum(world: World) -> None:
+    held = Held(world)
+    endless = held.reserve()
+    for number in range(1, 4):
+        assert held.fail(endless.claim, 0.0) == RecordedFailure(0.0)
+        task = world.get(endless.id)
+        assert (task.status, task.error, task.attempts, task.deadline_at) == (Status.FAILURE, "boom", number, None)
+        assert world.outcomes(endless.id) == ["failure"] * number
+        world.stage_due()
+        endless = reserve_one(world, held.claimer)
+    last, for_good = held.reserve(max_attempts=1), held.reserve()
+    assert held.fail(last.claim, 0) == held.fail(for_good.claim, retry=False) == RecordedFailure(None)
+    assert [world.status(job.id) for job in (endless, last, for_good)] == [Status.WORKING, Status.DEAD, Status.DEAD]
+
+
+def test_pauses_grow_with_the_failures(world: World) -> None:
+    held = Held(world)
+    job = held.reserve()
+    for number, least, most in ((0, 0.5, 1.5), (1, 1.5, 2.5), (4, 12, 20)):
+        world.set(job.id, attempts=number)
+        failed = held.fail(job.claim)
+        assert isinstance(failed, RecordedFailure)
+        assert failed.retry_in is not None
+        assert least < failed.retry_in < most
+        world.set(job.id, status=Status.PENDING, start_at=None)
+        job = reserve_one(world, held.claimer)
+
+
+def test_one_that_holds_it_no_more_can_change_nothing(world: World) -> None:
+    held = Held(world)
+    stale = held.reserve()
+    world.run_group(jobs.release, held.claimer.process_id, [jobs.Release(stale.claim)])
+    current = reserve_one(world, held.claimer)
+    assert [held.complete(stale.claim), held.fail(stale.claim), held.report(stale.claim)] == [False] * 3
+    task = world.get(current.id)
+    assert (task.status, task.attempts, task.progress) == (Status.WORKING, 0, None)
+    assert held.complete(current.claim)

@@ -1,8 +1,7 @@
-"""What is done with jobs that no client holds: put and kicked, counted, and seen by people."""
+"""What is done with jobs that no client holds: counted, listed, limited, and seen."""
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import pytest
@@ -14,69 +13,10 @@ from peerd.store import jobs
 from peerd.store.jobs import Bury, JobState
 from peerd.store.limits import definitions
 from peerd.store.schema.sql_clock import seconds_from_now
-from peerd.store.tasks import actions
-from tests.store.job_steps import TTR, UINT32, bury, delete, put, put_all, reserve, reserve_one, reserved_ids, state
+from tests.store.job_steps import TTR, UINT32, bury, delete, put, put_all, reserve, reserved_ids
 from tests.store.world import World
 
 pytestmark = pytest.mark.every_database
-
-# ---------------------------------------------------------------- kick
-
-
-def test_buried_jobs_are_kicked_in_the_order_in_which_they_were_buried_and_before_delayed_ones(world: World) -> None:
-    ids = [put(world) for _ in range(4)]
-    delayed = put(world, delay=60)
-    claimer = world.claimer("q")
-    held = {job.id: job.claim for job in reserve(world, claimer, 4)}
-    burial = [ids[2], ids[0], ids[3], ids[1]]
-    bury(world, claimer, *(Bury(held[job_id], None, order) for order, job_id in enumerate(burial)))
-    found = world.read(jobs.peek_buried, "q")
-    assert found is not None
-    assert found.id == ids[2]
-    assert world.run_group(jobs.kick, "q", 3) == 3
-    assert [state(world, job_id) for job_id in burial] == [JobState.READY] * 3 + [JobState.BURIED]
-    assert world.run_group(jobs.kick, "q", UINT32) == 1
-    assert state(world, delayed) is JobState.DELAYED
-    assert world.run_group(jobs.kick, "q", UINT32) == 1
-    assert state(world, delayed) is JobState.READY
-    assert world.run_group(jobs.kick, "q", UINT32) == 0
-    assert reserved_ids(world, claimer, 9) == [*ids, delayed]
-
-
-def test_delayed_jobs_are_kicked_soonest_first(world: World) -> None:
-    later, soon, latest = put(world, delay=200), put(world, delay=100), put(world, delay=300)
-    failed = world.task_in(Status.FAILURE)
-    found = world.read(jobs.peek_delayed, "q")
-    assert found is not None
-    assert found.id == soon
-    assert world.run_group(jobs.kick, "q", 1) == 1
-    assert state(world, soon) is JobState.READY
-    assert world.run_group(jobs.kick, "q", 2) == 2
-    assert [state(world, job_id) for job_id in (later, latest, failed)] == [
-        JobState.READY,
-        JobState.READY,
-        JobState.DELAYED,
-    ]
-
-
-def test_a_job_is_kicked_by_its_id_if_it_is_buried_or_delayed(world: World) -> None:
-    for status in Status:
-        job_id = world.task_in(status)
-        kicked = world.run_group(jobs.kick_job, job_id)
-        assert (kicked == "q") == (status in (Status.BURIED, Status.SCHEDULED, Status.FAILURE)), status
-        assert world.status(job_id) is (Status.PENDING if kicked else status)
-        world.empty()
-    assert world.run_group(jobs.kick_job, 2**64 - 1) is None
-
-
-# ---------------------------------------------------------------- unique keys, limits
-
-
-def test_a_put_with_a_key_that_is_taken_names_the_job_that_has_it(world: World) -> None:
-    new = [NewTask(queue="q", unique_key=key, ttr=1) for key in ("a", "b", "a")]
-    results = world.run_group(jobs.put, [*new, new[0]])
-    assert [one.created for one in results] == [True, True, False, False]
-    assert {one.id for one in results[2:]} == {results[0].id}
 
 
 def limit(world: World, queue: str, key: str = "", **fields: Any) -> None:
@@ -104,9 +44,6 @@ def test_jobs_with_limit_keys_are_reserved_within_their_limits_and_by_priority(w
     claimer = world.claimer("q", "other")
     assert reserved_ids(world, claimer, 9) == [plain[0], keyed[0], plain[1], keyed[2], plain[2]]
     assert reserve(world, claimer, 9) == []
-
-
-# ---------------------------------------------------------------- statistics
 
 
 def test_counts_of_a_tube_and_of_all(world: World) -> None:
@@ -159,35 +96,21 @@ def test_the_figures_of_a_job(world: World) -> None:
     assert world.read(jobs.job_statistics, 2**64 - 1) is None
 
 
-def test_the_next_job_is_seen_whether_the_tube_is_paused_or_not(world: World) -> None:
+def test_the_next_job_of_each_kind_is_seen_whether_the_tube_is_paused_or_not(world: World) -> None:
+    def seen() -> list[int | None]:
+        found = [world.read(look, "q") for look in (jobs.peek_ready, jobs.peek_delayed, jobs.peek_buried)]
+        return [job and job.id for job in found]
+
+    assert seen() == [None, None, None]
     world.node("b")
     put(world, pri=2)
     elsewhere = put(world, pri=1, node="b")
+    buried = [world.task_in(Status.BURIED) for _ in range(3)]
+    for job_id, order in zip(buried, (2, 1, 3), strict=True):
+        world.set(job_id, buried_order=order)
+    _, soon, _ = (put(world, delay=delay) for delay in (200, 100, 300))
     world.run_group(jobs.pause_tube, "q", 60)
-    found = world.read(jobs.peek_ready, "q")
-    assert found is not None
-    assert found.id == elsewhere
+    assert seen() == [elsewhere, soon, buried[1]]
     keyed = put(world, pri=0, limit_key="k")
-    found = world.read(jobs.peek_ready, "q")
-    assert found is not None
-    assert found.id == keyed
-    for look in (jobs.peek_ready, jobs.peek_delayed, jobs.peek_buried):
-        assert world.read(look, "empty") is None
-    done = world.insert(status="done")
-    assert world.read(jobs.peek, done) is None
-
-
-# ---------------------------------------------------------------- people
-
-
-def test_what_a_user_does_to_a_reserved_job_ends_the_reservation(world: World) -> None:
-    for action in (actions.cancel, actions.retry, partial(actions.move, node=None), actions.delete):
-        put(world)
-        claimer = world.claimer("q")
-        job = reserve_one(world, claimer)
-        world.run(action, job.id)
-        assert delete(world, claimer, job.claim) == set()
-        task = world.find(job.id)
-        assert task is None or (task.deadline_at is None and task.status is not Status.WORKING)
-        if task is not None:
-            world.run(actions.delete, job.id)
+    assert seen() == [keyed, soon, buried[1]]
+    assert world.read(jobs.peek, world.insert(status="done")) is None

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections import Counter
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -12,16 +11,13 @@ import msgspec
 import pytest
 import sqlalchemy as sa
 
-from peerd.domain.errors import DatabaseUnavailable
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import Task
 from peerd.store import queues
 from peerd.store.claim.claimer import Claimer
-from peerd.store.connection import engines
-from peerd.store.connection.database import Database, translated_errors
 from peerd.store.limits import limited_claim
 from peerd.store.limits.key_round_robin import MAX_LEVELS
-from peerd.store.maintenance import rescue
+from peerd.store.limits.limited_claim import ClaimableWork
 from peerd.store.nodes import nodes
 from peerd.store.outcomes import complete
 from peerd.store.schema.tables import limits, tasks
@@ -111,17 +107,6 @@ def test_a_limited_queue_is_claimed_by_limited_claims_alone_with_keys_or_without
     assert not take(world, claimer)
     done(world, claimer, first[:2])
     assert len(take(world, claimer)) == 2
-
-
-def test_the_capacity_of_dead_processes_is_free_again(world: World, claimer: Claimer) -> None:
-    limit(world, "*", running=1)
-    add(world, "a", 3)
-    other = world.claimer("q", node="other")
-    [lost] = take(world, other)
-    assert not take(world, claimer)
-    world.run(rescue.release_tasks_of_process, other.process_id, "SIGKILL", crashed=True)
-    assert [task.id for task in take(world, claimer)] != [lost.id]
-    assert not take(world, claimer)
 
 
 def test_keys_take_turns_one_task_each_however_many_the_others_have(world: World, claimer: Claimer) -> None:
@@ -233,27 +218,6 @@ def test_keys_that_differ_in_a_control_character_are_each_counted_once(world: Wo
 
 
 @pytest.mark.parametrize("store", ["mariadb", "postgresql"], indirect=True)
-def test_a_machine_that_is_lost_in_the_middle_of_its_limited_claim_delays_no_other(
-    world: World, claimer: Claimer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The server does not notice: a statement of that machine could still arrive at any time."""
-    monkeypatch.setattr(engines, "IDLE_TRANSACTION_TIMEOUT", 1)
-    add(world, "a", 2)
-    lost = Database(world.store.url)
-    try:
-        with lost.engine.connect() as connection:
-            other = world.claimer("q", node="lost")
-            taken = limited_claim.claim_limited(connection, other, "q", token=new_token(), limit=9).tasks
-            began = time.monotonic()
-            assert keys(take(world, claimer)) == keys(taken)
-            assert time.monotonic() - began < 10.0
-            with pytest.raises(DatabaseUnavailable), translated_errors():
-                connection.commit()
-    finally:
-        lost.close()
-
-
-@pytest.mark.parametrize("store", ["mariadb", "postgresql"], indirect=True)
 def test_a_limited_claim_skips_rows_that_are_locked(world: World, claimer: Claimer) -> None:
     limit(world, "*", running=2)
     first, second, third = add(world, "a", 3)
@@ -276,22 +240,17 @@ def test_a_limited_claim_skips_rows_that_are_locked(world: World, claimer: Claim
 
 def test_a_backlog_check_shows_keyed_tasks_beside_plain_ones(world: World) -> None:
     claimer = world.claimer("q", "other", "limited")
-    assert world.read(limited_claim.find_claimable, claimer) == limited_claim.ClaimableWork()
+    found: Callable[[], ClaimableWork] = partial(world.read, limited_claim.find_claimable, claimer)
+    assert found() == ClaimableWork()
     add(world, None, 3, priority=99)
     add(world, "a", 1, priority=5)
     add(world, "b", 1, priority=7)
-    assert world.read(limited_claim.find_claimable, claimer) == limited_claim.ClaimableWork(
-        limited={"q": -7}, plain=True
-    )
+    assert found() == ClaimableWork(limited={"q": -7}, plain=True)
     add(world, None, 1, crashes=1, priority=2)
-    assert world.read(limited_claim.find_claimable, claimer) == limited_claim.ClaimableWork(
-        limited={"q": -7}, quarantined={"q": -2}, plain=True
-    )
+    assert found() == ClaimableWork(limited={"q": -7}, quarantined={"q": -2}, plain=True)
     add(world, "a", 1, crashes=2, priority=3, node_id=claimer.node_id)
     limit(world, "", running=1)
-    assert world.read(limited_claim.find_claimable, claimer) == limited_claim.ClaimableWork(
-        {"q": -99}, {"q": -2}, {"q": -3}
-    )
+    assert found() == ClaimableWork({"q": -99}, {"q": -2}, {"q": -3})
 
 
 def test_many_claimers_at_once_never_run_more_than_k(world: World) -> None:
@@ -300,36 +259,24 @@ def test_many_claimers_at_once_never_run_more_than_k(world: World) -> None:
     limit(world, "", running=5)
     for key in "abcd":
         add(world, key, 15)
-    claimers = [world.claimer("q", node=f"n{number}") for number in range(4)]
-    most: Counter[str] = Counter()
-    lock = threading.Lock()
+    seen: list[Counter[str]] = []
 
     def work(claimer: Claimer) -> int:
-        number, idle = 0, 0
-        while idle < 200:
+        number = 0
+        while world.read(lambda connection: statuses(connection)["pending"]):
             taken = take(world, claimer, 3)
-            idle = 0 if taken else idle + 1
-            running = world.read(working_keys)
-            with lock:
-                for key, count in running.items():
-                    most[key] = max(most[key], count)
-                most["all"] = max(most["all"], running.total())
+            seen.append(world.read(lambda connection: statuses(connection, tasks.c.limit_key, status="working")))
             done(world, claimer, taken)
             number += len(taken)
-            if not world.read(pending):
-                break
         return number
 
+    claimers = [world.claimer("q", node=f"n{number}") for number in range(4)]
     assert sum(at_once([partial(work, claimer) for claimer in claimers])) == 60
-    assert most.pop("all") <= 5
-    assert most
-    assert max(most.values()) <= 2
+    assert max(running.total() for running in seen) <= 5
+    assert max(count for running in seen for count in running.values()) <= 2
 
 
-def working_keys(connection: sa.Connection) -> Counter[str]:
-    count = sa.select(tasks.c.limit_key, sa.func.count()).where(tasks.c.status == "working").group_by(tasks.c.limit_key)
-    return Counter(dict(connection.execute(count).all()))
-
-
-def pending(connection: sa.Connection) -> int:
-    return int(connection.execute(sa.select(sa.func.count()).where(tasks.c.status == "pending")).scalar_one())
+def statuses(connection: sa.Connection, by: sa.Column[Any] = tasks.c.status, **wanted: str) -> Counter[str]:
+    """How many tasks there are of each status, or of each value of another column."""
+    found = connection.execute(sa.select(by, sa.func.count()).filter_by(**wanted).group_by(by))
+    return Counter(dict(found.all()))

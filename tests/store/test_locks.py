@@ -70,6 +70,15 @@ def test_a_claim_locks_two_rows_for_each_that_it_takes_at_the_most_and_an_empty_
 
 
 @SERVERS
+def test_a_claim_takes_others_than_those_that_are_locked(world: World) -> None:
+    urgent, others = ([world.add(priority=priority) for _ in range(3)] for priority in (99, 1))
+    claimer = world.claimer()
+    with world.locking(tasks, *urgent):
+        assert [task.id for task in world.take(claimer)] == others
+    assert [task.id for task in world.take(claimer)] == urgent
+
+
+@SERVERS
 def test_touching_and_completing_lock_the_rows_that_they_write(world: World) -> None:
     claimer = world.claimer(node="a")
     fill(world, "a")

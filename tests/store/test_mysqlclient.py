@@ -5,18 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-import sqlalchemy as sa
 
 from peerd.config.address import normalise_url
-from peerd.domain.errors import DatabaseUnavailable
-from peerd.operate.client import Client
 from peerd.store.claim import claim
 from peerd.store.connection.database import Database
 from peerd.store.outcomes.complete import complete
 from peerd.store.schema.migrate import migrate
 from peerd.store.statements.token import new_token
 from tests.store.world import World, held
-from tests.support.forks import run_in_fork, session_id, use_client
 from tests.support.servers import DatabaseFactory
 
 if normalise_url("mysql://localhost/peerd").startswith("mysql+pymysql"):
@@ -41,22 +37,3 @@ def test_tasks_go_through_the_c_driver(store: Database) -> None:
     assert task.worker_started_at is not None
     assert task.worker_started_at.tzinfo is not None
     assert store.run(complete, claimer.process_id, {held(task): '"✓"'}) == set()
-
-
-def test_a_connection_that_was_cut_is_an_outage_to_the_c_driver_too(store: Database) -> None:
-    def cut_off(connection: sa.Connection) -> None:
-        connection.exec_driver_sql("KILL CONNECTION CONNECTION_ID()")
-
-    with pytest.raises(DatabaseUnavailable):
-        store.run(cut_off)
-    assert store.read(lambda connection: connection.exec_driver_sql("SELECT 1").scalar()) == 1
-
-
-def test_a_forked_process_has_connections_of_its_own_and_leaves_its_parents_alone(store: Database) -> None:
-    client = Client(store)
-    assert use_client(client) == 2
-    sessions = {store.read(session_id), store.run(session_id)}
-    its_sessions = run_in_fork(lambda: (use_client(client), {store.read(session_id), store.run(session_id)})[1])
-    assert not its_sessions & sessions
-    assert {store.read(session_id), store.run(session_id)} == sessions, "they were ended by its child"
-    assert use_client(client) == 6

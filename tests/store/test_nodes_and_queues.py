@@ -8,53 +8,32 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from peerd.domain.errors import InvalidTask, NodeNotFound, NodeReplaced, NodeRequestNotFound, NodeUnreachable
-from peerd.domain.lifecycle import Status
+from peerd.domain.errors import NodeNotFound, NodeReplaced, NodeRequestNotFound, NodeUnreachable
 from peerd.domain.node_request import NodeRequestStatus, ReloadArguments, ScaleArguments, StateArguments, decode_command
-from peerd.store import queue_states, queues
 from peerd.store.maintenance.due import find_agent_work, find_next_due
 from peerd.store.nodes import nodes, processes, requests
 from peerd.store.nodes.requests import NodeRequest
 from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import node_requests
-from peerd.store.schema.tables import nodes as node_table
-from peerd.store.tasks import read
 from tests.store.world import World, at_once
-
-
-def let_be_silent(world: World, name: str, seconds: float) -> None:
-    statement = sa.update(node_table).where(node_table.c.name == name)
-    world.execute(statement.values(checked_at=seconds_from_now(-seconds)))
 
 
 def test_a_node_registers_sends_heartbeats_and_leaves(world: World) -> None:
     node_id = world.run(
         nodes.register_incarnation, "a", "life-1", replaces=None, address="10.0.0.1:7", zone="z", version="0.1.0"
     )
-    found = world.read(nodes.find_node, "a")
-    assert found is not None
-    assert (found.id, found.incarnation, found.active) == (node_id, "life-1", True)
+    [found] = world.read(nodes.list_nodes)
     assert (found.address, found.zone, found.version) == ("10.0.0.1:7", "z", "0.1.0")
     assert world.read(nodes.is_node_alive, "a", 10.0)
-    assert world.run(nodes.heartbeat, "a", "life-1").id == node_id
+    with pytest.raises(NodeReplaced, match="'a'"):
+        world.run(nodes.heartbeat, "a", "life-0")
+    world.run(nodes.deregister_node, "a", "life-0")
+    assert world.read(nodes.is_node_alive, "a", 10.0)
     world.run(nodes.deregister_node, "a", "life-1")
     assert not world.read(nodes.is_node_alive, "a", 10.0)
     with pytest.raises(NodeNotFound, match="known are: a"):
         world.run(nodes.set_draining, "b", draining=True)
-    world.run(nodes.set_draining, "a", draining=True)
     assert world.run(nodes.register_incarnation, "a", "life-2", replaces=None) == node_id
-    assert world.run(nodes.heartbeat, "a", "life-2").draining, "also after a restart"
-
-
-def test_a_name_is_taken_over_only_from_the_incarnation_that_was_read(world: World) -> None:
-    world.run(nodes.register_incarnation, "a", "life-1", replaces=None)
-    assert world.run(nodes.register_incarnation, "a", "life-2", replaces=None) is None
-    assert world.run(nodes.register_incarnation, "a", "life-2", replaces="life-0") is None
-    assert world.run(nodes.register_incarnation, "a", "life-2", replaces="life-1") is not None
-    with pytest.raises(NodeReplaced, match="'a'"):
-        world.run(nodes.heartbeat, "a", "life-1")
-    world.run(nodes.deregister_node, "a", "life-1")
-    assert world.read(nodes.is_node_alive, "a", 10.0)
 
 
 def test_of_many_nodes_that_start_under_one_name_one_registers(world: World) -> None:
@@ -68,17 +47,6 @@ def test_of_many_nodes_that_start_under_one_name_one_registers(world: World) -> 
         assert len([answer for answer in answers if answer is not None]) == 1, name
 
 
-def test_a_silent_node_becomes_inactive_and_active_again_with_its_next_heartbeat(world: World) -> None:
-    world.node("a")
-    world.node("b")
-    let_be_silent(world, "a", 20)
-    assert world.run(nodes.deactivate_silent, 10.0) == ["a"]
-    assert world.run(nodes.deactivate_silent, 10.0) == []
-    assert [node.active for node in world.read(nodes.list_nodes)] == [False, True]
-    assert not world.read(nodes.is_node_alive, "a", 10.0)
-    assert world.run(nodes.heartbeat, "a", world.incarnation("a")).active
-
-
 def test_a_process_has_a_new_identity_at_each_start_and_ends_once(world: World) -> None:
     first, second = world.claimer().process_id, world.claimer().process_id
     assert first != second
@@ -86,9 +54,8 @@ def test_a_process_has_a_new_identity_at_each_start_and_ends_once(world: World) 
     world.run(processes.end_process, first, "killed by signal 9" + "x" * 500)
     world.run(processes.end_process, first, "something else")
     assert not world.run(processes.heartbeat_process, first)
-    [ended] = [one for one in world.read(partial(processes.list_processes, ended=True)) if one.id == first]
-    assert ended.cause is not None
-    assert ended.cause.startswith("killed by signal 9")
+    causes = {one.id: one.cause for one in world.read(partial(processes.list_processes, ended=True))}
+    assert (causes[first] or "").startswith("killed by signal 9")
     assert [one.id for one in world.read(processes.list_processes)] == [second]
 
 
@@ -101,30 +68,6 @@ def test_a_process_that_begins_again_after_a_lost_answer_has_one_living_record(w
     other = world.claimer(node="b").process_id
     world.run(processes.end_earlier_processes, world.node("a"), "a new life")
     assert [one.id for one in world.read(processes.list_processes)] == [other]
-
-
-def test_queues_are_listed_with_their_counts(world: World) -> None:
-    world.add("b")
-    world.task_in(Status.DONE, queue="q")
-    world.task_in(Status.SCHEDULED, queue="q")
-    world.run(queues.pause, "c")
-    world.run(queues.pause, "q", 3600.0)
-    found = {state.name: state for state in world.read(queue_states.list_queues)}
-    assert list(found) == ["b", "c", "q"]
-    assert found["q"].counts == {Status.DONE: 1, Status.SCHEDULED: 1}
-    assert (found["b"].paused, found["c"].paused, found["c"].paused_until) == (False, True, None)
-    assert found["q"].paused_until is not None
-    at_once([partial(world.run, queues.pause, "new", 60.0) for _ in range(6)])
-    assert [state.paused for state in world.read(queue_states.list_queues) if state.name == "new"] == [True]
-    with pytest.raises(InvalidTask):
-        world.run(queues.pause, "no spaces")
-
-
-def test_tasks_are_counted_by_status(world: World) -> None:
-    for _ in range(8):
-        world.add()
-    world.task_in(Status.DONE)
-    assert world.read(read.count_tasks) == {**dict.fromkeys(Status, 0), Status.PENDING: 8, Status.DONE: 1}
 
 
 EXPIRED, WAITING, RUNNING = NodeRequestStatus.EXPIRED, NodeRequestStatus.WAITING, NodeRequestStatus.RUNNING

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import ssl
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import pytest
 from sqlalchemy.engine import Connection
@@ -87,22 +85,6 @@ def test_a_connection_that_is_lost_in_the_middle_leaves_nothing_to_the_garbage_c
 
     assert garbage_of(fail) == 0
     database.close()
-
-
-def test_connections_share_what_they_encrypt_with(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[dict[str, Any]] = []
-    make = ssl.create_default_context
-
-    def note(**options: Any) -> ssl.SSLContext:
-        made.append(options)
-        return make(**options)
-
-    monkeypatch.setattr(ssl, "create_default_context", note)
-    database = Database(UNREACHABLE[0])
-    for _ in range(5):
-        with pytest.raises(DatabaseUnavailable):
-            database.run(anything)
-    assert len(made) <= 1, "each reads all certificates of the system: 17 ms, and 850 KB"
 
 
 def test_touching_pauses_longer_and_longer_while_the_database_is_away() -> None:

@@ -1,4 +1,4 @@
-"""On a filled table, every hot statement goes by the index that was made for it, and sorts no more than its batch."""
+"""On a filled table, every hot statement goes by the index that was made for it; PostgreSQL plans it once."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from peerd.store.bulk.chunks import carry_out_chunk
 from peerd.store.bulk.creating import create_bulk
 from peerd.store.bulk.selection import preview_bulk
 from peerd.store.claim import claim
-from peerd.store.claim.claimer import Claimer
 from peerd.store.connection.database import Database
-from peerd.store.jobs.statistics import TUBES_AT_ONCE, unfinished_queues
+from peerd.store.jobs import Release
+from peerd.store.jobs.statistics import unfinished_queues
 from peerd.store.maintenance import chore_batches
 from peerd.store.nodes.loads import count_running
 from peerd.store.outcomes import complete, touch
+from peerd.store.outcomes.recording import ClaimId
 from peerd.store.schema.migrate import migrate
 from peerd.store.schema.tables import bulk_actions, tasks
 from peerd.store.statements.token import new_token
@@ -56,8 +57,6 @@ def test_hot_statements_go_by_their_indexes(database: str) -> None:
         check_recent(store)
         check(store, partial(store.read, count_running, {"q"}), {"tasks_claim", "tasks_working", "a sort of all"})
         check_bulk(store)
-        if store.name == "postgresql":
-            check_generic_plan(store, claimer)
     finally:
         store.close()
 
@@ -132,25 +131,6 @@ def check_recent(store: Database) -> None:
             assert not re.search(r" tasks (ALL|index) |Seq Scan on tasks|SCAN tasks(?! USING)", line), plan
 
 
-def check_generic_plan(store: Database, claimer: Claimer) -> None:
-    """After some calls PostgreSQL plans a statement once for all values; psycopg prepares what it sees often."""
-    with recorded_statements(store) as sent:
-        store.run(claim.claim, claimer, token=new_token(), limit=5)
-    [(statement, parameters)] = [one for one in sent if one[0].lstrip().startswith("WITH")]
-    names = list(dict.fromkeys(re.findall(r"%\((\w+)\)s", statement)))
-    for number, name in enumerate(names, 1):
-        statement = statement.replace(f"%({name})s", f"${number}")
-    values = ", ".join("NULL" if parameters[name] is None else f"'{parameters[name]}'" for name in names)
-    with store.engine.connect() as connection:
-        connection.exec_driver_sql("SET plan_cache_mode = force_generic_plan")
-        connection.exec_driver_sql(f"PREPARE claim AS {statement}")
-        plan = "\n".join(connection.exec_driver_sql(f"EXPLAIN EXECUTE claim ({values})").scalars())
-        connection.rollback()
-    assert "$1" in plan, plan
-    assert plan.count("using tasks_claim on tasks") == 4, plan
-    assert "Seq Scan on tasks" not in plan, plan
-
-
 @pytest.mark.parametrize("store", ["mariadb"], indirect=True)
 def test_on_a_small_table_writes_still_go_by_id_and_lock_nothing_else(world: World) -> None:
     """MySQL prefers to read a small table whole; a write that does so locks all of it."""
@@ -171,15 +151,6 @@ def assert_writes_go_by_id(world: World) -> None:
     assert world.find(task.id) is None
 
 
-def test_a_step_for_each_tube_and_not_for_each_job_lists_the_tubes(world: World) -> None:
-    """Every statement reads few rows, as the database counts them."""
-    rows = [{"queue": f"t{number % 3}", "ttr": 1} for number in range(3000)]
-    world.execute(sa.insert(tasks), rows)
-    with recorded_statements(world.store) as sent:
-        assert world.read(jobs.tubes_with_jobs) == ["t0", "t1", "t2"]
-    assert len(sent) <= 30
-
-
 @pytest.mark.parametrize("store", ["mariadb"], indirect=True)
 def test_tubes_are_listed_by_steps_also_on_a_server_that_counts_what_it_reads(world: World) -> None:
     rows = [{"queue": f"t{number % 3}", "status": status} for number in range(3000) for status in ("pending", "buried")]
@@ -195,14 +166,6 @@ def test_tubes_are_listed_by_steps_also_on_a_server_that_counts_what_it_reads(wo
         return handed_out() - before
 
     assert world.read(read) < 300
-
-
-@pytest.mark.parametrize("store", ["mariadb"], indirect=True)
-def test_thousands_of_tubes_are_listed_on_mysql_too(world: World) -> None:
-    names = {f"tube-{number:04}" for number in range(TUBES_AT_ONCE + 50)}
-    rows = [{"queue": name, "status": status} for name in names for status in ("pending", "buried")]
-    world.execute(sa.insert(tasks), rows)
-    assert world.read(unfinished_queues) == names
 
 
 @pytest.mark.parametrize("store", ["sqlite"], indirect=True)
@@ -222,3 +185,105 @@ def test_a_status_that_no_task_has_is_not_looked_for_among_the_others(world: Wor
 
     assert world.read(read) == {"t0", "t1", "t2"}
     assert len(hundreds) < 30, "hundreds of instructions of SQLite"
+
+
+POSTGRESQL = pytest.mark.parametrize("store", [pytest.param("postgresql", marks=pytest.mark.slow)], indirect=True)
+
+
+def plans_of_prepared(connection: sa.Connection, words: str) -> list[str]:
+    """The plans, for any values, of the prepared statements of a connection in which these words are."""
+    prepared = "SELECT name, cardinality(parameter_types) AS parameters, statement FROM pg_prepared_statements"
+    plans = []
+    for found in connection.exec_driver_sql(prepared).all():
+        if words in found.statement:
+            nulls = ", ".join(["NULL"] * found.parameters)
+            plan = connection.exec_driver_sql(f'EXPLAIN EXECUTE "{found.name}" ({nulls})').scalars()
+            plans.append("\n".join([found.statement, *plan]))
+    return plans
+
+
+@POSTGRESQL
+def test_a_claim_and_a_completion_are_planned_once_and_queries_of_users_each_time(world: World) -> None:
+    claimer = world.claimer()
+    rows = [{"queue": "other", "name": "n", "priority": number % 7} for number in range(5000)]
+    world.execute(sa.insert(tasks), rows)
+    world.run(lambda connection: connection.exec_driver_sql("ANALYZE tasks"))
+
+    def plans(connection: sa.Connection, word: str) -> tuple[int, int]:
+        """Of prepared statements, how often they were executed by a plan for any values, and by one for their own."""
+        counts = "sum(generic_plans) AS generic, sum(custom_plans) AS custom"
+        statement = f"SELECT {counts} FROM pg_prepared_statements WHERE statement LIKE %(like)s"
+        found = connection.exec_driver_sql(statement, {"like": f"%{word}%"}).one()
+        return int(found.generic), int(found.custom)
+
+    def work(connection: sa.Connection) -> list[tuple[int, int]]:
+        for _ in range(20):
+            [task] = claim.claim(connection, claimer, token=new_token(), limit=1).tasks
+            assert not complete.complete(connection, claimer.process_id, {held(task): None})
+        return [plans(connection, word) for word in ("FOR UPDATE", "unnest")]
+
+    def list_page(connection: sa.Connection) -> tuple[int, int]:
+        for _ in range(20):
+            pages.list_tasks(connection, TaskConditions(queue="q"), limit=5)
+        return plans(connection, "tasks.queue =")
+
+    for _ in range(20):
+        world.add()
+    for generic, custom in world.store.run_autocommit(work):
+        assert generic > 0
+        assert custom == 0
+    assert world.read(list_page)[1] > 0
+
+
+@POSTGRESQL
+@pytest.mark.parametrize("emptied", [0, 20_000])
+def test_what_was_planned_for_an_empty_table_is_right_for_a_full_one(world: World, emptied: int) -> None:
+    """New, or emptied and analyzed: its indexes are large then, which makes PostgreSQL prefer bitmaps."""
+    with world.store.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.exec_driver_sql(f"INSERT INTO tasks (queue) SELECT 'q' FROM generate_series(1, {emptied})")
+        for statement in ("ANALYZE tasks", "DELETE FROM tasks", "ANALYZE tasks"):
+            connection.exec_driver_sql(statement)
+    claimer = world.claimer("q", "other")
+    unclaimed = ClaimId(1, 1)
+
+    def work(connection: sa.Connection) -> list[str]:
+        for _ in range(10):
+            assert not claim.claim(connection, claimer, token=new_token(), limit=500).tasks
+            for result in (None, "1"):
+                assert complete.complete(connection, claimer.process_id, {unclaimed: result}) == {unclaimed}
+        return plans_of_prepared(connection, "UPDATE tasks")
+
+    database = Database(world.store.url)  # whose connections have planned nothing yet
+    plans = database.run_autocommit(work)
+    database.close()
+    assert len(plans) == 3
+    for plan in plans:
+        assert not re.search("(Seq|Bitmap Heap) Scan on tasks", plan), plan
+        assert "using tasks_pkey on tasks" in plan, plan
+        assert not re.search("Hash Join|Merge Join", plan), plan
+
+
+@POSTGRESQL
+def test_what_queue_clients_do_is_planned_for_every_size_of_the_table(world: World) -> None:
+    claimer = world.claimer("q", "other")
+    unheld = [ClaimId(1, 1), ClaimId(2, 1)]
+
+    def work(connection: sa.Connection) -> list[str]:
+        for _ in range(10):
+            assert not jobs.reserve(connection, claimer, 5, 60)
+            assert not jobs.release(connection, claimer.process_id, [Release(claim) for claim in unheld])
+            for claims in (unheld, unheld[:1]):
+                assert not jobs.delete_held(connection, claimer.process_id, claims)
+        return plans_of_prepared(connection, "tasks")
+
+    database = Database(world.store.url)  # whose connections have planned nothing yet
+    plans = database.run_group(work)
+    database.close()
+    assert len(plans) >= 5
+    for plan in plans:
+        assert not re.search("(Seq|Bitmap Heap) Scan on tasks", plan), plan
+        assert not re.search("Hash Join|Merge Join", plan), plan
+        if "candidates" in plan:
+            assert re.search(
+                r"Limit[^\n]*\n(?: *InitPlan[^\n]*\n *->[^\n]*\n)* *-> +Index Scan using tasks_claim", plan
+            ), plan

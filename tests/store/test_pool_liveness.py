@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.engine import Connection
 
 from peerd.domain.errors import DatabaseUnavailable
 from peerd.store.claim import claim
@@ -48,22 +48,6 @@ def close_from_outside(world: World, number: int) -> None:
             pass
 
 
-@contextmanager
-def pings(engines_: tuple[Engine, ...], monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
-    """Each check of a connection."""
-    seen: list[Any] = []
-    with monkeypatch.context() as patched:
-        for engine in engines_:
-            ping = engine.dialect.do_ping
-
-            def counted_ping(connection: Any, ping: Callable[[Any], bool] = ping) -> bool:
-                seen.append(connection)
-                return ping(connection)
-
-            patched.setattr(engine.dialect, "do_ping", counted_ping)
-        yield seen
-
-
 def test_a_connection_that_was_closed_is_replaced_whether_lately_or_long_ago(
     world: World, idle_database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -78,32 +62,32 @@ def test_a_connection_that_was_closed_is_replaced_whether_lately_or_long_ago(
         assert operate(number_of) != before, way
 
 
-def test_a_connection_whose_server_has_sent_nothing_since_its_last_use_is_not_checked(
+def test_a_check_precedes_only_what_cannot_be_repeated_where_the_server_has_sent_something_or_long_ago(
     world: World, idle_database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = idle_database.run_autocommit(number_of)
-    with pings(idle_database.engines, monkeypatch) as seen:
-        assert idle_database.run_autocommit(number_of) == before
-        assert not seen
-        close_from_outside(world, before)
-        assert idle_database.run_autocommit(number_of) != before
-        assert len(seen) == 1
+    pinged: list[Any] = []
 
+    def ping_and_note(driver: Any, ping: Callable[[Any], bool]) -> bool:
+        pinged.append(driver)
+        return ping(driver)
 
-def test_heartbeats_reads_and_transactions_are_not_preceded_by_a_check(
-    world: World, idle_database: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("peerd.store.connection.pool_liveness.SOCKET_CHECK_WITHIN", -1.0)
+    for engine in idle_database.engines:
+        monkeypatch.setattr(engine.dialect, "do_ping", partial(ping_and_note, ping=engine.dialect.do_ping))
     incarnation = world.incarnation("a")
-    for way in (idle_database.run, idle_database.run_autocommit, idle_database.read):
+    before = idle_database.run_autocommit(number_of)
+    assert (idle_database.run_autocommit(number_of), pinged) == (before, [])
+    close_from_outside(world, before)
+    assert (idle_database.run_autocommit(number_of) != before, len(pinged)) == (True, 1)
+    monkeypatch.setattr("peerd.store.connection.pool_liveness.SOCKET_CHECK_WITHIN", -1.0)
+    for way in (idle_database.run, idle_database.read):
         way(number_of)
-    with pings(idle_database.engines, monkeypatch) as seen:
-        idle_database.run_idempotent(heartbeat_only, "a", incarnation)
-        idle_database.read(number_of)
-        idle_database.run(number_of)
-        assert not seen
-        idle_database.run_autocommit(claim.claim, world.claimer(), token=new_token(), limit=1)
-        assert len(seen) == 1
+    pinged.clear()
+    idle_database.run_idempotent(heartbeat_only, "a", incarnation)
+    idle_database.read(number_of)
+    idle_database.run(number_of)
+    assert not pinged
+    idle_database.run_autocommit(claim.claim, world.claimer(), token=new_token(), limit=1)
+    assert len(pinged) == 1
 
 
 def test_a_transaction_that_is_lost_before_its_commit_was_sent_is_done_once(
@@ -141,21 +125,3 @@ def test_what_may_have_been_committed_is_not_repeated(world: World, idle_databas
         with pytest.raises(DatabaseUnavailable):
             way(write, goes_on=rows == 1)
         assert (len(tries), world.count()) == (1 + rows, rows)
-
-
-def test_an_operation_on_a_connection_that_was_just_in_use_is_not_repeated(world: World) -> None:
-    """A connection that is lost then is an outage, and is reported at once."""
-    tries: list[int] = []
-    with_new_connections = Database(world.store.url)
-
-    def read(connection: Connection) -> None:
-        tries.append(number_of(connection))
-        close_from_outside(world, tries[0])
-        number_of(connection)
-
-    try:
-        with pytest.raises(DatabaseUnavailable):
-            with_new_connections.read(read)
-        assert len(tries) == 1
-    finally:
-        with_new_connections.close()

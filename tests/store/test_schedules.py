@@ -1,4 +1,4 @@
-"""Declared schedules: which node's definition is valid, what a start runs at once, and when they are purged."""
+"""Schedules: which definition is valid, who fires a tick, and how each run is taken once, recorded and ended."""
 
 from __future__ import annotations
 
@@ -9,22 +9,27 @@ from functools import partial
 import pytest
 import sqlalchemy as sa
 
-from peerd.domain.errors import InvalidSchedule, ScheduleNameTaken, ScheduleNotFound, ScheduleNotStored
-from peerd.domain.schedule import FireTick, RunStatus, decide_tick
+from peerd.domain.errors import InvalidSchedule, RunNotFound, ScheduleNameTaken, ScheduleNotFound, ScheduleNotStored
+from peerd.domain.schedule import FireTick, RunStatus, Schedule, decide_tick
 from peerd.operate.new_schedule import build_schedule
 from peerd.store import schedule_runs, schedules, stored_schedules
 from peerd.store.maintenance.due import find_agent_work
 from peerd.store.nodes import nodes
 from peerd.store.outcomes.recording import database_now
+from peerd.store.schedule_runs import ScheduleRun
 from peerd.store.schema.sql_clock import seconds_from_now
+from peerd.store.schema.tables import nodes as node_table
+from peerd.store.schema.tables import processes as process_table
+from peerd.store.schema.tables import schedule_runs as run_table
 from peerd.store.schema.tables import schedules as schedule_table
 from peerd.store.schema.tables import stored_schedules as stored_table
 from peerd.store.stored_schedules import StoredSchedulesState
-from peerd.testing import eventually
 from tests.store.schedule_steps import (
+    PROCESS,
     SILENCE,
     clock,
     declare,
+    declared,
     fire,
     identity,
     let_be_due,
@@ -32,10 +37,15 @@ from tests.store.schedule_steps import (
     schedule,
     silence_node,
     snapshot,
+    take,
 )
 from tests.store.world import World, at_once
 
-# ---------------------------------------------------------------- definitions
+
+def leave(world: World, node: str) -> None:
+    """Its next incarnation is another one."""
+    world.run(nodes.deregister_node, node, world.incarnation(node))
+    del world._nodes[node]
 
 
 def test_the_newest_change_of_a_definition_stands_and_starting_again_changes_nothing(world: World) -> None:
@@ -47,8 +57,7 @@ def test_the_newest_change_of_a_definition_stands_and_starting_again_changes_not
     let_be_due(world)
     assert fire(world, old, "b") is None, "it is not its definition"
     assert fire(world, new, "a") is not None
-    world.run(nodes.deregister_node, "b", world.incarnation("b"))
-    del world._nodes["b"]
+    leave(world, "b")
     declare(world, old, "b")
     assert clock(world).schedule == new, "b has only started again"
     declare(world, old, "a")
@@ -84,7 +93,7 @@ def test_a_changed_definition_keeps_the_clock_unless_its_ticks_differ(world: Wor
 
 def test_an_invalid_row_harms_nothing(world: World) -> None:
     declare(world, schedule())
-    for text in ("", "null", "[]", '{"name": 1}', '{"name": "s"}', "{" * 10_000):
+    for text in ("", "null", '{"name": "s"}', "{" * 10_000):
         world.run(sa.Connection.execute, sa.update(schedule_table).values(definition=text, fingerprint="?"))
         assert clock(world).schedule is None
         declare(world, schedule())
@@ -101,38 +110,20 @@ def test_a_schedule_that_no_node_has_any_more_is_purged(world: World) -> None:
     assert world.read(schedules.list_schedule_rows) == []
 
 
-# ---------------------------------------------------------------- immediate
-
-
-def test_an_immediate_run_is_not_repeated_in_one_life_of_a_node(world: World) -> None:
-    given = schedule(immediate=True, type="worker")
-    assert declare(world, given)
-    assert not declare(world, given), "another process of the agent"
-    assert [(run.origin, run.node_id) for run in runs(world)] == [("start", world.node("a"))]
-    world.run(nodes.deregister_node, "a", world.incarnation("a"))
-    del world._nodes["a"]
-    assert declare(world, given), "the node was started again"
-
-
-def test_an_immediate_run_of_the_cluster_is_that_of_its_first_node(world: World) -> None:
+def test_an_immediate_run_of_the_cluster_is_that_of_its_first_node_in_each_of_its_lives(world: World) -> None:
     given = schedule(immediate=True)
-    assert declare(world, given, "a")
-    assert not declare(world, given, "b")
-    world.run(nodes.deregister_node, "a", world.incarnation("a"))
-    del world._nodes["a"]
+    assert [declare(world, given, node) for node in "aab"] == [True, False, False]
+    leave(world, "a")
     assert not declare(world, given, "a"), "b has been there all the while"
     silence_node(world, "b", SILENCE + 1)
-    world.run(nodes.deregister_node, "a", world.incarnation("a"))
-    del world._nodes["a"]
+    leave(world, "a")
     assert declare(world, given, "a")
     assert [run.node_id for run in runs(world)] == [None, None]
 
 
 def test_of_many_agents_that_fire_a_tick_one_does(world: World) -> None:
-    given = schedule()
     names = [f"node-{number}" for number in range(4)]
-    for name in names:
-        declare(world, given, name)
+    given = declared(world, *names)
     for _ in range(5):
         let_be_due(world)
         fired = at_once([partial(fire, world, given, name) for name in names])
@@ -146,8 +137,7 @@ def test_of_many_agents_that_fire_a_tick_one_does(world: World) -> None:
 
 
 def test_a_node_whose_clock_is_ahead_cannot_fire_early(world: World) -> None:
-    given = schedule()
-    declare(world, given)
+    given = declared(world)
     found = clock(world)
     assert found.next_at is not None
     assert found.anchor_at is not None
@@ -158,48 +148,17 @@ def test_a_node_whose_clock_is_ahead_cannot_fire_early(world: World) -> None:
     assert clock(world) == found
 
 
-def test_ticks_of_an_interval_keep_to_their_anchor_however_late_they_are_fired(world: World) -> None:
-    given = schedule(interval=0.1, overlap="allow")
-    declare(world, given)
-    anchor = clock(world).anchor_at
-    assert anchor is not None
-    for _ in range(3):
-        eventually(lambda: fire(world, given), every=0.03)  # at some moment after the tick
-    for run in runs(world):
-        assert (run.tick_at - anchor) % timedelta(seconds=0.1) == timedelta()
-
-
-def test_each_node_has_a_clock_of_its_own_but_for_the_cluster(world: World) -> None:
-    given = schedule(type="worker")
-    for node in ("a", "b"):
-        declare(world, given, node)
-        let_be_due(world, node_id=world.node(node))
-        run = fire(world, given, node, world.node(node))
-        assert run is not None
-        assert run.node_id == world.node(node)
-    assert clock(world).next_at is None
-    assert len(runs(world)) == 2
-
-
 def test_a_tick_that_is_too_late_is_recorded_as_missed(world: World) -> None:
-    given = schedule(cron="0 0 1 1 *")
-    declare(world, given)
+    given = declared(world, cron="0 0 1 1 *")
     let_be_due(world, 3600)
     run = fire(world, given)
     assert run is not None
     assert (run.status, run.finished_at is not None) == (RunStatus.MISSED, True)
     assert "late" in (run.error or "")
-    nightly = schedule(cron="0 0 1 1 *", misfire="run_once")
-    declare(world, nightly)
-    let_be_due(world, 3600)
-    run = fire(world, nightly)
-    assert run is not None
-    assert run.status is RunStatus.WAITING
 
 
 def test_a_disabled_schedule_skips_its_ticks(world: World) -> None:
-    given = schedule()
-    declare(world, given)
+    given = declared(world)
     world.run(schedules.set_schedule_disabled, "s", disabled=True)
     let_be_due(world, 3600)
     seen = clock(world)
@@ -214,12 +173,12 @@ def test_a_disabled_schedule_skips_its_ticks(world: World) -> None:
         world.run(schedules.set_schedule_disabled, "x", disabled=True)
 
 
-TIDY = build_schedule("s", {"queue": "q", "task": "tidy", "body": {"depth": 3}, "interval": "10m"})
+def tidy(name: str = "s") -> Schedule:
+    return build_schedule(name, {"queue": "q", "task": "tidy", "body": {"depth": 3}, "interval": "10m"})
 
 
 def create(world: World, name: str = "s") -> None:
-    given = build_schedule(name, {"queue": "q", "task": "tidy", "body": {"depth": 3}, "interval": "10m"})
-    world.run(stored_schedules.insert_schedule, given, "a test")
+    world.run(stored_schedules.insert_schedule, tidy(name), "a test")
 
 
 def stored_state(world: World) -> StoredSchedulesState | None:
@@ -234,7 +193,7 @@ def test_what_was_created_is_what_every_node_reads_and_each_change_changes_what_
     assert len(set(states)) == len(states)
     delete(world, "t")
     found = world.read(stored_schedules.read_stored_schedules)
-    assert (found.schedules, found.errors) == ([TIDY], {})
+    assert (found.schedules, found.errors) == ([tidy()], {})
 
 
 def delete(world: World, name: str = "s") -> None:
@@ -265,7 +224,7 @@ def test_of_several_at_once_one_is_created(world: World) -> None:
 
 def test_a_deleted_schedule_leaves_no_clock_and_no_waiting_run(world: World) -> None:
     create(world)
-    declare(world, TIDY, "a")
+    declare(world, tidy(), "a")
     run = world.run(schedule_runs.request_run, "s", None)
     delete(world)
     assert world.count(schedule_table) == 0
@@ -283,7 +242,7 @@ def test_a_node_that_has_read_a_schedule_before_its_deletion_does_not_bring_it_b
     create(world)
 
     def declare_stored() -> bool:
-        return world.run(stored_schedules.declare_stored_schedule, TIDY, identity(world), SILENCE)
+        return world.run(stored_schedules.declare_stored_schedule, tidy(), identity(world), SILENCE)
 
     assert declare_stored()
     assert world.count(schedule_table) == 2
@@ -294,13 +253,7 @@ def test_a_node_that_has_read_a_schedule_before_its_deletion_does_not_bring_it_b
 
 def test_a_row_that_is_no_storable_schedule_is_left_out(world: World) -> None:
     create(world, "t")
-    definitions = [
-        '{"name":"s","run":"os:abort","interval":1.0}',
-        '{"name":"s","queue":"q"}',
-        "no JSON",
-        "[" * 5000,
-        "{}",
-    ]
+    definitions = ['{"name":"s","run":"os:abort","interval":1.0}', '{"name":"s","queue":"q"}', "no JSON", "[" * 5000]
     for number, definition in enumerate(definitions):
         world.execute(sa.insert(stored_table).values(name=f"s{number}", definition=definition))
     found = world.read(stored_schedules.read_stored_schedules)
@@ -311,20 +264,15 @@ def test_a_row_that_is_no_storable_schedule_is_left_out(world: World) -> None:
 def test_a_wrong_field_is_named() -> None:
     for fields, field in (
         ({"run": "os:abort", "interval": 5}, "run"),
-        ({"queue": "q", "type": "os:abort", "interval": 5}, "type"),
         ({"queue": "q", "type": "all", "interval": 5}, "type"),
         ({"queue": "q"}, "interval"),
-        ({"queue": "q", "interval": "soon"}, "interval"),
-        ({"queue": "q", "interval": 0.01}, "interval"),
         ({"queue": "q", "interval": True}, "interval"),
         ({"queue": "q", "cron": "61 * * * *"}, "cron"),
         ({"queue": "q", "cron": "* * * * *", "interval": 5}, "cron"),
         ({"queue": "q", "cron": "* * * * *", "timezone": "Mars/Olympus"}, "timezone"),
         ({"queue": "no queue", "interval": 5}, "queue"),
-        ({"queue": "q", "task": "t" * 500, "interval": 5}, "task"),
         ({"queue": "q", "body": float("nan"), "interval": 5}, "body"),
         ({"queue": "q", "body": "x" * 200_000, "interval": 5}, "body"),
-        ({"queue": "q", "overlap": "maybe", "interval": 5}, "overlap"),
         ({"queue": "q", "immediate": "yes", "interval": 5}, "immediate"),
         ({"queue": "q", "environments": ["production"], "interval": 5}, "environments"),
         ({"queue": "q", "limit_key": "*", "interval": 5}, "limit_key"),
@@ -335,3 +283,144 @@ def test_a_wrong_field_is_named() -> None:
     for name in ("", " s", "s\n", "x" * 192, "\ud800", 5):
         with pytest.raises(InvalidSchedule):
             build_schedule(name, {"queue": "q", "interval": 5})  # type: ignore[arg-type]
+
+
+def test_a_waiting_run_is_taken_by_one_of_many(world: World) -> None:
+    names = [f"node-{number}" for number in range(4)]
+    given = declared(world, *names)
+    run = world.run(schedule_runs.request_run, "s", "[1]")
+    assert all(snapshot(world, node=name).waiting == [run] for name in names)
+    taken = at_once([partial(take, world, run, given, name) for name in names])
+    [[won]] = [one for one in taken if one]
+    assert (won.status, won.slot, won.pid, won.args) == (RunStatus.RUNNING, *PROCESS, "[1]")
+    assert won.started_at is not None
+    assert sum(len(snapshot(world, node=name).running) for name in names) == 1
+
+
+def test_a_run_of_all_processes_has_a_row_for_each(world: World) -> None:
+    given = declared(world, type="all")
+    run = world.run(schedule_runs.request_run, "s")
+    taken = take(world, run, given, "a", ("w-1", 1), ("w-2", 2), ("w-3", 3))
+    assert [(one.slot, one.pid, one.tick_at) for one in taken] == [
+        (f"w-{number}", number, run.tick_at) for number in (1, 2, 3)
+    ]
+    assert taken == snapshot(world).running
+    for one in taken[1:]:
+        world.run(schedule_runs.end_run, one.id, RunStatus.DONE)
+    assert world.run(schedule_runs.release_run, taken[0], for_any_node=True)
+    assert len(snapshot(world).waiting) == 1, "its process ended before it received the run"
+
+
+def test_a_tick_that_overlaps_an_earlier_run_is_skipped_queued_or_allowed(world: World) -> None:
+    for overlap, expected in (("skip", "skipped"), ("queue", "waiting"), ("allow", "waiting")):
+        world.empty()
+        given = declared(world, overlap=overlap)
+        [running] = take(world, fired(world, given), given)
+        second = fired(world, given)
+        assert second.status == expected, overlap
+        if overlap == "queue":
+            assert take(world, second, given) == []
+            assert world.run(schedule_runs.end_run, running.id, RunStatus.DONE)
+        assert overlap == "skip" or take(world, second, given), overlap
+
+
+def fired(world: World, given: Schedule) -> ScheduleRun:
+    """The run of a tick that is due."""
+    let_be_due(world)
+    run = fire(world, given)
+    assert run is not None
+    return run
+
+
+def test_of_nodes_that_take_different_waiting_runs_at_once_one_does(world: World) -> None:
+    given = declared(world, "a", "b", overlap="queue")
+    for _ in range(3):
+        waiting = [fired(world, given) for _ in range(2)]
+        calls = [partial(take, world, run, given, name) for run, name in zip(waiting, ("a", "b"), strict=True)]
+        assert sorted(map(len, at_once(calls))) == [0, 1]
+        for run in runs(world):
+            world.run(schedule_runs.end_run, run.id, RunStatus.DONE)
+            world.run(schedule_runs.end_run, run.id, RunStatus.REFUSED, "the end of the test", was=run.status)
+
+
+def test_a_run_ends_once(world: World) -> None:
+    given = declared(world)
+    [run] = take(world, world.run(schedule_runs.request_run, "s"), given)
+    assert world.run(schedule_runs.end_run, run.id, RunStatus.FAILED, "boom\x00", "x" * 100_000)
+    assert not world.run(schedule_runs.end_run, run.id, RunStatus.DONE)
+    found = world.read(schedule_runs.get_run, run.id)
+    assert (found.status, found.error) == (RunStatus.FAILED, "boom\N{REPLACEMENT CHARACTER}")
+    assert len(found.traceback or "") <= schedule_runs.MAX_ERROR_LENGTH
+    with pytest.raises(RunNotFound):
+        world.read(schedule_runs.get_run, run.id + 1)
+
+
+def test_a_task_is_enqueued_once_for_a_tick_and_the_next_waits_for_its_end(world: World) -> None:
+    given = declared(world, "a", "b", queue="q", task="t", body='{"a":1}', limit_key="acme")
+    run = fired(world, given)
+    calls = [partial(world.run, schedule_runs.enqueue_run, run, given, identity(world, name)) for name in ("a", "b")]
+    [done] = [one for one in at_once(calls) if one is not None]
+    assert done.status is RunStatus.ENQUEUED
+    assert done.task_id is not None
+    task = world.get(done.task_id)
+    assert (task.queue, task.name, task.body, task.limit_key) == ("q", "t", '{"a":1}', "acme")
+    assert world.count() == 1
+    skipped = fired(world, given)
+    assert skipped.status is RunStatus.SKIPPED
+    world.set(task.id, status="done")
+    following = fired(world, given)
+    assert following.status is RunStatus.WAITING
+
+
+def test_a_run_whose_node_is_gone_is_lost_and_run_again_by_another_where_the_policy_decides(world: World) -> None:
+    for misfire in ("skip", "run_once"):
+        world.empty()
+        given = declared(world, "a", "b", misfire=misfire)
+        run = fired(world, given)
+        take(world, run, given, "a")
+        assert world.run(schedule_runs.mark_lost_runs, SILENCE) == []
+        silence_node(world, "a", SILENCE + 1)
+        assert world.run(schedule_runs.mark_lost_runs, SILENCE) == [run.id]
+        assert world.read(schedule_runs.get_run, run.id).status is RunStatus.LOST
+        assert not world.run(schedule_runs.end_run, run.id, RunStatus.DONE), "it thaws, and its write is refused"
+        again = [(one.tick_at, one.number, one.status) for one in runs(world) if one.origin == "again"]
+        assert again == ([(run.tick_at, 2, RunStatus.WAITING)] if misfire == "run_once" else [])
+        assert not again or take(world, runs(world)[-1], given, "b")
+
+
+def test_a_run_is_not_lost_while_its_process_sends_heartbeats_though_its_node_has_no_agent(world: World) -> None:
+    given = declared(world)
+    claimer = world.claimer(pid=PROCESS[1])
+    run = world.run(schedule_runs.request_run, "s")
+    take(world, run, given)
+    silence_node(world, "a", SILENCE + 1)
+    assert world.run(schedule_runs.mark_lost_runs, SILENCE) == []
+    silent = sa.update(process_table).where(process_table.c.id == claimer.process_id)
+    world.execute(silent.values(checked_at=seconds_from_now(-SILENCE - 1)))
+    assert world.run(schedule_runs.mark_lost_runs, SILENCE) == [run.id]
+
+
+def test_a_run_of_an_earlier_incarnation_is_lost_when_the_new_one_is_old_enough(world: World) -> None:
+    given = declared(world)
+    run = world.run(schedule_runs.request_run, "s")
+    take(world, run, given)
+    world.run(nodes.register_incarnation, "a", "another life", replaces=world.incarnation("a"))
+    assert world.run(schedule_runs.mark_lost_runs, SILENCE) == []
+    began = sa.update(node_table).values(started_at=seconds_from_now(-SILENCE - 1))
+    world.execute(began)
+    assert world.run(schedule_runs.mark_lost_runs, SILENCE) == [run.id]
+
+
+def test_ended_runs_are_purged_by_their_age_and_their_number(world: World) -> None:
+    given = declared(world)
+    for _ in range(5):
+        [run] = take(world, world.run(schedule_runs.request_run, "s"), given)
+        world.run(schedule_runs.end_run, run.id, RunStatus.DONE)
+    waiting = world.run(schedule_runs.request_run, "s")
+    assert world.run(schedule_runs.purge_runs, 10, 3600.0) == 0
+    assert world.run(schedule_runs.purge_runs, 3, 3600.0) == 3
+    assert len(runs(world)) == 3
+    old = sa.update(run_table).values(finished_at=seconds_from_now(-7200))
+    world.execute(old.where(run_table.c.status == "done"))
+    assert world.run(schedule_runs.purge_runs, 10, 3600.0) == 2
+    assert runs(world) == [waiting]

@@ -1,4 +1,4 @@
-"""The files of an embedded database."""
+"""The files of an embedded database, and its CHECKs, which claims and completions meet without being checked."""
 
 from __future__ import annotations
 
@@ -6,8 +6,19 @@ import os
 import stat
 from pathlib import Path
 
+import pytest
+import sqlalchemy as sa
+
+from peerd.domain.task import NewTask
+from peerd.store.claim import claim
 from peerd.store.connection.database import Database
+from peerd.store.enqueue import enqueue
+from peerd.store.outcomes import complete
+from peerd.store.outcomes.recording import ClaimId
 from peerd.store.schema.migrate import migrate
+from peerd.store.schema.tables import tasks
+from peerd.store.statements.token import new_token
+from tests.store.world import World
 
 
 def test_the_files_of_a_database_are_for_their_owner_alone_whatever_the_umask(tmp_path: Path) -> None:
@@ -42,3 +53,24 @@ def locks_on(file: Path) -> set[str]:
     mine = f" {os.getpid()} "
     lines = Path("/proc/locks").read_text().splitlines()
     return {line.partition(": ")[2] for line in lines if mine in line and f":{file.stat().st_ino} " in line}
+
+
+BAD = sa.update(tasks).values(updated_at=sa.literal_column("'yesterday'"))
+
+
+@pytest.mark.parametrize("store", ["sqlite"], indirect=True)
+def test_what_claims_and_completions_write_meets_every_check(world: World) -> None:
+    def reported() -> list[str]:
+        check = "PRAGMA integrity_check"
+        return world.read(lambda connection: [str(one) for one in connection.exec_driver_sql(check).scalars()])
+
+    world.run(enqueue.enqueue_many, [NewTask(queue="q", priority=n, finish_in=60.0) for n in range(6)])
+    claimer = world.claimer()
+    won = world.store.run_autocommit(claim.claim, claimer, token=new_token(), limit=4).tasks
+    results = {ClaimId(task.id, task.lease): '{"n":1}' if task.priority % 2 else None for task in won[:2]}
+    assert not world.store.run_autocommit(complete.complete, claimer.process_id, results)
+    assert reported() == ["ok"]
+    with pytest.raises(sa.exc.IntegrityError, match="updated_at_form"):
+        world.execute(BAD)  # all other writes are checked
+    world.store.run_autocommit(lambda connection: connection.execute(BAD))
+    assert set(reported()) == {"CHECK constraint failed in tasks"}, "so the above can fail"

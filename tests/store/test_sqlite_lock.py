@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 from sqlalchemy.engine import Connection
@@ -70,17 +71,6 @@ def write(connection: AutocommitConnection, number: int) -> None:
     connection.exec_driver_sql("INSERT INTO t VALUES (?)", (number,))
 
 
-def test_a_statement_alone_waits_for_its_turn_and_is_written_once(file: Path) -> None:
-    database = Database(f"sqlite:///{file}")
-    database.run(lambda connection: connection.exec_driver_sql("CREATE TABLE t (n INTEGER)").rowcount)
-    with hog(file, first=0.4):
-        for number in range(20):
-            database.run_statement(write, number)
-    written = database.read(lambda connection: connection.exec_driver_sql("SELECT n FROM t").scalars().all())
-    assert written == list(range(20))
-    database.close()
-
-
 def test_writers_of_one_process_do_not_poll_for_the_lock_that_one_of_them_has(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -109,35 +99,25 @@ def test_writers_of_one_process_do_not_poll_for_the_lock_that_one_of_them_has(
 def test_a_process_that_has_met_a_writer_of_another_one_leaves_room_between_its_turns(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    pauses: list[tuple[float, float]] = []
+    pause = Mock(return_value=0.0)
     monkeypatch.setattr(sqlite_lock, "LOCK_RETRY_PAUSE", (0.0, 60.0))
-
-    def no_pause(least: float, most: float) -> float:
-        pauses.append((least, most))
-        return 0.0
-
-    monkeypatch.setattr(random, "uniform", no_pause)
+    monkeypatch.setattr(random, "uniform", pause)
     busy = sqlite3.OperationalError("database is locked")
     busy.sqlite_errorcode = sqlite3.SQLITE_BUSY
-    answers = iter([busy, None])
-
-    def attempt() -> None:
-        if (answer := next(answers)) is not None:
-            raise answer
-
+    attempt = Mock(side_effect=[busy, None])
     writers = sqlite_lock.SqliteWriterLock()
     for _ in range(3):
         with writers.hold():
             pass
-    assert not pauses
+    assert not pause.called
     with closing(sqlite3.connect(":memory:")) as driver, writers.hold():
         writers.retry_while_locked(driver, attempt)
-    assert len(pauses) == 1
+    assert pause.call_count == 1
     with writers.hold():
-        assert len(pauses) == 2
+        assert pause.call_count == 2
     monkeypatch.setattr(sqlite_lock, "YIELD_WITHIN", 0.0)
     with writers.hold():
-        assert len(pauses) == 2
+        assert pause.call_count == 2
 
 
 def test_the_transactions_of_a_group_pause_once_in_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:

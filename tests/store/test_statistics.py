@@ -1,28 +1,39 @@
-"""Buckets of attempts count once however often they are written; coarser ones are their sums; the old ones go."""
+"""Buckets of attempts and samples of depths: each counts once, coarser ones are made of them, and the old ones go."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from peerd import Client
 from peerd.domain.attempt_totals import OUTCOMES, AttemptTotals
 from peerd.domain.histogram import Histogram
+from peerd.domain.lifecycle import Status
+from peerd.store import queues
 from peerd.store.connection.database import Database
-from peerd.store.schema.migrate import migrate
-from peerd.store.schema.tables import statistics
-from peerd.store.statistics.buckets import BucketRow, counters_of, totals_of, write_buckets
+from peerd.store.schema.tables import depths, statistics
+from peerd.store.statistics.buckets import BucketRow, counters_of, write_buckets
+from peerd.store.statistics.depths import (
+    ALL_QUEUES,
+    QueueDepth,
+    latest_depths,
+    list_depths,
+    roll_up_depths,
+    sample_depths,
+    write_depths,
+)
 from peerd.store.statistics.reading import BucketFilter, Dimension, sum_buckets
-from peerd.store.statistics.rollup import purge_statistics, roll_up
-from peerd.store.statistics.steps import HOUR, MINUTE, TEN_MINUTES, Tile, bucket_start
-from tests.store.world import World, at_once, empty
+from peerd.store.statistics.rollup import latest_bucket, purge_depths, purge_statistics, roll_up
+from peerd.store.statistics.steps import HOUR, MINUTE, SAMPLE, TEN_MINUTES, Tile, bucket_start
+from tests.store.plans import analyze, problems_of_plans
+from tests.store.world import World, at_once
 
 DAY = 86_400.0
 durations = st.lists(st.floats(0.0, 200_000.0), max_size=8)
@@ -33,14 +44,6 @@ totals = st.builds(
     durations.map(Histogram.of),
     durations.map(Histogram.of),
 )
-
-
-@pytest.fixture(scope="module")
-def sqlite_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
-    store = Database(f"sqlite:///{tmp_path_factory.mktemp('merge') / 'merge.sqlite'}")
-    migrate(store)
-    yield store
-    store.close()
 
 
 def attempts(done: int = 1, failed: int = 0, wait: float = 0.5, run: float = 0.1) -> AttemptTotals:
@@ -84,12 +87,6 @@ def read(
 
 def same(one: AttemptTotals, other: AttemptTotals) -> bool:
     return all(abs(a - b) <= 1e-6 * max(1.0, abs(b)) for a, b in zip(counters_of(one), counters_of(other), strict=True))
-
-
-@settings(max_examples=20, derandomize=True)
-@given(totals)
-def test_the_numbers_of_a_row_are_its_totals(found: AttemptTotals) -> None:
-    assert same(totals_of(counters_of(found)), found)
 
 
 def test_a_write_that_is_repeated_or_late_counts_once(world: World) -> None:
@@ -138,35 +135,23 @@ def roll_up_all(store: Database, step: int, kept: float = DAY) -> int:
     return spans
 
 
-@settings(max_examples=5, derandomize=True)
+@settings(max_examples=5, derandomize=True, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(parts=st.lists(st.tuples(st.integers(20, 120), st.integers(1, 3), st.integers(1, 2), totals), max_size=12))
 def test_a_coarse_bucket_is_the_merge_of_the_fine_ones(
-    sqlite_store: Database, parts: list[tuple[int, int, int, AttemptTotals]]
+    world: World, parts: list[tuple[int, int, int, AttemptTotals]]
 ) -> None:
-    sqlite_store.run(empty)
+    world.empty()
     expected: dict[tuple[datetime, int], AttemptTotals] = {}
     fine: dict[tuple[datetime, int, int], AttemptTotals] = {}
     for minutes, process, node, found in parts:
         fine[minutes_ago(minutes), process, node] = found
     for (at, process, node), found in fine.items():
-        write(sqlite_store, row(at, found, process_id=process, node_id=node))
+        write(world.store, row(at, found, process_id=process, node_id=node))
         expected.setdefault((bucket_start(at, TEN_MINUTES), node), AttemptTotals()).merge(found)
-    roll_up_all(sqlite_store, TEN_MINUTES)
-    made = read(sqlite_store, ("at", "node_id", "process_id"), TEN_MINUTES)
+    roll_up_all(world.store, TEN_MINUTES)
+    made = read(world.store, ("at", "node_id", "process_id"), TEN_MINUTES)
     assert set(made) == {(at, node, 0) for at, node in expected}
     assert all(same(made[at, node, 0], found) for (at, node), found in expected.items())
-
-
-def test_a_roll_up_on_every_database_is_exact_and_may_be_repeated(world: World) -> None:
-    write(world.store, *(row(minutes_ago(number), attempts(number)) for number in range(15, 150)))
-    for _ in range(2):
-        assert roll_up_all(world.store, TEN_MINUTES) in (14, 15)
-        [found] = read(world.store, step=TEN_MINUTES).values()
-        assert found.done == found.wait.count == sum(range(15, 150))
-    roll_up_all(world.store, HOUR)
-    hours = read(world.store, ("at",), HOUR)
-    assert 1 <= len(hours) <= 3
-    assert all(key[0].minute == 0 for key in hours)
 
 
 def test_a_fine_row_that_comes_late_is_in_the_coarse_one_after_the_next_pass(world: World) -> None:
@@ -187,6 +172,10 @@ def test_nodes_that_roll_up_at_once_make_the_same_rows(world: World) -> None:
         *(row(minutes_ago(number), attempts(1), name=f"n{name}") for number in range(15, 135) for name in range(5)),
     )
     at_once([partial(roll_up_all, world.store, TEN_MINUTES)] * 4)
+    roll_up_all(world.store, HOUR)
+    hours = read(world.store, ("at",), HOUR)
+    assert {key[0].minute for key in hours} == {0}
+    assert sum(found.done for found in hours.values()) % 5 == 0
     found = read(world.store, ("name",), TEN_MINUTES)
     assert {key[0]: totals.done for key, totals in found.items()} == {f"n{name}": 120 for name in range(5)}
 
@@ -212,3 +201,121 @@ def test_old_rows_are_purged_by_their_step_and_in_batches(world: World) -> None:
     assert {found.step for found in left} == {MINUTE, TEN_MINUTES}
     assert min(found.at for found in left if found.step == MINUTE) >= minutes_ago(101)
     assert 99 <= len(left) - 1 <= 101
+
+
+def sampled(world: World, most: int = 10_000) -> dict[str, QueueDepth]:
+    return {depth.queue: depth for depth in world.read(sample_depths, most)}
+
+
+def write_sample(world: World, at: datetime, queue: str = "q", count: int = 1, **values: Any) -> None:
+    row = {"step": SAMPLE, "at": at, "queue": queue, "status": "pending", "count": count, "at_least": False} | values
+    world.execute(sa.insert(depths).values(**row))
+
+
+def test_a_sample_has_all_unfinished_tasks_and_the_age_of_the_oldest(world: World) -> None:
+    long_ago = datetime.now(UTC) - timedelta(minutes=5)
+    world.insert(queue="q", created_at=long_ago, priority=-5)
+    for _ in range(3):
+        world.add("q")
+    world.take_one(world.claimer("q"))
+    world.add("later", start_in=3600.0)
+    world.task_in(Status.BURIED, queue="aside")
+    world.insert(queue="over", status="done", finished_at=datetime.now(UTC))
+    world.run(queues.pause, "closed")
+    found = sampled(world)
+    assert set(found) == {"q", "later", "aside", "closed"}
+    assert found["q"].counts == {Status.PENDING: 3, Status.WORKING: 1}
+    assert 300 <= (found["q"].oldest or 0) < 330
+    assert (found["later"].counts, found["later"].oldest) == ({Status.SCHEDULED: 1}, None)
+    assert found["aside"].counts == {Status.BURIED: 1}
+    assert (found["closed"].paused, found["closed"].known, found["closed"].counts) == (True, True, {})
+    assert not found["later"].known
+
+
+def test_a_sample_counts_to_a_limit_and_says_so(world: World) -> None:
+    for _ in range(5):
+        world.add("q")
+    [depth] = sampled(world, most=3).values()
+    assert (depth.counts, set(depth.at_least)) == ({Status.PENDING: 3}, {Status.PENDING})
+    world.run(write_depths, [depth])
+    assert all(point.at_least for point in world.read(latest_depths))
+
+
+def test_the_latest_sample_has_each_queue_and_all_of_them(world: World) -> None:
+    assert world.read(latest_depths) == []
+    world.add("a")
+    world.insert(queue="b", created_at=datetime.now(UTC) - timedelta(minutes=5))
+    world.add("b", start_in=3600.0)
+    world.run(write_depths, world.read(sample_depths))
+    points = {(point.queue, point.status): point for point in world.read(latest_depths)}
+    assert {key: point.count for key, point in points.items()} == {
+        ("a", Status.PENDING): 1,
+        ("b", Status.PENDING): 1,
+        ("b", Status.SCHEDULED): 1,
+        (ALL_QUEUES, Status.PENDING): 2,
+        (ALL_QUEUES, Status.SCHEDULED): 1,
+    }
+    assert points[ALL_QUEUES, Status.PENDING].oldest == points["b", Status.PENDING].oldest
+    assert points["b", Status.SCHEDULED].oldest is None
+    world.run(write_depths, [])
+    [point] = world.read(latest_depths)
+    assert (point.queue, point.status, point.count, point.oldest) == (ALL_QUEUES, Status.PENDING, 0, None)
+
+
+def test_coarse_rows_are_the_greatest_values_and_may_be_made_again(world: World) -> None:
+    start = bucket_start(datetime.now(UTC), HOUR) - timedelta(hours=3)
+    for minute, count, oldest in ((0, 5, None), (3, 9, 80.0), (9, 2, 120.0), (12, 1, 7.0)):
+        write_sample(world, start + timedelta(minutes=minute), count=count, oldest=oldest, at_least=count == 9)
+    for _ in range(2):
+        since: datetime | None = start - timedelta(hours=1)
+        while since is not None:
+            since = world.run(roll_up_depths, TEN_MINUTES, since, DAY).after
+        points = world.read(list_depths, TEN_MINUTES, start, "q", 100)
+        assert [(point.at - start, point.count, point.oldest, point.at_least) for point in points] == [
+            (timedelta(0), 9, 120.0, True),
+            (timedelta(minutes=10), 1, 7.0, False),
+        ]
+    assert world.run(roll_up_depths, HOUR, start, DAY).rows == 1
+    [point] = world.read(list_depths, HOUR, start, "q", 100)
+    assert (point.count, point.oldest) == (9, 120.0)
+
+
+def fill(store: Database) -> None:
+    """A day of minutes and of samples, three days of ten minutes and of hours."""
+    present = bucket_start(datetime.now(UTC), MINUTE)
+    totals = AttemptTotals({"done": 3}, 1.0, Histogram.of([0.1]), Histogram.of([0.2]))
+    for step, count in ((MINUTE, 1440), (TEN_MINUTES, 432), (HOUR, 72)):
+        moments = [bucket_start(present, step) - timedelta(seconds=step * number) for number in range(count)]
+        rows = [BucketRow(step, at, "q", name, 1, 7, totals) for at in moments for name in ("a", "b", "c")]
+        store.run(write_buckets, rows)
+    row = {"step": SAMPLE, "status": "pending", "count": 1}
+    moments = [present - timedelta(seconds=60 * number) for number in range(1440)]
+    samples = [row | {"at": at, "queue": queue} for at in moments for queue in ("", "p", "q")]
+    store.run(lambda connection: connection.execute(sa.insert(depths), samples).close())
+    analyze(store, "statistics", "depths")
+
+
+@pytest.mark.slow
+@pytest.mark.every_database
+def test_time_series_are_read_by_their_key_and_no_task_is_read(world: World) -> None:
+    store = world.store
+    fill(store)
+    world.node("a")
+    with Client(store) as client:
+        operations: list[Callable[[], object]] = [
+            lambda: client.statistics.summary("5m", by="handler"),
+            lambda: client.statistics.summary("1d", by="node"),
+            lambda: client.statistics.series("1h", queue="q", name="a"),
+            lambda: client.statistics.series("1d", by="queue"),
+            lambda: client.statistics.series("1d", by="handler", most=2),
+            lambda: client.statistics.depths("1h", queue="q"),
+            client.statistics.overview,
+            lambda: store.run(roll_up, TEN_MINUTES, datetime.now(UTC) - timedelta(hours=2), 86_400.0),
+            lambda: store.read(lambda connection: connection.execute(sa.select(latest_bucket(MINUTE))).scalar()),
+            lambda: store.read(latest_depths),
+            lambda: store.run(purge_statistics, MINUTE, 3 * 3600.0, 100),
+            lambda: store.run(purge_depths, SAMPLE, 3 * 3600.0, 100),
+        ]
+        client.now()  # the tables are checked
+        for operation in operations:
+            assert not problems_of_plans(store, operation, "statistics", "depths", "tasks", may_sort=True)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
 from functools import partial
 
 import pytest
 import sqlalchemy as sa
 
 from peerd.domain.errors import IdempotencyKeyReused, NodeNotFound, UniqueKeyTaken
-from peerd.domain.lifecycle import FINISHED, Status
+from peerd.domain.lifecycle import Status
 from peerd.domain.task import NewTask
 from peerd.store.connection.database import Database
 from peerd.store.enqueue import enqueue
@@ -18,7 +17,7 @@ from peerd.store.enqueue.enqueue import Enqueued
 from peerd.store.enqueue.idempotency import enqueue_once, purge_idempotency_keys
 from peerd.store.maintenance import chore_batches
 from peerd.store.schema.sql_clock import seconds_from_now
-from peerd.store.schema.tables import idempotency_keys, unique_keys
+from peerd.store.schema.tables import idempotency_keys
 from peerd.store.tasks import actions
 from tests.store.world import World, at_once
 
@@ -29,48 +28,6 @@ COMPETITORS = 8
 
 def enqueue_key(store: Database, key: str = "k", queue: str = "q", scope: str | float = "unfinished") -> Enqueued:
     return store.run(enqueue.enqueue, NewTask(queue=queue, unique_key=key, unique_for=scope))
-
-
-def test_an_unfinished_key_holds_in_its_queue_until_its_task_has_ended(world: World) -> None:
-    for status in Status:
-        key = str(status)
-        task_id = world.task_in(status, unique_key=key)
-        again = enqueue_key(world.store, key)
-        assert (again.created, again.id == task_id) == (status in FINISHED, status not in FINISHED), status
-        assert enqueue_key(world.store, key, queue="other").created
-        assert enqueue_key(world.store, key.upper()).created
-
-
-def test_a_key_for_a_period_holds_that_long_whatever_becomes_of_its_task_and_is_purged_then(world: World) -> None:
-    first = enqueue_key(world.store, scope=3600.0)
-    for number in range(5):
-        enqueue_key(world.store, key=f"k{number}", scope=3600.0)
-    for scope in ("unfinished", "forever"):
-        enqueue_key(world.store, key=scope, scope=scope)
-    world.run(actions.delete, first.id)
-    assert enqueue_key(world.store, scope=3600.0) == Enqueued(first.id, created=False)
-    assert world.run(chore_batches.purge_keys) == 0
-    world.execute(sa.update(unique_keys).where(unique_keys.c.scope == "period").values(expires_at=seconds_from_now(-1)))
-    assert enqueue_key(world.store, scope=3600.0).created
-    assert [world.run(chore_batches.purge_keys, 2) for _ in range(4)] == [2, 2, 1, 0]
-    assert world.count(unique_keys) == 3
-
-
-def test_a_key_for_ever_outlives_its_purged_task(world: World) -> None:
-    task_id = world.task_in(Status.DONE, unique_key="k", unique_for="forever")
-    world.run(chore_batches.purge, Status.DONE, -60.0)
-    assert world.find(task_id) is None
-    assert enqueue_key(world.store) == Enqueued(task_id, created=False)
-
-
-def test_purging_a_task_forgets_its_unfinished_key_but_not_one_that_a_younger_task_took(world: World) -> None:
-    for key in ("k", "m"):
-        world.task_in(Status.DONE, unique_key=key)
-    young = enqueue_key(world.store, key="k")
-    assert young.created
-    assert world.run(chore_batches.purge, Status.DONE, -60.0) == 2
-    assert world.count(unique_keys) == 1
-    assert not enqueue_key(world.store, key="k").created
 
 
 def test_of_many_competitors_one_wins_and_the_others_learn_the_winner(world: World) -> None:
@@ -162,16 +119,10 @@ def test_of_requests_at_once_one_writes_and_all_get_its_answer(world: World) -> 
 
 
 def test_keys_are_deleted_after_a_day(world: World) -> None:
-    def age_newest(connection: sa.Connection, hours: int) -> None:
-        newest = sa.select(idempotency_keys.c.id).order_by(idempotency_keys.c.created_at.desc()).limit(1)
-        found = connection.execute(newest).scalar_one()
-        old = datetime.now(UTC) - timedelta(hours=hours)
-        connection.execute(sa.update(idempotency_keys).where(idempotency_keys.c.id == found).values(created_at=old))
-
+    newest = sa.select(idempotency_keys.c.id).order_by(idempotency_keys.c.created_at.desc()).limit(1)
     for hours in (23, 25, 26):
         world.run(enqueue_once, f"{hours} hours old", TASKS[:1])
-        world.run(age_newest, hours)
-    assert world.run(purge_idempotency_keys, 1) == 1
-    assert world.run(purge_idempotency_keys, 500) == 1
-    assert world.run(purge_idempotency_keys, 500) == 0
+        aged = sa.update(idempotency_keys).where(idempotency_keys.c.id == world.scalars(newest)[0])
+        world.execute(aged.values(created_at=seconds_from_now(-3600.0 * hours)))
+    assert [world.run(purge_idempotency_keys, most) for most in (1, 500, 500)] == [1, 1, 0]
     assert world.count(idempotency_keys) == 1

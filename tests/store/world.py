@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
@@ -49,11 +50,6 @@ class World:
 
     def read(self, operation: Callable[Concatenate[sa.Connection, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         return self.store.read(operation, *args, **kwargs)
-
-    def run_autocommit(
-        self, operation: Callable[Concatenate[sa.Connection, P], T], *args: P.args, **kwargs: P.kwargs
-    ) -> T:
-        return self.store.run_autocommit(operation, *args, **kwargs)
 
     def run_group(self, operation: Callable[[sa.Connection, *Ts], T], /, *args: *Ts, durable: bool = True) -> T:
         return self.store.run_group(operation, *args, durable=durable)
@@ -171,17 +167,15 @@ class World:
         if status is Status.CANCELED:
             self.store.run(actions.cancel, task_id)
             return task_id
-        claimer = self.claimer()
-        task = self.take_one(claimer)
+        task = self.take_one()
         assert task.id == task_id
         match status:
             case Status.DONE:
-                assert not self.store.run(complete.complete, claimer.process_id, {held(task): "1"})
+                assert self.complete(task, "1")
             case Status.FAILURE:
-                failed = Failed(error="boom", retry_in=3600.0)
-                assert self.store.run(record_outcome, claimer.process_id, held(task), failed)
+                assert self.fail(task, retry_in=3600.0)
             case Status.DEAD:
-                assert self.store.run(record_outcome, claimer.process_id, held(task), Failed(error="boom"))
+                assert self.fail(task, retry_in=None)
             case _:
                 assert status is Status.WORKING
         return task_id
@@ -226,21 +220,10 @@ def held(task: Task) -> ClaimId:
 def at_once(functions: Sequence[Callable[[], T]]) -> list[T]:
     """Run each in a thread of its own, all released at the same moment; their answers, or the first error."""
     gate = threading.Barrier(len(functions))
-    answers: dict[int, T] = {}
-    errors: list[BaseException] = []
 
-    def run(index: int, function: Callable[[], T]) -> None:
+    def run(function: Callable[[], T]) -> T:
         gate.wait()
-        try:
-            answers[index] = function()
-        except BaseException as error:  # noqa: BLE001 - raised again in the test's thread
-            errors.append(error)
+        return function()
 
-    threads = [threading.Thread(target=run, args=pair) for pair in enumerate(functions)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]
-    return [answers[index] for index in range(len(functions))]
+    with ThreadPoolExecutor(len(functions)) as threads:
+        return list(threads.map(run, functions))

@@ -68,15 +68,12 @@ class RunnerHarness:
     async def until(self, task_id: int, status: Status, within: float = 60.0) -> Task:
         """The task's row, once it has this status."""
 
-        def task_with_status() -> Task | None:
-            task = self.world.find(task_id)
-            assert task is not None
+        def task_with_status() -> Task:
+            task = self.world.get(task_id)
             assert task.status is status, task
             return task
 
-        found = await eventually_async(task_with_status, timeout=within)
-        assert found is not None
-        return found
+        return await eventually_async(task_with_status, timeout=within)
 
     def of(self, kind: type[F]) -> list[F]:
         """The events of one kind."""

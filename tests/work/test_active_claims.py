@@ -10,7 +10,6 @@ import pytest
 
 from peerd import Client, Context, Queue, Status
 from peerd.runtime.observability.events import ClaimLost
-from peerd.store.tasks import actions
 from peerd.testing import eventually_async
 from peerd.work import task_runner
 from tests.work.harness import Gates, RunnerHarness
@@ -87,36 +86,6 @@ async def test_an_action_that_revokes_a_claim_cancels_the_handler(each_harness: 
     statuses = {key: task and task.status for key, task in found.items()}
     assert statuses == {"cancel": Status.CANCELED, "move": Status.PENDING, "delete": None}
     await eventually_async(lambda: len(each_harness.of(ClaimLost)) == 3)
-
-
-async def test_the_late_outcome_of_a_task_that_was_retried_is_refused(each_harness: RunnerHarness) -> None:
-    queue, began, go_on = Queue("q"), list[int](), threading.Event()
-
-    @queue.task
-    def it(ctx: Context) -> int:
-        began.append(ctx.lease)
-        if ctx.lease == 1:
-            go_on.wait(20)  # a thread cannot be cancelled: it reports progress after it has lost its claim
-        return ctx.lease
-
-    task_id = each_harness.world.add(name="it")
-    each_harness.run(queue, count=2)
-    await eventually_async(lambda: began == [1])
-    each_harness.world.store.run(actions.retry, task_id)
-    task = await each_harness.until(task_id, Status.DONE)
-    go_on.set()
-    await eventually_async(lambda: each_harness.of(ClaimLost))
-    assert (task.result, began) == ("3", [1, 3])
-    assert each_harness.world.get(task_id) == task
-
-
-async def test_a_running_task_is_canceled_when_its_finish_at_comes(each_harness: RunnerHarness, gates: Gates) -> None:
-    runner = each_harness.run(gates.queue)
-    task_id = each_harness.world.add(name="gated", finish_in=2.0)
-    runner.ring()
-    task = await each_harness.until(task_id, Status.CANCELED)
-    assert task.error == "its finish_at came while it ran"
-    assert gates.cancelled == [""]
 
 
 # ---------------------------------------------------------------- stopping

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
@@ -19,7 +19,6 @@ from peerd.domain.alert import Alert
 from peerd.domain.alert_record import CONDITIONS, MAX_GATHERED, OF_STORAGE, AlertReport, reports_of
 from peerd.manager.queue_sampler import QUIET_EVERY, REPEAT_EVERY
 from peerd.manager.service import PINNED_REPORT_INTERVAL
-from peerd.runtime.messages.frames import encode
 from peerd.runtime.observability.alert_detection import AlertEventListener
 from peerd.runtime.observability.events import (
     AlertNotRecorded,
@@ -27,9 +26,6 @@ from peerd.runtime.observability.events import (
     EventBus,
     QueueBacklogEnded,
     QueueBacklogFound,
-    ScheduleFailed,
-    StorageConditionEnded,
-    StorageConditionFound,
 )
 from peerd.store.alerts.reading import AlertRecord
 from peerd.testing import eventually_async
@@ -75,10 +71,8 @@ async def test_alerts_are_written_and_a_recovery_ends_the_row_of_its_condition(h
         recorder.receive({"type": "alert", "alert": "crash-loop", "text": "video-1 fails", "slot": "video-1", "pid": 7})
         await eventually_async(lambda: len(rows(harness)) == 2)
         crash, late = rows(harness)
-        assert (crash.kind, crash.subject, crash.slot, crash.pid, crash.state) == (
-            *("crash-loop", "video-1", "video-1"),
-            *(7, "recent"),
-        )
+        found = (crash.kind, crash.subject, crash.slot, crash.pid, crash.state)
+        assert found == ("crash-loop", "video-1", "video-1", 7, "recent")
         assert (late.subject, late.node, late.state, late.data) == ("video", "one", "on", {"queue": "video"})
         recorder.receive({"type": "alert", "alert": "recovered", "text": "over", "data": {"queue": "video"}})
         await eventually_async(lambda: rows(harness)[1].state == "ended")
@@ -140,63 +134,25 @@ async def test_a_stop_does_not_wait_for_a_database_that_is_away(harness: RunnerH
     assert len(rows(harness)) <= 1
 
 
-def gathered(emit: Callable[[AlertEventListener], None]) -> list[Alert]:
-    """The alerts that a process sends, the gathered ones at its end."""
+def test_of_queues_that_are_late_together_each_is_reported_and_of_each_its_end() -> None:
     sent: list[Alert] = []
 
     def send(kind: str, text: str, **data: Any) -> None:
         sent.append(Alert(alert=kind, text=text, node="one", at=datetime.now(UTC), data=data))
 
     listener = AlertEventListener(send, lambda: 1.0)
-    emit(listener)
+    for number in (*range(MAX_GATHERED + 50), 1, 1, 1):
+        listener(QueueBacklogFound(queue=f"q{number}", oldest=9_000.0, is_served=True))
+    for number in range(3):
+        listener(QueueBacklogEnded(queue=f"q{number}", seconds=9.0))
     listener.flush_suppressed()
-    return sent
-
-
-def test_of_queues_that_are_late_together_each_is_reported_and_of_each_its_end() -> None:
-    def emit(listener: AlertEventListener) -> None:
-        for number in range(MAX_GATHERED + 50):
-            listener(QueueBacklogFound(queue=f"q{number}", oldest=9_000.0, is_served=True))
-        for _ in range(3):
-            listener(QueueBacklogFound(queue="q1", oldest=9_000.0, is_served=True))
-        for number in range(3):
-            listener(QueueBacklogEnded(queue=f"q{number}", seconds=9.0))
-
-    first, ended, others, *more = gathered(emit)
+    first, ended, others, *more = sent
     assert others.text.endswith(f"; and {MAX_GATHERED + 51} more alike")
     found = {report.subject: report for alert in (first, others) for report in reports_of(alert)}
     assert {f"q{number}" for number in range(MAX_GATHERED + 1)} <= set(found)
     assert (found["q1"].times, found["q1"].text) == (4, "tasks of q1 wait: the oldest has been due for 2h30m")
     ends = [report for alert in (ended, *more) for report in reports_of(alert)]
     assert {report.subject for report in ends if report.ended} == {"q0", "q1", "q2"}
-
-
-def test_of_disks_that_are_unusable_together_each_is_reported_and_of_each_its_end() -> None:
-    def emit(listener: AlertEventListener) -> None:
-        for disk in range(1, 4):
-            text = f"disk {disk} is missing"
-            listener(StorageConditionFound(condition="disk-unusable", text=text, disk=disk))
-        for disk in range(1, 4):
-            text = f"disk {disk} can be used"
-            listener(StorageConditionEnded(condition="disk-unusable", text=text, disk=disk, seconds=9.0))
-        listener(StorageConditionEnded(condition="repair-brake", text="files are repaired", seconds=9.0))
-
-    reports = [report for alert in gathered(emit) for report in reports_of(alert)]
-    begun = {(report.kind, report.subject) for report in reports if not report.ended}
-    ended = {(report.kind, report.subject) for report in reports if report.ended}
-    assert begun == {("disk-unusable", "1"), ("disk-unusable", "2"), ("disk-unusable", "3")}
-    assert ended == begun | {("repair-brake", "")}
-
-
-def test_a_gathered_alert_fits_into_a_frame_whatever_its_texts_are() -> None:
-    def emit(listener: AlertEventListener) -> None:
-        for number in range(MAX_GATHERED + 1):
-            name = f"{number}" + "\N{FIRE}" * 190
-            listener(ScheduleFailed(schedule=name, error="\N{FIRE}" * 5_000))
-
-    _, others = gathered(emit)
-    assert len(reports_of(others)) == MAX_GATHERED
-    encode({"type": "alert", "data": others.data, "text": others.text}, escape_surrogates=True)
 
 
 def test_what_ends_and_begins_again_while_it_waits_goes_on() -> None:

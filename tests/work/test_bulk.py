@@ -7,19 +7,17 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from peerd.domain.bulk import BulkAction, BulkCancel, BulkRetry, BulkState
+from peerd.domain.bulk import BulkAction, BulkCancel, BulkRetry
 from peerd.domain.lifecycle import Status
 from peerd.domain.ring import ClaimRevoked, TasksAvailable
 from peerd.doorbell.event_listener import DoorbellEventListener
-from peerd.manager import service
-from peerd.runtime.observability.events import BulkActionEnded, BulkActionStarted, BulkChunkDone, RescueSuspended
+from peerd.runtime.observability.events import BulkActionEnded, BulkActionStarted, BulkChunkDone
 from peerd.runtime.observability.log_messages import log_message_of
 from peerd.store.bulk.creating import create_bulk
-from peerd.store.bulk.rows import cancel_bulk, get_bulk, pause_bulk, resume_bulk
 from peerd.store.schema.tables import tasks
 from peerd.testing import eventually_async
 from tests.work.harness import RunnerHarness
-from tests.work.test_manager import held_by_a_dead_process, managing, settings
+from tests.work.test_manager import managing, settings
 
 QUICK: dict[str, Any] = {"every": 0.02, "batch": 2}
 
@@ -33,28 +31,6 @@ def dead(harness: RunnerHarness, number: int) -> None:
 
 def create(harness: RunnerHarness, action: Any, **fields: Any) -> BulkAction:
     return harness.database.run(create_bulk, action, fields)
-
-
-async def test_it_is_paused_resumed_and_canceled_in_the_middle(each_harness: RunnerHarness) -> None:
-    run, read = each_harness.database.run, each_harness.database.read
-    dead(each_harness, 2_000)
-    bulk = create(each_harness, BulkRetry(), status="dead")
-    async with managing(each_harness, settings(**QUICK)):
-        await eventually_async(lambda: read(get_bulk, bulk.id).done >= 10)
-        paused = run(pause_bulk, bulk.id)
-        other = create(each_harness, BulkCancel(), where=["id=1"])
-        await eventually_async(lambda: read(get_bulk, other.id).has_ended)
-        assert read(get_bulk, bulk.id).done == paused.done
-        run(resume_bulk, bulk.id)
-        await eventually_async(lambda: read(get_bulk, bulk.id).done >= paused.done + 10)
-        canceled = run(cancel_bulk, bulk.id)
-        later = create(each_harness, BulkCancel(), where=["id=1"])
-        await eventually_async(lambda: read(get_bulk, later.id).has_ended)
-    ended = read(get_bulk, bulk.id)
-    assert (ended.state, ended.done) == (BulkState.CANCELED, canceled.done)
-    assert 20 <= ended.done < 2_000
-    pending = sa.select(sa.func.count()).where(tasks.c.status == "pending")
-    assert read(lambda connection: connection.execute(pending).scalar_one()) == ended.done
 
 
 async def test_its_beginning_its_chunks_and_its_end_are_events_and_ring(harness: RunnerHarness) -> None:
@@ -95,17 +71,3 @@ async def test_one_that_fails_is_reported_once_and_keeps_the_manager_from_nothin
     assert states == {bulk.id: ("failed", "ZeroDivisionError: in the middle"), good.id: ("done", None)}
     failed = next(event for event in harness.events.of(BulkActionEnded) if event.error)
     assert log_message_of(failed)[0] == "error"
-
-
-@pytest.mark.slow
-async def test_a_long_one_keeps_a_manager_neither_from_its_heartbeat_nor_from_the_rescue(
-    harness: RunnerHarness, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(service, "CHORE_TIME_SLICE", 0.1)
-    dead(harness, 20_000)
-    bulk = create(harness, BulkRetry(), status="dead")
-    frozen = held_by_a_dead_process(harness)
-    async with managing(harness, settings(max_update=1.0, batch=1)):
-        await eventually_async(lambda: harness.world.status(frozen) is Status.FAILURE)
-        assert harness.database.read(get_bulk, bulk.id).state in (BulkState.RUNNING, BulkState.COUNTING)
-    assert len(harness.events.of(RescueSuspended)) == 1, "the rescue was suspended once, and heartbeats continued"

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from peerd import Context, Queue, Retry, Status, Task, TaskWorker
+from peerd import Context, Queue, Status, Task, TaskWorker
 from peerd.runtime.observability.events import (
     AttemptEnded,
     ClaimLost,
@@ -30,41 +30,11 @@ def counting() -> tuple[Queue, list[int]]:
     queue, ran = Queue("q"), list[int]()
 
     @queue.task
-    async def it(ctx: Context, fails: bool = False) -> int:  # noqa: FBT001, FBT002
+    async def it(ctx: Context) -> int:
         ran.append(ctx.task.id)
-        if fails:
-            raise Retry("1h", "not now")
         return ctx.task.id
 
     return queue, ran
-
-
-async def test_a_claim_whose_answer_was_lost_is_found_again_and_runs_once(each_harness: RunnerHarness) -> None:
-    queue, ran = counting()
-    ids = [each_harness.world.add(name="it") for _ in range(4)]
-    each_harness.database.lose_reply("claim", times=2)
-    each_harness.run(queue, count=2)
-    for task_id in ids:
-        assert (await each_harness.until(task_id, Status.DONE)).lease == 1
-    assert sorted(ran) == ids
-    assert each_harness.of(UnknownClaimReleased) == []
-
-
-async def test_a_completion_whose_answer_was_lost_was_accepted_and_a_failure_was_counted_once(
-    each_harness: RunnerHarness,
-) -> None:
-    queue, ran = counting()
-    ids = [each_harness.world.add(name="it") for _ in range(4)]
-    failing = each_harness.world.add(name="it", body='{"fails": true}')
-    each_harness.database.lose_reply("complete", times=3)
-    each_harness.database.lose_reply("record_outcomes")
-    runner = each_harness.run(queue, count=4)
-    for task_id in ids:
-        assert (await each_harness.until(task_id, Status.DONE)).result == str(task_id)
-    assert (await each_harness.until(failing, Status.FAILURE)).attempts == 1
-    await eventually_async(lambda: runner.in_flight == 0)
-    assert (sorted(ran), each_harness.world.outcomes(failing)) == ([*ids, failing], ["failure"])
-    assert each_harness.of(ClaimLost) == []
 
 
 async def test_an_unknown_claim_of_this_process_is_released(each_harness: RunnerHarness, gates: Gates) -> None:
@@ -193,22 +163,6 @@ async def test_a_task_about_which_nothing_can_be_written_stays_held_and_taints_t
     assert harness.of(UnknownClaimReleased) == []
 
 
-async def test_a_claim_that_fails_unexpectedly_is_tried_again_and_what_runs_continues(
-    harness: RunnerHarness, gates: Gates
-) -> None:
-    first = harness.world.add(name="gated", body='{"key": "first"}')
-    harness.run(gates.queue, count=2)
-    await eventually_async(lambda: gates.began)
-    refusal = harness.database.fail("claim", times=None, error=ValueError("no such column"))
-    second = harness.world.add(name="gated", body='{"key": "second"}')
-    await eventually_async(lambda: len(harness.of(ComponentFailed)) >= 2)
-    gates.open("first", "second")
-    await harness.until(first, Status.DONE)
-    refusal.heal()
-    await harness.until(second, Status.DONE)
-    assert {event.component for event in harness.of(ComponentFailed)} == {"claim"}
-
-
 async def test_a_touch_that_crosses_the_last_write_does_not_report_that_the_task_was_taken(
     harness: RunnerHarness,
 ) -> None:
@@ -223,19 +177,6 @@ async def test_a_touch_that_crosses_the_last_write_does_not_report_that_the_task
     await eventually_async(lambda: runner.in_flight == 0)
     assert harness.world.status(task_id) is Status.DONE
     assert harness.of(ClaimLost) == []
-
-
-async def test_two_processes_never_run_one_task_twice_whatever_answers_are_lost(each_harness: RunnerHarness) -> None:
-    queue, ran = counting()
-    ids = [each_harness.world.add(name="it") for _ in range(60)]
-    for operation in ("claim", "complete"):
-        each_harness.database.lose_reply(operation, times=6)
-    runners = [each_harness.run(queue, count=5) for _ in range(2)]
-    for task_id in ids:
-        task = await each_harness.until(task_id, Status.DONE)
-        assert task.result == str(task_id)
-    await eventually_async(lambda: not any(runner.in_flight for runner in runners))
-    assert sorted(ran) == ids
 
 
 async def test_a_reader_of_events_that_fails_is_reported_and_leaves_nothing_in_flight(harness: RunnerHarness) -> None:

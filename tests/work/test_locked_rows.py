@@ -12,30 +12,20 @@ import sqlalchemy as sa
 
 from peerd import Context, Queue, Status
 from peerd.agent.orphans import OrphanReleaser
-from peerd.runtime.observability.events import DatabaseOutageStarted, EventBus, TasksRescued
+from peerd.runtime.observability.events import EventBus, TasksRescued
 from peerd.store.connection.database import DatabaseThreads
 from peerd.store.connection.outages import OutageTracker
 from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import nodes, processes, tasks
 from peerd.testing import eventually_async
-from tests.support.servers import DatabaseFactory
-from tests.work.conftest import harness_on
 from tests.work.harness import Gates, RunnerHarness
 from tests.work.test_manager import managing, rounds, settings, silent_node
 
 MAX_UPDATE = 1.0
-pytestmark = pytest.mark.every_database
-
-
-@pytest.fixture(params=["mariadb", "postgresql"])
-def kind(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-@pytest.fixture
-async def server_bench(kind: str, migrated_factory: DatabaseFactory) -> AsyncIterator[RunnerHarness]:
-    async for made in harness_on(migrated_factory(kind)):
-        yield made
+pytestmark = [
+    pytest.mark.every_database,
+    pytest.mark.parametrize("migrated_database", ["mariadb", "postgresql"], indirect=True),
+]
 
 
 @asynccontextmanager
@@ -60,38 +50,38 @@ async def silent_for(harness: RunnerHarness, task_id: int, seconds: float) -> No
 
 
 async def test_a_locked_row_gets_neither_its_task_nor_its_neighbours_rescued(
-    server_bench: RunnerHarness, gates: Gates
+    each_harness: RunnerHarness, gates: Gates
 ) -> None:
     given = settings(max_update=MAX_UPDATE)
-    async with held_tasks(server_bench, gates) as ids, managing(server_bench, given):
-        with server_bench.world.locking(tasks, ids[1]):
-            await silent_for(server_bench, ids[1], 3 * MAX_UPDATE)
-        await touched_again(server_bench, ids[1])
+    async with held_tasks(each_harness, gates) as ids, managing(each_harness, given):
+        with each_harness.world.locking(tasks, ids[1]):
+            await silent_for(each_harness, ids[1], 3 * MAX_UPDATE)
+        await touched_again(each_harness, ids[1])
         gates.open("0", "1", "2")
         for task_id in ids:
-            assert (await server_bench.until(task_id, Status.DONE)).lease == 1
-    assert not server_bench.of(TasksRescued)
-    assert server_bench.world.attempt_rows() == 0
+            assert (await each_harness.until(task_id, Status.DONE)).lease == 1
+    assert not each_harness.of(TasksRescued)
+    assert each_harness.world.attempt_rows() == 0
 
 
 async def test_outcomes_do_not_wait_for_a_neighbour_whose_row_is_locked(
-    server_bench: RunnerHarness, gates: Gates
+    each_harness: RunnerHarness, gates: Gates
 ) -> None:
-    async with held_tasks(server_bench, gates, 4) as ids:
-        with server_bench.world.locking(tasks, ids[0], ids[1]):
+    async with held_tasks(each_harness, gates, 4) as ids:
+        with each_harness.world.locking(tasks, ids[0], ids[1]):
             gates.open("0", "2")
             gates.fail("1", "3")
             for neighbour, status in ((ids[2], Status.DONE), (ids[3], Status.FAILURE)):
-                await server_bench.until(neighbour, status)
-            later = server_bench.world.add(name="gated", body='{"key": "2"}')
-            await server_bench.until(later, Status.DONE)
-            assert [server_bench.world.status(task_id) for task_id in ids[:2]] == [Status.WORKING] * 2
-        await server_bench.until(ids[0], Status.DONE)
-        await server_bench.until(ids[1], Status.FAILURE)
-        assert [server_bench.world.outcomes(task_id) for task_id in ids] == [[], ["failure"], [], ["failure"]]
+                await each_harness.until(neighbour, status)
+            later = each_harness.world.add(name="gated", body='{"key": "2"}')
+            await each_harness.until(later, Status.DONE)
+            assert [each_harness.world.status(task_id) for task_id in ids[:2]] == [Status.WORKING] * 2
+        await each_harness.until(ids[0], Status.DONE)
+        await each_harness.until(ids[1], Status.FAILURE)
+        assert [each_harness.world.outcomes(task_id) for task_id in ids] == [[], ["failure"], [], ["failure"]]
 
 
-async def test_progress_does_not_wait_for_a_neighbour_whose_row_is_locked(server_bench: RunnerHarness) -> None:
+async def test_progress_does_not_wait_for_a_neighbour_whose_row_is_locked(each_harness: RunnerHarness) -> None:
     queue, go_on, ends = Queue("q"), asyncio.Event(), asyncio.Event()
 
     @queue.task
@@ -100,15 +90,15 @@ async def test_progress_does_not_wait_for_a_neighbour_whose_row_is_locked(server
         await ctx.progress(0.5)
         await ends.wait()
 
-    ids = [server_bench.world.add(name="it") for _ in range(2)]
+    ids = [each_harness.world.add(name="it") for _ in range(2)]
 
     def progress_of(task_id: int) -> object:
-        return server_bench.world.get(task_id).progress
+        return each_harness.world.get(task_id).progress
 
-    server_bench.run(queue, count=2)
+    each_harness.run(queue, count=2)
     for task_id in ids:
-        await server_bench.until(task_id, Status.WORKING)
-    with server_bench.world.locking(tasks, ids[0]):
+        await each_harness.until(task_id, Status.WORKING)
+    with each_harness.world.locking(tasks, ids[0]):
         go_on.set()
         await eventually_async(lambda: progress_of(ids[1]) == 0.5)
         assert progress_of(ids[0]) is None
@@ -117,68 +107,55 @@ async def test_progress_does_not_wait_for_a_neighbour_whose_row_is_locked(server
 
 
 async def test_tasks_are_touched_while_the_row_of_their_process_is_locked(
-    server_bench: RunnerHarness, gates: Gates
+    each_harness: RunnerHarness, gates: Gates
 ) -> None:
-    async with held_tasks(server_bench, gates, 1) as ids:
-        process = server_bench.world.get(ids[0]).process_id
+    async with held_tasks(each_harness, gates, 1) as ids:
+        process = each_harness.world.get(ids[0]).process_id
         assert process is not None
-        with server_bench.world.locking(processes, process):
+        with each_harness.world.locking(processes, process):
             for _ in range(3):
-                await touched_again(server_bench, ids[0])
+                await touched_again(each_harness, ids[0])
         gates.open("0")
-        await server_bench.until(ids[0], Status.DONE)
-
-
-async def test_claims_skip_rows_that_are_locked(server_bench: RunnerHarness, gates: Gates) -> None:
-    gates.open("")
-    urgent = [server_bench.world.add(name="gated", priority=99) for _ in range(3)]
-    with server_bench.world.locking(tasks, *urgent):
-        others = [server_bench.world.add(name="gated") for _ in range(3)]
-        server_bench.run(gates.queue)
-        for task_id in others:
-            await server_bench.until(task_id, Status.DONE)
-        assert not server_bench.of(DatabaseOutageStarted)
-    for task_id in urgent:
-        await server_bench.until(task_id, Status.DONE)
+        await each_harness.until(ids[0], Status.DONE)
 
 
 async def test_a_manager_does_its_round_although_rows_that_it_would_write_are_locked(
-    server_bench: RunnerHarness,
+    each_harness: RunnerHarness,
 ) -> None:
-    world = server_bench.world
+    world = each_harness.world
     due = [world.insert(status="failure", start_at=seconds_from_now(-5.0)) for _ in range(2)]
     ahead = [world.insert(start_at=seconds_from_now(3600.0)) for _ in range(2)]
     ended = [world.insert(status="done", finished_at=seconds_from_now(-7200.0)) for _ in range(2)]
-    silent = silent_node(server_bench, "silent")
-    with server_bench.world.locking(tasks, due[0], ahead[0], ended[0]), server_bench.world.locking(nodes, silent):
-        async with managing(server_bench, settings(max_update=60.0, max_completed=3600.0)):
-            await server_bench.until(due[1], Status.PENDING)
-            await server_bench.until(ahead[1], Status.SCHEDULED)
+    silent = silent_node(each_harness, "silent")
+    with each_harness.world.locking(tasks, due[0], ahead[0], ended[0]), each_harness.world.locking(nodes, silent):
+        async with managing(each_harness, settings(max_update=60.0, max_completed=3600.0)):
+            await each_harness.until(due[1], Status.PENDING)
+            await each_harness.until(ahead[1], Status.SCHEDULED)
             await eventually_async(lambda: world.find(ended[1]) is None)
-            await rounds(server_bench, 3)
+            await rounds(each_harness, 3)
     assert [world.status(task_id) for task_id in (due[0], ahead[0])] == [Status.FAILURE, Status.PENDING]
 
 
-async def test_a_dead_processs_tasks_are_released_although_one_of_them_is_locked(server_bench: RunnerHarness) -> None:
-    world, acknowledged = server_bench.world, list[str]()
+async def test_a_dead_processs_tasks_are_released_although_one_of_them_is_locked(each_harness: RunnerHarness) -> None:
+    world, acknowledged = each_harness.world, list[str]()
     claimers = [world.claimer(), world.claimer()]
     held = [(world.add(), world.add()) for _ in claimers]
     for claimer in claimers:
         world.take(claimer, 2)
-    threads = DatabaseThreads(server_bench.database)
-    events = EventBus(server_bench.events)
+    threads = DatabaseThreads(each_harness.database)
+    events = EventBus(each_harness.events)
     outages = OutageTracker(events, asyncio.get_running_loop().time)
     deaths = OrphanReleaser(
         threads, world.incarnation(), lambda sent: acknowledged.append(str(sent["id"])), outages, events
     )
     running = asyncio.create_task(deaths.run())
-    with server_bench.world.locking(tasks, held[0][0]):
+    with each_harness.world.locking(tasks, held[0][0]):
         for number, claimer in enumerate(claimers):
             deaths.receive(death_report(claimer.process_id, number))
         for task_id in (held[0][1], *held[1]):
-            await server_bench.until(task_id, Status.FAILURE)
+            await each_harness.until(task_id, Status.FAILURE)
         await eventually_async(lambda: acknowledged == ["1"])
-    await server_bench.until(held[0][0], Status.FAILURE)
+    await each_harness.until(held[0][0], Status.FAILURE)
     await eventually_async(lambda: acknowledged == ["1", "0"])
     running.cancel()
     assert all(world.outcomes(task_id) == ["crash"] for pair in held for task_id in pair)

@@ -92,26 +92,6 @@ async def test_lines_of_a_running_attempt_are_seen_while_it_runs_and_without_lin
         await harness.until(talking, Status.DONE)
 
 
-async def test_many_lines_at_once_are_few_statements(harness: RunnerHarness) -> None:
-    queue = Queue("q")
-
-    @queue.task
-    async def talks(ctx: Context) -> None:
-        for number in range(20_000):
-            ctx.attempt_log.add("info", "app", f"line {number}")  # type: ignore[union-attr]
-
-    with writing(harness) as writer:
-        task_id = harness.world.add(name="talks", body="{}")
-        harness.run(queue, lines=writer.lines)
-        await harness.until(task_id, Status.DONE)
-        await eventually_async(lambda: lines_of(harness, task_id)[-1:] and not len(writer.lines))
-    found = lines_of(harness, task_id)
-    assert [one.sequence for one in found[:200]] == list(range(200))
-    assert [one.sequence for one in found[-800:]] == list(range(19_200, 20_000))
-    assert len(found) == 1000
-    assert harness.database.calls["write_lines"] < 60
-
-
 async def test_an_outage_delays_lines_and_drops_the_oldest_beyond_a_limit(
     harness: RunnerHarness, gates: Gates, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,9 +6,8 @@ import asyncio
 import socket
 import time
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, suppress
-from datetime import datetime, timedelta
-from functools import partial
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -29,8 +28,7 @@ from peerd.runtime.observability.events import (
     TasksRescued,
 )
 from peerd.runtime.process.link import Link, ProcessInfo
-from peerd.store.maintenance import rescue
-from peerd.store.nodes.nodes import find_node, heartbeat
+from peerd.store.nodes.nodes import heartbeat
 from peerd.store.outcomes.recording import database_now
 from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import nodes
@@ -146,42 +144,23 @@ def ran(harness: RunnerHarness) -> list[tuple[str, int]]:
     return [(event.chore, event.count) for event in harness.events.of(ChoreRan)]
 
 
-async def test_every_chore_does_its_work_with_a_manager_on_each_of_three_nodes(each_harness: RunnerHarness) -> None:
+async def test_with_a_manager_on_each_of_three_nodes_everything_is_done_once(each_harness: RunnerHarness) -> None:
     world = each_harness.world
-
-    def is_gone(task_id: int) -> bool:
-        return world.find(task_id) is None
-
-    frozen = held_by_a_dead_process(each_harness)
-    claimer = world.claimer()
-    due = world.add(priority=98)
-    world.fail(world.take_one(claimer), retry_in=0.0)
-    scheduled = world.add(start_in=0.2)
-    ahead = world.insert(start_at=seconds_from_now(3600.0))
+    frozen, scheduled = held_by_a_dead_process(each_harness), world.add(start_in=0.2)
     late = world.insert(finish_at=seconds_from_now(-1.0))
-    ended = {status: world.task_in(status) for status in (Status.DONE, Status.DEAD, Status.CANCELED)}
-    for task_id in ended.values():
-        world.set(task_id, finished_at=seconds_from_now(-7200.0))
     silent_node(each_harness, "silent")
-    given = settings(max_completed=3600.0, max_failed=3600.0)
-    async with (
-        managing(each_harness, given, "a"),
-        managing(each_harness, given, "b"),
-        managing(each_harness, given, "c"),
-    ):
-        await each_harness.until(frozen, Status.PENDING)
-        await each_harness.until(due, Status.PENDING)
-        await each_harness.until(scheduled, Status.PENDING)
-        await each_harness.until(ahead, Status.SCHEDULED)
-        for gone in (late, *ended.values()):
-            await eventually_async(partial(is_gone, gone))
+    async with AsyncExitStack() as afterwards:
+        for node in "abc":
+            await afterwards.enter_async_context(managing(each_harness, settings(), node))
+        for task_id in (frozen, scheduled):
+            await each_harness.until(task_id, Status.PENDING)
+        await eventually_async(lambda: world.find(late) is None)
         await eventually_async(lambda: each_harness.of(NodesMarkedInactive))
     assert world.outcomes(frozen) == ["rescued"]
     assert world.get(frozen).attempts == 1
     assert len(each_harness.of(TasksRescued)) == 1
     assert [event.nodes for event in each_harness.of(NodesMarkedInactive)] == [("silent",)]
     assert each_harness.of(ComponentFailed) == []
-    assert {"stage failures", "expire", "purge dead"} <= {event.chore for event in each_harness.of(ChoreRan)}
 
 
 async def test_a_node_does_not_rescue_before_it_has_sent_heartbeats_for_max_update(harness: RunnerHarness) -> None:
@@ -191,44 +170,6 @@ async def test_a_node_does_not_rescue_before_it_has_sent_heartbeats_for_max_upda
         assert harness.world.status(frozen) is Status.WORKING
         await harness.until(frozen, Status.PENDING)
     assert harness.world.take_one().id == frozen, "a failure is due at once after a crash, and runs again"
-
-
-async def test_the_time_begins_again_after_an_outage(harness: RunnerHarness) -> None:
-    async with managing(harness, settings(max_update=1.0)) as manager:
-        await eventually_async(lambda: manager._rescue_guard.steady_seconds(asyncio.get_running_loop().time()) > 0.3)
-        outage = harness.database.away()
-        await rounds(harness, 0)
-        await eventually_async(lambda: manager._rescue_guard.steady_seconds(asyncio.get_running_loop().time()) == 0.0)
-        outage.heal()
-        held = len(harness.of(RescueSuspended))
-        await eventually_async(lambda: manager._rescue_guard.steady_seconds(asyncio.get_running_loop().time()) > 0)
-        assert "no heartbeat" in manager._rescue_guard.reason
-    assert held >= 1
-
-
-async def test_a_rescue_that_the_database_answers_late_judges_by_the_nodes_latest_heartbeat(
-    each_harness: RunnerHarness,
-) -> None:
-    world = each_harness.world
-    alive = world.add()
-    world.take_one()
-    latest_heartbeat: datetime = each_harness.database.read(database_now)
-    world.silence(alive, 20.0)  # as if the server had been frozen since the heartbeat, so that no touch was possible
-    assert world.store.run(rescue.rescue_untouched, 10.0, as_of=latest_heartbeat - timedelta(seconds=20)) == []
-    assert world.status(alive) is Status.WORKING
-    assert [one.task_id for one in world.store.run(rescue.rescue_untouched, 10.0, as_of=latest_heartbeat)] == [alive]
-
-
-async def test_a_chore_that_fails_does_not_keep_the_others_from_their_work(harness: RunnerHarness) -> None:
-    harness.database.fail(
-        "stage_due", times=None, error=ValueError("boom"), when=lambda status, batch: status is Status.SCHEDULED
-    )
-    scheduled = harness.world.insert(status="scheduled", start_at=seconds_from_now(-1.0))
-    late = harness.world.insert(finish_at=seconds_from_now(-1.0))
-    async with managing(harness, settings()):
-        await eventually_async(lambda: harness.world.find(late) is None)
-    assert {event.component for event in harness.of(ComponentFailed)} == {"chore stage scheduled"}
-    assert harness.world.find(scheduled) is not None
 
 
 @pytest.mark.parametrize(
@@ -262,22 +203,6 @@ async def rounds(harness: RunnerHarness, number: int) -> None:
     calls = harness.database.calls
     until = calls["_heartbeat_and_read_due"] + number
     await eventually_async(lambda: calls["_heartbeat_and_read_due"] > until)
-
-
-async def test_a_silent_node_is_inactive_until_its_next_heartbeat(harness: RunnerHarness) -> None:
-    world = harness.world
-    silent_node(harness, "b")
-
-    def is_active() -> bool:
-        found = harness.database.read(find_node, "b")
-        return found is not None and bool(found.active)
-
-    async with managing(harness, settings()):
-        await eventually_async(lambda: not is_active())
-        harness.database.run(heartbeat, "b", world.incarnation("b"))
-        assert is_active()
-        await rounds(harness, 1)
-        assert is_active()
 
 
 async def test_after_an_outage_nodes_that_are_only_coming_back_are_not_called_silent(harness: RunnerHarness) -> None:

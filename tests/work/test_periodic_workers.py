@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import sys
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -27,9 +28,8 @@ class Steps(Worker):
 
     def __init__(self) -> None:
         super().__init__()
-        self.rounds = 0
+        self.rounds, self.torn_down = 0, 0
         self.go_on = asyncio.Event()
-        self.torn_down = 0
 
     async def loop(self) -> None:
         self.rounds += 1
@@ -37,6 +37,17 @@ class Steps(Worker):
 
     async def teardown(self) -> None:
         self.torn_down += 1
+
+
+def worker_of(loop: Callable[..., Any], teardown: Callable[..., Any] | None = None) -> Worker:
+    """One with this loop, without a pause between its rounds."""
+    methods = {"sleep": 0, "loop": loop} | ({"teardown": teardown} if teardown else {})
+    made: Worker = type("Made", (Worker,), methods)()
+    return made
+
+
+async def a_round(_: Worker) -> None:
+    await asyncio.sleep(0)
 
 
 def state_of(worker: Worker) -> WorkerState:
@@ -48,6 +59,8 @@ async def test_it_is_idle_between_rounds_at_work_in_one_and_stopped_before_and_a
     worker.settings = EffectiveWorkerSettings(sleep=0.2)
     assert state_of(worker) is WorkerState.STOP
     await worker.start()
+    with pytest.raises(RuntimeError, match="was started already"):
+        await worker.start()
     await eventually_async(lambda: state_of(worker) is WorkerState.WORK)
     worker.go_on.set()
     await eventually_async(lambda: state_of(worker) is WorkerState.IDLE)
@@ -56,8 +69,10 @@ async def test_it_is_idle_between_rounds_at_work_in_one_and_stopped_before_and_a
     assert (state_of(worker), worker.stopped.is_set(), worker.torn_down) == (WorkerState.STOP, True, 1)
 
 
-async def test_it_stops_at_once_while_idle_and_after_the_round_while_at_work() -> None:
-    idle, working = Steps(), Steps()
+async def test_it_stops_at_once_while_idle_or_not_started_and_after_the_round_while_at_work() -> None:
+    never_started, idle, working = Steps(), Steps(), Steps()
+    await never_started.stop()
+    assert never_started.stopped.is_set()
     idle.settings = EffectiveWorkerSettings(sleep=3600.0)
     idle.go_on.set()
     await idle.start()
@@ -74,26 +89,15 @@ async def test_it_stops_at_once_while_idle_and_after_the_round_while_at_work() -
     assert working.rounds == 1
 
 
-async def test_it_can_be_abandoned_in_its_round() -> None:
-    worker = Steps()
-    await worker.start()
-    await eventually_async(lambda: worker.rounds == 1)
-    await worker.abandon()
-    assert (worker.stopped.is_set(), worker.torn_down) == (True, 1)
-    await worker.ended()
-
-
 async def test_a_teardown_that_has_begun_is_not_cut_short_by_a_second_signal() -> None:
     begun, may_end, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
-    class Slow(Steps):
-        async def teardown(self) -> None:
-            begun.set()
-            await may_end.wait()
-            ended.set()
+    async def tear_down_slowly(_: Worker) -> None:
+        begun.set()
+        await may_end.wait()
+        ended.set()
 
-    worker = Slow()
-    worker.go_on.set()
+    worker = worker_of(a_round, tear_down_slowly)
     await worker.start()
     stopping = asyncio.create_task(worker.stop())
     await asyncio.wait_for(begun.wait(), 10)
@@ -105,28 +109,14 @@ async def test_a_teardown_that_has_begun_is_not_cut_short_by_a_second_signal() -
     await worker.ended()
 
 
-async def test_it_is_started_once_and_stops_before_it_was_started() -> None:
-    worker = Steps()
-    await worker.start()
-    with pytest.raises(RuntimeError, match="was started already"):
-        await worker.start()
-    await worker.abandon()
-    never_started = Steps()
-    await never_started.stop()
-    assert never_started.stopped.is_set()
-
-
 async def test_an_exception_in_the_loop_is_reported_and_the_loop_continues() -> None:
-    rounds: list[int] = []
+    rounds, events = list[int](), list[Event]()
 
-    class Failing(Worker):
-        sleep = 0
+    async def fail(_: Worker) -> None:
+        rounds.append(1)
+        raise ValueError("boom")
 
-        async def loop(self) -> None:
-            rounds.append(1)
-            raise ValueError("boom")
-
-    worker, events = Failing(), list[Event]()
+    worker = worker_of(fail)
     worker.events = EventBus(events.append)
     await worker.start()
     await eventually_async(lambda: len(rounds) >= 3)
@@ -138,61 +128,40 @@ async def test_an_exception_in_the_loop_is_reported_and_the_loop_continues() -> 
 
 async def test_a_plain_loop_runs_in_a_thread() -> None:
     threads: list[bool] = []
-
-    class Plain(Worker):
-        sleep = 0
-
-        def loop(self) -> None:
-            threads.append(threading.current_thread() is threading.main_thread())
-
-    worker = Plain()
+    worker = worker_of(lambda _: threads.append(threading.current_thread() is threading.main_thread()))
     await worker.start()
     await eventually_async(lambda: len(threads) >= 2)
     await worker.stop()
     assert set(threads) == {False}
 
 
-class Leaves(Worker):
-    sleep = 0
-
-    def __init__(self, code: Any) -> None:
-        super().__init__()
-        self.code = code
-
-    async def loop(self) -> None:
-        sys.exit(self.code)
-
-
-class LeavesInAThread(Leaves):
-    def loop(self) -> None:  # type: ignore[override]
-        sys.exit(self.code)
-
-
-class StopsItself(Leaves):
-    async def loop(self) -> None:
-        await self.stop()
-
-
 async def test_it_can_leave_for_good_and_a_status_that_is_not_0_crashes_the_process() -> None:
-    for kind, code in itertools.product((Leaves, LeavesInAThread, StopsItself), (0, None, 3)):
-        worker = kind(code)
+    async def leave(_: Worker) -> None:
+        sys.exit(code)
+
+    def leave_in_a_thread(_: Worker) -> None:
+        sys.exit(code)
+
+    async def stop_itself(worker: Worker) -> None:
+        await worker.stop()
+
+    for loop, code in itertools.product((leave, leave_in_a_thread, stop_itself), (0, None, 3)):
+        worker = worker_of(loop)
         await worker.start()
         async with asyncio.timeout(60):
-            if code and kind is not StopsItself:
+            if code and loop is not stop_itself:
                 with pytest.raises(WorkerExited, match=r"SystemExit\(3\)"):
                     await worker.ended()
             else:
                 await worker.ended()
-                assert state_of(worker) is WorkerState.STOP, (kind, code)
+                assert state_of(worker) is WorkerState.STOP, (loop, code)
 
 
 async def test_a_teardown_that_raises_is_reported_and_does_not_hang_the_stop() -> None:
-    class Bad(Steps):
-        async def teardown(self) -> None:
-            raise ValueError("cannot close")
+    async def fail(_: Worker) -> None:
+        raise ValueError("cannot close")
 
-    worker = Bad()
-    worker.go_on.set()
+    worker = worker_of(a_round, fail)
     await worker.start()
     async with asyncio.timeout(10):
         await worker.stop()

@@ -6,11 +6,9 @@ import asyncio
 from functools import partial
 
 import pytest
-import sqlalchemy as sa
 
 from peerd import Queue, Status
 from peerd.runtime.observability.events import ClaimLost
-from peerd.store.schema.tables import limits
 from peerd.store.tasks import actions
 from peerd.testing import eventually_async
 from peerd.work.attempts import executor_slots
@@ -145,21 +143,3 @@ async def test_a_process_that_always_claims_ahead_makes_limited_claims_too(each_
     for task_id in keyed:
         await each_harness.until(task_id, Status.DONE)
     assert began.count("") < 100
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("always_ahead")
-async def test_an_empty_limited_claim_causes_no_busy_loop_while_no_slot_is_free(
-    each_harness: RunnerHarness, gates: Gates
-) -> None:
-    row = {"queue": "q", "limit_key": "a", "running": 0}
-    each_harness.world.store.run(lambda connection: connection.execute(sa.insert(limits).values(**row)).rowcount)
-    each_harness.world.add(name="gated", body='{"key": "beside"}')
-    each_harness.world.insert(name="gated", limit_key="a")
-    each_harness.run(gates.queue, count=1)
-    await eventually_async(lambda: gates.began)
-    await asyncio.sleep(0.3)
-    before = each_harness.database.calls["claim"]
-    await asyncio.sleep(1.0)
-    assert each_harness.database.calls["claim"] - before < 60
-    gates.open("beside")

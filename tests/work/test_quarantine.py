@@ -49,23 +49,6 @@ async def test_quarantined_tasks_follow_one_another_at_once_where_nothing_else_w
         await each_harness.until(task_id, Status.DONE)
 
 
-async def test_a_process_that_has_emptied_takes_one_quarantined_task_after_another(
-    each_harness: RunnerHarness, gates: Gates
-) -> None:
-    world = each_harness.world
-    world.add(name="gated", body='{"key": "beside"}')
-    runner = each_harness.run(gates.queue, count=3)
-    await eventually_async(lambda: gates.began)
-    quarantined = ["first", "second", "third"]
-    for key in quarantined:
-        world.insert(name="gated", body=f'{{"key": "{key}"}}', crashes=1, start_at=seconds_from_now(-60.0))
-    await eventually_async(lambda: runner._task_fetcher._drains_for_quarantine)
-    later = world.add(name="gated", body='{"key": "later"}')
-    gates.open("beside", *quarantined, "later")
-    await each_harness.until(later, Status.DONE)
-    assert gates.began == ["beside", *quarantined, "later"]
-
-
 async def test_a_quarantined_task_that_has_not_waited_yet_comes_after_all_else(
     each_harness: RunnerHarness, gates: Gates
 ) -> None:

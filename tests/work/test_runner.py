@@ -9,20 +9,17 @@ from typing import Any
 
 import pytest
 
-from peerd import Cancel, Client, Context, Dead, Queue, Retry, Snooze, Status, Task, TaskWorker
+from peerd import Cancel, Client, Context, Dead, Queue, Retry, Snooze, Status
 from peerd.domain.known_handlers import UnsupportedTask
-from peerd.domain.outcome import Done, Outcome
 from peerd.domain.task import NewTask
 from peerd.runtime.observability.events import AttemptEnded, EventBus
 from peerd.store.connection.database import DatabaseThreads
 from peerd.store.connection.outages import OutageTracker
 from peerd.store.enqueue import enqueue
-from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.testing import eventually_async
 from peerd.work.attempts.active_attempt import ActiveAttempt
 from peerd.work.attempts.attempt_execution import Execution
 from peerd.work.attempts.attempt_outcome import MAX_YIELD_DELAY, UnknownHandlerResolver
-from peerd.work.worker import WorkerState
 from tests.work.harness import Gates, RunnerHarness
 
 
@@ -38,69 +35,6 @@ async def test_as_many_tasks_run_at_once_as_count_shows_and_no_more(each_harness
         task = await each_harness.until(task_id, Status.DONE)
         assert (task.result, task.attempts, task.progress) == (f'"{n}"', 0, 1.0)
     assert each_harness.world.attempt_rows() == 0
-
-
-async def test_tasks_begin_by_priority_then_attempts_then_age(harness: RunnerHarness) -> None:
-    queue, order = Queue("q"), list[str]()
-
-    @queue.task
-    async def it(key: str) -> None:
-        order.append(key)
-
-    def add(key: str, **columns: object) -> None:
-        harness.world.insert(name="it", body=f'{{"key": "{key}"}}', **columns)
-
-    add("young")
-    add("tried", attempts=1)
-    add("old", start_at=seconds_from_now(-60.0))
-    add("urgent", priority=20)
-    add("not now", start_at=seconds_from_now(60.0))
-    harness.run(queue)
-    await eventually_async(lambda: len(order) == 4)
-    assert order == ["urgent", "old", "young", "tried"]
-
-
-async def test_a_worker_of_two_queues_takes_the_best_of_both(harness: RunnerHarness) -> None:
-    seen: list[tuple[str, object]] = []
-
-    class Legacy(TaskWorker):
-        queues = ("legacy", "legacy-low")
-
-        async def handle_task(self, task: Task) -> None:
-            seen.append((task.queue, task.json))
-
-    harness.world.add("legacy-low", body="1", priority=5)
-    harness.world.add("legacy", body="2", priority=4)
-    harness.world.add("legacy-low", body="{unreadable", priority=3)
-    harness.world.add("other", body="4", priority=9)
-    harness.run(Legacy())
-    await eventually_async(lambda: len(seen) == 3)
-    assert seen == [("legacy-low", 1), ("legacy", 2), ("legacy-low", None)]
-
-
-async def test_the_state_of_a_worker_is_idle_then_work_then_stop(harness: RunnerHarness, gates: Gates) -> None:
-    class Legacy(TaskWorker):
-        queues = ("legacy",)
-
-        async def handle_task(self, task: Task) -> None:
-            await gates.gate("it").wait()
-
-    worker = Legacy()
-
-    def state() -> WorkerState:
-        return worker.state
-
-    assert state() is WorkerState.STOP
-    runner = harness.run(worker)
-    await eventually_async(lambda: state() is WorkerState.IDLE)
-    task_id = harness.world.add("legacy")
-    await eventually_async(lambda: state() is WorkerState.WORK)
-    gates.open("it")
-    await harness.until(task_id, Status.DONE)
-    await eventually_async(lambda: state() is WorkerState.IDLE)
-    assert not worker.stopped.is_set()
-    await harness.stop(runner)
-    assert (state(), worker.stopped.is_set()) == (WorkerState.STOP, True)
 
 
 OUTCOMES = (
@@ -129,24 +63,6 @@ async def test_every_outcome_is_written_with_its_attempt(each_harness: RunnerHar
         assert (attempt.outcome, attempt.number) == (label, attempts), outcome
         assert str(outcome) in str(attempt.error)
     await eventually_async(lambda: [ended.task_id for ended in each_harness.of(AttemptEnded)] == ids)
-
-
-async def test_attempts_end_at_the_handlers_own_maximum(harness: RunnerHarness) -> None:
-    queue = Queue("q")
-
-    @queue.task(max_attempts=2)
-    async def it() -> None:
-        raise ValueError("boom")
-
-    task_id = harness.world.add(name="it")
-    harness.run(queue)
-
-    def is_dead() -> bool:
-        harness.world.stage_due()
-        return harness.world.status(task_id) is Status.DEAD
-
-    await eventually_async(is_dead)
-    assert [attempt.number for attempt in harness.world.attempts(task_id)] == [1, 2]
 
 
 async def test_a_handler_can_enqueue_and_use_the_client(harness: RunnerHarness) -> None:
@@ -183,53 +99,6 @@ async def test_attempts_share_neither_context_variables_nor_the_asyncio_task(har
         await harness.until(task_id, Status.DONE)
     assert [value for value, _ in seen] == ["nothing"] * 20
     assert len({id(task) for _, task in seen}) == 20
-
-
-async def test_a_workers_own_hooks_are_called(harness: RunnerHarness) -> None:
-    called: list[object] = []
-
-    class Hooked(TaskWorker):
-        queues = ("q",)
-
-        async def after_attempt(self, ctx: Context, outcome: Outcome) -> None:
-            called.append((ctx.task.id, outcome))
-
-        async def handle_task(self, task: Task) -> str:
-            called.append(task.id)
-            return "well"
-
-    task_id = harness.world.add()
-    harness.run(Hooked())
-    await harness.until(task_id, Status.DONE)
-    assert called == [task_id, (task_id, Done('"well"'))]
-
-
-async def test_a_hook_that_does_not_end_blocks_neither_its_slot_nor_the_outcome_nor_a_stop(
-    harness: RunnerHarness,
-) -> None:
-    queue, begun = Queue("q"), asyncio.Semaphore(0)
-
-    @queue.task
-    async def it() -> int:
-        return 1
-
-    @queue.after_attempt
-    async def hangs(ctx: Context, outcome: Outcome) -> None:
-        begun.release()
-        await asyncio.sleep(1000)
-
-    ids = [harness.world.add(name="it") for _ in range(2)]
-    harness.run(queue, count=1, hook_timeout=0.1)
-    for task_id in ids:
-        assert (await harness.until(task_id, Status.DONE)).lease == 1
-        await begun.acquire()
-    await harness.end()
-    last = harness.world.add(name="it")
-    runner = harness.run(queue)
-    await begun.acquire()
-    async with asyncio.timeout(60):
-        await harness.stop(runner, grace=0.0)
-    assert harness.world.get(last).status is Status.DONE
 
 
 async def test_an_attempt_that_has_ended_leaves_nothing_to_the_garbage_collector(harness: RunnerHarness) -> None:
