@@ -55,12 +55,10 @@ class BeanstalkConnection:
         return answer
 
     def ask(self, data: bytes, timeout: float = PATIENCE) -> bytes:
-        """Send bytes and wait for one answer."""
         self.send(data)
         return self.receive(timeout)
 
     def ask_all(self, data: bytes, number: int) -> list[bytes]:
-        """Send bytes and wait for so many answers."""
         self.send(data)
         return [self.receive() for _ in range(number)]
 
@@ -83,11 +81,9 @@ class BeanstalkConnection:
             return self._received
 
     def send_end(self) -> None:
-        """Send nothing more; answers can still come."""
         self._socket.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
-        """Close the connection without a word."""
         self._socket.close()
 
     def _read_more(self, timeout: float) -> None:
@@ -121,11 +117,9 @@ class BeanstalkConnection:
         return int(answer.split()[1])
 
     def use(self, tube: bytes) -> None:
-        """Use a tube."""
         assert self.ask(b"use %b\r\n" % tube) == b"USING %b\r\n" % tube
 
     def watch_only(self, *tubes: bytes) -> None:
-        """Watch these tubes and not `default`."""
         for tube in tubes:
             self.ask(b"watch %b\r\n" % tube)
         assert self.ask(b"ignore default\r\n") == b"WATCHING %d\r\n" % len(tubes)
@@ -143,47 +137,29 @@ class BeanstalkConnection:
         return members(answer)
 
     def job(self, job_id: int) -> dict[str, str]:
-        """What `stats-job` says."""
         return self.statistics(b"stats-job %d" % job_id)
 
     def tube(self, name: bytes = b"default") -> dict[str, str]:
-        """What `stats-tube` says."""
         return self.statistics(b"stats-tube %b" % name)
 
 
 def members(answer: bytes) -> dict[str, str]:
-    r"""The members of a YAML mapping as these servers write it.
-
-    >>> members(b'OK 20\r\n---\nid: 7\ntube: "a"\n\r\n')
-    {'id': '7', 'tube': 'a'}
-    """
+    """The members of a YAML mapping as these servers write it."""
     lines = answer.decode().split("\r\n", 1)[1].splitlines()
     return {name: value.strip('"') for name, colon, value in (line.partition(": ") for line in lines) if colon}
 
 
 def elements(answer: bytes) -> list[str]:
-    r"""The elements of a YAML list as these servers write it.
-
-    >>> elements(b"OK 14\r\n---\n- default\n\r\n")
-    ['default']
-    """
+    """The elements of a YAML list as these servers write it."""
     lines = answer.decode().split("\r\n", 1)[1].splitlines()
     return [line.removeprefix("- ").strip('"') for line in lines if line.startswith("- ")]
 
 
 def reserved(job_id: int, body: bytes = b"x") -> bytes:
-    r"""The answer that gives a job.
-
-    >>> reserved(3, b"abc")
-    b'RESERVED 3 3\r\nabc\r\n'
-    """
+    """The answer that gives a job."""
     return b"RESERVED %d %d\r\n%b\r\n" % (job_id, len(body), body)
 
 
 def found(job_id: int, body: bytes = b"x") -> bytes:
-    r"""The answer that shows a job.
-
-    >>> found(3, b"abc")
-    b'FOUND 3 3\r\nabc\r\n'
-    """
+    """The answer that shows a job."""
     return b"FOUND %d %d\r\n%b\r\n" % (job_id, len(body), body)

@@ -78,6 +78,7 @@ def kept_command() -> Iterator[BeanstalkServer]:
 
 @pytest.fixture
 def command_server(kept_command: BeanstalkServer) -> BeanstalkServer:
-    assert kept_command.is_running, kept_command.said()
+    assert kept_command.process is not None
+    assert kept_command.process.poll() is None, kept_command.said()
     sweep(kept_command)
     return kept_command

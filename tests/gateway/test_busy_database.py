@@ -49,33 +49,27 @@ def test_a_command_that_needs_no_database_is_answered_while_another_program_writ
 def test_nothing_waits_for_another_writer_that_is_asked_not_to(
     database: Database, other_writer: sqlite3.Connection
 ) -> None:
-    other_writer.execute("BEGIN IMMEDIATE")
-    with pytest.raises(WriterBusy):
-        database.run_group_at_once(lambda connection: pytest.fail("it has no lock"))
-    other_writer.execute("COMMIT")
-    with pytest.raises(WriterBusy):  # the other writer was met a moment ago: it gets its turn
-        database.run_group_at_once(lambda connection: pytest.fail("it is not its turn"))
-    assert database.run_group(lambda connection: "done") == "done"
+    def never(_: Connection) -> None:
+        pytest.fail("it has no lock")
 
-
-def test_a_writer_of_the_same_process_is_not_waited_for(database: Database) -> None:
-    def write_beside(_: object) -> None:
+    def refuse_another(_: object) -> None:
         with pytest.raises(WriterBusy):
-            database.run_group_at_once(lambda connection: None)
+            database.run_group_at_once(never)
 
-    database.run(write_beside)
-    assert database.run_group_at_once(lambda connection: "done") == "done"
-
-
-def test_an_operation_that_fails_at_once_leaves_nothing_behind(database: Database) -> None:
     def insert_and_fail(connection: Connection) -> None:
         connection.exec_driver_sql("INSERT INTO queues (name) VALUES ('left')")
         raise ZeroDivisionError
 
+    database.run(refuse_another)
     with pytest.raises(ZeroDivisionError):
         database.run_group_at_once(insert_and_fail)
     count = "SELECT count(*) FROM queues"
-    assert database.read(lambda connection: connection.exec_driver_sql(count).scalar_one()) == 0
+    assert database.run_group_at_once(lambda connection: connection.exec_driver_sql(count).scalar_one()) == 0
+    other_writer.execute("BEGIN IMMEDIATE")
+    refuse_another(None)
+    other_writer.execute("COMMIT")
+    refuse_another(None)  # the other writer was met a moment ago: it gets its turn
+    assert database.run_group(lambda connection: "done") == "done"
 
 
 @pytest.mark.parametrize("kind", ["postgresql", pytest.param("mariadb", marks=pytest.mark.slow)])

@@ -1,11 +1,10 @@
-"""Conformance: `put`, the ways to reserve, what holders and others may do with a job, `peek` and `kick`."""
+"""Conformance: the ways to reserve, and what holders and others may do with a job."""
 
 from __future__ import annotations
 
 import time
 
-from peerd.testing import eventually
-from tests.gateway.beanstalk_connection import BeanstalkConnection, found, reserved
+from tests.gateway.beanstalk_connection import BeanstalkConnection, reserved
 from tests.gateway.conftest import Connect
 from tests.gateway.job_steps import (
     DELETED,
@@ -45,42 +44,20 @@ def test_each_command_does_its_part_with_a_job_in_each_state(connect: Connect) -
             assert shown == NOT_FOUND if becomes is None else f"\nstate: {becomes}\n".encode() in shown, command
 
 
-# ---------------------------------------------------------------- put, use
-
-
-def test_put_answers_with_ids_that_grow_and_gives_none_twice(connect: Connect) -> None:
-    one, other = connect(), connect()
-    given = [one.put(), other.put(), one.put(), other.put()]
-    assert given == sorted(set(given))
-    assert one.ask(b"delete %d\r\n" % given[-1]) == DELETED
-    assert one.put() > given[-1]
-
-
-def test_put_uses_default_until_another_tube_is_used_which_is_not_watched(connection: BeanstalkConnection) -> None:
-    first = connection.put()
-    assert connection.ask(b"use other\r\n") == b"USING other\r\n"
-    second = connection.put()
-    assert [connection.job(first)["tube"], connection.job(second)["tube"]] == ["default", "other"]
-    assert connection.reserve() == first
-    assert connection.ask(RESERVE_NOW) == TIMED_OUT
-
-
 # ---------------------------------------------------------------- reserve
 
 
 def test_a_reserve_waits_until_a_job_is_put(connect: Connect) -> None:
     waiting, other = connect(), connect()
-    for command in (b"reserve\r\n", b"reserve-with-timeout 100\r\n"):
-        waiting.send(command)
-        wait_until_waiting(other, 1)
-        assert waiting.answer_that_came() is None
-        job_id = other.put(b"at last")
-        assert waiting.receive() == reserved(job_id, b"at last")
+    waiting.send(b"reserve-with-timeout 100\r\n")
+    wait_until_waiting(other, 1)
+    assert waiting.answer_that_came() is None
+    job_id = other.put(b"at last")
+    assert waiting.receive() == reserved(job_id, b"at last")
 
 
 def test_a_reserve_ends_with_its_timeout(connect: Connect) -> None:
     waiting, other = connect(), connect()
-    assert waiting.ask(RESERVE_NOW) == TIMED_OUT
     began = time.monotonic()
     assert waiting.ask(b"reserve-with-timeout 1\r\n") == TIMED_OUT
     assert time.monotonic() - began >= 1.0
@@ -106,15 +83,6 @@ def test_a_client_that_has_left_gets_no_job(connect: Connect) -> None:
     assert other.reserve() == job_id
 
 
-def test_reserve_job_ignores_the_watch_list_and_the_pause(connect: Connect) -> None:
-    producer, taker = connect(), connect()
-    producer.use(b"elsewhere")
-    jobs = {state: put_in_state(producer, state, b"body") for state in STATES}
-    assert producer.ask(b"pause-tube elsewhere 100\r\n") == b"PAUSED\r\n"
-    for job_id in jobs.values():
-        assert taker.ask(b"reserve-job %d\r\n" % job_id) == reserved(job_id, b"body")
-
-
 # ---------------------------------------------------------------- what changes
 
 
@@ -136,15 +104,6 @@ def test_each_command_changes_what_stats_job_shows(connection: BeanstalkConnecti
     assert (shown["state"], shown["pri"], shown["delay"], shown["kicks"]) == ("ready", "5", "100", "1")
 
 
-def test_touch_gives_the_whole_ttr_again(connection: BeanstalkConnection) -> None:
-    job_id = connection.put(ttr=100)
-    connection.reserve()
-    eventually(lambda: int(connection.job(job_id)["time-left"]) < 99)
-    began = time.monotonic()
-    assert connection.ask(b"touch %d\r\n" % job_id) == b"TOUCHED\r\n"
-    assert int(connection.job(job_id)["time-left"]) >= 99 - (time.monotonic() - began)
-
-
 def test_what_makes_a_job_ready_wakes_a_client_that_waits(connect: Connect) -> None:
     owner, waiting = connect(), connect()
     for state, command in (
@@ -159,42 +118,3 @@ def test_what_makes_a_job_ready_wakes_a_client_that_waits(connect: Connect) -> N
         owner.ask(command % job_id if b"%d" in command else command)
         assert waiting.receive() == reserved(job_id), (state, command)
         assert waiting.ask(b"delete %d\r\n" % job_id) == DELETED
-
-
-# ---------------------------------------------------------------- peek, kick
-
-
-def test_peek_of_a_state_shows_the_first_job_of_the_used_tube(connection: BeanstalkConnection) -> None:
-    connection.put(b"late", priority=2)
-    ready = connection.put(b"first", priority=1)
-    connection.put(b"second", priority=1)
-    delayed = [connection.put(b"%d" % delay, delay=delay) for delay in (200, 100, 300)][1]
-    buried, other = connection.put(priority=9), connection.put(priority=0)
-    for job_id in (buried, other):
-        connection.ask_all(b"reserve-job %d\r\nbury %d 0\r\n" % (job_id, job_id), 2)
-    peeks = b"peek-ready\r\npeek-delayed\r\npeek-buried\r\n"
-    assert connection.ask_all(peeks, 3) == [found(ready, b"first"), found(delayed, b"100"), found(buried)]
-    connection.use(b"other")
-    assert connection.ask_all(peeks, 3) == [NOT_FOUND] * 3
-
-
-def test_kick_takes_buried_jobs_in_the_order_of_their_burial_and_else_delayed_ones_that_are_due_first(
-    connection: BeanstalkConnection,
-) -> None:
-    buried = [connection.put(priority=9 - number) for number in range(3)]
-    for job_id in reversed(buried):
-        connection.ask_all(b"reserve-job %d\r\nbury %d 0\r\n" % (job_id, job_id), 2)
-    delayed = [connection.put(delay=delay) for delay in (300, 100, 200)]
-
-    def states() -> list[str]:
-        return [connection.job(job_id)["state"] for job_id in (*buried, *delayed)]
-
-    connection.use(b"other")
-    assert connection.ask(b"kick 10\r\n") == b"KICKED 0\r\n"
-    connection.use(b"default")
-    assert connection.ask(b"kick 2\r\n") == b"KICKED 2\r\n"
-    assert states() == ["buried", "ready", "ready", "delayed", "delayed", "delayed"]
-    assert connection.ask(b"kick 10\r\n") == b"KICKED 1\r\n"
-    assert states() == ["ready", "ready", "ready", "delayed", "delayed", "delayed"]
-    assert connection.ask(b"kick 2\r\n") == b"KICKED 2\r\n"
-    assert states() == ["ready", "ready", "ready", "delayed", "ready", "ready"]

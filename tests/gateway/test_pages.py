@@ -1,8 +1,7 @@
-"""What docs/gateway.md and docs/protocol.md show works: programs, a conversation, limits, and sections of settings."""
+"""What docs/gateway.md and docs/protocol.md show works: programs, a conversation, and sections of settings."""
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import socket
@@ -16,9 +15,6 @@ import pytest
 
 from peerd import TaskWorker
 from peerd.config import check
-from peerd.gateway.protocols.json.parser import MESSAGE_OVERHEAD
-from peerd.gateway.protocols.json.scanner import MAX_DEPTH
-from peerd.gateway.sessions.json import MAX_WAITING
 from peerd.store.connection.database import Database
 from tests.gateway.gateway_thread import GatewayThread
 from tests.support.servers import DatabaseFactory
@@ -66,14 +62,6 @@ def test_the_python_programs_of_the_pages(gateway: GatewayThread, tmp_path: Path
 def test_the_program_without_a_library(gateway: GatewayThread, tmp_path: Path) -> None:
     [program] = blocks(PROTOCOL, "js")
     assert output(gateway, tmp_path, program, "program.mjs", "node") == "http://example.org/\ntrue\n"
-
-
-def test_the_limits_and_the_replies_of_the_page() -> None:
-    assert f"`max_job_size` + {MESSAGE_OVERHEAD} bytes, and at most {MAX_DEPTH} objects" in PROTOCOL
-    assert f"At most {MAX_WAITING} `get_job`s of a connection" in PROTOCOL
-    assert f"JSON of at most {MAX_DEPTH - 1} levels" in PROTOCOL
-    shown = re.findall(r"`(\{\"ok\".*?\})`", PROTOCOL)
-    assert len([json.loads(text) for text in shown]) > 5
 
 
 def test_the_worker_and_the_sections_of_the_page(tmp_path: Path) -> None:

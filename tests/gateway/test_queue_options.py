@@ -77,13 +77,12 @@ def put_answers(connection: BeanstalkConnection, number: int) -> list[bytes]:
 
 
 def test_a_job_that_was_deleted_is_history_where_its_queue_keeps_it(database: Database, connect_to: ConnectTo) -> None:
-    for queue, statuses in (("kept", (Status.DONE, Status.CANCELED)), ("plain", (None, None))):
-        connection = connect_to(queue)
-        held, ready = connection.put(), connection.put()
-        assert connection.reserve() == held
-        assert connection.ask_all(b"delete %d\r\ndelete %d\r\n" % (held, ready), 2) == [b"DELETED\r\n"] * 2
-        assert (status_of(database, held), status_of(database, ready)) == statuses
-        assert connection.ask(b"stats-job %d\r\n" % held) == b"NOT_FOUND\r\n"
+    connection = connect_to("kept")
+    held, ready = connection.put(), connection.put()
+    assert connection.reserve() == held
+    assert connection.ask_all(b"delete %d\r\ndelete %d\r\n" % (held, ready), 2) == [b"DELETED\r\n"] * 2
+    assert (status_of(database, held), status_of(database, ready)) == (Status.DONE, Status.CANCELED)
+    assert connection.ask(b"stats-job %d\r\n" % held) == b"NOT_FOUND\r\n"
 
 
 def test_a_job_is_buried_at_a_number_of_releases_and_timeouts(database: Database, connect_to: ConnectTo) -> None:
@@ -94,7 +93,6 @@ def test_a_job_is_buried_at_a_number_of_releases_and_timeouts(database: Database
     assert connection.reserve() == job_id
     eventually(lambda: connection.job(job_id)["timeouts"] == "1", message="its time was over")
     assert connection.ask_all(reserve_and_release, 2)[1] == b"BURIED\r\n"
-    assert connection.job(job_id)["state"] == "buried"
     assert status_of(database, job_id) is Status.BURIED
 
 
@@ -112,9 +110,7 @@ def test_a_job_expires_after_its_delay_and_a_reserved_one_is_finished(
     eventually(is_expired_and_gone)
     assert connection.ask(b"delete %d\r\n" % held) == b"DELETED\r\n"
     task = database.read(read.get_task, later)
-    assert task.start_at is not None
-    assert task.finish_at is not None
-    assert (task.finish_at - task.start_at).total_seconds() == pytest.approx(1.0, abs=0.01)
+    assert (task.start_at and task.finish_at and (task.finish_at - task.start_at).total_seconds()) == pytest.approx(1.0)
     far = connect_to("long").put(delay=2**32 - 1)  # beyond every limit of time
     assert database.read(read.get_task, far).finish_at is None
 

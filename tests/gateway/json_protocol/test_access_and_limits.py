@@ -11,7 +11,7 @@ from peerd.config.settings import QueueSettings
 from peerd.domain.errors import DatabaseUnavailable
 from peerd.gateway.client import connect
 from peerd.gateway.queue_capacity import QueueCapacities, count_for_capacity
-from tests.gateway.gateway_thread import GatewayThread, bytes_held_for
+from tests.gateway.gateway_thread import GatewayThread
 from tests.gateway.json_protocol.conftest import TOKEN, Serve
 from tests.gateway.json_protocol.json_connection import JsonConnection
 
@@ -23,9 +23,7 @@ def test_a_token_is_required_first(serve: Serve) -> None:
     for message in (
         {"cmd": "add_job", "job": 1},
         {"cmd": "auth", "token": "wrong"},
-        {"cmd": "auth", "token": ""},
         {"cmd": "auth"},
-        {"cmd": "put"},
         {"cmd": "add_job", "job": "x" * 100_000},
     ):
         with JsonConnection(gateway) as connection:
@@ -36,14 +34,10 @@ def test_a_token_is_required_first(serve: Serve) -> None:
         assert client.add_job(1).created
 
 
-def test_the_first_byte_decides_the_protocol_however_the_bytes_come(gateway: GatewayThread) -> None:
-    for pieces in ([b"\r\n", b'{"cmd":"get_job"}\r\n'], [b'\r\n{"cmd":"get_job"}\r\n']):
-        with gateway.connect() as client:
-            client.send(pieces[0])
-            assert client.receive() == b"BAD_FORMAT\r\n"
-            for piece in pieces[1:]:
-                client.send(piece)
-            assert client.receive() == b"UNKNOWN_COMMAND\r\n"
+def test_the_first_byte_decides_the_protocol(gateway: GatewayThread) -> None:
+    with gateway.connect() as client:
+        assert client.ask(b"\r\n") == b"BAD_FORMAT\r\n"
+        assert client.ask(b'{"cmd":"get_job"}\r\n') == b"UNKNOWN_COMMAND\r\n"
 
 
 ENDS: tuple[dict[str, Any], ...] = (
@@ -142,7 +136,7 @@ def test_all_that_was_sent_without_replies_before_the_end_is_carried_out(serve: 
         assert gateway.engine.total_puts == 5_000
 
 
-def test_a_message_or_a_token_that_does_not_come_closes_the_connection(serve: Serve) -> None:
+def test_a_message_that_does_not_come_closes_the_connection(serve: Serve) -> None:
     gateway = serve(body_timeout=0.1, head_timeout=0.1)
     for beginning in (b"{", b'{"cmd":"add_job","job":"', b'{"cmd":"add_job","job":"' + b"x" * 100_000):
         with JsonConnection(gateway) as slow:
@@ -150,17 +144,3 @@ def test_a_message_or_a_token_that_does_not_come_closes_the_connection(serve: Se
             assert slow.receive() is None
     with JsonConnection(gateway) as other:
         assert other.ask("get_job")["code"] == "no_work"
-    gateway = serve(token=TOKEN, head_timeout=0.1, protocols=("json",), node="other")
-    with JsonConnection(gateway) as slow:
-        slow.socket.sendall(b'{"cmd":"auth",')
-        assert slow.receive() is None
-
-
-def test_a_client_that_does_not_read_costs_bounded_memory(serve: Serve) -> None:
-    gateway = serve(max_buffered=65_536, max_job_size=1_000_000)
-    with JsonConnection(gateway) as producer, JsonConnection(gateway) as greedy:
-        producer.ask("add_job", job="x" * 60_000, id=1)
-        unread = bytes_held_for(gateway, greedy.socket, b'{"cmd":"get_job"}{"cmd":"release"}' * 1000)
-        assert 60_000 < unread < 2 * gateway.state.options.max_unanswered * 60_100
-        assert gateway.state.buffered <= 1_000_000
-        assert producer.ask("get_job", queue="else")["code"] == "no_work"

@@ -7,7 +7,6 @@ from typing import Any
 
 from peerd.testing import eventually
 from tests.gateway.gateway_thread import GatewayThread
-from tests.gateway.json_protocol.conftest import Serve
 from tests.gateway.json_protocol.json_connection import JsonConnection
 
 # ---------------------------------------------------------------- the original's client
@@ -33,53 +32,24 @@ def test_a_lost_connection_gives_its_jobs_back_into_their_places(
     assert [connection.ask("get_job")["job"] for _ in range(3)] == [0, 1, 2]
 
 
-def test_a_job_comes_back_as_it_was_sent_byte_by_byte(connection: JsonConnection) -> None:
-    job = b'{"z":1,"a":1.0000000000000000001,"a":1e999,"\\u0041":"\xc3\xa4}{"}'
-    for byte in b'{"cmd":"add_job","job":' + job + b'}\n {"cmd":"get_job"}':
-        connection.socket.sendall(bytes([byte]))
-    assert job in connection._lines.readline()
-
-
 # ---------------------------------------------------------------- replies
 
 
-def test_an_id_asks_for_a_reply_that_repeats_it(connection: JsonConnection) -> None:
-    added = connection.ask("add_job", job=1, id="a")
-    number = added.pop("job_id")
-    assert added == {"id": "a", "ok": True, "created": True}
-    assert connection.ask("get_job", id=0) == {"id": 0, "job_id": number, "queue": "default", "job": 1}
-    assert connection.ask("touch", id="") == {"id": "", "ok": True}
-    assert connection.ask("notify", id=-1, job_id=number) == {"id": -1, "ok": True}
-    assert connection.ask("notify", id=-1, job_id=number)["code"] == "not_held"
-
-
-def test_a_mistake_costs_its_message_only(connection: JsonConnection) -> None:
+def test_a_mistake_costs_its_message_only_and_what_is_no_message_the_connection(connection: JsonConnection) -> None:
     mistakes: list[tuple[dict[str, Any], str]] = [
-        ({"cmd": "add_job"}, "invalid"),
         ({"cmd": "add_job", "job": 1, "unique": "x" * 300}, "invalid"),
-        ({"cmd": "add_job", "job": 1, "prority": 1}, "invalid"),
         ({"cmd": "add_job", "job": "x" * 65_536}, "too_big"),
-        ({"cmd": "add_job", "job": "x" * 100_000}, "too_big"),
         ({"cmd": "put"}, "unknown_command"),
         ({"cmd": "notify", "job_id": 1}, "not_held"),
         ({"cmd": "fail"}, "not_held"),
-        ({"cmd": "get_job", "queues": []}, "invalid"),
     ]
     for message, code in mistakes:
         connection.send({"id": 5, **message})
         reply = connection.receive()
         assert (reply["id"], reply["code"]) == (5, code)
-        assert reply["error"]
     assert connection.ask("add_job", job=1, id=1)["ok"]
-
-
-def test_garbage_is_one_error_and_the_end(serve: Serve) -> None:
-    with JsonConnection(serve(protocols=("json",))) as connection:
-        connection.send({"cmd": "add_job", "job": 1, "id": 1})
-        connection.socket.sendall(b'GET / HTTP/1.1\r\n\r\n{"cmd":"get_job"}')
-        assert connection.receive()["ok"]
-        assert connection.receive()["code"] == "malformed"
-        assert connection.receive() is None
+    connection.socket.sendall(b'GET / HTTP/1.1\r\n\r\n{"cmd":"get_job"}')
+    assert (connection.receive()["code"], connection.receive()) == ("malformed", None)
 
 
 # ---------------------------------------------------------------- queues, priority, delay, uniqueness
@@ -141,13 +111,6 @@ def test_get_jobs_are_answered_in_their_order(connection: JsonConnection, other:
     other.send({"cmd": "add_job", "job": "first"}, {"cmd": "add_job", "job": "second"})
     replies = [connection.receive() for _ in range(3)]
     assert [(reply["id"], reply["job"]) for reply in replies] == [(1, "first"), (2, "for b"), (3, "second")]
-
-
-def test_a_wait_ends_with_no_work(connection: JsonConnection) -> None:
-    assert connection.ask("get_job", wait=0.05, id=1) == {
-        "id": 1, "error": "No work to do", "code": "no_work", "cmd": "get_job",
-    }  # fmt: skip
-    assert connection.ask("add_job", job=1, id=2)["ok"]
 
 
 def test_too_many_get_jobs_are_refused(connection: JsonConnection) -> None:

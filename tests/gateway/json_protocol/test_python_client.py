@@ -12,61 +12,16 @@ import pytest
 
 from peerd.gateway.client import (
     GatewayUnreachable,
-    JobConnectionLost,
-    JobNotHeld,
-    MessageRefused,
-    NoWork,
     connect,
     connect_async,
 )
 from peerd.gateway.process_state import GatewayOptions
 from peerd.store.connection.database import Database
 from tests.gateway.gateway_thread import GatewayThread
-from tests.gateway.json_protocol.conftest import TOKEN, Serve
+from tests.gateway.json_protocol.conftest import TOKEN
 from tests.support.certificates import make_certificate
 
 # ---------------------------------------------------------------- the Python client
-
-
-def test_the_python_client_works_a_queue_off(gateway: GatewayThread) -> None:
-    with connect(gateway.address[1]) as client:
-        for number in range(20):
-            client.add_job({"n": number})
-        done = []
-        while True:
-            try:
-                job = client.get_job()
-            except NoWork:
-                break
-            done.append(job.value["n"])
-            client.notify(job)
-        assert done == list(range(20))
-        with pytest.raises(JobNotHeld):
-            client.notify()
-
-
-async def test_many_tasks_of_one_awaited_client_wait_and_work(gateway: GatewayThread) -> None:
-    async with await connect_async(gateway.address[1]) as worker, await connect_async(gateway.address[1]) as producer:
-        for number in range(10):
-            await producer.add_job(number)
-        jobs = [await worker.get_job(wait=10) for _ in range(10)]
-        for job in jobs:
-            await worker.notify(job)
-        with pytest.raises(MessageRefused):
-            await worker.notify(jobs[0])
-        await producer.add_job("last")
-        assert (await worker.get_job(wait=10)).value == "last"
-
-
-def test_a_gateway_that_stops_ends_its_clients(serve: Serve, database: Database) -> None:
-    with GatewayThread(database) as gateway:
-        client = connect(gateway.address[1])
-        client.add_job(1)
-        client.get_job()
-    with pytest.raises(JobConnectionLost):
-        client.notify()
-    with connect(serve(node="other").address[1]) as later:
-        assert later.get_job(wait=10).value == 1
 
 
 # ---------------------------------------------------------------- the Python client on other roads
