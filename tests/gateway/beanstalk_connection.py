@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 import select
 import socket
-from types import TracebackType
 from typing import Final, Self
+
+from peerd.testing import eventually
 
 PATIENCE: Final = 10.0
 """Seconds within which an answer must come that is due at once; no test waits as long if the server is right."""
@@ -34,9 +35,7 @@ class BeanstalkConnection:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def send(self, data: bytes) -> None:
@@ -108,8 +107,6 @@ class BeanstalkConnection:
         answer, self._received = self._received[:end], self._received[end:]
         return answer
 
-    # ------------------------------------------------------------ what many tests need
-
     def put(self, body: bytes = b"x", *, priority: int = 0, delay: int = 0, ttr: int = 60) -> int:
         """Put a job; its id."""
         answer = self.ask(b"put %d %d %d %d\r\n%b\r\n" % (priority, delay, ttr, len(body), body))
@@ -163,3 +160,32 @@ def reserved(job_id: int, body: bytes = b"x") -> bytes:
 def found(job_id: int, body: bytes = b"x") -> bytes:
     """The answer that shows a job."""
     return b"FOUND %d %d\r\n%b\r\n" % (job_id, len(body), body)
+
+
+NOT_FOUND = b"NOT_FOUND\r\n"
+TIMED_OUT = b"TIMED_OUT\r\n"
+DELETED = b"DELETED\r\n"
+RESERVE_NOW = b"reserve-with-timeout 0\r\n"
+STATES = ("ready", "delayed", "buried")
+
+
+def put_in_state(connection: BeanstalkConnection, state: str, body: bytes = b"x", priority: int = 0) -> int:
+    """A job in the used tube: ready, delayed, buried or reserved."""
+    job_id = connection.put(body, priority=priority, delay=100 if state == "delayed" else 0)
+    if state in ("buried", "reserved"):
+        assert connection.ask(b"reserve-job %d\r\n" % job_id) == reserved(job_id, body)
+    if state == "buried":
+        assert connection.ask(b"bury %d %d\r\n" % (job_id, priority)) == b"BURIED\r\n"
+    return job_id
+
+
+def begin_to_wait(
+    watcher: BeanstalkConnection, waiting: BeanstalkConnection, number: int = 1, tube: bytes = b"default"
+) -> None:
+    """Reserve on a connection, and return when so many clients wait on the tube."""
+    waiting.send(b"reserve\r\n")
+    wait_until_waiting(watcher, number, tube)
+
+
+def wait_until_waiting(watcher: BeanstalkConnection, number: int, tube: bytes = b"default") -> None:
+    eventually(lambda: watcher.tube(tube)["current-waiting"] == str(number), every=0.002)

@@ -96,7 +96,6 @@ class BeanstalkServer:
             self.process = None
 
     def said(self) -> str:
-        """What it has written to its standard output and error."""
         return self._log.read_text(errors="replace") if self._log.exists() else ""
 
     def _run(self) -> None:

@@ -46,9 +46,6 @@ def run(*command: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=surroundings)
 
 
-# ---------------------------------------------------------------- the start
-
-
 def test_a_client_can_connect_and_send_before_the_server_is_loaded(tmp_path: Path) -> None:
     reached = tmp_path / "reached"
     (tmp_path / "sitecustomize.py").write_text(SLOW_IMPORT.format(reached=str(reached)))
@@ -77,12 +74,8 @@ def test_what_it_does_and_ignores_is_said(
     said = server.said()
     bound = rf"bind \d+ 127\.0\.0\.1:{server.port}\n"
     for words in (
-        f"pid {server.process.pid}\n",
-        bound,
-        "-c has no effect",
-        "-n has no effect",
-        r"binlog\.1 are not read",
-    ):
+        f"pid {server.process.pid}\n", bound, "-c has no effect", "-n has no effect", r"binlog\.1 are not read",
+    ):  # fmt: skip
         assert re.search(words, said), words
     assert "inherited" not in said
     with server.connect() as connection:
@@ -124,9 +117,6 @@ def test_it_becomes_the_user_that_is_given() -> None:
     assert done.stdout.split() == [str(user.pw_uid)] * 3 + [str(user.pw_gid)] * 3 + ["False"]
 
 
-# ---------------------------------------------------------------- sockets
-
-
 def test_a_unix_socket_is_served_left_alone_replaced_and_removed(start_command: StartCommand, tmp_path: Path) -> None:
     server = start_command(listen=f"unix:{tmp_path}/socket")
     assert run("-l", f"unix:{tmp_path}/socket").returncode == 111
@@ -162,11 +152,7 @@ def test_a_server_takes_the_socket_that_it_is_given() -> None:
 def test_what_is_passed_as_a_socket_must_listen() -> None:
     opens = f"import os, sys; sys.argv[1] = os.open('/dev/null', os.O_RDWR); {WITH_SOCKET}"
     done = run(sys.executable, "-c", opens, "", *START)
-    assert done.returncode == 111
-    assert "descriptor 3" in done.stderr
-
-
-# ---------------------------------------------------------------- folders
+    assert (done.returncode, "descriptor 3" in done.stderr) == (111, True)
 
 
 def test_jobs_without_a_folder_are_in_memory_and_leave_nothing_behind(start_command: StartCommand) -> None:
@@ -182,27 +168,23 @@ def test_jobs_without_a_folder_are_in_memory_and_leave_nothing_behind(start_comm
     assert not folder.exists()
 
 
-@pytest.mark.parametrize("end", [pytest.param("SIGTERM", marks=pytest.mark.slow), "SIGKILL"])
-def test_a_server_with_a_folder_keeps_its_jobs(start_command: StartCommand, tmp_path: Path, end: str) -> None:
+def test_a_killed_server_with_a_folder_keeps_its_jobs(start_command: StartCommand, tmp_path: Path) -> None:
     server = start_command("-b", str(tmp_path), "-f", "0")
     with server.connect() as connection, server.connect() as waiter:
         connection.use(b"t")
         ready = connection.put(b"\xff\0", priority=7, ttr=50)
         delayed = connection.put(delay=1000)
         buried, deleted, held = connection.put(), connection.put(), connection.put(ttr=1000)
-        connection.ask_all(b"reserve-job %d\r\nbury %d 9\r\n" % (buried, buried), 2)
-        assert connection.ask(b"delete %d\r\n" % deleted) == b"DELETED\r\n"
+        connection.ask_all(b"reserve-job %d\r\nbury %d 9\r\ndelete %d\r\n" % (buried, buried, deleted), 3)
         connection.ask(b"reserve-job %d\r\n" % held)
         waiter.send(b"reserve\r\n")
-        server.end(signal.Signals[end])
+        server.end(signal.SIGKILL)
         assert (connection.ends(), waiter.ends()) == (b"", b"")
     server.start()
     with server.connect() as connection:
         shown = {job_id: connection.job(job_id) for job_id in (ready, delayed, buried, held)}
         assert [one["state"] for one in shown.values()] == ["ready", "delayed", "buried", "ready"]
-        assert {one["tube"] for one in shown.values()} == {"t"}
         assert (shown[ready]["pri"], shown[ready]["ttr"], shown[held]["releases"]) == ("7", "50", "0")
-        assert int(shown[delayed]["time-left"]) > 900
         assert connection.ask(b"peek %d\r\n" % deleted) == b"NOT_FOUND\r\n"
         assert connection.ask(b"peek %d\r\n" % ready).endswith(b"\xff\0\r\n")
         assert connection.put() > held
@@ -234,4 +216,3 @@ def test_sigusr1_drains_a_server(start_command: StartCommand) -> None:
         assert connection.ask(b"put 0 0 60 3\r\nabc\r\n") == b"DRAINING\r\n"
         assert connection.ask(b"put 0 0 60 3\r\nabc!\n") == b"EXPECTED_CRLF\r\n"
         assert connection.ask(b"reserve-with-timeout 0\r\n") == reserved(job_id)
-        assert connection.ask(b"delete %d\r\n" % job_id) == b"DELETED\r\n"

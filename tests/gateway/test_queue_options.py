@@ -11,18 +11,15 @@ import sqlalchemy as sa
 from peerd.config.settings import QueueSettings
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import NewTask
-from peerd.gateway import queue_capacity
 from peerd.gateway.engine import EngineOptions
 from peerd.store.connection.database import Database
 from peerd.store.enqueue import enqueue
 from peerd.store.maintenance import chore_batches
-from peerd.store.schema.sql_clock import now
 from peerd.store.schema.tables import tasks
 from peerd.store.tasks import read
 from peerd.testing import eventually
 from tests.gateway.beanstalk_connection import BeanstalkConnection
 from tests.gateway.gateway_thread import GatewayThread
-from tests.store.plans import recorded_statements
 
 FULL = b"OUT_OF_MEMORY"
 INSERTED = b"INSERTED"
@@ -31,11 +28,9 @@ QUEUES = {
     "plain": QueueSettings(),
     "buried": QueueSettings(bury_after=3),
     "expiring": QueueSettings(expire_after=1.0),
-    "brief": QueueSettings(expire_after=0.1),
     "long": QueueSettings(expire_after=86_400.0),
     "small": QueueSettings(max_jobs=3),
     "shared": QueueSettings(max_jobs=10),
-    "large": QueueSettings(max_jobs=100_000),
 }
 ConnectTo = Callable[[str], BeanstalkConnection]
 
@@ -115,17 +110,6 @@ def test_a_job_expires_after_its_delay_and_a_reserved_one_is_finished(
     assert database.read(read.get_task, far).finish_at is None
 
 
-def test_an_expired_job_is_given_to_no_client_although_its_row_is_there(
-    database: Database, connect_to: ConnectTo
-) -> None:
-    connection = connect_to("brief")
-    job_id = connection.put()
-    is_over = sa.select(tasks.c.finish_at <= now()).where(tasks.c.id == job_id)
-    eventually(lambda: database.read(lambda one: bool(one.execute(is_over).scalar_one())), message="its time is over")
-    assert connection.ask(b"reserve-with-timeout 0\r\n") == b"TIMED_OUT\r\n"
-    assert status_of(database, job_id) is Status.PENDING
-
-
 def test_a_full_tube_refuses_a_put_and_loses_nothing(connect_to: ConnectTo) -> None:
     connection, other = connect_to("small"), connect_to("plain")
     assert put_answers(connection, 5) == [INSERTED] * 3 + [FULL] * 2
@@ -150,13 +134,3 @@ def test_the_tasks_of_others_count_and_those_that_have_ended_do_not(database: Da
     gone = sa.delete(tasks).where(tasks.c.status == "buried", tasks.c.queue == "shared")
     database.run(lambda one: one.execute(gone).rowcount)
     assert eventually(lambda: put_answers(connection, 1) == [INSERTED], message="others have made room")
-
-
-def test_a_large_limit_costs_puts_one_count(
-    connect_to: ConnectTo, database: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(queue_capacity, "VALID_FOR", 600.0)  # a slow machine puts for longer than a second
-    connection = connect_to("large")
-    with recorded_statements(database) as sent:
-        assert set(put_answers(connection, 500)) == {INSERTED}
-    assert len([statement for statement, _ in sent if "unfinished" in statement]) == 1

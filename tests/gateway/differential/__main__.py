@@ -1,7 +1,7 @@
 """Compare two servers, or replay a script that showed a difference.
 
 python -m tests.gateway.differential 0:5000                     seeds; peerd-beanstalkd against Debian's beanstalkd
-python -m tests.gateway.differential 0:50 --theme deadlines     scripts in which time passes
+python -m tests.gateway.differential 0:50 --theme pauses        scripts in which time passes
 python -m tests.gateway.differential --replay FILE              a script as it was printed
 python -m tests.gateway.differential 17 --tested beanstalkd     Debian's against itself
 """
@@ -16,9 +16,8 @@ from pathlib import Path
 
 from tests.gateway.beanstalk_servers import BEANSTALKD, PEERD, BeanstalkServer
 from tests.gateway.differential.generator import THEMES, random_script, random_timed_script
-from tests.gateway.differential.playing import Difference, TooLateError, play_in_time
+from tests.gateway.differential.playing import Difference, TooLateError, play_in_time, shortest
 from tests.gateway.differential.script import Script, from_text
-from tests.gateway.differential.shrinking import shortest
 
 
 def main() -> int:

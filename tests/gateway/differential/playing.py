@@ -15,13 +15,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import zip_longest
-from types import TracebackType
 from typing import Final, Self, TypeVar
 
 from tests.gateway.beanstalk_connection import BeanstalkConnection, elements
 from tests.gateway.beanstalk_servers import ConnectableServer, sweep
 from tests.gateway.differential.masks import CLOSED, Masked, alike, counters, masked
-from tests.gateway.differential.script import Close, Script, Send, Step, Wait, filled
+from tests.gateway.differential.script import Close, Script, Send, Step, Wait, filled, is_sound
 
 T = TypeVar("T")
 PATIENCE: Final = 5.0
@@ -29,6 +28,7 @@ PATIENCE: Final = 5.0
 LATEST: Final = 0.3
 """Seconds that the steps between two waits may take, so that what is due stays apart from what is done."""
 TRIES: Final = 3
+SHRINKING: Final = 60.0
 QUIET_ROUNDS: Final = 3
 """So often the reference answers somebody else without another answer of its own before it is known to be done."""
 BYTES_IN_A_ROUND: Final = 200
@@ -78,9 +78,7 @@ class PlayedServer:
         self._before = counters(self.watcher)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._opened.close()
 
     def send(self, step: Send, *, waits: bool) -> None:
@@ -315,3 +313,19 @@ def _parted(one: Masked, other: Masked) -> Masked:
     if isinstance(one, bytes) or isinstance(other, bytes):
         return one
     return tuple(part for part, beside in zip_longest(one, other) if part != beside)
+
+
+def shortest(name: str, script: Script, found: Difference, play: Callable[[Script], Difference | None]) -> str:
+    """What differs, and what is left when steps are left out, many at once at first, as long as the rest differs."""
+    deadline = time.monotonic() + SHRINKING
+    size = max(1, len(script) // 2)
+    while size and time.monotonic() < deadline:
+        for begin in range(len(script) - size, -1, -size):
+            rest = script[:begin] + script[begin + size :]
+            if time.monotonic() < deadline and is_sound(rest) and (difference := play(rest)) is not None:
+                script, found = rest, difference
+                break
+        else:
+            size //= 2
+    steps = "\n".join(map(repr, script))
+    return f"{name}: {found}\nthe script, for python -m tests.gateway.differential --replay FILE:\n\n{steps}\n"
