@@ -75,10 +75,10 @@ class GatewayThread:
         return asyncio.run_coroutine_threadsafe(run(), self._loop).result(TIMEOUT)
 
     def _register(self) -> Holder:
-        of_node = {"incarnation": nodes.new_incarnation()}
+        of_node: dict[str, Any] = {"incarnation": nodes.new_incarnation()}
         node_id = self._database.run(nodes.register_incarnation, self.node, of_node["incarnation"], replaces=None)
         assert node_id is not None
-        of_process = {"kind": "gateway", "slot": "gateway-1", "role": "gateway"}
+        of_process: dict[str, Any] = {"kind": "gateway", "slot": "gateway-1", "role": "gateway"}
         process_id = self._database.run(register_process, node_id=node_id, pid=os.getpid(), **of_node, **of_process)
         return Holder(node_id, of_node["incarnation"], process_id, 60)
 

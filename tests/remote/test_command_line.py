@@ -108,7 +108,7 @@ def test_a_bulk_action_is_left_to_the_managers_of_the_server(
     peerd: Peerd, remote: Client, database_client: Client, served_app: ServedApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     holder = ClaimingProcess(database_client.database)
-    of_process = {"kind": "agent", "slot": "agent-1", "role": "manager", "pid": 7}
+    of_process: dict[str, Any] = {"kind": "agent", "slot": "agent-1", "role": "manager", "pid": 7}
     database_client.database.run(register_process, node_id=holder.node_id, incarnation=holder.incarnation, **of_process)
     assert remote.bulk.has_manager()
     made = lose_answers(monkeypatch, lambda _: False)

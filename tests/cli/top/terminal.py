@@ -13,7 +13,7 @@ import termios
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Self
+from typing import Any, Self
 
 import pyte
 
@@ -45,9 +45,9 @@ class Terminal:
         self._set_size()
         variables = {**os.environ, **(environment or {}), "TERM": "xterm-256color"}
         variables.pop("NO_COLOR", None)
-        streams = dict.fromkeys(("stdin", "stdout", "stderr"), other_end)
+        streams: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), other_end)
         command = [*program, *arguments]
-        self.process = subprocess.Popen(command, env=variables, start_new_session=True, **streams)  # type: ignore[call-overload]
+        self.process = subprocess.Popen(command, env=variables, start_new_session=True, **streams)
         self._other_end = other_end
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()

@@ -28,7 +28,7 @@ def run(*command: str, folder: Path = HERE, **environment: str) -> str:
     done = subprocess.run(command, cwd=folder, env=surroundings, timeout=WITHIN, check=False, **streams)
     if done.returncode != 0:
         pytest.fail(f"{command[0]} ended with status {done.returncode}:\n{done.stdout[-4000:]}", pytrace=False)
-    return done.stdout
+    return str(done.stdout)
 
 
 NO_NETWORK = re.compile(r"ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ECONNRESET|ETIMEDOUT|ENETUNREACH|E5\d\d")

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from itertools import zip_longest
 from typing import Final, Self, TypeVar
 
@@ -302,7 +303,7 @@ class _LockStep:
         questions += [b"stats-tube %b\r\n" % tube.encode() for tube in expected]
         for question in [*questions, b"stats\r\n"]:
             one = self._reference.ask(question)
-            other = followed(one, lambda question=question: self._tested.ask(question), self._are_alike, every=0.05)  # type: ignore[misc]
+            other = followed(one, partial(self._tested.ask, question), self._are_alike, every=0.05)
             if not self._are_alike(one, other):
                 return Difference(number, question.decode().strip(), _parted(one, other), _parted(other, one))
         return None
