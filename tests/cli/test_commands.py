@@ -1,42 +1,67 @@
+"""The command line itself: its errors, of one line with the cause and one with the remedy, its help, and its pipes."""
+
 from __future__ import annotations
 
 import subprocess
 import sys
-from typing import Any
+from pathlib import Path
 
 import pytest
+from sqlalchemy.exc import DBAPIError
 
-from peerd.cli.app import COMMANDS, load_command
+from peerd.cli.errors import to_command_error
+from peerd.domain.errors import DatabaseUnavailable
+from peerd.store.connection.database_errors import FREE_DISK_SPACE
 from tests.cli.conftest import Peerd
 
 
-def walk(command: Any, path: tuple[str, ...]) -> list[tuple[str, ...]]:
-    """The command and all below it."""
-    below = getattr(command, "commands", {})
-    return [path, *[one for name, sub in below.items() for one in walk(sub, (*path, name))]]
+def test_a_full_disk_is_not_reported_as_a_connection_problem() -> None:
+    for reason in ('Error writing file (Errcode: 28 "No space left on device")', "disk I/O error", "the disk is full"):
+        failure = to_command_error(DatabaseUnavailable(reason))
+        assert failure is not None
+        assert failure.remedy == FREE_DISK_SPACE
 
 
-def command_at(path: tuple[str, ...]) -> Any:
-    """The command of these words."""
-    command = load_command(path[0])
-    for name in path[1:]:
-        command = command.commands[name]
-    return command
+def test_a_server_that_is_down_is_reported_on_one_line_and_with_a_traceback_for_debugging(
+    peerd: Peerd, project: Path
+) -> None:
+    for url in ("mysql://peerd@127.0.0.1:1/peerd", "postgresql://peerd@127.0.0.1:1/peerd"):
+        error = peerd("status", "--database", url, "--json").json["cluster"]["error"]
+        assert error["type"] == "DatabaseUnavailable"
+        assert "see that it runs" in error["remedy"]
+        assert f"at {url}" in error["remedy"], "with its port"
+        for words in (("tasks", "list"), ("migrate",)):
+            answer = peerd(*words, "--database", url, status=1)
+            assert answer.err.startswith("error: the database does not answer: ")
+        with pytest.raises((DatabaseUnavailable, DBAPIError)):
+            peerd("tasks", "list", "--database", url, "--debug")
 
 
-def test_the_table_of_commands_has_the_help_text_of_each_command() -> None:
-    texts = {name: load_command(name).help.strip().splitlines()[0] for name in COMMANDS}
-    assert texts == {name: COMMANDS[name][2] for name in COMMANDS}
+def test_a_database_file_is_not_created_by_a_command_that_reads(peerd: Peerd, project: Path) -> None:
+    for words in (("tasks", "list"), ("enqueue", "video"), ("doctor",), ("queues", "pause", "video"), ("check",)):
+        answer = peerd(*words, "--database", "sqlite:///typo.sqlite", status=0 if words == ("check",) else 1)
+        assert words == ("check",) or f"there is no database {project}/typo.sqlite" in answer.err
+    assert not (project / "typo.sqlite").exists()
+    peerd("migrate", "--database", "sqlite:///typo.sqlite")
+    assert peerd("tasks", "list", "--database", "sqlite:///typo.sqlite").lines == ["there are no tasks"]
+    answer = peerd("tasks", "list", "--database", "sqlite:///no/such/folder/x.sqlite", status=1)
+    assert "its folder must be there" in answer.err
 
 
-@pytest.mark.slow
-def test_every_command_has_a_help_page_and_the_common_options(peerd: Peerd) -> None:
-    for name in COMMANDS:
-        for path in walk(load_command(name), (name,)):
-            page = peerd(*path, "--help").out
-            if not hasattr(command_at(path), "commands"):
-                for option in ("--json", "--config", "--database", "--debug"):
-                    assert option in page, path
+def test_wrong_usage_has_a_status_of_its_own_and_names_the_option(peerd: Peerd, project: Path) -> None:
+    assert "No such command 'taks'" in peerd("taks", status=2).err
+    assert "oracle" in peerd("tasks", "list", "--database", "oracle://db/peerd", status=2).err
+    peerd("tasks", "show", "seven", status=2)
+    for words, message in (
+        (("check", "--database", "oracle://db/peerd"), "--database: oracle:// is no database that peerd knows"),
+        (("tasks", "watch", "--every", "often"), "--every: 'often' is not a duration"),
+        (("stop", "--timeout", "soon"), "--timeout: 'soon' is not a duration"),
+        (("tasks", "list", "--status", "finished"), "scheduled, pending, working"),
+        (("queues", "pause", "video", "--for", "a while"), "'a while' is not a duration"),
+        (("stats", "--by", "colour"), "colour"),
+        (("stats", "--since", "soon"), "soon"),
+    ):
+        assert message in peerd(*words, "--json", status=2).error["message"], words
 
 
 def test_help_loads_neither_database_nor_config_and_textual_is_imported_by_top_alone() -> None:

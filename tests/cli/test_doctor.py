@@ -38,13 +38,11 @@ def found(client: Client, subject: str) -> Finding:
 
 def test_a_healthy_cluster_has_no_problem_and_a_silent_node_is_one(client: Client, holder: ClaimingProcess) -> None:
     client.enqueue("video")
-    bad = [finding for finding in client.examine() if finding.level is Level.PROBLEM and finding.subject != "fsync"]
-    assert bad == []
+    assert {finding.subject for finding in client.examine() if finding.level is Level.PROBLEM} <= {"fsync"}
     assert "could not be examined" not in str(client.examine())
     assert found(client, "nodes").message == "1 active, none silent"
     client.database.run(lambda connection: connection.execute(sa.text("UPDATE nodes SET active = false")))
     assert found(client, "nodes").level is Level.PROBLEM
-    assert "video-1 is silent" in found(client, "nodes").message
     client.database.run(deregister_node, "video-1", holder.incarnation)
     assert found(client, "nodes").level is Level.OK, "it has left"
 
@@ -62,22 +60,9 @@ def test_tasks_pinned_to_a_node_that_is_not_there_are_a_problem(client: Client, 
 def test_tasks_of_a_queue_that_no_worker_has_ever_served_are_a_problem(client: Client, holder: ClaimingProcess) -> None:
     client.enqueue_many(["video", "viedo", "viedo"])
     client.enqueue("again", limit_key="a customer")
-    findings = {one.message: one for one in client.examine() if one.subject == "queues"}
-    assert list(findings) == [
-        "1 task is waiting in again, which no worker process has ever served",
-        "2 tasks are waiting in viedo, which no worker process has ever served",
-    ]
-    finding = findings["2 tasks are waiting in viedo, which no worker process has ever served"]
-    assert (finding.level, finding.remedy.startswith("did you mean 'video'?")) == (Level.PROBLEM, True)
-
-
-def test_jobs_of_queue_clients_are_served_by_clients(client: Client, holder: ClaimingProcess) -> None:
-    client.database.run(lambda connection: put(connection, [NewTask(queue="tube", ttr=60)]))
-    assert [one for one in client.examine() if one.subject == "queues"] == []
-    client.database.run(wait_for_ten_minutes)
-    [finding] = [one for one in client.examine() if one.subject == "queues"]
-    assert finding.level is Level.WARNING
-    assert finding.remedy.startswith("see that a node with a queue client of it is up")
+    again, viedo = (one for one in client.examine() if one.subject == "queues")
+    assert again.message == "1 task is waiting in again, which no worker process has ever served"
+    assert (viedo.level, viedo.remedy.startswith("did you mean 'video'?")) == (Level.PROBLEM, True)
 
 
 def test_a_running_task_that_is_not_touched_is_a_problem_unless_it_is_a_reservation(
@@ -86,9 +71,7 @@ def test_a_running_task_that_is_not_touched_is_a_problem_unless_it_is_a_reservat
     client.enqueue("video")
     holder.claim()
     assert found(client, "running tasks").level is Level.OK
-    assert "1 task is not touched for 0s" in next(
-        finding.message for finding in client.examine(max_update=0.0) if finding.subject == "running tasks"
-    )
+    assert "1 task is not touched for 0s" in str(client.examine(max_update=0.0))
     ago = {"checked_at": seconds_from_now(-600), "updated_at": seconds_from_now(-600)}
 
     def level_of(deadline: float) -> Level:
@@ -105,11 +88,14 @@ def test_tasks_that_wait_for_long_while_none_of_their_queue_runs_are_a_warning(
     def messages() -> list[str]:
         return [one.message for one in client.examine() if one.subject == "queues" and one.level is Level.WARNING]
 
-    for _ in range(3):
-        client.enqueue("video")
+    client.enqueue_many(["video"] * 3)
+    client.database.run(lambda connection: put(connection, [NewTask(queue="tube", ttr=60)]))  # clients serve it
     assert messages() == []
-    client.database.run(wait_for_ten_minutes)
-    assert messages() == ["3 tasks are waiting in video, the first for 10m, and none of this queue runs"]
+    client.database.run(lambda one: one.execute(sa.update(tasks).values(created_at=seconds_from_now(-600))).rowcount)
+    assert [message.partition(",")[0] for message in messages()] == [
+        "1 task is waiting in tube", "3 tasks are waiting in video",
+    ]  # fmt: skip
+    client.database.run(lambda one: one.execute(sa.delete(tasks).where(tasks.c.queue == "tube")).rowcount)
     holder.claim()
     assert messages() == [], "a worker takes them, one after the other"
     client.tasks.cancel(next(task.id for task in client.tasks.list(status="working")))
@@ -118,11 +104,6 @@ def test_tasks_that_wait_for_long_while_none_of_their_queue_runs_are_a_warning(
     client.queues.resume("video")
     client.limits.set("video", running=0)
     assert messages() == [], "it may be the limit"
-
-
-def wait_for_ten_minutes(connection: sa.Connection) -> None:
-    """Make all tasks older."""
-    connection.execute(sa.update(tasks).values(created_at=seconds_from_now(-600)))
 
 
 def test_dead_tasks_and_paused_queues_are_reported_and_counting_ends_where_it_would_cost(
@@ -152,14 +133,8 @@ def test_a_long_open_transaction_is_reported_with_its_session(
         session = connection.execute(sa.text(f"SELECT {own}")).scalar()
         # The server is shared: for a moment the oldest transaction may be another test's. MariaDB reads them anew only
         # when no session has queried them for a tenth of a second.
-        finding = eventually(
-            lambda: one if str(session) in (one := found(client, "transactions")).remedy else None,
-            timeout=60,
-            every=0.2,
-        )
+        eventually(lambda: str(session) in found(client, "transactions").remedy, timeout=60, every=0.2)
     forgotten.dispose()
-    assert finding is not None
-    assert finding.level is Level.WARNING
 
 
 def test_missing_privileges_are_reported(database_factory: DatabaseFactory) -> None:
@@ -191,12 +166,9 @@ def test_the_doctor_prints_its_findings_and_fails_on_a_problem(peerd: Peerd, pro
     with Client(f"sqlite:///{project / 'peerd.sqlite'}") as client:
         ClaimingProcess(client.database)
         client.database.run(lambda connection: connection.execute(sa.text("UPDATE nodes SET active = false")))
-    answer = peerd("doctor", status=1)
-    assert answer.lines[-3:-1] == [
-        "problem  nodes  video-1 is silent; their tasks go to others",
-        "try: check the machine and its log; start it again with peerd up, or, if it is gone, peerd nodes forget",
-    ]
-    assert answer.lines[-1] == "1 problem"
+    problem, remedy, summary = peerd("doctor", status=1).lines[-3:]
+    assert problem == "problem  nodes  video-1 is silent; their tasks go to others"
+    assert (remedy.startswith("try: check the machine and its log"), summary) == (True, "1 problem")
 
 
 def test_a_missing_secret_on_mariadb_and_missing_tables_are_reported(

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 import select
 import socket
-from types import TracebackType
 from typing import Final, Self
+
+from peerd.testing import eventually
 
 PATIENCE: Final = 10.0
 """Seconds within which an answer must come that is due at once; no test waits as long if the server is right."""
@@ -34,9 +35,7 @@ class BeanstalkConnection:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def send(self, data: bytes) -> None:
@@ -55,12 +54,10 @@ class BeanstalkConnection:
         return answer
 
     def ask(self, data: bytes, timeout: float = PATIENCE) -> bytes:
-        """Send bytes and wait for one answer."""
         self.send(data)
         return self.receive(timeout)
 
     def ask_all(self, data: bytes, number: int) -> list[bytes]:
-        """Send bytes and wait for so many answers."""
         self.send(data)
         return [self.receive() for _ in range(number)]
 
@@ -83,11 +80,9 @@ class BeanstalkConnection:
             return self._received
 
     def send_end(self) -> None:
-        """Send nothing more; answers can still come."""
         self._socket.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
-        """Close the connection without a word."""
         self._socket.close()
 
     def _read_more(self, timeout: float) -> None:
@@ -112,8 +107,6 @@ class BeanstalkConnection:
         answer, self._received = self._received[:end], self._received[end:]
         return answer
 
-    # ------------------------------------------------------------ what many tests need
-
     def put(self, body: bytes = b"x", *, priority: int = 0, delay: int = 0, ttr: int = 60) -> int:
         """Put a job; its id."""
         answer = self.ask(b"put %d %d %d %d\r\n%b\r\n" % (priority, delay, ttr, len(body), body))
@@ -121,11 +114,9 @@ class BeanstalkConnection:
         return int(answer.split()[1])
 
     def use(self, tube: bytes) -> None:
-        """Use a tube."""
         assert self.ask(b"use %b\r\n" % tube) == b"USING %b\r\n" % tube
 
     def watch_only(self, *tubes: bytes) -> None:
-        """Watch these tubes and not `default`."""
         for tube in tubes:
             self.ask(b"watch %b\r\n" % tube)
         assert self.ask(b"ignore default\r\n") == b"WATCHING %d\r\n" % len(tubes)
@@ -143,47 +134,58 @@ class BeanstalkConnection:
         return members(answer)
 
     def job(self, job_id: int) -> dict[str, str]:
-        """What `stats-job` says."""
         return self.statistics(b"stats-job %d" % job_id)
 
     def tube(self, name: bytes = b"default") -> dict[str, str]:
-        """What `stats-tube` says."""
         return self.statistics(b"stats-tube %b" % name)
 
 
 def members(answer: bytes) -> dict[str, str]:
-    r"""The members of a YAML mapping as these servers write it.
-
-    >>> members(b'OK 20\r\n---\nid: 7\ntube: "a"\n\r\n')
-    {'id': '7', 'tube': 'a'}
-    """
+    """The members of a YAML mapping as these servers write it."""
     lines = answer.decode().split("\r\n", 1)[1].splitlines()
     return {name: value.strip('"') for name, colon, value in (line.partition(": ") for line in lines) if colon}
 
 
 def elements(answer: bytes) -> list[str]:
-    r"""The elements of a YAML list as these servers write it.
-
-    >>> elements(b"OK 14\r\n---\n- default\n\r\n")
-    ['default']
-    """
+    """The elements of a YAML list as these servers write it."""
     lines = answer.decode().split("\r\n", 1)[1].splitlines()
     return [line.removeprefix("- ").strip('"') for line in lines if line.startswith("- ")]
 
 
 def reserved(job_id: int, body: bytes = b"x") -> bytes:
-    r"""The answer that gives a job.
-
-    >>> reserved(3, b"abc")
-    b'RESERVED 3 3\r\nabc\r\n'
-    """
+    """The answer that gives a job."""
     return b"RESERVED %d %d\r\n%b\r\n" % (job_id, len(body), body)
 
 
 def found(job_id: int, body: bytes = b"x") -> bytes:
-    r"""The answer that shows a job.
-
-    >>> found(3, b"abc")
-    b'FOUND 3 3\r\nabc\r\n'
-    """
+    """The answer that shows a job."""
     return b"FOUND %d %d\r\n%b\r\n" % (job_id, len(body), body)
+
+
+NOT_FOUND = b"NOT_FOUND\r\n"
+TIMED_OUT = b"TIMED_OUT\r\n"
+DELETED = b"DELETED\r\n"
+RESERVE_NOW = b"reserve-with-timeout 0\r\n"
+STATES = ("ready", "delayed", "buried")
+
+
+def put_in_state(connection: BeanstalkConnection, state: str, body: bytes = b"x", priority: int = 0) -> int:
+    """A job in the used tube: ready, delayed, buried or reserved."""
+    job_id = connection.put(body, priority=priority, delay=100 if state == "delayed" else 0)
+    if state in ("buried", "reserved"):
+        assert connection.ask(b"reserve-job %d\r\n" % job_id) == reserved(job_id, body)
+    if state == "buried":
+        assert connection.ask(b"bury %d %d\r\n" % (job_id, priority)) == b"BURIED\r\n"
+    return job_id
+
+
+def begin_to_wait(
+    watcher: BeanstalkConnection, waiting: BeanstalkConnection, number: int = 1, tube: bytes = b"default"
+) -> None:
+    """Reserve on a connection, and return when so many clients wait on the tube."""
+    waiting.send(b"reserve\r\n")
+    wait_until_waiting(watcher, number, tube)
+
+
+def wait_until_waiting(watcher: BeanstalkConnection, number: int, tube: bytes = b"default") -> None:
+    eventually(lambda: watcher.tube(tube)["current-waiting"] == str(number), every=0.002)

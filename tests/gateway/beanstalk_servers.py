@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import os
 import shutil
 import signal
@@ -15,45 +14,32 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from tests.gateway.beanstalk_connection import Address, BeanstalkConnection, elements, members
-from tests.support.server import ServerFailedError, _set_pdeathsig, find_program, free_port
+from tests.support.server import ServerFailedError, ServerUnavailableError, _set_pdeathsig, find_program, free_port
 
 BEANSTALKD: Final = "beanstalkd"
 PEERD: Final = "peerd-beanstalkd"
-KINDS: Final = (BEANSTALKD, PEERD)
 MODULE: Final = "peerd.entrypoints.beanstalkd"
 SOURCES: Final = Path(__file__).parents[2] / "src"
 START_TIMEOUT: Final = 20.0
 STOP_TIMEOUT: Final = 20.0
-PORTS_TO_TRY: Final = 3
 AT_ONCE: Final = 50
 """Jobs that are deleted together."""
 
 
-def command_of(kind: str) -> list[str]:
-    """The command of a server, without options.
-
-    Raises:
-        ServerUnavailableError: Debian's beanstalkd is not installed.
-    """
-    return [find_program(BEANSTALKD)] if kind == BEANSTALKD else [sys.executable, "-m", MODULE]
-
-
 def why_missing(kind: str) -> str | None:
     """Why a server cannot be started here; None if it can."""
-    if kind == PEERD:
-        return None if importlib.util.find_spec(MODULE) else f"{MODULE} does not exist"
-    with contextlib.suppress(Exception):
-        find_program(BEANSTALKD)
-        return None
-    return "beanstalkd is not installed (as root, `make test` installs it where apt is present)"
+    if kind == BEANSTALKD:
+        try:
+            find_program(BEANSTALKD)
+        except ServerUnavailableError as error:
+            return str(error)
+    return None
 
 
 class ConnectableServer(Protocol):
     """What a server must be that is swept."""
 
-    def connect(self) -> BeanstalkConnection:
-        """A connection."""
-        ...
+    def connect(self) -> BeanstalkConnection: ...
 
 
 class BeanstalkServer:
@@ -71,29 +57,21 @@ class BeanstalkServer:
     @property
     def address(self) -> Address:
         """Where it listens."""
-        return self._address(self.port)
+        return self._listen.removeprefix("unix:") if self._listen.startswith("unix:") else (self._listen, self.port)
 
     def start(self) -> None:
         """Run the server, on a free port at the first time, and return when it answers."""
-        tries = 1 if self.port else PORTS_TO_TRY
-        for attempt in range(1, tries + 1):
-            port = self.port or free_port()
+        is_first = self.port == 0
+        for tries_left in (2, 1, 0) if is_first else (0,):
+            self.port = free_port() if is_first else self.port
             try:
-                self._run(port)
+                self._run()
+                break
             except ServerFailedError:
-                if attempt == tries:
+                if not tries_left:
                     raise
-            else:
-                self.port = port
-                return
-
-    @property
-    def is_running(self) -> bool:
-        """Whether it was started and has not ended."""
-        return self.process is not None and self.process.poll() is None
 
     def connect(self) -> BeanstalkConnection:
-        """A connection."""
         return BeanstalkConnection(self.address)
 
     def stop(self) -> None:
@@ -118,17 +96,14 @@ class BeanstalkServer:
             self.process = None
 
     def said(self) -> str:
-        """What it has written to its standard output and error."""
         return self._log.read_text(errors="replace") if self._log.exists() else ""
 
-    def _address(self, port: int) -> Address:
-        return self._listen.removeprefix("unix:") if self._listen.startswith("unix:") else (self._listen, port)
-
-    def _run(self, port: int) -> None:
-        where = ["-l", self._listen, *([] if self._listen.startswith("unix:") else ["-p", str(port)])]
+    def _run(self) -> None:
+        command = [find_program(BEANSTALKD)] if self.kind == BEANSTALKD else [sys.executable, "-m", MODULE]
+        where = ["-l", self._listen, *([] if self._listen.startswith("unix:") else ["-p", str(self.port)])]
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(
-                [*command_of(self.kind), *where, *self._options],
+                [*command, *where, *self._options],
                 env={name: value for name, value in os.environ.items() if not name.startswith("PEERD_")}
                 | {"PYTHONPATH": str(SOURCES)},
                 stdin=subprocess.DEVNULL,
@@ -136,15 +111,11 @@ class BeanstalkServer:
                 stderr=log,
                 preexec_fn=_set_pdeathsig(signal.SIGKILL),  # noqa: PLW1509 - prctl alone
             )
-        self._wait_until_it_answers(port)
-
-    def _wait_until_it_answers(self, port: int) -> None:
-        assert self.process is not None
         deadline = time.monotonic() + START_TIMEOUT
         while True:
             if self.process.poll() is not None:
                 raise ServerFailedError(f"{self.kind} did not start:\n{self.said()}")
-            with contextlib.suppress(OSError), BeanstalkConnection(self._address(port)) as connection:
+            with contextlib.suppress(OSError), BeanstalkConnection(self.address) as connection:
                 connection.ask(b"list-tube-used\r\n", START_TIMEOUT)
                 return
             if time.monotonic() > deadline:
@@ -160,10 +131,12 @@ def sweep(server: ConnectableServer) -> None:
     """
     with server.connect() as connection:
         deadline = time.monotonic() + STOP_TIMEOUT
-        while connection.statistics()["current-connections"] != "1" or _is_held(connection):
+        shown = connection.statistics()
+        while (shown["current-connections"], shown["current-jobs-reserved"]) != ("1", "0"):
             if time.monotonic() > deadline:
                 raise TimeoutError("connections are still open, or their jobs reserved")
             time.sleep(0.005)
+            shown = connection.statistics()
         tubes: list[str] = []
         while tubes != ["default"]:  # a job of another that was just released may come after its tube was emptied
             for tube in (tubes := elements(connection.ask(b"list-tubes\r\n"))):
@@ -173,10 +146,6 @@ def sweep(server: ConnectableServer) -> None:
                 raise TimeoutError(f"tubes {tubes} do not end")
         connection.send(b"quit\r\n")
         connection.ends()  # so that nobody counts it
-
-
-def _is_held(connection: BeanstalkConnection) -> bool:
-    return connection.statistics()["current-jobs-reserved"] != "0"
 
 
 def _is_as_new(answer: bytes) -> bool:

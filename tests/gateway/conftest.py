@@ -2,17 +2,23 @@
 
 `server`          in a thread, on SQLite and, where slow tests run, on a database server; its counters run on
 `connect`         makes connections to it, which end with the test; `connection` is one
+`serve`           starts a server in a thread, on a new file of SQLite, with options
 `start_command`   starts a `peerd-beanstalkd` of the test's own, with options
 `command_server`  one without options; it is swept as `server` is
 """
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
+from typing import Any
 
 import pytest
 
+from peerd.config.settings import QueueSettings
+from peerd.gateway.engine import EngineOptions
+from peerd.gateway.process_state import GatewayOptions
 from peerd.store.connection.database import Database
 from tests.gateway.beanstalk_connection import BeanstalkConnection
 from tests.gateway.beanstalk_servers import PEERD, BeanstalkServer, sweep
@@ -21,7 +27,9 @@ from tests.support.server_kinds import SERVERS
 from tests.support.servers import DatabaseFactory
 
 Connect = Callable[[], BeanstalkConnection]
+Serve = Callable[..., GatewayThread]
 StartCommand = Callable[..., BeanstalkServer]
+TOKEN = "a-token-of-the-test"
 
 
 @pytest.fixture(scope="module", params=["sqlite", *(pytest.param(kind, marks=pytest.mark.slow) for kind in SERVERS)])
@@ -32,10 +40,8 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def kept_server(kind: str, module_factory: DatabaseFactory) -> Iterator[GatewayThread]:
-    database = Database(module_factory(kind))
-    with GatewayThread(database) as server:
+    with closing(Database(module_factory(kind))) as database, GatewayThread(database) as server:
         yield server
-    database.close()
 
 
 @pytest.fixture
@@ -51,8 +57,27 @@ def connect(server: GatewayThread) -> Iterator[Connect]:
 
 
 @pytest.fixture
-def connection(connect: Connect) -> BeanstalkConnection:
+def connection(connect: Connect) -> Any:
     return connect()
+
+
+@pytest.fixture
+def database(migrated_factory: DatabaseFactory) -> Iterator[Database]:
+    with closing(Database(migrated_factory("sqlite"))) as database:
+        yield database
+
+
+@pytest.fixture
+def serve(database: Database) -> Iterator[Serve]:
+    with ExitStack() as afterwards:
+
+        def start(
+            queues: dict[str, QueueSettings] | None = None, tls: ssl.SSLContext | None = None, **options: Any
+        ) -> GatewayThread:
+            engine_options = EngineOptions(queues=queues or {})
+            return afterwards.enter_context(GatewayThread(database, GatewayOptions(**options), engine_options, tls=tls))
+
+        yield start
 
 
 @pytest.fixture
@@ -78,6 +103,7 @@ def kept_command() -> Iterator[BeanstalkServer]:
 
 @pytest.fixture
 def command_server(kept_command: BeanstalkServer) -> BeanstalkServer:
-    assert kept_command.is_running, kept_command.said()
+    assert kept_command.process is not None
+    assert kept_command.process.poll() is None, kept_command.said()
     sweep(kept_command)
     return kept_command

@@ -10,7 +10,6 @@ import ssl
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
-from types import TracebackType
 from typing import Any, Self
 
 from peerd.domain.ring import Ring
@@ -58,15 +57,12 @@ class GatewayThread:
         self._ready.result(TIMEOUT)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join(TIMEOUT)
         self._socket.close()
 
     def connect(self) -> BeanstalkConnection:
-        """A connection of a client of beanstalkd."""
         return BeanstalkConnection(self.address)
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
@@ -79,19 +75,12 @@ class GatewayThread:
         return asyncio.run_coroutine_threadsafe(run(), self._loop).result(TIMEOUT)
 
     def _register(self) -> Holder:
-        incarnation = nodes.new_incarnation()
-        node_id = self._database.run(nodes.register_incarnation, self.node, incarnation, replaces=None)
+        of_node: dict[str, Any] = {"incarnation": nodes.new_incarnation()}
+        node_id = self._database.run(nodes.register_incarnation, self.node, of_node["incarnation"], replaces=None)
         assert node_id is not None
-        process_id = self._database.run(
-            register_process,
-            node_id=node_id,
-            incarnation=incarnation,
-            kind="gateway",
-            slot="gateway-1",
-            role="gateway",
-            pid=os.getpid(),
-        )
-        return Holder(node_id, incarnation, process_id, 60)
+        of_process: dict[str, Any] = {"kind": "gateway", "slot": "gateway-1", "role": "gateway"}
+        process_id = self._database.run(register_process, node_id=node_id, pid=os.getpid(), **of_node, **of_process)
+        return Holder(node_id, of_node["incarnation"], process_id, 60)
 
     async def _run(self) -> None:
         self._loop = asyncio.get_running_loop()

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import os
 import pwd
+import re
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 from contextlib import closing
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-from peerd.gateway.standalone.job_folder import MEMORY
 from peerd.testing import eventually
 from tests.gateway.beanstalk_connection import BeanstalkConnection, reserved
-from tests.gateway.beanstalk_servers import BEANSTALKD, MODULE, SOURCES, BeanstalkServer, why_missing
+from tests.gateway.beanstalk_servers import MODULE, SOURCES
 from tests.gateway.conftest import StartCommand
-from tests.support.server import find_program, free_port
+from tests.support.server import free_port
 
 START: Final = (sys.executable, "-m", MODULE)
 WITH_SOCKET: Final = (
@@ -45,28 +44,6 @@ def run(*command: str, **environment: str) -> subprocess.CompletedProcess[str]:
     command = command if command[0] == sys.executable else (*START, *command)
     surroundings = os.environ | {"PYTHONPATH": str(SOURCES)} | environment
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=surroundings)
-
-
-def folder_of(server: BeanstalkServer) -> Path:
-    """The folder in memory of a server: the one whose file it has open."""
-    assert server.process is not None
-    descriptors = Path(f"/proc/{server.process.pid}/fd").iterdir()
-    opened = {one.readlink() for one in descriptors if one.is_symlink()}
-    (folder,) = {path.parent for path in opened if path.parent.name.startswith("peerd-beanstalkd-")}
-    return folder
-
-
-# ---------------------------------------------------------------- the start
-
-
-def test_before_it_listens_next_to_nothing_is_loaded() -> None:
-    loaded = set(run(sys.executable, "-c", f"import sys, {MODULE}; print(*sys.modules)").stdout.split())
-    assert {name for name in loaded if name.startswith("peerd")} == {
-        "peerd", "peerd.entrypoints", MODULE, "peerd.gateway", "peerd.gateway.protocols",
-        "peerd.gateway.protocols.beanstalk", "peerd.gateway.standalone", "peerd.gateway.standalone.flags",
-        "peerd.gateway.standalone.listeners", "peerd.runtime", "peerd.runtime.stale_socket",
-    }  # fmt: skip
-    assert not loaded & {"sqlalchemy", "msgspec", "asyncio", "argparse", "dataclasses", "pathlib", "typing", "inspect"}
 
 
 def test_a_client_can_connect_and_send_before_the_server_is_loaded(tmp_path: Path) -> None:
@@ -95,14 +72,13 @@ def test_what_it_does_and_ignores_is_said(
     server = start_command("-V", "-c", "-n", "-z", "10", "-b", str(tmp_path))
     assert server.process is not None
     said = server.said()
-    assert f"pid {server.process.pid}" in said.splitlines()
-    assert any(line.startswith("bind ") and line.endswith(f" 127.0.0.1:{server.port}") for line in said.splitlines())
-    assert "-c has no effect" in said
-    assert "-n has no effect" in said
-    assert "jobs that beanstalkd has left in binlog.1 are not read" in said
+    bound = rf"bind \d+ 127\.0\.0\.1:{server.port}\n"
+    for words in (
+        f"pid {server.process.pid}\n", bound, "-c has no effect", "-n has no effect", r"binlog\.1 are not read",
+    ):  # fmt: skip
+        assert re.search(words, said), words
     assert "inherited" not in said
     with server.connect() as connection:
-        assert connection.statistics()["max-job-size"] == "10"
         connection.put(b"0123456789")
         assert connection.ask(b"put 0 0 60 11\r\n01234567890\r\n") == b"JOB_TOO_BIG\r\n"
 
@@ -115,8 +91,6 @@ def test_what_cannot_be_done_ends_the_start_with_the_status_of_beanstalkd(tmp_pa
         for flags, status, words in (
             (("-Q",), 5, "unknown flag: -Q"),
             (("-p", "no-such-service"), 111, "cannot listen on 127.0.0.1 port no-such-service"),
-            (("-l", "host.invalid", "-p", "0"), 111, "cannot listen on host.invalid port 0"),
-            (("-l", "unix:/no/such/folder/socket"), 111, "cannot listen on unix:/no/such/folder/socket"),
             (("-l", f"unix:{file}"), 111, "is no socket"),
             (("-l", "127.0.0.1", "-p", port), 111, "ss -ltnxp"),
             (("-p", "0", "-b", "/no/such/folder"), 10, "cannot use the folder /no/such/folder"),
@@ -124,7 +98,6 @@ def test_what_cannot_be_done_ends_the_start_with_the_status_of_beanstalkd(tmp_pa
         ):
             done = run(*flags, LISTEN_FDS="1", LISTEN_PID="1")  # which are for another process
             assert done.returncode == status, done.stderr
-            assert done.stderr.startswith("peerd-beanstalkd: ")
             assert words in done.stderr
             assert "Traceback" not in done.stderr
     assert file.read_text() == "mine"
@@ -144,9 +117,6 @@ def test_it_becomes_the_user_that_is_given() -> None:
     assert done.stdout.split() == [str(user.pw_uid)] * 3 + [str(user.pw_gid)] * 3 + ["False"]
 
 
-# ---------------------------------------------------------------- sockets
-
-
 def test_a_unix_socket_is_served_left_alone_replaced_and_removed(start_command: StartCommand, tmp_path: Path) -> None:
     server = start_command(listen=f"unix:{tmp_path}/socket")
     assert run("-l", f"unix:{tmp_path}/socket").returncode == 111
@@ -160,14 +130,6 @@ def test_a_unix_socket_is_served_left_alone_replaced_and_removed(start_command: 
     server.start()
     assert server.end(signal.SIGTERM) == 0
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.slow
-def test_a_server_listens_on_ipv6(start_command: StartCommand) -> None:
-    if not socket.has_dualstack_ipv6():
-        pytest.skip("this machine has no IPv6")
-    with start_command(listen="::1").connect() as connection:
-        connection.put()
 
 
 def test_a_server_takes_the_socket_that_it_is_given() -> None:
@@ -190,24 +152,15 @@ def test_a_server_takes_the_socket_that_it_is_given() -> None:
 def test_what_is_passed_as_a_socket_must_listen() -> None:
     opens = f"import os, sys; sys.argv[1] = os.open('/dev/null', os.O_RDWR); {WITH_SOCKET}"
     done = run(sys.executable, "-c", opens, "", *START)
-    assert done.returncode == 111
-    assert "descriptor 3" in done.stderr
-
-
-# ---------------------------------------------------------------- folders
+    assert (done.returncode, "descriptor 3" in done.stderr) == (111, True)
 
 
 def test_jobs_without_a_folder_are_in_memory_and_leave_nothing_behind(start_command: StartCommand) -> None:
     server = start_command()
-    killed = folder_of(server)
-    server.end(signal.SIGKILL)
-    assert killed.exists()
-    server.start()
-    assert not killed.exists()
-    folder = folder_of(server)
-    assert folder.parent in {MEMORY, Path(tempfile.gettempdir())}
+    assert server.process is not None
+    opened = {one.readlink() for one in Path(f"/proc/{server.process.pid}/fd").iterdir() if one.is_symlink()}
+    (folder,) = {path.parent for path in opened if path.parent.name.startswith("peerd-beanstalkd-")}
     with server.connect() as connection, server.connect() as waiter:
-        assert connection.ask(b"peek-ready\r\n") == b"NOT_FOUND\r\n"
         waiter.send(b"reserve-with-timeout 1000\r\n")
         eventually(lambda: connection.tube()["current-waiting"] == "1")
         assert server.end(signal.SIGTERM) == 0
@@ -215,43 +168,25 @@ def test_jobs_without_a_folder_are_in_memory_and_leave_nothing_behind(start_comm
     assert not folder.exists()
 
 
-def test_a_folder_is_served_by_one_process(start_command: StartCommand, tmp_path: Path) -> None:
-    server = start_command("-b", str(tmp_path))
-    done = run("-b", str(tmp_path), "-p", "0")
-    assert done.returncode == 10
-    assert "another process serves it" in done.stderr
-    with server.connect() as connection:
-        connection.put()
-    if why_missing(BEANSTALKD) is None:
-        flags = ["-l", "127.0.0.1", "-p", str(free_port()), "-b", str(tmp_path)]
-        other = subprocess.run([find_program(BEANSTALKD), *flags], capture_output=True, timeout=20, check=False)
-        assert other.returncode == 10
-
-
-@pytest.mark.parametrize("end", [pytest.param("SIGTERM", marks=pytest.mark.slow), "SIGKILL"])
-def test_a_server_with_a_folder_keeps_its_jobs(start_command: StartCommand, tmp_path: Path, end: str) -> None:
+def test_a_killed_server_with_a_folder_keeps_its_jobs(start_command: StartCommand, tmp_path: Path) -> None:
     server = start_command("-b", str(tmp_path), "-f", "0")
-    body = bytes(range(256))
     with server.connect() as connection, server.connect() as waiter:
         connection.use(b"t")
-        ready = connection.put(body, priority=7, ttr=50)
+        ready = connection.put(b"\xff\0", priority=7, ttr=50)
         delayed = connection.put(delay=1000)
         buried, deleted, held = connection.put(), connection.put(), connection.put(ttr=1000)
-        connection.ask_all(b"reserve-job %d\r\nbury %d 9\r\n" % (buried, buried), 2)
-        assert connection.ask(b"delete %d\r\n" % deleted) == b"DELETED\r\n"
+        connection.ask_all(b"reserve-job %d\r\nbury %d 9\r\ndelete %d\r\n" % (buried, buried, deleted), 3)
         connection.ask(b"reserve-job %d\r\n" % held)
         waiter.send(b"reserve\r\n")
-        server.end(signal.Signals[end])
+        server.end(signal.SIGKILL)
         assert (connection.ends(), waiter.ends()) == (b"", b"")
     server.start()
     with server.connect() as connection:
         shown = {job_id: connection.job(job_id) for job_id in (ready, delayed, buried, held)}
         assert [one["state"] for one in shown.values()] == ["ready", "delayed", "buried", "ready"]
-        assert {one["tube"] for one in shown.values()} == {"t"}
         assert (shown[ready]["pri"], shown[ready]["ttr"], shown[held]["releases"]) == ("7", "50", "0")
-        assert int(shown[delayed]["time-left"]) > 900
         assert connection.ask(b"peek %d\r\n" % deleted) == b"NOT_FOUND\r\n"
-        assert connection.ask(b"peek %d\r\n" % ready).endswith(body + b"\r\n")
+        assert connection.ask(b"peek %d\r\n" % ready).endswith(b"\xff\0\r\n")
         assert connection.put() > held
 
 
@@ -281,4 +216,3 @@ def test_sigusr1_drains_a_server(start_command: StartCommand) -> None:
         assert connection.ask(b"put 0 0 60 3\r\nabc\r\n") == b"DRAINING\r\n"
         assert connection.ask(b"put 0 0 60 3\r\nabc!\n") == b"EXPECTED_CRLF\r\n"
         assert connection.ask(b"reserve-with-timeout 0\r\n") == reserved(job_id)
-        assert connection.ask(b"delete %d\r\n" % job_id) == b"DELETED\r\n"

@@ -1,22 +1,75 @@
-"""Conformance: `put`, the ways to reserve, what holders and others may do with a job, `peek` and `kick`."""
+"""Conformance: what bytes become commands, the ways to reserve, and what holders and others may do with a job."""
 
 from __future__ import annotations
 
 import time
 
-from peerd.testing import eventually
-from tests.gateway.beanstalk_connection import BeanstalkConnection, found, reserved
-from tests.gateway.conftest import Connect
-from tests.gateway.job_steps import (
+from tests.gateway.beanstalk_connection import (
     DELETED,
     NOT_FOUND,
     RESERVE_NOW,
     STATES,
     TIMED_OUT,
+    BeanstalkConnection,
     begin_to_wait,
     put_in_state,
+    reserved,
     wait_until_waiting,
 )
+from tests.gateway.conftest import Connect
+
+BAD_FORMAT = b"BAD_FORMAT\r\n"
+UNKNOWN = b"UNKNOWN_COMMAND\r\n"
+TOO_BIG = b"JOB_TOO_BIG\r\n"
+PROBE = b"list-tube-used\r\n"
+IN_STEP = b"USING default\r\n"
+REFUSED: dict[bytes, list[bytes]] = {
+    b"x" * 222 + b"\r\n": [UNKNOWN],
+    **{b"x" * (length - 2) + b"\r\n": [BAD_FORMAT] for length in (225, 226, 450, 5000)},
+    b"list-tube-used\n" + PROBE: [BAD_FORMAT],
+    b"delete 1x\r\n": [BAD_FORMAT],
+    b"put 0 0 60 -3\r\nabc\r\n": [BAD_FORMAT, UNKNOWN],
+    b"put 0 0 60 3\r\nabcdeword\r\n": [b"EXPECTED_CRLF\r\n", UNKNOWN],
+    b"put 0 0 60 3\r\nabc\r!": [b"EXPECTED_CRLF\r\n"],
+    **{b"put 0 0 60 %d\r\n%b\r\n" % (size, b"\n" * size): [TOO_BIG] for size in (65_536, 1_000_000)},
+}
+"""What is sent, and what is answered before the next command is understood."""
+
+
+def test_what_is_refused_leaves_the_connection_in_step(connection: BeanstalkConnection) -> None:
+    answers = {sent: connection.ask_all(sent + PROBE, len(due) + 1) for sent, due in REFUSED.items()}
+    assert answers == {sent: [*due, IN_STEP] for sent, due in REFUSED.items()}
+    assert connection.ask(b"peek-ready\r\n") == NOT_FOUND
+
+
+def test_pipelined_commands_are_answered_in_order(connect: Connect) -> None:
+    connection, other = connect(), connect()
+    first = connection.put(b"a")
+    commands = b"use t\r\nput 0 0 60 1\r\nb\r\nreserve\r\npeek-ready\r\nwatch t\r\nreserve\r\nlist-tube-used\r\n"
+    assert b"".join(connection.ask_all(commands, 7)) == (
+        b"USING t\r\nINSERTED %d\r\nRESERVED %d 1\r\na\r\n" % (first + 1, first)
+        + b"FOUND %d 1\r\nb\r\nWATCHING 2\r\nRESERVED %d 1\r\nb\r\nUSING t\r\n" % (first + 1, first + 1)
+    )
+    answers = connection.ask_all(b"put 0 0 60 3\r\nabc\r\n" * 1000, 1000)
+    assert answers == [b"INSERTED %d\r\n" % (first + 2 + number) for number in range(1000)]
+    other.send(b"reserve\r\n" + PROBE)
+    job_id = connect().put(b"late")
+    assert [other.receive(), other.receive()] == [reserved(job_id, b"late"), IN_STEP]
+
+
+def test_numbers_beyond_those_of_a_database_have_their_answers(connection: BeanstalkConnection) -> None:
+    for command in (
+        b"delete %d", b"release %d 0 0", b"bury %d 0", b"touch %d", b"peek %d", b"kick-job %d", b"stats-job %d",
+        b"reserve-job %d",
+    ):  # fmt: skip
+        for number in (2**63 - 1, 2**63, 2**64 - 1):
+            assert connection.ask(command % number + b"\r\n") == NOT_FOUND, (command, number)
+    most = 2**32 - 1
+    for priority, delay, ttr, kept in ((most, 0, most, most), (5, most, 0, 1)):
+        shown = connection.job(connection.put(priority=priority, delay=delay, ttr=ttr))
+        assert (shown["pri"], shown["delay"], shown["ttr"]) == (str(priority), str(delay), str(kept))
+    assert connection.ask(b"reserve-with-timeout 2147483647\r\n").startswith(b"RESERVED ")
+
 
 ANSWERS = {
     # command: for a job that is ready, delayed, buried, reserved by who asks, and by another
@@ -45,42 +98,17 @@ def test_each_command_does_its_part_with_a_job_in_each_state(connect: Connect) -
             assert shown == NOT_FOUND if becomes is None else f"\nstate: {becomes}\n".encode() in shown, command
 
 
-# ---------------------------------------------------------------- put, use
-
-
-def test_put_answers_with_ids_that_grow_and_gives_none_twice(connect: Connect) -> None:
-    one, other = connect(), connect()
-    given = [one.put(), other.put(), one.put(), other.put()]
-    assert given == sorted(set(given))
-    assert one.ask(b"delete %d\r\n" % given[-1]) == DELETED
-    assert one.put() > given[-1]
-
-
-def test_put_uses_default_until_another_tube_is_used_which_is_not_watched(connection: BeanstalkConnection) -> None:
-    first = connection.put()
-    assert connection.ask(b"use other\r\n") == b"USING other\r\n"
-    second = connection.put()
-    assert [connection.job(first)["tube"], connection.job(second)["tube"]] == ["default", "other"]
-    assert connection.reserve() == first
-    assert connection.ask(RESERVE_NOW) == TIMED_OUT
-
-
-# ---------------------------------------------------------------- reserve
-
-
 def test_a_reserve_waits_until_a_job_is_put(connect: Connect) -> None:
     waiting, other = connect(), connect()
-    for command in (b"reserve\r\n", b"reserve-with-timeout 100\r\n"):
-        waiting.send(command)
-        wait_until_waiting(other, 1)
-        assert waiting.answer_that_came() is None
-        job_id = other.put(b"at last")
-        assert waiting.receive() == reserved(job_id, b"at last")
+    waiting.send(b"reserve-with-timeout 100\r\n")
+    wait_until_waiting(other, 1)
+    assert waiting.answer_that_came() is None
+    job_id = other.put(b"at last")
+    assert waiting.receive() == reserved(job_id, b"at last")
 
 
 def test_a_reserve_ends_with_its_timeout(connect: Connect) -> None:
     waiting, other = connect(), connect()
-    assert waiting.ask(RESERVE_NOW) == TIMED_OUT
     began = time.monotonic()
     assert waiting.ask(b"reserve-with-timeout 1\r\n") == TIMED_OUT
     assert time.monotonic() - began >= 1.0
@@ -106,18 +134,6 @@ def test_a_client_that_has_left_gets_no_job(connect: Connect) -> None:
     assert other.reserve() == job_id
 
 
-def test_reserve_job_ignores_the_watch_list_and_the_pause(connect: Connect) -> None:
-    producer, taker = connect(), connect()
-    producer.use(b"elsewhere")
-    jobs = {state: put_in_state(producer, state, b"body") for state in STATES}
-    assert producer.ask(b"pause-tube elsewhere 100\r\n") == b"PAUSED\r\n"
-    for job_id in jobs.values():
-        assert taker.ask(b"reserve-job %d\r\n" % job_id) == reserved(job_id, b"body")
-
-
-# ---------------------------------------------------------------- what changes
-
-
 def test_each_command_changes_what_stats_job_shows(connection: BeanstalkConnection) -> None:
     for command, due in (
         (b"release %d 7 0\r\n", {"state": "ready", "pri": "7", "delay": "0", "releases": "1"}),
@@ -136,65 +152,14 @@ def test_each_command_changes_what_stats_job_shows(connection: BeanstalkConnecti
     assert (shown["state"], shown["pri"], shown["delay"], shown["kicks"]) == ("ready", "5", "100", "1")
 
 
-def test_touch_gives_the_whole_ttr_again(connection: BeanstalkConnection) -> None:
-    job_id = connection.put(ttr=100)
-    connection.reserve()
-    eventually(lambda: int(connection.job(job_id)["time-left"]) < 99)
-    began = time.monotonic()
-    assert connection.ask(b"touch %d\r\n" % job_id) == b"TOUCHED\r\n"
-    assert int(connection.job(job_id)["time-left"]) >= 99 - (time.monotonic() - began)
-
-
 def test_what_makes_a_job_ready_wakes_a_client_that_waits(connect: Connect) -> None:
     owner, waiting = connect(), connect()
     for state, command in (
-        ("reserved", b"release %d 0 0\r\n"),
-        ("delayed", b"kick-job %d\r\n"),
-        ("buried", b"kick-job %d\r\n"),
-        ("delayed", b"kick 1\r\n"),
-        ("buried", b"kick 1\r\n"),
-    ):
+        ("reserved", b"release %d 0 0\r\n"), ("delayed", b"kick-job %d\r\n"), ("buried", b"kick-job %d\r\n"),
+        ("delayed", b"kick 1\r\n"), ("buried", b"kick 1\r\n"),
+    ):  # fmt: skip
         job_id = put_in_state(owner, state)
         begin_to_wait(owner, waiting)
         owner.ask(command % job_id if b"%d" in command else command)
         assert waiting.receive() == reserved(job_id), (state, command)
         assert waiting.ask(b"delete %d\r\n" % job_id) == DELETED
-
-
-# ---------------------------------------------------------------- peek, kick
-
-
-def test_peek_of_a_state_shows_the_first_job_of_the_used_tube(connection: BeanstalkConnection) -> None:
-    connection.put(b"late", priority=2)
-    ready = connection.put(b"first", priority=1)
-    connection.put(b"second", priority=1)
-    delayed = [connection.put(b"%d" % delay, delay=delay) for delay in (200, 100, 300)][1]
-    buried, other = connection.put(priority=9), connection.put(priority=0)
-    for job_id in (buried, other):
-        connection.ask_all(b"reserve-job %d\r\nbury %d 0\r\n" % (job_id, job_id), 2)
-    peeks = b"peek-ready\r\npeek-delayed\r\npeek-buried\r\n"
-    assert connection.ask_all(peeks, 3) == [found(ready, b"first"), found(delayed, b"100"), found(buried)]
-    connection.use(b"other")
-    assert connection.ask_all(peeks, 3) == [NOT_FOUND] * 3
-
-
-def test_kick_takes_buried_jobs_in_the_order_of_their_burial_and_else_delayed_ones_that_are_due_first(
-    connection: BeanstalkConnection,
-) -> None:
-    buried = [connection.put(priority=9 - number) for number in range(3)]
-    for job_id in reversed(buried):
-        connection.ask_all(b"reserve-job %d\r\nbury %d 0\r\n" % (job_id, job_id), 2)
-    delayed = [connection.put(delay=delay) for delay in (300, 100, 200)]
-
-    def states() -> list[str]:
-        return [connection.job(job_id)["state"] for job_id in (*buried, *delayed)]
-
-    connection.use(b"other")
-    assert connection.ask(b"kick 10\r\n") == b"KICKED 0\r\n"
-    connection.use(b"default")
-    assert connection.ask(b"kick 2\r\n") == b"KICKED 2\r\n"
-    assert states() == ["buried", "ready", "ready", "delayed", "delayed", "delayed"]
-    assert connection.ask(b"kick 10\r\n") == b"KICKED 1\r\n"
-    assert states() == ["ready", "ready", "ready", "delayed", "delayed", "delayed"]
-    assert connection.ask(b"kick 2\r\n") == b"KICKED 2\r\n"
-    assert states() == ["ready", "ready", "ready", "delayed", "ready", "ready"]

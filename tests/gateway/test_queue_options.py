@@ -11,18 +11,15 @@ import sqlalchemy as sa
 from peerd.config.settings import QueueSettings
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import NewTask
-from peerd.gateway import queue_capacity
 from peerd.gateway.engine import EngineOptions
 from peerd.store.connection.database import Database
 from peerd.store.enqueue import enqueue
 from peerd.store.maintenance import chore_batches
-from peerd.store.schema.sql_clock import now
 from peerd.store.schema.tables import tasks
 from peerd.store.tasks import read
 from peerd.testing import eventually
 from tests.gateway.beanstalk_connection import BeanstalkConnection
 from tests.gateway.gateway_thread import GatewayThread
-from tests.store.plans import recorded_statements
 
 FULL = b"OUT_OF_MEMORY"
 INSERTED = b"INSERTED"
@@ -31,11 +28,9 @@ QUEUES = {
     "plain": QueueSettings(),
     "buried": QueueSettings(bury_after=3),
     "expiring": QueueSettings(expire_after=1.0),
-    "brief": QueueSettings(expire_after=0.1),
     "long": QueueSettings(expire_after=86_400.0),
     "small": QueueSettings(max_jobs=3),
     "shared": QueueSettings(max_jobs=10),
-    "large": QueueSettings(max_jobs=100_000),
 }
 ConnectTo = Callable[[str], BeanstalkConnection]
 
@@ -77,13 +72,12 @@ def put_answers(connection: BeanstalkConnection, number: int) -> list[bytes]:
 
 
 def test_a_job_that_was_deleted_is_history_where_its_queue_keeps_it(database: Database, connect_to: ConnectTo) -> None:
-    for queue, statuses in (("kept", (Status.DONE, Status.CANCELED)), ("plain", (None, None))):
-        connection = connect_to(queue)
-        held, ready = connection.put(), connection.put()
-        assert connection.reserve() == held
-        assert connection.ask_all(b"delete %d\r\ndelete %d\r\n" % (held, ready), 2) == [b"DELETED\r\n"] * 2
-        assert (status_of(database, held), status_of(database, ready)) == statuses
-        assert connection.ask(b"stats-job %d\r\n" % held) == b"NOT_FOUND\r\n"
+    connection = connect_to("kept")
+    held, ready = connection.put(), connection.put()
+    assert connection.reserve() == held
+    assert connection.ask_all(b"delete %d\r\ndelete %d\r\n" % (held, ready), 2) == [b"DELETED\r\n"] * 2
+    assert (status_of(database, held), status_of(database, ready)) == (Status.DONE, Status.CANCELED)
+    assert connection.ask(b"stats-job %d\r\n" % held) == b"NOT_FOUND\r\n"
 
 
 def test_a_job_is_buried_at_a_number_of_releases_and_timeouts(database: Database, connect_to: ConnectTo) -> None:
@@ -94,7 +88,6 @@ def test_a_job_is_buried_at_a_number_of_releases_and_timeouts(database: Database
     assert connection.reserve() == job_id
     eventually(lambda: connection.job(job_id)["timeouts"] == "1", message="its time was over")
     assert connection.ask_all(reserve_and_release, 2)[1] == b"BURIED\r\n"
-    assert connection.job(job_id)["state"] == "buried"
     assert status_of(database, job_id) is Status.BURIED
 
 
@@ -112,22 +105,9 @@ def test_a_job_expires_after_its_delay_and_a_reserved_one_is_finished(
     eventually(is_expired_and_gone)
     assert connection.ask(b"delete %d\r\n" % held) == b"DELETED\r\n"
     task = database.read(read.get_task, later)
-    assert task.start_at is not None
-    assert task.finish_at is not None
-    assert (task.finish_at - task.start_at).total_seconds() == pytest.approx(1.0, abs=0.01)
+    assert (task.start_at and task.finish_at and (task.finish_at - task.start_at).total_seconds()) == pytest.approx(1.0)
     far = connect_to("long").put(delay=2**32 - 1)  # beyond every limit of time
     assert database.read(read.get_task, far).finish_at is None
-
-
-def test_an_expired_job_is_given_to_no_client_although_its_row_is_there(
-    database: Database, connect_to: ConnectTo
-) -> None:
-    connection = connect_to("brief")
-    job_id = connection.put()
-    is_over = sa.select(tasks.c.finish_at <= now()).where(tasks.c.id == job_id)
-    eventually(lambda: database.read(lambda one: bool(one.execute(is_over).scalar_one())), message="its time is over")
-    assert connection.ask(b"reserve-with-timeout 0\r\n") == b"TIMED_OUT\r\n"
-    assert status_of(database, job_id) is Status.PENDING
 
 
 def test_a_full_tube_refuses_a_put_and_loses_nothing(connect_to: ConnectTo) -> None:
@@ -154,13 +134,3 @@ def test_the_tasks_of_others_count_and_those_that_have_ended_do_not(database: Da
     gone = sa.delete(tasks).where(tasks.c.status == "buried", tasks.c.queue == "shared")
     database.run(lambda one: one.execute(gone).rowcount)
     assert eventually(lambda: put_answers(connection, 1) == [INSERTED], message="others have made room")
-
-
-def test_a_large_limit_costs_puts_one_count(
-    connect_to: ConnectTo, database: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(queue_capacity, "VALID_FOR", 600.0)  # a slow machine puts for longer than a second
-    connection = connect_to("large")
-    with recorded_statements(database) as sent:
-        assert set(put_answers(connection, 500)) == {INSERTED}
-    assert len([statement for statement, _ in sent if "unfinished" in statement]) == 1

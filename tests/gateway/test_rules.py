@@ -5,17 +5,15 @@ from __future__ import annotations
 import time
 
 from peerd.testing import eventually
-from tests.gateway.beanstalk_connection import BeanstalkConnection, reserved
-from tests.gateway.conftest import Connect
-from tests.gateway.job_steps import (
+from tests.gateway.beanstalk_connection import (
     DELETED,
     NOT_FOUND,
-    RESERVE_NOW,
-    TIMED_OUT,
+    BeanstalkConnection,
     begin_to_wait,
     put_in_state,
-    wait_until_waiting,
+    reserved,
 )
+from tests.gateway.conftest import Connect
 
 DEADLINE_SOON = b"DEADLINE_SOON\r\n"
 MARGIN = 1.0
@@ -24,11 +22,8 @@ LATENESS = 5.0
 """Seconds by which a timer may be late here, where other processes use the machine too; a poll comes after ten."""
 
 
-# ---------------------------------------------------------------- order
-
-
 def test_jobs_come_by_priority_then_by_id_whatever_became_of_them_before(connection: BeanstalkConnection) -> None:
-    given = {priority: connection.put(priority=priority) for priority in (5, 1, 4294967295, 1024, 2)}
+    given = {priority: connection.put(priority=priority) for priority in (5, 1, 1024, 2)}
     released, put_back = connection.put(priority=0), connection.put(priority=0)
     assert [connection.reserve(), connection.reserve()] == [released, put_back]
     kicked = put_in_state(connection, "buried", priority=5)
@@ -36,21 +31,8 @@ def test_jobs_come_by_priority_then_by_id_whatever_became_of_them_before(connect
     younger = [connection.put(priority=priority) for priority in (1, 5)]
     connection.ask_all(b"release %d 5 0\r\nrelease %d 3 0\r\nkick 1\r\n" % (released, put_back), 3)
     eventually(lambda: connection.job(undelayed)["state"] == "ready")
-    order = [
-        given[1], younger[0], given[2], put_back, given[5], released, kicked, undelayed, younger[1], given[1024],
-        given[4294967295],
-    ]  # fmt: skip
+    order = [given[1], younger[0], given[2], put_back, given[5], released, kicked, undelayed, younger[1], given[1024]]
     assert [connection.reserve() for _ in order] == order
-
-
-def test_the_order_goes_over_all_watched_tubes(connect: Connect) -> None:
-    producer, consumer = connect(), connect()
-    given = []
-    for tube, priority in ((b"a", 3), (b"b", 2), (b"c", 3), (b"a", 1), (b"b", 3)):
-        producer.use(tube)
-        given.append((priority, producer.put(priority=priority)))
-    consumer.watch_only(b"c", b"a", b"b")
-    assert [consumer.reserve() for _ in given] == [job_id for _, job_id in sorted(given)]
 
 
 def test_a_job_goes_to_one_who_waits_before_the_next_command_even_after_a_kick(connect: Connect) -> None:
@@ -61,9 +43,6 @@ def test_a_job_goes_to_one_who_waits_before_the_next_command_even_after_a_kick(c
     assert producer.receive().startswith(b"INSERTED ")
     assert b"current-jobs-reserved: 1\n" in producer.receive()
     assert worker.receive().startswith(b"RESERVED ")
-
-
-# ---------------------------------------------------------------- waiting
 
 
 def test_those_who_wait_longest_are_served_first_and_one_put_wakes_one(connect: Connect) -> None:
@@ -99,27 +78,8 @@ def test_a_delayed_job_wakes_a_client_when_its_delay_ends(connect: Connect) -> N
     assert 1.0 <= time.monotonic() - began < 1.0 + LATENESS
 
 
-def test_two_hundred_clients_get_a_job_each(connect: Connect) -> None:
-    producer, *waiting = (connect() for _ in range(201))
-    for one in waiting:
-        one.send(b"reserve\r\n")
-    wait_until_waiting(producer, 200)
-    answers = producer.ask_all(b"put 0 0 60 1\r\nx\r\n" * 200, 200)
-    jobs = sorted(int(answer.split()[1]) for answer in answers)
-    assert sorted(int(one.receive().split()[1]) for one in waiting) == jobs
-
-
-def test_of_many_clients_each_gets_other_jobs_and_one_deletes_or_takes_a_job(connect: Connect) -> None:
+def test_of_many_clients_one_deletes_or_takes_a_job(connect: Connect) -> None:
     producer, *clients = (connect() for _ in range(21))
-    jobs = sorted(int(answer.split()[1]) for answer in producer.ask_all(b"put 0 0 60 1\r\nx\r\n" * 400, 400))
-    for client in clients:
-        client.send(b"reserve\r\n" * 20)
-    taken = {client: [int(client.receive().split()[1]) for _ in range(20)] for client in clients}
-    assert sorted(job_id for some in taken.values() for job_id in some) == jobs
-    for client, some in taken.items():
-        client.send(b"".join(b"delete %d\r\n" % job_id for job_id in some))
-    assert {client.receive() for client in clients for _ in range(20)} == {DELETED}
-    assert producer.ask(RESERVE_NOW) == TIMED_OUT
     for _ in range(10):
         for command, done in ((b"reserve-job %d\r\n", b"RESERVED"), (b"delete %d\r\n", b"DELETED")):
             job_id = producer.put()
@@ -127,9 +87,6 @@ def test_of_many_clients_each_gets_other_jobs_and_one_deletes_or_takes_a_job(con
                 client.send(command % job_id)
             answers = sorted(client.receive().split()[0] for client in clients)
             assert answers == sorted([b"NOT_FOUND"] * 19 + [done])
-
-
-# ---------------------------------------------------------------- deadlines
 
 
 def test_a_job_whose_ttr_has_ended_goes_to_one_who_waits_and_counts_a_timeout(connect: Connect) -> None:
@@ -148,7 +105,6 @@ def test_a_job_whose_ttr_has_ended_goes_to_one_who_waits_and_counts_a_timeout(co
         "delay": "100", "timeouts": "2", "releases": "0", "reserves": "2",
     }  # fmt: skip
     eventually(lambda: int(slow.statistics()["job-timeouts"]) == before + 2)
-    assert slow.ask(b"delete %d\r\n" % job_id) == DELETED
 
 
 def test_one_who_waits_is_told_when_the_last_second_of_a_ttr_begins(connection: BeanstalkConnection) -> None:
@@ -163,13 +119,11 @@ def test_a_touched_job_stays_reserved_for_another_ttr(connection: BeanstalkConne
     job_id = connection.put(ttr=4)
     connection.reserve()
     eventually(lambda: int(connection.job(job_id)["time-left"]) < 3)
+    assert int(connection.job(job_id)["age"]) >= 1
     touched = time.monotonic()
     assert connection.ask(b"touch %d\r\n" % job_id) == b"TOUCHED\r\n"
     assert connection.ask(b"reserve-with-timeout 9\r\n") == DEADLINE_SOON
     assert time.monotonic() - touched >= 4.0 - MARGIN - 0.05
-
-
-# ---------------------------------------------------------------- the end of a connection
 
 
 def test_the_jobs_of_a_connection_that_ends_are_ready_again_and_count_nothing(connect: Connect) -> None:
@@ -192,11 +146,3 @@ def test_the_jobs_of_a_connection_that_ends_are_ready_again_and_count_nothing(co
             shown = other.job(job_id)
             assert (shown["timeouts"], shown["releases"], shown["reserves"]) == ("0", "0", "2"), end
             assert other.ask(b"delete %d\r\n" % job_id) == DELETED
-
-
-def test_a_body_that_is_never_finished_is_no_job(connect: Connect) -> None:
-    gone, other = connect(), connect()
-    gone.send(b"put 0 0 60 10\r\nhalf")
-    gone.close()
-    eventually(lambda: other.statistics()["current-connections"] == "1")
-    assert other.ask(b"peek-ready\r\n") == NOT_FOUND

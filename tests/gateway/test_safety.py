@@ -1,62 +1,36 @@
-"""Safety of the queue server: slow, silent, greedy and foreign clients, tokens and TLS."""
+"""Safety of the queue server: slow, silent, greedy and foreign clients, tokens, TLS, and a database that is busy."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
+import sqlite3
 import ssl
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
 
-from peerd.gateway.process_state import GatewayOptions
 from peerd.store.connection.database import Database
+from peerd.store.connection.sqlite_lock import WriterBusy
 from peerd.testing import eventually
+from tests.gateway.conftest import Serve
 from tests.gateway.gateway_thread import GatewayThread, bytes_held_for
 from tests.support.certificates import make_certificate
 from tests.support.servers import DatabaseFactory
 
-Serve = Callable[..., GatewayThread]
 PUT = b"put 0 0 60 %d\r\n"
-
-
-@pytest.fixture
-def serve(module_factory: DatabaseFactory) -> Iterator[Serve]:
-    with ExitStack() as afterwards:
-        database = Database(module_factory("sqlite"))
-        afterwards.callback(database.close)
-
-        def start(tls: ssl.SSLContext | None = None, **options: Any) -> GatewayThread:
-            return afterwards.enter_context(GatewayThread(database, GatewayOptions(**options), tls=tls))
-
-        yield start
-
-
-def send_what_is_taken(rests: dict[socket.socket, int]) -> int:
-    """Send zeros of each connection's rest as far as they are taken without waiting; how many."""
-    sent = 0
-    for connection, rest in rests.items():
-        with suppress(BlockingIOError):
-            taken = connection.send(bytes(rest))
-            rests[connection] -= taken
-            sent += taken
-    return sent
 
 
 def is_closed(connection: socket.socket) -> bool:
     connection.settimeout(10)
-    try:
+    with suppress(ConnectionResetError):
         while connection.recv(65536):
             pass
-    except ConnectionResetError:
-        pass
     return True
-
-
-# ---------------------------------------------------------------- slow and silent clients
 
 
 def test_what_does_not_end_closes_its_connection_and_who_is_silent_or_waits_stays(serve: Serve) -> None:
@@ -75,44 +49,59 @@ def test_what_does_not_end_closes_its_connection_and_who_is_silent_or_waits_stay
 
 def test_a_client_that_does_not_read_costs_bounded_memory(serve: Serve) -> None:
     gateway = serve(max_buffered=65_536, max_job_size=1_000_000)
-    with gateway.connect() as producer, socket.create_connection(gateway.address) as greedy:
+    with gateway.connect() as producer:
         job_id = producer.put(b"x" * 60_000)
-        unread = bytes_held_for(gateway, greedy, b"peek %d\r\n" % job_id * 1000)
-        assert 60_000 < unread < 2 * gateway.state.options.max_unanswered * 60_100
-        assert gateway.state.buffered <= 1_000_000
-        assert producer.ask(b"list-tube-used\r\n") == b"USING default\r\n"  # others are served
+        for command in (b"peek %d\r\n" % job_id, b'{"cmd":"get_job"}{"cmd":"release"}'):
+            with socket.create_connection(gateway.address) as greedy:
+                unread = bytes_held_for(gateway, greedy, command * 1000)
+                assert 60_000 < unread < 2 * gateway.state.options.max_unanswered * 60_100
+                assert gateway.state.buffered <= 1_000_000
+                producer.use(b"default")  # others are served
 
 
-# ---------------------------------------------------------------- greedy clients
+def test_all_commands_of_a_client_that_reads_late_are_executed(serve: Serve) -> None:
+    gateway = serve(max_job_size=1_000_000)
+    with gateway.connect() as client:
+        job_id = client.put(b"x" * 60_000)
+        client.send(b"peek %d\r\n" % job_id * 300 + b"put 0 0 60 4\r\nlast\r\n")
+        client.send_end()
+        eventually(lambda: [one for one in gateway.server._connections if one._session.is_suspended])  # type: ignore[union-attr]
+        assert client.ends().count(b"FOUND ") == 300
+    assert gateway.engine.total_puts == 2
 
 
 def test_a_connection_beyond_the_limit_is_closed_and_the_others_stay(serve: Serve) -> None:
     gateway = serve(max_connections=2)
-    with gateway.connect() as one, gateway.connect() as two:
-        one.ask(b"list-tube-used\r\n")
-        two.ask(b"list-tube-used\r\n")
-        with socket.create_connection(gateway.address) as third:
-            assert is_closed(third)
-        assert one.ask(b"list-tube-used\r\n") == b"USING default\r\n"
-    eventually(lambda: gateway.state.connections == 0)
-    with gateway.connect() as later:
-        assert later.ask(b"list-tube-used\r\n") == b"USING default\r\n"
+    for _ in range(2):
+        with gateway.connect() as one, gateway.connect() as two:
+            one.use(b"one")
+            two.use(b"two")
+            with socket.create_connection(gateway.address) as third:
+                assert is_closed(third)
+            one.use(b"default")
+        eventually(lambda: gateway.state.connections == 0)
 
 
 def test_bodies_of_all_connections_together_are_bounded(serve: Serve) -> None:
     gateway = serve(max_job_size=1_000_000, max_buffered=2_000_000, max_buffered_total=3_000_000, body_timeout=30)
     with ExitStack() as afterwards:
-        connections = [afterwards.enter_context(socket.create_connection(gateway.address)) for _ in range(20)]
-        for connection in connections:
+        rests = {afterwards.enter_context(socket.create_connection(gateway.address)): 999_999 for _ in range(20)}
+        for connection in rests:
             connection.setblocking(False)
             connection.sendall(PUT % 1_000_000)
-        rests = dict.fromkeys(connections, 999_999)
+
+        def is_anything_taken() -> bool:
+            before = sum(rests.values())
+            for connection, rest in rests.items():
+                with suppress(BlockingIOError):
+                    rests[connection] -= connection.send(bytes(rest))
+            return sum(rests.values()) < before
 
         def are_left_alone() -> bool:
             served = list(gateway.server._connections)
             return len(served) == 20 and all(one._counted >= 999_999 or not one._is_reading for one in served)
 
-        eventually(lambda: not send_what_is_taken(rests) and gateway.call(are_left_alone))
+        eventually(lambda: not is_anything_taken() and gateway.call(are_left_alone))
         assert 3_000_000 <= gateway.call(lambda: gateway.state.buffered) <= 3_000_000 + 20 * (65_536 + 262_144)
 
 
@@ -142,9 +131,6 @@ def test_each_tube_has_one_timer_for_its_pause_at_the_most(serve: Serve) -> None
         assert client.ask(b"reserve-with-timeout 10\r\n").startswith(b"RESERVED ")
 
 
-# ---------------------------------------------------------------- the end of input
-
-
 def test_a_reserve_behind_the_end_of_input_does_not_wait(serve: Serve) -> None:
     gateway = serve()
     with gateway.connect() as client:
@@ -155,25 +141,10 @@ def test_a_reserve_behind_the_end_of_input_does_not_wait(serve: Serve) -> None:
     eventually(lambda: gateway.state.connections == 0)
 
 
-def test_all_commands_of_a_client_that_reads_late_are_executed(serve: Serve) -> None:
-    gateway = serve(max_job_size=1_000_000)
-    with gateway.connect() as client:
-        job_id = client.put(b"x" * 60_000)
-        client.send(b"peek %d\r\n" % job_id * 300 + b"put 0 0 60 4\r\nlast\r\n")
-        client.send_end()
-        eventually(lambda: [one for one in gateway.server._connections if one._session.is_suspended])  # type: ignore[union-attr]
-        assert client.ends().count(b"FOUND ") == 300
-    assert gateway.engine.total_puts == 2
-    eventually(lambda: gateway.state.connections == 0)
-
-
-# ---------------------------------------------------------------- access
-
-
 def test_without_the_token_every_command_is_refused_and_a_wrong_one_ends_the_connection(serve: Serve) -> None:
     gateway = serve(token="secret-token-of-the-test")
     with gateway.connect() as connection, gateway.connect() as wrong:
-        for command in (b"stats\r\n", b"list-tubes\r\n", b"reserve-with-timeout 0\r\n", PUT % 3 + b"abc\r\n"):
+        for command in (b"stats\r\n", PUT % 3 + b"abc\r\n"):
             assert connection.ask(command) == b"UNAUTHORIZED\r\n"
         assert connection.ask(b"auth secret-token-of-the-test\r\n") == b"AUTHORIZED\r\n"
         assert connection.statistics()["current-jobs-ready"] == "0"
@@ -202,12 +173,82 @@ def test_with_tls_a_client_works_and_plain_text_is_refused(serve: Serve, tmp_pat
     with (
         socket.create_connection(gateway.address) as plain,
         trusting.wrap_socket(plain, server_hostname="127.0.0.1") as secure,
+        secure.makefile("rb") as answers,
     ):
         secure.sendall(PUT % 3 + b"abc\r\nreserve\r\n")
-        answer = b""
-        while answer.count(b"\r\n") < 3:
-            answer += secure.recv(1000)
-        assert answer == b"INSERTED 1\r\nRESERVED 1 3\r\nabc\r\n"
+        assert [answers.readline() for _ in range(3)] == [b"INSERTED 1\r\n", b"RESERVED 1 3\r\n", b"abc\r\n"]
     with socket.create_connection(gateway.address) as plain:
         plain.sendall(b"stats\r\n")
         assert is_closed(plain)
+
+
+@pytest.fixture
+def other_writer(database: Database) -> Iterator[sqlite3.Connection]:
+    """A connection of another program; it writes between BEGIN IMMEDIATE and COMMIT."""
+    assert database.engine.url.database
+    with closing(sqlite3.connect(database.engine.url.database, isolation_level=None)) as connection:
+        yield connection
+
+
+def test_a_command_that_needs_no_database_is_answered_while_another_program_writes(
+    database: Database, other_writer: sqlite3.Connection
+) -> None:
+    with GatewayThread(database) as gateway, gateway.connect() as producer:
+        producer.put(b"before")
+        other_writer.execute("BEGIN IMMEDIATE")
+        producer.send(b"put 0 0 60 5\r\nafter\r\n")
+        with gateway.connect() as other:
+            assert other.ask(b"list-tube-used\r\n") == b"USING default\r\n"
+            assert other.ask(b"watch a\r\n") == b"WATCHING 2\r\n"
+        assert producer.answer_that_came() is None
+        other_writer.execute("COMMIT")
+        assert producer.receive().startswith(b"INSERTED ")
+
+
+def test_nothing_waits_for_another_writer_that_is_asked_not_to(
+    database: Database, other_writer: sqlite3.Connection
+) -> None:
+    def never(_: Connection) -> None:
+        pytest.fail("it has no lock")
+
+    def refuse_another(_: object) -> None:
+        with pytest.raises(WriterBusy):
+            database.run_group_at_once(never)
+
+    def insert_and_fail(connection: Connection) -> None:
+        connection.exec_driver_sql("INSERT INTO queues (name) VALUES ('left')")
+        raise ZeroDivisionError
+
+    database.run(refuse_another)
+    with pytest.raises(ZeroDivisionError):
+        database.run_group_at_once(insert_and_fail)
+    count = "SELECT count(*) FROM queues"
+    assert database.run_group_at_once(lambda connection: connection.exec_driver_sql(count).scalar_one()) == 0
+    other_writer.execute("BEGIN IMMEDIATE")
+    refuse_another(None)
+    other_writer.execute("COMMIT")
+    refuse_another(None)  # the other writer was met a moment ago: it gets its turn
+    assert database.run_group(lambda connection: "done") == "done"
+
+
+@pytest.mark.parametrize("kind", ["postgresql", pytest.param("mariadb", marks=pytest.mark.slow)])
+def test_a_locked_job_fails_the_command_of_its_client_alone(migrated_factory: DatabaseFactory, kind: str) -> None:
+    with (
+        closing(Database(migrated_factory(kind))) as database,
+        GatewayThread(database) as gateway,
+        gateway.connect() as holder,
+        gateway.connect() as second,
+        gateway.connect() as other,
+        database.engine.connect() as elsewhere,
+    ):
+        for client in (holder, second):
+            client.put(b"locked")
+            assert client.ask(b"reserve\r\n").startswith(b"RESERVED ")
+        ids = elsewhere.execute(sa.text("SELECT id FROM tasks ORDER BY id FOR UPDATE")).scalars().all()
+        holder.send(b"delete %d\r\n" % ids[0])
+        eventually(lambda: gateway.engine._operations._is_executing)
+        second.send(b"delete %d\r\n" % ids[1])
+        assert other.ask(b"put 0 0 60 5\r\nother\r\n", 30).startswith(b"INSERTED ")  # it is in the batch of the second
+        assert [client.receive(30) for client in (holder, second)] == [b"INTERNAL_ERROR\r\n"] * 2
+        elsewhere.rollback()
+        assert holder.ask(b"delete %d\r\n" % ids[0]) == b"DELETED\r\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Event, Thread
@@ -74,10 +74,7 @@ NODE_ANSWERS: dict[str, Any] = {
 
 
 def fill(client: Client) -> None:
-    """Tasks 1 to 9 of many statuses, two nodes, schedules with a run each, a limit, and a paused queue.
-
-    Two users, two bulk actions of which the second was canceled, lines of task 1, statistics, and a request to a node.
-    """
+    """Tasks 1 to 9 of many statuses, and some of everything else; the second bulk action was canceled."""
     holder = ClaimingProcess(client.database)
     for number in range(4):
         client.enqueue("video", name="transcode", body={"source": f"Größe {number}.mp4"}, priority=2**60 - number)
@@ -126,19 +123,13 @@ def write_records(client: Client) -> None:
     minute = bucket_start(at, MINUTE) - timedelta(minutes=1)
     client.database.run(write_buckets, [BucketRow(MINUTE, minute, "video", "transcode", 1, 7, totals)])
     client.database.run(write_depths, client.database.read(sample_depths))
-    for kind, queue, text in (
-        ("backlog", "mail", "tasks of mail wait"),
-        ("dead-tasks", "video", "task 3 is dead\x1b[2J"),
-    ):
+    for kind, queue, text in (("backlog", "mail", "tasks wait"), ("dead-tasks", "video", "task 3 is dead\x1b[2J")):
         report = AlertReport(kind=kind, subject=queue, node="video-1", text=text, data={"queue": queue}, slot="video-1")
         client.database.run(record_alert, report, ReportAge())
 
 
 def write_files(client: Client) -> None:
-    """Three files in a bucket, on a disk of video-1; another disk that was lost, an empty bucket, and two classes.
-
-    An access key of some of them, and an upload that has not ended.
-    """
+    """Three files in a bucket on a disk of video-1, a disk that was lost, and an upload that has not ended."""
     client.file_classes.set("safe", copies=3, durable=2)
     client.file_classes.set("unused")
     client.buckets.create("films", quota="1GB")
@@ -159,8 +150,7 @@ def write_files(client: Client) -> None:
 def answering_node(client: Client, name: str = "video-1") -> Iterator[None]:
     """The node answers what it is requested, as its agent would; what was requested before is answered at once."""
     ended = Event()
-    node = client.database.read(nodes.get_node, name)
-    incarnation = node.incarnation
+    incarnation = client.database.read(nodes.get_node, name).incarnation
     assert incarnation is not None
 
     def answer() -> None:
@@ -206,13 +196,13 @@ def token(filled: Path) -> str:
     return filled.with_suffix(".token").read_text()
 
 
-class Copies:
+class Copies(ExitStack):
     """Copies of the filled database, each with a client."""
 
     def __init__(self, filled: Path, folder: Path) -> None:
+        super().__init__()
         self._filled = filled
         self._folder = folder
-        self._clients: list[Client] = []
 
     def url(self) -> str:
         """The URL of another copy."""
@@ -223,28 +213,22 @@ class Copies:
 
     def client(self) -> Client:
         """A client of another copy."""
-        self._clients.append(Client(self.url()))
-        return self._clients[-1]
-
-    def close(self) -> None:
-        for client in self._clients:
-            client.close()
+        return self.enter_context(Client(self.url()))
 
 
 @pytest.fixture
 def copies(filled: Path, tmp_path: Path) -> Iterator[Copies]:
-    copies = Copies(filled, tmp_path)
-    yield copies
-    copies.close()
+    with Copies(filled, tmp_path) as copies:
+        yield copies
 
 
 class ServedApp:
     """A served app, and a client of it."""
 
-    def __init__(self, shown: ShownApp, token: str) -> None:
+    def __init__(self, shown: ShownApp, client: Client) -> None:
         self._shown = shown
         self.address = shown.address
-        self.client = Client(shown.address, token=token)
+        self.client = client
 
     def show(self, client: Client) -> Client:
         """Let the app show the database of a client, and return the client of the app."""
@@ -254,10 +238,8 @@ class ServedApp:
 
 @pytest.fixture(scope="session")
 def served_app(token: str) -> Iterator[ServedApp]:
-    with ShownApp.served() as shown:
-        one = ServedApp(shown, token)
-        yield one
-        one.client.close()
+    with ShownApp.served() as shown, Client(shown.address, token=token) as client:
+        yield ServedApp(shown, client)
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ import asyncio
 import logging
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -50,25 +50,13 @@ def test_a_job_is_waited_for(remote: Client, database_client: Client) -> None:
 
 
 def test_one_client_serves_several_event_loops_and_threads(remote: Client) -> None:
-    async def ask() -> list[Task | None]:
-        return list(await asyncio.gather(*(remote.aio.tasks.find(1) for _ in range(40))))
+    async def ask() -> list[Task]:
+        return await asyncio.gather(*(remote.aio.tasks.get(1) for _ in range(40)))
 
-    found = [asyncio.run(ask()) for _ in range(2)]
-    threads = [threading.Thread(target=lambda: found.append([remote.tasks.find(1)] * 40)) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert found == [found[0]] * 6
-    assert {task.status for task in found[0] if task is not None} == {"done"}
-
-
-def test_an_argument_is_refused_before_anything_is_sent(remote: Client) -> None:
-    lost = Client("http://127.0.0.1:1")
-    with pytest.raises(ValueError, match="unique_for"):
-        lost.enqueue("mail", unique_for="1h")
-    with pytest.raises(TypeError, match="prio"):
-        lost.enqueue("mail", prio=1)  # type: ignore[call-arg]
+    found = [task.status for _ in range(2) for task in asyncio.run(ask())]
+    with ThreadPoolExecutor(4) as threads:
+        found += [task.status for task in threads.map(remote.tasks.get, [1] * 40)]
+    assert found == ["done"] * 120
 
 
 def test_what_needs_the_database_or_a_server_says_so(remote: Client, database_client: Client) -> None:
@@ -88,103 +76,88 @@ def test_what_needs_the_database_or_a_server_says_so(remote: Client, database_cl
         Client("sqlite:////tmp/peerd-never.sqlite", token=TOKEN)
 
 
-WRONG: tuple[tuple[str, dict[str, Any], str], ...] = (
-    ("http://user:hunter2@host", {}, "names a user"),
-    *((url, {}, "write http") for url in ("http://", "http://host:99999", "http://host/?a=b", "http://host/\n")),
-    ("http://ho st/", {}, "write http"),
-    *(("http://host", {"token": one}, "token has characters") for one in ("hunter2 hunter2", "hunter2\r\nx: y", "")),
-    ("http://host", {"timeout": 0}, "timeout"),
-    ("https://host", {"ca": "/nowhere/hunter"}, "certificates"),
-)
-
-
 def test_a_wrong_server_is_refused_at_once_without_its_secrets() -> None:
-    for url, given, problem in WRONG:
+    wrong: tuple[tuple[str, dict[str, Any], str], ...] = (
+        ("http://user:hunter2@host", {}, "names a user"),
+        *((url, {}, "write http") for url in ("http://", "http://host:99999", "http://host/?a=b", "http://ho st/")),
+        *(("http://host", {"token": one}, "token has characters") for one in ("hunter2 hunter2", "")),
+        ("http://host", {"timeout": 0}, "timeout"),
+        ("https://host", {"ca": "/nowhere/hunter"}, "certificates"),
+    )
+    for url, given, problem in wrong:
         with pytest.raises(InvalidServer, match=problem) as caught:
             Client(url, **given)
         assert "hunter2" not in f"{caught.value}{vars(caught.value)}", url
 
 
-def test_the_token_is_in_no_text_and_no_log(
-    served_app: ServedApp, remote: Client, caplog: pytest.LogCaptureFixture, token: str
-) -> None:
+def test_the_token_is_in_no_text_and_no_log(remote: Client, caplog: pytest.LogCaptureFixture, token: str) -> None:
     caplog.set_level(logging.DEBUG)
     with pytest.raises(TaskNotFound) as caught:
         remote.tasks.get(99)
     lost = Client("http://127.0.0.1:1", token=token)
     with pytest.raises(ServerUnreachable) as unreachable:
         lost.tasks.get(1)
-    texts = [caplog.text, repr(remote), str(remote), repr(remote._mode), *map(repr, (caught.value, unreachable.value))]
+    texts = [caplog.text, repr(remote), repr(remote._mode), *map(repr, (caught.value, unreachable.value))]
     texts += [str(vars(unreachable.value)), repr(lost._mode.connection.address)]  # type: ignore[attr-defined]
-    assert "TaskNotFound" not in caplog.text
     assert not [text for text in texts if token in text]
-    assert repr(remote) == f"Client({served_app.address!r})"
 
 
 def test_the_token_is_sent_with_each_request_and_a_wrong_one_is_refused(
     served_app: ServedApp, remote: Client, monkeypatch: pytest.MonkeyPatch, token: str
 ) -> None:
-    sent: list[str | None] = []
-    handle = httpx.HTTPTransport.handle_request
-
-    def record(transport: httpx.HTTPTransport, request: httpx.Request) -> httpx.Response:
-        sent.append(request.headers.get("authorization"))
-        return handle(transport, request)
-
-    monkeypatch.setattr(httpx.HTTPTransport, "handle_request", record)
+    made = lose_answers(monkeypatch, lambda _: False)
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
     assert remote.tasks.find(1) is not None
     for given in (TOKEN, None):
         with Client(served_app.address, token=given) as client, pytest.raises(TokenRefused) as caught:
             client.tasks.find(1)
         assert (caught.value.status, TOKEN in str(caught.value)) == (401, False)
-    assert sent == [f"Bearer {token}", f"Bearer {TOKEN}", None]
+    assert [one.headers.get("authorization") for one in made] == [f"Bearer {token}", f"Bearer {TOKEN}", None]
 
 
-class Interrupted:
-    """The transport's answers are lost at some calls, after the server has carried them out."""
+def lose_answers(monkeypatch: pytest.MonkeyPatch, is_lost: Callable[[int], bool]) -> list[httpx.Request]:
+    """Lose the answers to some requests that the server has carried out; the requests from now on."""
+    made: list[httpx.Request] = []
+    handle = httpx.HTTPTransport.handle_request
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, is_lost: Callable[[int], bool]) -> None:
-        self.calls = 0
-        handle = httpx.HTTPTransport.handle_request
+    def lose(transport: httpx.HTTPTransport, request: httpx.Request) -> httpx.Response:
+        made.append(request)
+        number = len(made)
+        response = handle(transport, request)
+        if is_lost(number):
+            response.read()
+            response.close()
+            raise httpx.ReadError("cut off", request=request)
+        return response
 
-        def lose(transport: httpx.HTTPTransport, request: httpx.Request) -> httpx.Response:
-            self.calls += 1
-            number = self.calls
-            response = handle(transport, request)
-            if is_lost(number):
-                response.read()
-                response.close()
-                raise httpx.ReadError("cut off", request=request)
-            return response
-
-        monkeypatch.setattr(httpx.HTTPTransport, "handle_request", lose)
+    monkeypatch.setattr(httpx.HTTPTransport, "handle_request", lose)
+    return made
 
 
 def test_an_enqueue_whose_answer_is_lost_is_repeated_and_written_once(
     remote: Client, database_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = sum(database_client.tasks.counts().values())
-    interrupted = Interrupted(monkeypatch, lambda number: number % 2 == 1)
+    made = lose_answers(monkeypatch, lambda number: number % 2 == 1)
     jobs: list[Job] = [remote.enqueue("a"), *remote.enqueue_many(["b", "c"]), *remote.enqueue_batch([("d", {})])]
-    assert interrupted.calls == 6
+    assert len(made) == 6
     assert [database_client.tasks.get(job.id).queue for job in jobs] == ["a", "b", "c", "d"]
     assert sum(database_client.tasks.counts().values()) == before + 4
     assert remote.tasks.find(jobs[0].id) is not None
-    assert interrupted.calls == 8
+    assert len(made) == 8
 
 
 def test_an_action_whose_answer_is_lost_is_not_repeated(
     remote: Client, database_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    interrupted = Interrupted(monkeypatch, lambda _: True)
+    made = lose_answers(monkeypatch, lambda _: True)
     with pytest.raises(ServerUnreachable, match="cut off"):
         remote.tasks.cancel(5)
-    assert interrupted.calls == 1
+    assert len(made) == 1
     assert database_client.tasks.get(5).status == "canceled"
     with pytest.raises(DatabaseUnavailable):
         remote.tasks.find(5)
-    assert interrupted.calls == 4
+    assert len(made) == 4
 
 
 def test_a_database_that_is_away_for_a_moment_is_asked_again(
@@ -240,22 +213,20 @@ def test_without_httpx_a_server_is_refused_with_the_remedy_and_a_database_works(
     made = [sys.executable, "-c", WITHOUT_HTTPX, copies.url()]
     ended = subprocess.run(made, capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout) == (1, "this needs httpx: pip install 'peerd[remote]'\n"), ended.stderr
-    assert "this needs httpx" in ended.stderr
     assert "pip install 'peerd[remote]'" in ended.stderr
 
 
 def test_a_unix_socket_serves_as_well(copies: Copies, tmp_path: Path, token: str) -> None:
     path = tmp_path / "web.sock"
     server = uvicorn.Server(uvicorn.Config(create_app(copies.client()), **QUIET, lifespan="off", uds=str(path)))
-    thread = threading.Thread(target=lambda: asyncio.run(server.serve()))
-    thread.start()
-    try:
-        eventually(lambda: server.started)
-        with Client(f"unix:{path}", token=token) as client:
-            assert client.tasks.get(1).status == "done"
-    finally:
-        server.should_exit = True
-        thread.join()
+    with ThreadPoolExecutor() as threads:
+        threads.submit(asyncio.run, server.serve())
+        try:
+            eventually(lambda: server.started)
+            with Client(f"unix:{path}", token=token) as client:
+                assert client.tasks.get(1).status == "done"
+        finally:
+            server.should_exit = True
 
 
 def test_the_certificate_of_a_server_is_verified(copies: Copies, tmp_path: Path, token: str) -> None:
@@ -264,7 +235,6 @@ def test_the_certificate_of_a_server_is_verified(copies: Copies, tmp_path: Path,
     made += ["-subj", "/CN=peerd", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out"]
     subprocess.run([*made, str(certificate)], check=True, capture_output=True)
     with served(create_app(copies.client()), ssl_certfile=str(certificate), ssl_keyfile=str(key)) as url:
-        assert url.startswith("https:")
         with Client(url, token=token, ca=certificate) as client:
             assert client.tasks.get(1).status == "done"
         for other in (url, url.replace("127.0.0.1", "localhost")):

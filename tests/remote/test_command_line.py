@@ -6,64 +6,52 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 from threading import Thread
-from types import SimpleNamespace
 from typing import Any
 
-import httpx
 import pytest
 
 from peerd import Client
-from peerd.cli import following
 from peerd.cli.app import ACCESS, COMMANDS, WORK, load_command
 from peerd.store.nodes.processes import register_process
 from peerd.testing import eventually
-from tests.cli.conftest import Answer, Peerd
+from tests.cli.conftest import Peerd
 from tests.remote.conftest import ACCESS_KEY, PASSWORD, UPLOAD, Copies, ServedApp, answering_node
+from tests.remote.test_client import lose_answers
 from tests.unit.operate.claiming_process import ClaimingProcess
 
 NOT_ON_A_SERVER = {"ring", "alerts test"}
 NEEDS_NODES = {"files put", "files get"}
 """`tests/storage/test_commands.py` runs them on a server."""
 NEEDS_A_TERMINAL = {"top"}
-"""`tests/cli/top/test_top_server.py` runs it on a server."""
+"""`tests/cli/top/test_top_terminal.py` runs it on a server."""
 ONE_WORD = {"enqueue", "stats", "audit", "reload", "scale"}
 LINES = """
 audit --limit 2 --json; enqueue video transcode {body} --priority 20 --start-in 10m --json;
-enqueue mail --text hello --unique once; enqueue video --node nowhere; enqueue;
-tasks list --status dead --search disk --where priority>=20;
-tasks list --queue video --limit 2 --json; tasks list --status well; tasks show 1 2 3 4 9; tasks show 5 --json;
-tasks watch 1 3 --until-done; tasks watch 99 --until-done; tasks logs 1; tasks logs 1 --json; tasks stack 1;
-tasks stack 4; bulk list; bulk show 1; bulk show 99; bulk pause 1; bulk resume 1; bulk cancel 1; bulk watch 2;
-stats --by handler; stats --by x; tasks bury 5; tasks kick 8; tasks kick --queue mail --yes; tasks snooze 5 --for 1h;
-tasks snooze 5 --for soon; tasks move 5 --to video-1; tasks move 5 --to nowhere; tasks move 5 --to-queue other;
+enqueue mail --text hello --unique once; enqueue video --node nowhere;
+tasks list --status dead --search disk --where priority>=20; tasks list --queue video --limit 2 --json;
+tasks show 1 2 3 4 9; tasks watch 1 3 --until-done; tasks logs 1; tasks stack 4; bulk list; bulk show 1; bulk show 99;
+bulk pause 1; bulk resume 1; bulk cancel 1; bulk watch 2; stats --by handler; tasks bury 5; tasks kick 8;
+tasks kick --queue mail --yes; tasks snooze 5 --for 1h; tasks move 5 --to video-1; tasks move 5 --to-queue other;
 tasks change 9 --priority 7 --body [1]; tasks cancel 6 --reason späte-Einsicht; tasks cancel 1 99; tasks retry 3;
-tasks retry --status canceled --yes; tasks retry --status dead --yes --no-wait;
-tasks change --queue mail --priority 7 --yes; tasks retry --status canceled --search nothing --yes; tasks delete 7;
-queues list; queues list --json; queues pause video --for 1h; queues resume mail viedo; limits list;
-limits set video --running 5; limits set video --rate often; limits remove mail --each-key; nodes list;
-nodes show video-1; nodes show old --timeout 0.2; nodes drain video-1; nodes undrain video-1; nodes forget old;
-nodes forget video-1; schedules list; schedules show refresh; schedules show x; schedules runs refresh --json;
-schedules run refresh b --no-wait; schedules disable refresh nightly; schedules enable refresh;
-schedules create new --queue jobs --interval 10m; schedules create tidy --queue jobs --interval 10m;
-schedules delete refresh; reload video --node video-1; reload --node old --no-wait; scale video 3 --node video-1;
-scale video 3 --node video-1 --no-wait; users list; users add bo --role operator --password-stdin;
-users add ann --no-password; users role ann --role viewer; users password ann --password-stdin; users disable ann;
-users remove nobody; tokens list; tokens create ci --right view --queue video --expires 90d;
-tokens create ci --right read-files --right view --files films/2026/; tokens create ci --right admin --queue video;
-tokens revoke 2; alerts list --on --json; alerts list --kind dead-tasks --since 1d --limit 1; alerts list --kind fire;
-files ls; files ls films --json; files ls films/2026/; files stat films/2026/b.mov films/c.mov;
-files stat films/c.mov --json; files mv films/c.mov films/2026/; files verify films/2026/c.mov; files at-risk;
-files at-risk --health unchecked --json; files du; files fsck; files fsck films --verify;
-files uploads list films/2026/; files uploads abort {upload}; files uploads abort x; files rm films/2026/b.mov;
+tasks retry --status canceled --yes; tasks retry --status dead --yes --no-wait; tasks delete 7;
+queues list; queues pause video --for 1h; queues resume mail viedo; limits list; limits set video --running 5;
+limits remove mail --each-key; nodes list; nodes show video-1; nodes show old --timeout 0.2; nodes drain video-1;
+nodes undrain video-1; nodes forget old; nodes forget video-1; schedules list; schedules show refresh;
+schedules runs refresh --json; schedules run refresh b --no-wait; schedules disable refresh nightly;
+schedules enable refresh; schedules create tidy --queue jobs --interval 10m; schedules delete refresh;
+reload video --node video-1; reload --node old --no-wait; scale video 3 --node video-1; users list;
+users add bo --role operator --password-stdin; users role ann --role viewer; users password ann --password-stdin;
+users disable ann; users remove nobody; tokens list; tokens create ci --right view --queue video --expires 90d;
+tokens revoke 2; alerts list --on --json; files ls; files ls films/2026/; files stat films/2026/b.mov films/c.mov;
+files mv films/c.mov films/2026/; files verify films/2026/c.mov; files at-risk; files du; files fsck films --verify;
+files uploads list films/2026/; files uploads abort {upload}; files rm films/2026/b.mov;
 files rm films/2026/ --recursive --yes --json; files drain 1; files undrain 1;
-files watch --until-settled --json --every x; files keys list;
+files watch --until-settled --json --every x; files keys list; files keys revoke {key}; files buckets list;
 files keys create laptop --rights read --scope films --scope team-*/2026/ --expires 90d;
-files keys create laptop --rights fly; files keys revoke {key}; files buckets list;
 files buckets create music --class safe --quota 500GB; files buckets change films --no-quota;
 files buckets delete empty; files classes list; files classes set fast --copies 1; files classes remove unused;
-files disks list; files disks list --json; files rebalance --dry-run; files rebalance --stop --json;
-files disks readonly 1; files disks activate 2; files disks lost 1 --yes; files disks lost 1 --json;
-files disks remove 1
+files disks list; files rebalance --dry-run; files disks readonly 1; files disks activate 2;
+files disks lost 1 --yes; files disks remove 1
 """
 """Commands that both do; the audit log is read first, since its entries have the actor."""
 COMMANDS_TRIED = [line.strip() for line in LINES.format(upload=UPLOAD, key=ACCESS_KEY, body="{}").split(";")]
@@ -120,35 +108,25 @@ def test_a_bulk_action_is_left_to_the_managers_of_the_server(
     peerd: Peerd, remote: Client, database_client: Client, served_app: ServedApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     holder = ClaimingProcess(database_client.database)
-    database_client.database.run(
-        register_process,
-        node_id=holder.node_id,
-        incarnation=holder.incarnation,
-        kind="agent",
-        slot="agent-1",
-        role="manager",
-        pid=7,
-    )
+    of_process: dict[str, Any] = {"kind": "agent", "slot": "agent-1", "role": "manager", "pid": 7}
+    database_client.database.run(register_process, node_id=holder.node_id, incarnation=holder.incarnation, **of_process)
     assert remote.bulk.has_manager()
-    paths: list[str] = []
-    handle = httpx.HTTPTransport.handle_request
+    made = lose_answers(monkeypatch, lambda _: False)
 
-    def record(transport: httpx.HTTPTransport, request: httpx.Request) -> httpx.Response:
-        paths.append(request.url.path.rpartition("/")[2])
-        return handle(transport, request)
+    def paths() -> list[str]:
+        return [one.url.path.rpartition("/")[2] for one in made]
 
     def carry_out_later() -> None:
-        eventually(lambda: paths.count("bulk.get") > 1)
+        eventually(lambda: paths().count("bulk.get") > 1)
         while not database_client.bulk.carry_out(3).has_ended:
             pass
 
-    monkeypatch.setattr(httpx.HTTPTransport, "handle_request", record)
     thread = Thread(target=carry_out_later)
     thread.start()
     words = "tasks", "retry", "--status", "dead", "--yes", "--server", served_app.address
     assert "retried 1 task" in peerd(*words).out
     thread.join()
-    assert "bulk.carry_out" not in paths
+    assert "bulk.carry_out" not in paths()
 
 
 def test_a_token_of_some_queues_shows_a_node_without_its_live_state(
@@ -160,22 +138,6 @@ def test_a_token_of_some_queues_shows_a_node_without_its_live_state(
     shown = peerd("nodes", "show", "video-1", "--json", "--server", served_app.address, status=1).json
     assert (shown["name"], shown["live"]) == ("video-1", None)
     assert "not about the queues that the actor may see" in shown["problem"]
-
-
-def test_the_audit_log_of_a_server_is_followed(
-    peerd: Peerd, copies: Copies, served_app: ServedApp, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    client = copies.client()
-    served_app.show(client)
-
-    def interrupt() -> None:
-        raise KeyboardInterrupt
-
-    steps = [lambda: client.queues.pause("news"), interrupt]
-    monkeypatch.setattr(following, "time", SimpleNamespace(sleep=lambda _: steps.pop(0)()))
-    lines = peerd("audit", "--follow", "--limit", "1", "--server", served_app.address, status=130).lines
-    assert len(lines) == 2
-    assert "queue news" in lines[1]
 
 
 def test_every_command_for_the_clusters_work_is_among_them() -> None:
@@ -195,27 +157,12 @@ def test_a_command_about_this_machine_refuses_a_server(peerd: Peerd) -> None:
     for line in lines.split(", "):
         refused = peerd(*line.split(), "--server", "http://127.0.0.1:1", status=2).err
         assert "works on this machine and its peerd.toml, not on a server" in refused, line
-        assert "leave --server out" in refused, line
-
-
-def test_doctor_examines_the_cluster_of_a_server(peerd: Peerd, copies: Copies, served_app: ServedApp) -> None:
-    served_app.show(copies.client())
-    answer = peerd("doctor", "--json", "--server", served_app.address, status=None)  # tasks freeze while tests run
-    assert answer.json["ok"] is (answer.status == 0)
-    assert {finding["level"] for finding in answer.json["findings"]} >= {"ok"}
 
 
 def test_the_environment_names_a_server_and_its_token(
     peerd: Peerd, copies: Copies, served_app: ServedApp, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, token: str
 ) -> None:
-    tokens: list[str | None] = []
-    handle = httpx.HTTPTransport.handle_request
-
-    def record(transport: httpx.HTTPTransport, request: httpx.Request) -> httpx.Response:
-        tokens.append(request.headers.get("authorization"))
-        return handle(transport, request)
-
-    monkeypatch.setattr(httpx.HTTPTransport, "handle_request", record)
+    made = lose_answers(monkeypatch, lambda _: False)
     served_app.show(copies.client())
     monkeypatch.setenv("PEERD_SERVER", served_app.address)
     monkeypatch.delenv("PEERD_TOKEN")
@@ -228,32 +175,27 @@ def test_the_environment_names_a_server_and_its_token(
     monkeypatch.setenv("PEERD_TOKEN", "peerd_third")
     assert refusal in peerd("queues", "pause", "a", status=1).err
     assert refusal in peerd("queues", "pause", "a", "--token-file", str(tmp_path / "other"), status=1).err
-    assert list(dict.fromkeys(tokens)) == [None, f"Bearer {token}", "Bearer peerd_third", "Bearer peerd_other"]
-    sent = len(tokens)
+    sent = len(made)
+    tokens = list(dict.fromkeys(one.headers.get("authorization") for one in made))
+    assert tokens == [None, f"Bearer {token}", "Bearer peerd_third", "Bearer peerd_other"]
     assert "transcode" in peerd("tasks", "list", "--database", copies.url()).out
     (tmp_path / "peerd.toml").write_text('[node]\nname = "here"\n')
     peerd("check", "--config", "peerd.toml")
     peerd("migrate")
-    assert len(tokens) == sent, "an option is stronger than the environment, which does not concern this machine"
+    assert len(made) == sent, "an option is stronger than the environment, which does not concern this machine"
 
 
 def test_a_wrong_server_or_token_is_refused_in_a_sentence(
     peerd: Peerd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def err(*words: str, status: int = 2) -> str:
-        answer: Answer = peerd("tasks", "list", *words, status=status)
-        return answer.err
-
-    assert "--server: this is not the URL of a server" in err("--server", "sqlite:///a")
-    assert "not both" in err("--server", "http://a", "--database", "sqlite:///a")
-    assert "the server http://127.0.0.1:1 does not answer" in err("--server", "http://127.0.0.1:1", status=1)
-    assert "see that it runs, and that this machine reaches it\n" in err("--server", "http://127.0.0.1:1", status=1)
-    assert "no such file" in err("--server", "http://127.0.0.1:1", "--token-file", "nowhere", status=1)
     (tmp_path / "empty").write_text("\n")
-    assert "holds no token" in err("--server", "http://127.0.0.1:1", "--token-file", "empty")
-    monkeypatch.setenv("PEERD_TOKEN", "hunter2 hunter2")
-    assert "hunter2" not in err("--server", "http://127.0.0.1:1")
-    monkeypatch.delenv("PEERD_TOKEN")
-    assert "names a user" in err("--server", "http://me:hunter2@127.0.0.1:1")
     monkeypatch.setenv("PEERD_SERVER", "mysql://a/b")
-    assert "PEERD_SERVER: this is not the URL of a server" in err()
+    for words, status, said in (
+        ("", 2, "PEERD_SERVER: this is not the URL of a server"),
+        ("--server sqlite:///a", 2, "--server: this is not the URL of a server"),
+        ("--server http://a --database sqlite:///a", 2, "not both"),
+        ("--server http://127.0.0.1:1", 1, "the server http://127.0.0.1:1 does not answer"),
+        ("--server http://127.0.0.1:1 --token-file nowhere", 1, "no such file"),
+        ("--server http://127.0.0.1:1 --token-file empty", 2, "holds no token"),
+    ):
+        assert said in peerd("tasks", "list", *words.split(), status=status).err, words

@@ -28,12 +28,7 @@ WITHIN = 60.0
 
 
 class Top:
-    """The application on a screen without a terminal.
-
-    Args:
-        application: which.
-        pilot: presses its keys.
-    """
+    """The application on a screen without a terminal; the pilot presses its keys."""
 
     def __init__(self, application: TopApplication, pilot: Pilot[None]) -> None:
         self.application = application
@@ -66,7 +61,6 @@ class Top:
         await self._pilot.press(*keys)
 
     async def until(self, condition: Callable[[], object]) -> None:
-        """Wait until something is so on the screen."""
         await eventually_async(condition, timeout=WITHIN, message=lambda: self.text)
 
     async def until_shown(self, *texts: str) -> None:
@@ -93,11 +87,9 @@ async def opened_top(client: Client, size: tuple[int, int] = SMALL) -> AsyncIter
         top = Top(application, pilot)
         await top.until_shown("the source", " t working", " working ")
         yield top
-    await eventually_async(_no_reading_goes_on, timeout=WITHIN)  # it uses the client, which the test closes
-
-
-def _no_reading_goes_on() -> bool:
-    return all(thread.name != "peerd-top" for thread in threading.enumerate())
+    await eventually_async(  # a reading uses the client, which the test closes
+        lambda: all(thread.name != "peerd-top" for thread in threading.enumerate()), timeout=WITHIN
+    )
 
 
 def fill(client: Client, holder: ClaimingProcess) -> None:

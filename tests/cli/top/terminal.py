@@ -13,8 +13,7 @@ import termios
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import pyte
 
@@ -25,15 +24,7 @@ WITHIN = 60.0
 
 
 class Terminal:
-    """Runs a program in a terminal.
-
-    Args:
-        arguments: the program's, after ``peerd``.
-        columns: its width.
-        lines: its height.
-        environment: variables beside those of this process.
-        program: another one than ``peerd``, with its arguments.
-    """
+    """Runs a program, which is ``peerd`` unless another is given, in a terminal of so many columns and lines."""
 
     def __init__(
         self,
@@ -54,14 +45,9 @@ class Terminal:
         self._set_size()
         variables = {**os.environ, **(environment or {}), "TERM": "xterm-256color"}
         variables.pop("NO_COLOR", None)
-        self.process = subprocess.Popen(
-            [*program, *arguments],
-            stdin=other_end,
-            stdout=other_end,
-            stderr=other_end,
-            env=variables,
-            start_new_session=True,
-        )
+        streams: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), other_end)
+        command = [*program, *arguments]
+        self.process = subprocess.Popen(command, env=variables, start_new_session=True, **streams)
         self._other_end = other_end
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -69,9 +55,7 @@ class Terminal:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.process.kill()
         self.process.wait()
         os.close(self._other_end)
@@ -89,17 +73,14 @@ class Terminal:
 
     @property
     def display(self) -> list[str]:
-        """The lines that are on the screen."""
         with self._lock:
             return [line.rstrip() for line in self._screen.display]
 
     @property
     def text(self) -> str:
-        """What is on the screen."""
         return "\n".join(self.display)
 
     def press(self, keys: str) -> None:
-        """Type."""
         os.write(self._terminal, keys.encode())
 
     def resize(self, columns: int, lines: int) -> None:
@@ -120,7 +101,6 @@ class Terminal:
         eventually(condition, timeout=timeout, message=lambda: self.text)
 
     def wait_until_ended(self, timeout: float = WITHIN) -> int:
-        """Wait for the program's end; its exit status."""
         return self.process.wait(timeout)
 
     def _set_size(self) -> None:

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,19 +23,12 @@ ABOUT_NODE = "emits the error event on failure"
 
 def run(*command: str, folder: Path = HERE, **environment: str) -> str:
     """Run a program to its end; what it said, which is shown if it failed."""
-    done = subprocess.run(
-        command,
-        cwd=folder,
-        env=os.environ | environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=WITHIN,
-        check=False,
-    )
+    streams: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    surroundings = os.environ | environment
+    done = subprocess.run(command, cwd=folder, env=surroundings, timeout=WITHIN, check=False, **streams)
     if done.returncode != 0:
         pytest.fail(f"{command[0]} ended with status {done.returncode}:\n{done.stdout[-4000:]}", pytrace=False)
-    return done.stdout
+    return str(done.stdout)
 
 
 NO_NETWORK = re.compile(r"ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ECONNRESET|ETIMEDOUT|ENETUNREACH|E5\d\d")

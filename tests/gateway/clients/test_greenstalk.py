@@ -30,8 +30,6 @@ def test_a_job_goes_through_all_its_states_and_is_counted(make_client: MakeClien
     put = client.put(body, priority=7, ttr=50)
     job = client.reserve()
     assert (job.id, job.body) == (put, body)
-    shown = client.stats_job(job)
-    assert (shown["state"], shown["tube"], shown["pri"], shown["ttr"]) == ("reserved", "python", 7, 50)
     client.touch(job)
     client.release(job, priority=3, delay=100)
     assert client.peek_delayed().id == put
@@ -45,9 +43,7 @@ def test_a_job_goes_through_all_its_states_and_is_counted(make_client: MakeClien
     client.delete(client.reserve_job(put))
     with pytest.raises(greenstalk.NotFoundError):
         client.peek(put)
-    shown = client.stats()
-    assert shown["current-jobs-ready"] == 0
-    assert (type(shown["version"]), type(shown["pid"])) == (str, int)
+    assert client.stats()["current-jobs-ready"] == 0
 
 
 def test_clients_wait_take_over_what_one_leaves_and_share_tubes(make_client: MakeClient) -> None:
@@ -62,12 +58,7 @@ def test_clients_wait_take_over_what_one_leaves_and_share_tubes(make_client: Mak
     with pytest.raises(greenstalk.JobTooBigError):
         client.put(bytes(65536))
     client.use("u")
-    assert (client.watch("w"), client.using()) == (2, "u")
-    assert sorted(client.watching()) == ["python", "w"]
+    assert (client.watch("w"), client.using(), sorted(client.watching())) == (2, "u", ["python", "w"])
     assert set(client.tubes()) == {"default", "python", "u", "w"}
-    assert client.ignore("w") == 1
-    with pytest.raises(greenstalk.NotIgnoredError):
-        client.ignore("python")
     client.pause_tube("python", 100)
-    shown = client.stats_tube("python")
-    assert (shown["name"], shown["pause"], shown["current-jobs-reserved"]) == ("python", 100, 1)
+    assert client.stats_tube("python")["pause"] == 100

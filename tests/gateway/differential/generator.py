@@ -25,7 +25,7 @@ BAD_LINES: Final = (
 )  # fmt: skip
 PAUSE: Final = 1.4
 """Seconds between the rounds of a script in which time passes; what it sets is due after 1 or 2 seconds."""
-THEMES: Final = ("delays", "deadlines", "timeouts", "pauses")
+THEMES: Final = ("delays", "timeouts", "pauses")
 
 
 def random_script(seed: int) -> Script:
@@ -36,12 +36,7 @@ def random_script(seed: int) -> Script:
 def random_timed_script(seed: int, theme: str, rounds: int = 3) -> Script:
     """A script of some rounds, between which time passes; each round uses one kind of timer."""
     writer = _ScriptWriter(random.Random(f"{theme} {seed}"), size=12)
-    steps: list[Step] = []
-    for number in range(rounds):
-        if number == 0 or theme != "deadlines":  # of two jobs that are due at once, one goes to whoever waits
-            steps += writer.timers(theme)
-        steps += [*writer.write(), Wait(PAUSE)]
-    return tuple(steps)
+    return tuple(step for _ in range(rounds) for step in (*writer.timers(theme), *writer.write(), Wait(PAUSE)))
 
 
 class _ScriptWriter:
@@ -86,8 +81,6 @@ class _ScriptWriter:
         match theme:
             case "delays":
                 commands = [self._put_with(delay=one) for one in seconds]
-            case "deadlines":
-                commands = [self._put_with(ttr=seconds[0]), b"reserve-with-timeout 0"]
             case "timeouts":
                 commands = [b"reserve-with-timeout %d" % seconds[0]]
             case _:
@@ -148,12 +141,8 @@ class _ScriptWriter:
         return b"put %d %d %d %d\r\n%b" % (self._priority(), delay, ttr, len(filled(body, [])), body)
 
     def _damaged_put(self) -> bytes:
-        kind = self._chance.random()
-        if kind < 0.3:  # without its end; the rest is read as a command
-            return b"put 0 0 60 3\r\nabcdefoo"
-        if kind < 0.6:
-            return b"put 0 0 60 65536\r\n<z*65536>"
-        return b"put 0 0 60 4294967296\r\nfoo"
+        without_its_end = b"put 0 0 60 3\r\nabcdefoo"  # the rest is read as a command
+        return self._chance.choice((without_its_end, b"put 0 0 60 65536\r\n<z*65536>", b"put 0 0 60 4294967296\r\nfoo"))
 
     def _body(self) -> bytes:
         kind = self._chance.random()

@@ -34,10 +34,6 @@ def masked(answer: bytes, ids: Sequence[int], before: Counters) -> Masked:
 
     >>> masked(b"RESERVED 8 1\r\nx\r\n", [7, 8], {})
     ('RESERVED', '#1', b'x')
-    >>> masked(b"INSERTED 7\r\n", [7, 8], {})
-    ('INSERTED', '#0')
-    >>> masked(b"TIMED_OUT\r\n", [], {})
-    b'TIMED_OUT\r\n'
     """
     line, _, body = answer.partition(b"\r\n")
     match line.decode(errors="replace").split(" "):

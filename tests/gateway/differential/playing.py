@@ -11,29 +11,32 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from itertools import zip_longest
-from types import TracebackType
-from typing import Final, Self
+from typing import Final, Self, TypeVar
 
 from tests.gateway.beanstalk_connection import BeanstalkConnection, elements
 from tests.gateway.beanstalk_servers import ConnectableServer, sweep
 from tests.gateway.differential.masks import CLOSED, Masked, alike, counters, masked
-from tests.gateway.differential.script import Close, Script, Send, Step, Wait, filled
+from tests.gateway.differential.script import Close, Script, Send, Step, Wait, filled, is_sound
 
+T = TypeVar("T")
 PATIENCE: Final = 5.0
 """Seconds within which the tested server must follow the reference."""
 LATEST: Final = 0.3
 """Seconds that the steps between two waits may take, so that what is due stays apart from what is done."""
 TRIES: Final = 3
+SHRINKING: Final = 60.0
 QUIET_ROUNDS: Final = 3
 """So often the reference answers somebody else without another answer of its own before it is known to be done."""
 BYTES_IN_A_ROUND: Final = 200
 """The reference reads at least so many bytes of a body between two answers to others."""
 BLOCKING_RESERVE: Final = re.compile(rb"(?m)^reserve(-with-timeout [1-9]\d*)?\r\n")
 LARGER_KICK: Final = re.compile(rb"(?m)^kick \d+\r\n")
+WAITING: Final = ("current-waiting",)
 COUNTS_OF_ALL: Final = (
     "current-connections", "current-waiting", "current-jobs-ready", "current-jobs-reserved", "current-jobs-delayed",
     "current-jobs-buried",
@@ -56,11 +59,6 @@ class Difference:
     expected: Masked | str
     got: Masked | str
 
-    @property
-    def is_of_statistics(self) -> bool:
-        """Whether the reference has answered with statistics or a list."""
-        return self.expected[:1] == ("OK",)
-
     def __str__(self) -> str:
         return f"after step {self.number}: {self.what}\n  expected {self.expected!r}\n  got      {self.got!r}"
 
@@ -72,7 +70,8 @@ class PlayedServer:
         self._server = server
         self._opened = ExitStack()
         self.connections: dict[int, BeanstalkConnection] = {}
-        self._ids: list[int] = []
+        self.ids: list[int] = []
+        """Of the jobs that were put."""
 
     def __enter__(self) -> Self:
         sweep(self._server)
@@ -80,28 +79,20 @@ class PlayedServer:
         self._before = counters(self.watcher)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._opened.close()
-
-    @property
-    def jobs(self) -> int:
-        """So many jobs were put."""
-        return len(self._ids)
 
     def send(self, step: Send, *, waits: bool) -> None:
         """Send the bytes of a step; without `waits`, a reserve in it does not wait, and a kick is one of one job."""
-        data = filled(step.data, self._ids)
+        data = filled(step.data, self.ids)
         if not waits:
             data = BLOCKING_RESERVE.sub(b"reserve-with-timeout 0\r\n", data)
             data = LARGER_KICK.sub(b"kick 1\r\n", data)
-        connection = self.connections.get(step.connection)
-        if connection is None:
-            connection = self.connections[step.connection] = self._opened.enter_context(self._server.connect())
+        if step.connection not in self.connections:
+            self.connections[step.connection] = self._opened.enter_context(self._server.connect())
         ends = [*(cut for cut in step.cuts if cut < len(data)), len(data)]
         for begin, end in zip([0, *ends], ends, strict=False):
-            connection.send(data[begin:end])
+            self.connections[step.connection].send(data[begin:end])
 
     def close(self, number: int) -> None:
         """Close a connection if it is open."""
@@ -129,11 +120,7 @@ class PlayedServer:
             yield CLOSED
 
     def next_answer(self, number: int) -> bytes:
-        """The next answer on a connection.
-
-        Raises:
-            TimeoutError: none came within `PATIENCE`.
-        """
+        """The next answer on a connection, within `PATIENCE`; else TimeoutError."""
         try:
             return self.connections[number].receive(PATIENCE)
         except ConnectionError:
@@ -142,25 +129,20 @@ class PlayedServer:
 
     def ask(self, command: bytes) -> Masked:
         """Ask by a connection of its own."""
-        [answer] = self.masked([self.watcher.ask(filled(command, self._ids))])
+        [answer] = self.masked([self.watcher.ask(filled(command, self.ids))])
         return answer
 
     def masked(self, answers: Sequence[bytes]) -> list[Masked]:
         """Answers to one step, masked; a job may have come to whom waited before the put was answered."""
-        self._ids += [int(answer.split()[1]) for answer in answers if answer.startswith(b"INSERTED ")]
-        return [masked(answer, self._ids, self._before) for answer in answers]
+        self.ids += [int(answer.split()[1]) for answer in answers if answer.startswith(b"INSERTED ")]
+        return [masked(answer, self.ids, self._before) for answer in answers]
 
-    def count(self, name: str) -> int:
-        """A member of `stats`."""
-        return int(self.watcher.statistics()[name])
-
-    def counts(self) -> tuple[int, ...]:
-        """`COUNTS_OF_ALL`."""
+    def counts(self, names: Sequence[str]) -> tuple[int, ...]:
+        """Members of `stats`."""
         shown = self.watcher.statistics()
-        return tuple(int(shown[name]) for name in COUNTS_OF_ALL)
+        return tuple(int(shown[name]) for name in names)
 
     def tubes(self) -> list[str]:
-        """All tubes."""
         return sorted(elements(self.watcher.ask(b"list-tubes\r\n")))
 
 
@@ -182,7 +164,7 @@ def play_in_time(script: Script, reference: ConnectableServer, tested: Connectab
         try:
             difference = play(script, reference, tested)
             for _ in range(TRIES - 1):
-                if difference is None or not (is_timed or difference.is_of_statistics):
+                if difference is None or not (is_timed or difference.expected[:1] == ("OK",)):
                     break
                 difference = play(script, reference, tested)
             return difference
@@ -206,6 +188,14 @@ def play(script: Script, reference: ConnectableServer, tested: ConnectableServer
         return playing.final_difference(len(script))
 
 
+def followed(expected: T, ask: Callable[[], T], is_alike: Callable[[T, T], bool], every: float = 0.002) -> T:
+    """What is answered at last: after `PATIENCE` seconds, or when it is as it should be."""
+    deadline = time.monotonic() + PATIENCE
+    while not is_alike(expected, got := ask()) and time.monotonic() < deadline:
+        time.sleep(every)
+    return got
+
+
 class _LockStep:
     def __init__(self, reference: PlayedServer, tested: PlayedServer) -> None:
         self._skipped: set[int] = set()
@@ -217,19 +207,19 @@ class _LockStep:
 
     def play(self, number: int, step: Step) -> Difference | None:
         waiting_before = self._waiting
-        closes = self._do(step)
+        self._do(step)
         size = len(filled(step.data, [])) if isinstance(step, Send) else 0
         due = self._reference.answers_until_quiet(QUIET_ROUNDS + size // BYTES_IN_A_ROUND)
         self._note_who_waits(step)
+        closes = isinstance(step, Close) or any(answer == CLOSED for _, answer in due)
         return (
             self._different_answers(number, due)
             or self._too_many_answers(number)
-            or (self._different_counts(number) if closes or any(answer == CLOSED for _, answer in due) else None)
-            or (self._different_waiting(number) if self._waiting != waiting_before else None)
+            or (self._different_counts(number, COUNTS_OF_ALL) if closes else None)
+            or (self._different_counts(number, WAITING) if self._waiting != waiting_before else None)
         )
 
-    def _do(self, step: Step) -> bool:
-        """Do the step on both servers; whether it closes a connection."""
+    def _do(self, step: Step) -> None:
         match step:
             case Wait():
                 self._wait(step.seconds)
@@ -240,7 +230,6 @@ class _LockStep:
                 waits = self._waiting == 0
                 self._reference.send(step, waits=waits)
                 self._tested.send(step, waits=waits)
-        return isinstance(step, Close)
 
     def _is_sent(self, step: Send) -> bool:
         """Whether the client of this step does not wait; the rest of what was not sent is not sent either."""
@@ -267,30 +256,28 @@ class _LockStep:
         return alike(one, other, 1.0 + self._taken())
 
     def _note_who_waits(self, step: Step) -> None:
-        self._waiting = self._reference.count("current-waiting")
+        [self._waiting] = self._reference.counts(WAITING)
         if self._waiting and isinstance(step, Send) and BLOCKING_RESERVE.search(step.data) and self._waiter is None:
             self._waiter = step.connection
         elif not self._waiting:
             self._waiter = None
 
     def _different_answers(self, number: int, due: list[tuple[int, bytes]]) -> Difference | None:
-        received, late = self._receive(due)
-        expected = self._reference.masked([answer for _, answer in due])
-        got: list[Masked | str] = [*self._tested.masked(received), *late]
-        for (connection, _), one, other in zip(due, expected, got, strict=False):
-            if isinstance(other, str) or not self._are_alike(one, other):
-                return Difference(number, f"connection {connection}", one, other)
-        return None
-
-    def _receive(self, due: list[tuple[int, bytes]]) -> tuple[list[bytes], list[str]]:
-        """As many answers on each connection, and what is to be said of the first that did not come."""
+        """The first answer that is another, or does not come."""
         received: list[bytes] = []
+        missing: list[str] = []
         for connection, _ in due:
             try:
                 received.append(self._tested.next_answer(connection))
             except (TimeoutError, KeyError) as error:
-                return received, [str(error) if isinstance(error, TimeoutError) else "the connection is closed"]
-        return received, []
+                missing = [str(error) if isinstance(error, TimeoutError) else "the connection is closed"]
+                break
+        expected = self._reference.masked([answer for _, answer in due])
+        got: list[Masked | str] = [*self._tested.masked(received), *missing]
+        for (connection, _), one, other in zip(due, expected, got, strict=False):
+            if isinstance(other, str) or not self._are_alike(one, other):
+                return Difference(number, f"connection {connection}", one, other)
+        return None
 
     def _too_many_answers(self, number: int) -> Difference | None:
         for connection in list(self._tested.connections):
@@ -299,47 +286,27 @@ class _LockStep:
                 return Difference(number, f"connection {connection}", "no answer", got)
         return None
 
-    def _different_counts(self, number: int) -> Difference | None:
-        """Whether the tested server, in its time, comes to the same counts after the end of a connection."""
-        expected = self._reference.counts()
-        deadline = time.monotonic() + PATIENCE
-        while (got := self._tested.counts()) != expected:
-            if time.monotonic() > deadline:
-                return Difference(number, f"stats: {', '.join(COUNTS_OF_ALL)}", str(expected), str(got))
-            time.sleep(0.002)
-        return None
-
-    def _different_waiting(self, number: int) -> Difference | None:
-        """Whether as many clients wait, once all bytes are read."""
-        deadline = time.monotonic() + PATIENCE
-        while (got := self._tested.count("current-waiting")) != self._waiting:
-            if time.monotonic() > deadline:
-                return Difference(number, "stats: current-waiting", str(self._waiting), str(got))
-            time.sleep(0.002)
-        return None
+    def _different_counts(self, number: int, names: Sequence[str]) -> Difference | None:
+        """Whether the tested server, in its time, comes to the same counts."""
+        expected = self._reference.counts(names)
+        got = followed(expected, lambda: self._tested.counts(names), lambda one, other: one == other)
+        return None if got == expected else Difference(number, f"stats: {', '.join(names)}", str(expected), str(got))
 
     def final_difference(self, number: int) -> Difference | None:
-        """The first difference between what both hold at the end."""
+        """The first difference between what both hold at the end, when peerd has counted anew."""
         expected, got = self._reference.tubes(), self._tested.tubes()
         if expected != got:
             return Difference(number, "list-tubes", str(expected), str(got))
-        questions = [b"stats-job <#%d>\r\n" % job for job in range(self._reference.jobs)]
-        questions += [b"peek <#%d>\r\n" % job for job in range(self._reference.jobs)]
+        questions = [
+            b"%b <#%d>\r\n" % (ask, job) for ask in (b"stats-job", b"peek") for job in range(len(self._reference.ids))
+        ]
         questions += [b"stats-tube %b\r\n" % tube.encode() for tube in expected]
         for question in [*questions, b"stats\r\n"]:
-            answers = self._final_answers(question)
-            if not self._are_alike(*answers):
-                return Difference(number, question.decode().strip(), *map(_parted, answers, reversed(answers)))
+            one = self._reference.ask(question)
+            other = followed(one, partial(self._tested.ask, question), self._are_alike, every=0.05)
+            if not self._are_alike(one, other):
+                return Difference(number, question.decode().strip(), _parted(one, other), _parted(other, one))
         return None
-
-    def _final_answers(self, question: bytes) -> tuple[Masked, Masked]:
-        """What both answer in the end: peerd uses a count again for a while that has taken long."""
-        deadline = time.monotonic() + PATIENCE
-        while not self._are_alike(*(answers := (self._reference.ask(question), self._tested.ask(question)))):
-            if time.monotonic() > deadline:
-                break
-            time.sleep(0.05)
-        return answers
 
 
 def _parted(one: Masked, other: Masked) -> Masked:
@@ -347,3 +314,19 @@ def _parted(one: Masked, other: Masked) -> Masked:
     if isinstance(one, bytes) or isinstance(other, bytes):
         return one
     return tuple(part for part, beside in zip_longest(one, other) if part != beside)
+
+
+def shortest(name: str, script: Script, found: Difference, play: Callable[[Script], Difference | None]) -> str:
+    """What differs, and what is left when steps are left out, many at once at first, as long as the rest differs."""
+    deadline = time.monotonic() + SHRINKING
+    size = max(1, len(script) // 2)
+    while size and time.monotonic() < deadline:
+        for begin in range(len(script) - size, -1, -size):
+            rest = script[:begin] + script[begin + size :]
+            if time.monotonic() < deadline and is_sound(rest) and (difference := play(rest)) is not None:
+                script, found = rest, difference
+                break
+        else:
+            size //= 2
+    steps = "\n".join(map(repr, script))
+    return f"{name}: {found}\nthe script, for python -m tests.gateway.differential --replay FILE:\n\n{steps}\n"

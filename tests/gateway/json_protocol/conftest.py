@@ -1,43 +1,38 @@
-"""Queue servers on SQLite, and connections to them."""
+"""A client that has nothing but a socket and a JSON library, and connections of it to a server on SQLite."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+import json
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
 
-from peerd.config.settings import QueueSettings
-from peerd.gateway.engine import EngineOptions
-from peerd.gateway.process_state import GatewayOptions
-from peerd.store.connection.database import Database
+from tests.gateway.conftest import Serve
 from tests.gateway.gateway_thread import GatewayThread
-from tests.gateway.json_protocol.json_connection import JsonConnection
-from tests.support.servers import DatabaseFactory
-
-Serve = Callable[..., GatewayThread]
-TOKEN = "a-token-of-the-test"
 
 
-@pytest.fixture
-def database(migrated_factory: DatabaseFactory) -> Iterator[Database]:
-    with closing(Database(migrated_factory("sqlite"))) as database:
-        yield database
+class JsonConnection(ExitStack):
+    """One connection."""
 
+    def __init__(self, gateway: GatewayThread) -> None:
+        super().__init__()
+        self.socket = self.enter_context(socket.create_connection(gateway.address, 20))
+        self._lines = self.enter_context(self.socket.makefile("rb"))
 
-@pytest.fixture
-def serve(database: Database) -> Iterator[Serve]:
-    with ExitStack() as afterwards:
+    def send(self, *messages: Any) -> None:
+        self.socket.sendall(b"".join(json.dumps(message).encode() for message in messages))
 
-        def start(
-            queues: dict[str, QueueSettings] | None = None, node: str = "gateway", **options: Any
-        ) -> GatewayThread:
-            engine_options = EngineOptions(queues=queues or {})
-            gateway = GatewayThread(database, GatewayOptions(**options), engine_options, node=node)
-            return afterwards.enter_context(gateway)
+    def receive(self) -> Any:
+        """The next reply; None at the end of the stream."""
+        line = self._lines.readline()
+        return json.loads(line) if line else None
 
-        yield start
+    def ask(self, cmd: str, **members: Any) -> Any:
+        self.send({"cmd": cmd, **members})
+        return self.receive()
 
 
 @pytest.fixture
