@@ -42,19 +42,6 @@ def test_a_row_is_stamped_and_claimed_by_the_clock(world: World, clock: Clock) -
     assert (task.id, task.worker_started_at, task.checked_at) == (ids[2], clock.now, clock.now)
 
 
-def test_a_scheduled_task_and_a_retry_arrive_when_the_clock_decides(world: World, clock: Clock) -> None:
-    scheduled, failing = world.add(start_in=90.0), world.add()
-    assert world.fail(world.take_one(), retry_in=60.0)
-    assert world.get(failing).start_at == clock.now + timedelta(seconds=60)
-    seen = []
-    for span in (45, 14.999, 0.001, 29.999, 0.001):
-        clock.advance(span)
-        world.stage_due()
-        seen.append((world.status(scheduled), world.status(failing)))
-    before, between, after = ("scheduled", "failure"), ("scheduled", "pending"), ("pending", "pending")
-    assert seen == [before, before, between, between, after]
-
-
 def test_a_task_is_rescued_expired_and_purged_when_the_clock_decides(world: World, clock: Clock) -> None:
     touched, silent = world.add(), world.add()
     tasks = {task.id: task for task in world.take(world.claimer())}

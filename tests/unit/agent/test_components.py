@@ -40,7 +40,7 @@ def failing(times: int, error: Callable[[], BaseException]) -> tuple[list[int], 
     return starts, run
 
 
-@rows("error", [ValueError, SystemExit, KeyboardInterrupt, asyncio.CancelledError])
+@rows("error", [ValueError, SystemExit, asyncio.CancelledError])
 async def test_a_component_that_raises_is_restarted_and_nothing_else_ends(
     components: ComponentSupervisor, events: list[Event], error: type[BaseException]
 ) -> None:

@@ -8,11 +8,11 @@ import socket
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from sqlalchemy.engine import make_url
+from sqlalchemy.engine import URL, make_url
 
 from peerd.agent.doorbell.health import MISCONFIGURED_FOR, RejectedRings
 from peerd.agent.doorbell.listeners import DATAGRAMS_PER_TURN, UdpListener, advertised_host, bound_host
@@ -148,31 +148,24 @@ async def test_rings_within_a_few_milliseconds_are_forwarded_together(monkeypatc
     assert dispatcher.rings_received == 205
 
 
-class RecordingMessenger:
-    """A worker, this process as a web process, and a gateway process."""
-
-    workers = (Peer(1, "jobs-1", "jobs", "worker"), Peer(os.getpid(), "site-1", "site", "web"))
-    gateways = (Peer(2, "tubes-1", "tubes", "gateway"),)
-
-    def __init__(self) -> None:
-        self.sent: list[int] = []
-
-    def send_to(self, pid: int, action: str, _: Any) -> Delivery:
-        self.sent.append(pid)
-        return Delivery(action, Target.process(pid))
-
-
 async def test_web_processes_get_rings_of_tasks_by_their_socket_alone(tmp_path: Path) -> None:
     database = Database(f"sqlite:///{tmp_path / 'none.sqlite'}")
     node = NodeSettings(run_directory=tmp_path)
     doorbell = DoorbellSubsystem(node, ClusterSettings(), Mock(), database, "life", EventBus(), Mock(), Mock())
-    messenger = RecordingMessenger()
-    doorbell._messenger = cast("Any", messenger)
+    sent: list[int] = []
+
+    def send_to(pid: int, action: str, _: Any) -> Delivery:
+        sent.append(pid)
+        return Delivery(action, Target.process(pid))
+
+    workers = (Peer(1, "jobs-1", "jobs", "worker"), Peer(os.getpid(), "site-1", "site", "web"))
+    gateways = (Peer(2, "tubes-1", "tubes", "gateway"),)
+    doorbell._messenger = Mock(workers=workers, gateways=gateways, send_to=send_to)
     doorbell._wake_up_sender.open()
     doorbell._wake_workers(TasksAvailable())
-    assert messenger.sent == [1, 2], "a web process without a socket has no viewers"
+    assert sent == [1, 2], "a web process without a socket has no viewers"
     doorbell._wake_workers(ClaimRevoked((7,)))
-    assert messenger.sent == [1, 2, 1, os.getpid()]
+    assert sent == [1, 2, 1, os.getpid()]
     received: list[TasksAvailable] = []
     wake_up_socket = WakeUpSocket(tmp_path, received.append)
     wake_up_socket.open()
@@ -183,19 +176,15 @@ async def test_web_processes_get_rings_of_tasks_by_their_socket_alone(tmp_path: 
     database.close()
 
 
-def test_a_node_advertises_its_configured_address_or_the_one_it_reaches_its_database_from() -> None:
-    local, remote = make_url("sqlite:////tmp/peerd.sqlite"), make_url("mysql://peerd@127.0.0.1/peerd")
-    for address, url, advertised in (
-        ("10.0.0.7", local, "127.0.0.1"),
-        ("10.0.0.7", remote, "10.0.0.7"),
-        ("[fd00::7]", remote, "fd00::7"),
-        (None, remote, "127.0.0.1"),
-    ):
-        assert advertised_host(NodeSettings(address=address), url) == advertised
-    for bind, host, url, bound in (
-        (None, "127.0.0.1", local, "127.0.0.1"),
-        (None, "10.0.0.7", remote, "0.0.0.0"),
-        (None, "fd00::7", remote, "::"),
-        ("10.0.0.7", "10.0.0.7", remote, "10.0.0.7"),
-    ):
-        assert bound_host(ClusterSettings(bind=bind), host, url) == bound
+LOCAL, REMOTE = make_url("sqlite:////tmp/peerd.sqlite"), make_url("mysql://peerd@127.0.0.1/peerd")
+
+
+@rows("address, url, advertised, bind, bound", [
+    ("10.0.0.7", LOCAL, "127.0.0.1", None, "127.0.0.1"), ("10.0.0.7", REMOTE, "10.0.0.7", None, "0.0.0.0"),
+    ("[fd00::7]", REMOTE, "fd00::7", None, "::"), (None, REMOTE, "127.0.0.1", "10.0.0.7", "10.0.0.7"),
+])  # fmt: skip
+def test_a_node_advertises_its_address_or_the_one_it_reaches_its_database_from_and_binds_to_one_that_serves_it(
+    address: str | None, url: URL, advertised: str, bind: str | None, bound: str
+) -> None:
+    assert advertised_host(NodeSettings(address=address), url) == advertised
+    assert bound_host(ClusterSettings(bind=bind), advertised, url) == bound

@@ -25,16 +25,13 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-async def test_a_short_outage_is_not_reported() -> None:
+async def test_an_outage_that_lasts_is_reported_once_with_its_end_and_a_short_one_is_not() -> None:
     events, reports = listen(after=60.0)
     events.emit(e.DatabaseOutageStarted(reason="gone"))
     await settle()
     events.emit(e.DatabaseOutageEnded(seconds=3.0))
     await settle()
     assert reports == []
-
-
-async def test_an_outage_that_lasts_is_reported_once_and_its_end_too() -> None:
     events, reports = listen(after=0.0)
     for _ in range(2):
         threading.Thread(target=events.emit, args=(e.DatabaseOutageStarted(reason="gone"),)).start()

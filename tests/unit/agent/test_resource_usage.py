@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -15,6 +16,7 @@ from peerd.agent.components import ComponentSupervisor
 from peerd.agent.resource_usage import LimitMonitor, ResourceMonitor, ResourceUsage, UsageLimits, UsageMeter
 from peerd.runtime.observability.events import EventBus
 from peerd.testing import eventually, eventually_async
+from tests.support.rows import rows
 
 BUSY = "import sys; x = bytearray(64 * 2**20); sys.stdout.write('go'); sys.stdout.flush()\nwhile True: pass"
 PARENT = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {BUSY!r}])"
@@ -49,54 +51,32 @@ def test_a_limit_counts_from_the_start_for_each_process() -> None:
     assert monitor.check(limits, rounds[0]) == []
 
 
-class RecordingMaster:
-    """Records the messages sent to the master."""
-
-    def __init__(self) -> None:
-        self.sent: list[Any] = []
-
-    def send(self, message: Any) -> None:
-        self.sent.append(message)
-
-
+@rows("role", ["worker", "command"])
 async def test_the_master_gets_all_samples_and_requests_to_replace_processes_above_their_limit(
-    parent: subprocess.Popen[bytes],
+    parent: subprocess.Popen[bytes], role: str
 ) -> None:
-    master, components = RecordingMaster(), ComponentSupervisor(EventBus())
+    sent: list[Any] = []
+    components = ComponentSupervisor(EventBus())
     answers: list[Any] = [TimeoutError("busy"), {"memory": 2**20, "cpu": None}]
 
     async def request_limits(pid: int) -> Any:
-        assert pid == parent.pid
+        assert (pid, role) == (parent.pid, "worker"), "another program has the limits of its section"
         answer = answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
         return answer
 
-    monitor = ResourceMonitor(request_limits, every=0.01)
+    monitor = ResourceMonitor(request_limits, {"tunnel": UsageLimits(memory=2**20)}, every=0.01)
     monitor.receive({"type": "processes", "processes": [
-        {"slot": "video-1", "kind": "video", "role": "worker", "pid": parent.pid, "generation": 1},
+        {"slot": "tunnel-1", "kind": "tunnel" if role == "command" else "video", "role": role, "pid": parent.pid,
+         "generation": 1},
         {"slot": "agent", "kind": "agent", "role": "agent", "pid": os.getpid(), "generation": 1},
     ]})  # fmt: skip
-    await monitor.start(master, components)  # type: ignore[arg-type]
-    requests = await eventually_async(lambda: [one for one in master.sent if one["type"] == "replace"])
+    await monitor.start(Mock(send=sent.append), components)
+    requests = await eventually_async(lambda: [one for one in sent if one["type"] == "replace"])
     assert (requests[0]["pid"], requests[0]["how"]) == (parent.pid, "memory-limit")
     assert "(recycle_memory = 1" in requests[0]["reason"]
-    reports = [one["processes"] for one in master.sent if one["type"] == "samples"]
+    reports = [one["processes"] for one in sent if one["type"] == "samples"]
     assert set(reports[-1]) == {str(parent.pid), str(os.getpid())}
     await monitor.stop(0.0)
     assert components.names == []
-
-
-async def test_other_programs_have_the_limits_of_their_section(parent: subprocess.Popen[bytes]) -> None:
-    master, components = RecordingMaster(), ComponentSupervisor(EventBus())
-
-    async def request_limits(pid: int) -> Any:
-        raise AssertionError(f"process {pid} cannot be measured")
-
-    monitor = ResourceMonitor(request_limits, {"tunnel": UsageLimits(memory=2**20)}, every=0.01)
-    tunnel = {"slot": "tunnel-1", "kind": "tunnel", "role": "command", "pid": parent.pid, "generation": 1}
-    monitor.receive({"type": "processes", "processes": [tunnel]})
-    await monitor.start(master, components)  # type: ignore[arg-type]
-    requests = await eventually_async(lambda: [one for one in master.sent if one["type"] == "replace"])
-    assert (requests[0]["pid"], requests[0]["how"]) == (parent.pid, "memory-limit")
-    await monitor.stop(0.0)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from peerd.config import ConfigError, load
+from tests.support.certificates import make_certificate
 from tests.support.rows import rows
 from tests.unit.config.helpers import EMPTY, Write, checked, problems
 
@@ -74,12 +75,23 @@ def test_each_world_readable_secret_is_reported_with_its_file(write: Write, proj
         tasks = "a:b"
         [alerts.chat]
         webhook = "https://chat.example/hooks/9f1c"
+        [gateway.a]
+        token_file = "queue.token"
+        tls_certificate = "queue.pem"
+        tls_key = "queue.key"
+        [gateway.b]
+        bind = "127.0.0.1:0"
+        token = "a-token-of-some-length"
         [alerts.post]
         mail = { server = "mail", sender = "a@b", to = "c@d", user = "peerd", password_file = "mail.password" }
         """
     )
-    for name in ("database.password", "cluster.secret", "mail.password"):
-        (project / name).write_text("a secret of some length")
+    make_certificate(project, "queue")
+    names = ("database.password", "cluster.secret", "mail.password", "queue.token", "queue.key")
+    for name in names:
+        if name != "queue.key":
+            (project / name).write_text("a-secret-of-some-length")
+        (project / name).chmod(0o644)
     found = checked(path)
     assert found.problems == []
     remedies = {warning.key: warning.remedy for warning in found.warnings}
@@ -88,8 +100,11 @@ def test_each_world_readable_secret_is_reported_with_its_file(write: Write, proj
         "cluster.secret_file": f"chmod o= {project}/cluster.secret",
         "alerts.chat.webhook": f"chmod o= {path.absolute()}",
         "alerts.post.mail.password_file": f"chmod o= {project}/mail.password",
+        "gateway.a.token_file": f"chmod o= {project}/queue.token",
+        "gateway.a.tls_key": f"chmod o= {project}/queue.key",
+        "gateway.b.token": f"chmod o= {path.absolute()}",
     }
-    for file in (path, *(project / name for name in ("database.password", "cluster.secret", "mail.password"))):
+    for file in (path, *(project / name for name in names)):
         file.chmod(0o640)
     assert checked(path).warnings == []
 

@@ -57,27 +57,11 @@ REFUSED = {
         [node]
         zone = "zzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzz"
         # node.zone: must have at most 100 characters
-        [cluster]
-        secret = "short"
-        # cluster.secret: must have at least 16 characters
-        port = 65536
-        # cluster.port: must be at most 65535
         [web.a]
         app = "a:b"
         bind = ["systemd:a", "systemd:b", "systemd:c", "systemd:d", "systemd:e", "systemd:f", "systemd:g", "systemd:h",
         # web.a.bind: lists more than 20
             ":1", ":2", ":3", ":4", ":5", ":6", ":7", ":8", ":9", ":10", ":11", ":12", ":13"]
-    """,
-    "a heartbeat or a touch slower than what waits for it is refused": """
-        [manager]
-        inactive_after = "2s"
-        # manager.inactive_after: 2s is no longer than a heartbeat (2s): every node would be called inactive; give at
-        #   least two heartbeats (node.heartbeat_every)
-        [workers.a]
-        tasks = "a:b"
-        update = "1m"
-        # workers.a.update: running tasks are touched every 1m, but are taken away 30s after their last touch; give
-        #   less than half of manager.max_update
     """,
     "contradictions are reported beside a wrong value and not for its default": """
         [node]
@@ -123,25 +107,6 @@ REFUSED = {
         # commands.agent.command: must not be empty
         [commands.tunnel]
         command = ["ssh", "-N", "storage"]
-    """,
-    "an unknown key of any named section is reported with the key that is meant": """
-        [commands.tunnel]
-        # commands.tunnel.command: must be given
-        comand = ["ssh"]
-        # commands.tunnel.comand: unknown key; did you mean 'command'?
-        [web.site]
-        # web.site.app: must be given
-        # web.site.bind: must be given
-        bakclog = 1
-        # web.site.bakclog: unknown key; did you mean 'backlog'?
-        [alerts.chat]
-        # alerts.chat: has no way out; give exactly one of webhook, mail, command and log = true
-        lgo = true
-        # alerts.chat.lgo: unknown key; did you mean 'log'?
-        [schedules.refresh]
-        # schedules.refresh.run: give run, a function, or queue, for a task to enqueue: one of them
-        intervall = "1s"
-        # schedules.refresh.intervall: unknown key; did you mean 'interval'?
     """,
     "a header that names the user is taken from known proxies only": """
         [web.dashboard]

@@ -39,12 +39,8 @@ grace = "30m"
     assert copiers.options["disks"] == [f"{tmp_path}/disk-1", "/srv/disk-2"]
     assert (copiers.options["url"], copiers.options["rate"]) == ("http://10.0.0.7:7480", 50_000_000)
     assert copiers.options["grace"] == 1800.0
-
-
-def test_a_node_without_disks_runs_none_of_them(tmp_path: Path) -> None:
-    settings = settings_of(tmp_path, "[storage]\nreserve = 0.1\n")
-    assert not {COPIERS, MANAGER} & set(settings.workers)
-    assert SERVER not in settings.web
+    without = settings_of(tmp_path, "[storage]\nreserve = 0.1\n")
+    assert not {COPIERS, MANAGER, SERVER} & {*without.workers, *without.web}
 
 
 @rows("bind, address, url", [
@@ -109,10 +105,13 @@ tls_key = "node.key"
 app = "site:app"
 bind = ":8081"
 tls_key = "node.key"
+[gateway.half]
+tls_certificate = "node.pem"
 """
     found = checked(tmp_path, text)
     assert {problem.key: problem.message for problem in found.problems} == {
         "storage.tls_key": "is no key of tls_certificate, or is protected by a password (key values mismatch)",
         "web.site.tls_certificate": f"{tmp_path}/none.pem: no such file or directory",
         "web.half.tls_key": "tls_certificate is missing",
+        "gateway.half.tls_certificate": "tls_key is missing",
     }

@@ -13,51 +13,25 @@ from tests.support.rows import rows
 AWARE = datetime(2030, 1, 1, tzinfo=UTC)
 
 
-@rows(
-    "field, values",
-    [
-        ("queue", {"queue": ""}),
-        ("queue", {"queue": "x" * 201}),
-        ("queue", {"queue": "-begins-with-a-dash"}),
-        ("queue", {"queue": "q\n"}),
-        ("name", {"name": "ä" * 101}),
-        ("name", {"name": "nul\x00"}),
-        ("unique", {"unique_key": ""}),
-        ("limit_key", {"limit_key": ""}),
-        ("limit_key", {"limit_key": "*"}),
-        ("limit_key", {"limit_key": "a "}),
-        ("limit_key", {"limit_key": "a\x00b"}),
-        ("limit_key", {"limit_key": "half \ud800"}),
-        ("limit_key", {"limit_key": "ä" * 101}),
-        ("unique", {"unique_key": "half \ud800"}),
-        ("body", {"body": "nul\x00"}),
-        ("body", {"body": "x" * (BODY_LIMIT + 1)}),
-        ("body_bytes", {"body_bytes": bytes(BODY_LIMIT + 1)}),
-        ("priority", {"priority": 2**63}),
-        ("priority", {"priority": -(2**63)}),
-        ("max_attempts", {"max_attempts": 0}),
-        ("timeout", {"timeout": 0.0}),
-        ("timeout", {"timeout": float("nan")}),
-        ("timeout", {"timeout": float("inf")}),
-        ("start_at", {"start_at": datetime(2030, 1, 1)}),  # noqa: DTZ001 - a naive one is the point
-        ("start_at", {"start_at": datetime(2039, 1, 1, tzinfo=UTC)}),
-        ("start_at", {"start_at": datetime(1969, 1, 1, tzinfo=UTC)}),
-        ("start_at", {"start_at": AWARE, "start_in": 1.0}),
-        ("start_in", {"start_in": -1.0}),
-        ("start_in", {"start_in": float("nan")}),
-        ("finish_in", {"finish_in": 1e12}),
-        ("finish_at", {"start_at": AWARE, "finish_at": AWARE}),
-        ("finish_in", {"start_in": 60.0, "finish_in": 60.0}),
-        ("unique_for", {"unique_key": "k", "unique_for": "sometimes"}),
-        ("unique_for", {"unique_key": "k", "unique_for": 0.0}),
-        ("ttr", {"ttr": 0}),
-        ("ttr", {"ttr": 2**32}),
-        ("delay", {"delay": -1}),
-        ("delay", {"delay": 2**32}),
-        ("delay", {"delay": 60, "start_in": 30.0}),
-        ("delay", {"delay": 60, "start_at": AWARE}),
-    ],
-)
+@rows("field, values", [
+    ("queue", {"queue": ""}), ("queue", {"queue": "x" * 201}), ("queue", {"queue": "-begins-with-a-dash"}),
+    ("queue", {"queue": "q\n"}), ("name", {"name": "ä" * 101}), ("name", {"name": "nul\x00"}),
+    ("unique", {"unique_key": ""}), ("unique", {"unique_key": "half \ud800"}), ("limit_key", {"limit_key": ""}),
+    ("limit_key", {"limit_key": "*"}), ("limit_key", {"limit_key": "a "}), ("limit_key", {"limit_key": "a\x00b"}),
+    ("limit_key", {"limit_key": "ä" * 101}), ("body", {"body": "nul\x00"}), ("body", {"body": "x" * (BODY_LIMIT + 1)}),
+    ("body_bytes", {"body_bytes": bytes(BODY_LIMIT + 1)}), ("priority", {"priority": 2**63}),
+    ("priority", {"priority": -(2**63)}), ("max_attempts", {"max_attempts": 0}), ("timeout", {"timeout": 0.0}),
+    ("timeout", {"timeout": float("nan")}), ("timeout", {"timeout": float("inf")}),
+    ("start_at", {"start_at": datetime(2030, 1, 1)}),  # noqa: DTZ001 - a naive one is the point
+    ("start_at", {"start_at": datetime(2039, 1, 1, tzinfo=UTC)}),
+    ("start_at", {"start_at": datetime(1969, 1, 1, tzinfo=UTC)}), ("start_at", {"start_at": AWARE, "start_in": 1.0}),
+    ("start_in", {"start_in": -1.0}), ("start_in", {"start_in": float("nan")}), ("finish_in", {"finish_in": 1e12}),
+    ("finish_at", {"start_at": AWARE, "finish_at": AWARE}), ("finish_in", {"start_in": 60.0, "finish_in": 60.0}),
+    ("unique_for", {"unique_key": "k", "unique_for": "sometimes"}),
+    ("unique_for", {"unique_key": "k", "unique_for": 0.0}), ("ttr", {"ttr": 0}), ("ttr", {"ttr": 2**32}),
+    ("delay", {"delay": -1}), ("delay", {"delay": 2**32}), ("delay", {"delay": 60, "start_in": 30.0}),
+    ("delay", {"delay": 60, "start_at": AWARE}),
+])  # fmt: skip
 def test_a_task_that_no_database_can_store_is_refused_with_the_field(field: str, values: dict[str, Any]) -> None:
     with pytest.raises(InvalidTask) as caught:
         NewTask(**{"queue": "q", **values})

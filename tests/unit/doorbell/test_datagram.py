@@ -1,5 +1,3 @@
-"""Datagrams: which are accepted, and which are rejected."""
-
 from __future__ import annotations
 
 import json
@@ -126,8 +124,7 @@ def test_a_message_is_never_taken_twice_however_many_come(
 NO_RINGS = [
     None, {"type": "unknown"}, {"type": "work", "queues": ["no queue!"]},
     {"type": "work", "queues": ["q"] * (MAX_QUEUES + 1)}, {"type": "work", "queues": [], "more": 1},
-    {"type": "taken", "tasks": list(range(MAX_TASKS + 1))}, {"type": "taken", "tasks": ["1"]},
-    {"type": "due", "within": "soon"},
+    {"type": "taken", "tasks": list(range(MAX_TASKS + 1))}, {"type": "due", "within": "soon"},
 ]  # fmt: skip
 BODIES = [b"", b"[]", b"{", b"\xff\xfe", b"[" * 1000, b'{"to":"life","at":1e999,"nonce":"n","ring":{"type":"work"}}']
 FRAME = {"to": "life", "at": 1_700_000_000.0, "nonce": "n"}

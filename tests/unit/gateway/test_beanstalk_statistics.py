@@ -28,7 +28,9 @@ SERVER: Mapping[str, Statistic] = {
 }  # fmt: skip
 
 
-def test_statistics_of_a_job_and_of_a_tube() -> None:
+def test_statistics_of_a_job_and_of_a_tube_and_lists_of_tubes() -> None:
+    assert statistics.tube_list(["default", "w", "u"]) == b"---\n- default\n- w\n- u\n"
+    assert statistics.tube_list([]) == b"---\n"
     assert statistics.job_statistics(JOB) == (
         b'---\nid: 18446744073709551615\ntube: "mail"\nstate: reserved\npri: 1024\nage: 5\ndelay: 1\nttr: 60\n'
         b"time-left: 55\nfile: 0\nreserves: 1\ntimeouts: 2\nreleases: 3\nburies: 4\nkicks: 5\n"
@@ -59,8 +61,3 @@ def test_a_statistic_that_is_missing_is_an_error_and_a_counter_that_is_missing_i
     with pytest.raises(KeyError):
         statistics.job_statistics({"id": 1})
     assert b"cmd-delete: 0\n" in statistics.tube_statistics({key: 1 for key in TUBE if not key.startswith("cmd-")})
-
-
-def test_lists_of_tubes() -> None:
-    assert statistics.tube_list(["default", "w", "u"]) == b"---\n- default\n- w\n- u\n"
-    assert statistics.tube_list([]) == b"---\n"

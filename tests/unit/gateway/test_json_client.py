@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from peerd.domain.errors import InvalidTask, PeerdError
+from peerd.domain.errors import InvalidTask
 from peerd.gateway import client as clients
 from peerd.gateway.client import AddedJob, JobClientError, JobConnectionLost, MessageRefused, connect, connect_async
 from peerd.gateway.protocols.json import messages, replies
@@ -70,18 +70,6 @@ def say(words: bytes, _: Any) -> bytes:
     return words
 
 
-# ---------------------------------------------------------------- what is asked and answered
-
-
-def test_the_three_functions_of_the_original(open_client: OpenClient) -> None:
-    with scripted_gateway(as_usual) as gateway:
-        with open_client(gateway.port) as client:
-            assert client.add_job({"a": [1]}) == AddedJob(17, created=True)
-            assert client.get_job() == clients.TakenJob(id=17, value={"a": [1]}, queue="default", ttr=None)
-            client.notify()
-        assert [type(message) for message in gateway.messages] == [AddJob, GetJob, messages.NotifyDone]
-
-
 def test_every_option_is_sent(open_client: OpenClient) -> None:
     @dataclass
     class Page:
@@ -91,29 +79,29 @@ def test_every_option_is_sent(open_client: OpenClient) -> None:
         added = client.add_job(
             Page("a"), queue="q", priority=5, delay="1m", ttr=1.5, unique="k", unique_for="1h", max_attempts=3, name="n"
         )
-        assert not added.created
+        assert (added, client.add_job({"a": [1]})) == (AddedJob(17, created=False), AddedJob(17, created=True))
         client.add_job(1, unique_for="forever", unique="k", ttr=None)
-        client.get_job("a", "b", wait="1.5s")
+        assert client.get_job("a", "b", wait="1.5s").value == {"a": [1]}
         client.notify(17, result={"n": 1})
         client.touch(17, 0.5, "half")
         client.fail(17, "no route", retry="10s")
         client.fail(retry=False)
         client.fail()
         client.release(delay=0.5)
-        auth, first, second, get, notify, touch, *failed, release = gateway.messages
+        auth, first, _, second, get, notify, touch, *failed, release = gateway.messages
         assert auth == messages.ShowToken(id=1, token="hidden")
         assert bytes(first.job) == b'{"url":"a"}'
         assert (first.queue, first.priority, first.delay, first.ttr) == ("q", 5, 60, 2)
         assert (first.max_attempts, first.name, first.unique, first.unique_for) == (3, "n", "k", 3600)
         assert (second.unique_for, second.ttr) == ("forever", None)
-        assert get == GetJob(id=4, queues=("a", "b"), wait=1.5)
+        assert get == GetJob(id=5, queues=("a", "b"), wait=1.5)
         assert (notify.job_id, bytes(notify.result)) == (17, b'{"n":1}')
-        assert touch == messages.TouchJob(id=6, job_id=17, progress=0.5, note="half")
+        assert touch == messages.TouchJob(id=7, job_id=17, progress=0.5, note="half")
         assert [(one.job_id, one.reason, one.retry) for one in failed] == [
             (17, "no route", 10), (None, None, False), (None, None, None),
         ]  # fmt: skip
         assert all(isinstance(one, messages.FailJob) for one in failed)
-        assert release == messages.ReleaseJob(id=10, delay=1)
+        assert release == messages.ReleaseJob(id=11, delay=1)
 
 
 def test_a_job_of_another_program_is_a_value_too() -> None:
@@ -139,18 +127,6 @@ def test_what_is_no_json_is_refused_before_it_is_sent() -> None:
             client.get_job("no spaces")
         assert client.add_job(datetime(2026, 1, 1, tzinfo=UTC)).id == 17
         assert len(gateway.messages) == 1
-
-
-# ---------------------------------------------------------------- errors
-
-
-def test_its_errors_are_of_one_tree() -> None:
-    named = [getattr(clients, name) for name in clients.__all__]
-    errors = [one for one in named if isinstance(one, type) and issubclass(one, Exception)]
-    assert len(errors) == 8
-    assert all(issubclass(error, JobClientError) and issubclass(error, PeerdError) for error in errors)
-    assert issubclass(clients.ReplyTimeout, TimeoutError)
-    assert issubclass(JobConnectionLost, ConnectionError)
 
 
 def test_refusals_leave_the_connection_as_it_is_and_one_without_an_id_is_raised(open_client: OpenClient) -> None:
@@ -205,9 +181,8 @@ def test_a_gateway_that_goes_away_is_a_clear_error_now_and_later(open_client: Op
 async def test_a_gateway_that_goes_away_ends_all_calls_that_wait() -> None:
     with scripted_gateway(lambda message: b"" if isinstance(message, AddJob) else None) as gateway:
         async with await connect_async(gateway.port) as client:
-            calls = [client.add_job(1), client.add_job(2), client.get_job(wait=60)]
-            results = await asyncio.gather(*calls, return_exceptions=True)
-            assert [type(result) for result in results] == [JobConnectionLost] * 3
+            results = await asyncio.gather(client.add_job(1), client.get_job(wait=60), return_exceptions=True)
+            assert [type(result) for result in results] == [JobConnectionLost] * 2
 
 
 def test_a_gateway_that_does_not_reply_is_a_clear_error_and_the_connection_ends(open_client: OpenClient) -> None:
@@ -225,25 +200,6 @@ def test_a_program_that_is_no_gateway_is_a_clear_error(open_client: OpenClient) 
             error = clients.InvalidReply if open_client is connect else JobClientError
             with pytest.raises(error, match="does not speak"):
                 client.add_job(1)
-
-
-# ---------------------------------------------------------------- the stream
-
-
-def test_replies_in_pieces_are_put_together() -> None:
-    class Slow:
-        def __init__(self, connection: socket.socket) -> None:
-            self._connection = connection
-
-        def recv(self, _: int) -> bytes:
-            return self._connection.recv(1)
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(self._connection, name)
-
-    with scripted_gateway(as_usual) as gateway, connect(gateway.port) as client:
-        client._socket = Slow(client._socket)  # type: ignore[assignment]
-        assert client.get_job().value == {"a": [1]}
 
 
 def test_two_threads_at_once_are_refused() -> None:

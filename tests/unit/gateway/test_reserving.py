@@ -123,8 +123,7 @@ async def test_one_job_causes_one_attempt_of_the_client_that_waits_longest(table
 
 
 async def test_a_job_that_the_woken_client_does_not_take_goes_to_the_next_one(table: Table) -> None:
-    """The first client watches both tubes and gets the job of the other one."""
-    table.want("a", "b", name="first")
+    table.want("a", "b", name="first")  # gets the job of the other tube
     table.want("b", name="second")
     table.run_batches()
     table.put(1, "a")
