@@ -1,5 +1,3 @@
-"""All that a database decides by time follows the clock that governs it."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -1,5 +1,3 @@
-"""Messages and work in the background inside an `InlineNode`; docs/messages.md shows the rest."""
-
 from __future__ import annotations
 
 import asyncio

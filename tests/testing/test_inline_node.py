@@ -1,5 +1,3 @@
-"""The inline node itself: the life of its worker, its database, clock and events, its end, and the ways of running."""
-
 from __future__ import annotations
 
 import asyncio

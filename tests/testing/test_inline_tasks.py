@@ -1,5 +1,3 @@
-"""Tasks run in the test itself, with the same decisions as on a real node."""
-
 from __future__ import annotations
 
 import asyncio

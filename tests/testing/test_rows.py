@@ -1,5 +1,3 @@
-"""A row that a factory writes equals one that the operations of the lifecycle write."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

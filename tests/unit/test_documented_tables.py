@@ -1,5 +1,3 @@
-"""Tables of the documentation that would become false silently, compared with the code; its configurations are read."""
-
 from __future__ import annotations
 
 import re

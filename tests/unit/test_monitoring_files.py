@@ -1,5 +1,3 @@
-"""The published dashboard and alert rules, against what a node and a cluster expose."""
-
 from __future__ import annotations
 
 import re
@@ -15,7 +13,7 @@ from peerd.storage.overview import StorageOverview
 from peerd.store.connection import database
 from peerd.supervision.exits import exit_cause
 from peerd.web.metrics import ClusterCollector, ClusterSnapshot
-from tests.support.monitoring_files import MONITORING, dashboard_expressions, dashboard_panels
+from tests.support.monitoring_files import MONITORING, dashboard_expressions
 
 NAME = re.compile(r"\bpeerd_[a-z_]+\b")
 RULES = (MONITORING / "alerts.yml").read_text()
@@ -38,16 +36,6 @@ def test_the_dashboard_and_the_rules_name_only_metrics_that_exist_and_every_metr
     shown = set(NAME.findall("\n".join(dashboard_expressions())))
     assert (shown | set(NAME.findall(RULES))) - exposed() == set()
     assert {name for name in FAMILIES if not any(one.startswith(name) for one in shown)} == set()
-
-
-def test_panels_do_not_overlap_and_have_numbers_of_their_own() -> None:
-    panels = dashboard_panels()
-    assert len({panel["id"] for panel in panels}) == len(panels)
-    places = [panel["gridPos"] for panel in panels]
-    cells = [
-        (x, y) for at in places for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])
-    ]
-    assert len(cells) == len(set(cells))
 
 
 def test_the_labels_are_the_causes_of_deaths_of_the_master_and_the_outcomes_of_the_database() -> None:

@@ -1,5 +1,3 @@
-"""The wheel contains what is no module, too: without it, there would be no dashboard."""
-
 from __future__ import annotations
 
 import tomllib

@@ -1,5 +1,3 @@
-"""Alerts: which events raise one, how many of them a hook gets, and the four kinds of hooks, to real servers."""
-
 from __future__ import annotations
 
 import asyncio

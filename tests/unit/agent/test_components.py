@@ -1,5 +1,3 @@
-"""Components: each is restarted alone, and its exceptions end nothing else."""
-
 from __future__ import annotations
 
 import asyncio

@@ -1,5 +1,3 @@
-"""The agent's side of the doorbell: its UDP listener, the rings that it rejects, and its dispatcher."""
-
 from __future__ import annotations
 
 import asyncio

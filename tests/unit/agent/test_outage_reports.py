@@ -1,5 +1,3 @@
-"""An outage of the database is reported when it has lasted, and so is its end."""
-
 from __future__ import annotations
 
 import asyncio

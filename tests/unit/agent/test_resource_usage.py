@@ -1,5 +1,3 @@
-"""Processes are measured with their descendants; one above its limit for long is replaced."""
-
 from __future__ import annotations
 
 import os

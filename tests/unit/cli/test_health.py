@@ -1,5 +1,3 @@
-"""What a health check of a node reports."""
-
 from __future__ import annotations
 
 from typing import Any

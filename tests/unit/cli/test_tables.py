@@ -1,5 +1,3 @@
-"""Tables and progress bars keep their ids in narrow terminals."""
-
 from __future__ import annotations
 
 from datetime import UTC, datetime

@@ -1,5 +1,3 @@
-"""[cluster]: the secret, and the address on which a node listens."""
-
 from __future__ import annotations
 
 from pathlib import Path

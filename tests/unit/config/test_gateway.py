@@ -1,5 +1,3 @@
-"""[gateway.NAME] and [queues.NAME]: valid values, who may connect, the files of TLS, and secrets."""
-
 from __future__ import annotations
 
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""The origin of settings: the file and its location, the environment, files of passwords, defaults."""
-
 from __future__ import annotations
 
 import socket
@@ -68,7 +66,7 @@ def test_without_a_file_the_address_of_the_database_is_enough_or_the_error_names
     with pytest.raises(ConfigError, match="no such file, here or in a folder above; run 'peerd init'"):
         load(environment=EMPTY)
     assert problems(project / "no.toml") == [
-        f"{project}/no.toml: no such file or directory; name the file with --config or PEERD_CONFIG",
+        f"{project}/no.toml: no such file or directory; name the file with --config or PEERD_CONFIG"
     ]
 
 

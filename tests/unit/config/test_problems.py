@@ -1,5 +1,3 @@
-"""How mistakes in a file are reported, and which doubtful settings are warnings."""
-
 from __future__ import annotations
 
 from pathlib import Path
@@ -75,7 +73,7 @@ def test_each_world_readable_secret_is_reported_with_its_file(write: Write, proj
         tasks = "a:b"
         [alerts.chat]
         webhook = "https://chat.example/hooks/9f1c"
-        [gateway.a]
+        [gateway.g]
         token_file = "queue.token"
         tls_certificate = "queue.pem"
         tls_key = "queue.key"
@@ -100,8 +98,8 @@ def test_each_world_readable_secret_is_reported_with_its_file(write: Write, proj
         "cluster.secret_file": f"chmod o= {project}/cluster.secret",
         "alerts.chat.webhook": f"chmod o= {path.absolute()}",
         "alerts.post.mail.password_file": f"chmod o= {project}/mail.password",
-        "gateway.a.token_file": f"chmod o= {project}/queue.token",
-        "gateway.a.tls_key": f"chmod o= {project}/queue.key",
+        "gateway.g.token_file": f"chmod o= {project}/queue.token",
+        "gateway.g.tls_key": f"chmod o= {project}/queue.key",
         "gateway.b.token": f"chmod o= {path.absolute()}",
     }
     for file in (path, *(project / name for name in names)):

@@ -212,9 +212,6 @@ REFUSED = {
         max_job_size = "1GiB"
     """,
     "each mistake of a schedule is reported": """
-        [schedules.nothing]
-        # schedules.nothing.run: give run, a function, or queue, for a task to enqueue: one of them
-        interval = "10s"
         [schedules.both]
         run = "a:b"
         # schedules.both.run: give run, a function, or queue, for a task to enqueue: one of them
@@ -223,11 +220,6 @@ REFUSED = {
         [schedules.never]
         # schedules.never.interval: when does it tick? Give interval or cron, or immediate = true
         run = "a:b"
-        [schedules.cron]
-        run = "a:b"
-        cron = "99 * * * *"
-        # schedules.cron.cron: '99 * * * *': bad minute; write five fields, '0 3 * * *', or six with the seconds
-        #   first, '30 0 3 * * *'
         [schedules.zone]
         run = "a:b"
         cron = "0 0 * * *"
@@ -244,11 +236,6 @@ REFUSED = {
         interval = 1
         body = {x = nan}
         # schedules.nan.body: holds inf or nan, which JSON does not have
-        [schedules.limited]
-        run = "a:b"
-        interval = 1
-        limit_key = "acme"
-        # schedules.limited.limit_key: is for a task that is enqueued; leave it out, or give queue instead of run
         [schedules.each]
         queue = "q"
         interval = 1

@@ -1,5 +1,3 @@
-"""[schedules.NAME] becomes a schedule, or a clear problem at its line."""
-
 from __future__ import annotations
 
 from peerd.config import check, load
@@ -33,7 +31,7 @@ def test_every_key_reaches_the_schedule(write: Write) -> None:
         body = {days = 3, since = 2026-01-02T03:04:05Z}
         limit_key = "acme"
         interval = "1d"
-        """,
+        """
     )
     assert schedules_for_node(load(path, {})) == [
         Schedule(

@@ -1,5 +1,3 @@
-"""[web.NAME], [access] and [alerts.NAME]: what their values become."""
-
 from __future__ import annotations
 
 from pathlib import Path
@@ -16,7 +14,7 @@ def test_a_web_section_is_read_with_absolute_paths_for_its_sockets(write: Write)
         bind = ["unix:run/site.sock", ":8080"]
         unix_mode = "0660"
         hang_after = "none"
-        """,
+        """
     )
     web = load(path, EMPTY).web["site"]
     assert web.bind == (f"unix:{path.parent}/run/site.sock", ":8080")
@@ -41,7 +39,7 @@ def test_web_settings_that_cut_off_or_share_connections_are_a_warning(write: Wri
         bind = ":80"
         keep_alive = "75s"
         reuse_port = true
-        """,
+        """
     )
     found = check(path, EMPTY)
     assert [(warning.line, warning.key) for warning in found.warnings] == [

@@ -1,5 +1,3 @@
-"""Settings in a plan: what peerd.toml holds as JSON, and the same settings again in a process."""
-
 from __future__ import annotations
 
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""[storage] becomes the kinds of processes that a node with disks runs."""
-
 from __future__ import annotations
 
 from pathlib import Path
@@ -105,7 +103,7 @@ tls_key = "node.key"
 app = "site:app"
 bind = ":8081"
 tls_key = "node.key"
-[gateway.half]
+[gateway.queue]
 tls_certificate = "node.pem"
 """
     found = checked(tmp_path, text)
@@ -113,5 +111,5 @@ tls_certificate = "node.pem"
         "storage.tls_key": "is no key of tls_certificate, or is protected by a password (key values mismatch)",
         "web.site.tls_certificate": f"{tmp_path}/none.pem: no such file or directory",
         "web.half.tls_key": "tls_certificate is missing",
-        "gateway.half.tls_certificate": "tls_key is missing",
+        "gateway.queue.tls_certificate": "tls_key is missing",
     }

@@ -35,7 +35,7 @@ TEXT = dedent(
     first = 2
     literal = \'\'\'
     x = 1\'\'\'
-    last = true''',
+    last = true'''
 )
 
 

@@ -1,5 +1,3 @@
-"""Histograms hold every duration, merge by adding, and know each quantile to within a bin."""
-
 from __future__ import annotations
 
 import math

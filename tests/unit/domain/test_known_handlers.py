@@ -1,5 +1,3 @@
-"""The decision about a claimed task that its process does not support."""
-
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta

@@ -1,5 +1,3 @@
-"""Requests to nodes: what may be requested, and that it is checked on both sides."""
-
 from __future__ import annotations
 
 import pytest

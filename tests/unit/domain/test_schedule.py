@@ -1,5 +1,3 @@
-"""What is decided about ticks: due, missed, overlapping, spread."""
-
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta

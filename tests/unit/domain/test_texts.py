@@ -1,5 +1,3 @@
-"""Texts that become durations, sizes, addresses or conditions; all others are refused with what is accepted."""
-
 from __future__ import annotations
 
 import math

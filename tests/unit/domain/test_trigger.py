@@ -1,5 +1,3 @@
-"""When a schedule ticks: intervals without drift, expressions in every zone, through every change of its clocks."""
-
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta

@@ -1,5 +1,3 @@
-"""The secret of a cluster."""
-
 from __future__ import annotations
 
 import stat

@@ -1,5 +1,3 @@
-"""Ringing: it never blocks and never fails, and many rings are merged into few."""
-
 from __future__ import annotations
 
 import os

@@ -1,5 +1,3 @@
-"""Wake-up sockets: the agent wakes a process directly, and detects at once when it cannot."""
-
 from __future__ import annotations
 
 import os

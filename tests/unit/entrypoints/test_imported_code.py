@@ -1,5 +1,3 @@
-"""What [workers.NAME] and [web.NAME] may name; everything else is refused with the cause."""
-
 from __future__ import annotations
 
 from pathlib import Path

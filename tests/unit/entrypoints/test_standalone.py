@@ -1,5 +1,3 @@
-"""What the standalone server does in place of a manager, and its log."""
-
 from __future__ import annotations
 
 from collections.abc import Callable

@@ -1,5 +1,3 @@
-"""The parser of beanstalkd's protocol: lines, bodies, what is discarded, and what is kept meanwhile."""
-
 from __future__ import annotations
 
 from peerd.gateway.protocols.beanstalk import replies

@@ -1,5 +1,3 @@
-"""The YAML that beanstalkd 1.13 prints, byte for byte."""
-
 from __future__ import annotations
 
 from collections.abc import Mapping

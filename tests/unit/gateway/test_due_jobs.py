@@ -1,5 +1,3 @@
-"""When delayed jobs are looked for."""
-
 from __future__ import annotations
 
 import asyncio
@@ -19,8 +17,6 @@ NOTHING = StagedJobs((), is_full=False, next_in=None)
 
 
 class Table:
-    """Answers checks with what a test says."""
-
     def __init__(self, *results: StagedJobs | OperationFailed) -> None:
         self.results = list(results)
         self.checks = 0

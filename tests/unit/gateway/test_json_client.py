@@ -1,5 +1,3 @@
-"""The Python clients of the JSON protocol, blocking and awaited: a gateway says what a test wants it to say."""
-
 from __future__ import annotations
 
 import asyncio
@@ -8,12 +6,10 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, closing, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -28,26 +24,23 @@ from tests.unit.gateway.scripted_gateway import scripted_gateway
 class AwaitedClient:
     """The awaited client, whose calls a test can make as those of the blocking one."""
 
-    def __init__(self, client: Any, run: Callable[[Any], Any]) -> None:
-        self._client = client
-        self._run = run
+    def __init__(self, port: int, **options: Any) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._client = self._loop.run_until_complete(connect_async(port, **options))
 
     def __getattr__(self, name: str) -> Any:
-        call = getattr(self._client, name)
-        return lambda *arguments, **options: self._run(call(*arguments, **options))
+        call: Any = getattr(self._client, name)
+        return lambda *arguments, **options: self._loop.run_until_complete(call(*arguments, **options))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.run_until_complete(self._client.close())
+        self._loop.close()
 
 
-@contextmanager
-def connect_awaited(port: int, **options: Any) -> Iterator[Any]:
-    with closing(asyncio.new_event_loop()) as loop:
-        client = loop.run_until_complete(connect_async(port, **options))
-        try:
-            yield AwaitedClient(client, loop.run_until_complete)
-        finally:
-            loop.run_until_complete(client.close())
-
-
-@pytest.fixture(params=[connect, connect_awaited], ids=["blocking", "awaited"])
+@pytest.fixture(params=[connect, AwaitedClient], ids=["blocking", "awaited"])
 def open_client(request: pytest.FixtureRequest) -> Any:
     return request.param
 
@@ -57,17 +50,11 @@ OpenClient = Callable[..., AbstractContextManager[Any]]
 
 def as_usual(message: Any) -> bytes:
     """The replies of a gateway that has the job 17 for everybody."""
-    match message:
-        case AddJob():
-            return replies.job_added(message.id, 17, created=message.unique is None)
-        case GetJob():
-            return replies.job_taken(message.id, 17, message.wanted[0], b'{"a":[1]}')
-        case _:
-            return replies.confirmation(message.id)
-
-
-def say(words: bytes, _: Any) -> bytes:
-    return words
+    if isinstance(message, AddJob):
+        return replies.job_added(message.id, 17, created=message.unique is None)
+    if isinstance(message, GetJob):
+        return replies.job_taken(message.id, 17, message.wanted[0], b'{"a":[1]}')
+    return replies.confirmation(message.id)
 
 
 def test_every_option_is_sent(open_client: OpenClient) -> None:
@@ -114,34 +101,32 @@ def test_a_job_of_another_program_is_a_value_too() -> None:
     with scripted_gateway(give) as gateway, connect(gateway.port) as client:
         for value in values.values():
             assert client.get_job() == clients.TakenJob(id=1, value=value, queue="q", ttr=60)
-
-
-def test_what_is_no_json_is_refused_before_it_is_sent() -> None:
-    with scripted_gateway(as_usual) as gateway, connect(gateway.port) as client:
-        for job in (math.nan, [math.inf], object(), {1j}, "\ud800"):
+        for job in (math.nan, object(), "\ud800"):
             with pytest.raises(InvalidTask, match="job"):
                 client.add_job(job)
-        with pytest.raises((ValueError, TypeError)):
-            client.add_job(1, delay="soon")
         with pytest.raises(ValueError, match="queue"):
             client.get_job("no spaces")
-        assert client.add_job(datetime(2026, 1, 1, tzinfo=UTC)).id == 17
-        assert len(gateway.messages) == 1
+        assert len(gateway.messages) == len(values), "what cannot be sent is refused before"
+
+
+def test_the_client_loads_no_more_than_it_needs() -> None:
+    loaded = "import sys, peerd.gateway.client; print(*{name.split('.')[0] for name in sys.modules})"
+    done = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True)
+    assert not set(done.stdout.split()) & {"sqlalchemy", "pydantic", "alembic", "structlog", "psutil", "typer", "rich"}
 
 
 def test_refusals_leave_the_connection_as_it_is_and_one_without_an_id_is_raised(open_client: OpenClient) -> None:
+    refusals: dict[type, tuple[ErrorCode, str, str]] = {
+        messages.ShowToken: (ErrorCode.UNAUTHORIZED, "the token is wrong", "auth"),
+        GetJob: (ErrorCode.NO_WORK, replies.NO_WORK_TEXT, "get_job"),
+        messages.NotifyDone: (ErrorCode.NOT_HELD, "no", "cmd"),
+        AddJob: (ErrorCode.QUEUE_FULL, "no", "cmd"),
+    }
+
     def refuse(message: Any) -> bytes:
-        match message:
-            case messages.ShowToken():
-                return replies.error_reply(ErrorCode.UNAUTHORIZED, "the token is wrong", "auth", message.id)
-            case GetJob():
-                return replies.error_reply(ErrorCode.NO_WORK, replies.NO_WORK_TEXT, "get_job", message.id)
-            case messages.NotifyDone():
-                return replies.error_reply(ErrorCode.NOT_HELD, "no", "cmd", message.id)
-            case AddJob():
-                return replies.error_reply(ErrorCode.QUEUE_FULL, "no", "cmd", message.id)
-            case _:
-                return replies.error_reply(ErrorCode.MALFORMED, "that was no JSON")
+        if refusal := refusals.get(type(message)):
+            return replies.error_reply(*refusal, message.id)
+        return replies.error_reply(ErrorCode.MALFORMED, "that was no JSON")
 
     with scripted_gateway(refuse) as gateway:
         with pytest.raises(MessageRefused, match="the token is wrong"), open_client(gateway.port, token="x"):
@@ -196,7 +181,7 @@ def test_a_gateway_that_does_not_reply_is_a_clear_error_and_the_connection_ends(
 
 def test_a_program_that_is_no_gateway_is_a_clear_error(open_client: OpenClient) -> None:
     for garbage in (b"HTTP/1.1 400 Bad Request\r\n", b"UNKNOWN_COMMAND\r\n", b"[]\n", b'{"id":{}}\n', b"\xff\n"):
-        with scripted_gateway(partial(say, garbage)) as gateway, open_client(gateway.port) as client:
+        with scripted_gateway(lambda _, garbage=garbage: garbage) as gateway, open_client(gateway.port) as client:
             error = clients.InvalidReply if open_client is connect else JobClientError
             with pytest.raises(error, match="does not speak"):
                 client.add_job(1)
@@ -272,9 +257,3 @@ async def test_a_job_that_comes_for_a_cancelled_call_is_given_back() -> None:
             async with asyncio.timeout(10):
                 await given_back.wait()
             assert gateway.messages[-1].job_id == 17
-
-
-def test_the_client_loads_no_more_than_it_needs() -> None:
-    loaded = "import sys, peerd.gateway.client; print(*{name.split('.')[0] for name in sys.modules})"
-    done = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True)
-    assert not set(done.stdout.split()) & {"sqlalchemy", "pydantic", "alembic", "structlog", "psutil", "typer", "rich"}

@@ -1,5 +1,3 @@
-"""The parser of the JSON protocol: what docs/protocol.md says of the stream."""
-
 from __future__ import annotations
 
 import re

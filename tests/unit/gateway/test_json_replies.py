@@ -1,5 +1,3 @@
-"""Replies of the JSON protocol: one object on one line, whatever a job is."""
-
 from __future__ import annotations
 
 import base64

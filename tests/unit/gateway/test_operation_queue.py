@@ -1,5 +1,3 @@
-"""Batches: the next one waits for the clients that were just answered, but not for long."""
-
 from __future__ import annotations
 
 import asyncio
@@ -7,7 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any, TypeVar, TypeVarTuple
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -18,37 +16,9 @@ from peerd.gateway.operations import Holder, StoreCall
 from peerd.gateway.reserving import Reserving
 from peerd.store.connection.database import Database
 
-T = TypeVar("T")
-Ts = TypeVarTuple("Ts")
-
-HOLDER = Holder(node_id=1, incarnation="i", process_id=1, default_ttr=60)
 SLOW = 0.4
 """Seconds of a batch, of which the next one waits a part."""
-
-
-class RecordingDatabase(Database):
-    """A database that notes how many operations each batch has."""
-
-    def __init__(self, url: str) -> None:
-        super().__init__(url)
-        self.sizes: list[int] = []
-
-    def run_group(self, operation: Callable[[Connection, *Ts], T], /, *args: *Ts, durable: bool = True) -> T:
-        self._note(args)
-        return super().run_group(operation, *args, durable=durable)
-
-    def run_group_at_once(self, operation: Callable[[Connection, *Ts], T], /, *args: *Ts, durable: bool = True) -> T:
-        self._note(args)
-        return super().run_group_at_once(operation, *args, durable=durable)
-
-    def _note(self, args: tuple[Any, ...]) -> None:
-        self.sizes.append(sum(len(run.operations) for run in args[0]))
-
-
-@pytest.fixture
-def database(tmp_path: Path) -> Iterator[RecordingDatabase]:
-    with closing(RecordingDatabase(f"sqlite:///{tmp_path / 'batches.sqlite'}")) as database:
-        yield database
+SizesOfBatches = Callable[..., list[int]]
 
 
 def rest(_: Connection, seconds: float) -> None:
@@ -67,29 +37,43 @@ async def ask(queue: OperationQueue, clients: int, seconds: float = 0.0) -> None
     await asyncio.gather(*answers)
 
 
-def sizes_of_batches(database: RecordingDatabase, *clients: int) -> list[int]:
+@pytest.fixture
+def sizes_of_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SizesOfBatches]:
     """The sizes of batches: of a slow one, and of those that follow when so many clients ask again."""
+    with closing(Database(f"sqlite:///{tmp_path / 'batches.sqlite'}")) as database:
+        sizes: list[int] = []
 
-    database.sizes.clear()
+        def noting(run_group: Callable[..., Any]) -> Callable[..., Any]:
+            def run_and_note(operation: Any, runs: Any, *more: Any, **options: Any) -> Any:
+                sizes.append(sum(len(run.operations) for run in runs))
+                return run_group(operation, runs, *more, **options)
 
-    async def run() -> None:
-        queue = OperationQueue(database, HOLDER, Mock(), lambda: None)
-        queue.start(Reserving(queue.request_batch, Mock(), Mock()))
-        for number, asking in enumerate(clients):
-            await ask(queue, asking, 0.0 if number else SLOW)
-        await queue.finish()
-        queue.close()
+            return run_and_note
 
-    asyncio.run(run())
-    return list(database.sizes)
+        for name in ("run_group", "run_group_at_once"):
+            monkeypatch.setattr(database, name, noting(getattr(database, name)))
+
+        async def run(*clients: int) -> None:
+            holder = Holder(node_id=1, incarnation="i", process_id=1, default_ttr=60)
+            queue = OperationQueue(database, holder, Mock(), lambda: None)
+            queue.start(Reserving(queue.request_batch, Mock(), Mock()))
+            for number, asking in enumerate(clients):
+                await ask(queue, asking, 0.0 if number else SLOW)
+            await queue.finish()
+            queue.close()
+
+        def measure(*clients: int) -> list[int]:
+            sizes.clear()
+            asyncio.run(run(*clients))
+            return list(sizes)
+
+        yield measure
 
 
-def test_a_batch_waits_for_the_clients_of_a_large_one_before_it_but_not_for_all(database: RecordingDatabase) -> None:
-    assert sizes_of_batches(database, LARGE + 1, LARGE + 1) == [LARGE + 1, LARGE + 1]
-    assert sizes_of_batches(database, LARGE + 1, 3) == [LARGE + 1, 3], "they do not come"
-
-
-def test_after_a_small_batch_none_waits(database: RecordingDatabase) -> None:
-    sizes = sizes_of_batches(database, LARGE - 1, LARGE - 1)
-    assert sizes[0] == LARGE - 1
-    assert len(sizes) > 2
+def test_a_batch_waits_for_the_clients_of_a_large_one_before_it_but_not_for_all(
+    sizes_of_batches: SizesOfBatches,
+) -> None:
+    assert sizes_of_batches(LARGE + 1, LARGE + 1) == [LARGE + 1, LARGE + 1]
+    assert sizes_of_batches(LARGE + 1, 3) == [LARGE + 1, 3], "they do not come"
+    sizes = sizes_of_batches(LARGE - 1, LARGE - 1)
+    assert (sizes[0], len(sizes) > 2) == (LARGE - 1, True), "after a small batch none waits"

@@ -1,5 +1,3 @@
-"""The room of queues with a limit: which puts are admitted, and when jobs must be counted."""
-
 from __future__ import annotations
 
 import pytest

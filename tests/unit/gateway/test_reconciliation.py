@@ -1,5 +1,3 @@
-"""The comparison of the table with the memory: it ends no reservation that a client ends at the same time."""
-
 from __future__ import annotations
 
 import asyncio

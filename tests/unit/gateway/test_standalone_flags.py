@@ -1,5 +1,3 @@
-"""The flags of `peerd-beanstalkd`: those of beanstalkd, in every way of writing them."""
-
 from __future__ import annotations
 
 import pytest
@@ -45,13 +43,8 @@ def test_what_is_no_flag_is_refused_with_its_cause_and_the_usage() -> None:
         first, *usage = refused.value.text.splitlines()
         assert first.startswith(f"peerd-beanstalkd: {problem}")
         assert any(" -b DIR " in line for line in usage)
-
-
-def test_the_version_and_the_usage_are_printed_with_status_0() -> None:
-    with pytest.raises(ProgramExit) as version:
-        parse_flags(["-V", "-v"], "1.13+x")
-    assert (version.value.status, version.value.text) == (0, "beanstalkd 1.13+x\n")
-    with pytest.raises(ProgramExit) as usage:
-        parse_flags(["-h"], "1.13")
-    assert usage.value.status == 0
-    assert all(f" -{letter}" in usage.value.text for letter in "lpzbfFsucnVvh")
+    for arguments, text in ((["-V", "-v"], "beanstalkd 1.13\n"), (["-h"], f"{usage[0]}\n")):
+        with pytest.raises(ProgramExit) as printed:
+            parse_flags(arguments, "1.13")
+        assert printed.value.status == 0
+        assert text in printed.value.text

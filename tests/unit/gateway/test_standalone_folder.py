@@ -1,5 +1,3 @@
-"""The folder of a standalone server's file: one process serves it, and one in memory ends with its process."""
-
 from __future__ import annotations
 
 import subprocess
@@ -62,14 +60,6 @@ def test_a_folder_that_another_process_serves_or_that_does_not_exist_is_refused(
     assert refused.value.status == 10
 
 
-def test_a_folder_in_memory_is_private_and_ends_with_its_process(memory: Path) -> None:
-    with closing(open_folder_in_memory()) as folder:
-        assert folder.path.parent == memory
-        assert folder.path.stat().st_mode & 0o777 == 0o700
-        folder.database.touch()
-    assert list(memory.iterdir()) == []
-
-
 def test_folders_of_processes_that_were_killed_are_removed_and_those_of_living_ones_are_not(memory: Path) -> None:
     living, killed, unlocked = (memory / f"peerd-beanstalkd-{name}" for name in ("living", "killed", "unlocked"))
     other = memory / "other"
@@ -81,8 +71,10 @@ def test_folders_of_processes_that_were_killed_are_removed_and_those_of_living_o
     with another_process_in(living):
         remove_abandoned(memory)
         assert {path.name for path in memory.iterdir()} == {living.name, "other", "peerd-beanstalkd-link"}
-        with closing(open_folder_in_memory()):
-            assert living.exists()
+        with closing(open_folder_in_memory()) as folder:
+            assert (living.exists(), folder.path.parent, folder.path.stat().st_mode & 0o777) == (True, memory, 0o700)
+            folder.database.touch()
+        assert not folder.path.exists()
 
 
 def test_where_there_is_no_memory_for_files_the_folder_for_temporary_ones_is_used(

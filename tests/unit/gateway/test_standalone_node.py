@@ -1,5 +1,3 @@
-"""The rows of a standalone server in ``nodes`` and ``processes``, from start to start."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -32,21 +30,15 @@ def start(database: Database) -> tuple[OwnNode, Holder]:
 
 
 def reserve(database: Database, holder: Holder) -> list[int]:
-    found = database.run(jobs.reserve, holder.claimer(("default",)), 10, 60)
-    return [job.id for job in found]
-
-
-def put(database: Database, number: int) -> list[int]:
-    return [one.id for one in database.run(jobs.put, [NewTask(queue="default", ttr=60) for _ in range(number)])]
+    return [job.id for job in database.run(jobs.reserve, holder.claimer(("default",)), 10, 60)]
 
 
 def test_reservations_of_earlier_processes_are_released_and_those_processes_have_ended(database: Database) -> None:
     node, killed = start(database)
-    ids = put(database, 3)
+    ids = [one.id for one in database.run(jobs.put, [NewTask(queue="default", ttr=60) for _ in range(3)])]
     assert reserve(database, killed) == ids
     node, holder = start(database)
-    assert holder.process_id != killed.process_id
-    assert holder.node_id == killed.node_id
+    assert (holder.process_id != killed.process_id, holder.node_id) == (True, killed.node_id)
     assert [process.id for process in database.read(list_processes)] == [holder.process_id]
     assert reserve(database, holder) == ids
     database.run(node.deregister)  # which could not release them

@@ -1,5 +1,3 @@
-"""Counts that take long are used again; others are not."""
-
 from __future__ import annotations
 
 from typing import Any, cast

@@ -1,5 +1,3 @@
-"""The rescue guard, for any history of heartbeats."""
-
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta

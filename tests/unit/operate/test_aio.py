@@ -3,7 +3,6 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 
 from peerd.domain.call import Call
 from peerd.domain.errors import InvalidTask, TaskNotFound
@@ -45,16 +44,3 @@ async def test_the_event_loop_continues_while_a_result_is_awaited(client: Client
     holder.run(Failed(error="no"))
     with pytest.raises(JobFailed):
         await client.aio.result(dead)
-
-
-async def test_a_task_commits_with_the_callers_async_session_or_not_at_all(client: Client) -> None:
-    drivers = {"sqlite": "sqlite+aiosqlite", "mysql": "mysql+asyncmy", "postgresql": "postgresql+psycopg"}
-    engine = create_async_engine(client.database.url.set(drivername=drivers[client.database.name]))
-    async with AsyncSession(engine) as session, session.begin():
-        kept = await client.aio.enqueue_in(session, CALL, unique="a")
-    async with engine.connect() as connection:
-        lost = await client.aio.enqueue_in(connection, CALL)
-        await connection.rollback()
-    await engine.dispose()
-    assert await client.aio.tasks.find(kept.id) is not None
-    assert await client.aio.tasks.find(lost.id) is None

@@ -1,5 +1,3 @@
-"""Events: each listener gets the kinds that it accepts; an event without listeners need not be created."""
-
 from __future__ import annotations
 
 import logging

@@ -56,15 +56,6 @@ def test_a_program_that_is_missing_or_not_executable_is_named(tmp_path: Path) ->
     assert "cannot start" in done.stderr
 
 
-def test_descriptors_input_and_output_are_the_callers() -> None:
-    reader, writer = os.pipe()
-    command = launch_command(["sh", "-c", f"cat >/dev/fd/{writer}"])
-    subprocess.run(command, input=b"through", pass_fds=[writer], check=True)
-    os.close(writer)
-    with os.fdopen(reader, "rb") as file:
-        assert file.read() == b"through"
-
-
 @rows("own_group", [False, True])
 def test_a_program_ends_with_the_process_that_started_it_even_if_it_ignores_signals(*, own_group: bool) -> None:
     code = f"""

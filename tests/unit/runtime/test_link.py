@@ -39,8 +39,6 @@ def received_frames(masters: socket.socket) -> list[dict[str, object]]:
 
 
 class Watched:
-    """A control thread that is not started, and the stops that it requests."""
-
     def __init__(self, end: socket.socket) -> None:
         self.thread = ControlThread(end, "video-1", release_time=5.0, loop_monitor=LoopMonitor(None, print))
         self.thread.grace = 30.0

@@ -1,5 +1,3 @@
-"""Many successes become one log line."""
-
 from __future__ import annotations
 
 from peerd.runtime.observability.events import AttemptEnded, Event, TasksDone
@@ -20,11 +18,8 @@ async def test_the_first_of_a_second_are_reported_each_and_the_rest_together() -
     assert [event.task_id for event in seen if isinstance(event, AttemptEnded)] == list(range(MAX_EACH_SPAN))
     await eventually_async(lambda: isinstance(seen[-1], TasksDone), timeout=20 * SPAN_SECONDS)
     assert seen[-1] == TasksDone(count=3, seconds=0.75, by_handler={"mail.send": 2, "mail": 1})
-    assert log_message_of(seen[-1]) == (
-        "info",
-        "tasks done",
-        {"tasks": 3, "of": "mail.send 2, mail 1", "ms_each": 250.0},
-    )
+    figures = {"tasks": 3, "of": "mail.send 2, mail 1", "ms_each": 250.0}
+    assert log_message_of(seen[-1]) == ("info", "tasks done", figures)
 
 
 async def test_failures_are_reported_one_by_one_and_a_new_interval_begins_when_one_is_over() -> None:
@@ -39,11 +34,3 @@ async def test_failures_are_reported_one_by_one_and_a_new_interval_begins_when_o
     aggregate.flush()
     aggregate(ended(99))
     assert seen[-2:] == [TasksDone(count=1, seconds=0.25, by_handler={"mail.send": 1}), ended(99)]
-
-
-def test_without_an_event_loop_nothing_is_delayed() -> None:
-    seen: list[Event] = []
-    aggregate = SuccessAggregator(seen.append)
-    for task_id in range(2 * MAX_EACH_SPAN):
-        aggregate(ended(task_id))
-    assert len(seen) == 2 * MAX_EACH_SPAN

@@ -1,13 +1,9 @@
-"""Lines of the log: each entry is recognizable as one entry for any texts."""
-
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import sys
 
-from peerd.runtime.observability.log_messages import LEVELS, MESSAGES
 from tests.support.rows import rows
 
 WRITE = """
@@ -63,11 +59,3 @@ def test_a_message_of_the_master_is_one_line_in_the_configured_format(form: str)
     else:
         assert short == r"peerd n: died: x\n12:00:00.000 [info] \x1b[2J"
     assert 1500 < len(long.encode()) < 4096
-
-
-def test_each_figure_of_the_table_is_a_field_of_its_event() -> None:
-    for kind, (level, sentence, names) in MESSAGES.items():
-        assert level in LEVELS
-        fields = {name.partition("=")[2] or name for name in names.split()}
-        fields |= set(re.findall(r"\{event\.(\w+)\}", sentence))
-        assert fields <= set(kind.__struct_fields__), kind

@@ -1,5 +1,3 @@
-"""A log that grows quickly, in a process of its own: its standard error is the log."""
-
 from __future__ import annotations
 
 import subprocess

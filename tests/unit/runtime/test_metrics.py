@@ -1,5 +1,3 @@
-"""What a process counts, what it reports of it, and what its agent makes of the reports of all."""
-
 from __future__ import annotations
 
 import json
@@ -62,17 +60,12 @@ class RecordingLink:
         return [frame["data"] for frame in self.frames if frame.get("action") == METRICS_REPORT_ACTION]
 
 
-def test_what_was_not_delivered_is_part_of_the_next_growth() -> None:
-    growth = ReportedGrowth()
-    first = growth.take([Sample(RESCUES, value=3), sample_of("peerd_claim_seconds", (), Histogram.of([1.0]))])
-    growth.undo(first)
-    found = growth.take([Sample(RESCUES, value=5), sample_of("peerd_claim_seconds", (), Histogram.of([1.0, 2.0]))])
-    assert [sample.value for sample in found] == [5, 3.0]
-    assert found[1].histogram.count == 2
-
-
-def test_a_gauge_is_reported_when_it_has_changed_and_to_each_new_agent() -> None:
+def test_what_was_not_delivered_is_part_of_the_next_growth_and_a_gauge_is_reported_to_each_new_agent() -> None:
     growth, gauge = ReportedGrowth(), Sample("peerd_gateway_clients", ("tubes",), 2)
+    durations = Histogram.of([1.0])
+    growth.undo(growth.take([Sample(RESCUES, value=3), sample_of("peerd_claim_seconds", (), durations)]))
+    found = growth.take([Sample(RESCUES, value=5), sample_of("peerd_claim_seconds", (), Histogram.of([1.0, 2.0]))])
+    assert ([sample.value for sample in found], found[1].histogram.count) == ([5, 3.0], 2)
     assert [growth.take([gauge]), growth.take([gauge])] == [[gauge], []]
     growth.forget_gauges()
     assert growth.take([gauge]) == [gauge]
@@ -91,16 +84,14 @@ async def test_a_process_reports_growth_again_until_it_is_delivered() -> None:
     await eventually_async(lambda: link.reports()[1:])
     await process.finish(0.0)
     assert sum(sample[2] for report in link.reports()[1:] for sample in report) == 3
-
-
-async def test_the_last_report_has_what_was_counted_since_and_no_gauges() -> None:
-    link = RecordingLink()
-    process = ProcessContext(link, EventBus())
-    process.metrics.add_source(lambda: [Sample("peerd_gateway_clients", ("tubes",), 2)])
-    MetricsReporter(process, every=3600.0)
-    process.metrics.count(RESCUES)
-    await process.finish(0.0)
-    assert [parse_samples(report) for report in link.reports()] == [[Sample(RESCUES, value=1)]]
+    stopping = ProcessContext(last := RecordingLink(), EventBus())
+    stopping.metrics.add_source(lambda: [Sample("peerd_gateway_clients", ("tubes",), 2)])
+    MetricsReporter(stopping, every=3600.0)
+    stopping.metrics.count(RESCUES)
+    await stopping.finish(0.0)
+    assert [parse_samples(report) for report in last.reports()] == [[Sample(RESCUES, value=1)]], (
+        "the last has no gauges"
+    )
 
 
 def test_invented_names_of_handlers_do_not_grow_the_series_without_end() -> None:
@@ -181,10 +172,9 @@ def test_names_of_any_characters_are_escaped(accept: str) -> None:
     parse = parse_openmetrics if accept else parse_text
     found = by_series(parse(body.decode()))
     assert found[series(FINISHED, queue="jobs", name=HOSTILE, outcome="done")] == 1
-    assert found[series("peerd_task_run_seconds_bucket", queue="jobs", name=HOSTILE, le="0.002")] == 0
-    assert found[series("peerd_task_run_seconds_bucket", queue="jobs", name=HOSTILE, le="0.004")] == 1
-    assert found[series("peerd_task_wait_seconds_bucket", queue="jobs", name=HOSTILE, le="67108.864")] == 0
-    assert found[series("peerd_task_wait_seconds_bucket", queue="jobs", name=HOSTILE, le="+Inf")] == 1
+    run, wait = "peerd_task_run_seconds_bucket", "peerd_task_wait_seconds_bucket"
+    for bucket, le, count in ((run, "0.002", 0), (run, "0.004", 1), (wait, "67108.864", 0), (wait, "+Inf", 1)):
+        assert found[series(bucket, queue="jobs", name=HOSTILE, le=le)] == count
     assert found[series("peerd_task_wait_seconds_sum", queue="jobs", name=HOSTILE)] == 100_000.0
 
 

@@ -1,5 +1,3 @@
-"""The column trace_context, and the spans of enqueues."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -73,13 +71,6 @@ def test_the_text_fits_into_the_column_and_loses_members_at_the_end(members: lis
     kept = parse_trace_context(text).get("tracestate", "")
     wanted = [member for member in members if member.strip()]
     assert kept.split(",") == wanted[: len(kept.split(","))] or kept == ""
-    NewTask(queue="q", trace_context=text)
-
-
-def test_of_a_long_tracestate_the_last_members_are_left_out() -> None:
-    members = [f"vendor{number}={'x' * 90}" for number in range(10)]
-    text = format_trace_context({"traceparent": PARENT, "tracestate": ",".join(members)})
-    assert text == f"{PARENT} {','.join(members[:4])}"
     NewTask(queue="q", trace_context=text)
 
 

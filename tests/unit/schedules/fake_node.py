@@ -31,14 +31,8 @@ AGENT = 1
 
 
 class FakeLink:
-    """A process's link to the fake master."""
-
     def __init__(self, fake: FakeNode, pid: int, slot: str, kind: str, role: str) -> None:
-        self.node = fake.name
-        self.slot = slot
-        self.kind = kind
-        self.role = role
-        self.pid = pid
+        self.node, self.slot, self.kind, self.role, self.pid = fake.name, slot, kind, role, pid
         self._fake = fake
 
     def send(self, message: Mapping[str, object]) -> None:
@@ -52,14 +46,11 @@ class FakeLink:
 
 
 class FakeNode:
-    """A node: message routing as in the master, an agent, and workers that a test adds and removes."""
-
     def __init__(self, database: Database, *given: Schedule, name: str = "a") -> None:
         self.name = name
         self.database = database
         self.emitted: list[Event] = []
         self.stuck: list[str] = []
-        """Reasons for which processes were to be replaced."""
         self.events = EventBus(self.emitted.append)
         incarnation = nodes.new_incarnation()
         seen = database.read(nodes.find_node, name)
@@ -76,10 +67,7 @@ class FakeNode:
         self._ticking: asyncio.Task[None] | None = None
         self.replace_agent()
 
-    # ---------------------------------------------------------------- processes
-
     def replace_agent(self, registry: ScheduleRegistry | None = None) -> None:
-        """A new agent, as after the death of the earlier one."""
         self.registry = registry or self.registry
         context = self._join(FakeLink(self, AGENT, "agent", "agent", "agent"))
         self.agent = context
@@ -98,13 +86,11 @@ class FakeNode:
         return context
 
     def kill_worker(self, process: ProcessContext) -> int:
-        """Remove a worker and report its death to the agent; its process id."""
         pid = self.remove_worker(process)
         self.clock.on_process_death(pid, "killed by SIGKILL")
         return pid
 
     def remove_worker(self, process: ProcessContext, *, announce: bool = True) -> int:
-        """Remove a worker without a report of its death."""
         pid = next(pid for pid, (_, context) in self._ends.items() if context is process)
         del self._ends[pid]
         if announce:
@@ -118,14 +104,9 @@ class FakeNode:
         return context
 
     def announce_processes(self) -> None:
-        peers = [
-            {"slot": end.slot, "kind": end.kind, "role": end.role, "pid": end.pid, "generation": 1}
-            for end, _ in self._ends.values()
-        ]
+        peers = [_peer(end) for end, _ in self._ends.values()]
         for _, context in self._ends.values():
             context.messenger.receive({"type": "processes", "processes": peers})
-
-    # ---------------------------------------------------------------- messages
 
     def route(self, sender: FakeLink, frame: dict[str, Any]) -> None:
         self._loop.call_soon(self._deliver, sender, frame)
@@ -138,8 +119,7 @@ class FakeNode:
         reached = self._ends.get(pid)
         match frame["type"]:
             case "message" if reached is not None:
-                sender_fields = {key: getattr(sender, key) for key in ("pid", "slot", "kind", "role")}
-                reached[1].messenger.receive({**frame, "from": {**sender_fields, "generation": 1}})
+                reached[1].messenger.receive({**frame, "from": _peer(sender)})
                 if not frame["request"]:
                     self._receive(sender, {"type": "delivery", "id": frame["id"], "delivered": 1, "error": None})
             case "message" if frame["request"]:
@@ -152,10 +132,7 @@ class FakeNode:
     def _receive(self, end: FakeLink, frame: dict[str, Any]) -> None:
         self._ends[end.pid][1].messenger.receive(frame)
 
-    # ---------------------------------------------------------------- time
-
     def start(self) -> None:
-        """Let the scheduler run by itself."""
         self._ticking = asyncio.create_task(self.clock.run())
 
     async def stop(self) -> None:
@@ -195,6 +172,10 @@ class FakeNode:
 
     def disable(self, name: str = "s", *, disabled: bool = True) -> None:
         self.database.run(schedules.set_schedule_disabled, name, disabled=disabled)
+
+
+def _peer(end: FakeLink) -> dict[str, Any]:
+    return {key: getattr(end, key) for key in ("pid", "slot", "kind", "role")} | {"generation": 1}
 
 
 def _make_due(connection: Any, name: str, seconds: float) -> None:

@@ -17,7 +17,6 @@ THREADS_MAY_END = threading.Event()
 
 
 def find(entry: str) -> object:
-    """The function of this name, in place of an import."""
     name = entry.partition(":")[2]
     if name == "missing":
         raise ImportError("no module named 'missing'")
@@ -65,7 +64,6 @@ RAISED = {
     "group": BaseExceptionGroup("many", [KeyError("a"), KeyboardInterrupt()]),
     "unprintable": Unprintable(),
 }
-"""Functions that raise this."""
 
 
 def raising(error: BaseException) -> object:
@@ -83,8 +81,6 @@ not_a_function = 7
 
 
 class Twice:
-    """A type of its own: at once one and all."""
-
     def __init__(self, trigger: CustomTrigger) -> None:
         self.trigger = trigger
 

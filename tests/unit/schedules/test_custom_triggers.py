@@ -1,5 +1,3 @@
-"""Types of schedules that are classes of the user."""
-
 from __future__ import annotations
 
 from typing import Any

@@ -1,5 +1,3 @@
-"""Schedules that overlap, are off, or change while the node runs."""
-
 from __future__ import annotations
 
 import asyncio
@@ -47,16 +45,6 @@ async def test_a_disabled_schedule_does_not_tick_and_may_be_run_by_hand(node: An
     await fake.until("done", "done", "done")
 
 
-async def test_an_unknown_schedule_of_the_table_is_left_alone(node: Any) -> None:
-    fake = node(schedule())
-    fake.add_worker()
-    fake.request("another")
-    await fake.clock.step()
-    assert fake.statuses() == ["waiting"]
-    fake.request()
-    await fake.until("waiting", "done")
-
-
 async def test_schedules_are_registered_and_unregistered_at_run_time(node: Any) -> None:
     fake = node()
     fake.add_worker()
@@ -85,20 +73,3 @@ def test_what_is_registered_is_checked_as_the_configuration_is() -> None:
     with pytest.raises(InvalidSchedule, match="name"):
         registry.register("x" * 200, run="m:f", interval=1)
     assert not list(registry)
-
-
-async def test_the_clock_ticks_by_itself_and_keeps_its_time(node: Any) -> None:
-    fake = node(schedule(interval=0.2))
-    fake.add_worker()
-    fake.start()
-    await eventually_async(lambda: len(fake.runs()) >= 4)
-    anchor = fake.database.read(list_schedule_rows)[0].anchor_at
-    assert anchor is not None
-    late = [(run.created_at - run.tick_at).total_seconds() for run in fake.runs()]
-    assert min(late) >= 0
-    assert {round((run.tick_at - anchor).total_seconds() * 1000) % 200 for run in fake.runs()} == {0}
-    await fake.stop()
-    count = len(fake.runs())
-    fake.make_due()
-    await asyncio.sleep(0)
-    assert len(fake.runs()) == count

@@ -1,5 +1,3 @@
-"""Runs whose process or agent dies, and how the next agent continues them."""
-
 from __future__ import annotations
 
 import asyncio

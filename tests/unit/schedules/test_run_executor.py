@@ -1,5 +1,3 @@
-"""Results, exceptions and time-outs of scheduled functions."""
-
 from __future__ import annotations
 
 from typing import Any

@@ -1,5 +1,3 @@
-"""Which process runs a tick: one process of the cluster, one of each node, or all."""
-
 from __future__ import annotations
 
 import asyncio
@@ -11,32 +9,24 @@ from tests.unit.schedules.fake_node import schedule
 from tests.unit.schedules.functions import CALLS
 
 
-async def test_a_tick_of_the_cluster_is_run_by_one_process_of_one_node(node: Any) -> None:
-    given = schedule()
-    first, second = node(given, name="a"), node(given, name="b")
-    for fake in (first, second):
-        fake.add_worker()
-        fake.add_worker()
-        await fake.clock.step()
-    first.make_due()
-    await asyncio.gather(first.clock.step(), second.clock.step())
-    [run] = await first.until("done")
-    assert len(CALLS) == 1
-    assert CALLS[0] == ("s", "clock", run.slot, (), {})
-
-
-async def test_a_worker_tick_is_run_by_one_process_of_each_node(node: Any) -> None:
-    given = schedule(type="worker")
-    both = [node(given, name=name) for name in ("a", "b")]
+async def test_a_tick_of_the_cluster_is_run_by_one_process_of_one_node_and_a_worker_tick_by_one_of_each(
+    node: Any,
+) -> None:
+    given = schedule(), schedule(name="each", type="worker")
+    both = [node(*given, name=name) for name in ("a", "b")]
     for fake in both:
         fake.add_worker()
         fake.add_worker()
         await fake.clock.step()
     both[0].make_due()
+    await asyncio.gather(*(fake.clock.step() for fake in both))
+    [run] = await both[0].until("done")
+    assert [("s", "clock", run.slot, (), {})] == CALLS
+    both[0].make_due("each")
     for fake in both:
         await fake.clock.step()
-    runs = await both[0].until("done", "done")
-    assert {run.node_id for run in runs} == {fake.identity.node_id for fake in both}
+    runs = await both[0].until("done", "done", "done")
+    assert {one.node_id for one in runs[1:]} == {fake.identity.node_id for fake in both}
 
 
 async def test_an_all_tick_is_run_by_every_process_of_its_kinds(node: Any) -> None:

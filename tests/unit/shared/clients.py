@@ -12,8 +12,6 @@ from peerd.shared.client import SharedClient
 
 @dataclass
 class Source:
-    """The external service: it remains when a connection to it ends."""
-
     values: dict[str, Any] = field(default_factory=dict)
     requests: list[str] = field(default_factory=list)
     clients: list[Studio] = field(default_factory=list)

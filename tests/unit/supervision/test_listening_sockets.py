@@ -46,14 +46,6 @@ def accepts(sockets: ListeningSockets, name: str, client: socket.socket) -> bool
     return True
 
 
-def test_a_port_is_bound_once_and_handed_on_by_its_descriptor(sockets: ListeningSockets) -> None:
-    sockets.bind(plans("127.0.0.1:0"))
-    assert accepts(sockets, "127.0.0.1:0", socket.create_connection(("127.0.0.1", port(sockets))))
-    [fd] = sockets.descriptors(["127.0.0.1:0"]).values()
-    assert not os.get_inheritable(fd), "inheritance is decided for each child"
-    assert not os.get_blocking(fd)
-
-
 def test_ipv4_and_ipv6_can_have_the_same_port(sockets: ListeningSockets) -> None:
     try:
         sockets.bind(plans("[::1]:0"))
@@ -71,10 +63,7 @@ def test_a_port_that_is_taken_is_named_unless_it_is_released_soon(
         bind = f"127.0.0.1:{other.getsockname()[1]}"
         with pytest.raises(ListenError) as refused:
             sockets.bind(plans("127.0.0.1:0", bind))
-        assert str(refused.value) == (
-            f"cannot listen on {bind}: another process listens there (find it with: ss -ltnxp); "
-            "stop it, or choose another address"
-        )
+        assert f"cannot listen on {bind}: another process listens there (find it with: ss" in str(refused.value)
         assert sockets.to_json() == [], "all or nothing"
         monkeypatch.setattr(module, "BIND_TIMEOUT", 30.0)
         monkeypatch.setattr("time.sleep", lambda _: other.close())
@@ -100,15 +89,6 @@ def connect(path: Path) -> socket.socket:
     return client
 
 
-def test_a_unix_socket_has_its_mode_and_is_removed_at_the_end(sockets: ListeningSockets, tmp_path: Path) -> None:
-    path = tmp_path / "site.sock"
-    sockets.bind(plans(f"unix:{path}", mode=0o640))
-    assert stat.S_IMODE(path.stat().st_mode) == 0o640
-    assert accepts(sockets, f"unix:{path}", connect(path))
-    sockets.close()
-    assert not path.exists()
-
-
 def test_the_socket_of_a_dead_owner_is_replaced_and_that_of_a_living_one_is_not(
     sockets: ListeningSockets, tmp_path: Path
 ) -> None:
@@ -118,8 +98,14 @@ def test_the_socket_of_a_dead_owner_is_replaced_and_that_of_a_living_one_is_not(
         other.listen()
         with pytest.raises(ListenError, match="another process listens there"):
             sockets.bind(plans(f"unix:{path}"))
-    sockets.bind(plans(f"unix:{path}"))
+    sockets.bind(plans(f"unix:{path}", mode=0o640))
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
     assert accepts(sockets, f"unix:{path}", connect(path))
+    [descriptor] = sockets.descriptors([f"unix:{path}"]).values()
+    assert not os.get_inheritable(descriptor), "inheritance is decided for each child"
+    assert not os.get_blocking(descriptor)
+    sockets.close()
+    assert not path.exists()
 
 
 def test_what_is_not_its_own_socket_is_left_alone(sockets: ListeningSockets, tmp_path: Path) -> None:

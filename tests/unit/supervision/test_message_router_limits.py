@@ -1,5 +1,3 @@
-"""Floods and malformed messages: their sender gets an error, and other processes are not affected."""
-
 from __future__ import annotations
 
 from typing import Any
@@ -9,8 +7,6 @@ from peerd.supervision.control.channel import FrameChannel
 from peerd.supervision.messages.message_router import FlowControl
 from tests.support.rows import rows
 from tests.unit.supervision.router_node import RouterNode
-
-# ---------------------------------------------------------------- floods
 
 
 def test_a_flood_fills_only_the_share_of_its_sender(node: RouterNode) -> None:
@@ -26,6 +22,9 @@ def test_a_flood_fills_only_the_share_of_its_sender(node: RouterNode) -> None:
     }
     node.send(other, to)
     assert node.received("video-2")[0]["delivered"] == 1
+    node.send(flooding_sender, {"role": "workers"})
+    [report] = node.received("video-1", "delivery")
+    assert (report["delivered"], "for site-1" in report["error"]) == (2, True), "some do not get it"
     node.router.acknowledge(site, {"type": "taken", "count": MAX_IN_FLIGHT})
     node.send(flooding_sender, to)
     assert node.received("video-1")[0]["delivered"] == 1
@@ -43,15 +42,17 @@ def test_a_process_that_does_not_read_uses_no_more_of_the_masters_memory_than_it
     assert site.link.send({"type": "stop"}), "there is room for messages of the master"
 
 
-def test_a_delivery_to_only_some_recipients_is_reported(node: RouterNode) -> None:
-    sender = node["agent"]
-    for number in range(MAX_IN_FLIGHT):
-        node.send(sender, {"role": "workers", "kind": "site"}, number)
-        node.received("site-1")
-    node.received("agent")
-    node.send(sender, {"role": "workers"}, 1)
-    (report,) = node.received("agent")
-    assert (report["delivered"], report["error"]) == (2, "too many unacknowledged messages for site-1 (process 104)")
+def test_quota_is_released_in_the_order_in_which_messages_were_sent() -> None:
+    inboxes = FlowControl(max_messages=2, max_bytes=100)
+    for sender, size in (("a", 60), ("b", 10), ("a", 30)):
+        inboxes.record_sent("x", sender, size)
+    assert [inboxes.has_room("x", sender, 20) for sender in "abc"] == [False, True, True]
+    inboxes.acknowledge("x", 2)
+    assert [inboxes.has_room("x", "a", size) for size in (70, 71)] == [True, False]
+    inboxes.acknowledge("x", 99)
+    inboxes.acknowledge("x", -1)
+    inboxes.remove("x")
+    assert inboxes._quota.used == inboxes._inboxes == {}
 
 
 def test_waiting_messages_and_open_requests_are_limited_for_each_sender(router_node: RouterNode) -> None:
@@ -75,42 +76,19 @@ def test_waiting_messages_and_open_requests_are_limited_for_each_sender(router_n
     assert len(router_node.router._awaiting_reply) == MAX_IN_FLIGHT
 
 
-def test_quota_is_released_in_the_order_in_which_messages_were_sent() -> None:
-    inboxes = FlowControl(max_messages=2, max_bytes=100)
-    for sender, size in (("a", 60), ("b", 10), ("a", 30)):
-        inboxes.record_sent("x", sender, size)
-    assert [inboxes.has_room("x", sender, 20) for sender in "abc"] == [False, True, True]
-    inboxes.acknowledge("x", 2)
-    assert inboxes.has_room("x", "a", 70)
-    assert not inboxes.has_room("x", "a", 71)
-    inboxes.acknowledge("x", 99)
-    inboxes.acknowledge("x", -1)
-    inboxes.remove("x")
-    assert inboxes._quota.used == inboxes._inboxes == {}
-
-
-# ---------------------------------------------------------------- what makes no sense
-
-
 @rows("more, problem", [
     ({"to": {"role": "boss"}}, "a message is for all, workers, agent, random, or a process id"),
-    ({"to": {"role": ["all"]}}, "is none of these"),
     ({"to": {"role": "agent", "kind": "video"}}, "is none of these"), ({"to": {"pid": True}}, "is none of these"),
-    ({"to": {"pid": 1.5}}, "is none of these"), ({"to": {"pid": 101, "role": "all"}}, "is none of these"),
-    ({"to": "agent"}, "is none of these"), ({"to": None}, "is none of these"),
-    ({"to": {"role": "workers", "kind": "k" * 10_000}}, "is none of these"),
+    ({"to": {"pid": 101, "role": "all"}}, "is none of these"), ({"to": None}, "is none of these"),
     ({"to": {"role": "workers", "kind": "vidoe"}}, "no workers of the kind 'vidoe'; it has site, video"),
     ({"to": {"pid": 10**400}}, "this node has no process 1000"),
-    ({"to": {"pid": -1}}, "this node has no process -1"),
-    ({"action": None}, "its `action` must be a text of 1 to 200 characters"),
     ({"action": ""}, "its `action` must be"), ({"action": "a" * 201}, "its `action` must be"),
-    ({"action": "\ud800"}, "cannot be written as JSON"), ({"data": float("nan")}, "cannot be written as JSON"),
+    ({"data": float("nan")}, "cannot be written as JSON"),
     ({"data": "x" * (MAX_MESSAGE_BYTES + 4000)}, f"bytes, and {MAX_MESSAGE_BYTES} are allowed"),
     ({"request": "yes"}, "its `request` must be true or false"),
     ({"request": True, "timeout": 1.0, "to": {"role": "all"}}, "a request is for one process"),
     ({"request": True}, "its `timeout` must be seconds"),
     ({"request": True, "timeout": float("inf")}, "its `timeout` must be seconds"),
-    ({"request": True, "timeout": True}, "its `timeout` must be seconds"),
 ])  # fmt: skip
 def test_a_malformed_message_is_answered_with_the_error(node: RouterNode, more: dict[str, Any], problem: str) -> None:
     node.send(node["video-1"], {"role": "agent"}, 7, **more)

@@ -1,5 +1,3 @@
-"""Requests: each is answered once, by its recipient or by the router."""
-
 from __future__ import annotations
 
 from typing import Any

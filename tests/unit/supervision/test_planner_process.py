@@ -1,5 +1,3 @@
-"""The planner imports user code, and is ended after its timeout whatever that code does."""
-
 from __future__ import annotations
 
 import time
@@ -9,6 +7,7 @@ from peerd.supervision.event_loop import SelectorLoop
 from peerd.supervision.plan import Plan
 from peerd.supervision.reload.planner_process import PLANNER_TIMEOUT, PlannerProcess
 from peerd.testing import eventually
+from tests.unit.work.test_process_handlers import is_alive
 
 
 def test_a_planner_whose_child_holds_its_pipes_is_ended_with_it_when_its_time_is_over(tmp_path: Path) -> None:
@@ -20,17 +19,9 @@ def test_a_planner_whose_child_holds_its_pipes_is_ended_with_it_when_its_time_is
         Plan.parse(data), SelectorLoop(print), lambda plan, error: results.append((plan, error)), began
     )
     eventually((tmp_path / "child").exists)
-    child = int((tmp_path / "child").read_text())
+    child = (tmp_path / "child").read_text().strip()
     planner.advance(began + PLANNER_TIMEOUT)
     assert planner.is_done
     [(plan, error)] = results
     assert (plan, error) == (None, f"the planner took more than {PLANNER_TIMEOUT:g} s")
-    eventually(lambda: not _lives(child))
-
-
-def _lives(pid: int) -> bool:
-    """Its exit status may not have been collected yet."""
-    try:
-        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
-    except OSError:
-        return False
+    eventually(lambda: not is_alive(child))

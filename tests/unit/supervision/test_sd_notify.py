@@ -16,8 +16,6 @@ STOPPING = NodeCondition("stopping", "stopping: 1 of 2 processes run")
 
 
 class FakeSystemd:
-    """Simulates systemd: records the datagrams that it receives."""
-
     def __init__(self, address: str) -> None:
         self.end = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         self.end.bind("\0" + address[1:] if address.startswith("@") else address)

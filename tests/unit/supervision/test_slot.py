@@ -48,15 +48,6 @@ def test_a_transition_of_the_table_happens_and_others_are_refused() -> None:
             assert slot.state is state
 
 
-def test_each_state_can_be_stopped_and_none_but_those_that_have_a_process_needs_time_for_it() -> None:
-    for state in SlotState:
-        slot = slot_after(*PATHS[state])
-        slot.apply(SlotEvent.STOP, now=1.0)
-        assert (slot.state is SlotState.DRAINING) == (
-            state in (SlotState.STARTING, SlotState.RUNNING, SlotState.DRAINING)
-        )
-
-
 def test_the_first_failure_is_retried_at_once_and_each_later_one_waits_longer() -> None:
     slot = slot_after(SlotEvent.START)
     waits = []
@@ -68,6 +59,12 @@ def test_the_first_failure_is_retried_at_once_and_each_later_one_waits_longer() 
         waits.append(slot.backoff_until - 100.0)
         slot.apply(SlotEvent.START, now=100.0)
     assert waits == [0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0]
+    slot.apply(SlotEvent.FAIL, now=100.0)
+    slot.try_again_now(100.5)
+    assert slot.is_due(100.5), "after a change"
+    slot.apply(SlotEvent.START, now=100.5)
+    slot.apply(SlotEvent.FAIL, now=100.6)
+    assert slot.is_due(100.6), "which resets the failures"
 
 
 def test_a_slot_that_was_stable_starts_again_without_earlier_failures() -> None:
@@ -90,13 +87,3 @@ def test_each_process_of_a_slot_has_a_number_and_jitter_spreads_its_wait_by_a_fi
     assert [slot.restarts, slot.next_generation(), slot.next_generation(), slot.restarts] == [0, 1, 2, 1]
     delays = [backoff_delay(*given, jitter=jitter) for given, jitter in (((3, 0.5, 30.0), 0.0), ((3, 0.5, 30.0), 1.0))]
     assert [*delays, backoff_delay(10_000, 0.5, 30.0, jitter=0.5)] == pytest.approx([0.8, 1.2, 30.0])
-
-
-def test_a_retry_after_a_change_is_immediate_and_resets_the_failures() -> None:
-    slot = slot_after(SlotEvent.START, SlotEvent.FAIL, SlotEvent.START, SlotEvent.FAIL, SlotEvent.START, SlotEvent.FAIL)
-    assert not slot.is_due(0.5)
-    slot.try_again_now(0.5)
-    assert slot.is_due(0.5)
-    slot.apply(SlotEvent.START, now=0.5)
-    slot.apply(SlotEvent.FAIL, now=0.6)
-    assert slot.is_due(0.6)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
@@ -97,11 +96,8 @@ class Reading:
 
 
 class RawConnection:
-    """One connection."""
-
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.reader = reader
-        self.writer = writer
+        self.reader, self.writer = reader, writer
 
     def send(self, text: str) -> None:
         self.writer.write(text.replace("\n", "\r\n").encode())
@@ -144,6 +140,3 @@ class RawConnection:
         """What comes until the server closes the connection."""
         async with asyncio.timeout(10):
             return await self.reader.read()
-
-
-Lifespan = Callable[[Callable[[], Awaitable[Any]], Callable[[Any], Awaitable[None]]], Awaitable[None]]

@@ -109,15 +109,6 @@ async def test_a_process_without_siblings_answers_waiting_connections_and_closes
     await drain
 
 
-async def test_an_answer_that_has_begun_is_finished_and_the_next_one_is_the_last(serve: Serve) -> None:
-    app, served, client = await served_client(serve)
-    client.request("/halfway")
-    await client.reader.readuntil(b"\r\n\r\n")
-    async with draining(served, app):
-        assert await client.reader.readexactly(8) == b"/halfway"
-        assert await client.answered("/b") == (200, "close", "/b")
-
-
 async def test_a_client_that_still_sends_receives_its_answer_without_a_reset(serve: Serve) -> None:
     app, served, client = await served_client(serve)
     client.send("POST /gated HTTP/1.1\nhost: test\ncontent-length: 10\n\n12345")
@@ -159,9 +150,6 @@ async def test_requests_not_answered_within_the_grace_are_cut_off_and_reported(s
     assert failed.error == "not answered within the grace"
 
 
-# ---------------------------------------------------------------- WebSockets
-
-
 async def websocket(served: Served, path: str = "/") -> ClientConnection:
     return await unix_connect(str(served.path), f"ws://test{path}")
 
@@ -172,19 +160,6 @@ async def closed_with(client: ClientConnection) -> int | None:
             async for _ in client:
                 pass
     return client.close_code
-
-
-async def test_an_idle_websocket_is_closed_with_1012_at_once(serve: Serve) -> None:
-    app = App()
-    served = await serve(app, LONG_TIMEOUTS)
-    client = await websocket(served)
-    await client.send("a")
-    assert await client.recv() == "A"
-    drain = served.start_draining()
-    assert await closed_with(client) == 1012
-    await drain
-    assert app.after == ["disconnected with 1012"]
-    assert served.events == []
 
 
 async def test_requests_on_a_websocket_are_answered_before_it_is_closed(serve: Serve) -> None:
@@ -200,6 +175,7 @@ async def test_requests_on_a_websocket_are_answered_before_it_is_closed(serve: S
     assert [await client.recv(), await client.recv()] == ["GATED", "B"]
     assert await closed_with(client) == 1012
     await drain
+    assert (app.after, served.events) == (["disconnected with 1012"], [])
 
 
 async def test_a_websocket_whose_app_only_sends_is_closed_between_two_messages(serve: Serve) -> None:

@@ -1,5 +1,3 @@
-"""Ranges of files as bodies of responses, sent by the kernel, and large bodies of requests."""
-
 from __future__ import annotations
 
 import hashlib

@@ -1,5 +1,3 @@
-"""The event of the end of an attempt has the decided outcome, not the requested one: alerts are made of it."""
-
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta

@@ -1,5 +1,3 @@
-"""The outcome of an attempt, by what its code returned or raised."""
-
 from __future__ import annotations
 
 from itertools import product
@@ -48,20 +46,7 @@ async def test_an_outcome_counts_whether_it_is_returned_or_raised(requested: Exc
         assert await execution(queue, "it").outcome() == outcome
 
 
-async def test_a_returned_value_is_done_with_its_json() -> None:
-    queue = Queue("q")
-
-    @queue.task
-    async def it(n: int) -> dict[str, Any]:
-        return {"n": n, "at": Path("/a")}
-
-    assert await execution(queue, "it", '{"n": 3}').outcome() == Done('{"n":3,"at":"/a"}')
-    assert (await run_inline(it.with_args(3))).result == {"n": 3, "at": "/a"}
-
-
 class Odd:
-    """Its inspection raises an exception that is not a TypeError."""
-
     @property
     def __dataclass_fields__(self) -> Any:
         raise OverflowError("odd")
@@ -72,15 +57,11 @@ class Odd:
     (Dead, "class Dead"),
 ])  # fmt: skip
 async def test_a_result_that_cannot_be_stored_makes_the_task_dead_with_a_message(value: object, message: str) -> None:
-    queue = Queue("q")
-
-    @queue.task
-    async def it() -> object:
-        return value
-
-    ran = await run_inline(it.with_args())
+    ran = await run_inline(queue_of(value, thread=False, raises=False).handlers["it"].with_args())
     assert ran.status is Status.DEAD
     assert message in str(ran.error)
+    done = queue_of({"n": 3, "at": Path("/a")}, thread=False, raises=False)
+    assert await execution(done, "it").outcome() == Done('{"n":3,"at":"/a"}')
 
 
 async def test_an_exception_is_retried_with_its_traceback_according_to_retry_on_and_discard_on() -> None:
@@ -97,19 +78,16 @@ async def test_an_exception_is_retried_with_its_traceback_according_to_retry_on_
     assert (await run_inline(it.with_args("os"), attempts=2)).status is Status.DEAD
 
 
-async def test_the_second_retry_waits_for_two_delay_ratios_or_as_long_as_the_worker_says() -> None:
-    class Legacy(TaskWorker):
+async def test_a_worker_of_whole_rows_may_say_how_long_a_retry_waits() -> None:
+    class Own(TaskWorker):
         queues = ("legacy",)
         delay_ratio = "10s"
 
         async def handle_task(self, task: Task) -> None:
             raise ValueError("no")
 
-    class Own(Legacy):
-        def delay(self, task: Task) -> float:
-            return 1000.0 + task.attempts
-
-    assert [(await run_row(Legacy(), attempts=n)).retry_in for n in (0, 1)] == [10.0, 20.0]
+    assert [(await run_row(Own(), attempts=n)).retry_in for n in (0, 1)] == [10.0, 20.0]
+    Own.delay = lambda _, task: 1000.0 + task.attempts  # type: ignore[method-assign]
     assert (await run_row(Own())).retry_in == 1001.0
 
 
@@ -143,8 +121,6 @@ async def test_a_body_that_does_not_fit_is_dead_and_so_is_a_task_without_a_handl
 
 
 class WithoutText(Exception):
-    """Its __str__ raises."""
-
     def __str__(self) -> str:
         raise ValueError("no words")
 

@@ -1,5 +1,3 @@
-"""How a running attempt is stopped, and which outcome counts."""
-
 from __future__ import annotations
 
 import asyncio
@@ -61,6 +59,10 @@ async def test_a_coroutine_that_is_cancelled_may_finish_or_choose_an_outcome_and
         started.clear()
         running = execution(queue, "it", f'{{"how": "{how}"}}')
         assert await ended_after(running, StopReason.STOPPING, started) == outcome
+    started.clear()
+    running = execution(queue, "it", '{"how": "begins"}')
+    running.end(StopReason.STOPPING)
+    assert (await running.outcome(), started.is_set()) == (Released("its process was stopped"), False)
 
 
 @rows("checks, outcome", [(True, Released("its process was stopped")), (False, Done('"whole"'))])
@@ -82,19 +84,6 @@ async def test_a_thread_that_did_not_check_its_cancellation_is_done(
     running.end(StopReason.STOPPING)
     resume.set()
     assert await ending == outcome
-
-
-async def test_a_handler_that_was_cancelled_before_it_began_does_not_begin() -> None:
-    queue, ran = Queue("q"), []
-
-    @queue.task
-    async def it() -> None:
-        ran.append(1)
-
-    running = execution(queue, "it")
-    running.end(StopReason.STOPPING)
-    assert await running.outcome() == Released("its process was stopped")
-    assert ran == []
 
 
 async def test_a_handler_that_continues_although_it_was_cancelled_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:

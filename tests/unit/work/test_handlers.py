@@ -1,5 +1,3 @@
-"""Declaring handlers: signatures, arguments and their checks, policies."""
-
 from __future__ import annotations
 
 import inspect
@@ -47,18 +45,14 @@ def untyped(ctx, anything, other=3):  # type: ignore[no-untyped-def] # noqa: ANN
     return anything, other
 
 
-def test_dataclasses_dates_enums_and_paths_survive_the_round_trip() -> None:
+def test_rich_values_survive_the_round_trip_and_a_default_that_is_mutable_is_not_shared_between_calls() -> None:
     arguments = HandlerArguments(rich, "rich")
     given_values = {"clip": Clip(Path("a.mp4")), "at": datetime(2026, 1, 2, tzinfo=UTC), "codec": Codec.H264}
     body = arguments.body(**given_values)
-    assert arguments.decode(body) == given_values | {"to": Path("/out"), "tags": []}
-
-
-def test_defaults_are_those_of_the_code_that_runs_and_a_mutable_one_is_not_shared_between_calls() -> None:
-    arguments = HandlerArguments(rich, "rich")
-    body = arguments.body(clip=Clip(Path("a")), at=datetime(2026, 1, 1, tzinfo=UTC), codec=Codec.H264)
-    arguments.decode(body)["tags"].append(Path("x"))
-    assert arguments.decode(body)["tags"] == []
+    for _ in range(2):
+        decoded = arguments.decode(body)
+        assert decoded == given_values | {"to": Path("/out"), "tags": []}
+        decoded["tags"].append(Path("x"))
     assert HandlerArguments(untyped, "untyped").body("x") == '{"anything":"x"}'
     assert HandlerArguments(nothing, "nothing").decode(None) == {}, "a missing body means no arguments"
 
@@ -151,11 +145,8 @@ def test_a_handler_in_a_process_is_a_plain_function_at_the_top_of_a_module() -> 
         def method(self) -> None: ...
 
     assert Queue("q").task(process=True)(nothing).kind == "process"
-    for wrong, problem in (
-        (coroutine, "plain functions"),
-        (inner, "top of a module"),
-        (Holder.method, "top of a module"),
-    ):
+    top = "top of a module"
+    for wrong, problem in ((coroutine, "plain functions"), (inner, top), (Holder.method, top)):
         with pytest.raises(InvalidArguments, match=problem):
             Queue("q").task(process=True)(wrong)
 
@@ -178,11 +169,7 @@ def test_what_other_libraries_call_to_enqueue_shows_what_to_call_here() -> None:
     def greet(name: str) -> str:
         return f"hello {name}"
 
-    of_tasks = ("delay", "apply_async", "s", "send", "send_with_options", "enqueue", "defer", "schedule")
-    for called, name, words in (
-        (greet, "greet", of_tasks),
-        (mail, "HANDLER", ("enqueue", "enqueue_in", "enqueue_many", "put")),
-    ):
+    for called, name, words in ((greet, "greet", ("delay", "send", "s")), (mail, "HANDLER", ("enqueue", "put"))):
         for word in words:
             with pytest.raises(AttributeError, match=rf"no {word}\(\).* client\.enqueue\({name}\.with_args\(…\)\)"):
                 getattr(called, word)("you")
@@ -191,9 +178,7 @@ def test_what_other_libraries_call_to_enqueue_shows_what_to_call_here() -> None:
 
 @rows("value", [float("nan"), [1.0, float("inf")], {"deep": (None, float("-inf"))}])
 def test_a_number_outside_json_is_refused_and_not_written_as_null(value: object) -> None:
-    @Queue("q").task
-    def handler(ctx: object, anything: Any, other: Any = None) -> None: ...
-
+    handler = Queue("q").task(untyped)
     with pytest.raises(InvalidArguments, match="holds inf or nan"):
         handler.with_args(value)
     assert handler.with_args(None, other=[None]).body == '{"anything":null,"other":[null]}'

@@ -1,5 +1,3 @@
-"""When a process takes a turn: between its other work, between queues, and after turns that claimed nothing."""
-
 from __future__ import annotations
 
 from peerd.work.claims.limited_polling import LimitedPolling

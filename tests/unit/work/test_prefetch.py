@@ -1,5 +1,3 @@
-"""How much a process may claim ahead."""
-
 from __future__ import annotations
 
 from peerd.work.attempts.executor_slots import MAX_PREFETCH, PrefetchEstimate
@@ -23,20 +21,13 @@ def test_prefetched_tasks_begin_within_milliseconds(attempts: int, seconds: floa
     assert paced(ManualClock(), attempts, seconds, slots=slots).prefetch_size() == ahead
 
 
-def test_idle_time_does_not_count() -> None:
-    assert PrefetchEstimate(ManualClock(), 10).prefetch_size() == 0, "no duration is known yet"
+def test_a_wrong_estimate_is_dropped_until_it_is_measured_again_and_a_long_task_is_detected_while_it_runs() -> None:
     clock = ManualClock()
     prefetch = paced(clock, 1000, 0.1)
     prefetch.pause()
     clock.now += 3600.0
     prefetch.start()
-    assert prefetch.prefetch_size() == 100
-
-
-def test_a_wrong_estimate_is_dropped_until_it_is_measured_again_and_a_long_task_is_detected_while_it_runs() -> None:
-    clock = ManualClock()
-    prefetch = paced(clock, 1000, 0.1)
-    assert prefetch.prefetch_size() == 100
+    assert prefetch.prefetch_size() == 100, "idle time does not count"
     prefetch.reset()
     assert prefetch.prefetch_size() == 0
     clock.now += 0.1

@@ -1,9 +1,6 @@
-"""Handlers in processes of their own: their results, and their end."""
-
 from __future__ import annotations
 
 import asyncio
-from functools import partial
 from pathlib import Path
 
 from peerd import Status
@@ -12,11 +9,6 @@ from peerd.testing import eventually_async, run_inline
 from peerd.work.attempts.attempt_outcome import StopReason
 from tests.unit.work import process_handlers
 from tests.unit.work.run_execution import execution
-
-
-async def test_a_handler_in_a_process_returns_and_reports() -> None:
-    ran = await run_inline(process_handlers.double.with_args(21), node="here")
-    assert (ran.result, ran.progress) == (42, [(0.5, "on here")])
 
 
 async def test_exceptions_and_outcomes_are_returned_from_a_process() -> None:
@@ -39,6 +31,8 @@ async def test_exceptions_and_outcomes_are_returned_from_a_process() -> None:
 
 
 async def test_a_large_result_is_returned_from_a_process_and_a_larger_one_is_refused() -> None:
+    ran = await run_inline(process_handlers.double.with_args(21), node="here")
+    assert (ran.result, ran.progress) == (42, [(0.5, "on here")])
     assert len((await run_inline(process_handlers.large.with_args(900_000))).result) == 900_000
     assert "more than 1048576" in str((await run_inline(process_handlers.large.with_args(2_000_000))).error)
 
@@ -52,12 +46,11 @@ async def test_a_timeout_kills_the_process_and_what_it_started(tmp_path: Path) -
     outcome = await ending
     assert isinstance(outcome, Failed)
     assert outcome.label == "timeout"
-    for pid in map(int, pids.read_text().split()):
-        await eventually_async(partial(_is_dead, pid))
+    await eventually_async(lambda: not any(map(is_alive, pids.read_text().split())))
 
 
-def _is_dead(pid: int) -> bool:
+def is_alive(pid: str) -> bool:
     try:
-        return "\nState:\tZ" in Path(f"/proc/{pid}/status").read_text()
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
     except OSError:
-        return True
+        return False

@@ -1,5 +1,3 @@
-"""The settings of a worker: the attributes of its class, overridden by the configuration."""
-
 from __future__ import annotations
 
 from typing import Any
@@ -22,13 +20,11 @@ class Video(TaskWorker):
 
 
 def test_attributes_of_the_class_are_read_with_their_units() -> None:
-    class One(TaskWorker):
-        queues = "legacy"  # type: ignore[assignment]
-
     settings = Video().settings
     assert (settings.queues, settings.count, settings.update) == (("video",), 4, 0.5)
     assert (settings.timeout, settings.recycle_memory) == (7200.0, 10**9)
-    assert One().settings.queues == ("legacy",), "one queue may be named without a tuple"
+    one = type("One", (TaskWorker,), {"queues": "legacy"})
+    assert one().settings.queues == ("legacy",), "one queue may be named without a tuple"
     assert Worker().settings == EffectiveWorkerSettings()
 
 

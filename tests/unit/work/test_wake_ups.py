@@ -1,5 +1,3 @@
-"""The doorbell in a worker process: what wakes it, and how often it polls."""
-
 from __future__ import annotations
 
 import os
@@ -74,15 +72,6 @@ async def harness() -> Harness:
     return Harness()
 
 
-async def test_rings_for_its_own_queues_and_for_any_cause_a_poll(harness: Harness) -> None:
-    await harness.ring(TasksAvailable(("others",)))
-    assert harness.runner.rung == 0
-    await harness.ring(TasksAvailable(("others", "mail")))
-    assert harness.runner.rung == 1
-    await harness.ring(TasksAvailable())
-    assert harness.runner.rung == 2
-
-
 async def test_the_agent_rings_at_its_socket_and_without_one_rings_come_as_messages(
     harness: Harness, tmp_path: Path
 ) -> None:
@@ -113,6 +102,12 @@ async def test_with_servers_that_may_lag_it_polls_once_more_and_with_one_server_
     await eventually_async(lambda: harness.runner.rung > 5)
     assert harness.wake_ups._second_poll is None, "no further poll is scheduled"
     assert with_one.runner.rung == 1
+
+
+async def test_rings_for_its_own_queues_and_for_any_cause_a_poll(harness: Harness) -> None:
+    for queues, rung in ((("others",), 0), (("others", "mail"), 1), ((), 2)):
+        await harness.ring(TasksAvailable(queues))
+        assert harness.runner.rung == rung
 
 
 async def test_claims_that_were_revoked_are_checked_and_messages_of_other_processes_are_ignored(
