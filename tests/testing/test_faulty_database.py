@@ -11,7 +11,6 @@ import pytest
 from peerd import Client
 from peerd.domain.errors import DatabaseUnavailable
 from peerd.testing import FaultyDatabase, eventually
-from tests.store.world import at_once
 
 
 @pytest.fixture
@@ -43,9 +42,7 @@ def test_the_calls_that_were_named_fail_before_they_are_done(client: Client, dat
             database.fail("claim", call=call, times=times)
 
 
-def test_a_lost_reply_is_of_a_call_that_was_committed_and_an_outage_of_none(
-    client: Client, database: FaultyDatabase
-) -> None:
+def test_a_lost_reply_is_of_a_committed_call_and_an_outage_of_none(client: Client, database: FaultyDatabase) -> None:
     database.lose_reply("enqueue")
     with pytest.raises(DatabaseUnavailable, match="the reply was lost"):
         client.enqueue("q")
@@ -85,17 +82,3 @@ def test_a_call_or_its_reply_is_delayed_until_the_fault_is_healed(client: Client
     with database.slow("list", seconds=0.001) as slow:
         assert len(client.tasks.list()) == 3
     assert slow.hits == 1
-
-
-def test_of_many_concurrent_calls_exactly_the_given_number_fail(client: Client, database: FaultyDatabase) -> None:
-    database.fail("enqueue", call=5, times=3)
-
-    def went_well() -> bool:
-        try:
-            client.enqueue("q")
-        except DatabaseUnavailable:
-            return False
-        return True
-
-    assert sum(at_once([went_well] * 16)) == 13
-    assert (len(client.tasks.list(limit=100)), database.calls["enqueue"]) == (13, 16)

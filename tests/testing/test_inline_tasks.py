@@ -1,17 +1,15 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import timedelta
 from functools import partial
 from typing import Any
 
 import pytest
 
 from peerd import Context, JobFailed, Queue, Snooze, Status
-from peerd.domain.errors import DatabaseUnavailable
 from peerd.testing import AttemptEnded, ClaimLost, InlineNode
 from tests.support.servers import DatabaseFactory
-from tests.testing.mail import ends_with, invite, mail, ran, send, statuses, wait
+from tests.testing.mail import invite, mail, ran, send, statuses
 from tests.unit.work import process_handlers
 
 
@@ -69,23 +67,6 @@ def test_tasks_run_in_the_order_of_the_claim_and_of_no_paused_queue_or_drained_n
     assert ran == ["high", "invited", "a", "b", "first", "second", "pinned", "low", "again", "late"]
 
 
-def test_every_outcome_is_written_as_a_worker_writes_it() -> None:
-    wanted = {
-        "retry": ("failure", "failure"), "snooze": ("scheduled", "snoozed"), "cancel": ("canceled", "canceled"),
-        "dead": ("dead", "dead"), "timeout": ("failure", "timeout"), "arguments": ("dead", "dead"),
-    }  # fmt: skip
-    with InlineNode(mail) as node:
-        jobs = {how: node.client.enqueue(ends_with.with_args(how)) for how in list(wanted)[:4]}
-        jobs["timeout"] = node.client.enqueue(wait.with_args())
-        jobs["arguments"] = node.client.enqueue("mail", name="ends_with", body={"wrong": 1})
-        node.run_all()
-        rows = {how: node.client.tasks.get(job.id) for how, job in jobs.items()}
-        labels = {how: [one.outcome for one in node.client.tasks.attempts(job.id)] for how, job in jobs.items()}
-        assert {how: (row.status.value, *labels[how]) for how, row in rows.items()} == wanted
-        assert rows["retry"].start_at == node.clock.now + timedelta(minutes=10)
-        assert rows["snooze"].start_at == node.clock.now + timedelta(hours=1)
-
-
 def test_a_handler_in_a_process_of_its_own_is_run_in_one() -> None:
     with InlineNode(process_handlers.apart) as node:
         job = node.client.enqueue(process_handlers.double.with_args(21))
@@ -134,43 +115,3 @@ def test_a_task_that_is_changed_while_it_runs_keeps_the_change_and_none_runs_for
         node.client.enqueue(again.with_args())
         with pytest.raises(RuntimeError, match="5 attempts were run, and more may be due: the last was task 2"):
             node.run_all(limit=5)
-
-
-def test_lost_replies_run_nothing_twice_and_a_refused_result_fails_the_attempt() -> None:
-    with InlineNode(mail, delay_ratio=60.0) as node:
-        for operation in ("claim", "complete", "record_outcomes"):
-            jobs = [node.client.enqueue(send.with_args(to)) for to in ("a", "unknown")]
-            fault = node.faults.lose_reply(operation)
-            if operation == "claim":
-                with pytest.raises(DatabaseUnavailable):
-                    node.run_all()
-            node.run_all()
-            assert fault.hits == 1, operation
-            assert [job.refresh().status for job in jobs] == [Status.DONE, Status.FAILURE], operation
-            assert [node.client.tasks.get(job.id).lease for job in jobs] == [1, 1], operation
-        assert ran == ["a", "unknown"] * 3
-        node.faults.fail("complete", error=ValueError("too strange"))
-        node.client.enqueue(send.with_args())
-        [task] = node.run_all()
-        assert task.status is Status.FAILURE
-        assert task.error == "its outcome could not be written: ValueError: too strange"
-
-
-def test_keys_take_turns_and_a_rate_holds_by_the_clock() -> None:
-    def ran_now() -> list[str]:
-        node.run_all()
-        found, ran[:] = list(ran), []
-        return found
-
-    with InlineNode(mail) as node:
-        for to in ("a1", "a2", "b1", "b2"):
-            node.client.enqueue(send.with_args(to), limit_key=to[0])
-        assert ran_now() == ["a1", "b1", "a2", "b2"]
-        node.client.limits.set("mail", each_key=True, rate="1/1m")
-        for to in ("a1", "a2"):
-            node.client.enqueue(send.with_args(to), limit_key="a")
-        assert ran_now() == ["a1"]
-        node.clock.advance("59s")
-        assert ran_now() == []
-        node.clock.advance("1s")
-        assert ran_now() == ["a2"]

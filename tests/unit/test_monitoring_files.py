@@ -3,7 +3,9 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import tomllib
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 from prometheus_client.core import Metric
@@ -53,3 +55,20 @@ def test_promtool_accepts_the_files_and_every_rule_is_tested() -> None:
         assert run.returncode == 0, run.stdout + run.stderr
     tested = re.findall(r"alertname: (\w+)", (MONITORING / "alerts_test.yml").read_text())
     assert set(re.findall(r"- alert: (\w+)", RULES)) == set(tested)
+
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "src" / "peerd"
+
+
+def test_every_file_that_is_no_module_is_named_as_package_data() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    patterns = project["tool"]["setuptools"]["package-data"]["peerd"]
+    named = {file for pattern in patterns for file in PACKAGE.glob(pattern)}
+    others = {file for file in PACKAGE.rglob("*") if file.is_file() and file.suffix not in (".py", ".pyc")}
+    assert others == named
+
+
+def test_every_folder_of_modules_is_a_package() -> None:
+    folders = {file.parent for file in PACKAGE.rglob("*.py")}
+    assert [str(folder) for folder in folders if not (folder / "__init__.py").exists()] == []

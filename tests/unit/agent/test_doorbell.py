@@ -5,6 +5,7 @@ import os
 import socket
 import time
 from collections.abc import AsyncIterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -42,32 +43,26 @@ SECRET = "a secret that all nodes share"
 class RingSender:
     """Rings at one UDP listener."""
 
-    def __init__(self, rejected: RejectedRings, received: list[Ring], events: list[Event], port: int) -> None:
-        self.received, self.events = received, events
-        self.rejected = rejected
-        self._address = ("127.0.0.1", port)
-        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    def __init__(self) -> None:
+        self.received: list[Ring] = []
+        self.events: list[Event] = []
+        self.rejected = RejectedRings(EventBus(self.events.append))
+        self.listener = UdpListener(Verifier(SECRET, "life", time.time), self.received.append, self.rejected)
+        self._address = ("127.0.0.1", self.listener.open("127.0.0.1", 0))
+        self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 
     def send(self, datagram: bytes) -> None:
-        self._socket.sendto(datagram, self._address)
+        self.socket.sendto(datagram, self._address)
 
     def ring(self, ring: Ring, secret: str = SECRET) -> None:
         self.send(Signer(secret, time.time).sign(ring, "life"))
 
-    def close(self) -> None:
-        self._socket.close()
-
 
 @pytest.fixture
 async def sender() -> AsyncIterator[RingSender]:
-    received: list[Ring] = []
-    events: list[Event] = []
-    rejected = RejectedRings(EventBus(events.append))
-    listener = UdpListener(Verifier(SECRET, "life", time.time), received.append, rejected)
-    sender = RingSender(rejected, received, events, listener.open("127.0.0.1", 0))
-    yield sender
-    sender.close()
-    listener.close()
+    sender = RingSender()
+    with sender.socket, closing(sender.listener):
+        yield sender
 
 
 async def test_a_listener_accepts_rings_of_its_secret_and_rejects_all_others(sender: RingSender) -> None:
@@ -77,16 +72,12 @@ async def test_a_listener_accepts_rings_of_its_secret_and_rejects_all_others(sen
     await eventually_async(lambda: sender.received == [TasksAvailable(("video",))])
     assert sender.rejected.counts == {RejectionReason.SECRET: 1, RejectionReason.STRANGE: 1}
     assert sender.rejected.last == (RejectionReason.STRANGE, "127.0.0.1")
-    assert {(event.reason, event.count) for event in sender.events if isinstance(event, RingsRejected)} == {
-        (str(RejectionReason.SECRET), 1),
-        (str(RejectionReason.STRANGE), 1),
-    }
+    reported = [(event.reason, event.count) for event in sender.events if isinstance(event, RingsRejected)]
+    assert reported == [(str(RejectionReason.SECRET), 1), (str(RejectionReason.STRANGE), 1)]
 
 
 @rows("secret, late", [("quite another secret", 0.0), (SECRET, REPLAY_WINDOW + 60.0)])
-def test_two_different_rings_for_this_node_reveal_a_misconfigured_sender_and_one_does_not(
-    secret: str, late: float
-) -> None:
+def test_two_different_rings_for_this_node_reveal_a_misconfigured_sender(secret: str, late: float) -> None:
     clock = ManualClock(1_000_000.0)
     rejected, verifier = RejectedRings(EventBus(), clock), Verifier(SECRET, "life", clock)
 

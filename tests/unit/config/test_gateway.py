@@ -5,7 +5,7 @@ from pathlib import Path
 from peerd.config import load
 from tests.support.certificates import make_certificate
 from tests.support.rows import rows
-from tests.unit.config.helpers import EMPTY, Write, checked, problems
+from tests.unit.config.conftest import EMPTY, Write, checked, problems
 
 TOKEN = "a-token-of-some-length"
 UNASKED = "can be reached from other machines, and every client there could take and delete jobs"
@@ -32,9 +32,7 @@ def test_an_address_for_other_machines_is_refused_without_access_control(write: 
     "bind = '127.0.0.1:11300'", "bind = '127.1.2.3:0'", "bind = 'localhost:11300'", "bind = '[::1]:11300'",
     "bind = 'unix:queue.sock'", "bind = ':11300'\nallow_unauthenticated = true",
 ])  # fmt: skip
-def test_an_address_of_this_machine_alone_needs_no_access_control_and_another_one_may_say_so(
-    bind: str, write: Write
-) -> None:
+def test_an_address_of_this_machine_alone_needs_no_access_control(bind: str, write: Write) -> None:
     found = checked(write(f"[gateway.queue]\n{bind}\n"))
     assert (found.problems, found.warnings) == ([], [])
 

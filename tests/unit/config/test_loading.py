@@ -8,7 +8,7 @@ import pytest
 from peerd.config import ConfigError, Settings, load
 from peerd.config.template import TEMPLATE
 from tests.support.rows import rows
-from tests.unit.config.helpers import EMPTY, Write, checked, problems
+from tests.unit.config.conftest import EMPTY, Write, checked, problems
 
 
 def test_an_empty_file_is_a_node_on_sqlite_in_the_folder_of_the_project(write: Write, project: Path) -> None:
@@ -22,21 +22,15 @@ def test_an_empty_file_is_a_node_on_sqlite_in_the_folder_of_the_project(write: W
 
 def test_settings_are_read_with_their_units(write: Write, project: Path) -> None:
     text = """
-        [node]
-        run_directory = "run"
-        grace = "1m30s"
-        heartbeat_every = "3s"
+        node = { run_directory = "run", grace = "1m30s", heartbeat_every = "3s" }
+        logging.level = "DEBUG"
+        workers.cleanup = { worker = "studio.jobs:Cleanup", sleep = "1m" }
         [workers.video]
         tasks = ["studio.jobs:video", "studio.jobs:posters"]
         delay_ratio = "1m"
         poll_every = "500ms"
         recycle_memory = "500MB"
         options = { height = 720, codecs = ["h264"] }
-        [workers.cleanup]
-        worker = "studio.jobs:Cleanup"
-        sleep = "1m"
-        [logging]
-        level = "DEBUG"
     """
     settings = load(write(text), EMPTY)
     video, cleanup = settings.workers["video"], settings.workers["cleanup"]
@@ -49,7 +43,7 @@ def test_settings_are_read_with_their_units(write: Write, project: Path) -> None
     assert settings.logging.level == "debug"
 
 
-def test_the_file_is_the_nearest_above_or_the_one_that_a_variable_names(
+def test_the_file_is_the_nearest_above_or_of_a_variable(
     write: Write, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write("[node]\nname = 'above'\n")

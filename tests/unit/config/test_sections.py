@@ -3,7 +3,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from peerd.config import check, load
-from tests.unit.config.helpers import EMPTY, Write, problems
+from peerd.config.schedules import schedules_for_node
+from peerd.domain.schedule import Schedule
+from tests.unit.config.conftest import EMPTY, Write, problems
 
 
 def test_a_web_section_is_read_with_absolute_paths_for_its_sockets(write: Write) -> None:
@@ -21,9 +23,7 @@ def test_a_web_section_is_read_with_absolute_paths_for_its_sockets(write: Write)
     assert (web.unix_mode, web.hang_after) == (0o660, None)
 
 
-def test_folders_of_previews_are_absolute_and_a_unix_socket_whose_path_is_then_too_long_is_refused(
-    write: Write,
-) -> None:
+def test_folders_of_previews_are_absolute_and_a_unix_socket_with_too_long_a_path_refused(write: Write) -> None:
     path = write('[access]\npreview_folders = ["out", "/srv/posters", "~/films"]')
     home = Path("~/films").expanduser()
     assert load(path, {}).access.preview_folders == (path.parent / "out", Path("/srv/posters"), home)
@@ -31,37 +31,84 @@ def test_folders_of_previews_are_absolute_and_a_unix_socket_whose_path_is_then_t
     assert "web.site.bind: the path of a unix socket has at most 107 bytes" in problem
 
 
-def test_web_settings_that_cut_off_or_share_connections_are_a_warning(write: Write) -> None:
+SECRET = "0123456789abcdef"
+
+
+def test_the_secret_comes_from_its_file_from_the_environment_or_from_peerd_toml(write: Write, project: Path) -> None:
+    (project / "cluster.secret").write_text(f"{SECRET}\n")
+    assert load(write('[cluster]\nsecret_file = "cluster.secret"\n'), EMPTY).cluster.secret == SECRET
+    path = write(f'[cluster]\nsecret = "{SECRET}"\nport = 7070\n')
+    settings = load(path, EMPTY)
+    assert (settings.cluster.secret, settings.cluster.port) == (SECRET, 7070)
+    assert SECRET not in repr(settings)
+    settings = load(path, {"PEERD_CLUSTER_SECRET": "another secret, of all", "PEERD_CLUSTER_PORT": "7071"})
+    assert (settings.cluster.secret, settings.cluster.port) == ("another secret, of all", 7071)
+
+
+def test_a_file_that_holds_none_and_a_second_secret_are_refused_with_the_remedy(write: Write, project: Path) -> None:
+    for written, wrong, remedy in (
+        (None, "no such file", "/dev/urandom"),
+        ("", "is empty", "/dev/urandom"),
+        ("short", "a secret has 16 to 1000 characters, this one 5", "/dev/urandom"),
+        (SECRET, "there is a secret already", "keep one of them"),
+    ):
+        if written is not None:
+            (project / "cluster.secret").write_text(written)
+        own = f'secret = "{SECRET}"\n' if written == SECRET else ""
+        [found] = problems(write(f'[cluster]\n{own}secret_file = "cluster.secret"\n'))
+        assert (wrong in found, remedy in found) == (True, True), found
+
+
+def test_every_key_reaches_the_schedule(write: Write) -> None:
     path = write(
         """
-        [web.site]
-        app = "studio.site:app"
-        bind = ":80"
-        keep_alive = "75s"
-        reuse_port = true
+        [workers.video]
+        tasks = "studio:video"
+        [schedules.refresh]
+        run = "studio:refresh"
+        args = ["a", 1, {b = 2026-01-02}]
+        workers = "video"
+        type = "worker"
+        cron = "*/5 * * * * *"
+        timezone = "Europe/Berlin"
+        immediate = true
+        overlap = "queue"
+        misfire = "run_once"
+        misfire_grace = "10m"
+        jitter = "2s"
+        timeout = 30
+        enabled = false
+        [schedules]
+        nightly = { queue = "video", task = "clean", body = {days = 3}, limit_key = "acme", interval = "1d" }
         """
     )
-    found = check(path, EMPTY)
-    assert [(warning.line, warning.key) for warning in found.warnings] == [
-        (4, "web.site.keep_alive"),
-        (5, "web.site.reuse_port"),
+    assert schedules_for_node(load(path, {})) == [
+        Schedule(
+            name="refresh", run="studio:refresh", args=["a", 1, {"b": "2026-01-02"}], workers=("video",), type="worker",
+            cron="*/5 * * * * *", timezone="Europe/Berlin", immediate=True, overlap="queue", misfire="run_once",
+            misfire_grace=600.0, jitter=2.0, timeout=30.0, enabled=False,
+        ),
+        Schedule(
+            name="nightly", queue="video", task="clean", body='{"days":3}', limit_key="acme",
+            interval=86_400.0,
+        ),
+    ]  # fmt: skip
+
+
+def test_a_schedule_of_environments_is_for_nodes_of_those(write: Write) -> None:
+    path = write("""
+        [schedules.live]
+        run = "a:b"
+        interval = 1
+        environments = ["production", "staging"]
+        [schedules.always]
+        run = "a:b"
+        interval = 1
+    """)
+    names = [
+        [one.name for one in schedules_for_node(load(path, {"PEERD_NODE_ENVIRONMENT": given}))]
+        for given in ("staging", "x")
     ]
-
-
-def test_the_password_of_a_mail_server_lies_beside_the_configuration(write: Write) -> None:
-    mail = """
-        [alerts.office.mail]
-        server = "mail.example"
-        sender = "peerd@studio.example"
-        to = ["ops@studio.example"]
-        user = "peerd"
-        password_file = "mail.password"
-        """
-    path = write(mail)
-    missing = f"peerd.toml:6: alerts.office.mail.password_file: {path.parent}/mail.password: there is no such file"
-    assert problems(path) == [f"{missing}; write the password there"]
-    (path.parent / "mail.password").write_text("secret")
-    office = load(path, EMPTY).alerts["office"].mail
-    assert office is not None
-    assert office.password_file == path.parent / "mail.password"
-    assert office.host_and_port == ("mail.example", 25)
+    assert names == [["live", "always"], ["always"]]
+    [*_, warning] = [one for one in check(path, {}).warnings if "environment" in one.message]
+    assert "it is for 'production', 'staging', and this node has no environment" in warning.message

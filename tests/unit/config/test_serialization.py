@@ -10,7 +10,7 @@ from peerd.config.settings import AccessSettings, Settings
 from peerd.entrypoints.node_plan import build_node_plan
 from peerd.runtime.messages.frames import encode
 from peerd.supervision.plan import Plan
-from tests.unit.config.helpers import Write
+from tests.unit.config.conftest import Write
 
 CONFIG = """
 [node]
@@ -22,27 +22,17 @@ count = 1
 [workers.video.options]
 numbers = [1, 0.5, nan, inf, 123456789012345678901234567890]
 moment = 2026-01-01T00:00:00Z
-[alerts.chat]
-webhook = "https://chat.example/secret"
-on = ["hung", "dead-tasks"]
-at_most = "2 per 1m"
-[alerts.boss.mail]
-server = "mail.example"
-sender = "peerd@studio.example"
-to = "boss@studio.example"
-[schedules.refresh]
-run = "studio.jobs:refresh"
-args = { count = 3 }
-interval = "10s"
-[web.site]
-app = "site:app"
-bind = ["127.0.0.1:0", "unix:run/site"]
-hang_after = "none"
-[gateway.queue]
-bind = "unix:run/queue"
-protocols = "json"
-[queues.mails]
-history = "1d"
+[alerts]
+chat = { webhook = "https://chat.example/secret", on = ["hung", "dead-tasks"], at_most = "2 per 1m" }
+boss.mail = { server = "mail.example", sender = "peerd@studio.example", to = "boss@studio.example" }
+[schedules]
+refresh = { run = "studio.jobs:refresh", args = { count = 3 }, interval = "10s" }
+[web]
+site = { app = "site:app", bind = ["127.0.0.1:0", "unix:run/site"], hang_after = "none" }
+[gateway]
+queue = { bind = "unix:run/queue", protocols = "json" }
+[queues]
+mails.history = "1d"
 [access]
 allowed_hosts = "jobs.example"
 mask = "card"

@@ -60,7 +60,7 @@ def test_rings_that_come_during_a_sending_become_one(notifier: Notifier, transpo
     assert min(ring.within or 0 for ring in everything if isinstance(ring, TaskScheduled)) == 1.0
 
 
-def test_a_ring_that_fails_raises_nothing_and_the_next_one_is_sent_as_are_those_before_the_close(
+def test_a_ring_that_fails_raises_nothing_and_the_next_one_is_sent(
     notifier: Notifier, transport: RecordingTransport
 ) -> None:
     transport.fails = True

@@ -44,7 +44,7 @@ async def test_a_job_is_found_when_it_is_due_however_many_are_due_later() -> Non
     due.close()
 
 
-async def test_each_check_tells_when_the_next_one_is_needed() -> None:
+async def test_each_check_tells_when_the_next_one_is_needed_and_a_full_batch_is_followed_at_once() -> None:
     table = Table(StagedJobs(("a",), is_full=False, next_in=0.02), StagedJobs(("b",), is_full=False, next_in=0.03))
     due = table.due_jobs()
     due.expect(0.01)
@@ -52,6 +52,11 @@ async def test_each_check_tells_when_the_next_one_is_needed() -> None:
     await eventually_async(lambda: table.checks == 3)
     assert table.ready == ["a", "b"]
     due.close()
+    table = Table(StagedJobs(("a",), is_full=True, next_in=-5.0), StagedJobs(("b",), is_full=False, next_in=0.001))
+    due = table.due_jobs()
+    due.expect(0.0)
+    await eventually_async(lambda: table.ready == ["a", "b"])
+    assert due._timer is None, "what others have delayed is not followed"
 
 
 async def test_a_process_without_an_agent_goes_on_whatever_is_put_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,14 +67,6 @@ async def test_a_process_without_an_agent_goes_on_whatever_is_put_meanwhile(monk
         due.expect(3600.0)
     await eventually_async(lambda: table.checks > 3)
     due.close()
-
-
-async def test_a_full_batch_is_followed_by_another_at_once_and_what_others_have_delayed_is_not_followed() -> None:
-    table = Table(StagedJobs(("a",), is_full=True, next_in=-5.0), StagedJobs(("b",), is_full=False, next_in=0.001))
-    due = table.due_jobs()
-    due.expect(0.0)
-    await eventually_async(lambda: table.ready == ["a", "b"])
-    assert due._timer is None
 
 
 async def test_a_check_that_could_not_stage_is_repeated_after_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,10 +6,12 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -18,29 +20,72 @@ from peerd.gateway import client as clients
 from peerd.gateway.client import AddedJob, JobClientError, JobConnectionLost, MessageRefused, connect, connect_async
 from peerd.gateway.protocols.json import messages, replies
 from peerd.gateway.protocols.json.messages import AddJob, ErrorCode, GetJob
-from tests.unit.gateway.scripted_gateway import scripted_gateway
+from peerd.gateway.protocols.json.parser import MessageParser
+
+Answer = Callable[[Any], bytes | None]
+"""What is sent for a message; None closes the connection."""
+
+
+class ScriptedGateway:
+    """Answers the messages of one client after another as a test says."""
+
+    def __init__(self, answer: Answer) -> None:
+        self.messages: list[Any] = []
+        self.ended = threading.Event()
+        """Whether a client has closed its connection."""
+        self._answer = answer
+        self.listening = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self.listening.getsockname()[1]
+
+    def serve(self) -> None:
+        with suppress(OSError):  # it is closed
+            while True:
+                connection, _ = self.listening.accept()
+                with connection, suppress(ConnectionError):
+                    self._converse(connection)
+                self.ended.set()
+
+    def _converse(self, connection: socket.socket) -> None:
+        parser = MessageParser(65535)
+        while data := connection.recv(65536):
+            parser.feed(data)
+            for message in parser.messages():
+                self.messages.append(message)
+                reply = self._answer(message)
+                if reply is None:
+                    return
+                connection.sendall(reply)
+
+
+@contextmanager
+def scripted_gateway(answer: Answer) -> Iterator[ScriptedGateway]:
+    gateway = ScriptedGateway(answer)
+    with gateway.listening, ThreadPoolExecutor(1) as pool:
+        pool.submit(gateway.serve)
+        yield gateway
+        gateway.listening.shutdown(socket.SHUT_RDWR)
 
 
 class AwaitedClient:
     """The awaited client, whose calls a test can make as those of the blocking one."""
 
-    def __init__(self, port: int, **options: Any) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._client = self._loop.run_until_complete(connect_async(port, **options))
+    def __init__(self, client: Any, loop: asyncio.AbstractEventLoop) -> None:
+        self._client, self._loop = client, loop
 
     def __getattr__(self, name: str) -> Any:
-        call: Any = getattr(self._client, name)
+        call = getattr(self._client, name)
         return lambda *arguments, **options: self._loop.run_until_complete(call(*arguments, **options))
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(self, *_: object) -> None:
-        self._loop.run_until_complete(self._client.close())
-        self._loop.close()
+@contextmanager
+def connect_awaited(port: int, **options: Any) -> Iterator[Any]:
+    with closing(asyncio.new_event_loop()) as loop:
+        client = AwaitedClient(loop.run_until_complete(connect_async(port, **options)), loop)
+        with closing(client):
+            yield client
 
 
-@pytest.fixture(params=[connect, AwaitedClient], ids=["blocking", "awaited"])
+@pytest.fixture(params=[connect, connect_awaited], ids=["blocking", "awaited"])
 def open_client(request: pytest.FixtureRequest) -> Any:
     return request.param
 
@@ -163,13 +208,6 @@ def test_a_gateway_that_goes_away_is_a_clear_error_now_and_later(open_client: Op
             client.notify()
 
 
-async def test_a_gateway_that_goes_away_ends_all_calls_that_wait() -> None:
-    with scripted_gateway(lambda message: b"" if isinstance(message, AddJob) else None) as gateway:
-        async with await connect_async(gateway.port) as client:
-            results = await asyncio.gather(client.add_job(1), client.get_job(wait=60), return_exceptions=True)
-            assert [type(result) for result in results] == [JobConnectionLost] * 2
-
-
 def test_a_gateway_that_does_not_reply_is_a_clear_error_and_the_connection_ends(open_client: OpenClient) -> None:
     with scripted_gateway(lambda _: b"") as gateway, open_client(gateway.port, timeout=0.05) as client:
         with pytest.raises(clients.ReplyTimeout, match="did not reply to get_job within 60ms"):
@@ -177,14 +215,6 @@ def test_a_gateway_that_does_not_reply_is_a_clear_error_and_the_connection_ends(
         with pytest.raises(JobConnectionLost, match="no reply to get_job"):
             client.notify()
         assert open_client is not connect or gateway.ended.wait(10)
-
-
-def test_a_program_that_is_no_gateway_is_a_clear_error(open_client: OpenClient) -> None:
-    for garbage in (b"HTTP/1.1 400 Bad Request\r\n", b"UNKNOWN_COMMAND\r\n", b"[]\n", b'{"id":{}}\n', b"\xff\n"):
-        with scripted_gateway(lambda _, garbage=garbage: garbage) as gateway, open_client(gateway.port) as client:
-            error = clients.InvalidReply if open_client is connect else JobClientError
-            with pytest.raises(error, match="does not speak"):
-                client.add_job(1)
 
 
 def test_two_threads_at_once_are_refused() -> None:
@@ -208,16 +238,20 @@ def test_two_threads_at_once_are_refused() -> None:
 
 def test_an_interrupted_call_closes_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     with scripted_gateway(as_usual) as gateway, connect(gateway.port) as client:
-
-        def interrupt(_: bytes) -> None:
-            raise KeyboardInterrupt
-
-        monkeypatch.setattr(client._exchange, "read", interrupt)
+        monkeypatch.setattr(client._exchange, "read", Mock(side_effect=KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             client.get_job()
         with pytest.raises(JobConnectionLost, match="get_job was interrupted"):
             client.get_job()
         assert gateway.ended.wait(10)
+
+
+def test_a_program_that_is_no_gateway_is_a_clear_error(open_client: OpenClient) -> None:
+    for garbage in (b"HTTP/1.1 400 Bad Request\r\n", b"[]\n", b'{"id":{}}\n', b"\xff\n"):
+        with scripted_gateway(lambda _, garbage=garbage: garbage) as gateway, open_client(gateway.port) as client:
+            error = clients.InvalidReply if open_client is connect else JobClientError
+            with pytest.raises(error, match="does not speak"):
+                client.add_job(1)
 
 
 async def test_the_calls_of_many_tasks_share_a_connection_and_get_their_own_replies() -> None:
@@ -229,6 +263,10 @@ async def test_the_calls_of_many_tasks_share_a_connection_and_get_their_own_repl
         async with await connect_async(gateway.port) as client:
             added = await asyncio.gather(*(client.add_job(number) for number in range(1, 200)))
             assert [one.id for one in added] == list(range(1, 200))
+    with scripted_gateway(lambda message: b"" if isinstance(message, AddJob) else None) as gateway:
+        async with await connect_async(gateway.port) as client:
+            results = await asyncio.gather(client.add_job(1), client.get_job(wait=60), return_exceptions=True)
+            assert [type(result) for result in results] == [JobConnectionLost] * 2, "it goes away"
 
 
 async def test_a_job_that_comes_for_a_cancelled_call_is_given_back() -> None:

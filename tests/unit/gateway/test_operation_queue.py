@@ -12,9 +12,12 @@ import pytest
 from sqlalchemy.engine import Connection
 
 from peerd.gateway.operation_queue import LARGE, OperationQueue
-from peerd.gateway.operations import Holder, StoreCall
+from peerd.gateway.operations import DeleteHeld, Holder, ReleaseHeld, StoreCall
+from peerd.gateway.reservation_ends import ReservationEnds
 from peerd.gateway.reserving import Reserving
 from peerd.store.connection.database import Database
+from peerd.store.jobs.types import Release
+from peerd.store.outcomes.recording import ClaimId
 
 SLOW = 0.4
 """Seconds of a batch, of which the next one waits a part."""
@@ -70,10 +73,26 @@ def sizes_of_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
         yield measure
 
 
-def test_a_batch_waits_for_the_clients_of_a_large_one_before_it_but_not_for_all(
-    sizes_of_batches: SizesOfBatches,
-) -> None:
+def test_a_batch_waits_for_clients_of_a_large_one_before_it_but_not_for_all(sizes_of_batches: SizesOfBatches) -> None:
     assert sizes_of_batches(LARGE + 1, LARGE + 1) == [LARGE + 1, LARGE + 1]
     assert sizes_of_batches(LARGE + 1, 3) == [LARGE + 1, 3], "they do not come"
     sizes = sizes_of_batches(LARGE - 1, LARGE - 1)
     assert (sizes[0], len(sizes) > 2) == (LARGE - 1, True), "after a small batch none waits"
+
+
+HOLDER = Holder(node_id=1, incarnation="i", process_id=1, default_ttr=60)
+
+
+def test_a_reservation_that_is_being_deleted_is_not_released_before_its_delete() -> None:
+    ended, other = ClaimId(5, 1), ClaimId(6, 1)
+
+    async def order_of_execution() -> list[Any]:
+        operations = OperationQueue(Mock(), HOLDER, Mock(), Mock())
+        operations.submit("one client", ReleaseHeld(Release(claim=other)), Mock())
+        operations.submit("another client", DeleteHeld(ended, keep=False), Mock())
+        ReservationEnds(operations, Mock(), Mock(), Mock(), Mock()).return_claim(ended)
+        return [operation for run in operations._open_batch.runs for operation in run.operations]
+
+    release = ReleaseHeld(Release(claim=ended))
+    executed = asyncio.run(order_of_execution())
+    assert executed.index(DeleteHeld(ended, keep=False)) < executed.index(release)

@@ -77,9 +77,7 @@ async def table() -> Table:
     return Table()
 
 
-async def test_pipelined_reserves_are_answered_in_order_and_one_that_does_not_wait_times_out_at_once(
-    table: Table,
-) -> None:
+async def test_pipelined_reserves_are_answered_in_order_and_one_that_does_not_wait_at_once(table: Table) -> None:
     table.put(1)
     table.put(2)
     client = table.want()
@@ -104,9 +102,7 @@ async def test_a_reserve_ends_with_its_timeout_and_does_not_wait_behind_the_end_
     await eventually_async(lambda: table.answers == [TIMED_OUT] * 2)
 
 
-async def test_one_job_causes_one_attempt_of_the_client_that_waits_longest_and_a_ring_lets_all_get_jobs(
-    table: Table,
-) -> None:
+async def test_one_job_causes_one_attempt_of_who_waits_longest_and_a_ring_lets_all_get_jobs(table: Table) -> None:
     for number in range(100):
         table.want(name=f"client {number}")
     table.run_batches()
@@ -155,7 +151,7 @@ async def test_a_ready_job_is_given_although_a_deadline_comes_soon_of_which_one_
     assert table.answers == [1, 2, DEADLINE_SOON]
 
 
-async def test_a_job_for_a_client_that_has_gone_is_returned(table: Table) -> None:
+async def test_who_has_gone_gets_no_job_and_who_watches_other_tubes_waits_no_more_on_the_old_ones(table: Table) -> None:
     table.put(1)
     client = table.want()
     batch = table.begin_batch()
@@ -163,16 +159,12 @@ async def test_a_job_for_a_client_that_has_gone_is_returned(table: Table) -> Non
     table.reserving.forget(client)
     table.end_batch(batch)
     assert (table.returned, table.answers) == ([1], [])
-
-
-async def test_a_client_that_watches_other_tubes_after_its_answer_waits_no_more_on_the_old_ones(table: Table) -> None:
     client = QueueClient()
     client.watched = ("a",)
     table.reserving.want(client, None, lambda _: setattr(client, "watched", ("b",)))
     table.put(1)
     table.run_batches()
-    assert table.reserving.waiters.count("a") == 0
-    assert not table.reserving.waiters
+    assert (table.reserving.waiters.count("a"), bool(table.reserving.waiters)) == (0, False)
 
 
 async def test_a_client_waits_on_while_the_database_is_away_and_attempts_once_for_each_reason(table: Table) -> None:
@@ -228,7 +220,7 @@ async def offering(table: Table) -> Offering:
     return Offering(table)
 
 
-async def test_a_client_gets_a_new_job_before_the_next_command_of_its_producer_though_it_attempts(
+async def test_a_client_gets_a_new_job_before_the_next_command_of_its_producer(
     table: Table, offering: Offering
 ) -> None:
     table.want()
@@ -239,9 +231,7 @@ async def test_a_client_gets_a_new_job_before_the_next_command_of_its_producer_t
     assert offering.sequence() == ["StoreCall", "Reserve", "StoreQuery"]
 
 
-async def test_a_client_that_an_offer_may_have_served_attempts_after_the_next_one_too_and_gets_one_job(
-    table: Table, offering: Offering
-) -> None:
+async def test_a_client_that_an_offer_may_have_served_attempts_again(table: Table, offering: Offering) -> None:
     for name in ("first", "second"):
         table.want(name=name)
     table.run_batches()
@@ -264,9 +254,7 @@ async def test_certain_offers_are_for_one_client_each(table: Table, offering: Of
     assert offering.sequence() == ["StoreCall", "Reserve"] * 3
 
 
-async def test_a_client_that_begins_to_wait_after_an_offer_attempts_after_all_operations(
-    table: Table, offering: Offering
-) -> None:
+async def test_a_client_that_waits_after_an_offer_attempts_after_all(table: Table, offering: Offering) -> None:
     early = table.want(timeout=0.0)
     offering.call(is_certain=False)
     table.reserving.forget(early)

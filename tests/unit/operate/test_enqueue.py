@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 import pytest
 import sqlalchemy as sa
 
@@ -21,41 +19,18 @@ def test_an_enqueued_task_is_in_the_table(client: Client, holder: ClaimingProces
     job = client.enqueue(CALL, priority=20, timeout="2h", max_attempts=5, trace_context="00-ab-cd-01", node="video-1")
     task = client.tasks.get(job.id)
     assert (task.queue, task.name, task.json, task.node_id) == (
-        "video",
-        "transcode",
-        {"source": "a.mp4"},
-        holder.node_id,
-    )
+        "video", "transcode", {"source": "a.mp4"}, holder.node_id,
+    )  # fmt: skip
     assert (task.priority, task.timeout, task.max_attempts, task.trace_context) == (20, 7200.0, 5, "00-ab-cd-01")
     assert (task.status, job.created, job.status) == (Status.PENDING, True, Status.PENDING)
     assert client.tasks.get(client.enqueue("legacy", bytes=b"\x00\xff").id).body_bytes == b"\x00\xff"
 
 
 @pytest.mark.one_database
-def test_a_task_with_a_start_ahead_is_scheduled_by_the_databases_clock(client: Client) -> None:
-    later = client.now() + timedelta(hours=1)
-    assert client.enqueue(CALL, start_in="1h").status is Status.SCHEDULED
-    assert client.enqueue(CALL, start_at=later).status is Status.SCHEDULED
-    assert client.enqueue(CALL, start_at=later - timedelta(hours=2)).status is Status.PENDING
-
-
-@pytest.mark.one_database
-def test_many_tasks_are_enqueued_in_their_order_or_none(client: Client) -> None:
-    with pytest.raises(InvalidTask):
-        client.enqueue_many(["video", "no spaces"])
-    with pytest.raises(NodeNotFound, match="nowhere"):
-        client.enqueue_many(["video", "video"], node="nowhere")
-    assert client.tasks.list() == []
-    jobs = client.enqueue_many(Call("video", "transcode", f'{{"n":{n}}}') for n in range(30))
-    assert [client.tasks.get(job.id).json for job in jobs] == [{"n": n} for n in range(30)]
-
-
-@pytest.mark.one_database
-def test_an_enqueue_with_the_key_of_an_earlier_one_writes_nothing_again(
-    client: Client, holder: ClaimingProcess
-) -> None:
+def test_an_enqueue_with_an_earlier_key_writes_nothing_again(client: Client, holder: ClaimingProcess) -> None:
     first, again = (client.enqueue("mail", idempotency_key="a", priority=7) for _ in range(2))
     assert (first.id, first.created) == (again.id, again.created)
+    assert client.enqueue("later", start_in="1h").status is Status.SCHEDULED
     both = [client.enqueue_many(["mail", "video"], idempotency_key="b") for _ in range(2)]
     assert [job.id for job in both[0]] == [job.id for job in both[1]]
     assert client.tasks.counts()[Status.PENDING] == 3
@@ -79,9 +54,7 @@ def test_a_server_without_tables_is_told_and_an_embedded_database_gets_them_at_t
             assert client.enqueue(CALL).status is Status.PENDING
 
 
-def test_a_refused_task_leaves_the_callers_transaction_as_it_was_and_a_plain_one_costs_one_statement(
-    client: Client,
-) -> None:
+def test_a_refused_task_leaves_the_callers_transaction_and_a_plain_one_costs_one_statement(client: Client) -> None:
     statements: list[str] = []
     with client.database.engine.begin() as connection:
         with pytest.raises(InvalidTask):

@@ -25,9 +25,7 @@ def test_a_forked_process_has_connections_and_threads_of_its_own(client: Client)
 
 
 @pytest.mark.parametrize("migrated_database", ["sqlite"], indirect=True)
-def test_a_fork_during_another_threads_first_call_does_not_block_the_child(
-    client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_fork_during_a_first_call_does_not_block_the_child(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     checking, resume = threading.Event(), threading.Event()
 
     def check_schema(_: Database) -> None:

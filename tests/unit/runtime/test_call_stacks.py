@@ -42,12 +42,10 @@ async def over_task() -> None:
 WAYS: dict[str, Callable[[], Awaitable[Any]]] = {
     one.__name__: one for one in (over_generator, over_group, over_task)
 } | {
-    "custom": Custom,
-    "wait_for": lambda: asyncio.wait_for(innermost(), ENDLESS),
-    "wait": lambda: asyncio.wait([asyncio.ensure_future(innermost())]),
-    "shield": lambda: asyncio.shield(innermost()),
+    "custom": Custom, "wait_for": lambda: asyncio.wait_for(innermost(), ENDLESS),
+    "wait": lambda: asyncio.wait([asyncio.ensure_future(innermost())]), "shield": lambda: asyncio.shield(innermost()),
     "gather": lambda: asyncio.gather(asyncio.shield(innermost()), asyncio.sleep(ENDLESS)),
-}
+}  # fmt: skip
 
 
 async def stacks_of(function: Callable[[], Awaitable[Any]]) -> list[CallStack]:
@@ -65,7 +63,7 @@ async def stacks_of(function: Callable[[], Awaitable[Any]]) -> list[CallStack]:
 
 
 @rows("way, function", WAYS.items())
-async def test_what_an_asyncio_task_waits_for_is_followed_to_the_innermost(
+async def test_what_a_task_waits_for_is_followed_to_the_innermost(
     way: str, function: Callable[[], Awaitable[Any]]
 ) -> None:
     names = [frame.function for stack in await stacks_of(function) for frame in stack.frames]

@@ -75,14 +75,11 @@ def raised() -> LookupError:
         return error
 
 
-ENDED: dict[str, Any] = {
-    "task_id": 7, "queue": "video", "name": "cut", "outcome": "failure", "seconds": 1.0, "number": 2, "retry_in": 5.0,
-    "error": "LookupError: no page 17", "traceback": "Traceback",
-}  # fmt: skip
-
-
 def attempt_ended(**more: Any) -> AttemptEnded:
-    return AttemptEnded(**ENDED | more)
+    return AttemptEnded(**{
+        "task_id": 7, "queue": "video", "name": "cut", "outcome": "failure", "seconds": 1.0, "number": 2,
+        "retry_in": 5.0, "error": "LookupError: no page 17", "traceback": "Traceback", **more,
+    })  # fmt: skip
 
 
 def report_to_sentry(host: str) -> None:
@@ -149,9 +146,7 @@ def test_only_failures_are_errors(changes: dict[str, Any], *, is_error: bool) ->
     assert (report_of(attempt_ended(**changes)) is not None) is is_error
 
 
-def test_reports_that_wait_for_a_hook_are_bounded_and_one_that_does_not_return_is_said_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_waiting_reports_are_bounded_and_a_hook_that_hangs_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(error_reporting, "MAX_WAITING", 10)
     events, go_on, began, got = EventRecorder(), threading.Event(), threading.Event(), list[ErrorReport]()
 

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import msgspec
@@ -18,12 +20,13 @@ from peerd.runtime.metrics.reading import MetricsNotAvailable, read_node_metrics
 from peerd.runtime.metrics.registry import MetricsRegistry, attempt_samples
 from peerd.runtime.metrics.reporter import MetricsReporter
 from peerd.runtime.metrics.samples import MAX_CHUNK, Sample, SeriesKey, in_chunks, parse_samples, sample_of
-from peerd.runtime.observability.attempt_statistics import OTHER, AttemptStatistics
+from peerd.runtime.observability.attempt_statistics import MOST_HANDLERS, OTHER, AttemptStatistics, HandlerKey
 from peerd.runtime.observability.events import AttemptEnded, EventBus
 from peerd.runtime.process.process_context import METRICS_REPORT_ACTION, ProcessContext
 from peerd.testing.waiting import eventually_async
 from tests.support.exposition import by_series, parse_openmetrics, parse_text, series
 from tests.support.rows import rows
+from tests.unit.work.test_wake_ups import FakeLink
 
 FINISHED = "peerd_tasks_finished_total"
 RESCUES = "peerd_rescues_total"
@@ -39,22 +42,12 @@ def counted(node: NodeMetrics) -> dict[SeriesKey, float]:
     return {sample.key: sample.value for sample in node.samples() if sample.value}
 
 
-class RecordingLink:
-    """A link that keeps the frames, and a master that answers as the test says."""
-
-    node, slot, kind = "here", "jobs-1", "jobs"
-
+class RecordingLink(FakeLink):
     def __init__(self) -> None:
         self.frames: list[dict[str, Any]] = []
 
     def send(self, message: Mapping[str, object]) -> None:
         self.frames.append(json.loads(json.dumps(message)))
-
-    def stuck(self, attempt: Mapping[str, object] | None, reason: str) -> None:
-        raise AssertionError(reason)
-
-    def take_largest_lag(self) -> float:
-        return 0.0
 
     def reports(self) -> list[list[Any]]:
         return [frame["data"] for frame in self.frames if frame.get("action") == METRICS_REPORT_ACTION]
@@ -163,6 +156,12 @@ def test_messages_have_a_largest_size_and_pages_are_all_of_it() -> None:
     assert len(asked) == len(chunks)
 
 
+@given(st.text(st.characters(exclude_categories=["Cs"]), max_size=50), st.integers(1, 2**53))
+def test_any_label_and_any_count_come_back_from_the_text(name: str, count: int) -> None:
+    found = by_series(parse_text(expose_as_text([finished("jobs", name, count)])))
+    assert found == {series(FINISHED, queue="jobs", name=name, outcome="done"): count}
+
+
 @rows("accept", ["", OPENMETRICS])
 def test_names_of_any_characters_are_escaped(accept: str) -> None:
     statistics = AttemptStatistics()
@@ -178,12 +177,6 @@ def test_names_of_any_characters_are_escaped(accept: str) -> None:
     assert found[series("peerd_task_wait_seconds_sum", queue="jobs", name=HOSTILE)] == 100_000.0
 
 
-@given(st.text(st.characters(exclude_categories=["Cs"]), max_size=50), st.integers(1, 2**53))
-def test_any_label_and_any_count_come_back_from_the_text(name: str, count: int) -> None:
-    found = by_series(parse_text(expose_as_text([finished("jobs", name, count)])))
-    assert found == {series(FINISHED, queue="jobs", name=name, outcome="done"): count}
-
-
 def test_gauges_of_processes_are_added_or_the_largest_counts() -> None:
     node = NodeMetrics()
     for pid, lag in ((1, 0.5), (2, 0.25)):
@@ -193,3 +186,51 @@ def test_gauges_of_processes_are_added_or_the_largest_counts() -> None:
     assert found[SeriesKey("peerd_slots", ("jobs", "busy"))] == 4
     node.remove_process(1)
     assert counted(node)[SeriesKey("peerd_loop_lag_seconds", ("jobs",))] == 0.25
+
+
+def ended(name: str = "n", outcome: str = "done", seconds: float = 0.5, wait: float | None = 2.0) -> AttemptEnded:
+    return AttemptEnded(task_id=1, queue="q", name=name, outcome=outcome, seconds=seconds, wait=wait)
+
+
+def test_what_was_counted_since_a_snapshot_is_the_difference() -> None:
+    statistics = AttemptStatistics()
+    for outcome in ("done", "failure", "released"):
+        statistics(ended(outcome=outcome))
+    [earlier] = statistics.snapshot().values()
+    statistics(ended(outcome="done", wait=None))
+    statistics(ended(outcome="timeout"))
+    [(key, later)] = statistics.snapshot().items()
+    added = later.since(earlier)
+    assert key == HandlerKey("q", "n")
+    assert (added.done, added.failures, added.attempts) == (1, 1, 2)
+    assert (added.run.count, added.wait.count) == (2, 1)
+    assert later.since(None).outcomes["released"] == 1
+    assert later.since(None).run.count == 4, "a released attempt has no times"
+
+
+def test_names_beyond_the_limit_are_others_and_a_handler_that_is_counted_stays() -> None:
+    statistics = AttemptStatistics()
+    assert statistics.key_of("q", "running") == HandlerKey("q", "running")
+    for number in range(MOST_HANDLERS + 10):
+        statistics(ended(name=str(number)))
+    assert statistics.key_of("q", "running") == HandlerKey("q", "running")
+    assert statistics.key_of("q", "one more") == HandlerKey("q", OTHER)
+    snapshot = statistics.snapshot()
+    assert len(snapshot) == MOST_HANDLERS + 1
+    assert snapshot[HandlerKey("q", OTHER)].outcomes["done"] == 11
+
+
+def test_snapshots_are_taken_in_another_thread() -> None:
+    statistics, stopped = AttemptStatistics(), threading.Event()
+
+    def read() -> None:
+        while not stopped.is_set():
+            statistics.snapshot()
+
+    with ThreadPoolExecutor(1) as pool:
+        reading = pool.submit(read)
+        for number in range(20_000):
+            statistics(ended(name=str(number % 400), outcome=f"outcome {number % 50}"))
+        stopped.set()
+        reading.result()
+    assert sum(found.run.count for found in statistics.snapshot().values()) == 20_000

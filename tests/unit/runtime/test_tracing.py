@@ -23,8 +23,6 @@ PARENT = f"00-{'a' * 32}-{'b' * 16}-01"
 
 
 class Recorder:
-    """A provider of this test alone, and what it has recorded."""
-
     def __init__(self) -> None:
         self._exporter = InMemorySpanExporter()
         provider = TracerProvider(shutdown_on_exit=False)
@@ -89,9 +87,7 @@ async def test_an_enqueue_has_a_span_and_the_task_leads_to_it(client: Client, re
     assert attributes["messaging.destination.name"] == "mail"
 
 
-def test_many_tasks_have_one_span_which_a_repetition_of_the_request_does_not_change(
-    client: Client, recorder: Recorder
-) -> None:
+def test_many_tasks_have_one_span_which_a_repetition_does_not_change(client: Client, recorder: Recorder) -> None:
     batch: list[tuple[str, Any]] = [("mail", {}), ("video", {}), ("video", {"trace_context": PARENT})]
     jobs = client.enqueue_batch(batch, idempotency_key="key")
     (sent,) = recorder.sent()
@@ -112,9 +108,7 @@ def test_an_enqueue_that_fails_has_an_error_in_its_span(client: Client, recorder
     assert dict(sent.attributes or {})["error.type"] == "peerd.domain.errors.NodeNotFound"
 
 
-def test_without_opentelemetry_or_a_provider_nothing_is_written(
-    client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_provider_nothing_is_written(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     assert enqueue_span.begin_enqueue_span([NewTask(queue="mail")]) is None
     assert client.tasks.get(client.enqueue("mail").id).trace_context is None
     monkeypatch.setattr(spans, "start_send_span", lambda _: pytest.fail("OpenTelemetry is not loaded"))

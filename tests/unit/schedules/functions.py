@@ -58,12 +58,9 @@ class Unprintable(Exception):
 
 
 RAISED = {
-    "fails": OSError("no disk"),
-    "leaves": SystemExit(3),
-    "cancels_itself": asyncio.CancelledError(),
-    "group": BaseExceptionGroup("many", [KeyError("a"), KeyboardInterrupt()]),
-    "unprintable": Unprintable(),
-}
+    "fails": OSError("no disk"), "leaves": SystemExit(3), "cancels_itself": asyncio.CancelledError(),
+    "group": BaseExceptionGroup("many", [KeyError("a"), KeyboardInterrupt()]), "unprintable": Unprintable(),
+}  # fmt: skip
 
 
 def raising(error: BaseException) -> object:

@@ -7,21 +7,17 @@ import pytest
 from peerd.domain.schedule import Schedule
 from peerd.runtime.observability.events import ScheduleRunEnded
 from peerd.testing import eventually_async
-from tests.unit.schedules.fake_node import schedule
+from tests.unit.schedules.conftest import schedule
 from tests.unit.schedules.functions import CALLS, THREADS_MAY_END
 
 
 async def test_an_exception_of_a_function_is_recorded_and_it_ticks_again(node: Any) -> None:
     words = {
-        "fails": "OSError: no disk",
-        "leaves": "SystemExit: 3",
-        "leaves_in_a_thread": "SystemExit: 3",
-        "cancels_itself": "CancelledError",
-        "group": "BaseExceptionGroup",
+        "fails": "OSError: no disk", "leaves": "SystemExit: 3", "leaves_in_a_thread": "SystemExit: 3",
+        "cancels_itself": "CancelledError", "group": "BaseExceptionGroup",
         "missing": "ImportError: no module named 'missing'",
-        "not_a_function": "NotAFunction: m:not_a_function is a int, not a function",
-        "unprintable": "Unprintable",
-    }
+        "not_a_function": "NotAFunction: m:not_a_function is a int, not a function", "unprintable": "Unprintable",
+    }  # fmt: skip
     fake = node(*(schedule(function, name=function) for function in words))
     fake.add_worker()
     await fake.clock.step()
@@ -49,9 +45,7 @@ async def test_a_run_that_takes_too_long_is_ended_or_reported(node: Any) -> None
 
 
 @pytest.mark.parametrize("function, final_status", [("swallows", "done"), ("ignores_its_end", "timeout")])
-async def test_the_process_of_a_run_that_ignores_its_timeout_is_replaced(
-    node: Any, function: str, final_status: str
-) -> None:
+async def test_who_ignores_its_timeout_is_replaced(node: Any, function: str, final_status: str) -> None:
     THREADS_MAY_END.clear()
     fake = node(schedule(function, timeout=0.05))
     fake.add_worker(timeout_grace=0.02)
@@ -79,9 +73,7 @@ async def test_a_process_that_stops_has_its_runs_canceled_and_takes_no_others(no
     await fake.until("canceled", "waiting", steps=False)
 
 
-async def test_arguments_are_passed_through_and_a_plain_function_runs_in_a_thread_and_needs_no_context(
-    node: Any,
-) -> None:
+async def test_arguments_are_passed_through_and_a_plain_function_runs_in_a_thread(node: Any) -> None:
     named = Schedule(name="n", run="m:works", interval=60.0, args={"key": 1})
     fake = node(schedule(args=["a", {"b": [1]}]), named, schedule("plain", name="plain"))
     fake.add_worker()

@@ -5,6 +5,7 @@ import socket
 import stat
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 from peerd.agent.components import ComponentSupervisor
 from peerd.runtime.observability.events import EventBus
 from peerd.runtime.unix_socket_path import short_socket_directory
+from peerd.shared.client import SharedClient
 from peerd.shared.connection import SharedConnection
 from peerd.shared.errors import (
     AgentLost,
@@ -30,7 +32,82 @@ from peerd.shared.server import SharedServer
 from peerd.shared.shared_instance import SharedInstance, SharedRegistry
 from peerd.shared.subscription import MAX_BACKLOG, Update
 from peerd.testing import eventually_async
-from tests.unit.shared.clients import Film, Source, Studio
+
+
+@dataclass
+class Source:
+    values: dict[str, Any] = field(default_factory=dict)
+    requests: list[str] = field(default_factory=list)
+    clients: list[Studio] = field(default_factory=list)
+    refuses: set[str] = field(default_factory=set)
+
+
+@dataclass
+class Film:
+    name: str
+    shown_at: datetime
+
+
+class Studio(SharedClient):
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.broken = asyncio.Event()
+        self.cancelled = asyncio.Event()
+
+    async def open(self) -> None:
+        self.source.requests.append("open")
+        if "open" in self.source.refuses:
+            raise ConnectionRefusedError("the studio is closed")
+        self.source.clients.append(self)
+
+    async def run(self) -> None:
+        await self.broken.wait()
+        raise ConnectionError("the studio has hung up")
+
+    async def close(self) -> None:
+        self.source.requests.append("close")
+
+    async def follow(self, key: str) -> None:
+        self.source.requests.append(f"follow {key}")
+        if str(key) in self.source.refuses:
+            raise LookupError(f"no film {key}")
+        if str(key) in self.source.values:
+            self.emit(key, self.source.values[str(key)])
+
+    async def unfollow(self, key: str) -> None:
+        self.source.requests.append(f"unfollow {key}")
+
+    async def publish(self, key: str, value: Any) -> None:
+        self.source.values[key] = value
+        self.emit(key, value)
+
+    async def double(self, number: int, *, times: int = 1) -> int:
+        return number * 2 * times
+
+    async def film(self, film: Film) -> Film:
+        assert isinstance(film, Film), film
+        return film
+
+    async def fail(self, text: str) -> None:
+        raise ValueError(text)
+
+    async def leave(self) -> None:
+        raise SystemExit(3)
+
+    async def hang(self) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.cancelled.set()
+
+    async def give(self, size: int) -> bytes:
+        return b"x" * size
+
+    async def give_object(self) -> object:
+        return object()
+
+    def plain(self) -> int:
+        return 1
 
 
 class Agent:
@@ -79,16 +156,18 @@ async def shared(request: pytest.FixtureRequest, agent: Agent, tmp_path: Path) -
             yield clients
 
 
-async def test_a_call_has_its_arguments_and_its_result_in_the_annotated_types(shared: SharedClients) -> None:
-    assert await shared(Studio).double(21) == 42
+async def test_a_call_has_its_arguments_and_its_result_in_the_annotated_types_or_times_out(
+    shared: SharedClients, source: Source
+) -> None:
     assert await shared(Studio).double(7, times=3) == 42
     film = Film("a.mp4", datetime(2026, 1, 1, tzinfo=UTC))
     assert await shared(Studio).film(film) == film
+    with pytest.raises(SharedCallTimedOut, match=r"Studio.hang\(\) was not answered within 50ms"):
+        await shared(Studio, timeout=0.05).hang()
+    await asyncio.wait_for(source.clients[0].cancelled.wait(), 10)
 
 
-async def test_what_a_call_raises_is_carried_over_and_ends_the_call_alone_and_only_public_methods_are_called(
-    shared: SharedClients,
-) -> None:
+async def test_what_a_call_raises_is_carried_over_and_ends_the_call_alone(shared: SharedClients) -> None:
     with pytest.raises(SharedCallFailed, match="no such film") as failed:
         await shared(Studio).fail("no such film")
     assert (failed.value.type_name, failed.value.text) == ("ValueError", "no such film")
@@ -105,13 +184,7 @@ async def test_what_a_call_raises_is_carried_over_and_ends_the_call_alone_and_on
             getattr(shared(Studio), name)
 
 
-async def test_a_call_that_takes_too_long_times_out_and_is_cancelled(shared: SharedClients, source: Source) -> None:
-    with pytest.raises(SharedCallTimedOut, match=r"Studio.hang\(\) was not answered within 50ms"):
-        await shared(Studio, timeout=0.05).hang()
-    await asyncio.wait_for(source.clients[0].cancelled.wait(), 10)
-
-
-async def test_each_key_is_followed_once_at_the_source_and_a_late_subscriber_gets_the_last_value_at_once(
+async def test_a_key_is_followed_once_and_a_late_subscriber_has_its_value(
     shared: SharedClients, agent: Agent, source: Source
 ) -> None:
     source.values["price"] = 17
@@ -137,9 +210,7 @@ async def test_each_key_is_followed_once_at_the_source_and_a_late_subscriber_get
     assert len(source.requests) == 4
 
 
-async def test_a_published_value_and_one_emitted_from_a_thread_reach_the_subscribers(
-    shared: SharedClients, source: Source
-) -> None:
+async def test_published_values_reach_the_subscribers(shared: SharedClients, source: Source) -> None:
     subscription = shared(Studio).subscribe("price")
     await shared(Studio).publish("price", 20)
     assert (await anext(subscription)).value == 20
@@ -147,9 +218,6 @@ async def test_a_published_value_and_one_emitted_from_a_thread_reach_the_subscri
     await eventually_async(lambda: "follow volume" in source.requests)
     await asyncio.to_thread(source.clients[0].emit, "volume", 1)
     assert (await anext(of_thread)).value == 1
-
-
-async def test_a_key_that_the_source_refuses_is_the_subscribers_error(shared: SharedClients, source: Source) -> None:
     source.refuses.add("nothing")
     with pytest.raises(SharedCallFailed, match="no film nothing"):
         await anext(shared(Studio).subscribe("nothing"))
@@ -158,7 +226,7 @@ async def test_a_key_that_the_source_refuses_is_the_subscribers_error(shared: Sh
     assert (await anext(shared(Studio).subscribe("nothing"))).value == 1
 
 
-async def test_when_the_connection_has_ended_a_new_client_follows_the_same_keys(
+async def test_after_a_lost_connection_a_new_client_follows_the_same_keys(
     shared: SharedClients, source: Source
 ) -> None:
     source.values["price"] = 17
@@ -187,9 +255,7 @@ async def test_a_call_waits_for_a_client_that_is_not_connected_yet(shared: Share
     assert await waiting == 2
 
 
-async def test_a_slow_reader_gets_the_latest_updates_and_the_mark_that_some_were_missed(
-    shared: SharedClients, source: Source
-) -> None:
+async def test_a_slow_reader_gets_the_latest_updates_and_a_mark(shared: SharedClients, source: Source) -> None:
     source.values["price"] = -1
     subscription = shared(Studio).subscribe("price")
     await anext(subscription)
@@ -260,9 +326,7 @@ async def test_a_call_made_while_there_is_no_agent_waits_for_one(tmp_path: Path,
         await agent.end()
 
 
-async def test_a_call_that_a_dead_agent_left_unanswered_is_not_repeated(
-    agent: Agent, tmp_path: Path, source: Source
-) -> None:
+async def test_a_call_that_a_dead_agent_left_is_not_repeated(agent: Agent, tmp_path: Path, source: Source) -> None:
     async with process(tmp_path) as shared:
         hanging = asyncio.create_task(shared(Studio).hang())
         await eventually_async(lambda: source.clients)

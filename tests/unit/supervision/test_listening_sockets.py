@@ -33,10 +33,6 @@ def address(sockets: ListeningSockets, name: str) -> str:
     return str(found[0])
 
 
-def port(sockets: ListeningSockets, name: str = "127.0.0.1:0") -> int:
-    return int(address(sockets, name).rpartition(":")[2])
-
-
 def accepts(sockets: ListeningSockets, name: str, client: socket.socket) -> bool:
     listening = socket.socket(fileno=os.dup(sockets.descriptors([name])[name]))
     with client, listening:
@@ -51,12 +47,12 @@ def test_ipv4_and_ipv6_can_have_the_same_port(sockets: ListeningSockets) -> None
         sockets.bind(plans("[::1]:0"))
     except ListenError as error:
         pytest.skip(f"no IPv6 here: {error}")
-    both = f":{port(sockets, '[::1]:0')}"
+    both = ":" + address(sockets, "[::1]:0").rpartition(":")[2]
     sockets.apply(plans("[::1]:0", both))
     assert address(sockets, both) == f"0.0.0.0{both}"
 
 
-def test_a_port_that_is_taken_is_named_unless_it_is_released_soon(
+def test_a_taken_port_is_named_unless_it_is_released_soon(
     sockets: ListeningSockets, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
@@ -81,6 +77,10 @@ def test_an_address_that_cannot_be_bound_reports_the_reason(sockets: ListeningSo
     with pytest.raises(ListenError, match=problem) as refused:
         sockets.bind(plans(bind))
     assert refused.value.bind == bind
+    environment = {"LISTEN_PID": "1", "LISTEN_FDS": "1", "LISTEN_FDNAMES": "site", "PATH": "/bin"}
+    with pytest.raises(ListenError, match="systemd has passed its sockets to process 1, and this is 2"):
+        SystemdSockets(environment, 2).take("systemd:site", "site")
+    assert environment == {"PATH": "/bin"}, "no child may take them for its own"
 
 
 def connect(path: Path) -> socket.socket:
@@ -89,9 +89,7 @@ def connect(path: Path) -> socket.socket:
     return client
 
 
-def test_the_socket_of_a_dead_owner_is_replaced_and_that_of_a_living_one_is_not(
-    sockets: ListeningSockets, tmp_path: Path
-) -> None:
+def test_the_socket_of_a_dead_owner_alone_is_replaced(sockets: ListeningSockets, tmp_path: Path) -> None:
     path = tmp_path / "site.sock"
     with socket.socket(socket.AF_UNIX) as other:
         other.bind(str(path))
@@ -122,16 +120,7 @@ def test_what_is_not_its_own_socket_is_left_alone(sockets: ListeningSockets, tmp
         assert path.exists(), "the name was taken meanwhile"
 
 
-def test_sockets_of_another_process_are_not_taken() -> None:
-    environment = {"LISTEN_PID": "1", "LISTEN_FDS": "1", "LISTEN_FDNAMES": "site", "PATH": "/bin"}
-    with pytest.raises(ListenError, match="systemd has passed its sockets to process 1, and this is 2"):
-        SystemdSockets(environment, 2).take("systemd:site", "site")
-    assert environment == {"PATH": "/bin"}, "no child may take them for its own"
-
-
-def test_a_change_binds_new_sockets_closes_removed_ones_and_keeps_the_rest_or_changes_nothing(
-    sockets: ListeningSockets, tmp_path: Path
-) -> None:
+def test_a_change_keeps_the_rest_or_changes_nothing(sockets: ListeningSockets, tmp_path: Path) -> None:
     kept, removed, added = (f"unix:{tmp_path / name}" for name in ("kept", "removed", "added"))
     sockets.bind(plans(kept, removed))
     before = sockets.descriptors([kept])

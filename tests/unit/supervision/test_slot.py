@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from peerd.supervision.plan import Kind
+from peerd.supervision.plan import Kind, Plan, PlanError
 from peerd.supervision.processes.slot import (
     TRANSITIONS,
     InvalidSlotTransition,
@@ -13,6 +15,7 @@ from peerd.supervision.processes.slot import (
     SlotState,
     backoff_delay,
 )
+from tests.support.rows import rows
 
 VIDEO = Kind("video", entry="studio:video", stable_after=60.0)
 
@@ -25,13 +28,11 @@ def slot_after(*events: SlotEvent) -> Slot:
 
 
 PATHS = {
-    SlotState.STOPPED: (),
-    SlotState.STARTING: (SlotEvent.START,),
-    SlotState.RUNNING: (SlotEvent.START, SlotEvent.READY),
-    SlotState.BACKOFF: (SlotEvent.START, SlotEvent.FAIL),
+    SlotState.STOPPED: (), SlotState.STARTING: (SlotEvent.START,),
+    SlotState.RUNNING: (SlotEvent.START, SlotEvent.READY), SlotState.BACKOFF: (SlotEvent.START, SlotEvent.FAIL),
     SlotState.DRAINING: (SlotEvent.START, SlotEvent.READY, SlotEvent.STOP),
     SlotState.EXITED: (SlotEvent.START, SlotEvent.READY, SlotEvent.LEAVE),
-}
+}  # fmt: skip
 
 
 def test_a_transition_of_the_table_happens_and_others_are_refused() -> None:
@@ -87,3 +88,36 @@ def test_each_process_of_a_slot_has_a_number_and_jitter_spreads_its_wait_by_a_fi
     assert [slot.restarts, slot.next_generation(), slot.next_generation(), slot.restarts] == [0, 1, 2, 1]
     delays = [backoff_delay(*given, jitter=jitter) for given, jitter in (((3, 0.5, 30.0), 0.0), ((3, 0.5, 30.0), 1.0))]
     assert [*delays, backoff_delay(10_000, 0.5, 30.0, jitter=0.5)] == pytest.approx([0.8, 1.2, 30.0])
+
+
+PLANNED = {"name": "video", "role": "worker", "entry": "studio:video"}
+
+
+def plan(*kinds: dict[str, Any], **more: Any) -> Plan:
+    return Plan.parse({"node": "n", "run_directory": "/r", "project_directory": "/p", "kinds": list(kinds), **more})
+
+
+def test_processes_are_replaced_when_their_plan_has_changed_and_not_for_their_number() -> None:
+    video = Kind("video", entry="studio:video", payload={"count": 4})
+    assert video.is_like(replace(video, processes=7))
+    assert not video.is_like(replace(video, payload={"count": 5}))
+    graces = [kind.grace for kind in plan(PLANNED, PLANNED | {"name": "audio", "grace": 5.0}, grace=90.0).kinds]
+    assert graces == [90.0, 5.0], "the node's where a kind has none"
+
+
+@rows("kinds, error", [
+    ([PLANNED | {"shade": "red"}], "kind 'video': unknown shade"),
+    ([{"entry": "studio:video"}], "kind '\\?': .*'name'"),
+    ([PLANNED | {"role": "king"}], "role 'king' is not one of agent, manager, watcher, worker, web"),
+    ([PLANNED | {"payload": "x" * 600_000}], "its payload has 600018 bytes"),
+    ([PLANNED | {"processes": -1}], "-1 processes of role worker are not possible"),
+    ([PLANNED | {"role": "manager", "processes": 2}], "2 processes of role manager are not possible"),
+    ([PLANNED, PLANNED], "two kinds have the same name"),
+    ([PLANNED | {"role": "agent"}, PLANNED | {"role": "agent", "name": "b"}], "a node has one agent"),
+    ([PLANNED | {"command": ["ls"]}], "a command has a command line, and every other kind an entry"),
+    ([PLANNED | {"sockets": ["web"]}], "there is no socket web"),
+    ([{"name": "t", "role": "command", "command": ["ls"], "sockets": ["web"]}], "a command is given no sockets"),
+])  # fmt: skip
+def test_a_plan_that_cannot_be_carried_out_is_refused(kinds: list[dict[str, Any]], error: str) -> None:
+    with pytest.raises(PlanError, match=error):
+        plan(*kinds)

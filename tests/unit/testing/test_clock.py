@@ -50,15 +50,11 @@ def test_each_expression_of_the_present_reads_the_clock(pair: Pair) -> None:
     answers = {
         "strftime('%Y-%m-%d %H:%M:%f', 'now')": "2026-03-04 05:06:07.089",
         "strftime('%Y-%m-%d %H:%M:%f', 'now', '-7.0885 seconds')": "2026-03-04 05:06:00.000",
-        "strftime('%H:%M', 'now', 'start of day', '+1 hour')": "01:00",
-        "strftime('%s')": "1772600767",
-        "CURRENT_TIMESTAMP": "2026-03-04 05:06:07",
-        "CURRENT_DATE": "2026-03-04",
-        "CURRENT_TIME": "05:06:07",
-        "datetime('now', '+1 day')": "2026-03-05 05:06:07",
-        "date()": "2026-03-04",
+        "strftime('%H:%M', 'now', 'start of day', '+1 hour')": "01:00", "strftime('%s')": "1772600767",
+        "CURRENT_TIMESTAMP": "2026-03-04 05:06:07", "CURRENT_DATE": "2026-03-04", "CURRENT_TIME": "05:06:07",
+        "datetime('now', '+1 day')": "2026-03-05 05:06:07", "date()": "2026-03-04",
         "round((julianday('now') - julianday('2026-03-04')) * 86400)": 18367.0,
-    }
+    }  # fmt: skip
     governed, _, clock = pair
     assert {expression: evaluate(governed, expression) for expression in answers} == answers
     clock.advance(10)

@@ -17,7 +17,6 @@ LONG_TIMEOUTS = web_settings(keep_alive=60, head_timeout=60)
 
 
 async def served_client(serve: Serve) -> tuple[App, Served, RawConnection]:
-    """An app with a gate, its server, and a connection."""
     app = App()
     served = await serve(app, LONG_TIMEOUTS)
     return app, served, await served.connect()

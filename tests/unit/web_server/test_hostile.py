@@ -37,7 +37,6 @@ HOSTILE = [
 
 
 def mangled(seed: int) -> bytes:
-    """A hostile request with a few bytes changed, taken out or doubled."""
     chance = random.Random(seed)
     data = bytearray(chance.choice(HOSTILE))
     for _ in range(chance.randint(1, 6)):
@@ -70,29 +69,20 @@ async def test_hostile_bytes_of_a_client_cannot_harm_the_process(serve: Serve, u
 
 CHUNKED = b"POST /%b HTTP/1.1\r\nhost: test\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n"
 ENDLESS = {
-    "trailers": (b"0\r\n", b"x-trailer: y\r\n"),
-    "one trailer": (b"0\r\nx: ", b"y"),
-    "the name of a trailer": (b"0\r\n", b"y"),
-    "the extension of a chunk": (b"5;x=", b"y"),
-}
+    "trailers": (b"0\r\n", b"x-trailer: y\r\n"), "one trailer": (b"0\r\nx: ", b"y"),
+    "the name of a trailer": (b"0\r\n", b"y"), "the extension of a chunk": (b"5;x=", b"y"),
+}  # fmt: skip
 
 
 async def test_bytes_that_are_neither_head_nor_body_are_limited_like_a_head(serve: Serve) -> None:
-    served = await serve(Reading(), web_settings(max_head=50_000))
+    served = await serve(app := Reading(), web_settings(max_head=50_000))
     for what, (begin, more) in ENDLESS.items():
         client = await served.connect()
         client.writer.write(CHUNKED % b"" + begin)
         assert (await client.answer_while_sending(more * (10_000 // len(more)), at_most=200))[0] == 431, what
-
-
-async def test_trailers_are_read_and_are_not_headers_of_the_request(serve: Serve) -> None:
-    app = Reading()
-    served = await serve(app)
     client = await served.connect()
     client.writer.write(CHUNKED % b"" + b"0\r\nx-forged: yes\r\n\r\n")
-    assert (await client.answer())[2] == "5"
-    assert not [name for name, _ in app.headers if name == b"x-forged"]
-    assert await client.answered("/a") == (200, None, "0")
+    assert ((await client.answer())[2], [name for name, _ in app.headers if name == b"x-forged"]) == ("5", [])
 
 
 async def test_a_body_or_its_trailers_that_stall_are_refused_after_the_timeout(serve: Serve) -> None:
@@ -142,8 +132,7 @@ async def test_a_client_is_not_timed_out_for_an_app_that_does_not_read(serve: Se
 async def test_the_size_of_a_head_behind_a_body_is_counted_from_its_start(serve: Serve) -> None:
     served = await serve(Reading(), web_settings(max_head=10_000))
     client = await served.connect()
-    body = b"y" * 200_000
-    first = b"POST / HTTP/1.1\r\nhost: test\r\ncontent-length: 200000\r\n\r\n" + body
+    first = b"POST / HTTP/1.1\r\nhost: test\r\ncontent-length: 200000\r\n\r\n" + b"y" * 200_000
     client.writer.write(first + b"GET /a HTTP/1.1\r\nhost: te")
     assert (await client.answer())[::2] == (200, "200000")
     client.writer.write(b"st\r\n\r\n")
@@ -153,14 +142,10 @@ async def test_the_size_of_a_head_behind_a_body_is_counted_from_its_start(serve:
 async def test_a_request_without_its_one_host_or_of_another_version_is_refused(serve: Serve) -> None:
     served = await serve(Reading())
     for head in (
-        "GET /a HTTP/1.1\n\n",
-        "GET /a HTTP/1.1\nhost: a\nhost: b\n\n",
-        "GET /a HTTP/1.0\nhost: a\nhost: a\n\n",
-        "GET /a\n\n",
-        "GET /a HTTP/0.9\nhost: a\n\n",
-        "GET /a HTTP/2.0\nhost: a\n\n",
+        "GET /a HTTP/1.1\n\n", "GET /a HTTP/1.1\nhost: a\nhost: b\n\n", "GET /a HTTP/1.0\nhost: a\nhost: a\n\n",
+        "GET /a\n\n", "GET /a HTTP/0.9\nhost: a\n\n", "GET /a HTTP/2.0\nhost: a\n\n",
         f"GET /a HTTP/1.1\n{UPGRADE.decode().replace(CRLF, LF)}\n",
-    ):
+    ):  # fmt: skip
         client = await served.connect()
         client.send(head)
         assert (await client.answer())[0] == 400, head

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from peerd.runtime.observability import events
+from peerd.testing import eventually_async
 from peerd.web_server.lifespan import StartupFailed
 from tests.unit.web_server.apps import App
 from tests.unit.web_server.conftest import Serve, web_settings
@@ -13,11 +14,14 @@ from tests.unit.web_server.conftest import Serve, web_settings
 TOO_LARGE = "the request's line and headers are too large"
 
 
-async def test_the_app_finds_its_process_in_the_state_of_each_scope(serve: Serve) -> None:
+async def test_the_app_finds_its_process_in_each_scope_and_requests_are_logged(serve: Serve) -> None:
     app = App()
-    served = await serve(app)
+    served = await serve(app, web_settings(access_log=True))
     client = await served.connect()
-    assert await client.answered("/a") == (200, "keep-alive", "/a")
+    assert await client.answered("/%0Aa?secret=1") == (200, "keep-alive", "/\na")
+    [event] = served.events
+    assert isinstance(event, events.WebRequestAnswered)
+    assert (event.what, event.status) == ("GET /%0Aa", 200)
     socket = await served.connect()
     key = "sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\n"
     socket.request("/", "upgrade: websocket\nconnection: upgrade\nsec-websocket-version: 13\n" + key)
@@ -36,15 +40,6 @@ async def test_a_request_that_raises_is_answered_with_500_and_has_no_other_effec
         assert "apps.py" in event.traceback
     assert (served.events, served.lost) == ([], [])
     assert (await (await served.connect()).answered("/a"))[0] == 200
-
-
-async def test_the_access_log_names_method_path_and_status(serve: Serve) -> None:
-    served = await serve(App(), web_settings(access_log=True))
-    client = await served.connect()
-    await client.answered("/%0Aforged?secret=1")
-    [event] = served.events
-    assert isinstance(event, events.WebRequestAnswered)
-    assert (event.what, event.status) == ("GET /%0Aforged", 200)
 
 
 async def test_a_head_that_is_too_large_is_refused_however_it_arrives(serve: Serve) -> None:
@@ -146,7 +141,7 @@ async def test_an_app_without_a_lifespan_is_served_and_what_is_no_http_refused(s
     assert isinstance(served.events[0], events.HttpServerWarned)
 
 
-async def test_a_lifespan_that_ends_by_an_exception_is_reported(serve: Serve) -> None:
+async def test_a_lifespan_that_ends_or_takes_too_long_is_reported(serve: Serve) -> None:
     breaks = asyncio.Event()
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -155,23 +150,10 @@ async def test_a_lifespan_that_ends_by_an_exception_is_reported(serve: Serve) ->
         await breaks.wait()
         raise OSError("the pool is gone")
 
-    served = await serve(app)
+    served, slow = await serve(app), await serve(app)
+    await slow.start_draining()
+    await slow.server.shut_down(0.1)
+    assert slow.events == [events.AttemptHookFailed(hook="lifespan shutdown", error="it did not end within 0.1 s")]
     assert served.lost == []
     breaks.set()
-    async with asyncio.timeout(10):
-        while not served.lost:  # noqa: ASYNC110 - a callback adds it
-            await asyncio.sleep(0.01)
-    assert served.lost == ["the app's lifespan ended: OSError: the pool is gone"]
-
-
-async def test_a_shutdown_that_takes_too_long_is_cancelled_and_reported(serve: Serve) -> None:
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        await receive()
-        await send({"type": "lifespan.startup.complete"})
-        await receive()
-        await asyncio.sleep(600)
-
-    served = await serve(app)
-    await served.start_draining()
-    await served.server.shut_down(0.1)
-    assert served.events == [events.AttemptHookFailed(hook="lifespan shutdown", error="it did not end within 0.1 s")]
+    await eventually_async(lambda: served.lost == ["the app's lifespan ended: OSError: the pool is gone"])

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -7,19 +8,18 @@ from typing import Any
 from peerd import Cancel, Dead, Queue, Retry, Snooze, Status, Task, TaskWorker
 from peerd.domain.outcome import Canceled, Done, Failed, Outcome, Snoozed
 from peerd.runtime.observability.events import AttemptHookFailed
-from peerd.testing import run_inline, run_row
+from peerd.testing import make_task, run_inline, run_row
 from peerd.work.attempts import attempt_execution
+from peerd.work.attempts.active_attempt import attempt_ended_event
 from tests.support.rows import rows
 from tests.unit.work.run_execution import execution
 
 REQUESTED = [
     (Retry("10s", "not yet"), Failed(error="not yet", retry_in=10.0)),
     (Retry(), Failed(error="the handler asked for another attempt", retry_in=300.0)),
-    (Snooze("1h", "tired"), Snoozed(3600.0, "tired")),
-    (Cancel("unwanted"), Canceled("unwanted")),
-    (Cancel(), Canceled("the handler canceled it")),
-    (Dead("no video"), Failed(error="no video")),
-]
+    (Snooze("1h", "tired"), Snoozed(3600.0, "tired")), (Cancel("unwanted"), Canceled("unwanted")),
+    (Cancel(), Canceled("the handler canceled it")), (Dead("no video"), Failed(error="no video")),
+]  # fmt: skip
 
 
 def queue_of(outcome: object, *, thread: bool, raises: bool = True) -> Queue:
@@ -136,11 +136,43 @@ LEAVING = type("Leaving", (SystemExit,), {"__str__": WithoutText.__str__})(3)
     (Dead(WithoutText()), Status.DEAD, "WithoutText: (its __str__ raised ValueError)"),  # type: ignore[arg-type]
     (Dead(ValueError("no video")), Status.DEAD, "no video"),  # type: ignore[arg-type]
 ])  # fmt: skip
-async def test_an_exception_without_a_text_is_an_outcome_too(
-    error: BaseException, status: Status, message: str
-) -> None:
+async def test_an_exception_without_a_text_is_an_outcome(error: BaseException, status: Status, message: str) -> None:
     for thread in (False, True):
         outcome = await execution(queue_of(error, thread=thread), "it").outcome()
         assert isinstance(outcome, Failed)
         assert (outcome.retry_in is None) is (status is Status.DEAD)
         assert message in outcome.error
+
+
+BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def attempted(row: dict[str, Any]) -> Task:
+    given = {"max_attempts": 2, "worker_started_at": BEGAN, "created_at": BEGAN, "lease": 1, **row}
+    return make_task("working", queue="video", name="cut", **given)
+
+
+@rows("row, failed, expected", [
+    ({}, Failed(error="no", retry_in=5.0), ("failure", 5.0)),
+    ({"attempts": 1}, Failed(error="no", retry_in=5.0), ("dead", None)),
+    ({"attempts": 1}, Failed(error="no", retry_in=5.0, label="timeout"), ("timeout", None)),
+    ({}, Failed(error="no"), ("dead", None)),
+    ({"finish_at": datetime(2026, 1, 1, 0, 0, 6, tzinfo=UTC)}, Failed(error="no", retry_in=5.0), ("dead", None)),
+    ({"finish_at": BEGAN.replace(hour=1)}, Failed(error="no", retry_in=5.0), ("failure", 5.0)),
+    ({"worker_started_at": None}, Failed(error="no", retry_in=5.0), ("failure", 5.0)),
+])  # fmt: skip
+def test_a_failure_after_which_there_is_no_other_attempt_reports_it(
+    row: dict[str, object], failed: Failed, expected: tuple[str, float | None]
+) -> None:
+    task = attempted(row)
+    event = attempt_ended_event(task, failed, 2.0)
+    assert (event.outcome, event.retry_in) == expected
+
+
+@rows("row, expected", [
+    ({"created_at": BEGAN - timedelta(seconds=7)}, 7.0),
+    ({"created_at": BEGAN - timedelta(days=3), "start_at": BEGAN - timedelta(seconds=2), "lease": 4}, 2.0),
+    ({"created_at": BEGAN - timedelta(days=3), "lease": 4}, None), ({"worker_started_at": None}, None),
+])  # fmt: skip
+def test_a_wait_begins_when_the_task_is_due(row: dict[str, object], expected: float | None) -> None:
+    assert attempt_ended_event(attempted(row), Done(), 2.0).wait == expected

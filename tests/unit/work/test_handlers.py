@@ -5,7 +5,7 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from peerd import Call, Context, InvalidArguments, InvalidTask, Queue
-from peerd.work.arguments import HandlerArguments
+from peerd.work.arguments import HandlerArguments, LimitKey
 from tests.support.rows import rows
 
 if TYPE_CHECKING:
@@ -61,9 +61,7 @@ def test_rich_values_survive_the_round_trip_and_a_default_that_is_mutable_is_not
     (starred, "*sources"), (keyworded, "**options"), (positional, "source is positional only"),
     (unknowable, "Unknowable"),
 ])  # fmt: skip
-def test_a_signature_that_no_json_object_fits_is_refused_at_its_declaration(
-    function: Callable[..., None], names: str
-) -> None:
+def test_a_signature_that_no_json_object_fits_is_refused(function: Callable[..., None], names: str) -> None:
     with pytest.raises(InvalidArguments, match=f"^{function.__name__}: .*{names.replace('*', '[*]')}"):
         Queue("q").task(function)
 
@@ -85,12 +83,9 @@ def test_arguments_are_checked_when_a_call_is_made() -> None:
 
     assert transcode.with_args("a.mp4", height=7) == Call("q", "transcode", '{"source":"a.mp4","height":7}')
     for arguments, options, problem in (
-        (("a.mp4",), {"height": "tall"}, r"\$\.height"),
-        ((), {}, "source"),
-        (("a", 1, 2), {}, "too many"),
-        (("a",), {"widht": 3}, "widht"),
-        ((object(),), {}, "cannot be written as JSON"),
-    ):
+        (("a.mp4",), {"height": "tall"}, r"\$\.height"), ((), {}, "source"), (("a", 1, 2), {}, "too many"),
+        (("a",), {"widht": 3}, "widht"), ((object(),), {}, "cannot be written as JSON"),
+    ):  # fmt: skip
         with pytest.raises(InvalidArguments, match=f"^transcode: .*{problem}"):
             transcode.with_args(*arguments, **options)
 
@@ -182,3 +177,62 @@ def test_a_number_outside_json_is_refused_and_not_written_as_null(value: object)
     with pytest.raises(InvalidArguments, match="holds inf or nan"):
         handler.with_args(value)
     assert handler.with_args(None, other=[None]).body == '{"anything":null,"other":[null]}'
+
+
+class Size(Enum):
+    LARGE = "large"
+
+
+def upload(ctx: Context, customer: str, path: Path = Path("/in/none"), number: int = 3) -> None: ...
+def anything(value: Any = None) -> None: ...
+
+
+def declared(limit_key: LimitKey, function: Any = upload) -> Any:
+    return Queue("uploads").task(limit_key=limit_key)(function)
+
+
+def test_the_key_is_the_value_of_an_argument_or_its_default() -> None:
+    by_customer, by_number, by_path = declared("customer"), declared("number"), declared("path")
+    assert by_customer.with_args("acme").limit_key == "acme"
+    assert by_customer.with_args(path=Path("a"), customer="b").limit_key == "b"
+    assert by_number.with_args("acme", number=7).limit_key == "7"
+    assert by_path.with_args("acme", Path("/in/a.mp4")).limit_key == "/in/a.mp4"
+    assert [one.with_args("acme").limit_key for one in (by_number, by_path)] == ["3", "/in/none"]
+    assert Queue("uploads").task(upload).with_args("acme").limit_key is None, "without a declaration there is none"
+
+
+def test_the_key_is_a_function_of_the_arguments_without_the_context() -> None:
+    def whole(customer: str, path: Path, number: int) -> str:
+        assert isinstance(path, Path)
+        return f"{customer}/{path.parent}/{number}"
+
+    assert declared(whole).with_args("acme", path=Path("/in/a")).limit_key == "acme//in/3"
+    assert declared(lambda customer, **_: customer.lower()).with_args("ACME").limit_key == "acme"
+    assert declared(lambda **given: len(given)).with_args("ACME").limit_key == "3"
+    with pytest.raises(InvalidArguments, match="is a text or a number, and its function gives"):
+        declared(lambda **_: [1], anything).with_args()
+    with pytest.raises(InvalidArguments, match="is a text or a number, and the argument value is"):
+        declared("value", anything).with_args(True)
+
+
+@rows("value, key", [
+    ("a", "a"), (7, "7"), (1.5, "1.5"), (None, None), (Size.LARGE, "large"), (date(2026, 1, 2), "2026-01-02"),
+])  # fmt: skip
+def test_texts_numbers_and_what_json_encodes_as_such_are_keys_and_none_is_none(value: Any, key: str | None) -> None:
+    assert declared("value", anything).with_args(value).limit_key == key
+    assert declared(lambda **_: value, anything).with_args().limit_key == key
+
+
+@rows("limit_key, function, problem", [
+    ("client", upload, "upload: limit_key names no argument of it: 'client'; it has customer, path, number"),
+    ("ctx", upload, "names no argument of it: 'ctx'"), ("", upload, "names no argument of it: ''"),
+    ("customer", nothing, "it has none"),
+    (lambda customer: customer, upload, r"by their names \(customer, path, number\)"),
+    (lambda ctx, **_: ctx, upload, "missing a required argument: 'ctx'"),
+    (lambda customer: customer, nothing, r"by their names \(none\)"),
+])  # fmt: skip
+def test_a_key_that_the_arguments_cannot_give_is_refused(limit_key: LimitKey, function: Any, problem: str) -> None:
+    queue = Queue("uploads")
+    with pytest.raises(InvalidArguments, match=problem):
+        queue.task(limit_key=limit_key)(function)
+    assert queue.handlers == {}

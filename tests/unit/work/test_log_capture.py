@@ -23,7 +23,7 @@ from peerd.work.attempts.attempt_outcome import TimeLimits
 from peerd.work.logs.attempt_log import AttemptLog, LineCollector
 from peerd.work.logs.capture import OutputCapture
 from peerd.work.task_worker import QueueWorker
-from tests.unit.work import log_handlers
+from tests.unit.work import process_handlers
 
 app = logging.getLogger("app")
 
@@ -78,9 +78,7 @@ def says(line: LoggedLine) -> tuple[str, str, str]:
     return line.level, line.logger, line.message
 
 
-async def test_a_coroutine_prints_records_and_binds_and_all_of_it_is_kept_once(
-    captured: Captured, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_all_that_a_coroutine_says_is_kept_once(captured: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     queue = Queue("q")
 
     monkeypatch.setattr(app, "propagate", False)  # pytest has handlers, so that the one of last resort is not called
@@ -108,9 +106,7 @@ async def test_a_coroutine_prints_records_and_binds_and_all_of_it_is_kept_once(
     assert logged == [True, True, True, False], "the third by the handler of last resort"
 
 
-async def test_exceptions_bring_their_traceback_and_threads_and_children_of_an_attempt_belong_to_it(
-    captured: Captured,
-) -> None:
+async def test_exceptions_have_a_traceback_and_threads_and_children_belong_to_the_attempt(captured: Captured) -> None:
     queue = Queue("q")
 
     @queue.task
@@ -160,19 +156,13 @@ async def test_two_attempts_at_once_never_mix_their_lines(captured: Captured) ->
         for number in range(100):
             print(who, number)  # noqa: T201
 
-    runs = [
-        captured.run(queue, name, f'{{"who": "{name}-{number}"}}', number)
-        for number, name in enumerate(["alternates", "alternates", "computes", "computes"], start=1)
-    ]
-    by_task: dict[int, set[str]] = {}
-    for line in [line for lines in await asyncio.gather(*runs) for line in lines]:
-        by_task.setdefault(line.task_id, set()).add(line.message.split(" ")[0])
-    assert by_task == {1: {"alternates-1"}, 2: {"alternates-2"}, 3: {"computes-3"}, 4: {"computes-4"}}
+    names = dict(enumerate(["alternates", "alternates", "computes", "computes"]))
+    runs = [captured.run(queue, name, f'{{"who": "{number}"}}', number) for number, name in names.items()]
+    lines = [line for lines in await asyncio.gather(*runs) for line in lines]
+    assert {(line.task_id, line.message.split(" ")[0]) for line in lines} == {(one, str(one)) for one in names}
 
 
-async def test_what_belongs_to_no_attempt_is_not_collected_and_the_streams_are_still_streams(
-    captured: Captured, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_belongs_to_no_attempt_is_not_collected(captured: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(app, "propagate", False)
     captured.install()
     print("outside")  # noqa: T201
@@ -189,7 +179,7 @@ async def test_what_belongs_to_no_attempt_is_not_collected_and_the_streams_are_s
 
 
 async def test_a_process_sends_its_lines_and_its_last_part_too(captured: Captured) -> None:
-    lines = await captured.run(log_handlers.talking, "says")
+    lines = await captured.run(process_handlers.talking, "says")
     assert [says(line) for line in lines] == [
         ("info", "stdout", "printed"), ("error", "talking.app", "recorded 1"), ("info", "ctx.log", "bound"),
         ("warning", "stderr", "no end of the line"),
@@ -197,11 +187,11 @@ async def test_a_process_sends_its_lines_and_its_last_part_too(captured: Capture
     assert [line.fields for line in lines[1:3]] == ['{"part":7}', '{"size":3}']
 
 
-async def test_a_process_that_says_too_much_keeps_its_first_and_last_lines_and_one_that_is_killed_has_sent_its_own(
-    captured: Captured,
-) -> None:
-    assert [line.message for line in await captured.run(log_handlers.talking, "says_and_dies")] == ["the last words"]
-    lines = await captured.run(log_handlers.talking, "says_too_much", '{"lines": 50000}')
+async def test_a_process_that_is_killed_has_sent_its_lines_and_too_many_are_cut(captured: Captured) -> None:
+    assert [line.message for line in await captured.run(process_handlers.talking, "says_and_dies")] == [
+        "the last words"
+    ]
+    lines = await captured.run(process_handlers.talking, "says_too_much", '{"lines": 50000}')
     assert len(lines) <= 1000
     assert [line.sequence for line in lines[:200]] == list(range(200))
     assert lines[-1].message == "line 49999"

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import base64
+import json
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -7,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from peerd.gateway.protocols.json import replies
 from peerd.gateway.protocols.json.messages import (
     COMMANDS,
     AddJob,
@@ -48,6 +51,11 @@ def test_messages_are_told_apart_when_glued_and_when_split_at_every_byte() -> No
     assert [type(message) for message in glued] == [AddJob, GetJob, NotifyDone]
     assert [repr(message) for message in parse(*one_by_one(stream))][1:] == [repr(message) for message in glued[1:]]
     assert bytes(parse(*one_by_one(stream))[0].job) == b'{"a":"}{\\"","b":[{}]}'
+    parser = MessageParser(SMALL)
+    parser.feed(b'{"cmd":"get_job"}{"cmd":"notify"}{"cmd":"touch"}')
+    assert next(iter(parser.messages())) == GetJob()
+    parser.feed(b'{"cmd":"fail"}')
+    assert list(parser.messages()) == [NotifyDone(), TouchJob(), FailJob()], "behind the last message"
 
 
 def test_a_job_keeps_its_text() -> None:
@@ -97,12 +105,6 @@ def test_a_wrong_member_is_an_error_of_its_message_only() -> None:
         assert len(one(text % (b"x" * 5000)).problem) <= 300, "it does not quote all that was sent"
 
 
-def test_an_unknown_command_is_an_error_that_names_those_that_are_known() -> None:
-    refused = one(b'{"cmd":"put","id":"a"}')
-    assert (refused.code, refused.id, refused.cmd) == (ErrorCode.UNKNOWN_COMMAND, "a", None)
-    assert all(command in refused.problem for command in COMMANDS)
-
-
 def test_an_id_that_cannot_be_repeated_is_refused_and_not_repeated() -> None:
     for id_ in (
         b"1.5", b"9007199254740993", b"-9007199254740993", b"9" * 5000, b"true", b"[]", b'"%b"' % (b"x" * 201),
@@ -110,6 +112,9 @@ def test_an_id_that_cannot_be_repeated_is_refused_and_not_repeated() -> None:
     ):  # fmt: skip
         refused = one(b'{"cmd":"get_job","id":' + id_ + b"}")
         assert (refused.code, refused.id, refused.cmd) == (ErrorCode.INVALID, None, "get_job"), id_
+    refused = one(b'{"cmd":"put","id":"a"}')
+    assert (refused.code, refused.id, refused.cmd) == (ErrorCode.UNKNOWN_COMMAND, "a", None)
+    assert all(command in refused.problem for command in COMMANDS), "it names those that are known"
 
 
 GARBAGE = (
@@ -141,16 +146,11 @@ def test_a_message_of_the_largest_size_is_taken_and_a_larger_one_is_skipped_to_i
             assert message.id == 7
             assert is_taken or message.code is ErrorCode.TOO_BIG
             assert next_one == GetJob()
-
-
-def test_a_message_of_the_deepest_nesting_is_taken_and_a_deeper_one_is_skipped() -> None:
     for levels, is_taken in ((MAX_DEPTH - 1, True), (MAX_DEPTH, False), (30_000, False)):
         text = b'{"cmd":"add_job","id":1,"job":' + b"[" * levels + b"]" * levels + b"}"
         [message, next_one] = parse(text, b'{"cmd":"get_job"}')
-        assert isinstance(message, AddJob) == is_taken
-        assert message.id == 1
+        assert (isinstance(message, AddJob), message.id, next_one) == (is_taken, 1, GetJob())
         assert is_taken or message.code is ErrorCode.TOO_DEEP
-        assert next_one == GetJob()
 
 
 def test_the_memory_of_an_unfinished_message_is_bounded() -> None:
@@ -166,14 +166,6 @@ def test_the_memory_of_an_unfinished_message_is_bounded() -> None:
     assert isinstance(skipped, RefusedMessage)
     assert skipped.code is ErrorCode.TOO_BIG
     assert not parser.is_within_message
-
-
-def test_an_iteration_that_was_left_goes_on_behind_the_last_message() -> None:
-    parser = MessageParser(SMALL)
-    parser.feed(b'{"cmd":"get_job"}{"cmd":"notify"}{"cmd":"touch"}')
-    assert next(iter(parser.messages())) == GetJob()
-    parser.feed(b'{"cmd":"fail"}')
-    assert list(parser.messages()) == [NotifyDone(), TouchJob(), FailJob()]
 
 
 def test_what_is_encoded_is_decoded_as_the_same_message() -> None:
@@ -198,3 +190,48 @@ def test_the_page_names_each_command_with_its_members_and_each_error() -> None:
     said_to_close = re.findall(r"^\| `(\w+)` \|.*connection is closed", errors, re.MULTILINE)
     assert set(said_to_close) == {code.value for code in ErrorCode if code.closes}
     assert set(re.findall(r"^\| `(\w+)` \|", PAGE[PAGE.index("## Messages") :], re.MULTILINE)) >= set(COMMANDS)
+
+
+JSON = (b"null", b"1", b'"a"', b'{"a": [1, 2]}', b"[1,\r\n\t2]", '"\u2028ä"'.encode(), b'"\\u0000\\n"', b" {} ", b"1e5")
+TEXT = (b"", b"text", b"{", b"1 2", b"nan", b"a\nb", b"\x00", b'"\\ud800"', b"[" * 9999, "ü".encode())
+NO_TEXT = (b"\xff", b'"\xed\xa0\x80"', bytes(range(256)))
+
+
+def read(reply: bytes) -> Any:
+    assert reply.endswith(b"\n")
+    assert reply.count(b"\n") == 1
+    assert b"\r" not in reply
+    return json.loads(reply)
+
+
+def taken(body: bytes) -> Any:
+    return read(replies.job_taken(None, 17, "q", body))
+
+
+def test_a_job_is_given_as_json_as_text_or_in_base64() -> None:
+    for body in JSON:
+        assert taken(body) == {"job_id": 17, "queue": "q", "job": json.loads(body)}
+    for body in TEXT:
+        assert taken(body) == {"job_id": 17, "queue": "q", "text": body.decode()}
+    for body in NO_TEXT:
+        assert base64.b64decode(taken(body)["base64"]) == body
+    for levels, member in ((MAX_DEPTH - 1, "job"), (MAX_DEPTH, "text"), (100_000, "text")):
+        assert member in taken(b"[" * levels + b"]" * levels)
+    assert "job" in taken(b"[" + b"[]," * 1000 + b"{}]")
+
+
+def test_an_id_is_repeated_and_without_one_there_is_no_confirmation() -> None:
+    assert read(replies.confirmation('"\n')) == {"id": '"\n', "ok": True}
+    assert read(replies.job_added(0, 5, created=True)) == {"id": 0, "ok": True, "job_id": 5, "created": True}
+    assert read(replies.job_taken("", 5, "q", b"1", 60)) == {"id": "", "job_id": 5, "queue": "q", "ttr": 60, "job": 1}
+    assert replies.confirmation(None) == replies.job_added(None, 5, created=True) == b""
+
+
+def test_an_error_is_data() -> None:
+    assert read(replies.error_reply(ErrorCode.NO_WORK, replies.NO_WORK_TEXT, "get_job")) == {
+        "error": "No work to do", "code": "no_work", "cmd": "get_job",
+    }  # fmt: skip
+    strange = RefusedMessage(code=ErrorCode.INVALID, problem='a "\ud800" \n', cmd="\udfff", id=-1)
+    assert read(replies.refusal(strange)) == {
+        "id": -1, "error": 'a "\\ud800" \n', "code": "invalid", "cmd": "\\udfff",
+    }  # fmt: skip

@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
 from io import StringIO
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 
+from peerd.cli.context import to_json
+from peerd.cli.node.health import find_failures
 from peerd.cli.node.local_node import render_node
+from peerd.cli.output.tables import AlignedTable, Column, right, wide
 from tests.support.rows import rows
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -42,14 +46,6 @@ def drawn(width: int, **changed: Any) -> list[str]:
     return [line.rstrip() for line in console.export_text().splitlines()]
 
 
-def test_failing_components_of_the_agent_are_listed_below() -> None:
-    well = {"name": "heartbeat", "state": "running", "failures": 0, "last_error": None}
-    ill = {"name": "prices", "state": "backoff", "failures": 3, "last_error": "OSError: no route\nto host"}
-    lines = drawn(160, components=[well, ill])
-    assert lines[-1] == "component prices of the agent has failed 3 times in a row: OSError: no route"
-    assert not any("heartbeat" in line for line in lines)
-
-
 def test_a_wide_terminal_has_all_figures_and_the_notes_beside_them() -> None:
     lines = drawn(160)
     assert lines[0] == "node here running for 1 h, master is process 7 in the background"
@@ -74,18 +70,75 @@ def test_a_narrow_terminal_has_fewer_figures_and_the_notes_below_them(width: int
     assert ("gen" in titles) == (width == 80)
 
 
-def test_a_process_without_heartbeats_is_shown_as_silent() -> None:
+def test_silent_processes_failing_components_and_reloads_are_shown() -> None:
     measured = {"lag": 0.0, "in_flight": 1}
     slots = [slot("video-1", vitals=measured, silent_for=3.9), slot("video-2", vitals=measured, silent_for=75.0)]
-    speaks, silent = [line for line in drawn(160, slots=slots) if "video-" in line]
+    well = {"name": "heartbeat", "state": "running", "failures": 0, "last_error": None}
+    ill = {"name": "prices", "state": "backoff", "failures": 3, "last_error": "OSError: no route\nto host"}
+    lines = drawn(160, slots=slots, components=[well, ill])
+    speaks, silent = [line for line in lines if "video-" in line]
     assert ("0 ms" in speaks, "silent" in speaks) == (True, False)
     assert ("silent 1 min" in silent, "no heartbeat for 1 min 15 s" in silent) == (True, True)
-
-
-def test_a_reload_that_is_running_or_was_abandoned_is_shown() -> None:
+    assert lines[-1] == "component prices of the agent has failed 3 times in a row: OSError: no route"
+    assert not any("heartbeat " in line and "no heartbeat" not in line for line in lines)
     ended = {"number": 1, "progress": "abandoned", "error": "video: no module", "kinds": {}}
     running = {"number": 2, "progress": "running", "error": None, "kinds": {"video": "replacing video-1"}}
     assert "the last reload was abandoned: video: no module" in drawn(120, reloads=[ended])
     lines = drawn(120, reloads=[ended, running])
     assert "reload running: video replacing video-1" in lines
     assert not any("abandoned" in line for line in lines)
+
+
+WELL = {"now": None}
+
+
+def node(*slots: dict[str, Any], state: str = "running", components: tuple[dict[str, Any], ...] = ()) -> dict[str, Any]:
+    return {"state": state, "slots": list(slots), "components": list(components)}
+
+
+def in_state(state: str, silent_for: float | None = 0.5) -> dict[str, Any]:
+    return {"name": "video-1", "state": state, "silent_for": silent_for}
+
+
+def test_a_node_whose_processes_work_start_or_have_ended_by_themselves_is_healthy() -> None:
+    for state in ("STARTING", "RUNNING", "DRAINING", "EXITED", "STOPPED"):
+        for master in ("running", "starting"):
+            assert list(find_failures(node(in_state(state), in_state(state, None), state=master), WELL)) == []
+    once = node(components=({"name": "doorbell", "failures": 1},))
+    assert list(find_failures(once, WELL)) == [], "one failure of a component is none of the node"
+
+
+@rows("status, failure", [
+    (None, "no node is running here"), (node(state="stopping"), "the node is stopping"),
+    (node(in_state("BACKOFF")), "video-1 keeps failing, and is started again after a pause"),
+    (node(in_state("RUNNING", 12.0)), "video-1 has been silent for 12 s"),
+    (node(components=({"name": "doorbell", "failures": 3},)),
+     "component doorbell of the agent has failed 3 times in a row"),
+])  # fmt: skip
+def test_what_keeps_a_node_from_its_work_is_named(status: dict[str, Any] | None, failure: str) -> None:
+    assert list(find_failures(status, WELL)) == [failure]
+    away = {"error": {"message": "the database does not answer"}}
+    assert list(find_failures(status, away)) == [failure, "the database does not answer"]
+
+
+def draw(picture: RenderableType, width: int) -> list[str]:
+    console = Console(width=width, color_system=None, record=True, file=StringIO())
+    console.print(picture)
+    return [line.rstrip() for line in console.export_text().splitlines() if line.strip()]
+
+
+def test_columns_on_the_right_are_cut_before_those_on_the_left() -> None:
+    columns = (right("id"), "name", Column("node", drop_priority=1), wide("note"))
+    table = AlignedTable(columns, [("123456", "n" * 20, "m" * 20, "w" * 20)])
+    assert draw(table, 80)[1] == f"  123456  {'n' * 20}  {'m' * 20}  {'w' * 20}"
+    assert draw(table, 70)[1] == f"  123456  {'n' * 20}  {'m' * 20}  {'w' * 15}…"
+    assert draw(table, 50)[1] == f"  123456  {'n' * 20}  {'w' * 17}…"
+    assert draw(table, 34)[1] == f"  123456  {'n' * 13}…  {'w' * 7}…"
+
+
+def test_json_cannot_control_a_terminal_and_keeps_its_value() -> None:
+    value = {"\u202ekey": ["\x1b[2J \x9b \u2066 \u200f \u2028", "ä日 \ud800"[:-2]]}
+    text = to_json(value)
+    assert not {one for one in text if not one.isprintable()}
+    assert "ä日" in text
+    assert json.loads(text) == value

@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import asyncio
+import itertools
+import subprocess
+import sys
+import threading
+from types import SimpleNamespace
+
+import pytest
+
+from peerd.runtime.observability.events import ChoreRan, EventBus, TasksClaimed
+from peerd.testing import EventRecorder, eventually, eventually_async, waiting
+
+
+def test_an_event_is_waited_for_whether_it_was_before_or_comes_from_another_thread() -> None:
+    recorder = EventRecorder()
+    EventBus(recorder).emit(ChoreRan(chore="expire", count=3))
+    assert recorder.wait(ChoreRan, timeout=0) == ChoreRan(chore="expire", count=3)
+    assert recorder.of(ChoreRan, count=4) == []
+    threading.Timer(0.01, recorder, (ChoreRan(chore="expire", count=2),)).start()
+    assert recorder.wait(ChoreRan, chore="expire", times=2).count == 2
+    recorder.clear()
+    with pytest.raises(AssertionError, match=r"ChoreRan\(chore='x'\) among what happened: nothing"):
+        recorder.wait(ChoreRan, chore="x", timeout=0)
+    with pytest.raises(TypeError, match="ChoreRan has no 'seconds'; it has chore, count"):
+        recorder.wait(ChoreRan, seconds=1)
+
+
+async def test_the_event_loop_continues_during_the_wait() -> None:
+    recorder = EventRecorder()
+    asyncio.get_running_loop().call_later(0.01, recorder, TasksClaimed(count=1, milliseconds=0.5))
+    assert (await recorder.seen(TasksClaimed, count=1)).milliseconds == 0.5
+    with pytest.raises(AssertionError, match=r"ChoreRan\(\) among what happened:\n  TasksClaimed"):
+        await recorder.seen(ChoreRan, timeout=0.01)
+
+
+def test_the_first_true_value_is_returned_and_an_error_other_than_an_assertion_raised() -> None:
+    numbers = itertools.count()
+    assert eventually(lambda: next(numbers) >= 3 and "three", every=0) == "three"
+    with pytest.raises(ZeroDivisionError):
+        eventually(lambda: 1 / 0)
+
+
+def test_a_condition_that_never_holds_fails_with_the_message_and_the_last_reason() -> None:
+    def never() -> bool:
+        raise AssertionError("2 of 3 are ready")
+
+    with pytest.raises(AssertionError, match=r"nodes are ready: not true within 0\.01 s") as caught:
+        eventually(never, timeout=0.01, every=0.001, message="nodes are ready")
+    assert str(caught.value.__cause__) == "2 of 3 are ready"
+
+
+async def test_coroutines_and_plain_functions_are_awaited_alike() -> None:
+    numbers = itertools.count()
+
+    async def third() -> bool:
+        return next(numbers) >= 3
+
+    assert await eventually_async(third, every=0)
+    assert await eventually_async(lambda: next(numbers) >= 6, every=0)
+    with pytest.raises(AssertionError, match="not true within 0 s"):
+        await eventually_async(lambda: False, timeout=0)
+
+
+def test_a_long_wait_calls_less_and_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses, calls = list[float](), list[float]()
+    steps = SimpleNamespace(monotonic=lambda: sum(pauses), sleep=pauses.append)
+    monkeypatch.setattr(waiting, "time", steps)
+
+    def after_a_minute() -> bool:
+        calls.append(sum(pauses))
+        return calls[-1] >= 60.0
+
+    eventually(after_a_minute, timeout=70.0)
+    assert sum(moment < 0.4 for moment in calls) == pytest.approx(20, abs=1)
+    assert sum(30.0 <= moment < 60.0 for moment in calls) == pytest.approx(300, abs=1)
+    assert calls[-1] < 60.2
+
+
+LIST_IMPORTS = """
+import sys
+import peerd.testing
+heavy = {"sqlalchemy", "msgspec", "peerd.store", "peerd.work"} & set(sys.modules)
+assert not heavy, heavy
+for name in peerd.testing.__all__:
+    found = getattr(peerd.testing, name)
+    assert found.__doc__ and found.__name__ == name, name
+assert set(peerd.testing.__all__) <= set(dir(peerd.testing))
+ours = {"pytest", "_pytest", "hypothesis", "aiosqlite", "django", "pymysql", "psycopg"} & set(sys.modules)
+assert not ours, ours
+"""
+
+
+def test_importing_it_loads_nothing_and_each_public_name_has_a_docstring_and_needs_nothing_but_peerd() -> None:
+    ran = subprocess.run([sys.executable, "-c", LIST_IMPORTS], capture_output=True, text=True, timeout=60, check=False)
+    assert ran.returncode == 0, ran.stderr
