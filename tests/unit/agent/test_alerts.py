@@ -159,14 +159,11 @@ async def test_a_failing_hook_is_retried_and_then_abandoned(monkeypatch: pytest.
     given_up = [event.again_in is None for event in events if isinstance(event, e.AlertDeliveryFailed)]
     assert given_up == [False] * 2 + [False] * (MAX_TRIES - 1) + [True]
     task.cancel()
-
-
-async def test_the_number_of_alerts_that_wait_for_a_dead_hook_is_limited() -> None:
-    events: list[e.Event] = []
-    delivery = deliver(RecordingHook(), AlertRate(100_000, 1.0), events)
+    events.clear()
+    waiting = deliver(hook, AlertRate(100_000, 1.0), events)
     for number in range(MAX_QUEUED + 5):
-        delivery.offer(alert(text=str(number)))
-    assert events == [e.AlertsDropped(hook="hook", count=1)] * 5
+        waiting.offer(alert(text=str(number)))
+    assert events == [e.AlertsDropped(hook="hook", count=1)] * 5, "few wait for a dead hook"
 
 
 async def test_a_webhook_is_sent_json_that_chat_programs_show_and_fails_with_the_servers_answer(tmp_path: Path) -> None:
@@ -182,7 +179,7 @@ async def test_a_webhook_is_sent_json_that_chat_programs_show_and_fails_with_the
         assert "secret" not in str(failed.value)
 
 
-async def test_a_mail_goes_to_all_with_the_alert_in_its_subject(tmp_path: Path) -> None:
+async def test_a_mail_goes_to_all_and_a_command_reads_the_alert(tmp_path: Path) -> None:
     (tmp_path / "password").write_text("sesame\n")
     async with fake_mail_server("sesame") as server:
         mail = {
@@ -197,9 +194,6 @@ async def test_a_mail_goes_to_all_with_the_alert_in_its_subject(tmp_path: Path) 
         (tmp_path / "password").write_text("wrong")
         with pytest.raises(OSError, match="wrong password"):
             await hook.send(alert())
-
-
-async def test_a_command_reads_the_alert_and_its_failure_has_its_stderr(tmp_path: Path) -> None:
     await CommandHook(["sh", "-c", "cat > got; echo $PEERD_ALERT >> got"], tmp_path).send(alert())
     line, _, kind = (tmp_path / "got").read_text().rpartition("}")
     assert (json.loads(line + "}")["text"], kind) == ("task 17 is dead", "dead-tasks\n")

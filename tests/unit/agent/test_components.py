@@ -130,16 +130,15 @@ def parent() -> Iterator[subprocess.Popen[bytes]]:
         os.killpg(process.pid, 9)
 
 
-def test_a_process_is_measured_with_its_descendants(parent: subprocess.Popen[bytes]) -> None:
+def test_processes_are_measured_with_their_descendants_and_limits_count_from_the_start(
+    parent: subprocess.Popen[bytes],
+) -> None:
     meter = UsageMeter()
     first = meter.read([parent.pid, 2**22 + 1], time.monotonic())
     assert set(first) == {parent.pid}
     assert first[parent.pid].memory > 64 * 2**20
     assert first[parent.pid].cpu == 0.0
     eventually(lambda: meter.read([parent.pid], time.monotonic())[parent.pid].cpu > 0.05, every=0.3)
-
-
-def test_a_limit_counts_from_the_start_for_each_process() -> None:
     monitor = LimitMonitor()
     limits = {1: UsageLimits(cpu=0.9, memory=100), 2: UsageLimits(cpu=0.9, memory=100), 3: UsageLimits()}
     over, under = ResourceUsage(50, 2.0), ResourceUsage(50, 0.1)

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 
 from peerd.config import ConfigError, load
+from peerd.config.reading.source import find_line, index_key_lines
 from tests.support.certificates import make_certificate
 from tests.support.rows import rows
 from tests.unit.config.conftest import EMPTY, Write, checked, problems
@@ -97,3 +100,64 @@ def test_a_secret_in_the_file_counts_unless_a_variable_has_one(
 ) -> None:
     path = write("[cluster]\nsecret = 'a secret that all nodes share'\n[workers.a]\ntasks = 'a:b'\n")
     assert [warning.key for warning in checked(path, variable).warnings] == ([key] if key else [])
+
+
+TEXT = dedent(
+    '''
+    # [node] is not here
+    top = 1
+    [node] # but here
+    name = "a # [b]"
+    "quoted key" = 'x = 1'
+    text = """
+    [workers.no]
+    count = 1
+    \\""" still inside
+    """
+    list = [
+        "one", # ]
+        "two",
+    ]
+    after = 3
+
+    [workers.video]
+    tasks = "a:b"
+    options.deep.key = 1
+    inline = { one = 1, two = "}" }
+    [workers."odd.name"]
+    count = 2
+    [[many]]
+    first = 1
+    [[many]]
+    first = 2
+    literal = \'\'\'
+    x = 1\'\'\'
+    last = true'''
+)
+
+
+def test_each_key_has_the_line_that_it_is_written_on() -> None:
+    lines, numbered = index_key_lines(TEXT), list(enumerate(TEXT.splitlines(), start=1))
+    for key, beginning in {
+        ("top",): "top",
+        ("node",): "[node]",
+        ("node", "name"): "name",
+        ("node", "quoted key"): '"quoted',
+        ("node", "after"): "after",
+        ("workers", "video", "options", "deep", "key"): "options",
+        ("workers", "video", "inline"): "inline",
+        ("workers", "odd.name", "count"): "count = 2",
+        ("many", "first"): "first = 1",
+        ("many", "last"): "last",
+    }.items():
+        assert lines[key] == next(number for number, line in numbered if line.startswith(beginning)), key
+    lines = index_key_lines(TEXT)
+    assert ("workers", "no") not in lines
+    assert not any("x" in path for path in lines)
+    for table, content in tomllib.loads(TEXT).items():
+        assert (table,) in lines
+        if isinstance(content, dict):
+            assert all((table, key) in lines for key in content)
+    assert tomllib.loads(TEXT)["node"]["after"] == 3
+    of_few = index_key_lines("a = 1\n[node]\n")
+    assert (find_line(("node", "missing"), of_few), find_line(("other",), of_few)) == (2, None), "the line of its table"

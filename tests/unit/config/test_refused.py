@@ -62,9 +62,6 @@ REFUSED = {
             ":1", ":2", ":3", ":4", ":5", ":6", ":7", ":8", ":9", ":10", ":11", ":12", ":13"]
     """,
     "contradictions are reported beside a wrong value and not for its default": """
-        [node]
-        grace = "soon"
-        # node.grace: 'soon' is not a duration: give seconds, or text such as '500ms', '10s', '1h30m', '3d'
         [workers.a]
         tasks = "a:b"
         update = "1m"
@@ -216,11 +213,6 @@ REFUSED = {
         interval = 1
         body = {x = nan}
         # schedules.nan.body: holds inf or nan, which JSON does not have
-        [schedules.each]
-        queue = "q"
-        interval = 1
-        limit_key = "*"
-        # schedules.each.limit_key: '*' stands for each key of a queue; a task needs one of its own
     """,
 }
 

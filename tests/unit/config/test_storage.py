@@ -42,8 +42,7 @@ grace = "30m"
 
 
 @rows("bind, address, url", [
-    ("[::1]:7480", None, "http://[::1]:7480"),
-    (":7480", "https://files-1.example:443", "https://files-1.example:443"),
+    ("[::1]:7480", None, "http://[::1]:7480"), (":7480", "https://files-1.example:443", "https://files-1.example:443"),
     (":7480", "files-1:9000", "http://files-1:9000"), ("0.0.0.0:7480", None, "http://node-1.example:7480"),
 ])  # fmt: skip
 def test_other_nodes_reach_a_node_at_its_address(tmp_path: Path, bind: str, address: str | None, url: str) -> None:
@@ -66,16 +65,13 @@ def test_what_cannot_work_is_reported(tmp_path: Path, text: str, problem: str) -
     assert any(problem in one.message for one in found.problems), [str(one) for one in found.problems]
 
 
-def test_s3_is_an_option_of_the_server_and_its_domain_needs_it(tmp_path: Path) -> None:
+def test_s3_and_a_certificate_are_options_of_the_server(tmp_path: Path) -> None:
     text = '[storage]\ndisks = "d"\nbind = "127.0.0.1:7480"\ns3_domain = "S3.example"\n'
     settings = settings_of(tmp_path, f"{text}s3 = true\n")
     options = settings.web[SERVER].options
     assert (options["s3"], options["s3_domain"]) == (True, "s3.example")
     assert [problem.key for problem in checked(tmp_path, text).problems] == ["storage.s3_domain"]
     assert checked(tmp_path, '[storage]\ns3 = true\ns3_domain = "a b"\n').problems
-
-
-def test_with_a_certificate_the_address_is_one_of_https(tmp_path: Path) -> None:
     certificate, key = make_certificate(tmp_path, "node")
     files = 'tls_certificate = "node.pem"\ntls_key = "node.key"\n'
     for own in ("", 'address = "node-1.example:7480"\n'):

@@ -66,16 +66,6 @@ def test_a_rate_is_written_so_that_it_is_read_again(starts: int, period: float) 
     assert parse_limit_columns(starts, None, None) == (starts, None, None)
 
 
-@given(st.text(max_size=30))
-def test_any_text_is_a_rate_or_refused_with_a_message(text: str) -> None:
-    try:
-        rate = Rate.parse(text)
-    except InvalidLimit as error:
-        assert str(error).startswith("rate: ")  # noqa: PT017 - most texts are none
-    else:
-        assert Rate.parse(str(rate)) == rate
-
-
 @rows("parts, field, message", [
     ({"queue": "no spaces", "running": 1}, "queue", "is not 1 to 200 of"),
     ({"queue": "q"}, "running", "give running, rate or both; to take a limit away, remove it"),

@@ -79,20 +79,6 @@ def test_what_is_not_for_this_node_now_is_rejected(signer: Signer, verifier: Ver
         clock.now += seconds
         assert rejection(verifier, datagram) is reason
         clock.now -= seconds
-
-
-def test_of_more_rings_than_are_remembered_the_oldest_is_forgotten_and_none_is_rejected(
-    signer: Signer, verifier: Verifier, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("peerd.doorbell.datagram.MAX_RING_NONCES", 5)
-    captured = [signer.sign(TasksAvailable(), "life") for _ in range(6)]
-    for datagram in captured:
-        verifier.open(datagram)
-    assert rejection(verifier, captured[5]) is RejectionReason.AGAIN
-    assert verifier.open(captured[0]) == TasksAvailable()
-
-
-def test_a_notification_is_for_all_nodes_but_the_one_that_sends_it(signer: Signer, clock: ManualClock) -> None:
     notified = signer.sign(Broadcast("prices"), module.ALL_NODES_BUT + "life")
     direct = signer.sign(Broadcast("prices"), "life")
     here, there = (Verifier(SECRET, name, clock, accepts_broadcasts=True) for name in ("life", "another life"))
@@ -103,7 +89,15 @@ def test_a_notification_is_for_all_nodes_but_the_one_that_sends_it(signer: Signe
     assert rejection(Verifier(SECRET, "another life", clock), notified) is RejectionReason.ELSEWHERE
 
 
-def test_a_message_is_never_taken_twice(signer: Signer, verifier: Verifier, clock: ManualClock) -> None:
+def test_rings_are_forgotten_but_no_message_is_taken_twice(
+    signer: Signer, verifier: Verifier, monkeypatch: pytest.MonkeyPatch, clock: ManualClock
+) -> None:
+    monkeypatch.setattr("peerd.doorbell.datagram.MAX_RING_NONCES", 5)
+    captured = [signer.sign(TasksAvailable(), "life") for _ in range(6)]
+    for datagram in captured:
+        verifier.open(datagram)
+    assert rejection(verifier, captured[5]) is RejectionReason.AGAIN
+    assert verifier.open(captured[0]) == TasksAvailable()
     first = signer.sign(Broadcast("prices"), "life")
     verifier.open(first)
     for _ in range(module.MAX_BROADCAST_NONCES - 1):
@@ -133,14 +127,10 @@ def test_a_body_that_is_no_ring_is_rejected(clock: ManualClock, verifier: Verifi
     assert rejection(verifier, HEADER + mac + body) in {RejectionReason.STRANGE, RejectionReason.CLOCK}
 
 
-def test_a_server_has_the_configured_secret_and_without_a_folder_for_a_file_there_is_none(tmp_path: Path) -> None:
-    server = make_url("mysql://peerd@db/peerd")
-    assert read_secret(server, "given") == "given"
-    nowhere = make_url(f"sqlite:///{tmp_path / 'nowhere' / 'peerd.sqlite'}")
-    assert [read_secret(url, None, make=True) for url in (server, make_url("sqlite://"), nowhere)] == [None] * 3
-
-
 def test_beside_sqlite_a_secret_is_made_once_and_for_its_owner_alone(tmp_path: Path) -> None:
+    server, nowhere = make_url("mysql://peerd@db/peerd"), make_url(f"sqlite:///{tmp_path / 'no' / 'peerd.sqlite'}")
+    assert read_secret(server, "given") == "given"
+    assert [read_secret(url, None, make=True) for url in (server, make_url("sqlite://"), nowhere)] == [None] * 3
     url = make_url(f"sqlite:///{tmp_path / 'peerd.sqlite'}")
     assert read_secret(url, None) is None
     with ThreadPoolExecutor(8) as pool:

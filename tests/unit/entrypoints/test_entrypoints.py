@@ -114,16 +114,14 @@ FOLDER = Path("/srv/.work/venv/studio")
 ])  # fmt: skip
 def test_code_and_configuration_are_watched_and_files_of_other_programs_are_not(*, file: str, matters: bool) -> None:
     assert WatchedFiles(FOLDER, FOLDER / "peerd.toml")(None, str(FOLDER / file)) == matters
+    elsewhere = WatchedFiles(FOLDER, Path("/etc/peerd.toml"))
+    assert (elsewhere(None, "/etc/peerd.toml"), elsewhere(None, "/etc/it.py")) == (True, False)
+    assert elsewhere.folders == {FOLDER, Path("/etc")}
 
 
-def test_a_configuration_in_another_folder_is_watched_too() -> None:
-    watched_files = WatchedFiles(FOLDER, Path("/etc/peerd.toml"))
-    assert watched_files(None, "/etc/peerd.toml")
-    assert not watched_files(None, "/etc/it.py")
-    assert watched_files.folders == {FOLDER, Path("/etc")}
-
-
-def test_chores_are_done_after_their_period_but_not_those_of_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_server_does_chores_after_their_period_and_loads_its_log_late(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     with closing(TemporaryDatabase()) as database:
         expired = database.run(enqueue, NewTask(queue="q", finish_in=60)).id
         delayed = database.run(enqueue, NewTask(queue="q", start_in=60)).id
@@ -146,9 +144,6 @@ def test_chores_are_done_after_their_period_but_not_those_of_the_engine(monkeypa
         assert ("purge_processes" in first, runs) == (True, first), "it is done again only after its period"
         assert database.read(find_task, expired) is None
         assert database.read(get_task, delayed).status is Status.SCHEDULED
-
-
-def test_the_log_is_loaded_with_its_first_line(capsys: pytest.CaptureFixture[str]) -> None:
     log = LateLog("warning")
     assert capsys.readouterr().err == ""
     log(AcceptFailed(error="no descriptor"))

@@ -245,15 +245,6 @@ async def test_a_client_that_an_offer_may_have_served_attempts_again(table: Tabl
     assert table.answers == ["first", "second"]
 
 
-async def test_certain_offers_are_for_one_client_each(table: Table, offering: Offering) -> None:
-    for _ in range(5):
-        table.want()
-    table.run_batches()
-    for _ in range(3):
-        offering.call(is_certain=True)
-    assert offering.sequence() == ["StoreCall", "Reserve"] * 3
-
-
 async def test_a_client_that_waits_after_an_offer_attempts_after_all(table: Table, offering: Offering) -> None:
     early = table.want(timeout=0.0)
     offering.call(is_certain=False)
@@ -261,3 +252,10 @@ async def test_a_client_that_waits_after_an_offer_attempts_after_all(table: Tabl
     table.want()
     offering.query()
     assert offering.sequence() == ["StoreCall", "StoreQuery", "Reserve"]
+    for _ in range(5):
+        table.want()
+    table.run_batches()
+    certain = Offering(table)
+    for _ in range(3):
+        certain.call(is_certain=True)
+    assert certain.sequence() == ["StoreCall", "Reserve"] * 3, "certain offers are for one client each"

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import sqlalchemy as sa
@@ -53,7 +54,7 @@ def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_folder_that_another_process_serves_or_that_does_not_exist_is_refused(tmp_path: Path) -> None:
+def test_folders_are_served_by_one_process_and_those_of_killed_ones_removed(tmp_path: Path, memory: Path) -> None:
     with another_process_in(tmp_path), pytest.raises(ProgramExit, match="another process serves it") as refused:
         open_folder(str(tmp_path))
     assert refused.value.status == 10
@@ -65,9 +66,6 @@ def test_a_folder_that_another_process_serves_or_that_does_not_exist_is_refused(
     with pytest.raises(ProgramExit, match="No such file or directory") as refused:
         open_folder(str(tmp_path / "none"))
     assert refused.value.status == 10
-
-
-def test_folders_of_processes_that_were_killed_are_removed_and_those_of_living_ones_are_not(memory: Path) -> None:
     living, killed, unlocked = (memory / f"peerd-beanstalkd-{name}" for name in ("living", "killed", "unlocked"))
     other = memory / "other"
     for folder in (living, killed, unlocked, other):
@@ -113,7 +111,6 @@ def test_a_folder_that_is_taken_for_abandoned_is_replaced(memory: Path, monkeypa
 
 class Disk:
     writes = 0
-    error: OSError | None = None
 
     def __init__(self) -> None:
         self.written = threading.Event()
@@ -122,8 +119,6 @@ class Disk:
         os.fstat(descriptor)
         self.writes += 1
         self.written.set()
-        if self.error is not None:
-            raise self.error
 
 
 @pytest.fixture
@@ -176,16 +171,13 @@ def test_commits_wait_for_the_disk_as_the_flags_say(tmp_path: Path) -> None:
         assert file.exists()
 
 
-def test_a_commit_is_written_to_the_disk_within_the_interval(tmp_path: Path, disk: Disk) -> None:
+def test_commits_are_written_together_within_the_interval(tmp_path: Path, disk: Disk, file: Path) -> None:
     with closing(StandaloneDatabase(tmp_path / "jobs", parse_flags(["-bx", "-f1"], ""), no_error)) as database:
         database.run_group(change)
         eventually(lambda: disk.writes)
         before = disk.writes
         database.run_group(change, durable=False)
         eventually(lambda: disk.writes > before)
-
-
-def test_many_commits_are_written_together_and_nothing_without_a_commit_or_a_log(file: Path, disk: Disk) -> None:
     started(file.with_name("no log"), 0.0).close()
     assert disk.writes == 0
     synchronizer = started(file, 3600.0)
@@ -201,37 +193,22 @@ def test_many_commits_are_written_together_and_nothing_without_a_commit_or_a_log
     synchronizer.close()
 
 
-def test_an_error_of_the_disk_is_reported_and_repeated(file: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("call", "error"), [("fdatasync", OSError(5, "Input/output")), ("open", OSError(24, "Too many"))]
+)
+def test_an_error_of_the_disk_is_reported_and_the_write_repeated(
+    file: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch, call: str, error: OSError
+) -> None:
     monkeypatch.setattr("peerd.gateway.standalone.durability.REPEAT_AFTER", 0.01)
     errors: list[OSError] = []
-    disk.error = OSError(5, "Input/output error")
-    synchronizer = started(file, 0.0, errors.append)
-    eventually(lambda: errors)
-    failed, disk.error = disk.writes, None
-    eventually(lambda: disk.writes > failed)
+    with monkeypatch.context() as failing:
+        failing.setattr(os, call, Mock(side_effect=error))
+        synchronizer = started(file, 0.0, errors.append)
+        eventually(lambda: errors)
+        assert disk.writes == 0
+    assert disk.written.wait(10), "without another commit"
     synchronizer.close()
-    assert all(error.errno == 5 for error in errors)
-
-
-def test_a_log_that_cannot_be_opened_is_written_later(file: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("peerd.gateway.standalone.durability.REPEAT_AFTER", 0.01)
-    errors: list[OSError] = []
-    refuses = True
-    open_really = os.open
-
-    def open_or_refuse(path: str, flags: int) -> int:
-        if refuses:
-            raise OSError(24, "Too many open files")
-        return open_really(path, flags)
-
-    monkeypatch.setattr(os, "open", open_or_refuse)
-    synchronizer = started(file, 0.0, errors.append)
-    eventually(lambda: errors)
-    assert disk.writes == 0
-    refuses = False
-    assert disk.written.wait(10)
-    synchronizer.close()
-    assert {error.errno for error in errors} == {24}
+    assert {one.errno for one in errors} == {error.errno}
 
 
 NAME = "peerd-beanstalkd"
@@ -252,7 +229,7 @@ def reserve(database: Database, holder: Holder) -> list[int]:
     return [job.id for job in database.run(jobs.reserve, holder.claimer(("default",)), 10, 60)]
 
 
-def test_reservations_of_earlier_processes_are_released_and_those_processes_have_ended(database: Database) -> None:
+def test_a_new_process_releases_earlier_reservations_and_renews_its_heartbeats(database: Database) -> None:
     node, killed = start(database)
     ids = [one.id for one in database.run(jobs.put, [NewTask(queue="default", ttr=60) for _ in range(3)])]
     assert reserve(database, killed) == ids
@@ -268,9 +245,6 @@ def test_reservations_of_earlier_processes_are_released_and_those_processes_have
     _, again = start(database)
     assert [process.id for process in database.read(list_processes)] == [again.process_id]
     assert reserve(database, again) == ids
-
-
-def test_heartbeats_of_node_and_process_are_renewed(database: Database) -> None:
     node, _ = start(database)
     for table in ("nodes", "processes"):
         change = sa.text(f"UPDATE {table} SET checked_at = '2020-01-01 00:00:00.000'")

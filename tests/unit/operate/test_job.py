@@ -31,7 +31,7 @@ def test_a_result_is_what_the_handler_returned_and_is_waited_for(client: Client,
     assert answers == [[1]]
 
 
-def test_what_did_not_end_well_raises_how_it_ended(client: Client, holder: ClaimingProcess) -> None:
+def test_what_did_not_end_well_or_in_time_raises_how_it_ended(client: Client, holder: ClaimingProcess) -> None:
     dead, canceled = client.enqueue_many(["video"] * 2)
     holder.run(Failed(error="OSError: the disk is full"))
     with pytest.raises(JobFailed, match="the disk is full") as failed:
@@ -40,17 +40,11 @@ def test_what_did_not_end_well_raises_how_it_ended(client: Client, holder: Claim
     holder.run(Canceled("not wanted"))
     with pytest.raises(JobCanceled, match="not wanted"):
         canceled.result()
-
-
-def test_the_job_of_a_deleted_task_has_expired(client: Client) -> None:
-    job = client.enqueue("video")
-    client.tasks.delete(job.id)
-    for call in (job.refresh, job.result, lambda: job.status):
+    deleted = client.enqueue("video")
+    client.tasks.delete(deleted.id)
+    for call in (deleted.refresh, deleted.result, lambda: deleted.status):
         with pytest.raises(JobExpired, match="gone"):
             call()
-
-
-def test_a_time_out_is_a_timeout_error_and_the_task_continues(client: Client, holder: ClaimingProcess) -> None:
     job = client.enqueue("video")
     with pytest.raises(TimeoutError, match="still pending after 50ms"):
         job.result(timeout="50ms")

@@ -69,7 +69,7 @@ def test_a_missing_task_and_a_filter_that_nothing_can_match_are_refused(
         client.tasks.list(node="nowhere")
 
 
-def test_a_queue_is_paused_for_a_while_and_a_node_drained(client: Client, holder: ClaimingProcess) -> None:
+def test_queues_are_paused_nodes_drained_and_their_load_shown(client: Client, holder: ClaimingProcess) -> None:
     client.queues.pause("video", "1h")
     [queue] = client.queues.list()
     assert (queue.paused, queue.paused_until is None) == (True, False)
@@ -85,9 +85,6 @@ def test_a_queue_is_paused_for_a_while_and_a_node_drained(client: Client, holder
     assert [process.id for process in client.nodes.processes()] == [holder.process_id]
     with pytest.raises(NodeNotFound, match="known are: video-1"):
         client.nodes.drain("video-7")
-
-
-def test_the_load_of_a_node_is_what_an_actor_may_see(client: Client, holder: ClaimingProcess) -> None:
     ClaimingProcess(client.database, "idle")
     client.enqueue_many(["video"] * 3)
     holder.claim()

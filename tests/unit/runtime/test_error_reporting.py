@@ -129,21 +129,15 @@ EXITED: dict[str, Any] = {"slot": "a-1", "pid": 1}
     (ProcessExited(**EXITED, cause="SIGKILL", expected=False), True),
     (ProcessExited(**EXITED, cause="tainted", expected=False, status=70), False),
     (ProcessExited(**EXITED, cause="exit status 3", expected=False, status=3), True),
-    (PeriodicLoopEnded(worker="W", seconds=1.0), False),
+    (PeriodicLoopEnded(worker="W", seconds=1.0), False), (attempt_ended(), True),
+    (attempt_ended(outcome="timeout", traceback=None), True),
+    (attempt_ended(outcome="dead", traceback=None, retry_in=None), True), (attempt_ended(traceback=None), False),
+    (attempt_ended(outcome="done", traceback=None, error=None, retry_in=None), False),
+    (attempt_ended(outcome="canceled", traceback=None, retry_in=None), False),
+    (attempt_ended(outcome="unknown", traceback=None), False),
 ])  # fmt: skip
-def test_only_unexpected_ends_and_failed_rounds_are_errors(event: Event, *, is_error: bool) -> None:
+def test_only_failures_and_unexpected_ends_are_errors(event: Event, *, is_error: bool) -> None:
     assert (report_of(event) is not None) is is_error
-
-
-@rows("changes, is_error", [
-    ({}, True), ({"outcome": "timeout", "traceback": None}, True),
-    ({"outcome": "dead", "traceback": None, "retry_in": None}, True), ({"traceback": None}, False),
-    ({"outcome": "done", "traceback": None, "error": None, "retry_in": None}, False),
-    ({"outcome": "canceled", "traceback": None, "retry_in": None}, False),
-    ({"outcome": "unknown", "traceback": None}, False),
-])  # fmt: skip
-def test_only_failures_are_errors(changes: dict[str, Any], *, is_error: bool) -> None:
-    assert (report_of(attempt_ended(**changes)) is not None) is is_error
 
 
 def test_waiting_reports_are_bounded_and_a_hook_that_hangs_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:

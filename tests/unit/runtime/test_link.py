@@ -51,7 +51,7 @@ class Watched:
         return self.thread
 
 
-def test_a_process_that_drains_has_no_deadline_until_a_stop_gives_it_one(ends: Ends) -> None:
+def test_a_process_that_drains_has_no_deadline_until_a_stop_or_a_hang_gives_it_one(ends: Ends) -> None:
     watched = Watched(ends[0])
     thread = watched.attach()
     thread._handle_frame({"type": "stop", "grace": None, "replaced": True})
@@ -60,9 +60,6 @@ def test_a_process_that_drains_has_no_deadline_until_a_stop_gives_it_one(ends: E
     assert (thread.replaced, thread.stopping) == (False, True)
     assert thread._deadline is not None
     assert watched.events == [StopRequested(math.inf), StopRequested(10.0)]
-
-
-def test_a_draining_process_that_hangs_or_is_signalled_has_its_grace(ends: Ends) -> None:
     link = make_link(ends[0])
     events: list[object] = []
     link._control.attach(events.append)

@@ -139,9 +139,6 @@ async def test_a_request_without_a_reply_ends_at_its_timeout_and_is_removed(benc
     for seconds in (0, -1, float("nan"), float("inf"), 100_000):
         with pytest.raises(errors.InvalidMessage, match="its timeout is"):
             await bench.messenger.request("agent", "a", timeout=seconds)
-
-
-async def test_a_process_that_stops_ends_all_waiting_calls(bench: Bench) -> None:
     delivery = bench.messenger.broadcast("a")
     request = asyncio.ensure_future(bench.messenger.request("agent", "b"))
     await asyncio.sleep(0)

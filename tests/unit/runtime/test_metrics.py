@@ -87,7 +87,7 @@ async def test_a_process_reports_growth_again_until_it_is_delivered() -> None:
     )
 
 
-def test_invented_names_of_handlers_do_not_grow_the_series_without_end() -> None:
+def test_invented_names_and_values_do_not_grow_the_series_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
     node = NodeMetrics()
     for number in range(3 * MOST_HANDLERS_SHOWN):
         node.add([finished("jobs", f"name-{number}")], 1)
@@ -97,9 +97,6 @@ def test_invented_names_of_handlers_do_not_grow_the_series_without_end() -> None
     assert len(found) <= MOST_HANDLERS_SHOWN + MOST_SERIES_OF_METRIC + 1
     assert found[SeriesKey(FINISHED, ("jobs", OTHER, "done"))] == 2 * MOST_HANDLERS_SHOWN
     assert sum(found.values()) == 3 * (MOST_HANDLERS_SHOWN + MOST_SERIES_OF_METRIC), "none is lost"
-
-
-def test_invented_values_of_other_labels_do_neither(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "MOST_SERIES", 10)
     metrics, node = MetricsRegistry(), NodeMetrics()
     for number in range(50):
@@ -113,17 +110,16 @@ def test_invented_values_of_other_labels_do_neither(monkeypatch: pytest.MonkeyPa
     assert sum(chores.values()) == 3 * MOST_SERIES_OF_METRIC
 
 
-@rows("sample", [
+NO_SAMPLES: list[list[Any]] = [
     ["peerd_invented_total", [], 1.0, []], [RESCUES, ["label"], 1.0, []], [RESCUES, [], -1.0, []],
     [FINISHED, ["q" * 201, "n", "done"], 1.0, []], ["peerd_claim_seconds", [], 1.0, [[54, 1]]],
     ["peerd_claim_seconds", [], 1.0, [[0, -1]]],
-])  # fmt: skip
-def test_a_sample_that_cannot_be_is_not_counted(sample: list[Any]) -> None:
-    good = [RESCUES, [], 1.0, []]
-    assert parse_samples([sample, good]) == [Sample(RESCUES, value=1)]
+]  # fmt: skip
 
 
-def test_what_is_no_report_or_no_page_is_refused() -> None:
+def test_what_is_no_sample_is_not_counted_and_what_is_no_report_or_no_page_is_refused() -> None:
+    for sample in NO_SAMPLES:
+        assert parse_samples([sample, [RESCUES, [], 1.0, []]]) == [Sample(RESCUES, value=1)]
     for data in (None, 7, [7], [[RESCUES, [], "1", []]], [[RESCUES, "x"]]):
         with pytest.raises(msgspec.ValidationError):
             parse_samples(data)

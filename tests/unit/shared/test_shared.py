@@ -156,7 +156,7 @@ async def shared(request: pytest.FixtureRequest, agent: Agent, tmp_path: Path) -
             yield clients
 
 
-async def test_a_call_has_its_arguments_and_its_result_in_the_annotated_types_or_times_out(
+async def test_a_call_has_typed_arguments_and_results_and_raises_what_it_raised(
     shared: SharedClients, source: Source
 ) -> None:
     assert await shared(Studio).double(7, times=3) == 42
@@ -165,9 +165,6 @@ async def test_a_call_has_its_arguments_and_its_result_in_the_annotated_types_or
     with pytest.raises(SharedCallTimedOut, match=r"Studio.hang\(\) was not answered within 50ms"):
         await shared(Studio, timeout=0.05).hang()
     await asyncio.wait_for(source.clients[0].cancelled.wait(), 10)
-
-
-async def test_what_a_call_raises_is_carried_over_and_ends_the_call_alone(shared: SharedClients) -> None:
     with pytest.raises(SharedCallFailed, match="no such film") as failed:
         await shared(Studio).fail("no such film")
     assert (failed.value.type_name, failed.value.text) == ("ValueError", "no such film")
@@ -326,17 +323,6 @@ async def test_a_call_made_while_there_is_no_agent_waits_for_one(tmp_path: Path,
         await agent.end()
 
 
-async def test_a_call_that_a_dead_agent_left_is_not_repeated(agent: Agent, tmp_path: Path, source: Source) -> None:
-    async with process(tmp_path) as shared:
-        hanging = asyncio.create_task(shared(Studio).hang())
-        await eventually_async(lambda: source.clients)
-        assert await shared(Studio).double(1) == 2  # so the first has arrived
-        await agent.server.disconnect_all()
-        with pytest.raises(AgentLost, match=r"Studio.hang\(\)"):
-            await hanging
-        assert await shared(Studio).double(1) == 2
-
-
 async def test_subscriptions_continue_with_the_next_agent(agent: Agent, tmp_path: Path, source: Source) -> None:
     source.values["price"] = 17
     async with process(tmp_path) as shared, shared(Studio).subscribe("price") as subscription:
@@ -362,4 +348,15 @@ async def test_invalid_bytes_end_their_own_connection_only(agent: Agent, tmp_pat
             await loop.sock_sendall(end, sent)
             assert await asyncio.wait_for(loop.sock_recv(end, 10), 10) == b""
     async with process(tmp_path) as shared:
+        assert await shared(Studio).double(1) == 2
+
+
+async def test_a_call_that_a_dead_agent_left_is_not_repeated(agent: Agent, tmp_path: Path, source: Source) -> None:
+    async with process(tmp_path) as shared:
+        hanging = asyncio.create_task(shared(Studio).hang())
+        await eventually_async(lambda: source.clients)
+        assert await shared(Studio).double(1) == 2  # so the first has arrived
+        await agent.server.disconnect_all()
+        with pytest.raises(AgentLost, match=r"Studio.hang\(\)"):
+            await hanging
         assert await shared(Studio).double(1) == 2

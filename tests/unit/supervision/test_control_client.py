@@ -18,13 +18,10 @@ from peerd.testing import eventually
 from tests.unit.work.test_execution import is_alive
 
 
-def test_a_folder_without_a_master_reports_it(tmp_path: Path) -> None:
+def test_the_master_that_holds_the_lock_is_found_and_no_other_process(tmp_path: Path) -> None:
     for folder, ask in product((tmp_path, tmp_path / "missing"), (control_client.status, control_client.stop)):
         with pytest.raises(control_client.MasterNotRunning, match="no node is running in"):
             ask(folder)
-
-
-def test_the_master_that_holds_the_lock_is_named_and_no_other_process_of_a_pid_file(tmp_path: Path) -> None:
     (tmp_path / "lock").touch()
     for pid in (os.getpid(), 1, 999999999, "none", -1, ""):
         (tmp_path / "master.pid").write_text(f"{pid}\n")

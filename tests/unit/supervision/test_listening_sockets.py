@@ -89,7 +89,9 @@ def connect(path: Path) -> socket.socket:
     return client
 
 
-def test_the_socket_of_a_dead_owner_alone_is_replaced(sockets: ListeningSockets, tmp_path: Path) -> None:
+def test_a_socket_of_a_dead_owner_is_replaced_and_what_is_not_its_own_left_alone(
+    sockets: ListeningSockets, tmp_path: Path
+) -> None:
     path = tmp_path / "site.sock"
     with socket.socket(socket.AF_UNIX) as other:
         other.bind(str(path))
@@ -104,9 +106,6 @@ def test_the_socket_of_a_dead_owner_alone_is_replaced(sockets: ListeningSockets,
     assert not os.get_blocking(descriptor)
     sockets.close()
     assert not path.exists()
-
-
-def test_what_is_not_its_own_socket_is_left_alone(sockets: ListeningSockets, tmp_path: Path) -> None:
     precious, path = tmp_path / "precious", tmp_path / "site.sock"
     precious.write_text("data")
     with pytest.raises(ListenError, match="a file of this name exists and is no socket"):

@@ -89,7 +89,7 @@ def test_a_message_that_waits_too_long_is_undeliverable(node: RouterNode) -> Non
     assert node.router.due_at == float("inf")
 
 
-def test_a_leaving_process_is_excluded_from_broadcasts_but_can_be_addressed(node: RouterNode) -> None:
+def test_a_leaving_process_can_be_addressed_and_a_gateway_is_rung(node: RouterNode) -> None:
     leaving = node.change(node["video-2"], leaving=True)
     agent = node["agent"]
     node.send(agent, {"role": "workers"}, 1)
@@ -101,9 +101,6 @@ def test_a_leaving_process_is_excluded_from_broadcasts_but_can_be_addressed(node
     (request,) = [frame for frame in node.received("agent") if frame["type"] == "message"]
     node.router.route_reply(agent, {"type": "reply", "id": request["id"], "data": "yes"})
     assert node.received("video-2") == [{"type": "reply", "id": 4, "data": "yes"}]
-
-
-def test_a_gateway_is_rung_also_while_it_drains_and_gets_no_broadcasts(node: RouterNode) -> None:
     agent, door = node["agent"], node.begin("door-1", "gateway")
     node.change(door, leaving=True)
     node.begin("door-2", "gateway")
@@ -115,7 +112,7 @@ def test_a_gateway_is_rung_also_while_it_drains_and_gets_no_broadcasts(node: Rou
     assert [frame["data"]["n"] for frame in node.received("door-1", "message")] == [3]
 
 
-def test_a_stopping_node_expects_no_more_processes(node: RouterNode) -> None:
+def test_what_can_not_be_delivered_is_said(node: RouterNode) -> None:
     video = node["video-1"]
     node.expected.add(("agent", "agent"))
     node.end(node["agent"])
@@ -128,9 +125,6 @@ def test_a_stopping_node_expects_no_more_processes(node: RouterNode) -> None:
         {"type": "reply", "id": 2, "error": "the node is stopping", "reason": "undeliverable"},
         {"type": "delivery", "id": 3, "delivered": 1, "error": None},
     ]
-
-
-def test_the_manager_takes_no_messages_and_an_unknown_process_is_named(node: RouterNode) -> None:
     manager = node.begin("manager", "manager")
     node.send(node["video-1"], {"pid": manager.peer.pid}, 1)
     node.send(node["video-1"], {"pid": 9999}, 2)
@@ -190,7 +184,7 @@ def test_a_client_of_the_control_socket_can_send_the_agent_a_request(node: Route
     ]
 
 
-def test_a_flood_fills_only_the_share_of_its_sender(node: RouterNode) -> None:
+def test_a_flood_fills_only_the_share_of_its_sender_and_bounded_memory(node: RouterNode) -> None:
     flooding_sender, other, site = node["video-1"], node["video-2"], node["site-1"]
     to = {"pid": site.peer.pid}
     for number in range(MAX_IN_FLIGHT + 50):
@@ -209,9 +203,6 @@ def test_a_flood_fills_only_the_share_of_its_sender(node: RouterNode) -> None:
     node.router.acknowledge(site, {"type": "taken", "count": MAX_IN_FLIGHT})
     node.send(flooding_sender, to)
     assert node.received("video-1")[0]["delivered"] == 1
-
-
-def test_a_process_that_does_not_read_uses_no_more_of_the_masters_memory_than_its_limit(node: RouterNode) -> None:
     site = node["site-1"]
     senders = [node[slot] for slot in ("agent", "video-1", "video-2")]
     for number in range(60):
@@ -262,9 +253,8 @@ def test_waiting_messages_and_open_requests_are_limited_for_each_sender(router_n
     ({"to": {"role": "agent", "kind": "video"}}, "is none of these"), ({"to": {"pid": True}}, "is none of these"),
     ({"to": {"pid": 101, "role": "all"}}, "is none of these"), ({"to": None}, "is none of these"),
     ({"to": {"role": "workers", "kind": "vidoe"}}, "no workers of the kind 'vidoe'; it has site, video"),
-    ({"to": {"pid": 10**400}}, "this node has no process 1000"),
-    ({"action": ""}, "its `action` must be"), ({"action": "a" * 201}, "its `action` must be"),
-    ({"data": float("nan")}, "cannot be written as JSON"),
+    ({"to": {"pid": 10**400}}, "this node has no process 1000"), ({"action": ""}, "its `action` must be"),
+    ({"action": "a" * 201}, "its `action` must be"), ({"data": float("nan")}, "cannot be written as JSON"),
     ({"data": "x" * (MAX_MESSAGE_BYTES + 4000)}, f"bytes, and {MAX_MESSAGE_BYTES} are allowed"),
     ({"request": "yes"}, "its `request` must be true or false"),
     ({"request": True, "timeout": 1.0, "to": {"role": "all"}}, "a request is for one process"),

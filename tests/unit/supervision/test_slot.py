@@ -2,10 +2,13 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from peerd.supervision.exits.exit_cause import ExitFacts, determine_cause, stop_reason
+from peerd.supervision.exits.oom import OomKillCounter, read_oom_kills
 from peerd.supervision.plan import Kind, Plan, PlanError
 from peerd.supervision.processes.slot import (
     TRANSITIONS,
@@ -66,6 +69,10 @@ def test_the_first_failure_is_retried_at_once_and_each_later_one_waits_longer() 
     slot.apply(SlotEvent.START, now=100.5)
     slot.apply(SlotEvent.FAIL, now=100.6)
     assert slot.is_due(100.6), "which resets the failures"
+    slot = slot_after()
+    assert [slot.restarts, slot.next_generation(), slot.next_generation(), slot.restarts] == [0, 1, 2, 1]
+    delays = [backoff_delay(*given, jitter=jitter) for given, jitter in (((3, 0.5, 30.0), 0.0), ((3, 0.5, 30.0), 1.0))]
+    assert [*delays, backoff_delay(10_000, 0.5, 30.0, jitter=0.5)] == pytest.approx([0.8, 1.2, 30.0])
 
 
 def test_a_slot_that_was_stable_starts_again_without_earlier_failures() -> None:
@@ -81,13 +88,6 @@ def test_a_slot_that_was_stable_starts_again_without_earlier_failures() -> None:
     recycled = slot_after(*twice_failed, SlotEvent.START, SlotEvent.READY)
     recycled.apply(SlotEvent.RECYCLE, now=5.0)
     assert (recycled.is_due(5.0), recycled.failures) == (True, 2), "recycling is immediate and not a failure"
-
-
-def test_each_process_of_a_slot_has_a_number_and_jitter_spreads_its_wait_by_a_fifth_to_both_sides() -> None:
-    slot = slot_after()
-    assert [slot.restarts, slot.next_generation(), slot.next_generation(), slot.restarts] == [0, 1, 2, 1]
-    delays = [backoff_delay(*given, jitter=jitter) for given, jitter in (((3, 0.5, 30.0), 0.0), ((3, 0.5, 30.0), 1.0))]
-    assert [*delays, backoff_delay(10_000, 0.5, 30.0, jitter=0.5)] == pytest.approx([0.8, 1.2, 30.0])
 
 
 PLANNED = {"name": "video", "role": "worker", "entry": "studio:video"}
@@ -121,3 +121,46 @@ def test_processes_are_replaced_when_their_plan_has_changed_and_not_for_their_nu
 def test_a_plan_that_cannot_be_carried_out_is_refused(kinds: list[dict[str, Any]], error: str) -> None:
     with pytest.raises(PlanError, match=error):
         plan(*kinds)
+
+
+TOO_LARGE = stop_reason("memory-limit", "it uses 3 GiB")
+EXITS = [
+    ("exit", "exit status 0", ExitFacts(0, ready=True)), ("exit", "exit status 0", ExitFacts(0, asked_to_stop=True)),
+    ("exit", "exit status 1: ValueError: no", ExitFacts(1, ready=True, error="ValueError: no")),
+    ("signal", "killed by SIGSEGV", ExitFacts(-11, ready=True, out_of_memory=True)),
+    ("signal", "killed by signal 40", ExitFacts(-40, ready=True)),
+    ("boot-failed", "exit status 3 before it was ready: no database", ExitFacts(3, error="no database")),
+    ("signal", "killed by SIGKILL before it was ready", ExitFacts(-9)),
+    ("boot-failed", "killed because it did not become ready in time", ExitFacts(-9, out_of_time=True)),
+    ("signal", "killed by SIGKILL before it was ready", ExitFacts(-9, out_of_time=True, is_leaving=True)),
+    ("signal", "killed by SIGKILL, since it did not end by itself: oh",
+     ExitFacts(-9, ready=True, out_of_time=True, is_leaving=True, error="oh")),
+    ("tainted", "tainted (exit status 70): oh", ExitFacts(70, ready=True, retired="tainted", error="oh")),
+    ("recycled", "recycled (exit status 75): had 9", ExitFacts(75, ready=True, retired="recycle", error="had 9")),
+    ("killed-after-grace", "did not end within its grace (killed by SIGKILL)",
+     ExitFacts(-9, ready=True, out_of_time=True)),
+    ("killed-after-grace", "did not end within its grace (exit status 124)", ExitFacts(124, ready=True)),
+    ("memory-limit", "it uses 3 GiB (exit status 0)", ExitFacts(0, ready=True, asked_to_stop=True, reason=TOO_LARGE)),
+    ("out-of-memory", "killed by SIGKILL: the kernel was out of memory", ExitFacts(-9, ready=True, out_of_memory=True)),
+    ("silent", "silent for 60 s (frozen, or its interpreter was blocked), and killed",
+     ExitFacts(-6, ready=True, silent_for=60.2)),
+]  # fmt: skip
+
+
+@rows("kind, text, exit_facts", EXITS)
+def test_an_exit_has_one_cause_and_its_text(kind: str, text: str, exit_facts: ExitFacts) -> None:
+    cause = determine_cause(exit_facts)
+    assert (cause.kind, cause.text) == (kind, text)
+    assert (cause.status is None) == (exit_facts.returncode < 0) == (cause.signal is not None)
+
+
+def test_a_kill_is_detected_when_the_counter_has_grown_since_the_last_call(tmp_path: Path) -> None:
+    events = tmp_path / "memory.events"
+    events.write_text("low 0\noom 3\noom_kill 2\noom_group_kill 0\n")
+    assert (read_oom_kills(events), read_oom_kills(tmp_path / "nothing")) == (2, None)
+    assert read_oom_kills(Path("/proc/vmstat")) is not None
+    memory = OomKillCounter([tmp_path / "of another version", events])
+    found = [memory.has_killed()]
+    events.write_text("oom_kill 3\n")
+    found += [memory.has_killed(), memory.has_killed(), OomKillCounter([tmp_path / "nothing"]).has_killed()]
+    assert found == [False, True, False, False]

@@ -92,23 +92,3 @@ def test_an_offset_in_seconds_from_now_equals_that_of_sqlite(pair: Pair) -> None
         answer = evaluate(governed, f"strftime('{SQLITE_TIME_FORMAT}', 'now', (?) || ' seconds')", span)
         expected = evaluate(plain, f"strftime('{SQLITE_TIME_FORMAT}', ?, (?) || ' seconds')", clock.sqlite_text, span)
         assert answer == expected, span
-
-
-def test_the_clock_may_be_read_in_defaults_checks_and_indexes(pair: Pair) -> None:
-    governed, _, clock = pair
-    governed.execute(
-        f"""CREATE TABLE t (
-            id INTEGER PRIMARY KEY, made TEXT DEFAULT (strftime('{SQLITE_TIME_FORMAT}', 'now')), due TEXT,
-            later TEXT GENERATED ALWAYS AS (COALESCE(due, made)) STORED,
-            CHECK (due IS NULL OR due IS strftime('{SQLITE_TIME_FORMAT}', due)))"""
-    )
-    governed.execute(f"CREATE INDEX i ON t (strftime('{SQLITE_TIME_FORMAT}', made))")
-    governed.execute("INSERT INTO t (id) VALUES (1)")
-    clock.advance("1h")
-    governed.execute("INSERT INTO t (id, due) VALUES (2, '2026-02-02 03:04:05.678')")
-    with pytest.raises(sqlite3.IntegrityError):
-        governed.execute("INSERT INTO t (due) VALUES ('2026-02-02 03:04')")
-    assert governed.execute("SELECT made, later FROM t ORDER BY id").fetchall() == [
-        ("2026-03-04 05:06:07.089", "2026-03-04 05:06:07.089"),
-        ("2026-03-04 06:06:07.089", "2026-02-02 03:04:05.678"),
-    ]

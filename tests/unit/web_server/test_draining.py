@@ -55,15 +55,12 @@ async def test_a_request_that_begins_on_an_idle_connection_during_the_drain_is_a
     assert not drain.done(), "an idle connection is not cut"
     assert await idle.answered("/b") == (200, "close", "/b")
     await drain
-
-
-async def test_an_idle_connection_is_closed_when_its_time_is_up_and_not_before(serve: Serve) -> None:
     served = await serve(App(), web_settings(keep_alive=0.3, head_timeout=60))
     idle, silent = await served.connect(), await served.connect()
     await idle.answered("/a")
     began = asyncio.get_running_loop().time()
     await served.start_draining()
-    assert 0.2 < asyncio.get_running_loop().time() - began < 5
+    assert 0.2 < asyncio.get_running_loop().time() - began < 5, "it is closed when its time is up"
     assert await idle.ended() == await silent.ended() == b""
 
 
@@ -81,7 +78,7 @@ async def test_a_connection_that_is_accepted_and_not_attached_yet_is_answered(se
         assert b"connection: close" in client.recv(1000)
 
 
-async def test_a_replaced_process_leaves_waiting_connections_to_its_siblings(serve: Serve) -> None:
+async def test_a_process_leaves_waiting_connections_to_its_siblings_or_answers_them(serve: Serve) -> None:
     served = await serve(App(), LONG_TIMEOUTS)
     served.server.stop_accepting(close_listeners=False)
     client = await served.connect()
@@ -92,9 +89,6 @@ async def test_a_replaced_process_leaves_waiting_connections_to_its_siblings(ser
     with sibling, connection:
         connection.settimeout(5)
         assert connection.recv(100).startswith(b"GET /a ")
-
-
-async def test_a_process_without_siblings_answers_waiting_connections_and_closes_its_listener(serve: Serve) -> None:
     served = await serve(App(), LONG_TIMEOUTS)
     waiting = [await served.connect() for _ in range(5)]
     for client in waiting:
@@ -177,7 +171,7 @@ async def test_requests_on_a_websocket_are_answered_before_it_is_closed(serve: S
     assert (app.after, served.events) == (["disconnected with 1012"], [])
 
 
-async def test_a_websocket_whose_app_only_sends_is_closed_between_two_messages(serve: Serve) -> None:
+async def test_a_websocket_is_closed_between_two_messages_or_when_it_is_open(serve: Serve) -> None:
     served = await serve(App(), LONG_TIMEOUTS)
     client = await websocket(served, "/pushes")
     assert await client.recv() == "tick"
@@ -185,9 +179,6 @@ async def test_a_websocket_whose_app_only_sends_is_closed_between_two_messages(s
     assert await closed_with(client) == 1012
     await drain
     assert served.events == []
-
-
-async def test_a_websocket_that_is_being_opened_is_opened_and_then_closed(serve: Serve) -> None:
     app = App()
     served = await serve(app, LONG_TIMEOUTS)
     opening = asyncio.create_task(websocket(served, "/unaccepted"))

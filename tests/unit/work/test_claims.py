@@ -85,7 +85,7 @@ def until_next_check(limited_polling: LimitedPolling, clock: ManualClock) -> flo
     return round(clock.now - began, 2)
 
 
-def test_backlog_checks_become_rare_without_tasks_for_limited_claims() -> None:
+def test_backlog_checks_become_rare_and_a_ring_causes_one() -> None:
     clock = ManualClock(100.0)
     limited_polling = LimitedPolling(clock, lambda: 10.0)
     pauses = []
@@ -94,9 +94,6 @@ def test_backlog_checks_become_rare_without_tasks_for_limited_claims() -> None:
         limited_polling.record_backlog(ranks)
         pauses.append(until_next_check(limited_polling, clock))
     assert pauses == [0.06, 0.12, 0.24, 0.48, 0.5, 0.5, 0.03, 0.03, 0.06]
-
-
-def test_a_ring_causes_a_backlog_check_at_once_where_limited_claims_found_something_and_in_a_moment_where_not() -> None:
     clock = ManualClock(100.0)
     limited_polling = LimitedPolling(clock, lambda: 10.0)
     for _ in range(6):

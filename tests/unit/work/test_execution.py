@@ -168,7 +168,7 @@ async def test_a_hook_after_an_attempt_that_does_not_end_leaves_the_outcome_as_i
     assert await execution(queue, "it", hook_timeout=0.05).outcome() == Failed(error=error, retry_in=300.0)
 
 
-async def test_exceptions_and_outcomes_are_returned_from_a_process() -> None:
+async def test_results_exceptions_and_outcomes_are_returned_from_a_process() -> None:
     retried = await run_inline(process_handlers.raises.with_args("value"))
     assert (retried.status, retried.error) == (Status.FAILURE, "ValueError: boom")
     assert "in raises" in str(retried.traceback)
@@ -185,9 +185,6 @@ async def test_exceptions_and_outcomes_are_returned_from_a_process() -> None:
     ):
         ran = await run_inline(handler)
         assert (ran.status, ran.error) == (Status.FAILURE, error)
-
-
-async def test_a_large_result_is_returned_from_a_process_and_a_larger_one_is_refused() -> None:
     ran = await run_inline(process_handlers.double.with_args(21), node="here")
     assert (ran.result, ran.progress) == (42, [(0.5, "on here")])
     assert len((await run_inline(process_handlers.large.with_args(900_000))).result) == 900_000

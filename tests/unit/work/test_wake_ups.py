@@ -100,13 +100,10 @@ async def test_with_servers_that_may_lag_it_polls_once_more(harness: Harness, mo
     assert with_one.runner.rung == 1
 
 
-async def test_rings_for_its_own_queues_and_for_any_cause_a_poll(harness: Harness) -> None:
+async def test_rings_for_its_own_queues_cause_a_poll_and_revoked_claims_a_check(harness: Harness) -> None:
     for queues, rung in ((("others",), 0), (("others", "mail"), 1), ((), 2)):
         await harness.ring(TasksAvailable(queues))
         assert harness.runner.rung == rung
-
-
-async def test_revoked_claims_are_checked_and_messages_of_other_processes_ignored(harness: Harness) -> None:
     await harness.ring(ClaimRevoked((3, 5)))
     assert (harness.runner.checked_claims, harness.runner.rung) == ([frozenset({3, 5})], 0)
     await harness.ring(TasksAvailable(), sender=WORKER)
