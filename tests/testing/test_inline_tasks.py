@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from peerd import Context, JobFailed, Message, Queue, Snooze, Status, Task, TaskWorker
-from peerd.runtime.observability.events import BackgroundWorkCancelled, MessageNotDelivered
+from peerd.runtime.observability.events import MessageNotDelivered
 from peerd.runtime.process.process_context import NotAvailableInProcess
 from peerd.testing import AttemptEnded, ClaimLost, InlineNode, run_inline
 from tests.support.servers import DatabaseFactory
@@ -172,28 +172,6 @@ def test_messages_of_workers_have_been_handled_when_the_task_has_run() -> None:
         node.run_one()
         [event] = node.events.of(MessageNotDelivered)
         assert "this node has no agent" in event.error
-
-
-def test_endless_work_in_the_background_is_cancelled_when_the_node_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("peerd.testing.node.process.BACKGROUND_WITHIN", 0.0)
-    ended: list[str] = []
-
-    async def endless() -> None:
-        try:
-            await asyncio.Event().wait()
-        finally:
-            ended.append("cleaned up")
-
-    @talk.task(name="begins")
-    async def begins(ctx: Context) -> None:
-        ctx.run_in_background(endless())
-
-    with InlineNode(talk) as node:
-        node.client.enqueue(begins.with_args())
-        node.run_one()
-        assert ended == []
-    assert ended == ["cleaned up"]
-    assert node.events.of(BackgroundWorkCancelled)
 
 
 async def test_what_a_process_does_not_have_is_named_in_the_error() -> None:

@@ -90,9 +90,14 @@ def test_the_examples_are_configurations(tmp_path: Path) -> None:
     assert list(schedules.schedules) == ["refresh", "report", "probe", "tide"]
 
 
-def test_every_status_of_a_scheduled_run_is_explained() -> None:
+def test_every_status_of_a_run_and_every_metric_of_a_node_is_explained() -> None:
     first_cells = "".join(re.findall(r"^\| (`.*?) \| ", chapter("schedules", "Outcomes"), re.MULTILINE))
     assert set(re.findall(r"`(\w+)`", first_cells)) == set(RunStatus)
+    rows = re.findall(r"^\| `(peerd_[a-z_]+)` \| (\w+) \|([^|]*)\|", page("monitoring"), re.MULTILINE)
+    kinds = {MetricKind.LARGEST: "gauge"}
+    assert {name: (kind, tuple(re.findall(r"`(\w+)`", labels))) for name, kind, labels in rows} == {
+        name: (kinds.get(family.kind, family.kind.value), family.labels) for name, family in FAMILIES.items()
+    }
 
 
 def test_the_rules_of_the_checker_and_of_the_simulation_are_named() -> None:
@@ -100,11 +105,3 @@ def test_the_rules_of_the_checker_and_of_the_simulation_are_named() -> None:
     named = [{name for row in rows for name in re.findall(r"`([^`]+)`", row[column])} for column in (2, 3)]
     sources = "".join(source.read_text() for source in (ROOT / "tests" / "simulation").glob("*.py"))
     assert named == [set(RULE_NAMES), set(re.findall(r'(?:InvariantViolation\(|forbid\(.+,)\s*"([^"]+)",', sources))]
-
-
-def test_every_metric_of_a_node_has_its_kind_and_labels() -> None:
-    rows = re.findall(r"^\| `(peerd_[a-z_]+)` \| (\w+) \|([^|]*)\|", page("monitoring"), re.MULTILINE)
-    kinds = {MetricKind.LARGEST: "gauge"}
-    assert {name: (kind, tuple(re.findall(r"`(\w+)`", labels))) for name, kind, labels in rows} == {
-        name: (kinds.get(family.kind, family.kind.value), family.labels) for name, family in FAMILIES.items()
-    }

@@ -34,13 +34,10 @@ def exposed() -> set[str]:
     return names
 
 
-def test_the_dashboard_and_the_rules_name_only_metrics_that_exist_and_every_metric_of_a_node_has_a_panel() -> None:
+def test_the_dashboard_and_the_rules_name_only_what_exists_and_every_metric_of_a_node_has_a_panel() -> None:
     shown = set(NAME.findall("\n".join(dashboard_expressions())))
     assert (shown | set(NAME.findall(RULES))) - exposed() == set()
     assert {name for name in FAMILIES if not any(one.startswith(name) for one in shown)} == set()
-
-
-def test_the_labels_are_the_causes_of_deaths_of_the_master_and_the_outcomes_of_the_database() -> None:
     kinds = {value for name, value in vars(exit_cause).items() if name.isupper() and not name.startswith("_")}
     assert set(DEATH_CAUSES) == {kind for kind in kinds if isinstance(kind, str)}
     assert set(DATABASE_OUTCOMES) == {"done", "failed", *database._OUTCOMES.values()}

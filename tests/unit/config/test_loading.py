@@ -57,6 +57,7 @@ def test_the_file_is_the_nearest_above_or_of_a_variable_or_the_error_names_the_r
     assert load(environment=EMPTY).node.name == "above"
     path = path.rename(project / "other.toml")
     assert load(environment={"PEERD_CONFIG": str(path)}).node.name == "above"
+    monkeypatch.chdir(project)
     settings = load(environment={"PEERD_DATABASE_URL": "mysql://db/peerd"})
     assert (settings.database.url, settings.file, settings.project_directory) == ("mysql://db/peerd", None, project)
     with pytest.raises(ConfigError, match="no such file, here or in a folder above; run 'peerd init'"):

@@ -13,11 +13,8 @@ from tests.unit.config.conftest import EMPTY, Write, checked, problems
 def test_a_web_section_is_read_with_absolute_paths_for_its_sockets(write: Write) -> None:
     path = write(
         """
-        [web.site]
-        app = "studio.site:app"
-        bind = ["unix:run/site.sock", ":8080"]
-        unix_mode = "0660"
-        hang_after = "none"
+        [web]
+        site = { app = "a:b", bind = ["unix:run/site.sock", ":8080"], unix_mode = "0660", hang_after = "none" }
         """
     )
     web = load(path, EMPTY).web["site"]
@@ -99,13 +96,9 @@ def test_every_key_reaches_the_schedule(write: Write) -> None:
 
 def test_a_schedule_of_environments_is_for_nodes_of_those(write: Write) -> None:
     path = write("""
-        [schedules.live]
-        run = "a:b"
-        interval = 1
-        environments = ["production", "staging"]
-        [schedules.always]
-        run = "a:b"
-        interval = 1
+        [schedules]
+        live = { run = "a:b", interval = 1, environments = ["production", "staging"] }
+        always = { run = "a:b", interval = 1 }
     """)
     names = [
         [one.name for one in schedules_for_node(load(path, {"PEERD_NODE_ENVIRONMENT": given}))]

@@ -90,17 +90,11 @@ def test_files_of_tls_that_cannot_be_used_are_problems_of_their_section(tmp_path
 disks = "d"
 tls_certificate = "node.pem"
 tls_key = "other.key"
-[web.site]
-app = "site:app"
-bind = ":8080"
-tls_certificate = "none.pem"
-tls_key = "node.key"
-[web.half]
-app = "site:app"
-bind = ":8081"
-tls_key = "node.key"
-[gateway.queue]
-tls_certificate = "node.pem"
+[web]
+site = { app = "site:app", bind = ":8080", tls_certificate = "none.pem", tls_key = "node.key" }
+half = { app = "site:app", bind = ":8081", tls_key = "node.key" }
+[gateway]
+queue.tls_certificate = "node.pem"
 """
     found = checked(tmp_path, text)
     assert {problem.key: problem.message for problem in found.problems} == {

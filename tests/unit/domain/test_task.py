@@ -1,11 +1,9 @@
 from __future__ import annotations
 
-import importlib.machinery
-import importlib.util
+import runpy
 from datetime import UTC, datetime, timedelta, timezone
 from itertools import product
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import msgspec
@@ -146,20 +144,11 @@ def test_a_crash_counts_and_a_backoff_stays_within_its_bounds() -> None:
 ROOT = Path(__file__).parents[3]
 
 
-def diagram_script() -> ModuleType:
-    loader = importlib.machinery.SourceFileLoader("lifecycle_diagram", str(ROOT / "scripts" / "lifecycle-diagram"))
-    spec = importlib.util.spec_from_loader(loader.name, loader)
-    assert spec is not None
-    module = importlib.util.module_from_spec(spec)
-    loader.exec_module(module)
-    return module
-
-
 def test_the_documented_diagram_matches_the_table_and_the_page_names_every_status() -> None:
-    script = diagram_script()
+    with_diagram = runpy.run_path(str(ROOT / "scripts" / "lifecycle-diagram"))["with_diagram"]
     page = (ROOT / "docs" / "lifecycle.md").read_text()
     assert page.count("-->") > len(Status)
-    assert script.with_diagram(page) == page, "run scripts/lifecycle-diagram"
+    assert with_diagram(page) == page, "run scripts/lifecycle-diagram"
     assert [status for status in Status if f"| `{status}` |" not in page] == []
 
 

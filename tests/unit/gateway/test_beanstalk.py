@@ -87,7 +87,7 @@ def command_of(line: bytes) -> Command:
     return command
 
 
-def test_each_line_is_its_command_bad_format_or_unknown() -> None:
+def test_each_line_is_its_command_bad_format_or_unknown_however_it_is_found() -> None:
     assert {line: command_of(line) for line, _ in VALID} == dict(VALID)
     for answer, lines in ((replies.BAD_FORMAT, BADLY_FORMED), (replies.UNKNOWN_COMMAND, UNKNOWN)):
         wrong = {line: command for line in lines if (command := command_of(line)) != InvalidCommand(answer)}
@@ -96,11 +96,7 @@ def test_each_line_is_its_command_bad_format_or_unknown() -> None:
     assert missing == {InvalidCommand, c.PutCommand}
     for beginning, _ in grammar.COMMANDS:
         assert any(line.startswith(beginning) for line, _ in VALID), beginning
-
-
-def test_a_first_word_finds_the_same_form_as_the_search_through_the_table() -> None:
-    lines = [*BADLY_FORMED, *UNKNOWN, *(line for line, _ in VALID)]
-    for line in lines:
+    for line in (*BADLY_FORMED, *UNKNOWN, *(line for line, _ in VALID)):
         if not line.startswith(grammar.PUT):
             assert grammar.command_of(line) == grammar._command_by_beginning(line), line
 
@@ -133,7 +129,7 @@ def parsed(data: bytes, parser: CommandParser | None = None, *, at_once: int = 1
     return commands
 
 
-def test_commands_that_arrive_in_any_pieces_are_in_order() -> None:
+def test_commands_that_arrive_in_any_pieces_are_made_in_order_as_they_are_asked_for() -> None:
     data = (
         b"use a\r\nput   1 2  3 4\r\nbody\r\ndelete 5\r\nput 0 0 0 0\r\n\r\nput 0 0 9 6\r\n\r\n\0\xff\r\n\r\nuse b\r\n"
     )
@@ -143,9 +139,6 @@ def test_commands_that_arrive_in_any_pieces_are_in_order() -> None:
             UseCommand("a"), PutCommand(1, 2, 3, b"body"), DeleteCommand(5), PutCommand(0, 0, 1, b""),
             PutCommand(0, 0, 9, b"\r\n\0\xff\r\n"), UseCommand("b"), PutCommand(most, most, most, b"a"),
         ]  # fmt: skip
-
-
-def test_commands_are_made_as_they_are_asked_for() -> None:
     parser = CommandParser()
     parser.feed(b"use a\r\nuse b\r\n")
     assert parser.next_command() == UseCommand("a")
@@ -158,16 +151,13 @@ def test_commands_are_made_as_they_are_asked_for() -> None:
     assert parser.buffered == 0
 
 
-def test_a_line_of_224_bytes_is_read_and_a_longer_one_is_discarded_to_its_end() -> None:
+def test_a_line_of_224_bytes_that_ends_with_crlf_is_read_and_a_longer_one_discarded() -> None:
     lengths = (MAX_LINE - 1, MAX_LINE, MAX_LINE + 1, 2 * MAX_LINE - 1, 2 * MAX_LINE, 5000)
     for at_once in (1, 10, 10_000):
         line = b"a" * (MAX_LINE - 2) + b"\r\n"
         assert parsed(line, at_once=at_once) == [InvalidCommand(replies.UNKNOWN_COMMAND)]
         for length in lengths:
             assert parsed(b"a" * length + b"\r\nuse b\r\n", at_once=at_once) == [BAD_FORMAT, UseCommand("b")], length
-
-
-def test_a_line_ends_with_crlf_alone() -> None:
     parser = CommandParser()
     assert (parsed(b"stats\n", parser), parser.is_within_line) == ([], True)
     assert parsed(b"\r\n", parser) == [BAD_FORMAT]
@@ -249,7 +239,7 @@ SERVER: Mapping[str, Statistic] = {
 }  # fmt: skip
 
 
-def test_statistics_of_a_job_and_of_a_tube_and_lists_of_tubes() -> None:
+def test_statistics_are_printed_as_beanstalkd_prints_them() -> None:
     assert statistics.tube_list(["default", "w", "u"]) == b"---\n- default\n- w\n- u\n"
     assert statistics.tube_list([]) == b"---\n"
     assert statistics.job_statistics(JOB) == (
@@ -264,9 +254,6 @@ def test_statistics_of_a_job_and_of_a_tube_and_lists_of_tubes() -> None:
     with pytest.raises(KeyError):
         statistics.job_statistics({"id": 1})
     assert b"cmd-delete: 0\n" in statistics.tube_statistics({key: 1 for key in TUBE if not key.startswith("cmd-")})
-
-
-def test_statistics_of_a_server() -> None:
     assert statistics.server_statistics(SERVER) == (
         b"---\ncurrent-jobs-urgent: 1\ncurrent-jobs-ready: 2\ncurrent-jobs-reserved: 3\ncurrent-jobs-delayed: 4\n"
         b"current-jobs-buried: 5\ncmd-put: 6\ncmd-peek: 0\ncmd-peek-ready: 0\ncmd-peek-delayed: 0\ncmd-peek-buried: 0\n"

@@ -206,13 +206,18 @@ def test_a_gateway_that_is_not_there_or_goes_away_is_a_clear_error(open_client: 
             client.notify()
 
 
-def test_a_gateway_that_does_not_reply_is_a_clear_error_and_the_connection_ends(open_client: OpenClient) -> None:
+def test_a_gateway_that_does_not_reply_and_a_program_that_is_none_are_clear_errors(open_client: OpenClient) -> None:
     with scripted_gateway(lambda _: b"") as gateway, open_client(gateway.port, timeout=0.05) as client:
         with pytest.raises(clients.ReplyTimeout, match="did not reply to get_job within 60ms"):
             client.get_job(wait=0.01)
         with pytest.raises(JobConnectionLost, match="no reply to get_job"):
             client.notify()
         assert open_client is not connect or gateway.ended.wait(10)
+    for garbage in (b"HTTP/1.1 400 Bad Request\r\n", b"[]\n", b'{"id":{}}\n', b"\xff\n"):
+        with scripted_gateway(lambda _, garbage=garbage: garbage) as gateway, open_client(gateway.port) as client:
+            error = clients.InvalidReply if open_client is connect else JobClientError
+            with pytest.raises(error, match="does not speak"):
+                client.add_job(1)
 
 
 def test_two_threads_at_once_are_refused() -> None:
@@ -242,14 +247,6 @@ def test_an_interrupted_call_closes_the_connection(monkeypatch: pytest.MonkeyPat
         with pytest.raises(JobConnectionLost, match="get_job was interrupted"):
             client.get_job()
         assert gateway.ended.wait(10)
-
-
-def test_a_program_that_is_no_gateway_is_a_clear_error(open_client: OpenClient) -> None:
-    for garbage in (b"HTTP/1.1 400 Bad Request\r\n", b"[]\n", b'{"id":{}}\n', b"\xff\n"):
-        with scripted_gateway(lambda _, garbage=garbage: garbage) as gateway, open_client(gateway.port) as client:
-            error = clients.InvalidReply if open_client is connect else JobClientError
-            with pytest.raises(error, match="does not speak"):
-                client.add_job(1)
 
 
 async def test_the_calls_of_many_tasks_share_a_connection_and_get_their_own_replies() -> None:

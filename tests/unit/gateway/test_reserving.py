@@ -252,10 +252,12 @@ async def test_a_client_that_waits_after_an_offer_attempts_after_all(table: Tabl
     table.want()
     offering.query()
     assert offering.sequence() == ["StoreCall", "StoreQuery", "Reserve"]
+
+
+async def test_certain_offers_are_for_one_client_each(table: Table, offering: Offering) -> None:
     for _ in range(5):
         table.want()
     table.run_batches()
-    certain = Offering(table)
     for _ in range(3):
-        certain.call(is_certain=True)
-    assert certain.sequence() == ["StoreCall", "Reserve"] * 3, "certain offers are for one client each"
+        offering.call(is_certain=True)
+    assert offering.sequence() == ["StoreCall", "Reserve"] * 3

@@ -54,7 +54,7 @@ def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_folders_are_served_by_one_process_and_those_of_killed_ones_removed(tmp_path: Path, memory: Path) -> None:
+def test_a_folder_that_another_process_serves_or_that_does_not_exist_is_refused(tmp_path: Path) -> None:
     with another_process_in(tmp_path), pytest.raises(ProgramExit, match="another process serves it") as refused:
         open_folder(str(tmp_path))
     assert refused.value.status == 10
@@ -66,6 +66,9 @@ def test_folders_are_served_by_one_process_and_those_of_killed_ones_removed(tmp_
     with pytest.raises(ProgramExit, match="No such file or directory") as refused:
         open_folder(str(tmp_path / "none"))
     assert refused.value.status == 10
+
+
+def test_folders_of_processes_that_were_killed_are_removed_and_those_of_living_ones_are_not(memory: Path) -> None:
     living, killed, unlocked = (memory / f"peerd-beanstalkd-{name}" for name in ("living", "killed", "unlocked"))
     other = memory / "other"
     for folder in (living, killed, unlocked, other):
@@ -171,13 +174,16 @@ def test_commits_wait_for_the_disk_as_the_flags_say(tmp_path: Path) -> None:
         assert file.exists()
 
 
-def test_commits_are_written_together_within_the_interval(tmp_path: Path, disk: Disk, file: Path) -> None:
+def test_a_commit_is_written_to_the_disk_within_the_interval(tmp_path: Path, disk: Disk) -> None:
     with closing(StandaloneDatabase(tmp_path / "jobs", parse_flags(["-bx", "-f1"], ""), no_error)) as database:
         database.run_group(change)
         eventually(lambda: disk.writes)
         before = disk.writes
         database.run_group(change, durable=False)
         eventually(lambda: disk.writes > before)
+
+
+def test_many_commits_are_written_together_and_nothing_without_a_commit_or_a_log(file: Path, disk: Disk) -> None:
     started(file.with_name("no log"), 0.0).close()
     assert disk.writes == 0
     synchronizer = started(file, 3600.0)
@@ -188,9 +194,9 @@ def test_commits_are_written_together_within_the_interval(tmp_path: Path, disk: 
     synchronizer.close()
     assert disk.writes == 2
     synchronizer = started(file, 0.0)
-    eventually(lambda: not synchronizer._is_dirty.is_set())
-    assert disk.writes == 3
+    eventually(lambda: disk.writes == 3 and not synchronizer._is_dirty.is_set())
     synchronizer.close()
+    assert disk.writes == 3
 
 
 @pytest.mark.parametrize(

@@ -104,7 +104,7 @@ def test_a_wrong_option_is_refused_with_its_name() -> None:
         options = {option: b"x" if option == "bytes" else "x"}
         with pytest.raises(InvalidTask, match="brings its own"):
             new_task(CALL, **options)
-    options: dict[str, Any] = {"prio": 3}
+    options = {"prio": 3}
     with pytest.raises(TypeError, match="'prio'"):
         new_task("legacy", **options)
     handler: Any = print

@@ -98,7 +98,7 @@ def test_queues_are_paused_nodes_drained_and_their_load_shown(client: Client, ho
 KEYED = Call("uploads", "receive", '{"customer":"acme"}', limit_key="acme")
 
 
-def test_limits_are_set_listed_and_removed(client: Client) -> None:
+def test_limits_are_set_listed_and_removed_and_what_is_wrong_is_refused(client: Client) -> None:
     limits = client.limits
     assert limits.set("uploads", running=8) == Limit(queue="uploads", running=8)
     assert limits.set("uploads", each_key=True, running=3).each_key
@@ -110,19 +110,7 @@ def test_limits_are_set_listed_and_removed(client: Client) -> None:
     ]
     assert [limits.remove("uploads", key="acme") for _ in range(2)] == [True, False]
     assert [limits.remove("uploads", each_key=True), limits.remove("uploads")] == [True, True]
-    assert (limits.list("uploads"), len(limits.list("api"))) == ([], 1)
-
-
-WRONG: tuple[tuple[dict[str, Any], str, str], ...] = (
-    ({}, "running", "give running, rate or both"), ({"key": "acme"}, "running", "give running, rate or both"),
-    ({"running": 1, "key": "acme", "each_key": True}, "key", "not both"),
-    ({"running": 1, "key": ""}, "key", "leave it out to limit the queue as a whole"),
-    ({"running": 1, "key": "*"}, "key", "each_key limits each key"), ({"rate": 5}, "rate", "write starts/period"),
-    ({"running": "3"}, "running", "not a number of tasks at once"), ({"rate": "fast"}, "rate", "write starts/period"),
-)  # fmt: skip
-
-
-def test_what_is_wrong_is_refused_with_the_field_and_nothing_is_written(client: Client) -> None:
+    assert (limits.list("uploads"), limits.remove("api")) == ([], True)
     for given, field, message in WRONG:
         with pytest.raises(InvalidLimit, match=message) as refused:
             client.limits.set("uploads", **given)
@@ -134,6 +122,15 @@ def test_what_is_wrong_is_refused_with_the_field_and_nothing_is_written(client: 
         client.limits.remove("uploads", key="a", each_key=True)
     with pytest.raises(InvalidFilter, match="7 is not text"):
         client.limits.list(7)  # type: ignore[arg-type]
+
+
+WRONG: tuple[tuple[dict[str, Any], str, str], ...] = (
+    ({}, "running", "give running, rate or both"), ({"key": "acme"}, "running", "give running, rate or both"),
+    ({"running": 1, "key": "acme", "each_key": True}, "key", "not both"),
+    ({"running": 1, "key": ""}, "key", "leave it out to limit the queue as a whole"),
+    ({"running": 1, "key": "*"}, "key", "each_key limits each key"), ({"rate": 5}, "rate", "write starts/period"),
+    ({"running": "3"}, "running", "not a number of tasks at once"), ({"rate": "fast"}, "rate", "write starts/period"),
+)  # fmt: skip
 
 
 def test_the_key_of_a_call_is_used_and_an_option_overrides_it() -> None:

@@ -56,8 +56,8 @@ def test_a_program_that_cannot_be_started_is_named(tmp_path: Path) -> None:
     assert "cannot start" in done.stderr
     command = launch_command(["echo", "started"])
     how = json.loads(command[6]) | {"parent": os.getppid()}
-    done = subprocess.run([*command[:6], json.dumps(how), *command[7:]], capture_output=True, check=False)
-    assert (done.returncode, done.stdout) == (NOT_STARTED, b"")
+    late = subprocess.run([*command[:6], json.dumps(how), *command[7:]], capture_output=True, check=False)
+    assert (late.returncode, late.stdout) == (NOT_STARTED, b""), "its parent has gone"
 
 
 @rows("own_group", [False, True])

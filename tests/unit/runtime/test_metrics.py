@@ -188,7 +188,7 @@ def ended(name: str = "n", outcome: str = "done", seconds: float = 0.5, wait: fl
     return AttemptEnded(task_id=1, queue="q", name=name, outcome=outcome, seconds=seconds, wait=wait)
 
 
-def test_what_was_counted_since_a_snapshot_is_the_difference() -> None:
+def test_attempts_are_counted_since_a_snapshot_and_names_beyond_the_limit_as_others() -> None:
     statistics = AttemptStatistics()
     for outcome in ("done", "failure", "released"):
         statistics(ended(outcome=outcome))
@@ -202,9 +202,6 @@ def test_what_was_counted_since_a_snapshot_is_the_difference() -> None:
     assert (added.run.count, added.wait.count) == (2, 1)
     assert later.since(None).outcomes["released"] == 1
     assert later.since(None).run.count == 4, "a released attempt has no times"
-
-
-def test_names_beyond_the_limit_are_others_and_a_handler_that_is_counted_stays() -> None:
     statistics = AttemptStatistics()
     assert statistics.key_of("q", "running") == HandlerKey("q", "running")
     for number in range(MOST_HANDLERS + 10):

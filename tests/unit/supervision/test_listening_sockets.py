@@ -106,7 +106,7 @@ def test_a_socket_of_a_dead_owner_is_replaced_and_what_is_not_its_own_left_alone
     assert not os.get_blocking(descriptor)
     sockets.close()
     assert not path.exists()
-    precious, path = tmp_path / "precious", tmp_path / "site.sock"
+    precious = tmp_path / "precious"
     precious.write_text("data")
     with pytest.raises(ListenError, match="a file of this name exists and is no socket"):
         sockets.bind(plans(f"unix:{precious}"))

@@ -114,6 +114,13 @@ def test_a_leaving_process_can_be_addressed_and_a_gateway_is_rung(node: RouterNo
 
 def test_what_can_not_be_delivered_is_said(node: RouterNode) -> None:
     video = node["video-1"]
+    manager = node.begin("manager", "manager")
+    node.send(node["video-1"], {"pid": manager.peer.pid}, 1)
+    node.send(node["video-1"], {"pid": 9999}, 2)
+    assert [frame["error"] for frame in node.received("video-1")] == [
+        f"process {manager.peer.pid} is the manager, which takes no messages",
+        "this node has no process 9999",
+    ]
     node.expected.add(("agent", "agent"))
     node.end(node["agent"])
     node.send(video, {"role": "agent"}, 1)
@@ -124,13 +131,6 @@ def test_what_can_not_be_delivered_is_said(node: RouterNode) -> None:
         {"type": "delivery", "id": 1, "delivered": 0, "error": "the node is stopping"},
         {"type": "reply", "id": 2, "error": "the node is stopping", "reason": "undeliverable"},
         {"type": "delivery", "id": 3, "delivered": 1, "error": None},
-    ]
-    manager = node.begin("manager", "manager")
-    node.send(node["video-1"], {"pid": manager.peer.pid}, 1)
-    node.send(node["video-1"], {"pid": 9999}, 2)
-    assert [frame["error"] for frame in node.received("video-1")] == [
-        f"process {manager.peer.pid} is the manager, which takes no messages",
-        "this node has no process 9999",
     ]
 
 

@@ -12,7 +12,7 @@ from peerd.runtime.observability.events import ChoreRan, EventBus, TasksClaimed
 from peerd.testing import EventRecorder, eventually, eventually_async
 
 
-def test_an_event_is_waited_for_whether_it_was_before_or_comes_from_another_thread() -> None:
+async def test_an_event_is_waited_for_while_threads_and_the_event_loop_go_on() -> None:
     recorder = EventRecorder()
     EventBus(recorder).emit(ChoreRan(chore="expire", count=3))
     assert recorder.wait(ChoreRan, timeout=0) == ChoreRan(chore="expire", count=3)
@@ -24,9 +24,6 @@ def test_an_event_is_waited_for_whether_it_was_before_or_comes_from_another_thre
         recorder.wait(ChoreRan, chore="x", timeout=0)
     with pytest.raises(TypeError, match="ChoreRan has no 'seconds'; it has chore, count"):
         recorder.wait(ChoreRan, seconds=1)
-
-
-async def test_the_event_loop_continues_during_the_wait() -> None:
     recorder = EventRecorder()
     asyncio.get_running_loop().call_later(0.01, recorder, TasksClaimed(count=1, milliseconds=0.5))
     assert (await recorder.seen(TasksClaimed, count=1)).milliseconds == 0.5
@@ -34,7 +31,7 @@ async def test_the_event_loop_continues_during_the_wait() -> None:
         await recorder.seen(ChoreRan, timeout=0.01)
 
 
-def test_the_first_true_value_is_returned_and_none_fails_with_the_last_reason() -> None:
+async def test_the_first_true_value_is_returned_by_functions_and_coroutines() -> None:
     numbers = itertools.count()
     assert eventually(lambda: next(numbers) >= 3 and "three", every=0) == "three"
     with pytest.raises(ZeroDivisionError):
@@ -46,9 +43,6 @@ def test_the_first_true_value_is_returned_and_none_fails_with_the_last_reason() 
     with pytest.raises(AssertionError, match=r"nodes are ready: not true within 0\.01 s") as caught:
         eventually(never, timeout=0.01, every=0.001, message="nodes are ready")
     assert str(caught.value.__cause__) == "2 of 3 are ready"
-
-
-async def test_coroutines_and_plain_functions_are_awaited_alike() -> None:
     numbers = itertools.count()
 
     async def third() -> bool:

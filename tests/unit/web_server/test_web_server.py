@@ -250,6 +250,7 @@ async def test_a_large_body_arrives_whole_and_more_of_it_is_read_at_once(serve: 
         assert await read_answer(client) == (200, hashlib.sha256(content).hexdigest().encode()), header
         assert await read_answer(client) == (200, content[3:7]), header
         assert body is chunked or max(app.chunks) > 16_384, "it was not parsed in small blocks"
+    app.chunks.clear()
     served = await serve(app)
     client = await served.connect()
     client.writer.write(b"PUT / HTTP/1.1\r\nhost: a\r\ncontent-length: %d\r\n\r\nx" % SIZE)

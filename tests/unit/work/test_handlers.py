@@ -110,6 +110,10 @@ def test_arguments_are_bound_as_in_python(positional: list[int], named: dict[str
 def test_a_handler_stays_a_function_and_in_a_process_it_is_at_the_top_of_a_module() -> None:
     queue = Queue("q")
     assert queue.task(untyped)(None, 1) == (1, 3)
+    called: Any
+    for called in (queue.handlers["untyped"], queue):
+        with pytest.raises(AttributeError, match=r"no enqueue\(\).* client\.enqueue\("):
+            called.enqueue("you")  # as other libraries do
     queue.task(nothing)
     with pytest.raises(InvalidArguments, match="has a handler of this name already"):
         queue.task(name="nothing")(untyped)
@@ -142,20 +146,6 @@ def test_a_handler_has_its_own_back_off_and_its_own_exceptions_that_are_retried(
     assert picky.retry_delay(2) is None
     assert queue.task(name="b", backoff=lambda attempts: attempts * 7)(nothing).retry_delay(2) == 14.0
     assert queue.task(name="c", backoff="exponential")(nothing).retry_delay(3) == pytest.approx(4.0, abs=0.8)
-
-
-def test_what_other_libraries_call_to_enqueue_shows_what_to_call_here() -> None:
-    mail = Queue("mail")
-
-    @mail.task
-    def greet(name: str) -> str:
-        return f"hello {name}"
-
-    for called, name, words in ((greet, "greet", ("delay", "send", "s")), (mail, "HANDLER", ("enqueue", "put"))):
-        for word in words:
-            with pytest.raises(AttributeError, match=rf"no {word}\(\).* client\.enqueue\({name}\.with_args\(…\)\)"):
-                getattr(called, word)("you")
-        assert not hasattr(called, "unknown")
 
 
 @rows("value", [float("nan"), [1.0, float("inf")], {"deep": (None, float("-inf"))}])

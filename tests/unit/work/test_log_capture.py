@@ -178,16 +178,13 @@ async def test_what_belongs_to_no_attempt_is_not_collected(captured: Captured, m
         sys.stdout.fileno()
 
 
-async def test_a_process_sends_its_lines_and_its_last_part_too(captured: Captured) -> None:
+async def test_a_process_sends_its_lines_also_when_it_is_killed_and_not_too_many(captured: Captured) -> None:
     lines = await captured.run(process_handlers.talking, "says")
     assert [says(line) for line in lines] == [
         ("info", "stdout", "printed"), ("error", "talking.app", "recorded 1"), ("info", "ctx.log", "bound"),
         ("warning", "stderr", "no end of the line"),
     ]  # fmt: skip
     assert [line.fields for line in lines[1:3]] == ['{"part":7}', '{"size":3}']
-
-
-async def test_a_process_that_is_killed_has_sent_its_lines_and_too_many_are_cut(captured: Captured) -> None:
     assert [line.message for line in await captured.run(process_handlers.talking, "says_and_dies")] == [
         "the last words"
     ]

@@ -105,10 +105,10 @@ async def test_rings_for_its_own_queues_cause_a_poll_and_revoked_claims_a_check(
         await harness.ring(TasksAvailable(queues))
         assert harness.runner.rung == rung
     await harness.ring(ClaimRevoked((3, 5)))
-    assert (harness.runner.checked_claims, harness.runner.rung) == ([frozenset({3, 5})], 0)
+    assert (harness.runner.checked_claims, harness.runner.rung) == ([frozenset({3, 5})], 2)
     await harness.ring(TasksAvailable(), sender=WORKER)
     harness.receive(DOORBELL_ACTION, {"works": True}, sender=WORKER)
-    assert (harness.runner.rung, harness.wake_ups.poll_every()) == (0, 1.0)
+    assert (harness.runner.rung, harness.wake_ups.poll_every()) == (2, 1.0)
 
 
 async def test_it_polls_less_while_the_agent_that_reported_a_working_doorbell_lives(harness: Harness) -> None:
