@@ -214,7 +214,7 @@ def test_a_gateway_that_does_not_reply_and_a_program_that_is_none_are_clear_erro
             client.notify()
         assert open_client is not connect or gateway.ended.wait(10)
     for garbage in (b"HTTP/1.1 400 Bad Request\r\n", b"[]\n", b'{"id":{}}\n', b"\xff\n"):
-        with scripted_gateway(lambda _, garbage=garbage: garbage) as gateway, open_client(gateway.port) as client:
+        with scripted_gateway(Mock(return_value=garbage)) as gateway, open_client(gateway.port) as client:
             error = clients.InvalidReply if open_client is connect else JobClientError
             with pytest.raises(error, match="does not speak"):
                 client.add_job(1)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
+from unittest.mock import Mock
 
 import pytest
 
@@ -204,11 +205,11 @@ class Offering:
         self._table = table
 
     def call(self, *, is_certain: bool) -> None:
-        self.batch.add(self.producer, StoreCall(list), lambda _: None)
+        self.batch.add(self.producer, StoreCall(Mock()), lambda _: None)
         self._table.reserving.offers.add(self.batch, self.producer, "a", 1, is_certain=is_certain)
 
     def query(self) -> None:
-        self.batch.add(self.producer, StoreQuery(list), lambda _: None)
+        self.batch.add(self.producer, StoreQuery(Mock()), lambda _: None)
 
     def sequence(self) -> list[str]:
         self._table.reserving.add_attempts(self.batch)

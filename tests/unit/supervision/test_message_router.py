@@ -198,8 +198,8 @@ def test_a_flood_fills_only_the_share_of_its_sender_and_bounded_memory(node: Rou
     node.send(other, to)
     assert node.received("video-2")[0]["delivered"] == 1
     node.send(flooding_sender, {"role": "workers"})
-    [report] = node.received("video-1", "delivery")
-    assert (report["delivered"], "for site-1" in report["error"]) == (2, True), "some do not get it"
+    [of_some] = node.received("video-1", "delivery")
+    assert (of_some["delivered"], "for site-1" in of_some["error"]) == (2, True), "some do not get it"
     node.router.acknowledge(site, {"type": "taken", "count": MAX_IN_FLIGHT})
     node.send(flooding_sender, to)
     assert node.received("video-1")[0]["delivered"] == 1

@@ -184,8 +184,9 @@ def test_the_key_is_an_argument_or_a_function_of_the_arguments() -> None:
     assert declared(whole).with_args("acme", path=Path("/in/a")).limit_key == "acme//in/3"
     assert declared(lambda customer, **_: customer.lower()).with_args("ACME").limit_key == "acme"
     assert declared(lambda **given: len(given)).with_args("ACME").limit_key == "3"
+    wrong: Any = [1]
     with pytest.raises(InvalidArguments, match="is a text or a number, and its function gives"):
-        declared(lambda **_: [1], anything).with_args()
+        declared(lambda **_: wrong, anything).with_args()
     with pytest.raises(InvalidArguments, match="is a text or a number, and the argument value is"):
         declared("value", anything).with_args(True)
 
