@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-
-from peerd import Cancel, Context, Dead, Queue, Retry, Snooze, Task, TaskWorker
+from peerd import Context, Queue, Task, TaskWorker
 
 mail = Queue("mail")
 ran: list[str] = []
@@ -20,20 +18,10 @@ async def send(ctx: Context, to: str = "you") -> str:
 
 
 @mail.task
-def ends_with(ctx: Context, outcome: str) -> object:
-    return {"retry": Retry("10m"), "snooze": Snooze("1h"), "cancel": Cancel("no"), "dead": Dead("spam")}[outcome]
-
-
-@mail.task
 async def invite(ctx: Context, recipients: list[str]) -> None:
     for recipient in recipients:
         await ctx.enqueue(send.with_args(recipient), priority=20)
     ran.append("invited")
-
-
-@mail.task(timeout=0.01)
-async def wait(ctx: Context) -> None:
-    await asyncio.sleep(60)
 
 
 class Legacy(TaskWorker):

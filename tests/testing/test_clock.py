@@ -1,5 +1,3 @@
-"""All that a database decides by time follows the clock that governs it."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -40,19 +38,6 @@ def test_a_row_is_stamped_and_claimed_by_the_clock(world: World, clock: Clock) -
     clock.advance(0.001)
     [task] = world.take(claimer)
     assert (task.id, task.worker_started_at, task.checked_at) == (ids[2], clock.now, clock.now)
-
-
-def test_a_scheduled_task_and_a_retry_arrive_when_the_clock_decides(world: World, clock: Clock) -> None:
-    scheduled, failing = world.add(start_in=90.0), world.add()
-    assert world.fail(world.take_one(), retry_in=60.0)
-    assert world.get(failing).start_at == clock.now + timedelta(seconds=60)
-    seen = []
-    for span in (45, 14.999, 0.001, 29.999, 0.001):
-        clock.advance(span)
-        world.stage_due()
-        seen.append((world.status(scheduled), world.status(failing)))
-    before, between, after = ("scheduled", "failure"), ("scheduled", "pending"), ("pending", "pending")
-    assert seen == [before, before, between, between, after]
 
 
 def test_a_task_is_rescued_expired_and_purged_when_the_clock_decides(world: World, clock: Clock) -> None:

@@ -1,5 +1,3 @@
-"""The files that docs/testing.md shows work together; tests/support/markdown_examples.py runs the others."""
-
 from __future__ import annotations
 
 import os

@@ -1,30 +1,18 @@
-"""Tasks run in the test itself, with the same decisions as on a real node."""
-
 from __future__ import annotations
 
 import asyncio
-from datetime import timedelta
 from functools import partial
 from typing import Any
 
 import pytest
 
-from peerd import Context, JobFailed, Queue, Snooze, Status
-from peerd.domain.errors import DatabaseUnavailable
-from peerd.testing import AttemptEnded, ClaimLost, InlineNode
+from peerd import Context, JobFailed, Message, Queue, Snooze, Status, Task, TaskWorker
+from peerd.runtime.observability.events import MessageNotDelivered
+from peerd.runtime.process.process_context import NotAvailableInProcess
+from peerd.testing import AttemptEnded, ClaimLost, InlineNode, run_inline
 from tests.support.servers import DatabaseFactory
-from tests.testing.mail import ends_with, invite, mail, ran, send, statuses, wait
+from tests.testing.mail import invite, mail, ran, send, statuses
 from tests.unit.work import process_handlers
-
-uploads = Queue("uploads")
-
-
-@uploads.task(limit_key="customer")
-async def receive(ctx: Context, customer: str, number: int) -> str:
-    return f"{customer}{number}"
-
-
-CALLS = [receive.with_args(customer, number) for customer in "ab" for number in range(4)]
 
 
 def test_a_task_is_run_when_the_test_decides_and_not_before() -> None:
@@ -81,51 +69,6 @@ def test_tasks_run_in_the_order_of_the_claim_and_of_no_paused_queue_or_drained_n
     assert ran == ["high", "invited", "a", "b", "first", "second", "pinned", "low", "again", "late"]
 
 
-def test_every_outcome_is_written_as_a_worker_writes_it() -> None:
-    wanted = {
-        "retry": ("failure", "failure"), "snooze": ("scheduled", "snoozed"), "cancel": ("canceled", "canceled"),
-        "dead": ("dead", "dead"), "timeout": ("failure", "timeout"), "arguments": ("dead", "dead"),
-    }  # fmt: skip
-    with InlineNode(mail) as node:
-        jobs = {how: node.client.enqueue(ends_with.with_args(how)) for how in list(wanted)[:4]}
-        jobs["timeout"] = node.client.enqueue(wait.with_args())
-        jobs["arguments"] = node.client.enqueue("mail", name="ends_with", body={"wrong": 1})
-        node.run_all()
-        rows = {how: node.client.tasks.get(job.id) for how, job in jobs.items()}
-        labels = {how: [one.outcome for one in node.client.tasks.attempts(job.id)] for how, job in jobs.items()}
-        assert {how: (row.status.value, *labels[how]) for how, row in rows.items()} == wanted
-        assert rows["retry"].start_at == node.clock.now + timedelta(minutes=10)
-        assert rows["snooze"].start_at == node.clock.now + timedelta(hours=1)
-
-
-def test_handlers_of_one_name_in_two_queues_have_each_its_own_attempts_and_hooks() -> None:
-    strict, persistent, usual = Queue("strict"), Queue("persistent"), Queue("usual")
-    calls: list[str] = []
-
-    @strict.before_attempt
-    def before(ctx: Context) -> None:
-        calls.append(f"before {ctx.task.attempts}")
-
-    @strict.after_attempt
-    async def after(ctx: Context, outcome: object) -> None:
-        calls.append(f"after {type(outcome).__name__}")
-
-    async def fails(ctx: Context) -> None:
-        calls.append(ctx.task.queue)
-        raise ValueError("boom")
-
-    each = [
-        strict.task(name="it", max_attempts=1)(fails).with_args(),
-        persistent.task(name="it", max_attempts=5)(fails).with_args(),
-        usual.task(name="it")(fails).with_args(),
-    ]
-    with InlineNode(strict, persistent, usual) as node:
-        node.client.enqueue_many(each)
-        ended = {task.queue: (task.status.value, task.max_attempts) for task in node.run_all()}
-    assert ended == {"strict": ("dead", 1), "persistent": ("failure", 5), "usual": ("failure", 3)}
-    assert calls == ["before 0", "strict", "after Failed", "persistent", "usual"]
-
-
 def test_a_handler_in_a_process_of_its_own_is_run_in_one() -> None:
     with InlineNode(process_handlers.apart) as node:
         job = node.client.enqueue(process_handlers.double.with_args(21))
@@ -176,44 +119,67 @@ def test_a_task_that_is_changed_while_it_runs_keeps_the_change_and_none_runs_for
             node.run_all(limit=5)
 
 
-def test_lost_replies_run_nothing_twice_and_a_refused_result_fails_the_attempt() -> None:
-    with InlineNode(mail, delay_ratio=60.0) as node:
-        for operation in ("claim", "complete", "record_outcomes"):
-            jobs = [node.client.enqueue(send.with_args(to)) for to in ("a", "unknown")]
-            fault = node.faults.lose_reply(operation)
-            if operation == "claim":
-                with pytest.raises(DatabaseUnavailable):
-                    node.run_all()
-            node.run_all()
-            assert fault.hits == 1, operation
-            assert [job.refresh().status for job in jobs] == [Status.DONE, Status.FAILURE], operation
-            assert [node.client.tasks.get(job.id).lease for job in jobs] == [1, 1], operation
-        assert ran == ["a", "unknown"] * 3
-        node.faults.fail("complete", error=ValueError("too strange"))
-        node.client.enqueue(send.with_args())
-        [task] = node.run_all()
-        assert task.status is Status.FAILURE
-        assert task.error == "its outcome could not be written: ValueError: too strange"
+talk = Queue("talk")
 
 
-def test_customers_take_turns_and_rates_and_stops_hold_by_the_clock() -> None:
-    with InlineNode(uploads) as node:
-        limits = node.client.limits
-        node.client.enqueue_many(CALLS)
-        done = [task.json for task in node.run_all()]
-        order = [f"{given['customer']}{given['number']}" for given in done if isinstance(given, dict)]
-        assert order == ["a0", "b0", "a1", "b1", "a2", "b2", "a3", "b3"]
-        limits.set("uploads", each_key=True, rate="3/1m")
-        limits.set("uploads", key="b", rate="1/1m")
-        node.client.enqueue_many(CALLS)
-        assert sorted(str(task.limit_key) for task in node.run_all()) == ["a", "a", "a", "b"]
-        assert [limit.full_keys for limit in limits.list()] == [1, None]
-        node.clock.advance("59s")
-        assert node.run_all() == []
-        node.clock.advance("1s")
-        assert sorted(str(task.limit_key) for task in node.run_all()) == ["a", "b"]
-        limits.set("uploads", running=0)
-        node.client.enqueue("uploads")
-        assert node.run_all() == []
-        assert limits.remove("uploads")
-        assert len(node.run_all()) == 1
+class Listener(TaskWorker):
+    queues = ("listens",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.received: list[Any] = []
+
+    async def setup(self) -> None:
+        self.process.messenger.on("hello", self.receive)
+
+    async def receive(self, message: Message) -> None:
+        await asyncio.sleep(0.01)
+        self.received.append((message.data, message.sender.slot))
+        self.process.messenger.send_to(message.sender.pid, "thanks")
+
+    def handle_task(self, task: Task) -> object:
+        """In a thread."""
+        return self.process.messenger.send_to_workers("hello", "from a thread").wait(timeout=10.0)
+
+
+@talk.task
+async def greets(ctx: Context) -> list[str]:
+    thanks: list[str] = []
+    ctx.messenger.on("thanks", lambda message: thanks.append(message.sender.slot))
+    await ctx.messenger.send_to_workers("hello", 1, kind="Listener")
+    while not thanks:  # noqa: ASYNC110 - it comes by the same event loop
+        await asyncio.sleep(0)
+    return thanks
+
+
+@talk.task
+async def sends_to_none(ctx: Context) -> None:
+    ctx.messenger.send_to_agent("hello")
+
+
+def test_messages_of_workers_have_been_handled_when_the_task_has_run() -> None:
+    listener = Listener()
+    with InlineNode(talk, listener) as node:
+        job = node.client.enqueue("listens")
+        node.run_one()
+        assert listener.received == [("from a thread", "Listener-1")]
+        assert job.result(timeout=0) == 2
+        greeting = node.client.enqueue(greets.with_args())
+        node.run_all()
+        assert greeting.result(timeout=0) == ["Listener-1"]
+        assert listener.received[1:] == [(1, "QueueWorker-1")]
+        node.client.enqueue(sends_to_none.with_args())
+        node.run_one()
+        [event] = node.events.of(MessageNotDelivered)
+        assert "this node has no agent" in event.error
+
+
+async def test_what_a_process_does_not_have_is_named_in_the_error() -> None:
+    ran = await run_inline(sends_to_none.with_args())
+    assert "work in a worker's own process only" in (ran.error or "")
+    listener = Listener()
+    with pytest.raises(NotAvailableInProcess, match="from setup"):
+        listener.process  # noqa: B018 - the attribute access raises
+    async with InlineNode(listener):
+        with pytest.raises(NotAvailableInProcess, match="only in the processes of a running node"):
+            listener.process.shared("x")

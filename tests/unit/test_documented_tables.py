@@ -1,5 +1,3 @@
-"""Tables of the documentation that would become false silently, compared with the code; its configurations are read."""
-
 from __future__ import annotations
 
 import re
@@ -23,18 +21,12 @@ WORDS_FOR_DEFAULTS = {
     "none": ("allowed_hosts", "preview_folders", "mask", "disks", "object_stores", "prefix", "root_path"),
     "": ("bucket", "app", "web.NAME bind", "commands.NAME command", "tasks", "worker", "server", "sender", "to"),
     "the node's": ("workers.NAME grace", "commands.NAME grace", "web.NAME grace", "gateway.NAME grace"),
-    "the host name": ("name",),
-    "`.peerd/<name>`": ("run_directory",),
-    "two heartbeats": ("inactive_after",),
-    "those that the code names": ("queues",),
-    "`127.0.0.1:11300`": ("gateway.NAME bind",),
-    '`["beanstalk", "json"]`': ("protocols",),
-    '`["127.0.0.1:7480"]`': ("storage bind",),
-    "every address": ("cluster bind",),
-    '`["127.0.0.1", "::1"]`': ("forwarded_allow_ips",),
-    "`{}`": ("options", "commands.NAME environment"),
-    "all": ("on",),
-}
+    "the host name": ("name",), "`.peerd/<name>`": ("run_directory",), "two heartbeats": ("inactive_after",),
+    "those that the code names": ("queues",), "`127.0.0.1:11300`": ("gateway.NAME bind",),
+    '`["beanstalk", "json"]`': ("protocols",), '`["127.0.0.1:7480"]`': ("storage bind",),
+    "every address": ("cluster bind",), '`["127.0.0.1", "::1"]`': ("forwarded_allow_ips",),
+    "`{}`": ("options", "commands.NAME environment"), "all": ("on",),
+}  # fmt: skip
 SIZES = ("max_buffered_total", "max_head", "max_message", "max_size", "capacity")
 
 
@@ -98,9 +90,14 @@ def test_the_examples_are_configurations(tmp_path: Path) -> None:
     assert list(schedules.schedules) == ["refresh", "report", "probe", "tide"]
 
 
-def test_every_status_of_a_scheduled_run_is_explained() -> None:
+def test_every_status_of_a_run_and_every_metric_of_a_node_is_explained() -> None:
     first_cells = "".join(re.findall(r"^\| (`.*?) \| ", chapter("schedules", "Outcomes"), re.MULTILINE))
     assert set(re.findall(r"`(\w+)`", first_cells)) == set(RunStatus)
+    rows = re.findall(r"^\| `(peerd_[a-z_]+)` \| (\w+) \|([^|]*)\|", page("monitoring"), re.MULTILINE)
+    kinds = {MetricKind.LARGEST: "gauge"}
+    assert {name: (kind, tuple(re.findall(r"`(\w+)`", labels))) for name, kind, labels in rows} == {
+        name: (kinds.get(family.kind, family.kind.value), family.labels) for name, family in FAMILIES.items()
+    }
 
 
 def test_the_rules_of_the_checker_and_of_the_simulation_are_named() -> None:
@@ -108,11 +105,3 @@ def test_the_rules_of_the_checker_and_of_the_simulation_are_named() -> None:
     named = [{name for row in rows for name in re.findall(r"`([^`]+)`", row[column])} for column in (2, 3)]
     sources = "".join(source.read_text() for source in (ROOT / "tests" / "simulation").glob("*.py"))
     assert named == [set(RULE_NAMES), set(re.findall(r'(?:InvariantViolation\(|forbid\(.+,)\s*"([^"]+)",', sources))]
-
-
-def test_every_metric_of_a_node_has_its_kind_and_labels() -> None:
-    rows = re.findall(r"^\| `(peerd_[a-z_]+)` \| (\w+) \|([^|]*)\|", page("monitoring"), re.MULTILINE)
-    kinds = {MetricKind.LARGEST: "gauge"}
-    assert {name: (kind, tuple(re.findall(r"`(\w+)`", labels))) for name, kind, labels in rows} == {
-        name: (kinds.get(family.kind, family.kind.value), family.labels) for name, family in FAMILIES.items()
-    }

@@ -1,11 +1,11 @@
-"""The published dashboard and alert rules, against what a node and a cluster expose."""
-
 from __future__ import annotations
 
 import re
 import shutil
 import subprocess
+import tomllib
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 from prometheus_client.core import Metric
@@ -15,7 +15,7 @@ from peerd.storage.overview import StorageOverview
 from peerd.store.connection import database
 from peerd.supervision.exits import exit_cause
 from peerd.web.metrics import ClusterCollector, ClusterSnapshot
-from tests.support.monitoring_files import MONITORING, dashboard_expressions, dashboard_panels
+from tests.support.monitoring_files import MONITORING, dashboard_expressions
 
 NAME = re.compile(r"\bpeerd_[a-z_]+\b")
 RULES = (MONITORING / "alerts.yml").read_text()
@@ -34,23 +34,10 @@ def exposed() -> set[str]:
     return names
 
 
-def test_the_dashboard_and_the_rules_name_only_metrics_that_exist_and_every_metric_of_a_node_has_a_panel() -> None:
+def test_the_dashboard_and_the_rules_name_only_what_exists_and_every_metric_of_a_node_has_a_panel() -> None:
     shown = set(NAME.findall("\n".join(dashboard_expressions())))
     assert (shown | set(NAME.findall(RULES))) - exposed() == set()
     assert {name for name in FAMILIES if not any(one.startswith(name) for one in shown)} == set()
-
-
-def test_panels_do_not_overlap_and_have_numbers_of_their_own() -> None:
-    panels = dashboard_panels()
-    assert len({panel["id"] for panel in panels}) == len(panels)
-    places = [panel["gridPos"] for panel in panels]
-    cells = [
-        (x, y) for at in places for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])
-    ]
-    assert len(cells) == len(set(cells))
-
-
-def test_the_labels_are_the_causes_of_deaths_of_the_master_and_the_outcomes_of_the_database() -> None:
     kinds = {value for name, value in vars(exit_cause).items() if name.isupper() and not name.startswith("_")}
     assert set(DEATH_CAUSES) == {kind for kind in kinds if isinstance(kind, str)}
     assert set(DATABASE_OUTCOMES) == {"done", "failed", *database._OUTCOMES.values()}
@@ -65,3 +52,17 @@ def test_promtool_accepts_the_files_and_every_rule_is_tested() -> None:
         assert run.returncode == 0, run.stdout + run.stderr
     tested = re.findall(r"alertname: (\w+)", (MONITORING / "alerts_test.yml").read_text())
     assert set(re.findall(r"- alert: (\w+)", RULES)) == set(tested)
+
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "src" / "peerd"
+
+
+def test_every_file_that_is_no_module_is_named_as_package_data() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    patterns = project["tool"]["setuptools"]["package-data"]["peerd"]
+    named = {file for pattern in patterns for file in PACKAGE.glob(pattern)}
+    others = {file for file in PACKAGE.rglob("*") if file.is_file() and file.suffix not in (".py", ".pyc")}
+    assert others == named
+    folders = {file.parent for file in PACKAGE.rglob("*.py")}
+    assert [str(folder) for folder in folders if not (folder / "__init__.py").exists()] == [], "no packages"

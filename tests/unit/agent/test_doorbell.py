@@ -1,5 +1,3 @@
-"""The agent's side of the doorbell: its UDP listener, the rings that it rejects, and its dispatcher."""
-
 from __future__ import annotations
 
 import asyncio
@@ -7,12 +5,13 @@ import os
 import socket
 import time
 from collections.abc import AsyncIterator
+from contextlib import closing
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from sqlalchemy.engine import make_url
+from sqlalchemy.engine import URL, make_url
 
 from peerd.agent.doorbell.health import MISCONFIGURED_FOR, RejectedRings
 from peerd.agent.doorbell.listeners import DATAGRAMS_PER_TURN, UdpListener, advertised_host, bound_host
@@ -44,32 +43,26 @@ SECRET = "a secret that all nodes share"
 class RingSender:
     """Rings at one UDP listener."""
 
-    def __init__(self, rejected: RejectedRings, received: list[Ring], events: list[Event], port: int) -> None:
-        self.received, self.events = received, events
-        self.rejected = rejected
-        self._address = ("127.0.0.1", port)
-        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    def __init__(self) -> None:
+        self.received: list[Ring] = []
+        self.events: list[Event] = []
+        self.rejected = RejectedRings(EventBus(self.events.append))
+        self.listener = UdpListener(Verifier(SECRET, "life", time.time), self.received.append, self.rejected)
+        self._address = ("127.0.0.1", self.listener.open("127.0.0.1", 0))
+        self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 
     def send(self, datagram: bytes) -> None:
-        self._socket.sendto(datagram, self._address)
+        self.socket.sendto(datagram, self._address)
 
     def ring(self, ring: Ring, secret: str = SECRET) -> None:
         self.send(Signer(secret, time.time).sign(ring, "life"))
 
-    def close(self) -> None:
-        self._socket.close()
-
 
 @pytest.fixture
 async def sender() -> AsyncIterator[RingSender]:
-    received: list[Ring] = []
-    events: list[Event] = []
-    rejected = RejectedRings(EventBus(events.append))
-    listener = UdpListener(Verifier(SECRET, "life", time.time), received.append, rejected)
-    sender = RingSender(rejected, received, events, listener.open("127.0.0.1", 0))
-    yield sender
-    sender.close()
-    listener.close()
+    sender = RingSender()
+    with sender.socket, closing(sender.listener):
+        yield sender
 
 
 async def test_a_listener_accepts_rings_of_its_secret_and_rejects_all_others(sender: RingSender) -> None:
@@ -79,16 +72,12 @@ async def test_a_listener_accepts_rings_of_its_secret_and_rejects_all_others(sen
     await eventually_async(lambda: sender.received == [TasksAvailable(("video",))])
     assert sender.rejected.counts == {RejectionReason.SECRET: 1, RejectionReason.STRANGE: 1}
     assert sender.rejected.last == (RejectionReason.STRANGE, "127.0.0.1")
-    assert {(event.reason, event.count) for event in sender.events if isinstance(event, RingsRejected)} == {
-        (str(RejectionReason.SECRET), 1),
-        (str(RejectionReason.STRANGE), 1),
-    }
+    reported = [(event.reason, event.count) for event in sender.events if isinstance(event, RingsRejected)]
+    assert reported == [(str(RejectionReason.SECRET), 1), (str(RejectionReason.STRANGE), 1)]
 
 
 @rows("secret, late", [("quite another secret", 0.0), (SECRET, REPLAY_WINDOW + 60.0)])
-def test_two_different_rings_for_this_node_reveal_a_misconfigured_sender_and_one_does_not(
-    secret: str, late: float
-) -> None:
+def test_two_different_rings_for_this_node_reveal_a_misconfigured_sender(secret: str, late: float) -> None:
     clock = ManualClock(1_000_000.0)
     rejected, verifier = RejectedRings(EventBus(), clock), Verifier(SECRET, "life", clock)
 
@@ -148,31 +137,24 @@ async def test_rings_within_a_few_milliseconds_are_forwarded_together(monkeypatc
     assert dispatcher.rings_received == 205
 
 
-class RecordingMessenger:
-    """A worker, this process as a web process, and a gateway process."""
-
-    workers = (Peer(1, "jobs-1", "jobs", "worker"), Peer(os.getpid(), "site-1", "site", "web"))
-    gateways = (Peer(2, "tubes-1", "tubes", "gateway"),)
-
-    def __init__(self) -> None:
-        self.sent: list[int] = []
-
-    def send_to(self, pid: int, action: str, _: Any) -> Delivery:
-        self.sent.append(pid)
-        return Delivery(action, Target.process(pid))
-
-
 async def test_web_processes_get_rings_of_tasks_by_their_socket_alone(tmp_path: Path) -> None:
     database = Database(f"sqlite:///{tmp_path / 'none.sqlite'}")
     node = NodeSettings(run_directory=tmp_path)
     doorbell = DoorbellSubsystem(node, ClusterSettings(), Mock(), database, "life", EventBus(), Mock(), Mock())
-    messenger = RecordingMessenger()
-    doorbell._messenger = cast("Any", messenger)
+    sent: list[int] = []
+
+    def send_to(pid: int, action: str, _: Any) -> Delivery:
+        sent.append(pid)
+        return Delivery(action, Target.process(pid))
+
+    workers = (Peer(1, "jobs-1", "jobs", "worker"), Peer(os.getpid(), "site-1", "site", "web"))
+    gateways = (Peer(2, "tubes-1", "tubes", "gateway"),)
+    doorbell._messenger = Mock(workers=workers, gateways=gateways, send_to=send_to)
     doorbell._wake_up_sender.open()
     doorbell._wake_workers(TasksAvailable())
-    assert messenger.sent == [1, 2], "a web process without a socket has no viewers"
+    assert sent == [1, 2], "a web process without a socket has no viewers"
     doorbell._wake_workers(ClaimRevoked((7,)))
-    assert messenger.sent == [1, 2, 1, os.getpid()]
+    assert sent == [1, 2, 1, os.getpid()]
     received: list[TasksAvailable] = []
     wake_up_socket = WakeUpSocket(tmp_path, received.append)
     wake_up_socket.open()
@@ -183,19 +165,15 @@ async def test_web_processes_get_rings_of_tasks_by_their_socket_alone(tmp_path: 
     database.close()
 
 
-def test_a_node_advertises_its_configured_address_or_the_one_it_reaches_its_database_from() -> None:
-    local, remote = make_url("sqlite:////tmp/peerd.sqlite"), make_url("mysql://peerd@127.0.0.1/peerd")
-    for address, url, advertised in (
-        ("10.0.0.7", local, "127.0.0.1"),
-        ("10.0.0.7", remote, "10.0.0.7"),
-        ("[fd00::7]", remote, "fd00::7"),
-        (None, remote, "127.0.0.1"),
-    ):
-        assert advertised_host(NodeSettings(address=address), url) == advertised
-    for bind, host, url, bound in (
-        (None, "127.0.0.1", local, "127.0.0.1"),
-        (None, "10.0.0.7", remote, "0.0.0.0"),
-        (None, "fd00::7", remote, "::"),
-        ("10.0.0.7", "10.0.0.7", remote, "10.0.0.7"),
-    ):
-        assert bound_host(ClusterSettings(bind=bind), host, url) == bound
+LOCAL, REMOTE = make_url("sqlite:////tmp/peerd.sqlite"), make_url("mysql://peerd@127.0.0.1/peerd")
+
+
+@rows("address, url, advertised, bind, bound", [
+    ("10.0.0.7", LOCAL, "127.0.0.1", None, "127.0.0.1"), ("10.0.0.7", REMOTE, "10.0.0.7", None, "0.0.0.0"),
+    ("[fd00::7]", REMOTE, "fd00::7", None, "::"), (None, REMOTE, "127.0.0.1", "10.0.0.7", "10.0.0.7"),
+])  # fmt: skip
+def test_a_node_advertises_its_address_or_the_one_it_reaches_its_database_from_and_binds_to_one_that_serves_it(
+    address: str | None, url: URL, advertised: str, bind: str | None, bound: str
+) -> None:
+    assert advertised_host(NodeSettings(address=address), url) == advertised
+    assert bound_host(ClusterSettings(bind=bind), advertised, url) == bound

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from textwrap import dedent
 
 import pytest
 
-from tests.unit.config.helpers import Write
+from peerd.config import Check, check
+
+EMPTY: Mapping[str, str] = {}
+Write = Callable[[str], Path]
 
 
 @pytest.fixture
@@ -24,3 +28,11 @@ def write(project: Path) -> Write:
         return path
 
     return to_file
+
+
+def checked(path: Path, environment: Mapping[str, str] = EMPTY) -> Check:
+    return check(path, environment)
+
+
+def problems(path: Path, environment: Mapping[str, str] = EMPTY) -> list[str]:
+    return [str(problem) for problem in checked(path, environment).problems]

@@ -1,5 +1,3 @@
-"""[storage] becomes the kinds of processes that a node with disks runs."""
-
 from __future__ import annotations
 
 from pathlib import Path
@@ -39,17 +37,12 @@ grace = "30m"
     assert copiers.options["disks"] == [f"{tmp_path}/disk-1", "/srv/disk-2"]
     assert (copiers.options["url"], copiers.options["rate"]) == ("http://10.0.0.7:7480", 50_000_000)
     assert copiers.options["grace"] == 1800.0
-
-
-def test_a_node_without_disks_runs_none_of_them(tmp_path: Path) -> None:
-    settings = settings_of(tmp_path, "[storage]\nreserve = 0.1\n")
-    assert not {COPIERS, MANAGER} & set(settings.workers)
-    assert SERVER not in settings.web
+    without = settings_of(tmp_path, "[storage]\nreserve = 0.1\n")
+    assert not {COPIERS, MANAGER, SERVER} & {*without.workers, *without.web}
 
 
 @rows("bind, address, url", [
-    ("[::1]:7480", None, "http://[::1]:7480"),
-    (":7480", "https://files-1.example:443", "https://files-1.example:443"),
+    ("[::1]:7480", None, "http://[::1]:7480"), (":7480", "https://files-1.example:443", "https://files-1.example:443"),
     (":7480", "files-1:9000", "http://files-1:9000"), ("0.0.0.0:7480", None, "http://node-1.example:7480"),
 ])  # fmt: skip
 def test_other_nodes_reach_a_node_at_its_address(tmp_path: Path, bind: str, address: str | None, url: str) -> None:
@@ -72,16 +65,13 @@ def test_what_cannot_work_is_reported(tmp_path: Path, text: str, problem: str) -
     assert any(problem in one.message for one in found.problems), [str(one) for one in found.problems]
 
 
-def test_s3_is_an_option_of_the_server_and_its_domain_needs_it(tmp_path: Path) -> None:
+def test_s3_and_a_certificate_are_options_of_the_server(tmp_path: Path) -> None:
     text = '[storage]\ndisks = "d"\nbind = "127.0.0.1:7480"\ns3_domain = "S3.example"\n'
     settings = settings_of(tmp_path, f"{text}s3 = true\n")
     options = settings.web[SERVER].options
     assert (options["s3"], options["s3_domain"]) == (True, "s3.example")
     assert [problem.key for problem in checked(tmp_path, text).problems] == ["storage.s3_domain"]
     assert checked(tmp_path, '[storage]\ns3 = true\ns3_domain = "a b"\n').problems
-
-
-def test_with_a_certificate_the_address_is_one_of_https(tmp_path: Path) -> None:
     certificate, key = make_certificate(tmp_path, "node")
     files = 'tls_certificate = "node.pem"\ntls_key = "node.key"\n'
     for own in ("", 'address = "node-1.example:7480"\n'):
@@ -100,19 +90,16 @@ def test_files_of_tls_that_cannot_be_used_are_problems_of_their_section(tmp_path
 disks = "d"
 tls_certificate = "node.pem"
 tls_key = "other.key"
-[web.site]
-app = "site:app"
-bind = ":8080"
-tls_certificate = "none.pem"
-tls_key = "node.key"
-[web.half]
-app = "site:app"
-bind = ":8081"
-tls_key = "node.key"
+[web]
+site = { app = "site:app", bind = ":8080", tls_certificate = "none.pem", tls_key = "node.key" }
+half = { app = "site:app", bind = ":8081", tls_key = "node.key" }
+[gateway]
+queue.tls_certificate = "node.pem"
 """
     found = checked(tmp_path, text)
     assert {problem.key: problem.message for problem in found.problems} == {
         "storage.tls_key": "is no key of tls_certificate, or is protected by a password (key values mismatch)",
         "web.site.tls_certificate": f"{tmp_path}/none.pem: no such file or directory",
         "web.half.tls_key": "tls_certificate is missing",
+        "gateway.queue.tls_certificate": "tls_key is missing",
     }

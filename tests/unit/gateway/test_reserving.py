@@ -1,12 +1,10 @@
-"""Reserves as a state machine: who waits, who attempts, and how reserves end. Jobs are values; nothing is stored."""
-
 from __future__ import annotations
 
 import asyncio
 from functools import partial
+from unittest.mock import Mock
 
 import pytest
-from sqlalchemy.engine import Connection
 
 from peerd.gateway.batches import Batch, OperationFailed
 from peerd.gateway.clients import QueueClient, Reservation, ReserveEnd
@@ -19,8 +17,6 @@ TIMED_OUT, DEADLINE_SOON = ReserveEnd.TIMED_OUT, ReserveEnd.DEADLINE_SOON
 
 
 class Table:
-    """Reserving, and a table of ready jobs from which its attempts take."""
-
     def __init__(self) -> None:
         self.ready: list[ReservedJob] = []
         self.returned: list[int] = []
@@ -37,7 +33,6 @@ class Table:
     def want(
         self, *tubes: str, by: QueueClient | None = None, timeout: float | None = None, name: str | None = None
     ) -> QueueClient:
-        """A client, which reserves a job of tube "a" if nothing else is said."""
         client = by or QueueClient()
         client.watched = client.watched if by else tubes or ("a",)
         self.reserving.want(client, timeout, partial(self._note, name))
@@ -83,9 +78,7 @@ async def table() -> Table:
     return Table()
 
 
-async def test_pipelined_reserves_are_answered_in_order_and_one_that_does_not_wait_times_out_at_once(
-    table: Table,
-) -> None:
+async def test_pipelined_reserves_are_answered_in_order_and_one_that_does_not_wait_at_once(table: Table) -> None:
     table.put(1)
     table.put(2)
     client = table.want()
@@ -110,7 +103,7 @@ async def test_a_reserve_ends_with_its_timeout_and_does_not_wait_behind_the_end_
     await eventually_async(lambda: table.answers == [TIMED_OUT] * 2)
 
 
-async def test_one_job_causes_one_attempt_of_the_client_that_waits_longest(table: Table) -> None:
+async def test_one_job_causes_one_attempt_of_who_waits_longest_and_a_ring_lets_all_get_jobs(table: Table) -> None:
     for number in range(100):
         table.want(name=f"client {number}")
     table.run_batches()
@@ -118,13 +111,16 @@ async def test_one_job_causes_one_attempt_of_the_client_that_waits_longest(table
     for job_id in (7, 8):
         table.put(job_id)
         table.run_batches()
-    assert table.answers == ["client 0", "client 1"]
-    assert table.attempts == before + 2
+    assert (table.answers, table.attempts) == (["client 0", "client 1"], before + 2)
+    for number in range(90):
+        table.put(number)
+    table.reserving.waiters.wake("a")
+    table.run_batches()
+    assert set(table.answers) == {f"client {number}" for number in range(92)}
 
 
 async def test_a_job_that_the_woken_client_does_not_take_goes_to_the_next_one(table: Table) -> None:
-    """The first client watches both tubes and gets the job of the other one."""
-    table.want("a", "b", name="first")
+    table.want("a", "b", name="first")  # gets the job of the other tube
     table.want("b", name="second")
     table.run_batches()
     table.put(1, "a")
@@ -146,20 +142,7 @@ async def test_a_job_put_while_the_attempt_of_a_client_runs_is_not_missed(table:
     assert table.answers == [1]
 
 
-async def test_a_ring_lets_all_waiting_clients_get_jobs(table: Table) -> None:
-    for _ in range(200):
-        table.want()
-    table.run_batches()
-    for number in range(150):
-        table.put(number + 1, "a")
-    table.reserving.waiters.wake("a")
-    table.run_batches()
-    assert sorted(table.answers) == list(range(1, 151))  # type: ignore[type-var]
-
-
-async def test_a_ready_job_is_given_although_a_deadline_comes_soon_of_which_one_who_waits_is_told(
-    table: Table,
-) -> None:
+async def test_a_ready_job_is_given_although_a_deadline_comes_soon_of_which_one_who_waits_is_told(table: Table) -> None:
     table.put(1, ttr=1)
     table.put(2)
     client = table.want()
@@ -169,15 +152,7 @@ async def test_a_ready_job_is_given_although_a_deadline_comes_soon_of_which_one_
     assert table.answers == [1, 2, DEADLINE_SOON]
 
 
-async def test_a_reservation_ends_at_its_deadline(table: Table) -> None:
-    table.put(1, ttr=0)
-    client = table.want()
-    table.run_batches()
-    await eventually_async(lambda: table.expired == [1])
-    assert not client.reservations
-
-
-async def test_a_job_for_a_client_that_has_gone_is_returned(table: Table) -> None:
+async def test_who_has_gone_gets_no_job_and_who_watches_other_tubes_waits_no_more_on_the_old_ones(table: Table) -> None:
     table.put(1)
     client = table.want()
     batch = table.begin_batch()
@@ -185,16 +160,12 @@ async def test_a_job_for_a_client_that_has_gone_is_returned(table: Table) -> Non
     table.reserving.forget(client)
     table.end_batch(batch)
     assert (table.returned, table.answers) == ([1], [])
-
-
-async def test_a_client_that_watches_other_tubes_after_its_answer_waits_no_more_on_the_old_ones(table: Table) -> None:
     client = QueueClient()
     client.watched = ("a",)
     table.reserving.want(client, None, lambda _: setattr(client, "watched", ("b",)))
     table.put(1)
     table.run_batches()
-    assert table.reserving.waiters.count("a") == 0
-    assert not table.reserving.waiters
+    assert (table.reserving.waiters.count("a"), bool(table.reserving.waiters)) == (0, False)
 
 
 async def test_a_client_waits_on_while_the_database_is_away_and_attempts_once_for_each_reason(table: Table) -> None:
@@ -226,28 +197,19 @@ async def test_a_wait_that_is_over_during_an_attempt_costs_no_time(table: Table)
     assert table.answers == [1, TIMED_OUT]
 
 
-# ---------------------------------------------------------------- offers: attempts right behind what makes jobs ready
-
-
-def reads_a_table(_: Connection) -> None:
-    """An operation that stands between offers."""
-
-
 class Offering:
-    """A batch of a producer."""
+    """Attempts right behind what makes jobs ready, in a batch of a producer."""
 
     def __init__(self, table: Table) -> None:
-        self.batch = Batch()
-        self.producer = QueueClient()
+        self.batch, self.producer = Batch(), QueueClient()
         self._table = table
 
-    def call(self, *, is_certain: bool | None = None) -> None:
-        self.batch.add(self.producer, StoreCall(reads_a_table), lambda _: None)
-        if is_certain is not None:
-            self._table.reserving.offers.add(self.batch, self.producer, "a", 1, is_certain=is_certain)
+    def call(self, *, is_certain: bool) -> None:
+        self.batch.add(self.producer, StoreCall(Mock()), lambda _: None)
+        self._table.reserving.offers.add(self.batch, self.producer, "a", 1, is_certain=is_certain)
 
     def query(self) -> None:
-        self.batch.add(self.producer, StoreQuery(reads_a_table), lambda _: None)
+        self.batch.add(self.producer, StoreQuery(Mock()), lambda _: None)
 
     def sequence(self) -> list[str]:
         self._table.reserving.add_attempts(self.batch)
@@ -259,7 +221,7 @@ async def offering(table: Table) -> Offering:
     return Offering(table)
 
 
-async def test_a_client_gets_a_new_job_before_the_next_command_of_its_producer_though_it_attempts(
+async def test_a_client_gets_a_new_job_before_the_next_command_of_its_producer(
     table: Table, offering: Offering
 ) -> None:
     table.want()
@@ -270,9 +232,7 @@ async def test_a_client_gets_a_new_job_before_the_next_command_of_its_producer_t
     assert offering.sequence() == ["StoreCall", "Reserve", "StoreQuery"]
 
 
-async def test_a_client_that_an_offer_may_have_served_attempts_after_the_next_one_too_and_gets_one_job(
-    table: Table, offering: Offering
-) -> None:
+async def test_a_client_that_an_offer_may_have_served_attempts_again(table: Table, offering: Offering) -> None:
     for name in ("first", "second"):
         table.want(name=name)
     table.run_batches()
@@ -286,6 +246,15 @@ async def test_a_client_that_an_offer_may_have_served_attempts_after_the_next_on
     assert table.answers == ["first", "second"]
 
 
+async def test_a_client_that_waits_after_an_offer_attempts_after_all(table: Table, offering: Offering) -> None:
+    early = table.want(timeout=0.0)
+    offering.call(is_certain=False)
+    table.reserving.forget(early)
+    table.want()
+    offering.query()
+    assert offering.sequence() == ["StoreCall", "StoreQuery", "Reserve"]
+
+
 async def test_certain_offers_are_for_one_client_each(table: Table, offering: Offering) -> None:
     for _ in range(5):
         table.want()
@@ -293,14 +262,3 @@ async def test_certain_offers_are_for_one_client_each(table: Table, offering: Of
     for _ in range(3):
         offering.call(is_certain=True)
     assert offering.sequence() == ["StoreCall", "Reserve"] * 3
-
-
-async def test_a_client_that_begins_to_wait_after_an_offer_attempts_after_all_operations(
-    table: Table, offering: Offering
-) -> None:
-    early = table.want(timeout=0.0)
-    offering.call(is_certain=False)
-    table.reserving.forget(early)
-    table.want()
-    offering.query()
-    assert offering.sequence() == ["StoreCall", "StoreQuery", "Reserve"]

@@ -29,25 +29,15 @@ class ClaimingProcess:
         assert node_id is not None
         self.node_id = node_id
         self.process_id = database.run(
-            register_process,
-            node_id=node_id,
-            incarnation=self.incarnation,
-            kind="video",
-            slot="video-1",
-            role="worker",
-            pid=4242,
-            capabilities=ProcessCapabilities(("video",), slots=4),
-        )
+            register_process, node_id=node_id, incarnation=self.incarnation, kind="video", slot="video-1",
+            role="worker", pid=4242, capabilities=ProcessCapabilities(("video",), slots=4),
+        )  # fmt: skip
 
     def claim(self, queue: str = "video", max_attempts: int = 3) -> Task:
-        """The next task of the queue."""
         claimer = Claimer(
-            node_id=self.node_id,
-            incarnation=self.incarnation,
-            process_id=self.process_id,
-            queues=(queue,),
+            node_id=self.node_id, incarnation=self.incarnation, process_id=self.process_id, queues=(queue,),
             default_attempts=max_attempts,
-        )
+        )  # fmt: skip
         [task] = self.database.run(claim, claimer, token=new_token(), limit=1).tasks
         return task
 
@@ -57,7 +47,6 @@ class ClaimingProcess:
         ).refused
 
     def end(self, task: Task, outcome: Outcome) -> None:
-        """Write the outcome of a task that is held."""
         held = ClaimId(task.id, task.lease)
         if isinstance(outcome, Done):
             assert not self.database.run(complete, self.process_id, {held: outcome.result})
@@ -65,7 +54,6 @@ class ClaimingProcess:
             assert self.database.run(record_outcome, self.process_id, held, outcome)
 
     def run(self, outcome: Outcome, queue: str = "video", max_attempts: int = 3) -> Task:
-        """Claim the next task and end it at once."""
         task = self.claim(queue, max_attempts)
         self.end(task, outcome)
         return task

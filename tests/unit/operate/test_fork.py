@@ -1,15 +1,12 @@
-"""A client that was used before its process forked, as gunicorn --preload, Celery and multiprocessing do."""
-
 from __future__ import annotations
 
 import threading
 
 import pytest
 
-from peerd.domain.lifecycle import Status
 from peerd.operate.client import Client
 from peerd.store.connection.database import Database
-from tests.support.forks import FORK_CONTEXT, FORK_TIMEOUT, open_sessions, run_in_fork, session_id, use_client
+from tests.support.forks import FORK_TIMEOUT, open_sessions, run_in_fork, session_id, use_client
 
 
 def test_a_forked_process_has_connections_and_threads_of_its_own(client: Client) -> None:
@@ -27,28 +24,8 @@ def test_a_forked_process_has_connections_and_threads_of_its_own(client: Client)
     assert use_client(client) == 8
 
 
-def test_processes_that_were_forked_work_beside_their_parent(client: Client) -> None:
-    use_client(client)
-
-    def enqueue() -> None:
-        for _ in range(20):
-            client.enqueue("mail")
-
-    children = [FORK_CONTEXT.Process(target=enqueue) for _ in range(3)]
-    for child in children:
-        child.start()
-    enqueue()
-    for child in children:
-        child.join(FORK_TIMEOUT)
-    assert [child.exitcode for child in children] == [0, 0, 0]
-    [queue] = client.queues.list()
-    assert queue.counts == {Status.PENDING: 2 + 80}
-
-
 @pytest.mark.parametrize("migrated_database", ["sqlite"], indirect=True)
-def test_a_fork_during_another_threads_first_call_does_not_block_the_child(
-    client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_fork_during_a_first_call_does_not_block_the_child(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     checking, resume = threading.Event(), threading.Event()
 
     def check_schema(_: Database) -> None:

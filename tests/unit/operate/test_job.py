@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import asyncio
 from threading import Thread
 
 import pytest
 
+from peerd.domain.call import Call
+from peerd.domain.errors import InvalidTask, TaskNotFound
 from peerd.domain.lifecycle import Status
 from peerd.domain.outcome import Canceled, Done, Failed
 from peerd.operate.client import Client
@@ -28,7 +31,7 @@ def test_a_result_is_what_the_handler_returned_and_is_waited_for(client: Client,
     assert answers == [[1]]
 
 
-def test_what_did_not_end_well_raises_how_it_ended(client: Client, holder: ClaimingProcess) -> None:
+def test_what_did_not_end_well_or_in_time_raises_how_it_ended(client: Client, holder: ClaimingProcess) -> None:
     dead, canceled = client.enqueue_many(["video"] * 2)
     holder.run(Failed(error="OSError: the disk is full"))
     with pytest.raises(JobFailed, match="the disk is full") as failed:
@@ -37,17 +40,11 @@ def test_what_did_not_end_well_raises_how_it_ended(client: Client, holder: Claim
     holder.run(Canceled("not wanted"))
     with pytest.raises(JobCanceled, match="not wanted"):
         canceled.result()
-
-
-def test_the_job_of_a_deleted_task_has_expired(client: Client) -> None:
-    job = client.enqueue("video")
-    client.tasks.delete(job.id)
-    for call in (job.refresh, job.result, lambda: job.status):
+    deleted = client.enqueue("video")
+    client.tasks.delete(deleted.id)
+    for call in (deleted.refresh, deleted.result, lambda: deleted.status):
         with pytest.raises(JobExpired, match="gone"):
             call()
-
-
-def test_a_time_out_is_a_timeout_error_and_the_task_continues(client: Client, holder: ClaimingProcess) -> None:
     job = client.enqueue("video")
     with pytest.raises(TimeoutError, match="still pending after 50ms"):
         job.result(timeout="50ms")
@@ -56,3 +53,35 @@ def test_a_time_out_is_a_timeout_error_and_the_task_continues(client: Client, ho
     assert job.status is Status.PENDING, "as it was read last"
     with pytest.raises(JobTimeout, match="still failure"):
         job.result(timeout=0.05)
+
+
+CALL = Call("video", "transcode", '{"source":"a.mp4"}')
+
+
+async def test_everything_is_awaitable_too(client: Client) -> None:
+    job = await client.aio.enqueue(CALL, priority=20)
+    more = await client.aio.enqueue_many([CALL, CALL])
+    assert [task.id for task in await client.aio.tasks.list()] == [more[1].id, more[0].id, job.id]
+    await client.aio.tasks.cancel(job.id)
+    assert (await client.aio.refresh(job)).status is Status.CANCELED
+    await client.aio.queues.pause("video", "1h")
+    [queue] = await client.aio.queues.list()
+    assert (queue.paused, queue.counts) == (True, {Status.PENDING: 2, Status.CANCELED: 1})
+    assert await client.aio.nodes.list() == []
+    with pytest.raises(InvalidTask):
+        await client.aio.enqueue("no spaces")
+    with pytest.raises(TaskNotFound):
+        await client.aio.tasks.get(4711)
+
+
+async def test_the_event_loop_continues_while_a_result_is_awaited(client: Client, holder: ClaimingProcess) -> None:
+    job, dead = [await client.aio.enqueue(CALL) for _ in range(2)]
+    with pytest.raises(JobTimeout):
+        await client.aio.result(job, timeout=0.01)
+    waiting = asyncio.create_task(client.aio.result(job, timeout="10s"))
+    await asyncio.sleep(0)
+    holder.run(Done('"there"'))
+    assert await waiting == "there"
+    holder.run(Failed(error="no"))
+    with pytest.raises(JobFailed):
+        await client.aio.result(dead)

@@ -1,5 +1,3 @@
-"""Errors among events, and the recipes of docs/error-tracking.md against a real server on this machine."""
-
 from __future__ import annotations
 
 import gzip
@@ -22,6 +20,7 @@ from peerd.runtime.observability.error_reporting import ErrorReporter, report_of
 from peerd.runtime.observability.events import (
     AttemptEnded,
     ErrorHookFailed,
+    Event,
     EventBus,
     PeriodicLoopEnded,
     ProcessExited,
@@ -32,39 +31,27 @@ from tests.support.rows import rows
 PAGE = (Path(__file__).parents[3] / "docs" / "error-tracking.md").read_text()
 
 
-class Tracker:
-    """An HTTP server that keeps what it receives."""
-
-    def __init__(self) -> None:
-        received: list[bytes] = []
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["content-length"]))
-                received.append(gzip.decompress(body) if self.headers.get("content-encoding") == "gzip" else body)
-                self.send_response(200)
-                self.send_header("content-length", "2")
-                self.end_headers()
-                self.wfile.write(b"{}")
-
-            def log_message(self, *_: object) -> None:
-                """Not to stderr."""
-
-        self.received = received
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
-
-    @property
-    def host(self) -> str:
-        return f"127.0.0.1:{self.server.server_port}"
-
-
 @pytest.fixture
-def tracker() -> Iterator[Tracker]:
-    made = Tracker()
-    yield made
-    made.server.shutdown()
-    made.server.server_close()
+def tracker() -> Iterator[tuple[str, list[bytes]]]:
+    """The address of an HTTP server, and what it receives."""
+    received: list[bytes] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["content-length"]))
+            received.append(gzip.decompress(body) if self.headers.get("content-encoding") == "gzip" else body)
+            self.send_response(200)
+            self.send_header("content-length", "2")
+            self.end_headers()
+            self.wfile.write(b"{}")
+
+        def log_message(self, *_: object) -> None:
+            """Not to stderr."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"127.0.0.1:{server.server_port}", received
+        server.shutdown()
 
 
 def recipe(title: str, **replaced: str) -> Any:
@@ -88,14 +75,11 @@ def raised() -> LookupError:
         return error
 
 
-ENDED: dict[str, Any] = {
-    "task_id": 7, "queue": "video", "name": "cut", "outcome": "failure", "seconds": 1.0, "number": 2, "retry_in": 5.0,
-    "error": "LookupError: no page 17", "traceback": "Traceback",
-}  # fmt: skip
-
-
 def attempt_ended(**more: Any) -> AttemptEnded:
-    return AttemptEnded(**ENDED | more)
+    return AttemptEnded(**{
+        "task_id": 7, "queue": "video", "name": "cut", "outcome": "failure", "seconds": 1.0, "number": 2,
+        "retry_in": 5.0, "error": "LookupError: no page 17", "traceback": "Traceback", **more,
+    })  # fmt: skip
 
 
 def report_to_sentry(host: str) -> None:
@@ -110,13 +94,22 @@ def report_to_sentry(host: str) -> None:
     assert not events.of(ErrorHookFailed)
 
 
-def test_sentry_gets_the_exception_with_its_frames_and_tags(tracker: Tracker) -> None:
+def test_a_web_hook_gets_the_report_as_json(tracker: tuple[str, list[bytes]]) -> None:
+    module = recipe("A web hook", **{"https://example.org/errors": f"http://{tracker[0]}/errors"})
+    reporter = ErrorReporter(module.report, EventBus(), node="a", slot="jobs-1")
+    reporter(attempt_ended(), raised())
+    reporter.finish(10.0)
+    report = {"text": "LookupError: no page 17", "traceback": "Traceback", "task_id": "7"}
+    assert report.items() <= json.loads(tracker[1][0]).items()
+
+
+def test_sentry_gets_the_exception_with_its_frames_and_tags(tracker: tuple[str, list[bytes]]) -> None:
     """In a process of its own: the SDK changes `subprocess`, logging and more for as long as a process lives."""
-    process = multiprocessing.get_context("spawn").Process(target=report_to_sentry, args=(tracker.host,), daemon=True)
+    process = multiprocessing.get_context("spawn").Process(target=report_to_sentry, args=(tracker[0],), daemon=True)
     process.start()
     process.join(60)
     assert process.exitcode == 0
-    found = [json.loads(line) for body in tracker.received for line in body.splitlines() if b'"event_id"' in line]
+    found = [json.loads(line) for body in tracker[1] for line in body.splitlines() if b'"event_id"' in line]
     sent = {one["tags"]["task_id"]: one for one in found if "tags" in one}
     assert len([one for one in found if "tags" in one]) == 2, "each once"
     [value] = sent["7"]["exception"]["values"]
@@ -128,43 +121,26 @@ def test_sentry_gets_the_exception_with_its_frames_and_tags(tracker: Tracker) ->
     assert sent["8"]["contexts"]["peerd"]["traceback"] == "Traceback"
 
 
-def test_a_web_hook_gets_the_report_as_json(tracker: Tracker) -> None:
-    module = recipe("A web hook", **{"https://example.org/errors": f"http://{tracker.host}/errors"})
-    reporter = ErrorReporter(module.report, EventBus(), node="a", slot="jobs-1")
-    reporter(attempt_ended(), raised())
-    reporter.finish(10.0)
-    [body] = tracker.received
-    assert {"text": "LookupError: no page 17", "traceback": "Traceback", "task_id": "7"}.items() <= json.loads(
-        body
-    ).items()
+EXITED: dict[str, Any] = {"slot": "a-1", "pid": 1}
 
 
-@rows("changes, is_error", [
-    ({}, True), ({"outcome": "timeout", "traceback": None}, True),
-    ({"outcome": "dead", "traceback": None, "retry_in": None}, True), ({"traceback": None}, False),
-    ({"outcome": "done", "traceback": None, "error": None, "retry_in": None}, False),
-    ({"outcome": "canceled", "traceback": None, "retry_in": None}, False),
-    ({"outcome": "unknown", "traceback": None}, False),
+@rows("event, is_error", [
+    (ProcessExited(**EXITED, cause="SIGKILL", expected=True), False),
+    (ProcessExited(**EXITED, cause="SIGKILL", expected=False), True),
+    (ProcessExited(**EXITED, cause="tainted", expected=False, status=70), False),
+    (ProcessExited(**EXITED, cause="exit status 3", expected=False, status=3), True),
+    (PeriodicLoopEnded(worker="W", seconds=1.0), False), (attempt_ended(), True),
+    (attempt_ended(outcome="timeout", traceback=None), True),
+    (attempt_ended(outcome="dead", traceback=None, retry_in=None), True), (attempt_ended(traceback=None), False),
+    (attempt_ended(outcome="done", traceback=None, error=None, retry_in=None), False),
+    (attempt_ended(outcome="canceled", traceback=None, retry_in=None), False),
+    (attempt_ended(outcome="unknown", traceback=None), False),
 ])  # fmt: skip
-def test_only_failures_are_errors(changes: dict[str, Any], *, is_error: bool) -> None:
-    assert (report_of(attempt_ended(**changes)) is not None) is is_error
+def test_only_failures_and_unexpected_ends_are_errors(event: Event, *, is_error: bool) -> None:
+    assert (report_of(event) is not None) is is_error
 
 
-def test_only_unexpected_ends_and_failed_rounds_are_errors() -> None:
-    ended: dict[str, Any] = {"slot": "a-1", "pid": 1}
-    for event, is_error in (
-        (ProcessExited(**ended, cause="SIGKILL", expected=True), False),
-        (ProcessExited(**ended, cause="SIGKILL", expected=False), True),
-        (ProcessExited(**ended, cause="tainted", expected=False, status=70), False),
-        (ProcessExited(**ended, cause="exit status 3", expected=False, status=3), True),
-        (PeriodicLoopEnded(worker="W", seconds=1.0), False),
-    ):
-        assert (report_of(event) is not None) is is_error, event
-
-
-def test_reports_that_wait_for_a_hook_are_bounded_and_one_that_does_not_return_is_said_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_waiting_reports_are_bounded_and_a_hook_that_hangs_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(error_reporting, "MAX_WAITING", 10)
     events, go_on, began, got = EventRecorder(), threading.Event(), threading.Event(), list[ErrorReport]()
 

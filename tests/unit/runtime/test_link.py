@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import asyncio
 import math
 import os
 import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 
@@ -14,7 +16,7 @@ import pytest
 from peerd.runtime.messages.frames import FrameDecoder
 from peerd.runtime.process.control_thread import ControlThread, StopRequested
 from peerd.runtime.process.link import Link, ProcessInfo
-from peerd.runtime.process.loop_monitor import LoopMonitor
+from peerd.runtime.process.loop_monitor import MEASURE_INTERVAL, LoopMonitor
 
 Ends = tuple[socket.socket, socket.socket]
 
@@ -39,8 +41,6 @@ def received_frames(masters: socket.socket) -> list[dict[str, object]]:
 
 
 class Watched:
-    """A control thread that is not started, and the stops that it requests."""
-
     def __init__(self, end: socket.socket) -> None:
         self.thread = ControlThread(end, "video-1", release_time=5.0, loop_monitor=LoopMonitor(None, print))
         self.thread.grace = 30.0
@@ -51,14 +51,7 @@ class Watched:
         return self.thread
 
 
-def test_a_request_to_stop_counts_only_if_it_leaves_less_time(ends: Ends) -> None:
-    watched = Watched(ends[0])
-    thread = watched.attach()
-    assert [thread.ask_to_stop(grace) for grace in (30.0, 30.0, 60.0, 0.0, 0.0)] == [True, False, False, True, False]
-    assert watched.events == [StopRequested(30.0), StopRequested(0.0)]
-
-
-def test_a_process_that_drains_has_no_deadline_until_a_stop_gives_it_one(ends: Ends) -> None:
+def test_a_process_that_drains_has_no_deadline_until_a_stop_or_a_hang_gives_it_one(ends: Ends) -> None:
     watched = Watched(ends[0])
     thread = watched.attach()
     thread._handle_frame({"type": "stop", "grace": None, "replaced": True})
@@ -67,9 +60,6 @@ def test_a_process_that_drains_has_no_deadline_until_a_stop_gives_it_one(ends: E
     assert (thread.replaced, thread.stopping) == (False, True)
     assert thread._deadline is not None
     assert watched.events == [StopRequested(math.inf), StopRequested(10.0)]
-
-
-def test_a_draining_process_that_hangs_or_is_signalled_has_its_grace(ends: Ends) -> None:
     link = make_link(ends[0])
     events: list[object] = []
     link._control.attach(events.append)
@@ -84,6 +74,7 @@ def test_the_first_signal_stops_with_the_grace_and_the_second_without(ends: Ends
     watched.thread._count_signals(b"\0\x0f\0")
     watched.attach()
     assert watched.events == [StopRequested(30.0)], "what came before a listener was attached is kept"
+    assert [watched.thread.ask_to_stop(grace) for grace in (30.0, 60.0)] == [False] * 2, "none leaves less time"
     watched.thread._count_signals(b"\x0f")
     assert watched.events == [StopRequested(30.0), StopRequested(0.0)]
 
@@ -154,3 +145,27 @@ def test_a_process_whose_master_has_died_kills_its_children_before_it_has_read_t
         finally:
             with suppress(ProcessLookupError):
                 os.kill(child, signal.SIGKILL)
+
+
+async def test_the_lag_is_how_long_the_loop_took_and_a_loop_that_does_not_respond_is_reported_once() -> None:
+    monitor = LoopMonitor(None, print)
+    monitor.attach(asyncio.get_running_loop())
+    now = time.monotonic()
+    assert monitor.measure_if_due(now) == {"type": "vitals", "lag": 0.0, "in_flight": 0}
+    assert monitor.measure_if_due(now + 0.1) is None, "it is not time yet"
+    time.sleep(0.05)  # noqa: ASYNC251 - what is measured
+    await asyncio.sleep(0)
+    frame = monitor.measure_if_due(now + MEASURE_INTERVAL)
+    assert frame is not None
+    assert isinstance(frame["lag"], float)
+    assert frame["lag"] >= 0.05
+    hangs: list[float] = []
+    monitor = LoopMonitor(5.0, hangs.append)
+    monitor.attach(asyncio.get_running_loop())
+    for seconds in (0.0, 2.0, 4.0, 6.0, 8.0):  # the loop, in which this test runs, does not respond
+        monitor.measure_if_due(1000.0 + seconds)
+    assert hangs == [6.0]
+    await asyncio.sleep(0)
+    for seconds in (10.0, 12.0, 14.0, 16.0, 18.0):
+        monitor.measure_if_due(1000.0 + seconds)
+    assert len(hangs) == 2, "another hang is reported again"

@@ -17,7 +17,6 @@ THREADS_MAY_END = threading.Event()
 
 
 def find(entry: str) -> object:
-    """The function of this name, in place of an import."""
     name = entry.partition(":")[2]
     if name == "missing":
         raise ImportError("no module named 'missing'")
@@ -59,13 +58,9 @@ class Unprintable(Exception):
 
 
 RAISED = {
-    "fails": OSError("no disk"),
-    "leaves": SystemExit(3),
-    "cancels_itself": asyncio.CancelledError(),
-    "group": BaseExceptionGroup("many", [KeyError("a"), KeyboardInterrupt()]),
-    "unprintable": Unprintable(),
-}
-"""Functions that raise this."""
+    "fails": OSError("no disk"), "leaves": SystemExit(3), "cancels_itself": asyncio.CancelledError(),
+    "group": BaseExceptionGroup("many", [KeyError("a"), KeyboardInterrupt()]), "unprintable": Unprintable(),
+}  # fmt: skip
 
 
 def raising(error: BaseException) -> object:
@@ -83,8 +78,6 @@ not_a_function = 7
 
 
 class Twice:
-    """A type of its own: at once one and all."""
-
     def __init__(self, trigger: CustomTrigger) -> None:
         self.trigger = trigger
 

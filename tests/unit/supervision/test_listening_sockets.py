@@ -33,10 +33,6 @@ def address(sockets: ListeningSockets, name: str) -> str:
     return str(found[0])
 
 
-def port(sockets: ListeningSockets, name: str = "127.0.0.1:0") -> int:
-    return int(address(sockets, name).rpartition(":")[2])
-
-
 def accepts(sockets: ListeningSockets, name: str, client: socket.socket) -> bool:
     listening = socket.socket(fileno=os.dup(sockets.descriptors([name])[name]))
     with client, listening:
@@ -46,35 +42,24 @@ def accepts(sockets: ListeningSockets, name: str, client: socket.socket) -> bool
     return True
 
 
-def test_a_port_is_bound_once_and_handed_on_by_its_descriptor(sockets: ListeningSockets) -> None:
-    sockets.bind(plans("127.0.0.1:0"))
-    assert accepts(sockets, "127.0.0.1:0", socket.create_connection(("127.0.0.1", port(sockets))))
-    [fd] = sockets.descriptors(["127.0.0.1:0"]).values()
-    assert not os.get_inheritable(fd), "inheritance is decided for each child"
-    assert not os.get_blocking(fd)
-
-
 def test_ipv4_and_ipv6_can_have_the_same_port(sockets: ListeningSockets) -> None:
     try:
         sockets.bind(plans("[::1]:0"))
     except ListenError as error:
         pytest.skip(f"no IPv6 here: {error}")
-    both = f":{port(sockets, '[::1]:0')}"
+    both = ":" + address(sockets, "[::1]:0").rpartition(":")[2]
     sockets.apply(plans("[::1]:0", both))
     assert address(sockets, both) == f"0.0.0.0{both}"
 
 
-def test_a_port_that_is_taken_is_named_unless_it_is_released_soon(
+def test_a_taken_port_is_named_unless_it_is_released_soon(
     sockets: ListeningSockets, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         bind = f"127.0.0.1:{other.getsockname()[1]}"
         with pytest.raises(ListenError) as refused:
             sockets.bind(plans("127.0.0.1:0", bind))
-        assert str(refused.value) == (
-            f"cannot listen on {bind}: another process listens there (find it with: ss -ltnxp); "
-            "stop it, or choose another address"
-        )
+        assert f"cannot listen on {bind}: another process listens there (find it with: ss" in str(refused.value)
         assert sockets.to_json() == [], "all or nothing"
         monkeypatch.setattr(module, "BIND_TIMEOUT", 30.0)
         monkeypatch.setattr("time.sleep", lambda _: other.close())
@@ -92,6 +77,10 @@ def test_an_address_that_cannot_be_bound_reports_the_reason(sockets: ListeningSo
     with pytest.raises(ListenError, match=problem) as refused:
         sockets.bind(plans(bind))
     assert refused.value.bind == bind
+    environment = {"LISTEN_PID": "1", "LISTEN_FDS": "1", "LISTEN_FDNAMES": "site", "PATH": "/bin"}
+    with pytest.raises(ListenError, match="systemd has passed its sockets to process 1, and this is 2"):
+        SystemdSockets(environment, 2).take("systemd:site", "site")
+    assert environment == {"PATH": "/bin"}, "no child may take them for its own"
 
 
 def connect(path: Path) -> socket.socket:
@@ -100,16 +89,7 @@ def connect(path: Path) -> socket.socket:
     return client
 
 
-def test_a_unix_socket_has_its_mode_and_is_removed_at_the_end(sockets: ListeningSockets, tmp_path: Path) -> None:
-    path = tmp_path / "site.sock"
-    sockets.bind(plans(f"unix:{path}", mode=0o640))
-    assert stat.S_IMODE(path.stat().st_mode) == 0o640
-    assert accepts(sockets, f"unix:{path}", connect(path))
-    sockets.close()
-    assert not path.exists()
-
-
-def test_the_socket_of_a_dead_owner_is_replaced_and_that_of_a_living_one_is_not(
+def test_a_socket_of_a_dead_owner_is_replaced_and_what_is_not_its_own_left_alone(
     sockets: ListeningSockets, tmp_path: Path
 ) -> None:
     path = tmp_path / "site.sock"
@@ -118,12 +98,15 @@ def test_the_socket_of_a_dead_owner_is_replaced_and_that_of_a_living_one_is_not(
         other.listen()
         with pytest.raises(ListenError, match="another process listens there"):
             sockets.bind(plans(f"unix:{path}"))
-    sockets.bind(plans(f"unix:{path}"))
+    sockets.bind(plans(f"unix:{path}", mode=0o640))
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
     assert accepts(sockets, f"unix:{path}", connect(path))
-
-
-def test_what_is_not_its_own_socket_is_left_alone(sockets: ListeningSockets, tmp_path: Path) -> None:
-    precious, path = tmp_path / "precious", tmp_path / "site.sock"
+    [descriptor] = sockets.descriptors([f"unix:{path}"]).values()
+    assert not os.get_inheritable(descriptor), "inheritance is decided for each child"
+    assert not os.get_blocking(descriptor)
+    sockets.close()
+    assert not path.exists()
+    precious = tmp_path / "precious"
     precious.write_text("data")
     with pytest.raises(ListenError, match="a file of this name exists and is no socket"):
         sockets.bind(plans(f"unix:{precious}"))
@@ -136,16 +119,7 @@ def test_what_is_not_its_own_socket_is_left_alone(sockets: ListeningSockets, tmp
         assert path.exists(), "the name was taken meanwhile"
 
 
-def test_sockets_of_another_process_are_not_taken() -> None:
-    environment = {"LISTEN_PID": "1", "LISTEN_FDS": "1", "LISTEN_FDNAMES": "site", "PATH": "/bin"}
-    with pytest.raises(ListenError, match="systemd has passed its sockets to process 1, and this is 2"):
-        SystemdSockets(environment, 2).take("systemd:site", "site")
-    assert environment == {"PATH": "/bin"}, "no child may take them for its own"
-
-
-def test_a_change_binds_new_sockets_closes_removed_ones_and_keeps_the_rest_or_changes_nothing(
-    sockets: ListeningSockets, tmp_path: Path
-) -> None:
+def test_a_change_keeps_the_rest_or_changes_nothing(sockets: ListeningSockets, tmp_path: Path) -> None:
     kept, removed, added = (f"unix:{tmp_path / name}" for name in ("kept", "removed", "added"))
     sockets.bind(plans(kept, removed))
     before = sockets.descriptors([kept])

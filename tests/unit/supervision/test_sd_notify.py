@@ -16,8 +16,6 @@ STOPPING = NodeCondition("stopping", "stopping: 1 of 2 processes run")
 
 
 class FakeSystemd:
-    """Simulates systemd: records the datagrams that it receives."""
-
     def __init__(self, address: str) -> None:
         self.end = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         self.end.bind("\0" + address[1:] if address.startswith("@") else address)
@@ -53,12 +51,10 @@ def test_a_node_reports_each_change_from_start_to_stop_once(fake_systemd: FakeSy
         node.notify(condition, float(now))
     extend = "EXTEND_TIMEOUT_USEC=30000000"
     assert fake_systemd.received() == [
-        [f"STATUS={STARTING.text}", extend],
-        ["READY=1", f"STATUS={RUNNING.text}"],
+        [f"STATUS={STARTING.text}", extend], ["READY=1", f"STATUS={RUNNING.text}"],
         ["RELOADING=1", "MONOTONIC_USEC=104000000", f"STATUS={RELOADING.text}", extend],
-        ["READY=1", f"STATUS={RUNNING.text}"],
-        ["STOPPING=1", f"STATUS={STOPPING.text}", extend],
-    ]
+        ["READY=1", f"STATUS={RUNNING.text}"], ["STOPPING=1", f"STATUS={STOPPING.text}", extend],
+    ]  # fmt: skip
     assert node.due_at == 106 + EXTEND_INTERVAL
     node.notify(STOPPING, 106 + EXTEND_INTERVAL)
     assert fake_systemd.received() == [[extend]], "a long drain is given more time, again and again"
@@ -82,7 +78,7 @@ def test_the_watchdog_is_fed_twice_in_its_time_while_the_node_runs(fake_systemd:
 
 
 @rows("variables", [{}, {"WATCHDOG_USEC": "20000000", "WATCHDOG_PID": "8"}, {"WATCHDOG_USEC": "soon"}])
-def test_a_watchdog_that_is_not_meant_for_this_process_is_not_fed(
+def test_a_watchdog_of_another_process_is_not_fed(
     fake_systemd: FakeSystemd, address: str, variables: dict[str, str]
 ) -> None:
     environment = {"NOTIFY_SOCKET": address, "HOME": "/"} | variables

@@ -1,10 +1,15 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from peerd.supervision.plan import Kind
+from peerd.supervision.exits.exit_cause import ExitFacts, determine_cause, stop_reason
+from peerd.supervision.exits.oom import OomKillCounter, read_oom_kills
+from peerd.supervision.plan import Kind, Plan, PlanError
 from peerd.supervision.processes.slot import (
     TRANSITIONS,
     InvalidSlotTransition,
@@ -13,6 +18,7 @@ from peerd.supervision.processes.slot import (
     SlotState,
     backoff_delay,
 )
+from tests.support.rows import rows
 
 VIDEO = Kind("video", entry="studio:video", stable_after=60.0)
 
@@ -25,13 +31,11 @@ def slot_after(*events: SlotEvent) -> Slot:
 
 
 PATHS = {
-    SlotState.STOPPED: (),
-    SlotState.STARTING: (SlotEvent.START,),
-    SlotState.RUNNING: (SlotEvent.START, SlotEvent.READY),
-    SlotState.BACKOFF: (SlotEvent.START, SlotEvent.FAIL),
+    SlotState.STOPPED: (), SlotState.STARTING: (SlotEvent.START,),
+    SlotState.RUNNING: (SlotEvent.START, SlotEvent.READY), SlotState.BACKOFF: (SlotEvent.START, SlotEvent.FAIL),
     SlotState.DRAINING: (SlotEvent.START, SlotEvent.READY, SlotEvent.STOP),
     SlotState.EXITED: (SlotEvent.START, SlotEvent.READY, SlotEvent.LEAVE),
-}
+}  # fmt: skip
 
 
 def test_a_transition_of_the_table_happens_and_others_are_refused() -> None:
@@ -48,15 +52,6 @@ def test_a_transition_of_the_table_happens_and_others_are_refused() -> None:
             assert slot.state is state
 
 
-def test_each_state_can_be_stopped_and_none_but_those_that_have_a_process_needs_time_for_it() -> None:
-    for state in SlotState:
-        slot = slot_after(*PATHS[state])
-        slot.apply(SlotEvent.STOP, now=1.0)
-        assert (slot.state is SlotState.DRAINING) == (
-            state in (SlotState.STARTING, SlotState.RUNNING, SlotState.DRAINING)
-        )
-
-
 def test_the_first_failure_is_retried_at_once_and_each_later_one_waits_longer() -> None:
     slot = slot_after(SlotEvent.START)
     waits = []
@@ -68,6 +63,16 @@ def test_the_first_failure_is_retried_at_once_and_each_later_one_waits_longer() 
         waits.append(slot.backoff_until - 100.0)
         slot.apply(SlotEvent.START, now=100.0)
     assert waits == [0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0]
+    slot.apply(SlotEvent.FAIL, now=100.0)
+    slot.try_again_now(100.5)
+    assert slot.is_due(100.5), "after a change"
+    slot.apply(SlotEvent.START, now=100.5)
+    slot.apply(SlotEvent.FAIL, now=100.6)
+    assert slot.is_due(100.6), "which resets the failures"
+    slot = slot_after()
+    assert [slot.restarts, slot.next_generation(), slot.next_generation(), slot.restarts] == [0, 1, 2, 1]
+    delays = [backoff_delay(*given, jitter=jitter) for given, jitter in (((3, 0.5, 30.0), 0.0), ((3, 0.5, 30.0), 1.0))]
+    assert [*delays, backoff_delay(10_000, 0.5, 30.0, jitter=0.5)] == pytest.approx([0.8, 1.2, 30.0])
 
 
 def test_a_slot_that_was_stable_starts_again_without_earlier_failures() -> None:
@@ -85,18 +90,77 @@ def test_a_slot_that_was_stable_starts_again_without_earlier_failures() -> None:
     assert (recycled.is_due(5.0), recycled.failures) == (True, 2), "recycling is immediate and not a failure"
 
 
-def test_each_process_of_a_slot_has_a_number_and_jitter_spreads_its_wait_by_a_fifth_to_both_sides() -> None:
-    slot = slot_after()
-    assert [slot.restarts, slot.next_generation(), slot.next_generation(), slot.restarts] == [0, 1, 2, 1]
-    delays = [backoff_delay(*given, jitter=jitter) for given, jitter in (((3, 0.5, 30.0), 0.0), ((3, 0.5, 30.0), 1.0))]
-    assert [*delays, backoff_delay(10_000, 0.5, 30.0, jitter=0.5)] == pytest.approx([0.8, 1.2, 30.0])
+PLANNED = {"name": "video", "role": "worker", "entry": "studio:video"}
 
 
-def test_a_retry_after_a_change_is_immediate_and_resets_the_failures() -> None:
-    slot = slot_after(SlotEvent.START, SlotEvent.FAIL, SlotEvent.START, SlotEvent.FAIL, SlotEvent.START, SlotEvent.FAIL)
-    assert not slot.is_due(0.5)
-    slot.try_again_now(0.5)
-    assert slot.is_due(0.5)
-    slot.apply(SlotEvent.START, now=0.5)
-    slot.apply(SlotEvent.FAIL, now=0.6)
-    assert slot.is_due(0.6)
+def plan(*kinds: dict[str, Any], **more: Any) -> Plan:
+    return Plan.parse({"node": "n", "run_directory": "/r", "project_directory": "/p", "kinds": list(kinds), **more})
+
+
+def test_processes_are_replaced_when_their_plan_has_changed_and_not_for_their_number() -> None:
+    video = Kind("video", entry="studio:video", payload={"count": 4})
+    assert video.is_like(replace(video, processes=7))
+    assert not video.is_like(replace(video, payload={"count": 5}))
+    graces = [kind.grace for kind in plan(PLANNED, PLANNED | {"name": "audio", "grace": 5.0}, grace=90.0).kinds]
+    assert graces == [90.0, 5.0], "the node's where a kind has none"
+
+
+@rows("kinds, error", [
+    ([PLANNED | {"shade": "red"}], "kind 'video': unknown shade"),
+    ([{"entry": "studio:video"}], "kind '\\?': .*'name'"),
+    ([PLANNED | {"role": "king"}], "role 'king' is not one of agent, manager, watcher, worker, web"),
+    ([PLANNED | {"payload": "x" * 600_000}], "its payload has 600018 bytes"),
+    ([PLANNED | {"processes": -1}], "-1 processes of role worker are not possible"),
+    ([PLANNED | {"role": "manager", "processes": 2}], "2 processes of role manager are not possible"),
+    ([PLANNED, PLANNED], "two kinds have the same name"),
+    ([PLANNED | {"role": "agent"}, PLANNED | {"role": "agent", "name": "b"}], "a node has one agent"),
+    ([PLANNED | {"command": ["ls"]}], "a command has a command line, and every other kind an entry"),
+    ([PLANNED | {"sockets": ["web"]}], "there is no socket web"),
+    ([{"name": "t", "role": "command", "command": ["ls"], "sockets": ["web"]}], "a command is given no sockets"),
+])  # fmt: skip
+def test_a_plan_that_cannot_be_carried_out_is_refused(kinds: list[dict[str, Any]], error: str) -> None:
+    with pytest.raises(PlanError, match=error):
+        plan(*kinds)
+
+
+TOO_LARGE = stop_reason("memory-limit", "it uses 3 GiB")
+EXITS = [
+    ("exit", "exit status 0", ExitFacts(0, ready=True)), ("exit", "exit status 0", ExitFacts(0, asked_to_stop=True)),
+    ("exit", "exit status 1: ValueError: no", ExitFacts(1, ready=True, error="ValueError: no")),
+    ("signal", "killed by SIGSEGV", ExitFacts(-11, ready=True, out_of_memory=True)),
+    ("signal", "killed by signal 40", ExitFacts(-40, ready=True)),
+    ("boot-failed", "exit status 3 before it was ready: no database", ExitFacts(3, error="no database")),
+    ("signal", "killed by SIGKILL before it was ready", ExitFacts(-9)),
+    ("boot-failed", "killed because it did not become ready in time", ExitFacts(-9, out_of_time=True)),
+    ("signal", "killed by SIGKILL before it was ready", ExitFacts(-9, out_of_time=True, is_leaving=True)),
+    ("signal", "killed by SIGKILL, since it did not end by itself: oh",
+     ExitFacts(-9, ready=True, out_of_time=True, is_leaving=True, error="oh")),
+    ("tainted", "tainted (exit status 70): oh", ExitFacts(70, ready=True, retired="tainted", error="oh")),
+    ("recycled", "recycled (exit status 75): had 9", ExitFacts(75, ready=True, retired="recycle", error="had 9")),
+    ("killed-after-grace", "did not end within its grace (killed by SIGKILL)",
+     ExitFacts(-9, ready=True, out_of_time=True)),
+    ("killed-after-grace", "did not end within its grace (exit status 124)", ExitFacts(124, ready=True)),
+    ("memory-limit", "it uses 3 GiB (exit status 0)", ExitFacts(0, ready=True, asked_to_stop=True, reason=TOO_LARGE)),
+    ("out-of-memory", "killed by SIGKILL: the kernel was out of memory", ExitFacts(-9, ready=True, out_of_memory=True)),
+    ("silent", "silent for 60 s (frozen, or its interpreter was blocked), and killed",
+     ExitFacts(-6, ready=True, silent_for=60.2)),
+]  # fmt: skip
+
+
+@rows("kind, text, exit_facts", EXITS)
+def test_an_exit_has_one_cause_and_its_text(kind: str, text: str, exit_facts: ExitFacts) -> None:
+    cause = determine_cause(exit_facts)
+    assert (cause.kind, cause.text) == (kind, text)
+    assert (cause.status is None) == (exit_facts.returncode < 0) == (cause.signal is not None)
+
+
+def test_a_kill_is_detected_when_the_counter_has_grown_since_the_last_call(tmp_path: Path) -> None:
+    events = tmp_path / "memory.events"
+    events.write_text("low 0\noom 3\noom_kill 2\noom_group_kill 0\n")
+    assert (read_oom_kills(events), read_oom_kills(tmp_path / "nothing")) == (2, None)
+    assert read_oom_kills(Path("/proc/vmstat")) is not None
+    memory = OomKillCounter([tmp_path / "of another version", events])
+    found = [memory.has_killed()]
+    events.write_text("oom_kill 3\n")
+    found += [memory.has_killed(), memory.has_killed(), OomKillCounter([tmp_path / "nothing"]).has_killed()]
+    assert found == [False, True, False, False]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
@@ -13,8 +12,7 @@ class App:
     """Answers with the path; some paths do more. `gate` holds `/gated` until it is set."""
 
     def __init__(self) -> None:
-        self.gate = asyncio.Event()
-        self.entered = asyncio.Event()
+        self.gate, self.entered = asyncio.Event(), asyncio.Event()
         self.lifespan: list[str] = []
         self.states: list[Any] = []
         self.after: list[str] = []
@@ -41,8 +39,7 @@ class App:
         if path == "/leaves":
             raise SystemExit(3)
         body = path.encode()
-        headers = [(b"content-length", str(len(body)).encode()), (b"connection", b"keep-alive")]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await _begin(send, body, (b"connection", b"keep-alive"))
         if path == "/halfway":
             await self.gate.wait()
         await send({"type": "http.response.body", "body": body})
@@ -68,6 +65,11 @@ class App:
         self.after.append(f"disconnected with {message['code']}")
 
 
+async def _begin(send: Any, body: bytes, *more: tuple[bytes, bytes]) -> None:
+    headers = [(b"content-length", str(len(body)).encode()), *more]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+
+
 class Reading:
     """Reads the whole body, as soon as `gate` is set, and answers with its size; `/echo` begins its answer before."""
 
@@ -91,17 +93,13 @@ class Reading:
             more = message["more_body"]
         self.headers = list(scope["headers"])
         body = str(size).encode()
-        headers = [(b"content-length", str(len(body)).encode())]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await _begin(send, body)
         await send({"type": "http.response.body", "body": body})
 
 
 class RawConnection:
-    """One connection."""
-
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.reader = reader
-        self.writer = writer
+        self.reader, self.writer = reader, writer
 
     def send(self, text: str) -> None:
         self.writer.write(text.replace("\n", "\r\n").encode())
@@ -110,7 +108,6 @@ class RawConnection:
         self.send(f"GET {path} HTTP/1.1\nhost: test\n{more}\n")
 
     async def answer(self) -> tuple[int, dict[str, str], str]:
-        """Status, headers and body."""
         async with asyncio.timeout(10):
             head = (await self.reader.readuntil(b"\r\n\r\n")).decode().lower()
             status, *lines = head.strip().split("\r\n")
@@ -135,7 +132,6 @@ class RawConnection:
         return await answer
 
     async def answered(self, path: str) -> tuple[int, str | None, str]:
-        """Send a request; status, the connection header and body."""
         self.request(path)
         status, headers, body = await self.answer()
         return status, headers.get("connection"), body
@@ -144,6 +140,3 @@ class RawConnection:
         """What comes until the server closes the connection."""
         async with asyncio.timeout(10):
             return await self.reader.read()
-
-
-Lifespan = Callable[[Callable[[], Awaitable[Any]], Callable[[Any], Awaitable[None]]], Awaitable[None]]

@@ -26,8 +26,6 @@ def web_settings(**keys: Any) -> WebSettings:
 
 
 class Served:
-    """A server, what happened in it, and connections to it."""
-
     def __init__(self, app: Any, settings: WebSettings, path: Path, afterwards: AsyncExitStack) -> None:
         self.events: list[Event] = []
         self.lost: list[str] = []
@@ -48,12 +46,10 @@ class Served:
         return RawConnection(reader, writer)
 
     def start_draining(self, grace: float = 30.0, *, close_listeners: bool = False) -> asyncio.Task[None]:
-        """Begin to drain, as a process does that is replaced."""
         self.server.stop_accepting(close_listeners=close_listeners)
         return asyncio.create_task(self.server.drain(grace))
 
     async def wait_until_draining(self) -> None:
-        """Wait until its connections drain."""
         await eventually_async(lambda: self.server.connections.draining)
 
 

@@ -1,5 +1,3 @@
-"""Hostile clients are refused, without an effect on the process or on other clients."""
-
 from __future__ import annotations
 
 import asyncio
@@ -18,17 +16,10 @@ UPGRADE = (
     b"upgrade: websocket\r\nconnection: upgrade\r\nsec-websocket-version: 13\r\n"
     b"sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
 )
+WEBSOCKET = b"GET / HTTP/1.1\r\nhost: x\r\n" + UPGRADE
 HOSTILE = [
-    b"\0" * 100,
-    b"GET\r\n\r\n",
-    b"GET /\xff HTTP/1.1\r\n\r\n",
-    b"GET /%ff%00 HTTP/1.1\r\n\r\n",
-    b"GET * HTTP/1.1\r\n\r\n",
-    b"GET http://[ HTTP/1.1\r\n\r\n",
-    b"GET //x:y@z:99999999/ HTTP/1.1\r\n\r\n",
-    b"CONNECT x:80 HTTP/1.1\r\n\r\n",
-    b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
-    b"GET / HTTP/9.9\r\n\r\n",
+    b"\0" * 100, b"GET\r\n\r\n", b"GET /\xff HTTP/1.1\r\n\r\n", b"GET /%ff%00 HTTP/1.1\r\n\r\n",
+    b"GET http://[ HTTP/1.1\r\n\r\n", b"CONNECT x:80 HTTP/1.1\r\n\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
     b"GET / HTTP/1.1\r\ncontent-length: -1\r\n\r\n",
     b"GET / HTTP/1.1\r\ncontent-length: 5\r\ncontent-length: 6\r\n\r\n",
     b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
@@ -36,22 +27,16 @@ HOSTILE = [
     b"GET / HTTP/1.1\r\nx\xff: \xff\r\n\r\n",
     b"GET / HTTP/1.1\r\nx-forwarded-for: \xff\xfe, ,,\r\nx-forwarded-proto: \xff\r\n\r\n",
     b"GET / HTTP/1.1\r\nexpect: 100-continue\r\nupgrade: h2c\r\nconnection: upgrade\r\n\r\n",
-    b"GET /\xff HTTP/1.1\r\nhost: x\r\n" + UPGRADE + b"\r\n",
-    b"GET / HTTP/1.1\r\nhost: \xff\xfe\r\n" + UPGRADE + b"\r\n",
-    b"GET / HTTP/1.1\r\nhost: x\r\nsec-websocket-protocol: \xff,,\r\n" + UPGRADE + b"\r\n",
-    b"GET / HTTP/1.1\r\nhost: x\r\nsec-websocket-extensions: permessage-deflate; =\r\n" + UPGRADE + b"\r\n",
-    b"POST / HTTP/1.1\r\nhost: x\r\n" + UPGRADE + b"\r\n",
-    b"GET / HTTP/1.0\r\nhost: x\r\n" + UPGRADE + b"\r\n",
-    b"GET / HTTP/1.1\r\nhost: x\r\n" + UPGRADE.replace(b"dGh", b"???") + b"\r\n",
-    b"GET / HTTP/1.1\r\nhost: x\r\n" + UPGRADE + b"\r\n\xff\xff\xff\xff",
-    b"GET / HTTP/1.1\r\nhost: x\r\n" + UPGRADE + b"\r\n\x81\x85\0\0\0\0\xff\xfe\xfd\xfc\xfb",
-    b"GET / HTTP/1.1\r\nhost: x\r\n" + UPGRADE + b"\r\n\x88\x81\0\0\0\0\1",
-    b"GET / HTTP/1.1\r\nhost: x\r\n" + UPGRADE + b"\r\n\x80\x80\0\0\0\0\x80\x80\0\0\0\0",
-]
+    b"GET /\xff HTTP/1.1\r\nhost: \xff\xfe\r\n" + UPGRADE + b"\r\n",
+    WEBSOCKET + b"sec-websocket-protocol: \xff,,\r\n\r\n",
+    WEBSOCKET + b"sec-websocket-extensions: permessage-deflate; =\r\n\r\n",
+    b"POST" + WEBSOCKET[3:] + b"\r\n", WEBSOCKET.replace(b"dGh", b"???") + b"\r\n",
+    WEBSOCKET + b"\r\n\xff\xff\xff\xff", WEBSOCKET + b"\r\n\x81\x85\0\0\0\0\xff\xfe\xfd\xfc\xfb",
+    WEBSOCKET + b"\r\n\x88\x81\0\0\0\0\1", WEBSOCKET + b"\r\n\x80\x80\0\0\0\0\x80\x80\0\0\0\0",
+]  # fmt: skip
 
 
 def mangled(seed: int) -> bytes:
-    """A hostile request with a few bytes changed, taken out or doubled."""
     chance = random.Random(seed)
     data = bytearray(chance.choice(HOSTILE))
     for _ in range(chance.randint(1, 6)):
@@ -82,43 +67,25 @@ async def test_hostile_bytes_of_a_client_cannot_harm_the_process(serve: Serve, u
         assert uncaught == [], data
 
 
-# ---------------------------------------------------------------- heads, bodies and trailers
-
 CHUNKED = b"POST /%b HTTP/1.1\r\nhost: test\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n"
 ENDLESS = {
-    "trailers": (b"0\r\n", b"x-trailer: y\r\n"),
-    "one trailer": (b"0\r\nx: ", b"y"),
-    "the name of a trailer": (b"0\r\n", b"y"),
-    "the extension of a chunk": (b"5;x=", b"y"),
-}
+    "trailers": (b"0\r\n", b"x-trailer: y\r\n"), "one trailer": (b"0\r\nx: ", b"y"),
+    "the name of a trailer": (b"0\r\n", b"y"), "the extension of a chunk": (b"5;x=", b"y"),
+}  # fmt: skip
 
 
 async def test_bytes_that_are_neither_head_nor_body_are_limited_like_a_head(serve: Serve) -> None:
-    served = await serve(Reading(), web_settings(max_head=50_000))
+    served = await serve(app := Reading(), web_settings(max_head=50_000))
     for what, (begin, more) in ENDLESS.items():
         client = await served.connect()
         client.writer.write(CHUNKED % b"" + begin)
         assert (await client.answer_while_sending(more * (10_000 // len(more)), at_most=200))[0] == 431, what
-
-
-async def test_trailers_that_do_not_end_are_refused_after_the_timeout(serve: Serve) -> None:
-    served = await serve(Reading(), web_settings(body_timeout=0.2))
-    client = await served.connect()
-    client.writer.write(CHUNKED % b"" + b"0\r\n")
-    assert (await client.answer_while_sending(b"x: y\r\n"))[0] == 408
-
-
-async def test_trailers_are_read_and_are_not_headers_of_the_request(serve: Serve) -> None:
-    app = Reading()
-    served = await serve(app)
     client = await served.connect()
     client.writer.write(CHUNKED % b"" + b"0\r\nx-forged: yes\r\n\r\n")
-    assert (await client.answer())[2] == "5"
-    assert not [name for name, _ in app.headers if name == b"x-forged"]
-    assert await client.answered("/a") == (200, None, "0")
+    assert ((await client.answer())[2], [name for name, _ in app.headers if name == b"x-forged"]) == ("5", [])
 
 
-async def test_a_body_that_stalls_is_refused_after_the_timeout(serve: Serve) -> None:
+async def test_a_body_that_stalls_or_is_too_slow_is_refused(serve: Serve) -> None:
     served = await serve(Reading(), web_settings(concurrency=1, body_timeout=0.2))
     stalled = await served.connect()
     stalled.send("POST / HTTP/1.1\nhost: test\ncontent-length: 10\n\n12345")
@@ -126,9 +93,12 @@ async def test_a_body_that_stalls_is_refused_after_the_timeout(serve: Serve) -> 
     assert (status, headers["connection"], text) == (408, "close", "the request's body did not arrive in time")
     assert await stalled.ended() == b""
     assert (await (await served.connect()).answered("/a"))[0] == 200, "its connection slot is free"
-
-
-async def test_a_body_has_a_least_rate_and_no_total_timeout(serve: Serve) -> None:
+    trailing, answered = await served.connect(), await served.connect()
+    trailing.writer.write(CHUNKED % b"" + b"0\r\n")
+    assert (await trailing.answer_while_sending(b"x: y\r\n"))[0] == 408
+    answered.send("POST /echo HTTP/1.1\nhost: test\ncontent-length: 10\n\n12345")
+    answer = await answered.ended()
+    assert (answer[:13], b"408" in answer) == (b"HTTP/1.1 200 ", False), "its answer has begun"
     served = await serve(Reading(), web_settings(body_timeout=0.3, min_body_rate=1000))
     slow, steady = await served.connect(), await served.connect()
     slow.send("POST / HTTP/1.1\nhost: test\ncontent-length: 10000\n\n")
@@ -156,20 +126,10 @@ async def test_a_client_is_not_timed_out_for_an_app_that_does_not_read(serve: Se
     assert (await has_sent_all.answer())[::2] == (200, "1000000")
 
 
-async def test_a_body_that_stalls_after_its_answer_has_begun_ends_the_connection(serve: Serve) -> None:
-    served = await serve(Reading(), web_settings(body_timeout=0.1))
-    client = await served.connect()
-    client.send("POST /echo HTTP/1.1\nhost: test\ncontent-length: 10\n\n12345")
-    answer = await client.ended()
-    assert answer.startswith(b"HTTP/1.1 200 ")
-    assert b"408" not in answer
-
-
 async def test_the_size_of_a_head_behind_a_body_is_counted_from_its_start(serve: Serve) -> None:
     served = await serve(Reading(), web_settings(max_head=10_000))
     client = await served.connect()
-    body = b"y" * 200_000
-    first = b"POST / HTTP/1.1\r\nhost: test\r\ncontent-length: 200000\r\n\r\n" + body
+    first = b"POST / HTTP/1.1\r\nhost: test\r\ncontent-length: 200000\r\n\r\n" + b"y" * 200_000
     client.writer.write(first + b"GET /a HTTP/1.1\r\nhost: te")
     assert (await client.answer())[::2] == (200, "200000")
     client.writer.write(b"st\r\n\r\n")
@@ -179,14 +139,10 @@ async def test_the_size_of_a_head_behind_a_body_is_counted_from_its_start(serve:
 async def test_a_request_without_its_one_host_or_of_another_version_is_refused(serve: Serve) -> None:
     served = await serve(Reading())
     for head in (
-        "GET /a HTTP/1.1\n\n",
-        "GET /a HTTP/1.1\nhost: a\nhost: b\n\n",
-        "GET /a HTTP/1.0\nhost: a\nhost: a\n\n",
-        "GET /a\n\n",
-        "GET /a HTTP/0.9\nhost: a\n\n",
-        "GET /a HTTP/2.0\nhost: a\n\n",
+        "GET /a HTTP/1.1\n\n", "GET /a HTTP/1.1\nhost: a\nhost: b\n\n", "GET /a HTTP/1.0\nhost: a\nhost: a\n\n",
+        "GET /a\n\n", "GET /a HTTP/0.9\nhost: a\n\n", "GET /a HTTP/2.0\nhost: a\n\n",
         f"GET /a HTTP/1.1\n{UPGRADE.decode().replace(CRLF, LF)}\n",
-    ):
+    ):  # fmt: skip
         client = await served.connect()
         client.send(head)
         assert (await client.answer())[0] == 400, head
@@ -195,21 +151,6 @@ async def test_a_request_without_its_one_host_or_of_another_version_is_refused(s
     client.send("GET /a HTTP/1.0\n\n")  # needs no host
     assert (await client.answer())[0] == 200
 
-
-async def test_a_refused_request_does_not_answer_the_request_before_it(serve: Serve) -> None:
-    app = App()
-    served = await serve(app)
-    client = await served.connect()
-    client.request("/gated")
-    await app.entered.wait()
-    client.send("GET /a HTTP/1.1\n\n")  # without a host
-    await asyncio.sleep(0.05)
-    app.gate.set()
-    assert (await client.answer())[::2] == (200, "/gated")
-    assert await client.ended() == b""
-
-
-# ---------------------------------------------------------------- WebSockets
 
 MASKED_PING = b"\x89\xfd" + b"\0\0\0\0" + b"y" * 125
 
@@ -235,12 +176,3 @@ async def test_a_websocket_that_pings_and_does_not_read_is_not_read_either(serve
     while held := connection.transport.get_write_buffer_size():  # the client reads: sending continues
         await loop.sock_recv(pinging, 1_000_000)
     pinging.close()
-
-
-async def test_a_websocket_stays_open_after_the_timeout_of_a_head(serve: Serve) -> None:
-    served = await serve(App(), web_settings(head_timeout=0.1, keep_alive=0.1))
-    client = await served.connect()
-    client.writer.write(b"GET / HTTP/1.1\r\nhost: x\r\n" + UPGRADE + b"\r\n")
-    assert (await client.answer())[0] == 101
-    await asyncio.sleep(0.4)
-    assert not client.reader.at_eof()

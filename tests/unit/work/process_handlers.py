@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -63,3 +65,28 @@ def starts_a_child(pids: str) -> None:
 @apart.task(process=True)
 def large(size: int) -> str:
     return "x" * size
+
+
+talking = Queue("talking")
+log = logging.getLogger("talking.app")
+
+
+@talking.task(process=True)
+def says(ctx: Context) -> None:
+    print("printed")  # noqa: T201
+    log.error("recorded %s", 1, extra={"part": 7})
+    ctx.log.info("bound", size=3)
+    sys.stderr.write("no end of the line")
+
+
+@talking.task(process=True)
+def says_too_much(ctx: Context, lines: int) -> None:
+    for number in range(lines):
+        print(f"line {number}")  # noqa: T201
+
+
+@talking.task(process=True)
+def says_and_dies() -> None:
+    print("the last words")  # noqa: T201
+    time.sleep(1.0)
+    os.kill(os.getpid(), signal.SIGKILL)

@@ -1,20 +1,23 @@
-"""How a running attempt is stopped, and which outcome counts."""
-
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 import time
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
 from peerd import Context, Queue, Snooze, Status, Task, TaskWorker
-from peerd.domain.outcome import Canceled, Done, Outcome, Released, Snoozed
-from peerd.runtime.observability.events import AttemptUnresponsive, Event, EventBus
+from peerd.domain.outcome import Canceled, Done, Failed, Outcome, Released, Snoozed
+from peerd.runtime.observability.events import AttemptHookFailed, AttemptUnresponsive, Event, EventBus
+from peerd.runtime.observability.log_messages import log_message_of
 from peerd.testing import eventually_async, run_inline, run_row
 from peerd.work.attempts import attempt_execution
 from peerd.work.attempts.attempt_outcome import StopReason
 from tests.support.rows import rows
+from tests.unit.work import process_handlers
 from tests.unit.work.run_execution import ended_after, execution
 
 
@@ -53,21 +56,20 @@ async def test_a_coroutine_that_is_cancelled_may_finish_or_choose_an_outcome_and
                 raise Snooze("5m", "interrupted") from None
         return "saved"
 
-    for how, outcome in (
-        ("finishes", Done('"saved"')),
-        ("chooses", Snoozed(300.0, "interrupted")),
-        ("raises", Released("its process was stopped")),
-    ):
+    released = Released("its process was stopped")
+    ends = {"finishes": Done('"saved"'), "chooses": Snoozed(300.0, "interrupted"), "raises": released}
+    for how, outcome in ends.items():
         started.clear()
         running = execution(queue, "it", f'{{"how": "{how}"}}')
         assert await ended_after(running, StopReason.STOPPING, started) == outcome
+    started.clear()
+    running = execution(queue, "it", '{"how": "begins"}')
+    running.end(StopReason.STOPPING)
+    assert (await running.outcome(), started.is_set()) == (released, False)
 
 
 @rows("checks, outcome", [(True, Released("its process was stopped")), (False, Done('"whole"'))])
-async def test_a_thread_that_did_not_check_its_cancellation_is_done(
-    checks: bool,  # noqa: FBT001
-    outcome: Outcome,
-) -> None:
+async def test_a_thread_that_did_not_check_its_cancellation_is_done(*, checks: bool, outcome: Outcome) -> None:
     queue, started, resume = Queue("q"), threading.Event(), threading.Event()
 
     @queue.task
@@ -82,19 +84,6 @@ async def test_a_thread_that_did_not_check_its_cancellation_is_done(
     running.end(StopReason.STOPPING)
     resume.set()
     assert await ending == outcome
-
-
-async def test_a_handler_that_was_cancelled_before_it_began_does_not_begin() -> None:
-    queue, ran = Queue("q"), []
-
-    @queue.task
-    async def it() -> None:
-        ran.append(1)
-
-    running = execution(queue, "it")
-    running.end(StopReason.STOPPING)
-    assert await running.outcome() == Released("its process was stopped")
-    assert ran == []
 
 
 async def test_a_handler_that_continues_although_it_was_cancelled_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,3 +119,92 @@ async def test_a_whole_row_worker_has_its_context_and_reports_progress() -> None
     assert (ran.result, ran.progress[0][0]) == ("inline", 1.0)
     assert 200 < len(ran.progress[0][1] or "") <= 255
     assert worker.contexts == {}
+
+
+async def test_a_hook_before_an_attempt_can_fail_it_and_one_after_it_cannot() -> None:
+    queue, seen = Queue("q"), list[object]()
+
+    @queue.task
+    async def it() -> int:
+        seen.append("run")
+        return 1
+
+    queue.before_attempt(lambda ctx: seen.append(ctx.task.name))
+    queue.after_attempt(lambda ctx, outcome: seen.append(outcome))
+    queue.after_attempt(lambda ctx, outcome: sys.exit(3))
+    after = await run_inline(it.with_args())
+    assert (after.status, after.result, seen) == (Status.DONE, 1, ["it", "run", Done("1")])
+    [failed] = after.events
+    assert isinstance(failed, AttemptHookFailed)
+    assert (failed.hook, failed.error) == ("after_attempt", "SystemExit: 3")
+    assert "in <lambda>" in str(log_message_of(failed)[2]["exception"])
+    queue.before_attempt(lambda ctx: Path("/nowhere/at/all").touch())
+    before = await run_inline(it.with_args())
+    assert (before.status, str(before.error)[:17]) == (Status.FAILURE, "FileNotFoundError")
+
+
+async def test_a_hook_after_an_attempt_that_does_not_end_leaves_the_outcome_as_it_is_and_a_stop_does_not_wait() -> None:
+    queue, events, begun = Queue("q"), list[Event](), asyncio.Event()
+    queue.task(name="it")(lambda: 1)
+
+    @queue.after_attempt
+    async def hangs(ctx: Context, outcome: Outcome) -> None:
+        begun.set()
+        while True:  # it does not even let itself be cancelled
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(1000 if not events else 0.3)
+            if events:
+                return
+
+    running = execution(queue, "it", events=EventBus(events.append), hook_timeout=0.05)
+    assert await running.outcome() == Done("1")
+    [failed] = events
+    assert isinstance(failed, AttemptHookFailed)
+    assert failed.error == "it took longer than its hook_timeout of 50ms, and was cancelled"
+    begun.clear()
+    assert await ended_after(execution(queue, "it"), StopReason.STOPPING, begun) == Done("1")
+    queue.before_attempt(lambda ctx: asyncio.sleep(1000))
+    error = "its hooks before the attempt took longer than its hook_timeout of 50ms"
+    assert await execution(queue, "it", hook_timeout=0.05).outcome() == Failed(error=error, retry_in=300.0)
+
+
+async def test_results_exceptions_and_outcomes_are_returned_from_a_process() -> None:
+    retried = await run_inline(process_handlers.raises.with_args("value"))
+    assert (retried.status, retried.error) == (Status.FAILURE, "ValueError: boom")
+    assert "in raises" in str(retried.traceback)
+    assert (await run_inline(process_handlers.raises.with_args("key"))).status is Status.DEAD
+    assert (await run_inline(process_handlers.returns_outcome.with_args("retry"))).retry_in == 7.0
+    assert (await run_inline(process_handlers.returns_outcome.with_args("dead"))).status is Status.DEAD
+    for handler, error in (
+        (process_handlers.exits.with_args(), "SystemExit: 4"),
+        (process_handlers.raises_without_text.with_args(), "WithoutText: (its __str__ raised ValueError)"),
+        (
+            process_handlers.leaves.with_args(5),
+            "HandlerProcessDied: the handler's process ended with status 5 before it answered",
+        ),
+    ):
+        ran = await run_inline(handler)
+        assert (ran.status, ran.error) == (Status.FAILURE, error)
+    ran = await run_inline(process_handlers.double.with_args(21), node="here")
+    assert (ran.result, ran.progress) == (42, [(0.5, "on here")])
+    assert len((await run_inline(process_handlers.large.with_args(900_000))).result) == 900_000
+    assert "more than 1048576" in str((await run_inline(process_handlers.large.with_args(2_000_000))).error)
+
+
+async def test_a_timeout_kills_the_process_and_what_it_started(tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    running = execution(process_handlers.apart, "starts_a_child", f'{{"pids": "{pids}"}}')
+    ending = asyncio.ensure_future(running.outcome())
+    await eventually_async(pids.exists)
+    running.end(StopReason.TIMEOUT)
+    outcome = await ending
+    assert isinstance(outcome, Failed)
+    assert outcome.label == "timeout"
+    await eventually_async(lambda: not any(map(is_alive, pids.read_text().split())))
+
+
+def is_alive(pid: str) -> bool:
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False

@@ -1,7 +1,7 @@
-"""The settings of a worker: the attributes of its class, overridden by the configuration."""
-
 from __future__ import annotations
 
+import socket
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -9,6 +9,10 @@ import pytest
 from peerd import TaskWorker, Worker
 from peerd.config.reading.models import parse_section
 from peerd.config.settings import WorkerSettings
+from peerd.runtime.messages.frames import receive
+from peerd.runtime.process.link import Link, ProcessInfo
+from peerd.work import services
+from peerd.work.services import recycle_when_due
 from peerd.work.worker import EffectiveWorkerSettings
 from tests.support.rows import rows
 
@@ -22,29 +26,64 @@ class Video(TaskWorker):
 
 
 def test_attributes_of_the_class_are_read_with_their_units() -> None:
-    class One(TaskWorker):
-        queues = "legacy"  # type: ignore[assignment]
-
     settings = Video().settings
     assert (settings.queues, settings.count, settings.update) == (("video",), 4, 0.5)
     assert (settings.timeout, settings.recycle_memory) == (7200.0, 10**9)
-    assert One().settings.queues == ("legacy",), "one queue may be named without a tuple"
+    one = type("One", (TaskWorker,), {"queues": "legacy"})
+    assert one().settings.queues == ("legacy",), "one queue may be named without a tuple"
     assert Worker().settings == EffectiveWorkerSettings()
-
-
-def test_the_config_overrides_only_the_settings_that_it_gives() -> None:
     values = {"worker": "m:Video", "count": 2, "delay_ratio": "10s", "timeout": None, "options": {"folder": "/srv"}}
     settings = EffectiveWorkerSettings.of(Video(), parse_section(WorkerSettings, values))
-    assert (settings.count, settings.delay_ratio) == (2, 10.0)
-    assert (settings.update, settings.timeout) == (0.5, 7200.0)
-    assert settings.options == {"folder": "/srv"}
+    assert (settings.count, settings.delay_ratio, settings.options) == (2, 10.0, {"folder": "/srv"})
+    assert (settings.update, settings.timeout) == (0.5, 7200.0), "the config overrides only what it gives"
 
 
-@rows(
-    "name, value",
-    [("count", 0), ("count", "four"), ("max_attempts", 0), ("update", 0), ("sleep", "soon"), ("recycle_after", -1)],
-)
+@rows("name, value", [
+    ("count", 0), ("count", "four"), ("max_attempts", 0), ("update", 0), ("sleep", "soon"), ("recycle_after", -1),
+])  # fmt: skip
 def test_an_invalid_attribute_is_refused_with_its_name(name: str, value: Any) -> None:
-    wrong = type("Wrong", (TaskWorker,), {name: value, "queues": ("q",)})
     with pytest.raises(ValueError, match=name):
-        wrong()
+        type("Wrong", (TaskWorker,), {name: value, "queues": ("q",)})()
+
+
+@pytest.fixture
+def ends() -> Iterator[tuple[socket.socket, Link]]:
+    ours, theirs = socket.socketpair()
+    ours.settimeout(10)
+    with ours, theirs:
+        yield ours, Link(theirs, ProcessInfo(slot="w-1", kind="w", role="worker", node="n"))
+
+
+@pytest.mark.parametrize(("settings", "reason"), [
+    (EffectiveWorkerSettings(recycle_after=3), "it has run 3 tasks"),
+    (EffectiveWorkerSettings(recycle_age=0.05), "recycle_age"),
+])  # fmt: skip
+async def test_a_limit_that_is_reached_is_reported_once_with_its_reason(
+    settings: EffectiveWorkerSettings, reason: str, ends: tuple[socket.socket, Link], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(services, "RECYCLE_CHECK_EVERY", 0.01)
+    master, link = ends
+    checks: list[str] = []
+
+    def is_drained() -> bool:
+        checks.append("drained?")
+        return len(checks) > 3
+
+    await recycle_when_due(settings, link, lambda: 3, quiet=lambda: checks.append("quiet"), is_drained=is_drained)
+    for kind in ("drain", "recycle"):
+        message = receive(master)
+        assert message is not None
+        assert message["type"] == kind
+        assert reason in str(message["reason"])
+    assert checks == ["quiet", *["drained?"] * 3], "it claims nothing more before it waits for what runs"
+
+
+async def test_the_drain_ends_at_its_timeout_with_tasks_still_running(
+    ends: tuple[socket.socket, Link], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(services, "RECYCLE_CHECK_EVERY", 0.01)
+    master, link = ends
+    settings = EffectiveWorkerSettings(recycle_after=1, drain_timeout=0.05)
+    await recycle_when_due(settings, link, lambda: 1, quiet=lambda: None, is_drained=lambda: False)
+    sent = [receive(master), receive(master)]
+    assert [message["type"] for message in sent if message] == ["drain", "recycle"]

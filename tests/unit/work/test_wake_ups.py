@@ -1,5 +1,3 @@
-"""The doorbell in a worker process: what wakes it, and how often it polls."""
-
 from __future__ import annotations
 
 import os
@@ -74,18 +72,7 @@ async def harness() -> Harness:
     return Harness()
 
 
-async def test_rings_for_its_own_queues_and_for_any_cause_a_poll(harness: Harness) -> None:
-    await harness.ring(TasksAvailable(("others",)))
-    assert harness.runner.rung == 0
-    await harness.ring(TasksAvailable(("others", "mail")))
-    assert harness.runner.rung == 1
-    await harness.ring(TasksAvailable())
-    assert harness.runner.rung == 2
-
-
-async def test_the_agent_rings_at_its_socket_and_without_one_rings_come_as_messages(
-    harness: Harness, tmp_path: Path
-) -> None:
+async def test_rings_come_by_the_socket_and_without_one_as_messages(harness: Harness, tmp_path: Path) -> None:
     harness.wake_ups.listen(tmp_path)
     agent = WakeUpSender(tmp_path)
     agent.open()
@@ -102,9 +89,7 @@ async def test_the_agent_rings_at_its_socket_and_without_one_rings_come_as_messa
     without_socket.wake_ups.close()
 
 
-async def test_with_servers_that_may_lag_it_polls_once_more_and_with_one_server_it_does_not(
-    harness: Harness, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_with_servers_that_may_lag_it_polls_once_more(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wake_ups, "SECOND_POLL_AFTER", 0.02)
     with_one = Harness(may_lag=False)
     await with_one.ring(TasksAvailable())
@@ -115,14 +100,15 @@ async def test_with_servers_that_may_lag_it_polls_once_more_and_with_one_server_
     assert with_one.runner.rung == 1
 
 
-async def test_claims_that_were_revoked_are_checked_and_messages_of_other_processes_are_ignored(
-    harness: Harness,
-) -> None:
+async def test_rings_for_its_own_queues_cause_a_poll_and_revoked_claims_a_check(harness: Harness) -> None:
+    for queues, rung in ((("others",), 0), (("others", "mail"), 1), ((), 2)):
+        await harness.ring(TasksAvailable(queues))
+        assert harness.runner.rung == rung
     await harness.ring(ClaimRevoked((3, 5)))
-    assert (harness.runner.checked_claims, harness.runner.rung) == ([frozenset({3, 5})], 0)
+    assert (harness.runner.checked_claims, harness.runner.rung) == ([frozenset({3, 5})], 2)
     await harness.ring(TasksAvailable(), sender=WORKER)
     harness.receive(DOORBELL_ACTION, {"works": True}, sender=WORKER)
-    assert (harness.runner.rung, harness.wake_ups.poll_every()) == (0, 1.0)
+    assert (harness.runner.rung, harness.wake_ups.poll_every()) == (2, 1.0)
 
 
 async def test_it_polls_less_while_the_agent_that_reported_a_working_doorbell_lives(harness: Harness) -> None:

@@ -1,15 +1,13 @@
-"""The parser of the JSON protocol: what docs/protocol.md says of the stream."""
-
 from __future__ import annotations
 
+import base64
+import json
 import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import msgspec
-import pytest
-
+from peerd.gateway.protocols.json import replies
 from peerd.gateway.protocols.json.messages import (
     COMMANDS,
     AddJob,
@@ -21,7 +19,7 @@ from peerd.gateway.protocols.json.messages import (
     TouchJob,
 )
 from peerd.gateway.protocols.json.parser import MESSAGE_OVERHEAD, MessageParser
-from peerd.gateway.protocols.json.scanner import MAX_DEPTH, NotJson, ObjectScanner
+from peerd.gateway.protocols.json.scanner import MAX_DEPTH
 
 PAGE = (Path(__file__).parents[3] / "docs" / "protocol.md").read_text().split("## The Python client")[0]
 SMALL = 1000
@@ -51,24 +49,27 @@ def test_messages_are_told_apart_when_glued_and_when_split_at_every_byte() -> No
     assert [type(message) for message in glued] == [AddJob, GetJob, NotifyDone]
     assert [repr(message) for message in parse(*one_by_one(stream))][1:] == [repr(message) for message in glued[1:]]
     assert bytes(parse(*one_by_one(stream))[0].job) == b'{"a":"}{\\"","b":[{}]}'
+    parser = MessageParser(SMALL)
+    parser.feed(b'{"cmd":"get_job"}{"cmd":"notify"}{"cmd":"touch"}')
+    assert next(iter(parser.messages())) == GetJob()
+    parser.feed(b'{"cmd":"fail"}')
+    assert list(parser.messages()) == [NotifyDone(), TouchJob(), FailJob()], "behind the last message"
 
 
-def test_a_job_keeps_its_text() -> None:
+def test_a_job_keeps_its_text_and_members_come_in_any_order() -> None:
     for job in (
         b"null", b"0", b'""', b"[]", b"{}", b"-0.0", b"1e999", b"9" * 5000, b"0.1000000000000000055511151231257827",
         b'"\\\\"', b'"\\"}"', b"[ 1 ,\n 2 ]",
         b'{"a":1,"a":2,"":{}}', b'"\\u0000"', b'"\\ud83d\\ude00"', '"\U0001f600 ä \u2028"'.encode(),
     ):  # fmt: skip
         assert bytes(one(b'{"cmd": "add_job", "job": ' + job + b"}").job) == job
-
-
-def test_members_come_in_any_order_null_leaves_one_out_and_the_last_of_two_counts() -> None:
     message = one(b'{"id":"x","job":1,"queue":null,"delay":null,"ttr":null,"priority":null,"cmd":"add_job"}')
     assert (message.id, message.queue, message.delay, message.priority) == ("x", None, None, None)
     assert one(b'{"cmd":"get_job","queue":null,"queues":null,"wait":null}').wanted == ("default",)
     assert one(b'{"cmd":"fail","retry":null,"reason":null,"job_id":null}') == FailJob()
-
     assert one(b'{"cmd":"get_job","id":1,"id":2,"queue":"a","queue":"b"}') == GetJob(id=2, queue="b")
+    results = (b'"result":{"a":[1,2]}', b'"result":null', b'"id":1')
+    assert [one(b'{"cmd":"notify",%b}' % result).result_text for result in results] == ['{"a":[1,2]}', None, None]
 
 
 def test_a_wrong_member_is_an_error_of_its_message_only() -> None:
@@ -95,12 +96,8 @@ def test_a_wrong_member_is_an_error_of_its_message_only() -> None:
         assert (refused.code, refused.id) == (ErrorCode.INVALID, 7), members
         assert problem in refused.problem
         assert next_one == GetJob()
-
-
-def test_an_unknown_command_is_an_error_that_names_those_that_are_known() -> None:
-    refused = one(b'{"cmd":"put","id":"a"}')
-    assert (refused.code, refused.id, refused.cmd) == (ErrorCode.UNKNOWN_COMMAND, "a", None)
-    assert all(command in refused.problem for command in COMMANDS)
+    for text in (b'{"cmd":"get_job","%b":1}', b'{"cmd":"%b"}', b'{"cmd":"get_job","queue":"%b"}'):
+        assert len(one(text % (b"x" * 5000)).problem) <= 300, "it does not quote all that was sent"
 
 
 def test_an_id_that_cannot_be_repeated_is_refused_and_not_repeated() -> None:
@@ -110,20 +107,17 @@ def test_an_id_that_cannot_be_repeated_is_refused_and_not_repeated() -> None:
     ):  # fmt: skip
         refused = one(b'{"cmd":"get_job","id":' + id_ + b"}")
         assert (refused.code, refused.id, refused.cmd) == (ErrorCode.INVALID, None, "get_job"), id_
-
-
-def test_an_error_does_not_quote_all_that_was_sent() -> None:
-    for text in (b'{"cmd":"get_job","%b":1}', b'{"cmd":"%b"}', b'{"cmd":"get_job","queue":"%b"}'):
-        assert len(one(text % (b"x" * 5000)).problem) <= 300
+    refused = one(b'{"cmd":"put","id":"a"}')
+    assert (refused.code, refused.id, refused.cmd) == (ErrorCode.UNKNOWN_COMMAND, "a", None)
+    assert all(command in refused.problem for command in COMMANDS), "it names those that are known"
 
 
 GARBAGE = (
     b"GET / HTTP/1.1\r\n", b"put 0 0 60 5\r\n", b"[1]", b'"a"', b"1", b"nul", b"}", b"\x00", b"\xef\xbb\xbf{}",
     b"\x16\x03\x01", b'{"cmd":"get_job"]', b"{'cmd'", b"{cmd", b'{"a\nb', b'{"job":"a"b"}\n', b'{"cmd" "get_job"}',
     b'{"cmd":"get_job",}', b'{"cmd":"get_job","wait":NaN}', b'{"cmd":"get_job","wait":01}', b'{"cmd":"nope" 1}',
-    b'{"cmd":"add_job","job":"\xff"}',
-    b'{"cmd":"add_job","job":"\xed\xa0\x80"}', b'{"cmd":"add_job","job":"\\x"}', b'{"cmd":"add_job","job":[}]}',
-    b'{"cmd":"add_job","job":"\x00"}', b'{"cmd":"add_job","job":1} {"cmd":tru}',
+    b'{"cmd":"add_job","job":"\xff"}', b'{"cmd":"add_job","job":"\xed\xa0\x80"}', b'{"cmd":"add_job","job":"\\x"}',
+    b'{"cmd":"add_job","job":[}]}', b'{"cmd":"add_job","job":"\x00"}', b'{"cmd":"add_job","job":1} {"cmd":tru}',
 )  # fmt: skip
 
 
@@ -146,23 +140,11 @@ def test_a_message_of_the_largest_size_is_taken_and_a_larger_one_is_skipped_to_i
             assert message.id == 7
             assert is_taken or message.code is ErrorCode.TOO_BIG
             assert next_one == GetJob()
-
-
-def test_a_skipped_message_may_hold_anything_that_json_holds() -> None:
-    job = rb'{"a":"\\\"}{[","b":[[[],{}],1e5,true]},' * 5000
-    pieces = [b'{"cmd":"add_job","id":"x","job":[', *one_by_one(job), b'0]}{"cmd":"get_job"}']
-    [skipped, next_one] = parse(*pieces, max_job_size=SMALL)
-    assert (skipped.code, skipped.id, next_one) == (ErrorCode.TOO_BIG, "x", GetJob())
-
-
-def test_a_message_of_the_deepest_nesting_is_taken_and_a_deeper_one_is_skipped() -> None:
     for levels, is_taken in ((MAX_DEPTH - 1, True), (MAX_DEPTH, False), (30_000, False)):
         text = b'{"cmd":"add_job","id":1,"job":' + b"[" * levels + b"]" * levels + b"}"
         [message, next_one] = parse(text, b'{"cmd":"get_job"}')
-        assert isinstance(message, AddJob) == is_taken
-        assert message.id == 1
+        assert (isinstance(message, AddJob), message.id, next_one) == (is_taken, 1, GetJob())
         assert is_taken or message.code is ErrorCode.TOO_DEEP
-        assert next_one == GetJob()
 
 
 def test_the_memory_of_an_unfinished_message_is_bounded() -> None:
@@ -180,43 +162,6 @@ def test_the_memory_of_an_unfinished_message_is_bounded() -> None:
     assert not parser.is_within_message
 
 
-def test_each_byte_is_examined_once_however_the_pieces_are_cut() -> None:
-    text = b'{"a": "\\"}{", "b": [{"c": ["", "\\\\", {}]}, 1.5, true, null], "\\u00e4": {"": "[]"}} '
-    for step in range(1, len(text)):
-        scanner, data, end = ObjectScanner(), bytearray(), -1
-        for place in range(0, len(text), step):
-            data += text[place : place + step]
-            end = max(end, scanner.find_end(data))
-            if end >= 0:
-                break
-            data[:] = b"\xff" * len(data)  # looking at one of these again would raise, or miss a bracket
-        assert end == len(text) - 1
-
-
-def test_an_iteration_that_was_left_goes_on_behind_the_last_message() -> None:
-    parser = MessageParser(SMALL)
-    parser.feed(b'{"cmd":"get_job"}{"cmd":"notify"}{"cmd":"touch"}')
-    assert next(iter(parser.messages())) == GetJob()
-    parser.feed(b'{"cmd":"fail"}')
-    assert list(parser.messages()) == [NotifyDone(), TouchJob(), FailJob()]
-
-
-def test_a_scanner_says_what_cannot_be_there() -> None:
-    with pytest.raises(NotJson, match="0x47"):
-        ObjectScanner().find_end(b'{"a":G')
-
-
-def test_what_is_encoded_is_decoded_as_the_same_message() -> None:
-    for message in (
-        AddJob(job=msgspec.Raw(b"[1]"), id=1, queue="q", unique="k", unique_for=60.0, delay=15, ttr=5),
-        GetJob(queues=("a", "b"), wait=5.0),
-        FailJob(job_id=7, retry=False, reason="x"),
-    ):
-        text = msgspec.json.encode(message)
-        assert type(one(text)) is type(message)
-        assert msgspec.json.encode(one(text)) == text
-
-
 def test_the_page_names_each_command_with_its_members_and_each_error() -> None:
     for struct in (AddJob, GetJob, NotifyDone, TouchJob, FailJob):
         assert f"`{struct.__struct_config__.tag}`" in PAGE
@@ -230,7 +175,43 @@ def test_the_page_names_each_command_with_its_members_and_each_error() -> None:
     assert set(re.findall(r"^\| `(\w+)` \|", PAGE[PAGE.index("## Messages") :], re.MULTILINE)) >= set(COMMANDS)
 
 
-def test_a_result_is_any_json_and_null_is_none() -> None:
-    assert one(b'{"cmd":"notify","result":{"a":[1,2]}}').result_text == '{"a":[1,2]}'
-    assert one(b'{"cmd":"notify","result":null}').result_text is None
-    assert one(b'{"cmd":"notify"}').result_text is None
+JSON = (b"null", b"1", b'"a"', b'{"a": [1, 2]}', b"[1,\r\n\t2]", '"\u2028ä"'.encode(), b'"\\u0000\\n"', b" {} ", b"1e5")
+TEXT = (b"", b"text", b"{", b"1 2", b"nan", b"a\nb", b"\x00", b'"\\ud800"', b"[" * 9999, "ü".encode())
+NO_TEXT = (b"\xff", b'"\xed\xa0\x80"', bytes(range(256)))
+
+
+def read(reply: bytes) -> Any:
+    assert reply.endswith(b"\n")
+    assert reply.count(b"\n") == 1
+    assert b"\r" not in reply
+    return json.loads(reply)
+
+
+def taken(body: bytes) -> Any:
+    return read(replies.job_taken(None, 17, "q", body))
+
+
+def test_a_job_is_given_as_json_as_text_or_in_base64() -> None:
+    for body in JSON:
+        assert taken(body) == {"job_id": 17, "queue": "q", "job": json.loads(body)}
+    for body in TEXT:
+        assert taken(body) == {"job_id": 17, "queue": "q", "text": body.decode()}
+    for body in NO_TEXT:
+        assert base64.b64decode(taken(body)["base64"]) == body
+    for levels, member in ((MAX_DEPTH - 1, "job"), (MAX_DEPTH, "text"), (100_000, "text")):
+        assert member in taken(b"[" * levels + b"]" * levels)
+    assert "job" in taken(b"[" + b"[]," * 1000 + b"{}]")
+
+
+def test_an_id_is_repeated_and_an_error_is_data() -> None:
+    assert read(replies.confirmation('"\n')) == {"id": '"\n', "ok": True}
+    assert read(replies.job_added(0, 5, created=True)) == {"id": 0, "ok": True, "job_id": 5, "created": True}
+    assert read(replies.job_taken("", 5, "q", b"1", 60)) == {"id": "", "job_id": 5, "queue": "q", "ttr": 60, "job": 1}
+    assert replies.confirmation(None) == replies.job_added(None, 5, created=True) == b""
+    assert read(replies.error_reply(ErrorCode.NO_WORK, replies.NO_WORK_TEXT, "get_job")) == {
+        "error": "No work to do", "code": "no_work", "cmd": "get_job",
+    }  # fmt: skip
+    strange = RefusedMessage(code=ErrorCode.INVALID, problem='a "\ud800" \n', cmd="\udfff", id=-1)
+    assert read(replies.refusal(strange)) == {
+        "id": -1, "error": 'a "\\ud800" \n', "code": "invalid", "cmd": "\\udfff",
+    }  # fmt: skip

@@ -1,15 +1,24 @@
-"""What [workers.NAME] and [web.NAME] may name; everything else is refused with the cause."""
-
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from peerd.config.settings import WebSettings, WorkerSettings
+from peerd.domain.lifecycle import Status
+from peerd.domain.task import NewTask
 from peerd.entrypoints.import_string import InvalidEntry
+from peerd.entrypoints.standalone import LateLog, Maintenance
+from peerd.entrypoints.watcher import WatchedFiles
 from peerd.entrypoints.web import load_app
 from peerd.entrypoints.worker import load_worker
+from peerd.runtime.observability.events import AcceptFailed
+from peerd.store.enqueue.enqueue import enqueue
+from peerd.store.tasks.read import find_task, get_task
+from peerd.testing.temporary_database import TemporaryDatabase
 from peerd.work.task_worker import QueueWorker
 from tests.support.rows import rows
 
@@ -91,3 +100,51 @@ def test_an_object_that_is_not_an_app_is_refused(name: str, *, factory: bool, pr
         load(name, factory=factory)
     assert str(refused.value).startswith(f"[web.site] studio_of_the_test:{name}: ")
     assert problem in str(refused.value)
+
+
+FOLDER = Path("/srv/.work/venv/studio")
+"""Folders above the project do not matter."""
+
+
+@rows("file, matters", [
+    ("jobs.py", True), ("studio/deep/in/jobs.py", True), ("peerd.toml", True), ("other.toml", False),
+    ("jobs.pyc", False), ("peerd.sqlite-wal", False), ("__pycache__/jobs.py", False),
+    (".venv/lib/python3.11/site-packages/it.py", False), ("venv/it.py", False), (".peerd/here/it.py", False),
+    ("node_modules/gyp/it.py", False), ("/elsewhere/it.py", False),
+])  # fmt: skip
+def test_code_and_configuration_are_watched_and_files_of_other_programs_are_not(*, file: str, matters: bool) -> None:
+    assert WatchedFiles(FOLDER, FOLDER / "peerd.toml")(None, str(FOLDER / file)) == matters
+    elsewhere = WatchedFiles(FOLDER, Path("/etc/peerd.toml"))
+    assert (elsewhere(None, "/etc/peerd.toml"), elsewhere(None, "/etc/it.py")) == (True, False)
+    assert elsewhere.folders == {FOLDER, Path("/etc")}
+
+
+def test_the_server_does_chores_after_their_period_and_loads_its_log_late(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with closing(TemporaryDatabase()) as database:
+        expired = database.run(enqueue, NewTask(queue="q", finish_in=60)).id
+        delayed = database.run(enqueue, NewTask(queue="q", start_in=60)).id
+        past = "UPDATE tasks SET finish_at = '2020-01-01 00:00:00.000' WHERE finish_at IS NOT NULL"
+        database.run(lambda connection: connection.exec_driver_sql(past))
+        database.run(
+            lambda connection: connection.exec_driver_sql("UPDATE tasks SET start_at = '2020-01-01 00:00:00.000'")
+        )
+        runs: list[str] = []
+        maintenance, run = Maintenance(), database.run
+
+        def run_and_note(operation: Callable[..., Any], *arguments: object) -> Any:
+            runs.append(operation.__name__)
+            return run(operation, *arguments)
+
+        monkeypatch.setattr(database, "run", run_and_note)
+        maintenance(database)
+        first = list(runs)
+        maintenance(database)
+        assert ("purge_processes" in first, runs) == (True, first), "it is done again only after its period"
+        assert database.read(find_task, expired) is None
+        assert database.read(get_task, delayed).status is Status.SCHEDULED
+    log = LateLog("warning")
+    assert capsys.readouterr().err == ""
+    log(AcceptFailed(error="no descriptor"))
+    assert "no descriptor" in capsys.readouterr().err
