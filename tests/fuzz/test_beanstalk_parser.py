@@ -11,7 +11,6 @@ from peerd.gateway.protocols.beanstalk.parser import MAX_LINE, CommandParser
 from tests.fuzz.conftest import searched
 
 MAX_JOB_SIZE = 40
-"""Small, so that bodies that are too large are found."""
 
 numbers = st.sampled_from([0, 1, 5, 40, 41, 2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**64 - 1, 2**64]).map(b"%d".__mod__)
 junk = st.sampled_from(
@@ -38,7 +37,6 @@ def commands_of(parts: list[bytes]) -> list[Command]:
 
 
 def split(stream: bytes, places: list[int]) -> list[bytes]:
-    """The stream in pieces that end at these places."""
     ends = sorted(place % (len(stream) + 1) for place in places)
     return [stream[start:end] for start, end in zip([0, *ends], [*ends, len(stream)], strict=True)]
 

@@ -44,7 +44,6 @@ words = st.sampled_from(OPTIONS) | st.sampled_from(ARGUMENTS) | values.words.fil
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A project with a little work in it, whose commands see nothing else."""
     folder = tmp_path_factory.mktemp("project")
     (folder / "peerd.toml").write_text('[node]\nname = "here"\n')
     with Client(f"sqlite:///{folder / 'peerd.sqlite'}") as client:
@@ -58,7 +57,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def run(*words: str, stdin: str | None = None) -> tuple[int, str]:
-    """Its exit status, and what it says of what is wrong."""
     result = CliRunner().invoke(app, list(words), input=stdin, prog_name="peerd")
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception

@@ -42,7 +42,6 @@ HOSTILE: tuple[Any, ...] = (
 
 
 def toml(value: Any) -> str:
-    """A value as TOML writes it; what TOML has no words for is left to the parser."""
     match value:
         case bool():
             return str(value).lower()
@@ -104,7 +103,6 @@ def test_every_variable_with_every_hostile_text_is_accepted_or_refused(tmp_path:
 
 
 def documents() -> st.SearchStrategy[str]:
-    """Texts that are nearly peerd.toml."""
     keys = st.sampled_from([key for _, key in KEYS]) | values.words
     value = (st.sampled_from(HOSTILE) | values.json).map(toml)
     line = st.tuples(keys.map(lambda key: key if key.isidentifier() else json.dumps(key)), value).map(" = ".join)

@@ -36,7 +36,6 @@ MAX_JOB = 300
 
 @st.composite
 def messages(draw: st.DrawFn) -> bytes:
-    """An object with the members of messages, right or wrong."""
     members = draw(st.dictionaries(st.sampled_from(MEMBERS), SENSIBLE | values.json, max_size=4))
     if draw(st.booleans()):
         members = {"cmd": draw(st.sampled_from(COMMANDS)), **members}
@@ -115,8 +114,6 @@ def test_every_body_comes_back_in_one_line(body: bytes) -> None:
     json.loads(line)
 
 
-# ---------------------------------------------------------------- connections of a gateway
-
 QUEUES = st.sampled_from(["a", "b"])
 JOB_IDS = st.integers(1, 6)
 COMMON: dict[str, st.SearchStrategy[Any]] = {"id": st.integers(0, 9)}
@@ -150,7 +147,6 @@ def gateway(module_factory: DatabaseFactory) -> Iterator[GatewayThread]:
 
 
 def converse(gateway: GatewayThread, pieces: list[bytes]) -> list[Any]:
-    """Send it all, and no more; the replies until the gateway has closed the connection."""
     with socket.create_connection(gateway.address, 20) as connection, connection.makefile("rb") as lines:
         with suppress(OSError):  # it was closed already, because of what has been sent
             for piece in pieces:

@@ -23,14 +23,11 @@ from tests.fuzz.conftest import searched
 from tests.video.media_helpers import RecordingContext, make_clip, programs_of_this_process, remuxed, run_ffmpeg
 
 WITHIN = 20.0
-"""Seconds for a probe on a busy machine; it is given ten of its own."""
 LARGEST = 10_000
-"""Bytes of an answer, as JSON."""
 
 
 @pytest.fixture(scope="module")
 def clips(tmp_path_factory: pytest.TempPathFactory) -> list[bytes]:
-    """Small files of several containers."""
     folder = tmp_path_factory.mktemp("clips")
     first = make_clip(folder / "a.mp4", size="64x36", seconds=0.4)
     return [first.read_bytes()] + [remuxed(first, folder / f"a.{kind}").read_bytes() for kind in ("mkv", "ts", "avi")]
@@ -42,7 +39,6 @@ def media(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def probed(directory: Path, name: str) -> dict[str, Any] | None:
-    """What is said of a file; None when it is refused."""
     began = time.monotonic()
     said, answer = "", None
     try:
@@ -60,7 +56,6 @@ def probed(directory: Path, name: str) -> dict[str, Any] | None:
 
 @st.composite
 def damage(draw: st.DrawFn) -> list[tuple[str, int, int, bytes]]:
-    """What is done to a file, in parts of its length."""
     kind = st.sampled_from(["cut", "flip", "splice", "repeat", "insert", "blow up"])
     place = st.integers(0, 2**16)
     return draw(st.lists(st.tuples(kind, place, place, st.binary(min_size=1, max_size=16)), min_size=1, max_size=4))

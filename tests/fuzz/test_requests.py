@@ -51,7 +51,6 @@ OPTIONS = st.fixed_dictionaries({}, optional={**SENSIBLE, **HOSTILE}) | st.fixed
 
 
 def is_refused(ask: Callable[[], Any]) -> bool:
-    """Whether it is refused, in one of the ways that are meant, and in words that can be shown."""
     said = None
     try:
         ask()
@@ -89,7 +88,6 @@ def test_a_task_is_refused_or_comes_back_as_it_went_in(store: Database, queue: s
 
 
 LISTED = ("queue", "name", "status", "node", "before", "limit")
-"""Arguments of `tasks.list`."""
 ASKS: dict[str, Callable[[Client, int, Any], Any]] = {
     "get": lambda client, _, value: client.tasks.get(value),
     "attempts": lambda client, _, value: client.tasks.attempts(value),

@@ -23,7 +23,6 @@ from tests.simulation.runner import SimulationTotals, find_violation, report, ru
 AT_ONCE: Final = 100
 """Seeds that one process runs on one backing database."""
 PROGRESS_EVERY: Final = 1000
-"""Seeds after which the progress is printed."""
 FOLDER: Final = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 
@@ -65,7 +64,6 @@ def _run_all(seeds: range, jobs: int) -> int:
 
 
 def _run_part(seeds: range) -> tuple[SimulationTotals, str | None]:
-    """Run some seeds on a backing database; stop at the first that fails."""
     totals = SimulationTotals()
     with tempfile.TemporaryDirectory(dir=FOLDER) as folder, open_backing_database(Path(folder)) as backing_database:
         outcome = find_violation(seeds, backing_database, totals=totals)

@@ -20,8 +20,6 @@ TABLES = ("tasks", "attempts", "unique_keys", "processes", "nodes", "queues", "l
 
 
 class BackingDatabase:
-    """A database that many runs use, one after the other."""
-
     def __init__(self, folder: Path) -> None:
         self.path = folder / "simulation.sqlite"
         self.clock = Clock()
@@ -31,7 +29,6 @@ class BackingDatabase:
         migrate(self.database)
 
     def empty(self) -> None:
-        """Begin as with new tables, so that the same run sees the same ids."""
         self.clock.set(START)
         with sqlite3.connect(self.path) as connection:
             for table in TABLES:
@@ -40,7 +37,6 @@ class BackingDatabase:
         connection.close()
 
     def limit(self, limits: Iterable[PlannedLimit]) -> None:
-        """Say what may run and start at once."""
         with sqlite3.connect(self.path) as connection:
             columns = "queue, limit_key, running, starts, period"
             rows = [msgspec.structs.astuple(limit) for limit in limits]
@@ -53,7 +49,6 @@ class BackingDatabase:
 
 @contextmanager
 def open_backing_database(folder: Path) -> Iterator[BackingDatabase]:
-    """A backing database that is closed at the end."""
     made = BackingDatabase(folder)
     try:
         yield made
@@ -62,5 +57,4 @@ def open_backing_database(folder: Path) -> Iterator[BackingDatabase]:
 
 
 def _write_lazily(connection: Any, record: Any) -> None:
-    """No power failure is simulated: what was committed stays, without waiting for the disk."""
     connection.execute("PRAGMA synchronous = OFF")

@@ -22,8 +22,6 @@ Ts = TypeVarTuple("Ts")
 
 
 class SimulatedDatabase(Database):
-    """A process's access to the shared database."""
-
     def __init__(self, shared: Database, process: SimulatedProcess) -> None:
         self.url = shared.url
         self.engine = shared.engine

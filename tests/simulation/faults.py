@@ -31,14 +31,12 @@ WRITES = OUTCOMES | frozenset(
 
 
 def matches_call(fault: PlannedEvent, call: StoreCall) -> bool:
-    """Whether a fault applies to this call."""
     if fault.target < 0.4:
         return call.name in OUTCOMES
     return call.name in WRITES if fault.target < 0.8 else True
 
 
 def apply(world: World, one: PlannedEvent) -> None:
-    """Let a fault happen now, or at the next call."""
     world.note(f"fault: {one.what}")
     world.history.count(one.what)
     if one.what in OF_CALLS:

@@ -28,12 +28,10 @@ def ignore(*_: Any, **__: Any) -> None:
 
 
 async def never_again(*_: Any) -> None:
-    """For a loop that does not go round."""
     await asyncio.get_running_loop().create_future()
 
 
 def half_the_time(self: Any, job: Any, now: float) -> None:
-    """Replaces `Reservation.__init__`: the deadline comes too early."""
     _RESERVATION(self, job, now)
     self.deadline = now + job.ttr / 2
 

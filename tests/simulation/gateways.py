@@ -14,13 +14,8 @@ from tests.simulation.database import SimulatedDatabase
 
 
 class SimulatedGroupCommitter(GroupCommitter):
-    """`GroupCommitter` whose batches are executed by threads of the simulation, one after the other."""
-
     def __init__(
-        self,
-        database: SimulatedDatabase,
-        holder: Holder,
-        on_done: Callable[[Batch, Sequence[Sequence[Any]]], None],
+        self, database: SimulatedDatabase, holder: Holder, on_done: Callable[[Batch, Sequence[Sequence[Any]]], None]
     ) -> None:
         super().__init__(database, holder, on_done)
         self._process = database.process
@@ -40,8 +35,6 @@ class SimulatedGroupCommitter(GroupCommitter):
 
 
 class SimulatedGatewayServer(GatewayServer):
-    """`GatewayServer` without sockets: clients connect while `is_accepting`."""
-
     is_accepting = False
 
     def start(self, sockets: Sequence[Any]) -> None:

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 
 def process_of(ctx: Context) -> SimulatedProcess:
-    """The simulated process in which a handler runs, from its worker's options."""
     process: SimulatedProcess = ctx.options["process"]
     return process
 
@@ -101,12 +100,9 @@ def _declare(queue: Queue) -> Queue:  # noqa: C901 - eight small handlers
 
 
 SERVED = tuple(_declare(Queue(name)) for name in QUEUES)
-"""The queues that a worker of the simulation serves."""
 
 
 class RowWorker(TaskWorker):
-    """Handles the jobs of queue clients as whole rows."""
-
     queues = (TUBE,)
 
     async def handle_task(self, task: Task) -> object:

@@ -7,12 +7,9 @@ import hashlib
 import msgspec
 
 ClaimKey = tuple[int, int]
-"""A task and the lease of its claim."""
 
 
 class InvariantViolation(AssertionError):
-    """A rule was broken: its name, and what shows it."""
-
     def __init__(self, rule: str, evidence: str) -> None:
         self.rule = rule
         self.evidence = evidence
@@ -20,28 +17,21 @@ class InvariantViolation(AssertionError):
 
 
 def forbid(broken: object, rule: str, evidence: str) -> None:
-    """Judge a rule whose evidence is at hand."""
     if broken:
         raise InvariantViolation(rule, evidence)
 
 
 class HandlerEnd(msgspec.Struct):
-    """How a handler ended, and where."""
-
     pid: int
     how: str
 
 
 class SimulationHistory:
-    """The handlers that began and ended, the dead, tasks deleted by hand; and all events as lines of text."""
-
     def __init__(self) -> None:
         self.lines: list[str] = []
         self.began: dict[ClaimKey, int] = {}
-        """By which process."""
         self.ended: dict[ClaimKey, HandlerEnd] = {}
         self.claimed: dict[ClaimKey, int] = {}
-        """To which process identity the table gave it."""
         self.released_as_unknown: set[ClaimKey] = set()
         """Claims whose answer was lost, released by their own process."""
         self.taken_by_sql: set[ClaimKey] = set()
@@ -58,5 +48,4 @@ class SimulationHistory:
         self.counts[what] = self.counts.get(what, 0) + number
 
     def digest(self) -> str:
-        """The same for two runs in which the same happened in the same order."""
         return hashlib.sha256("\n".join(self.lines).encode()).hexdigest()[:16]

@@ -28,7 +28,6 @@ class LimitRules:
         self._starts: list[tuple[float, datetime, ObservedTask]] = []
 
     def judge(self, claimed: Iterable[ObservedTask], rows: Iterable[ObservedTask]) -> None:
-        """Judge what one step has claimed."""
         started = list(claimed)
         if not (started and self._limits):
             return
@@ -73,7 +72,6 @@ class LimitRules:
         )
 
     def _limits_of(self, row: ObservedTask) -> list[PlannedLimit]:
-        """The limit of its queue, and that of its key."""
         found = [self._limits.get((row.queue, WHOLE_QUEUE))]
         if row.limit_key is not None:
             each = self._limits.get((row.queue, EACH_KEY))
@@ -87,5 +85,4 @@ class LimitRules:
 
 
 def _is_alike(limit: PlannedLimit, row: ObservedTask, other: ObservedTask) -> bool:
-    """Whether a limit counts both tasks together."""
     return other.queue == row.queue and (limit.key == WHOLE_QUEUE or other.limit_key == row.limit_key)

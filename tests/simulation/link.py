@@ -67,8 +67,6 @@ class SimulatedControlThread:
 
 
 class SimulatedLink(Link):
-    """The link of a simulated process."""
-
     def __init__(self, process: SimulatedProcess, info: ProcessInfo) -> None:
         self._set_info(info)
         self.sockets = {}

@@ -23,24 +23,18 @@ WAITED: Final = 1.0
 
 
 class RowLocks:
-    """Which rows are locked, and until when, in virtual time."""
-
     def __init__(self) -> None:
         self._until: dict[int, float] = {}
 
     def lock(self, task_id: int, until: float) -> None:
-        """Let another session lock a task's row."""
         self._until[task_id] = until
 
     def locked(self, now: float) -> set[int]:
-        """The ids of the tasks whose rows are locked."""
         return {task_id for task_id, until in self._until.items() if now < until}
 
 
 @contextmanager
 def rows_may_be_locked(locked: Callable[[], set[int]]) -> Iterator[None]:
-    """Apply these locks to the operations of the store."""
-
     def free(connection: Any, ids: Iterable[int], *conditions: Any) -> list[int]:
         return [task_id for task_id in lock_available(connection, ids, *conditions) if task_id not in locked()]
 
@@ -59,6 +53,5 @@ def rows_may_be_locked(locked: Callable[[], set[int]]) -> Iterator[None]:
 
 
 def meets_a_lock(args: tuple[Any, ...], locked: set[int]) -> bool:
-    """Whether a `complete` with these arguments would wait for a row."""
     _, results = args
     return any(held.id in locked for held in results)

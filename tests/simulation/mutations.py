@@ -68,7 +68,6 @@ class Mutation(msgspec.Struct, frozen=True):
 
 @contextmanager
 def mutated(mutation: Mutation) -> Iterator[None]:
-    """peerd without that precaution."""
     with ExitStack() as stack:
         for where, attribute, instead in mutation.patches:
             stack.enter_context(patch.object(where, attribute, instead))
@@ -94,7 +93,6 @@ async def _run_code(code: Any, ctx: Any) -> Any:
 
 
 async def _end_without_waiting(self: Any) -> Any:
-    """A stop releases a task while its handler still runs."""
     running = asyncio.ensure_future(_run_code(self._handler_adapter, self.ctx))
     while not running.done() and self.stop_reason is not StopReason.STOPPING:
         with suppress(asyncio.CancelledError):
@@ -178,7 +176,6 @@ def _drop_outcomes(add: Any) -> Any:
 
 
 async def _claim_crashed_among_others(self: Any, wanted: int, running: int, free: int) -> list[Any]:
-    """Tasks that have crashed a process are claimed like all others, into any free executor slot."""
     claimed: list[Any] = await self._claim_quarantined() or (await self._claim_next(wanted, free)).tasks
     return claimed
 

@@ -21,8 +21,6 @@ RELEASE_TIME: Final = 5.0
 
 
 class SimulatedNode:
-    """One life after another of a node."""
-
     def __init__(self, world: World, name: str, slots: Mapping[str, MakeService]) -> None:
         self.world = world
         self.name = name
@@ -36,7 +34,6 @@ class SimulatedNode:
         self.slots = slots
         self.incarnation = ""
         self.retired = False
-        """It does not come back any more."""
         self._orphans: list[SimulatedProcess] = []
         """Processes of an earlier incarnation, whose master was killed: they stop without a master."""
         self._generations: dict[str, int] = {}
@@ -46,10 +43,7 @@ class SimulatedNode:
         self.is_ready = False
         """All its processes were ready and have been notified: before that no worker claims."""
 
-    # ---------------------------------------------------------------- start and stop
-
     def start(self) -> None:
-        """Begin an incarnation: the agent starts first."""
         self.incarnation = self.world.next_incarnation(self.name)
         self.up, self.stopping, self.is_ready, self.starts_at = True, False, False, None
         self._exit_reports.clear()
@@ -60,13 +54,11 @@ class SimulatedNode:
         self._spawn(AGENT)
 
     def kill(self, down_for: float) -> None:
-        """Kill all its processes at once; the machine starts again after a while."""
         self._go_down(down_for)
         for process in self._all():
             process.kill("the node was killed")
 
     def lose_master(self, down_for: float) -> None:
-        """Kill its master alone: its processes lose their links, and stop gracefully."""
         self._go_down(down_for)
         self._orphans += self.processes.values()
         for process in self._orphans:
@@ -75,19 +67,16 @@ class SimulatedNode:
         self.processes.clear()
 
     def freeze(self, seconds: float) -> None:
-        """Freeze all its processes; its clock continues."""
         for process in self._all():
             process.freeze(seconds)
 
     def sleep(self, seconds: float) -> None:
-        """Let the machine sleep: its monotonic clock stops, too."""
         self.freeze(seconds)
         until = self.world.now + seconds
         self.slept += max(0.0, until - max(self._asleep_until, self.world.now))
         self._asleep_until = max(self._asleep_until, until)
 
     def leave(self) -> None:
-        """Stop gracefully: workers and manager first, the agent last; it starts again a little later."""
         if not self.up or self.stopping:
             return
         self.stopping = True
@@ -97,14 +86,12 @@ class SimulatedNode:
         self._stop_agent_at_last()
 
     def next_event(self) -> float | None:
-        """When the next timer of the master is due."""
         moments = list(self._replacements.values())
         if self.starts_at is not None:
             moments.append(self.starts_at)
         return min(moments, default=None)
 
     def tick(self) -> None:
-        """Do what is due."""
         if self.starts_at is not None and self.world.now >= self.starts_at:
             self.start()
         for slot, moment in list(self._replacements.items()):
@@ -114,8 +101,6 @@ class SimulatedNode:
         for process in self._all():
             if process.ends_hard_at is not None and self.world.now >= process.ends_hard_at:
                 process.kill("out of time")
-
-    # ---------------------------------------------------------------- what its processes say
 
     def receive_frame(self, process: SimulatedProcess, message: Mapping[str, object]) -> None:
         """A frame from one of them."""
@@ -136,7 +121,6 @@ class SimulatedNode:
                 self.world.uncaught(process, str(message["error"]))
 
     def on_process_end(self, process: SimulatedProcess, cause: str) -> None:
-        """One of them has died."""
         if process in self._orphans:
             self._orphans.remove(process)
         if not self.up or self.processes.get(process.info.slot) is not process:

@@ -10,8 +10,6 @@ import msgspec
 
 
 class ObservedTask(msgspec.Struct, frozen=True):
-    """A task's row, its times as the text that SQLite has."""
-
     id: int
     queue: str
     name: str
@@ -43,8 +41,6 @@ class ObservedTask(msgspec.Struct, frozen=True):
 
 
 class ObservedAttempt(msgspec.Struct, frozen=True):
-    """A row of ``attempts``."""
-
     task_id: int
     lease: int
     number: int
@@ -53,8 +49,6 @@ class ObservedAttempt(msgspec.Struct, frozen=True):
 
 
 class ObservedChange(msgspec.Struct, frozen=True):
-    """What one step did to one task: before and after, None where there is no row."""
-
     before: ObservedTask | None
     after: ObservedTask | None
 
@@ -66,15 +60,12 @@ class ObservedChange(msgspec.Struct, frozen=True):
 
 
 class Observer:
-    """A separate connection that reads the tables of the cluster."""
-
     def __init__(self, path: Path) -> None:
         self._connection = sqlite3.connect(path)
         self.rows: dict[int, ObservedTask] = {}
         self._version = self._data_version()
 
     def changes(self) -> list[ObservedChange]:
-        """The changes since the last call."""
         version = self._data_version()
         if version == self._version:
             return []
@@ -86,7 +77,6 @@ class Observer:
         ]
 
     def attempts(self) -> list[ObservedAttempt]:
-        """All rows of ``attempts``."""
         columns = ", ".join(ObservedAttempt.__struct_fields__)
         return [
             ObservedAttempt(*row) for row in self._connection.execute(f"SELECT {columns} FROM attempts ORDER BY id")
@@ -98,7 +88,6 @@ class Observer:
         return self._connection.execute(found, (queue, now)).fetchone() is not None
 
     def is_on_duty(self, node_id: int) -> bool:
-        """Whether a node lives and is not being drained."""
         found = "SELECT 1 FROM nodes WHERE id = ? AND incarnation IS NOT NULL AND NOT draining"
         return self._connection.execute(found, (node_id,)).fetchone() is not None
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 
 class SimulatedProcess:
-    """A process of a node."""
-
     def __init__(
         self, world: World, node: SimulatedNode, info: ProcessInfo, make: Callable[[SimulatedProcess], Service]
     ) -> None:
@@ -42,7 +40,6 @@ class SimulatedProcess:
         self.hindered_at = max(world.now, world.database_away_until)
         """When it last could not do what it should: not yet begun, frozen, cut off, an answer lost."""
         self.running: dict[tuple[int, int], Context] = {}
-        """The handlers that run, by task and lease."""
         self.threads: list[SimulatedThread] = []
         self.link = SimulatedLink(self, info)
         self.loop = SimulatedLoop(self.monotonic, self._start_thread)
@@ -55,11 +52,9 @@ class SimulatedProcess:
 
     @property
     def process_id(self) -> int | None:
-        """Its identity in the table, once it has one."""
         return None if self.identity is None else self.identity.get("process_id")
 
     def monotonic(self) -> float:
-        """The clock of its machine."""
         return self.world.now - self.node.slept
 
     @property
@@ -75,7 +70,6 @@ class SimulatedProcess:
         return self.info.kind == "work" and is_there and is_free
 
     def run_until_blocked(self) -> None:
-        """Run everything that can run without an answer of the database."""
         while self.alive and not self.is_frozen and self._run_once():
             pass
 
@@ -93,13 +87,11 @@ class SimulatedProcess:
         return moved
 
     def calls(self) -> list[SimulatedThread]:
-        """Its threads that wait for the database."""
         if not self.alive or self.is_frozen:
             return []
         return [thread for thread in self.threads if thread.call is not None]
 
     def next_event(self) -> float | None:
-        """When its next timer is due, in virtual time."""
         if not self.alive:
             return None
         moments = [moment for thread in self.threads if (moment := thread.next_moment()) is not None]
@@ -111,21 +103,17 @@ class SimulatedProcess:
         return max(min(moments), self.frozen_until) if moments else None
 
     def hinder(self) -> None:
-        """Something keeps it from what it should do, now."""
         self.hindered_at = max(self.hindered_at, self.world.now)
 
     def freeze(self, seconds: float) -> None:
-        """Stop it, as SIGSTOP does."""
         self.frozen_until = max(self.frozen_until, self.world.now + seconds)
         self.hindered_at = max(self.hindered_at, self.frozen_until)
 
     def block_loop(self, seconds: float) -> None:
-        """Let its event loop stand still; its threads go on."""
         self.blocked_until = max(self.blocked_until, self.world.now + seconds)
         self.unresponsive_until = max(self.unresponsive_until, self.blocked_until)
 
     def kill(self, cause: str) -> None:
-        """End it on the spot."""
         if not self.alive:
             return
         self.alive = False
@@ -135,17 +123,14 @@ class SimulatedProcess:
         self.node.on_process_end(self, cause)
 
     def forget(self) -> None:
-        """Drop what is left of it, at the end of the world."""
         for thread in self.threads:
             thread.forget()
         self.loop.forget()
 
     def tick(self, step: PeriodicStep) -> SimulatedPeriodicThread:
-        """A periodic thread of this process."""
         return SimulatedPeriodicThread(self, step)
 
     def begin(self, work: Callable[[], Any], ended: Callable[[Any, BaseException | None], None]) -> None:
-        """Begin a thread."""
         self.threads.append(SimulatedThread(work, ended))
 
     def _start_thread(self, work: Callable[[], Any], future: asyncio.Future[Any]) -> None:
@@ -163,8 +148,6 @@ class SimulatedProcess:
 
 
 class SimulatedPeriodicThread(PeriodicThread):
-    """`PeriodicThread` (`peerd.runtime.concurrency.threads`) in a simulated process."""
-
     def __init__(self, process: SimulatedProcess, step: PeriodicStep) -> None:
         self._process = process
         self._step = step

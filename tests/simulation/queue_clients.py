@@ -23,12 +23,10 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 MOST_PUTS: Final = 6
-"""Jobs that a client puts in a run."""
 BODY: Final = b'{"seconds": 1.0}'
 TTRS: Final = (1, 5, 20, 3600, 3600)
 DELAYS: Final = (0, 0, 0, 3, 25)
 HOLDS_ON: Final = 0.3
-"""How often a client holds on to a job at the end, perhaps for longer than max_update."""
 TIMEOUTS: Final = (0, 2, 30, None)
 TIMEOUTS_AT_THE_END: Final = (20, None)
 FREE_ACTIONS: Final = {
@@ -41,8 +39,6 @@ ENDS_OF_RESERVATIONS: Final = frozenset(("DELETED", "RELEASED", "BURIED"))
 
 
 class SentCommand(msgspec.Struct, frozen=True):
-    """A command that has no reply yet."""
-
     verb: str
     job: int
     at: float
@@ -62,19 +58,14 @@ class ClientConnection(asyncio.Transport):
         self._protocol = GatewayConnection(server_of(process))
         process.loop.call_soon(self._protocol.connection_made, self)
 
-    # ---------------------------------------------------------------- the client's end
-
     @property
     def is_open(self) -> bool:
-        """Whether the client sees it as open: a killed process has closed it."""
         return self.closed_at is None and self.process.alive and not self._is_closing
 
     def send(self, data: bytes) -> None:
-        """Send to the process, which receives it when it runs."""
         self.process.loop.call_soon(self._receive, data)
 
     def leave(self) -> None:
-        """Close it."""
         self.closed_at = self.client.world.now
         if self.process.alive:
             self.process.loop.call_soon(self._lose)
@@ -84,8 +75,6 @@ class ClientConnection(asyncio.Transport):
         session: Any = self._protocol._session
         held = None if session is None else session.client.reservations.get(job)
         return None if held is None else int(held.claim.lease)
-
-    # ---------------------------------------------------------------- the process's end
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         if self.closed_at is None:
@@ -116,15 +105,11 @@ class ClientConnection(asyncio.Transport):
 
 
 class SimulatedQueueClient:
-    """A client of the gateway processes."""
-
     def __init__(self, world: World, number: int) -> None:
         self.world = world
         self.name = f"client-{number}"
         self.is_draining = False
-        """Nothing goes wrong any more: it deletes what there is, and puts nothing."""
         self.held: dict[int, ClaimKey] = {}
-        """The jobs that it has reserved and not ended, as it knows."""
         self.sent: deque[SentCommand] = deque()
         self._random = Random(f"{world.plan.seed} {self.name}")
         self._watches_handlers = self._random.random() < 0.4
@@ -136,21 +121,16 @@ class SimulatedQueueClient:
     def __repr__(self) -> str:
         return self.name
 
-    # ---------------------------------------------------------------- used by the world
-
     def next_event(self) -> float:
-        """When it does something next, in virtual time."""
         return self._acts_at
 
     def tick(self) -> None:
-        """Do what is due."""
         if self._connection is not None and not self._connection.is_open:
             self._lose_connection()
         if self.world.now >= self._acts_at:
             self._act()
 
     def drain(self) -> None:
-        """Delete what is left, from now on."""
         self.is_draining = True
         self._acts_at = min(self._acts_at, self.world.now + self._random.uniform(0.0, 5.0))
 
@@ -163,15 +143,12 @@ class SimulatedQueueClient:
         return bool(self.sent) and self.sent[-1].verb == "reserve"
 
     def receive(self, connection: ClientConnection, data: bytes) -> None:
-        """Take bytes of a process."""
         self._input += data
         while (reply := self._next_reply()) is not None:
             self.world.note(f"{self} gets {' '.join(reply)}")
             self._take_reply(connection, self.sent.popleft(), reply)
         if not self.sent:
             self._pause()
-
-    # ---------------------------------------------------------------- the connection
 
     def _act(self) -> None:
         connection = self._connection
@@ -214,8 +191,6 @@ class SimulatedQueueClient:
         longest = 1.0 if self.is_draining else self._random.choice((0.1, 1.0, 8.0))
         self._acts_at = self.world.now + self._random.uniform(0.0, longest)
 
-    # ---------------------------------------------------------------- what it does
-
     def _do_anything(self, connection: ClientConnection) -> None:
         actions = HOLDING_ACTIONS if self.held else FREE_ACTIONS
         action = self._random.choices(list(actions), weights=list(actions.values()))[0]
@@ -244,10 +219,7 @@ class SimulatedQueueClient:
             self._reserve(connection)
             return
         job = self._random.choice(jobs)
-        arguments = {
-            "release": f" {self._random.choice((10, 2000))} {self._random.choice(DELAYS)}",
-            "bury": " 10",
-        }
+        arguments = {"release": f" {self._random.choice((10, 2000))} {self._random.choice(DELAYS)}", "bury": " 10"}
         self._send(connection, verb, job, f"{verb} {job}{arguments.get(verb, '')}")
 
     def _put(self, connection: ClientConnection) -> None:
@@ -274,13 +246,7 @@ class SimulatedQueueClient:
             self._reserve(connection)
 
     def _send(
-        self,
-        connection: ClientConnection,
-        verb: str,
-        job: int,
-        line: str,
-        more: bytes = b"",
-        timeout: float = 0.0,
+        self, connection: ClientConnection, verb: str, job: int, line: str, more: bytes = b"", timeout: float = 0.0
     ) -> None:
         self.world.note(f"{self} sends {line}")
         self.world.history.count(f"client's {verb}")
@@ -289,8 +255,6 @@ class SimulatedQueueClient:
         patience = 300.0 if self.is_draining else 120.0
         self._acts_at = self.world.now + self._random.uniform(patience / 3, patience)
         connection.send(line.encode() + b"\r\n" + more)
-
-    # ---------------------------------------------------------------- replies
 
     def _next_reply(self) -> list[str] | None:
         line, end, rest = self._input.partition(b"\r\n")
@@ -331,11 +295,9 @@ class SimulatedQueueClient:
 
 
 def server_of(process: SimulatedProcess) -> SimulatedGatewayServer:
-    """The server of a gateway process."""
     server: SimulatedGatewayServer = process.service._server  # type: ignore[attr-defined]
     return server
 
 
 def accepts(process: SimulatedProcess) -> bool:
-    """Whether clients can connect to a process."""
     return process.info.role == "gateway" and process.ready and server_of(process).is_accepting

@@ -19,39 +19,27 @@ if TYPE_CHECKING:
 RELEASED_WITHIN: Final = 20.0
 """Seconds from the end of a connection, or from a deadline, until the release is written, by calls that are slow."""
 GRANTED_WITHIN: Final = 3 * CLIENT_POLL_EVERY
-"""Seconds until a client that waits has got a job that is ready."""
 CLOCK_SLACK: Final = 0.01
-"""Seconds."""
 NO_CLAIM: Final = (0, 0)
 
 
 class ObservedReservation(msgspec.Struct):
-    """A reservation that a client has been told of."""
-
     connection: ClientConnection
     deadline: float
-    """By the monotonic clock of the process's machine."""
     verbs: set[str]
     """What the client has sent about the job since."""
 
 
 class ReservationRules:
-    """Checks what becomes of reservations."""
-
     def __init__(self, world: World) -> None:
         self._world = world
         self._known: dict[ClaimKey, ObservedReservation] = {}
         self._deletes: dict[int, list[ClientConnection]] = {}
-        """Who has asked to delete a job."""
         self._takes: dict[int, list[ClientConnection]] = {}
-        """Who has asked to reserve a job by its id."""
         self._kicks: list[ClientConnection] = []
         self._ready_since: dict[int, float] = {}
 
-    # ---------------------------------------------------------------- what clients do
-
     def note_sent(self, connection: ClientConnection, verb: str, job: int) -> None:
-        """A client sends a command."""
         known = self._known.get(connection.client.held.get(job, NO_CLAIM))
         if known is not None:
             known.verbs.add(verb)
@@ -71,7 +59,6 @@ class ReservationRules:
             known.deadline = max(known.deadline, process.monotonic() - elapsed + self._ttr(claim))
 
     def judge_granted(self, connection: ClientConnection, claim: ClaimKey) -> None:
-        """A client was told that it has reserved a job."""
         known = self._known.get(claim)
         if known is not None:
             raise InvariantViolation(
@@ -82,7 +69,6 @@ class ReservationRules:
         self._world.history.count("reservations")
 
     def judge_timed_out(self, sent: SentCommand) -> None:
-        """A client was told that there is no job."""
         if self._world.now - sent.at < sent.timeout - CLOCK_SLACK:
             raise InvariantViolation("a reserve does not time out too early", f"{sent} at {self._world.now}")
 
@@ -94,17 +80,13 @@ class ReservationRules:
             raise InvariantViolation("what is answered is written", f"{word} for {sent}: {row}")
 
     def judge_not_found(self, connection: ClientConnection, sent: SentCommand, claim: ClaimKey) -> None:
-        """A client was told that it does not hold a job."""
         row = self._world.rules.rows.get(sent.job)
         known = self._known.get(claim)
         is_held = known is not None and row is not None and row.status == "working" and row.claim == claim
         if is_held and known is not None and connection.process.monotonic() < known.deadline:
             raise InvariantViolation("a holder is not refused", f"NOT_FOUND for {sent}: {row}")
 
-    # ---------------------------------------------------------------- what the table shows
-
     def judge_change(self, before: ObservedTask | None, after: ObservedTask | None) -> None:
-        """A row has changed."""
         evidence = f"{before} -> {after} by {self._world.by()}"
         if after is not None and after.status == "working":
             holder = self._world.holder_of(after)
@@ -122,7 +104,6 @@ class ReservationRules:
             self._judge_counters(before, after, evidence)
 
     def _judge_counters(self, before: ObservedTask, after: ObservedTask, evidence: str) -> None:
-        """The end of a reservation is neither an attempt nor a crash."""
         if (after.attempts, after.crashes) != (before.attempts, before.crashes):
             raise InvariantViolation("the end of a reservation is no attempt and no crash", evidence)
         counted = ((after.timeouts or 0) + (after.releases or 0)) - ((before.timeouts or 0) + (before.releases or 0))
@@ -132,7 +113,6 @@ class ReservationRules:
                 raise InvariantViolation("a dead holder's job is ready at once", evidence)
 
     def judge_end(self, before: ObservedTask, after: ObservedTask | None) -> None:
-        """A batch of a gateway process has ended a reservation: its holder, for a reason."""
         evidence = f"{before} -> {after} by {self._world.by()}"
         forbid(self._world.holder_of(before) is not self._world.caller, "only its holder ends a reservation", evidence)
         known = self._known.get(before.claim)
@@ -163,7 +143,6 @@ class ReservationRules:
         return "bury" in known.verbs and any(one.process is self._world.caller for one in self._kicks)
 
     def may_delete(self, before: ObservedTask) -> bool:
-        """Whether a batch may delete a row that nobody holds."""
         return any(connection.process is self._world.caller for connection in self._deletes.get(before.id, ()))
 
     def may_take(self, row: ObservedTask) -> bool:
@@ -171,10 +150,7 @@ class ReservationRules:
         asked = (*self._takes.get(row.id, ()), *self._kicks)
         return any(connection.process is self._world.caller for connection in asked)
 
-    # ---------------------------------------------------------------- what does not happen
-
     def judge_step(self) -> None:
-        """What a closed connection held, and what is over its deadline, is released soon."""
         rows, now = self._world.rules.rows, self._world.now
         for claim, known in list(self._known.items()):
             row = rows.get(claim[0])
@@ -191,7 +167,6 @@ class ReservationRules:
                 raise InvariantViolation("a job is released when its deadline comes", f"{row} of {process}")
 
     def judge_waiting(self) -> None:
-        """Without faults, no ready job of a tube waits while a client waits for it."""
         now = self._world.database_text()
         ready: set[int] = set()
         if any(client.waits for client in self._world.clients):
@@ -201,20 +176,16 @@ class ReservationRules:
             if self._world.now - since > GRANTED_WITHIN:
                 raise InvariantViolation("a client that waits gets a ready job", f"{self._world.rules.rows[job]}")
 
-    # ---------------------------------------------------------------- small things
-
     def _ttr(self, claim: ClaimKey) -> float:
         row = self._world.rules.rows.get(claim[0])
         return 0.0 if row is None or row.claim != claim else float(row.ttr or 60)
 
 
 def is_reservation(row: ObservedTask) -> bool:
-    """Whether a queue client holds this row."""
     return row.status == "working" and row.deadline_at is not None
 
 
 def is_ready(row: ObservedTask, now: str) -> bool:
-    """Whether any gateway process may reserve it."""
     if row.queue != TUBE or row.status != "pending" or row.node_id is not None or row.crashes:
         return False
     return (row.start_at or row.created_at) <= now

@@ -24,13 +24,10 @@ STARTED_WITHIN: Final = 3 * POLL_EVERY
 NOTICED_WITHIN: Final = UPDATE + 15.0
 """Seconds: a touch, and the time that slow calls before it may take."""
 OUTCOMES: Final = frozenset(("complete", "complete_available", "record_outcomes"))
-"""The operations by which a holder writes how its attempt ended."""
 BY_HAND: Final = frozenset(("cancel", "retry", "move", "move by hand"))
 
 
 class InvariantRules:
-    """Checks the invariants of a world."""
-
     def __init__(self, world: World, observer: Observer) -> None:
         self._world = world
         self._history = world.history
@@ -42,13 +39,9 @@ class InvariantRules:
 
     @property
     def rows(self) -> dict[int, ObservedTask]:
-        """The table, as it was after the last step."""
         return self._observer.rows
 
-    # ---------------------------------------------------------------- after a step
-
     def judge_step(self) -> None:
-        """Judge all that the last call has changed."""
         claimed = []
         for change in self._observer.changes():
             before, after = change.before, change.after
@@ -78,7 +71,6 @@ class InvariantRules:
             self._history.claimed[after.claim] = after.process_id
 
     def _judge_running(self) -> None:
-        """A handler whose claim was lost is cancelled soon."""
         for process in self._world.processes:
             if not process.alive:
                 continue
@@ -97,7 +89,6 @@ class InvariantRules:
                     )
 
     def judge_waiting(self) -> None:
-        """Without faults, no task waits while an executor slot is free and the limits permit it."""
         self.reservations.judge_waiting()
         rows = self.rows.values()
         startable = set()
@@ -153,7 +144,6 @@ class InvariantRules:
             )
 
     def _judge_claim(self, before: ObservedTask, after: ObservedTask) -> None:
-        """A task was claimed: it was eligible, and only its claimer holds it."""
         evidence = f"{before} -> {after} by {self._world.by()}"
         caller = self._world.caller
         now = self._world.database_text()
@@ -195,7 +185,6 @@ class InvariantRules:
     def _judge_taking_back(
         self, claim: ClaimKey, caller: SimulatedProcess, holder: SimulatedProcess | None, evidence: str
     ) -> None:
-        """A claim or a reservation was taken back from its holder."""
         name = self._world.call_name
         if name == "release_unknown_claims":
             if holder is not caller or claim in self._history.began:
@@ -242,10 +231,7 @@ class InvariantRules:
         if len(same) > 1:
             raise InvariantViolation("one unfinished task has a unique key", f"{row.unique_key}: {same}")
 
-    # ---------------------------------------------------------------- what processes do
-
     def judge_beginning(self, process: SimulatedProcess, claim: ClaimKey, crashes: int) -> None:
-        """A handler begins."""
         evidence = f"{claim} in {process}; {self.rows.get(claim[0])}"
         judge_beginning(process, self.rows.get(claim[0]))
         forbid(claim in self._history.began, "a claim is run once", evidence)
@@ -261,19 +247,14 @@ class InvariantRules:
             raise InvariantViolation("a process runs no more tasks than it has executor slots", evidence)
 
     def judge_accepted(self, task_id: int) -> None:
-        """An enqueue was acknowledged: the row is there."""
         deleted = self._history.deleted_by_hand | self._history.deleted_by_clients
         if task_id not in self.rows and task_id not in deleted:
             raise InvariantViolation("nothing is lost", f"task {task_id} was accepted, and is not there")
 
     def judge_uncaught(self, process: SimulatedProcess, reason: str) -> None:
-        """No process of this cluster has a reason to be tainted."""
         raise InvariantViolation("no exception goes uncaught", f"{process}: {reason}")
 
-    # ---------------------------------------------------------------- at the end
-
     def judge_the_end(self) -> None:
-        """All tasks have ended; each run is explained by an attempt."""
         attempts = self._observer.attempts()
         recorded = {(one.task_id, one.lease) for one in attempts}
         for claim in sorted(self._history.began):
@@ -307,15 +288,12 @@ class InvariantRules:
         if row.max_attempts is not None and row.attempts > row.max_attempts:
             raise InvariantViolation("no more attempts than allowed", f"{row}")
 
-    # ---------------------------------------------------------------- small things
-
     def _was_away(self, process: SimulatedProcess) -> bool:
         """Whether a fault kept it from touching within the last max_update seconds."""
         return self._world.now - process.hindered_at <= MAX_UPDATE
 
 
 def _is_due(row: ObservedTask, now: str) -> bool:
-    """Whether any node may claim it."""
     if row.status != "pending" or row.node_id is not None:
         return False
     return (row.start_at or row.created_at) <= now and (row.finish_at is None or now < row.finish_at)

@@ -16,12 +16,9 @@ from tests.simulation.shrink import shrink
 from tests.simulation.world import World
 
 COLLECT_EVERY: Final = 20
-"""Runs."""
 
 
 class SimulationResult(msgspec.Struct, frozen=True):
-    """How a run ended: which rule it broke, if any, and what happened in it."""
-
     plan: SimulationPlan
     rule: str | None
     evidence: str
@@ -29,8 +26,6 @@ class SimulationResult(msgspec.Struct, frozen=True):
 
 
 class SimulationTotals(msgspec.Struct):
-    """What many runs were made of."""
-
     runs: int = 0
     counts: Counter[str] = msgspec.field(default_factory=Counter)
 
@@ -44,7 +39,6 @@ class SimulationTotals(msgspec.Struct):
 
 
 def run(plan: SimulationPlan, backing_database: BackingDatabase) -> SimulationResult:
-    """Run a plan to its end, or to the first broken rule."""
     world = World(plan, backing_database)
     gc.disable()  # the garbage of a run is small, and looking for it takes a fifth of the time
     try:

@@ -37,11 +37,8 @@ POLL_EVERY: Final = 20.0
 PROGRESS_EVERY: Final = 5.0
 INACTIVE_AFTER: Final = 30.0
 MAX_COMPLETED: Final = 600.0
-"""Seconds. The proportions are those of the defaults; the periods are longer, so that fewer calls are idle ones."""
 CLIENT_POLL_EVERY: Final = 15.0
-"""Seconds between two polls of a gateway process for waiting clients; no rings are simulated."""
 RECONCILE_EVERY: Final = 300.0
-"""Seconds between two comparisons of a gateway process's reservations with the table."""
 NO_FOLDER: Final = Path("/nonexistent/run")
 """The run directory of a gateway process: it has no socket for rings."""
 NEVER: Final = 1e6
@@ -66,7 +63,6 @@ def patched_for_simulation() -> Iterator[None]:
 
 
 def slots(plan: SimulationPlan) -> dict[str, MakeService]:
-    """What runs on each node."""
     workers = {
         f"work-{number + 1}": lambda process: worker(process, plan.executor_slots) for number in range(plan.workers)
     }
@@ -95,7 +91,6 @@ def worker(process: SimulatedProcess, executor_slots: int) -> Service:
 
 
 def rows_worker(process: SimulatedProcess) -> Service:
-    """A worker of whole rows, which handles the jobs of queue clients."""
     return _task_service(process, RowWorker(), executor_slots=1)
 
 

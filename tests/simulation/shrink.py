@@ -16,13 +16,7 @@ Fails = Callable[[SimulationPlan], bool]
 
 
 def shrink(plan: SimulationPlan, fails: Fails, tries: int = 400) -> SimulationPlan:
-    """The smallest plan found that fails as this one does.
-
-    >>> from tests.simulation.plan import draw_plan
-    >>> small = shrink(draw_plan(1), lambda plan: any(one.what == "enqueue" for one in plan.events))
-    >>> [one.what for one in small.events], small.nodes, small.workers, small.executor_slots
-    (['enqueue'], 1, 1, 1)
-    """
+    """The smallest plan found that fails as this one does."""
     left = tries
     progress = True
     while progress and left > 0:
@@ -38,7 +32,6 @@ def shrink(plan: SimulationPlan, fails: Fails, tries: int = 400) -> SimulationPl
 
 
 def _smaller(plan: SimulationPlan) -> Iterator[SimulationPlan]:
-    """Plans a step smaller, the boldest first."""
     size = len(plan.events)
     part = size
     while part >= 1:

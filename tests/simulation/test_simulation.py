@@ -18,9 +18,7 @@ from tests.simulation.runner import SimulationResult, find_violation, report, ru
 SEEDS = 360
 """The same in each run; `make simulate` draws others, as many as there is time for."""
 PARTS = 8
-"""Tests that share the seeds, so that they run side by side."""
 FEW = 15
-"""Seeds of `make test`."""
 BROKE_A_RULE = (
     6264,  # the only manager is frozen, and no other deletes a task whose finish_at has passed: it need not start
     15431,  # of two tasks that are touched together, one is locked and the other was retried: it is lost
@@ -40,7 +38,6 @@ def assert_nothing_is_broken(seeds: Iterable[int], backing_database: BackingData
 
 
 def find_mutation(mutation: Mutation, backing_database: BackingDatabase) -> SimulationResult:
-    """The run that shows it: that of its seed, as long as that does."""
     outcome = find_violation((mutation.seed, *range(SEEDS_PER_MUTATION)), backing_database, focus=mutation.focus)
     assert outcome is not None, f"no rule detects that {mutation.name}"
     return outcome

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 
 def apply(world: World, one: PlannedEvent) -> None:
-    """Do it; an action that is not possible is refused, as it is to users."""
     try:
         _do(world, one)
     except PeerdError as error:
@@ -30,7 +29,6 @@ def apply(world: World, one: PlannedEvent) -> None:
 
 
 def restore_service(world: World) -> None:
-    """Resume the queues, end the draining, unpin tasks of ended nodes."""
     for queue in QUEUES:
         world.by_hand("resume", resume, queue)
     for name in sorted({node.name for node in world.nodes}):

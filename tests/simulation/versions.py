@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 
 def is_old(process: SimulatedProcess) -> bool:
-    """Whether a process has the old code: its node is one of the last."""
     plan = process.world.plan
     return process.node.name in NODES[max(1, plan.nodes - plan.old_nodes) : plan.nodes]
 
@@ -38,7 +37,6 @@ def served_by(process: SimulatedProcess) -> tuple[Queue, ...]:
 
 
 def judge_beginning(process: SimulatedProcess, row: ObservedTask | None) -> None:
-    """A handler begins: its process has the code for it."""
     if row is not None and row.name in ONLY_NEW and is_old(process):
         raise InvariantViolation("no process runs a task that its code does not know", f"{row} in {process}")
 
@@ -83,9 +81,6 @@ def body_of(handler: str, seconds: float) -> str:
     """A body of the new code, with the argument that the old code does not know."""
     more = ', "by": 0.5' if handler == "grows" else ""
     return f'{{"seconds": {seconds:.3f}{more}}}'
-
-
-# ---------------------------------------------------------------- mutations
 
 
 def dead_at_once(task: Any, error: UnsupportedTask, snapshot: Any, unknown_after: float) -> Failed:

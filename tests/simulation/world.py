@@ -32,23 +32,17 @@ from tests.simulation.rules import InvariantRules
 from tests.simulation.threads import SimulatedThread, StoreCall
 
 CALL_TAKES: Final = (0.0005, 0.05)
-"""Seconds that a call takes, drawn between these."""
 SLOW_CALLS: Final = 0.1
-"""How often time passes although a call waits for the database."""
 SLOW_ANSWERS: Final = 0.1
-"""How often an answer takes its time, while the others go on."""
 LONGEST_WAIT: Final = 2.0
 """Seconds after which a waiting call comes before everything else: the database is slow, not unfair."""
 BETWEEN_HEARTBEATS: Final = 30.0
 """Seconds between two heartbeats of a manager, at most; two steps of the clock that cancel out are not noticed."""
 HEAL_WITHIN: Final = 1800.0
-"""Seconds of virtual time that a healed cluster has to end all tasks."""
 MOST_STEPS: Final = 20_000
 
 
 class World:
-    """A cluster, its database, and the faults."""
-
     def __init__(self, plan: SimulationPlan, backing_database: BackingDatabase) -> None:
         random.seed(plan.seed)  # what the code under test draws
         backing_database.empty()
@@ -83,19 +77,9 @@ class World:
             SimulatedQueueClient(self, number + 1) for number in range(plan.clients if plan.gateways else 0)
         ]
 
-    # ---------------------------------------------------------------- the run
-
     def run(self) -> None:
-        """Let all happen that the plan says, heal everything, and see that all tasks end.
-
-        Raises:
-            Broken: a rule.
-        """
-        with (
-            _hooks_restored(),
-            services.patched_for_simulation(),
-            rows_may_be_locked(self.locked_rows),
-        ):
+        """Let all happen that the plan says, heal everything, and see that all tasks end."""
+        with _hooks_restored(), services.patched_for_simulation(), rows_may_be_locked(self.locked_rows):
             try:
                 self._run()
             finally:
@@ -146,7 +130,6 @@ class World:
         self._run_delayed_calls()
 
     def _pass_time(self, *, short: bool) -> None:
-        """Advance the time to the next timer; by less if a call waits for the database."""
         moments = [node.next_event() for node in self.nodes] + [process.next_event() for process in self.processes]
         moments += [one.at for one in self._happenings[:1]]
         moments += [client.next_event() for client in self.clients]
@@ -156,7 +139,6 @@ class World:
         self._set_clock()
 
     def _call(self, process: SimulatedProcess, thread: SimulatedThread) -> None:
-        """Make one call of the store, with its fault, if any."""
         call = thread.call
         assert call is not None
         self.now += self.random.uniform(*CALL_TAKES)
@@ -173,7 +155,6 @@ class World:
             thread.answer(*self.make(process, call), at=later)
 
     def make(self, process: SimulatedProcess, call: StoreCall) -> tuple[Any, BaseException | None]:
-        """Do a call in the database; its answer."""
         self.caller, self.call_name = process, call.name
         try:
             value, error = call.make(), None
@@ -184,14 +165,12 @@ class World:
         return value, error
 
     def _run_delayed_calls(self) -> None:
-        """Execute calls whose callers wait no more."""
         if self.late and self.now >= self.database_away_until and self.random.random() < 0.2:
             process, call = self.late.pop(0)
             self.make(process, call)
             self.rules.judge_step()
 
     def by_hand(self, what: str, act: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Perform an action by hand, in a transaction of its own."""
         self.caller, self.call_name = None, what
         self._set_clock()
         result = self.database.run(act, *args, **kwargs)
@@ -217,10 +196,7 @@ class World:
             process.forget()
         self._observer.close()
 
-    # ---------------------------------------------------------------- used by the other modules
-
     def locked_rows(self) -> set[int]:
-        """The ids of running tasks whose rows another session has locked."""
         rows = self._observer.rows
         return {one for one in self.locks.locked(self.now) if one in rows and rows[one].status == "working"}
 
@@ -228,11 +204,9 @@ class World:
         return next((one for one in self.processes if one.process_id == row.process_id), None)
 
     def by(self) -> str:
-        """Who makes the present call, for evidence."""
         return f"{self.caller or 'by hand'} in {self.call_name}"
 
     def note(self, line: str) -> None:
-        """Enter a line into the history."""
         self.history.note(f"{self.step_number:5} {self.now:9.3f} {line}")
 
     def draw(self, low: float, high: float) -> float:
@@ -252,14 +226,12 @@ class World:
         return process
 
     def first_time(self, what: Any) -> bool:
-        """Whether this is the first call with this value."""
         if what in self._firsts:
             return False
         self._firsts.add(what)
         return True
 
     def database_now(self) -> datetime:
-        """The time of the database's clock."""
         return START + timedelta(seconds=self.now + self._clock_is_ahead)
 
     def database_text(self, ago: float = 0.0) -> str:
@@ -268,14 +240,12 @@ class World:
         return f"{moment:%Y-%m-%d %H:%M:%S}.{moment.microsecond // 1000:03d}"
 
     def step_clock(self, seconds: float) -> None:
-        """Set the database's clock."""
         self._clock_is_ahead += seconds
         self._clock_steps.append(self.now)
         self._set_clock()
 
     @property
     def clock_stepped_at(self) -> float:
-        """When the database's clock was last set; 0 if it never was."""
         return self._clock_steps[-1] if self._clock_steps else 0.0
 
     def clock_was_stepped(self, within: float) -> bool:
@@ -298,12 +268,10 @@ class World:
             process.running.pop(claim, None)
 
     def accepted(self, task_id: int) -> None:
-        """An enqueue was acknowledged."""
         with self._violations_kept():
             self.rules.judge_accepted(task_id)
 
     def judge(self, rule: Callable[..., None], *args: Any) -> None:
-        """Judge something inside the code under test."""
         with self._violations_kept():
             rule(*args)
 
@@ -326,7 +294,6 @@ class World:
 
 @contextmanager
 def _hooks_restored() -> Iterator[None]:
-    """Restore the interpreter's hooks for exceptions, which each simulated process sets."""
     hooks = sys.unraisablehook, threading.excepthook
     try:
         yield

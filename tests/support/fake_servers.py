@@ -12,8 +12,6 @@ from typing import Any
 
 @dataclass
 class FakeWebServer:
-    """Answers each POST with the next status of `statuses`, the last one again and again."""
-
     statuses: list[int] = field(default_factory=lambda: [204])
     bodies: list[Any] = field(default_factory=list)
     url: str = ""
@@ -32,8 +30,6 @@ class FakeWebServer:
 
 @dataclass
 class FakeMailServer:
-    """Takes every mail, from users with the right password only where there are any."""
-
     password: str | None = None
     mails: list[str] = field(default_factory=list)
     recipients: list[str] = field(default_factory=list)

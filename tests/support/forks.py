@@ -23,13 +23,11 @@ FORK_CONTEXT = multiprocessing.get_context("fork")
 
 
 def session_id(connection: Connection) -> int | None:
-    """The server's number of a connection; None on SQLite."""
     statement = SESSION_ID_SQL.get(connection.dialect.name)
     return None if statement is None else int(connection.exec_driver_sql(statement).scalar_one())
 
 
 def open_sessions(connection: Connection) -> set[int | None]:
-    """The numbers of the connections that the server has open; of SQLite None alone."""
     statement = OPEN_SESSIONS_SQL.get(connection.dialect.name)
     return {None} if statement is None else {int(number) for number in connection.exec_driver_sql(statement).scalars()}
 
@@ -61,8 +59,6 @@ def _run_and_send(theirs: Pipe, function: Callable[[], Any]) -> None:
 
 
 def use_client(client: Client) -> int:
-    """Use all that a client has; how many tasks there are."""
-
     async def awaitably() -> int:
         await client.aio.enqueue("mail")
         return len(await client.aio.tasks.list(limit=100))

@@ -28,8 +28,6 @@ LIBRARY: Final = ("/usr/lib/galera/libgalera_smm.so", "/usr/lib64/galera-4/libga
 
 
 class GaleraServer(MariaDB):
-    """One server of the cluster. `begin` makes a new cluster of it, `start` lets it join the others."""
-
     kind: ClassVar[str] = "galera"
 
     def __init__(self, folder: Path, *, durable: bool = False, suspect_after: int = SUSPECT_AFTER) -> None:
@@ -113,8 +111,6 @@ class GaleraServer(MariaDB):
 
 
 class Galera:
-    """The cluster: `start` it, write to any of its `servers`, kill some of them, `stop` it."""
-
     kind: ClassVar[str] = "galera"
     suspect_after: ClassVar[int] = SUSPECT_AFTER
 
@@ -137,7 +133,6 @@ class Galera:
             server.port = port
 
     def start(self) -> None:
-        """Let the first server begin a cluster, and the others join it; return when all have."""
         find_library()
         self.folder.mkdir(parents=True, exist_ok=True)
         first, *others = self.servers
@@ -162,16 +157,13 @@ class Galera:
             server.stop()
 
     def url(self, database: str, *, at: int = 0) -> str:
-        """The address of a database at one server alone."""
         return f"mysql+pymysql://root@127.0.0.1:{self.ports[at]}/{database}?charset=utf8mb4"
 
     def multi_host_url(self, database: str, *, first: int = 0) -> str:
-        """The address of a database with all servers, of which the one of this index comes first."""
         hosts = [f"127.0.0.1:{port}" for port in self.ports]
         return f"mysql+pymysql://root@{','.join(hosts[first:] + hosts[:first])}/{database}?charset=utf8mb4"
 
     def count(self, name: str) -> int:
-        """The sum of a counter over the servers that answer."""
         total = 0
         for server in self.servers:
             with suppress(ServerFailedError):
@@ -204,7 +196,6 @@ def replace_sched_idle_with_nice() -> Iterator[None]:
 
 
 def find_library() -> str:
-    """Where the library of Galera is; raises ServerUnavailableError."""
     for path in LIBRARY:
         if Path(path).exists():
             return path

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 VARIABLES = ("SSL_CERT_FILE", "SSL_CERT_DIR")
-"""With which a test chooses others."""
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -9,8 +9,6 @@ from tests.support.server import DatabaseServer, find_program
 
 
 class MariaDB(DatabaseServer):
-    """mariadbd with small buffers; the user is `root` without a password."""
-
     kind = "mariadb"
     death_signal = signal.SIGKILL
 
@@ -29,7 +27,7 @@ class MariaDB(DatabaseServer):
                 "--innodb-log-file-size=8M",
                 "--innodb-flush-method=nosync",
                 "--innodb-doublewrite=0",
-            ],
+            ]
         )
 
     def command(self) -> list[str]:

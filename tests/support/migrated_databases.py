@@ -41,14 +41,10 @@ _numbers = count(1)
 
 @dataclass(frozen=True)
 class Statements:
-    """What a server is asked before a database is used again."""
-
     others: str
-    """How many other sessions have the database."""
     definitions: tuple[str, ...]
     """Everything but rows."""
     numbered: str
-    """Statements that let numbers begin at 1 again."""
 
 
 STATEMENTS: Final = {
@@ -86,27 +82,22 @@ STATEMENTS: Final = {
 
 @dataclass
 class MigratedDatabases:
-    """Those of one process of the run."""
-
     worker: str
     folder: Path
     _free: dict[str, list[str]] = field(default_factory=dict)
     _definitions: dict[str, list[Any]] = field(default_factory=dict)
 
     def file(self) -> Path:
-        """A SQLite file that nothing uses."""
         file = self.folder / "migrated.sqlite"
         if not file.exists():
             _migrate(f"sqlite:///{file}")
         return file
 
     def take(self, server: DatabaseServer | Galera) -> str:
-        """The name of an empty database on a server, for one test."""
         free = self._free.setdefault(server.kind, [])
         return free.pop() if free else self._made(server)
 
     def give_back(self, server: DatabaseServer | Galera, name: str) -> None:
-        """The test has ended."""
         if self._is_emptied(server, name):
             self._free[server.kind].append(name)
         else:
@@ -209,7 +200,6 @@ def module_database(request: pytest.FixtureRequest, module_factory: DatabaseFact
 def _create(
     databases: MigratedDatabases, folder: Path, afterwards: ExitStack, item: pytest.Item | None, kind: str
 ) -> str:
-    """A migrated database of a kind, until the test or the module has ended; the test is skipped without a server."""
     if kind == "sqlite":
         if item is not None:
             note_database(item, kind)

@@ -31,15 +31,7 @@ def free_port() -> int:
 
 
 class ObjectStoreServer:
-    """A server that runs, with a bucket `copies`.
-
-    Args:
-        url: of it.
-        folder: in which credentials are written.
-        process: that can be stopped and killed; None: it is of somewhere else.
-        access_key: that it accepts.
-        secret: of the key.
-    """
+    """A server that runs, with a bucket `copies`."""
 
     def __init__(
         self,
@@ -71,7 +63,6 @@ class ObjectStoreServer:
         )
 
     def options(self, **more: Any) -> ObjectDiskOptions:
-        """The options of a place in it, with a file of credentials."""
         file = self.folder / "credentials"
         file.write_text(credentials_text(self.access_key, self.secret))
         values: dict[str, Any] = {
@@ -85,21 +76,17 @@ class ObjectStoreServer:
         return ObjectDiskOptions(**{**values, **more})
 
     def names(self, bucket: str = "copies") -> list[str]:
-        """The names of all objects."""
         found = self.client.list_objects_v2(Bucket=bucket).get("Contents", [])
         return sorted(one["Key"] for one in found)
 
     def uploads(self, bucket: str = "copies") -> list[str]:
-        """The names of all uploads that have not ended."""
         return [one["Key"] for one in self.client.list_multipart_uploads(Bucket=bucket).get("Uploads", [])]
 
     def empty(self, bucket: str = "copies") -> None:
-        """Remove all objects."""
         for name in self.names(bucket):
             self.client.delete_object(Bucket=bucket, Key=name)
 
     def pause(self) -> None:
-        """Answer no more, but keep connections."""
         assert self.process is not None
         self.process.send_signal(signal.SIGSTOP)
 

@@ -35,7 +35,7 @@ class PostgreSQL(DatabaseServer):
                 "--locale=C.UTF-8",
                 "--no-instructions",
                 "--no-sync",
-            ],
+            ]
         )
 
     def command(self) -> list[str]:

@@ -44,8 +44,6 @@ def rows(names: str, table: Iterable[Any]) -> Callable[[Callable[..., Any]], Cal
 
 
 class _Wrong:
-    """The rows whose test has failed."""
-
     def __init__(self) -> None:
         self._found: list[tuple[dict[str, Any], BaseException]] = []
 

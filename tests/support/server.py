@@ -27,7 +27,6 @@ from typing import ClassVar
 import psutil
 
 RUN_FOLDER_VARIABLE = "PEERD_TEST_RUN_FOLDER"
-"""Names the folder that the processes of a run of tests share."""
 START_TIMEOUT = 60.0
 PORTS_TO_TRY = 3
 PORTS = range(20_000, 32_000)
@@ -45,8 +44,6 @@ class ServerFailedError(Exception):
 
 
 class DatabaseServer(ABC):
-    """One database server; `start` it, make databases with its `url`, `stop` it."""
-
     kind: ClassVar[str]
     death_signal: ClassVar[signal.Signals]
 
@@ -59,7 +56,6 @@ class DatabaseServer(ABC):
 
     @property
     def ports(self) -> list[int]:
-        """Where its clients come in; a cluster has several."""
         return [self.port]
 
     @ports.setter
@@ -79,7 +75,6 @@ class DatabaseServer(ABC):
         """SQLAlchemy's address of a database on this server, with its driver."""
 
     def start(self) -> None:
-        """Make the data folder at the first start, run the server, return when it accepts connections."""
         if not self.data.exists():
             self._make_data()
         if self.port:
@@ -146,15 +141,9 @@ class DatabaseServer(ABC):
 
         The temporary folder is private: a starting mariadbd removes the temporary tables of all others in it.
         """
-        return {
-            "PATH": os.environ.get("PATH", os.defpath),
-            "LANG": "C.UTF-8",
-            "TZ": "UTC",
-            "TMPDIR": str(self.folder),
-        }
+        return {"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8", "TZ": "UTC", "TMPDIR": str(self.folder)}
 
     def system_user(self) -> str | None:
-        """The user that the server runs as; None is the present one."""
         return None
 
     def _make_data(self) -> None:

@@ -30,8 +30,6 @@ _ROOT = Path(__file__).parents[2]
 
 
 class ServerSession:
-    """The controller's side of a test run."""
-
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="peerd-", dir=_short_temporary_folder()))
         self.folder.chmod(0o755)  # PostgreSQL runs as another user when we are root
@@ -40,7 +38,6 @@ class ServerSession:
         os.environ[RUN_FOLDER_VARIABLE] = str(self.folder)  # xdist's workers inherit it
 
     def close(self) -> None:
-        """Let the daemons stop their servers, wait for them, remove the folder."""
         os.environ.pop(RUN_FOLDER_VARIABLE, None)
         self._alive.close()
         for kept in self.folder.glob("*.kept"):
@@ -50,7 +47,6 @@ class ServerSession:
 
 
 def processor_time_of_servers() -> float:
-    """Seconds of a processor that the run's servers have used until now."""
     folder = os.environ.get(RUN_FOLDER_VARIABLE, "")
     used = 0.0
     for process in psutil.process_iter():

@@ -63,7 +63,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the databases that a test does not need (see `databases_of`)."""
     if config.getoption("--every-database"):
         return
     kinds: defaultdict[str, set[str]] = defaultdict(set)
@@ -81,30 +80,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _kind_of(item: pytest.Item) -> str | None:
-    """The database that a test is for; None if it is not for one of several."""
     parameters = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
     found = next((parameters[name] for name in parameters if name in _KIND_PARAMETERS), None)
     return found.removeprefix("gateway-") if isinstance(found, str) else None
 
 
 def _name_of(item: pytest.Item) -> str:
-    """What decides: the test's name, or its file's if the tests of the file share a database."""
     shared = isinstance(item, pytest.Function) and "module_database" in item.fixturenames
     return item.nodeid.partition("::" if shared else "[")[0]
 
 
 def databases_of(name: str, kinds: Collection[str], marked: Collection[str] = (), *, quick: bool = False) -> set[str]:
-    """Of the databases that a test may have, those that it runs on: SQLite and one server, which its name decides.
-
-    A test that is marked `one_database` has one of them; `every_database`, all of them outside of `make test`.
-
-    >>> sorted(databases_of("tests/store/test_claim.py::test_a", DATABASES, {"every_database"}))
-    ['mariadb', 'postgresql', 'sqlite']
-    >>> sorted(databases_of("tests/store/test_claim.py::test_a", DATABASES))
-    ['mariadb', 'sqlite']
-    >>> sorted(databases_of("tests/store/test_claim.py::test_a", {"postgresql"}))
-    ['postgresql']
-    """
+    """Of the databases that a test may have, those that it runs on: SQLite and one server, which its name decides."""
     number = crc32(name.encode())
     candidates = [kind for kind in DATABASES if kind in kinds]
     if "one_database" in marked:
@@ -116,11 +103,7 @@ def databases_of(name: str, kinds: Collection[str], marked: Collection[str] = ()
 
 
 @pytest.fixture
-def database_factory(
-    request: pytest.FixtureRequest,
-    tmp_path: Path,
-    worker_id: str,
-) -> Iterator[DatabaseFactory]:
+def database_factory(request: pytest.FixtureRequest, tmp_path: Path, worker_id: str) -> Iterator[DatabaseFactory]:
     with ExitStack() as afterwards:
 
         def create(kind: str) -> str:
@@ -165,7 +148,6 @@ def private_server(request: pytest.FixtureRequest) -> Iterator[ServerFactory]:
 
 @pytest.fixture
 def private_galera(request: pytest.FixtureRequest) -> Iterator[Galera]:
-    """A cluster of three servers of the test's own, with a database `peerd`."""
     folder = Path(tempfile.mkdtemp(prefix="peerd-"))
     folder.chmod(0o755)  # the servers run as another user when we are root
     cluster = Galera(folder / "galera")
@@ -179,13 +161,11 @@ def private_galera(request: pytest.FixtureRequest) -> Iterator[Galera]:
 
 
 def create_database(server: DatabaseServer | Galera, name: str) -> str:
-    """An empty database of this name on the server; its address."""
     execute(server, f"CREATE DATABASE {name} {_CREATE_OPTIONS[server.kind]}")
     return server.url(name)
 
 
 def installed(kind: str, item: pytest.Item | None, start: Callable[[], T]) -> T:
-    """What a server's start gives; a test, or a module (None), is skipped without the server."""
     try:
         answer = start()
     except ServerUnavailableError as error:

@@ -23,17 +23,14 @@ _LINE = "line:"
 _PROCESSOR = "processor"
 _BEFORE = pytest.StashKey[float]()
 DEAREST = 10
-"""Tests that the run names at its end, by their processor time."""
 
 
 def note_database(item: pytest.Item, kind: str) -> None:
-    """This test has a real database of this kind."""
     if (_RAN_ON, kind) not in item.user_properties:
         item.user_properties.append((_RAN_ON, kind))
 
 
 def note_missing_server(item: pytest.Item, kind: str) -> None:
-    """This test is skipped because no such server is installed."""
     item.user_properties.append((_MISSING, kind))
 
 
@@ -58,14 +55,11 @@ def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
 
 
 def _processor_time() -> float:
-    """Seconds of this process, and of the processes that it started and that have ended."""
     used = (resource.getrusage(target) for target in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return sum(one.ru_utime + one.ru_stime for one in used)
 
 
 class Summary:
-    """Counts reports on the controller, and prints the counts."""
-
     def __init__(self, *, quick: bool) -> None:
         self.quick = quick
         self.began = time.monotonic()
@@ -138,11 +132,7 @@ class Summary:
 
 
 def minutes(seconds: float) -> str:
-    """Seconds as minutes and seconds.
-
-    >>> minutes(481.4)
-    '8:01 min'
-    """
+    """Seconds as minutes and seconds."""
     whole, rest = divmod(round(seconds), 60)
     return f"{whole}:{rest:02} min"
 

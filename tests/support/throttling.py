@@ -32,13 +32,7 @@ class StoreRequest(msgspec.Struct, frozen=True):
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
-    """How a request is refused: as S3 does it, or a load balancer before it.
-
-    Attributes:
-        status: of the response.
-        code: of S3's error; None: there is no document.
-        retry_after: seconds, in the header of this name.
-    """
+    """How a request is refused: as S3 does it, or a load balancer before it."""
 
     status: int = 503
     code: str | None = "SlowDown"
@@ -57,18 +51,12 @@ def every_request(_: StoreRequest) -> bool:
 
 
 class ThrottlingProxy:
-    """The proxy; made by `throttling_proxy`.
-
-    Args:
-        target: the URL of the object store.
-    """
+    """The proxy; made by `throttling_proxy`."""
 
     def __init__(self, target: str) -> None:
         self.seen: list[StoreRequest] = []
-        """All requests that were passed on."""
         self.refused: list[StoreRequest] = []
         self.held: list[StoreRequest] = []
-        """Those that wait."""
         self._refusal = Refusal()
         self._left = 0
         self._refuses: Callable[[StoreRequest], bool] = every_request
@@ -89,25 +77,17 @@ class ThrottlingProxy:
         *,
         only: Callable[[StoreRequest], bool] = every_request,
     ) -> None:
-        """Refuse the next requests; those before are forgotten.
-
-        Args:
-            count: how many.
-            refusal: how.
-            only: which.
-        """
+        """Refuse the next requests; those before are forgotten."""
         with self._lock:
             self._refusal, self._left, self._refuses = refusal or Refusal(), count, only
             self.refused.clear()
 
     def pass_all(self) -> None:
-        """Refuse and hold up nothing."""
         with self._lock:
             self._left, self._holds = 0, None
         self._goes_on.set()
 
     def hold(self, which: Callable[[StoreRequest], bool]) -> None:
-        """Let such requests wait, before they are passed on, until `pass_all`."""
         with self._lock:
             self._holds = which
             self._goes_on.clear()
@@ -116,7 +96,6 @@ class ThrottlingProxy:
         eventually(lambda: self.held, timeout=timeout)
 
     def refusal_of(self, request: StoreRequest) -> Refusal | None:
-        """How a request is refused; None: it is passed on."""
         with self._lock:
             holds = self._holds is not None and self._holds(request)
             if self._left and self._refuses(request):
@@ -140,8 +119,6 @@ class ThrottlingProxy:
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """One connection of a client, with one to the object store."""
-
     protocol_version = "HTTP/1.1"
     proxy: ThrottlingProxy
     address: tuple[str, int]
@@ -190,7 +167,6 @@ class _Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def throttling_proxy(target: str) -> Iterator[ThrottlingProxy]:
-    """A proxy before the object store at a URL, served by threads of this process."""
     proxy = ThrottlingProxy(target)
     thread = threading.Thread(target=proxy.serve, name="throttling-proxy")
     thread.start()

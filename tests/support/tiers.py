@@ -38,20 +38,14 @@ FOLDERS = {
 
 
 def is_quick(config: pytest.Config) -> bool:
-    """Whether a run is that of `make test`."""
     return "not slow" in str(config.option.markexpr)
 
 
 def folder_of(nodeid: str) -> str:
-    """The folder of tests that a test is in.
-
-    >>> folder_of("tests/gateway/json_protocol/test_claims.py::test_a")
-    'tests/gateway'
-    """
+    """The folder of tests that a test is in."""
     return "/".join(nodeid.partition("::")[0].split("/")[:2])
 
 
 def budget_of(folder: str, *, quick: bool) -> int | None:
-    """Processor seconds that a folder of tests may take; None where nothing is said."""
     found = FOLDERS.get(folder)
     return None if found is None else found[0 if quick else 1]

@@ -30,9 +30,7 @@ T = TypeVar("T")
 QUEUES: Final = ("a", "b")
 NODES: Final = ("one", "two")
 NEVER: Final = "never"
-"""A node that does not exist."""
 CLAIM_INDEXES: Final = st.integers(0, 7)
-"""Of a claim; see `ModelMachine.pick`."""
 LIMITS: Final = st.sampled_from([1, 2, 500])
 
 
@@ -50,15 +48,11 @@ class MadeClaim:
 
 
 class AllRulesEnabled:
-    """In place of a choice of rules."""
-
     def is_enabled(self, name: str) -> bool:
         return True
 
 
 class ModelMachine(RuleBasedStateMachine):
-    """A database with two nodes, and its model."""
-
     database: ClassVar[Database]
 
     processes = Bundle("processes")
@@ -109,16 +103,13 @@ class ModelMachine(RuleBasedStateMachine):
         return process
 
     def run(self, operation: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """An operation of the store, in a transaction of its own."""
         return self.database.run(operation, *args, **kwargs)
 
     def same(self, got: object, wanted: object) -> None:
-        """The store's answer is the one of the rules."""
         if got != wanted:
             raise Mismatch(f"the answer is {got!r}, and should be {wanted!r}")
 
     def both(self, real: Callable[[], T], by_the_rules: Callable[[], object]) -> T | None:
-        """Do the same to both; each does it, or refuses it for the same reason."""
         got = result_or_error(real)
         self.same(type(got) if isinstance(got, PeerdError) else None, error_type(by_the_rules))
         return None if isinstance(got, PeerdError) else got
@@ -132,13 +123,7 @@ class ModelMachine(RuleBasedStateMachine):
         return picked
 
     def done_among(self, possible: list[ModelTask], limit: int, found: dict[Any, Any]) -> list[ModelTask]:
-        """Which of the tasks that a batch might have written it did; as many as it could.
-
-        Args:
-            possible: those that the rules allow it to write.
-            limit: how many it may write.
-            found: the rows of ``tasks`` after it.
-        """
+        """Which of the tasks that a batch might have written it did; as many as it could."""
         done = [task for task in possible if _was_written(task, found.get(task.id))]
         self.same(len(done), min(limit, len(possible)))
         return done
@@ -186,7 +171,6 @@ def only_if(condition: Callable[[Any], object]) -> Callable[[Callable[..., None]
 
 
 def has_task_in(*statuses: Status) -> Callable[[ModelMachine], bool]:
-    """For `only_if`: a task has one of these statuses."""
     return lambda machine: any(task.status in statuses for task in machine.state.tasks.values())
 
 
@@ -195,7 +179,6 @@ def keys(held: set[ClaimId]) -> set[tuple[int, int]]:
 
 
 def has_claimed(machine: ModelMachine) -> bool:
-    """For `only_if`: somebody has claimed something."""
     return bool(machine.made)
 
 
@@ -204,7 +187,6 @@ def _was_written(task: ModelTask, found: ModelTask | None) -> bool:
 
 
 def result_or_error(operation: Callable[[], T]) -> T | PeerdError:
-    """What an operation answers, or the error with which it refuses."""
     try:
         return operation()
     except PeerdError as error:

@@ -25,8 +25,6 @@ Effect = Callable[[ModelState, ModelTask, datetime], None]
 
 
 class ChoreSteps(ModelMachine):
-    """Rules of taking back and of sweeping, and of the time that passes."""
-
     @rule(steps=st.sampled_from([1, 1, 2, 7]))
     def time_passes(self, steps: int) -> None:
         self.run(advance_rows, steps * STEP)
@@ -57,7 +55,6 @@ class ChoreSteps(ModelMachine):
             self._same_verdict(got, task, wanted)
 
     def _taken_back(self, got: list[RescuedTask], possible: list[ModelTask], limit: int) -> list[ModelTask]:
-        """Those that were taken back: as many as the batch allows, of those that the rules allow."""
         ids = {one.task_id for one in got}
         self.same((len(ids), ids - {task.id for task in possible}), (min(limit, len(possible)), set()))
         return [task for task in possible if task.id in ids]
@@ -81,7 +78,6 @@ class ChoreSteps(ModelMachine):
                     effect(self.state, task, now)
 
     def _batches(self, chore: str, after: float, now: datetime) -> Iterator[tuple[Any, list[ModelTask], Effect]]:
-        """The operations of a chore, the tasks that each may come to, and what it does to one."""
         match chore:
             case "arrive":
                 for status in (Status.SCHEDULED, Status.FAILURE):

@@ -24,20 +24,16 @@ DEFAULT_TTR: Final = 500
 releases = st.sampled_from([
     (None, None, None), (None, None, "timeouts"), (11, 0, "releases"), (9, 300, "releases"), (None, 900, None),
 ])  # fmt: skip
-"""Priority, delay and counter."""
 served = st.sampled_from([QUEUES, QUEUES, QUEUES[:1], QUEUES[1:]])
 
 
 class JobSteps(ModelMachine):
-    """Rules of queue clients."""
-
     def __init__(self) -> None:
         super().__init__()
         self.reserved: list[tuple[ClaimId, ModelProcess]] = []
         self.burials = count(1)
 
     def group(self, operation: Any, /, *args: Any) -> Any:
-        """An operation on jobs, as a gateway runs it."""
         return self.database.run_group(operation, *args)
 
     @rule(

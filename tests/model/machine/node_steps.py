@@ -16,8 +16,6 @@ from tests.model.reference.state import ModelProcess
 
 
 class NodeSteps(ModelMachine):
-    """Rules of nodes and queues."""
-
     @rule(
         target=ModelMachine.processes,
         process=ModelMachine.processes,
@@ -30,7 +28,6 @@ class NodeSteps(ModelMachine):
         silence=st.sampled_from(SILENCE),
     )
     def node(self, process: ModelProcess, what: str, silence: float) -> Any:
-        """Something happens to the node of a process, which may belong to a life that is over."""
         now, name, life = self.clock.now(), process.node, process.incarnation
         match what:
             case "process":

@@ -51,12 +51,9 @@ served = st.sampled_from([QUEUES, QUEUES, QUEUES[:1], QUEUES[1:]])
 
 
 class ProcessSteps(ModelMachine):
-    """Rules of the claim and of the holder's writes."""
-
     @rule(index=st.integers(0, 9), limit=LIMITS, reply_is_lost=st.booleans())
     @only_if(lambda machine: machine.eligible_claimers())
     def claim(self, index: int, limit: int, reply_is_lost: bool) -> None:  # noqa: FBT001
-        """One of those who can claim something does. If the reply is lost, it reads it back."""
         eligible_claimers = self.eligible_claimers()
         process, quarantined = eligible_claimers[index % len(eligible_claimers)]
         self._claim(process, QUEUES, limit, quarantined=quarantined, reply_is_lost=reply_is_lost)
@@ -68,11 +65,9 @@ class ProcessSteps(ModelMachine):
     def claim_by_any_process(
         self, process: ModelProcess, queues: tuple[str, ...], limit: int, *, quarantined: bool
     ) -> None:
-        """Anyone claims, from any queues; its node's life may be over."""
         self._claim(process, queues, limit, quarantined=quarantined, reply_is_lost=False)
 
     def eligible_claimers(self) -> list[tuple[ModelProcess, bool]]:
-        """Who can claim something, and whether alone."""
         now, processes = self.clock.now(), self.state.processes.values()
         who = [(process, quarantined) for process in processes for quarantined in (False, True)]
         return [one for one in who if claiming_rules.eligible(self.state, one[0], QUEUES, now, quarantined=one[1])]
@@ -102,7 +97,6 @@ class ProcessSteps(ModelMachine):
     @rule(index=CLAIM_INDEXES, queues=served, patience=st.sampled_from(SILENCE))
     @only_if(has_claimed)
     def read_back(self, index: int, queues: tuple[str, ...], patience: float) -> None:
-        """What a claim holds that was made long ago; whether a task that must run alone has waited for long."""
         claim = self.pick(index)
         now, claimer = self.clock.now(), claimer_of(claim.process, queues)
         got = self.database.read(claiming.claimed_by_token, claimer, claim.token)
@@ -114,7 +108,6 @@ class ProcessSteps(ModelMachine):
     @rule(indexes=claim_indexes, words=st.sampled_from([None, "half way"]), with_progress=st.booleans())
     @only_if(has_claimed)
     def touch(self, indexes: list[int], words: str | None, with_progress: bool) -> None:  # noqa: FBT001
-        """A process says that it is alive, or how far it is."""
         claims, now = self._pick_some(indexes), self.clock.now()
         if with_progress:
             reports = {claim.held: TaskProgress(index / 2 - 0.5, words) for index, claim in enumerate(claims)}
@@ -125,14 +118,9 @@ class ProcessSteps(ModelMachine):
             lost = self.run(touch.touch, {claim.held for claim in claims})
             self.same(keys(lost), claim_write_rules.touch(self.state, [claim.key for claim in claims], now))
 
-    @rule(
-        indexes=claim_indexes,
-        result=st.sampled_from([None, '{"a": 1}']),
-        times=st.integers(1, 2),
-    )
+    @rule(indexes=claim_indexes, result=st.sampled_from([None, '{"a": 1}']), times=st.integers(1, 2))
     @only_if(has_claimed)
     def complete(self, indexes: list[int], result: str | None, times: int) -> None:
-        """A process completes what it holds, or held; the second time because the reply was lost."""
         claims = self._pick_some(indexes)
         process = claims[0].process
         mine = [claim for claim in claims if claim.process == process]
@@ -147,7 +135,6 @@ class ProcessSteps(ModelMachine):
     @rule(index=CLAIM_INDEXES, outcome=outcomes, again=st.sampled_from([None, None, *OUTCOMES]))
     @only_if(has_claimed)
     def record_outcome(self, index: int, outcome: Outcome, again: Outcome | None) -> None:
-        """A process writes an outcome; perhaps once more, the same or another one."""
         claim = self.pick(index)
         self._conclude(claim, claim.process, outcome)
         if again is not None:
@@ -174,7 +161,6 @@ class ProcessSteps(ModelMachine):
     @rule(indexes=claim_indexes, other=ModelMachine.processes, own=st.booleans())
     @only_if(has_claimed)
     def release_unknown_claims(self, indexes: list[int], other: ModelProcess, own: bool) -> None:  # noqa: FBT001
-        """A process releases claims of which it does not know; those of others are not its to give."""
         claims, now = self._pick_some(indexes), self.clock.now()
         process = claims[0].process if own else other
         got = self.run(rescue.release_unknown_claims, process.id, [claim.held for claim in claims], "stray")

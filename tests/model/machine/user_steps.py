@@ -47,17 +47,13 @@ new_task_fields = st.fixed_dictionaries({
     "start": st.sampled_from(STARTS),
     "end": st.sampled_from(ENDS),
 })  # fmt: skip
-"""The fields of a new task."""
 
 
 def has_room(machine: ModelMachine) -> bool:
-    """A few tasks are enough: with more of them, less would happen to each."""
     return len(machine.state.tasks) < 6
 
 
 class UserSteps(ModelMachine):
-    """Rules of enqueuing and intervening."""
-
     @initialize(several=st.lists(queues, max_size=4))
     def initial_tasks(self, several: list[str]) -> None:
         for queue in several:
@@ -115,7 +111,6 @@ class UserSteps(ModelMachine):
     )
     @only_if(has_room)
     def insert_with_sql(self, status: Status | None, start: float | None, node: str | None, attempts: int) -> None:
-        """The complete enqueue of docs/schema.md; or a row of any status, from somebody who knows the columns."""
         now = self.clock.now()
         values: dict[str, Any] = {"queue": QUEUES[0], "name": "n", "body": "{}"}
         if status is not None:
@@ -144,7 +139,6 @@ class UserSteps(ModelMachine):
         )
 
     def _pick_task(self, index: int) -> int:
-        """A task: first those that are running; last one that is not there."""
         running = [task.id for task in self.state.working()]
         ids = [*running, *(task_id for task_id in self.state.tasks if task_id not in running), 10**9]
         note(f"# task {ids[index % len(ids)]}")
@@ -155,7 +149,6 @@ class UserSteps(ModelMachine):
     )
     @only_if(has_task_in(Status.WORKING))
     def move_by_hand(self, index: int, node: str | None, *, leaves_deadline: bool) -> None:
-        """The UPDATE that the documentation gives for a running task; or one that forgets a reservation's deadline."""
         working = list(self.state.working())
         task = working[index % len(working)]
         node_id = None if node is None else self.state.nodes[node].id

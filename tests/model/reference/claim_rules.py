@@ -21,7 +21,6 @@ def claim(
     default_attempts: int,
     attempts_of: Mapping[tuple[str, str], int],
 ) -> list[tuple[int, int]]:
-    """Take the best tasks; the ids and leases in their order."""
     taken = eligible(state, process, queues, now, quarantined=quarantined)[:limit]
     for task in taken:
         state.follow(
@@ -42,7 +41,6 @@ def claim(
 
 
 def claimed_by_token(state: ModelState, process: ModelProcess, token: int) -> list[tuple[int, int]]:
-    """What a claim holds whose answer was lost."""
     mine = [task for task in state.working() if task.process_id == process.id and task.claim_token == token]
     return [(task.id, task.lease) for task in sorted(mine, key=in_order)]
 
@@ -89,17 +87,14 @@ def eligible(
 
 
 def in_order(task: ModelTask) -> tuple[int, int, datetime, int]:
-    """Larger priority, fewer attempts, earlier due, smaller id."""
     return (-task.priority, task.attempts, task.due_at, task.id)
 
 
 def is_paused(state: ModelState, queue: str, now: datetime) -> bool:
-    """Whether nobody may claim from a queue: until further notice, or until its time has come."""
     row = state.queues.get(queue)
     return row is not None and row.paused and (row.paused_until is None or row.paused_until > now)
 
 
 def is_on_duty(state: ModelState, process: ModelProcess) -> bool:
-    """Whether a process belongs to the present life of a node that takes new tasks."""
     node = state.nodes[process.node]
     return node.incarnation == process.incarnation and not node.draining

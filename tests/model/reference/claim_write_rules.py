@@ -10,11 +10,9 @@ from peerd.domain.outcome import Canceled, Deferred, Failed, Outcome, Released, 
 from tests.model.reference.state import ModelState, ModelTask, later
 
 Claim = tuple[int, int]
-"""A task's id, and the lease that the claim raised."""
 
 
 def touch(state: ModelState, claims: Iterable[Claim], now: datetime) -> set[Claim]:
-    """Say that they are still held; those that are not."""
     lost = set()
     for task_id, lease in claims:
         task = state.held(task_id, lease)
@@ -26,7 +24,6 @@ def touch(state: ModelState, claims: Iterable[Claim], now: datetime) -> set[Clai
 
 
 def report_progress(state: ModelState, reports: Mapping[Claim, tuple[float, str | None]], now: datetime) -> set[Claim]:
-    """Say how far they are; those that are not held."""
     lost = touch(state, reports, now)
     for claim in reports.keys() - lost:
         fraction, note = reports[claim]
@@ -48,7 +45,6 @@ def complete(state: ModelState, process_id: int, results: Mapping[Claim, str | N
 
 
 def record_outcome(state: ModelState, process_id: int, claim: Claim, outcome: Outcome, now: datetime) -> bool:
-    """Write any other outcome; whether it was accepted, now or in an earlier try."""
     task = state.held(*claim)
     if task is None:
         recorded = state.attempts.get(claim)
@@ -74,7 +70,6 @@ def record_outcome(state: ModelState, process_id: int, claim: Claim, outcome: Ou
 
 
 def release(state: ModelState, task: ModelTask, reason: str, now: datetime) -> None:
-    """Give a task back; the attempt does not count."""
     state.record(task, now, "released", counted=False, error=reason)
     state.follow(task, TaskEvent.RELEASE, now)
 
@@ -106,7 +101,6 @@ def _was_completed(state: ModelState, process_id: int, task_id: int, lease: int)
 
 
 def _labels(outcome: Outcome) -> tuple[str, ...]:
-    """What an outcome may have been recorded as."""
     match outcome:
         case Failed(label="failure"):
             return ("failure", "dead")

@@ -12,13 +12,7 @@ from tests.model.reference.state import ModelKey, ModelState, ModelTask, later
 
 
 def enqueue(state: ModelState, new: Sequence[NewTask], ids: Sequence[int], now: datetime) -> list[tuple[int, bool]]:
-    """Accept tasks. Their ids are the database's to give: those of tasks that are new here are taken from ``ids``.
-
-    Those with unique keys are accepted in the order of their keys.
-
-    Raises:
-        NodeNotFound: one is pinned to a node that nobody knows; then none is accepted.
-    """
+    """Accept tasks. Their ids are the database's to give: those of tasks that are new here are taken from ``ids``."""
     for task in new:
         if task.node is not None and task.node not in state.nodes:
             raise NodeNotFound(task.node, sorted(state.nodes))
@@ -52,7 +46,6 @@ def task_with_key(state: ModelState, queue: str, unique_key: str, now: datetime)
 
 
 def set_key(state: ModelState, queue: str, unique_key: str, task_id: int, scope: str | float, now: datetime) -> None:
-    """Let a task have a key."""
     period = None if isinstance(scope, str) else later(now, scope)
     state.keys[queue, unique_key] = ModelKey(
         queue=queue,

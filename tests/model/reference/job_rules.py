@@ -20,7 +20,6 @@ DELETABLE = tuple(
 def reserve(
     state: ModelState, process: ModelProcess, queues: Sequence[str], limit: int, default_ttr: int, now: datetime
 ) -> list[Claim]:
-    """Reserve the best jobs, also those that have crashed a process; ids and leases in their order."""
     both = [
         task for quarantined in (False, True) for task in eligible(state, process, queues, now, quarantined=quarantined)
     ]
@@ -31,7 +30,6 @@ def reserve(
 
 
 def take(state: ModelState, process: ModelProcess, job_id: int, default_ttr: int, now: datetime) -> Claim | None:
-    """Reserve a job by its id, wherever it waits."""
     task = state.tasks.get(job_id)
     if task is None or task.status not in sources(TaskEvent.TAKE) or not is_on_duty(state, process):
         return None
@@ -42,7 +40,6 @@ def take(state: ModelState, process: ModelProcess, job_id: int, default_ttr: int
 
 
 def delete(state: ModelState, process_id: int, claims: Iterable[Claim]) -> set[Claim]:
-    """Delete held jobs; those that were held."""
     held = [(task, claim) for claim in claims if (task := _held(state, process_id, claim)) is not None]
     for task, _ in held:
         state.remove(task)
@@ -50,7 +47,6 @@ def delete(state: ModelState, process_id: int, claims: Iterable[Claim]) -> set[C
 
 
 def release(state: ModelState, process_id: int, releases: Iterable[Release], now: datetime) -> set[Claim]:
-    """End reservations; those that were held."""
     held = set()
     for one in releases:
         task = _held(state, process_id, (one.claim.id, one.claim.lease))
@@ -76,7 +72,6 @@ def bury(state: ModelState, process_id: int, one: Bury, now: datetime) -> set[Cl
 
 
 def touch(state: ModelState, process_id: int, claims: Iterable[Claim], now: datetime) -> set[Claim]:
-    """Set deadlines anew; those that are held."""
     held = [(task, claim) for claim in claims if (task := _held(state, process_id, claim)) is not None]
     for task, _ in held:
         assert task.ttr is not None
@@ -98,7 +93,6 @@ def kick(state: ModelState, queue: str, bound: int, now: datetime) -> int:
 
 
 def kick_job(state: ModelState, job_id: int, now: datetime) -> str | None:
-    """Kick one job; its tube."""
     task = state.tasks.get(job_id)
     if task is None or task.status not in sources(TaskEvent.KICK):
         return None
@@ -107,7 +101,6 @@ def kick_job(state: ModelState, job_id: int, now: datetime) -> str | None:
 
 
 def delete_free(state: ModelState, job_id: int) -> set[int]:
-    """Delete a job that is not held, and has not ended."""
     task = state.tasks.get(job_id)
     if task is None or task.status not in DELETABLE:
         return set()

@@ -9,23 +9,19 @@ from tests.model.reference.state import ModelKey, ModelState, ModelTask, later
 
 
 def due_tasks(state: ModelState, status: Status, now: datetime) -> list[ModelTask]:
-    """Scheduled tasks, or failures, whose time has come."""
     return [task for task in state.tasks.values() if task.status is status and task.due_at <= now]
 
 
 def stage(state: ModelState, task: ModelTask, now: datetime) -> None:
-    """It may be claimed; a client's job in its old place."""
     state.follow(task, TaskEvent.STAGE, now, start_at=None if task.ttr is not None else task.start_at)
 
 
 def pending_before_start(state: ModelState, now: datetime) -> list[ModelTask]:
-    """Tasks that somebody wrote as pending although their time has not come."""
     pending = (task for task in state.tasks.values() if task.status is Status.PENDING)
     return [task for task in pending if task.start_at is not None and task.start_at > now]
 
 
 def postpone(state: ModelState, task: ModelTask, now: datetime) -> None:
-    """It waits for its time."""
     state.follow(task, TaskEvent.POSTPONE, now)
 
 
@@ -36,7 +32,6 @@ def past_finish_at(state: ModelState, now: datetime) -> list[ModelTask]:
 
 
 def remove(state: ModelState, task: ModelTask, now: datetime) -> None:
-    """It is gone, with what belongs to it."""
     state.remove(task)
 
 
@@ -47,18 +42,15 @@ def purgeable(state: ModelState, status: Status, age: float, now: datetime) -> l
 
 
 def expired_keys(state: ModelState, now: datetime) -> list[ModelKey]:
-    """Unique keys whose period is over."""
     return [key for key in state.keys.values() if key.expires_at is not None and key.expires_at <= now]
 
 
 def pinned_to_silent_node(state: ModelState, after: float, now: datetime) -> list[ModelTask]:
-    """Pending tasks whose only node is inactive, and has been silent for so long."""
     silent = {node.id for node in state.nodes.values() if not node.active and node.checked_at < later(now, -after)}
     return [task for task in state.tasks.values() if task.status is Status.PENDING and task.node_id in silent]
 
 
 def unpin(state: ModelState, task: ModelTask, now: datetime) -> None:
-    """Any node may take it."""
     state.write(task, now, node_id=None)
 
 

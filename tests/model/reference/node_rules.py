@@ -11,7 +11,6 @@ from tests.model.reference.state import ModelNode, ModelQueue, ModelState, later
 def register(
     state: ModelState, name: str, incarnation: str, replaces: str | None, node_id: int | None, now: datetime
 ) -> int | None:
-    """Begin a life of a node in place of the one that was seen; None when another has begun meanwhile."""
     node = state.nodes.get(name)
     if node is None:
         assert node_id is not None
@@ -27,18 +26,13 @@ def register(
 
 
 def heartbeat_process(state: ModelState, process_id: int, now: datetime) -> bool:
-    """A process goes on, if it was not declared dead."""
     if process_id in state.beats:
         state.beats[process_id] = now
     return process_id in state.beats
 
 
 def beat(state: ModelState, name: str, incarnation: str, now: datetime) -> bool:
-    """Go on; whether it has been asked to drain.
-
-    Raises:
-        NodeReplaced: another life has begun.
-    """
+    """Go on; whether it has been asked to drain."""
     node = state.nodes[name]
     if node.incarnation != incarnation:
         raise NodeReplaced(name)
@@ -47,14 +41,12 @@ def beat(state: ModelState, name: str, incarnation: str, now: datetime) -> bool:
 
 
 def leave(state: ModelState, name: str, incarnation: str, now: datetime) -> None:
-    """End this life in good order."""
     node = state.nodes[name]
     if node.incarnation == incarnation:
         node.incarnation, node.active, node.checked_at = None, False, now
 
 
 def deactivate_silent(state: ModelState, silence: float, now: datetime) -> list[str]:
-    """Nodes that have not beaten for so long are not active any more."""
     silent = [node for node in state.nodes.values() if node.active and node.checked_at < later(now, -silence)]
     for node in silent:
         node.active = False
@@ -62,7 +54,6 @@ def deactivate_silent(state: ModelState, silence: float, now: datetime) -> list[
 
 
 def pause(state: ModelState, name: str, duration: float | None, now: datetime) -> None:
-    """Let nobody claim from a queue."""
     until = None if duration is None else later(now, duration)
     row = state.queues.setdefault(
         name, ModelQueue(name=name, paused=True, paused_until=until, created_at=now, updated_at=now)
@@ -71,7 +62,6 @@ def pause(state: ModelState, name: str, duration: float | None, now: datetime) -
 
 
 def resume(state: ModelState, name: str, now: datetime) -> None:
-    """Let it be claimed from again; a queue that was never paused has no row."""
     row = state.queues.get(name)
     if row is not None:
         row.paused, row.paused_until, row.updated_at = False, None, now

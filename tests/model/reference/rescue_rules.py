@@ -22,14 +22,12 @@ def untouched_tasks(state: ModelState, max_update: float, now: datetime) -> list
 
 
 def claimed_by(state: ModelState, process_id: int) -> list[ModelTask]:
-    """What a process holds."""
     return [task for task in state.working() if task.process_id == process_id]
 
 
 def crash(
     state: ModelState, task: ModelTask, label: str, cause: str, now: datetime, *, crashes: int = 0
 ) -> tuple[TaskEvent, str]:
-    """Take a task back whose holder is dead; what became of it, and how its attempt is called."""
     if task.deadline_at is not None:
         return release_reservation(state, task, now)
     event = TaskEvent.DIE if is_last(task) else TaskEvent.RESCUE
@@ -57,6 +55,5 @@ def release_reservation(state: ModelState, task: ModelTask, now: datetime) -> tu
 def release_unknown_claims(
     state: ModelState, process_id: int, claims: Collection[Claim], cause: str, now: datetime
 ) -> dict[int, tuple[TaskEvent, str]]:
-    """Release claims that a process has and does not know of."""
     mine = [task for task in claimed_by(state, process_id) if (task.id, task.lease) in claims]
     return {task.id: release_with_label(state, task, cause, now) for task in mine}

@@ -20,8 +20,6 @@ END_DEADLINES = frozenset(
 
 @dataclass(kw_only=True)
 class ModelTask:
-    """A row of ``tasks``; the defaults are those of the table."""
-
     id: int
     queue: str
     name: str = ""
@@ -73,8 +71,6 @@ class ModelTask:
 
 @dataclass(kw_only=True)
 class ModelAttempt:
-    """A row of ``attempts``: an attempt that did not succeed."""
-
     task_id: int
     lease: int
     number: int
@@ -90,8 +86,6 @@ class ModelAttempt:
 
 @dataclass(kw_only=True)
 class ModelKey:
-    """A row of ``unique_keys``."""
-
     queue: str
     unique_key: str
     task_id: int
@@ -102,8 +96,6 @@ class ModelKey:
 
 @dataclass(kw_only=True)
 class ModelNode:
-    """A row of ``nodes``."""
-
     id: int
     name: str
     incarnation: str | None
@@ -116,8 +108,6 @@ class ModelNode:
 
 @dataclass(kw_only=True)
 class ModelQueue:
-    """A row of ``queues``."""
-
     name: str
     paused: bool
     paused_until: datetime | None
@@ -137,11 +127,7 @@ class ModelProcess:
 
 @dataclass
 class ModelState:
-    """All rows.
-
-    Args:
-        hand_writes_renew: an UPDATE made by hand sets ``updated_at`` too (MySQL, MariaDB).
-    """
+    """All rows."""
 
     hand_writes_renew: bool = False
     tasks: dict[int, ModelTask] = field(default_factory=dict)
@@ -151,13 +137,11 @@ class ModelState:
     queues: dict[str, ModelQueue] = field(default_factory=dict)
     processes: dict[int, ModelProcess] = field(default_factory=dict)
     beats: dict[int, datetime] = field(default_factory=dict)
-    """When each process that has not ended has last said that it goes on."""
 
     def working(self) -> Iterator[ModelTask]:
         return (task for task in self.tasks.values() if task.status is Status.WORKING)
 
     def held(self, task_id: int, lease: int) -> ModelTask | None:
-        """The task, if this claim still holds it."""
         task = self.tasks.get(task_id)
         return task if task is not None and task.status is Status.WORKING and task.lease == lease else None
 
@@ -169,7 +153,6 @@ class ModelState:
         task.updated_at = now
 
     def follow(self, task: ModelTask, event: TaskEvent, now: datetime, **changes: object) -> None:
-        """Change a row's status by the table of the lifecycle, and whatever else changes with it."""
         status = after(task.status, event)
         assert isinstance(status, Status)
         ends: dict[str, object] = {"finished_at": now} if status in FINISHED else {}
@@ -217,5 +200,4 @@ class ModelState:
 
 
 def later(now: datetime, seconds: float) -> datetime:
-    """So many seconds after a moment."""
     return now + timedelta(seconds=seconds)

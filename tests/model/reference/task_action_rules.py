@@ -11,14 +11,12 @@ from tests.model.reference.state import ModelState, ModelTask, later
 
 
 def cancel(state: ModelState, now: datetime, task_id: int, reason: str) -> None:
-    """End a task that has not ended."""
     task = _allowed(state, task_id, TaskEvent.CANCEL)
     _revoke_claim(state, task, "withdrawn", now)
     state.follow(task, TaskEvent.CANCEL, now, lease=task.lease + 1, error=reason)
 
 
 def retry(state: ModelState, now: datetime, task_id: int) -> None:
-    """Let a task run again, as if it had never run, if no other has its key."""
     task = _allowed(state, task_id, TaskEvent.RETRY)
     if task.unique_key is not None:
         holder = task_with_key(state, task.queue, task.unique_key, now)
@@ -34,7 +32,6 @@ def retry(state: ModelState, now: datetime, task_id: int) -> None:
 
 
 def move(state: ModelState, now: datetime, task_id: int, node: str | None) -> None:
-    """Give a task to a node, or to any."""
     if node is not None and node not in state.nodes:
         raise NodeNotFound(node, sorted(state.nodes))
     task = _allowed(state, task_id, TaskEvent.MOVE)
@@ -44,7 +41,6 @@ def move(state: ModelState, now: datetime, task_id: int, node: str | None) -> No
 
 
 def bury(state: ModelState, now: datetime, task_id: int, order: int) -> None:
-    """Set a task aside that has not ended."""
     task = _allowed(state, task_id, TaskEvent.BURY)
     lease = task.lease + 1 if task.status is Status.WORKING else task.lease
     _revoke_claim(state, task, "buried", now)
@@ -52,7 +48,6 @@ def bury(state: ModelState, now: datetime, task_id: int, order: int) -> None:
 
 
 def snooze(state: ModelState, now: datetime, task_id: int, seconds: float) -> None:
-    """Let a task start after some seconds."""
     task = _allowed(state, task_id, TaskEvent.RESCHEDULE)
     lease = task.lease + 1 if task.status is Status.WORKING else task.lease
     _revoke_claim(state, task, "snoozed", now)
@@ -60,7 +55,6 @@ def snooze(state: ModelState, now: datetime, task_id: int, seconds: float) -> No
 
 
 def kick(state: ModelState, now: datetime, task_id: int) -> None:
-    """Make a task pending at once; its attempts stay."""
     task = _allowed(state, task_id, TaskEvent.KICK)
     state.follow(
         task,
@@ -74,17 +68,14 @@ def kick(state: ModelState, now: datetime, task_id: int) -> None:
 
 
 def finish_at_ahead(task: ModelTask, now: datetime) -> datetime | None:
-    """The finish_at of a task that is made pending by hand."""
     return None if task.finish_at is not None and task.finish_at <= now else task.finish_at
 
 
 def delete(state: ModelState, now: datetime, task_id: int) -> None:
-    """Delete a task, whatever it is."""
     state.remove(_allowed(state, task_id, TaskEvent.DELETE))
 
 
 def move_by_hand(state: ModelState, task_id: int, node_id: int | None, now: datetime, *, leaves_deadline: bool) -> None:
-    """The UPDATE that docs/operations.md gives to whoever moves a running task with SQL. It leaves no attempt."""
     task = state.tasks[task_id]
     if not leaves_deadline:
         task.deadline_at = None
