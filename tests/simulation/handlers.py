@@ -94,7 +94,7 @@ def _declare(queue: Queue) -> Queue:  # noqa: C901 - eight small handlers
     @reported
     async def parent(ctx: Context, seconds: float) -> Any:
         child = await ctx.enqueue(quick.with_args(seconds))
-        process_of(ctx).world.accepted(child.id)
+        process_of(ctx).world.judge(process_of(ctx).world.rules.judge_accepted, child.id)
 
     return queue
 

@@ -113,12 +113,12 @@ class SimulatedNode:
                 self._exit_reports.pop(int(str(message["id"])), None)
             case "tainted" | "recycle":
                 self.world.note(f"{process} leaves: {message['reason']}")
-                self.world.uncaught(process, str(message["reason"]))
+                self.world.judge(self.world.rules.judge_uncaught, process, str(message["reason"]))
             case "boot-failed":
                 self.world.note(f"{process} boot-failed: {message['error']}")
             case "crashed":
                 self.world.note(f"{process} crashed: {message['error']}")
-                self.world.uncaught(process, str(message["error"]))
+                self.world.judge(self.world.rules.judge_uncaught, process, str(message["error"]))
 
     def on_process_end(self, process: SimulatedProcess, cause: str) -> None:
         if process in self._orphans:

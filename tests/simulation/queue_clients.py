@@ -274,7 +274,7 @@ class SimulatedQueueClient:
         word = reply[0]
         match word:
             case "INSERTED":
-                self.world.accepted(int(reply[1]))
+                self.world.judge(self.world.rules.judge_accepted, int(reply[1]))
             case "RESERVED":
                 job = int(reply[1])
                 lease = connection.lease_of(job)

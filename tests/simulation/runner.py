@@ -19,26 +19,16 @@ COLLECT_EVERY: Final = 20
 
 
 class SimulationResult(msgspec.Struct, frozen=True):
+    """How a run ended: which rule it broke, if any, and what happened in it."""
+
     plan: SimulationPlan
     rule: str | None
     evidence: str
     history: SimulationHistory
 
 
-class SimulationTotals(msgspec.Struct):
-    runs: int = 0
-    counts: Counter[str] = msgspec.field(default_factory=Counter)
-
-    def add(self, outcome: SimulationResult) -> None:
-        self.runs += 1
-        self.counts.update(outcome.history.counts)
-
-    def __str__(self) -> str:
-        what = ", ".join(f"{count} × {name}" for name, count in self.counts.most_common())
-        return f"{self.runs} runs: {what}"
-
-
 def run(plan: SimulationPlan, backing_database: BackingDatabase) -> SimulationResult:
+    """Run a plan to its end, or to the first broken rule."""
     world = World(plan, backing_database)
     gc.disable()  # the garbage of a run is small, and looking for it takes a fifth of the time
     try:
@@ -55,15 +45,15 @@ def find_violation(
     backing_database: BackingDatabase,
     *,
     focus: tuple[str, ...] = (),
-    totals: SimulationTotals | None = None,
+    counts: Counter[str] | None = None,
 ) -> SimulationResult | None:
     """The first seed that breaks a rule."""
     for number, seed in enumerate(seeds):
         if not number % COLLECT_EVERY:
             gc.collect()
         outcome = run(draw_plan(seed, focus), backing_database)
-        if totals is not None:
-            totals.add(outcome)
+        if counts is not None:
+            counts.update({**outcome.history.counts, "runs": 1})
         if outcome.rule is not None:
             return outcome
     return None
@@ -73,15 +63,13 @@ def report(outcome: SimulationResult, backing_database: BackingDatabase) -> str:
     """The report of a failed run: the reduced plan, with its whole history."""
     small = shrink(outcome.plan, lambda plan: run(plan, backing_database).rule == outcome.rule)
     again = run(small, backing_database)
-    return "\n".join(
-        [
-            f"seed {outcome.plan.seed} breaks: {outcome.rule}",
-            again.evidence or outcome.evidence,
-            f"reduced to: {small.nodes} nodes × {small.workers} processes × {small.executor_slots} executor slots,",
-            *(f"    {one}" for one in small.limits),
-            *(f"    at {one.at}: {one.what} {one.handler}" for one in small.events),
-            "what happened:",
-            *again.history.lines,
-            f"again: make simulate SEEDS={outcome.plan.seed}",
-        ]
-    )
+    return "\n".join([
+        f"seed {outcome.plan.seed} breaks: {outcome.rule}",
+        again.evidence or outcome.evidence,
+        f"reduced to: {small.nodes} nodes × {small.workers} processes × {small.executor_slots} executor slots,",
+        *(f"    {one}" for one in small.limits),
+        *(f"    at {one.at}: {one.what} {one.handler}" for one in small.events),
+        "what happened:",
+        *again.history.lines,
+        f"again: make simulate SEEDS={outcome.plan.seed}",
+    ])  # fmt: skip

@@ -8,45 +8,38 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-import msgspec
+from msgspec.structs import replace
 
-from tests.simulation.plan import PlannedEvent, SimulationPlan
+from tests.simulation.plan import SimulationPlan
 
-Fails = Callable[[SimulationPlan], bool]
+TRIES = 400
 
 
-def shrink(plan: SimulationPlan, fails: Fails, tries: int = 400) -> SimulationPlan:
+def shrink(plan: SimulationPlan, fails: Callable[[SimulationPlan], bool]) -> SimulationPlan:
     """The smallest plan found that fails as this one does."""
-    left = tries
-    progress = True
-    while progress and left > 0:
-        progress = False
-        for smaller in _smaller(plan):
-            left -= 1
-            if fails(smaller):
-                plan, progress = smaller, True
-                break
-            if left <= 0:
-                break
+    candidates = _smaller(plan)
+    for _ in range(TRIES):
+        smaller = next(candidates, None)
+        if smaller is None:
+            break
+        if fails(smaller):
+            plan, candidates = smaller, _smaller(smaller)
     return plan
 
 
 def _smaller(plan: SimulationPlan) -> Iterator[SimulationPlan]:
-    size = len(plan.events)
-    part = size
+    """Plans a step smaller, the boldest first."""
+    events, limits = plan.events, plan.limits
+    part = len(events)
     while part >= 1:
-        for begin in range(0, size, part):
-            yield _with(plan, plan.events[:begin] + plan.events[begin + part :])
+        for begin in range(0, len(events), part):
+            yield replace(plan, events=events[:begin] + events[begin + part :])
         part //= 2
     for field in ("nodes", "workers", "executor_slots", "gateways", "row_workers", "clients"):
         for value in range(1, getattr(plan, field)):
-            yield msgspec.structs.replace(plan, **{field: value})
-    for number in range(len(plan.limits)):
-        yield msgspec.structs.replace(plan, limits=plan.limits[:number] + plan.limits[number + 1 :])
-    last = plan.events[-1].at if plan.events else 0.0
+            yield replace(plan, **{field: value})
+    for number in range(len(limits)):
+        yield replace(plan, limits=limits[:number] + limits[number + 1 :])
+    last = events[-1].at if events else 0.0
     if last < plan.seconds:
-        yield msgspec.structs.replace(plan, seconds=last)
-
-
-def _with(plan: SimulationPlan, events: tuple[PlannedEvent, ...]) -> SimulationPlan:
-    return msgspec.structs.replace(plan, events=events)
+        yield replace(plan, seconds=last)

@@ -21,7 +21,7 @@ from peerd.domain.lifecycle import FINISHED
 from peerd.testing.clock import START
 from tests.simulation import faults, services, user_actions
 from tests.simulation.backing_database import BackingDatabase
-from tests.simulation.history import ClaimKey, HandlerEnd, InvariantViolation, SimulationHistory
+from tests.simulation.history import ClaimKey, InvariantViolation, SimulationHistory
 from tests.simulation.locks import RowLocks, rows_may_be_locked
 from tests.simulation.node import SimulatedNode
 from tests.simulation.observer import ObservedTask, Observer
@@ -45,8 +45,7 @@ MOST_STEPS: Final = 20_000
 class World:
     def __init__(self, plan: SimulationPlan, backing_database: BackingDatabase) -> None:
         random.seed(plan.seed)  # what the code under test draws
-        backing_database.empty()
-        backing_database.limit(plan.limits)
+        backing_database.prepare(plan.limits)
         self.plan = plan
         self.now = 0.0
         self.history = SimulationHistory()
@@ -256,35 +255,20 @@ class World:
     def handler_began(self, process: SimulatedProcess, claim: ClaimKey, ctx: Context) -> None:
         if process.alive:
             self.note(f"{process} begins task {claim}")
-            with self._violations_kept():
-                self.rules.judge_beginning(process, claim, ctx.task.crashes)
-            self.history.began[claim] = process.pid
+            self.judge(self.rules.judge_beginning, process, claim, ctx.task.crashes)
+            self.history.began.add(claim)
             process.running[claim] = ctx
 
     def handler_ended(self, process: SimulatedProcess, claim: ClaimKey, how: str) -> None:
         if process.alive:
             self.note(f"{process} ends task {claim}: {how}")
-            self.history.ended[claim] = HandlerEnd(process.pid, how)
+            self.history.ended[claim] = how
             process.running.pop(claim, None)
 
-    def accepted(self, task_id: int) -> None:
-        with self._violations_kept():
-            self.rules.judge_accepted(task_id)
-
     def judge(self, rule: Callable[..., None], *args: Any) -> None:
-        with self._violations_kept():
-            rule(*args)
-
-    def uncaught(self, process: SimulatedProcess, reason: str) -> None:
-        """A process reports that it is tainted."""
-        with self._violations_kept():
-            self.rules.judge_uncaught(process, reason)
-
-    @contextmanager
-    def _violations_kept(self) -> Iterator[None]:
         """Keep a violation found inside the code under test, which would catch it, and raise it after the step."""
         try:
-            yield
+            rule(*args)
         except InvariantViolation as broken:
             self._broken = self._broken or broken
 

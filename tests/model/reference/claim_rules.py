@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from peerd.domain.lifecycle import Status, TaskEvent
+from peerd.domain.lifecycle import TaskEvent
 from tests.model.reference.state import ModelProcess, ModelState, ModelTask, later
 
 
@@ -23,20 +23,8 @@ def claim(
 ) -> list[tuple[int, int]]:
     taken = eligible(state, process, queues, now, quarantined=quarantined)[:limit]
     for task in taken:
-        state.follow(
-            task,
-            TaskEvent.CLAIM,
-            now,
-            lease=task.lease + 1,
-            claim_token=token,
-            worker_node_id=process.node_id,
-            process_id=process.id,
-            worker_started_at=now,
-            checked_at=now,
-            max_attempts=task.max_attempts or attempts_of.get((task.queue, task.name), default_attempts),
-            progress=None,
-            progress_note=None,
-        )
+        most = task.max_attempts or attempts_of.get((task.queue, task.name), default_attempts)
+        state.hold(task, TaskEvent.CLAIM, process, now, claim_token=token, max_attempts=most)
     return [(task.id, task.lease) for task in taken]
 
 
@@ -52,18 +40,13 @@ def should_empty_for_quarantined(
     waiting = eligible(state, process, queues, now, quarantined=True)
     for node_id in (None, process.node_id):
         mine = [task for task in waiting if task.node_id == node_id][:64]
-        among = [
-            one.id for one in state.processes.values() if _can_claim(state, one) and node_id in (None, one.node_id)
-        ]
+        able = [one for one in state.processes.values() if state.nodes[one.node].active and is_on_duty(state, one)]
+        among = [one.id for one in able if node_id in (None, one.node_id)]
         before = sum(one < process.id for one in among)
         long = any(task.due_at < later(now, -patience * 2**before) for task in mine)
         if long and before < len(among) / 2:
             return True
     return False
-
-
-def _can_claim(state: ModelState, process: ModelProcess) -> bool:
-    return state.nodes[process.node].active and is_on_duty(state, process)
 
 
 def eligible(
@@ -73,17 +56,9 @@ def eligible(
     if not is_on_duty(state, process):
         return []
     open_queues = [queue for queue in queues if not is_paused(state, queue, now)]
-    may = [
-        task
-        for task in state.tasks.values()
-        if task.status is Status.PENDING
-        and task.queue in open_queues
-        and task.node_id in (None, process.node_id)
-        and (task.crashes > 0) == quarantined
-        and task.due_at <= now
-        and (task.finish_at is None or task.finish_at > now)
-    ]
-    return sorted(may, key=in_order)
+    pending = [task for task in state.pending() if task.due_at <= now and not task.is_past_end(now)]
+    here = [task for task in pending if task.queue in open_queues and task.node_id in (None, process.node_id)]
+    return sorted((task for task in here if (task.crashes > 0) == quarantined), key=in_order)
 
 
 def in_order(task: ModelTask) -> tuple[int, int, datetime, int]:

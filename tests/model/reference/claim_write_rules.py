@@ -48,8 +48,8 @@ def record_outcome(state: ModelState, process_id: int, claim: Claim, outcome: Ou
     task = state.held(*claim)
     if task is None:
         recorded = state.attempts.get(claim)
-        mine = recorded is not None and recorded.process_id == process_id
-        return mine and recorded is not None and recorded.outcome in _labels(outcome)
+        label = {"dead": "failure"}.get(recorded.outcome, recorded.outcome) if recorded is not None else None
+        return recorded is not None and recorded.process_id == process_id and label == _label(outcome)
     match outcome:
         case Failed():
             _fail(state, task, outcome, now)
@@ -59,13 +59,12 @@ def record_outcome(state: ModelState, process_id: int, claim: Claim, outcome: Ou
         case Deferred(after=seconds, reason=reason):
             state.record(task, now, "unknown", counted=False, error=reason)
             state.follow(task, TaskEvent.DEFER, now, start_at=later(now, seconds), error=reason)
-        case Released(reason=reason):
-            release(state, task, reason, now)
         case Canceled(reason=reason):
             state.record(task, now, "canceled", counted=True, error=reason)
             state.follow(task, TaskEvent.CANCEL, now, attempts=task.attempts + 1, error=reason)
         case _:
-            raise AssertionError(f"success is completed, not concluded: {outcome}")
+            assert isinstance(outcome, Released)
+            release(state, task, outcome.reason, now)
     return True
 
 
@@ -80,37 +79,19 @@ def is_last(task: ModelTask) -> bool:
 
 
 def _fail(state: ModelState, task: ModelTask, failed: Failed, now: datetime) -> None:
-    next_start = None if failed.retry_in is None or is_last(task) else later(now, failed.retry_in)
-    if next_start is not None and task.finish_at is not None and next_start >= task.finish_at:
-        next_start = None
-    counted = {"attempts": task.attempts + 1, "error": failed.error}
-    if next_start is not None:
-        state.record(task, now, failed.label, counted=True, error=failed.error, traceback=failed.traceback)
-        state.follow(task, TaskEvent.FAIL, now, start_at=next_start, **counted)
-    else:
-        label = "dead" if failed.label == "failure" else failed.label
-        state.record(task, now, label, counted=True, error=failed.error, traceback=failed.traceback)
-        state.follow(task, TaskEvent.DIE, now, **counted)
+    start_at = None if failed.retry_in is None or is_last(task) else later(now, failed.retry_in)
+    is_over = start_at is None or (task.finish_at is not None and start_at >= task.finish_at)
+    label = "dead" if is_over and failed.label == "failure" else failed.label
+    state.record(task, now, label, counted=True, error=failed.error, traceback=failed.traceback)
+    event, due = (TaskEvent.DIE, {}) if is_over else (TaskEvent.FAIL, {"start_at": start_at})
+    state.follow(task, event, now, attempts=task.attempts + 1, error=failed.error, **due)
 
 
 def _was_completed(state: ModelState, process_id: int, task_id: int, lease: int) -> bool:
     task = state.tasks.get(task_id)
-    if task is None or task.status is not Status.DONE:
-        return False
-    return (task.lease, task.process_id) == (lease, process_id)
+    return task is not None and (task.status, task.lease, task.process_id) == (Status.DONE, lease, process_id)
 
 
-def _labels(outcome: Outcome) -> tuple[str, ...]:
-    match outcome:
-        case Failed(label="failure"):
-            return ("failure", "dead")
-        case Failed(label=label):
-            return (label,)
-        case Snoozed():
-            return ("snoozed",)
-        case Deferred():
-            return ("unknown",)
-        case Canceled():
-            return ("canceled",)
-        case _:
-            return ("released",)
+def _label(outcome: Outcome) -> str:
+    labels = {Snoozed: "snoozed", Deferred: "unknown", Canceled: "canceled", Released: "released"}
+    return outcome.label if isinstance(outcome, Failed) else labels[type(outcome)]  # type: ignore[index]

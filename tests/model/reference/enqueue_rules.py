@@ -10,6 +10,11 @@ from peerd.domain.lifecycle import Status
 from peerd.domain.task import NewTask
 from tests.model.reference.state import ModelKey, ModelState, ModelTask, later
 
+COPIED = (
+    "queue", "name", "body", "body_bytes", "priority", "max_attempts", "timeout", "unique_key", "trace_context", "ttr",
+    "delay",
+)  # fmt: skip
+
 
 def enqueue(state: ModelState, new: Sequence[NewTask], ids: Sequence[int], now: datetime) -> list[tuple[int, bool]]:
     """Accept tasks. Their ids are the database's to give: those of tasks that are new here are taken from ``ids``."""
@@ -33,27 +38,19 @@ def task_with_key(state: ModelState, queue: str, unique_key: str, now: datetime)
     key = state.keys.get((queue, unique_key))
     if key is None:
         return None
-    match key.scope:
-        case "forever":
-            holds = True
-        case "period":
-            assert key.expires_at is not None
-            holds = key.expires_at > now
-        case _:
-            task = state.tasks.get(key.task_id)
-            holds = task is not None and not task.finished
-    return key.task_id if holds else None
+    task = state.tasks.get(key.task_id)
+    holds = {
+        "forever": True,
+        "period": key.expires_at is not None and key.expires_at > now,
+        "unfinished": task is not None and not task.finished,
+    }
+    return key.task_id if holds[key.scope] else None
 
 
 def set_key(state: ModelState, queue: str, unique_key: str, task_id: int, scope: str | float, now: datetime) -> None:
-    period = None if isinstance(scope, str) else later(now, scope)
+    named, until = (scope, None) if isinstance(scope, str) else ("period", later(now, scope))
     state.keys[queue, unique_key] = ModelKey(
-        queue=queue,
-        unique_key=unique_key,
-        task_id=task_id,
-        scope=scope if isinstance(scope, str) else "period",
-        expires_at=period,
-        created_at=now,
+        queue=queue, unique_key=unique_key, task_id=task_id, scope=named, expires_at=until, created_at=now
     )
 
 
@@ -62,21 +59,11 @@ def _row(state: ModelState, new: NewTask, task_id: int, now: datetime) -> ModelT
     finish_at = new.finish_at if new.finish_in is None else later(now, new.finish_in)
     return ModelTask(
         id=task_id,
-        queue=new.queue,
-        name=new.name,
-        body=new.body,
-        body_bytes=new.body_bytes,
         status=Status.SCHEDULED if start_at is not None and start_at > now else Status.PENDING,
-        priority=new.priority,
-        max_attempts=new.max_attempts,
         node_id=None if new.node is None else state.nodes[new.node].id,
         start_at=start_at,
         finish_at=finish_at,
-        timeout=new.timeout,
-        unique_key=new.unique_key,
-        trace_context=new.trace_context,
-        ttr=new.ttr,
-        delay=new.delay,
         created_at=now,
         updated_at=now,
+        **{column: getattr(new, column) for column in COPIED},
     )

@@ -17,8 +17,7 @@ def stage(state: ModelState, task: ModelTask, now: datetime) -> None:
 
 
 def pending_before_start(state: ModelState, now: datetime) -> list[ModelTask]:
-    pending = (task for task in state.tasks.values() if task.status is Status.PENDING)
-    return [task for task in pending if task.start_at is not None and task.start_at > now]
+    return [task for task in state.pending() if task.start_at is not None and task.start_at > now]
 
 
 def postpone(state: ModelState, task: ModelTask, now: datetime) -> None:
@@ -27,8 +26,7 @@ def postpone(state: ModelState, task: ModelTask, now: datetime) -> None:
 
 def past_finish_at(state: ModelState, now: datetime) -> list[ModelTask]:
     """Pending tasks whose end has come before they were started."""
-    pending = (task for task in state.tasks.values() if task.status is Status.PENDING)
-    return [task for task in pending if task.finish_at is not None and task.finish_at <= now]
+    return [task for task in state.pending() if task.is_past_end(now)]
 
 
 def remove(state: ModelState, task: ModelTask, now: datetime) -> None:
@@ -47,7 +45,7 @@ def expired_keys(state: ModelState, now: datetime) -> list[ModelKey]:
 
 def pinned_to_silent_node(state: ModelState, after: float, now: datetime) -> list[ModelTask]:
     silent = {node.id for node in state.nodes.values() if not node.active and node.checked_at < later(now, -after)}
-    return [task for task in state.tasks.values() if task.status is Status.PENDING and task.node_id in silent]
+    return [task for task in state.pending() if task.node_id in silent]
 
 
 def unpin(state: ModelState, task: ModelTask, now: datetime) -> None:

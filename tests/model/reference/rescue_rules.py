@@ -29,7 +29,7 @@ def crash(
     state: ModelState, task: ModelTask, label: str, cause: str, now: datetime, *, crashes: int = 0
 ) -> tuple[TaskEvent, str]:
     if task.deadline_at is not None:
-        return release_reservation(state, task, now)
+        return release_with_label(state, task, cause, now)
     event = TaskEvent.DIE if is_last(task) else TaskEvent.RESCUE
     state.record(task, now, label, counted=True, error=cause, cause=cause)
     due: dict[str, object] = {"start_at": now} if event is TaskEvent.RESCUE else {}
@@ -39,17 +39,12 @@ def crash(
 
 
 def release_with_label(state: ModelState, task: ModelTask, cause: str, now: datetime) -> tuple[TaskEvent, str]:
-    """Release a task of a holder that was asked to end; the attempt is not counted."""
+    """Release what a holder has that was asked to end: it does not count; a reservation was not even an attempt."""
     if task.deadline_at is not None:
-        return release_reservation(state, task, now)
+        state.follow(task, TaskEvent.RELEASE, now, start_at=None)
+        return TaskEvent.RELEASE, "reservation"
     release(state, task, cause, now)
     return TaskEvent.RELEASE, "released"
-
-
-def release_reservation(state: ModelState, task: ModelTask, now: datetime) -> tuple[TaskEvent, str]:
-    """Release a job of a queue client whose server is gone: it was no attempt."""
-    state.follow(task, TaskEvent.RELEASE, now, start_at=None)
-    return TaskEvent.RELEASE, "reservation"
 
 
 def release_unknown_claims(

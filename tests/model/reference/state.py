@@ -68,6 +68,12 @@ class ModelTask:
     def finished(self) -> bool:
         return self.status in FINISHED
 
+    def is_past_end(self, now: datetime) -> bool:
+        return self.finish_at is not None and self.finish_at <= now
+
+    def finish_at_ahead(self, now: datetime) -> datetime | None:
+        return None if self.is_past_end(now) else self.finish_at
+
 
 @dataclass(kw_only=True)
 class ModelAttempt:
@@ -141,6 +147,9 @@ class ModelState:
     def working(self) -> Iterator[ModelTask]:
         return (task for task in self.tasks.values() if task.status is Status.WORKING)
 
+    def pending(self) -> Iterator[ModelTask]:
+        return (task for task in self.tasks.values() if task.status is Status.PENDING)
+
     def held(self, task_id: int, lease: int) -> ModelTask | None:
         task = self.tasks.get(task_id)
         return task if task is not None and task.status is Status.WORKING and task.lease == lease else None
@@ -162,17 +171,17 @@ class ModelState:
             ends["buried_order"] = None
         self.write(task, now, status=status, **ends | changes)
 
-    def record(
-        self,
-        task: ModelTask,
-        now: datetime,
-        outcome: str,
-        *,
-        counted: bool,
-        error: str | None,
-        traceback: str | None = None,
-        cause: str | None = None,
-    ) -> None:
+    def hold(self, task: ModelTask, event: TaskEvent, process: ModelProcess, now: datetime, **changes: object) -> None:
+        """Claim or reserve a task."""
+        lease, afresh = task.lease + 1, dict.fromkeys(("progress", "progress_note"))
+        holder = {"worker_node_id": process.node_id, "process_id": process.id, "worker_started_at": now}
+        self.follow(task, event, now, lease=lease, checked_at=now, **afresh, **holder, **changes)
+
+    def kick(self, task: ModelTask, now: datetime) -> None:
+        kicks, finish_at = (task.kicks or 0) + 1, task.finish_at_ahead(now)
+        self.follow(task, TaskEvent.KICK, now, start_at=None, finish_at=finish_at, buried_order=None, kicks=kicks)
+
+    def record(self, task: ModelTask, now: datetime, outcome: str, *, counted: bool, **why: str | None) -> None:
         """Explain a claim that did not succeed. A claim has one attempt: one that is on record stays."""
         explained = ModelAttempt(
             task_id=task.id,
@@ -183,9 +192,7 @@ class ModelState:
             started_at=task.worker_started_at,
             ended_at=now,
             outcome=outcome,
-            error=error,
-            traceback=traceback,
-            cause=cause,
+            **why,
         )
         self.attempts.setdefault((task.id, task.lease), explained)
 
@@ -193,10 +200,9 @@ class ModelState:
         """Delete a task, its attempts, and the key that ends with it; keys of other scopes outlive it."""
         del self.tasks[task.id]
         self.attempts = {claim: row for claim, row in self.attempts.items() if row.task_id != task.id}
-        if task.unique_key is not None:
-            key = self.keys.get((task.queue, task.unique_key))
-            if key is not None and key.task_id == task.id and key.scope == "unfinished":
-                del self.keys[key.queue, key.unique_key]
+        key = self.keys.get((task.queue, task.unique_key or ""))
+        if key is not None and key.task_id == task.id and key.scope == "unfinished":
+            del self.keys[key.queue, key.unique_key]
 
 
 def later(now: datetime, seconds: float) -> datetime:

@@ -26,49 +26,34 @@ def retry(state: ModelState, now: datetime, task_id: int) -> None:
         if holder is None:
             set_key(state, task.queue, task.unique_key, task.id, "unfinished", now)
     _revoke_claim(state, task, "retried", now)
-    afresh = dict.fromkeys(("start_at", "finished_at", "result", "progress", "progress_note"))
-    lease, finish_at = task.lease + 1, finish_at_ahead(task, now)
-    state.follow(task, TaskEvent.RETRY, now, lease=lease, attempts=0, crashes=0, finish_at=finish_at, **afresh)
+    afresh: dict[str, object] = dict.fromkeys(("start_at", "finished_at", "result", "progress", "progress_note"))
+    afresh |= {"lease": task.lease + 1, "attempts": 0, "crashes": 0, "finish_at": task.finish_at_ahead(now)}
+    state.follow(task, TaskEvent.RETRY, now, **afresh)
 
 
 def move(state: ModelState, now: datetime, task_id: int, node: str | None) -> None:
     if node is not None and node not in state.nodes:
         raise NodeNotFound(node, sorted(state.nodes))
     task = _allowed(state, task_id, TaskEvent.MOVE)
-    lease = task.lease + 1 if task.status is Status.WORKING else task.lease
-    _revoke_claim(state, task, "moved", now)
+    lease = _revoke_claim(state, task, "moved", now)
     state.follow(task, TaskEvent.MOVE, now, lease=lease, node_id=None if node is None else state.nodes[node].id)
 
 
 def bury(state: ModelState, now: datetime, task_id: int, order: int) -> None:
     task = _allowed(state, task_id, TaskEvent.BURY)
-    lease = task.lease + 1 if task.status is Status.WORKING else task.lease
-    _revoke_claim(state, task, "buried", now)
+    lease = _revoke_claim(state, task, "buried", now)
     state.follow(task, TaskEvent.BURY, now, lease=lease, buries=(task.buries or 0) + 1, buried_order=order)
 
 
 def snooze(state: ModelState, now: datetime, task_id: int, seconds: float) -> None:
     task = _allowed(state, task_id, TaskEvent.RESCHEDULE)
-    lease = task.lease + 1 if task.status is Status.WORKING else task.lease
-    _revoke_claim(state, task, "snoozed", now)
+    lease = _revoke_claim(state, task, "snoozed", now)
     state.follow(task, TaskEvent.RESCHEDULE, now, lease=lease, start_at=later(now, seconds))
 
 
 def kick(state: ModelState, now: datetime, task_id: int) -> None:
     task = _allowed(state, task_id, TaskEvent.KICK)
-    state.follow(
-        task,
-        TaskEvent.KICK,
-        now,
-        start_at=None,
-        finish_at=finish_at_ahead(task, now),
-        kicks=(task.kicks or 0) + 1,
-        buried_order=None,
-    )
-
-
-def finish_at_ahead(task: ModelTask, now: datetime) -> datetime | None:
-    return None if task.finish_at is not None and task.finish_at <= now else task.finish_at
+    state.kick(task, now)
 
 
 def delete(state: ModelState, now: datetime, task_id: int) -> None:
@@ -92,7 +77,8 @@ def _allowed(state: ModelState, task_id: int, event: TaskEvent) -> ModelTask:
     return task
 
 
-def _revoke_claim(state: ModelState, task: ModelTask, label: str, now: datetime) -> None:
-    """The attempt that ends here is on record; it does not count. A reservation is no attempt."""
+def _revoke_claim(state: ModelState, task: ModelTask, label: str, now: datetime) -> int:
+    """The attempt that ends here is on record; it does not count. A reservation is no attempt. The lease after it."""
     if task.status is Status.WORKING and task.deadline_at is None:
         state.record(task, now, label, counted=False, error="")
+    return task.lease + 1 if task.status is Status.WORKING else task.lease
