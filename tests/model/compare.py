@@ -84,11 +84,8 @@ class Comparison:
 
 
 def read_all(connection: Connection) -> dict[str, Rows]:
-    found: dict[str, Rows] = {}
-    for kept in TABLES:
-        rows = (kept.row(**row) for row in connection.execute(kept.select).mappings())
-        found[kept.table.name] = {kept.key(row): row for row in rows}
-    return found
+    found = {kept: [kept.row(**row) for row in connection.execute(kept.select).mappings()] for kept in TABLES}
+    return {kept.table.name: {kept.key(row): row for row in rows} for kept, rows in found.items()}
 
 
 def take_moments(kept: ComparedTable, wanted: Mapping[Any, Any], found: Rows) -> None:

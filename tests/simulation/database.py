@@ -4,21 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple, cast
-
-from sqlalchemy.engine import Connection
+from typing import TYPE_CHECKING, Any
 
 from peerd.domain.errors import RowLocked
 from peerd.store.connection.database import Database
 from peerd.store.outcomes.complete import complete
-from tests.simulation.locks import WAITED, meets_a_lock
+from tests.simulation.locks import WAITED
 from tests.simulation.threads import SimulatedThread, StoreCall
 
 if TYPE_CHECKING:
     from tests.simulation.process import SimulatedProcess
-
-T = TypeVar("T")
-Ts = TypeVarTuple("Ts")
 
 
 class SimulatedDatabase(Database):
@@ -37,12 +32,10 @@ class SimulatedDatabase(Database):
     def run_statement(self, operation: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         return self._call(operation, partial(self._shared.run_statement, operation, *args, **kwargs))
 
-    def run_group(self, operation: Callable[[Connection, *Ts], T], /, *args: *Ts, durable: bool = True) -> T:
-        run: Callable[[], T] = partial(self._shared.run_group, operation, *args, durable=durable)
-        return cast("T", self._call(operation, run))
+    def run_group(self, operation: Callable[..., Any], /, *args: Any, durable: bool = True) -> Any:
+        return self._call(operation, partial(self._shared.run_group, operation, *args, durable=durable))
 
-    def run_idempotent(self, operation: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        return self.run(operation, *args, **kwargs)
+    run_idempotent = run
 
     def read(self, operation: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         return self._call(operation, partial(self._shared.read, operation, *args, **kwargs))
@@ -51,7 +44,8 @@ class SimulatedDatabase(Database):
         """Do nothing: all processes share the connections."""
 
     def _each(self, operation: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        if operation is complete and meets_a_lock(args, self.process.world.locked_rows()):
+        locked = self.process.world.locked_rows()
+        if operation is complete and any(held.id in locked for held in args[1]):
             raise RowLocked("lock wait timeout exceeded", WAITED)
         return self._shared.run(operation, *args, **kwargs)
 

@@ -66,7 +66,9 @@ def _declare(queue: Queue) -> Queue:  # noqa: C901 - eight small handlers
     @reported
     async def snoozy(ctx: Context, seconds: float) -> Any:
         await asyncio.sleep(0.1)
-        is_new = process_of(ctx).world.first_time(("snooze", ctx.task.id))
+        snoozed = process_of(ctx).world.snoozed
+        is_new = ctx.task.id not in snoozed
+        snoozed.add(ctx.task.id)
         return Snooze(seconds / 5, "later") if is_new else None
 
     @queue.task
@@ -94,7 +96,8 @@ def _declare(queue: Queue) -> Queue:  # noqa: C901 - eight small handlers
     @reported
     async def parent(ctx: Context, seconds: float) -> Any:
         child = await ctx.enqueue(quick.with_args(seconds))
-        process_of(ctx).world.judge(process_of(ctx).world.rules.judge_accepted, child.id)
+        world = process_of(ctx).world
+        world.judge(world.rules.judge_accepted, child.id)
 
     return queue
 

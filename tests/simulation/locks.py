@@ -22,17 +22,6 @@ WAITED: Final = 1.0
 """Seconds that an autocommit statement waits for a lock."""
 
 
-class RowLocks:
-    def __init__(self) -> None:
-        self._until: dict[int, float] = {}
-
-    def lock(self, task_id: int, until: float) -> None:
-        self._until[task_id] = until
-
-    def locked(self, now: float) -> set[int]:
-        return {task_id for task_id, until in self._until.items() if now < until}
-
-
 @contextmanager
 def rows_may_be_locked(locked: Callable[[], set[int]]) -> Iterator[None]:
     def free(connection: Any, ids: Iterable[int], *conditions: Any) -> list[int]:
@@ -50,8 +39,3 @@ def rows_may_be_locked(locked: Callable[[], set[int]]) -> Iterator[None]:
         for where in (recording, rescue, chore_batches):
             stack.enter_context(patch.object(where, "lock_tasks", tasks))
         yield
-
-
-def meets_a_lock(args: tuple[Any, ...], locked: set[int]) -> bool:
-    _, results = args
-    return any(held.id in locked for held in results)

@@ -44,12 +44,10 @@ class SimulatedNode:
         """All its processes were ready and have been notified: before that no worker claims."""
 
     def start(self) -> None:
-        self.incarnation = self.world.next_incarnation(self.name)
+        self.incarnation = f"{self.name}-{next(self.world.lives)}"
         self.up, self.stopping, self.is_ready, self.starts_at = True, False, False, None
-        self._exit_reports.clear()
-        self._replacements.clear()
-        self._generations.clear()
-        self.processes.clear()
+        for left in (self._exit_reports, self._replacements, self._generations, self.processes):
+            left.clear()
         self.world.note(f"{self.name} starts as {self.incarnation}")
         self._spawn(AGENT)
 
@@ -82,14 +80,12 @@ class SimulatedNode:
         self.stopping = True
         self.world.note(f"{self.name} stops")
         for process in self._others():
-            self._stop_process(process)
+            process.ask_to_stop(GRACE)
         self._stop_agent_at_last()
 
     def next_event(self) -> float | None:
-        moments = list(self._replacements.values())
-        if self.starts_at is not None:
-            moments.append(self.starts_at)
-        return min(moments, default=None)
+        moments = (*self._replacements.values(), self.starts_at)
+        return min((moment for moment in moments if moment is not None), default=None)
 
     def tick(self) -> None:
         if self.starts_at is not None and self.world.now >= self.starts_at:
@@ -114,11 +110,10 @@ class SimulatedNode:
             case "tainted" | "recycle":
                 self.world.note(f"{process} leaves: {message['reason']}")
                 self.world.judge(self.world.rules.judge_uncaught, process, str(message["reason"]))
-            case "boot-failed":
-                self.world.note(f"{process} boot-failed: {message['error']}")
-            case "crashed":
-                self.world.note(f"{process} crashed: {message['error']}")
-                self.world.judge(self.world.rules.judge_uncaught, process, str(message["error"]))
+            case "boot-failed" | "crashed" as what:
+                self.world.note(f"{process} {what}: {message['error']}")
+                if what == "crashed":
+                    self.world.judge(self.world.rules.judge_uncaught, process, str(message["error"]))
 
     def on_process_end(self, process: SimulatedProcess, cause: str) -> None:
         if process in self._orphans:
@@ -130,11 +125,11 @@ class SimulatedNode:
         if self.stopping:
             self._stop_agent_at_last()
         elif not self.is_ready and cause == f"status {exit_codes.BOOT_FAILED}":
-            self._go_down(self.world.draw(1.0, 20.0))  # its user, or systemd, starts it again
+            self._go_down(self.world.random.uniform(1.0, 20.0))  # its user, or systemd, starts it again
             for other in list(self.processes.values()):
                 other.kill("its node could not start")
         else:
-            self._replacements[process.info.slot] = self.world.now + self.world.draw(0.0, 2.0)
+            self._replacements[process.info.slot] = self.world.now + self.world.random.uniform(0.0, 2.0)
 
     def _become_ready(self, process: SimulatedProcess, identity: Any) -> None:
         process.ready, process.identity = True, identity
@@ -146,16 +141,11 @@ class SimulatedNode:
                     if slot != AGENT:
                         self._spawn(slot)
                 return
-        if (
-            not self.is_ready
-            and len(self.processes) == len(self.slots)
-            and all(one.ready for one in self.processes.values())
-        ):
-            self.is_ready = True
-            for one in self.processes.values():
-                one.link.watch.post({"type": "ready"})
-        elif self.is_ready:
-            process.link.watch.post({"type": "ready"})
+        ready = [one for one in self.processes.values() if one.ready]
+        told = [process] if self.is_ready else ready if len(ready) == len(self.slots) else []
+        self.is_ready = bool(told)
+        for one in told:
+            one.link.watch.post({"type": "ready"})
 
     def _spawn(self, slot: str) -> None:
         if not self.up or self.stopping:
@@ -172,18 +162,14 @@ class SimulatedNode:
     def _others(self) -> list[SimulatedProcess]:
         return [process for slot, process in self.processes.items() if slot != AGENT]
 
-    def _stop_process(self, process: SimulatedProcess) -> None:
-        process.asked_to_stop = True
-        process.link.watch.ask_to_stop(GRACE)
-
     def _stop_agent_at_last(self) -> None:
         if self._others():
             return
         agent = self.processes.get(AGENT)
         if agent is not None:
-            self._stop_process(agent)
+            agent.ask_to_stop(GRACE)
         else:
-            self._go_down(self.world.draw(1.0, 30.0))
+            self._go_down(self.world.random.uniform(1.0, 30.0))
 
     def _go_down(self, seconds: float) -> None:
         self.up = False

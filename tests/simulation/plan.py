@@ -32,12 +32,10 @@ TUBE: Final = "t"
 CLIENT_FAULTS: Final = {"kill a gateway": 6, "freeze a gateway": 4, "recycle a gateway": 2, "kill a node": 1}
 MAX_UPDATE: Final = 60.0
 """Seconds of silence after which a holder loses what it holds."""
-WITHOUT_CLIENTS: Final = 0.7
-"""How often a run has no queue clients."""
 ONLY_NEW: Final = ("comes", "grows")
 """Handlers whose tasks need the new code: one is not in the old code, one has an argument more."""
-WITHOUT_VERSIONS: Final = 0.7
-"""How often all nodes of a run have the same code."""
+WITHOUT: Final = 0.7
+"""How often a run has no queue clients, or the same code on all nodes."""
 NODES: Final = "abcd"
 WITHOUT_KEYS: Final = 0.6
 LIMITED: Final = ("*", "a", "")
@@ -93,9 +91,8 @@ def draw_plan(seed: int, focus: tuple[str, ...] = ()) -> SimulationPlan:
     random = Random(seed)
     focus_on_load = tuple(name for name in focus if name not in (KEYS, VERSIONS, CLIENTS))
     seconds = random.choice((15.0, 30.0, 60.0, 90.0, 150.0))
-    faults = _some(random, FAULTS, 4, focus_on_load)
-    acts = _some(random, USER_ACTIONS, 3, focus_on_load)
-    handlers = _some(random, HANDLERS, 3, focus_on_load)
+    several = ((FAULTS, 4), (USER_ACTIONS, 3), (HANDLERS, 3))
+    faults, acts, handlers = (_some(random, kinds, most, focus_on_load) for kinds, most in several)
     events = [
         *(_draw_event(random, seconds / 2, {"enqueue": 1}, handlers) for _ in range(random.randint(1, 6))),
         *(_draw_event(random, seconds, faults, handlers) for _ in range(random.choice((0, 1, 2, 3, 4, 6, 8)))),
@@ -110,12 +107,11 @@ def draw_plan(seed: int, focus: tuple[str, ...] = ()) -> SimulationPlan:
         events=tuple(sorted(events, key=lambda one: one.at)),
         **_draw_limits(Random(f"limits {seed}"), always=KEYS in focus),
     )
-    random = Random(f"versions {seed}")
-    has_versions = VERSIONS in focus or (not focus and random.random() > WITHOUT_VERSIONS)
-    plan = _with_versions(plan, random) if has_versions else plan
-    random = Random(f"clients {seed}")
-    has_clients = CLIENTS in focus or (not focus and random.random() > WITHOUT_CLIENTS)
-    return _with_clients(plan, random) if has_clients else plan
+    for name, extend in ((VERSIONS, _with_versions), (CLIENTS, _with_clients)):
+        random = Random(f"{name} {seed}")
+        if name in focus or (not focus and random.random() > WITHOUT):
+            plan = extend(plan, random)
+    return plan
 
 
 def _with_versions(plan: SimulationPlan, random: Random) -> SimulationPlan:
@@ -154,13 +150,9 @@ def _draw_limit(random: Random, queue: str, key: str) -> PlannedLimit:
     """A limit that lets all tasks of a run end in time."""
     running = random.choice((1, 1, 2, 3))
     starts, period = random.choice(((1, 3.0), (1, 20.0), (2, 30.0), (3, 20.0)))
-    match random.choice(("running", "running", "running", "rate", "both")):
-        case "running":
-            return PlannedLimit(queue, key, running)
-        case "rate":
-            return PlannedLimit(queue, key, None, starts, period)
-        case _:
-            return PlannedLimit(queue, key, running, starts, period)
+    kind = random.choice(("running", "running", "running", "rate", "both"))
+    rate = (None, None) if kind == "running" else (starts, period)
+    return PlannedLimit(queue, key, None if kind == "rate" else running, *rate)
 
 
 def _some(random: Random, kinds: dict[str, int], most: int, focus: tuple[str, ...]) -> dict[str, int]:

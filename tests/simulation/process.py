@@ -26,7 +26,7 @@ class SimulatedProcess:
         self.world = world
         self.node = node
         self.info = info
-        self.pid = world.next_pid()
+        self.pid = next(world.pids)
         self.alive = True
         self.ready = False
         self.frozen_until = 0.0
@@ -102,12 +102,16 @@ class SimulatedProcess:
             moments.append(self.ends_hard_at)
         return max(min(moments), self.frozen_until) if moments else None
 
-    def hinder(self) -> None:
-        self.hindered_at = max(self.hindered_at, self.world.now)
+    def hinder(self, until: float) -> None:
+        self.hindered_at = max(self.hindered_at, until)
 
     def freeze(self, seconds: float) -> None:
         self.frozen_until = max(self.frozen_until, self.world.now + seconds)
-        self.hindered_at = max(self.hindered_at, self.frozen_until)
+        self.hinder(until=self.frozen_until)
+
+    def ask_to_stop(self, grace: float) -> None:
+        self.asked_to_stop = True
+        self.link.watch.ask_to_stop(grace)
 
     def block_loop(self, seconds: float) -> None:
         self.blocked_until = max(self.blocked_until, self.world.now + seconds)
@@ -134,12 +138,7 @@ class SimulatedProcess:
         self.threads.append(SimulatedThread(work, ended))
 
     def _start_thread(self, work: Callable[[], Any], future: asyncio.Future[Any]) -> None:
-        def ended(result: Any, error: BaseException | None) -> None:
-            if future.done():
-                return
-            self.loop.call_soon(_set_result, future, result, error)
-
-        self.begin(work, ended)
+        self.begin(work, lambda result, error: self.loop.call_soon(_set_result, future, result, error))
 
     def _ended(self, life: asyncio.Task[int]) -> None:
         if self.alive and not life.cancelled():

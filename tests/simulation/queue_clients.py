@@ -85,8 +85,7 @@ class ClientConnection(asyncio.Transport):
             self._is_closing = True
             self.process.loop.call_soon(self._protocol.connection_lost, None)
 
-    def abort(self) -> None:
-        self.close()
+    abort = close
 
     def is_closing(self) -> bool:
         return self._is_closing
@@ -138,9 +137,8 @@ class SimulatedQueueClient:
     def waits(self) -> bool:
         """Whether a process that runs owes it a job, if there is one."""
         connection = self._connection
-        if connection is None or not connection.is_open or connection.process.is_frozen:
-            return False
-        return bool(self.sent) and self.sent[-1].verb == "reserve"
+        is_heard = connection is not None and connection.is_open and not connection.process.is_frozen
+        return is_heard and bool(self.sent) and self.sent[-1].verb == "reserve"
 
     def receive(self, connection: ClientConnection, data: bytes) -> None:
         self._input += data
@@ -199,12 +197,10 @@ class SimulatedQueueClient:
                 self._leave(connection)
             case "wait":
                 self._acts_at = self.world.now + self._random.uniform(0.0, self._random.choice((10.0, 100.0)))
-            case "put" if self._puts >= MOST_PUTS:
-                self._reserve(connection)
-            case "put":
+            case "put" if self._puts < MOST_PUTS:
                 self._puts += 1
                 self._put(connection)
-            case "reserve":
+            case "put" | "reserve":
                 self._reserve(connection)
             case "kick":
                 self._send(connection, "kick", 0, f"kick {self._random.randint(1, 3)}")
@@ -214,8 +210,7 @@ class SimulatedQueueClient:
                     self._reserve(connection)
 
     def _to_a_job(self, connection: ClientConnection, verb: str) -> None:
-        jobs = list(self.held) or [row.id for row in self.world.rules.rows.values() if row.queue == TUBE]
-        if not jobs:
+        if not (jobs := list(self.held) or [row.id for row in self.world.rules.rows.values() if row.queue == TUBE]):
             self._reserve(connection)
             return
         job = self._random.choice(jobs)
@@ -228,10 +223,8 @@ class SimulatedQueueClient:
 
     def _reserve(self, connection: ClientConnection) -> None:
         timeout = self._random.choice(TIMEOUTS_AT_THE_END if self.is_draining else TIMEOUTS)
-        if timeout is None:
-            self._send(connection, "reserve", 0, "reserve")
-        else:
-            self._send(connection, "reserve", 0, f"reserve-with-timeout {timeout}", timeout=timeout)
+        line = "reserve" if timeout is None else f"reserve-with-timeout {timeout}"
+        self._send(connection, "reserve", 0, line, timeout=timeout or 0.0)
 
     def _drain_next(self, connection: ClientConnection) -> None:
         buried = [row.id for row in self.world.rules.rows.values() if row.status == "buried"]
@@ -258,27 +251,21 @@ class SimulatedQueueClient:
 
     def _next_reply(self) -> list[str] | None:
         line, end, rest = self._input.partition(b"\r\n")
-        if not end:
-            return None
         words = line.decode().split()
-        if words[0] == "RESERVED":
-            size = int(words[2]) + 2
-            if len(rest) < size:
-                return None
-            rest = rest[size:]
-        self._input = rest
+        size = int(words[2]) + 2 if end and words[0] == "RESERVED" else 0
+        if not end or len(rest) < size:
+            return None
+        self._input = rest[size:]
         return words
 
     def _take_reply(self, connection: ClientConnection, sent: SentCommand, reply: list[str]) -> None:
-        rules = self.world.rules.reservations
-        word = reply[0]
+        rules, word = self.world.rules.reservations, reply[0]
         match word:
             case "INSERTED":
                 self.world.judge(self.world.rules.judge_accepted, int(reply[1]))
             case "RESERVED":
                 job = int(reply[1])
-                lease = connection.lease_of(job)
-                if lease is not None:
+                if (lease := connection.lease_of(job)) is not None:
                     self.held[job] = (job, lease)
                     self.world.judge(rules.judge_granted, connection, (job, lease))
             case "TIMED_OUT":
@@ -286,11 +273,11 @@ class SimulatedQueueClient:
             case "TOUCHED":
                 rules.note_touched(self.held.get(sent.job), sent.at, connection)
         claim = self.held.get(sent.job)
-        if word in ENDS_OF_RESERVATIONS or (word == "NOT_FOUND" and claim is not None):
-            self.held.pop(sent.job, None)
         if word in ENDS_OF_RESERVATIONS:
+            self.held.pop(sent.job, None)
             self.world.judge(rules.judge_answered, sent, word, claim)
-        if word == "NOT_FOUND" and claim is not None:
+        elif word == "NOT_FOUND" and claim is not None:
+            self.held.pop(sent.job)
             self.world.judge(rules.judge_not_found, connection, sent, claim)
 
 

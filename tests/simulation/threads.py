@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import inf
-from typing import Any
+from typing import Any, NamedTuple
 
 from greenlet import GreenletExit, getcurrent, greenlet
 
 
-class StoreCall:
-    def __init__(self, name: str, make: Callable[[], Any], called_at: float) -> None:
-        self.name = name
-        self.make = make
-        self.called_at = called_at
+class StoreCall(NamedTuple):
+    name: str
+    make: Callable[[], Any]
+    called_at: float
 
 
 class SimulatedThread(greenlet):

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from itertools import pairwise
+from itertools import count, pairwise
 from typing import Any, Final
 
 from peerd import Context
@@ -21,8 +21,8 @@ from peerd.domain.lifecycle import FINISHED
 from peerd.testing.clock import START
 from tests.simulation import faults, services, user_actions
 from tests.simulation.backing_database import BackingDatabase
-from tests.simulation.history import ClaimKey, InvariantViolation, SimulationHistory
-from tests.simulation.locks import RowLocks, rows_may_be_locked
+from tests.simulation.history import ClaimKey, InvariantViolation, SimulationHistory, forbid
+from tests.simulation.locks import rows_may_be_locked
 from tests.simulation.node import SimulatedNode
 from tests.simulation.observer import ObservedTask, Observer
 from tests.simulation.plan import NODES, USER_ACTIONS, PlannedEvent, SimulationPlan
@@ -55,7 +55,7 @@ class World:
         self.processes: list[SimulatedProcess] = []
         self.step_number = 0
         self.next_call_fault: PlannedEvent | None = None
-        self.locks = RowLocks()
+        self.locked_until: dict[int, float] = {}
         self.late: list[tuple[SimulatedProcess, StoreCall]] = []
         """Calls that the server will execute although their callers got an error."""
         self.nodes = [SimulatedNode(self, name, services.slots(plan)) for name in NODES[: plan.nodes]]
@@ -66,9 +66,9 @@ class World:
         self._clock_is_ahead = 0.0
         self._clock_steps: list[float] = []
         self._happenings = list(plan.events)
-        self._pid = 0
-        self._life = 0
-        self._firsts: set[Any] = set()
+        self.pids = count(1)
+        self.lives = count(1)
+        self.snoozed: set[int] = set()
         self._broken: InvariantViolation | None = None
         self._observer = Observer(backing_database.path)
         self.rules = InvariantRules(self, self._observer)
@@ -80,28 +80,22 @@ class World:
         """Let all happen that the plan says, heal everything, and see that all tasks end."""
         with _hooks_restored(), services.patched_for_simulation(), rows_may_be_locked(self.locked_rows):
             try:
-                self._run()
+                while self.now < self.plan.seconds:
+                    self._apply_due_events()
+                    self._step()
+                self._heal()
+                self._run_to_the_end()
+                self.rules.judge_the_end()
             finally:
                 self._drop_all()
 
-    def _run(self) -> None:
-        while self.now < self.plan.seconds:
-            self._apply_due_events()
-            self._step()
-        self._heal()
-        self._run_to_the_end()
-        self.rules.judge_the_end()
-
     def _run_to_the_end(self) -> None:
         deadline = self.now + HEAL_WITHIN
-        while self._unfinished():
-            if self.now > deadline or self.step_number > MOST_STEPS:
-                raise InvariantViolation("a healed cluster does not end its tasks", str(self._unfinished()))
+        while left := [row for row in self._observer.rows.values() if row.status not in FINISHED] or self.late:
+            takes_long = self.now > deadline or self.step_number > MOST_STEPS
+            forbid(takes_long, "a healed cluster does not end its tasks", left)
             self._step()
             self.rules.judge_waiting()
-
-    def _unfinished(self) -> list[Any]:
-        return [row for row in self._observer.rows.values() if row.status not in FINISHED] or list(self.late)
 
     def _apply_due_events(self) -> None:
         while self._happenings and self._happenings[0].at <= self.now:
@@ -110,17 +104,15 @@ class World:
 
     def _step(self) -> None:
         self.step_number += 1
-        for node in self.nodes:
-            node.tick()
-        for client in self.clients:
-            client.tick()
+        for one in (*self.nodes, *self.clients):
+            one.tick()
         living = [process for process in self.processes if process.alive]
         for process in living:
             process.run_until_blocked()
         if self._broken is not None:
             raise self._broken
         waiting = [(process, thread) for process in living for thread in process.calls()]
-        urgent = [one for one in waiting if self.now - _called_at(one[1]) > LONGEST_WAIT]
+        urgent = [one for one in waiting if one[1].call and self.now - one[1].call.called_at > LONGEST_WAIT]
         if not waiting or (not urgent and self.random.random() < SLOW_CALLS):
             self._pass_time(short=bool(waiting))
         else:
@@ -129,10 +121,8 @@ class World:
         self._run_delayed_calls()
 
     def _pass_time(self, *, short: bool) -> None:
-        moments = [node.next_event() for node in self.nodes] + [process.next_event() for process in self.processes]
-        moments += [one.at for one in self._happenings[:1]]
-        moments += [client.next_event() for client in self.clients]
-        coming = [moment for moment in moments if moment is not None]
+        moments = [one.next_event() for one in (*self.nodes, *self.processes, *self.clients)]
+        coming = [moment for moment in moments if moment is not None] + [one.at for one in self._happenings[:1]]
         until = max(min(coming, default=self.now + 1.0), self.now) + 1e-6
         self.now = min(until, self.now + LONGEST_WAIT / 4) if short else until
         self._set_clock()
@@ -196,8 +186,8 @@ class World:
         self._observer.close()
 
     def locked_rows(self) -> set[int]:
-        rows = self._observer.rows
-        return {one for one in self.locks.locked(self.now) if one in rows and rows[one].status == "working"}
+        locked = (self._observer.rows.get(one) for one, until in self.locked_until.items() if self.now < until)
+        return {row.id for row in locked if row is not None and row.status == "working"}
 
     def holder_of(self, row: ObservedTask) -> SimulatedProcess | None:
         return next((one for one in self.processes if one.process_id == row.process_id), None)
@@ -208,27 +198,10 @@ class World:
     def note(self, line: str) -> None:
         self.history.note(f"{self.step_number:5} {self.now:9.3f} {line}")
 
-    def draw(self, low: float, high: float) -> float:
-        return self.random.uniform(low, high)
-
-    def next_pid(self) -> int:
-        self._pid += 1
-        return self._pid
-
-    def next_incarnation(self, name: str) -> str:
-        self._life += 1
-        return f"{name}-{self._life}"
-
     def adopt(self, process: SimulatedProcess) -> SimulatedProcess:
         self.processes.append(process)
         self.note(f"{process} begins")
         return process
-
-    def first_time(self, what: Any) -> bool:
-        if what in self._firsts:
-            return False
-        self._firsts.add(what)
-        return True
 
     def database_now(self) -> datetime:
         return START + timedelta(seconds=self.now + self._clock_is_ahead)
@@ -283,7 +256,3 @@ def _hooks_restored() -> Iterator[None]:
         yield
     finally:
         sys.unraisablehook, threading.excepthook = hooks
-
-
-def _called_at(thread: SimulatedThread) -> float:
-    return 0.0 if thread.call is None else thread.call.called_at

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import os
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
+from peerd.testing import eventually
 from tests.support.mariadb import MariaDB
 from tests.support.server import ServerFailedError, ServerUnavailableError, free_port
 
@@ -65,20 +65,18 @@ class GaleraServer(MariaDB):
             "evs.suspect_timeout": f"PT{self.suspect_after}S",
             "evs.inactive_timeout": f"PT{3 * self.suspect_after}S",
         }
+        options = {
+            "provider": find_library(),
+            "provider-options": ";".join(f"{name}={value}" for name, value in provider.items()),
+            "cluster-address": f"gcomm://{'' if self._begins else ','.join(self.group)}",
+            "node-name": self.folder.name,
+            "sst-receive-address": f"127.0.0.1:{self.transfer_port}",
+        }
         return [
             *super().command(),
-            "--binlog-format=ROW",
-            "--innodb-autoinc-lock-mode=2",
-            "--wsrep-on=ON",
-            f"--wsrep-provider={find_library()}",
-            f"--wsrep-provider-options={';'.join(f'{name}={value}' for name, value in provider.items())}",
-            "--wsrep-cluster-name=peerd",
-            f"--wsrep-cluster-address=gcomm://{'' if self._begins else ','.join(self.group)}",
-            "--wsrep-node-address=127.0.0.1",
-            f"--wsrep-node-name={self.folder.name}",
-            "--wsrep-sst-method=rsync",
-            f"--wsrep-sst-receive-address=127.0.0.1:{self.transfer_port}",
-            "--wsrep-slave-threads=2",
+            *("--binlog-format=ROW", "--innodb-autoinc-lock-mode=2", "--wsrep-on=ON", "--wsrep-cluster-name=peerd"),
+            *("--wsrep-node-address=127.0.0.1", "--wsrep-sst-method=rsync", "--wsrep-slave-threads=2"),
+            *(f"--wsrep-{name}={value}" for name, value in options.items()),
             *(["--wsrep-new-cluster"] if self._begins else []),
         ]
 
@@ -96,13 +94,9 @@ class GaleraServer(MariaDB):
         """A status variable of the server: ``wsrep_cluster_size`` and the like."""
         import pymysql  # noqa: PLC0415 - only where a server is wanted
 
+        at: dict[str, Any] = {"host": "127.0.0.1", "port": self.port, "connect_timeout": 2, "read_timeout": 5}
         try:
-            with (
-                closing(
-                    pymysql.connect(host="127.0.0.1", port=self.port, user="root", connect_timeout=2, read_timeout=5)
-                ) as connection,
-                connection.cursor() as cursor,
-            ):
+            with closing(pymysql.connect(user="root", **at)) as connection, connection.cursor() as cursor:
                 cursor.execute("SHOW GLOBAL STATUS LIKE %s", (name,))
                 row = cursor.fetchone()
         except pymysql.err.MySQLError as error:
@@ -116,10 +110,8 @@ class Galera:
 
     def __init__(self, folder: Path, *, durable: bool = False) -> None:
         self.folder = folder
-        self.servers = [
-            GaleraServer(folder / f"g{number}", durable=durable, suspect_after=self.suspect_after)
-            for number in range(1, SERVERS + 1)
-        ]
+        how: dict[str, Any] = {"durable": durable, "suspect_after": self.suspect_after}
+        self.servers = [GaleraServer(folder / f"g{number}", **how) for number in range(1, SERVERS + 1)]
         for server in self.servers:
             server.group = [one.group_address for one in self.servers]
 
@@ -143,14 +135,13 @@ class Galera:
 
     def wait_until_synced(self, size: int = SERVERS) -> None:
         """Wait until every living server sees so many."""
-        deadline = time.monotonic() + JOIN_WITHIN
+
+        def is_synced(server: GaleraServer) -> bool:
+            return server.accepts_connections() and server.status("wsrep_cluster_size") == str(size)
+
         living = [server for server in self.servers if server.process is not None]
-        while not all(
-            server.accepts_connections() and server.status("wsrep_cluster_size") == str(size) for server in living
-        ):
-            if time.monotonic() > deadline:
-                raise ServerFailedError(f"the cluster did not come to {size} servers within {JOIN_WITHIN:g} s")
-            time.sleep(0.05)
+        message = f"the cluster comes to {size} servers"
+        eventually(lambda: all(map(is_synced, living)), JOIN_WITHIN, every=0.05, message=message)
 
     def stop(self) -> None:
         for server in self.servers:
@@ -196,7 +187,6 @@ def replace_sched_idle_with_nice() -> Iterator[None]:
 
 
 def find_library() -> str:
-    for path in LIBRARY:
-        if Path(path).exists():
-            return path
+    if found := next((path for path in LIBRARY if Path(path).exists()), None):
+        return found
     raise ServerUnavailableError("galera-4 is not installed (as root, `make test` installs it where apt is present)")

@@ -20,7 +20,7 @@ from contextlib import ExitStack, closing
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 from zlib import crc32
 
 import psycopg
@@ -48,7 +48,7 @@ _KIND_PARAMETERS = frozenset(
 )
 
 DatabaseFactory = Callable[[str], str]
-ServerFactory = Callable[..., DatabaseServer]
+ServerFactory = Callable[..., Any]
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -71,12 +71,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         kinds[_name_of(item)].add(kind)
     left_out = set()
     for item, kind in parametrised:
-        marked = {marker for marker in MARKERS if item.get_closest_marker(marker)}
-        if kind not in databases_of(_name_of(item), kinds[_name_of(item)], marked, quick=is_quick(config)):
+        name, marked = _name_of(item), {marker for marker in MARKERS if item.get_closest_marker(marker)}
+        if kind not in databases_of(name, kinds[name], marked, quick=is_quick(config)):
             left_out.add(item)
-    if left_out:
-        items[:] = [item for item in items if item not in left_out]
-        config.hook.pytest_deselected(items=list(left_out))
+    items[:] = [item for item in items if item not in left_out]
+    config.hook.pytest_deselected(items=list(left_out))
 
 
 def _kind_of(item: pytest.Item) -> str | None:
@@ -112,9 +111,8 @@ def database_factory(request: pytest.FixtureRequest, tmp_path: Path, worker_id: 
                 return f"sqlite:///{tmp_path / f'peerd{next(_numbers)}.sqlite'}"
             server = installed(kind, request.node, lambda: server_session.shared_server(kind))
             name = f"test_{worker_id}_{next(_numbers)}"
-            execute(server, f"CREATE DATABASE {name} {_CREATE_OPTIONS[kind]}")
             afterwards.callback(execute, server, f"DROP DATABASE {name} {DROP_OPTIONS[kind]}")
-            return server.url(name)
+            return create_database(server, name)
 
         yield create
 
@@ -133,11 +131,12 @@ def server_database(request: pytest.FixtureRequest, database_factory: DatabaseFa
 def private_server(request: pytest.FixtureRequest) -> Iterator[ServerFactory]:
     with ExitStack() as afterwards:
 
-        def start(kind: str, *, durable: bool = False) -> DatabaseServer:
+        def start(kind: str, *, durable: bool = False) -> Any:
             folder = Path(tempfile.mkdtemp(prefix="peerd-"))
             afterwards.callback(shutil.rmtree, folder, ignore_errors=True)
-            folder.chmod(0o755)
-            server = SERVERS[kind](folder / kind, durable=durable)
+            folder.chmod(0o755)  # the servers run as another user when we are root
+            kinds: dict[str, type[DatabaseServer | Galera]] = {**SERVERS, "galera": Galera}
+            server = kinds[kind](folder / kind, durable=durable)
             afterwards.callback(server.stop)
             installed(kind, request.node, server.start)
             create_database(server, "peerd")
@@ -147,17 +146,8 @@ def private_server(request: pytest.FixtureRequest) -> Iterator[ServerFactory]:
 
 
 @pytest.fixture
-def private_galera(request: pytest.FixtureRequest) -> Iterator[Galera]:
-    folder = Path(tempfile.mkdtemp(prefix="peerd-"))
-    folder.chmod(0o755)  # the servers run as another user when we are root
-    cluster = Galera(folder / "galera")
-    try:
-        installed(cluster.kind, request.node, cluster.start)
-        create_database(cluster, "peerd")
-        yield cluster
-    finally:
-        cluster.stop()
-        shutil.rmtree(folder, ignore_errors=True)
+def private_galera(private_server: ServerFactory) -> Galera:
+    return private_server("galera")
 
 
 def create_database(server: DatabaseServer | Galera, name: str) -> str:
@@ -166,6 +156,7 @@ def create_database(server: DatabaseServer | Galera, name: str) -> str:
 
 
 def installed(kind: str, item: pytest.Item | None, start: Callable[[], T]) -> T:
+    """What a server's start gives; a test, or a module (None), is skipped without the server."""
     try:
         answer = start()
     except ServerUnavailableError as error:
@@ -201,9 +192,5 @@ def _has_applied_all(port: int) -> bool:
     return True
 
 
-_CREATE_OPTIONS = {
-    "mariadb": "CHARACTER SET utf8mb4",
-    "galera": "CHARACTER SET utf8mb4",
-    "postgresql": "TEMPLATE template0",
-}
+_CREATE_OPTIONS = {**dict.fromkeys(("mariadb", "galera"), "CHARACTER SET utf8mb4"), "postgresql": "TEMPLATE template0"}
 DROP_OPTIONS = {"mariadb": "", "galera": "", "postgresql": "WITH (FORCE)"}

@@ -24,7 +24,7 @@ _OF_CONNECTION: Final = frozenset({"connection", "keep-alive", "transfer-encodin
 
 
 class StoreRequest(msgspec.Struct, frozen=True):
-    """A request to an object store: such as PUT, its path with the query, and whether it has If-None-Match."""
+    """Such as PUT, its path with the query, and whether it has If-None-Match."""
 
     method: str
     target: str
@@ -32,7 +32,7 @@ class StoreRequest(msgspec.Struct, frozen=True):
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
-    """How a request is refused: as S3 does it, or a load balancer before it."""
+    """As S3 refuses a request, or, without a code, a load balancer before it."""
 
     status: int = 503
     code: str | None = "SlowDown"

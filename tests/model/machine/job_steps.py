@@ -12,10 +12,9 @@ from hypothesis.stateful import rule
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import NewTask
 from peerd.store import jobs
-from peerd.store.claim.claimer import Claimer
 from peerd.store.jobs import Bury, Release
 from peerd.store.outcomes.recording import ClaimId
-from tests.model.machine.base import CLAIM_INDEXES, LIMITS, QUEUES, ModelMachine, has_task_in, keys, only_if
+from tests.model.machine.base import CLAIM_INDEXES, LIMITS, QUEUES, ModelMachine, claimer_of, has_task_in, keys, only_if
 from tests.model.machine.user_steps import has_room
 from tests.model.reference import enqueue_rules, job_rules
 from tests.model.reference.state import ModelProcess
@@ -53,7 +52,7 @@ class JobSteps(ModelMachine):
     @only_if(has_task_in(Status.PENDING))
     def reserve(self, process: ModelProcess, queues: tuple[str, ...], limit: int) -> None:
         now = self.clock.now()
-        got = self.group(jobs.reserve, self._claimer(process, queues), limit, DEFAULT_TTR)
+        got = self.group(jobs.reserve, claimer_of(process, queues), limit, DEFAULT_TTR)
         wanted = job_rules.reserve(self.state, process, queues, limit, DEFAULT_TTR, now)
         self.same([(job.id, job.lease) for job in got], wanted)
         for job in got:
@@ -69,7 +68,7 @@ class JobSteps(ModelMachine):
     @only_if(lambda machine: machine.state.tasks)
     def take(self, process: ModelProcess, index: int) -> None:
         job_id, now = self._pick_job(index), self.clock.now()
-        got = self.group(jobs.take, self._claimer(process, QUEUES), job_id, DEFAULT_TTR)
+        got = self.group(jobs.take, claimer_of(process, QUEUES), job_id, DEFAULT_TTR)
         wanted = job_rules.take(self.state, process, job_id, DEFAULT_TTR, now)
         self.same(None if got is None else (got.id, got.lease), wanted)
         if got is not None:
@@ -122,9 +121,6 @@ class JobSteps(ModelMachine):
             self.same(self.group(jobs.kick_job, job_id), job_rules.kick_job(self.state, job_id, now))
         else:
             self.same(set(self.group(jobs.delete_free, [job_id])), job_rules.delete_free(self.state, job_id))
-
-    def _claimer(self, process: ModelProcess, queues: tuple[str, ...]) -> Claimer:
-        return Claimer(node_id=process.node_id, incarnation=process.incarnation, process_id=process.id, queues=queues)
 
     def _pick_job(self, index: int) -> int:
         """A job: those that are set aside first, then the others; last one that is not there."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
@@ -11,7 +11,6 @@ from peerd.domain.lifecycle import Status
 from peerd.domain.outcome import Canceled, Deferred, Failed, Outcome, Released, Snoozed
 from peerd.domain.task import Task
 from peerd.store.claim import claim as claiming
-from peerd.store.claim.claimer import Claimer
 from peerd.store.claim.quarantined import should_empty_for_quarantined
 from peerd.store.maintenance import rescue
 from peerd.store.outcomes import complete, touch
@@ -25,6 +24,7 @@ from tests.model.machine.base import (
     QUEUES,
     MadeClaim,
     ModelMachine,
+    claimer_of,
     has_claimed,
     has_task_in,
     keys,
@@ -75,21 +75,13 @@ class ProcessSteps(ModelMachine):
     def _claim(
         self, process: ModelProcess, queues: tuple[str, ...], limit: int, *, quarantined: bool, reply_is_lost: bool
     ) -> None:
-        claimer = claimer_of(process, queues)
+        claimer = claimer_of(process, queues, attempts_of=ATTEMPTS_OF)
         token, now = new_token(), self.clock.now()
         answer = self.run(claiming.claim, claimer, token=token, limit=limit, quarantined=quarantined)
         taken = self.run(claiming.claimed_by_token, claimer, token) if reply_is_lost else answer.tasks
-        wanted = claiming_rules.claim(
-            self.state,
-            process,
-            queues,
-            now,
-            token=token,
-            limit=limit,
-            quarantined=quarantined,
-            default_attempts=claimer.default_attempts,
-            attempts_of=ATTEMPTS_OF,
-        )
+        how: dict[str, Any] = {"token": token, "limit": limit, "quarantined": quarantined}
+        attempts: dict[str, Any] = {"default_attempts": claimer.default_attempts, "attempts_of": ATTEMPTS_OF}
+        wanted = claiming_rules.claim(self.state, process, queues, now, **how, **attempts)
         self.same(keys_of(taken), wanted)
         assert not answer.lost_candidates
         self.made += [MadeClaim(ClaimId(task.id, task.lease), process, token) for task in taken]
@@ -98,7 +90,7 @@ class ProcessSteps(ModelMachine):
     @only_if(has_claimed)
     def read_back(self, index: int, queues: tuple[str, ...], patience: float) -> None:
         claim = self.pick(index)
-        now, claimer = self.clock.now(), claimer_of(claim.process, queues)
+        now, claimer = self.clock.now(), claimer_of(claim.process, queues, attempts_of=ATTEMPTS_OF)
         got = self.database.read(claiming.claimed_by_token, claimer, claim.token)
         self.same(keys_of(got), claiming_rules.claimed_by_token(self.state, claim.process, claim.token))
         waits = self.database.read(should_empty_for_quarantined, claimer, patience)
@@ -130,7 +122,6 @@ class ProcessSteps(ModelMachine):
             refused = self.run(complete.complete, process.id, results)
             wanted = {(held.id, held.lease): text for held, text in results.items()}
             self.same(keys(refused), claim_write_rules.complete(self.state, process.id, wanted, now))
-            self.completed |= {one.key for one in mine if one.held not in refused}
 
     @rule(index=CLAIM_INDEXES, outcome=outcomes, again=st.sampled_from([None, None, *OUTCOMES]))
     @only_if(has_claimed)
@@ -171,16 +162,6 @@ class ProcessSteps(ModelMachine):
 
     def _pick_some(self, indexes: list[int]) -> list[MadeClaim]:
         return list(dict.fromkeys(map(self.pick, indexes)))
-
-
-def claimer_of(process: ModelProcess, queues: tuple[str, ...]) -> Claimer:
-    return Claimer(
-        node_id=process.node_id,
-        incarnation=process.incarnation,
-        process_id=process.id,
-        queues=queues,
-        attempts_of=ATTEMPTS_OF,
-    )
 
 
 def keys_of(taken: list[Task]) -> list[tuple[int, int]]:

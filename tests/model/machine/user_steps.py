@@ -85,7 +85,8 @@ class UserSteps(ModelMachine):
 
     def _are_new(self, ids: list[int]) -> None:
         assert len(set(ids)) == len(ids), f"one id for two tasks: {ids}"
-        assert all(task_id > max(self.leases, default=0) for task_id in ids), f"an id was used again: {ids}"
+        assert all(task_id > self.newest_id for task_id in ids), f"an id was used again: {ids}"
+        self.newest_id = max([self.newest_id, *ids])
 
     @rule(several=st.lists(new_task_fields, min_size=1, max_size=3), rolls_back=st.booleans())
     @only_if(has_room)
@@ -156,6 +157,5 @@ class UserSteps(ModelMachine):
         values += "" if leaves_deadline else ", deadline_at = NULL"
         statement = f"UPDATE tasks SET {values} WHERE id = {task.id}"
         self.run(lambda connection: connection.exec_driver_sql(statement).rowcount)
-        self.moved_by_hand.add((task.id, task.lease))
         now = self.clock.now()
         task_action_rules.move_by_hand(self.state, task.id, node_id, now, leaves_deadline=leaves_deadline)
