@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import functools
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from peerd import Context, Queue, Retry, Snooze, TaskWorker
 from peerd.domain.task import Task
@@ -102,7 +102,33 @@ def _declare(queue: Queue) -> Queue:  # noqa: C901 - eight small handlers
     return queue
 
 
-SERVED = tuple(_declare(Queue(name)) for name in QUEUES)
+def _declare_version(queue: Queue, *, new: bool) -> Queue:
+    """Beside the others: one handler that only the new code has, and one that has an argument more in it."""
+
+    async def comes(ctx: Context, seconds: float) -> Any:
+        await asyncio.sleep(seconds / 20)
+
+    async def grows(ctx: Context, seconds: float) -> Any:
+        await asyncio.sleep(seconds / 20)
+
+    async def grows_by(ctx: Context, seconds: float, by: float = 0.0) -> Any:
+        await asyncio.sleep((seconds + by) / 20)
+
+    if new:
+        queue.task(reported(comes))
+    queue.task(name="grows")(reported(grows_by if new else grows))
+    return queue
+
+
+SERVED: Final = tuple(_declare(Queue(name)) for name in QUEUES)
+SERVED_OLD: Final = tuple(_declare_version(_declare(Queue(name)), new=False) for name in QUEUES)
+SERVED_NEW: Final = tuple(_declare_version(_declare(Queue(name)), new=True) for name in QUEUES)
+
+
+def served_by(process: SimulatedProcess) -> tuple[Queue, ...]:
+    if not process.world.plan.old_nodes:
+        return SERVED
+    return SERVED_OLD if process.node.has_old_code else SERVED_NEW
 
 
 class RowWorker(TaskWorker):

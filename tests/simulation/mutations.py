@@ -13,9 +13,11 @@ from unittest.mock import patch
 import msgspec
 import sqlalchemy as sa
 
+from peerd import Context
 from peerd.domain.errors import DatabaseUnavailable
+from peerd.domain.known_handlers import UnsupportedTask
 from peerd.domain.lifecycle import Status, TaskEvent, sources
-from peerd.domain.outcome import Released
+from peerd.domain.outcome import Failed, Released
 from peerd.gateway import service as gateway_service
 from peerd.gateway.clients import Reservation
 from peerd.gateway.engine import Engine
@@ -49,7 +51,6 @@ from peerd.work.claims.toucher import Toucher
 from peerd.work.task_worker import DeclaredHandlerAdapter
 from tests.simulation import gateway_mutations
 from tests.simulation.plan import CLIENTS, KEYS, VERSIONS
-from tests.simulation.versions import dead_at_once, prepare_leniently
 from tests.support.caches import clear_caches
 
 
@@ -215,6 +216,20 @@ def _never_poll_again(self: Any, queue: str, requested: int, won: int, again_in:
         self._not_before[queue] = math.inf
 
 
+def _dead_at_once(task: Any, error: UnsupportedTask, snapshot: Any, unknown_after: float) -> Failed:
+    return Failed(error=str(error))
+
+
+def _prepare_leniently(self: Any, ctx: Context) -> None:
+    """An argument that the code does not know is left out."""
+    known = self._handler.arguments.signature
+    given = msgspec.json.decode(ctx.task.body or "{}")
+    body = msgspec.json.encode({name: value for name, value in given.items() if name in known}).decode()
+    with patch.object(ctx, "task", msgspec.structs.replace(ctx.task, body=body)):
+        _PREPARE(self, ctx)
+
+
+_PREPARE: Final = DeclaredHandlerAdapter.prepare
 _TOOK: Final = LimitedPolling.record_claim
 _HOLDER: Final = claimers.claim_values
 _ADD: Final = OutcomeWriter.add
@@ -287,9 +302,9 @@ MUTATIONS: Final = (
         (KEYS, "long"), seed=1
     ),
     Mutation("a task that the code does not know is dead at once",
-             ((attempt_outcome, "decide_unsupported_task", dead_at_once),), (VERSIONS, "enqueue"), seed=2),
+             ((attempt_outcome, "decide_unsupported_task", _dead_at_once),), (VERSIONS, "enqueue"), seed=2),
     Mutation("an argument that is not known is left out",
-             ((DeclaredHandlerAdapter, "prepare", prepare_leniently(DeclaredHandlerAdapter.prepare)),),
+             ((DeclaredHandlerAdapter, "prepare", _prepare_leniently),),
              (VERSIONS, "enqueue"), seed=2),
     Mutation("what runs is expired", ((chore_batches, "_delete", _expire_whatever_it_does),), ("long",), seed=85),
     Mutation("a closed connection keeps its jobs", ((ReservationEnds, "return_job", gateway_mutations.ignore),),

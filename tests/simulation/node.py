@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from peerd.runtime.process import exit_codes
 from peerd.runtime.process.link import ProcessInfo
 from peerd.runtime.process.service import Service
+from tests.simulation.plan import NODES
 from tests.simulation.process import SimulatedProcess
 
 if TYPE_CHECKING:
@@ -42,6 +43,12 @@ class SimulatedNode:
         self._last_exit_report = 0
         self.is_ready = False
         """All its processes were ready and have been notified: before that no worker claims."""
+
+    @property
+    def has_old_code(self) -> bool:
+        """As while new code is deployed node by node; the first node has the new one."""
+        plan = self.world.plan
+        return self.name in NODES[max(1, plan.nodes - plan.old_nodes) : plan.nodes]
 
     def start(self) -> None:
         self.incarnation = f"{self.name}-{next(self.world.lives)}"

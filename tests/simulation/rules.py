@@ -9,10 +9,9 @@ from tests.simulation.faults import BATCH
 from tests.simulation.history import ClaimKey, InvariantViolation, forbid
 from tests.simulation.limit_rules import LimitRules
 from tests.simulation.observer import ObservedAttempt, ObservedTask, Observer
-from tests.simulation.plan import MAX_UPDATE, QUEUES
+from tests.simulation.plan import MAX_UPDATE, ONLY_NEW, QUEUES
 from tests.simulation.reservation_rules import ReservationRules, is_reservation
 from tests.simulation.services import MAX_COMPLETED, POLL_EVERY, UPDATE
-from tests.simulation.versions import judge_beginning, judge_dead
 
 if TYPE_CHECKING:
     from tests.simulation.process import SimulatedProcess
@@ -194,14 +193,16 @@ class InvariantRules:
         forbid(is_done and after.result != str(after.lease), "the result is that of the claim", evidence)
         is_other = holder is None or self._world.caller is not holder
         forbid(is_other, "an outcome is written by its holder", evidence)
-        judge_dead(after, has_begun=has_begun)
+        is_given_up = after.status == "dead" and after.name in ONLY_NEW and not has_begun
+        forbid(is_given_up, "a task that other code knows is not made dead", evidence)
         self._history.count("outcomes")
 
     def judge_beginning(self, process: SimulatedProcess, claim: ClaimKey, crashes: int) -> None:
         """A handler begins."""
         row, beside = self.rows.get(claim[0]), process.running
         evidence = f"{claim} in {process} beside {list(beside)}; {row}"
-        judge_beginning(process, row)
+        is_new = row is not None and row.name in ONLY_NEW and process.node.has_old_code
+        forbid(is_new, "no process runs a task that its code does not know", evidence)
         forbid(claim in self._history.began, "a claim is run once", evidence)
         forbid(claim in self._history.released_as_unknown, "a released claim is not run", evidence)
         is_own = self._history.claimed.get(claim) == process.process_id

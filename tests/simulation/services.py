@@ -25,12 +25,11 @@ from peerd.work.task_worker import QueueWorker, TaskWorker
 from peerd.work.worker import EffectiveWorkerSettings
 from tests.simulation.database import SimulatedDatabase
 from tests.simulation.gateways import SimulatedGatewayServer, SimulatedGroupCommitter, SimulatedNotifier
-from tests.simulation.handlers import RowWorker
+from tests.simulation.handlers import RowWorker, served_by
 from tests.simulation.node import AGENT, MakeService
 from tests.simulation.plan import MAX_UPDATE, SimulationPlan
 from tests.simulation.process import SimulatedProcess
 from tests.simulation.threads import SimulatedLock
-from tests.simulation.versions import served_by
 
 UPDATE: Final = 10.0
 POLL_EVERY: Final = 20.0

@@ -15,7 +15,6 @@ from peerd.store.nodes.nodes import set_draining
 from peerd.store.queues import pause, resume
 from peerd.store.tasks import actions
 from tests.simulation.plan import ONLY_NEW, QUEUES, PlannedEvent
-from tests.simulation.versions import body_of
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -58,7 +57,8 @@ def _do(world: World, one: PlannedEvent) -> None:
 
 def _add(world: World, one: PlannedEvent, queue: str) -> None:
     key = world.plan.keys[int(one.target * 10_000) % len(world.plan.keys)]
-    body = body_of(one.handler, 1.0 + 150.0 * one.extent**2)
+    more = ', "by": 0.5' if one.handler == "grows" else ""  # which the old code does not know
+    body = f'{{"seconds": {1.0 + 150.0 * one.extent**2:.3f}{more}}}'
     if one.what == "insert by hand":  # as another language would: with a start ahead, and as pending all the same
         start = None if one.extent < 0.5 else world.database_text(ago=-30.0)
         _execute(world, "insert", INSERT, queue=queue, name=one.handler, body=body, key=key, start=start)
