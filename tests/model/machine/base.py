@@ -65,9 +65,9 @@ class ModelMachine(RuleBasedStateMachine):
         # of them missing little would happen.
         self._rules_strategy.enabled_rules_strategy = st.just(cast("Any", AllRulesEnabled()))
         self.database.run(empty)
-        self.clock = DatabaseClock(self.database)
         self.pids = count(1)
-        self.state = ModelState(hand_writes_renew=self.database.name in ("mysql", "mariadb"))
+        hand_writes_renew = self.database.name in ("mysql", "mariadb")
+        self.state = ModelState(DatabaseClock(self.database).now, hand_writes_renew=hand_writes_renew)
         self.comparison = Comparison(self.database)
         self.made: list[MadeClaim] = []
         self.newest_id = 0
@@ -81,7 +81,7 @@ class ModelMachine(RuleBasedStateMachine):
     def begin_life(self, name: str, replaces: str | None) -> None:
         incarnation = nodes.new_incarnation()
         node_id = self.run(nodes.register_incarnation, name, incarnation, replaces=replaces)
-        wanted = node_rules.register(self.state, name, incarnation, replaces, node_id, self.clock.now())
+        wanted = node_rules.register(self.state, name, incarnation, replaces, node_id)
         self.same(node_id, wanted)
 
     def begin_process(self, name: str) -> ModelProcess | None:
@@ -93,7 +93,7 @@ class ModelMachine(RuleBasedStateMachine):
         process_id = self.run(processes.register_process, node_id=node.id, incarnation=node.incarnation, **about)
         process = ModelProcess(id=process_id, node=name, node_id=node.id, incarnation=node.incarnation)
         self.state.processes[process_id] = process
-        self.state.beats[process_id] = self.clock.now()
+        self.state.beats[process_id] = self.state.now
         return process
 
     def run(self, operation: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:

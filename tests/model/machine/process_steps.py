@@ -30,8 +30,7 @@ from tests.model.machine.base import (
     keys,
     only_if,
 )
-from tests.model.reference import claim_rules as claiming_rules
-from tests.model.reference import claim_write_rules, rescue_rules
+from tests.model.reference import chore_rules, process_rules
 from tests.model.reference.state import ModelProcess
 from tests.support.outcomes import record_outcome
 
@@ -68,20 +67,20 @@ class ProcessSteps(ModelMachine):
         self._claim(process, queues, limit, quarantined=quarantined, reply_is_lost=False)
 
     def eligible_claimers(self) -> list[tuple[ModelProcess, bool]]:
-        now, processes = self.clock.now(), self.state.processes.values()
+        processes = self.state.processes.values()
         who = [(process, quarantined) for process in processes for quarantined in (False, True)]
-        return [one for one in who if claiming_rules.eligible(self.state, one[0], QUEUES, now, quarantined=one[1])]
+        return [one for one in who if process_rules.eligible(self.state, one[0], QUEUES, quarantined=one[1])]
 
     def _claim(
         self, process: ModelProcess, queues: tuple[str, ...], limit: int, *, quarantined: bool, reply_is_lost: bool
     ) -> None:
         claimer = claimer_of(process, queues, attempts_of=ATTEMPTS_OF)
-        token, now = new_token(), self.clock.now()
+        token = new_token()
         answer = self.run(claiming.claim, claimer, token=token, limit=limit, quarantined=quarantined)
         taken = self.run(claiming.claimed_by_token, claimer, token) if reply_is_lost else answer.tasks
         how: dict[str, Any] = {"token": token, "limit": limit, "quarantined": quarantined}
         attempts: dict[str, Any] = {"default_attempts": claimer.default_attempts, "attempts_of": ATTEMPTS_OF}
-        wanted = claiming_rules.claim(self.state, process, queues, now, **how, **attempts)
+        wanted = process_rules.claim(self.state, process, queues, **how, **attempts)
         self.same(keys_of(taken), wanted)
         assert not answer.lost_candidates
         self.made += [MadeClaim(ClaimId(task.id, task.lease), process, token) for task in taken]
@@ -90,25 +89,25 @@ class ProcessSteps(ModelMachine):
     @only_if(has_claimed)
     def read_back(self, index: int, queues: tuple[str, ...], patience: float) -> None:
         claim = self.pick(index)
-        now, claimer = self.clock.now(), claimer_of(claim.process, queues, attempts_of=ATTEMPTS_OF)
+        claimer = claimer_of(claim.process, queues, attempts_of=ATTEMPTS_OF)
         got = self.database.read(claiming.claimed_by_token, claimer, claim.token)
-        self.same(keys_of(got), claiming_rules.claimed_by_token(self.state, claim.process, claim.token))
+        self.same(keys_of(got), process_rules.claimed_by_token(self.state, claim.process, claim.token))
         waits = self.database.read(should_empty_for_quarantined, claimer, patience)
-        wanted = claiming_rules.should_empty_for_quarantined(self.state, claim.process, queues, patience, now)
+        wanted = process_rules.should_empty_for_quarantined(self.state, claim.process, queues, patience)
         self.same(waits, wanted)
 
     @rule(indexes=claim_indexes, words=st.sampled_from([None, "half way"]), with_progress=st.booleans())
     @only_if(has_claimed)
     def touch(self, indexes: list[int], words: str | None, with_progress: bool) -> None:  # noqa: FBT001
-        claims, now = self._pick_some(indexes), self.clock.now()
+        claims = self._pick_some(indexes)
         if with_progress:
             reports = {claim.held: TaskProgress(index / 2 - 0.5, words) for index, claim in enumerate(claims)}
             lost = self.run(touch.report_progress, reports).refused
             told = {(held.id, held.lease): (progress.fraction, progress.note) for held, progress in reports.items()}
-            self.same(keys(lost), claim_write_rules.report_progress(self.state, told, now))
+            self.same(keys(lost), process_rules.report_progress(self.state, told))
         else:
             lost = self.run(touch.touch, {claim.held for claim in claims})
-            self.same(keys(lost), claim_write_rules.touch(self.state, [claim.key for claim in claims], now))
+            self.same(keys(lost), process_rules.touch(self.state, [claim.key for claim in claims]))
 
     @rule(indexes=claim_indexes, result=st.sampled_from([None, '{"a": 1}']), times=st.integers(1, 2))
     @only_if(has_claimed)
@@ -117,11 +116,10 @@ class ProcessSteps(ModelMachine):
         process = claims[0].process
         mine = [claim for claim in claims if claim.process == process]
         for _ in range(times):
-            now = self.clock.now()
             results = {one.held: None if index % 2 else result for index, one in enumerate(mine)}
             refused = self.run(complete.complete, process.id, results)
             wanted = {(held.id, held.lease): text for held, text in results.items()}
-            self.same(keys(refused), claim_write_rules.complete(self.state, process.id, wanted, now))
+            self.same(keys(refused), process_rules.complete(self.state, process.id, wanted))
 
     @rule(index=CLAIM_INDEXES, outcome=outcomes, again=st.sampled_from([None, None, *OUTCOMES]))
     @only_if(has_claimed)
@@ -132,9 +130,8 @@ class ProcessSteps(ModelMachine):
             self._conclude(claim, claim.process, again)
 
     def _conclude(self, claim: MadeClaim, process: ModelProcess, outcome: Outcome) -> None:
-        now = self.clock.now()
         accepted = self.run(record_outcome, process.id, claim.held, outcome)
-        self.same(accepted, claim_write_rules.record_outcome(self.state, process.id, claim.key, outcome, now))
+        self.same(accepted, process_rules.record_outcome(self.state, process.id, claim.key, outcome))
 
     @rule(index=CLAIM_INDEXES, process=ModelMachine.processes, outcome=outcomes)
     @only_if(has_claimed)
@@ -145,19 +142,16 @@ class ProcessSteps(ModelMachine):
             return
         self._conclude(claim, process, outcome)
         refused = self.run(complete.complete, process.id, {claim.held: None})
-        self.same(
-            keys(refused), claim_write_rules.complete(self.state, process.id, {claim.key: None}, self.clock.now())
-        )
+        self.same(keys(refused), process_rules.complete(self.state, process.id, {claim.key: None}))
 
     @rule(indexes=claim_indexes, other=ModelMachine.processes, own=st.booleans())
     @only_if(has_claimed)
     def release_unknown_claims(self, indexes: list[int], other: ModelProcess, own: bool) -> None:  # noqa: FBT001
-        claims, now = self._pick_some(indexes), self.clock.now()
+        claims = self._pick_some(indexes)
         process = claims[0].process if own else other
         got = self.run(rescue.release_unknown_claims, process.id, [claim.held for claim in claims], "stray")
-        wanted = rescue_rules.release_unknown_claims(
-            self.state, process.id, [claim.key for claim in claims], "stray", now
-        )
+        mine = [claim.key for claim in claims]
+        wanted = chore_rules.release_unknown_claims(self.state, process.id, mine, "stray")
         self.same({one.task_id: (one.event, one.label) for one in got}, wanted)
 
     def _pick_some(self, indexes: list[int]) -> list[MadeClaim]:

@@ -6,7 +6,7 @@ it); after each step the comparison replaces it with the one that the database w
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -133,8 +133,9 @@ class ModelProcess:
 
 @dataclass
 class ModelState:
-    """All rows."""
+    """All rows, and the clock of the database."""
 
+    clock: Callable[[], datetime]
     hand_writes_renew: bool = False
     tasks: dict[int, ModelTask] = field(default_factory=dict)
     attempts: dict[tuple[int, int], ModelAttempt] = field(default_factory=dict)
@@ -143,6 +144,13 @@ class ModelState:
     queues: dict[str, ModelQueue] = field(default_factory=dict)
     processes: dict[int, ModelProcess] = field(default_factory=dict)
     beats: dict[int, datetime] = field(default_factory=dict)
+
+    @property
+    def now(self) -> datetime:
+        return self.clock()
+
+    def later(self, seconds: float) -> datetime:
+        return self.now + timedelta(seconds=seconds)
 
     def working(self) -> Iterator[ModelTask]:
         return (task for task in self.tasks.values() if task.status is Status.WORKING)
@@ -154,34 +162,34 @@ class ModelState:
         task = self.tasks.get(task_id)
         return task if task is not None and task.status is Status.WORKING and task.lease == lease else None
 
-    def write(self, task: ModelTask, now: datetime, **changes: object) -> None:
+    def write(self, task: ModelTask, **changes: object) -> None:
         """Change a row, as each write of ours does: ``updated_at`` with it."""
         for column, value in changes.items():
             assert column in ModelTask.__dataclass_fields__
             setattr(task, column, value)
-        task.updated_at = now
+        task.updated_at = self.now
 
-    def follow(self, task: ModelTask, event: TaskEvent, now: datetime, **changes: object) -> None:
+    def follow(self, task: ModelTask, event: TaskEvent, **changes: object) -> None:
         status = after(task.status, event)
         assert isinstance(status, Status)
-        ends: dict[str, object] = {"finished_at": now} if status in FINISHED else {}
+        ends: dict[str, object] = {"finished_at": self.now} if status in FINISHED else {}
         if task.status is Status.WORKING or event in END_DEADLINES:
             ends["deadline_at"] = None
         if event in (TaskEvent.CANCEL, TaskEvent.RETRY):
             ends["buried_order"] = None
-        self.write(task, now, status=status, **ends | changes)
+        self.write(task, status=status, **ends | changes)
 
-    def hold(self, task: ModelTask, event: TaskEvent, process: ModelProcess, now: datetime, **changes: object) -> None:
+    def hold(self, task: ModelTask, event: TaskEvent, process: ModelProcess, **changes: object) -> None:
         """Claim or reserve a task."""
         lease, afresh = task.lease + 1, dict.fromkeys(("progress", "progress_note"))
-        holder = {"worker_node_id": process.node_id, "process_id": process.id, "worker_started_at": now}
-        self.follow(task, event, now, lease=lease, checked_at=now, **afresh, **holder, **changes)
+        holder = {"worker_node_id": process.node_id, "process_id": process.id, "worker_started_at": self.now}
+        self.follow(task, event, lease=lease, checked_at=self.now, **afresh, **holder, **changes)
 
-    def kick(self, task: ModelTask, now: datetime) -> None:
-        kicks, finish_at = (task.kicks or 0) + 1, task.finish_at_ahead(now)
-        self.follow(task, TaskEvent.KICK, now, start_at=None, finish_at=finish_at, buried_order=None, kicks=kicks)
+    def kick(self, task: ModelTask) -> None:
+        kicks, finish_at = (task.kicks or 0) + 1, task.finish_at_ahead(self.now)
+        self.follow(task, TaskEvent.KICK, start_at=None, finish_at=finish_at, buried_order=None, kicks=kicks)
 
-    def record(self, task: ModelTask, now: datetime, outcome: str, *, counted: bool, **why: str | None) -> None:
+    def record(self, task: ModelTask, outcome: str, *, counted: bool, **why: str | None) -> None:
         """Explain a claim that did not succeed. A claim has one attempt: one that is on record stays."""
         explained = ModelAttempt(
             task_id=task.id,
@@ -190,7 +198,7 @@ class ModelState:
             node_id=task.worker_node_id,
             process_id=task.process_id,
             started_at=task.worker_started_at,
-            ended_at=now,
+            ended_at=self.now,
             outcome=outcome,
             **why,
         )
@@ -203,7 +211,3 @@ class ModelState:
         key = self.keys.get((task.queue, task.unique_key or ""))
         if key is not None and key.task_id == task.id and key.scope == "unfinished":
             del self.keys[key.queue, key.unique_key]
-
-
-def later(now: datetime, seconds: float) -> datetime:
-    return now + timedelta(seconds=seconds)
