@@ -5,22 +5,26 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, Final
 from unittest.mock import patch
 
 import msgspec
 import sqlalchemy as sa
+from sqlalchemy.engine import Connection
 
 from peerd import Context
 from peerd.domain.errors import DatabaseUnavailable
 from peerd.domain.known_handlers import UnsupportedTask
 from peerd.domain.lifecycle import Status, TaskEvent, sources
 from peerd.domain.outcome import Failed, Released
+from peerd.domain.task import Task
 from peerd.gateway import service as gateway_service
-from peerd.gateway.clients import Reservation
+from peerd.gateway.batches import OperationFailed
+from peerd.gateway.clients import QueueClient, Reservation
 from peerd.gateway.engine import Engine
+from peerd.gateway.operations import DeleteHeld
 from peerd.gateway.reconciliation import Reconciliation
 from peerd.gateway.reservation_ends import ReservationEnds
 from peerd.manager.rescue_guard import RescueGuard
@@ -34,6 +38,7 @@ from peerd.store.limits.key_round_robin import KeyRoundRobin
 from peerd.store.limits.limited_claim import LimitedClaim
 from peerd.store.maintenance import chore_batches, rescue
 from peerd.store.outcomes import complete, recording
+from peerd.store.outcomes.recording import ClaimId
 from peerd.store.schema.sql_clock import now
 from peerd.store.schema.tables import tasks
 from peerd.store.tasks import effects
@@ -49,7 +54,6 @@ from peerd.work.claims.limited_polling import LimitedPolling
 from peerd.work.claims.task_fetcher import TaskFetcher
 from peerd.work.claims.toucher import Toucher
 from peerd.work.task_worker import DeclaredHandlerAdapter
-from tests.simulation import gateway_mutations
 from tests.simulation.plan import CLIENTS, KEYS, VERSIONS
 from tests.support.caches import clear_caches
 
@@ -248,6 +252,58 @@ def _in_both(attribute: str, instead: Any, *modules: Any) -> tuple[tuple[Any, st
     return tuple((module, attribute, instead) for module in modules)
 
 
+def _ignore(*_: Any, **__: Any) -> None:
+    """A precaution is left out."""
+
+
+async def _never_again(*_: Any) -> None:
+    await asyncio.get_running_loop().create_future()
+
+
+def _half_the_time(self: Any, job: Any, now: float) -> None:
+    _RESERVATION(self, job, now)
+    self.deadline = now + job.ttr / 2
+
+
+def _delete_whoever_holds(self: Any, client: QueueClient, job_id: int, answer: Any) -> None:
+    for holder in self._clients:
+        held = holder.reservations.pop(job_id, None)
+        if held is not None:
+            self._operations.submit(client, DeleteHeld(held.claim, keep=False), answer)
+            return
+    _DELETE_OF(self, client, job_id, answer)
+
+
+def _deleted_for_certain(self: Any, client: QueueClient, held: Reservation, answer: Any, result: Any) -> None:
+    _DELETED_HELD(self, client, held, answer, True if isinstance(result, OperationFailed) else result)
+
+
+def _delete_by_id(
+    connection: Connection, process_id: int, held: Sequence[ClaimId], *, keep: frozenset[ClaimId]
+) -> set[ClaimId]:
+    connection.execute(sa.delete(tasks).where(tasks.c.id.in_([claim.id for claim in held])))
+    return set(held)
+
+
+def _release_by_id(connection: Connection, process_id: int, releases: Sequence[Any]) -> set[ClaimId]:
+    ids = [release.claim.id for release in releases]
+    taken = sa.update(tasks).where(tasks.c.id.in_(ids), status_is(Status.WORKING))
+    connection.execute(taken.values(status=Status.PENDING, deadline_at=None, process_id=None))
+    return {release.claim for release in releases}
+
+
+def _take_back_as_claims(connection: Connection, locked: Sequence[Task], *args: Any, **options: Any) -> Any:
+    return _TAKE_BACK(
+        connection, [msgspec.structs.replace(task, deadline_at=None) for task in locked], *args, **options
+    )
+
+
+_TAKE_BACK: Final = rescue._take_back
+_RESERVATION: Final = Reservation.__init__
+_DELETE_OF: Final = Engine.delete
+_DELETED_HELD: Final = ReservationEnds._deleted_held
+
+
 MUTATIONS: Final = (
     Mutation("outcomes are written without the lease", ((recording, "is_held", _status_alone),),
              ("freeze a process", "freeze in the answer", "long", "stubborn", "cancel", "retry"), seed=11),
@@ -297,7 +353,7 @@ MUTATIONS: Final = (
         "a limited claim without tasks is the last one",
         (
             (LimitedPolling, "record_claim", _never_poll_again),
-            (LimitedPolling, "on_capacity_change", gateway_mutations.ignore),
+            (LimitedPolling, "on_capacity_change", _ignore),
         ),
         (KEYS, "long"), seed=1
     ),
@@ -307,28 +363,28 @@ MUTATIONS: Final = (
              ((DeclaredHandlerAdapter, "prepare", _prepare_leniently),),
              (VERSIONS, "enqueue"), seed=2),
     Mutation("what runs is expired", ((chore_batches, "_delete", _expire_whatever_it_does),), ("long",), seed=85),
-    Mutation("a closed connection keeps its jobs", ((ReservationEnds, "return_job", gateway_mutations.ignore),),
+    Mutation("a closed connection keeps its jobs", ((ReservationEnds, "return_job", _ignore),),
              (CLIENTS,), seed=1),
-    Mutation("a deadline passes without a release", ((ReservationEnds, "expire", gateway_mutations.ignore),),
+    Mutation("a deadline passes without a release", ((ReservationEnds, "expire", _ignore),),
              (CLIENTS,)),
-    Mutation("a deadline comes too early", ((Reservation, "__init__", gateway_mutations.half_the_time),), (CLIENTS,)),
-    Mutation("a client deletes what another one holds", ((Engine, "delete", gateway_mutations.delete_whoever_holds),),
+    Mutation("a deadline comes too early", ((Reservation, "__init__", _half_the_time),), (CLIENTS,)),
+    Mutation("a client deletes what another one holds", ((Engine, "delete", _delete_whoever_holds),),
              (CLIENTS,), seed=6),
     Mutation("a delete that failed is answered as done",
-             ((ReservationEnds, "_deleted_held", gateway_mutations.deleted_for_certain),), (CLIENTS, "fail the call"),
+             ((ReservationEnds, "_deleted_held", _deleted_for_certain),), (CLIENTS, "fail the call"),
              seed=7),
-    Mutation("a reserved job is deleted without the lease", ((jobs, "delete_held", gateway_mutations.delete_by_id),),
+    Mutation("a reserved job is deleted without the lease", ((jobs, "delete_held", _delete_by_id),),
              (CLIENTS, "freeze a process", "freeze in the answer", "move"), seed=6),
-    Mutation("a reserved job is released without the lease", ((jobs, "release", gateway_mutations.release_by_id),),
+    Mutation("a reserved job is released without the lease", ((jobs, "release", _release_by_id),),
              (CLIENTS, "freeze a process", "freeze in the answer", "move"), seed=30),
     Mutation("a reservation whose answer was lost is forgotten",
-             ((Reconciliation, "_compare", gateway_mutations.ignore),), (CLIENTS, "lose the answer"), seed=3),
-    Mutation("waiting clients depend on rings", ((Engine, "poll_for_waiters", gateway_mutations.never_again),),
+             ((Reconciliation, "_compare", _ignore),), (CLIENTS, "lose the answer"), seed=3),
+    Mutation("waiting clients depend on rings", ((Engine, "poll_for_waiters", _never_again),),
              (CLIENTS,), seed=84),
     Mutation("a gateway process sends no heartbeat",
-             ((gateway_service, "keep_heartbeat", gateway_mutations.never_again),), (CLIENTS, "enqueue")),
+             ((gateway_service, "keep_heartbeat", _never_again),), (CLIENTS, "enqueue")),
     Mutation("a rescue takes reservations from living processes",
              ((rescue, "_is_held_by_live_process", lambda before: sa.false()),), (CLIENTS, "enqueue"), seed=139),
     Mutation("the death of a gateway process counts for its jobs",
-             ((rescue, "_take_back", gateway_mutations.take_back_as_claims),), (CLIENTS, "kill a process"), seed=1),
+             ((rescue, "_take_back", _take_back_as_claims),), (CLIENTS, "kill a process"), seed=1),
 )  # fmt: skip

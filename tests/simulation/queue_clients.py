@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from peerd.gateway.connection import GatewayConnection
-from tests.simulation.gateways import SimulatedGatewayServer
 from tests.simulation.history import ClaimKey
 from tests.simulation.plan import MAX_UPDATE, QUEUES, TUBE
+from tests.simulation.services import SimulatedGatewayServer
 
 if TYPE_CHECKING:
     from tests.simulation.process import SimulatedProcess

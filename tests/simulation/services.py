@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from unittest.mock import patch
 
 from peerd.agent.service import AgentService
 from peerd.config.settings import GatewaySettings, LoggingSettings, ManagerSettings, NodeSettings
+from peerd.domain.ring import Ring
 from peerd.gateway import operation_queue, reconciliation, wake_ups
 from peerd.gateway import service as gateway_service
+from peerd.gateway.batches import Batch, GroupCommitter
+from peerd.gateway.operations import Holder
+from peerd.gateway.server import GatewayServer
 from peerd.gateway.service import GatewayService
 from peerd.manager.service import ManagerService
 from peerd.operate import modes
@@ -24,12 +29,51 @@ from peerd.work.services import TaskService
 from peerd.work.task_worker import QueueWorker, TaskWorker
 from peerd.work.worker import EffectiveWorkerSettings
 from tests.simulation.database import SimulatedDatabase
-from tests.simulation.gateways import SimulatedGatewayServer, SimulatedGroupCommitter, SimulatedNotifier
 from tests.simulation.handlers import RowWorker, served_by
 from tests.simulation.node import AGENT, MakeService
 from tests.simulation.plan import MAX_UPDATE, SimulationPlan
 from tests.simulation.process import SimulatedProcess
 from tests.simulation.threads import SimulatedLock
+
+
+class SimulatedGroupCommitter(GroupCommitter):
+    def __init__(
+        self, database: SimulatedDatabase, holder: Holder, on_done: Callable[[Batch, Sequence[Sequence[Any]]], None]
+    ) -> None:
+        super().__init__(database, holder, on_done)
+        self._process = database.process
+
+    def start(self) -> None:
+        """Do nothing: each batch has a thread of its own."""
+
+    def submit(self, batch: Batch) -> None:
+        self._process.begin(partial(self._execute, batch), partial(self._executed, batch))
+
+    def close(self) -> None:
+        """Do nothing: the engine has waited for its last batch."""
+
+    def _executed(self, batch: Batch, results: Any, error: BaseException | None) -> None:
+        assert error is None, error
+        self._process.loop.call_soon(self._on_done, batch, results)
+
+
+class SimulatedGatewayServer(GatewayServer):
+    is_accepting = False
+
+    def start(self, sockets: Sequence[Any]) -> None:
+        self.is_accepting = True
+
+    def stop_accepting(self, *, close_listeners: bool) -> None:
+        self.is_accepting = False
+
+
+class SimulatedNotifier:
+    """A notifier whose rings are all lost: what follows must not need them."""
+
+    def __init__(self, *_: object) -> None: ...
+    def ring(self, *rings: Ring) -> None: ...
+    def close(self) -> None: ...
+
 
 UPDATE: Final = 10.0
 POLL_EVERY: Final = 20.0

@@ -21,8 +21,8 @@ from peerd.domain.lifecycle import FINISHED
 from peerd.testing.clock import START
 from tests.simulation import faults, services, user_actions
 from tests.simulation.backing_database import BackingDatabase
+from tests.simulation.database import rows_may_be_locked
 from tests.simulation.history import ClaimKey, InvariantViolation, SimulationHistory, forbid
-from tests.simulation.locks import rows_may_be_locked
 from tests.simulation.node import SimulatedNode
 from tests.simulation.observer import ObservedTask, Observer
 from tests.simulation.plan import NODES, USER_ACTIONS, PlannedEvent, SimulationPlan

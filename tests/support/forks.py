@@ -39,21 +39,19 @@ def run_in_fork(function: Callable[[], Any]) -> Any:
     child.start()
     try:
         assert ours.poll(FORK_TIMEOUT), "the forked process does not answer"
-        answer = ours.recv()
+        answer, problem = ours.recv()
         child.join(FORK_TIMEOUT)
-        assert child.exitcode == 0
+        assert (child.exitcode, problem) == (0, None)
     finally:
         child.kill()
-    if isinstance(answer, Exception):
-        raise answer
     return answer
 
 
 def _run_and_send(theirs: Pipe, function: Callable[[], Any]) -> None:
     try:
-        answer = function()
-    except Exception as error:  # noqa: BLE001 - it is raised in the parent
-        answer = RuntimeError(f"in the forked process: {error!r}")
+        answer = function(), None
+    except Exception as error:  # noqa: BLE001 - the parent fails with it
+        answer = None, repr(error)
     gc.collect()
     theirs.send(answer)
 

@@ -28,14 +28,12 @@ class ServedAgain:
 
     def __init__(self, app: FastAPI) -> None:
         self._app = app
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self._port: int = free.getsockname()[1]
-        self.address = f"http://127.0.0.1:{self._port}"
         self._stack = ExitStack()
+        self.address = ""
         self.start()
 
     def start(self) -> None:
-        self._stack.enter_context(served(self._app, port=self._port))
+        self.address = self._stack.enter_context(served(self._app, port=int(self.address.rpartition(":")[2] or 0)))
 
     def stop(self) -> None:
         self._stack.close()

@@ -9,7 +9,7 @@ import contextlib
 import http.client
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -46,6 +46,9 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
         return b'<?xml version="1.0" encoding="UTF-8"?>\n' + document.encode()
 
 
+Choice = Callable[[StoreRequest], bool]
+
+
 def every_request(_: StoreRequest) -> bool:
     return True
 
@@ -59,8 +62,8 @@ class ThrottlingProxy:
         self.held: list[StoreRequest] = []
         self._refusal = Refusal()
         self._left = 0
-        self._refuses: Callable[[StoreRequest], bool] = every_request
-        self._holds: Callable[[StoreRequest], bool] | None = None
+        self._refuses: Choice = every_request
+        self._holds: Choice | None = None
         self._goes_on = threading.Event()
         self._lock = threading.Lock()
         parts = urlsplit(target)
@@ -70,13 +73,7 @@ class ThrottlingProxy:
         self._server.daemon_threads = True
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
 
-    def refuse(
-        self,
-        count: int = FOR_EVER,
-        refusal: Refusal | None = None,
-        *,
-        only: Callable[[StoreRequest], bool] = every_request,
-    ) -> None:
+    def refuse(self, count: int = FOR_EVER, refusal: Refusal | None = None, *, only: Choice = every_request) -> None:
         """Refuse the next requests; those before are forgotten."""
         with self._lock:
             self._refusal, self._left, self._refuses = refusal or Refusal(), count, only
@@ -87,7 +84,7 @@ class ThrottlingProxy:
             self._left, self._holds = 0, None
         self._goes_on.set()
 
-    def hold(self, which: Callable[[StoreRequest], bool]) -> None:
+    def hold(self, which: Choice) -> None:
         with self._lock:
             self._holds = which
             self._goes_on.clear()
@@ -109,13 +106,17 @@ class ThrottlingProxy:
         self.seen.append(request)
         return None
 
-    def serve(self) -> None:
-        self._server.serve_forever(poll_interval=0.05)
-
-    def close(self) -> None:
-        self.pass_all()
-        self._server.shutdown()
-        self._server.server_close()
+    @contextmanager
+    def serving(self) -> Iterator[ThrottlingProxy]:
+        thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), name="throttling-proxy")
+        thread.start()
+        try:
+            yield self
+        finally:
+            self.pass_all()
+            self._server.shutdown()
+            self._server.server_close()
+            thread.join()
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -165,13 +166,5 @@ class _Handler(BaseHTTPRequestHandler):
         """Nothing is printed."""
 
 
-@contextmanager
-def throttling_proxy(target: str) -> Iterator[ThrottlingProxy]:
-    proxy = ThrottlingProxy(target)
-    thread = threading.Thread(target=proxy.serve, name="throttling-proxy")
-    thread.start()
-    try:
-        yield proxy
-    finally:
-        proxy.close()
-        thread.join()
+def throttling_proxy(target: str) -> AbstractContextManager[ThrottlingProxy]:
+    return ThrottlingProxy(target).serving()

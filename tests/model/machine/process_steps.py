@@ -11,13 +11,12 @@ from peerd.domain.lifecycle import Status
 from peerd.domain.outcome import Canceled, Deferred, Failed, Outcome, Released, Snoozed
 from peerd.domain.task import Task
 from peerd.store.claim import claim as claiming
-from peerd.store.claim.quarantined import should_empty_for_quarantined
 from peerd.store.maintenance import rescue
 from peerd.store.outcomes import complete, touch
 from peerd.store.outcomes.recording import ClaimId
 from peerd.store.outcomes.touch import TaskProgress
 from peerd.store.statements.token import new_token
-from tests.model.database_clock import DELAYS, SILENCE
+from tests.model.database_clock import DELAYS
 from tests.model.machine.base import (
     CLAIM_INDEXES,
     LIMITS,
@@ -85,16 +84,12 @@ class ProcessSteps(ModelMachine):
         assert not answer.lost_candidates
         self.made += [MadeClaim(ClaimId(task.id, task.lease), process, token) for task in taken]
 
-    @rule(index=CLAIM_INDEXES, queues=served, patience=st.sampled_from(SILENCE))
+    @rule(index=CLAIM_INDEXES)
     @only_if(has_claimed)
-    def read_back(self, index: int, queues: tuple[str, ...], patience: float) -> None:
+    def read_back(self, index: int) -> None:
         claim = self.pick(index)
-        claimer = claimer_of(claim.process, queues, attempts_of=ATTEMPTS_OF)
-        got = self.database.read(claiming.claimed_by_token, claimer, claim.token)
+        got = self.database.read(claiming.claimed_by_token, claimer_of(claim.process, QUEUES), claim.token)
         self.same(keys_of(got), process_rules.claimed_by_token(self.state, claim.process, claim.token))
-        waits = self.database.read(should_empty_for_quarantined, claimer, patience)
-        wanted = process_rules.should_empty_for_quarantined(self.state, claim.process, queues, patience)
-        self.same(waits, wanted)
 
     @rule(indexes=claim_indexes, words=st.sampled_from([None, "half way"]), with_progress=st.booleans())
     @only_if(has_claimed)

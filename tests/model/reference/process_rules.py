@@ -33,22 +33,6 @@ def claimed_by_token(state: ModelState, process: ModelProcess, token: int) -> li
     return [(task.id, task.lease) for task in sorted(mine, key=in_order)]
 
 
-def should_empty_for_quarantined(
-    state: ModelState, process: ModelProcess, queues: Sequence[str], patience: float
-) -> bool:
-    """Whether it is this process's turn to run empty: a task that must run alone has waited, the longer the later."""
-    waiting = eligible(state, process, queues, quarantined=True)
-    for node_id in (None, process.node_id):
-        mine = [task for task in waiting if task.node_id == node_id][:64]
-        able = [one for one in state.processes.values() if state.nodes[one.node].active and is_on_duty(state, one)]
-        among = [one.id for one in able if node_id in (None, one.node_id)]
-        before = sum(one < process.id for one in among)
-        long = any(task.due_at < state.later(-patience * 2**before) for task in mine)
-        if long and before < len(among) / 2:
-            return True
-    return False
-
-
 def eligible(state: ModelState, process: ModelProcess, queues: Sequence[str], *, quarantined: bool) -> list[ModelTask]:
     """What a process may take, best first. Tasks that have crashed a process are for those who run nothing else."""
     if not is_on_duty(state, process):
