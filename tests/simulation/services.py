@@ -106,20 +106,20 @@ def patched_for_simulation() -> Iterator[None]:
 
 
 def slots(plan: SimulationPlan) -> dict[str, MakeService]:
-    workers = {
-        f"work-{number + 1}": lambda process: worker(process, plan.executor_slots) for number in range(plan.workers)
+    kinds: dict[str, tuple[int, MakeService]] = {
+        "work": (plan.workers, lambda process: task_service(process, QueueWorker(served_by(process)))),
+        "rows": (plan.row_workers, lambda process: task_service(process, RowWorker(), executor_slots=1)),
+        "gateway": (plan.gateways, gateway),
     }
-    gateways = {f"gateway-{number + 1}": gateway for number in range(plan.gateways)}
-    rows = {f"rows-{number + 1}": rows_worker for number in range(plan.row_workers)}
-    return {AGENT: agent, "manager": manager, **workers, **rows, **gateways}
+    several = {f"{kind}-{n + 1}": make for kind, (number, make) in kinds.items() for n in range(number)}
+    return {AGENT: agent, "manager": manager, **several}
 
 
 def agent(process: SimulatedProcess) -> Service:
     settings = NodeSettings(name=process.node.name, heartbeat_every=10.0)
     database = SimulatedDatabase(process.world.database, process)
-    events, tick = _events(process), process.tick
-    logging = LoggingSettings()
-    return AgentService(settings, logging, process.node.incarnation, INACTIVE_AFTER, database, events, ticker=tick)
+    about = (settings, LoggingSettings(), process.node.incarnation, INACTIVE_AFTER)
+    return AgentService(*about, database, _events(process), ticker=process.tick)
 
 
 def manager(process: SimulatedProcess) -> Service:
@@ -129,25 +129,17 @@ def manager(process: SimulatedProcess) -> Service:
     return ManagerService(settings, SimulatedDatabase(process.world.database, process), _events(process))
 
 
-def worker(process: SimulatedProcess, executor_slots: int) -> Service:
-    return _task_service(process, QueueWorker(served_by(process)), executor_slots)
-
-
-def rows_worker(process: SimulatedProcess) -> Service:
-    return _task_service(process, RowWorker(), executor_slots=1)
-
-
 def gateway(process: SimulatedProcess) -> Service:
     database = SimulatedDatabase(process.world.database, process)
     return GatewayService(GatewaySettings(), {}, database, None, NO_FOLDER, _events(process), MAX_UPDATE)
 
 
-def _task_service(process: SimulatedProcess, serves: TaskWorker, executor_slots: int) -> Service:
+def task_service(process: SimulatedProcess, serves: TaskWorker, executor_slots: int | None = None) -> Service:
     database = SimulatedDatabase(process.world.database, process)
     serves.settings = EffectiveWorkerSettings(
         log_lines=False,  # a thread of its own writes them, and no claim depends on it
         queues=serves.queues,
-        count=executor_slots,
+        count=executor_slots or process.world.plan.executor_slots,
         update=UPDATE,
         poll_every=POLL_EVERY,
         timeout_grace=NEVER,
@@ -156,8 +148,7 @@ def _task_service(process: SimulatedProcess, serves: TaskWorker, executor_slots:
         options={"process": process},
     )
     serves.events = _events(process)
-    client = Client(database)
-    service = TaskService(serves, database, serves.events, client)
+    service = TaskService(serves, database, serves.events, Client(database))
     service.ticker = process.tick
     return service
 

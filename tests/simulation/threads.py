@@ -22,7 +22,7 @@ class SimulatedThread(greenlet):
         self.wakes_at: float | None = None
         self._answer: tuple[Any, BaseException | None] | None = None
         self._answered_at = 0.0
-        self._woken_early: Callable[[], bool] = _never
+        self._woken_early: Callable[[], bool] = lambda: False
         self._work = work
         self._ended = ended
         self._begun = False
@@ -37,9 +37,9 @@ class SimulatedThread(greenlet):
         self.call = call
         return self._pause()
 
-    def sleep_until(self, moment: float, woken_early: Callable[[], bool] | None = None) -> None:
+    def sleep_until(self, moment: float, woken_early: Callable[[], bool]) -> None:
         self.wakes_at = moment
-        self._woken_early = woken_early or _never
+        self._woken_early = woken_early
         if not self._woken_early():
             self._pause()
         self.wakes_at = None
@@ -106,7 +106,3 @@ class SimulatedLock:
 
     def __exit__(self, *_: object) -> None:
         self._held = False
-
-
-def _never() -> bool:
-    return False
