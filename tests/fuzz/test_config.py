@@ -19,17 +19,11 @@ from tests.fuzz import values
 from tests.fuzz.conftest import searched
 
 SECTIONS: Mapping[str, type[settings.Section]] = {
-    "node": settings.NodeSettings,
-    "database": settings.DatabaseSettings,
-    "manager": settings.ManagerSettings,
-    "statistics": settings.StatisticsSettings,
-    "logging": settings.LoggingSettings,
-    "workers.video": settings.WorkerSettings,
-    "schedules.refresh": settings.ScheduleSettings,
-    "web.site": settings.WebSettings,
-    "gateway.queue": settings.GatewaySettings,
-    "queues.mails": settings.QueueSettings,
-}
+    "node": settings.NodeSettings, "database": settings.DatabaseSettings, "manager": settings.ManagerSettings,
+    "statistics": settings.StatisticsSettings, "logging": settings.LoggingSettings,
+    "workers.video": settings.WorkerSettings, "schedules.refresh": settings.ScheduleSettings,
+    "web.site": settings.WebSettings, "gateway.queue": settings.GatewaySettings, "queues.mails": settings.QueueSettings,
+}  # fmt: skip
 KEYS = [(section, key) for section, model in SECTIONS.items() for key in model.known_keys()]
 HOSTILE: tuple[Any, ...] = (
     *values.WORDS, *values.NUMBERS[:-1], *values.FLOATS, True, False, [], [[]], ["a", 1], [""], {}, {"a": {"a": {}}},

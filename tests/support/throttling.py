@@ -57,7 +57,6 @@ class ThrottlingProxy:
     """The proxy; made by `throttling_proxy`."""
 
     def __init__(self, target: str) -> None:
-        self.seen: list[StoreRequest] = []
         self.refused: list[StoreRequest] = []
         self.held: list[StoreRequest] = []
         self._refusal = Refusal()
@@ -103,7 +102,6 @@ class ThrottlingProxy:
             self.held.append(request)
             self._goes_on.wait(HELD_AT_MOST)
             self.held.remove(request)
-        self.seen.append(request)
         return None
 
     @contextmanager
