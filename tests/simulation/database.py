@@ -62,7 +62,9 @@ class SimulatedDatabase(Database):
     def run_statement(self, operation: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         return self._call(operation, partial(self._shared.run_statement, operation, *args, **kwargs))
 
-    def run_group(self, operation: Callable[..., Any], /, *args: Any, durable: bool = True) -> Any:
+    def run_group(  # type: ignore[override]
+        self, operation: Callable[..., Any], /, *args: Any, durable: bool = True
+    ) -> Any:
         return self._call(operation, partial(self._shared.run_group, operation, *args, durable=durable))
 
     run_idempotent = run

@@ -213,7 +213,10 @@ class SimulatedProcess:
         self.threads.append(SimulatedThread(work, ended))
 
     def _start_thread(self, work: Callable[[], Any], future: asyncio.Future[Any]) -> None:
-        self.begin(work, lambda result, error: self.loop.call_soon(_set_result, future, result, error))
+        def ended(result: Any, error: BaseException | None) -> None:
+            self.loop.call_soon(_set_result, future, result, error)
+
+        self.begin(work, ended)
 
     def _ended(self, life: asyncio.Task[int]) -> None:
         if self.alive and not life.cancelled():

@@ -104,8 +104,10 @@ class World:
 
     def _step(self) -> None:
         self.step_number += 1
-        for one in (*self.nodes, *self.clients):
-            one.tick()
+        for node in self.nodes:
+            node.tick()
+        for client in self.clients:
+            client.tick()
         living = [process for process in self.processes if process.alive]
         for process in living:
             process.run_until_blocked()
@@ -121,7 +123,8 @@ class World:
         self._run_delayed_calls()
 
     def _pass_time(self, *, short: bool) -> None:
-        moments = [one.next_event() for one in (*self.nodes, *self.processes, *self.clients)]
+        timed: list[Any] = [*self.nodes, *self.processes, *self.clients]
+        moments = [one.next_event() for one in timed]
         coming = [moment for moment in moments if moment is not None] + [one.at for one in self._happenings[:1]]
         until = max(min(coming, default=self.now + 1.0), self.now) + 1e-6
         self.now = min(until, self.now + LONGEST_WAIT / 4) if short else until

@@ -48,6 +48,7 @@ def run_in_fork(function: Callable[[], Any]) -> Any:
 
 
 def _run_and_send(theirs: Pipe, function: Callable[[], Any]) -> None:
+    answer: tuple[Any, str | None]
     try:
         answer = function(), None
     except Exception as error:  # noqa: BLE001 - the parent fails with it

@@ -119,7 +119,7 @@ class DatabaseServer(ABC):
             return subprocess.Popen(command, **self._surroundings(), **how, preexec_fn=dies)  # noqa: PLW1509 - prctl alone
 
     def run(self, command: list[str]) -> None:
-        output = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        output: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
         done = subprocess.run(command, **self._surroundings(), **output, check=False)
         if done.returncode != 0:
             raise RuntimeError(f"{command[0]} failed with status {done.returncode}:\n{done.stdout.decode()}")

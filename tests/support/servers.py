@@ -20,7 +20,7 @@ from contextlib import ExitStack, closing
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 from zlib import crc32
 
 import psycopg
@@ -48,7 +48,7 @@ _KIND_PARAMETERS = frozenset(
 )
 
 DatabaseFactory = Callable[[str], str]
-ServerFactory = Callable[..., Any]
+ServerFactory = Callable[..., DatabaseServer]
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -147,7 +147,7 @@ def private_server(request: pytest.FixtureRequest) -> Iterator[ServerFactory]:
 
 @pytest.fixture
 def private_galera(private_server: ServerFactory) -> Galera:
-    return private_server("galera")
+    return cast("Galera", private_server("galera"))
 
 
 def create_database(server: DatabaseServer | Galera, name: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from peerd.domain.errors import NodeReplaced
 from tests.model.reference.state import ModelNode, ModelQueue, ModelState
 
@@ -10,7 +12,7 @@ def register(state: ModelState, name: str, incarnation: str, replaces: str | Non
     node = state.nodes.get(name)
     if node is None:
         assert node_id is not None
-        times = dict.fromkeys(("started_at", "checked_at", "created_at"), state.now)
+        times: dict[str, Any] = dict.fromkeys(("started_at", "checked_at", "created_at"), state.now)
         state.nodes[name] = ModelNode(id=node_id, name=name, incarnation=incarnation, **times)
         return node_id
     if node.incarnation != replaces:

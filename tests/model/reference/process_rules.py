@@ -142,4 +142,4 @@ def _was_completed(state: ModelState, process_id: int, task_id: int, lease: int)
 
 def _label(outcome: Outcome) -> str:
     labels = {Snoozed: "snoozed", Deferred: "unknown", Canceled: "canceled", Released: "released"}
-    return outcome.label if isinstance(outcome, Failed) else labels[type(outcome)]  # type: ignore[index]
+    return outcome.label if isinstance(outcome, Failed) else labels[type(outcome)]
