@@ -33,10 +33,8 @@ class LimitRules:
         for row in started:
             for limit in self._limits_of(row):
                 running = _running(limit, row, rows)
-                if limit.running is not None:
-                    forbid(
-                        running > limit.running, "no more tasks run at once than a limit allows", limit, running, row
-                    )
+                is_full = limit.running is not None and running > limit.running
+                forbid(is_full, "no more tasks run at once than a limit allows", limit, running, row)
                 self._world.history.count("claims at a limit", int(running == limit.running))
                 if limit.starts is not None:
                     recent = self._recent(limit, row)

@@ -104,7 +104,7 @@ class InvariantRules:
         self._waiting_since = {one: self._waiting_since.get(one, self._world.now) for one in startable}
         for task_id, since in self._waiting_since.items():
             waits_long = self._world.now - since > STARTED_WITHIN
-            forbid(waits_long, "a startable task is started", self.rows[task_id], "waits since", since)
+            forbid(waits_long, "a startable task is started", self.rows[task_id], f"waits since {since}")
 
     def _judge_deletion(self, before: ObservedTask, evidence: str) -> None:
         if before.id in self._history.deleted_by_hand:
