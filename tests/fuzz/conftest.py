@@ -17,7 +17,6 @@ from tests.support.tiers import is_quick
 from tests.work.conftest import each_harness as each_harness  # noqa: PLC0414 - pytest finds fixtures by their names here
 
 QUICK = 0.15
-"""The part of the examples that `make test` tries."""
 search = {"factor": float(os.environ.get("PEERD_FUZZ", "1")), "seed": int(os.environ.get("PEERD_FUZZ_SEED", "0"))}
 
 
@@ -38,7 +37,6 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 
 def searched(examples: int) -> Callable[[Any], Any]:
-    """Try so many examples, or a part or a multiple of them."""
     settings = hypothesis.settings(
         max_examples=max(1, round(examples * search["factor"])),
         database=None,

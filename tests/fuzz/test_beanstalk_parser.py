@@ -11,7 +11,6 @@ from peerd.gateway.protocols.beanstalk.parser import MAX_LINE, CommandParser
 from tests.fuzz.conftest import searched
 
 MAX_JOB_SIZE = 40
-"""Small, so that bodies that are too large are found."""
 
 numbers = st.sampled_from([0, 1, 5, 40, 41, 2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**64 - 1, 2**64]).map(b"%d".__mod__)
 junk = st.sampled_from(
@@ -38,7 +37,6 @@ def commands_of(parts: list[bytes]) -> list[Command]:
 
 
 def split(stream: bytes, places: list[int]) -> list[bytes]:
-    """The stream in pieces that end at these places."""
     ends = sorted(place % (len(stream) + 1) for place in places)
     return [stream[start:end] for start, end in zip([0, *ends], [*ends, len(stream)], strict=True)]
 
@@ -55,15 +53,10 @@ def test_the_pieces_in_which_a_stream_arrives_do_not_matter(stream: bytes, place
 
 @searched(120)
 @given(stream=streams, command=st.sampled_from([b"use a\r\n", b"put 0 0 1 1\r\na\r\n"]))
-def test_commands_may_be_asked_for_late_and_after_a_whole_line_the_next_one_is_understood(
-    stream: bytes, command: bytes
-) -> None:
+def test_after_a_whole_line_the_next_command_is_understood(stream: bytes, command: bytes) -> None:
     parser = CommandParser(MAX_JOB_SIZE)
-    for place in range(len(stream)):
-        parser.feed(stream[place : place + 1])
-    assert parser.buffered == len(stream)
+    parser.feed(stream)
     before = list(parser)
-    assert before == commands_of([stream])
     if parser.buffered == 0 and not parser.is_within_body and not parser.is_within_line:
         parser.feed(command)
         assert len(list(parser)) == 1, before

@@ -26,12 +26,9 @@ OPTIONS = (
     "--yes", "--for", "--limit-key", "--key", "--each-key", "--running", "--rate", "-h", "--version",
 )  # fmt: skip
 COMMANDS = (
-    ("enqueue",), ("tasks", "list"), ("tasks", "show"), ("tasks", "retry"), ("tasks", "cancel"), ("tasks", "delete"),
-    ("tasks", "move"), ("tasks", "bury"), ("tasks", "kick"),
-    ("limits", "set"), ("limits", "remove"), ("limits", "list"),
-    ("queues", "list"), ("queues", "pause"), ("queues", "resume"), ("nodes", "list"),
-    ("nodes", "drain"), ("nodes", "undrain"), ("check",), ("doctor",), ("migrate",), ("status",), ("stop",),
-    ("nonsense",), (),
+    "enqueue", "tasks list", "tasks show", "tasks retry", "tasks cancel", "tasks delete", "tasks move", "tasks bury",
+    "tasks kick", "limits set", "limits remove", "limits list", "queues list", "queues pause", "queues resume",
+    "nodes list", "nodes drain", "nodes undrain", "check", "doctor", "migrate", "status", "stop", "nonsense", "",
 )  # fmt: skip
 ARGUMENTS = (
     "q", "1", "-1", "0", "99999999999999999999", "9" * 5000, "1e5", "video", "{}", "[1]", "{", "2026-11-21", "1000w",
@@ -40,31 +37,6 @@ ARGUMENTS = (
     "/no/such/file", "-", "\udcff", "a\udcffb",
 )  # fmt: skip
 words = st.sampled_from(OPTIONS) | st.sampled_from(ARGUMENTS) | values.words.filter(lambda word: "\x00" not in word)
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A project with a little work in it, whose commands see nothing else."""
-    folder = tmp_path_factory.mktemp("project")
-    (folder / "peerd.toml").write_text('[node]\nname = "here"\n')
-    with Client(f"sqlite:///{folder / 'peerd.sqlite'}") as client:
-        client.enqueue_many(["q"] * 5)
-    with pytest.MonkeyPatch.context() as patch:
-        for name in set(setting_variables()) & set(os.environ):
-            patch.delenv(name)
-        patch.chdir(folder)
-        patch.setenv("COLUMNS", "120")
-        yield folder
-
-
-def run(*words: str, stdin: str | None = None) -> tuple[int, str]:
-    """Its exit status, and what it says of what is wrong."""
-    result = CliRunner().invoke(app, list(words), input=stdin, prog_name="peerd")
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result.exit_code, result.stderr
-
-
 KNOWN: tuple[tuple[list[str], str], ...] = (
     (["enqueue", "q", "name", "-"], "[" * 100_000), (["enqueue", "q", "name", '"\\ud800"'], ""),
     (["enqueue", "q", "name", "1" * 5000], ""), (["enqueue", "q", "--text", "\udcff"], ""),
@@ -82,20 +54,36 @@ KNOWN: tuple[tuple[list[str], str], ...] = (
 """What once led to a traceback, or to no end."""
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("project")
+    (folder / "peerd.toml").write_text('[node]\nname = "here"\n')
+    with Client(f"sqlite:///{folder / 'peerd.sqlite'}") as client:
+        client.enqueue_many(["q"] * 5)
+    with pytest.MonkeyPatch.context() as patch:
+        for name in set(setting_variables()) & set(os.environ):
+            patch.delenv(name)
+        patch.chdir(folder)
+        yield folder
+
+
 def check_answer(words: list[str], stdin: str) -> None:
-    status, said = run(*words, stdin=stdin.encode("utf-8", "surrogatepass").decode("utf-8", "replace"))
-    assert status in (0, 1, 2), said
-    assert "Traceback" not in said
-    if status and words[:1] not in ([], ["check"], ["doctor"]) and "--json" not in words:
-        assert len(said.strip()) > 10, (status, said)
+    given = stdin.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
+    result = CliRunner().invoke(app, words, input=given, prog_name="peerd")
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code in (0, 1, 2), result.stderr
+    assert "Traceback" not in result.stderr
+    if result.exit_code and words[:1] not in ([], ["check"], ["doctor"]) and "--json" not in words:
+        assert len(result.stderr.strip()) > 10, (result.exit_code, result.stderr)
 
 
 @searched(50)
 @given(command=st.sampled_from(COMMANDS), rest=st.lists(words, max_size=6), stdin=values.words)
 def test_whatever_is_typed_there_is_an_answer_or_a_sentence(
-    folder: Path, command: tuple[str, ...], rest: list[str], stdin: str
+    folder: Path, command: str, rest: list[str], stdin: str
 ) -> None:
-    check_answer([*command, *rest], stdin)
+    check_answer([*command.split(), *rest], stdin)
 
 
 def test_what_once_had_no_answer_has_one(folder: Path) -> None:
@@ -103,28 +91,10 @@ def test_what_once_had_no_answer_has_one(folder: Path) -> None:
         check_answer(words, stdin)
 
 
-def test_what_is_wrong_is_reported_with_its_remedy(folder: Path) -> None:
-    for words, status, says in (
-        (["enqueue", "no spaces"], 2, "queue: 'no spaces' is not 1 to 200 of"),
-        (["enqueue", "q", "n", "{"], 2, "quote it as the shell needs it"),
-        (["enqueue", "q", "--priority", "x"], 2, "Invalid value for '--priority'"),
-        (["enqueue", "q", "--start-in", "soon"], 2, "'soon' is not a duration"),
-        (["tasks", "list", "--status", "finished"], 2, "is none of scheduled, pending"),
-        (["tasks", "show", "123456"], 1, "it was deleted or purged"),
-        (["nonsense"], 2, "No such command"),
-        (["migrate", "--database", "nonsense://x"], 2, "is no database that peerd knows"),
-    ):
-        found, said = run(*words)
-        assert (found, says in " ".join(said.split())) == (status, True), said
-
-
 @pytest.mark.slow
 def test_arguments_that_are_no_text_get_a_sentence_from_the_real_program(folder: Path) -> None:
     """The shell hands over bytes; the standard streams here know ASCII only."""
     environment = {**os.environ, "LC_ALL": "C", "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
-    for words in ([b"enqueue", b"\xff"], [b"nodes", b"drain", b"\xc3\xa9\xff"]):
-        program: list[str | bytes] = [sys.executable, "-m", "peerd", *words]
-        ran = subprocess.run(program, cwd=folder, env=environment, capture_output=True, timeout=60, check=False)
-        assert ran.returncode == 2, ran
-        assert b"Traceback" not in ran.stderr
-        assert b"error: " in ran.stderr
+    program: list[str | bytes] = [sys.executable, "-m", "peerd", b"nodes", b"drain", b"\xc3\xa9\xff"]
+    ran = subprocess.run(program, cwd=folder, env=environment, capture_output=True, timeout=60, check=False)
+    assert (ran.returncode, b"Traceback" in ran.stderr, b"error: " in ran.stderr) == (2, False, True), ran

@@ -19,17 +19,11 @@ from tests.fuzz import values
 from tests.fuzz.conftest import searched
 
 SECTIONS: Mapping[str, type[settings.Section]] = {
-    "node": settings.NodeSettings,
-    "database": settings.DatabaseSettings,
-    "manager": settings.ManagerSettings,
-    "statistics": settings.StatisticsSettings,
-    "logging": settings.LoggingSettings,
-    "workers.video": settings.WorkerSettings,
-    "schedules.refresh": settings.ScheduleSettings,
-    "web.site": settings.WebSettings,
-    "gateway.queue": settings.GatewaySettings,
-    "queues.mails": settings.QueueSettings,
-}
+    "node": settings.NodeSettings, "database": settings.DatabaseSettings, "manager": settings.ManagerSettings,
+    "statistics": settings.StatisticsSettings, "logging": settings.LoggingSettings,
+    "workers.video": settings.WorkerSettings, "schedules.refresh": settings.ScheduleSettings,
+    "web.site": settings.WebSettings, "gateway.queue": settings.GatewaySettings, "queues.mails": settings.QueueSettings,
+}  # fmt: skip
 KEYS = [(section, key) for section, model in SECTIONS.items() for key in model.known_keys()]
 HOSTILE: tuple[Any, ...] = (
     *values.WORDS, *values.NUMBERS[:-1], *values.FLOATS, True, False, [], [[]], ["a", 1], [""], {}, {"a": {"a": {}}},
@@ -42,7 +36,6 @@ HOSTILE: tuple[Any, ...] = (
 
 
 def toml(value: Any) -> str:
-    """A value as TOML writes it; what TOML has no words for is left to the parser."""
     match value:
         case bool():
             return str(value).lower()
@@ -67,44 +60,35 @@ def words_of(text: str | bytes, folder: Path, environment: Mapping[str, str] | N
     for one in said:
         one.encode()
         assert len(one) < 1500, one[:200]
-    if found.problems:
-        assert found.settings is None
-    else:
+    assert (found.settings is None) == bool(found.problems)
+    if found.settings is not None:
         _are_sound(found.settings)
     return said
 
 
-def _are_sound(found: Settings | None) -> None:
+def _are_sound(found: Settings) -> None:
     """Accepted settings are numbers that a timer, an integer column and a process limit take."""
-    assert found is not None
     for section in (found.node, found.database, found.manager, *found.workers.values()):
         for key, value in structs.asdict(section).items():
-            if isinstance(value, float):
-                assert 0 <= value < 1e10, key
-            if isinstance(value, int):
-                assert value < 2**63, key
+            assert not isinstance(value, float) or 0 <= value < 1e10, key
+            assert not isinstance(value, int) or value < 2**63, key
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("section", SECTIONS)
-def test_every_key_with_every_hostile_value_is_accepted_or_refused(section: str, tmp_path: Path) -> None:
-    for key in SECTIONS[section].known_keys():
+@pytest.mark.parametrize("section", [*SECTIONS, "environment"])
+def test_every_key_and_variable_with_every_hostile_value_is_accepted_or_refused(section: str, tmp_path: Path) -> None:
+    for key in SECTIONS[section].known_keys() if section in SECTIONS else ():
         needed = "" if section != "workers.video" or key in {"tasks", "worker"} else 'tasks = "a:b"\n'
         for value in HOSTILE:
             said = words_of(f"[{section}]\n{needed}{key} = {toml(value)}\n", tmp_path)
             assert all(":" in one for one in said), (key, value)
-
-
-@pytest.mark.slow
-def test_every_variable_with_every_hostile_text_is_accepted_or_refused(tmp_path: Path) -> None:
-    for variable in sorted(setting_variables()):
+    for variable in sorted(setting_variables()) if section == "environment" else ():
         for value in HOSTILE:
             if isinstance(value, str) and "\x00" not in value:
                 words_of("", tmp_path, {variable: value})
 
 
 def documents() -> st.SearchStrategy[str]:
-    """Texts that are nearly peerd.toml."""
     keys = st.sampled_from([key for _, key in KEYS]) | values.words
     value = (st.sampled_from(HOSTILE) | values.json).map(toml)
     line = st.tuples(keys.map(lambda key: key if key.isidentifier() else json.dumps(key)), value).map(" = ".join)
@@ -120,7 +104,8 @@ KNOWN = (
     f"a = {'{a = ' * 3000}1{'}' * 3000}", f"n = {'9' * 5000}", f"[node]\ngrace = {'9' * 5000}",
     f"{'#' * 10**6}\n{' ' * 10**6}", 'x = """' + "\\" * 200_000 + '"""',
     "[workers.video]\ntasks = 'a:b'\noptions = " + '"' * 6 + "\n[workers.video.options]", b"\xff\xfe[\x00n\x00",
-    b"\xef\xbb\xbf[node]\n", b"\x00" * 1000,
+    b"\xef\xbb\xbf[node]\n", b"\x00" * 1000, "[workers.a]\ntasks = [" + '"a:b", ' * 20_000 + "]\n",
+    f"[node]\nzone = '{'z' * 2_000_000}'\n",
 )  # fmt: skip
 """What once had no answer, or was long in getting it."""
 
@@ -131,28 +116,12 @@ def test_whatever_a_file_says_is_settings_or_clear_problems(text: str | bytes, t
     words_of(text, tmp_path)
 
 
-def test_what_a_file_once_said_is_settings_or_clear_problems(tmp_path: Path) -> None:
+@pytest.mark.timeout(60)
+def test_what_a_file_once_said_or_what_is_no_file_is_settings_or_clear_problems(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for text in KNOWN:
         words_of(text, tmp_path)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(60)
-def test_a_large_file_is_read_in_time(tmp_path: Path) -> None:
-    file = tmp_path / "peerd.toml"
-    for text in (
-        "".join(f"[workers.w{n}]\ntasks = 'a:b'\n" for n in range(3000)),
-        "[node]\n" + "".join(f"k{n} = 1\n" for n in range(5000)),
-        "[workers.a]\ntasks = [" + '"a:b", ' * 20_000 + "]\n",
-        f"[node]\nzone = '{'z' * 2_000_000}'\n",
-    ):
-        file.write_text(text)
-        for problem in check(file, {}).problems:
-            assert len(str(problem)) < 1500
-
-
-@pytest.mark.timeout(60)
-def test_what_is_no_file_is_reported_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for path in ("/dev/zero", "/proc/self/mem", ".", "a\0b", "x" * 300, "~nobody-there/peerd.toml"):
         assert check(Path(path), {}).problems, path

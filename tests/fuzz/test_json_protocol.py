@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from peerd.gateway.process_state import GatewayOptions
 from peerd.gateway.protocols.json import replies
-from peerd.gateway.protocols.json.messages import COMMANDS, ErrorCode, Message, RefusedMessage
+from peerd.gateway.protocols.json.messages import COMMANDS, Message, RefusedMessage
 from peerd.gateway.protocols.json.parser import MESSAGE_OVERHEAD, MessageParser
 from peerd.store.connection.database import Database
 from tests.fuzz import values
@@ -36,7 +36,6 @@ MAX_JOB = 300
 
 @st.composite
 def messages(draw: st.DrawFn) -> bytes:
-    """An object with the members of messages, right or wrong."""
     members = draw(st.dictionaries(st.sampled_from(MEMBERS), SENSIBLE | values.json, max_size=4))
     if draw(st.booleans()):
         members = {"cmd": draw(st.sampled_from(COMMANDS)), **members}
@@ -59,10 +58,6 @@ def parse(data: bytes, cuts: list[int]) -> list[Message | RefusedMessage]:
     return found
 
 
-def is_text(data: bytes) -> bool:
-    return data == data.decode(errors="replace").encode()
-
-
 def comparable(found: list[Message | RefusedMessage]) -> list[Any]:
     return [one if isinstance(one, RefusedMessage) else msgspec.json.encode(one) for one in found]
 
@@ -77,69 +72,12 @@ def test_a_stream_has_the_same_messages_however_it_is_split(data: bytes, cuts: l
     assert comparable(parse(data[:2000], list(range(2000)))) == comparable(parse(data[:2000], []))
 
 
-@pytest.mark.slow
-@searched(120)
-@given(data=streams, garbage=st.binary(max_size=20), place=st.integers(0, 3000))
-def test_garbage_is_at_most_one_error_and_the_last(data: bytes, garbage: bytes, place: int) -> None:
-    found = parse(data[:place] + garbage + data[place:], [place])
-    failed = [one for one in found if isinstance(one, RefusedMessage) and one.code is ErrorCode.MALFORMED]
-    assert failed == [] or (len(failed) == 1 and found[-1] is failed[0])
-    for one in found:
-        if isinstance(one, RefusedMessage):
-            line = replies.refusal(one)
-            assert line.count(b"\n") == 1
-            assert len(line) < 4000
-            assert json.loads(line)["code"] == one.code.value
-
-
-@pytest.mark.slow
-@searched(120)
-@given(st.lists(messages(), max_size=5))
-def test_the_end_of_each_object_is_found_where_it_is(sent: list[bytes]) -> None:
-    found = parse(b" ".join(sent), [])
-    malformed = [place for place, one in enumerate(found) if isinstance(one, RefusedMessage) and one.code.closes]
-    if malformed:
-        [place] = malformed
-        assert place == len(found) - 1
-        text = sent[place]  # Python writes what is no JSON, and half of a surrogate pair is no UTF-8
-        assert b"NaN" in text or b"Infinity" in text or not is_text(text)
-    else:
-        assert len(found) == len(sent)
-
-
 @searched(120)
 @given(st.binary(max_size=60) | values.json.map(lambda value: json.dumps(value).encode()))
 def test_every_body_comes_back_in_one_line(body: bytes) -> None:
     line = replies.job_taken(1, 2, "q", body)
     assert line.count(b"\n") == 1
     json.loads(line)
-
-
-# ---------------------------------------------------------------- connections of a gateway
-
-QUEUES = st.sampled_from(["a", "b"])
-JOB_IDS = st.integers(1, 6)
-COMMON: dict[str, st.SearchStrategy[Any]] = {"id": st.integers(0, 9)}
-
-
-def message(cmd: str, required: dict[str, Any] | None = None, **optional: st.SearchStrategy[Any]) -> Any:
-    fixed = {"cmd": st.just(cmd), **(required or {})}
-    return st.fixed_dictionaries(fixed, optional={**COMMON, **optional})
-
-
-MESSAGES = st.one_of(
-    message(
-        "add_job", {"job": st.integers(0, 9)}, queue=QUEUES, priority=st.integers(0, 2), unique=QUEUES,
-        delay=st.sampled_from([0, 60]), unique_for=st.sampled_from(["forever", "unfinished", 60]), ttr=st.just(60),
-    ),
-    message("get_job", queue=QUEUES, wait=st.sampled_from([0, 0.001])),
-    message("get_job", queues=st.lists(QUEUES, min_size=1, max_size=3), wait=st.sampled_from([0, 0.001])),
-    message("notify", job_id=JOB_IDS, result=st.none() | st.just({"a": 1})),
-    message("touch", job_id=JOB_IDS, progress=st.floats(0, 1)),
-    message("fail", job_id=JOB_IDS, retry=st.sampled_from([False, None, 0, 60])),
-    message("release", job_id=JOB_IDS, delay=st.sampled_from([0, 60])),
-    message("auth", {"token": st.just("")}),
-)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -150,7 +88,6 @@ def gateway(module_factory: DatabaseFactory) -> Iterator[GatewayThread]:
 
 
 def converse(gateway: GatewayThread, pieces: list[bytes]) -> list[Any]:
-    """Send it all, and no more; the replies until the gateway has closed the connection."""
     with socket.create_connection(gateway.address, 20) as connection, connection.makefile("rb") as lines:
         with suppress(OSError):  # it was closed already, because of what has been sent
             for piece in pieces:
@@ -169,20 +106,6 @@ def test_any_stream_is_answered_and_ends(
 ) -> None:
     for reply in converse(gateway, [data[:cut], data[cut:]]):
         assert isinstance(reply, dict)
-    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
-
-
-@searched(120)
-@given(st.lists(MESSAGES, max_size=12))
-def test_each_get_job_is_answered_and_each_id_is_repeated(
-    gateway: GatewayThread, caplog: pytest.LogCaptureFixture, messages: list[dict[str, Any]]
-) -> None:
-    replies = converse(gateway, [json.dumps(one).encode() for one in messages])
-    gets = [one for one in messages if one["cmd"] == "get_job"]
-    answers = [one for one in replies if "queue" in one or one.get("cmd") == "get_job"]
-    assert [one.get("id") for one in answers] == [one.get("id") for one in gets]
-    others = [one["id"] for one in messages if one["cmd"] != "get_job" and "id" in one]
-    assert [one["id"] for one in replies if one not in answers and "id" in one] == others
     assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 

@@ -21,7 +21,6 @@ EVERYWHERE = (
     "timeout = 1e308", "attempts = 2147483647, max_attempts = 2147483647, name = 'fails'",
     "attempts = -2147483648, max_attempts = -2147483648, name = 'fails'", "trace_context = ''", "unique_key = ''",
 )  # fmt: skip
-"""What is written into a row."""
 OF_ONE = {
     "sqlite": (
         "timeout = 'soon'", "timeout = 9e999", "body = x'ff00fe'", "body = 17", "body = CAST(x'ff00fe' AS TEXT)",
@@ -80,6 +79,5 @@ def _write(harness: RunnerHarness, sql: str) -> None:
 
 
 def _has_ended(harness: RunnerHarness, task_id: int) -> bool:
-    """Whether it has ended, without our own reading of rows."""
     found = sa.text(f"SELECT status FROM tasks WHERE id = {task_id}")
     return harness.database.read(lambda one: one.execute(found).scalar()) in {"done", "dead", "canceled"}

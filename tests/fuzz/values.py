@@ -28,7 +28,6 @@ MOMENTS = (
 
 
 def nested(depth: int) -> Any:
-    """A list in a list in a list …"""
     value: Any = []
     for _ in range(depth):
         value = [value]

@@ -30,8 +30,6 @@ class Mismatch(AssertionError):
 
 @dataclass(frozen=True)
 class ComparedTable:
-    """A table, and what a row of it is in the model."""
-
     table: sa.Table
     row: type
     key: Callable[[Any], Any]
@@ -57,17 +55,11 @@ TABLES: Final = (
 
 @dataclass
 class Comparison:
-    """All rows, as they were when they were compared last."""
-
     database: Database
     seen: dict[str, Rows] = field(default_factory=dict)
 
     def compare(self, state: ModelState) -> None:
-        """See that each row is what the rules say.
-
-        Raises:
-            Mismatch: it names each row and column that is not.
-        """
+        """See that each row is what the rules say."""
         found = self.database.read(read_all)
         wrong = [text for kept in TABLES for text in self._differences(kept, state, found[kept.table.name])]
         if wrong:
@@ -92,12 +84,8 @@ class Comparison:
 
 
 def read_all(connection: Connection) -> dict[str, Rows]:
-    """All rows of the compared tables, as values of the model."""
-    found: dict[str, Rows] = {}
-    for kept in TABLES:
-        rows = (kept.row(**row) for row in connection.execute(kept.select).mappings())
-        found[kept.table.name] = {kept.key(row): row for row in rows}
-    return found
+    found = {kept: [kept.row(**row) for row in connection.execute(kept.select).mappings()] for kept in TABLES}
+    return {kept.table.name: {kept.key(row): row for row in rows} for kept, rows in found.items()}
 
 
 def take_moments(kept: ComparedTable, wanted: Mapping[Any, Any], found: Rows) -> None:
@@ -109,7 +97,6 @@ def take_moments(kept: ComparedTable, wanted: Mapping[Any, Any], found: Rows) ->
 
 
 def _is_free(wanted: object, column: str) -> bool:
-    """Whether nothing is promised about a column."""
     if column != "claim_token" or not isinstance(wanted, ModelTask):
         return False
     return wanted.status is not Status.WORKING or wanted.deadline_at is not None

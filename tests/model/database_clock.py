@@ -22,13 +22,11 @@ from peerd.store.schema.types import MYSQL, SQLITE_TIME_FORMAT, Instant
 from tests.model.reference.state import ModelState
 
 STEP: Final = 600
-"""Seconds, of which multiples pass."""
 AHEAD: Final = (300.0, 900.0, 3900.0)
 """Seconds from now to a start, an end, or the end of a period."""
 SILENCE: Final = (300.0, 1500.0)
 """Seconds after which something is frozen, silent or old."""
 DELAYS: Final = (0.0, 450.0, 1050.0)
-"""Seconds until a retry."""
 LEAD: Final = timedelta(seconds=2)
 EARLIER: Final = {
     "sqlite": f"strftime('{SQLITE_TIME_FORMAT}', {{column}}, '-{{seconds}} seconds')",
@@ -64,7 +62,6 @@ def advance_rows(connection: Connection, seconds: int) -> None:
 
 
 def advance_model(state: ModelState, seconds: int) -> None:
-    """The same for the rows of the model."""
     for process_id in state.beats:
         state.beats[process_id] -= timedelta(seconds=seconds)
     for rows in (state.tasks, state.attempts, state.keys, state.nodes, state.queues):

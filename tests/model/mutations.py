@@ -39,7 +39,6 @@ def nothing(*_: Any, **__: Any) -> None:
 
 
 def instead(module: ModuleType, name: str, worse: Any) -> Mutation:
-    """A name of a module stands for something worse."""
     return lambda patch: patch.setattr(module, name, worse)
 
 
@@ -52,7 +51,6 @@ def claim_writes(change: Callable[[dict[str, Any]], dict[str, Any]]) -> Mutation
 
 
 def claim_does_not_ask(table: str) -> Mutation:
-    """The row of the node, or of the queue, is not asked."""
     original = candidates._lane_head
 
     def head(queue: str, lane: int, limit: Any) -> sa.Select[Any]:
@@ -73,8 +71,6 @@ def claim_ignores_start_at(patch: pytest.MonkeyPatch) -> None:
 
 
 def without_columns(*columns: str, where: Callable[[dict[str, Any]], bool]) -> Mutation:
-    """People's actions forget to write columns, in the updates of which ``where`` is true."""
-
     def update(connection: Connection, ids: Sequence[int], *guard: Any, **values: Any) -> int:
         left = {name: value for name, value in values.items() if name not in columns or not where(values)}
         return update_tasks(connection, ids, *guard, **left)

@@ -17,7 +17,6 @@ EXAMPLES = 60
 STEPS = 40
 NEW_EXAMPLES = {"sqlite": 120, "mysql": 60, "postgresql": 60}
 SEED = "MODEL_SEED"
-"""The variable that repeats a search of `make test-all`."""
 
 
 @pytest.mark.timeout(600)  # a failure is made small before it is told

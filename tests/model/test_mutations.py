@@ -44,7 +44,6 @@ def test_a_faulty_store_is_caught(
 
 
 def is_caught(database: Database, number: int) -> bool:
-    """Whether the model differs from the store in one of the examples of a seed."""
     chosen = settings(
         max_examples=EXAMPLES,
         stateful_step_count=40,

@@ -3,64 +3,42 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
 
 import msgspec
-from sqlalchemy import event
 
 from peerd.store.connection.database import Database
 from peerd.store.schema.migrate import migrate
 from peerd.testing.clock import START, Clock
 from tests.simulation.plan import PlannedLimit
+from tests.support.fsync import disable_fsync
 
 TABLES = ("tasks", "attempts", "unique_keys", "processes", "nodes", "queues", "limits", "turns", "limit_starts")
 
 
 class BackingDatabase:
-    """A database that many runs use, one after the other."""
-
     def __init__(self, folder: Path) -> None:
         self.path = folder / "simulation.sqlite"
         self.clock = Clock()
         self.database = Database(f"sqlite:///{self.path}", pool_size=2)
         self.clock.govern(self.database)
-        event.listen(self.database.engine, "connect", _write_lazily)
+        disable_fsync(self.database)
         migrate(self.database)
 
-    def empty(self) -> None:
+    def prepare(self, limits: Sequence[PlannedLimit]) -> None:
         """Begin as with new tables, so that the same run sees the same ids."""
         self.clock.set(START)
-        with sqlite3.connect(self.path) as connection:
-            for table in TABLES:
+        with closing(sqlite3.connect(self.path)) as connection, connection:
+            for table in (*TABLES, "sqlite_sequence"):
                 connection.execute(f"DELETE FROM {table}")
-            connection.execute("DELETE FROM sqlite_sequence")
-        connection.close()
-
-    def limit(self, limits: Iterable[PlannedLimit]) -> None:
-        """Say what may run and start at once."""
-        with sqlite3.connect(self.path) as connection:
-            columns = "queue, limit_key, running, starts, period"
-            rows = [msgspec.structs.astuple(limit) for limit in limits]
-            connection.executemany(f"INSERT INTO limits ({columns}) VALUES (?, ?, ?, ?, ?)", rows)
-        connection.close()
-
-    def close(self) -> None:
-        self.database.close()
+            insert = "INSERT INTO limits (queue, limit_key, running, starts, period) VALUES (?, ?, ?, ?, ?)"
+            connection.executemany(insert, map(msgspec.structs.astuple, limits))
 
 
 @contextmanager
 def open_backing_database(folder: Path) -> Iterator[BackingDatabase]:
-    """A backing database that is closed at the end."""
     made = BackingDatabase(folder)
-    try:
+    with closing(made.database):
         yield made
-    finally:
-        made.close()
-
-
-def _write_lazily(connection: Any, record: Any) -> None:
-    """No power failure is simulated: what was committed stays, without waiting for the disk."""
-    connection.execute("PRAGMA synchronous = OFF")

@@ -2,28 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple, cast
-
-from sqlalchemy.engine import Connection
+from typing import TYPE_CHECKING, Any, Final
+from unittest.mock import patch
 
 from peerd.domain.errors import RowLocked
+from peerd.domain.task import Task
 from peerd.store.connection.database import Database
-from peerd.store.outcomes.complete import complete
-from tests.simulation.locks import WAITED, meets_a_lock
+from peerd.store.maintenance import chore_batches, rescue
+from peerd.store.outcomes import complete, recording, touch
+from peerd.store.tasks import rows
+from peerd.store.tasks.rows import lock_available, lock_tasks
 from tests.simulation.threads import SimulatedThread, StoreCall
 
 if TYPE_CHECKING:
     from tests.simulation.process import SimulatedProcess
 
-T = TypeVar("T")
-Ts = TypeVarTuple("Ts")
+
+WAITED: Final = 1.0
+"""Seconds that an autocommit statement waits for a lock."""
+
+
+@contextmanager
+def rows_may_be_locked(locked: Callable[[], set[int]]) -> Iterator[None]:
+    """SQLite has no row locks: as on a server, such rows are skipped, and who would wait for one gets a time-out."""
+
+    def free(connection: Any, ids: Iterable[int], *conditions: Any) -> list[int]:
+        return [task_id for task_id in lock_available(connection, ids, *conditions) if task_id not in locked()]
+
+    def tasks(connection: Any, ids: Iterable[int], *conditions: Any, skip_locked: bool = False) -> list[Task]:
+        wanted = set(ids)
+        if wanted & locked() and not skip_locked:
+            raise RowLocked("lock wait timeout exceeded", WAITED)
+        return lock_tasks(connection, wanted - locked(), *conditions)
+
+    with ExitStack() as stack:
+        for where in (rows, touch, complete):
+            stack.enter_context(patch.object(where, "lock_available", free))
+        for where in (recording, rescue, chore_batches):
+            stack.enter_context(patch.object(where, "lock_tasks", tasks))
+        yield
 
 
 class SimulatedDatabase(Database):
-    """A process's access to the shared database."""
-
     def __init__(self, shared: Database, process: SimulatedProcess) -> None:
         self.url = shared.url
         self.engine = shared.engine
@@ -39,12 +62,12 @@ class SimulatedDatabase(Database):
     def run_statement(self, operation: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         return self._call(operation, partial(self._shared.run_statement, operation, *args, **kwargs))
 
-    def run_group(self, operation: Callable[[Connection, *Ts], T], /, *args: *Ts, durable: bool = True) -> T:
-        run: Callable[[], T] = partial(self._shared.run_group, operation, *args, durable=durable)
-        return cast("T", self._call(operation, run))
+    def run_group(  # type: ignore[override]
+        self, operation: Callable[..., Any], /, *args: Any, durable: bool = True
+    ) -> Any:
+        return self._call(operation, partial(self._shared.run_group, operation, *args, durable=durable))
 
-    def run_idempotent(self, operation: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        return self.run(operation, *args, **kwargs)
+    run_idempotent = run
 
     def read(self, operation: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         return self._call(operation, partial(self._shared.read, operation, *args, **kwargs))
@@ -53,7 +76,8 @@ class SimulatedDatabase(Database):
         """Do nothing: all processes share the connections."""
 
     def _each(self, operation: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        if operation is complete and meets_a_lock(args, self.process.world.locked_rows()):
+        locked = self.process.world.locked_rows()
+        if operation is complete.complete and any(held.id in locked for held in args[1]):
             raise RowLocked("lock wait timeout exceeded", WAITED)
         return self._shared.run(operation, *args, **kwargs)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 from peerd.domain.errors import DatabaseUnavailable
 from tests.simulation.node import AGENT, SimulatedNode
@@ -13,12 +14,7 @@ if TYPE_CHECKING:
     from tests.simulation.threads import SimulatedThread, StoreCall
     from tests.simulation.world import World
 
-OF_CALLS = frozenset(
-    (
-        "lose the answer", "delay the answer", "fail the call", "let the call come late", "freeze in the answer",
-        "kill in the answer", "kill before the call", "kill, and the call comes late",
-    )
-)  # fmt: skip
+T = TypeVar("T")
 AWAY = DatabaseUnavailable("the connection was lost")
 BATCH = "_execute_runs"
 """The operation by which a gateway process executes a batch."""
@@ -31,29 +27,29 @@ WRITES = OUTCOMES | frozenset(
 
 
 def matches_call(fault: PlannedEvent, call: StoreCall) -> bool:
-    """Whether a fault applies to this call."""
     if fault.target < 0.4:
         return call.name in OUTCOMES
     return call.name in WRITES if fault.target < 0.8 else True
 
 
 def apply(world: World, one: PlannedEvent) -> None:
-    """Let a fault happen now, or at the next call."""
     world.note(f"fault: {one.what}")
     world.history.count(one.what)
-    if one.what in OF_CALLS:
+    if "call" in one.what or "answer" in one.what:
         world.next_call_fault = one
         return
     match one.what:
         case "database away":
-            _take_database_away(world, seconds=5.0 + 150.0 * one.extent)
-        case "lock a row":
-            _lock_a_row(world, one)
+            world.database_away_until = world.now + 5.0 + 150.0 * one.extent
+            for process in world.processes:
+                process.hinder(until=world.database_away_until)
+        case "lock a row":  # another session writes it; its transaction may stay open for longer than max_update
+            running = [row.id for row in world.rules.rows.values() if row.status == "working"]
+            if running:
+                world.locked_until[_choose(running, one)] = world.now + 60.0 + 200.0 * one.extent
         case "step the clock":
             world.step_clock(360.0 * (one.extent - 0.5))
-        case "kill a process" | "kill a worker" | "freeze a process" | "recycle a worker" | "kill a gateway":
-            _to_a_process(world, one)
-        case "freeze a gateway" | "recycle a gateway":
+        case what if what.endswith((" process", " worker", " gateway")):
             _to_a_process(world, one)
         case _:
             _to_a_node(world, one)
@@ -85,7 +81,7 @@ def inject_into_call(
                 return False
             _inject_into_answer(fault, process, thread, value, error)
     world.note(f"fault injected into {process} {call.name}: {fault.what}")
-    process.hinder()
+    process.hinder(until=world.now)
     return True
 
 
@@ -98,7 +94,7 @@ def _inject_into_answer(
         case "delay the answer":
             later = process.world.now + 1.0 + 30.0 * fault.extent
             thread.answer(value, error, at=later)
-            process.hindered_at = max(process.hindered_at, later)
+            process.hinder(until=later)
         case "kill in the answer":
             process.kill("signal SIGKILL")
         case "freeze in the answer":
@@ -106,17 +102,8 @@ def _inject_into_answer(
             process.freeze(2.0 + 200.0 * fault.extent)
 
 
-def _lock_a_row(world: World, one: PlannedEvent) -> None:
-    """Another session writes the row of a running task; its transaction may stay open for longer than max_update."""
-    running = [row.id for row in world.rules.rows.values() if row.status == "working"]
-    if running:
-        world.locks.lock(running[int(one.target * len(running))], until=world.now + 60.0 + 200.0 * one.extent)
-
-
-def _take_database_away(world: World, seconds: float) -> None:
-    world.database_away_until = world.now + seconds
-    for process in world.processes:
-        process.hindered_at = max(process.hindered_at, world.database_away_until)
+def _choose(candidates: Sequence[T], one: PlannedEvent) -> T:
+    return candidates[int(one.target * len(candidates))]
 
 
 def _to_a_process(world: World, one: PlannedEvent) -> None:
@@ -124,15 +111,13 @@ def _to_a_process(world: World, one: PlannedEvent) -> None:
     candidates = [process for process in world.processes if process.alive and wanted in ("process", process.info.role)]
     if not candidates:
         return
-    process = candidates[int(one.target * len(candidates))]
-    match one.what:
-        case "freeze a process" | "freeze a gateway":
+    process = _choose(candidates, one)
+    match one.what.split()[0]:
+        case "freeze":
             process.freeze(2.0 + 200.0 * one.extent)
-        case "recycle a worker" | "recycle a gateway":
-            if process.ready:
-                process.asked_to_stop = True
-                process.link.watch.ask_to_stop(10.0 * one.extent)
-        case _:
+        case "recycle" if process.ready:
+            process.ask_to_stop(10.0 * one.extent)
+        case "kill":
             process.kill("signal SIGKILL")
 
 
@@ -140,7 +125,7 @@ def _to_a_node(world: World, one: PlannedEvent) -> None:
     candidates = [node for node in world.nodes if node.up]
     if not candidates:
         return
-    node = candidates[int(one.target * len(candidates))]
+    node = _choose(candidates, one)
     seconds = 2.0 + 200.0 * one.extent
     match one.what:
         case "kill a node":
@@ -153,16 +138,9 @@ def _to_a_node(world: World, one: PlannedEvent) -> None:
             node.freeze(seconds)
         case "let a node sleep":
             node.sleep(seconds)
-        case "begin a second life":
-            _start_second_node(world, node, seconds)
-
-
-def _start_second_node(world: World, node: SimulatedNode, seconds: float) -> None:
-    """A machine is cut off; a second one is started under its name; then the first one is back."""
-    if AGENT not in node.processes:
-        return
-    node.freeze(seconds)
-    node.retired = True
-    second = SimulatedNode(world, node.name, node.slots)
-    second.starts_at = world.now + 1.0
-    world.nodes.append(second)
+        case "begin a second life" if AGENT in node.processes:  # under its name, while it is cut off; then it is back
+            node.freeze(seconds)
+            node.retired = True
+            second = SimulatedNode(world, node.name, node.slots)
+            second.starts_at = world.now + 1.0
+            world.nodes.append(second)

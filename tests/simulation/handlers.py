@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import functools
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from peerd import Context, Queue, Retry, Snooze, TaskWorker
 from peerd.domain.task import Task
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 
 def process_of(ctx: Context) -> SimulatedProcess:
-    """The simulated process in which a handler runs, from its worker's options."""
     process: SimulatedProcess = ctx.options["process"]
     return process
 
@@ -67,7 +66,9 @@ def _declare(queue: Queue) -> Queue:  # noqa: C901 - eight small handlers
     @reported
     async def snoozy(ctx: Context, seconds: float) -> Any:
         await asyncio.sleep(0.1)
-        is_new = process_of(ctx).world.first_time(("snooze", ctx.task.id))
+        snoozed = process_of(ctx).world.snoozed
+        is_new = ctx.task.id not in snoozed
+        snoozed.add(ctx.task.id)
         return Snooze(seconds / 5, "later") if is_new else None
 
     @queue.task
@@ -95,18 +96,42 @@ def _declare(queue: Queue) -> Queue:  # noqa: C901 - eight small handlers
     @reported
     async def parent(ctx: Context, seconds: float) -> Any:
         child = await ctx.enqueue(quick.with_args(seconds))
-        process_of(ctx).world.accepted(child.id)
+        world = process_of(ctx).world
+        world.judge(world.rules.judge_accepted, child.id)
 
     return queue
 
 
-SERVED = tuple(_declare(Queue(name)) for name in QUEUES)
-"""The queues that a worker of the simulation serves."""
+def _declare_version(queue: Queue, *, new: bool) -> Queue:
+    """Beside the others: one handler that only the new code has, and one that has an argument more in it."""
+
+    async def comes(ctx: Context, seconds: float) -> Any:
+        await asyncio.sleep(seconds / 20)
+
+    async def grows(ctx: Context, seconds: float) -> Any:
+        await asyncio.sleep(seconds / 20)
+
+    async def grows_by(ctx: Context, seconds: float, by: float = 0.0) -> Any:
+        await asyncio.sleep((seconds + by) / 20)
+
+    if new:
+        queue.task(reported(comes))
+    queue.task(name="grows")(reported(grows_by if new else grows))
+    return queue
+
+
+SERVED: Final = tuple(_declare(Queue(name)) for name in QUEUES)
+SERVED_OLD: Final = tuple(_declare_version(_declare(Queue(name)), new=False) for name in QUEUES)
+SERVED_NEW: Final = tuple(_declare_version(_declare(Queue(name)), new=True) for name in QUEUES)
+
+
+def served_by(process: SimulatedProcess) -> tuple[Queue, ...]:
+    if not process.world.plan.old_nodes:
+        return SERVED
+    return SERVED_OLD if process.node.has_old_code else SERVED_NEW
 
 
 class RowWorker(TaskWorker):
-    """Handles the jobs of queue clients as whole rows."""
-
     queues = (TUBE,)
 
     async def handle_task(self, task: Task) -> object:

@@ -3,60 +3,45 @@
 from __future__ import annotations
 
 import hashlib
-
-import msgspec
+from collections import Counter
 
 ClaimKey = tuple[int, int]
 """A task and the lease of its claim."""
 
 
 class InvariantViolation(AssertionError):
-    """A rule was broken: its name, and what shows it."""
-
     def __init__(self, rule: str, evidence: str) -> None:
         self.rule = rule
         self.evidence = evidence
         super().__init__(f"{rule}: {evidence}")
 
 
-def forbid(broken: object, rule: str, evidence: str) -> None:
-    """Judge a rule whose evidence is at hand."""
+def forbid(broken: object, rule: str, *evidence: object) -> None:
     if broken:
-        raise InvariantViolation(rule, evidence)
-
-
-class HandlerEnd(msgspec.Struct):
-    """How a handler ended, and where."""
-
-    pid: int
-    how: str
+        raise InvariantViolation(rule, " ".join(map(str, evidence)))
 
 
 class SimulationHistory:
-    """The handlers that began and ended, the dead, tasks deleted by hand; and all events as lines of text."""
-
     def __init__(self) -> None:
         self.lines: list[str] = []
-        self.began: dict[ClaimKey, int] = {}
-        """By which process."""
-        self.ended: dict[ClaimKey, HandlerEnd] = {}
+        self.counts: Counter[str] = Counter()
+        self.began: set[ClaimKey] = set()
+        self.ended: dict[ClaimKey, str] = {}
+        """How their handlers ended."""
         self.claimed: dict[ClaimKey, int] = {}
         """To which process identity the table gave it."""
         self.released_as_unknown: set[ClaimKey] = set()
-        """Claims whose answer was lost, released by their own process."""
         self.taken_by_sql: set[ClaimKey] = set()
         """Claims that were ended by an UPDATE by hand, which records no attempt."""
         self.deleted_by_hand: set[int] = set()
         self.deleted_by_clients: set[int] = set()
         self.retried_by_hand: set[int] = set()
-        self.counts: dict[str, int] = {}
 
     def note(self, line: str) -> None:
         self.lines.append(line)
 
     def count(self, what: str, number: int = 1) -> None:
-        self.counts[what] = self.counts.get(what, 0) + number
+        self.counts[what] += number
 
     def digest(self) -> str:
-        """The same for two runs in which the same happened in the same order."""
         return hashlib.sha256("\n".join(self.lines).encode()).hexdigest()[:16]

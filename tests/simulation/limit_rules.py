@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from tests.simulation.history import InvariantViolation
+from tests.simulation.history import forbid
 from tests.simulation.observer import ObservedTask
 from tests.simulation.plan import PlannedLimit
 
@@ -18,51 +18,37 @@ WHOLE_QUEUE = ""
 
 
 class LimitRules:
-    """Judges each committed state of the table, and each claim, by the limits of the plan.
-
-    The rates are judged between two steps of the database's clock, by which they go."""
+    """Judges claims by the limits of the plan; rates between two steps of the database's clock, by which they go."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self._limits = {(limit.queue, limit.key): limit for limit in world.plan.limits}
         self._starts: list[tuple[float, datetime, ObservedTask]] = []
 
-    def judge(self, claimed: Iterable[ObservedTask], rows: Iterable[ObservedTask]) -> None:
+    def judge(self, started: Collection[ObservedTask], rows: Collection[ObservedTask]) -> None:
         """Judge what one step has claimed."""
-        started = list(claimed)
         if not (started and self._limits):
             return
         self._starts += [(self._world.now, self._now(), row) for row in started]
-        working = [row for row in rows if row.status == "working"]
         for row in started:
             for limit in self._limits_of(row):
-                self._judge_running(limit, row, working)
-                self._judge_rate(limit, row)
+                running = _running(limit, row, rows)
+                is_full = limit.running is not None and running > limit.running
+                forbid(is_full, "no more tasks run at once than a limit allows", limit, running, row)
+                self._world.history.count("claims at a limit", int(running == limit.running))
+                if limit.starts is not None:
+                    recent = self._recent(limit, row)
+                    is_over = recent > limit.starts
+                    forbid(is_over, "no more tasks start in a period than a limit allows", limit, recent, row)
+                    self._world.history.count("claims at a rate", int(recent == limit.starts))
 
-    def leaves_room(self, row: ObservedTask, rows: Iterable[ObservedTask]) -> bool:
+    def leaves_room(self, row: ObservedTask, rows: Collection[ObservedTask]) -> bool:
         """Whether the limits let a task start now. After a step of the clock the answer is uncertain for a rate."""
-        working = [one for one in rows if one.status == "working"]
         return all(
-            (limit.running is None or sum(_is_alike(limit, row, one) for one in working) < limit.running)
+            (limit.running is None or _running(limit, row, rows) < limit.running)
             and (limit.starts is None or (not self._world.clock_stepped_at and self._recent(limit, row) < limit.starts))
             for limit in self._limits_of(row)
         )
-
-    def _judge_running(self, limit: PlannedLimit, row: ObservedTask, working: list[ObservedTask]) -> None:
-        alike = [one.id for one in working if _is_alike(limit, row, one)]
-        if limit.running is not None and len(alike) > limit.running:
-            raise InvariantViolation("no more tasks run at once than a limit allows", f"{limit}: {alike} with {row}")
-        self._world.history.count("claims at a limit", int(len(alike) == limit.running))
-
-    def _judge_rate(self, limit: PlannedLimit, row: ObservedTask) -> None:
-        if limit.starts is None:
-            return
-        recent = self._recent(limit, row)
-        if recent > limit.starts:
-            raise InvariantViolation(
-                "no more tasks start in a period than a limit allows", f"{limit}: {recent} with {row}"
-            )
-        self._world.history.count("claims at a rate", int(recent == limit.starts))
 
     def _recent(self, limit: PlannedLimit, row: ObservedTask) -> int:
         """How many that a rate counts with this task have started within its period, since the clock was last set."""
@@ -73,7 +59,6 @@ class LimitRules:
         )
 
     def _limits_of(self, row: ObservedTask) -> list[PlannedLimit]:
-        """The limit of its queue, and that of its key."""
         found = [self._limits.get((row.queue, WHOLE_QUEUE))]
         if row.limit_key is not None:
             each = self._limits.get((row.queue, EACH_KEY))
@@ -86,6 +71,9 @@ class LimitRules:
         return now.replace(microsecond=now.microsecond // 1000 * 1000)
 
 
+def _running(limit: PlannedLimit, row: ObservedTask, rows: Collection[ObservedTask]) -> int:
+    return sum(one.status == "working" and _is_alike(limit, row, one) for one in rows)
+
+
 def _is_alike(limit: PlannedLimit, row: ObservedTask, other: ObservedTask) -> bool:
-    """Whether a limit counts both tasks together."""
     return other.queue == row.queue and (limit.key == WHOLE_QUEUE or other.limit_key == row.limit_key)

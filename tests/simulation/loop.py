@@ -14,15 +14,11 @@ StartThread = Callable[[Callable[[], Any], "asyncio.Future[Any]"], None]
 
 
 class _NothingToSelect:
-    """A selector without sockets: nothing outside ever happens."""
-
     def select(self, timeout: float | None) -> list[Any]:
         return []
 
 
 class SimulatedLoop(asyncio.BaseEventLoop):
-    """The event loop of one simulated process."""
-
     def __init__(self, clock: Callable[[], float], start_thread: StartThread) -> None:
         super().__init__()
         self._selector = _NothingToSelect()
@@ -52,7 +48,6 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             events._set_running_loop(None)
 
     def next_timer(self) -> float | None:
-        """When the next timer is due, by this loop's clock."""
         timers: list[asyncio.TimerHandle] = self._scheduled  # type: ignore[attr-defined]
         while timers and timers[0].cancelled():
             heappop(timers)._scheduled = False  # type: ignore[attr-defined]
@@ -60,11 +55,9 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         return timers[0].when() if timers else None
 
     def halt(self) -> None:
-        """Run nothing any more: its process is dead."""
         self._halted = True
 
     def forget(self) -> None:
-        """Throw away everything that will never run again."""
         events._set_running_loop(self)
         try:
             for task in sorted(asyncio.all_tasks(self), key=lambda one: one.get_name()):

@@ -5,20 +5,26 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, Final
 from unittest.mock import patch
 
 import msgspec
 import sqlalchemy as sa
+from sqlalchemy.engine import Connection
 
+from peerd import Context
 from peerd.domain.errors import DatabaseUnavailable
+from peerd.domain.known_handlers import UnsupportedTask
 from peerd.domain.lifecycle import Status, TaskEvent, sources
-from peerd.domain.outcome import Released
+from peerd.domain.outcome import Failed, Released
+from peerd.domain.task import Task
 from peerd.gateway import service as gateway_service
-from peerd.gateway.clients import Reservation
+from peerd.gateway.batches import OperationFailed
+from peerd.gateway.clients import QueueClient, Reservation
 from peerd.gateway.engine import Engine
+from peerd.gateway.operations import DeleteHeld
 from peerd.gateway.reconciliation import Reconciliation
 from peerd.gateway.reservation_ends import ReservationEnds
 from peerd.manager.rescue_guard import RescueGuard
@@ -32,6 +38,7 @@ from peerd.store.limits.key_round_robin import KeyRoundRobin
 from peerd.store.limits.limited_claim import LimitedClaim
 from peerd.store.maintenance import chore_batches, rescue
 from peerd.store.outcomes import complete, recording
+from peerd.store.outcomes.recording import ClaimId
 from peerd.store.schema.sql_clock import now
 from peerd.store.schema.tables import tasks
 from peerd.store.tasks import effects
@@ -47,9 +54,7 @@ from peerd.work.claims.limited_polling import LimitedPolling
 from peerd.work.claims.task_fetcher import TaskFetcher
 from peerd.work.claims.toucher import Toucher
 from peerd.work.task_worker import DeclaredHandlerAdapter
-from tests.simulation import gateway_mutations
 from tests.simulation.plan import CLIENTS, KEYS, VERSIONS
-from tests.simulation.versions import dead_at_once, prepare_leniently
 from tests.support.caches import clear_caches
 
 
@@ -61,14 +66,17 @@ class Mutation(msgspec.Struct, frozen=True):
     """
 
     name: str
+    seed: int
+    focus: tuple[str, ...]
     patches: tuple[tuple[Any, str, Any], ...]
-    focus: tuple[str, ...] = ()
-    seed: int = 0
+
+
+def variant(name: str, seed: int, focus: tuple[str, ...], *patches: tuple[Any, str, Any]) -> Mutation:
+    return Mutation(name, seed, focus, patches)
 
 
 @contextmanager
 def mutated(mutation: Mutation) -> Iterator[None]:
-    """peerd without that precaution."""
     with ExitStack() as stack:
         for where, attribute, instead in mutation.patches:
             stack.enter_context(patch.object(where, attribute, instead))
@@ -94,7 +102,6 @@ async def _run_code(code: Any, ctx: Any) -> Any:
 
 
 async def _end_without_waiting(self: Any) -> Any:
-    """A stop releases a task while its handler still runs."""
     running = asyncio.ensure_future(_run_code(self._handler_adapter, self.ctx))
     while not running.done() and self.stop_reason is not StopReason.STOPPING:
         with suppress(asyncio.CancelledError):
@@ -178,7 +185,6 @@ def _drop_outcomes(add: Any) -> Any:
 
 
 async def _claim_crashed_among_others(self: Any, wanted: int, running: int, free: int) -> list[Any]:
-    """Tasks that have crashed a process are claimed like all others, into any free executor slot."""
     claimed: list[Any] = await self._claim_quarantined() or (await self._claim_next(wanted, free)).tasks
     return claimed
 
@@ -218,6 +224,20 @@ def _never_poll_again(self: Any, queue: str, requested: int, won: int, again_in:
         self._not_before[queue] = math.inf
 
 
+def _dead_at_once(task: Any, error: UnsupportedTask, snapshot: Any, unknown_after: float) -> Failed:
+    return Failed(error=str(error))
+
+
+def _prepare_leniently(self: Any, ctx: Context) -> None:
+    """An argument that the code does not know is left out."""
+    known = self._handler.arguments.signature
+    given = msgspec.json.decode(ctx.task.body or "{}")
+    body = msgspec.json.encode({name: value for name, value in given.items() if name in known}).decode()
+    with patch.object(ctx, "task", msgspec.structs.replace(ctx.task, body=body)):
+        _PREPARE(self, ctx)
+
+
+_PREPARE: Final = DeclaredHandlerAdapter.prepare
 _TOOK: Final = LimitedPolling.record_claim
 _HOLDER: Final = claimers.claim_values
 _ADD: Final = OutcomeWriter.add
@@ -236,87 +256,124 @@ def _in_both(attribute: str, instead: Any, *modules: Any) -> tuple[tuple[Any, st
     return tuple((module, attribute, instead) for module in modules)
 
 
+def _ignore(*_: Any, **__: Any) -> None:
+    """A precaution is left out."""
+
+
+async def _never_again(*_: Any) -> None:
+    await asyncio.get_running_loop().create_future()
+
+
+def _half_the_time(self: Any, job: Any, now: float) -> None:
+    _RESERVATION(self, job, now)
+    self.deadline = now + job.ttr / 2
+
+
+def _delete_whoever_holds(self: Any, client: QueueClient, job_id: int, answer: Any) -> None:
+    for holder in self._clients:
+        held = holder.reservations.pop(job_id, None)
+        if held is not None:
+            self._operations.submit(client, DeleteHeld(held.claim, keep=False), answer)
+            return
+    _DELETE_OF(self, client, job_id, answer)
+
+
+def _deleted_for_certain(self: Any, client: QueueClient, held: Reservation, answer: Any, result: Any) -> None:
+    _DELETED_HELD(self, client, held, answer, True if isinstance(result, OperationFailed) else result)
+
+
+def _delete_by_id(
+    connection: Connection, process_id: int, held: Sequence[ClaimId], *, keep: frozenset[ClaimId]
+) -> set[ClaimId]:
+    connection.execute(sa.delete(tasks).where(tasks.c.id.in_([claim.id for claim in held])))
+    return set(held)
+
+
+def _release_by_id(connection: Connection, process_id: int, releases: Sequence[Any]) -> set[ClaimId]:
+    ids = [release.claim.id for release in releases]
+    taken = sa.update(tasks).where(tasks.c.id.in_(ids), status_is(Status.WORKING))
+    connection.execute(taken.values(status=Status.PENDING, deadline_at=None, process_id=None))
+    return {release.claim for release in releases}
+
+
+def _take_back_as_claims(connection: Connection, locked: Sequence[Task], *args: Any, **options: Any) -> Any:
+    return _TAKE_BACK(
+        connection, [msgspec.structs.replace(task, deadline_at=None) for task in locked], *args, **options
+    )
+
+
+_TAKE_BACK: Final = rescue._take_back
+_RESERVATION: Final = Reservation.__init__
+_DELETE_OF: Final = Engine.delete
+_DELETED_HELD: Final = ReservationEnds._deleted_held
+
+
 MUTATIONS: Final = (
-    Mutation("outcomes are written without the lease", ((recording, "is_held", _status_alone),),
-             ("freeze a process", "freeze in the answer", "long", "stubborn", "cancel", "retry"), seed=11),
-    Mutation("outcomes are written regardless of the status", ((recording, "is_held", _lease_alone),),
-             ("kill, and the call comes late", "let the call come late", "long", "quick", "pause"), seed=11),
-    Mutation("a claim does not raise the lease",
-             _in_both("claim_values", _holder_without_lease, claim, compare_and_set)),
-    Mutation("a claim reads first and writes without conditions", ((TaskFetcher, "_claim", _claim_in_two_steps),),
-             seed=6),
-    Mutation("a claim ignores the row's times", _in_both("is_startable", sa.true, candidates, compare_and_set),
-             ("insert by hand", "flaky"), seed=1),
-    Mutation(
-        "a claim whose answer was lost is forgotten",
-        ((TaskFetcher, "_claim_once", _ignore_lost_claims), (Toucher, "_release_unknown", lambda self, found: None)),
-        ("lose the answer",), seed=4
-    ),
-    Mutation("nodes rescue without a rescue guard", ((RescueGuard, "may_rescue", lambda self, monotonic: True),),
-             ("step the clock", "long"), seed=29),
-    Mutation("a rescue does not check whether the holder lives",
-             ((rescue, "_is_held_by_live_process", lambda before: sa.false()),), ("lock a row", "long"), seed=8),
-    Mutation("the rescue guard ignores steps of the clock",
-             ((RescueGuard, "record_heartbeat", _ignore_database_clock),), ("step the clock", "long"), seed=29),
-    Mutation("touch is by process, not by claims", ((Toucher, "_touch", _touch_by_process),),
-             ("cancel", "move", "retry", "long"), seed=3),
-    Mutation("claims in flight count as unknown", ((ActiveClaims, "unknown_among", _unknown_among_in_flight_too),),
-             ("delay the answer",), seed=4),
-    Mutation("a stop releases running tasks", ((Execution, "_run", _end_without_waiting),),
-             ("stop a node", "recycle a worker", "stubborn")),
-    Mutation("outcomes are dropped while the database is away", ((OutcomeWriter, "add", _drop_outcomes(_ADD)),),
-             ("database away", "fail the call", "long", "flaky")),
-    Mutation("a quarantined task runs beside other tasks", ((TaskFetcher, "claim", _claim_crashed_among_others),),
-             ("poison", "long"), seed=4),
-    Mutation("attempts are not recorded", ((recording, "record_attempts", lambda *args: None),), ("flaky",)),
-    Mutation("a retry by hand leaves the lease", ((effects, "update_tasks", _without_lease),), ("retry", "long"),
-             seed=1),
-    Mutation("no key is full", ((LimitCapacity, "for_key", lambda self, key: UNLIMITED),), (KEYS, "long"), seed=1),
-    Mutation("no queue is full", ((LimitCapacity, "for_queue", lambda self: UNLIMITED),), (KEYS, "long"), seed=7),
-    Mutation("what runs is not counted", ((LimitCapacity, "_count_running", lambda self: Counter()),), (KEYS, "long"),
-             seed=7),
-    Mutation("starts are not recorded", ((LimitCapacity, "record_starts", lambda self, turn, started: None),),
-             (KEYS, "quick"), seed=1),
-    Mutation("a plain claim takes from limited queues", ((candidates, "queue_is_limited", lambda queue: sa.false()),),
-             (KEYS, "long"), seed=14),
-    Mutation("a limited claim chooses and writes in two steps",
-             ((TaskFetcher, "_claim_limited", _turn_in_two_steps),), (KEYS, "long"), seed=1),
-    Mutation(
-        "a limited claim without tasks is the last one",
-        (
-            (LimitedPolling, "record_claim", _never_poll_again),
-            (LimitedPolling, "on_capacity_change", gateway_mutations.ignore),
-        ),
-        (KEYS, "long"), seed=1
-    ),
-    Mutation("a task that the code does not know is dead at once",
-             ((attempt_outcome, "decide_unsupported_task", dead_at_once),), (VERSIONS, "enqueue"), seed=2),
-    Mutation("an argument that is not known is left out",
-             ((DeclaredHandlerAdapter, "prepare", prepare_leniently(DeclaredHandlerAdapter.prepare)),),
-             (VERSIONS, "enqueue"), seed=2),
-    Mutation("what runs is expired", ((chore_batches, "_delete", _expire_whatever_it_does),), ("long",), seed=85),
-    Mutation("a closed connection keeps its jobs", ((ReservationEnds, "return_job", gateway_mutations.ignore),),
-             (CLIENTS,), seed=1),
-    Mutation("a deadline passes without a release", ((ReservationEnds, "expire", gateway_mutations.ignore),),
-             (CLIENTS,)),
-    Mutation("a deadline comes too early", ((Reservation, "__init__", gateway_mutations.half_the_time),), (CLIENTS,)),
-    Mutation("a client deletes what another one holds", ((Engine, "delete", gateway_mutations.delete_whoever_holds),),
-             (CLIENTS,), seed=6),
-    Mutation("a delete that failed is answered as done",
-             ((ReservationEnds, "_deleted_held", gateway_mutations.deleted_for_certain),), (CLIENTS, "fail the call"),
-             seed=7),
-    Mutation("a reserved job is deleted without the lease", ((jobs, "delete_held", gateway_mutations.delete_by_id),),
-             (CLIENTS, "freeze a process", "freeze in the answer", "move"), seed=6),
-    Mutation("a reserved job is released without the lease", ((jobs, "release", gateway_mutations.release_by_id),),
-             (CLIENTS, "freeze a process", "freeze in the answer", "move"), seed=30),
-    Mutation("a reservation whose answer was lost is forgotten",
-             ((Reconciliation, "_compare", gateway_mutations.ignore),), (CLIENTS, "lose the answer"), seed=3),
-    Mutation("waiting clients depend on rings", ((Engine, "poll_for_waiters", gateway_mutations.never_again),),
-             (CLIENTS,), seed=84),
-    Mutation("a gateway process sends no heartbeat",
-             ((gateway_service, "keep_heartbeat", gateway_mutations.never_again),), (CLIENTS, "enqueue")),
-    Mutation("a rescue takes reservations from living processes",
-             ((rescue, "_is_held_by_live_process", lambda before: sa.false()),), (CLIENTS, "enqueue"), seed=139),
-    Mutation("the death of a gateway process counts for its jobs",
-             ((rescue, "_take_back", gateway_mutations.take_back_as_claims),), (CLIENTS, "kill a process"), seed=1),
+    variant("outcomes are written without the lease", 11,
+            ("freeze a process", "freeze in the answer", "long", "stubborn", "cancel", "retry"),
+            (recording, "is_held", _status_alone)),
+    variant("outcomes are written regardless of the status", 11,
+            ("kill, and the call comes late", "let the call come late", "long", "quick", "pause"),
+            (recording, "is_held", _lease_alone)),
+    variant("a claim does not raise the lease", 0, (),
+            *_in_both("claim_values", _holder_without_lease, claim, compare_and_set)),
+    variant("a claim reads first and writes without conditions", 6, (), (TaskFetcher, "_claim", _claim_in_two_steps)),
+    variant("a claim ignores the row's times", 1, ("insert by hand", "flaky"),
+            *_in_both("is_startable", sa.true, candidates, compare_and_set)),
+    variant("a claim whose answer was lost is forgotten", 4, ("lose the answer",),
+            (TaskFetcher, "_claim_once", _ignore_lost_claims),
+            (Toucher, "_release_unknown", lambda self, found: None)),
+    variant("nodes rescue without a rescue guard", 29, ("step the clock", "long"),
+            (RescueGuard, "may_rescue", lambda self, monotonic: True)),
+    variant("a rescue does not check whether the holder lives", 8, ("lock a row", "long"),
+            (rescue, "_is_held_by_live_process", lambda before: sa.false())),
+    variant("the rescue guard ignores steps of the clock", 29, ("step the clock", "long"),
+            (RescueGuard, "record_heartbeat", _ignore_database_clock)),
+    variant("touch is by process, not by claims", 3, ("cancel", "move", "retry", "long"),
+            (Toucher, "_touch", _touch_by_process)),
+    variant("claims in flight count as unknown", 4, ("delay the answer",),
+            (ActiveClaims, "unknown_among", _unknown_among_in_flight_too)),
+    variant("a stop releases running tasks", 0, ("stop a node", "recycle a worker", "stubborn"),
+            (Execution, "_run", _end_without_waiting)),
+    variant("outcomes are dropped while the database is away", 0, ("database away", "fail the call", "long", "flaky"),
+            (OutcomeWriter, "add", _drop_outcomes(_ADD))),
+    variant("a quarantined task runs beside other tasks", 4, ("poison", "long"),
+            (TaskFetcher, "claim", _claim_crashed_among_others)),
+    variant("attempts are not recorded", 0, ("flaky",), (recording, "record_attempts", lambda *args: None)),
+    variant("a retry by hand leaves the lease", 1, ("retry", "long"), (effects, "update_tasks", _without_lease)),
+    variant("no key is full", 1, (KEYS, "long"), (LimitCapacity, "for_key", lambda self, key: UNLIMITED)),
+    variant("no queue is full", 7, (KEYS, "long"), (LimitCapacity, "for_queue", lambda self: UNLIMITED)),
+    variant("what runs is not counted", 7, (KEYS, "long"), (LimitCapacity, "_count_running", lambda self: Counter())),
+    variant("starts are not recorded", 1, (KEYS, "quick"),
+            (LimitCapacity, "record_starts", lambda self, turn, started: None)),
+    variant("a plain claim takes from limited queues", 14, (KEYS, "long"),
+            (candidates, "queue_is_limited", lambda queue: sa.false())),
+    variant("a limited claim chooses and writes in two steps", 1, (KEYS, "long"),
+            (TaskFetcher, "_claim_limited", _turn_in_two_steps)),
+    variant("a limited claim without tasks is the last one", 1, (KEYS, "long"),
+            (LimitedPolling, "record_claim", _never_poll_again), (LimitedPolling, "on_capacity_change", _ignore)),
+    variant("a task that the code does not know is dead at once", 2, (VERSIONS, "enqueue"),
+            (attempt_outcome, "decide_unsupported_task", _dead_at_once)),
+    variant("an argument that is not known is left out", 2, (VERSIONS, "enqueue"),
+            (DeclaredHandlerAdapter, "prepare", _prepare_leniently)),
+    variant("what runs is expired", 85, ("long",), (chore_batches, "_delete", _expire_whatever_it_does)),
+    variant("a closed connection keeps its jobs", 1, (CLIENTS,), (ReservationEnds, "return_job", _ignore)),
+    variant("a deadline passes without a release", 0, (CLIENTS,), (ReservationEnds, "expire", _ignore)),
+    variant("a deadline comes too early", 0, (CLIENTS,), (Reservation, "__init__", _half_the_time)),
+    variant("a client deletes what another one holds", 6, (CLIENTS,), (Engine, "delete", _delete_whoever_holds)),
+    variant("a delete that failed is answered as done", 7, (CLIENTS, "fail the call"),
+            (ReservationEnds, "_deleted_held", _deleted_for_certain)),
+    variant("a reserved job is deleted without the lease", 6,
+            (CLIENTS, "freeze a process", "freeze in the answer", "move"), (jobs, "delete_held", _delete_by_id)),
+    variant("a reserved job is released without the lease", 30,
+            (CLIENTS, "freeze a process", "freeze in the answer", "move"), (jobs, "release", _release_by_id)),
+    variant("a reservation whose answer was lost is forgotten", 3, (CLIENTS, "lose the answer"),
+            (Reconciliation, "_compare", _ignore)),
+    variant("waiting clients depend on rings", 84, (CLIENTS,), (Engine, "poll_for_waiters", _never_again)),
+    variant("a gateway process sends no heartbeat", 0, (CLIENTS, "enqueue"),
+            (gateway_service, "keep_heartbeat", _never_again)),
+    variant("a rescue takes reservations from living processes", 139, (CLIENTS, "enqueue"),
+            (rescue, "_is_held_by_live_process", lambda before: sa.false())),
+    variant("the death of a gateway process counts for its jobs", 1, (CLIENTS, "kill a process"),
+            (rescue, "_take_back", _take_back_as_claims)),
 )  # fmt: skip

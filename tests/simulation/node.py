@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from peerd.runtime.process import exit_codes
 from peerd.runtime.process.link import ProcessInfo
 from peerd.runtime.process.service import Service
+from tests.simulation.plan import NODES
 from tests.simulation.process import SimulatedProcess
 
 if TYPE_CHECKING:
@@ -21,8 +22,6 @@ RELEASE_TIME: Final = 5.0
 
 
 class SimulatedNode:
-    """One life after another of a node."""
-
     def __init__(self, world: World, name: str, slots: Mapping[str, MakeService]) -> None:
         self.world = world
         self.name = name
@@ -36,7 +35,6 @@ class SimulatedNode:
         self.slots = slots
         self.incarnation = ""
         self.retired = False
-        """It does not come back any more."""
         self._orphans: list[SimulatedProcess] = []
         """Processes of an earlier incarnation, whose master was killed: they stop without a master."""
         self._generations: dict[str, int] = {}
@@ -46,27 +44,26 @@ class SimulatedNode:
         self.is_ready = False
         """All its processes were ready and have been notified: before that no worker claims."""
 
-    # ---------------------------------------------------------------- start and stop
+    @property
+    def has_old_code(self) -> bool:
+        """As while new code is deployed node by node; the first node has the new one."""
+        plan = self.world.plan
+        return self.name in NODES[max(1, plan.nodes - plan.old_nodes) : plan.nodes]
 
     def start(self) -> None:
-        """Begin an incarnation: the agent starts first."""
-        self.incarnation = self.world.next_incarnation(self.name)
+        self.incarnation = f"{self.name}-{next(self.world.lives)}"
         self.up, self.stopping, self.is_ready, self.starts_at = True, False, False, None
-        self._exit_reports.clear()
-        self._replacements.clear()
-        self._generations.clear()
-        self.processes.clear()
+        for left in (self._exit_reports, self._replacements, self._generations, self.processes):
+            left.clear()
         self.world.note(f"{self.name} starts as {self.incarnation}")
         self._spawn(AGENT)
 
     def kill(self, down_for: float) -> None:
-        """Kill all its processes at once; the machine starts again after a while."""
         self._go_down(down_for)
         for process in self._all():
             process.kill("the node was killed")
 
     def lose_master(self, down_for: float) -> None:
-        """Kill its master alone: its processes lose their links, and stop gracefully."""
         self._go_down(down_for)
         self._orphans += self.processes.values()
         for process in self._orphans:
@@ -75,36 +72,29 @@ class SimulatedNode:
         self.processes.clear()
 
     def freeze(self, seconds: float) -> None:
-        """Freeze all its processes; its clock continues."""
         for process in self._all():
             process.freeze(seconds)
 
     def sleep(self, seconds: float) -> None:
-        """Let the machine sleep: its monotonic clock stops, too."""
         self.freeze(seconds)
         until = self.world.now + seconds
         self.slept += max(0.0, until - max(self._asleep_until, self.world.now))
         self._asleep_until = max(self._asleep_until, until)
 
     def leave(self) -> None:
-        """Stop gracefully: workers and manager first, the agent last; it starts again a little later."""
         if not self.up or self.stopping:
             return
         self.stopping = True
         self.world.note(f"{self.name} stops")
         for process in self._others():
-            self._stop_process(process)
+            process.ask_to_stop(GRACE)
         self._stop_agent_at_last()
 
     def next_event(self) -> float | None:
-        """When the next timer of the master is due."""
-        moments = list(self._replacements.values())
-        if self.starts_at is not None:
-            moments.append(self.starts_at)
-        return min(moments, default=None)
+        moments = (*self._replacements.values(), self.starts_at)
+        return min((moment for moment in moments if moment is not None), default=None)
 
     def tick(self) -> None:
-        """Do what is due."""
         if self.starts_at is not None and self.world.now >= self.starts_at:
             self.start()
         for slot, moment in list(self._replacements.items()):
@@ -114,8 +104,6 @@ class SimulatedNode:
         for process in self._all():
             if process.ends_hard_at is not None and self.world.now >= process.ends_hard_at:
                 process.kill("out of time")
-
-    # ---------------------------------------------------------------- what its processes say
 
     def receive_frame(self, process: SimulatedProcess, message: Mapping[str, object]) -> None:
         """A frame from one of them."""
@@ -128,15 +116,13 @@ class SimulatedNode:
                 self._exit_reports.pop(int(str(message["id"])), None)
             case "tainted" | "recycle":
                 self.world.note(f"{process} leaves: {message['reason']}")
-                self.world.uncaught(process, str(message["reason"]))
-            case "boot-failed":
-                self.world.note(f"{process} boot-failed: {message['error']}")
-            case "crashed":
-                self.world.note(f"{process} crashed: {message['error']}")
-                self.world.uncaught(process, str(message["error"]))
+                self.world.judge(self.world.rules.judge_uncaught, process, str(message["reason"]))
+            case "boot-failed" | "crashed" as what:
+                self.world.note(f"{process} {what}: {message['error']}")
+                if what == "crashed":
+                    self.world.judge(self.world.rules.judge_uncaught, process, str(message["error"]))
 
     def on_process_end(self, process: SimulatedProcess, cause: str) -> None:
-        """One of them has died."""
         if process in self._orphans:
             self._orphans.remove(process)
         if not self.up or self.processes.get(process.info.slot) is not process:
@@ -146,11 +132,11 @@ class SimulatedNode:
         if self.stopping:
             self._stop_agent_at_last()
         elif not self.is_ready and cause == f"status {exit_codes.BOOT_FAILED}":
-            self._go_down(self.world.draw(1.0, 20.0))  # its user, or systemd, starts it again
+            self._go_down(self.world.random.uniform(1.0, 20.0))  # its user, or systemd, starts it again
             for other in list(self.processes.values()):
                 other.kill("its node could not start")
         else:
-            self._replacements[process.info.slot] = self.world.now + self.world.draw(0.0, 2.0)
+            self._replacements[process.info.slot] = self.world.now + self.world.random.uniform(0.0, 2.0)
 
     def _become_ready(self, process: SimulatedProcess, identity: Any) -> None:
         process.ready, process.identity = True, identity
@@ -162,16 +148,11 @@ class SimulatedNode:
                     if slot != AGENT:
                         self._spawn(slot)
                 return
-        if (
-            not self.is_ready
-            and len(self.processes) == len(self.slots)
-            and all(one.ready for one in self.processes.values())
-        ):
-            self.is_ready = True
-            for one in self.processes.values():
-                one.link.watch.post({"type": "ready"})
-        elif self.is_ready:
-            process.link.watch.post({"type": "ready"})
+        ready = [one for one in self.processes.values() if one.ready]
+        told = [process] if self.is_ready else ready if len(ready) == len(self.slots) else []
+        self.is_ready = bool(told)
+        for one in told:
+            one.link.watch.post({"type": "ready"})
 
     def _spawn(self, slot: str) -> None:
         if not self.up or self.stopping:
@@ -188,18 +169,14 @@ class SimulatedNode:
     def _others(self) -> list[SimulatedProcess]:
         return [process for slot, process in self.processes.items() if slot != AGENT]
 
-    def _stop_process(self, process: SimulatedProcess) -> None:
-        process.asked_to_stop = True
-        process.link.watch.ask_to_stop(GRACE)
-
     def _stop_agent_at_last(self) -> None:
         if self._others():
             return
         agent = self.processes.get(AGENT)
         if agent is not None:
-            self._stop_process(agent)
+            agent.ask_to_stop(GRACE)
         else:
-            self._go_down(self.world.draw(1.0, 30.0))
+            self._go_down(self.world.random.uniform(1.0, 30.0))
 
     def _go_down(self, seconds: float) -> None:
         self.up = False

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
+T = TypeVar("T", bound=msgspec.Struct)
+
 
 class ObservedTask(msgspec.Struct, frozen=True):
-    """A task's row, its times as the text that SQLite has."""
-
     id: int
     queue: str
     name: str
@@ -43,71 +43,54 @@ class ObservedTask(msgspec.Struct, frozen=True):
 
 
 class ObservedAttempt(msgspec.Struct, frozen=True):
-    """A row of ``attempts``."""
-
+    id: int
     task_id: int
     lease: int
     number: int
     outcome: str
     process_id: int | None
 
-
-class ObservedChange(msgspec.Struct, frozen=True):
-    """What one step did to one task: before and after, None where there is no row."""
-
-    before: ObservedTask | None
-    after: ObservedTask | None
-
     @property
-    def id(self) -> int:
-        row = self.after or self.before
-        assert row is not None
-        return row.id
+    def claim(self) -> tuple[int, int]:
+        return (self.task_id, self.lease)
 
 
 class Observer:
-    """A separate connection that reads the tables of the cluster."""
-
     def __init__(self, path: Path) -> None:
         self._connection = sqlite3.connect(path)
         self.rows: dict[int, ObservedTask] = {}
         self._version = self._data_version()
 
-    def changes(self) -> list[ObservedChange]:
-        """The changes since the last call."""
+    def changes(self) -> list[tuple[ObservedTask | None, ObservedTask | None]]:
+        """What each task was before the last step, and is now; None where there is no row."""
         version = self._data_version()
         if version == self._version:
             return []
         self._version = version
-        before, self.rows = self.rows, {row.id: row for row in self._tasks()}
-        ids = sorted(before.keys() | self.rows.keys())
-        return [
-            ObservedChange(before.get(one), self.rows.get(one)) for one in ids if before.get(one) != self.rows.get(one)
-        ]
+        before, self.rows = self.rows, {row.id: row for row in self._read("tasks", ObservedTask)}
+        both = ((before.get(one), self.rows.get(one)) for one in sorted(before.keys() | self.rows.keys()))
+        return [(earlier, later) for earlier, later in both if earlier != later]
 
     def attempts(self) -> list[ObservedAttempt]:
-        """All rows of ``attempts``."""
-        columns = ", ".join(ObservedAttempt.__struct_fields__)
-        return [
-            ObservedAttempt(*row) for row in self._connection.execute(f"SELECT {columns} FROM attempts ORDER BY id")
-        ]
+        return sorted(self._read("attempts", ObservedAttempt), key=lambda one: one.id)
 
     def is_paused(self, queue: str, now: str) -> bool:
-        """Whether a queue is paused at this moment."""
-        found = "SELECT 1 FROM queues WHERE name = ? AND paused AND (paused_until IS NULL OR paused_until > ?)"
-        return self._connection.execute(found, (queue, now)).fetchone() is not None
+        return self._finds(
+            "queues WHERE name = ? AND paused AND (paused_until IS NULL OR paused_until > ?)", queue, now
+        )
 
     def is_on_duty(self, node_id: int) -> bool:
-        """Whether a node lives and is not being drained."""
-        found = "SELECT 1 FROM nodes WHERE id = ? AND incarnation IS NOT NULL AND NOT draining"
-        return self._connection.execute(found, (node_id,)).fetchone() is not None
+        return self._finds("nodes WHERE id = ? AND incarnation IS NOT NULL AND NOT draining", node_id)
+
+    def _finds(self, what: str, *parameters: object) -> bool:
+        return self._connection.execute(f"SELECT 1 FROM {what}", parameters).fetchone() is not None
 
     def close(self) -> None:
         self._connection.close()
 
-    def _tasks(self) -> Iterator[ObservedTask]:
-        for row in self._connection.execute(f"SELECT {', '.join(ObservedTask.__struct_fields__)} FROM tasks"):
-            yield ObservedTask(*row)
+    def _read(self, table: str, row: type[T]) -> list[T]:
+        columns = ", ".join(row.__struct_fields__)
+        return [row(*found) for found in self._connection.execute(f"SELECT {columns} FROM {table}")]
 
     def _data_version(self) -> int:
         return int(self._connection.execute("PRAGMA data_version").fetchone()[0])

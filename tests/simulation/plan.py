@@ -16,42 +16,29 @@ FAULTS: Final = {
     "lose the answer": 8, "delay the answer": 5, "fail the call": 5, "let the call come late": 4,
     "freeze in the answer": 5, "kill in the answer": 5, "kill before the call": 4, "kill, and the call comes late": 4,
 }  # fmt: skip
-"""The faults and their relative frequencies."""
 USER_ACTIONS: Final = {
     "enqueue": 20, "insert by hand": 3, "cancel": 4, "retry": 3, "move": 3, "move by hand": 2, "delete": 2,
     "pause": 1, "resume": 1, "drain": 1, "undrain": 1,
 }  # fmt: skip
-"""Actions by hand and their relative frequencies."""
 ENQUEUING: Final = ("enqueue", "insert by hand")
 HANDLERS: Final = {
     "quick": 10, "long": 6, "flaky": 4, "snoozy": 2, "stubborn": 3, "blocking": 2, "poison": 1, "parent": 2,
 }  # fmt: skip
-"""Handlers and their relative frequencies."""
 QUEUES: Final = ("q", "r")
 KEYS: Final = "keys"
-"""In a focus: tasks with keys, and limits."""
 VERSIONS: Final = "versions"
-"""In a focus: nodes with old and with new code."""
 CLIENTS: Final = "clients"
-"""In a focus: gateway processes and queue clients."""
 TUBE: Final = "t"
-"""The queue into which queue clients put, and from which a worker of whole rows claims too."""
 CLIENT_FAULTS: Final = {"kill a gateway": 6, "freeze a gateway": 4, "recycle a gateway": 2, "kill a node": 1}
-"""Further faults of a run with queue clients, and their relative frequencies."""
 MAX_UPDATE: Final = 60.0
 """Seconds of silence after which a holder loses what it holds."""
-WITHOUT_CLIENTS: Final = 0.7
-"""How often a run has no queue clients."""
 ONLY_NEW: Final = ("comes", "grows")
 """Handlers whose tasks need the new code: one is not in the old code, one has an argument more."""
-WITHOUT_VERSIONS: Final = 0.7
-"""How often all nodes of a run have the same code."""
+WITHOUT: Final = 0.7
+"""How often a run has no queue clients, or the same code on all nodes."""
 NODES: Final = "abcd"
-"""Their names."""
 WITHOUT_KEYS: Final = 0.6
-"""How often a run knows neither keys nor limits."""
 LIMITED: Final = ("*", "a", "")
-"""What may have a limit: each key, one of them, the queue."""
 
 
 class PlannedEvent(msgspec.Struct, frozen=True):
@@ -65,12 +52,9 @@ class PlannedEvent(msgspec.Struct, frozen=True):
     target: float
     extent: float
     handler: str = ""
-    """Of the task that is enqueued."""
 
 
 class PlannedLimit(msgspec.Struct, frozen=True):
-    """A row of ``limits``. ``period`` is in seconds."""
-
     queue: str
     key: str
     """Empty for the queue as a whole, ``*`` for each of its keys."""
@@ -80,28 +64,19 @@ class PlannedLimit(msgspec.Struct, frozen=True):
 
 
 class SimulationPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """A run: everything that is not decided by the code under test."""
-
     seed: int
     nodes: int
     workers: int
-    """Processes of each node."""
     executor_slots: int
-    """Tasks at once in each process."""
     seconds: float
     """Of virtual time, after which nothing goes wrong any more."""
     events: tuple[PlannedEvent, ...]
     keys: tuple[str | None, ...] = (None,)
-    """What enqueued tasks have for a key, one as often as the other."""
     limits: tuple[PlannedLimit, ...] = ()
     old_nodes: int = 0
-    """How many of the nodes have old code; see `tests.simulation.versions`."""
     gateways: int = 0
-    """Gateway processes of each node."""
     row_workers: int = 0
-    """Workers of each node that handle the jobs of queue clients."""
     clients: int = 0
-    """Queue clients, which connect to any gateway process; see `tests.simulation.queue_clients`."""
 
 
 def draw_plan(seed: int, focus: tuple[str, ...] = ()) -> SimulationPlan:
@@ -116,9 +91,8 @@ def draw_plan(seed: int, focus: tuple[str, ...] = ()) -> SimulationPlan:
     random = Random(seed)
     focus_on_load = tuple(name for name in focus if name not in (KEYS, VERSIONS, CLIENTS))
     seconds = random.choice((15.0, 30.0, 60.0, 90.0, 150.0))
-    faults = _some(random, FAULTS, 4, focus_on_load)
-    acts = _some(random, USER_ACTIONS, 3, focus_on_load)
-    handlers = _some(random, HANDLERS, 3, focus_on_load)
+    several = ((FAULTS, 4), (USER_ACTIONS, 3), (HANDLERS, 3))
+    faults, acts, handlers = (_some(random, kinds, most, focus_on_load) for kinds, most in several)
     events = [
         *(_draw_event(random, seconds / 2, {"enqueue": 1}, handlers) for _ in range(random.randint(1, 6))),
         *(_draw_event(random, seconds, faults, handlers) for _ in range(random.choice((0, 1, 2, 3, 4, 6, 8)))),
@@ -133,16 +107,14 @@ def draw_plan(seed: int, focus: tuple[str, ...] = ()) -> SimulationPlan:
         events=tuple(sorted(events, key=lambda one: one.at)),
         **_draw_limits(Random(f"limits {seed}"), always=KEYS in focus),
     )
-    random = Random(f"versions {seed}")
-    has_versions = VERSIONS in focus or (not focus and random.random() > WITHOUT_VERSIONS)
-    plan = _with_versions(plan, random) if has_versions else plan
-    random = Random(f"clients {seed}")
-    has_clients = CLIENTS in focus or (not focus and random.random() > WITHOUT_CLIENTS)
-    return _with_clients(plan, random) if has_clients else plan
+    for name, extend in ((VERSIONS, _with_versions), (CLIENTS, _with_clients)):
+        random = Random(f"{name} {seed}")
+        if name in focus or (not focus and random.random() > WITHOUT):
+            plan = extend(plan, random)
+    return plan
 
 
 def _with_versions(plan: SimulationPlan, random: Random) -> SimulationPlan:
-    """The same plan, in which some nodes have old code, and some tasks need the new one."""
     events = [
         msgspec.structs.replace(one, handler=random.choice(ONLY_NEW))
         if one.what in ENQUEUING and random.random() < 0.5
@@ -155,7 +127,6 @@ def _with_versions(plan: SimulationPlan, random: Random) -> SimulationPlan:
 
 
 def _with_clients(plan: SimulationPlan, random: Random) -> SimulationPlan:
-    """The same plan with gateway processes, queue clients, and faults of them."""
     faults = [_draw_event(random, plan.seconds, CLIENT_FAULTS, {}) for _ in range(random.choice((0, 1, 2, 4)))]
     return msgspec.structs.replace(
         plan,
@@ -167,7 +138,6 @@ def _with_clients(plan: SimulationPlan, random: Random) -> SimulationPlan:
 
 
 def _draw_limits(random: Random, *, always: bool) -> dict[str, Any]:
-    """The keys and limits of a run; most have none."""
     if not always and random.random() < WITHOUT_KEYS:
         return {}
     keys = random.choice(((None, "a"), (None, "a", "b"), ("a", "b", "c"), ("a",), (None,)))
@@ -180,17 +150,12 @@ def _draw_limit(random: Random, queue: str, key: str) -> PlannedLimit:
     """A limit that lets all tasks of a run end in time."""
     running = random.choice((1, 1, 2, 3))
     starts, period = random.choice(((1, 3.0), (1, 20.0), (2, 30.0), (3, 20.0)))
-    match random.choice(("running", "running", "running", "rate", "both")):
-        case "running":
-            return PlannedLimit(queue, key, running)
-        case "rate":
-            return PlannedLimit(queue, key, None, starts, period)
-        case _:
-            return PlannedLimit(queue, key, running, starts, period)
+    kind = random.choice(("running", "running", "running", "rate", "both"))
+    rate = (None, None) if kind == "running" else (starts, period)
+    return PlannedLimit(queue, key, None if kind == "rate" else running, *rate)
 
 
 def _some(random: Random, kinds: dict[str, int], most: int, focus: tuple[str, ...]) -> dict[str, int]:
-    """A few of these kinds."""
     kinds = {name: weight for name, weight in kinds.items() if name in focus} or kinds
     names = random.choices(list(kinds), weights=list(kinds.values()), k=random.randint(1, most))
     return {name: kinds[name] for name in sorted(set(names))}

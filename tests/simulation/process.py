@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from peerd import Context
 from peerd.runtime.concurrency.threads import PeriodicStep, PeriodicThread
-from peerd.runtime.process.link import ProcessInfo
+from peerd.runtime.process import exit_codes
+from peerd.runtime.process.control_thread import ControlMessageHandler, StopRequested
+from peerd.runtime.process.link import Link, ProcessInfo
+from peerd.runtime.process.loop_monitor import LoopMonitor
 from peerd.runtime.process.service import Service, run_service
-from tests.simulation.link import SimulatedLink
+from peerd.runtime.process.urgent_requests import UrgentRequests
 from tests.simulation.loop import SimulatedLoop
 from tests.simulation.threads import SimulatedThread
 
@@ -19,16 +23,85 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 
-class SimulatedProcess:
-    """A process of a node."""
+class SimulatedControlThread:
+    """What `Link` needs of a control thread: frames to the master, the request to stop, and the hard end after it."""
 
+    def __init__(self, process: SimulatedProcess, release_time: float) -> None:
+        self.grace = 0.0
+        self.lost = False
+        self.replaced = False
+        self.flushed = threading.Event()
+        self.flushed.set()
+        self._process = process
+        self._release_time = release_time
+        self._current_grace: float | None = None
+        self._early: list[StopRequested | dict[str, object]] = []
+        self._deliver: ControlMessageHandler | None = None
+        self.urgent_requests = UrgentRequests(self.send)
+
+    @property
+    def stopping(self) -> bool:
+        return self._current_grace is not None
+
+    def attach(self, deliver: ControlMessageHandler) -> None:
+        self._deliver = deliver
+        for event in self._early:
+            deliver(event)
+        self._early.clear()
+
+    def send(self, message: Mapping[str, object]) -> None:
+        self._process.node.receive_frame(self._process, message)
+
+    def log_line(self, text: str) -> None:
+        self._process.world.note(f"{self._process} complains: {text}")
+
+    def ask_to_stop(self, grace: float) -> bool:
+        if self._current_grace is not None and grace >= self._current_grace:
+            return False
+        self._current_grace = grace
+        self._process.ends_hard_at = self._process.world.now + grace + self._release_time
+        self.post(StopRequested(grace))
+        return True
+
+    def end_soon(self, status: int, *, at_once: bool = False) -> None:
+        """Its interpreter ends at once."""
+
+    def post(self, event: StopRequested | dict[str, object]) -> None:
+        if self._deliver is None:
+            self._early.append(event)
+        else:
+            self._deliver(event)
+
+
+class SimulatedLink(Link):
+    def __init__(self, process: SimulatedProcess, info: ProcessInfo) -> None:
+        self._set_info(info)
+        self.sockets = {}
+        self._lock = threading.Lock()
+        self._status = exit_codes.OK
+        self._ready = False
+        self._skips_interpreter_shutdown = False
+        self._loop_monitor = LoopMonitor(None, self._on_hang)
+        self.watch = SimulatedControlThread(process, info.release_time)
+        self._control = self.watch  # type: ignore[assignment]
+        self._process = process
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def request_node_stop(self) -> None:
+        self._process.node.leave()
+
+
+class SimulatedProcess:
     def __init__(
         self, world: World, node: SimulatedNode, info: ProcessInfo, make: Callable[[SimulatedProcess], Service]
     ) -> None:
         self.world = world
         self.node = node
         self.info = info
-        self.pid = world.next_pid()
+        self.pid = next(world.pids)
         self.alive = True
         self.ready = False
         self.frozen_until = 0.0
@@ -42,7 +115,6 @@ class SimulatedProcess:
         self.hindered_at = max(world.now, world.database_away_until)
         """When it last could not do what it should: not yet begun, frozen, cut off, an answer lost."""
         self.running: dict[tuple[int, int], Context] = {}
-        """The handlers that run, by task and lease."""
         self.threads: list[SimulatedThread] = []
         self.link = SimulatedLink(self, info)
         self.loop = SimulatedLoop(self.monotonic, self._start_thread)
@@ -55,11 +127,9 @@ class SimulatedProcess:
 
     @property
     def process_id(self) -> int | None:
-        """Its identity in the table, once it has one."""
         return None if self.identity is None else self.identity.get("process_id")
 
     def monotonic(self) -> float:
-        """The clock of its machine."""
         return self.world.now - self.node.slept
 
     @property
@@ -75,7 +145,6 @@ class SimulatedProcess:
         return self.info.kind == "work" and is_there and is_free
 
     def run_until_blocked(self) -> None:
-        """Run everything that can run without an answer of the database."""
         while self.alive and not self.is_frozen and self._run_once():
             pass
 
@@ -93,13 +162,11 @@ class SimulatedProcess:
         return moved
 
     def calls(self) -> list[SimulatedThread]:
-        """Its threads that wait for the database."""
         if not self.alive or self.is_frozen:
             return []
         return [thread for thread in self.threads if thread.call is not None]
 
     def next_event(self) -> float | None:
-        """When its next timer is due, in virtual time."""
         if not self.alive:
             return None
         moments = [moment for thread in self.threads if (moment := thread.next_moment()) is not None]
@@ -110,22 +177,22 @@ class SimulatedProcess:
             moments.append(self.ends_hard_at)
         return max(min(moments), self.frozen_until) if moments else None
 
-    def hinder(self) -> None:
-        """Something keeps it from what it should do, now."""
-        self.hindered_at = max(self.hindered_at, self.world.now)
+    def hinder(self, until: float) -> None:
+        self.hindered_at = max(self.hindered_at, until)
 
     def freeze(self, seconds: float) -> None:
-        """Stop it, as SIGSTOP does."""
         self.frozen_until = max(self.frozen_until, self.world.now + seconds)
-        self.hindered_at = max(self.hindered_at, self.frozen_until)
+        self.hinder(until=self.frozen_until)
+
+    def ask_to_stop(self, grace: float) -> None:
+        self.asked_to_stop = True
+        self.link.watch.ask_to_stop(grace)
 
     def block_loop(self, seconds: float) -> None:
-        """Let its event loop stand still; its threads go on."""
         self.blocked_until = max(self.blocked_until, self.world.now + seconds)
         self.unresponsive_until = max(self.unresponsive_until, self.blocked_until)
 
     def kill(self, cause: str) -> None:
-        """End it on the spot."""
         if not self.alive:
             return
         self.alive = False
@@ -135,23 +202,18 @@ class SimulatedProcess:
         self.node.on_process_end(self, cause)
 
     def forget(self) -> None:
-        """Drop what is left of it, at the end of the world."""
         for thread in self.threads:
             thread.forget()
         self.loop.forget()
 
     def tick(self, step: PeriodicStep) -> SimulatedPeriodicThread:
-        """A periodic thread of this process."""
         return SimulatedPeriodicThread(self, step)
 
     def begin(self, work: Callable[[], Any], ended: Callable[[Any, BaseException | None], None]) -> None:
-        """Begin a thread."""
         self.threads.append(SimulatedThread(work, ended))
 
     def _start_thread(self, work: Callable[[], Any], future: asyncio.Future[Any]) -> None:
         def ended(result: Any, error: BaseException | None) -> None:
-            if future.done():
-                return
             self.loop.call_soon(_set_result, future, result, error)
 
         self.begin(work, ended)
@@ -163,8 +225,6 @@ class SimulatedProcess:
 
 
 class SimulatedPeriodicThread(PeriodicThread):
-    """`PeriodicThread` (`peerd.runtime.concurrency.threads`) in a simulated process."""
-
     def __init__(self, process: SimulatedProcess, step: PeriodicStep) -> None:
         self._process = process
         self._step = step

@@ -14,21 +14,19 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from peerd.gateway.connection import GatewayConnection
-from tests.simulation.gateways import SimulatedGatewayServer
 from tests.simulation.history import ClaimKey
 from tests.simulation.plan import MAX_UPDATE, QUEUES, TUBE
+from tests.simulation.services import SimulatedGatewayServer
 
 if TYPE_CHECKING:
     from tests.simulation.process import SimulatedProcess
     from tests.simulation.world import World
 
 MOST_PUTS: Final = 6
-"""Jobs that a client puts in a run."""
 BODY: Final = b'{"seconds": 1.0}'
 TTRS: Final = (1, 5, 20, 3600, 3600)
 DELAYS: Final = (0, 0, 0, 3, 25)
 HOLDS_ON: Final = 0.3
-"""How often a client holds on to a job at the end, perhaps for longer than max_update."""
 TIMEOUTS: Final = (0, 2, 30, None)
 TIMEOUTS_AT_THE_END: Final = (20, None)
 FREE_ACTIONS: Final = {
@@ -41,8 +39,6 @@ ENDS_OF_RESERVATIONS: Final = frozenset(("DELETED", "RELEASED", "BURIED"))
 
 
 class SentCommand(msgspec.Struct, frozen=True):
-    """A command that has no reply yet."""
-
     verb: str
     job: int
     at: float
@@ -62,19 +58,14 @@ class ClientConnection(asyncio.Transport):
         self._protocol = GatewayConnection(server_of(process))
         process.loop.call_soon(self._protocol.connection_made, self)
 
-    # ---------------------------------------------------------------- the client's end
-
     @property
     def is_open(self) -> bool:
-        """Whether the client sees it as open: a killed process has closed it."""
         return self.closed_at is None and self.process.alive and not self._is_closing
 
     def send(self, data: bytes) -> None:
-        """Send to the process, which receives it when it runs."""
         self.process.loop.call_soon(self._receive, data)
 
     def leave(self) -> None:
-        """Close it."""
         self.closed_at = self.client.world.now
         if self.process.alive:
             self.process.loop.call_soon(self._lose)
@@ -85,8 +76,6 @@ class ClientConnection(asyncio.Transport):
         held = None if session is None else session.client.reservations.get(job)
         return None if held is None else int(held.claim.lease)
 
-    # ---------------------------------------------------------------- the process's end
-
     def write(self, data: bytes | bytearray | memoryview) -> None:
         if self.closed_at is None:
             self.client.receive(self, bytes(data))
@@ -96,8 +85,7 @@ class ClientConnection(asyncio.Transport):
             self._is_closing = True
             self.process.loop.call_soon(self._protocol.connection_lost, None)
 
-    def abort(self) -> None:
-        self.close()
+    abort = close
 
     def is_closing(self) -> bool:
         return self._is_closing
@@ -116,15 +104,11 @@ class ClientConnection(asyncio.Transport):
 
 
 class SimulatedQueueClient:
-    """A client of the gateway processes."""
-
     def __init__(self, world: World, number: int) -> None:
         self.world = world
         self.name = f"client-{number}"
         self.is_draining = False
-        """Nothing goes wrong any more: it deletes what there is, and puts nothing."""
         self.held: dict[int, ClaimKey] = {}
-        """The jobs that it has reserved and not ended, as it knows."""
         self.sent: deque[SentCommand] = deque()
         self._random = Random(f"{world.plan.seed} {self.name}")
         self._watches_handlers = self._random.random() < 0.4
@@ -136,21 +120,16 @@ class SimulatedQueueClient:
     def __repr__(self) -> str:
         return self.name
 
-    # ---------------------------------------------------------------- used by the world
-
     def next_event(self) -> float:
-        """When it does something next, in virtual time."""
         return self._acts_at
 
     def tick(self) -> None:
-        """Do what is due."""
         if self._connection is not None and not self._connection.is_open:
             self._lose_connection()
         if self.world.now >= self._acts_at:
             self._act()
 
     def drain(self) -> None:
-        """Delete what is left, from now on."""
         self.is_draining = True
         self._acts_at = min(self._acts_at, self.world.now + self._random.uniform(0.0, 5.0))
 
@@ -158,20 +137,16 @@ class SimulatedQueueClient:
     def waits(self) -> bool:
         """Whether a process that runs owes it a job, if there is one."""
         connection = self._connection
-        if connection is None or not connection.is_open or connection.process.is_frozen:
-            return False
-        return bool(self.sent) and self.sent[-1].verb == "reserve"
+        is_heard = connection is not None and connection.is_open and not connection.process.is_frozen
+        return is_heard and bool(self.sent) and self.sent[-1].verb == "reserve"
 
     def receive(self, connection: ClientConnection, data: bytes) -> None:
-        """Take bytes of a process."""
         self._input += data
         while (reply := self._next_reply()) is not None:
             self.world.note(f"{self} gets {' '.join(reply)}")
             self._take_reply(connection, self.sent.popleft(), reply)
         if not self.sent:
             self._pause()
-
-    # ---------------------------------------------------------------- the connection
 
     def _act(self) -> None:
         connection = self._connection
@@ -214,8 +189,6 @@ class SimulatedQueueClient:
         longest = 1.0 if self.is_draining else self._random.choice((0.1, 1.0, 8.0))
         self._acts_at = self.world.now + self._random.uniform(0.0, longest)
 
-    # ---------------------------------------------------------------- what it does
-
     def _do_anything(self, connection: ClientConnection) -> None:
         actions = HOLDING_ACTIONS if self.held else FREE_ACTIONS
         action = self._random.choices(list(actions), weights=list(actions.values()))[0]
@@ -224,12 +197,10 @@ class SimulatedQueueClient:
                 self._leave(connection)
             case "wait":
                 self._acts_at = self.world.now + self._random.uniform(0.0, self._random.choice((10.0, 100.0)))
-            case "put" if self._puts >= MOST_PUTS:
-                self._reserve(connection)
-            case "put":
+            case "put" if self._puts < MOST_PUTS:
                 self._puts += 1
                 self._put(connection)
-            case "reserve":
+            case "put" | "reserve":
                 self._reserve(connection)
             case "kick":
                 self._send(connection, "kick", 0, f"kick {self._random.randint(1, 3)}")
@@ -239,15 +210,11 @@ class SimulatedQueueClient:
                     self._reserve(connection)
 
     def _to_a_job(self, connection: ClientConnection, verb: str) -> None:
-        jobs = list(self.held) or [row.id for row in self.world.rules.rows.values() if row.queue == TUBE]
-        if not jobs:
+        if not (jobs := list(self.held) or [row.id for row in self.world.rules.rows.values() if row.queue == TUBE]):
             self._reserve(connection)
             return
         job = self._random.choice(jobs)
-        arguments = {
-            "release": f" {self._random.choice((10, 2000))} {self._random.choice(DELAYS)}",
-            "bury": " 10",
-        }
+        arguments = {"release": f" {self._random.choice((10, 2000))} {self._random.choice(DELAYS)}", "bury": " 10"}
         self._send(connection, verb, job, f"{verb} {job}{arguments.get(verb, '')}")
 
     def _put(self, connection: ClientConnection) -> None:
@@ -256,10 +223,8 @@ class SimulatedQueueClient:
 
     def _reserve(self, connection: ClientConnection) -> None:
         timeout = self._random.choice(TIMEOUTS_AT_THE_END if self.is_draining else TIMEOUTS)
-        if timeout is None:
-            self._send(connection, "reserve", 0, "reserve")
-        else:
-            self._send(connection, "reserve", 0, f"reserve-with-timeout {timeout}", timeout=timeout)
+        line = "reserve" if timeout is None else f"reserve-with-timeout {timeout}"
+        self._send(connection, "reserve", 0, line, timeout=timeout or 0.0)
 
     def _drain_next(self, connection: ClientConnection) -> None:
         buried = [row.id for row in self.world.rules.rows.values() if row.status == "buried"]
@@ -274,13 +239,7 @@ class SimulatedQueueClient:
             self._reserve(connection)
 
     def _send(
-        self,
-        connection: ClientConnection,
-        verb: str,
-        job: int,
-        line: str,
-        more: bytes = b"",
-        timeout: float = 0.0,
+        self, connection: ClientConnection, verb: str, job: int, line: str, more: bytes = b"", timeout: float = 0.0
     ) -> None:
         self.world.note(f"{self} sends {line}")
         self.world.history.count(f"client's {verb}")
@@ -290,31 +249,23 @@ class SimulatedQueueClient:
         self._acts_at = self.world.now + self._random.uniform(patience / 3, patience)
         connection.send(line.encode() + b"\r\n" + more)
 
-    # ---------------------------------------------------------------- replies
-
     def _next_reply(self) -> list[str] | None:
         line, end, rest = self._input.partition(b"\r\n")
-        if not end:
-            return None
         words = line.decode().split()
-        if words[0] == "RESERVED":
-            size = int(words[2]) + 2
-            if len(rest) < size:
-                return None
-            rest = rest[size:]
-        self._input = rest
+        size = int(words[2]) + 2 if end and words[0] == "RESERVED" else 0
+        if not end or len(rest) < size:
+            return None
+        self._input = rest[size:]
         return words
 
     def _take_reply(self, connection: ClientConnection, sent: SentCommand, reply: list[str]) -> None:
-        rules = self.world.rules.reservations
-        word = reply[0]
+        rules, word = self.world.rules.reservations, reply[0]
         match word:
             case "INSERTED":
-                self.world.accepted(int(reply[1]))
+                self.world.judge(self.world.rules.judge_accepted, int(reply[1]))
             case "RESERVED":
                 job = int(reply[1])
-                lease = connection.lease_of(job)
-                if lease is not None:
+                if (lease := connection.lease_of(job)) is not None:
                     self.held[job] = (job, lease)
                     self.world.judge(rules.judge_granted, connection, (job, lease))
             case "TIMED_OUT":
@@ -322,20 +273,18 @@ class SimulatedQueueClient:
             case "TOUCHED":
                 rules.note_touched(self.held.get(sent.job), sent.at, connection)
         claim = self.held.get(sent.job)
-        if word in ENDS_OF_RESERVATIONS or (word == "NOT_FOUND" and claim is not None):
-            self.held.pop(sent.job, None)
         if word in ENDS_OF_RESERVATIONS:
+            self.held.pop(sent.job, None)
             self.world.judge(rules.judge_answered, sent, word, claim)
-        if word == "NOT_FOUND" and claim is not None:
+        elif word == "NOT_FOUND" and claim is not None:
+            self.held.pop(sent.job)
             self.world.judge(rules.judge_not_found, connection, sent, claim)
 
 
 def server_of(process: SimulatedProcess) -> SimulatedGatewayServer:
-    """The server of a gateway process."""
     server: SimulatedGatewayServer = process.service._server  # type: ignore[attr-defined]
     return server
 
 
 def accepts(process: SimulatedProcess) -> bool:
-    """Whether clients can connect to a process."""
     return process.info.role == "gateway" and process.ready and server_of(process).is_accepting

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from unittest.mock import patch
 
 from peerd.agent.service import AgentService
 from peerd.config.settings import GatewaySettings, LoggingSettings, ManagerSettings, NodeSettings
+from peerd.domain.ring import Ring
 from peerd.gateway import operation_queue, reconciliation, wake_ups
 from peerd.gateway import service as gateway_service
+from peerd.gateway.batches import Batch, GroupCommitter
+from peerd.gateway.operations import Holder
+from peerd.gateway.server import GatewayServer
 from peerd.gateway.service import GatewayService
 from peerd.manager.service import ManagerService
 from peerd.operate import modes
@@ -24,24 +29,59 @@ from peerd.work.services import TaskService
 from peerd.work.task_worker import QueueWorker, TaskWorker
 from peerd.work.worker import EffectiveWorkerSettings
 from tests.simulation.database import SimulatedDatabase
-from tests.simulation.gateways import SimulatedGatewayServer, SimulatedGroupCommitter, SimulatedNotifier
-from tests.simulation.handlers import RowWorker
+from tests.simulation.handlers import RowWorker, served_by
 from tests.simulation.node import AGENT, MakeService
 from tests.simulation.plan import MAX_UPDATE, SimulationPlan
 from tests.simulation.process import SimulatedProcess
 from tests.simulation.threads import SimulatedLock
-from tests.simulation.versions import served_by
+
+
+class SimulatedGroupCommitter(GroupCommitter):
+    def __init__(
+        self, database: SimulatedDatabase, holder: Holder, on_done: Callable[[Batch, Sequence[Sequence[Any]]], None]
+    ) -> None:
+        super().__init__(database, holder, on_done)
+        self._process = database.process
+
+    def start(self) -> None:
+        """Do nothing: each batch has a thread of its own."""
+
+    def submit(self, batch: Batch) -> None:
+        self._process.begin(partial(self._execute, batch), partial(self._executed, batch))
+
+    def close(self) -> None:
+        """Do nothing: the engine has waited for its last batch."""
+
+    def _executed(self, batch: Batch, results: Any, error: BaseException | None) -> None:
+        assert error is None, error
+        self._process.loop.call_soon(self._on_done, batch, results)
+
+
+class SimulatedGatewayServer(GatewayServer):
+    is_accepting = False
+
+    def start(self, sockets: Sequence[Any]) -> None:
+        self.is_accepting = True
+
+    def stop_accepting(self, *, close_listeners: bool) -> None:
+        self.is_accepting = False
+
+
+class SimulatedNotifier:
+    """A notifier whose rings are all lost: what follows must not need them."""
+
+    def __init__(self, *_: object) -> None: ...
+    def ring(self, *rings: Ring) -> None: ...
+    def close(self) -> None: ...
+
 
 UPDATE: Final = 10.0
 POLL_EVERY: Final = 20.0
 PROGRESS_EVERY: Final = 5.0
 INACTIVE_AFTER: Final = 30.0
 MAX_COMPLETED: Final = 600.0
-"""Seconds. The proportions are those of the defaults; the periods are longer, so that fewer calls are idle ones."""
 CLIENT_POLL_EVERY: Final = 15.0
-"""Seconds between two polls of a gateway process for waiting clients; no rings are simulated."""
 RECONCILE_EVERY: Final = 300.0
-"""Seconds between two comparisons of a gateway process's reservations with the table."""
 NO_FOLDER: Final = Path("/nonexistent/run")
 """The run directory of a gateway process: it has no socket for rings."""
 NEVER: Final = 1e6
@@ -66,21 +106,20 @@ def patched_for_simulation() -> Iterator[None]:
 
 
 def slots(plan: SimulationPlan) -> dict[str, MakeService]:
-    """What runs on each node."""
-    workers = {
-        f"work-{number + 1}": lambda process: worker(process, plan.executor_slots) for number in range(plan.workers)
+    kinds: dict[str, tuple[int, MakeService]] = {
+        "work": (plan.workers, lambda process: task_service(process, QueueWorker(served_by(process)))),
+        "rows": (plan.row_workers, lambda process: task_service(process, RowWorker(), executor_slots=1)),
+        "gateway": (plan.gateways, gateway),
     }
-    gateways = {f"gateway-{number + 1}": gateway for number in range(plan.gateways)}
-    rows = {f"rows-{number + 1}": rows_worker for number in range(plan.row_workers)}
-    return {AGENT: agent, "manager": manager, **workers, **rows, **gateways}
+    several = {f"{kind}-{n + 1}": make for kind, (number, make) in kinds.items() for n in range(number)}
+    return {AGENT: agent, "manager": manager, **several}
 
 
 def agent(process: SimulatedProcess) -> Service:
     settings = NodeSettings(name=process.node.name, heartbeat_every=10.0)
     database = SimulatedDatabase(process.world.database, process)
-    events, tick = _events(process), process.tick
-    logging = LoggingSettings()
-    return AgentService(settings, logging, process.node.incarnation, INACTIVE_AFTER, database, events, ticker=tick)
+    about = (settings, LoggingSettings(), process.node.incarnation, INACTIVE_AFTER)
+    return AgentService(*about, database, _events(process), ticker=process.tick)
 
 
 def manager(process: SimulatedProcess) -> Service:
@@ -90,26 +129,17 @@ def manager(process: SimulatedProcess) -> Service:
     return ManagerService(settings, SimulatedDatabase(process.world.database, process), _events(process))
 
 
-def worker(process: SimulatedProcess, executor_slots: int) -> Service:
-    return _task_service(process, QueueWorker(served_by(process)), executor_slots)
-
-
-def rows_worker(process: SimulatedProcess) -> Service:
-    """A worker of whole rows, which handles the jobs of queue clients."""
-    return _task_service(process, RowWorker(), executor_slots=1)
-
-
 def gateway(process: SimulatedProcess) -> Service:
     database = SimulatedDatabase(process.world.database, process)
     return GatewayService(GatewaySettings(), {}, database, None, NO_FOLDER, _events(process), MAX_UPDATE)
 
 
-def _task_service(process: SimulatedProcess, serves: TaskWorker, executor_slots: int) -> Service:
+def task_service(process: SimulatedProcess, serves: TaskWorker, executor_slots: int | None = None) -> Service:
     database = SimulatedDatabase(process.world.database, process)
     serves.settings = EffectiveWorkerSettings(
         log_lines=False,  # a thread of its own writes them, and no claim depends on it
         queues=serves.queues,
-        count=executor_slots,
+        count=executor_slots or process.world.plan.executor_slots,
         update=UPDATE,
         poll_every=POLL_EVERY,
         timeout_grace=NEVER,
@@ -118,8 +148,7 @@ def _task_service(process: SimulatedProcess, serves: TaskWorker, executor_slots:
         options={"process": process},
     )
     serves.events = _events(process)
-    client = Client(database)
-    service = TaskService(serves, database, serves.events, client)
+    service = TaskService(serves, database, serves.events, Client(database))
     service.ticker = process.tick
     return service
 

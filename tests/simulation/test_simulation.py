@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -18,9 +18,7 @@ from tests.simulation.runner import SimulationResult, find_violation, report, ru
 SEEDS = 360
 """The same in each run; `make simulate` draws others, as many as there is time for."""
 PARTS = 8
-"""Tests that share the seeds, so that they run side by side."""
 FEW = 15
-"""Seeds of `make test`."""
 BROKE_A_RULE = (
     6264,  # the only manager is frozen, and no other deletes a task whose finish_at has passed: it need not start
     15431,  # of two tasks that are touched together, one is locked and the other was retried: it is lost
@@ -34,26 +32,22 @@ def backing_database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Backi
         yield made
 
 
-def assert_nothing_is_broken(seeds: Iterable[int], backing_database: BackingDatabase) -> None:
-    outcome = find_violation(seeds, backing_database)
-    assert outcome is None, report(outcome, backing_database)
-
-
 def find_mutation(mutation: Mutation, backing_database: BackingDatabase) -> SimulationResult:
-    """The run that shows it: that of its seed, as long as that does."""
     outcome = find_violation((mutation.seed, *range(SEEDS_PER_MUTATION)), backing_database, focus=mutation.focus)
     assert outcome is not None, f"no rule detects that {mutation.name}"
     return outcome
 
 
 def test_nothing_is_lost_and_each_claim_has_one_holder_whatever_dies(backing_database: BackingDatabase) -> None:
-    assert_nothing_is_broken((*BROKE_A_RULE, *range(FEW)), backing_database)
+    outcome = find_violation((*BROKE_A_RULE, *range(FEW)), backing_database)
+    assert outcome is None, report(outcome, backing_database)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(PARTS))
 def test_hundreds_of_orders_of_calls_and_faults_break_no_rule(part: int, backing_database: BackingDatabase) -> None:
-    assert_nothing_is_broken(range(FEW + part, SEEDS, PARTS), backing_database)
+    outcome = find_violation(range(FEW + part, SEEDS, PARTS), backing_database)
+    assert outcome is None, report(outcome, backing_database)
 
 
 @pytest.mark.slow
@@ -64,24 +58,17 @@ def test_every_mutation_is_caught(
 ) -> None:
     with mutated(mutation):
         outcome = find_mutation(mutation, backing_database)
-    record_line(
-        "broken variants, and the seed that caught each",
-        f"{mutation.name:<55} seed {outcome.plan.seed}: {outcome.rule}",
-    )
+    line = f"{mutation.name:<55} seed {outcome.plan.seed}: {outcome.rule}"
+    record_line("broken variants, and the seed that caught each", line)
 
 
 @pytest.mark.slow
 def test_a_seed_replays_exactly_in_another_process(backing_database: BackingDatabase) -> None:
     here = run(draw_plan(45), backing_database).history.digest()
-    elsewhere = subprocess.run(
-        [sys.executable, "-m", "tests.simulation", "45"],
-        env=os.environ | {"PYTHONHASHSEED": "7"},
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert elsewhere.stdout.splitlines()[-1] == f"seed 45 holds; {here}"
+    command, root = [sys.executable, "-m", "tests.simulation", "45"], Path(__file__).parents[2]
+    environment = os.environ | {"PYTHONHASHSEED": "7"}
+    elsewhere = subprocess.check_output(command, env=environment, cwd=root, text=True)
+    assert elsewhere.splitlines()[-1] == f"seed 45 holds; {here}"
 
 
 @pytest.mark.slow

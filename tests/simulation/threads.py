@@ -4,52 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import inf
-from typing import Any
+from typing import Any, NamedTuple
 
 from greenlet import GreenletExit, getcurrent, greenlet
 
 
-class StoreCall:
-    """A call of the store that waits to be made."""
-
-    def __init__(self, name: str, make: Callable[[], Any], called_at: float) -> None:
-        self.name = name
-        self.make = make
-        self.called_at = called_at
+class StoreCall(NamedTuple):
+    name: str
+    make: Callable[[], Any]
+    called_at: float
 
 
 class SimulatedThread(greenlet):
-    """A thread of a simulated process. It runs until it calls the database, or sleeps."""
-
     def __init__(self, work: Callable[[], Any], ended: Callable[[Any, BaseException | None], None]) -> None:
         super().__init__(self._live)
         self.call: StoreCall | None = None
         self.wakes_at: float | None = None
         self._answer: tuple[Any, BaseException | None] | None = None
         self._answered_at = 0.0
-        self._woken_early: Callable[[], bool] = _never
+        self._woken_early: Callable[[], bool] = lambda: False
         self._work = work
         self._ended = ended
         self._begun = False
 
     @staticmethod
     def current() -> SimulatedThread:
-        """The thread that runs now."""
         running = getcurrent()
         assert isinstance(running, SimulatedThread), "the event loop itself called the database: it would block"
         return running
 
-    # ---------------------------------------------------------------- from inside
-
     def wait_for_answer(self, call: StoreCall) -> Any:
-        """Wait until the world has answered a call."""
         self.call = call
         return self._pause()
 
-    def sleep_until(self, moment: float, woken_early: Callable[[], bool] | None = None) -> None:
-        """Stop until a moment, or until something has happened."""
+    def sleep_until(self, moment: float, woken_early: Callable[[], bool]) -> None:
         self.wakes_at = moment
-        self._woken_early = woken_early or _never
+        self._woken_early = woken_early
         if not self._woken_early():
             self._pause()
         self.wakes_at = None
@@ -58,10 +48,7 @@ class SimulatedThread(greenlet):
         assert self.parent is not None
         return self.parent.switch()
 
-    # ---------------------------------------------------------------- from the world
-
     def is_awake(self, now: float) -> bool:
-        """Whether it can continue without an answer."""
         if self.dead or self.call is not None:
             return False
         if not self._begun:
@@ -71,7 +58,6 @@ class SimulatedThread(greenlet):
         return self.wakes_at is not None and (self.wakes_at <= now or self._woken_early())
 
     def next_moment(self) -> float | None:
-        """When it can continue without an answer, if it can."""
         if self.call is not None:
             return None
         return self.wakes_at if self._answer is None else self._answered_at
@@ -83,7 +69,6 @@ class SimulatedThread(greenlet):
         self._answered_at = at
 
     def go_on(self) -> None:
-        """Run until its next call, sleep or end."""
         self.parent = getcurrent()
         if not self._begun:
             self._begun = True
@@ -96,7 +81,6 @@ class SimulatedThread(greenlet):
             self.switch(value)
 
     def forget(self) -> None:
-        """End it where it stands."""
         if self._begun and not self.dead:
             self.throw(GreenletExit)
 
@@ -112,8 +96,6 @@ class SimulatedThread(greenlet):
 
 
 class SimulatedLock:
-    """A lock between the threads of a simulated process; a real one would stop the whole simulation."""
-
     def __init__(self) -> None:
         self._held = False
 
@@ -124,7 +106,3 @@ class SimulatedLock:
 
     def __exit__(self, *_: object) -> None:
         self._held = False
-
-
-def _never() -> bool:
-    return False

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from itertools import pairwise
+from itertools import count, pairwise
 from typing import Any, Final
 
 from peerd import Context
@@ -21,8 +21,8 @@ from peerd.domain.lifecycle import FINISHED
 from peerd.testing.clock import START
 from tests.simulation import faults, services, user_actions
 from tests.simulation.backing_database import BackingDatabase
-from tests.simulation.history import ClaimKey, HandlerEnd, InvariantViolation, SimulationHistory
-from tests.simulation.locks import RowLocks, rows_may_be_locked
+from tests.simulation.database import rows_may_be_locked
+from tests.simulation.history import ClaimKey, InvariantViolation, SimulationHistory, forbid
 from tests.simulation.node import SimulatedNode
 from tests.simulation.observer import ObservedTask, Observer
 from tests.simulation.plan import NODES, USER_ACTIONS, PlannedEvent, SimulationPlan
@@ -32,27 +32,20 @@ from tests.simulation.rules import InvariantRules
 from tests.simulation.threads import SimulatedThread, StoreCall
 
 CALL_TAKES: Final = (0.0005, 0.05)
-"""Seconds that a call takes, drawn between these."""
 SLOW_CALLS: Final = 0.1
-"""How often time passes although a call waits for the database."""
 SLOW_ANSWERS: Final = 0.1
-"""How often an answer takes its time, while the others go on."""
 LONGEST_WAIT: Final = 2.0
 """Seconds after which a waiting call comes before everything else: the database is slow, not unfair."""
 BETWEEN_HEARTBEATS: Final = 30.0
 """Seconds between two heartbeats of a manager, at most; two steps of the clock that cancel out are not noticed."""
 HEAL_WITHIN: Final = 1800.0
-"""Seconds of virtual time that a healed cluster has to end all tasks."""
 MOST_STEPS: Final = 20_000
 
 
 class World:
-    """A cluster, its database, and the faults."""
-
     def __init__(self, plan: SimulationPlan, backing_database: BackingDatabase) -> None:
         random.seed(plan.seed)  # what the code under test draws
-        backing_database.empty()
-        backing_database.limit(plan.limits)
+        backing_database.prepare(plan.limits)
         self.plan = plan
         self.now = 0.0
         self.history = SimulationHistory()
@@ -62,7 +55,7 @@ class World:
         self.processes: list[SimulatedProcess] = []
         self.step_number = 0
         self.next_call_fault: PlannedEvent | None = None
-        self.locks = RowLocks()
+        self.locked_until: dict[int, float] = {}
         self.late: list[tuple[SimulatedProcess, StoreCall]] = []
         """Calls that the server will execute although their callers got an error."""
         self.nodes = [SimulatedNode(self, name, services.slots(plan)) for name in NODES[: plan.nodes]]
@@ -73,9 +66,9 @@ class World:
         self._clock_is_ahead = 0.0
         self._clock_steps: list[float] = []
         self._happenings = list(plan.events)
-        self._pid = 0
-        self._life = 0
-        self._firsts: set[Any] = set()
+        self.pids = count(1)
+        self.lives = count(1)
+        self.snoozed: set[int] = set()
         self._broken: InvariantViolation | None = None
         self._observer = Observer(backing_database.path)
         self.rules = InvariantRules(self, self._observer)
@@ -83,42 +76,26 @@ class World:
             SimulatedQueueClient(self, number + 1) for number in range(plan.clients if plan.gateways else 0)
         ]
 
-    # ---------------------------------------------------------------- the run
-
     def run(self) -> None:
-        """Let all happen that the plan says, heal everything, and see that all tasks end.
-
-        Raises:
-            Broken: a rule.
-        """
-        with (
-            _hooks_restored(),
-            services.patched_for_simulation(),
-            rows_may_be_locked(self.locked_rows),
-        ):
+        """Let all happen that the plan says, heal everything, and see that all tasks end."""
+        with _hooks_restored(), services.patched_for_simulation(), rows_may_be_locked(self.locked_rows):
             try:
-                self._run()
+                while self.now < self.plan.seconds:
+                    self._apply_due_events()
+                    self._step()
+                self._heal()
+                self._run_to_the_end()
+                self.rules.judge_the_end()
             finally:
                 self._drop_all()
 
-    def _run(self) -> None:
-        while self.now < self.plan.seconds:
-            self._apply_due_events()
-            self._step()
-        self._heal()
-        self._run_to_the_end()
-        self.rules.judge_the_end()
-
     def _run_to_the_end(self) -> None:
         deadline = self.now + HEAL_WITHIN
-        while self._unfinished():
-            if self.now > deadline or self.step_number > MOST_STEPS:
-                raise InvariantViolation("a healed cluster does not end its tasks", str(self._unfinished()))
+        while left := [row for row in self._observer.rows.values() if row.status not in FINISHED] or self.late:
+            takes_long = self.now > deadline or self.step_number > MOST_STEPS
+            forbid(takes_long, "a healed cluster does not end its tasks", left)
             self._step()
             self.rules.judge_waiting()
-
-    def _unfinished(self) -> list[Any]:
-        return [row for row in self._observer.rows.values() if row.status not in FINISHED] or list(self.late)
 
     def _apply_due_events(self) -> None:
         while self._happenings and self._happenings[0].at <= self.now:
@@ -137,7 +114,7 @@ class World:
         if self._broken is not None:
             raise self._broken
         waiting = [(process, thread) for process in living for thread in process.calls()]
-        urgent = [one for one in waiting if self.now - _called_at(one[1]) > LONGEST_WAIT]
+        urgent = [one for one in waiting if one[1].call and self.now - one[1].call.called_at > LONGEST_WAIT]
         if not waiting or (not urgent and self.random.random() < SLOW_CALLS):
             self._pass_time(short=bool(waiting))
         else:
@@ -146,17 +123,14 @@ class World:
         self._run_delayed_calls()
 
     def _pass_time(self, *, short: bool) -> None:
-        """Advance the time to the next timer; by less if a call waits for the database."""
-        moments = [node.next_event() for node in self.nodes] + [process.next_event() for process in self.processes]
-        moments += [one.at for one in self._happenings[:1]]
-        moments += [client.next_event() for client in self.clients]
-        coming = [moment for moment in moments if moment is not None]
+        timed: list[Any] = [*self.nodes, *self.processes, *self.clients]
+        moments = [one.next_event() for one in timed]
+        coming = [moment for moment in moments if moment is not None] + [one.at for one in self._happenings[:1]]
         until = max(min(coming, default=self.now + 1.0), self.now) + 1e-6
         self.now = min(until, self.now + LONGEST_WAIT / 4) if short else until
         self._set_clock()
 
     def _call(self, process: SimulatedProcess, thread: SimulatedThread) -> None:
-        """Make one call of the store, with its fault, if any."""
         call = thread.call
         assert call is not None
         self.now += self.random.uniform(*CALL_TAKES)
@@ -173,7 +147,6 @@ class World:
             thread.answer(*self.make(process, call), at=later)
 
     def make(self, process: SimulatedProcess, call: StoreCall) -> tuple[Any, BaseException | None]:
-        """Do a call in the database; its answer."""
         self.caller, self.call_name = process, call.name
         try:
             value, error = call.make(), None
@@ -184,14 +157,12 @@ class World:
         return value, error
 
     def _run_delayed_calls(self) -> None:
-        """Execute calls whose callers wait no more."""
         if self.late and self.now >= self.database_away_until and self.random.random() < 0.2:
             process, call = self.late.pop(0)
             self.make(process, call)
             self.rules.judge_step()
 
     def by_hand(self, what: str, act: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Perform an action by hand, in a transaction of its own."""
         self.caller, self.call_name = None, what
         self._set_clock()
         result = self.database.run(act, *args, **kwargs)
@@ -217,49 +188,25 @@ class World:
             process.forget()
         self._observer.close()
 
-    # ---------------------------------------------------------------- used by the other modules
-
     def locked_rows(self) -> set[int]:
-        """The ids of running tasks whose rows another session has locked."""
-        rows = self._observer.rows
-        return {one for one in self.locks.locked(self.now) if one in rows and rows[one].status == "working"}
+        locked = (self._observer.rows.get(one) for one, until in self.locked_until.items() if self.now < until)
+        return {row.id for row in locked if row is not None and row.status == "working"}
 
     def holder_of(self, row: ObservedTask) -> SimulatedProcess | None:
         return next((one for one in self.processes if one.process_id == row.process_id), None)
 
     def by(self) -> str:
-        """Who makes the present call, for evidence."""
         return f"{self.caller or 'by hand'} in {self.call_name}"
 
     def note(self, line: str) -> None:
-        """Enter a line into the history."""
         self.history.note(f"{self.step_number:5} {self.now:9.3f} {line}")
-
-    def draw(self, low: float, high: float) -> float:
-        return self.random.uniform(low, high)
-
-    def next_pid(self) -> int:
-        self._pid += 1
-        return self._pid
-
-    def next_incarnation(self, name: str) -> str:
-        self._life += 1
-        return f"{name}-{self._life}"
 
     def adopt(self, process: SimulatedProcess) -> SimulatedProcess:
         self.processes.append(process)
         self.note(f"{process} begins")
         return process
 
-    def first_time(self, what: Any) -> bool:
-        """Whether this is the first call with this value."""
-        if what in self._firsts:
-            return False
-        self._firsts.add(what)
-        return True
-
     def database_now(self) -> datetime:
-        """The time of the database's clock."""
         return START + timedelta(seconds=self.now + self._clock_is_ahead)
 
     def database_text(self, ago: float = 0.0) -> str:
@@ -268,14 +215,12 @@ class World:
         return f"{moment:%Y-%m-%d %H:%M:%S}.{moment.microsecond // 1000:03d}"
 
     def step_clock(self, seconds: float) -> None:
-        """Set the database's clock."""
         self._clock_is_ahead += seconds
         self._clock_steps.append(self.now)
         self._set_clock()
 
     @property
     def clock_stepped_at(self) -> float:
-        """When the database's clock was last set; 0 if it never was."""
         return self._clock_steps[-1] if self._clock_steps else 0.0
 
     def clock_was_stepped(self, within: float) -> bool:
@@ -286,37 +231,20 @@ class World:
     def handler_began(self, process: SimulatedProcess, claim: ClaimKey, ctx: Context) -> None:
         if process.alive:
             self.note(f"{process} begins task {claim}")
-            with self._violations_kept():
-                self.rules.judge_beginning(process, claim, ctx.task.crashes)
-            self.history.began[claim] = process.pid
+            self.judge(self.rules.judge_beginning, process, claim, ctx.task.crashes)
+            self.history.began.add(claim)
             process.running[claim] = ctx
 
     def handler_ended(self, process: SimulatedProcess, claim: ClaimKey, how: str) -> None:
         if process.alive:
             self.note(f"{process} ends task {claim}: {how}")
-            self.history.ended[claim] = HandlerEnd(process.pid, how)
+            self.history.ended[claim] = how
             process.running.pop(claim, None)
 
-    def accepted(self, task_id: int) -> None:
-        """An enqueue was acknowledged."""
-        with self._violations_kept():
-            self.rules.judge_accepted(task_id)
-
     def judge(self, rule: Callable[..., None], *args: Any) -> None:
-        """Judge something inside the code under test."""
-        with self._violations_kept():
-            rule(*args)
-
-    def uncaught(self, process: SimulatedProcess, reason: str) -> None:
-        """A process reports that it is tainted."""
-        with self._violations_kept():
-            self.rules.judge_uncaught(process, reason)
-
-    @contextmanager
-    def _violations_kept(self) -> Iterator[None]:
         """Keep a violation found inside the code under test, which would catch it, and raise it after the step."""
         try:
-            yield
+            rule(*args)
         except InvariantViolation as broken:
             self._broken = self._broken or broken
 
@@ -326,13 +254,8 @@ class World:
 
 @contextmanager
 def _hooks_restored() -> Iterator[None]:
-    """Restore the interpreter's hooks for exceptions, which each simulated process sets."""
     hooks = sys.unraisablehook, threading.excepthook
     try:
         yield
     finally:
         sys.unraisablehook, threading.excepthook = hooks
-
-
-def _called_at(thread: SimulatedThread) -> float:
-    return 0.0 if thread.call is None else thread.call.called_at

@@ -7,7 +7,6 @@ from pathlib import Path
 
 
 def make_certificate(folder: Path, name: str = "server") -> tuple[Path, Path]:
-    """Write NAME.pem, a certificate of localhost, and NAME.key."""
     certificate, key = folder / f"{name}.pem", folder / f"{name}.key"
     made = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"]
     subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]

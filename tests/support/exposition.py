@@ -14,9 +14,7 @@ from prometheus_client.openmetrics import parser as openmetrics_parser
 parse_text: Any = parser.text_string_to_metric_families
 parse_openmetrics: Any = openmetrics_parser.text_string_to_metric_families
 Scraped = dict[str, float]
-"""By series, as `series` writes it."""
 EVERY = 0.5
-"""Seconds between two scrapes of a test that waits."""
 
 
 def free_port() -> int:
@@ -26,7 +24,6 @@ def free_port() -> int:
 
 
 def series(metric: str, /, **labels: str) -> str:
-    """A series, with its labels in the order of their names."""
     return f"{metric}{{{','.join(f'{label}={value}' for label, value in sorted(labels.items()))}}}"
 
 
@@ -43,10 +40,7 @@ def scrape(port: int, path: str = "/metrics", accept: str = "") -> Scraped:
 
 
 def has_reported(port: int, metric: str, /, *, at_least: float = 0.0, **labels: str) -> Callable[[], Scraped | None]:
-    """A condition for `eventually`: what is scraped, once a series is in it and large enough.
-
-    Each process reports at its own time.
-    """
+    """A condition for `eventually`: what is scraped, once a series is in it and large enough."""
 
     def found() -> Scraped | None:
         scraped = scrape(port)
@@ -56,5 +50,4 @@ def has_reported(port: int, metric: str, /, *, at_least: float = 0.0, **labels: 
 
 
 def has_counted(port: int, metric: str, /, **labels: str) -> Callable[[], Scraped | None]:
-    """The same, once it has counted something."""
     return has_reported(port, metric, at_least=1.0, **labels)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,15 +15,13 @@ from typing import Any
 class FakeWebServer:
     """Answers each POST with the next status of `statuses`, the last one again and again."""
 
-    statuses: list[int] = field(default_factory=lambda: [204])
+    statuses: list[int]
     bodies: list[Any] = field(default_factory=list)
     url: str = ""
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        head = await reader.readuntil(b"\r\n\r\n")
-        length = next(
-            int(line[15:]) for line in head.decode().lower().splitlines() if line.startswith("content-length")
-        )
+        head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+        length = int(head.partition("content-length:")[2].splitlines()[0])
         self.bodies.append(json.loads(await reader.readexactly(length)))
         status = self.statuses.pop(0) if len(self.statuses) > 1 else self.statuses[0]
         writer.write(f"HTTP/1.1 {status} Status\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".encode())
@@ -40,40 +39,32 @@ class FakeMailServer:
     address: str = ""
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        known = self.password is None
-
-        async def reply(line: str) -> None:
-            writer.write(f"{line}\r\n".encode())
+        known, answer = self.password is None, "220 mail of the test"
+        while True:
+            writer.write(f"{answer}\r\n".encode())
             await writer.drain()
-
-        await reply("220 mail of the test")
-        while line := (await reader.readline()).decode().rstrip():
-            verb, _, rest = line.partition(" ")
+            verb, _, rest = (await reader.readline()).decode().rstrip().partition(" ")
             match verb.upper():
                 case "EHLO":
-                    await reply("250-mail of the test")
-                    await reply("250 AUTH PLAIN")
+                    answer = "250-mail of the test\r\n250 AUTH PLAIN"
                 case "AUTH":
-                    import base64  # noqa: PLC0415 - this verb only
-
                     given = base64.b64decode(rest.partition(" ")[2]).split(b"\0")[-1].decode()
                     known = given == self.password
-                    await reply("235 welcome" if known else "535 wrong password")
+                    answer = "235 welcome" if known else "535 wrong password"
                 case "MAIL":
-                    await reply("250 fine" if known else "530 log in first")
+                    answer = "250 fine" if known else "530 log in first"
                 case "RCPT":
                     self.recipients.append(rest.partition("<")[2].rstrip(">"))
-                    await reply("250 fine")
+                    answer = "250 fine"
                 case "DATA":
-                    await reply("354 go on")
-                    text = await reader.readuntil(b"\r\n.\r\n")
-                    self.mails.append(text.decode())
-                    await reply("250 taken")
-                case "QUIT":
-                    await reply("221 bye")
+                    writer.write(b"354 go on\r\n")
+                    self.mails.append((await reader.readuntil(b"\r\n.\r\n")).decode())
+                    answer = "250 taken"
+                case "QUIT" | "":
                     break
                 case _:
-                    await reply("250 fine")
+                    answer = "250 fine"
+        writer.write(b"221 bye\r\n")
         writer.close()
 
 

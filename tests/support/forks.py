@@ -23,13 +23,11 @@ FORK_CONTEXT = multiprocessing.get_context("fork")
 
 
 def session_id(connection: Connection) -> int | None:
-    """The server's number of a connection; None on SQLite."""
     statement = SESSION_ID_SQL.get(connection.dialect.name)
     return None if statement is None else int(connection.exec_driver_sql(statement).scalar_one())
 
 
 def open_sessions(connection: Connection) -> set[int | None]:
-    """The numbers of the connections that the server has open; of SQLite None alone."""
     statement = OPEN_SESSIONS_SQL.get(connection.dialect.name)
     return {None} if statement is None else {int(number) for number in connection.exec_driver_sql(statement).scalars()}
 
@@ -41,28 +39,25 @@ def run_in_fork(function: Callable[[], Any]) -> Any:
     child.start()
     try:
         assert ours.poll(FORK_TIMEOUT), "the forked process does not answer"
-        answer = ours.recv()
+        answer, problem = ours.recv()
         child.join(FORK_TIMEOUT)
-        assert child.exitcode == 0
+        assert (child.exitcode, problem) == (0, None)
     finally:
         child.kill()
-    if isinstance(answer, Exception):
-        raise answer
     return answer
 
 
 def _run_and_send(theirs: Pipe, function: Callable[[], Any]) -> None:
+    answer: tuple[Any, str | None]
     try:
-        answer = function()
-    except Exception as error:  # noqa: BLE001 - it is raised in the parent
-        answer = RuntimeError(f"in the forked process: {error!r}")
+        answer = function(), None
+    except Exception as error:  # noqa: BLE001 - the parent fails with it
+        answer = None, repr(error)
     gc.collect()
     theirs.send(answer)
 
 
 def use_client(client: Client) -> int:
-    """Use all that a client has; how many tasks there are."""
-
     async def awaitably() -> int:
         await client.aio.enqueue("mail")
         return len(await client.aio.tasks.list(limit=100))

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import os
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
+from peerd.testing import eventually
 from tests.support.mariadb import MariaDB
 from tests.support.server import ServerFailedError, ServerUnavailableError, free_port
 
@@ -28,8 +28,6 @@ LIBRARY: Final = ("/usr/lib/galera/libgalera_smm.so", "/usr/lib64/galera-4/libga
 
 
 class GaleraServer(MariaDB):
-    """One server of the cluster. `begin` makes a new cluster of it, `start` lets it join the others."""
-
     kind: ClassVar[str] = "galera"
 
     def __init__(self, folder: Path, *, durable: bool = False, suspect_after: int = SUSPECT_AFTER) -> None:
@@ -67,20 +65,18 @@ class GaleraServer(MariaDB):
             "evs.suspect_timeout": f"PT{self.suspect_after}S",
             "evs.inactive_timeout": f"PT{3 * self.suspect_after}S",
         }
+        options = {
+            "provider": find_library(),
+            "provider-options": ";".join(f"{name}={value}" for name, value in provider.items()),
+            "cluster-address": f"gcomm://{'' if self._begins else ','.join(self.group)}",
+            "node-name": self.folder.name,
+            "sst-receive-address": f"127.0.0.1:{self.transfer_port}",
+        }
         return [
             *super().command(),
-            "--binlog-format=ROW",
-            "--innodb-autoinc-lock-mode=2",
-            "--wsrep-on=ON",
-            f"--wsrep-provider={find_library()}",
-            f"--wsrep-provider-options={';'.join(f'{name}={value}' for name, value in provider.items())}",
-            "--wsrep-cluster-name=peerd",
-            f"--wsrep-cluster-address=gcomm://{'' if self._begins else ','.join(self.group)}",
-            "--wsrep-node-address=127.0.0.1",
-            f"--wsrep-node-name={self.folder.name}",
-            "--wsrep-sst-method=rsync",
-            f"--wsrep-sst-receive-address=127.0.0.1:{self.transfer_port}",
-            "--wsrep-slave-threads=2",
+            *("--binlog-format=ROW", "--innodb-autoinc-lock-mode=2", "--wsrep-on=ON", "--wsrep-cluster-name=peerd"),
+            *("--wsrep-node-address=127.0.0.1", "--wsrep-sst-method=rsync", "--wsrep-slave-threads=2"),
+            *(f"--wsrep-{name}={value}" for name, value in options.items()),
             *(["--wsrep-new-cluster"] if self._begins else []),
         ]
 
@@ -98,13 +94,9 @@ class GaleraServer(MariaDB):
         """A status variable of the server: ``wsrep_cluster_size`` and the like."""
         import pymysql  # noqa: PLC0415 - only where a server is wanted
 
+        at: dict[str, Any] = {"host": "127.0.0.1", "port": self.port, "connect_timeout": 2, "read_timeout": 5}
         try:
-            with (
-                closing(
-                    pymysql.connect(host="127.0.0.1", port=self.port, user="root", connect_timeout=2, read_timeout=5)
-                ) as connection,
-                connection.cursor() as cursor,
-            ):
+            with closing(pymysql.connect(user="root", **at)) as connection, connection.cursor() as cursor:
                 cursor.execute("SHOW GLOBAL STATUS LIKE %s", (name,))
                 row = cursor.fetchone()
         except pymysql.err.MySQLError as error:
@@ -113,17 +105,13 @@ class GaleraServer(MariaDB):
 
 
 class Galera:
-    """The cluster: `start` it, write to any of its `servers`, kill some of them, `stop` it."""
-
     kind: ClassVar[str] = "galera"
     suspect_after: ClassVar[int] = SUSPECT_AFTER
 
     def __init__(self, folder: Path, *, durable: bool = False) -> None:
         self.folder = folder
-        self.servers = [
-            GaleraServer(folder / f"g{number}", durable=durable, suspect_after=self.suspect_after)
-            for number in range(1, SERVERS + 1)
-        ]
+        how: dict[str, Any] = {"durable": durable, "suspect_after": self.suspect_after}
+        self.servers = [GaleraServer(folder / f"g{number}", **how) for number in range(1, SERVERS + 1)]
         for server in self.servers:
             server.group = [one.group_address for one in self.servers]
 
@@ -137,7 +125,6 @@ class Galera:
             server.port = port
 
     def start(self) -> None:
-        """Let the first server begin a cluster, and the others join it; return when all have."""
         find_library()
         self.folder.mkdir(parents=True, exist_ok=True)
         first, *others = self.servers
@@ -148,30 +135,26 @@ class Galera:
 
     def wait_until_synced(self, size: int = SERVERS) -> None:
         """Wait until every living server sees so many."""
-        deadline = time.monotonic() + JOIN_WITHIN
+
+        def is_synced(server: GaleraServer) -> bool:
+            return server.accepts_connections() and server.status("wsrep_cluster_size") == str(size)
+
         living = [server for server in self.servers if server.process is not None]
-        while not all(
-            server.accepts_connections() and server.status("wsrep_cluster_size") == str(size) for server in living
-        ):
-            if time.monotonic() > deadline:
-                raise ServerFailedError(f"the cluster did not come to {size} servers within {JOIN_WITHIN:g} s")
-            time.sleep(0.05)
+        message = f"the cluster comes to {size} servers"
+        eventually(lambda: all(map(is_synced, living)), JOIN_WITHIN, every=0.05, message=message)
 
     def stop(self) -> None:
         for server in self.servers:
             server.stop()
 
     def url(self, database: str, *, at: int = 0) -> str:
-        """The address of a database at one server alone."""
         return f"mysql+pymysql://root@127.0.0.1:{self.ports[at]}/{database}?charset=utf8mb4"
 
     def multi_host_url(self, database: str, *, first: int = 0) -> str:
-        """The address of a database with all servers, of which the one of this index comes first."""
         hosts = [f"127.0.0.1:{port}" for port in self.ports]
         return f"mysql+pymysql://root@{','.join(hosts[first:] + hosts[:first])}/{database}?charset=utf8mb4"
 
     def count(self, name: str) -> int:
-        """The sum of a counter over the servers that answer."""
         total = 0
         for server in self.servers:
             with suppress(ServerFailedError):
@@ -204,8 +187,6 @@ def replace_sched_idle_with_nice() -> Iterator[None]:
 
 
 def find_library() -> str:
-    """Where the library of Galera is; raises ServerUnavailableError."""
-    for path in LIBRARY:
-        if Path(path).exists():
-            return path
+    if found := next((path for path in LIBRARY if Path(path).exists()), None):
+        return found
     raise ServerUnavailableError("galera-4 is not installed (as root, `make test` installs it where apt is present)")

@@ -8,31 +8,20 @@ from __future__ import annotations
 import os
 import ssl
 from functools import cache
-from pathlib import Path
 from typing import Any
 
+import certifi
 import pytest
-
-VARIABLES = ("SSL_CERT_FILE", "SSL_CERT_DIR")
-"""With which a test chooses others."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
     read = ssl.create_default_context
-
-    @cache
-    def keep(_: object, **options: Any) -> ssl.SSLContext:
-        return read(**options)
+    keep = cache(read)
 
     def create_default_context(*arguments: Any, **options: Any) -> ssl.SSLContext:
-        if arguments or options.keys() - {"cafile"}:
-            return read(*arguments, **options)
-        paths = [options.get("cafile"), *(os.environ.get(name) for name in VARIABLES)]
-        return keep(tuple((path, _changed_at(path)) for path in paths), **options)
+        is_usual = options in ({}, {"cafile": certifi.where()}) and not arguments
+        chooses_others = "SSL_CERT_FILE" in os.environ or "SSL_CERT_DIR" in os.environ
+        return keep(**options) if is_usual and not chooses_others else read(*arguments, **options)
 
     ssl.create_default_context = create_default_context
     config.add_cleanup(lambda: setattr(ssl, "create_default_context", read))
-
-
-def _changed_at(path: str | None) -> int | None:
-    return Path(path).stat().st_mtime_ns if path and Path(path).exists() else None

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 
 class ManualClock:
-    """Its time changes only when the test sets it."""
-
     def __init__(self, now: float = 0.0) -> None:
         self.now = now
 

@@ -9,8 +9,6 @@ from tests.support.server import DatabaseServer, find_program
 
 
 class MariaDB(DatabaseServer):
-    """mariadbd with small buffers; the user is `root` without a password."""
-
     kind = "mariadb"
     death_signal = signal.SIGKILL
 
@@ -18,19 +16,15 @@ class MariaDB(DatabaseServer):
         return f"mysql+pymysql://root@127.0.0.1:{self.port}/{database}?charset=utf8mb4"
 
     def create_data(self) -> None:
-        self.run(
-            [
-                find_program("mariadb-install-db"),
-                "--no-defaults",
-                f"--datadir={self.data}",
-                "--auth-root-authentication-method=normal",
-                "--skip-test-db",
-                f"--user={self.system_user() or getpass.getuser()}",
-                "--innodb-log-file-size=8M",
-                "--innodb-flush-method=nosync",
-                "--innodb-doublewrite=0",
-            ],
-        )
+        options = [
+            "--no-defaults",
+            "--auth-root-authentication-method=normal",
+            "--skip-test-db",
+            f"--datadir={self.data}",
+        ]
+        user = f"--user={self.system_user() or getpass.getuser()}"
+        quick = ["--innodb-log-file-size=8M", "--innodb-flush-method=nosync", "--innodb-doublewrite=0"]
+        self.run([find_program("mariadb-install-db"), *options, user, *quick])
 
     def command(self) -> list[str]:
         return [

@@ -23,7 +23,6 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
 
 class MarkdownPage(pytest.File):
     folder: Path | None = None
-    """Where its blocks run, once one has."""
 
     def collect(self) -> Iterator[pytest.Item]:
         text = self.path.read_text()

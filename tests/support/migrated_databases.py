@@ -41,14 +41,10 @@ _numbers = count(1)
 
 @dataclass(frozen=True)
 class Statements:
-    """What a server is asked before a database is used again."""
-
     others: str
-    """How many other sessions have the database."""
     definitions: tuple[str, ...]
     """Everything but rows."""
     numbered: str
-    """Statements that let numbers begin at 1 again."""
 
 
 STATEMENTS: Final = {
@@ -86,27 +82,22 @@ STATEMENTS: Final = {
 
 @dataclass
 class MigratedDatabases:
-    """Those of one process of the run."""
-
     worker: str
     folder: Path
     _free: dict[str, list[str]] = field(default_factory=dict)
     _definitions: dict[str, list[Any]] = field(default_factory=dict)
 
     def file(self) -> Path:
-        """A SQLite file that nothing uses."""
         file = self.folder / "migrated.sqlite"
         if not file.exists():
             _migrate(f"sqlite:///{file}")
         return file
 
     def take(self, server: DatabaseServer | Galera) -> str:
-        """The name of an empty database on a server, for one test."""
         free = self._free.setdefault(server.kind, [])
         return free.pop() if free else self._made(server)
 
     def give_back(self, server: DatabaseServer | Galera, name: str) -> None:
-        """The test has ended."""
         if self._is_emptied(server, name):
             self._free[server.kind].append(name)
         else:
@@ -117,22 +108,26 @@ class MigratedDatabases:
         _migrate(create_database(server, name))
         if server.kind not in self._definitions:
             with closing(_connect(server, name)) as connection:
-                self._definitions[server.kind] = _definitions_of(connection, STATEMENTS[server.kind])
+                definitions = STATEMENTS[server.kind].definitions
+                self._definitions[server.kind] = [_answer(connection, statement) for statement in definitions]
         return name
 
     def _is_emptied(self, server: DatabaseServer | Galera, name: str) -> bool:
         """Make a database as it was when it was new; False if that is not certain."""
         statements = STATEMENTS[server.kind]
         with closing(_connect(server, name)) as connection:
-            if not _is_left_by_others(connection, statements):
+            deadline = time.monotonic() + LEFT_WITHIN
+            while _answer(connection, statements.others)[0] != (0,):
+                if time.monotonic() > deadline:
+                    return False
+                time.sleep(0.01)
+            if [_answer(connection, statement) for statement in statements.definitions] != self._definitions[
+                server.kind
+            ]:
                 return False
-            if _definitions_of(connection, statements) != self._definitions[server.kind]:
-                return False
+            numbered = [statement for (statement,) in _answer(connection, statements.numbered)]
             with connection.cursor() as cursor:
-                for table in metadata.tables:
-                    cursor.execute(f"DELETE FROM {table}")
-                cursor.execute(statements.numbered)
-                for (statement,) in cursor.fetchall():
+                for statement in (*(f"DELETE FROM {table}" for table in metadata.tables), *numbered):
                     cursor.execute(statement)
         return True
 
@@ -149,25 +144,10 @@ def _connect(server: DatabaseServer | Galera, name: str) -> Any:
     return psycopg.connect(f"postgresql://peerd@127.0.0.1:{port}/{name}", autocommit=True)
 
 
-def _is_left_by_others(connection: Any, statements: Statements) -> bool:
-    deadline = time.monotonic() + LEFT_WITHIN
+def _answer(connection: Any, statement: str) -> list[Any]:
     with connection.cursor() as cursor:
-        while True:
-            cursor.execute(statements.others)
-            if cursor.fetchone() == (0,):
-                return True
-            if time.monotonic() > deadline:
-                return False
-            time.sleep(0.01)
-
-
-def _definitions_of(connection: Any, statements: Statements) -> list[Any]:
-    found = []
-    with connection.cursor() as cursor:
-        for statement in statements.definitions:
-            cursor.execute(statement)
-            found.append(cursor.fetchall())
-    return found
+        cursor.execute(statement)
+        return list(cursor.fetchall())
 
 
 @pytest.fixture(scope="session")
@@ -209,7 +189,6 @@ def module_database(request: pytest.FixtureRequest, module_factory: DatabaseFact
 def _create(
     databases: MigratedDatabases, folder: Path, afterwards: ExitStack, item: pytest.Item | None, kind: str
 ) -> str:
-    """A migrated database of a kind, until the test or the module has ended; the test is skipped without a server."""
     if kind == "sqlite":
         if item is not None:
             note_database(item, kind)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,97 +19,63 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from peerd.storage.object_disk.options import ObjectDiskOptions
 from peerd.testing import eventually
+from tests.support.server import free_port as free_port  # noqa: PLC0414 - its users take it from here
 
 ACCESS_KEY, SECRET_KEY = "test:tester", "the-secret-of-tests"
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+BUCKET = "copies"
 
 
 class ObjectStoreServer:
-    """A server that runs, with a bucket `copies`.
-
-    Args:
-        url: of it.
-        folder: in which credentials are written.
-        process: that can be stopped and killed; None: it is of somewhere else.
-        access_key: that it accepts.
-        secret: of the key.
-    """
+    """A server that runs, with a bucket `copies`."""
 
     def __init__(
-        self,
-        url: str,
-        folder: Path,
-        process: subprocess.Popen[bytes] | None = None,
-        *,
-        access_key: str = ACCESS_KEY,
-        secret: str = SECRET_KEY,
+        self, url: str, folder: Path, process: subprocess.Popen[bytes] | None = None, **credentials: str
     ) -> None:
         self.url = url
         self.folder = folder
         self.process = process
-        self.access_key = access_key
-        self.secret = secret
+        self.access_key = credentials.get("access_key", ACCESS_KEY)
+        self.secret = credentials.get("secret", SECRET_KEY)
+        checksums = dict.fromkeys(("request_checksum_calculation", "response_checksum_validation"), "when_required")
+        how: dict[str, Any] = {"signature_version": "s3v4", "retries": {"total_max_attempts": 1}, **checksums}
         self.client = boto3.client(
             "s3",
             endpoint_url=url,
-            aws_access_key_id=access_key,
-            aws_secret_access_key=secret,
+            aws_access_key_id=self.access_key,
+            aws_secret_access_key=self.secret,
             region_name="us-east-1",
-            config=Config(
-                signature_version="s3v4",
-                retries={"total_max_attempts": 1},
-                s3={"addressing_style": "path"},
-                request_checksum_calculation="when_required",
-                response_checksum_validation="when_required",
-            ),
+            config=Config(s3={"addressing_style": "path"}, **how),
         )
 
     def options(self, **more: Any) -> ObjectDiskOptions:
-        """The options of a place in it, with a file of credentials."""
         file = self.folder / "credentials"
         file.write_text(credentials_text(self.access_key, self.secret))
-        values: dict[str, Any] = {
-            "name": "archive",
-            "bucket": "copies",
-            "endpoint": self.url,
-            "prefix": "peerd/one",
-            "credentials_file": str(file),
-            "capacity": 10**9,
-        }
-        return ObjectDiskOptions(**{**values, **more})
+        where = {"bucket": BUCKET, "endpoint": self.url, "prefix": "peerd/one", "credentials_file": str(file)}
+        return ObjectDiskOptions(**{"name": "archive", "capacity": 10**9, **where, **more})
 
-    def names(self, bucket: str = "copies") -> list[str]:
-        """The names of all objects."""
-        found = self.client.list_objects_v2(Bucket=bucket).get("Contents", [])
-        return sorted(one["Key"] for one in found)
+    def names(self) -> list[str]:
+        return sorted(one["Key"] for one in self.client.list_objects_v2(Bucket=BUCKET).get("Contents", []))
 
-    def uploads(self, bucket: str = "copies") -> list[str]:
-        """The names of all uploads that have not ended."""
-        return [one["Key"] for one in self.client.list_multipart_uploads(Bucket=bucket).get("Uploads", [])]
+    def uploads(self) -> list[str]:
+        return [one["Key"] for one in self.client.list_multipart_uploads(Bucket=BUCKET).get("Uploads", [])]
 
-    def empty(self, bucket: str = "copies") -> None:
-        """Remove all objects."""
-        for name in self.names(bucket):
-            self.client.delete_object(Bucket=bucket, Key=name)
+    def empty(self) -> None:
+        for name in self.names():
+            self.client.delete_object(Bucket=BUCKET, Key=name)
 
     def pause(self) -> None:
-        """Answer no more, but keep connections."""
-        assert self.process is not None
-        self.process.send_signal(signal.SIGSTOP)
+        self._send(signal.SIGSTOP)
 
     def resume(self) -> None:
-        assert self.process is not None
-        self.process.send_signal(signal.SIGCONT)
+        self._send(signal.SIGCONT)
 
     def stop(self) -> None:
+        self._send(signal.SIGKILL).wait()
+
+    def _send(self, number: signal.Signals) -> subprocess.Popen[bytes]:
         assert self.process is not None
-        self.process.kill()
-        self.process.wait()
+        self.process.send_signal(number)
+        return self.process
 
 
 def credentials_text(access_key: str, secret: str) -> str:
@@ -122,55 +87,46 @@ def moto_server(folder: Path) -> Iterator[ObjectStoreServer]:
     """Moto, which keeps everything in memory, and accepts any credentials."""
     port = free_port()
     command = [sys.executable, "-c", "from moto.server import main; main()", "-H", "127.0.0.1", "-p", str(port)]
-    with (folder / "moto.log").open("wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log, env=dict(os.environ))
-    server = ObjectStoreServer(f"http://127.0.0.1:{port}", folder, process)
-    try:
-        eventually(lambda: _makes_bucket(server), timeout=30)
+    with _served([command], port, folder, dict(os.environ)) as server:
         yield server
-    finally:
-        server.client.close()
-        process.kill()
-        process.wait()
-
-
-def _makes_bucket(server: ObjectStoreServer) -> bool:
-    try:
-        server.client.create_bucket(Bucket="copies")
-    except (BotoCoreError, ClientError):
-        return False
-    return True
 
 
 @contextmanager
 def swift_server(folder: Path) -> Iterator[ObjectStoreServer]:
-    """OpenStack Swift of Debian with its S3 interface: one proxy, one copy of each object, signatures are verified.
-
-    Raises:
-        pytest.skip.Exception: it is not installed.
-    """
+    """OpenStack Swift of Debian with its S3 interface: one proxy, one copy of each object, signatures are verified."""
     if shutil.which("swift-proxy-server") is None:
         pytest.skip("Swift is not installed: apt-get install swift-proxy swift-account swift-container swift-object")
     ports = {name: free_port() for name in ("proxy", "account", "container", "object")}
     _write_swift_files(folder, ports)
     environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": str(folder), "LC_ALL": "C.UTF-8"}
-    processes: list[subprocess.Popen[bytes]] = []
-    with (folder / "swift.log").open("wb") as log:
-        for name in ports:
-            command = ["/usr/bin/python3", "-c", SWIFT_MAIN, str(folder), name]
-            processes.append(subprocess.Popen(command, stdout=log, stderr=log, env=environment))
-    server = ObjectStoreServer(f"http://127.0.0.1:{ports['proxy']}", folder, processes[0])
+    commands = [["/usr/bin/python3", "-c", SWIFT_MAIN, str(folder), name] for name in ports]
+    with _served(commands, ports["proxy"], folder, environment) as server:
+        yield server
+
+
+@contextmanager
+def _served(
+    commands: list[list[str]], port: int, folder: Path, environment: dict[str, str]
+) -> Iterator[ObjectStoreServer]:
+    path = folder / "server.log"
+    with path.open("wb") as log:
+        processes = [subprocess.Popen(command, stdout=log, stderr=log, env=environment) for command in commands]
+    server = ObjectStoreServer(f"http://127.0.0.1:{port}", folder, processes[0])
     try:
-        eventually(
-            lambda: _makes_bucket(server), timeout=60, message=lambda: (folder / "swift.log").read_text()[-3000:]
-        )
+        eventually(lambda: _makes_bucket(server), timeout=60, message=lambda: path.read_text()[-3000:])
         yield server
     finally:
         server.client.close()
         for process in processes:
-            process.terminate()
-        for process in processes:
+            process.kill()
             process.wait()
+
+
+def _makes_bucket(server: ObjectStoreServer) -> bool:
+    with suppress(BotoCoreError, ClientError):
+        server.client.create_bucket(Bucket=BUCKET)
+        return True
+    return False
 
 
 SWIFT_MAIN = """

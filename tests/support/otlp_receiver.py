@@ -13,8 +13,6 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 
 class ReceivedSpan:
-    """One span, with texts for its ids, and the attributes of its resource."""
-
     def __init__(self, span: Any, resource: Any) -> None:
         self.name: str = span.name
         self.kind: int = span.kind
@@ -32,8 +30,6 @@ class ReceivedSpan:
 
 
 class OtlpReceiver:
-    """The spans that have come, and the address for OTEL_EXPORTER_OTLP_ENDPOINT."""
-
     def __init__(self) -> None:
         self.spans: list[ReceivedSpan] = []
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())

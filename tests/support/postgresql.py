@@ -22,21 +22,11 @@ class PostgreSQL(DatabaseServer):
     def system_user(self) -> str | None:
         if os.geteuid() != 0:
             return None
-        return "postgres" if _user_exists("postgres") else "nobody"
+        return "postgres" if "postgres" in {user.pw_name for user in pwd.getpwall()} else "nobody"
 
     def create_data(self) -> None:
-        self.run(
-            [
-                find_program("initdb"),
-                f"--pgdata={self.data}",
-                "--username=peerd",
-                "--auth=trust",
-                "--encoding=UTF8",
-                "--locale=C.UTF-8",
-                "--no-instructions",
-                "--no-sync",
-            ],
-        )
+        options = ["--username=peerd", "--auth=trust", "--encoding=UTF8", "--locale=C.UTF-8", "--no-instructions"]
+        self.run([find_program("initdb"), f"--pgdata={self.data}", "--no-sync", *options])
 
     def command(self) -> list[str]:
         switch = "on" if self.durable else "off"
@@ -60,16 +50,6 @@ class PostgreSQL(DatabaseServer):
         import psycopg  # noqa: PLC0415 - only where a server is wanted
 
         with suppress(psycopg.OperationalError):
-            psycopg.connect(
-                host="127.0.0.1", port=self.port, user="peerd", dbname="postgres", connect_timeout=2
-            ).close()
+            psycopg.connect(f"postgresql://peerd@127.0.0.1:{self.port}/postgres", connect_timeout=2).close()
             return True
         return False
-
-
-def _user_exists(name: str) -> bool:
-    try:
-        pwd.getpwnam(name)
-    except KeyError:
-        return False
-    return True

@@ -18,7 +18,6 @@ QUICK = argon2.PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
 
 @cache
 def quick_hash(password: str) -> str:
-    """The hash of a password."""
     return QUICK.hash(passwords.normalized(password))
 
 

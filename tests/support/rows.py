@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import pytest
@@ -22,19 +22,17 @@ def rows(names: str, table: Iterable[Any]) -> Callable[[Callable[..., Any]], Cal
 
         @functools.wraps(test)
         def run(**given: Any) -> None:
-            wrong = _Wrong()
-            for row in values:
-                with wrong.if_it_raises(row):
-                    test(**given, **row)
-            wrong.report()
+            with _collected() as collect:
+                for row in values:
+                    with collect(row):
+                        test(**given, **row)
 
         @functools.wraps(test)
         async def run_async(**given: Any) -> None:
-            wrong = _Wrong()
-            for row in values:
-                with wrong.if_it_raises(row):
-                    await test(**given, **row)
-            wrong.report()
+            with _collected() as collect:
+                for row in values:
+                    with collect(row):
+                        await test(**given, **row)
 
         wrapper: Any = run_async if inspect.iscoroutinefunction(test) else run
         wrapper.__signature__ = signature.replace(parameters=fixtures)
@@ -43,24 +41,20 @@ def rows(names: str, table: Iterable[Any]) -> Callable[[Callable[..., Any]], Cal
     return of_test
 
 
-class _Wrong:
-    """The rows whose test has failed."""
-
-    def __init__(self) -> None:
-        self._found: list[tuple[dict[str, Any], BaseException]] = []
+@contextmanager
+def _collected() -> Iterator[Callable[[dict[str, Any]], AbstractContextManager[None]]]:
+    wrong: list[tuple[dict[str, Any], BaseException]] = []
 
     @contextmanager
-    def if_it_raises(self, row: dict[str, Any]) -> Iterator[None]:
+    def collect(row: dict[str, Any]) -> Iterator[None]:
         try:
             yield
-        except Exception as error:  # noqa: BLE001 - whatever it is, the next row is tried
-            self._found.append((row, error))
-        except pytest.fail.Exception as error:
-            if "DID NOT RAISE" not in str(error):  # but pytest-timeout ends the test, whose time is over
-                raise
-            self._found.append((row, error))
+        except (Exception, pytest.fail.Exception) as error:
+            if isinstance(error, pytest.fail.Exception) and "DID NOT RAISE" not in str(error):
+                raise  # pytest-timeout ends the test, whose time is over
+            wrong.append((row, error))
 
-    def report(self) -> None:
-        if self._found:
-            text = "\n\n".join(f"{row}: {type(error).__name__}: {error}" for row, error in self._found)
-            raise AssertionError(f"{len(self._found)} rows are wrong:\n{text}") from self._found[0][1]
+    yield collect
+    if wrong:
+        text = "\n\n".join(f"{row}: {type(error).__name__}: {error}" for row, error in wrong)
+        raise AssertionError(f"{len(wrong)} rows are wrong:\n{text}") from wrong[0][1]

@@ -24,38 +24,25 @@ QUIET: Final[dict[str, Any]] = {"log_config": None, "access_log": False}
 
 
 class ServedAgain:
-    """An app that can be stopped, and served again at the same address.
-
-    Args:
-        app: the app.
-    """
+    """An app that can be stopped, and served again at the same address."""
 
     def __init__(self, app: FastAPI) -> None:
         self._app = app
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self._port: int = free.getsockname()[1]
-        self.address = f"http://127.0.0.1:{self._port}"
         self._stack = ExitStack()
+        self.address = ""
         self.start()
 
     def start(self) -> None:
-        """Serve it."""
-        self._stack.enter_context(served(self._app, port=self._port))
+        self.address = self._stack.enter_context(served(self._app, port=int(self.address.rpartition(":")[2] or 0)))
 
     def stop(self) -> None:
-        """Close all connections, and listen no more."""
         self._stack.close()
 
     close = stop
 
 
 class ShownApp:
-    """An app that is served once, and shows the database of one client after another.
-
-    Args:
-        app: the app.
-        address: its URL.
-    """
+    """An app that is served once, and shows the database of one client after another."""
 
     def __init__(self, app: FastAPI, address: str) -> None:
         self.app = app
@@ -64,7 +51,6 @@ class ShownApp:
     @classmethod
     @contextmanager
     def served(cls) -> Iterator[ShownApp]:
-        """An app while it is served."""
         app = create_app()
         with served(app) as address:
             yield cls(app, address)

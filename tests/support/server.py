@@ -22,12 +22,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import psutil
 
 RUN_FOLDER_VARIABLE = "PEERD_TEST_RUN_FOLDER"
-"""Names the folder that the processes of a run of tests share."""
 START_TIMEOUT = 60.0
 PORTS_TO_TRY = 3
 PORTS = range(20_000, 32_000)
@@ -45,8 +44,6 @@ class ServerFailedError(Exception):
 
 
 class DatabaseServer(ABC):
-    """One database server; `start` it, make databases with its `url`, `stop` it."""
-
     kind: ClassVar[str]
     death_signal: ClassVar[signal.Signals]
 
@@ -59,7 +56,6 @@ class DatabaseServer(ABC):
 
     @property
     def ports(self) -> list[int]:
-        """Where its clients come in; a cluster has several."""
         return [self.port]
 
     @ports.setter
@@ -79,13 +75,16 @@ class DatabaseServer(ABC):
         """SQLAlchemy's address of a database on this server, with its driver."""
 
     def start(self) -> None:
-        """Make the data folder at the first start, run the server, return when it accepts connections."""
         if not self.data.exists():
             self._make_data()
-        if self.port:
-            self._run_on(self.port)
-        else:
-            self._run_on_a_free_port()
+        may_choose = not self.port
+        for attempt in range(1, PORTS_TO_TRY + 1):
+            try:
+                self._run_on(free_port() if may_choose else self.port)
+                break
+            except ServerFailedError:  # another process may have bound the port meanwhile
+                if attempt == PORTS_TO_TRY or not may_choose:
+                    raise
 
     def stop(self, timeout: float = 20) -> None:
         """End the server without closing its clients' connections first; its data stay."""
@@ -96,15 +95,16 @@ class DatabaseServer(ABC):
         self._end(signal.SIGKILL, 20)
 
     def freeze(self) -> None:
-        """Stop the server's processes (SIGSTOP): connections stay open and nothing answers, until `thaw`."""
-        for process in self._process_tree():
-            with suppress(psutil.NoSuchProcess):  # a session's process that was just leaving
-                process.suspend()
+        """Stop the server's processes: connections stay open and nothing answers, until `thaw`."""
+        self._signal_all(signal.SIGSTOP)
 
     def thaw(self) -> None:
+        self._signal_all(signal.SIGCONT)
+
+    def _signal_all(self, number: signal.Signals) -> None:
         for process in self._process_tree():
             with suppress(psutil.NoSuchProcess):  # a session's process that was just leaving
-                process.resume()
+                process.send_signal(number)
 
     @abstractmethod
     def create_data(self) -> None: ...
@@ -114,54 +114,29 @@ class DatabaseServer(ABC):
 
     def spawn(self, command: list[str]) -> subprocess.Popen[bytes]:
         with self.log.open("ab") as log:
-            return subprocess.Popen(
-                command,
-                cwd=self.folder,
-                env=self.environment(),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-                preexec_fn=_set_pdeathsig(self.death_signal),  # noqa: PLW1509 - prctl alone
-                user=self.system_user(),
-            )
+            how: dict[str, Any] = {"stdout": log, "stderr": log, "start_new_session": True}
+            dies = _set_pdeathsig(self.death_signal)
+            return subprocess.Popen(command, **self._surroundings(), **how, preexec_fn=dies)  # noqa: PLW1509 - prctl alone
 
     def run(self, command: list[str]) -> None:
-        """Run a program of the server to its end, as the server's user."""
-        done = subprocess.run(
-            command,
-            cwd=self.folder,
-            env=self.environment(),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            user=self.system_user(),
-            check=False,
-        )
+        output: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        done = subprocess.run(command, **self._surroundings(), **output, check=False)
         if done.returncode != 0:
             raise RuntimeError(f"{command[0]} failed with status {done.returncode}:\n{done.stdout.decode()}")
 
-    def environment(self) -> dict[str, str]:
-        """No PG* or MYSQL_* of the caller's shell; UTC, since a session's zone is what the test sets.
+    def _surroundings(self) -> dict[str, Any]:
+        user = self.system_user()
+        return {"cwd": self.folder, "env": self.environment(), "stdin": subprocess.DEVNULL, "user": user}
 
-        The temporary folder is private: a starting mariadbd removes the temporary tables of all others in it.
-        """
-        return {
-            "PATH": os.environ.get("PATH", os.defpath),
-            "LANG": "C.UTF-8",
-            "TZ": "UTC",
-            "TMPDIR": str(self.folder),
-        }
+    def environment(self) -> dict[str, str]:
+        """The temporary folder is private: a starting mariadbd removes the temporary tables of all others in it."""
+        return {"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8", "TZ": "UTC", "TMPDIR": str(self.folder)}
 
     def system_user(self) -> str | None:
-        """The user that the server runs as; None is the present one."""
         return None
 
     def _make_data(self) -> None:
-        """Create the data; within a run of tests, copy those that its first server of the kind has created.
-
-        To create them takes seconds of a processor.
-        """
+        """Creating data takes seconds: within a run, those that its first server of the kind has created are copied."""
         self._make_folder()
         if (run_folder := os.environ.get(RUN_FOLDER_VARIABLE)) is None:
             self.create_data()
@@ -180,16 +155,6 @@ class DatabaseServer(ABC):
         if (user := self.system_user()) is not None:
             shutil.chown(self.folder, user)
 
-    def _run_on_a_free_port(self) -> None:
-        """Another process may bind the port between the check and the start of the server: then use another one."""
-        for attempt in range(1, PORTS_TO_TRY + 1):
-            try:
-                self._run_on(free_port())
-                break
-            except ServerFailedError:
-                if attempt == PORTS_TO_TRY:
-                    raise
-
     def _run_on(self, port: int) -> None:
         self.port = port
         self.process = self.spawn(self.command())
@@ -202,12 +167,9 @@ class DatabaseServer(ABC):
     def _wait_until_it_listens(self) -> None:
         deadline = time.monotonic() + self.start_timeout
         while not self.accepts_connections():
-            if self._running().poll() is not None:
-                raise ServerFailedError(f"{self.kind} did not start:\n{self._log_tail()}")
-            if time.monotonic() > deadline:
-                raise ServerFailedError(
-                    f"{self.kind} did not start within {self.start_timeout:g} s:\n{self._log_tail()}"
-                )
+            if self._running().poll() is not None or time.monotonic() > deadline:
+                tail = self.log.read_text(errors="replace").splitlines()[-20:]
+                raise ServerFailedError("\n".join([f"{self.kind} did not start in {self.start_timeout:g} s:", *tail]))
             time.sleep(0.02)
 
     @abstractmethod
@@ -237,9 +199,6 @@ class DatabaseServer(ABC):
         if self.process is None:
             raise RuntimeError(f"{self.kind} was not started")
         return self.process
-
-    def _log_tail(self) -> str:
-        return "\n".join(self.log.read_text(errors="replace").splitlines()[-20:])
 
 
 def find_program(name: str) -> str:

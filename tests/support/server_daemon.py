@@ -42,20 +42,14 @@ def run_server(server: DatabaseServer | Galera, folder: Path) -> None:
     try:
         server.start()
         answer = {"ports": server.ports}
-    except ServerUnavailableError as error:
-        answer = {"unavailable": str(error)}
     except Exception as error:  # noqa: BLE001 - the test process raises it
-        answer = {"broken": str(error)}
+        answer = {"unavailable" if isinstance(error, ServerUnavailableError) else "broken": str(error)}
     unfinished = folder / f"{server.kind}.json.new"
     unfinished.write_text(json.dumps(answer))
     unfinished.rename(folder / f"{server.kind}.json")
-    if "ports" in answer:
-        wait_for_run_end(folder)
-
-
-def wait_for_run_end(folder: Path) -> None:
-    with (folder / RUN_LOCK).open("r+") as alive:
-        fcntl.lockf(alive, fcntl.LOCK_EX)
+    if "ports" in answer:  # wait for the end of the run
+        with (folder / RUN_LOCK).open("r+") as alive:
+            fcntl.lockf(alive, fcntl.LOCK_EX)
 
 
 def remove_folder_when_last(folder: Path) -> None:

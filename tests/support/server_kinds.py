@@ -7,4 +7,3 @@ from tests.support.server import DatabaseServer
 
 SERVERS: dict[str, type[DatabaseServer]] = {"mariadb": MariaDB, "postgresql": PostgreSQL}
 SHARED_SERVERS: dict[str, type[DatabaseServer | Galera]] = {**SERVERS, "galera": SharedGalera}
-"""What a test run starts once, and shares."""

@@ -16,7 +16,7 @@ import tempfile
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import psutil
 
@@ -30,8 +30,6 @@ _ROOT = Path(__file__).parents[2]
 
 
 class ServerSession:
-    """The controller's side of a test run."""
-
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="peerd-", dir=_short_temporary_folder()))
         self.folder.chmod(0o755)  # PostgreSQL runs as another user when we are root
@@ -40,17 +38,15 @@ class ServerSession:
         os.environ[RUN_FOLDER_VARIABLE] = str(self.folder)  # xdist's workers inherit it
 
     def close(self) -> None:
-        """Let the daemons stop their servers, wait for them, remove the folder."""
         os.environ.pop(RUN_FOLDER_VARIABLE, None)
         self._alive.close()
         for kept in self.folder.glob("*.kept"):
             with suppress(FileNotFoundError), kept.open() as lock:
-                eventually(partial(_is_free, lock), timeout=60, message=f"the daemon of {kept.stem} did not end")
+                eventually(partial(acquires, lock), timeout=60, message=f"the daemon of {kept.stem} did not end")
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
 def processor_time_of_servers() -> float:
-    """Seconds of a processor that the run's servers have used until now."""
     folder = os.environ.get(RUN_FOLDER_VARIABLE, "")
     used = 0.0
     for process in psutil.process_iter():
@@ -73,46 +69,35 @@ def shared_server(kind: str) -> DatabaseServer | Galera:
 
 
 def _start_daemon(kind: str, folder: Path, answer: Path) -> None:
-    with (folder / f"{kind}.keeper.log").open("w") as log:
-        server_daemon = subprocess.Popen(
-            [sys.executable, "-m", "tests.support.server_daemon", kind, str(folder)],
-            cwd=_ROOT,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
+    output = folder / f"{kind}.keeper.log"
+    with output.open("w") as log:
+        how: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log, "start_new_session": True}
+        command = [sys.executable, "-m", "tests.support.server_daemon", kind, str(folder)]
+        server_daemon = subprocess.Popen(command, cwd=_ROOT, **how)
     _daemons.append(server_daemon)
-    eventually(
-        lambda: answer.exists() or server_daemon.poll() is not None,
-        timeout=JOIN_WITHIN,
-        message=f"the daemon of {kind} did not answer",
-    )
+    eventually(lambda: answer.exists() or server_daemon.poll() is not None, JOIN_WITHIN, message=f"{kind} has answered")
     if not answer.exists():
-        raise RuntimeError(f"the daemon of {kind} failed:\n{(folder / f'{kind}.keeper.log').read_text()}")
+        raise RuntimeError(f"the daemon of {kind} failed:\n{output.read_text()}")
 
 
 _daemons: list[subprocess.Popen[bytes]] = []  # not to be collected before they end: that is a ResourceWarning
 
 
-def _server_from(answer: dict[str, object], kind: str, folder: Path) -> DatabaseServer | Galera:
-    match answer:
-        case {"ports": list(ports)}:
-            found = SHARED_SERVERS[kind](folder / kind)
-            found.ports = ports
-            return found
-        case {"unavailable": str(reason)}:
-            raise ServerUnavailableError(reason)
-        case _:
-            raise RuntimeError(str(answer.get("broken", answer)))
+def _server_from(answer: dict[str, Any], kind: str, folder: Path) -> DatabaseServer | Galera:
+    if "unavailable" in answer:
+        raise ServerUnavailableError(answer["unavailable"])
+    if "ports" not in answer:
+        raise RuntimeError(answer["broken"])
+    found = SHARED_SERVERS[kind](folder / kind)
+    found.ports = answer["ports"]
+    return found
 
 
-def _is_free(lock: IO[str]) -> bool:
-    try:
+def acquires(lock: IO[str]) -> bool:
+    with suppress(OSError):
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
+        return True
+    return False
 
 
 def _short_temporary_folder() -> str:

@@ -20,7 +20,7 @@ from contextlib import ExitStack, closing
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 from zlib import crc32
 
 import psycopg
@@ -63,7 +63,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the databases that a test does not need (see `databases_of`)."""
     if config.getoption("--every-database"):
         return
     kinds: defaultdict[str, set[str]] = defaultdict(set)
@@ -72,39 +71,26 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         kinds[_name_of(item)].add(kind)
     left_out = set()
     for item, kind in parametrised:
-        marked = {marker for marker in MARKERS if item.get_closest_marker(marker)}
-        if kind not in databases_of(_name_of(item), kinds[_name_of(item)], marked, quick=is_quick(config)):
+        name, marked = _name_of(item), {marker for marker in MARKERS if item.get_closest_marker(marker)}
+        if kind not in databases_of(name, kinds[name], marked, quick=is_quick(config)):
             left_out.add(item)
-    if left_out:
-        items[:] = [item for item in items if item not in left_out]
-        config.hook.pytest_deselected(items=list(left_out))
+    items[:] = [item for item in items if item not in left_out]
+    config.hook.pytest_deselected(items=list(left_out))
 
 
 def _kind_of(item: pytest.Item) -> str | None:
-    """The database that a test is for; None if it is not for one of several."""
     parameters = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
     found = next((parameters[name] for name in parameters if name in _KIND_PARAMETERS), None)
     return found.removeprefix("gateway-") if isinstance(found, str) else None
 
 
 def _name_of(item: pytest.Item) -> str:
-    """What decides: the test's name, or its file's if the tests of the file share a database."""
     shared = isinstance(item, pytest.Function) and "module_database" in item.fixturenames
     return item.nodeid.partition("::" if shared else "[")[0]
 
 
 def databases_of(name: str, kinds: Collection[str], marked: Collection[str] = (), *, quick: bool = False) -> set[str]:
-    """Of the databases that a test may have, those that it runs on: SQLite and one server, which its name decides.
-
-    A test that is marked `one_database` has one of them; `every_database`, all of them outside of `make test`.
-
-    >>> sorted(databases_of("tests/store/test_claim.py::test_a", DATABASES, {"every_database"}))
-    ['mariadb', 'postgresql', 'sqlite']
-    >>> sorted(databases_of("tests/store/test_claim.py::test_a", DATABASES))
-    ['mariadb', 'sqlite']
-    >>> sorted(databases_of("tests/store/test_claim.py::test_a", {"postgresql"}))
-    ['postgresql']
-    """
+    """Of the databases that a test may have, those that it runs on: SQLite and one server, which its name decides."""
     number = crc32(name.encode())
     candidates = [kind for kind in DATABASES if kind in kinds]
     if "one_database" in marked:
@@ -116,11 +102,7 @@ def databases_of(name: str, kinds: Collection[str], marked: Collection[str] = ()
 
 
 @pytest.fixture
-def database_factory(
-    request: pytest.FixtureRequest,
-    tmp_path: Path,
-    worker_id: str,
-) -> Iterator[DatabaseFactory]:
+def database_factory(request: pytest.FixtureRequest, tmp_path: Path, worker_id: str) -> Iterator[DatabaseFactory]:
     with ExitStack() as afterwards:
 
         def create(kind: str) -> str:
@@ -129,9 +111,8 @@ def database_factory(
                 return f"sqlite:///{tmp_path / f'peerd{next(_numbers)}.sqlite'}"
             server = installed(kind, request.node, lambda: server_session.shared_server(kind))
             name = f"test_{worker_id}_{next(_numbers)}"
-            execute(server, f"CREATE DATABASE {name} {_CREATE_OPTIONS[kind]}")
             afterwards.callback(execute, server, f"DROP DATABASE {name} {DROP_OPTIONS[kind]}")
-            return server.url(name)
+            return create_database(server, name)
 
         yield create
 
@@ -150,11 +131,12 @@ def server_database(request: pytest.FixtureRequest, database_factory: DatabaseFa
 def private_server(request: pytest.FixtureRequest) -> Iterator[ServerFactory]:
     with ExitStack() as afterwards:
 
-        def start(kind: str, *, durable: bool = False) -> DatabaseServer:
+        def start(kind: str, *, durable: bool = False) -> Any:
             folder = Path(tempfile.mkdtemp(prefix="peerd-"))
             afterwards.callback(shutil.rmtree, folder, ignore_errors=True)
-            folder.chmod(0o755)
-            server = SERVERS[kind](folder / kind, durable=durable)
+            folder.chmod(0o755)  # the servers run as another user when we are root
+            kinds: dict[str, type[DatabaseServer | Galera]] = {**SERVERS, "galera": Galera}
+            server = kinds[kind](folder / kind, durable=durable)
             afterwards.callback(server.stop)
             installed(kind, request.node, server.start)
             create_database(server, "peerd")
@@ -164,22 +146,11 @@ def private_server(request: pytest.FixtureRequest) -> Iterator[ServerFactory]:
 
 
 @pytest.fixture
-def private_galera(request: pytest.FixtureRequest) -> Iterator[Galera]:
-    """A cluster of three servers of the test's own, with a database `peerd`."""
-    folder = Path(tempfile.mkdtemp(prefix="peerd-"))
-    folder.chmod(0o755)  # the servers run as another user when we are root
-    cluster = Galera(folder / "galera")
-    try:
-        installed(cluster.kind, request.node, cluster.start)
-        create_database(cluster, "peerd")
-        yield cluster
-    finally:
-        cluster.stop()
-        shutil.rmtree(folder, ignore_errors=True)
+def private_galera(private_server: ServerFactory) -> Galera:
+    return cast("Galera", private_server("galera"))
 
 
 def create_database(server: DatabaseServer | Galera, name: str) -> str:
-    """An empty database of this name on the server; its address."""
     execute(server, f"CREATE DATABASE {name} {_CREATE_OPTIONS[server.kind]}")
     return server.url(name)
 
@@ -221,9 +192,5 @@ def _has_applied_all(port: int) -> bool:
     return True
 
 
-_CREATE_OPTIONS = {
-    "mariadb": "CHARACTER SET utf8mb4",
-    "galera": "CHARACTER SET utf8mb4",
-    "postgresql": "TEMPLATE template0",
-}
+_CREATE_OPTIONS = {**dict.fromkeys(("mariadb", "galera"), "CHARACTER SET utf8mb4"), "postgresql": "TEMPLATE template0"}
 DROP_OPTIONS = {"mariadb": "", "galera": "", "postgresql": "WITH (FORCE)"}

@@ -15,7 +15,6 @@ STOPPED_STATES = frozenset("TtZX")
 
 
 def stop_processes(pids: Iterable[int]) -> None:
-    """Send SIGSTOP, and wait until none of their threads runs; processes that have ended are left out."""
     pids = list(pids)
     for pid in pids:
         with suppress(ProcessLookupError):
@@ -30,7 +29,6 @@ def wait_until_stopped(pids: Iterable[int]) -> None:
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether every thread of a process is stopped, or has ended."""
     try:
         threads = list(Path(f"/proc/{pid}/task").iterdir())
     except FileNotFoundError:

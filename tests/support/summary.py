@@ -23,17 +23,14 @@ _LINE = "line:"
 _PROCESSOR = "processor"
 _BEFORE = pytest.StashKey[float]()
 DEAREST = 10
-"""Tests that the run names at its end, by their processor time."""
 
 
 def note_database(item: pytest.Item, kind: str) -> None:
-    """This test has a real database of this kind."""
     if (_RAN_ON, kind) not in item.user_properties:
         item.user_properties.append((_RAN_ON, kind))
 
 
 def note_missing_server(item: pytest.Item, kind: str) -> None:
-    """This test is skipped because no such server is installed."""
     item.user_properties.append((_MISSING, kind))
 
 
@@ -58,14 +55,11 @@ def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
 
 
 def _processor_time() -> float:
-    """Seconds of this process, and of the processes that it started and that have ended."""
     used = (resource.getrusage(target) for target in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return sum(one.ru_utime + one.ru_stime for one in used)
 
 
 class Summary:
-    """Counts reports on the controller, and prints the counts."""
-
     def __init__(self, *, quick: bool) -> None:
         self.quick = quick
         self.began = time.monotonic()
@@ -73,45 +67,40 @@ class Summary:
         self.waited: defaultdict[str, float] = defaultdict(float)
         self.processor: defaultdict[str, float] = defaultdict(float)
         self.dearest: list[tuple[float, float, str]] = []
-        self.lines: dict[str, list[str]] = {}
+        self.lines: defaultdict[str, list[str]] = defaultdict(list)
         self.ran: Counter[str] = Counter({"sqlite": 0, "mariadb": 0, "postgresql": 0})
         self.missing: Counter[str] = Counter()
         self._durations: defaultdict[str, float] = defaultdict(float)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        self._note_time(report)
-        if report.when == "call" and not report.skipped:
-            self.ran.update(str(kind) for name, kind in report.user_properties if name == _RAN_ON)
-        elif report.skipped:
-            self.missing.update(str(kind) for name, kind in report.user_properties if name == _MISSING)
-        if report.when == "call":
-            for name, line in report.user_properties:
-                if name.startswith(_LINE):
-                    self.lines.setdefault(name.removeprefix(_LINE), []).append(str(line))
+        folder = folder_of(report.nodeid)
+        self.waited[folder] += report.duration
+        self._durations[report.nodeid] += report.duration
+        if report.when != "teardown":
+            return
+        self.tests[folder] += 1
+        for name, value in report.user_properties:
+            if name == _RAN_ON:
+                self.ran[str(value)] += 1
+            elif name == _MISSING:
+                self.missing[str(value)] += 1
+            elif name == _PROCESSOR:
+                used = float(str(value))
+                self.processor[folder] += used
+                self.dearest.append((used, self._durations.pop(report.nodeid), report.nodeid))
+            elif name.startswith(_LINE):
+                self.lines[name.removeprefix(_LINE)].append(str(value))
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         for section, lines in sorted(self.lines.items()):
             terminalreporter.section(section)
             for line in sorted(lines):
                 terminalreporter.write_line(line)
-        self._summarise_databases(terminalreporter)
+        if self.ran.total() or self.missing.total():
+            self._summarise_databases(terminalreporter)
         self._summarise_time(terminalreporter)
 
-    def _note_time(self, report: pytest.TestReport) -> None:
-        folder = folder_of(report.nodeid)
-        self.waited[folder] += report.duration
-        self._durations[report.nodeid] += report.duration
-        if report.when == "teardown":
-            self.tests[folder] += 1
-            used = sum(float(str(value)) for name, value in report.user_properties if name == _PROCESSOR)
-            self.processor[folder] += used
-            heapq.heappush(self.dearest, (used, self._durations.pop(report.nodeid), report.nodeid))
-            if len(self.dearest) > DEAREST:
-                heapq.heappop(self.dearest)
-
     def _summarise_databases(self, terminalreporter: pytest.TerminalReporter) -> None:
-        if not self.ran.total() and not self.missing.total():
-            return
         terminalreporter.section("databases")
         for kind, number in self.ran.items():
             line = f"{kind:<12}{number:>6} tests ran"
@@ -121,7 +110,7 @@ class Summary:
 
     def _summarise_time(self, terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section(f"the {DEAREST} dearest tests")
-        for used, seconds, nodeid in sorted(self.dearest, reverse=True):
+        for used, seconds, nodeid in heapq.nlargest(DEAREST, self.dearest):
             terminalreporter.write_line(f"{used:>7.1f} s of a processor {seconds:>7.1f} s  {nodeid}")
         terminalreporter.section("time")
         terminalreporter.write_line(f"{'':<20}{'tests':>7}{'seconds':>9}{'of a processor':>16}{'budget':>8}")
@@ -138,11 +127,7 @@ class Summary:
 
 
 def minutes(seconds: float) -> str:
-    """Seconds as minutes and seconds.
-
-    >>> minutes(481.4)
-    '8:01 min'
-    """
+    """Seconds as minutes and seconds."""
     whole, rest = divmod(round(seconds), 60)
     return f"{whole}:{rest:02} min"
 

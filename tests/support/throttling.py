@@ -9,7 +9,7 @@ import contextlib
 import http.client
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -24,7 +24,7 @@ _OF_CONNECTION: Final = frozenset({"connection", "keep-alive", "transfer-encodin
 
 
 class StoreRequest(msgspec.Struct, frozen=True):
-    """A request to an object store: such as PUT, its path with the query, and whether it has If-None-Match."""
+    """Such as PUT, its path with the query, and whether it has If-None-Match."""
 
     method: str
     target: str
@@ -32,13 +32,7 @@ class StoreRequest(msgspec.Struct, frozen=True):
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
-    """How a request is refused: as S3 does it, or a load balancer before it.
-
-    Attributes:
-        status: of the response.
-        code: of S3's error; None: there is no document.
-        retry_after: seconds, in the header of this name.
-    """
+    """As S3 refuses a request, or, without a code, a load balancer before it."""
 
     status: int = 503
     code: str | None = "SlowDown"
@@ -52,27 +46,23 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
         return b'<?xml version="1.0" encoding="UTF-8"?>\n' + document.encode()
 
 
+Choice = Callable[[StoreRequest], bool]
+
+
 def every_request(_: StoreRequest) -> bool:
     return True
 
 
 class ThrottlingProxy:
-    """The proxy; made by `throttling_proxy`.
-
-    Args:
-        target: the URL of the object store.
-    """
+    """The proxy; made by `throttling_proxy`."""
 
     def __init__(self, target: str) -> None:
-        self.seen: list[StoreRequest] = []
-        """All requests that were passed on."""
         self.refused: list[StoreRequest] = []
         self.held: list[StoreRequest] = []
-        """Those that wait."""
         self._refusal = Refusal()
         self._left = 0
-        self._refuses: Callable[[StoreRequest], bool] = every_request
-        self._holds: Callable[[StoreRequest], bool] | None = None
+        self._refuses: Choice = every_request
+        self._holds: Choice | None = None
         self._goes_on = threading.Event()
         self._lock = threading.Lock()
         parts = urlsplit(target)
@@ -82,32 +72,18 @@ class ThrottlingProxy:
         self._server.daemon_threads = True
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
 
-    def refuse(
-        self,
-        count: int = FOR_EVER,
-        refusal: Refusal | None = None,
-        *,
-        only: Callable[[StoreRequest], bool] = every_request,
-    ) -> None:
-        """Refuse the next requests; those before are forgotten.
-
-        Args:
-            count: how many.
-            refusal: how.
-            only: which.
-        """
+    def refuse(self, count: int = FOR_EVER, refusal: Refusal | None = None, *, only: Choice = every_request) -> None:
+        """Refuse the next requests; those before are forgotten."""
         with self._lock:
             self._refusal, self._left, self._refuses = refusal or Refusal(), count, only
             self.refused.clear()
 
     def pass_all(self) -> None:
-        """Refuse and hold up nothing."""
         with self._lock:
             self._left, self._holds = 0, None
         self._goes_on.set()
 
-    def hold(self, which: Callable[[StoreRequest], bool]) -> None:
-        """Let such requests wait, before they are passed on, until `pass_all`."""
+    def hold(self, which: Choice) -> None:
         with self._lock:
             self._holds = which
             self._goes_on.clear()
@@ -116,7 +92,6 @@ class ThrottlingProxy:
         eventually(lambda: self.held, timeout=timeout)
 
     def refusal_of(self, request: StoreRequest) -> Refusal | None:
-        """How a request is refused; None: it is passed on."""
         with self._lock:
             holds = self._holds is not None and self._holds(request)
             if self._left and self._refuses(request):
@@ -127,21 +102,22 @@ class ThrottlingProxy:
             self.held.append(request)
             self._goes_on.wait(HELD_AT_MOST)
             self.held.remove(request)
-        self.seen.append(request)
         return None
 
-    def serve(self) -> None:
-        self._server.serve_forever(poll_interval=0.05)
-
-    def close(self) -> None:
-        self.pass_all()
-        self._server.shutdown()
-        self._server.server_close()
+    @contextmanager
+    def serving(self) -> Iterator[ThrottlingProxy]:
+        thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), name="throttling-proxy")
+        thread.start()
+        try:
+            yield self
+        finally:
+            self.pass_all()
+            self._server.shutdown()
+            self._server.server_close()
+            thread.join()
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """One connection of a client, with one to the object store."""
-
     protocol_version = "HTTP/1.1"
     proxy: ThrottlingProxy
     address: tuple[str, int]
@@ -188,14 +164,5 @@ class _Handler(BaseHTTPRequestHandler):
         """Nothing is printed."""
 
 
-@contextmanager
-def throttling_proxy(target: str) -> Iterator[ThrottlingProxy]:
-    """A proxy before the object store at a URL, served by threads of this process."""
-    proxy = ThrottlingProxy(target)
-    thread = threading.Thread(target=proxy.serve, name="throttling-proxy")
-    thread.start()
-    try:
-        yield proxy
-    finally:
-        proxy.close()
-        thread.join()
+def throttling_proxy(target: str) -> AbstractContextManager[ThrottlingProxy]:
+    return ThrottlingProxy(target).serving()

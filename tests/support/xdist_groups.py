@@ -17,33 +17,19 @@ from xdist.scheduler import LoadScopeScheduling
 from tests.support.tiers import FOLDERS, folder_of
 
 SHARED_FOLDERS = ("tests/pages/live/",)
-"""Folders whose tests share what they boot."""
 SINGLE_FOLDERS = ("tests/faults/", "tests/simulation/", "tests/upgrade/", "tests/demo/", "tests/bench/")
 """Folders whose tests share nothing, and take long."""
 SLOW_SERVERS = ("swift",)
-"""Parameters that stand for a server which takes long to boot: one for the run."""
 _KIND = re.compile(r"\[(sqlite|mariadb|postgresql)")
 
 
 class GroupScheduling(LoadScopeScheduling):  # type: ignore[misc]
-    """Distributes tests by `group_of`."""
-
     def _split_scope(self, nodeid: str) -> str:
         return group_of(nodeid)
 
 
 def group_of(nodeid: str) -> str:
-    """What the tests that stay together have in common.
-
-    >>> group_of("tests/unit/domain/test_size.py::test_a")
-    'tests/unit/domain/test_size.py'
-    >>> group_of("tests/cluster/test_doorbell.py::test_a[mariadb]")
-    'tests/cluster/test_doorbell.py mariadb'
-    >>> group_of("tests/faults/test_faults.py::test_a[mariadb]")
-    'tests/faults/test_faults.py::test_a[mariadb]'
-    >>> group_of("tests/storage/object_disk/test_disk.py::test_a[swift-100]")
-    'swift'
-    """
+    """What the tests that stay together have in common."""
     file = nodeid.partition("::")[0]
     if file.startswith(SHARED_FOLDERS):
         return str(Path(file).parent)

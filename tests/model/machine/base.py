@@ -15,6 +15,7 @@ from sqlalchemy.engine import Connection
 
 from peerd.domain.errors import PeerdError
 from peerd.domain.lifecycle import Status
+from peerd.store.claim.claimer import Claimer
 from peerd.store.connection.database import Database
 from peerd.store.nodes import nodes, processes
 from peerd.store.outcomes.recording import ClaimId
@@ -30,9 +31,7 @@ T = TypeVar("T")
 QUEUES: Final = ("a", "b")
 NODES: Final = ("one", "two")
 NEVER: Final = "never"
-"""A node that does not exist."""
 CLAIM_INDEXES: Final = st.integers(0, 7)
-"""Of a claim; see `ModelMachine.pick`."""
 LIMITS: Final = st.sampled_from([1, 2, 500])
 
 
@@ -50,15 +49,11 @@ class MadeClaim:
 
 
 class AllRulesEnabled:
-    """In place of a choice of rules."""
-
     def is_enabled(self, name: str) -> bool:
         return True
 
 
 class ModelMachine(RuleBasedStateMachine):
-    """A database with two nodes, and its model."""
-
     database: ClassVar[Database]
 
     processes = Bundle("processes")
@@ -70,14 +65,12 @@ class ModelMachine(RuleBasedStateMachine):
         # of them missing little would happen.
         self._rules_strategy.enabled_rules_strategy = st.just(cast("Any", AllRulesEnabled()))
         self.database.run(empty)
-        self.clock = DatabaseClock(self.database)
         self.pids = count(1)
-        self.state = ModelState(hand_writes_renew=self.database.name in ("mysql", "mariadb"))
+        hand_writes_renew = self.database.name in ("mysql", "mariadb")
+        self.state = ModelState(DatabaseClock(self.database).now, hand_writes_renew=hand_writes_renew)
         self.comparison = Comparison(self.database)
         self.made: list[MadeClaim] = []
-        self.completed: set[tuple[int, int]] = set()
-        self.moved_by_hand: set[tuple[int, int]] = set()
-        self.leases: dict[int, int] = {}
+        self.newest_id = 0
 
     @initialize(target=processes)
     def nodes_are_started(self) -> Any:
@@ -88,7 +81,7 @@ class ModelMachine(RuleBasedStateMachine):
     def begin_life(self, name: str, replaces: str | None) -> None:
         incarnation = nodes.new_incarnation()
         node_id = self.run(nodes.register_incarnation, name, incarnation, replaces=replaces)
-        wanted = node_rules.register(self.state, name, incarnation, replaces, node_id, self.clock.now())
+        wanted = node_rules.register(self.state, name, incarnation, replaces, node_id)
         self.same(node_id, wanted)
 
     def begin_process(self, name: str) -> ModelProcess | None:
@@ -96,31 +89,25 @@ class ModelMachine(RuleBasedStateMachine):
         node = self.state.nodes[name]
         if node.incarnation is None:
             return None
-        about = {"kind": "w", "slot": "w-1", "role": "worker", "pid": next(self.pids)}
-        process_id = self.run(
-            processes.register_process,
-            node_id=node.id,
-            incarnation=node.incarnation,
-            **about,  # type: ignore[arg-type]
-        )
+        about: dict[str, Any] = {"kind": "w", "slot": "w-1", "role": "worker", "pid": next(self.pids)}
+        process_id = self.run(processes.register_process, node_id=node.id, incarnation=node.incarnation, **about)
         process = ModelProcess(id=process_id, node=name, node_id=node.id, incarnation=node.incarnation)
         self.state.processes[process_id] = process
-        self.state.beats[process_id] = self.clock.now()
+        self.state.beats[process_id] = self.state.now
         return process
 
     def run(self, operation: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """An operation of the store, in a transaction of its own."""
         return self.database.run(operation, *args, **kwargs)
 
     def same(self, got: object, wanted: object) -> None:
-        """The store's answer is the one of the rules."""
         if got != wanted:
             raise Mismatch(f"the answer is {got!r}, and should be {wanted!r}")
 
     def both(self, real: Callable[[], T], by_the_rules: Callable[[], object]) -> T | None:
         """Do the same to both; each does it, or refuses it for the same reason."""
-        got = result_or_error(real)
-        self.same(type(got) if isinstance(got, PeerdError) else None, error_type(by_the_rules))
+        got, wanted = result_or_error(real), result_or_error(by_the_rules)
+        refusals = [type(one) if isinstance(one, PeerdError) else None for one in (got, wanted)]
+        self.same(*refusals)
         return None if isinstance(got, PeerdError) else got
 
     def pick(self, index: int) -> MadeClaim:
@@ -132,39 +119,14 @@ class ModelMachine(RuleBasedStateMachine):
         return picked
 
     def done_among(self, possible: list[ModelTask], limit: int, found: dict[Any, Any]) -> list[ModelTask]:
-        """Which of the tasks that a batch might have written it did; as many as it could.
-
-        Args:
-            possible: those that the rules allow it to write.
-            limit: how many it may write.
-            found: the rows of ``tasks`` after it.
-        """
-        done = [task for task in possible if _was_written(task, found.get(task.id))]
+        """Which of the tasks that a batch might have written it did; as many as it could."""
+        done = [task for task in possible if (was := found.get(task.id)) is None or _place(was) != _place(task)]
         self.same(len(done), min(limit, len(possible)))
         return done
 
     @invariant()
     def every_row_is_as_the_rules_say(self) -> None:
         self.comparison.compare(self.state)
-
-    @invariant()
-    def a_lease_never_falls(self) -> None:
-        for task in self.state.tasks.values():
-            assert task.lease >= self.leases.get(task.id, 0), f"the lease of {task} has fallen"
-            self.leases[task.id] = task.lease
-
-    @invariant()
-    def every_claim_is_held_or_explained(self) -> None:
-        """Done by it, still held by it, on record among the attempts, moved by hand, or gone with its task."""
-        for claim in self.made:
-            task = self.state.tasks.get(claim.held.id)
-            if task is None or claim.key in self.state.attempts or claim.key in self.moved_by_hand:
-                continue
-            assert task.lease >= claim.held.lease
-            if task.lease == claim.held.lease:
-                assert task.status in (Status.WORKING, Status.DONE), f"{claim} ended without a word: {task}"
-            else:
-                assert claim.key in self.completed, f"{claim} was followed by another, and nothing says why: {task}"
 
 
 def only_if(condition: Callable[[Any], object]) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -186,8 +148,12 @@ def only_if(condition: Callable[[Any], object]) -> Callable[[Callable[..., None]
 
 
 def has_task_in(*statuses: Status) -> Callable[[ModelMachine], bool]:
-    """For `only_if`: a task has one of these statuses."""
     return lambda machine: any(task.status in statuses for task in machine.state.tasks.values())
+
+
+def claimer_of(process: ModelProcess, queues: tuple[str, ...], **more: Any) -> Claimer:
+    about: dict[str, Any] = {"node_id": process.node_id, "incarnation": process.incarnation, **more}
+    return Claimer(process_id=process.id, queues=queues, **about)
 
 
 def keys(held: set[ClaimId]) -> set[tuple[int, int]]:
@@ -195,22 +161,15 @@ def keys(held: set[ClaimId]) -> set[tuple[int, int]]:
 
 
 def has_claimed(machine: ModelMachine) -> bool:
-    """For `only_if`: somebody has claimed something."""
     return bool(machine.made)
 
 
-def _was_written(task: ModelTask, found: ModelTask | None) -> bool:
-    return found is None or (found.status, found.node_id) != (task.status, task.node_id)
+def _place(task: ModelTask) -> tuple[Status, int | None]:
+    return task.status, task.node_id
 
 
 def result_or_error(operation: Callable[[], T]) -> T | PeerdError:
-    """What an operation answers, or the error with which it refuses."""
     try:
         return operation()
     except PeerdError as error:
         return error
-
-
-def error_type(operation: Callable[[], object]) -> type[PeerdError] | None:
-    answer = result_or_error(operation)
-    return type(answer) if isinstance(answer, PeerdError) else None

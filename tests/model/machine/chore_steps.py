@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from typing import Any, Final
 
@@ -16,17 +16,15 @@ from peerd.store.maintenance.rescue import RescuedTask
 from tests.model.compare import read_all
 from tests.model.database_clock import SILENCE, STEP, advance_model, advance_rows
 from tests.model.machine.base import LIMITS, ModelMachine, has_task_in, only_if
-from tests.model.reference import maintenance_rules, rescue_rules
+from tests.model.reference import chore_rules
 from tests.model.reference.state import ModelProcess, ModelState, ModelTask
 
 CHORES: Final = ("arrive", "arrive", "postpone", "expire", "purge", "purge_keys", "free_pinned", "fail_pinned")
 silences = st.sampled_from(SILENCE)
-Effect = Callable[[ModelState, ModelTask, datetime], None]
+Effect = Callable[[ModelState, ModelTask], None]
 
 
 class ChoreSteps(ModelMachine):
-    """Rules of taking back and of sweeping, and of the time that passes."""
-
     @rule(steps=st.sampled_from([1, 1, 2, 7]))
     def time_passes(self, steps: int) -> None:
         self.run(advance_rows, steps * STEP)
@@ -35,29 +33,26 @@ class ChoreSteps(ModelMachine):
     @rule(max_update=silences, limit=LIMITS, beat_ago=st.sampled_from([None, 0, STEP]))
     @only_if(has_task_in(Status.WORKING))
     def rescue_untouched(self, max_update: float, limit: int, beat_ago: int | None) -> None:
-        now = self.clock.now()
-        as_of = None if beat_ago is None else now - timedelta(seconds=beat_ago)
+        as_of = None if beat_ago is None else self.state.now - timedelta(seconds=beat_ago)
         got = self.run(rescue.rescue_untouched, max_update, limit, as_of=as_of)
-        possible = rescue_rules.untouched_tasks(self.state, max_update, now if as_of is None else as_of)
+        possible = chore_rules.untouched_tasks(self.state, max_update, as_of)
         for task in self._taken_back(got, possible, limit):
-            wanted = rescue_rules.crash(self.state, task, "rescued", "the task was not touched", now)
+            wanted = chore_rules.crash(self.state, task, "rescued", "the task was not touched")
             self._same_verdict(got, task, wanted)
 
     @rule(process=ModelMachine.processes, crashed=st.booleans(), limit=LIMITS)
     @only_if(has_task_in(Status.WORKING))
     def process_dies(self, process: ModelProcess, crashed: bool, limit: int) -> None:  # noqa: FBT001
-        now = self.clock.now()
         got = self.run(rescue.release_tasks_of_process, process.id, "signal 9", crashed=crashed, limit=limit)
-        for task in self._taken_back(got, rescue_rules.claimed_by(self.state, process.id), limit):
+        for task in self._taken_back(got, chore_rules.claimed_by(self.state, process.id), limit):
             wanted = (
-                rescue_rules.crash(self.state, task, "crash", "signal 9", now, crashes=1)
+                chore_rules.crash(self.state, task, "crash", "signal 9", crashes=1)
                 if crashed
-                else rescue_rules.release_with_label(self.state, task, "signal 9", now)
+                else chore_rules.release_with_label(self.state, task, "signal 9")
             )
             self._same_verdict(got, task, wanted)
 
     def _taken_back(self, got: list[RescuedTask], possible: list[ModelTask], limit: int) -> list[ModelTask]:
-        """Those that were taken back: as many as the batch allows, of those that the rules allow."""
         ids = {one.task_id for one in got}
         self.same((len(ids), ids - {task.id for task in possible}), (min(limit, len(possible)), set()))
         return [task for task in possible if task.id in ids]
@@ -70,40 +65,38 @@ class ChoreSteps(ModelMachine):
     @only_if(lambda machine: machine.state.tasks or machine.state.keys)
     def sweep(self, chores: list[str], after: float, limit: int) -> None:
         for chore in chores:
-            now = self.clock.now()
             if chore == "purge_keys":
-                self._purge_keys(limit, now)
-            for operation, possible, effect in self._batches(chore, after, now):
+                self._purge_keys(limit)
+            for operation, possible, effect in self._batches(chore, after):
                 count = self.run(operation, limit=limit)
                 done = self.done_among(possible, limit, self.database.read(read_all)["tasks"])
                 self.same(count, len(done))
                 for task in done:
-                    effect(self.state, task, now)
+                    effect(self.state, task)
 
-    def _batches(self, chore: str, after: float, now: datetime) -> Iterator[tuple[Any, list[ModelTask], Effect]]:
-        """The operations of a chore, the tasks that each may come to, and what it does to one."""
+    def _batches(self, chore: str, after: float) -> Iterator[tuple[Any, list[ModelTask], Effect]]:
         match chore:
             case "arrive":
                 for status in (Status.SCHEDULED, Status.FAILURE):
-                    due = maintenance_rules.due_tasks(self.state, status, now)
-                    yield partial(chore_batches.stage_due, status=status), due, maintenance_rules.stage
+                    due = chore_rules.due_tasks(self.state, status)
+                    yield partial(chore_batches.stage_due, status=status), due, chore_rules.stage
             case "postpone":
-                early = maintenance_rules.pending_before_start(self.state, now)
-                yield chore_batches.postpone, early, maintenance_rules.postpone
+                early = chore_rules.pending_before_start(self.state)
+                yield chore_batches.postpone, early, chore_rules.postpone
             case "expire":
-                yield chore_batches.expire, maintenance_rules.past_finish_at(self.state, now), maintenance_rules.remove
+                yield chore_batches.expire, chore_rules.past_finish_at(self.state), chore_rules.remove
             case "purge":
                 for status in FINISHED:
-                    old = maintenance_rules.purgeable(self.state, status, after, now)
-                    yield partial(chore_batches.purge, status=status, age=after), old, maintenance_rules.remove
+                    old = chore_rules.purgeable(self.state, status, after)
+                    yield partial(chore_batches.purge, status=status, age=after), old, chore_rules.remove
             case "free_pinned" | "fail_pinned":
-                pinned = maintenance_rules.pinned_to_silent_node(self.state, after, now)
+                pinned = chore_rules.pinned_to_silent_node(self.state, after)
                 self.same(self.database.read(chore_batches.count_pinned, after), len(pinned))
-                effect = maintenance_rules.unpin if chore == "free_pinned" else maintenance_rules.fail_pinned
+                effect = chore_rules.unpin if chore == "free_pinned" else chore_rules.fail_pinned
                 yield partial(getattr(chore_batches, chore), after=after), pinned, effect
 
-    def _purge_keys(self, limit: int, now: datetime) -> None:
-        over = maintenance_rules.expired_keys(self.state, now)
+    def _purge_keys(self, limit: int) -> None:
+        over = chore_rules.expired_keys(self.state)
         count = self.run(chore_batches.purge_keys, limit)
         self.same(count, min(limit, len(over)))
         left = self.database.read(read_all)["unique_keys"]

@@ -12,32 +12,27 @@ from hypothesis.stateful import rule
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import NewTask
 from peerd.store import jobs
-from peerd.store.claim.claimer import Claimer
 from peerd.store.jobs import Bury, Release
 from peerd.store.outcomes.recording import ClaimId
-from tests.model.machine.base import CLAIM_INDEXES, LIMITS, QUEUES, ModelMachine, has_task_in, keys, only_if
+from tests.model.machine.base import CLAIM_INDEXES, LIMITS, QUEUES, ModelMachine, claimer_of, has_task_in, keys, only_if
 from tests.model.machine.user_steps import has_room
-from tests.model.reference import enqueue_rules, job_rules
+from tests.model.reference import job_rules, user_rules
 from tests.model.reference.state import ModelProcess
 
 DEFAULT_TTR: Final = 500
 releases = st.sampled_from([
     (None, None, None), (None, None, "timeouts"), (11, 0, "releases"), (9, 300, "releases"), (None, 900, None),
 ])  # fmt: skip
-"""Priority, delay and counter."""
 served = st.sampled_from([QUEUES, QUEUES, QUEUES[:1], QUEUES[1:]])
 
 
 class JobSteps(ModelMachine):
-    """Rules of queue clients."""
-
     def __init__(self) -> None:
         super().__init__()
         self.reserved: list[tuple[ClaimId, ModelProcess]] = []
         self.burials = count(1)
 
     def group(self, operation: Any, /, *args: Any) -> Any:
-        """An operation on jobs, as a gateway runs it."""
         return self.database.run_group(operation, *args)
 
     @rule(
@@ -49,16 +44,14 @@ class JobSteps(ModelMachine):
     @only_if(has_room)
     def put(self, queue: str, priority: int, delay: int, key: str | None) -> None:
         new = NewTask(queue=queue, priority=priority, ttr=100, delay=delay, unique_key=key)
-        now = self.clock.now()
         [got] = self.group(jobs.put, [new])
-        self.same([(got.id, got.created)], enqueue_rules.enqueue(self.state, [new], [got.id], now))
+        self.same([(got.id, got.created)], user_rules.enqueue(self.state, [new], [got.id]))
 
     @rule(process=ModelMachine.processes, queues=served, limit=LIMITS)
     @only_if(has_task_in(Status.PENDING))
     def reserve(self, process: ModelProcess, queues: tuple[str, ...], limit: int) -> None:
-        now = self.clock.now()
-        got = self.group(jobs.reserve, self._claimer(process, queues), limit, DEFAULT_TTR)
-        wanted = job_rules.reserve(self.state, process, queues, limit, DEFAULT_TTR, now)
+        got = self.group(jobs.reserve, claimer_of(process, queues), limit, DEFAULT_TTR)
+        wanted = job_rules.reserve(self.state, process, queues, limit, DEFAULT_TTR)
         self.same([(job.id, job.lease) for job in got], wanted)
         for job in got:
             task = self.state.tasks[job.id]
@@ -72,9 +65,9 @@ class JobSteps(ModelMachine):
     @rule(process=ModelMachine.processes, index=CLAIM_INDEXES)
     @only_if(lambda machine: machine.state.tasks)
     def take(self, process: ModelProcess, index: int) -> None:
-        job_id, now = self._pick_job(index), self.clock.now()
-        got = self.group(jobs.take, self._claimer(process, QUEUES), job_id, DEFAULT_TTR)
-        wanted = job_rules.take(self.state, process, job_id, DEFAULT_TTR, now)
+        job_id = self._pick_job(index)
+        got = self.group(jobs.take, claimer_of(process, QUEUES), job_id, DEFAULT_TTR)
+        wanted = job_rules.take(self.state, process, job_id, DEFAULT_TTR)
         self.same(None if got is None else (got.id, got.lease), wanted)
         if got is not None:
             self.reserved.append((got.claim, process))
@@ -91,44 +84,38 @@ class JobSteps(ModelMachine):
     @only_if(lambda machine: machine.reserved)
     def release(self, indexes: list[int], how: list[Any]) -> None:
         claims, process = self._pick_reserved(indexes)
-        now = self.clock.now()
         wanted = [Release(claim, *one) for claim, one in zip(claims, how, strict=False)]
         got = self.group(jobs.release, process.id, wanted)
-        self.same(keys(got), job_rules.release(self.state, process.id, wanted, now))
+        self.same(keys(got), job_rules.release(self.state, process.id, wanted))
 
     @rule(index=CLAIM_INDEXES, priority=st.sampled_from([None, 11]), counts=st.sampled_from([None, "timeouts"]))
     @only_if(lambda machine: machine.reserved)
     def bury(self, index: int, priority: int | None, counts: Any) -> None:
         [claim], process = self._pick_reserved([index])
-        one, now = Bury(claim, priority, next(self.burials), counts), self.clock.now()
+        one = Bury(claim, priority, next(self.burials), counts)
         got = self.group(jobs.bury, process.id, [one])
-        self.same(keys(got), job_rules.bury(self.state, process.id, one, now))
+        self.same(keys(got), job_rules.bury(self.state, process.id, one))
 
     @rule(indexes=st.lists(CLAIM_INDEXES, min_size=1, max_size=3))
     @only_if(lambda machine: machine.reserved)
     def touch_reservations(self, indexes: list[int]) -> None:
         claims, process = self._pick_reserved(indexes)
-        now = self.clock.now()
         got = self.group(jobs.touch_reservations, process.id, claims)
-        self.same(keys(got), job_rules.touch(self.state, process.id, sorted(keys(set(claims))), now))
+        self.same(keys(got), job_rules.touch(self.state, process.id, sorted(keys(set(claims)))))
 
     @rule(queue=st.sampled_from(QUEUES), bound=LIMITS)
     @only_if(has_task_in(Status.BURIED, Status.SCHEDULED, Status.FAILURE))
     def kick(self, queue: str, bound: int) -> None:
-        now = self.clock.now()
-        self.same(self.group(jobs.kick, queue, bound), job_rules.kick(self.state, queue, bound, now))
+        self.same(self.group(jobs.kick, queue, bound), job_rules.kick(self.state, queue, bound))
 
     @rule(index=CLAIM_INDEXES, is_kicked=st.booleans())
     @only_if(lambda machine: machine.state.tasks)
     def act_on_any_job(self, index: int, is_kicked: bool) -> None:  # noqa: FBT001
-        job_id, now = self._pick_job(index), self.clock.now()
+        job_id = self._pick_job(index)
         if is_kicked:
-            self.same(self.group(jobs.kick_job, job_id), job_rules.kick_job(self.state, job_id, now))
+            self.same(self.group(jobs.kick_job, job_id), job_rules.kick_job(self.state, job_id))
         else:
             self.same(set(self.group(jobs.delete_free, [job_id])), job_rules.delete_free(self.state, job_id))
-
-    def _claimer(self, process: ModelProcess, queues: tuple[str, ...]) -> Claimer:
-        return Claimer(node_id=process.node_id, incarnation=process.incarnation, process_id=process.id, queues=queues)
 
     def _pick_job(self, index: int) -> int:
         """A job: those that are set aside first, then the others; last one that is not there."""

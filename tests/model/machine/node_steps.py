@@ -16,8 +16,6 @@ from tests.model.reference.state import ModelProcess
 
 
 class NodeSteps(ModelMachine):
-    """Rules of nodes and queues."""
-
     @rule(
         target=ModelMachine.processes,
         process=ModelMachine.processes,
@@ -30,14 +28,13 @@ class NodeSteps(ModelMachine):
         silence=st.sampled_from(SILENCE),
     )
     def node(self, process: ModelProcess, what: str, silence: float) -> Any:
-        """Something happens to the node of a process, which may belong to a life that is over."""
-        now, name, life = self.clock.now(), process.node, process.incarnation
+        name, life = process.node, process.incarnation
         match what:
             case "process":
                 return self.begin_process(name) or multiple()
             case "process beats":
                 goes_on = self.run(processes.heartbeat_process, process.id)
-                self.same(goes_on, node_rules.heartbeat_process(self.state, process.id, now))
+                self.same(goes_on, node_rules.heartbeat_process(self.state, process.id))
             case "process ends":
                 self.run(processes.end_process, process.id, "signal 9")
                 self.state.beats.pop(process.id, None)
@@ -46,16 +43,16 @@ class NodeSteps(ModelMachine):
                 return self.begin_process(name) or multiple()
             case "beat":
                 row = self.both(
-                    lambda: self.run(nodes.heartbeat, name, life), lambda: node_rules.beat(self.state, name, life, now)
+                    lambda: self.run(nodes.heartbeat, name, life), lambda: node_rules.beat(self.state, name, life)
                 )
                 if row is not None:
                     self.same((row.active, row.draining), (True, self.state.nodes[name].draining))
             case "silence":
                 got = self.run(nodes.deactivate_silent, silence)
-                self.same(sorted(got), node_rules.deactivate_silent(self.state, silence, now))
+                self.same(sorted(got), node_rules.deactivate_silent(self.state, silence))
             case "leave":
                 self.run(nodes.deregister_node, name, life)
-                node_rules.leave(self.state, name, life, now)
+                node_rules.leave(self.state, name, life)
             case _:
                 draining = not self.state.nodes[name].draining
                 self.run(nodes.set_draining, name, draining=draining)
@@ -64,10 +61,9 @@ class NodeSteps(ModelMachine):
 
     @rule(queue=st.sampled_from(QUEUES), pauses=st.booleans(), duration=st.sampled_from([None, *AHEAD]))
     def pause_or_resume(self, queue: str, pauses: bool, duration: float | None) -> None:  # noqa: FBT001
-        now = self.clock.now()
         if pauses:
             self.run(queues.pause, queue, duration)
-            node_rules.pause(self.state, queue, duration, now)
+            node_rules.pause(self.state, queue, duration)
         else:
             self.run(queues.resume, queue)
-            node_rules.resume(self.state, queue, now)
+            node_rules.resume(self.state, queue)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
@@ -11,27 +11,25 @@ from peerd.domain.lifecycle import Status
 from peerd.domain.outcome import Canceled, Deferred, Failed, Outcome, Released, Snoozed
 from peerd.domain.task import Task
 from peerd.store.claim import claim as claiming
-from peerd.store.claim.claimer import Claimer
-from peerd.store.claim.quarantined import should_empty_for_quarantined
 from peerd.store.maintenance import rescue
 from peerd.store.outcomes import complete, touch
 from peerd.store.outcomes.recording import ClaimId
 from peerd.store.outcomes.touch import TaskProgress
 from peerd.store.statements.token import new_token
-from tests.model.database_clock import DELAYS, SILENCE
+from tests.model.database_clock import DELAYS
 from tests.model.machine.base import (
     CLAIM_INDEXES,
     LIMITS,
     QUEUES,
     MadeClaim,
     ModelMachine,
+    claimer_of,
     has_claimed,
     has_task_in,
     keys,
     only_if,
 )
-from tests.model.reference import claim_rules as claiming_rules
-from tests.model.reference import claim_write_rules, rescue_rules
+from tests.model.reference import chore_rules, process_rules
 from tests.model.reference.state import ModelProcess
 from tests.support.outcomes import record_outcome
 
@@ -51,12 +49,9 @@ served = st.sampled_from([QUEUES, QUEUES, QUEUES[:1], QUEUES[1:]])
 
 
 class ProcessSteps(ModelMachine):
-    """Rules of the claim and of the holder's writes."""
-
     @rule(index=st.integers(0, 9), limit=LIMITS, reply_is_lost=st.booleans())
     @only_if(lambda machine: machine.eligible_claimers())
     def claim(self, index: int, limit: int, reply_is_lost: bool) -> None:  # noqa: FBT001
-        """One of those who can claim something does. If the reply is lost, it reads it back."""
         eligible_claimers = self.eligible_claimers()
         process, quarantined = eligible_claimers[index % len(eligible_claimers)]
         self._claim(process, QUEUES, limit, quarantined=quarantined, reply_is_lost=reply_is_lost)
@@ -68,95 +63,70 @@ class ProcessSteps(ModelMachine):
     def claim_by_any_process(
         self, process: ModelProcess, queues: tuple[str, ...], limit: int, *, quarantined: bool
     ) -> None:
-        """Anyone claims, from any queues; its node's life may be over."""
         self._claim(process, queues, limit, quarantined=quarantined, reply_is_lost=False)
 
     def eligible_claimers(self) -> list[tuple[ModelProcess, bool]]:
-        """Who can claim something, and whether alone."""
-        now, processes = self.clock.now(), self.state.processes.values()
+        processes = self.state.processes.values()
         who = [(process, quarantined) for process in processes for quarantined in (False, True)]
-        return [one for one in who if claiming_rules.eligible(self.state, one[0], QUEUES, now, quarantined=one[1])]
+        return [one for one in who if process_rules.eligible(self.state, one[0], QUEUES, quarantined=one[1])]
 
     def _claim(
         self, process: ModelProcess, queues: tuple[str, ...], limit: int, *, quarantined: bool, reply_is_lost: bool
     ) -> None:
-        claimer = claimer_of(process, queues)
-        token, now = new_token(), self.clock.now()
+        claimer = claimer_of(process, queues, attempts_of=ATTEMPTS_OF)
+        token = new_token()
         answer = self.run(claiming.claim, claimer, token=token, limit=limit, quarantined=quarantined)
         taken = self.run(claiming.claimed_by_token, claimer, token) if reply_is_lost else answer.tasks
-        wanted = claiming_rules.claim(
-            self.state,
-            process,
-            queues,
-            now,
-            token=token,
-            limit=limit,
-            quarantined=quarantined,
-            default_attempts=claimer.default_attempts,
-            attempts_of=ATTEMPTS_OF,
-        )
+        how: dict[str, Any] = {"token": token, "limit": limit, "quarantined": quarantined}
+        attempts: dict[str, Any] = {"default_attempts": claimer.default_attempts, "attempts_of": ATTEMPTS_OF}
+        wanted = process_rules.claim(self.state, process, queues, **how, **attempts)
         self.same(keys_of(taken), wanted)
         assert not answer.lost_candidates
         self.made += [MadeClaim(ClaimId(task.id, task.lease), process, token) for task in taken]
 
-    @rule(index=CLAIM_INDEXES, queues=served, patience=st.sampled_from(SILENCE))
+    @rule(index=CLAIM_INDEXES)
     @only_if(has_claimed)
-    def read_back(self, index: int, queues: tuple[str, ...], patience: float) -> None:
-        """What a claim holds that was made long ago; whether a task that must run alone has waited for long."""
+    def read_back(self, index: int) -> None:
         claim = self.pick(index)
-        now, claimer = self.clock.now(), claimer_of(claim.process, queues)
-        got = self.database.read(claiming.claimed_by_token, claimer, claim.token)
-        self.same(keys_of(got), claiming_rules.claimed_by_token(self.state, claim.process, claim.token))
-        waits = self.database.read(should_empty_for_quarantined, claimer, patience)
-        wanted = claiming_rules.should_empty_for_quarantined(self.state, claim.process, queues, patience, now)
-        self.same(waits, wanted)
+        got = self.database.read(claiming.claimed_by_token, claimer_of(claim.process, QUEUES), claim.token)
+        self.same(keys_of(got), process_rules.claimed_by_token(self.state, claim.process, claim.token))
 
     @rule(indexes=claim_indexes, words=st.sampled_from([None, "half way"]), with_progress=st.booleans())
     @only_if(has_claimed)
     def touch(self, indexes: list[int], words: str | None, with_progress: bool) -> None:  # noqa: FBT001
-        """A process says that it is alive, or how far it is."""
-        claims, now = self._pick_some(indexes), self.clock.now()
+        claims = self._pick_some(indexes)
         if with_progress:
             reports = {claim.held: TaskProgress(index / 2 - 0.5, words) for index, claim in enumerate(claims)}
             lost = self.run(touch.report_progress, reports).refused
             told = {(held.id, held.lease): (progress.fraction, progress.note) for held, progress in reports.items()}
-            self.same(keys(lost), claim_write_rules.report_progress(self.state, told, now))
+            self.same(keys(lost), process_rules.report_progress(self.state, told))
         else:
             lost = self.run(touch.touch, {claim.held for claim in claims})
-            self.same(keys(lost), claim_write_rules.touch(self.state, [claim.key for claim in claims], now))
+            self.same(keys(lost), process_rules.touch(self.state, [claim.key for claim in claims]))
 
-    @rule(
-        indexes=claim_indexes,
-        result=st.sampled_from([None, '{"a": 1}']),
-        times=st.integers(1, 2),
-    )
+    @rule(indexes=claim_indexes, result=st.sampled_from([None, '{"a": 1}']), times=st.integers(1, 2))
     @only_if(has_claimed)
     def complete(self, indexes: list[int], result: str | None, times: int) -> None:
-        """A process completes what it holds, or held; the second time because the reply was lost."""
         claims = self._pick_some(indexes)
         process = claims[0].process
         mine = [claim for claim in claims if claim.process == process]
         for _ in range(times):
-            now = self.clock.now()
             results = {one.held: None if index % 2 else result for index, one in enumerate(mine)}
             refused = self.run(complete.complete, process.id, results)
             wanted = {(held.id, held.lease): text for held, text in results.items()}
-            self.same(keys(refused), claim_write_rules.complete(self.state, process.id, wanted, now))
-            self.completed |= {one.key for one in mine if one.held not in refused}
+            self.same(keys(refused), process_rules.complete(self.state, process.id, wanted))
 
     @rule(index=CLAIM_INDEXES, outcome=outcomes, again=st.sampled_from([None, None, *OUTCOMES]))
     @only_if(has_claimed)
     def record_outcome(self, index: int, outcome: Outcome, again: Outcome | None) -> None:
-        """A process writes an outcome; perhaps once more, the same or another one."""
         claim = self.pick(index)
         self._conclude(claim, claim.process, outcome)
         if again is not None:
             self._conclude(claim, claim.process, again)
 
     def _conclude(self, claim: MadeClaim, process: ModelProcess, outcome: Outcome) -> None:
-        now = self.clock.now()
         accepted = self.run(record_outcome, process.id, claim.held, outcome)
-        self.same(accepted, claim_write_rules.record_outcome(self.state, process.id, claim.key, outcome, now))
+        self.same(accepted, process_rules.record_outcome(self.state, process.id, claim.key, outcome))
 
     @rule(index=CLAIM_INDEXES, process=ModelMachine.processes, outcome=outcomes)
     @only_if(has_claimed)
@@ -167,34 +137,20 @@ class ProcessSteps(ModelMachine):
             return
         self._conclude(claim, process, outcome)
         refused = self.run(complete.complete, process.id, {claim.held: None})
-        self.same(
-            keys(refused), claim_write_rules.complete(self.state, process.id, {claim.key: None}, self.clock.now())
-        )
+        self.same(keys(refused), process_rules.complete(self.state, process.id, {claim.key: None}))
 
     @rule(indexes=claim_indexes, other=ModelMachine.processes, own=st.booleans())
     @only_if(has_claimed)
     def release_unknown_claims(self, indexes: list[int], other: ModelProcess, own: bool) -> None:  # noqa: FBT001
-        """A process releases claims of which it does not know; those of others are not its to give."""
-        claims, now = self._pick_some(indexes), self.clock.now()
+        claims = self._pick_some(indexes)
         process = claims[0].process if own else other
         got = self.run(rescue.release_unknown_claims, process.id, [claim.held for claim in claims], "stray")
-        wanted = rescue_rules.release_unknown_claims(
-            self.state, process.id, [claim.key for claim in claims], "stray", now
-        )
+        mine = [claim.key for claim in claims]
+        wanted = chore_rules.release_unknown_claims(self.state, process.id, mine, "stray")
         self.same({one.task_id: (one.event, one.label) for one in got}, wanted)
 
     def _pick_some(self, indexes: list[int]) -> list[MadeClaim]:
         return list(dict.fromkeys(map(self.pick, indexes)))
-
-
-def claimer_of(process: ModelProcess, queues: tuple[str, ...]) -> Claimer:
-    return Claimer(
-        node_id=process.node_id,
-        incarnation=process.incarnation,
-        process_id=process.id,
-        queues=queues,
-        attempts_of=ATTEMPTS_OF,
-    )
 
 
 def keys_of(taken: list[Task]) -> list[tuple[int, int]]:

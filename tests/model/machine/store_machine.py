@@ -15,5 +15,4 @@ class StoreMachine(UserSteps, ProcessSteps, JobSteps, ChoreSteps, NodeSteps):
 
 
 def machine_on(database: Database) -> type[StoreMachine]:
-    """The machine over a database of one's own, which is emptied for each example."""
     return type("Machine", (StoreMachine,), {"database": database})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from itertools import count
 from typing import Any, Final
 
@@ -20,8 +19,8 @@ from peerd.store.tasks import actions
 from tests.model.compare import read_all
 from tests.model.database_clock import AHEAD
 from tests.model.machine.base import CLAIM_INDEXES, NEVER, NODES, QUEUES, ModelMachine, has_task_in, only_if
-from tests.model.reference import enqueue_rules, task_action_rules
-from tests.model.reference.state import ModelTask, later
+from tests.model.reference import user_rules
+from tests.model.reference.state import ModelTask
 
 _bodies = count(1)
 
@@ -47,17 +46,13 @@ new_task_fields = st.fixed_dictionaries({
     "start": st.sampled_from(STARTS),
     "end": st.sampled_from(ENDS),
 })  # fmt: skip
-"""The fields of a new task."""
 
 
 def has_room(machine: ModelMachine) -> bool:
-    """A few tasks are enough: with more of them, less would happen to each."""
     return len(machine.state.tasks) < 6
 
 
 class UserSteps(ModelMachine):
-    """Rules of enqueuing and intervening."""
-
     @initialize(several=st.lists(queues, max_size=4))
     def initial_tasks(self, several: list[str]) -> None:
         for queue in several:
@@ -69,14 +64,13 @@ class UserSteps(ModelMachine):
         self._enqueue(several)
 
     def _enqueue(self, several: list[dict[str, Any]]) -> None:
-        now = self.clock.now()
-        new = [self._new_task(wanted_fields, now) for wanted_fields in several]
+        new = [self._new_task(wanted_fields) for wanted_fields in several]
         got = self.run(enqueue.enqueue_many, new) if len(new) > 1 else [self.run(enqueue.enqueue, new[0])]
         self._are_new([one.id for one in got if one.created])
-        wanted = enqueue_rules.enqueue(self.state, new, [one.id for one in got], now)
+        wanted = user_rules.enqueue(self.state, new, [one.id for one in got])
         self.same(got, [Enqueued(task_id, created) for task_id, created in wanted])
 
-    def _new_task(self, wanted_fields: dict[str, Any], now: datetime) -> NewTask:
+    def _new_task(self, wanted_fields: dict[str, Any]) -> NewTask:
         start, end = wanted_fields["start"], wanted_fields["end"]
         fields = {name: value for name, value in wanted_fields.items() if name not in ("start", "end")}
         for field, given in (("start", start), ("finish", None if start and end and end[1] <= start[1] else end)):
@@ -84,18 +78,19 @@ class UserSteps(ModelMachine):
                 case ("in", seconds) if seconds >= 0:
                     fields[f"{field}_in"] = seconds
                 case (_, seconds):
-                    fields[f"{field}_at"] = later(now, seconds)
+                    fields[f"{field}_at"] = self.state.later(seconds)
         return NewTask(**fields, body=f'{{"number": {next(_bodies)}}}', trace_context="00-a-b-01")
 
     def _are_new(self, ids: list[int]) -> None:
         assert len(set(ids)) == len(ids), f"one id for two tasks: {ids}"
-        assert all(task_id > max(self.leases, default=0) for task_id in ids), f"an id was used again: {ids}"
+        assert all(task_id > self.newest_id for task_id in ids), f"an id was used again: {ids}"
+        self.newest_id = max([self.newest_id, *ids])
 
     @rule(several=st.lists(new_task_fields, min_size=1, max_size=3), rolls_back=st.booleans())
     @only_if(has_room)
     def enqueue_and_fail(self, several: list[dict[str, Any]], rolls_back: bool) -> None:  # noqa: FBT001
         """An application rolls its transaction back, or one task is for a node that never was: none is accepted."""
-        new = [self._new_task(wanted_fields, self.clock.now()) for wanted_fields in several]
+        new = [self._new_task(wanted_fields) for wanted_fields in several]
         if rolls_back:
             with self.database.engine.connect() as connection:
                 enqueue.enqueue_many(connection, new)
@@ -104,7 +99,7 @@ class UserSteps(ModelMachine):
         new.append(NewTask(queue=QUEUES[0], node=NEVER))
         self.both(
             lambda: self.run(enqueue.enqueue_many, new),
-            lambda: enqueue_rules.enqueue(self.state, new, [], self.clock.now()),
+            lambda: user_rules.enqueue(self.state, new, []),
         )
 
     @rule(
@@ -115,18 +110,18 @@ class UserSteps(ModelMachine):
     )
     @only_if(has_room)
     def insert_with_sql(self, status: Status | None, start: float | None, node: str | None, attempts: int) -> None:
-        """The complete enqueue of docs/schema.md; or a row of any status, from somebody who knows the columns."""
-        now = self.clock.now()
         values: dict[str, Any] = {"queue": QUEUES[0], "name": "n", "body": "{}"}
         if status is not None:
             values |= {"status": status, "attempts": attempts, "priority": 10 + attempts}
-            values["start_at"] = None if start is None else later(now, start + 20.0)
+            values["start_at"] = None if start is None else self.state.later(start + 20.0)
             values["worker_node_id"] = None if node is None else self.state.nodes[node].id
         statement = sa.insert(task_table).values(values | ({} if status is None else {"status": str(status)}))
         self.run(lambda connection: connection.execute(statement).rowcount)
         task_id = max(self.database.read(read_all)["tasks"])
         self._are_new([task_id])
-        self.state.tasks[task_id] = ModelTask(id=task_id, created_at=now, updated_at=now, **values)
+        self.state.tasks[task_id] = ModelTask(
+            id=task_id, created_at=self.state.now, updated_at=self.state.now, **values
+        )
 
     @rule(
         what=st.sampled_from(["cancel", "retry", "move", "snooze", "bury", "kick", "delete"]),
@@ -135,16 +130,15 @@ class UserSteps(ModelMachine):
     )
     @only_if(lambda machine: machine.state.tasks)
     def intervene(self, what: str, index: int, node: str | None) -> None:
-        now, task_id = self.clock.now(), self._pick_task(index)
+        task_id = self._pick_task(index)
         values: dict[str, Any] = {"cancel": "too dear", "move": node, "bury": 1, "snooze": 300.0}
         given = (values[what],) if what in values else ()
         self.both(
             lambda: self.run(getattr(actions, what), task_id, *given),
-            lambda: getattr(task_action_rules, what)(self.state, now, task_id, *given),
+            lambda: getattr(user_rules, what)(self.state, task_id, *given),
         )
 
     def _pick_task(self, index: int) -> int:
-        """A task: first those that are running; last one that is not there."""
         running = [task.id for task in self.state.working()]
         ids = [*running, *(task_id for task_id in self.state.tasks if task_id not in running), 10**9]
         note(f"# task {ids[index % len(ids)]}")
@@ -155,7 +149,6 @@ class UserSteps(ModelMachine):
     )
     @only_if(has_task_in(Status.WORKING))
     def move_by_hand(self, index: int, node: str | None, *, leaves_deadline: bool) -> None:
-        """The UPDATE that the documentation gives for a running task; or one that forgets a reservation's deadline."""
         working = list(self.state.working())
         task = working[index % len(working)]
         node_id = None if node is None else self.state.nodes[node].id
@@ -163,6 +156,4 @@ class UserSteps(ModelMachine):
         values += "" if leaves_deadline else ", deadline_at = NULL"
         statement = f"UPDATE tasks SET {values} WHERE id = {task.id}"
         self.run(lambda connection: connection.exec_driver_sql(statement).rowcount)
-        self.moved_by_hand.add((task.id, task.lease))
-        now = self.clock.now()
-        task_action_rules.move_by_hand(self.state, task.id, node_id, now, leaves_deadline=leaves_deadline)
+        user_rules.move_by_hand(self.state, task.id, node_id, leaves_deadline=leaves_deadline)

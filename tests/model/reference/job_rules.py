@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime
 
 from peerd.domain.lifecycle import Status, TaskEvent, after, sources
 from peerd.store.jobs import Bury, Release
-from tests.model.reference.claim_rules import eligible, in_order, is_on_duty
-from tests.model.reference.claim_write_rules import Claim
-from tests.model.reference.state import ModelProcess, ModelState, ModelTask, later
-from tests.model.reference.task_action_rules import finish_at_ahead
+from tests.model.reference.process_rules import Claim, eligible, in_order, is_on_duty
+from tests.model.reference.state import ModelProcess, ModelState, ModelTask
 
 DELETABLE = tuple(
     status for status in Status if status not in (Status.WORKING, Status.DONE, Status.DEAD, Status.CANCELED)
@@ -18,73 +15,60 @@ DELETABLE = tuple(
 
 
 def reserve(
-    state: ModelState, process: ModelProcess, queues: Sequence[str], limit: int, default_ttr: int, now: datetime
+    state: ModelState, process: ModelProcess, queues: Sequence[str], limit: int, default_ttr: int
 ) -> list[Claim]:
-    """Reserve the best jobs, also those that have crashed a process; ids and leases in their order."""
-    both = [
-        task for quarantined in (False, True) for task in eligible(state, process, queues, now, quarantined=quarantined)
-    ]
+    both = [task for quarantined in (False, True) for task in eligible(state, process, queues, quarantined=quarantined)]
     taken = sorted(both, key=in_order)[:limit]
     for task in taken:
-        _hold(state, task, TaskEvent.CLAIM, process, default_ttr, now)
+        _hold(state, task, TaskEvent.CLAIM, process, default_ttr)
     return [(task.id, task.lease) for task in taken]
 
 
-def take(state: ModelState, process: ModelProcess, job_id: int, default_ttr: int, now: datetime) -> Claim | None:
-    """Reserve a job by its id, wherever it waits."""
+def take(state: ModelState, process: ModelProcess, job_id: int, default_ttr: int) -> Claim | None:
     task = state.tasks.get(job_id)
     if task is None or task.status not in sources(TaskEvent.TAKE) or not is_on_duty(state, process):
         return None
-    if task.node_id not in (None, process.node_id) or (task.finish_at is not None and task.finish_at <= now):
+    if task.node_id not in (None, process.node_id) or task.is_past_end(state.now):
         return None
-    _hold(state, task, TaskEvent.TAKE, process, default_ttr, now)
+    _hold(state, task, TaskEvent.TAKE, process, default_ttr)
     return task.id, task.lease
 
 
 def delete(state: ModelState, process_id: int, claims: Iterable[Claim]) -> set[Claim]:
-    """Delete held jobs; those that were held."""
-    held = [(task, claim) for claim in claims if (task := _held(state, process_id, claim)) is not None]
-    for task, _ in held:
+    held = _all_held(state, process_id, claims)
+    for task in held.values():
         state.remove(task)
-    return {claim for _, claim in held}
+    return set(held)
 
 
-def release(state: ModelState, process_id: int, releases: Iterable[Release], now: datetime) -> set[Claim]:
-    """End reservations; those that were held."""
-    held = set()
-    for one in releases:
-        task = _held(state, process_id, (one.claim.id, one.claim.lease))
-        if task is None:
-            continue
-        held.add((task.id, task.lease))
+def release(state: ModelState, process_id: int, releases: Iterable[Release]) -> set[Claim]:
+    wanted = {(one.claim.id, one.claim.lease): one for one in releases}
+    held = _all_held(state, process_id, wanted)
+    for claim, task in held.items():
+        one = wanted[claim]
+        changes = _changes(task, one) | ({} if one.delay is None else {"delay": one.delay})
         event = TaskEvent.SNOOZE if one.delay else TaskEvent.RELEASE
-        changes = _changes(task, one.priority, one.counts)
-        if one.delay is not None:
-            changes["delay"] = one.delay
-        state.follow(task, event, now, start_at=later(now, one.delay) if one.delay else None, **changes)
-    return held
+        state.follow(task, event, start_at=state.later(one.delay) if one.delay else None, **changes)
+    return set(held)
 
 
-def bury(state: ModelState, process_id: int, one: Bury, now: datetime) -> set[Claim]:
+def bury(state: ModelState, process_id: int, one: Bury) -> set[Claim]:
     """Bury a held job."""
-    task = _held(state, process_id, (one.claim.id, one.claim.lease))
-    if task is None:
-        return set()
-    changes = _changes(task, one.priority, one.counts) | {"buries": _raised(task.buries), "buried_order": one.order}
-    state.follow(task, TaskEvent.BURY, now, start_at=None, **changes)
-    return {(task.id, task.lease)}
+    held = _all_held(state, process_id, [(one.claim.id, one.claim.lease)])
+    for task in held.values():
+        changes = _changes(task, one) | {"buries": _raised(task.buries), "buried_order": one.order}
+        state.follow(task, TaskEvent.BURY, start_at=None, **changes)
+    return set(held)
 
 
-def touch(state: ModelState, process_id: int, claims: Iterable[Claim], now: datetime) -> set[Claim]:
-    """Set deadlines anew; those that are held."""
-    held = [(task, claim) for claim in claims if (task := _held(state, process_id, claim)) is not None]
-    for task, _ in held:
-        assert task.ttr is not None
-        state.write(task, now, checked_at=now, deadline_at=later(now, task.ttr))
-    return {claim for _, claim in held}
+def touch(state: ModelState, process_id: int, claims: Iterable[Claim]) -> set[Claim]:
+    held = _all_held(state, process_id, claims)
+    for task in held.values():
+        state.write(task, checked_at=state.now, deadline_at=state.later(task.ttr or 0))
+    return set(held)
 
 
-def kick(state: ModelState, queue: str, bound: int, now: datetime) -> int:
+def kick(state: ModelState, queue: str, bound: int) -> int:
     """Kick the buried jobs of a tube, those without an order first; if there are none, the delayed ones."""
     here = [task for task in state.tasks.values() if task.queue == queue]
     aside = [task for task in here if task.status is Status.BURIED]
@@ -93,21 +77,19 @@ def kick(state: ModelState, queue: str, bound: int, now: datetime) -> int:
         aside = [task for task in here if task.status in (Status.SCHEDULED, Status.FAILURE)]
         aside.sort(key=lambda task: (task.due_at, task.id))
     for task in aside[:bound]:
-        _kick(state, task, now)
+        state.kick(task)
     return len(aside[:bound])
 
 
-def kick_job(state: ModelState, job_id: int, now: datetime) -> str | None:
-    """Kick one job; its tube."""
+def kick_job(state: ModelState, job_id: int) -> str | None:
     task = state.tasks.get(job_id)
     if task is None or task.status not in sources(TaskEvent.KICK):
         return None
-    _kick(state, task, now)
+    state.kick(task)
     return task.queue
 
 
 def delete_free(state: ModelState, job_id: int) -> set[int]:
-    """Delete a job that is not held, and has not ended."""
     task = state.tasks.get(job_id)
     if task is None or task.status not in DELETABLE:
         return set()
@@ -116,42 +98,25 @@ def delete_free(state: ModelState, job_id: int) -> set[int]:
     return {job_id}
 
 
-def _hold(
-    state: ModelState, task: ModelTask, event: TaskEvent, process: ModelProcess, default_ttr: int, now: datetime
-) -> None:
+def _hold(state: ModelState, task: ModelTask, event: TaskEvent, process: ModelProcess, default_ttr: int) -> None:
     ttr = default_ttr if task.ttr is None else task.ttr
-    state.follow(
-        task,
-        event,
-        now,
-        lease=task.lease + 1,
-        worker_node_id=process.node_id,
-        process_id=process.id,
-        worker_started_at=now,
-        checked_at=now,
-        progress=None,
-        progress_note=None,
-        claim_token=None,  # a new one, which no claim knows
-        ttr=ttr,
-        deadline_at=later(now, ttr),
-        reserves=_raised(task.reserves),
-        buried_order=None,
-    )
+    changes = {
+        "ttr": ttr,
+        "deadline_at": state.later(ttr),
+        "reserves": _raised(task.reserves),
+        "buried_order": None,
+    }
+    state.hold(task, event, process, claim_token=None, **changes)  # a new token, which no claim knows
 
 
-def _held(state: ModelState, process_id: int, claim: Claim) -> ModelTask | None:
-    task = state.held(*claim)
-    return task if task is not None and task.process_id == process_id else None
+def _all_held(state: ModelState, process_id: int, claims: Iterable[Claim]) -> dict[Claim, ModelTask]:
+    held = ((claim, state.held(*claim)) for claim in claims)
+    return {claim: task for claim, task in held if task is not None and task.process_id == process_id}
 
 
-def _changes(task: ModelTask, priority: int | None, counts: str | None) -> dict[str, object]:
-    changes: dict[str, object] = {} if counts is None else {counts: _raised(getattr(task, counts))}
-    return changes if priority is None else changes | {"priority": priority}
-
-
-def _kick(state: ModelState, task: ModelTask, now: datetime) -> None:
-    kicks, finish_at = _raised(task.kicks), finish_at_ahead(task, now)
-    state.follow(task, TaskEvent.KICK, now, start_at=None, finish_at=finish_at, buried_order=None, kicks=kicks)
+def _changes(task: ModelTask, one: Release | Bury) -> dict[str, object]:
+    changes: dict[str, object] = {} if one.counts is None else {one.counts: _raised(getattr(task, one.counts))}
+    return changes if one.priority is None else changes | {"priority": one.priority}
 
 
 def _raised(count: int | None) -> int:

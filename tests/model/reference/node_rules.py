@@ -2,76 +2,63 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from typing import Any
 
 from peerd.domain.errors import NodeReplaced
-from tests.model.reference.state import ModelNode, ModelQueue, ModelState, later
+from tests.model.reference.state import ModelNode, ModelQueue, ModelState
 
 
-def register(
-    state: ModelState, name: str, incarnation: str, replaces: str | None, node_id: int | None, now: datetime
-) -> int | None:
-    """Begin a life of a node in place of the one that was seen; None when another has begun meanwhile."""
+def register(state: ModelState, name: str, incarnation: str, replaces: str | None, node_id: int | None) -> int | None:
     node = state.nodes.get(name)
     if node is None:
         assert node_id is not None
-        state.nodes[name] = ModelNode(
-            id=node_id, name=name, incarnation=incarnation, started_at=now, checked_at=now, created_at=now
-        )
+        times: dict[str, Any] = dict.fromkeys(("started_at", "checked_at", "created_at"), state.now)
+        state.nodes[name] = ModelNode(id=node_id, name=name, incarnation=incarnation, **times)
         return node_id
     if node.incarnation != replaces:
         return None
     node.incarnation, node.active = incarnation, True
-    node.started_at = node.checked_at = now
+    node.started_at = node.checked_at = state.now
     return node.id
 
 
-def heartbeat_process(state: ModelState, process_id: int, now: datetime) -> bool:
-    """A process goes on, if it was not declared dead."""
+def heartbeat_process(state: ModelState, process_id: int) -> bool:
     if process_id in state.beats:
-        state.beats[process_id] = now
+        state.beats[process_id] = state.now
     return process_id in state.beats
 
 
-def beat(state: ModelState, name: str, incarnation: str, now: datetime) -> bool:
-    """Go on; whether it has been asked to drain.
-
-    Raises:
-        NodeReplaced: another life has begun.
-    """
+def beat(state: ModelState, name: str, incarnation: str) -> bool:
+    """Go on; whether it has been asked to drain."""
     node = state.nodes[name]
     if node.incarnation != incarnation:
         raise NodeReplaced(name)
-    node.active, node.checked_at = True, now
+    node.active, node.checked_at = True, state.now
     return node.draining
 
 
-def leave(state: ModelState, name: str, incarnation: str, now: datetime) -> None:
-    """End this life in good order."""
+def leave(state: ModelState, name: str, incarnation: str) -> None:
     node = state.nodes[name]
     if node.incarnation == incarnation:
-        node.incarnation, node.active, node.checked_at = None, False, now
+        node.incarnation, node.active, node.checked_at = None, False, state.now
 
 
-def deactivate_silent(state: ModelState, silence: float, now: datetime) -> list[str]:
-    """Nodes that have not beaten for so long are not active any more."""
-    silent = [node for node in state.nodes.values() if node.active and node.checked_at < later(now, -silence)]
+def deactivate_silent(state: ModelState, silence: float) -> list[str]:
+    silent = [node for node in state.nodes.values() if node.active and node.checked_at < state.later(-silence)]
     for node in silent:
         node.active = False
     return sorted(node.name for node in silent)
 
 
-def pause(state: ModelState, name: str, duration: float | None, now: datetime) -> None:
-    """Let nobody claim from a queue."""
-    until = None if duration is None else later(now, duration)
+def pause(state: ModelState, name: str, duration: float | None) -> None:
+    until = None if duration is None else state.later(duration)
     row = state.queues.setdefault(
-        name, ModelQueue(name=name, paused=True, paused_until=until, created_at=now, updated_at=now)
+        name, ModelQueue(name=name, paused=True, paused_until=until, created_at=state.now, updated_at=state.now)
     )
-    row.paused, row.paused_until, row.updated_at = True, until, now
+    row.paused, row.paused_until, row.updated_at = True, until, state.now
 
 
-def resume(state: ModelState, name: str, now: datetime) -> None:
-    """Let it be claimed from again; a queue that was never paused has no row."""
+def resume(state: ModelState, name: str) -> None:
     row = state.queues.get(name)
     if row is not None:
-        row.paused, row.paused_until, row.updated_at = False, None, now
+        row.paused, row.paused_until, row.updated_at = False, None, state.now

@@ -6,7 +6,7 @@ it); after each step the comparison replaces it with the one that the database w
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -20,8 +20,6 @@ END_DEADLINES = frozenset(
 
 @dataclass(kw_only=True)
 class ModelTask:
-    """A row of ``tasks``; the defaults are those of the table."""
-
     id: int
     queue: str
     name: str = ""
@@ -70,11 +68,15 @@ class ModelTask:
     def finished(self) -> bool:
         return self.status in FINISHED
 
+    def is_past_end(self, now: datetime) -> bool:
+        return self.finish_at is not None and self.finish_at <= now
+
+    def finish_at_ahead(self, now: datetime) -> datetime | None:
+        return None if self.is_past_end(now) else self.finish_at
+
 
 @dataclass(kw_only=True)
 class ModelAttempt:
-    """A row of ``attempts``: an attempt that did not succeed."""
-
     task_id: int
     lease: int
     number: int
@@ -90,8 +92,6 @@ class ModelAttempt:
 
 @dataclass(kw_only=True)
 class ModelKey:
-    """A row of ``unique_keys``."""
-
     queue: str
     unique_key: str
     task_id: int
@@ -102,8 +102,6 @@ class ModelKey:
 
 @dataclass(kw_only=True)
 class ModelNode:
-    """A row of ``nodes``."""
-
     id: int
     name: str
     incarnation: str | None
@@ -116,8 +114,6 @@ class ModelNode:
 
 @dataclass(kw_only=True)
 class ModelQueue:
-    """A row of ``queues``."""
-
     name: str
     paused: bool
     paused_until: datetime | None
@@ -137,12 +133,9 @@ class ModelProcess:
 
 @dataclass
 class ModelState:
-    """All rows.
+    """All rows, and the clock of the database."""
 
-    Args:
-        hand_writes_renew: an UPDATE made by hand sets ``updated_at`` too (MySQL, MariaDB).
-    """
-
+    clock: Callable[[], datetime]
     hand_writes_renew: bool = False
     tasks: dict[int, ModelTask] = field(default_factory=dict)
     attempts: dict[tuple[int, int], ModelAttempt] = field(default_factory=dict)
@@ -151,45 +144,52 @@ class ModelState:
     queues: dict[str, ModelQueue] = field(default_factory=dict)
     processes: dict[int, ModelProcess] = field(default_factory=dict)
     beats: dict[int, datetime] = field(default_factory=dict)
-    """When each process that has not ended has last said that it goes on."""
+
+    @property
+    def now(self) -> datetime:
+        return self.clock()
+
+    def later(self, seconds: float) -> datetime:
+        return self.now + timedelta(seconds=seconds)
 
     def working(self) -> Iterator[ModelTask]:
         return (task for task in self.tasks.values() if task.status is Status.WORKING)
 
+    def pending(self) -> Iterator[ModelTask]:
+        return (task for task in self.tasks.values() if task.status is Status.PENDING)
+
     def held(self, task_id: int, lease: int) -> ModelTask | None:
-        """The task, if this claim still holds it."""
         task = self.tasks.get(task_id)
         return task if task is not None and task.status is Status.WORKING and task.lease == lease else None
 
-    def write(self, task: ModelTask, now: datetime, **changes: object) -> None:
+    def write(self, task: ModelTask, **changes: object) -> None:
         """Change a row, as each write of ours does: ``updated_at`` with it."""
         for column, value in changes.items():
             assert column in ModelTask.__dataclass_fields__
             setattr(task, column, value)
-        task.updated_at = now
+        task.updated_at = self.now
 
-    def follow(self, task: ModelTask, event: TaskEvent, now: datetime, **changes: object) -> None:
-        """Change a row's status by the table of the lifecycle, and whatever else changes with it."""
+    def follow(self, task: ModelTask, event: TaskEvent, **changes: object) -> None:
         status = after(task.status, event)
         assert isinstance(status, Status)
-        ends: dict[str, object] = {"finished_at": now} if status in FINISHED else {}
+        ends: dict[str, object] = {"finished_at": self.now} if status in FINISHED else {}
         if task.status is Status.WORKING or event in END_DEADLINES:
             ends["deadline_at"] = None
         if event in (TaskEvent.CANCEL, TaskEvent.RETRY):
             ends["buried_order"] = None
-        self.write(task, now, status=status, **ends | changes)
+        self.write(task, status=status, **ends | changes)
 
-    def record(
-        self,
-        task: ModelTask,
-        now: datetime,
-        outcome: str,
-        *,
-        counted: bool,
-        error: str | None,
-        traceback: str | None = None,
-        cause: str | None = None,
-    ) -> None:
+    def hold(self, task: ModelTask, event: TaskEvent, process: ModelProcess, **changes: object) -> None:
+        """Claim or reserve a task."""
+        lease, afresh = task.lease + 1, dict.fromkeys(("progress", "progress_note"))
+        holder = {"worker_node_id": process.node_id, "process_id": process.id, "worker_started_at": self.now}
+        self.follow(task, event, lease=lease, checked_at=self.now, **afresh, **holder, **changes)
+
+    def kick(self, task: ModelTask) -> None:
+        kicks, finish_at = (task.kicks or 0) + 1, task.finish_at_ahead(self.now)
+        self.follow(task, TaskEvent.KICK, start_at=None, finish_at=finish_at, buried_order=None, kicks=kicks)
+
+    def record(self, task: ModelTask, outcome: str, *, counted: bool, **why: str | None) -> None:
         """Explain a claim that did not succeed. A claim has one attempt: one that is on record stays."""
         explained = ModelAttempt(
             task_id=task.id,
@@ -198,11 +198,9 @@ class ModelState:
             node_id=task.worker_node_id,
             process_id=task.process_id,
             started_at=task.worker_started_at,
-            ended_at=now,
+            ended_at=self.now,
             outcome=outcome,
-            error=error,
-            traceback=traceback,
-            cause=cause,
+            **why,
         )
         self.attempts.setdefault((task.id, task.lease), explained)
 
@@ -210,12 +208,6 @@ class ModelState:
         """Delete a task, its attempts, and the key that ends with it; keys of other scopes outlive it."""
         del self.tasks[task.id]
         self.attempts = {claim: row for claim, row in self.attempts.items() if row.task_id != task.id}
-        if task.unique_key is not None:
-            key = self.keys.get((task.queue, task.unique_key))
-            if key is not None and key.task_id == task.id and key.scope == "unfinished":
-                del self.keys[key.queue, key.unique_key]
-
-
-def later(now: datetime, seconds: float) -> datetime:
-    """So many seconds after a moment."""
-    return now + timedelta(seconds=seconds)
+        key = self.keys.get((task.queue, task.unique_key or ""))
+        if key is not None and key.task_id == task.id and key.scope == "unfinished":
+            del self.keys[key.queue, key.unique_key]
