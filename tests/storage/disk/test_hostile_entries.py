@@ -97,7 +97,8 @@ def test_a_folder_that_becomes_a_link_is_not_followed(
 
 def test_what_is_no_part_is_neither_written_nor_removed(disk: DiskFolder, disk_path: Path, outside: Path) -> None:
     path = disk_path / "parts" / f"{CONTENT}.part"
-    for put in (lambda: os.mkfifo(path), lambda: path.symlink_to(outside / "missing"), path.mkdir):
+    makers: list[Callable[[], object]] = [lambda: os.mkfifo(path), lambda: path.symlink_to(outside / "no"), path.mkdir]
+    for put in makers:
         path.unlink(missing_ok=True)
         put()
         with pytest.raises(UnexpectedEntry):

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -71,7 +72,8 @@ def test_an_identity_that_is_no_file_is_refused_without_waiting(disk_path: Path,
     file = disk_path / "peerd-disk.json"
     elsewhere = disk_path.parent / "identity"
     file.rename(elsewhere)
-    for make in (file.mkdir, lambda: file.symlink_to(elsewhere), lambda: os.mkfifo(file)):
+    makers: list[Callable[[], None]] = [file.mkdir, lambda: file.symlink_to(elsewhere), lambda: os.mkfifo(file)]
+    for make in makers:
         make()
         with pytest.raises(NotADisk, match="no regular file"):
             DiskFolder.open(disk_path, identity)

@@ -31,11 +31,11 @@ def test_a_walk_is_complete_in_order_resumable_and_needs_little_memory(disk: Dis
         place(disk_path, content, sizes[content])
     assert [found for batch in disk.walk() for found in batch] == list(sizes.items())
     assert [len(batch) for batch in disk.walk(batch=3000)] == [3000, 3000, 2000]
-    ids = list(sizes)
-    for last in [ids[0], ids[4_999], ids[-2], ContentId(ids[5000].number - 1)]:
+    listed = list(sizes)
+    for last in [listed[0], listed[4_999], listed[-2], ContentId(listed[5000].number - 1)]:
         rest = [found.content for batch in disk.walk(last) for found in batch]
-        assert rest == [content for content in ids if content > last]
-    assert list(disk.walk(ids[-1])) == []
+        assert rest == [content for content in listed if content > last]
+    assert list(disk.walk(listed[-1])) == []
     tracemalloc.start()
     for _ in disk.walk(batch=100):
         pass

@@ -106,7 +106,7 @@ def test_no_byte_of_what_is_signed_can_be_changed(
         return value[:place] + bytes([value[place] ^ flip]) + value[place + 1 :]
 
     first, *rest = request.parameters
-    others = {
+    others: dict[str, dict[str, Any]] = {
         "method": {"method": "PUT"},
         "path": {"path": another(request.path)},
         "name": {"parameters": (type(first)(another(first.name), first.value), *rest)},
