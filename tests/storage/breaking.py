@@ -35,10 +35,6 @@ class Relay:
         broken: how many connections are ended.
         method: of the requests that are broken.
         damages: change a byte in each piece of an answer but the first.
-
-    Attributes:
-        ended: connections that were ended.
-        relayed: bytes of requests that were relayed.
     """
 
     def __init__(
@@ -56,7 +52,7 @@ class Relay:
         self._broken, self._method, self._damages = broken, method, damages
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
-        self.ended = self.relayed = 0
+        self.ended = 0
         self._lock = threading.Lock()
         self._accepted: list[socket.socket] = []
         self._threads = [threading.Thread(target=self._accept)]
@@ -83,7 +79,6 @@ class Relay:
                 while left and (data := accepted.recv(min(left, 65_536))):
                     other.sendall(data)
                     left -= len(data)
-                    self.relayed += len(data)
             if not left:
                 self.ended += 1
                 accepted.close()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -92,24 +93,18 @@ def client(request: pytest.FixtureRequest, program: Client) -> Iterator[Client]:
 
 
 @pytest.fixture(scope="session")
-def kept_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, ObjectStoreServer]]:
+def kept_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], ObjectStoreServer]]:
     """Object stores of several makes: each is started when the first test wants it."""
     makes = {"moto": moto_server, "swift": swift_server}
     with ExitStack() as running:
-
-        class Starting(dict[str, ObjectStoreServer]):
-            def __missing__(self, make: str) -> ObjectStoreServer:
-                self[make] = running.enter_context(makes[make](tmp_path_factory.mktemp(make)))
-                return self[make]
-
-        yield Starting()
+        yield cache(lambda make: running.enter_context(makes[make](tmp_path_factory.mktemp(make))))
 
 
 @pytest.fixture
-def moto(kept_servers: dict[str, ObjectStoreServer]) -> ObjectStoreServer:
+def moto(kept_servers: Callable[[str], ObjectStoreServer]) -> ObjectStoreServer:
     """Moto, whose bucket is empty."""
-    kept_servers["moto"].empty()
-    return kept_servers["moto"]
+    kept_servers("moto").empty()
+    return kept_servers("moto")
 
 
 @pytest.fixture

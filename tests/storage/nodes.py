@@ -33,23 +33,12 @@ SECRET = "the secret of the nodes of a test"
 
 
 class NoRings:
-    """Tests run tasks themselves."""
-
     def ring(self, *queues: str) -> None:
-        """Nothing sleeps."""
+        """Nothing sleeps: tests run tasks themselves."""
 
 
 class ServedNode:
-    """A node: one or more disks, and a server.
-
-    Args:
-        name: of the node.
-        folder: below which its disks are.
-        catalogue: of the cluster.
-        disks: how many.
-        tls: a certificate and its key; None: there is no TLS.
-        more: other options of storage.
-    """
+    """A node: one or more disks below a folder, and a server, with a certificate and its key if there is TLS."""
 
     def __init__(
         self,
@@ -126,12 +115,7 @@ async def _end(server: WebServer) -> None:
 
 
 class StorageCluster:
-    """Nodes that share a catalogue.
-
-    Args:
-        catalogue: of the cluster.
-        nodes: that are served.
-    """
+    """Served nodes that share a catalogue."""
 
     def __init__(self, catalogue: Catalogue, nodes: list[ServedNode]) -> None:
         self.catalogue = catalogue

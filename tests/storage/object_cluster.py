@@ -14,13 +14,7 @@ PREFIX = "peerd/one"
 
 
 class ObjectCluster(StorageCluster):
-    """Nodes, and an object store that some of them use.
-
-    Args:
-        catalogue: of the cluster.
-        nodes: that are served.
-        store_disk: the number of the disk in the object store.
-    """
+    """Nodes, and an object store that some of them use: a disk with this number."""
 
     def __init__(self, catalogue: Catalogue, nodes: list[ServedNode], store_disk: int) -> None:
         super().__init__(catalogue, nodes)

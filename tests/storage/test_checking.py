@@ -8,19 +8,15 @@ from functools import partial
 from random import Random
 from typing import Any
 
-import pytest
 import sqlalchemy as sa
 
-from peerd.domain.files import DiskState
 from peerd.storage.checking import MAX_BYTES_OF_TASK, Checked, check_files, read_disk_view
 from peerd.storage.placement.decision import FileHealth
-from peerd.store.files import copies, disks, versions
+from peerd.store.files import copies, versions
 from peerd.store.files.checks import count_checks, lock_due_checks, request_checks
 from peerd.store.schema.sql_clock import seconds_from_now
-from peerd.store.schema.tables import disks as disk_table
 from peerd.store.schema.tables import file_checks, file_copies, files, tasks
 from tests.store.file_steps import Catalogue
-from tests.store.plans import analyze, recorded_statements
 from tests.store.world import at_once
 
 
@@ -58,14 +54,6 @@ def store_copies(catalogue: Catalogue, file_ids: Sequence[int]) -> None:
                 assert catalogue.store.run(copies.copies_stored, disk, [file_id]) == {file_id}
 
 
-def settle(catalogue: Catalogue, file_id: int) -> None:
-    """Make all copies of a file, and have it checked."""
-    check(catalogue)
-    store_copies(catalogue, [file_id])
-    make_due(catalogue)
-    check(catalogue)
-
-
 def test_a_new_file_gets_a_task_on_the_node_of_another_disk_and_is_settled_with_its_copy(catalogue: Catalogue) -> None:
     here, there = catalogue.disk("a"), catalogue.disk("b")
     put = catalogue.put(catalogue.bucket(), "a", here)
@@ -90,9 +78,7 @@ def test_a_copy_on_a_disk_that_was_added_after_the_disks_were_read_is_not_forgot
     added = catalogue.disk("b")
     put = catalogue.put(catalogue.bucket(), "f", added)
 
-    checked = catalogue.store.run(
-        lambda connection: check_files(connection, lock_due_checks(connection, 10), earlier, Random(1))
-    )
+    checked = catalogue.store.run(lambda c: check_files(c, lock_due_checks(c, 10), earlier, Random(1)))
     assert (checked.decisions[put.id].health, checked.decisions[put.id].forget) == (FileHealth.AT_RISK, ())
     assert catalogue.copies(put.id)[added] == "stored"
 
@@ -175,7 +161,8 @@ def test_a_deleted_file_leaves_its_disks_and_then_the_catalogue(catalogue: Catal
     here, there = catalogue.disk("a"), catalogue.disk("b")
     bucket = catalogue.bucket()
     put = catalogue.put(bucket, "a", here)
-    settle(catalogue, put.id)
+    check(catalogue)
+    store_copies(catalogue, [put.id])
     catalogue.store.run(versions.delete_file, bucket, "a")
     assert check(catalogue).tasks == 2
     assert catalogue.copies(put.id) == {here: "removing", there: "removing"}
@@ -196,20 +183,6 @@ def test_a_deleted_file_leaves_its_disks_and_then_the_catalogue(catalogue: Catal
     assert catalogue.store.run(copies.copies_stored, there, [copied.id]) == set(), "the copy task removes what it made"
 
 
-def test_a_lost_disk_is_replaced_and_forgotten_in_one_step(catalogue: Catalogue) -> None:
-    here, lost, spare = catalogue.disk("a"), catalogue.disk("b"), catalogue.disk("c", free=0)
-    put = catalogue.put(catalogue.bucket(), "a", here)
-    settle(catalogue, put.id)
-    catalogue.store.run(disks.set_disk_state, lost, DiskState.LOST)
-    catalogue.store.run(request_checks, {put.id: 1})
-    check(catalogue)
-    assert catalogue.copies(put.id) == {here: "stored"}
-    catalogue.change(disk_table, disk_table.c.id == spare, free=1_000)
-    make_due(catalogue)
-    check(catalogue)
-    assert catalogue.copies(put.id) == {here: "stored", spare: "planned"}
-
-
 def test_a_staged_version_is_copied_but_not_settled_before_it_is_published(catalogue: Catalogue) -> None:
     here, there = catalogue.disk("a"), catalogue.disk("b")
     bucket = catalogue.bucket()
@@ -225,47 +198,3 @@ def test_a_staged_version_is_copied_but_not_settled_before_it_is_published(catal
     make_due(catalogue)
     check(catalogue)
     assert catalogue.count(file_checks) == 0
-
-
-@pytest.mark.slow
-@pytest.mark.every_database
-def test_a_check_costs_the_same_beside_many_files(catalogue: Catalogue) -> None:
-    here, there = catalogue.disk("a"), catalogue.disk("b")
-    bucket = catalogue.bucket()
-    put = catalogue.put(bucket, "a", here)
-    numbers = range(10**6, 10**6 + 20_000)
-    base = {"bucket_id": bucket.id, "state": "stored", "is_current": 1, "class_name": "default", "size": 1}
-    rows = [{"id": number, "file_key": f"f{number}", "blake3": put.blake3, **base} for number in numbers]
-    held = [{"file_id": n, "disk_id": disk, "state": "stored", "size": 1} for n in numbers for disk in (here, there)]
-    later = {"danger": 1, "due_at": put.created_at.replace(year=2037), "tries": 1}
-    waiting = [{"file_id": number, **later} for number in numbers]
-
-    def fill(connection: sa.Connection) -> None:
-        for table, many in ((files, rows), (file_copies, held), (file_checks, waiting)):
-            for first in range(0, len(many), 5_000):
-                connection.execute(sa.insert(table), many[first : first + 5_000])
-
-    catalogue.store.run(fill)
-    analyze(catalogue.store, "files", "file_copies", "file_checks")
-    with recorded_statements(catalogue.store) as statements:
-        assert list(check(catalogue).decisions) == [put.id]
-    for statement, parameters in statements:
-        if not statement.startswith(("SELECT", "UPDATE", "DELETE")):
-            continue
-        with catalogue.store.engine.connect() as connection:
-            word = "EXPLAIN QUERY PLAN" if catalogue.store.name == "sqlite" else "EXPLAIN"
-            plan = connection.exec_driver_sql(f"{word} {statement}", parameters).mappings().all()
-            connection.rollback()
-        assert not whole_tables(plan), (statement, plan)
-
-
-def whole_tables(plan: Sequence[Any]) -> list[str]:
-    """The large tables that a plan reads as a whole, or sorts."""
-    large = ("files", "file_copies", "file_checks")
-    found = []
-    for row in plan:
-        text = " ".join(map(str, row.values()))
-        if "type" in row and row.get("table") in large and row["type"] in ("ALL", "index"):
-            found.append(text)
-        found += [text for name in large if f"Seq Scan on {name}" in text or f"SCAN {name}" in text.split(" USING")[0]]
-    return found

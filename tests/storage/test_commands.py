@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -40,13 +41,8 @@ def test_files_are_put_and_got_one_by_one_by_patterns_and_as_folders(peerd: Peer
     assert (project / "got/a.mov").read_bytes() == (project / "src/a.mov").read_bytes()
     peerd("files", "get", "films/*.mov", "films/2026/src/below/*", "many/")
     assert sorted(path.name for path in (project / "many").iterdir()) == ["a.mov", "ö.txt"]
-    assert peerd("files", "get", "films/2026/src/below/ö.txt", "-").out == "text"
-
-
-def test_stdin_is_put(peerd: Peerd, project: Path) -> None:
     peerd("files", "put", "-", "films/piped", stdin="from a pipe")
     assert peerd("files", "get", "films/piped", "-").out == "from a pipe"
-    assert "what stdin gives has no name" in peerd("files", "put", "-", "films/", status=2).err
 
 
 def test_a_file_that_fails_does_not_keep_the_others_from_being_put(peerd: Peerd, project: Path) -> None:
@@ -56,7 +52,7 @@ def test_a_file_that_fails_does_not_keep_the_others_from_being_put(peerd: Peerd,
     assert peerd("files", "put", "src/a.mov", "films/a.mov", "--only-new", status=1).err.count("error") == 1
     assert "give --recursive" in peerd("files", "put", "src", "films/", status=2).err
     assert "end it with /" in peerd("files", "put", "src/a.mov", "src/a.mov", "films/x", status=2).err
-    assert "there is no bucket 'music'" in peerd("files", "put", "src/a.mov", "music/", status=1).err
+    assert "what stdin gives has no name" in peerd("files", "put", "-", "films/", status=2).err
 
 
 @pytest.mark.parametrize("key", ["x/../../outside", "x//outside", "x/."])
@@ -80,25 +76,15 @@ def test_contents_are_moved_by_a_server_with_its_address_and_a_token(
             assert [one["key"] for one in put] == ["2026/src/a.mov", "2026/src/below/ö.txt"]
             peerd("files", "get", "films/2026/src/", "got/", "--recursive", *at_server)
             assert (project / "got/a.mov").read_bytes() == (project / "src/a.mov").read_bytes()
-            assert peerd("files", "get", "films/2026/src/below/ö.txt", "-", *at_server).out == "text"
-            peerd("files", "put", "-", "films/2026/piped", *at_server, stdin="from a pipe")
-            peerd("files", "rm", "films/2026/piped", *at_server)
-            bucket = client.database.read(get_bucket, "films")
+            peerd("files", "rm", "films/2026/src/a.mov", *at_server)
             for number, key in enumerate(("2026/one", "2026/two", "other"), 1):
-                new = NewResumableUpload(
-                    id=f"{number}" * 32,
-                    key=key,
-                    content_id=number,
-                    disk_id=cluster.nodes["a"].disk,
-                    class_name="default",
-                )
-                client.database.run(begin_resumable, bucket, new)
+                at: dict[str, Any] = {"content_id": number, "disk_id": cluster.nodes["a"].disk, "class_name": "default"}
+                new = NewResumableUpload(id=f"{number}" * 32, key=key, **at)
+                client.database.run(begin_resumable, client.database.read(get_bucket, "films"), new)
             listed = peerd("files", "uploads", "list", "films/2026/", "--json", *at_server).json["uploads"]
             assert [one["key"] for one in listed] == ["2026/one", "2026/two"]
             assert "is none of its files" in peerd("files", "uploads", "list", "films", *at_server, status=1).err
             assert "is aborted" in peerd("files", "uploads", "abort", "1" * 32, *at_server).out
             assert "there is no upload" in peerd("files", "uploads", "abort", "3" * 32, *at_server, status=1).err
             assert [one.key for one in client.files.uploads.list().uploads] == ["2026/two", "other"]
-            refused = peerd("files", "put", "src/a.mov", "films/a", *at_server, status=1)
-            assert "'films/a' is none of its files" in refused.err
     assert "does not answer" in peerd("files", "get", "films/a", "--server", "http://127.0.0.1:1", status=1).err

@@ -17,16 +17,13 @@ from peerd.domain.file_errors import FileConditionFailed, InvalidFile, QuotaExce
 from peerd.domain.files import FileClass, StoredFile
 from peerd.storage.auditing import FileAuditor, state_of
 from peerd.storage.checking import NewFileToCheck, read_disk_view
-from peerd.storage.node import StorageNode
 from peerd.storage.placement.brake import DiskView
 from peerd.storage.put_groups import EnteredPut, PutGroups
-from peerd.storage.receiving import Received, Receiving
 from peerd.store.access.audit import NewAuditEntry
 from peerd.store.files.buckets import Bucket, Usage, bucket_usage
 from peerd.store.files.publishing import FilePut, PublishedPut, publish_many
 from peerd.store.files.versions import UNCONDITIONAL, Condition, NewFile
 from peerd.testing import eventually
-from tests.storage.nodes import SECRET, StorageCluster
 from tests.store.file_steps import Catalogue
 
 PUTS = 12
@@ -60,13 +57,24 @@ def test_puts_that_wait_share_a_transaction_and_fail_alone(catalogue: Catalogue)
     bucket, disk = catalogue.bucket(quota=10_000), catalogue.disk("a")
     catalogue.put(bucket, "there", disk)
     groups = CountedGroups(catalogue)
-    refusals = {"there": FileConditionFailed, "large": QuotaExceeded, "a" * 2000: InvalidFile}
+    refusals: dict[str, Any] = {"there": FileConditionFailed, "large": QuotaExceeded, "a" * 2000: InvalidFile}
+    refusals["called with it"] = LookupError
 
     def put(key: str) -> StoredFile:
         condition = Condition(is_absent=True) if key == "there" else UNCONDITIONAL
-        return groups.publish(entered(bucket, catalogue.new(key, disk, 10_000 if key == "large" else 10), condition))
+        new = catalogue.new(key, disk, 10_000 if key == "large" else 10)
+        auditor = FileAuditor(actor=Actor(name=f"putter of {key}", kind=ActorKind.PYTHON))
 
-    with ThreadPoolExecutor(PUTS + 4) as threads:
+        def entry(_: StoredFile | None, published: StoredFile) -> NewAuditEntry:
+            return auditor.entry("files.put", f"films/{key}", None, state_of(published))
+
+        also = refuse if key == "called with it" else None
+        return groups.publish(entered(bucket, new, condition, entry=entry, also=also))
+
+    def refuse(_: Connection) -> None:
+        raise LookupError
+
+    with ThreadPoolExecutor(PUTS + 5) as threads:
         first = threads.submit(put, "first")
         eventually(lambda: not groups.waiting and groups._turn.locked())
         keys = [*(f"key-{number}" for number in range(PUTS)), *refusals]
@@ -80,9 +88,12 @@ def test_puts_that_wait_share_a_transaction_and_fail_alone(catalogue: Catalogue)
         for key, future in others.items():
             assert (future.result().key, future.result().version) == (key, 1)
             assert catalogue.find(bucket, key) == future.result()
+    assert catalogue.find(bucket, "called with it") is None
     assert groups.groups == [1, PUTS]
-    usage = catalogue.store.read(bucket_usage, bucket.id)
-    assert usage == Usage(PUTS + 2, 10 * (PUTS + 2))
+    assert catalogue.store.read(bucket_usage, bucket.id) == Usage(PUTS + 2, 10 * (PUTS + 2))
+    with Client(catalogue.store) as client:
+        entries = {one.target: one.actor for one in client.audit.page(limit=100).items}
+    assert entries == {f"films/{key}": f"putter of {key}" for key in ("first", *others)}
 
 
 def test_a_key_that_is_put_twice_in_a_group_has_two_versions_more(catalogue: Catalogue) -> None:
@@ -97,20 +108,6 @@ def test_a_key_that_is_put_twice_in_a_group_has_two_versions_more(catalogue: Cat
     assert [one.replaced and one.replaced.size for one in published] == [5, None, 7]
     assert catalogue.find(bucket, "f") == published[2].current
     assert catalogue.store.read(bucket_usage, bucket.id) == Usage(2, 12)
-
-
-def test_an_error_of_what_is_called_with_a_put_leaves_nothing_of_it(catalogue: Catalogue) -> None:
-    bucket, disk = catalogue.bucket(), catalogue.disk("a")
-    groups = CountedGroups(catalogue)
-    groups.goes_on.set()
-
-    def refuse(_: Connection) -> None:
-        raise ValueError("no")
-
-    with pytest.raises(ValueError, match="no"):
-        groups.publish(entered(bucket, catalogue.new("f", disk), also=refuse))
-    assert catalogue.find(bucket, "f") is None
-    assert groups.groups == []
 
 
 @pytest.mark.parametrize(
@@ -141,19 +138,16 @@ def test_puts_of_one_key_at_the_same_time_are_versions_in_any_order_and_one_of_t
 
 
 def test_a_statement_that_fails_in_one_put_fails_no_other_of_its_group(catalogue: Catalogue) -> None:
-    bucket, disk = catalogue.bucket(), catalogue.disk("a")
-    groups = CountedGroups(catalogue)
-
-    def put(key: str) -> StoredFile:
-        size = -(2**70) if key == "bad" else 10  # no database has such a number
-        return groups.publish(entered(bucket, catalogue.new(key, disk, size)))
-
-    keys = ["a", "bad", "c"]
-    with ThreadPoolExecutor(len(keys)) as threads:
+    bucket, disk, groups = catalogue.bucket(), catalogue.disk("a"), CountedGroups(catalogue)
+    groups.goes_on.set()
+    sizes = {"a": 10, "bad": -(2**70), "c": 10}  # no database has such a number
+    with ThreadPoolExecutor(len(sizes)) as threads:
         with groups._turn:
-            puts = {key: threads.submit(put, key) for key in keys}
-            eventually(lambda: groups.waiting == len(keys))
-            groups.goes_on.set()
+            puts = {
+                key: threads.submit(groups.publish, entered(bucket, catalogue.new(key, disk, size)))
+                for key, size in sizes.items()
+            }
+            eventually(lambda: groups.waiting == len(sizes))
         with pytest.raises((SQLAlchemyError, OverflowError)):
             puts.pop("bad").result()
         assert {key: future.result().key for key, future in puts.items()} == {"a": "a", "c": "c"}
@@ -179,31 +173,3 @@ def test_a_put_that_is_repeated_after_a_lost_reply_to_its_commit_is_entered_once
     assert [(None if replaced is None else replaced.id, published) for replaced, published in entries] == [
         (old.id, first)
     ]
-
-
-def test_each_put_of_a_group_has_its_own_entry_in_the_audit_log(cluster: StorageCluster) -> None:
-    cluster.catalogue.bucket()
-    node = cluster.nodes["a"].node
-    put_by(node, "key-0", "earlier")
-
-    with ThreadPoolExecutor(PUTS + 1) as threads:
-        with node.puts._turn:
-            waiting = [threads.submit(put_by, node, f"key-{number}", f"actor-{number}") for number in range(PUTS)]
-            refused = threads.submit(put_by, node, "key-0", "refused", Condition(tag="another"))
-            eventually(lambda: len(node.puts._waiting) == PUTS + 1)
-        put = {future.result().key: future.result() for future in waiting}
-        with pytest.raises(FileConditionFailed):
-            refused.result()
-    with Client(cluster.catalogue.store, secret=SECRET) as client:
-        entries = [one for one in client.audit.page(limit=100).items if one.operation == "files.put"]
-    assert sorted((one.target, one.actor, one.after["blake3"]) for one in entries if one.actor != "earlier") == sorted(
-        (f"films/{key}", key.replace("key", "actor"), file.blake3) for key, file in put.items()
-    )
-    assert {one.target: one.before["version"] for one in entries if one.before is not None} == {"films/key-0": 1}
-
-
-def put_by(node: StorageNode, key: str, actor: str, condition: Condition = UNCONDITIONAL) -> StoredFile:
-    auditor = FileAuditor(actor=Actor(name=actor, kind=ActorKind.PYTHON))
-    with Receiving.begin(node, None) as receiving:
-        receiving.write(f"{key} of {actor}".encode())
-        return receiving.finish(Received(bucket="films", key=key, condition=condition, auditor=auditor))

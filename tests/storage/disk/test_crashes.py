@@ -8,8 +8,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
@@ -18,13 +16,12 @@ import pytest
 
 from peerd.storage.disk.content_id import ContentId
 from peerd.storage.disk.digest import Chunking
-from peerd.storage.disk.errors import ContentExists, ContentMissing, NotADisk, PartInUse
+from peerd.storage.disk.errors import ContentExists, ContentMissing, NotADisk
 from peerd.storage.disk.folder import DiskFolder
 from peerd.storage.disk.held_folder import Marker, mark_nothing
-from peerd.storage.disk.identity import DiskIdentity, create_disk, read_disk_identity
+from peerd.storage.disk.identity import create_disk, read_disk_identity
 from peerd.storage.disk.part_file import PartFile, publish_many
 from peerd.storage.disk.small_parts import SmallParts
-from peerd.testing import eventually
 from tests.storage.disk.conftest import CLUSTER
 from tests.storage.disk.contents import (
     CONTENT,
@@ -32,15 +29,14 @@ from tests.storage.disk.contents import (
     SMALL_CHUNKS,
     digest_of,
     names_below,
-    path_of,
     read,
     some_bytes,
     store,
 )
 
 DATA = some_bytes(1000)
-OTHER = some_bytes(300, seed=1)
 NAME = str(CONTENT)
+CONTENT_NAME = f"contents/0191/b2c/{NAME}"
 
 
 def killed_at_each_phase(
@@ -102,13 +98,11 @@ def write_and_publish(folder: Path, marker: Marker) -> None:
 
 
 def test_a_killed_writer_leaves_no_content_or_the_whole_and_a_part_that_is_resumed(tmp_path: Path) -> None:
-    resumed = 0
-    published: list[str] = []
-    absent: list[str] = []
+    resumed, published, absent = 0, list[str](), list[str]()
     for folder in killed_at_each_phase(prepare_empty, write_and_publish, tmp_path):
         with opened(folder) as disk:
             assert list(disk.unknown_entries()) == [], folder.name
-            assert names_below(folder) <= {f"parts/{NAME}.part", f"contents/0191/b2c/{NAME}"}, folder.name
+            assert names_below(folder) <= {f"parts/{NAME}.part", CONTENT_NAME}, folder.name
             try:
                 assert read(disk, CONTENT) == DATA, folder.name
                 published.append(folder.name)
@@ -122,49 +116,45 @@ def test_a_killed_writer_leaves_no_content_or_the_whole_and_a_part_that_is_resum
             pass
         with opened(folder) as disk:
             assert read(disk, CONTENT) == DATA, folder.name
-            assert names_below(folder) == {f"contents/0191/b2c/{NAME}"}, folder.name
+            assert names_below(folder) == {CONTENT_NAME}, folder.name
     assert resumed >= 5
     assert absent[-1].endswith("before link")
     assert published[0].endswith("after link")
     assert absent < published
 
 
-def test_a_killed_publisher_of_many_leaves_each_as_a_content_or_as_a_part(tmp_path: Path) -> None:
-    wanted = {CONTENT: DATA, NEIGHBOUR: OTHER, ContentId(7 << 40): b""}
+SOME = {CONTENT: DATA, NEIGHBOUR: some_bytes(300, seed=1), ContentId(7 << 40): b""}
+MANY_SMALL = {ContentId(CONTENT.number + number): some_bytes(50 + number, seed=number) for number in range(9)}
 
-    def publish_all(folder: Path, marker: Marker) -> None:
-        with opened(folder, marker) as disk:
-            parts = []
-            for content, data in wanted.items():
-                try:
-                    part = PartFile.open(disk, content, chunking=SMALL_CHUNKS)
-                except ContentExists:
-                    continue
+
+def publish_some(folder: Path, marker: Marker) -> None:
+    with opened(folder, marker) as disk:
+        parts = []
+        for content, data in SOME.items():
+            with contextlib.suppress(ContentExists):
+                part = PartFile.open(disk, content, chunking=SMALL_CHUNKS)
                 part.write(data[part.position :])
                 parts.append((part, digest_of(data)))
-            publish_many(parts)
-
-    assert_each_is_whole_or_a_part(wanted, publish_all, tmp_path)
+        publish_many(parts)
 
 
-@pytest.mark.slow
-def test_a_killed_publisher_of_small_contents_leaves_each_as_a_content_or_as_a_part(tmp_path: Path) -> None:
-    wanted = {ContentId(CONTENT.number + number): some_bytes(50 + number, seed=number) for number in range(9)}
-
-    def publish_all(folder: Path, marker: Marker) -> None:
-        with opened(folder, marker) as disk, SmallParts(disk) as small:
-            for content, data in wanted.items():
-                with contextlib.suppress(ContentExists):
-                    small.write(content, data, digest_of(data, Chunking()))
-            small.publish()
-
-    assert_each_is_whole_or_a_part(wanted, publish_all, tmp_path)
+def publish_small(folder: Path, marker: Marker) -> None:
+    with opened(folder, marker) as disk, SmallParts(disk) as small:
+        for content, data in MANY_SMALL.items():
+            with contextlib.suppress(ContentExists):
+                small.write(content, data, digest_of(data, Chunking()))
+        small.publish()
 
 
-def assert_each_is_whole_or_a_part(
-    wanted: dict[ContentId, bytes], publish_all: Callable[[Path, Marker], None], root: Path
+@pytest.mark.parametrize(
+    ("wanted", "publish_all"),
+    [(SOME, publish_some), pytest.param(MANY_SMALL, publish_small, marks=pytest.mark.slow)],
+    ids=["many", "small"],
+)
+def test_a_killed_publisher_of_many_leaves_each_as_a_content_or_as_a_part(
+    tmp_path: Path, wanted: dict[ContentId, bytes], publish_all: Callable[[Path, Marker], None]
 ) -> None:
-    for folder in killed_at_each_phase(prepare_empty, publish_all, root):
+    for folder in killed_at_each_phase(prepare_empty, publish_all, tmp_path):
         with opened(folder) as disk:
             assert list(disk.unknown_entries()) == [], folder.name
             for batch in disk.walk():
@@ -175,41 +165,24 @@ def assert_each_is_whole_or_a_part(
             assert not any((folder / "parts").iterdir()), folder.name
 
 
-def test_a_killed_remover_leaves_the_whole_content_or_none(tmp_path: Path) -> None:
-    outcomes = set()
-
-    def remove(folder: Path, marker: Marker) -> None:
+@pytest.mark.parametrize("quarantined", ["", f"quarantine/{NAME}.mismatch.1800000000"])
+def test_a_killed_removal_or_quarantine_leaves_the_whole_content_at_one_place_or_none(
+    tmp_path: Path, quarantined: str
+) -> None:
+    def put_away(folder: Path, marker: Marker) -> None:
         with opened(folder, marker) as disk:
-            disk.remove(CONTENT)
+            disk.quarantine(CONTENT, "mismatch", 1_800_000_000) if quarantined else disk.remove(CONTENT)
 
-    for folder in killed_at_each_phase(prepare_content, remove, tmp_path):
-        with opened(folder) as disk:
-            try:
-                assert read(disk, CONTENT) == DATA
-                disk.remove(CONTENT)
-                outcomes.add("whole")
-            except ContentMissing:
-                outcomes.add("none")
-            assert names_below(folder) == set()
-            store(disk, CONTENT, DATA)
-    assert outcomes == {"whole", "none"}
-
-
-def test_a_killed_quarantine_leaves_the_content_at_one_of_its_places(tmp_path: Path) -> None:
-    quarantined = f"quarantine/{NAME}.mismatch.1800000000"
     outcomes = set()
-
-    def quarantine(folder: Path, marker: Marker) -> None:
-        with opened(folder, marker) as disk:
-            disk.quarantine(CONTENT, "mismatch", 1_800_000_000)
-
-    for folder in killed_at_each_phase(prepare_content, quarantine, tmp_path):
-        (name,) = names_below(folder)
-        outcomes.add(name)
-        assert (folder / name).read_bytes() == DATA
+    for folder in killed_at_each_phase(prepare_content, put_away, tmp_path):
+        left = names_below(folder)
+        outcomes.add("".join(left))
+        assert [(folder / name).read_bytes() for name in left] == [DATA] * len(left)
         with opened(folder) as disk:
             assert list(disk.unknown_entries()) == []
-    assert outcomes == {quarantined, f"contents/0191/b2c/{NAME}"}
+            if left != {CONTENT_NAME}:
+                store(disk, CONTENT, DATA)
+    assert outcomes == {quarantined, CONTENT_NAME}
 
 
 def test_a_killed_creation_can_be_repeated_and_never_leaves_half_a_disk(tmp_path: Path) -> None:
@@ -230,38 +203,3 @@ def test_a_killed_creation_can_be_repeated_and_never_leaves_half_a_disk(tmp_path
             store(disk, CONTENT, DATA)
     assert complete >= 3
     assert incomplete >= 8
-
-
-WRITER = """
-import sys
-from pathlib import Path
-from peerd.storage.disk.content_id import ContentId
-from peerd.storage.disk.folder import DiskFolder
-from peerd.storage.disk.identity import read_disk_identity
-from peerd.storage.disk.part_file import PartFile
-path = Path(sys.argv[1])
-with DiskFolder.open(path, read_disk_identity(path)) as disk, PartFile.open(disk, ContentId(int(sys.argv[2]))) as part:
-    while True:
-        part.write(bytes(range(256)) * 256)
-"""
-
-
-def test_a_part_is_locked_by_a_running_process_and_free_when_that_is_killed(
-    disk: DiskFolder, disk_path: Path, identity: DiskIdentity
-) -> None:
-    writer = subprocess.Popen([sys.executable, "-c", WRITER, str(disk_path), str(CONTENT.number)])
-    part_path = disk_path / "parts" / f"{NAME}.part"
-    try:
-        eventually(lambda: part_path.exists() and part_path.stat().st_size > 1_000_000, timeout=60)
-        with pytest.raises(PartInUse):
-            PartFile.open(disk, CONTENT)
-        with pytest.raises(PartInUse):
-            disk.discard_part(CONTENT)
-    finally:
-        writer.kill()
-        assert writer.wait(60) == -signal.SIGKILL
-    with PartFile.open(disk, CONTENT, chunking=SMALL_CHUNKS) as part:
-        data = bytes(range(256)) * (part.position // 256) + bytes(range(part.position % 256))
-        assert part.position > 1_000_000
-        part.publish(digest_of(data))
-    assert path_of(disk_path, CONTENT).read_bytes() == data

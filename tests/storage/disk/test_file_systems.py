@@ -13,9 +13,9 @@ import pytest
 
 from peerd.storage.disk.content_id import ContentId
 from peerd.storage.disk.digest import Chunking
-from peerd.storage.disk.errors import DiskFailed, DiskOutOfSpace, DiskReadOnly, DiskReplaced, NotADisk, WrongDisk
+from peerd.storage.disk.errors import DiskFailed, DiskOutOfSpace, DiskReadOnly
 from peerd.storage.disk.folder import DiskFolder
-from peerd.storage.disk.identity import DiskIdentity, create_disk, read_disk_identity
+from peerd.storage.disk.identity import DiskIdentity, create_disk
 from peerd.storage.disk.linux_calls import can_sync_file_system
 from peerd.storage.disk.part_file import PartFile
 from peerd.storage.disk.small_parts import SmallParts
@@ -95,6 +95,8 @@ def test_a_disk_that_becomes_full_keeps_the_part_which_is_resumed(disk_path: Pat
             assert 200 * 1024 < written <= 256 * 1024
             with pytest.raises(DiskOutOfSpace):
                 part.write(data[written:])
+            store(disk, NEIGHBOUR, b"")
+            disk.quarantine(NEIGHBOUR, "mismatch", 0)
         with PartFile.open(disk, CONTENT, chunking=SMALL_CHUNKS) as part:
             assert part.position == written
             part.write(data[written:])
@@ -119,22 +121,10 @@ def test_a_content_that_does_not_fit_is_refused_before_it_is_written(disk_path: 
             assert disk.usage().free <= free - SIZE // 2
 
 
-def test_a_full_disk_can_be_read_and_emptied(disk_path: Path, small: DiskIdentity) -> None:
-    with DiskFolder.open(disk_path, small) as disk:
-        store(disk, CONTENT, b"some")
-        store(disk, NEIGHBOUR, b"other")
-        with filled(disk_path, 0):
-            assert disk.usage().free == 0
-            assert read(disk, CONTENT) == b"some"
-            disk.quarantine(CONTENT, "mismatch", 0)
-            disk.remove(NEIGHBOUR)
-
-
 def test_a_disk_without_inodes_is_full_although_bytes_are_free(disk_path: Path, mount: Mount) -> None:
     mount(disk_path, "nr_inodes=9")
     identity = create_disk(disk_path, CLUSTER)
     with DiskFolder.open(disk_path, identity) as disk:
-        assert disk.usage().free_files is not None
         store(disk, CONTENT, b"some")
         assert disk.usage().free_files == 1
         PartFile.open(disk, NEIGHBOUR).close()
@@ -153,7 +143,6 @@ def test_a_disk_that_becomes_read_only_is_read_and_refuses_the_rest(disk_path: P
         disk.check()
         with pytest.raises(DiskReadOnly):
             disk.check(writable=True)
-        assert read(disk, CONTENT) == b"some"
         for change in (
             lambda: PartFile.open(disk, NEIGHBOUR),
             lambda: PartFile.open(disk, ContentId(5)),
@@ -164,45 +153,10 @@ def test_a_disk_that_becomes_read_only_is_read_and_refuses_the_rest(disk_path: P
             with pytest.raises(DiskReadOnly, match="mount it for writing"):
                 change()
         assert read(disk, CONTENT) == b"some"
-    with DiskFolder.open(disk_path, small) as disk:
-        assert disk.size(CONTENT) == 4
-        remount(disk_path, "rw")
-        disk.check(writable=True)
-        disk.remove(CONTENT)
 
 
-def test_an_unmounted_disk_is_found_and_its_empty_mount_point_not_filled(
-    disk_path: Path, small: DiskIdentity, mount: Mount
-) -> None:
-    with DiskFolder.open(disk_path, small) as disk:
-        store(disk, CONTENT, b"some")
-        unmount(disk_path)
-        with pytest.raises(DiskReplaced):
-            disk.check()
-        store(disk, NEIGHBOUR, b"on the disk that is still held")
-    with pytest.raises(NotADisk, match=r"has no peerd-disk\.json"):
-        DiskFolder.open(disk_path, small)
-    assert list(disk_path.iterdir()) == []
-    mount(disk_path, "ro")
-    with pytest.raises(DiskReadOnly):
-        create_disk(disk_path, CLUSTER)
-
-
-def test_another_disk_that_is_mounted_in_its_place_or_below_it_is_found(
-    disk_path: Path, small: DiskIdentity, mount: Mount
-) -> None:
-    with DiskFolder.open(disk_path, small) as disk:
-        mount(disk_path)
-        other = create_disk(disk_path, CLUSTER)
-        with pytest.raises(DiskReplaced):
-            disk.check()
-    with pytest.raises(WrongDisk):
-        DiskFolder.open(disk_path, small)
-    assert read_disk_identity(disk_path) == other
-    unmount(disk_path)
-    with DiskFolder.open(disk_path, small) as disk:
-        disk.check()
-    mount(disk_path / "contents")  # to another file system no content can be linked
+def test_another_file_system_below_a_disk_takes_no_contents(disk_path: Path, small: DiskIdentity, mount: Mount) -> None:
+    mount(disk_path / "contents")
     with DiskFolder.open(disk_path, small) as disk:
         with PartFile.open(disk, CONTENT) as part:
             part.write(b"some")
@@ -212,33 +166,7 @@ def test_another_disk_that_is_mounted_in_its_place_or_below_it_is_found(
 
 
 @pytest.mark.skipif(shutil.which("mkfs.ext4") is None, reason="mkfs.ext4 is not installed")
-def test_a_new_ext4_becomes_a_disk_with_its_lost_and_found(disk_path: Path, tmp_path: Path) -> None:
-    image = tmp_path / "image"
-    with image.open("wb") as file:
-        file.truncate(16 * 1024**2)
-    subprocess.run(["mkfs.ext4", "-q", str(image)], check=True, capture_output=True, timeout=60)
-    mounted = subprocess.run(["mount", "-o", "loop", str(image), str(disk_path)], capture_output=True, check=False)
-    if mounted.returncode != 0:
-        pytest.skip("no loop device can be mounted here")
-    try:
-        identity = create_disk(disk_path, CLUSTER)
-        with DiskFolder.open(disk_path, identity) as disk:
-            with pytest.raises(DiskOutOfSpace):
-                PartFile.open(disk, CONTENT, size=64 * 1024**2)
-            with PartFile.open(disk, CONTENT, size=8 * 1024**2) as part, pytest.raises(DiskOutOfSpace):
-                PartFile.open(disk, NEIGHBOUR, size=8 * 1024**2)
-            part.close()
-            store(disk, NEIGHBOUR, b"some")
-            assert (disk_path / "lost+found").is_dir()
-            assert list(disk.unknown_entries()) == []
-    finally:
-        subprocess.run(["umount", str(disk_path)], check=True, timeout=60)
-
-
-@pytest.mark.skipif(shutil.which("mkfs.ext4") is None, reason="mkfs.ext4 is not installed")
-def test_a_sync_of_a_file_system_whose_disk_fails_is_an_error_for_each_that_was_opened_before(
-    mount: Mount, tmp_path: Path
-) -> None:
+def test_a_sync_that_fails_is_an_error_for_each_that_was_opened_before(mount: Mount, tmp_path: Path) -> None:
     """An ext4 in a file that cannot grow: what it writes late is lost, and only the sync can say so."""
     small, path = tmp_path / "small", tmp_path / "disk"
     small.mkdir()

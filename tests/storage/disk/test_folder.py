@@ -1,26 +1,27 @@
 from __future__ import annotations
 
+import contextlib
 import os
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from peerd.storage.disk.errors import ContentMissing
+from peerd.storage.disk.errors import ContentExists, ContentMissing
 from peerd.storage.disk.folder import DiskFolder
 from peerd.storage.disk.part_file import PartFile
 from tests.storage.disk.contents import CONTENT, NEIGHBOUR, names_below, path_of, read, store
 
 
 def test_a_missing_content_is_missing_for_each_operation(disk: DiskFolder) -> None:
-    for folder_exists in (False, True):
-        if folder_exists:
-            store(disk, NEIGHBOUR, b"of the same folder")
-        for operation in (disk.open_content, disk.size, disk.remove):
+    quarantine = partial(disk.quarantine, reason="mismatch", now=0)
+    for _ in range(2):
+        for operation in (disk.open_content, disk.size, disk.remove, quarantine):
             with pytest.raises(ContentMissing) as missing:
                 operation(CONTENT)
             assert missing.value.content == str(CONTENT)
-        with pytest.raises(ContentMissing):
-            disk.quarantine(CONTENT, "mismatch", 0)
+        with contextlib.suppress(ContentExists):
+            store(disk, NEIGHBOUR, b"of the same folder")
 
 
 def test_a_folder_is_removed_with_its_last_content(disk: DiskFolder, disk_path: Path) -> None:
@@ -35,7 +36,7 @@ def test_a_folder_is_removed_with_its_last_content(disk: DiskFolder, disk_path: 
     assert read(disk, CONTENT) == b"again"
 
 
-def test_a_bad_content_is_moved_and_no_earlier_one_is_overwritten(disk: DiskFolder, disk_path: Path) -> None:
+def test_a_bad_content_is_moved_and_overwrites_no_earlier_one(disk: DiskFolder, disk_path: Path) -> None:
     names = []
     for data in (b"first", b"second"):
         store(disk, CONTENT, data)
@@ -45,38 +46,18 @@ def test_a_bad_content_is_moved_and_no_earlier_one_is_overwritten(disk: DiskFold
     assert names == [f"{CONTENT}.mismatch.1800000000", f"{CONTENT}.mismatch.1800000001"]
     assert [(disk_path / "quarantine" / name).read_bytes() for name in names] == [b"first", b"second"]
     assert list(disk.unknown_entries()) == []
-
-
-def test_a_content_that_has_replaced_the_bad_one_is_not_moved(disk: DiskFolder) -> None:
     store(disk, CONTENT, b"bad")
-    fd = disk.open_content(CONTENT)
-    try:
+    for reason in ("", "a/b", "..", "Bad", "x" * 33, "mismatch\n"):
+        with pytest.raises(ValueError, match="no reason"):
+            disk.quarantine(CONTENT, reason, 0)
+    with open(disk.open_content(CONTENT)) as bad:  # noqa: PTH123 - a descriptor
         disk.remove(CONTENT)
         store(disk, CONTENT, b"good")
         with pytest.raises(ContentMissing):
-            disk.quarantine(CONTENT, "mismatch", 0, fd=fd)
-    finally:
-        os.close(fd)
+            disk.quarantine(CONTENT, "mismatch", 0, fd=bad.fileno())
     assert read(disk, CONTENT) == b"good"
-    fd = disk.open_content(CONTENT)
-    try:
-        disk.quarantine(CONTENT, "mismatch", 0, fd=fd)
-    finally:
-        os.close(fd)
-
-
-def test_a_reason_is_a_word(disk: DiskFolder) -> None:
-    store(disk, CONTENT, b"bad")
-    for reason in ("", "a/b", "..", "Bad", "x" * 33, "mismatch\n", "a.b"):
-        with pytest.raises(ValueError, match="no reason"):
-            disk.quarantine(CONTENT, reason, 0)
-    assert read(disk, CONTENT) == b"bad"
-
-
-def test_the_usage_is_that_of_the_file_system(disk: DiskFolder, disk_path: Path) -> None:
-    usage = disk.usage()
-    assert usage.total == os.statvfs(disk_path).f_blocks * os.statvfs(disk_path).f_frsize
-    assert 0 < usage.free <= usage.total
+    with open(disk.open_content(CONTENT)) as same:  # noqa: PTH123
+        disk.quarantine(CONTENT, "mismatch", 0, fd=same.fileno())
 
 
 def test_old_parts_are_listed_and_discarded(disk: DiskFolder, disk_path: Path) -> None:

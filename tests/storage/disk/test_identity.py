@@ -26,7 +26,11 @@ def test_a_disk_is_made_in_an_empty_folder_and_has_a_new_identity(disk_path: Pat
     assert create_disk(other, CLUSTER).disk != identity.disk
 
 
-def test_a_disk_is_not_made_where_something_is(disk_path: Path) -> None:
+def test_a_disk_is_not_made_where_something_is_or_nothing_nor_for_what_is_no_cluster(disk_path: Path) -> None:
+    with pytest.raises(ValueError, match="cluster"):
+        create_disk(disk_path, "mine")
+    with pytest.raises(NotADisk, match="no such folder"):
+        create_disk(disk_path / "missing", CLUSTER)
     for name in ("holiday.jpg", ".hidden", "contents"):
         (disk_path / name).write_text("precious")
         with pytest.raises(DiskNotEmpty) as refused:
@@ -34,9 +38,7 @@ def test_a_disk_is_not_made_where_something_is(disk_path: Path) -> None:
         assert refused.value.entry == name
         assert [path.name for path in disk_path.iterdir()] == [name]
         (disk_path / name).unlink()
-
-
-def test_a_disk_is_not_made_over_another_one_or_its_parts(disk_path: Path, identity: DiskIdentity) -> None:
+    identity = create_disk(disk_path, CLUSTER)
     with pytest.raises(DiskNotEmpty):
         create_disk(disk_path, CLUSTER)
     assert read_disk_identity(disk_path) == identity
@@ -46,35 +48,17 @@ def test_a_disk_is_not_made_over_another_one_or_its_parts(disk_path: Path, ident
         create_disk(disk_path, CLUSTER)
 
 
-def test_a_folder_that_does_not_exist_becomes_no_disk(tmp_path: Path) -> None:
-    with pytest.raises(NotADisk, match="no such folder"):
-        create_disk(tmp_path / "missing", CLUSTER)
-    assert not (tmp_path / "missing").exists()
-
-
-def test_an_id_of_a_cluster_is_checked_before_anything_is_written(disk_path: Path) -> None:
-    with pytest.raises(ValueError, match="cluster"):
-        create_disk(disk_path, "mine")
-    assert list(disk_path.iterdir()) == []
-
-
 def test_an_identity_that_cannot_be_right_is_refused(disk_path: Path) -> None:
     identity = create_disk(disk_path, CLUSTER)
     for text, problem in (
-        (b"", "not JSON"),
         (b"\xff\xfe", "not JSON"),
         (b"[" * 4000, "not JSON"),
-        (b"null", "no JSON object"),
         (b"[]", "no JSON object"),
-        (b"{}", "format None"),
-        (b'{"disk": "' + b"d" * 5000 + b'"}', "longer than"),
         (b" " * 10_000_000, "longer than"),
         (json.dumps(GOOD | {"format": 2}).encode(), "format 2"),
         (json.dumps(GOOD | {"format": True}).encode(), "format True"),
-        (json.dumps(GOOD | {"format": "1"}).encode(), "format '1'"),
         (json.dumps(GOOD | {"disk": "D" * 32}).encode(), "hexadecimal"),
         (json.dumps(GOOD | {"disk": "d" * 32 + "\n"}).encode(), "hexadecimal"),
-        (json.dumps(GOOD | {"disk": 7}).encode(), "hexadecimal"),
         (json.dumps(GOOD | {"cluster": ["c" * 32]}).encode(), "hexadecimal"),
         (json.dumps(GOOD | {"more": 1}).encode(), "other fields"),
         (json.dumps({"disk": "d" * 32, "format": 1}).encode(), "other fields"),
@@ -88,8 +72,8 @@ def test_an_identity_that_is_no_file_is_refused_without_waiting(disk_path: Path,
     file = disk_path / "peerd-disk.json"
     elsewhere = disk_path.parent / "identity"
     file.rename(elsewhere)
-    places: list[Callable[[], None]] = [file.mkdir, lambda: file.symlink_to(elsewhere), lambda: os.mkfifo(file)]
-    for make in places:
+    makers: list[Callable[[], None]] = [file.mkdir, lambda: file.symlink_to(elsewhere), lambda: os.mkfifo(file)]
+    for make in makers:
         make()
         with pytest.raises(NotADisk, match="no regular file"):
             DiskFolder.open(disk_path, identity)
@@ -105,9 +89,7 @@ def test_another_disk_and_another_cluster_are_refused(disk_path: Path, identity:
         assert (refused.value.expected, refused.value.found) == (str(expected), str(identity))
 
 
-def test_a_disk_whose_folder_is_missing_or_a_link_is_not_opened_and_not_repaired(
-    disk_path: Path, identity: DiskIdentity
-) -> None:
+def test_a_disk_without_one_of_its_folders_is_not_opened(disk_path: Path, identity: DiskIdentity) -> None:
     outside = disk_path.parent / "outside"
     outside.mkdir()
     for name in ("contents", "parts", "quarantine"):
@@ -122,7 +104,7 @@ def test_a_disk_whose_folder_is_missing_or_a_link_is_not_opened_and_not_repaired
         (disk_path / name).mkdir()
 
 
-def test_a_check_finds_a_path_that_leads_elsewhere(disk: DiskFolder, disk_path: Path) -> None:
+def test_a_check_finds_a_path_that_leads_elsewhere_and_what_was_replaced(disk: DiskFolder, disk_path: Path) -> None:
     disk.check(writable=True)
     moved = disk_path.with_name("moved")
     disk_path.rename(moved)
@@ -134,18 +116,10 @@ def test_a_check_finds_a_path_that_leads_elsewhere(disk: DiskFolder, disk_path: 
     shutil.rmtree(disk_path)
     moved.rename(disk_path)
     disk.check()
-
-
-def test_a_check_finds_a_folder_that_was_replaced_and_an_identity_that_has_changed(
-    disk: DiskFolder, disk_path: Path
-) -> None:
     (disk_path / "contents").rename(disk_path / "earlier")
     (disk_path / "contents").mkdir()
     with pytest.raises(DiskReplaced, match="contents"):
         disk.check()
     (disk_path / "peerd-disk.json").write_text(json.dumps(GOOD))
     with pytest.raises(WrongDisk):
-        disk.check()
-    (disk_path / "peerd-disk.json").unlink()
-    with pytest.raises(NotADisk):
         disk.check()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ import pytest
 from peerd.storage.disk import linux_calls, part_file
 from peerd.storage.disk.content_id import ContentId
 from peerd.storage.disk.digest import digest_of
-from peerd.storage.disk.errors import ContentExists, ContentMismatch, DiskFailed, PartInUse, UnexpectedEntry
+from peerd.storage.disk.errors import ContentExists, ContentMismatch, DiskFailed, PartInUse
 from peerd.storage.disk.folder import DiskFolder
 from peerd.storage.disk.folder_disk import FolderDisk
 from peerd.storage.disk.part_file import PartFile
@@ -21,6 +20,7 @@ from tests.storage.disk.contents import CONTENT, NEIGHBOUR, names_below, path_of
 
 FAR = ContentId(7 << 40)
 """In another folder than the others."""
+NEIGHBOUR2 = ContentId(CONTENT.number + 50)
 CONTENTS = [FAR, *(ContentId(CONTENT.number + number) for number in range(12))]
 
 
@@ -34,36 +34,22 @@ def write(small: SmallParts, content: ContentId) -> None:
 
 
 def test_what_is_published_together_is_what_was_written(disk: DiskFolder, disk_path: Path) -> None:
+    store(disk, NEIGHBOUR2, b"it was there")
     with SmallParts(disk) as small:
         for content in CONTENTS:
             write(small, content)
+        for wrong in (b"other", b"expectedx", b"expecte"):
+            with pytest.raises(ContentMismatch):
+                small.write(ContentId(8), wrong, digest_of(b"expected"))
+        with pytest.raises(ContentExists):
+            write(small, NEIGHBOUR2)
         small.write(ContentId(9), b"", digest_of(b""))
-        assert {Path(name).parent.name for name in names_below(disk_path)} == {"parts"}
+        assert [content for batch in disk.walk() for content, _ in batch] == [NEIGHBOUR2]
         assert small.publish() == [*CONTENTS, ContentId(9)]
         assert small.publish() == []
     assert all(read(disk, content) == data_of(content) for content in CONTENTS)
-    assert read(disk, ContentId(9)) == b""
+    assert (read(disk, ContentId(9)), read(disk, NEIGHBOUR2)) == (b"", b"it was there")
     assert not any((disk_path / "parts").iterdir())
-
-
-def test_of_other_bytes_than_expected_nothing_is_left(disk: DiskFolder, disk_path: Path) -> None:
-    with SmallParts(disk) as small:
-        write(small, CONTENT)
-        for wrong in (b"other", data_of(NEIGHBOUR) + b"x", data_of(NEIGHBOUR)[:-1]):
-            with pytest.raises(ContentMismatch):
-                small.write(NEIGHBOUR, wrong, digest_of(data_of(NEIGHBOUR)))
-        assert small.publish() == [CONTENT]
-    assert names_below(disk_path) == {f"contents/0191/b2c/{CONTENT}"}
-
-
-def test_a_content_that_exists_is_left_and_its_part_removed(disk: DiskFolder, disk_path: Path) -> None:
-    store(disk, CONTENT, b"it was there")
-    with SmallParts(disk) as small:
-        with pytest.raises(ContentExists):
-            write(small, CONTENT)
-        assert small.publish() == []
-    assert read(disk, CONTENT) == b"it was there"
-    assert names_below(disk_path) == {f"contents/0191/b2c/{CONTENT}"}
 
 
 def test_an_earlier_part_is_removed_and_one_in_use_is_left(disk: DiskFolder) -> None:
@@ -79,14 +65,6 @@ def test_an_earlier_part_is_removed_and_one_in_use_is_left(disk: DiskFolder) -> 
         assert small.publish() == [CONTENT]
         other.publish()
     assert (read(disk, CONTENT), read(disk, NEIGHBOUR)) == (data_of(CONTENT), b"in use")
-
-
-def test_a_link_in_the_place_of_a_part_is_not_followed(disk: DiskFolder, disk_path: Path, tmp_path: Path) -> None:
-    target = tmp_path / "target"
-    (disk_path / "parts" / f"{CONTENT}.part").symlink_to(target)
-    with SmallParts(disk) as small, pytest.raises(UnexpectedEntry):
-        write(small, CONTENT)
-    assert not target.exists()
 
 
 def test_a_part_that_is_removed_before_it_is_locked_is_made_anew(disk: DiskFolder, disk_path: Path) -> None:
@@ -107,9 +85,7 @@ def test_a_part_that_is_removed_before_it_is_locked_is_made_anew(disk: DiskFolde
     assert read(disk, CONTENT) == data_of(CONTENT)
 
 
-def test_a_folder_that_is_removed_with_its_last_content_meanwhile_is_made_again(
-    disk: DiskFolder, disk_path: Path
-) -> None:
+def test_a_folder_that_is_removed_meanwhile_is_made_again(disk: DiskFolder, disk_path: Path) -> None:
     store(disk, ContentId(CONTENT.number + 100), b"the last one")
     with SmallParts(disk) as small:
         write(small, CONTENT)
@@ -121,14 +97,7 @@ def test_a_folder_that_is_removed_with_its_last_content_meanwhile_is_made_again(
     assert (read(disk, CONTENT), read(disk, NEIGHBOUR)) == (data_of(CONTENT), data_of(NEIGHBOUR))
 
 
-def test_what_is_not_published_stays_a_part_without_a_lock(disk: DiskFolder, disk_path: Path) -> None:
-    with SmallParts(disk) as small:
-        write(small, CONTENT)
-    assert names_below(disk_path) == {f"parts/{CONTENT}.part"}
-    disk.discard_part(CONTENT)
-
-
-def test_after_a_sync_that_failed_nothing_is_a_content_and_no_part_is_left(
+def test_after_a_sync_that_failed_nothing_is_left(
     disk: DiskFolder, disk_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(_: int) -> None:
@@ -144,33 +113,7 @@ def test_after_a_sync_that_failed_nothing_is_a_content_and_no_part_is_left(
     assert names_below(disk_path) == set()
 
 
-@pytest.mark.parametrize(("count", "is_reliable"), [(7, True), (13, False), (13, True)])
-def test_many_are_synced_by_their_file_system_where_that_can_be_relied_upon(
-    disk: DiskFolder, monkeypatch: pytest.MonkeyPatch, count: int, *, is_reliable: bool
-) -> None:
-    synced: list[str] = []
-
-    def record(name: str, function: Callable[[int], None]) -> Callable[[int], None]:
-        def call(fd: int) -> None:
-            function(fd)
-            if not Path(f"/proc/self/fd/{fd}").is_dir() or name == "syncfs":
-                synced.append(name)
-
-        return call
-
-    monkeypatch.setattr(part_file, "can_sync_file_system", lambda _: is_reliable)
-    monkeypatch.setattr(part_file, "sync_file_system", record("syncfs", linux_calls.sync_file_system))
-    monkeypatch.setattr(os, "fsync", record("fsync", os.fsync))
-    with SmallParts(disk) as small:
-        for content in CONTENTS[:count]:
-            write(small, content)
-        small.publish()
-    assert synced == (["syncfs"] if is_reliable and count >= 8 else ["fsync"] * count)
-
-
-def test_a_sync_is_relied_upon_for_known_file_systems_of_a_new_kernel(
-    disk_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sync_is_relied_upon_for_known_file_systems(disk_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fd, proc = os.open(disk_path, os.O_RDONLY), os.open("/proc", os.O_RDONLY)
     try:
         assert not linux_calls.can_sync_file_system(proc)

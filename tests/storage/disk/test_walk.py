@@ -5,8 +5,6 @@ import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import pytest
-
 from peerd.storage.disk.content_id import ContentId
 from peerd.storage.disk.folder import DiskFolder
 from tests.storage.disk.contents import path_of
@@ -21,9 +19,8 @@ def place(root: Path, content: ContentId, size: int) -> None:
         file.truncate(size)
 
 
-@pytest.fixture
-def stored(disk_path: Path, disk: DiskFolder) -> dict[ContentId, int]:
-    """Contents of folders with many and with one, and their sizes."""
+def test_a_walk_is_complete_in_order_resumable_and_needs_little_memory(disk: DiskFolder, disk_path: Path) -> None:
+    """Contents of folders with many and with one."""
     numbers = random.Random(5)
     ids = {ContentId(numbers.randrange(2**63)) for _ in range(500)}
     while len(ids) < COUNT:
@@ -32,29 +29,19 @@ def stored(disk_path: Path, disk: DiskFolder) -> dict[ContentId, int]:
     sizes = {content: numbers.randrange(10**9) for content in sorted(ids)[:COUNT]}
     for content in numbers.sample(list(sizes), COUNT):
         place(disk_path, content, sizes[content])
-    return sizes
-
-
-def test_a_walk_is_complete_in_order_resumable_and_needs_little_memory(
-    disk: DiskFolder, stored: dict[ContentId, int]
-) -> None:
-    walked = [found for batch in disk.walk() for found in batch]
-    assert walked == list(stored.items())
+    assert [found for batch in disk.walk() for found in batch] == list(sizes.items())
     assert [len(batch) for batch in disk.walk(batch=3000)] == [3000, 3000, 2000]
-
-    ids = list(stored)
-    for last in [ids[0], ids[7], ids[4_999], ids[-2], ContentId(ids[5000].number - 1)]:
-        (rest) = [found.content for batch in disk.walk(last) for found in batch]
-        assert rest == [content for content in ids if content > last]
-    assert list(disk.walk(ids[-1])) == []
-
+    listed = list(sizes)
+    for last in [listed[0], listed[4_999], listed[-2], ContentId(listed[5000].number - 1)]:
+        rest = [found.content for batch in disk.walk(last) for found in batch]
+        assert rest == [content for content in listed if content > last]
+    assert list(disk.walk(listed[-1])) == []
     tracemalloc.start()
     for _ in disk.walk(batch=100):
         pass
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert most < 500_000  # all of them are 1.6 MB
-
     assert list(disk.unknown_entries()) == []
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from peerd.storage.object_disk.bucket import ObjectBucket
@@ -14,9 +16,9 @@ ON_SWIFT = pytest.mark.parametrize("server", [SWIFT], indirect=True)
 
 
 @pytest.fixture(params=["moto", SWIFT])
-def server(request: pytest.FixtureRequest, kept_servers: dict[str, ObjectStoreServer]) -> ObjectStoreServer:
+def server(request: pytest.FixtureRequest, kept_servers: Callable[[str], ObjectStoreServer]) -> ObjectStoreServer:
     """An object store whose bucket is empty."""
-    found = kept_servers[request.param]
+    found = kept_servers(request.param)
     found.empty()
     return found
 

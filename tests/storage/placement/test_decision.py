@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from itertools import product
 from random import Random
 
 from hypothesis import given
@@ -136,15 +137,11 @@ def test_copies_are_on_as_many_zones_as_wanted_as_far_as_there_are_so_many() -> 
 def test_a_good_copy_is_removed_only_when_those_that_stay_were_verified_lately() -> None:
     disks = [disk(1, free=500), disk(2, free=100), disk(3, free=300), disk(4, state=DiskState.DRAIN)]
     lately, before = MOMENT - VERIFIED_BEFORE_REMOVAL, MOMENT - VERIFIED_BEFORE_REMOVAL - timedelta(seconds=1)
-    for surplus, stay in ((2, (1, 3)), (4, (1, 3))):
-        for verified_at in (lately, before, None):
-            copies = [*(Copy(number, STORED, verified_at) for number in stay), Copy(surplus, STORED, MOMENT)]
-            decision = decide(FileNeeds(size=10, copies=2), copies, view_disks(disks, present=MOMENT), Random(1))
-            if verified_at == lately:
-                assert (decision.remove_from, decision.verify) == ((surplus,), ())
-            else:
-                assert (decision.remove_from, decision.verify) == ((), stay)
-            assert not decision.is_settled
+    for surplus, verified_at in product((2, 4), (lately, before, None)):
+        copies = [Copy(1, STORED, verified_at), Copy(3, STORED, verified_at), Copy(surplus, STORED, MOMENT)]
+        decision = decide(FileNeeds(size=10, copies=2), copies, view_disks(disks, present=MOMENT), Random(1))
+        expected = ((surplus,), ()) if verified_at == lately else ((), (1, 3))
+        assert (decision.remove_from, decision.verify, decision.is_settled) == (*expected, False)
     bad = [Copy(1, STORED), Copy(3, STORED), Copy(2, BAD)]
     decision = decide(FileNeeds(size=10, copies=2), bad, view_disks(disks, present=MOMENT), Random(1))
     assert (decision.remove_from, decision.verify) == ((2,), ()), "what is left of a bad copy saves nothing"
@@ -170,50 +167,24 @@ def test_the_copies_of_many_files_are_spread_over_disks_by_their_room() -> None:
 
 # ---------------------------------------------------------------- whatever happens
 
-STATES = st.sampled_from(DiskState)
-DISKS = st.lists(
-    st.tuples(
-        st.integers(1, 5),
-        STATES,
-        st.sampled_from([0.0, 60.0, AWAY]),
-        st.sampled_from([None, MOMENT]),
-        st.integers(0, 40),
-    ),
-    min_size=1,
-    max_size=7,
-)
-COPIES = st.dictionaries(
-    st.integers(1, 8),
-    st.tuples(st.sampled_from(CopyState), st.sampled_from([None, MOMENT - timedelta(1), MOMENT])),
-    max_size=8,
-)
-
-
-def disks_of(drawn: list[tuple[int, DiskState, float, datetime | None, int]]) -> list[Disk]:
-    return [
-        disk(
-            number,
-            node=f"n{node}",
-            zone=f"z{node % 2}",
-            state=state,
-            silent_for=silence,
-            verified_since=since,
-            free=free,
-        )
-        for number, (node, state, silence, since, free) in enumerate(drawn, 1)
-    ]
+SILENCE, VERIFIED = st.sampled_from([0.0, 60.0, AWAY]), st.sampled_from([None, MOMENT])
+DRAWN_DISK = st.tuples(st.integers(1, 5), st.sampled_from(DiskState), SILENCE, VERIFIED, st.integers(0, 40))
+DISKS = st.lists(DRAWN_DISK, min_size=1, max_size=7)
+DRAWN_COPY = st.tuples(st.sampled_from(CopyState), st.sampled_from([None, MOMENT - timedelta(1), MOMENT]))
+COPIES = st.dictionaries(st.integers(1, 8), DRAWN_COPY, max_size=8)
+DrawnDisks = list[tuple[int, DiskState, float, datetime | None, int]]
+DrawnCopies = dict[int, tuple[CopyState, datetime | None]]
 
 
 @examples(6)
 @given(DISKS, COPIES, st.integers(1, 3), st.integers(1, 2), st.integers(0, 2**32))
 def test_no_decision_takes_the_last_good_copies_or_puts_two_on_a_node(
-    drawn: list[tuple[int, DiskState, float, datetime | None, int]],
-    given_copies: dict[int, tuple[CopyState, datetime | None]],
-    wanted: int,
-    zones: int,
-    seed: int,
+    drawn: DrawnDisks, given_copies: DrawnCopies, wanted: int, zones: int, seed: int
 ) -> None:
-    disks = disks_of(drawn)
+    disks = [
+        disk(number, node=f"n{node}", zone=f"z{node % 2}", state=state, silent_for=away, verified_since=at, free=free)
+        for number, (node, state, away, at, free) in enumerate(drawn, 1)
+    ]
     view = view_disks(disks)
     copies = [Copy(number, *values) for number, values in given_copies.items()]
     decision = decide(FileNeeds(size=10, copies=wanted, zones=zones), copies, view, Random(seed))
@@ -224,15 +195,10 @@ def test_no_decision_takes_the_last_good_copies_or_puts_two_on_a_node(
     if set(decision.remove_from) & good:
         assert len(nodes_left) >= wanted, "a good copy goes only when enough others stay"
     assert not set(decision.forget) & good
-    assert not {view.disks[number].node for number in decision.copy_to} & {
-        view.disks[number].node for number in lasting
-    }
-    assert len({view.disks[number].node for number in decision.copy_to}) == len(decision.copy_to)
-    for number in decision.copy_to:
-        chosen = view.disks[number]
-        assert (chosen.state, chosen.problem) == (DiskState.ACTIVE, None)
-        assert chosen.silent_for == 0
-        assert chosen.free >= 10
+    chosen = [view.disks[number] for number in decision.copy_to]
+    assert not {one.node for one in chosen} & {view.disks[number].node for number in lasting}
+    assert len({one.node for one in chosen}) == len(chosen)
+    assert all((one.state, one.silent_for) == (DiskState.ACTIVE, 0) and one.free >= 10 for one in chosen)
     if decision.is_settled:
         assert len({view.disks[number].node for number in lasting}) >= wanted
 
@@ -240,11 +206,7 @@ def test_no_decision_takes_the_last_good_copies_or_puts_two_on_a_node(
 @examples(3)
 @given(DISKS, COPIES, st.integers(1, 3), st.integers(1, 2), st.integers(0, 2**32))
 def test_when_decisions_are_carried_out_a_file_settles_with_its_copies_and_no_more(
-    drawn: list[tuple[int, DiskState, float, datetime | None, int]],
-    given_copies: dict[int, tuple[CopyState, datetime | None]],
-    wanted: int,
-    zones: int,
-    seed: int,
+    drawn: DrawnDisks, given_copies: DrawnCopies, wanted: int, zones: int, seed: int
 ) -> None:
     disks = [
         disk(number, node=f"n{node}", zone=f"z{node % 2}", state=state, free=free + 10)
@@ -284,34 +246,26 @@ def test_copies_go_to_object_stores_and_to_folders_as_the_class_says() -> None:
         after = decision_of(disks, *copies, copies=2, object_copies=in_objects)
         assert (after.health, after.copy_to) == (FileHealth.WHOLE, ())
         assert after.remove_from == (() if folders else (1,)), "a copy that a put has made in a folder is moved"
-
-
-def test_a_folder_does_not_take_the_place_of_an_object_store_and_stays_until_the_copy_is_there() -> None:
-    blocked = {"health": AT_RISK, "copy_to": (), "remove_from": (), "blocked": "no object store has room for 1 more"}
-    disks = [disk(1), disk(2), object_disk(4)]
+    none = {"health": AT_RISK, "copy_to": (), "remove_from": (), "blocked": "no object store has room for 1 more"}
     waits = {"health": AT_RISK, "remove_from": ()}
     assert_decided(
-        ("there is no object store", THREE, stored(1, 2), blocked),
-        ("its copy is not there", disks, [*stored(1, 2), Copy(4, PLANNED)], waits),
+        ("a folder does not take its place", THREE, stored(1, 2), none),
+        ("and stays until its copy is there", disks, [*stored(1, 2), Copy(4, PLANNED)], waits),
         object_copies=1,
     )
-    done = decision_of(disks, *stored(1, 2, 4), object_copies=1)
-    assert done.remove_from in {(1,), (2,)}
-    for in_objects in (-1, 3):
-        problem = FileClass(name="c", copies=2, object_copies=in_objects).problem()
-        assert problem == f"object_copies: {in_objects} of 2 copies cannot be in object stores"
+    assert decision_of(disks, *stored(1, 2, 4), object_copies=1).remove_from in {(1,), (2,)}
+    for wrong in (-1, 3):
+        assert "cannot be in object stores" in (FileClass(name="c", copies=2, object_copies=wrong).problem() or "")
+
+
+SETTLED_COPIES = st.dictionaries(
+    st.integers(1, 4), st.tuples(st.sampled_from(CopyState), st.sampled_from([None, 0, 5])), max_size=4
+)
 
 
 @given(
     files=st.lists(
-        st.tuples(
-            st.integers(1, 3),
-            st.booleans(),
-            st.sampled_from([5, ROOM - 1, 10 * ROOM]),
-            st.dictionaries(
-                st.integers(1, 4), st.tuples(st.sampled_from(CopyState), st.sampled_from([None, 0, 5])), max_size=4
-            ),
-        ),
+        st.tuples(st.integers(1, 3), st.booleans(), st.sampled_from([5, ROOM - 1, 10 * ROOM]), SETTLED_COPIES),
         min_size=1,
         max_size=12,
     ),

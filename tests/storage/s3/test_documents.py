@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 import tracemalloc
 from collections.abc import Callable
@@ -29,9 +30,7 @@ KEYS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")
 
 
 def parts(*numbers: int) -> bytes:
-    rows = "".join(
-        f"<Part><ETag>&quot;e{number}&quot;</ETag><PartNumber>{number}</PartNumber></Part>" for number in numbers
-    )
+    rows = "".join(f"<Part><ETag>&quot;e{one}&quot;</ETag><PartNumber>{one}</PartNumber></Part>" for one in numbers)
     return f"<CompleteMultipartUpload>{rows}</CompleteMultipartUpload>".encode()
 
 
@@ -47,10 +46,6 @@ def test_parts_are_read_with_their_checksums() -> None:
     assert len(completed_parts(parts(*range(1, 10001)))) == 10000
 
 
-def one_object(content: bytes) -> bytes:
-    return b"<Delete><Object>" + content + b"</Object></Delete>"
-
-
 def test_a_fault_of_a_document_has_its_code() -> None:
     table: list[tuple[Callable[[bytes], Any], bytes, str]] = [
         (completed_parts, parts(), "MalformedXML"),
@@ -62,10 +57,14 @@ def test_a_fault_of_a_document_has_its_code() -> None:
         (completed_parts, b"", "MalformedXML"),
         (objects_to_delete, b"<Delete></Delete>", "MalformedXML"),
         (objects_to_delete, b"<Delete>" + b"<Object><Key>a</Key></Object>" * 1001 + b"</Delete>", "MalformedXML"),
-        (objects_to_delete, one_object(b"<Key>a</Key><Key>b</Key>"), "MalformedXML"),
-        (objects_to_delete, one_object(b"<Key>a</Key><VersionId>1</VersionId>"), "NotImplemented"),
-        (objects_to_delete, one_object(b"<Key>a</Key><Size>1</Size>"), "NotImplemented"),
-        (objects_to_delete, one_object(b"<Key>a</Key><New>1</New>"), "MalformedXML"),
+        *(
+            (objects_to_delete, b"<Delete><Object><Key>a</Key>" + more + b"</Object></Delete>", code)
+            for more, code in (
+                (b"<Key>b</Key>", "MalformedXML"),
+                (b"<VersionId>1</VersionId>", "NotImplemented"),
+                (b"<New>1</New>", "MalformedXML"),
+            )
+        ),
         (location_constraint, b"<CreateBucketConfiguration><Tags/></CreateBucketConfiguration>", "NotImplemented"),
     ]
     for read, document, code in table:
@@ -90,9 +89,6 @@ LAUGHS = b"".join(b'<!ENTITY l%d "%s">' % (level, b"&l%d;" % (level - 1) * 10) f
 HOSTILE = {
     "entities": b'<!DOCTYPE x [<!ENTITY l0 "lol">' + LAUGHS + b"]><Delete>&l9;</Delete>",
     "external entity": b'<!DOCTYPE x [<!ENTITY e SYSTEM "file:///etc/passwd">]><Delete>&e;</Delete>',
-    "external document type": b'<!DOCTYPE Delete SYSTEM "http://127.0.0.1/x.dtd"><Delete/>',
-    "parameter entity": b'<!DOCTYPE x [<!ENTITY % p SYSTEM "file:///etc/passwd"> %p;]><Delete/>',
-    "unknown entity": b"<Delete>&e;</Delete>",
     "processing instruction": b"<?xml-stylesheet href='x'?><Delete/>",
     "depth": b"<Delete>" + b"<a>" * 1_000_000,
     "elements": b"<Delete>" + b"<a/>" * 1_500_000 + b"</Delete>",
@@ -100,8 +96,6 @@ HOSTILE = {
     "size": b"<Delete>" + b" " * MAX_DELETE_DOCUMENT + b"</Delete>",
     "long name": b"<" + b"a" * (MAX_DELETE_DOCUMENT - 10) + b"/>",
     "utf-16": "<?xml version='1.0' encoding='utf-16'?><Delete/>".encode("utf-16"),
-    "unknown encoding": b"<?xml version='1.0' encoding='utf-7'?><Delete/>",
-    "null": b"<Delete>\0</Delete>",
 }
 
 
@@ -134,64 +128,42 @@ def test_any_bytes_are_a_document_or_a_typed_error(document: bytes) -> None:
             continue
 
 
-HEADER_NAMES = """host authorization date x-amz-date x-amz-content-sha256 range if-match content-md5 x-amz-copy-source
-    x-amz-copy-source-range if-modified-since x-amz-meta-a content-encoding x-amz-storage-class"""
-HEADER_VALUES = (
-    "AWS4-HMAC-SHA256 Credential=a/20261126/us-east-1/s3/aws4_request,SignedHeaders=host,Signature=" + "0" * 64,
-    "s3.example",
-    "films.s3.example",
-    "20261126T120000Z",
-    "Thu, 26 Nov 2026 12:00:00 GMT",
-    "Thu, 26 Nov 99999 12:00:00 +9999",
-    "Mon, 01 Jan 0001 00:00:00 +2359",
-    "UNSIGNED-PAYLOAD",
-    "films/a",
-    "bytes=0-5",
-)
-PARAMETERS = """X-Amz-Algorithm=AWS4-HMAC-SHA256 X-Amz-Credential=a/20261126/us-east-1/s3/aws4_request X-Amz-Expires=60
-    X-Amz-Date=99991231T235959Z X-Amz-Date=20261126T120000Z X-Amz-Date=00010101T000000Z X-Amz-SignedHeaders=host
-    uploads uploadId=a partNumber=1 list-type=2 max-keys=5 continuation-token=MQ== continuation-token=%ff delete
-    x-amz-meta-a=%0d%0a response-expires=x location encoding-type=url prefix=%00 X-Amz-Signature="""
-QUERY = PARAMETERS.split()
-PRESIGNED = f"{'&'.join(QUERY[:3])}&X-Amz-SignedHeaders=host&X-Amz-Signature={'0' * 64}&X-Amz-Date="
-ANY_HEADERS = st.lists(
-    st.tuples(
-        st.sampled_from(HEADER_NAMES.split()).map(str.encode) | st.binary(min_size=1, max_size=10),
-        st.sampled_from(HEADER_VALUES).map(str.encode) | st.binary(max_size=40),
+QUERY = """uploads uploadId=a partNumber=1 list-type=2 max-keys=5 continuation-token=%ff delete location prefix=%00
+    response-expires=x x-amz-meta-a=%0d%0a X-Amz-Algorithm=AWS4-HMAC-SHA256 X-Amz-Date=00010101T000000Z
+    X-Amz-Credential=a/20261126/us-east-1/s3/aws4_request X-Amz-Expires=60 X-Amz-Date=99991231T235959Z
+    X-Amz-SignedHeaders=host"""
+VALUES = b"films.s3.example", b"bytes=0-5", b"Thu, 26 Nov 99999 12:00:00 +9999", b"Mon, 01 Jan 0001 00:00:00 +2359"
+HEADERS = [b"host", b"authorization", b"date", b"x-amz-date", b"range", b"if-modified-since"]
+REQUEST = st.tuples(
+    st.sampled_from(["GET", "PUT", "POST", "DELETE", "HEAD"]) | st.text(max_size=5),
+    st.binary(max_size=40).map(lambda path: b"/films/" + path) | st.just(b"/films") | st.binary(max_size=40),
+    st.lists(st.sampled_from(QUERY.split()), max_size=9).map(
+        lambda pieces: "&".join([*pieces, f"X-Amz-Signature={'0' * 64}"]).encode()
     ),
-    max_size=8,
+    st.lists(
+        st.tuples(
+            st.sampled_from(HEADERS) | st.binary(min_size=1, max_size=10),
+            st.sampled_from(VALUES) | st.binary(max_size=40),
+        ),
+        max_size=8,
+    ),
 )
-ANY_QUERY = (
-    st.binary(max_size=60)
-    | st.lists(st.sampled_from(QUERY), max_size=9).map(lambda pieces: "&".join(pieces).encode())
-    | st.from_regex(r"\d{8}T\d{6}Z", fullmatch=True).map(lambda time: (PRESIGNED + time).encode())
-)
-METHODS = st.sampled_from(["GET", "PUT", "POST", "DELETE", "HEAD"]) | st.text(max_size=5)
 
 
-@given(METHODS, st.binary(max_size=40), ANY_QUERY, ANY_HEADERS)
-def test_any_request_is_an_operation_or_a_typed_error(
-    method: str, path: bytes, query: bytes, headers: list[tuple[bytes, bytes]]
-) -> None:
-    for whole in (path, b"/films/" + path, b"/films"):
-        try:
-            request = S3HttpRequest(method, whole, query, headers)
-        except S3Error:
-            continue
-        for step in (
-            lambda: S3RequestParser("s3.example").parse(request),  # noqa: B023 - called at once
-            lambda: SignatureVerifier(lambda _: "secret").verify(request, NOW),  # noqa: B023
-        ):
-            try:
-                step()
-            except S3Error:
-                continue
+@given(REQUEST)
+def test_any_request_is_an_operation_or_a_typed_error(drawn: tuple[str, bytes, bytes, Any]) -> None:
+    try:
+        request = S3HttpRequest(*drawn)
+    except S3Error:
+        return
+    with contextlib.suppress(S3Error):
+        S3RequestParser("s3.example").parse(request)
+    with contextlib.suppress(S3Error):
+        SignatureVerifier(lambda _: "secret").verify(request, NOW)
 
 
 @given(st.lists(KEYS, max_size=5), st.lists(KEYS, max_size=5), KEYS | st.just(""), st.none() | KEYS)
-def test_botocore_reads_lists_of_any_keys(
-    keys: list[str], prefixes: list[str], prefix: str, next_after: str | None
-) -> None:
+def test_botocore_reads_any_keys(keys: list[str], prefixes: list[str], prefix: str, next_after: str | None) -> None:
     page = ListPage(
         objects=[ObjectEntry(key=key, size=5, etag="e", modified=NOW) for key in keys],
         prefixes=prefixes,
@@ -201,25 +173,10 @@ def test_botocore_reads_lists_of_any_keys(
     second = objects_v2_response(ListObjectsV2(bucket="films", prefix=prefix, is_url_encoded=True), page, OWNER)
     for name, response in (("ListObjects", first), ("ListObjectsV2", second)):
         found = read_by_botocore(name, response.body)
-        assert [row["Key"] for row in found.get("Contents", [])] == [encoded(key) for key in keys]
-        assert [row["Prefix"] for row in found.get("CommonPrefixes", [])] == [encoded(key) for key in prefixes]
-        assert found["Prefix"] == encoded(prefix)
+        assert [row["Key"] for row in found.get("Contents", [])] == [quote(key, safe="/~") for key in keys]
+        assert [row["Prefix"] for row in found.get("CommonPrefixes", [])] == [quote(one, safe="/~") for one in prefixes]
+        assert found["Prefix"] == quote(prefix, safe="/~")
         assert found["IsTruncated"] is (next_after is not None)
-
-
-def is_xml(key: str) -> bool:
-    return not any((one < " " and one not in "\r\n\t") or one in "\ufffe\uffff" for one in key)
-
-
-@given(st.lists(KEYS.filter(is_xml), max_size=5))
-def test_botocore_reads_keys_that_xml_can_hold_without_an_encoding(keys: list[str]) -> None:
-    page = ListPage(objects=[ObjectEntry(key=key, size=5, etag="e", modified=NOW) for key in keys])
-    found = read_by_botocore("ListObjects", objects_response(ListObjects(bucket="films"), page, OWNER).body)
-    assert [row["Key"] for row in found.get("Contents", [])] == keys
-
-
-def encoded(key: str) -> str:
-    return quote(key, safe="/~")
 
 
 MODEL = get_session().get_service_model("s3")

@@ -36,32 +36,6 @@ def parsed(
     return S3RequestParser("s3.example").parse(S3HttpRequest(method, path, query, [(b"Host", host), *headers]))
 
 
-def test_each_operation_is_found() -> None:
-    for method, path, query, operation in (
-        ("GET", b"/", b"", operations.ListBuckets),
-        ("PUT", b"/films", b"", operations.CreateBucket),
-        ("PUT", b"/films/", b"", operations.CreateBucket),
-        ("DELETE", b"/films", b"", operations.DeleteBucket),
-        ("HEAD", b"/films", b"", operations.HeadBucket),
-        ("GET", b"/films", b"location", operations.GetBucketLocation),
-        ("GET", b"/films", b"versioning", operations.GetBucketVersioning),
-        ("GET", b"/films", b"", operations.ListObjects),
-        ("GET", b"/films", b"list-type=2", operations.ListObjectsV2),
-        ("GET", b"/films", b"uploads", operations.ListMultipartUploads),
-        ("POST", b"/films", b"delete", operations.DeleteObjects),
-        ("PUT", b"/films/a", b"x-id=PutObject", operations.PutObject),
-        ("GET", b"/films/a", b"versionId=null", operations.GetObject),
-        ("HEAD", b"/films/a", b"", operations.HeadObject),
-        ("DELETE", b"/films/a", b"", operations.DeleteObject),
-        ("POST", b"/films/a", b"uploads", operations.CreateMultipartUpload),
-        ("PUT", b"/films/a", b"partNumber=1&" + UPLOAD, operations.UploadPart),
-        ("POST", b"/films/a", UPLOAD, operations.CompleteMultipartUpload),
-        ("DELETE", b"/films/a", UPLOAD, operations.AbortMultipartUpload),
-        ("GET", b"/films/a", UPLOAD, operations.ListParts),
-    ):
-        assert type(parsed(method, path, query)) is operation, (method, path, query)
-
-
 SUB_RESOURCES = """accelerate acl analytics cors encryption intelligent-tiering inventory legal-hold lifecycle logging
     metrics notification object-lock ownershipControls policy policyStatus publicAccessBlock replication requestPayment
     restore retention select session tagging torrent versions website attributes anything"""
@@ -82,42 +56,31 @@ def test_a_fault_of_a_request_has_its_code() -> None:
         ("POST", b"/films", b"", [], "NotImplemented"),
         ("PATCH", b"/films/a", b"", [], "MethodNotAllowed"),
         ("GET", b"/Films/a", b"", [], "InvalidBucketName"),
-        ("GET", b"/fi/a", b"", [], "InvalidBucketName"),
-        ("GET", b"/fi..lms/a", b"", [], "InvalidBucketName"),
-        ("GET", b"/192.168.0.1/a", b"", [], "InvalidBucketName"),
-        ("GET", b"//films/a", b"", [], "InvalidBucketName"),
         ("GET", b"/films/%ff", b"", [], "InvalidURI"),
-        ("GET", b"/films/%0g", b"", [], "InvalidURI"),
         ("GET", b"/films/%00", b"", [], "InvalidArgument"),
         ("GET", b"/films/" + b"a" * 1025, b"", [], "KeyTooLongError"),
-        ("GET", b"/films", b"max-keys=-1", [], "InvalidArgument"),
         ("GET", b"/films", b"max-keys=1&max-keys=2", [], "InvalidArgument"),
         ("GET", b"/films", b"list-type=3", [], "InvalidArgument"),
         ("GET", b"/films", b"list-type=2&continuation-token=x", [], "InvalidArgument"),
         ("GET", b"/films", b"encoding-type=xml", [], "InvalidArgument"),
-        ("PUT", b"/films/a", b"partNumber=0&" + UPLOAD, [], "InvalidArgument"),
         ("PUT", b"/films/a", b"partNumber=10001&" + UPLOAD, [], "InvalidArgument"),
         ("PUT", b"/films/a", b"partNumber=1", [], "NotImplemented"),
         ("GET", b"/films/a", b"partNumber=1", [], "NotImplemented"),
         ("GET", b"/films/a", b"uploadId=../x", [], "NoSuchUpload"),
         ("GET", b"/films/a", b"response-content-type=a%0d%0aSet-Cookie:%20x", [], "InvalidArgument"),
         ("PUT", b"/films/a", b"", [(b"x-amz-meta-a", b"x" * 2048)], "MetadataTooLarge"),
-        ("PUT", b"/films/a", b"", [(b"x-amz-meta-a", b"x\ry")], "InvalidArgument"),
         ("PUT", b"/films/a", b"", [(b"content-type", b"x\x7f")], "InvalidArgument"),
         ("PUT", b"/films/a", b"", [(b"x-amz-acl", b"public-read")], "AccessControlListNotSupported"),
         ("PUT", b"/films/a", b"", [(b"x-amz-grant-read", b"x")], "AccessControlListNotSupported"),
         ("PUT", b"/films/a", b"", [(b"x-amz-server-side-encryption", b"AES256")], "NotImplemented"),
-        ("PUT", b"/films/a", b"", [(b"x-amz-write-offset-bytes", b"5")], "NotImplemented"),
         ("PUT", b"/films/a", b"", [(b"if-none-match", b'"a"')], "NotImplemented"),
         ("PUT", b"/films/a", b"", [(b"x-amz-copy-source", b"films")], "InvalidArgument"),
-        ("PUT", b"/films/a", b"", [(b"x-amz-copy-source", b"films/%zz")], "InvalidArgument"),
         ("PUT", b"/films/a", b"", [(b"x-amz-copy-source", b"films/a")], "InvalidRequest"),
         ("PUT", b"/films/a", b"", [(b"x-amz-copy-source", b"films/b?versionId=1")], "NotImplemented"),
         ("GET", b"/films/a", b"", [(b"if-match", b",".join([b"a"] * 101))], "InvalidArgument"),
         ("GET", b"/films/a", b"&".join([b"a"] * 201), [], "InvalidURI"),
         ("GET", b"/films/a", b"a" * 20000, [], "InvalidURI"),
         ("GET", b"/films/a", b"", [(b"x", b"a" * 40000)], "InvalidArgument"),
-        ("GET", b"*", b"", [], "InvalidURI"),
     ]
     for method, path, query, headers, code in table:
         assert code_of(method, path, query, headers) == code, (method, path[:40], query[:40], headers)
@@ -131,6 +94,8 @@ def code_of(*request: Any) -> str:
 
 
 def test_a_bucket_is_in_the_path_or_in_the_host() -> None:
+    assert type(parsed("PUT", b"/films/")) is operations.CreateBucket
+    assert type(parsed("GET", b"/films/a", b"versionId=null")) is operations.GetObject
     for host, path in (
         (b"s3.example:9000", b"/films//a"),
         (b"FILMS.s3.example:9000", b"//a"),
@@ -191,27 +156,20 @@ EARLIER, LATER = b"Thu, 26 Nov 2026 11:00:00 GMT", b"Thu, 26 Nov 2026 12:00:00 G
 def test_conditions_and_ranges_are_those_of_http() -> None:
     table: list[tuple[dict[bytes, bytes], int | tuple[int, int]]] = [
         ({b"if-match": b'"e"'}, 200),
-        ({b"if-match": b"*"}, 200),
-        ({b"if-match": b'"a", "e"'}, 200),
         ({b"if-match": b'"a"'}, 412),
         ({b"if-none-match": b'W/"e"'}, 304),
         ({b"if-none-match": b'"a"'}, 200),
         ({b"if-modified-since": LATER}, 304),
         ({b"if-modified-since": EARLIER}, 200),
-        ({b"if-unmodified-since": LATER}, 200),
         ({b"if-unmodified-since": EARLIER}, 412),
         ({b"if-match": b'"e"', b"if-unmodified-since": EARLIER}, 200),
         ({b"if-none-match": b'"a"', b"if-modified-since": LATER}, 200),
-        ({b"if-modified-since": b"nonsense"}, 200),
         ({b"range": b"bytes=2-4"}, (2, 5)),
         ({b"range": b"bytes=-3"}, (7, 10)),
         ({b"range": b"bytes=8-99"}, (8, 10)),
         ({b"range": b"bytes=10-"}, 416),
         ({b"range": b"bytes=-0"}, 416),
-        ({b"range": b"bytes=4-2"}, 200),
         ({b"range": b"bytes=0-1,3-4"}, 200),
-        ({b"range": b"bytes=-"}, 200),
-        ({b"range": b"lines=0-1"}, 200),
     ]
     for headers, result in table:
         assert answer_to(headers) == result, headers
@@ -244,8 +202,5 @@ def test_the_table_of_errors_has_each_code_once_with_its_sentence() -> None:
         if response.status != 304:
             assert f"<Code>{code}</Code><Message>".encode() in response.body
             assert str(error())[0].islower()
-
-
-def test_a_response_to_head_has_no_document_and_names_the_region() -> None:
     response = error_response(S3AuthorizationHeaderMalformed(Region="eu-west-1"), is_head=True)
     assert (response.body, response.headers) == (b"", {"x-amz-bucket-region": "eu-west-1"})

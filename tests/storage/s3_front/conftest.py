@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import warnings
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +23,7 @@ S3_DOMAIN = "s3.localhost"
 
 
 class S3Cluster(StorageCluster):
-    """Nodes that answer S3.
-
-    Args:
-        catalogue: of the cluster.
-        nodes: that are served.
-        clients: closed at the end of the test.
-    """
+    """Nodes that answer S3; the clients are closed at the end of the test."""
 
     def __init__(self, catalogue: Catalogue, nodes: list[ServedNode], clients: ExitStack) -> None:
         super().__init__(catalogue, nodes)
@@ -59,25 +53,18 @@ class S3Cluster(StorageCluster):
         return client
 
 
-@contextmanager
-def cluster_of(folder: Path, catalogue: Catalogue) -> Iterator[S3Cluster]:
+@pytest.fixture
+def cluster(tmp_path: Path, one_catalogue: Catalogue) -> Iterator[S3Cluster]:
     """Two nodes with a disk each, `a` and `b`, that answer S3."""
     with ExitStack() as served:
-        nodes = [ServedNode(name, folder, catalogue, s3=True, s3_domain=S3_DOMAIN) for name in "ab"]
+        nodes = [ServedNode(name, tmp_path, one_catalogue, s3=True, s3_domain=S3_DOMAIN) for name in "ab"]
         for node in nodes:
             served.enter_context(node.served())
         with ExitStack() as clients:
-            yield S3Cluster(catalogue, nodes, clients)
+            yield S3Cluster(one_catalogue, nodes, clients)
         with warnings.catch_warnings():  # botocore leaves the connection open whose `Expect: 100-continue` was refused
             warnings.simplefilter("ignore", ResourceWarning)
             gc.collect()
-
-
-@pytest.fixture
-def cluster(tmp_path: Path, one_catalogue: Catalogue) -> Iterator[S3Cluster]:
-    """Two nodes on SQLite."""
-    with cluster_of(tmp_path, one_catalogue) as cluster:
-        yield cluster
 
 
 @pytest.fixture

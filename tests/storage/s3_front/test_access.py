@@ -29,17 +29,19 @@ def test_a_wrong_secret_an_unknown_key_and_none_are_refused(cluster: S3Cluster, 
     s3.put_object(Bucket="films", Key="f", Body=b"x")
     key = cluster.key()
     others = derive_access_secret("the secret of another cluster", key.id)
-    for secret in (others, "", key.id):
-        client = cluster.client(key=key, aws_secret_access_key=secret or "x")
-        assert error_of(client.get_object, Bucket="films", Key="f") == ("SignatureDoesNotMatch", 403)
-        assert error_of(client.put_object, Bucket="films", Key="f", Body=b"y") == ("SignatureDoesNotMatch", 403)
-    for name in ("PEERDNONE", "a", "PEERD' OR '1'='1", "P" * 200):
+    client = cluster.client(key=key, aws_secret_access_key=others)
+    assert error_of(client.get_object, Bucket="films", Key="f") == ("SignatureDoesNotMatch", 403)
+    assert error_of(client.put_object, Bucket="films", Key="f", Body=b"y") == ("SignatureDoesNotMatch", 403)
+    for name in ("PEERDNONE", "PEERD' OR '1'='1", "P" * 200):
         client = cluster.client(key=key, aws_access_key_id=name)
         assert error_of(client.list_buckets) == ("InvalidAccessKeyId", 403)
     for path in ("/", "/films", "/films/f", "/films?list-type=2"):
         answer = httpx.get(cluster.a.url + path)
         assert (answer.status_code, "<Code>AccessDenied</Code>" in answer.text) == (403, True)
     assert s3.get_object(Bucket="films", Key="f")["Body"].read() == b"x"
+    clock = cluster.a.node.clock
+    clock.synchronize(datetime.fromtimestamp(clock() + 7200, UTC), clock.steady())
+    assert error_of(s3.list_buckets) == ("RequestTimeTooSkewed", 403)
 
 
 def test_a_revoked_key_and_an_expired_one_are_refused_from_the_next_request_on(cluster: S3Cluster, s3: Any) -> None:
@@ -94,21 +96,26 @@ def test_a_key_sees_only_its_buckets_and_prefixes(cluster: S3Cluster, s3: Any) -
 
 def test_a_key_has_rights_and_its_last_use_is_noted(cluster: S3Cluster, s3: Any) -> None:
     s3.put_object(Bucket="films", Key="f", Body=b"x")
-    for rights in (FileRights.READ, FileRights.WRITE):
-        client = cluster.client(key=cluster.key(rights=rights, scopes=["films"]))
-        calls: list[tuple[FileRights, Any, dict[str, Any]]] = [
-            (FileRights.READ, client.head_object, {"Key": "f"}),
-            (FileRights.READ, client.list_objects_v2, {}),
-            (FileRights.WRITE, client.put_object, {"Key": "g", "Body": b"x"}),
-            (FileRights.WRITE, client.delete_object, {"Key": "g"}),
-        ]
-        for right, call, more in calls:
-            if right is rights:
-                call(Bucket="films", **more)
-            else:
-                assert error_of(call, Bucket="films", **more)[1] == 403, "the response to HEAD has no code"
-        source = {"Bucket": "films", "Key": "f"}
-        assert error_of(client.copy_object, Bucket="films", Key="g", CopySource=source) == DENIED
+    source, large = {"Bucket": "films", "Key": "f"}, os.urandom(6_000_000)
+    reads, writes = (
+        cluster.client(key=cluster.key(rights=rights, scopes=["films"]))
+        for rights in (FileRights.READ, FileRights.WRITE)
+    )
+    reads.head_object(**source)
+    reads.list_objects_v2(Bucket="films")
+    writes.put_object(Bucket="films", Key="g", Body=b"x")
+    writes.delete_object(Bucket="films", Key="g")
+    assert error_of(writes.head_object, **source)[1] == 403, "the response to HEAD has no code"
+    for client, call, more in (
+        (writes, "list_objects_v2", {}),
+        (reads, "put_object", {"Key": "g", "Body": large}),
+        (reads, "delete_object", {"Key": "g"}),
+        (reads, "copy_object", {"Key": "g", "CopySource": source}),
+        (writes, "copy_object", {"Key": "g", "CopySource": source}),
+    ):
+        assert error_of(getattr(client, call), Bucket="films", **more) == DENIED, call
+    url = reads.generate_presigned_url("put_object", source)
+    assert "<Code>AccessDenied</Code>" in httpx.put(url, content=large).text, "the answer comes before the body is sent"
     key = cluster.key()
 
     def noted() -> FileAccessKey:
@@ -120,14 +127,29 @@ def test_a_key_has_rights_and_its_last_use_is_noted(cluster: S3Cluster, s3: Any)
     assert noted().last_used_at is not None
 
 
-def test_a_node_that_does_not_answer_s3_has_nothing_for_its_clients(cluster: S3Cluster, s3: Any) -> None:
-    s3.put_object(Bucket="films", Key="f", Body=b"x")
-    node = cluster.a.node
-    options = node.options
+def test_a_node_outlives_hostile_requests_and_need_not_answer_s3(cluster: S3Cluster, s3: Any) -> None:
+    node, options = cluster.a.node, cluster.a.node.options
     node.options = type(options)(disks=options.disks, url=options.url)
     assert error_of(s3.list_buckets)[1] == 403
     node.options = options
+    host, port = cluster.a.url.removeprefix("http://").split(":")
+    for head in (
+        b"GET /films/%zz HTTP/1.1",
+        b"GET /films?" + b"a=b&" * 3000 + b" HTTP/1.1",
+        b"PUT /films/f?X-Amz-Signature=" + b"0" * 64 + b" HTTP/1.1\r\ncontent-length: 99999999999999999999",
+        b"GET /films/f HTTP/1.1\r\nx-amz-meta-a: " + b"\xff" * 40_000,
+    ):
+        with socket.create_connection((host, int(port)), timeout=20) as client:
+            client.sendall(head + b"\r\nhost: x\r\n\r\n")
+            assert client.recv(65536).startswith(b"HTTP/1.1 4"), head[:40]
+    bomb = b'<!DOCTYPE a [<!ENTITY b "c">]><Delete><Object><Key>&b;</Key></Object></Delete>'
+    key = cluster.key()
+    for body, code in ((bomb, "MalformedXML"), (b"<Delete>" + b" " * 9_000_000, "MaxMessageLengthExceeded")):
+        request = AWSRequest("POST", f"{cluster.a.url}/films", params={"delete": ""})
+        S3SigV4QueryAuth(Credentials(key.id, derive_access_secret(SECRET, key.id)), "s3", "us-east-1").add_auth(request)
+        assert f"<Code>{code}</Code>" in httpx.post(request.prepare().url, content=body).text
     s3.list_buckets()
+    assert "Traceback" not in repr(cluster.a.events)
 
 
 def test_a_request_that_only_pretends_to_be_relayed_is_refused(cluster: S3Cluster, s3: Any) -> None:
@@ -142,56 +164,3 @@ def test_a_request_that_only_pretends_to_be_relayed_is_refused(cluster: S3Cluste
     assert httpx.get(url, headers=right).status_code == 200
     of_node = NodeSigner(SECRET, clock).headers("GET", "/films")
     assert httpx.get(cluster.a.url + "/films", headers=of_node).status_code == 404
-
-
-def send(cluster: S3Cluster, request: bytes) -> bytes:
-    """The first bytes of the response to a request that no library would send."""
-    host, port = cluster.a.url.removeprefix("http://").split(":")
-    with socket.create_connection((host, int(port)), timeout=20) as client:
-        client.sendall(request)
-        return client.recv(65536)
-
-
-def test_hostile_requests_get_an_error_and_the_node_serves_on(cluster: S3Cluster, s3: Any) -> None:
-    for head in (
-        b"GET /" + b"%2e%2e/" * 100 + b"etc/passwd HTTP/1.1",
-        b"GET /films/%zz HTTP/1.1",
-        b"GET /films/" + b"a" * 20_000 + b" HTTP/1.1",
-        b"GET /films?" + b"a=b&" * 3000 + b" HTTP/1.1",
-        b"PUT /films/f?X-Amz-Signature=" + b"0" * 64 + b" HTTP/1.1\r\ncontent-length: 99999999999999999999",
-        b"PATCH /films/f HTTP/1.1",
-        b"GET /FILMS/f HTTP/1.1\r\nauthorization: AWS4-HMAC-SHA256 Credential=a,Signature=b",
-        b"GET /films/f HTTP/1.1\r\nauthorization: AWS PEERD:sig",
-        b"GET /films/f HTTP/1.1\r\nx-amz-meta-a: " + b"\xff" * 40_000,
-    ):
-        answer = send(cluster, head + b"\r\nhost: x\r\n\r\n")
-        assert answer.startswith(b"HTTP/1.1 4"), answer[:200]
-        assert b"Traceback" not in answer
-    s3.put_object(Bucket="films", Key="f", Body=b"x")
-    assert s3.get_object(Bucket="films", Key="f")["Body"].read() == b"x"
-    assert "Traceback" not in repr(cluster.a.events)
-
-
-def test_a_document_that_is_too_large_and_an_entity_bomb_are_refused(cluster: S3Cluster, s3: Any) -> None:
-    bomb = b'<!DOCTYPE a [<!ENTITY b "c">]><Delete><Object><Key>&b;</Key></Object></Delete>'
-    key = cluster.key()
-    credentials = Credentials(key.id, derive_access_secret(SECRET, key.id))
-    for body, code in ((bomb, "MalformedXML"), (b"<Delete>" + b" " * 9_000_000, "MaxMessageLengthExceeded")):
-        request = AWSRequest("POST", f"{cluster.a.url}/films", params={"delete": ""})
-        S3SigV4QueryAuth(credentials, "s3", "us-east-1").add_auth(request)
-        answer = httpx.post(request.prepare().url, content=body)
-        assert f"<Code>{code}</Code>" in answer.text, answer.text
-
-
-def test_a_refused_body_is_answered_with_the_reason(cluster: S3Cluster, s3: Any) -> None:
-    client = cluster.client(key=cluster.key(rights=FileRights.READ))
-    body = os.urandom(6_000_000)
-    assert error_of(client.put_object, Bucket="films", Key="f", Body=body) == DENIED
-    url = client.generate_presigned_url("put_object", {"Bucket": "films", "Key": "f"})
-    assert "<Code>AccessDenied</Code>" in httpx.put(url, content=body).text
-
-
-def test_a_clock_that_is_wrong_is_named(cluster: S3Cluster, s3: Any) -> None:
-    clock = cluster.a.node.clock
-    clock.synchronize(datetime.fromtimestamp(clock() + 7200, UTC), clock.steady())
-    assert error_of(s3.list_buckets) == ("RequestTimeTooSkewed", 403)

@@ -4,46 +4,30 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-from botocore.exceptions import ClientError
-
 from peerd import Client
 from peerd.domain.file_access import FileRights
-from peerd.store.access.audit import AuditEntry
 from tests.storage.nodes import SECRET
 from tests.storage.s3_front.conftest import S3Cluster
-
-MIB = 1024 * 1024
-
-
-def entries_of(cluster: S3Cluster) -> list[AuditEntry]:
-    """The entries about files, the oldest first."""
-    with Client(cluster.catalogue.store, secret=SECRET) as client:
-        return [one for one in reversed(client.audit.page(limit=100).items) if one.target_kind == "file"]
+from tests.storage.s3_front.test_objects import error_of
+from tests.storage.s3_front.test_uploads import begin, upload_part
 
 
-def test_puts_copies_uploads_and_deletes_have_entries_and_reads_and_refused_puts_have_none(
-    s3: Any, cluster: S3Cluster
-) -> None:
+def test_changes_have_entries_and_reads_and_refused_puts_have_none(s3: Any, cluster: S3Cluster) -> None:
     reads = cluster.client(key=cluster.key(rights=FileRights.READ))
     for client, bucket in ((reads, "films"), (s3, "music")):
-        with pytest.raises(ClientError):
-            client.put_object(Bucket=bucket, Key="a", Body=b"")
+        assert error_of(client.put_object, Bucket=bucket, Key="a", Body=b"")
     s3.put_object(Bucket="films", Key="a", Body=b"one")
     s3.put_object(Bucket="films", Key="a", Body=b"other")
     s3.copy_object(Bucket="films", Key="b", CopySource="films/a")
-    upload = s3.create_multipart_upload(Bucket="films", Key="c")["UploadId"]
-    parts = []
-    for number, size in ((1, 5 * MIB), (2, 100)):
-        part = s3.upload_part(Bucket="films", Key="c", UploadId=upload, PartNumber=number, Body=b"x" * size)
-        parts.append({"PartNumber": number, "ETag": part["ETag"]})
-    s3.complete_multipart_upload(Bucket="films", Key="c", UploadId=upload, MultipartUpload={"Parts": parts})
+    upload = begin(s3, "c")
+    s3.complete_multipart_upload(**upload, MultipartUpload={"Parts": [upload_part(s3, upload, 1, b"x")]})
     s3.get_object(Bucket="films", Key="a")["Body"].read()
     s3.delete_object(Bucket="films", Key="a")
     s3.delete_object(Bucket="films", Key="a")
     s3.delete_objects(Bucket="films", Delete={"Objects": [{"Key": "b"}, {"Key": "c"}, {"Key": "none"}]})
     cluster.run_tasks()
-    found = entries_of(cluster)
+    with Client(cluster.catalogue.store, secret=SECRET) as client:
+        found = [one for one in reversed(client.audit.page(limit=100).items) if one.target_kind == "file"]
     assert [(one.operation, one.target) for one in found] == [
         ("files.put", "films/a"),
         ("files.put", "films/a"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import os
 import re
 from datetime import UTC, datetime
@@ -31,7 +30,7 @@ def error_of(call: Any, **arguments: Any) -> tuple[str, int]:
     return response["Error"]["Code"], response["ResponseMetadata"]["HTTPStatusCode"]
 
 
-def test_an_object_is_put_with_copies_and_read_from_every_node(cluster: S3Cluster, s3: Any) -> None:
+def test_an_object_is_put_with_the_copies_of_its_class_and_read_from_every_node(cluster: S3Cluster, s3: Any) -> None:
     content = os.urandom(6_000_000)
     put = s3.put_object(
         Bucket="films",
@@ -39,7 +38,6 @@ def test_an_object_is_put_with_copies_and_read_from_every_node(cluster: S3Cluste
         Body=content,
         ContentType="video/quicktime",
         CacheControl="max-age=60",
-        ContentEncoding="gzip",
         Metadata={"take": "3", "Where": "studio b"},
     )
     assert put["ETag"] == f'"{hashlib.md5(content).hexdigest()}"'
@@ -48,20 +46,17 @@ def test_an_object_is_put_with_copies_and_read_from_every_node(cluster: S3Cluste
     for node in cluster.nodes:
         got = cluster.client(node).get_object(Bucket="films", Key="2026/one ä.mov", ChecksumMode="ENABLED")
         assert got["Body"].read() == content
-        kept = got["ContentType"], got["CacheControl"], got["ContentEncoding"]
-        assert kept == ("video/quicktime", "max-age=60", "gzip")
+        assert (got["ContentType"], got["CacheControl"]) == ("video/quicktime", "max-age=60")
         assert got["Metadata"] == {"take": "3", "where": "studio b"}
         assert got["ChecksumCRC32"] == put["ChecksumCRC32"]
     head = s3.head_object(Bucket="films", Key="2026/one ä.mov")
     assert (head["ContentLength"], head["ETag"], head["AcceptRanges"]) == (len(content), put["ETag"], "bytes")
-
-
-def test_a_bucket_may_have_the_name_of_a_path_of_nodes(cluster: S3Cluster, s3: Any) -> None:
-    for bucket in ("files", "contents", "health"):
-        s3.create_bucket(Bucket=bucket)
-        s3.put_object(Bucket=bucket, Key="0000000000000001", Body=b"x")
-        assert s3.get_object(Bucket=bucket, Key="0000000000000001")["Body"].read() == b"x"
-    assert httpx.get(f"{cluster.a.url}/health").json()["node"] == "a"
+    cluster.catalogue.store.run(set_class, FileClass(name="single", copies=1))
+    s3.put_object(Bucket="films", Key="f", Body=b"x", StorageClass="SINGLE")
+    cluster.run_tasks()
+    assert [len(node.contents()) for node in cluster.nodes.values()] == [2, 1]
+    assert s3.head_object(Bucket="films", Key="f")["StorageClass"] == "SINGLE"
+    assert {one["StorageClass"] for one in s3.list_objects_v2(Bucket="films")["Contents"]} == {"SINGLE", "STANDARD"}
 
 
 def test_ranges_and_conditions(s3: Any) -> None:
@@ -69,25 +64,19 @@ def test_ranges_and_conditions(s3: Any) -> None:
     tag = s3.put_object(Bucket="films", Key="f", Body=content)["ETag"]
     part = s3.get_object(Bucket="films", Key="f", Range="bytes=4194300-4194309")
     assert (part["Body"].read(), part["ContentRange"]) == (content[4194300:4194310], "bytes 4194300-4194309/5000000")
-    assert s3.get_object(Bucket="films", Key="f", Range="bytes=-5")["Body"].read() == content[-5:]
     assert error_of(s3.get_object, Bucket="films", Key="f", Range="bytes=5000000-") == ("InvalidRange", 416)
-    assert error_of(s3.get_object, Bucket="films", Key="f", IfNoneMatch=tag) == ("304", 304)
     assert error_of(s3.head_object, Bucket="films", Key="f", IfModifiedSince=datetime.now(UTC)) == ("304", 304)
-    assert error_of(s3.get_object, Bucket="films", Key="f", IfMatch='"x"') == ("PreconditionFailed", 412)
     assert error_of(s3.put_object, Bucket="films", Key="f", Body=b"x", IfNoneMatch="*") == ("PreconditionFailed", 412)
     assert error_of(s3.put_object, Bucket="films", Key="f", Body=b"x", IfMatch='"x"') == ("PreconditionFailed", 412)
-    assert s3.get_object(Bucket="films", Key="f")["Body"].read() == content
     s3.put_object(Bucket="films", Key="f", Body=b"x", IfMatch=tag)
     assert s3.get_object(Bucket="films", Key="f")["Body"].read() == b"x"
     got = s3.get_object(Bucket="films", Key="f", ResponseContentDisposition='attachment; filename="f.txt"')
     assert got["ContentDisposition"] == 'attachment; filename="f.txt"'
 
 
-def test_buckets_are_made_listed_and_deleted_when_they_are_empty(s3: Any) -> None:
+def test_buckets_are_made_listed_addressed_and_deleted_when_they_are_empty(cluster: S3Cluster, s3: Any) -> None:
     s3.create_bucket(Bucket="music")
-    listed = s3.list_buckets()
-    assert [bucket["Name"] for bucket in listed["Buckets"]] == ["films", "music"]
-    assert listed["Owner"]["ID"]
+    assert [bucket["Name"] for bucket in s3.list_buckets()["Buckets"]] == ["films", "music"]
     s3.head_bucket(Bucket="music")
     assert error_of(s3.create_bucket, Bucket="music") == ("BucketAlreadyOwnedByYou", 409)
     assert s3.get_bucket_location(Bucket="music")["LocationConstraint"] is None
@@ -99,9 +88,19 @@ def test_buckets_are_made_listed_and_deleted_when_they_are_empty(s3: Any) -> Non
     assert error_of(s3.head_bucket, Bucket="music") == ("404", 404)
     assert error_of(s3.put_object, Bucket="music", Key="a", Body=b"x") == ("NoSuchBucket", 404)
     assert error_of(s3.get_object, Bucket="films", Key="none") == ("NoSuchKey", 404)
-    wrong = {"LocationConstraint": "eu-west-1"}
-    refused = error_of(s3.create_bucket, Bucket="music", CreateBucketConfiguration=wrong)
-    assert refused[0] == "IllegalLocationConstraintException"
+    wrong = {"CreateBucketConfiguration": {"LocationConstraint": "eu-west-1"}}
+    assert error_of(s3.create_bucket, Bucket="music", **wrong)[0] == "IllegalLocationConstraintException"
+    s3.create_bucket(Bucket="health")  # a path of nodes
+    assert httpx.get(f"{cluster.a.url}/health").json()["node"] == "a"
+    s3.delete_bucket(Bucket="health")
+    s3.put_object(Bucket="films", Key="a/b", Body=b"bytes")
+    host, virtual = cluster.a.url.removeprefix("http://"), f"films.{S3_DOMAIN}"
+    config = Config(signature_version="s3v4", s3={"addressing_style": "virtual"})
+    url = cluster.client(endpoint_url=f"http://{S3_DOMAIN}", config=config).generate_presigned_url(
+        "get_object", {"Bucket": "films", "Key": "a/b"}
+    )
+    assert url.startswith(f"http://{virtual}/a/b?")
+    assert httpx.get(url.replace(virtual, host), headers={"host": virtual}).content == b"bytes"
 
 
 NOT_IN_XML = "x\x01y\x7f\x85\ufffe"
@@ -121,9 +120,8 @@ def test_lists_in_pages_with_every_kind_of_key(s3: Any) -> None:
         assert prefixes == ["../", "d/", "w/", "ä/", "日本/"], name
     page = s3.list_objects_v2(Bucket="films", Prefix="d/", Delimiter="/")
     assert [entry["Key"] for entry in page["Contents"]] == ["d/1", "d/2"]
-    page = s3.list_objects_v2(Bucket="films", StartAfter="d/2", MaxKeys=1, FetchOwner=True)
+    page = s3.list_objects_v2(Bucket="films", StartAfter="d/2", MaxKeys=1)
     assert (page["StartAfter"], page["KeyCount"], page["Contents"][0]["Key"]) == ("d/2", 1, "d/e/3")
-    assert page["Contents"][0]["Owner"]["ID"]
     for key in KEYS:
         assert s3.get_object(Bucket="films", Key=key)["Body"].read() == key.encode()
     s3.delete_object(Bucket="films", Key=NOT_IN_XML)
@@ -158,64 +156,21 @@ def test_presigned_urls_put_and_get_without_a_key_until_they_expire(cluster: S3C
     assert httpx.get(get).content == b"bytes"
     assert httpx.get(get.replace("%C3%A4", "other")).status_code == 403
     assert httpx.put(get, content=b"other").status_code == 403
-    assert httpx.get(get.replace("X-Amz-Expires=60", "X-Amz-Expires=600")).status_code == 403
-    assert s3.get_object(Bucket="films", Key="ä b")["Body"].read() == b"bytes"
     clock = cluster.a.node.clock
     clock.synchronize(datetime.fromtimestamp(clock() + 61, UTC), clock.steady())
     assert "the presigned URL has expired" in httpx.get(get).text
 
 
-def test_a_bucket_in_the_name_of_the_host(cluster: S3Cluster, s3: Any) -> None:
-    port = cluster.a.url.rpartition(":")[2]
-    config = Config(signature_version="s3v4", s3={"addressing_style": "virtual"}, retries={"total_max_attempts": 1})
-    virtual = cluster.client(endpoint_url=f"http://{S3_DOMAIN}:{port}", config=config)
-    url = virtual.generate_presigned_url("put_object", {"Bucket": "films", "Key": "a/b"})
-    host = f"films.{S3_DOMAIN}"
-    assert url.startswith(f"http://{host}:{port}/a/b?")
-    answer = httpx.put(url.replace(host, "127.0.0.1"), content=b"bytes", headers={"host": f"{host}:{port}"})
-    assert answer.status_code == 200, answer.text
-    assert s3.get_object(Bucket="films", Key="a/b")["Body"].read() == b"bytes"
-
-
-def test_a_storage_class_is_a_class_of_files(cluster: S3Cluster, s3: Any) -> None:
-    cluster.catalogue.store.run(set_class, FileClass(name="single", copies=1))
-    s3.put_object(Bucket="films", Key="f", Body=b"x", StorageClass="SINGLE")
-    cluster.run_tasks()
-    assert [len(node.contents()) for node in cluster.nodes.values()] == [1, 0]
-    assert s3.head_object(Bucket="films", Key="f")["StorageClass"] == "SINGLE"
-    assert s3.list_objects_v2(Bucket="films")["Contents"][0]["StorageClass"] == "SINGLE"
-    assert error_of(s3.put_object, Bucket="films", Key="f", Body=b"x", StorageClass="NONE")[0] == "InvalidStorageClass"
-
-
-def test_a_body_with_another_digest_is_not_stored(cluster: S3Cluster, s3: Any) -> None:
-    for wrong in ({"ContentMD5": "AAAAAAAAAAAAAAAAAAAAAA=="}, {"ChecksumSHA256": "A" * 43 + "="}):
-        assert error_of(s3.put_object, Bucket="films", Key="f", Body=b"x", **wrong) == ("BadDigest", 400)
-    url = s3.generate_presigned_url(
-        "put_object", {"Bucket": "films", "Key": "f", "ContentMD5": "1B2M2Y8AsgTpgAmY7PhCfg=="}
-    )
-    assert httpx.put(url, content=b"x", headers={"content-md5": "1B2M2Y8AsgTpgAmY7PhCfg=="}).status_code == 400
-    assert s3.list_objects_v2(Bucket="films")["KeyCount"] == 0
-    assert cluster.a.contents() == []
-    assert list((cluster.a.paths[0] / "parts").iterdir()) == []
-
-
-def test_a_quota_holds_and_what_is_not_there_is_refused(cluster: S3Cluster, s3: Any) -> None:
+def test_what_is_refused_leaves_nothing(cluster: S3Cluster, s3: Any) -> None:
     cluster.catalogue.store.run(change_bucket, "films", quota=10)
     assert error_of(s3.put_object, Bucket="films", Key="f", Body=b"x" * 11) == ("EntityTooLarge", 400)
+    for wrong in ({"ContentMD5": "AAAAAAAAAAAAAAAAAAAAAA=="}, {"ChecksumSHA256": "A" * 43 + "="}):
+        assert error_of(s3.put_object, Bucket="films", Key="f", Body=b"x", **wrong) == ("BadDigest", 400)
+    assert error_of(s3.put_object, Bucket="films", Key="f", Body=b"x", StorageClass="NONE")[0] == "InvalidStorageClass"
+    assert s3.list_objects_v2(Bucket="films")["KeyCount"] == 0
+    assert (cluster.a.contents(), list((cluster.a.paths[0] / "parts").iterdir())) == ([], [])
     s3.put_object(Bucket="films", Key="f", Body=b"x" * 10)
-    calls: list[tuple[Any, dict[str, Any]]] = [
-        (s3.get_bucket_acl, {}),
-        (s3.list_object_versions, {}),
-        (s3.put_object_tagging, {"Key": "f", "Tagging": {"TagSet": []}}),
-        (s3.put_object, {"Key": "f", "ServerSideEncryption": "AES256"}),
-        (s3.get_object, {"Key": "f", "VersionId": "1"}),
-        (s3.get_object_attributes, {"Key": "f", "ObjectAttributes": ["ETag"]}),
-    ]
-    for call, more in calls:
-        assert error_of(call, Bucket="films", **more) == ("NotImplemented", 501)
-    public = {"Key": "f", "Body": b"x", "ACL": "public-read"}
-    assert error_of(s3.put_object, Bucket="films", **public)[0] == "AccessControlListNotSupported"
-    assert error_of(s3.put_object, Bucket="films", Key="k" * 1025, Body=b"x") == ("KeyTooLongError", 400)
+    assert error_of(s3.get_object, Bucket="films", Key="f", VersionId="1") == ("NotImplemented", 501)
 
 
 def test_a_file_of_another_client_is_an_object_too(cluster: S3Cluster, s3: Any) -> None:
@@ -227,14 +182,6 @@ def test_a_file_of_another_client_is_an_object_too(cluster: S3Cluster, s3: Any) 
     assert head["ETag"].endswith('-1"')
     s3.put_object(Bucket="films", Key="plain", Body=b"new", IfMatch=head["ETag"])
     assert s3.get_object(Bucket="films", Key="plain")["Body"].read() == b"new"
-
-
-def test_many_kinds_of_bodies_are_verified(s3: Any) -> None:
-    content = os.urandom(300_000)
-    for algorithm in ("CRC32", "CRC32C", "SHA1", "SHA256", "CRC64NVME"):
-        s3.put_object(Bucket="films", Key=algorithm, Body=io.BytesIO(content), ChecksumAlgorithm=algorithm)
-        got = s3.get_object(Bucket="films", Key=algorithm, ChecksumMode="ENABLED")
-        assert (got["Body"].read(), bool(got[f"Checksum{algorithm}"])) == (content, True)
 
 
 def test_a_get_asks_for_the_file_and_its_copies_at_once_and_a_head_for_no_digest(cluster: S3Cluster, s3: Any) -> None:

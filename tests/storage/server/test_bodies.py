@@ -14,13 +14,11 @@ SCOPE: dict[str, Any] = {"method": "PUT", "path": "/", "headers": []}
 PATIENCE = 60.0
 
 
-class Sender:
-    """Sends messages of a request, and counts those that were received.
+BODIES = [bytes([number]) * BLOCK for number in range(5)]
 
-    Args:
-        bodies: one for each message.
-        is_cut: whether the client goes before the end.
-    """
+
+class Sender:
+    """Sends messages of a request, and counts those that were received; if it is cut, its client goes then."""
 
     def __init__(self, bodies: Iterable[bytes], *, is_cut: bool = False) -> None:
         self._bodies = list(bodies)
@@ -40,42 +38,27 @@ class Sender:
         return {"type": "http.request", "body": self._bodies[self.received - 1], "more_body": not is_last}
 
 
-def bodies() -> list[bytes]:
-    return [bytes([number]) * BLOCK for number in range(5)]
-
-
 async def test_the_next_block_is_received_while_one_is_written() -> None:
-    sender, written = Sender(bodies()), bytearray()
+    """One block is written at a time, and no more than one is received before: memory is flat in the size of a body."""
+    sender, written, ahead, running = Sender(BODIES), bytearray(), list[int](), threading.Lock()
 
     def write(block: bytes | bytearray) -> None:
+        assert running.acquire(blocking=False)
         assert sender.second.wait(PATIENCE), "the second block is not received before the first one is written"
-        written.extend(block)
-
-    await Request(SCOPE, sender.receive).write_to(write)
-    assert written == b"".join(bodies())
-
-
-async def test_one_block_is_written_at_a_time_and_not_more_than_one_is_received_before() -> None:
-    sender, running, most = Sender(bodies()), 0, 0
-    ahead: list[int] = []
-
-    def write(_: bytes | bytearray) -> None:
-        nonlocal running, most
-        running += 1
-        most = max(most, running)
         ahead.append(sender.received - len(ahead))
-        running -= 1
+        written.extend(block)
+        running.release()
 
     await Request(SCOPE, sender.receive).write_to(write)
-    assert most == 1
-    assert max(ahead) <= 2, "memory is flat in the size of a body"
+    assert written == b"".join(BODIES)
+    assert max(ahead) <= 2
 
 
 async def test_an_error_of_the_last_block_is_raised_and_ends_an_earlier_one() -> None:
     def write(block: bytes | bytearray) -> None:
         raise OSError(f"block {block[0]}")
 
-    for number, sent in enumerate((bodies()[:1], bodies())):
+    for number, sent in enumerate((BODIES[:1], BODIES)):
         sender = Sender(sent)
         with pytest.raises(OSError, match="block 0"):
             await Request(SCOPE, sender.receive).write_to(write)
@@ -83,7 +66,7 @@ async def test_an_error_of_the_last_block_is_raised_and_ends_an_earlier_one() ->
 
 
 async def test_when_a_client_goes_nothing_is_being_written_any_more() -> None:
-    sender, written = Sender(bodies()[:2], is_cut=True), []
+    sender, written = Sender(BODIES[:2], is_cut=True), []
 
     def write(block: bytes | bytearray) -> None:
         if block[0] == 1:
