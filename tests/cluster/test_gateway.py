@@ -213,26 +213,6 @@ def test_a_reload_drops_no_connection_and_no_reservation(cluster: Cluster) -> No
         assert new.reserve() == job, "what the old process's client held is ready again"
 
 
-def test_a_connection_that_holds_a_job_may_finish_it_when_its_node_stops(cluster: Cluster) -> None:
-    node = cluster.nodes[1]
-    with connect(node) as finishing, connect(node) as holding, connect(node) as idle, connect(node, b"w") as waiting:
-        ids = put_many(finishing, 2)
-        assert finishing.reserve() == ids[0]
-        assert holding.reserve() == ids[1]
-        waiting.send(b"reserve\r\n")
-        node.signal_master(signal.SIGTERM)
-        assert idle.ends() == b""
-        assert waiting.ends() == b""
-        assert finishing.ask(b"delete %d\r\n" % ids[0]) == b"DELETED\r\n"
-        assert finishing.ends() == b""
-        assert holding.ends(WITHIN) == b"", "it is closed at the end of the grace"
-        assert node.master is not None
-        assert node.master.wait(WITHIN) == 0
-    [task] = cluster.client.tasks.list()
-    assert (task.id, task.status, task.attempts) == (ids[1], "pending", 0)
-    assert counted(cluster) == (0, 0, 0, 0)
-
-
 def test_a_put_on_one_node_wakes_a_reserve_that_waits_on_another(cluster: Cluster) -> None:
     one, two = cluster.nodes
     took = []
@@ -276,3 +256,24 @@ def test_the_jobs_of_a_killed_node_are_ready_when_its_lease_ends(cluster: Cluste
         reserve_in_each(waiting, JOBS_OF_EACH)
         one.kill_all()
         assert_others_have(cluster, waiting, ids, within=3 * MAX_UPDATE)
+
+
+def test_a_connection_that_holds_a_job_may_finish_it_when_its_node_stops(shared: Cluster) -> None:
+    cluster, node = shared, shared.nodes[1]  # the first one was killed
+    cluster.client.database.run(lambda connection: connection.execute(sa.delete(tasks)).rowcount)
+    with connect(node) as finishing, connect(node) as holding, connect(node) as idle, connect(node, b"w") as waiting:
+        ids = put_many(finishing, 2)
+        assert finishing.reserve() == ids[0]
+        assert holding.reserve() == ids[1]
+        waiting.send(b"reserve\r\n")
+        node.signal_master(signal.SIGTERM)
+        assert idle.ends() == b""
+        assert waiting.ends() == b""
+        assert finishing.ask(b"delete %d\r\n" % ids[0]) == b"DELETED\r\n"
+        assert finishing.ends() == b""
+        assert holding.ends(WITHIN) == b"", "it is closed at the end of the grace"
+        assert node.master is not None
+        assert node.master.wait(WITHIN) == 0
+    [task] = cluster.client.tasks.list()
+    assert (task.id, task.status, task.attempts) == (ids[1], "pending", 0)
+    assert counted(cluster) == (0, 0, 0, 0)

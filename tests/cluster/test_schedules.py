@@ -101,6 +101,8 @@ def until_runs(cluster: Cluster, schedule: str, *statuses: str) -> list[Schedule
 def test_a_killed_agent_repeats_no_immediate_run_and_the_next_one_receives_its_end(
     cluster: Cluster, node: ClusterNode
 ) -> None:
+    assert node.doorbell()["address"].startswith("127.0.0.1:"), "on SQLite, nothing needs to be configured"
+    node.wait_for_doorbell()
     until_runs(cluster, "slow", "running")
     agent = node.kill("agent")
     eventually(node.replaced("agent", agent), timeout=WITHIN, message=node.log_text)

@@ -20,6 +20,7 @@ from peerd import Client, Job
 from peerd.domain.errors import NodeRequestFailed, NodeUnreachable
 from peerd.domain.lifecycle import Status
 from peerd.domain.node_request import NodeRequestStatus, ScaleArguments, StateArguments
+from peerd.domain.ring import NodeRequested
 from peerd.domain.task_stack import CallFrame, TaskStack
 from peerd.store.nodes import requests as stored_requests
 from peerd.store.nodes.requests import INTERRUPTED, NodeRequest, get_request, insert_request
@@ -143,18 +144,6 @@ def test_without_a_ring_the_node_finds_the_request_and_wrong_ones_are_refused(
 
 
 @pytest.mark.slow
-def test_a_reload_of_everything_goes_on_in_the_agent_that_replaces_the_one_which_took_it(
-    cluster: Cluster, two: ClusterNode
-) -> None:
-    (cluster.folder / "broken").unlink()
-    before = {slot["name"]: slot["pid"] for slot in two.slots()}
-    kinds = cluster.client.nodes.reload("two").kinds
-    (cluster.folder / "broken").touch()
-    assert kinds == dict.fromkeys(("jobs", "fragile", "steered", "manager", "agent"), "done")
-    assert not before.items() & {slot["name"]: slot["pid"] for slot in two.slots()}.items()
-
-
-@pytest.mark.slow
 def test_a_request_that_a_silent_agent_has_not_taken_expires_and_is_never_carried_out(
     cluster: Cluster, one: ClusterNode
 ) -> None:
@@ -168,6 +157,19 @@ def test_a_request_that_a_silent_agent_has_not_taken_expires_and_is_never_carrie
     assert cluster.client.nodes.state("one").state == "running"  # later than the other request
     assert [request.status for request in requests(cluster)] == [NodeRequestStatus.EXPIRED, NodeRequestStatus.DONE]
     assert len(one.slots("jobs")) == 1
+
+
+def test_a_ring_with_another_secret_is_refused_and_reported(cluster: Cluster, one: ClusterNode) -> None:
+    """Rings are datagrams here."""
+    before = sum(one.doorbell()["refused"].values())
+    with Client(cluster.url, secret="guessed") as stranger:
+        stranger.notifier.ring(NodeRequested("one"))
+        assert stranger.notifier.flush()
+    eventually(lambda: sum(one.doorbell()["refused"].values()) == before + 1, timeout=WITHIN)
+    found = one.doorbell()
+    assert found["last_refused"] == "it was made with another secret, from 127.0.0.1"
+    assert (found["works"], requests(cluster)) == (True, []), "it has no effect"
+    assert "a ring was refused: it was made with another secret" in one.log_text()
 
 
 @pytest.mark.slow

@@ -42,7 +42,7 @@ def shared(module_cluster: MakeCluster) -> Cluster:
 
 @pytest.fixture
 def node(shared: Cluster) -> ClusterNode:
-    for name in ("entered", "gate", "later", "ended", "broken"):
+    for name in ("entered", "gate", "later", "ended"):
         (shared.folder / name).unlink(missing_ok=True)
     return shared.reset().nodes[0]
 
@@ -159,15 +159,3 @@ async def test_what_is_under_way_when_its_process_is_replaced_or_stopped_is_answ
     assert (folder / "ended").read_text().split().count("single-1") == 2
     for connection in (busy, idle, last):
         connection.writer.close()
-
-
-@pytest.mark.slow
-def test_a_lifespan_that_fails_is_a_boot_that_fails_in_its_own_words(shared: Cluster) -> None:
-    [node] = shared.nodes
-    if node.master is not None and node.master.poll() is None:
-        node.stop()
-    (shared.folder / "broken").touch()
-    node.start()
-    assert node.master is not None
-    assert node.master.wait(WITHIN) == exit_codes.BOOT_FAILED
-    assert "StartupFailed: the app's startup failed: LookupError: there is no cache" in node.log_text()
