@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable
 from math import inf
 from typing import Any
@@ -17,12 +16,6 @@ Scraped = dict[str, float]
 """By series, as `series` writes it."""
 EVERY = 0.5
 """Seconds between two scrapes of a test that waits."""
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        port: int = listening.getsockname()[1]
-        return port
 
 
 def series(metric: str, /, **labels: str) -> str:
