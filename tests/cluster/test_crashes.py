@@ -167,22 +167,3 @@ def test_what_a_node_without_power_had_begun_is_finished_by_the_other_and_nothin
 
     eventually(lambda: silence() == [("two", "one fell silent")], timeout=WITHIN, message=two.log_text)
     assert {node.name: node.state for node in client.statistics.overview().nodes} == {"one": "silent", "two": "active"}
-
-
-@pytest.mark.slow
-def test_a_node_started_again_after_a_power_cut_waits_out_the_silence_and_rescues_its_own_tasks(
-    shared: Cluster,
-) -> None:
-    one, two = shared.nodes
-    if one.master is not None and one.master.poll() is None:
-        one.kill_all()
-    two.repair()
-    job = shared.enqueue("first_hangs")
-    shared.wait_for(job, "began")
-    two.kill_all()
-    killed = time.monotonic()
-    two.up()
-    is_told = "an earlier incarnation of this node may still run" in two.log_text()
-    assert is_told or time.monotonic() - killed > INACTIVE_AFTER, two.log_text()
-    assert shared.done(job).attempts == 1
-    assert [outcome for outcome, _ in shared.outcomes(job)] == ["rescued"]

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 from peerd.store.schema.tables import tasks
 from peerd.supervision.control import control_client
-from peerd.testing import eventually, insert_task
+from peerd.testing import eventually
 from tests.cluster.cluster import MAX_UPDATE, WITHIN, Cluster, ClusterNode
 from tests.cluster.conftest import MakeCluster
 from tests.gateway.beanstalk_connection import BeanstalkConnection, reserved
@@ -160,25 +160,6 @@ def test_a_killed_gateway_process_loses_no_job_and_others_get_its_jobs_at_once(c
             dying[0].ask(b"delete %d\r\n" % ids[0])
         eventually(lambda: one.slot("tubes-1")["state"] == "RUNNING", timeout=WITHIN, message=one.log_text)
         assert figure(two, "current-jobs-ready") == figure(two, "current-jobs-reserved") == 0
-
-
-@pytest.mark.slow
-def test_no_reservation_is_taken_from_a_living_process_however_long_it_lasts(cluster: Cluster) -> None:
-    one, two = cluster.nodes
-    with connect(one, b"held") as holder, connect(two, b"held") as other:
-        job = holder.put(ttr=HOUR)
-        assert holder.reserve() == job
-        other.send(b"reserve\r\n")
-        for _ in range(3):  # a task whose holder is silent shows that max_update has passed, and that managers rescue
-            silent = insert_task(cluster.client.database, "working", queue="silent")
-            eventually(
-                lambda task=silent: cluster.client.tasks.get(task.id).status != "working",  # type: ignore[misc]
-                timeout=WITHIN,
-                message=cluster.describe,
-            )
-        assert holder.job(job)["state"] == "reserved"
-        assert other.answer_that_came() is None
-        assert holder.ask(b"delete %d\r\n" % job) == b"DELETED\r\n"
 
 
 def test_a_reload_drops_no_connection_and_no_reservation(cluster: Cluster) -> None:

@@ -95,16 +95,6 @@ def test_a_killed_agent_is_replaced_and_the_node_keeps_its_heartbeat_and_incarna
 
 
 @pytest.mark.slow
-def test_a_death_that_no_agent_received_is_reported_to_the_next_one(cluster: Cluster, node: ClusterNode) -> None:
-    job, began = start(cluster, "first_hangs")
-    slot = slot_of(node, began["pid"])
-    node.kill("agent")
-    node.kill(slot)
-    cluster.done(job)
-    assert cluster.outcomes(job) == [("crash", "killed by SIGKILL")]
-
-
-@pytest.mark.slow
 def test_a_killed_manager_is_replaced_and_what_it_found_is_known_to_the_next_one(
     cluster: Cluster, node: ClusterNode
 ) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 
 import pytest
-import sqlalchemy as sa
 
 from peerd import Job
 from peerd.domain.lifecycle import Status
@@ -95,13 +94,6 @@ def test_a_running_task_moves_to_another_node_at_once(cluster: Cluster) -> None:
     assert cluster.wait_for(job, "cancelled")["node"] == "one"
 
 
-def test_a_task_that_nobody_rings_for_is_found_by_the_poll(cluster: Cluster) -> None:
-    with cluster.client.database.engine.begin() as connection:
-        connection.execute(sa.text("INSERT INTO tasks (queue, name, body) VALUES ('jobs', 'quick', '{}')"))
-    [task, *_] = cluster.client.tasks.list(queue="jobs")
-    eventually(lambda: cluster.client.tasks.get(task.id).status is Status.DONE, message=cluster.describe)
-
-
 def test_a_handler_writes_to_the_handlers_of_the_nodes_other_processes(cluster: Cluster) -> None:
     listening = [cluster.enqueue("hears", node="one") for _ in range(5)]
     for job in listening:
@@ -147,19 +139,6 @@ def test_no_more_run_at_once_than_a_limit_allows_and_no_fewer(cluster: Cluster) 
             now.remove(keys[event["task"]])
         most = {key: max(number, now.count(key)) for key, number in most.items()}
     assert most == allowed
-
-
-@pytest.mark.slow
-def test_the_capacity_of_a_killed_holder_is_used_by_the_next_claim(cluster: Cluster) -> None:
-    cluster.client.limits.set("jobs", each_key=True, running=1)
-    first, second = [cluster.enqueue("gated", limit_key="file.mp4") for _ in range(2)]
-    began = cluster.wait_for(first, "began")
-    assert not cluster.notes(second, "began")
-    for job in (second, first):
-        cluster.open(job)
-    node = next(node for node in cluster.nodes if node.name == began["node"])
-    node.kill(next(slot["name"] for slot in node.slots("jobs") if slot["pid"] == began["pid"]))
-    assert {cluster.done(job).status.value for job in (first, second)} == {"done"}
 
 
 # ---------------------------------------------------------------- two versions of the users' code
