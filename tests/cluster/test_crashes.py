@@ -19,8 +19,7 @@ from tests.cluster.conftest import MakeCluster
 
 NUMBER = 500
 """Tasks of the bulk action."""
-INACTIVE_AFTER = 15.0
-SMALL_CHUNKS = {"batch": 5, "inactive_after": INACTIVE_AFTER}
+SMALL_CHUNKS = {"batch": 5, "inactive_after": "15s"}
 
 
 def add_node(cluster: Cluster, name: str, **node: str) -> ClusterNode:

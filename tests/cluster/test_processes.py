@@ -5,17 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import time
-from datetime import timedelta
 from typing import Any
 
 import psutil
 import pytest
-import sqlalchemy as sa
 
 from peerd import Job
-from peerd.domain.alert_record import AlertState
 from peerd.domain.lifecycle import Status
-from peerd.store.schema.tables import tasks
 from peerd.testing import eventually
 from tests.cluster.cluster import WITHIN, WORKER, Cluster, ClusterNode
 from tests.cluster.conftest import MakeCluster
@@ -92,27 +88,6 @@ def test_a_killed_agent_is_replaced_and_the_node_keeps_its_heartbeat_and_incarna
     cluster.open(job)
     assert cluster.done(job).attempts == 0
     assert cluster.outcomes(job) == []
-
-
-@pytest.mark.slow
-def test_a_killed_manager_is_replaced_and_what_it_found_is_known_to_the_next_one(
-    cluster: Cluster, node: ClusterNode
-) -> None:
-    alerts = cluster.client.alerts
-
-    def backlog() -> list[tuple[int, AlertState]]:
-        return [(alert.id, alert.state) for alert in alerts.list(kinds=["backlog"]).items]
-
-    cluster.client.queues.pause("later")
-    cluster.client.queues.resume("later")
-    job = cluster.client.enqueue("later")
-    back = sa.update(tasks).where(tasks.c.id == job.id).values(created_at=cluster.client.now() - timedelta(hours=2))
-    cluster.client.database.run(lambda connection: connection.execute(back).close())
-    [(number, state)] = eventually(backlog, timeout=WITHIN, message=node.log_text)
-    assert state is AlertState.ON
-    cluster.client.tasks.delete(job.id)
-    renew(node, "manager")
-    eventually(lambda: backlog() == [(number, AlertState.ENDED)], timeout=WITHIN, message=node.log_text)
 
 
 def test_what_a_canceled_or_killed_handlers_process_has_started_dies_with_it(cluster: Cluster) -> None:

@@ -47,11 +47,6 @@ class BackgroundNode(StubNode):
         answer: dict[str, Any] = json.loads(ran.stdout)
         return answer
 
-    def end(self) -> None:
-        with suppress(control_client.MasterNotRunning):
-            control_client.stop(self.run_directory, fast=True, timeout=60)
-        eventually(lambda: not self.processes())
-
 
 Make = Callable[..., BackgroundNode]
 
@@ -61,14 +56,14 @@ def background(tmp_path: Path) -> Iterator[Make]:
     made: list[BackgroundNode] = []
 
     def make(*slots: dict[str, Any]) -> BackgroundNode:
-        folder = tmp_path / f"node-{len(made)}"
-        folder.mkdir()
-        made.append(BackgroundNode(folder, *slots))
+        made.append(BackgroundNode(tmp_path, *slots))
         return made[-1]
 
     yield make
-    for one in made:
-        one.end()
+    [one] = made
+    with suppress(control_client.MasterNotRunning):
+        control_client.stop(one.run_directory, fast=True, timeout=60)
+    eventually(lambda: not one.processes())
 
 
 def test_a_node_in_the_background_is_ready_and_detached_whatever_its_log_is_called(background: Make) -> None:
