@@ -42,10 +42,10 @@ def address_of(demo: RunningDemo) -> str:
 
     def find() -> str | None:
         assert demo.process.poll() is None, demo.err
-        found = re.search(r"The dashboard is open, served by demo-a: (http://127\.0\.0\.1:\d+/)", demo.out)
+        found = re.search(r"The dashboard is open, served by demo-a\S*: (http://127\.0\.0\.1:\d+/)", demo.out)
         return found and found[1]
 
-    return str(eventually(find, timeout=240))
+    return str(eventually(find, timeout=240, message=lambda: demo.out + demo.err))
 
 
 @pytest.mark.parametrize("server_database", ["mariadb"], indirect=True)
