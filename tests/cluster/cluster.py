@@ -23,6 +23,7 @@ from peerd.domain.task import EACH_KEY, Task
 from peerd.store.schema.migrate import migrate
 from peerd.supervision.control import control_client
 from peerd.testing import eventually
+from tests.supervision.nodes import kill_processes, marked_processes
 from tests.support.sigstop import stop_processes
 
 HERE = Path(__file__).parent
@@ -54,21 +55,14 @@ class ClusterNode:
             lines += [f"[{section}]", *(f"{key} = {json.dumps(value)}" for key, value in values.items())]
         self.config.write_text("\n".join(lines))
 
-    # ------------------------------------------------------------ doing
-
     def start(self) -> ClusterNode:
         """Start it, and do not wait."""
         with self.log.open("ab") as log:
+            command = [*self.cluster.command, "up", "--config", str(self.config)]
+            mark = {"CLUSTER_UNDER_TEST": self.cluster.mark}
+            environment = os.environ | self.cluster.environment | self.environment | mark
             self.master = subprocess.Popen(
-                [*self.cluster.command, "up", "--config", str(self.config)],
-                cwd=self.cluster.folder,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=os.environ
-                | self.cluster.environment
-                | self.environment
-                | {"CLUSTER_UNDER_TEST": self.cluster.mark},
+                command, cwd=self.cluster.folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment
             )
         return self
 
@@ -81,15 +75,11 @@ class ClusterNode:
     def wait_until_running(self) -> None:
         eventually(lambda: self.state() == "running", timeout=WITHIN, message=self.log_text)
 
-    def signal_slot(self, slot: str, number: signal.Signals) -> int:
+    def kill(self, slot: str, number: signal.Signals = signal.SIGKILL) -> int:
         """Send a signal to a slot's process; return its process id."""
         pid = self.pid(slot)
         os.kill(pid, number)
         return pid
-
-    def kill(self, slot: str) -> int:
-        """Kill a slot's process with SIGKILL; return its process id."""
-        return self.signal_slot(slot, signal.SIGKILL)
 
     def kill_master(self) -> None:
         assert self.master is not None
@@ -98,12 +88,10 @@ class ClusterNode:
 
     def kill_all(self) -> None:
         """Simulate a power cut: kill all processes of the node at once."""
-        assert self.master is not None
         all_pids = self.all_pids()
         stop_processes(all_pids)  # first, so that none of them can react to the end of another
-        for pid in all_pids:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        kill_processes(all_pids)
+        assert self.master is not None
         self.master.wait(WITHIN)
 
     def signal_master(self, number: signal.Signals) -> None:
@@ -111,14 +99,13 @@ class ClusterNode:
         self.master.send_signal(number)
 
     def is_stopping(self) -> bool:
-        """Whether it has begun to stop, or has ended."""
         assert self.master is not None
         return self.master.poll() is not None or f"peerd {self.name}: stopping" in self.log_text()
 
     def stop(self) -> int:
         """Stop it with SIGTERM; return the master's exit status."""
+        self.signal_master(signal.SIGTERM)
         assert self.master is not None
-        self.master.send_signal(signal.SIGTERM)
         return self.master.wait(WITHIN)
 
     def repair(self) -> None:
@@ -157,8 +144,6 @@ class ClusterNode:
             env=os.environ | {"COLUMNS": "300"},
         )
 
-    # ------------------------------------------------------------ reading
-
     def all_pids(self) -> list[int]:
         """The master's process id, and those of all that descend from it."""
         assert self.master is not None
@@ -192,7 +177,6 @@ class ClusterNode:
         return int(address.rpartition(":")[2])
 
     def doorbell(self) -> dict[str, Any]:
-        """The state of its doorbell."""
         found: dict[str, Any] = control_client.call_agent(self.run_directory, "peerd.doorbell")
         return found
 
@@ -212,14 +196,7 @@ class ClusterNode:
 
 
 class Cluster:
-    """A database, a project, and the nodes that a test adds.
-
-    Args:
-        folder: the project's.
-        url: the database's.
-        environment: variables for the nodes, in addition to those of the test.
-        migrated: whether to create its tables now.
-    """
+    """A database, a project in a folder, and the nodes that a test adds."""
 
     def __init__(
         self, folder: Path, url: str, environment: Mapping[str, str] | None = None, *, migrated: bool = True
@@ -242,7 +219,6 @@ class Cluster:
             migrate(self.client.database)
 
     def copy(self, *files: str) -> None:
-        """Copy files beside this one into the project."""
         for file in files:
             shutil.copy(HERE / file, self.folder / file)
 
@@ -268,8 +244,6 @@ class Cluster:
             one.wait_until_running()
         return started
 
-    # ------------------------------------------------------------ tasks
-
     def worker(self, queue: str, /, code: str = "jobs", **settings: Any) -> dict[str, Any]:
         """A worker with the handlers of a module beside this one, for a queue of its own."""
         text = (HERE / f"{code}.py").read_text()
@@ -277,7 +251,6 @@ class Cluster:
         return {**WORKER, "tasks": f"{queue}:{code}", **settings}
 
     def enqueue(self, name: str, /, queue: str = "jobs", **options: Any) -> Job:
-        """Enqueue a task of a handler."""
         return self.client.enqueue(queue, name=name, **options)
 
     def freeze(self, pids: list[int]) -> None:
@@ -311,7 +284,6 @@ class Cluster:
             return True
 
     def open(self, job: Job) -> None:
-        """Open a task's gate."""
         (self._gates / str(job.id)).touch()
 
     def notes(self, job: Job | None = None, event: str | None = None, *, ever: bool = False) -> list[dict[str, Any]]:
@@ -352,17 +324,9 @@ class Cluster:
         tasks = "\n".join(str(task) for task in self.client.tasks.list(limit=20))
         return "\n".join([tasks, self._events_file.read_text(), *(node.log_text() for node in self.nodes)])
 
-    # ------------------------------------------------------------ the end
-
     def processes(self) -> list[int]:
         """All living processes that descend from these nodes, even if their parents have ended."""
-        found = []
-        for folder in Path("/proc").glob("[0-9]*"):
-            with contextlib.suppress(OSError):
-                is_ours = f"CLUSTER_UNDER_TEST={self.mark}".encode() in (folder / "environ").read_bytes()
-                if is_ours and "\nState:\tZ" not in (folder / "status").read_text():
-                    found.append(int(folder.name))
-        return found
+        return marked_processes(f"CLUSTER_UNDER_TEST={self.mark}")
 
     def release_all(self) -> None:
         """End all tasks, and wait until none runs."""
@@ -405,9 +369,7 @@ class Cluster:
                 if node.master:
                     node.master.wait(20)
         left = self.processes()
-        for pid in left:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        kill_processes(left)
         for node in self.nodes:
             if node.master:
                 node.master.wait(WITHIN)

@@ -7,22 +7,17 @@ import json
 import os
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 from typing import Any
 
 from peerd import Context, Message, Queue, Task, TaskWorker, Worker, launch_command
-from peerd.work import statistics_writer
 from peerd.work.claims import task_fetcher
 
 jobs = Queue("jobs")
 if "FIRST_PAUSE" in os.environ:  # a worker polls once, and then only after a ring
     assert task_fetcher.FIRST_PAUSE
     vars(task_fetcher).update(FIRST_PAUSE=float(os.environ["FIRST_PAUSE"]))
-if "FLUSH_EVERY" in os.environ:  # seconds between two writes of the counts of attempts
-    assert statistics_writer.FLUSH_EVERY
-    vars(statistics_writer).update(FLUSH_EVERY=float(os.environ["FLUSH_EVERY"]))
 ENDLESS_ENCODING = ["ffmpeg", "-v", "error", "-re", "-f", "lavfi", "-i", "testsrc=size=64x64:rate=5", "-f", "null", "-"]
 
 
@@ -178,15 +173,6 @@ def forks(ctx: Context) -> str:
     return "done"
 
 
-@jobs.task(max_attempts=5)
-async def poison(ctx: Context, times: int) -> int:
-    """Kills its process, in its first so many claims."""
-    note(ctx, "began")
-    if ctx.task.crashes < times:
-        os.kill(os.getpid(), 9)
-    return ctx.task.crashes
-
-
 class Leaver(Worker):
     """Ends its process in its first round, without an error."""
 
@@ -204,15 +190,6 @@ class Endless(Worker):
 
     async def teardown(self) -> None:
         await asyncio.sleep(0.05)
-
-
-@jobs.task
-async def taints(ctx: Context) -> str:
-    """Leaves a thread behind whose exception is not caught."""
-    thread = threading.Thread(target=lambda: 1 / 0)
-    thread.start()
-    thread.join()
-    return "done"
 
 
 class Tubes(TaskWorker):

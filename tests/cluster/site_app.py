@@ -29,10 +29,6 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
 
 async def lifespan(slot: str, receive: Any, send: Any) -> None:
     await receive()
-    if (HERE / "broken").exists():
-        raise LookupError("there is no cache")
-    while (HERE / "site-waits").exists():  # noqa: ASYNC110 - the test removes it
-        await asyncio.sleep(0.02)
     await send({"type": "lifespan.startup.complete"})
     await receive()
     with (HERE / "ended").open("a") as file:

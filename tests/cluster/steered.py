@@ -41,27 +41,6 @@ async def awaits_deeply(ctx: Context) -> None:
     await deeper(ctx, 5)
 
 
-@steered.task
-async def awaits_very_deeply(ctx: Context) -> None:
-    await deeper(ctx, 400)
-
-
-async def member(ctx: Context) -> None:
-    await innermost(ctx, SECRET)
-
-
-@steered.task
-async def awaits_a_group(ctx: Context) -> None:
-    async with asyncio.TaskGroup() as group:
-        group.create_task(member(ctx), name="first of the group")
-        group.create_task(member(ctx), name="second of the group")
-
-
-@steered.task
-async def awaits_gathered(ctx: Context) -> None:
-    await asyncio.gather(asyncio.shield(asyncio.create_task(member(ctx), name="shielded")), member(ctx))
-
-
 def busy_loop(ctx: Context) -> None:
     while not gate(ctx).exists():
         time.sleep(0.01)
@@ -75,11 +54,6 @@ async def blocks_the_loop(ctx: Context) -> None:
 @steered.task
 async def waits_beside(ctx: Context) -> None:
     await innermost(ctx, SECRET)
-
-
-@steered.task
-def in_a_thread(ctx: Context) -> None:
-    busy_loop(ctx)
 
 
 def compute(ctx: Context) -> None:

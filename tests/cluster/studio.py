@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,7 @@ async def setup(agent: Agent) -> None:
         raise ValueError("the studio is closed")
     agent.share(Feed, agent.options)
     agent.component("fragile", lambda: fragile(agent, gates))
+    agent.component("block", lambda: block(agent, gates))
     agent.on_stop(lambda: stopped(agent))
     agent.on_stop(fail_to_close)
     agent.log.info("good evening", guests=3)
@@ -80,6 +82,15 @@ async def fragile(agent: Agent, gates: Path) -> None:
         await asyncio.sleep(0.02)
     (gates / "break").unlink()
     raise SystemExit("it is broken")
+
+
+async def block(agent: Agent, gates: Path) -> None:
+    """Hold the event loop, for longer than a node may be silent, when there is a file `block`."""
+    while not (gates / "block").exists():  # noqa: ASYNC110 - the test makes it
+        await asyncio.sleep(0.02)
+    time.sleep(6)  # noqa: ASYNC251 - as careless code does
+    note(agent.options, "unblocked")
+    (gates / "block").unlink()
 
 
 @studio.task

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from pathlib import Path
 
 from peerd import Context, Queue
@@ -44,8 +43,3 @@ async def stops(ctx: Context) -> None:
     for number in range(1000):
         print(f"line {number}")  # noqa: T201
         await asyncio.sleep(0.01)
-
-
-@talking.task
-def waits(ctx: Context) -> None:
-    time.sleep(0.01)

@@ -11,7 +11,10 @@ from peerd.testing import eventually
 from tests.cluster.cluster import WITHIN, WORKER, Cluster, ClusterNode
 from tests.cluster.conftest import MakeCluster
 
-WORKERS = {"jobs": WORKER, "studio": {**WORKER, "tasks": "studio:studio", "max_attempts": 1}}
+WORKERS = {
+    "jobs": {**WORKER, "recycle_memory": "1TB"},
+    "studio": {**WORKER, "tasks": "studio:studio", "max_attempts": 1},
+}
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +24,7 @@ def shared(module_cluster: MakeCluster) -> Cluster:
     cluster.copy("studio.py")
     hook = {"command": ["sh", "-c", "cat >> alerts; echo >> alerts"], "at_most": "100 per 1s"}
     sections = {"agent": {"setup": "studio:setup"}, "agent.options": cluster.options, "alerts.file": hook}
-    cluster.node("one", workers=WORKERS, sections=sections)
+    cluster.node("one", workers=WORKERS, manager={"inactive_after": "4s"}, sections=sections)
     return cluster
 
 
@@ -29,18 +32,15 @@ def gate(cluster: Cluster, name: str) -> Path:
     return Path(cluster.options["gates"]) / name
 
 
-def alerts(cluster: Cluster) -> list[tuple[str, str]]:
+def alerts(cluster: Cluster) -> set[tuple[str, str]]:
     file = cluster.folder / "alerts"
     lines = file.read_text().splitlines() if file.exists() else []
-    found = [json.loads(line) for line in lines if line]
-    return [(one["alert"], one["text"]) for one in found]
+    return {(one["alert"], one["text"]) for one in map(json.loads, filter(None, lines))}
 
 
 @pytest.mark.slow
 def test_a_setup_that_fails_ends_the_first_start_of_a_node_and_nothing_later(shared: Cluster) -> None:
     cluster, node = shared, shared.nodes[0]
-    if node.master is not None:
-        node.stop()
     gate(cluster, "broken").touch()
     node.start()
     assert node.master is not None
@@ -61,19 +61,22 @@ def test_a_setup_that_fails_ends_the_first_start_of_a_node_and_nothing_later(sha
     waiting = cluster.client.enqueue("studio", name="call")
     gate(cluster, "broken").unlink()
     assert waiting.result(timeout=WITHIN) == node.pid("agent")
-    assert [event["pid"] for event in cluster.notes(event="set up")][-2:] == [agent, node.pid("agent")]
+    assert [event["pid"] for event in cluster.notes(event="set up")] == [agent, node.pid("agent")]
 
 
 def test_shared_connections_survive_the_agent_and_no_worker_is_touched(cluster: Cluster, node: ClusterNode) -> None:
+    def seen() -> list[str]:
+        return [event["value"] for event in cluster.notes(event="saw")]
+
     worker, agent = node.pid("studio-1"), node.pid("agent")
     gate(cluster, "news").write_text("first")
     follow = {"key": "news", "until": "last"}
     followers = [cluster.client.enqueue("studio", name="follow", body=follow) for _ in range(2)]
-    eventually(lambda: [event["value"] for event in cluster.notes(event="saw")] == ["first"] * 2, timeout=WITHIN)
+    eventually(lambda: seen() == ["first"] * 2, timeout=WITHIN)
     assert len(cluster.notes(event="follow")) == 1
 
     assert cluster.client.enqueue("studio", name="call").result(timeout=WITHIN) == agent
-    eventually(lambda: [event["value"] for event in cluster.notes(event="saw")][2:] == ["called"] * 2, timeout=WITHIN)
+    eventually(lambda: seen()[2:] == ["called"] * 2, timeout=WITHIN)
     assert cluster.client.enqueue("studio", name="call_from_a_thread").result(timeout=WITHIN) == agent
 
     node.kill("agent")
@@ -91,6 +94,33 @@ def test_shared_connections_survive_the_agent_and_no_worker_is_touched(cluster: 
     assert node.pid("studio-1") == worker == saw[-1]["pid"]
 
 
+@pytest.mark.slow
+def test_a_blocked_event_loop_of_the_agent_does_not_make_its_node_look_dead(
+    cluster: Cluster, node: ClusterNode
+) -> None:
+    agent, before = node.pid("agent"), len(node.log_text())
+    gate(cluster, "block").touch()
+    eventually(lambda: cluster.notes(event="unblocked"), timeout=WITHIN)
+    assert node.pid("agent") == agent
+    assert "one fell silent" not in node.log_text()[before:]
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_above_its_limit_of_memory_is_replaced_at_the_agents_request(
+    cluster: Cluster, node: ClusterNode
+) -> None:
+    text = node.config.read_text()
+    node.config.write_text(text.replace("1TB", "1MB"))
+    node.reload(config_only=True)
+    first = node.pid("jobs-1")
+    eventually(node.replaced("jobs-1", first), timeout=WITHIN, message=node.log_text)
+    assert "(recycle_memory = 1 MB)" in node.log_text()
+    cause = eventually(lambda: node.slot("jobs-1")["last_cause"], timeout=WITHIN)
+    assert cause["kind"] == "memory-limit"
+    node.config.write_text(text)
+    node.reload(config_only=True)
+
+
 def test_a_component_that_fails_is_started_again_alone_and_an_alert_is_sent(
     cluster: Cluster, node: ClusterNode
 ) -> None:
@@ -102,46 +132,10 @@ def test_a_component_that_fails_is_started_again_alone_and_an_alert_is_sent(
         ("exception", "fragile failed: SystemExit: it is broken"),
         ("dead-tasks", f"task {dead.id} (studio/fail) is dead: ValueError: no such film"),
     }
-    eventually(lambda: expected <= set(alerts(cluster)), timeout=WITHIN, message=cluster.describe)
+    eventually(lambda: expected <= alerts(cluster), timeout=WITHIN, message=cluster.describe)
     assert node.pid("agent") == agent
     assert cluster.notes(event="set up") == []
     assert node.stop() == 0
     assert cluster.notes(event="stopped")[0]["pid"] == agent, "asynchronous hooks are awaited"
     assert "OSError: the connection was closed already" in node.log_text()
     assert "good evening" in node.log_text(), "the agent's own log"
-
-
-@pytest.mark.slow
-def test_a_blocked_event_loop_of_the_agent_does_not_make_its_node_look_dead(
-    cluster: Cluster, node: ClusterNode
-) -> None:
-    (cluster.folder / "blocking.py").write_text(
-        "import time, pathlib\n"
-        "async def setup(agent):\n"
-        "    async def block():\n"
-        "        pathlib.Path(agent.options['gates'], 'blocked').touch()\n"
-        "        time.sleep(6)\n"
-        "        pathlib.Path(agent.options['gates'], 'unblocked').touch()\n"
-        "    agent.component('block', block)\n"
-    )
-    sections = {"agent": {"setup": "blocking:setup"}, "agent.options": cluster.options}
-    blocked = cluster.node("two", workers={}, sections=sections).start()
-    eventually(lambda: gate(cluster, "blocked").exists(), timeout=WITHIN)
-    eventually(lambda: gate(cluster, "unblocked").exists(), timeout=WITHIN)
-    blocked.wait_until_running()
-    assert "two fell silent" not in node.log_text()
-    assert blocked.stop() == 0
-    cluster.nodes.remove(blocked)
-
-
-@pytest.mark.slow
-def test_a_worker_that_is_above_its_limit_of_memory_is_replaced_at_the_agents_request(cluster: Cluster) -> None:
-    node = cluster.node("small", recycle_memory="1MB").up()
-    first = node.pid("jobs-1")
-    eventually(node.replaced("jobs-1", first), timeout=WITHIN, message=node.log_text)
-    assert "(recycle_memory = 1 MB)" in node.log_text()
-    cause = eventually(lambda: node.slot("jobs-1")["last_cause"], timeout=WITHIN)
-    assert cause["kind"] == "memory-limit"
-    assert node.slot("agent")["sample"]["memory"] > 1_000_000
-    assert node.stop() == 0
-    cluster.nodes.remove(node)

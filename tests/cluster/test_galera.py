@@ -29,15 +29,10 @@ def test_one_of_three_servers_is_killed_under_load_and_comes_back(
     private_galera: Galera, make_cluster: MakeCluster, record_line: Callable[[str, str], None]
 ) -> None:
     cluster = make_cluster(private_galera.multi_host_url("peerd"))
-    nodes = [
-        cluster.node(
-            f"n{index}",
-            database={"url": private_galera.multi_host_url("peerd", first=index)},
-            manager=PATIENT,
-            count=20,
-        ).start()
-        for index in range(3)
-    ]
+    nodes = []
+    for index in (0, 2):
+        url = private_galera.multi_host_url("peerd", first=index)
+        nodes.append(cluster.node(f"n{index}", database={"url": url}, manager=PATIENT, count=20).start())
     for node in nodes:
         node.wait_until_running()
     held = [cluster.enqueue("gated") for _ in range(HELD_TASKS)]

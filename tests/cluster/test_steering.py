@@ -8,9 +8,7 @@ import os
 import pwd
 import re
 import socket
-import threading
-from collections import Counter
-from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
@@ -18,12 +16,11 @@ import pytest
 import sqlalchemy as sa
 
 from peerd import Client, Job
-from peerd.domain.errors import NodeNotFound, NodeRequestFailed, NodeUnreachable, TaskNotFound, TaskNotRunning
+from peerd.domain.errors import NodeRequestFailed, NodeUnreachable
 from peerd.domain.lifecycle import Status
 from peerd.domain.node_request import NodeRequestStatus, ScaleArguments, StateArguments
 from peerd.domain.ring import NodeRequested
-from peerd.domain.task_stack import MAX_FRAMES, CallFrame, TaskStack
-from peerd.operate.nodes import LiveNode
+from peerd.domain.task_stack import CallFrame, TaskStack
 from peerd.store.nodes import requests as stored_requests
 from peerd.store.nodes.requests import INTERRUPTED, NodeRequest, get_request, insert_request
 from peerd.store.schema.tables import node_requests
@@ -87,9 +84,9 @@ def requests(cluster: Cluster) -> list[NodeRequest]:
     return [database.read(get_request, request_id) for request_id in sorted(ids)]
 
 
-def insert(cluster: Cluster, node: str, command: Any, within: float = 60.0) -> int:
+def insert(cluster: Cluster, node: str, command: Any) -> int:
     """A request as `Client.nodes` inserts it, without a ring."""
-    return cluster.client.database.run(insert_request, node, command, requested_by="a test", within=within)
+    return cluster.client.database.run(insert_request, node, command, requested_by="a test", within=60.0)
 
 
 def write(cluster: Cluster, request_id: int, **values: object) -> None:
@@ -131,35 +128,18 @@ def test_the_state_of_another_node_and_reload_and_scale_it(cluster: Cluster, two
 
 @pytest.mark.slow
 def test_without_a_ring_the_node_finds_the_request_and_wrong_ones_are_refused(
-    cluster: Cluster, one: ClusterNode
+    cluster: Cluster,
 ) -> None:
     """The node polls at least every ten seconds."""
-    hostile = ['{"type":"halt"}', "no JSON", '{"type":"scale","kind":"jobs","count":100000}', "[" * 10_000]
-    ids = [insert(cluster, "one", StateArguments())]
-    for arguments in hostile:
-        request_id = insert(cluster, "one", StateArguments())
+    ids = [insert(cluster, "one", StateArguments()) for _ in range(4)]
+    for request_id, arguments in zip(ids[1:], ('{"type":"halt"}', "no JSON", "[" * 10_000), strict=True):
         write(cluster, request_id, arguments=arguments)
-        ids.append(request_id)
-    ids.append(insert(cluster, "one", ScaleArguments("nothing", 1)))
-    ids.append(insert(cluster, "one", ScaleArguments("agent", 3)))
+    ids += [insert(cluster, "one", ScaleArguments(kind, 3)) for kind in ("nothing", "agent")]
     first, *wrong_ones = [until_ended(cluster, request_id) for request_id in ids]
     assert first.status is NodeRequestStatus.DONE
     assert {request.status for request in wrong_ones} == {NodeRequestStatus.FAILED}
-    assert all("no request that a node can carry out" in (one.error or "") for one in wrong_ones[: len(hostile)])
-    assert all("to scale; only jobs" in (one.error or "") for one in wrong_ones[len(hostile) :])
-    assert len(one.slots("jobs")) == 1
-
-
-@pytest.mark.slow
-def test_a_reload_of_everything_goes_on_in_the_agent_that_replaces_the_one_which_took_it(
-    cluster: Cluster, two: ClusterNode
-) -> None:
-    (cluster.folder / "broken").unlink()
-    before = {slot["name"]: slot["pid"] for slot in two.slots()}
-    kinds = cluster.client.nodes.reload("two").kinds
-    (cluster.folder / "broken").touch()
-    assert kinds == dict.fromkeys(("jobs", "fragile", "steered", "manager", "agent"), "done")
-    assert not before.items() & {slot["name"]: slot["pid"] for slot in two.slots()}.items()
+    assert all("no request that a node can carry out" in (one.error or "") for one in wrong_ones[:3])
+    assert all("to scale; only jobs" in (one.error or "") for one in wrong_ones[3:])
 
 
 @pytest.mark.slow
@@ -178,20 +158,17 @@ def test_a_request_that_a_silent_agent_has_not_taken_expires_and_is_never_carrie
     assert len(one.slots("jobs")) == 1
 
 
-@pytest.mark.slow
-def test_forged_rings_do_nothing(cluster: Cluster, one: ClusterNode) -> None:
-    pids, before = [slot["pid"] for slot in one.slots()], one.doorbell()
-    with Client(cluster.url, secret="guessed") as forger, Client(cluster.url, secret=SECRET) as member:
-        for _ in range(20):
-            forger.notifier.ring(NodeRequested("one"))
-            member.notifier.ring(NodeRequested("one"), NodeRequested("two"))  # true, and without a row
-            member.notifier.flush()
-        eventually(lambda: one.doorbell()["rings_received"] >= before["rings_received"] + 20, timeout=WITHIN)
-        assert requests(cluster) == []
-        assert [slot["pid"] for slot in one.slots()] == pids
-        assert isinstance(member.nodes.state("one"), LiveNode)
-    refused = Counter(one.doorbell()["refused"]) - Counter(before["refused"])
-    assert refused == {"it was made with another secret": 20}
+def test_a_ring_with_another_secret_is_refused_and_reported(cluster: Cluster, one: ClusterNode) -> None:
+    """Rings are datagrams here."""
+    before = sum(one.doorbell()["refused"].values())
+    with Client(cluster.url, secret="guessed") as stranger:
+        stranger.notifier.ring(NodeRequested("one"))
+        assert stranger.notifier.flush()
+    eventually(lambda: sum(one.doorbell()["refused"].values()) == before + 1, timeout=WITHIN)
+    found = one.doorbell()
+    assert found["last_refused"] == "it was made with another secret, from 127.0.0.1"
+    assert (found["works"], requests(cluster)) == (True, []), "it has no effect"
+    assert "a ring was refused: it was made with another secret" in one.log_text()
 
 
 @pytest.mark.slow
@@ -201,17 +178,14 @@ def test_the_command_line_of_one_node_steers_another(cluster: Cluster, one: Clus
     reloaded = one.peerd("reload", "jobs", "--node", "two")
     assert reloaded.stdout.splitlines() == ["jobs  done", "two is reloaded"]
     assert (len(two.slots("jobs")), len(one.slots("jobs"))) == (2, 1)
-    shown = one.peerd("nodes", "show", "two")
-    assert re.search(r"jobs-2 +RUNNING +\d+ +\d+ ", shown.stdout), shown
+    assert re.search(r"jobs-2 +RUNNING +\d+ +\d+ ", one.peerd("nodes", "show", "two").stdout)
     refused = one.peerd("scale", "nothing", "2", "--node", "two")
     assert (refused.returncode, "there is no kind 'nothing' to scale" in refused.stderr) == (1, True)
     job = cluster.enqueue("gated")
     cluster.wait_for(job, "began")
-    stack = one.peerd("tasks", "stack", str(job.id))
-    assert "in gated" in stack.stdout
-    assert "await asyncio.sleep(0.02)" in stack.stdout
-    assert re.search(r"process \d+: \d+% cpu, .*B of memory, \d+ threads", stack.stdout)
-    cluster.open(job)
+    stack = one.peerd("tasks", "stack", str(job.id)).stdout
+    assert "in gated" in stack
+    assert re.search(r"process \d+: \d+% cpu, .*B of memory, \d+ threads", stack)
 
 
 async def test_the_api_steers_nodes(cluster: Cluster, one: ClusterNode) -> None:
@@ -237,10 +211,6 @@ async def test_the_api_steers_nodes(cluster: Cluster, one: ClusterNode) -> None:
         stack = await http.get(f"/tasks/{job.id}/stack")
         assert (stack.status_code, stack.json()["node"]) == (200, "one")
         assert stack.json()["calls"][0]["frames"][0]["function"] == "gated"
-        cluster.open(job)
-        await asyncio.to_thread(cluster.done, job)
-        late = await http.get(f"/tasks/{job.id}/stack")
-        assert (late.status_code, late.json()["code"]) == (409, "TaskNotRunning")
 
 
 # ---------------------------------------------------------------- stacks of running tasks
@@ -288,25 +258,6 @@ def test_each_kind_of_handler_shows_where_its_code_is(cluster: Cluster) -> None:
     assert stack.process.threads > 1
     assert stack.since == cluster.client.tasks.get(stack.task_id).worker_started_at
 
-    stack = read_until(cluster, start(cluster, "awaits_very_deeply"), "innermost")
-    assert stack.is_cut
-    assert sum(len(call.frames) for call in stack.calls) == MAX_FRAMES
-    assert functions(stack.calls[0].frames)[-2:] == ["innermost", "sleep"]
-
-    stack = read_until(cluster, start(cluster, "awaits_a_group"), "innermost")
-    assert functions(stack.calls[0].frames) == ["awaits_a_group", "__aexit__"]
-    names = {call.name: functions(call.frames) for call in stack.calls[1:]}
-    assert names == {
-        f"awaited task {which} of the group": ["member", "innermost", "sleep"] for which in ("first", "second")
-    }
-
-    stack = read_until(cluster, start(cluster, "awaits_gathered"), "innermost")
-    assert functions(stack.calls[0].frames) == ["awaits_gathered"]
-    assert [functions(call.frames) for call in stack.calls[1:]] == [["member", "innermost", "sleep"]] * 2
-
-    stack = read_until(cluster, start(cluster, "in_a_thread"), "busy_loop")
-    assert [(call.name, functions(call.frames)) for call in stack.calls] == [("thread", ["in_a_thread", "busy_loop"])]
-
     stack = read_until(cluster, start(cluster, "in_a_process"), "compute")
     assert (stack.calls[0].name, functions(stack.calls[0].frames)[:2]) == ("process", ["in_a_process", "compute"])
     assert stack.calls[0].frames[1].source.startswith(("sum(", "while not"))
@@ -322,23 +273,11 @@ def test_a_blocked_event_loop_shows_what_blocks_it(cluster: Cluster) -> None:
     blocking = start(cluster, "blocks_the_loop")
     stack = read_until(cluster, blocking, "busy_loop")
     assert functions(stack.calls[-1].frames)[:2] == ["blocks_the_loop", "busy_loop"]
-    assert stack.calls[-1].name == "event loop"
     stack = read_until(cluster, beside, "innermost")
     assert [(call.name, functions(call.frames)[:2]) for call in stack.calls] == [
         ("coroutine", ["waits_beside", "innermost"]),
         ("event loop", ["blocks_the_loop", "busy_loop"]),
     ]
-    cluster.open(blocking)
-    cluster.open(beside)
-    cluster.done(blocking)
-
-
-def test_a_task_that_does_not_run_has_no_stack(cluster: Cluster) -> None:
-    job = cluster.client.enqueue("nobody")
-    with pytest.raises(TaskNotRunning, match="it is pending, not working"):
-        cluster.client.tasks.stack(job.id)
-    with pytest.raises(TaskNotFound):
-        cluster.client.tasks.stack(job.id + 1)
 
 
 # ---------------------------------------------------------------- nodes that end
@@ -366,41 +305,23 @@ def test_errors_name_the_cause_and_a_node_that_dies_in_the_middle_is_reported(
     cluster: Cluster, one: ClusterNode, two: ClusterNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nodes = cluster.client.nodes
-    with pytest.raises(NodeNotFound):
-        nodes.state("unknown")
-    with pytest.raises(NodeRequestFailed, match="there is no kind 'nothing' to scale; only jobs, fragile"):
-        nodes.scale("one", "nothing", 1)
     with pytest.raises(NodeRequestFailed, match="there is no nothing; only"):
         nodes.reload("one", ["nothing"])
     with pytest.raises(NodeRequestFailed, match="not scaled within 1 s, and going on: fragile-1 RUNNING, fragile-2"):
         nodes.scale("one", "fragile", 2, timeout=1.0)
     monkeypatch.setattr(stored_requests, "GONE_AFTER", 3.0)
-    errors: list[Exception] = []
     before = len(requests(cluster))
-
-    def in_thread(call: Callable[[], object]) -> threading.Thread:
-        def run() -> None:
-            try:
-                call()
-            except Exception as error:  # noqa: BLE001 - the test looks at it
-                errors.append(error)
-
-        thread = threading.Thread(target=run)
-        thread.start()
-        return thread
-
-    running = in_thread(lambda: nodes.scale("two", "fragile", 2, timeout="10m"))
-    eventually(lambda: len(two.slots("fragile")) == 2, timeout=WITHIN)
-    cluster.freeze([two.pid("agent")])
-    waiting = in_thread(lambda: nodes.state("two", timeout="10m"))
-    eventually(lambda: len(requests(cluster)) == before + 2, timeout=WITHIN)
-    two.kill_all()
-    for thread in (running, waiting):
-        thread.join(WITHIN)
-        assert not thread.is_alive()
-    by_kind = {type(error): str(error) for error in errors}
-    assert "it was stopped or restarted, or its heartbeats have ended" in by_kind[NodeUnreachable]
-    assert "it ended, or was restarted, while it carried this out" in by_kind[NodeRequestFailed]
+    with ThreadPoolExecutor() as pool:
+        running = pool.submit(nodes.scale, "two", "fragile", 2, timeout="10m")
+        eventually(lambda: len(two.slots("fragile")) == 2, timeout=WITHIN)
+        cluster.freeze([two.pid("agent")])
+        waiting = pool.submit(nodes.state, "two", timeout="10m")
+        eventually(lambda: len(requests(cluster)) == before + 2, timeout=WITHIN)
+        two.kill_all()
+        with pytest.raises(NodeRequestFailed, match="it ended, or was restarted, while it carried this out"):
+            running.result(WITHIN)
+        with pytest.raises(NodeUnreachable, match="it was stopped or restarted, or its heartbeats have ended"):
+            waiting.result(WITHIN)
     one.stop()
     with pytest.raises(NodeUnreachable, match="it was stopped; start it"):
         nodes.state("one")

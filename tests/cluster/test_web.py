@@ -5,13 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from websockets.asyncio.client import connect as open_websocket
 from websockets.exceptions import ConnectionClosed
 
-from bench.reload import measure
 from bench.web_load import KINDS, LoadClient
 from peerd.runtime.process import exit_codes
 from peerd.testing import eventually
@@ -19,13 +17,13 @@ from tests.cluster.cluster import WITHIN, Cluster, ClusterNode
 from tests.cluster.conftest import MakeCluster
 from tests.unit.web_server.apps import RawConnection as Connection
 
-SITE, SINGLE, OFTEN = "127.0.0.1", "127.0.0.2", "127.0.0.3"
-"""Where its three kinds of processes listen."""
+SITE, SINGLE = "127.0.0.1", "127.0.0.2"
+"""Where its two kinds of processes listen."""
 
 
 @pytest.fixture(scope="module")
 def shared(module_cluster: MakeCluster) -> Cluster:
-    """A node with three kinds of web processes, whose log is for programs."""
+    """A node with two kinds of web processes, whose log is for programs."""
     cluster = module_cluster("sqlite")
     cluster.copy("site_app.py")
     site = {"app": "site_app:app", "bind": f"{SITE}:0"}
@@ -34,7 +32,6 @@ def shared(module_cluster: MakeCluster) -> Cluster:
         "web.site": {**site, "processes": 2, "recycle_after": 100},
         "web.site.options": {"word": "hello"},
         "web.single": {**site, "bind": f"{SINGLE}:0", **limits},
-        "web.often": {**site, "bind": f"{OFTEN}:0", "recycle_after": 3},
         "schedules.once": {"run": "site_app:scheduled", "workers": ["site"], "interval": "1h", "immediate": True},
         "alerts.all": {"log": True},
         "logging": {"format": "json"},
@@ -45,7 +42,7 @@ def shared(module_cluster: MakeCluster) -> Cluster:
 
 @pytest.fixture
 def node(shared: Cluster) -> ClusterNode:
-    for name in ("entered", "gate", "later", "ended", "broken", "site-waits"):
+    for name in ("entered", "gate", "later", "ended"):
         (shared.folder / name).unlink(missing_ok=True)
     return shared.reset().nodes[0]
 
@@ -91,45 +88,29 @@ async def test_web_processes_are_workers_and_a_killed_one_is_replaced_while_its_
 
 
 @pytest.mark.slow
-async def test_with_a_log_for_programs_each_line_is_an_object_and_the_limits_of_a_section_hold(
+async def test_an_exception_outside_of_requests_costs_the_process_alone_and_a_log_for_programs_has_it_in_an_object(
     node: ClusterNode,
 ) -> None:
     pid = node.pid("single-1")
-    slow, fails, taints = [await connect(node) for _ in range(3)]
+    slow, fails, taints, busy = [await connect(node) for _ in range(4)]
+    busy.request("/gated")
+    await wait_for((node.cluster.folder / "entered").exists, node)
     slow.send("POST /reads HTTP/1.1\nhost: x\ncontent-length: 100000\n\n" + "a" * 4000)
     assert (await slow.answer())[0] == 408
     assert (await fails.answered("/fails"))[0] == 500
+    assert node.pid("single-1") == pid
     await taints.answered("/taints")
-    for connection in (slow, fails, taints):
-        connection.writer.close()
     await wait_for(node.replaced("single-1", pid), node)
+    assert await request_slot(node) == "single-1"
+    (node.cluster.folder / "gate").touch()
+    assert (await busy.answer())[0] == 200, "what it had begun is answered"
+    for connection in (slow, fails, taints, busy):
+        connection.writer.close()
     await wait_for(lambda: "ZeroDivisionError" in node.log_text() and '"alert: ' in node.log_text(), node)
     entries = [json.loads(line) for line in node.log_text().rpartition("\n")[0].splitlines()]
     assert {entry["slot"] for entry in entries} >= {"master", "agent", "single-1"}
     assert any(entry["event"].startswith("alert: ") for entry in entries), "of the agent"
     assert any("ZeroDivisionError" in entry.get("exception", "") for entry in entries), "of a thread"
-
-
-@pytest.mark.slow
-async def test_a_request_that_raises_costs_itself_and_an_exception_outside_of_requests_the_process(
-    node: ClusterNode,
-) -> None:
-    pid = node.pid("single-1")
-    busy, other = await connect(node), await connect(node)
-    busy.request("/gated")
-    await wait_for((node.cluster.folder / "entered").exists, node)
-    assert (await other.answered("/fails"))[0] == 500
-    assert node.pid("single-1") == pid
-    again = await connect(node)
-    assert (await again.answered("/taints"))[0] == 200
-    await wait_for(node.replaced("single-1", pid), node)
-    assert await request_slot(node) == "single-1"
-    (node.cluster.folder / "gate").touch()
-    assert (await busy.answer())[0] == 200, "what it had begun is answered"
-    await wait_for(lambda: (node.slot("single-1")["last_cause"] or {}).get("status") == 70, node)
-    assert node.slot("single-1")["last_cause"]["kind"] == "tainted"
-    for connection in (busy, other, again):
-        connection.writer.close()
 
 
 async def test_no_request_is_lost_while_processes_are_recycled_and_replaced(node: ClusterNode) -> None:
@@ -144,22 +125,6 @@ async def test_no_request_is_lost_while_processes_are_recycled_and_replaced(node
     counts = sum((client.counts for client in clients), start=clients[0].counts.__class__())
     assert counts["ok"] > 100
     assert dict(counts) == {"ok": counts["ok"]}
-
-
-async def test_a_process_that_is_recycled_serves_until_the_next_one_is_ready(node: ClusterNode) -> None:
-    waits = node.cluster.folder / "site-waits"
-    waits.touch()
-    first = node.pid("often-1")
-    async with asyncio.timeout(WITHIN):
-        while f"often-1 (process {first}) is replaced: it has answered" not in node.log_text():
-            assert await request_slot(node, OFTEN) == "often-1"
-        for _ in range(20):  # its successor does not start
-            assert await request_slot(node, OFTEN) == "often-1"
-        assert node.pid("often-1") == first
-        waits.unlink()
-        while node.pid("often-1") == first:
-            assert await request_slot(node, OFTEN) == "often-1"
-    eventually(lambda: not Path(f"/proc/{first}").exists(), timeout=WITHIN)
 
 
 async def test_what_is_under_way_when_its_process_is_replaced_or_stopped_is_answered(node: ClusterNode) -> None:
@@ -194,25 +159,3 @@ async def test_what_is_under_way_when_its_process_is_replaced_or_stopped_is_answ
     assert (folder / "ended").read_text().split().count("single-1") == 2
     for connection in (busy, idle, last):
         connection.writer.close()
-
-
-@pytest.mark.slow
-def test_a_lifespan_that_fails_is_a_boot_that_fails_in_its_own_words(shared: Cluster) -> None:
-    [node] = shared.nodes
-    if node.master is not None and node.master.poll() is None:
-        node.stop()
-    (shared.folder / "broken").touch()
-    node.start()
-    assert node.master is not None
-    assert node.master.wait(WITHIN) == exit_codes.BOOT_FAILED
-    assert "StartupFailed: the app's startup failed: LookupError: there is no cache" in node.log_text()
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-def test_the_bench_loses_no_request(capsys: pytest.CaptureFixture[str]) -> None:
-    result = measure("peerd", 3)
-    assert result.problem == ""
-    assert {kind: dict(counts).keys() for kind, counts in result.counts.items()} == dict.fromkeys(
-        KINDS, {"ok": 0}.keys()
-    )

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,13 +32,16 @@ class RunningDemo:
 
     def processes(self) -> list[int]:
         """Those whose working directory is in the temporary folder, also after it was removed."""
-        return processes_in(self.temporary)
+        found = []
+        for process in psutil.process_iter():
+            with suppress(psutil.Error):
+                if f"{process.cwd()}/".startswith(f"{self.temporary}/") and process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(process.pid)
+        return found
 
 
 @contextmanager
-def running_demo(
-    folder: Path, *options: str, command: tuple[str, ...] | None = None, variables: Mapping[str, str] | None = None
-) -> Iterator[RunningDemo]:
+def running_demo(folder: Path, *options: str, variables: Mapping[str, str] | None = None) -> Iterator[RunningDemo]:
     """Start a demo; at the end, kill it if it still runs."""
     temporary = folder / "temporary"
     temporary.mkdir()
@@ -46,27 +49,10 @@ def running_demo(
     environment |= {"TMPDIR": str(temporary), **(variables or {})}
     out_file, err_file = folder / "out", folder / "err"
     with out_file.open("wb") as out, err_file.open("wb") as err:
-        process = subprocess.Popen(
-            [*(command or (sys.executable, "-m", "peerd", "demo")), *options],
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=err,
-            env=environment,
-        )
+        command = [sys.executable, "-m", "peerd", "demo", *options]
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=environment)
     try:
         yield RunningDemo(process, temporary, out_file, err_file)
     finally:
         process.kill()
         process.wait()
-
-
-def processes_in(folder: Path) -> list[int]:
-    """The processes whose working directory is a folder, or below it."""
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if f"{process.cwd()}/".startswith(f"{folder}/") and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process.pid)
-        except psutil.Error:
-            continue
-    return found

@@ -1,34 +1,106 @@
-"""The demo from start to end, and after an interruption."""
+"""The demo from start to end, with the dashboard; how it ends when it is stopped or fails, and what prevents it."""
 
 from __future__ import annotations
 
 import json
+import re
+import signal
+import socket
+import sys
+import tomllib
+import urllib.request
 from pathlib import Path
 
 import pytest
 
+from peerd import Client
+from peerd.cli.demo.dashboard import PACKAGES, open_command
 from peerd.testing import eventually
-from tests.demo.running import running_demo
+from peerd.workers.video.sample_clip import generated_sample
+from tests.demo.running import RunningDemo, running_demo
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+ROOT = Path(__file__).parents[2]
+SEEN = {"done transcode", "scheduled transcode", "dead transcode of the damaged file", "done poster"}
+CLIP_SECONDS = 5
 
 
-def test_the_demo_shows_a_killed_workers_task_finished_by_another_process(tmp_path: Path, clip: str) -> None:
-    folder = tmp_path / "demo"
-    with running_demo(tmp_path, "--folder", str(folder), "--json", "--tasks", "2", "--input", clip) as demo:
-        assert demo.process.wait(300) == 0, demo.err
-    ending = json.loads(demo.out)
-    assert ending["well"]
-    assert ending["dashboard"] is None
-    killed = ending["killed"]
-    [finished] = [row for row in ending["tasks"] if row["task"]["id"] == killed["task"]]
-    assert finished["task"]["status"] == "done"
-    assert finished["task"]["process_id"] != killed["process"]["id"]
-    assert [attempt["cause"] for attempt in finished["attempts"]] == ["killed by SIGKILL"]
-    for row in ending["tasks"]:
-        file = folder / "media" / json.loads(row["task"]["result"])["output"]
-        assert file.stat().st_size == json.loads(row["task"]["result"])["size"]
-    assert demo.processes() == []
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A short video: its path."""
+    return str(generated_sample(tmp_path_factory.mktemp("clip"), CLIP_SECONDS).path)
+
+
+def read(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=60) as answer:
+        return str(answer.read().decode())
+
+
+def address_of(demo: RunningDemo) -> str:
+    """The dashboard's address, as soon as it is printed."""
+
+    def find() -> str | None:
+        assert demo.process.poll() is None, demo.err
+        found = re.search(r"The dashboard is open, served by demo-a\S*: (http://127\.0\.0\.1:\d+/)", demo.out)
+        return found and found[1]
+
+    return str(eventually(find, timeout=240, message=lambda: demo.out + demo.err))
+
+
+@pytest.mark.parametrize("server_database", ["mariadb"], indirect=True)
+def test_a_killed_workers_task_is_finished_the_dashboard_has_something_on_each_page_and_a_stop_leaves_nothing_behind(
+    tmp_path: Path, server_database: str, clip: str
+) -> None:
+    options = ("--open", "--tasks", "2", "--input", clip, "--database", server_database)
+    with running_demo(tmp_path, *options) as demo, Client(server_database) as client:
+        address = address_of(demo)
+        assert "<h1>Overview" in read(address)
+        eventually(lambda: f"The dashboard: {address}" in demo.out, timeout=240)  # again, after the summary
+        eventually(lambda: "Tasks → a running one → Show the stack" in demo.out)  # it is written line by line
+        first = client.tasks.list(limit=100)[-2:]
+        [killed] = [task for task in first if client.tasks.attempts(task.id)]
+        [attempt] = client.tasks.attempts(killed.id)
+        assert (killed.status, attempt.cause) == ("done", "killed by SIGKILL")
+        assert killed.process_id != attempt.process_id
+        for task in first:
+            result = json.loads(task.result or "")
+            [file] = demo.temporary.glob(f"*/media/{result['output']}")
+            assert file.stat().st_size == result["size"]
+
+        def seen() -> set[str]:
+            tasks = client.tasks.list(limit=100)
+            damaged = {task.id: " of the damaged file" for task in tasks if "damaged.mp4" in str(task.error)}
+            return {f"{task.status} {task.name}{damaged.get(task.id, '')}" for task in tasks}
+
+        eventually(lambda: seen() >= SEEN, timeout=240)
+        assert "-poster" in read(f"{address}schedules")
+        assert "demo-b" in read(f"{address}nodes")
+        assert "dead" in read(f"{address}alerts?shown=all")
+        demo.process.terminate()
+        assert demo.process.wait(60) == 0, demo.err
+        assert "The nodes have stopped" in demo.out
+        assert demo.processes() == []
+        assert list(demo.temporary.iterdir()) == []
+        tasks = client.tasks.list(limit=100)
+        assert all(task.finished for task in tasks)
+        assert [task for task in tasks if task.status == "canceled" and task.error == "the demo has ended"]
+
+
+def test_after_a_demo_that_did_not_succeed_the_logs_stay(tmp_path: Path, clip: str) -> None:
+    options = ("--open", "--json", "--tasks", "2", "--input", clip, "--timeout", "1s")
+    with running_demo(tmp_path, *options) as demo:
+        eventually(lambda: demo.out.rstrip().endswith("}"), timeout=60, message=lambda: demo.err)
+        ending = json.loads(demo.out)
+        assert (ending["well"], len(ending["tasks"])) == (False, 2)
+        assert "<h1>Overview" in read(ending["dashboard"])
+        demo.process.send_signal(signal.SIGINT)
+        assert demo.process.wait(60) == 1
+        assert "the demo did not end as expected" in demo.err
+        assert demo.processes() == []
+        [folder] = demo.temporary.iterdir()
+        assert str(folder) in demo.err
+        assert (folder / "demo-a.log").stat().st_size > 0
 
 
 def test_a_killed_demo_leaves_no_process_behind(tmp_path: Path, clip: str) -> None:
@@ -36,14 +108,43 @@ def test_a_killed_demo_leaves_no_process_behind(tmp_path: Path, clip: str) -> No
         eventually(lambda: len(demo.processes()) >= 5 or demo.process.poll() is not None, timeout=120)
         assert demo.process.poll() is None
         demo.process.kill()
-        demo.process.wait(60)
         eventually(lambda: demo.processes() == [], timeout=60)
 
 
-def test_a_demo_whose_input_is_no_video_fails_with_the_cause(tmp_path: Path) -> None:
-    text = tmp_path / "letter.txt"
-    text.write_text("Dear reader,\n" * 100)
-    with running_demo(tmp_path, "--input", str(text), "--tasks", "2") as demo:
-        assert demo.process.wait(120) == 1
-    assert "is not a video" in demo.err or "letter.txt" in demo.err, demo.err
-    assert "Traceback" not in demo.err
+def test_what_prevents_a_demo_is_an_error_with_its_remedy_before_anything_starts(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['jinja2'] = None\n")  # as if not installed
+    (tmp_path / "letter.txt").write_text("Dear reader,\n" * 100)
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = str(other.getsockname()[1])
+        for number, (options, status, words) in enumerate(
+            (
+                (("--open", "--port", port), 1, (f"port {port} is taken", "another one with --port")),
+                (("--port", "8080"), 2, ("add --open",)),
+                (("--open",), 1, ("this needs jinja2: pip install 'peerd[dashboard]'",)),
+                (("--input", str(tmp_path / "letter.txt")), 1, ("letter.txt",)),
+            )
+        ):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            without = {"PYTHONPATH": str(tmp_path)} if options == ("--open",) else {}
+            with running_demo(folder, *options, variables=without) as demo:
+                assert demo.process.wait(60) == status, options
+            assert [word for word in (*words, "") if word not in demo.err] == [], demo.err
+            assert "Traceback" not in demo.err
+
+
+def test_the_packages_that_are_looked_for_are_those_of_the_extra() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    required = {re.split(r"[<>=]", one)[0] for one in (*extras["dashboard"], *extras["web"])} - {"peerd[web]"}
+    assert set(PACKAGES.values()) == required
+
+
+def test_the_command_that_opens_the_dashboard_is_the_one_that_was_used(tmp_path: Path) -> None:
+    program = tmp_path / "peerd"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    assert open_command({"PATH": str(tmp_path)}, str(program)) == "peerd demo --open"
+    assert open_command({"PATH": "/nowhere"}, str(program)) == f"{program} demo --open"
+    assert open_command({}, "/somewhere/peerd/__main__.py") == f"{sys.executable} -m peerd demo --open"
+    assert open_command({"PEERD_DEMO_RUN_BY": "make"}, str(program)) == "make demo ARGUMENTS=--open"
+    assert "export PEERD_DEMO_RUN_BY := make" in (ROOT / "Makefile").read_text()

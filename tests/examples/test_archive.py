@@ -15,14 +15,8 @@ FILES = 61
 
 @pytest.mark.slow
 def test_every_file_is_whole_after_a_node_and_its_disk_were_lost() -> None:
-    run = subprocess.run(
-        [sys.executable, "run.py"],
-        cwd=EXAMPLES / "archive",
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
+    command = [sys.executable, "run.py"]
+    run = subprocess.run(command, cwd=EXAMPLES / "archive", capture_output=True, text=True, timeout=600, check=False)
     assert run.returncode == 0, run.stdout + run.stderr
     assert f"{FILES} files are equal, 0 differ, 0 are missing" in run.stdout
     lost = re.search(r"(\d+) of 61 files have one copy left", run.stdout)

@@ -24,8 +24,7 @@ WAYS = ["push", "pull", "schedule"]
 def project(tmp_path: Path) -> ExampleProject:
     with socket.create_server(("127.0.0.1", 0)) as free:
         source = f"127.0.0.1:{free.getsockname()[1]}"
-    environment = {"SOURCE": source, "PEERD_LOGGING_FORMAT": "json"}
-    return ExampleProject("cache_refresh", tmp_path, changes=PERIODS, environment=environment)
+    return ExampleProject("cache_refresh", tmp_path, PERIODS, SOURCE=source, PEERD_LOGGING_FORMAT="json")
 
 
 @contextmanager

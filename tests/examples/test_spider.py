@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import signal
 import sys
 from pathlib import Path
 
@@ -25,15 +23,7 @@ def project(tmp_path: Path) -> ExampleProject:
     changes |= {
         f'"python", "{program}"': f'"{sys.executable}", "{program}"' for program in ("little_site.py", "spider.py")
     }
-    environment = {"GATEWAY_PORT": str(gateway), "SITE": f"http://127.0.0.1:{site}"}
-    return ExampleProject("spider", tmp_path, changes=changes, environment=environment)
-
-
-def wait_until_read(pages: int, client: Client, project: ExampleProject) -> None:
-    def is_read() -> bool:
-        return len(list(client.tasks.list(queue="pages", status="done", limit=1000))) >= pages
-
-    eventually(is_read, message=project.output)
+    return ExampleProject("spider", tmp_path, changes, GATEWAY_PORT=str(gateway), SITE=f"http://127.0.0.1:{site}")
 
 
 @pytest.mark.slow
@@ -43,10 +33,9 @@ def test_spiders_in_two_languages_read_each_page_once_although_one_and_the_gatew
 ) -> None:
     with project.node(), Client(f"sqlite:///{project.folder}/peerd.sqlite") as client:
         for slot, pages in (("python-spider-1", 5), ("jobs-1", 15)):
-            wait_until_read(pages, client, project)
-            killed = project.pid(slot)
-            assert killed is not None
-            os.kill(killed, signal.SIGKILL)
+            read = lambda: len(list(client.tasks.list(queue="pages", status="done", limit=1000)))  # noqa: E731
+            eventually(lambda: read() >= pages, message=project.output)  # noqa: B023 - at once
+            project.kill(slot)
 
         said = project.run()
         assert f"{PAGES} pages, each once:" in said

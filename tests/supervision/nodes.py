@@ -40,6 +40,22 @@ def is_alive(pid: int) -> bool:
         return False
 
 
+def marked_processes(variable: str) -> list[int]:
+    """The living processes that have a variable, also orphaned ones."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if variable.encode() in (folder / "environ").read_bytes() and is_alive(int(folder.name)):
+                found.append(int(folder.name))
+    return found
+
+
+def kill_processes(pids: list[int]) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
 class StubNode:
     """A master in a process of its own."""
 
@@ -85,13 +101,12 @@ class StubNode:
         return self
 
     def start_another(self, errors: Path | None = None) -> subprocess.Popen[bytes]:
-        code = (
-            "import sys, json; from peerd.supervision.host import launch; launch.exec_master(json.loads(sys.argv[1]))"
-        )
+        code = f"{self.before}\nimport sys, json; from peerd.supervision.host.launch import exec_master\n"
+        code += "exec_master(json.loads(sys.argv[1]))"
         name, _, value = self.mark.partition("=")
         with (errors or self.errors).open("ab") as stderr:
             return subprocess.Popen(
-                [*self.PREFIX, sys.executable, "-c", f"{self.before}\n{code}", json.dumps(self.plan)],
+                [*self.PREFIX, sys.executable, "-c", code, json.dumps(self.plan)],
                 stderr=stderr,
                 stdout=subprocess.DEVNULL,
                 env={**os.environ, name: value},
@@ -103,8 +118,6 @@ class StubNode:
         self.start()
         eventually(lambda: self.state() == "running", message="the node is ready")
         return self
-
-    # ------------------------------------------------------------ looking
 
     @property
     def pid(self) -> int:
@@ -126,8 +139,7 @@ class StubNode:
         return next(slot for slot in self.status()["slots"] if slot["name"] == name)
 
     def notes(self, kind: str | None = None, slot: str | None = None) -> list[dict[str, Any]]:
-        # The last line may be being written.
-        lines = self.notes_file.read_text().rpartition("\n")[0].splitlines()
+        lines = self.notes_file.read_text().rpartition("\n")[0].splitlines()  # the last one may be being written
         notes = [json.loads(line) for line in lines]
         return [one for one in notes if kind in (None, one["kind"]) and slot in (None, one["slot"])]
 
@@ -138,15 +150,7 @@ class StubNode:
         return self.errors.read_text()
 
     def processes(self) -> list[int]:
-        """All living processes that descend from this node, also orphaned ones."""
-        found = []
-        for folder in Path("/proc").glob("[0-9]*"):
-            with contextlib.suppress(OSError):
-                if self.mark.encode() in (folder / "environ").read_bytes() and is_alive(int(folder.name)):
-                    found.append(int(folder.name))
-        return found
-
-    # ------------------------------------------------------------ doing
+        return marked_processes(self.mark)
 
     def signal(self, number: signal.Signals) -> None:
         os.kill(self.pid, number)
@@ -183,7 +187,5 @@ class StubNode:
                 self.master.kill()
                 self.master.wait()
         left = self.processes()
-        for pid in left:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        kill_processes(left)
         return left

@@ -12,11 +12,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from peerd import Delivery, Message, MessengerFull, Undeliverable
+from peerd import Message
 from peerd.domain.errors import MessageError
 from peerd.runtime.observability.events import EventBus
 from peerd.runtime.observability.log_rotation import LogRotation
@@ -42,6 +42,10 @@ class StubService:
         self.messenger = self.process.messenger
         self._listen()
         self.note("start", generation=link.generation)
+        if link.generation in range(*self.payload.get("weak", (0, 0))):
+            raise RuntimeError("the disk is not mounted")
+        if link.is_replacement:
+            await self._do("replace")
         await self._do("start")
         return {"process_id": os.getpid() * 10}
 
@@ -51,9 +55,11 @@ class StubService:
         await self.stopped.wait()
 
     async def receive(self, message: Mapping[str, Any]) -> None:
-        if not self.payload.get("raw") and self.messenger.receive(message):
+        if self.messenger.receive(message):
             return
         self.note("received", message=message)
+        if message["type"] == "death" and self.link.generation == self.payload.get("dies_of_a_death_in"):
+            os.kill(os.getpid(), 9)
         if message["type"] == "death" and not self._once("unacknowledged"):
             self.link.send({"type": "death-acknowledged", "id": message["id"]})
 
@@ -76,7 +82,6 @@ class StubService:
         self.messenger.on("block", lambda m: time.sleep(m.data))
         self.messenger.on("fail", lambda m: self.do_fail("no such cache"))
         self.messenger.on("bereave", lambda m: self.process.run_in_background(self._bereave()))
-        self.messenger.on("flood", self._flood)
         if self.payload.get("peers"):
             self.messenger.on_change(self._note_peers)
 
@@ -106,38 +111,15 @@ class StubService:
             await asyncio.sleep(0.01)
         self.note("bereaved", delivered=await self.messenger.send_to_agent("note", "are you there?"))
 
-    async def _flood(self, message: Message) -> dict[str, int]:
-        """Send as fast as one can until messages come back; count how it went."""
-        counts = {"delivered": 0, "undeliverable": 0, "full": 0}
-        sent: list[Delivery] = []
-        while not counts["undeliverable"]:
-            try:
-                sent += [self.messenger.send_to(message.data, "note", "x" * 1000) for _ in range(100)]
-            except MessengerFull:
-                counts["full"] += 1
-            for delivery in sent:
-                try:
-                    counts["delivered"] += await delivery
-                except Undeliverable:
-                    counts["undeliverable"] += 1
-            sent.clear()
-        return counts
-
     async def _work(self, grace: float) -> None:
-        """What runs when the stop comes takes `work` seconds, or, said `until`, until there is such a file."""
+        """What runs at a stop takes `work` seconds, until there is a file `until`, or as long as `clients` is one."""
         await asyncio.sleep(min(grace, self.payload.get("work", 0.0)))
-        until = self.payload.get("until")
-        while until and not os.path.exists(until):  # noqa: ASYNC110, ASYNC240, PTH110 - the test makes it
-            await asyncio.sleep(0.02)
+        if until := self.payload.get("until"):
+            await self.do_until(until)
         if clients := self.payload.get("clients"):
-            await self._wait_for_clients(clients, grace)
-
-    async def _wait_for_clients(self, clients: str, grace: float) -> None:
-        """Until the test has removed the file, or the grace is over."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(None if grace == math.inf else grace):
-                while os.path.exists(clients):  # noqa: ASYNC110, ASYNC240, PTH110 - the test removes it
-                    await asyncio.sleep(0.02)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(None if grace == math.inf else grace):
+                    await self.do_until(clients, is_there=False)
 
     async def _do(self, when: str) -> None:
         for deed in self.payload.get(when, []):
@@ -159,20 +141,6 @@ class StubService:
                 file.write(b".")
             return True
         return False
-
-    def do_early(self, text: str) -> None:
-        """Send messages before the node is ready."""
-        self.messenger.broadcast("note", text)
-        self.messenger.send_to_agent("note", text)
-
-    def do_nonsense(self, _: str) -> None:
-        """Send frames that no messenger would send."""
-        message: dict[str, Any] = {"type": "message", "id": 1, "to": {"role": "agent"}, "action": "note"}
-        for more in ({"to": 5}, {"action": None}, {"to": {"pid": 1}}, {"id": "one"}):
-            self.link.send({**message, **more})
-        self.link.send({**message, "request": True})
-        self.link.send({"type": "reply", "id": 10**30, "data": None})
-        self.link.send({"type": "taken", "count": "all"})
 
     def do_nothing(self, _: str) -> None:
         pass
@@ -202,6 +170,13 @@ class StubService:
 
     def do_sleep(self, seconds: str) -> Any:
         return asyncio.sleep(float(seconds))
+
+    async def do_wait(self, seconds: str) -> None:
+        """Boot slowly, and say why."""
+        until = time.monotonic() + float(seconds)
+        while time.monotonic() < until:
+            self.link.report_still_booting("the database does not answer")
+            await asyncio.sleep(0.1)
 
     def do_spawn(self, how: str) -> None:
         """Start a program that would outlive us: in our group, or in a session of its own."""
@@ -237,14 +212,9 @@ class StubService:
             await asyncio.start_server(answer, sock=one)
         self.note("environment", names=sorted(os.environ))
 
-    async def do_extra_socket(self, _: str) -> None:
-        """Listen on a port of one's own, which has nothing to do with being ready."""
-        server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
-        self.note("extra socket", port=server.sockets[0].getsockname()[1])
-
-    async def do_until(self, file: str) -> None:
-        """Wait until there is such a file."""
-        while not os.path.exists(file):  # noqa: ASYNC110, ASYNC240, PTH110 - the test makes it
+    async def do_until(self, file: str, *, is_there: bool = True) -> None:
+        """Wait until there is such a file, or none any more."""
+        while os.path.exists(file) is not is_there:  # noqa: ASYNC110, ASYNC240, PTH110 - the test makes it
             await asyncio.sleep(0.02)
 
     def do_leave(self, _: str) -> None:
@@ -252,11 +222,11 @@ class StubService:
 
     def do_late_signal(self, _: str) -> None:
         """Be sent SIGTERM while the interpreter is taken apart, when it has put signals back to their defaults."""
-        vars(sys)["thrown away last"] = SignalAtTheEnd()
+        vars(sys)["thrown away last"] = AtTheEnd(os.kill, os.getpid(), signal.SIGTERM)
 
     def do_hang_at_the_end(self, _: str) -> None:
         """Block the main thread while the interpreter is taken apart, when no other thread runs any more."""
-        vars(sys)["thrown away last"] = SleepAtTheEnd()
+        vars(sys)["thrown away last"] = AtTheEnd(time.sleep, 600)
 
     def do_taint(self, _: str) -> None:
         self.link.tainted("it saw something terrible")
@@ -327,86 +297,11 @@ def unmade(payload: Mapping[str, Any]) -> StubService:
     raise LookupError("there is no such service")
 
 
-class SignalAtTheEnd:
-    """Sends its process SIGTERM when it is thrown away."""
+class AtTheEnd:
+    """Calls a function when it is thrown away."""
 
-    def __del__(self, kill: Any = os.kill, process: Any = os.getpid, number: int = signal.SIGTERM) -> None:
-        kill(process(), number)
+    def __init__(self, call: Callable[..., None], *args: Any) -> None:
+        self.call, self.args = call, args
 
-
-class SleepAtTheEnd:
-    """Sleeps for ten minutes when it is thrown away."""
-
-    def __del__(self, sleep: Any = time.sleep) -> None:
-        sleep(600)
-
-
-class WeakAfterFirstBoot(StubService):
-    """Its second and third boot fail."""
-
-    async def start(self, link: Link) -> Mapping[str, object]:
-        identity = await super().start(link)
-        if link.generation in (2, 3):
-            raise RuntimeError("the disk is not mounted")
-        return identity
-
-
-def weak_after_first_boot(payload: Mapping[str, Any]) -> StubService:
-    return WeakAfterFirstBoot(payload)
-
-
-class WeakForTenBoots(StubService):
-    """Its second to eleventh boot fail."""
-
-    async def start(self, link: Link) -> Mapping[str, object]:
-        identity = await super().start(link)
-        if 2 <= link.generation <= 11:
-            raise RuntimeError("the disk is not mounted")
-        return identity
-
-
-def weak_for_ten_boots(payload: Mapping[str, Any]) -> StubService:
-    return WeakForTenBoots(payload)
-
-
-class FailsOnRestart(StubService):
-    """Only its first boot goes well."""
-
-    async def start(self, link: Link) -> Mapping[str, object]:
-        if link.is_replacement:
-            raise RuntimeError("it was installed anew, and does not fit")
-        return await super().start(link)
-
-
-def fails_on_restart(payload: Mapping[str, Any]) -> StubService:
-    return FailsOnRestart(payload)
-
-
-class WaitsWhenItReplaces(StubService):
-    """A replacement boots slowly, and says why."""
-
-    async def start(self, link: Link) -> Mapping[str, object]:
-        identity = await super().start(link)
-        until = time.monotonic() + (2.0 if link.is_replacement else 0.0)
-        while time.monotonic() < until:
-            link.report_still_booting("the database does not answer")
-            await asyncio.sleep(0.1)
-        return identity
-
-
-def waits_when_it_replaces(payload: Mapping[str, Any]) -> StubService:
-    return WaitsWhenItReplaces(payload)
-
-
-class DiesOfFirstExitReport(StubService):
-    """An agent that is killed by the first exit report."""
-
-    async def receive(self, message: Mapping[str, Any]) -> None:
-        if message["type"] == "death" and self.link.generation == 1:
-            self.note("received", message=message)
-            os.kill(os.getpid(), 9)
-        await super().receive(message)
-
-
-def dies_of_first_exit_report(payload: Mapping[str, Any]) -> StubService:
-    return DiesOfFirstExitReport(payload)
+    def __del__(self) -> None:
+        self.call(*self.args)

@@ -53,7 +53,7 @@ def test_reloads_leave_every_former_process_its_clients(node: Nodes, clients: Pa
     assert (slot["state"], slot["generation"]) == ("RUNNING", 3)
     assert all(is_alive(pid) for pid in (*former, slot["pid"]))
     clients.unlink()
-    eventually(lambda: leaving_pids(stub_node) == [], message="they leave with their clients")
+    eventually(lambda: leaving_pids(stub_node) == [])
     eventually(lambda: len(stub_node.received("death")) == 2)
     causes = [(death["expected"], death["cause"]["text"]) for death in stub_node.received("death")]
     assert causes == [(True, "replaced by a reload (exit status 0)")] * 2
@@ -98,7 +98,7 @@ def test_a_removed_kind_drains_without_its_address_and_comes_back_by_its_new_pla
     kind = next(kind for kind in stub_node.plan["kinds"] if kind["name"] == "door")
     plan_anew(stub_node, door=None)
     assert reload(stub_node)["kinds"]["door"] == "removed"
-    eventually(lambda: not path.exists(), message="the address is gone while the former process drains")
+    eventually(lambda: not path.exists())
     assert leaving_pids(stub_node) == [former]
     plan_anew(stub_node, door={**kind, "grace": 0.5})
     assert reload(stub_node)["progress"] == "done"
@@ -110,26 +110,6 @@ def test_a_removed_kind_drains_without_its_address_and_comes_back_by_its_new_pla
     assert stub_node.stop() == exit_codes.OK
     graces = {note["pid"]: note["grace"] for note in stub_node.notes("stop", "door-1")}
     assert graces == {former: 1.0} | {pid: 0.5 for pid in graces if pid != former}
-
-
-def test_a_kind_without_processes_gives_up_its_address_and_gets_its_new_one_when_it_has_some(
-    node: Nodes, clients: Path, tmp_path: Path
-) -> None:
-    first, second = f"unix:{tmp_path / 'first'}", f"unix:{tmp_path / 'second'}"
-    door = draining(1, clients, start=["listen"], sockets=[first])
-    stub_node = planned(node(AGENT, door, sockets=listening(first, second))).up()
-    former = stub_node.slot("door-1")["pid"]
-    plan_anew(stub_node, door={"processes": 0, "sockets": []})
-    assert reload(stub_node, config_only=True)["kinds"]["door"] == "0 processes"
-    eventually(lambda: not (tmp_path / "first").exists())
-    assert leaving_pids(stub_node) == [former]
-    plan_anew(stub_node, door={"processes": 1, "sockets": [second]})
-    assert reload(stub_node, config_only=True)["kinds"]["door"] == "1 processes"
-    eventually(lambda: stub_node.slot("door-1")["state"] == "RUNNING")
-    assert [note["generation"] for note in stub_node.notes("start", "door-1")] == [1, 2], "it was started once"
-    with socket.socket(socket.AF_UNIX) as client:
-        client.connect(str(tmp_path / "second"))
-        assert int(client.makefile().read().partition(" ")[0]) == stub_node.slot("door-1")["pid"]
 
 
 def test_a_signal_ends_what_drains_with_its_grace(node: Nodes, clients: Path) -> None:

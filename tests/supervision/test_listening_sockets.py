@@ -42,7 +42,7 @@ def test_several_processes_answer_on_one_port_which_never_refuses_while_they_die
     port = port_of(stub_node)
     assert f"ready: 3 processes, listening on 127.0.0.1:{port}\n" in stub_node.log_text()
     both = {stub_node.slot("web-1")["pid"], stub_node.slot("web-2")["pid"]}
-    eventually(lambda: {request(port)[0] for _ in range(50)} == both, message="both processes answer requests")
+    eventually(lambda: {request(port)[0] for _ in range(50)} == both)
     for slot in ("web-1", "web-2"):
         stub_node.kill(slot)
         assert request(port)[0] not in (None, stub_node.pid)
@@ -108,7 +108,7 @@ def test_a_reload_listens_on_what_is_new_and_if_it_cannot_changes_nothing(node: 
     assert reload(stub_node, "web")["progress"] == "done"
     before = stub_node.slot("web-1")["pid"]
     assert request(tmp_path / "new")[0] == before
-    eventually(lambda: not (tmp_path / "old").exists(), message="the old socket is closed")
+    eventually(lambda: not (tmp_path / "old").exists())
     stub_node.plan["sockets"] = listening(nowhere)
     plan_anew(stub_node, web={"sockets": [nowhere]})
     result = reload(stub_node)

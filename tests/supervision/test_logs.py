@@ -15,6 +15,7 @@ from peerd.runtime.process import exit_codes
 from peerd.supervision.control import control_client
 from tests.supervision.conftest import Nodes
 from tests.supervision.nodes import AGENT, WORKER, StubNode, eventually
+from tests.supervision.test_crash import running_again
 
 WRITERS = range(1, 9)
 LINES = 250
@@ -66,7 +67,7 @@ def test_a_log_that_another_program_rotates_is_reopened_by_all_processes(node: N
             stub_node.signal(signal.SIGUSR1)
         else:
             assert control_client.send_command(stub_node.run_directory, reopen) == {"log_file": str(log)}
-        eventually(lambda: all(same_file(log, pid) for pid in pids), message="all write to the new one")
+        eventually(lambda: all(same_file(log, pid) for pid in pids))
         assert stub_node.state() == "running", "SIGUSR1 is no stop"
 
     old = log.rename(stub_node.folder / "old.log")
@@ -106,3 +107,18 @@ def test_of_the_rotated_files_so_many_are_kept(tmp_path: Path) -> None:
         "peerd.log.3": "2",
     }
     assert not is_written_by(log)
+
+
+def test_a_node_whose_output_is_not_read_any_more_continues(node: Nodes) -> None:
+    """As after the end of the program that had started it, and read what it wrote."""
+    stub_node = node(AGENT, {**WORKER, "run": ["write 5"]})
+    stub_node.before = """
+import os
+readable, writable = os.pipe()
+os.close(readable)
+os.dup2(writable, 1)
+os.dup2(writable, 2)
+"""
+    stub_node.up()
+    running_again(stub_node, "video-1", stub_node.kill("video-1"))
+    assert stub_node.stop() == 0

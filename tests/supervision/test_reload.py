@@ -10,7 +10,7 @@ from typing import Any
 from peerd.runtime.process import exit_codes
 from peerd.supervision.control import control_client
 from tests.supervision.conftest import Nodes
-from tests.supervision.nodes import AGENT, StubNode, eventually, is_alive
+from tests.supervision.nodes import AGENT, WORKER, StubNode, eventually, is_alive
 from tests.supervision.test_crash import running_again
 
 VIDEO = {"name": "video-1"}
@@ -48,7 +48,7 @@ def reload(stub_node: StubNode, *kinds: str, config_only: bool = False) -> dict[
         (found,) = [one for one in stub_node.status()["reloads"] if one["number"] == number]
         return found if found["progress"] in ("done", "abandoned") else None
 
-    result = eventually(over, message="the reload is over")
+    result = eventually(over)
     assert result is not None
     return result
 
@@ -137,7 +137,7 @@ def test_a_plan_that_cannot_be_followed_changes_nothing(node: Nodes) -> None:
 
 
 def test_a_process_that_dies_while_its_successor_boots_is_followed_by_it(node: Nodes, tmp_path: Path) -> None:
-    stub_node = node(AGENT, {**VIDEO, "entry": "stub_services:waits_when_it_replaces"}).up()
+    stub_node = node(AGENT, {**VIDEO, "replace": ["wait 2"]}).up()
     old = stub_node.slot("video-1")["pid"]
     control_client.send_command(stub_node.run_directory, {"command": "reload", "kinds": ["video"]})
     eventually(lambda: stub_node.slot("video-1")["replacing"])
@@ -154,13 +154,13 @@ def test_scaling_adds_and_drains_slots_and_leaves_the_others_alone(node: Nodes) 
     assert control_client.send_command(stub_node.run_directory, scale) == {"kind": "video", "before": 1, "processes": 3}
     eventually(lambda: [s["state"] for s in stub_node.status()["slots"]] == ["RUNNING"] * 5)
     control_client.send_command(stub_node.run_directory, scale | {"processes": 1})
-    eventually(lambda: pids(stub_node) == before, message="the others were left alone")
+    eventually(lambda: pids(stub_node) == before)
     scaled_down = ["scaled down (exit status 0)"] * 2
     eventually(lambda: [d["cause"]["text"] for d in stub_node.received("death")] == scaled_down)
     control_client.send_command(stub_node.run_directory, scale | {"processes": 0})
     eventually(lambda: "video-1" not in pids(stub_node))
     control_client.send_command(stub_node.run_directory, scale | {"processes": 1})
-    eventually(lambda: stub_node.slot("video-1")["state"] == "RUNNING", message="it is there again")
+    eventually(lambda: stub_node.slot("video-1")["state"] == "RUNNING")
 
 
 def test_a_scaled_number_of_processes_stays_until_the_plan_has_another_number(node: Nodes) -> None:
@@ -174,7 +174,7 @@ def test_a_scaled_number_of_processes_stays_until_the_plan_has_another_number(no
 
 
 def test_a_stop_during_a_reload_leaves_nothing_behind(node: Nodes) -> None:
-    stub_node = node(AGENT, {**VIDEO, "entry": "stub_services:waits_when_it_replaces"}).up()
+    stub_node = node(AGENT, {**VIDEO, "replace": ["wait 2"]}).up()
     control_client.send_command(stub_node.run_directory, {"command": "reload", "kinds": None})
     eventually(lambda: stub_node.slot("video-1")["replacing"])
     assert stub_node.stop() == exit_codes.OK
@@ -186,3 +186,24 @@ def test_commands_are_replaced_old_one_first(node: Nodes) -> None:
     assert reload(stub_node, "tunnel")["progress"] == "done"
     assert pids(stub_node)["tunnel-1"] != before["tunnel-1"]
     assert not is_alive(before["tunnel-1"])
+
+
+def test_two_reloads_at_once_follow_each_other_and_leave_one_process_in_each_slot(node: Nodes) -> None:
+    stub_node = node(AGENT, WORKER, {"name": "video-2"}).up()
+    before = pids(stub_node)
+    for _ in range(2):
+        control_client.send_command(stub_node.run_directory, {"command": "reload", "kinds": ["video"]})
+    eventually(lambda: [one["progress"] for one in stub_node.status()["reloads"]] == ["done", "done"])
+    eventually(lambda: len(stub_node.processes()) == 1 + len(before))
+    assert [slot["generation"] for slot in stub_node.status()["slots"]] == [1, 3, 3]
+    assert stub_node.slot("agent")["pid"] == before["agent"]
+
+
+def test_a_reload_brings_back_what_had_left_and_what_waits_after_failures(node: Nodes, tmp_path: Path) -> None:
+    up = tmp_path / "up"  # a crash during the start, with so long a pause after it, would delay the start
+    crashing = {"name": "audio-1", "run": [f"until {up}", "once crash"], "run-crash": 2, "backoff_initial": 600.0}
+    stub_node = node(AGENT, {**WORKER, "run": ["once leave"]}, crashing).up()
+    up.touch()
+    eventually(lambda: [stub_node.slot(name)["state"] for name in ("video-1", "audio-1")] == ["EXITED", "BACKOFF"])
+    assert reload(stub_node)["progress"] == "done"
+    eventually(lambda: {slot["state"] for slot in stub_node.status()["slots"]} == {"RUNNING"})

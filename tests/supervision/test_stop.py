@@ -9,11 +9,11 @@ import pytest
 from peerd.supervision.control import control_client
 from tests.supervision.conftest import Nodes
 from tests.supervision.nodes import AGENT, HERE, MANAGER, WORKER, eventually, is_alive
+from tests.supervision.test_crash import running_again
 
 
 def test_a_stop_lets_work_finish_and_ends_the_agent_last(node: Nodes) -> None:
-    ways = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, "control")
-    for how in ways:
+    for how in (signal.SIGINT, signal.SIGQUIT, "control"):
         stub_node = node(AGENT, MANAGER, {**WORKER, "work": 0.3}, {"name": "video-2"}).up()
         if isinstance(how, signal.Signals):
             stub_node.signal(how)
@@ -46,28 +46,14 @@ def test_a_child_that_does_not_stop_is_ended_after_its_grace_with_its_group(node
 
 
 @pytest.mark.slow
-def test_the_agent_is_stopped_only_when_the_last_worker_that_ran_out_of_time_is_dead(node: Nodes) -> None:
-    stubborn = {"run": ["block"], "grace": 0.3, "release_time": 0.3}
-    stub_node = node(AGENT, {**WORKER, **stubborn}, {"name": "audio-1", "work": 0.2}).up()
-    eventually(lambda: stub_node.notes("blocks"))
-    assert stub_node.stop() == 0
-    (stop_note,) = stub_node.notes("stop", "agent")
-    deaths = [fact for fact in stub_node.notes("received", "agent") if fact["message"]["type"] == "death"]
-    assert [fact["message"]["slot"] for fact in deaths] == ["audio-1", "video-1"]
-    assert stop_note["at"] > deaths[-1]["at"]
-    assert stub_node.received("death")[1]["cause"]["kind"] == "killed-after-grace"
-
-
-@pytest.mark.slow
 def test_an_agent_that_does_not_stop_is_ended_after_its_grace(node: Nodes) -> None:
-    for deed in ("block", "deaf"):
-        stub_node = node({**AGENT, "run": ["sleep 0.2", deed], "grace": 0.3, "release_time": 0.3}).up()
-        eventually(lambda: stub_node.notes("blocks") or stub_node.notes("deaf"))  # noqa: B023 - at once
-        began = time.monotonic()
-        assert stub_node.stop() == 0
-        assert time.monotonic() - began >= 0.6
-        assert not stub_node.notes("stopped")
-        assert not stub_node.processes()
+    stub_node = node({**AGENT, "run": ["block"], "grace": 0.3, "release_time": 0.3}).up()
+    eventually(lambda: stub_node.notes("blocks"))
+    began = time.monotonic()
+    assert stub_node.stop() == 0
+    assert time.monotonic() - began >= 0.6
+    assert not stub_node.notes("stopped")
+    assert not stub_node.processes()
 
 
 def test_what_a_process_has_started_ends_with_it_even_if_it_ignores_signals(node: Nodes) -> None:
@@ -97,7 +83,7 @@ def test_a_command_that_ignores_signals_is_killed_after_its_grace_with_all_that_
     stub_node.plan["kinds"][0]["environment"] = {"PYTHONPATH": str(HERE)}
     stub_node.up()
     eventually((stub_node.folder / "ready").exists)
-    eventually(lambda: len(stub_node.processes()) == 3 + 2, message="the node, and two that the command has started")
+    eventually(lambda: len(stub_node.processes()) == 3 + 2)
     assert stub_node.stop() == 0
     (death,) = stub_node.received("death", "agent")
     assert death["cause"]["kind"] == "killed-after-grace"
@@ -129,16 +115,8 @@ def test_the_second_signal_is_fast(node: Nodes) -> None:
 
 
 @pytest.mark.slow
-def test_a_fast_stop_leaves_no_grace(node: Nodes) -> None:
-    stub_node = node(AGENT, {**WORKER, "work": 60.0, "grace": 60.0}).up()
-    control_client.stop(stub_node.run_directory, fast=True, timeout=60)
-    assert stub_node.wait() == 0
-    assert [f["grace"] for f in stub_node.notes("stop")] == [0.0, 0.0]
-
-
-@pytest.mark.slow
 def test_a_stopping_node_waits_for_its_agent_to_deal_with_the_deaths(node: Nodes) -> None:
-    stub_node = node({**AGENT, "entry": "stub_services:dies_of_first_exit_report"}, {**WORKER, "work": 0.5}).up()
+    stub_node = node({**AGENT, "dies_of_a_death_in": 1}, {**WORKER, "work": 0.5}).up()
     assert stub_node.stop() == 0
     reports = stub_node.received("death", "agent")
     assert [d["slot"] for d in reports] == ["video-1", "video-1", "agent"], "exits are reported again to the new agent"
@@ -172,7 +150,7 @@ def test_a_killed_master_leaves_no_process_behind(node: Nodes) -> None:
     eventually(lambda: stub_node.notes("blocks") and len(stub_node.notes("spawned")) == 4)
     assert len(stub_node.processes()) == 7 + 4
     stub_node.signal(signal.SIGKILL)
-    eventually(lambda: not stub_node.processes(), message="all are gone")
+    eventually(lambda: not stub_node.processes())
     assert [f["grace"] for f in stub_node.notes("stopped", "video-1")] == [30.0], "it has finished its work before"
 
 
@@ -180,5 +158,38 @@ def test_a_master_killed_during_the_boot_leaves_no_process_behind(node: Nodes) -
     stub_node = node(AGENT, {**WORKER, "start": ["sleep 60"]}).start()
     eventually(lambda: stub_node.notes("start", "video-1"))
     stub_node.signal(signal.SIGKILL)
-    eventually(lambda: not stub_node.processes(), message="all are gone")
+    eventually(lambda: not stub_node.processes())
     stub_node.wait()
+
+
+def test_a_stop_waits_for_what_processes_still_do_until_their_time_is_up_and_reports_what_they_raise(
+    node: Nodes,
+) -> None:
+    stub_node = node(
+        {**AGENT, "stop": ["sleep 0.3", "fail the agent's"]},
+        {"name": "slow-1", "stop": ["sleep 0.3"]},
+        {"name": "raising-1", "stop": ["fail the worker's"]},
+        {"name": "endless-1", "stop": ["sleep 600"], "grace": 0.3, "release_time": 0.3},
+    ).up()
+    assert stub_node.stop() == 0
+    (began,), (ended,) = stub_node.notes("stop", "slow-1"), stub_node.notes("stopped", "slow-1")
+    assert ended["at"] - began["at"] >= 0.3
+    causes = {death["slot"]: death["cause"] for death in stub_node.received("death", "agent")}
+    found = {slot: (cause["kind"], cause["status"]) for slot, cause in causes.items()}
+    assert found == {"slow-1": ("exit", 0), "raising-1": ("exit", 70), "endless-1": ("killed-after-grace", 124)}
+    assert "RuntimeError: the worker's" in causes["raising-1"]["text"]
+    assert "RuntimeError: the agent's" in stub_node.log_text()
+
+
+def test_a_process_that_is_sent_sigterm_again_and_again_stops_with_no_grace(node: Nodes) -> None:
+    stub_node = node(AGENT, {**WORKER, "work": 600.0}).up()
+    pid = stub_node.slot("video-1")["pid"]
+    os.kill(pid, signal.SIGTERM)
+    eventually(lambda: stub_node.notes("stop", "video-1"))
+    for _ in range(5):
+        os.kill(pid, signal.SIGTERM)
+    (death,) = eventually(lambda: stub_node.received("death", "agent"))
+    assert (death["pid"], death["cause"]["status"]) == (pid, 75)
+    assert [fact["grace"] for fact in stub_node.notes("stop") if fact["pid"] == pid] == [30.0, 0.0]
+    running_again(stub_node, "video-1", pid)
+    control_client.stop(stub_node.run_directory, fast=True, timeout=60)

@@ -18,16 +18,14 @@ from tests.supervision.nodes import AGENT, WORKER, StubNode, eventually
 from tests.unit.supervision.test_sd_notify import FakeSystemd
 
 
-class Notifications:
-    """All notifications that systemd has received."""
+class Notifications(FakeSystemd):
+    """A systemd that keeps all notifications."""
 
-    def __init__(self, fake_systemd: FakeSystemd) -> None:
-        self._fake_systemd = fake_systemd
-        self._lines: list[str] = []
+    kept: list[str]
 
     def lines(self) -> list[str]:
-        self._lines += [line for datagram in self._fake_systemd.received() for line in datagram]
-        return self._lines
+        self.kept += [line for datagram in self.received() for line in datagram]
+        return self.kept
 
 
 @pytest.fixture
@@ -35,9 +33,10 @@ def notifications(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
     address = str(tmp_path / "notify")
     monkeypatch.setenv("NOTIFY_SOCKET", address)
     monkeypatch.setenv("WATCHDOG_USEC", "400000")
-    fake_systemd = FakeSystemd(address)
-    yield Notifications(fake_systemd)
-    fake_systemd.end.close()
+    notifications = Notifications(address)
+    notifications.kept = []
+    yield notifications
+    notifications.end.close()
 
 
 def test_systemd_is_notified_of_a_start_a_reload_a_stop_and_a_running_loop(
@@ -53,7 +52,7 @@ def test_systemd_is_notified_of_a_start_a_reload_a_stop_and_a_running_loop(
         if process != stub_node.pid:
             assert not names & {b"NOTIFY_SOCKET", b"WATCHDOG_USEC"}
     fed = notifications.lines().count("WATCHDOG=1")
-    eventually(lambda: notifications.lines().count("WATCHDOG=1") > fed + 2, message="the watchdog is fed")
+    eventually(lambda: notifications.lines().count("WATCHDOG=1") > fed + 2)
 
     control_client.send_command(stub_node.run_directory, {"command": "reload", "kinds": ["video"]})
     eventually(lambda: "RELOADING=1" in notifications.lines() and notifications.lines().count("READY=1") == 2)
@@ -96,7 +95,7 @@ def test_a_node_whose_agent_fails_again_and_again_has_systemd_start_it_again(
     node: Nodes, notifications: Notifications
 ) -> None:
     """The master itself never gives up: what it does is to let the watchdog starve."""
-    stub_node = node({**AGENT, "entry": "stub_services:fails_on_restart", "backoff_maximum": 0.1}, WORKER).up()
+    stub_node = node({**AGENT, "weak": (2, 1000), "backoff_maximum": 0.1}, WORKER).up()
     worker = stub_node.slot("video-1")["pid"]
     stub_node.kill("agent")
     eventually(
@@ -105,7 +104,7 @@ def test_a_node_whose_agent_fails_again_and_again_has_systemd_start_it_again(
         message="it is tried again and again",
     )
     fed = notifications.lines().count("WATCHDOG=1")
-    eventually(lambda: stub_node.slot("agent")["restarts"] > AGENT_LOST_AFTER + 3, message="it is tried all the same")
+    eventually(lambda: stub_node.slot("agent")["restarts"] > AGENT_LOST_AFTER + 3)
     assert notifications.lines().count("WATCHDOG=1") == fed
     assert (stub_node.status()["state"], stub_node.slot("video-1")["pid"]) == ("running", worker)
     control_client.stop(stub_node.run_directory, fast=True, timeout=60)
@@ -148,8 +147,7 @@ def container(tmp_path: Path) -> Container:
 
 @pytest.mark.slow
 @in_a_container
-@pytest.mark.parametrize("how", [signal.SIGTERM, "control"])
-def test_as_process_1_it_reaps_orphans_and_stops_normally(container: Container, how: signal.Signals | str) -> None:
+def test_as_process_1_it_reaps_orphans_and_stops_normally(container: Container) -> None:
     stub_node = container.up()
     try:
         assert stub_node.status()["pid"] == 1
@@ -158,14 +156,11 @@ def test_as_process_1_it_reaps_orphans_and_stops_normally(container: Container, 
         here = Path(f"/proc/{stub_node.pid}/root/proc/{orphan['orphan']}")
         assert is_alive_in(here)
         (stub_node.folder / "orphan-may-end").touch()
-        eventually(lambda: not here.exists(), message="it has ended, and is no zombie")
+        eventually(lambda: not here.exists())
         assert stub_node.state() == "running"
         assert [slot["restarts"] for slot in stub_node.status()["slots"]] == [0, 0, 0]
 
-        if isinstance(how, signal.Signals):
-            os.kill(stub_node.pid, how)
-        else:
-            control_client.stop(stub_node.run_directory, timeout=60)
+        os.kill(stub_node.pid, signal.SIGTERM)
         assert stub_node.wait() == 0
         assert [fact["grace"] for fact in stub_node.notes("stopped", "video-1")] == [30.0]
     finally:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable
 from math import inf
 from typing import Any
@@ -15,12 +14,6 @@ parse_text: Any = parser.text_string_to_metric_families
 parse_openmetrics: Any = openmetrics_parser.text_string_to_metric_families
 Scraped = dict[str, float]
 EVERY = 0.5
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        port: int = listening.getsockname()[1]
-        return port
 
 
 def series(metric: str, /, **labels: str) -> str:
