@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -12,7 +13,6 @@ import pytest
 import sqlalchemy as sa
 
 from peerd import BulkCancel, Client, TaskFilter
-from peerd.config.settings import AccessSettings
 from peerd.operate.new_schedule import build_schedule
 from peerd.store import schedules
 from peerd.store.files.checks import postpone_check
@@ -24,27 +24,21 @@ from peerd.store.schema.tables import alerts, attempts, disks, processes, schedu
 from peerd.store.schema.tables import nodes as node_table
 from tests.pages.addresses import NODE, SCHEDULE
 from tests.store.file_steps import Catalogue
-from tests.support.migrated_databases import MigratedDatabases
 from tests.support.quick_passwords import quick_passwords
 from tests.web.access_world import PASSWORD, serving
-from tests.web.conftest import add_users
+from tests.web.conftest import add_users, filled_file
 
-__all__ = ["quick_passwords"]  # the fixture
+__all__ = ["filled_file", "quick_passwords"]  # fixtures
 
 NOW = seconds_from_now(0.0)
 Visit = Callable[[str], httpx.Client]
 
 
 @pytest.fixture(scope="session")
-def filled_pages(migrated_databases: MigratedDatabases, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def filled_pages(filled_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A database with tasks of several statuses, a node, a schedule, a limit and a bulk action; to be copied."""
-    file = Path(shutil.copy(migrated_databases.file(), tmp_path_factory.mktemp("pages") / "filled.sqlite"))
+    file = Path(shutil.copy(filled_file, tmp_path_factory.mktemp("pages") / "filled.sqlite"))
     with Client(f"sqlite:///{file}") as client:
-        for number in range(5):
-            client.enqueue("video", name="transcode", body={"source": f"{number}.mp4"}, priority=number)
-        client.enqueue("mail", start_in="1h", unique="once", text="no JSON")
-        client.enqueue("mail", bytes=b"\xff\x00")
-        client.tasks.cancel(client.enqueue("mail").id, "not wanted")
         incarnation = nodes.new_incarnation()
         node_id = client.database.run(nodes.register_incarnation, NODE, incarnation, replaces=None)
         assert node_id is not None
@@ -101,7 +95,7 @@ def add_history(connection: sa.Connection, node_id: int, incarnation: str) -> No
 @pytest.fixture
 def address(client: Client) -> Iterator[str]:
     """The URL of the app, where there are no users."""
-    with serving(client, AccessSettings()) as address:
+    with serving(client) as address:
         yield address
 
 
@@ -116,16 +110,12 @@ def visitor(address: str) -> Iterator[httpx.Client]:
 def visit_as(client: Client) -> Iterator[Visit]:
     """Browsers of users that have logged in by the page."""
     add_users(client)
-    opened: list[httpx.Client] = []
-    with serving(client, AccessSettings()) as address:
+    with serving(client) as address, ExitStack() as opened:
 
         def visit(name: str) -> httpx.Client:
-            http = httpx.Client(base_url=address, headers={"origin": address})
-            opened.append(http)
+            http = opened.enter_context(httpx.Client(base_url=address, headers={"origin": address}))
             answer = http.post("/login", data={"name": name, "password": PASSWORD, "next": "/"})
             assert (answer.status_code, answer.headers["location"]) == (303, "/")
             return http
 
         yield visit
-        for http in opened:
-            http.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from contextlib import suppress
 from typing import Final
 
 import httpx
@@ -48,11 +49,9 @@ def write_everywhere(client: Client, text: str) -> set[str]:
             change = sa.update(table).values({name: value})
             if name == "unique_key":
                 change = change.where(table.c.id == 1)
-            try:
+            with suppress(sa.exc.IntegrityError):  # the table itself refuses it
                 client.database.run(sa.Connection.execute, change)
-            except sa.exc.IntegrityError:
-                continue  # the table itself refuses it
-            written.add(f"{table_name}.{name}")
+                written.add(f"{table_name}.{name}")
     return written
 
 
@@ -62,11 +61,9 @@ def test_no_text_of_others_is_markup_on_any_page(visitor: httpx.Client, client: 
     assert len(written) > 25, written
     for route in sorted(ADDRESSES.keys() - ASK_A_NODE - {"/tasks/find", "/tasks/export.{form:str}"}):
         answer = visitor.get(ADDRESSES[route])
-        assert answer.status_code in {200, 303, 404}, (route, answer.text[:500])
-        if answer.status_code == 303:
-            continue
+        assert answer.status_code in {200, 404} or route == "/login", (route, answer.text[:500])
         if not answer.headers.get("content-type", "").startswith("text/html"):
-            assert answer.headers["content-disposition"].startswith("attachment"), route
+            assert answer.status_code == 303 or answer.headers["content-disposition"].startswith("attachment"), route
             continue
         parse(answer)
         for part in FORBIDDEN:
@@ -74,33 +71,21 @@ def test_no_text_of_others_is_markup_on_any_page(visitor: httpx.Client, client: 
         assert len(answer.text) < 1_000_000, route
 
 
-FIELDS: Final = {
-    "/": "span by",
-    "/tasks": "status queue name node search where column after size",
-    "/queues/show": "name span",
-    "/nodes/show": "name",
-    "/schedules/show": "name",
-    "/alerts": "kind shown after",
-    "/audit": "actor operation target key since after",
-    "/bulk/new": "queue verb where",
-    "/login": "next",
-    "/tasks/find": "q",
-    "/limits/remove": "name scope key",
-    "/files/list": "bucket prefix after view",
-    "/files/list?bucket=films": "prefix after view",
-    "/files/show": "name",
-    "/files/delete": "name",
-    "/files/download": "name",
-    "/storage": "health after",
-    "/tasks/1/cancel": "back reason",
-}
+FIELDS: Final = """
+    /: span by; /tasks: status queue name node search where column after size; /queues/show: name span;
+    /alerts: kind shown after; /audit: actor operation target key since after; /bulk/new: queue verb where;
+    /login: next; /tasks/find: q; /limits/remove: name scope key; /files/list: bucket prefix after view;
+    /files/list?bucket=films: prefix after view; /files/show: name; /files/download: name; /storage: health after;
+    /tasks/1/cancel: back reason
+"""
 """Fields of addresses."""
 
 
 @pytest.mark.slow
 def test_no_text_of_an_address_is_markup(visitor: httpx.Client) -> None:
     values = EVIL.replace("\x00", "").encode("utf-8", "replace").decode(), "x" * 6_000, "' OR 1=1 --%00", "../../etc"
-    for value, (path, names) in itertools.product(values, FIELDS.items()):
+    for value, fields in itertools.product(values, FIELDS.split(";")):
+        path, _, names = fields.strip().partition(": ")
         for name in names.split():
             answer = visitor.get(path, params={name: value})
             assert answer.status_code in {200, 303, 400, 404, 422}, (path, name, answer.text[:300])
@@ -115,9 +100,8 @@ def test_no_text_of_an_address_is_markup(visitor: httpx.Client) -> None:
 
 def test_an_id_that_is_none_is_not_found(visitor: httpx.Client) -> None:
     for key in ("-1", "99999999999999999999", "1e3", "%00", "１", "1%2f2"):
-        for path in (f"/tasks/{key}", f"/tasks/{key}/cancel", f"/bulk/{key}", f"/nodes/request/{key}", f"/disks/{key}"):
+        for path in (f"/tasks/{key}", f"/tasks/{key}/cancel", f"/bulk/{key}", f"/disks/{key}"):
             assert visitor.get(path).status_code == 404, path
-        assert visitor.post(f"/tasks/{key}/retry", data={"back": "/"}).status_code == 404, key
 
 
 def test_names_with_markup_have_addresses(visitor: httpx.Client) -> None:

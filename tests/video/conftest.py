@@ -45,7 +45,7 @@ def clip(directory: Path) -> Path:
 
 @pytest.fixture
 def bunny(kept: Path, directory: Path) -> Path:
-    """5.3 s of real video, 1280x720 at 25 frames per second, 132 frames, 5.1 sound."""
+    """5.3 s of real video, 1280x720, 132 frames, 5.1 sound."""
     return Path(shutil.copy(kept / "bigbuckbunny.mp4", directory / "bunny.mp4"))
 
 

@@ -32,10 +32,12 @@ class RecordingContext:
             self.working.set()
 
 
+def output_of(*command: object) -> bytes:
+    return subprocess.run(list(map(str, command)), check=True, capture_output=True, timeout=100).stdout
+
+
 def run_ffmpeg(*arguments: object) -> None:
-    subprocess.run(
-        [find_tools().ffmpeg, "-nostdin", "-y", "-v", "error", *map(str, arguments)], check=True, timeout=100
-    )
+    output_of(find_tools().ffmpeg, "-nostdin", "-y", "-v", "error", *arguments)
 
 
 def make_clip(
@@ -66,23 +68,14 @@ def remuxed(source: Path, path: Path, *options: object) -> Path:
     return path
 
 
-def cut_in_half(source: Path, path: Path) -> Path:
-    content = source.read_bytes()
-    path.write_bytes(content[: len(content) // 2])
-    return path
-
-
 def programs_of_this_process() -> list[psutil.Process]:
     """ffmpeg and ffprobe below this process, or what is about to become them; not the test run's own servers."""
-    return [program for program in psutil.Process().children(recursive=True) if _is_ours(program)]
-
-
-def _is_ours(program: psutil.Process) -> bool:
-    try:
-        command = program.cmdline()
-    except psutil.NoSuchProcess:
-        return False
-    return program.name().startswith("ff") or any("peerd.runtime.launch" in word for word in command)
+    found = []
+    for program in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if program.name().startswith("ff") or any("peerd.runtime.launch" in word for word in program.cmdline()):
+                found.append(program)
+    return found
 
 
 def files_in(directory: Path) -> list[Path]:
@@ -97,10 +90,6 @@ def held_below(directory: Path) -> list[str]:
         with contextlib.suppress(FileNotFoundError):  # the listing's own
             held.append(str(link.readlink()))
     return [path for path in held if path.startswith(str(directory))]
-
-
-def output_of(*command: object) -> bytes:
-    return subprocess.run(list(map(str, command)), check=True, capture_output=True, timeout=60).stdout
 
 
 def work_in_progress(directory: Path) -> list[Path]:

@@ -12,7 +12,6 @@ from peerd.testing import eventually_async
 from peerd.workers.video.errors import EncoderFailed, EncoderStalled, MediaDamaged, OutputWrong, SourceChanged
 from peerd.workers.video.files.descriptors import FileDescriptor
 from peerd.workers.video.jobs import poster, transcode
-from peerd.workers.video.media import Survey
 from peerd.workers.video.plan import TranscodeRequest, plan_transcode
 from peerd.workers.video.programs.ffmpeg_tools import FfmpegTools, ProgramContext
 from peerd.workers.video.programs.ffprobe import probe, survey
@@ -21,7 +20,6 @@ from peerd.workers.video.verify import verify_transcode
 from tests.video.attacks import wrapped_tools
 from tests.video.media_helpers import (
     RecordingContext,
-    cut_in_half,
     files_in,
     make_clip,
     output_of,
@@ -38,6 +36,10 @@ def flip_bits(path: Path, count: int) -> None:
     path.write_bytes(content)
 
 
+def cut_in_half(path: Path) -> None:
+    os.truncate(path, path.stat().st_size // 2)
+
+
 async def assert_damaged(directory: Path, name: str, saying: str) -> None:
     with pytest.raises(MediaDamaged, match=saying):
         await transcode(RecordingContext(directory), name, "out.mp4", quality="draft")
@@ -45,23 +47,21 @@ async def assert_damaged(directory: Path, name: str, saying: str) -> None:
     assert work_in_progress(directory) == []
 
 
-async def test_half_a_matroska_file_is_damaged_although_ffmpeg_succeeds_and_its_readable_part_can_be_salvaged(
-    bunny: Path, directory: Path, tools: FfmpegTools
-) -> None:
-    half = cut_in_half(remuxed(bunny, directory / "whole.mkv"), directory / "half.mkv")
+async def test_half_a_file_is_damaged_and_can_be_salvaged(bunny: Path, directory: Path, tools: FfmpegTools) -> None:
+    cut_in_half(half := remuxed(bunny, directory / "half.mkv"))
     output_of(tools.ffmpeg, "-v", "quiet", "-i", half, "-f", "null", "-")  # status 0, or it would raise
     await assert_damaged(directory, "half.mkv", r"claims 5\.3\d s, but only 2\.\d\d s \(\d\d %\) can be read")
     result = await transcode(RecordingContext(directory), "half.mkv", "out.mp4", quality="draft", salvage=True)
     assert result["damage"].startswith("it claims 5.3")
-    assert 2 < result["duration"] < 3
     assert result["frames"] > 40
+    assert 2 < result["missing"] < 3.4
 
 
 @pytest.mark.slow
 async def test_half_an_mp4_with_or_without_its_index_and_flipped_bits_are_damage(bunny: Path, directory: Path) -> None:
-    cut_in_half(remuxed(bunny, directory / "whole.mp4", "-movflags", "+faststart"), directory / "half.mp4")
+    cut_in_half(remuxed(bunny, directory / "half.mp4", "-movflags", "+faststart"))
     await assert_damaged(directory, "half.mp4", "can be read")
-    cut_in_half(make_clip(directory / "whole.mp4"), directory / "half.mp4")
+    cut_in_half(make_clip(directory / "half.mp4"))
     await assert_damaged(directory, "half.mp4", "not readable as media: .*moov")
     flip_bits(remuxed(bunny, directory / "flipped.mkv"), 400)
     await assert_damaged(directory, "flipped.mkv", "errors while it was decoded")
@@ -69,7 +69,7 @@ async def test_half_an_mp4_with_or_without_its_index_and_flipped_bits_are_damage
 
 @pytest.mark.slow
 async def test_a_source_that_is_still_written_is_tried_again(bunny: Path, directory: Path) -> None:
-    cut_in_half(remuxed(bunny, directory / "whole.mkv"), directory / "coming.mkv")
+    cut_in_half(remuxed(bunny, directory / "coming.mkv"))
 
     class Uploading(RecordingContext):
         async def progress(self, fraction: float, note: str | None = None) -> None:
@@ -91,8 +91,8 @@ async def test_an_output_that_differs_from_the_plan_is_found(directory: Path, to
     for what, *options in (
         ("picture lasts", "-t", "2"),
         ("no sound", "-an"),
+        ("is 160x90 instead of", "-r", "10", "-s", "160x90", *encoded),
         ("frames", "-r", "10", *encoded),
-        ("is 160x90 instead of", "-s", "160x90", *encoded),
         ("picture is mpeg4", "-c:v", "mpeg4", "-c:a", "copy"),
     ):
         with FileDescriptor.at(remuxed(clip, directory / "wrong.mp4", *options)) as file:
@@ -105,9 +105,8 @@ async def test_an_output_that_does_not_decode_is_found(bunny: Path, directory: P
     context = ProgramContext(tools, read_settings({"directory": str(directory)}), "bunny.mp4")
     with FileDescriptor.at(bunny) as file:
         media = await probe(context, file)
-    seen = Survey(readable=5.3, video_end=5.3, video_length=5.3, audio_end=5.3, frames=132)
+        plan = plan_transcode(media, await survey(context, file, media), TranscodeRequest())
     flip_bits(bunny, 400)
-    plan = plan_transcode(media, seen, TranscodeRequest())
     with FileDescriptor.at(bunny) as file, pytest.raises(OutputWrong, match="decode"):
         await verify_transcode(context, file, plan)
 
@@ -126,58 +125,6 @@ async def test_an_encoder_that_stands_still_is_ended(minute: Path, directory: Pa
     assert files_in(directory) == [minute]
 
 
-@pytest.mark.slow
-async def test_a_minute_missing_of_two_hours_is_damage(directory: Path) -> None:
-    film = make_clip(directory / "film.mkv", "-g", "10", size="32x32", seconds=7200, rate=1, sound=False)
-    *clusters, _ = film.read_bytes().split(b"\x1f\x43\xb6\x75")  # of some seconds each
-    film.write_bytes(b"\x1f\x43\xb6\x75".join(clusters[:-9]))
-    with pytest.raises(MediaDamaged, match=r"claims 7200\.00 s, but only 71\d\d\.\d\d s \(99 %\) can be read"):
-        await transcode(RecordingContext(directory), "film.mkv", quality="draft")
-
-
-@pytest.mark.slow
-async def test_a_loss_within_the_tolerance_is_reported_in_the_result(directory: Path) -> None:
-    film = make_clip(directory / "film.mkv", "-g", "1", size="64x36", seconds=10, rate=50, sound=False)
-    whole = await transcode(RecordingContext(directory), "film.mkv", "whole.mp4", quality="draft")
-    content = film.read_bytes()
-    film.write_bytes(content[: content.rindex(b"\x1c\x53\xbb\x6b") - len(content) // 50])  # before the cues, and more
-    short = await transcode(RecordingContext(directory), "film.mkv", "short.mp4", quality="draft")
-    assert whole["missing"] < 0.1 < short["missing"] < 0.6
-    assert short["damage"] is None
-
-
-def spoil(path: Path, share: float) -> None:
-    """Replace the first part of what an MP4 holds by noise; its index stays."""
-    content = bytearray(path.read_bytes())
-    start = content.index(b"mdat") + 4
-    size = int((int.from_bytes(content[start - 8 : start - 4], "big") - 8) * share)
-    content[start : start + size] = random.Random(3).randbytes(size)
-    path.write_bytes(content)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("salvage", [False, True])
-async def test_a_source_of_which_nothing_can_be_shown_is_not_tried_again(directory: Path, *, salvage: bool) -> None:
-    for share in (0.5, 1.0):
-        spoil(make_clip(directory / "noise.mp4"), share)
-        with pytest.raises(MediaDamaged) as refused:
-            await transcode(RecordingContext(directory), "noise.mp4", quality="draft", salvage=salvage)
-        assert salvage is False or "salvage" not in str(refused.value)
-        with pytest.raises(MediaDamaged) as refused:
-            await poster(RecordingContext(directory), "noise.mp4")
-        assert "salvage" not in str(refused.value), "poster has no such argument"
-
-
-@pytest.mark.slow
-async def test_a_source_whose_times_start_again_is_not_tried_again(directory: Path) -> None:
-    part = make_clip(directory / "part.ts", seconds=2)
-    (directory / "twice.ts").write_bytes(part.read_bytes() * 2)
-    with pytest.raises(MediaDamaged, match=r"times run backwards.*salvage=true"):
-        await transcode(RecordingContext(directory), "twice.ts", quality="draft")
-    result = await transcode(RecordingContext(directory), "twice.ts", quality="draft", salvage=True)
-    assert "the source's" in result["damage"]
-
-
 @pytest.mark.usefixtures("clip")
 async def test_a_reader_that_was_killed_is_no_fault_of_the_source(
     directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -187,3 +134,24 @@ async def test_a_reader_that_was_killed_is_no_fault_of_the_source(
         monkeypatch.setenv("PATH", f"{tools}{os.pathsep}{os.environ['PATH']}")
         with pytest.raises(EncoderFailed, match="SIGKILL"):
             await transcode(RecordingContext(directory), "clip.mp4", quality="draft")
+
+
+@pytest.mark.slow
+async def test_noise_and_times_that_start_again_are_not_tried_again(directory: Path) -> None:
+    content = bytearray(make_clip(directory / "noise.mp4").read_bytes())
+    start = content.index(b"mdat") + 4
+    size = int.from_bytes(content[start - 8 : start - 4], "big") - 8  # its index stays
+    content[start : start + size] = random.Random(3).randbytes(size)
+    (directory / "noise.mp4").write_bytes(content)
+    for salvage in (False, True):
+        with pytest.raises(MediaDamaged) as refused:
+            await transcode(RecordingContext(directory), "noise.mp4", quality="draft", salvage=salvage)
+        assert salvage is False or "salvage" not in str(refused.value)
+    with pytest.raises(MediaDamaged) as refused:
+        await poster(RecordingContext(directory), "noise.mp4")
+    assert "salvage" not in str(refused.value), "poster has no such argument"
+    (directory / "twice.ts").write_bytes(make_clip(directory / "part.ts", seconds=2).read_bytes() * 2)
+    with pytest.raises(MediaDamaged, match=r"times run backwards.*salvage=true"):
+        await transcode(RecordingContext(directory), "twice.ts", quality="draft")
+    result = await transcode(RecordingContext(directory), "twice.ts", quality="draft", salvage=True)
+    assert "the source's" in result["damage"]

@@ -1,4 +1,4 @@
-"""Pure functions beside the plan: output of ffprobe, progress, failures, versions, settings, damage."""
+"""Pure functions: the plan, output of ffprobe, progress, failures, versions, settings, damage."""
 
 from __future__ import annotations
 
@@ -10,18 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from peerd.workers.video.errors import (
-    DiskFull,
-    EncoderFailed,
-    FormatRefused,
-    MediaDamaged,
-    MediaTooLarge,
-    MediaUnreadable,
-    Misconfigured,
-    OutputWrong,
-    VideoError,
-)
-from peerd.workers.video.media import Media, Survey, VideoStream
+from peerd.workers.video import errors
+from peerd.workers.video.media import AudioStream, Media, Survey, VideoStream
+from peerd.workers.video.plan import TranscodeRequest, fit_size, plan_poster, plan_transcode, transcode_arguments
 from peerd.workers.video.programs.ffmpeg import FfmpegProgress, FfmpegResult, ProgressReader
 from peerd.workers.video.programs.ffmpeg_errors import explain_failure, explain_unreadable
 from peerd.workers.video.programs.ffmpeg_tools import read_version
@@ -33,25 +24,22 @@ from peerd.workers.video.verify import find_damage, missing_seconds, require_mat
 SETTINGS = read_settings({"directory": "/"})
 
 
-def test_an_answer_with_nothing_known_is_still_read_and_one_without_sense_refused() -> None:
-    answer = b'{"streams": [{"index": 0, "codec_type": "video", "sample_aspect_ratio": "N/A"}], "format": {}}'
-    found = parse_probe(answer)
-    assert found.video is not None
-    assert (found.duration, found.video.frame_rate, found.audio) == (None, None, None)
-    assert found.video.sample_aspect == 1
-    for answer in (b"", b"{", b"[]", b'{"streams": [{"index": "x"}]}', b"\xff\xfe"):
-        with pytest.raises(MediaUnreadable):
+def test_an_answer_without_sense_is_refused_and_streams_are_chosen_and_read_from_the_tags_of_matroska() -> None:
+    for answer in (b"", b"[]", b'{"streams": [{"index": "x"}]}', b"\xff\xfe"):
+        with pytest.raises(errors.MediaUnreadable):
             parse_probe(answer)
-
-
-def test_the_streams_of_an_answer_are_chosen_and_their_durations_read_from_the_tags_of_matroska() -> None:
+    unknown = b'{"streams": [{"index": 0, "codec_type": "video", "sample_aspect_ratio": "N/A"}], "format": {}}'
+    found = parse_probe(unknown)
+    assert found.video is not None
+    known = found.duration, found.video.frame_rate, found.audio, found.video.sample_aspect
+    assert known == (None, None, None, 1)
     answer = b"""{"streams": [
         {"index": 0, "codec_type": "video", "codec_name": "mjpeg", "disposition": {"attached_pic": 1}},
         {"index": 1, "codec_type": "video", "codec_name": "h264", "avg_frame_rate": "30000/1001",
         "tags": {"DURATION": "00:01:02.500000000"}}]}"""
-    found = parse_probe(answer).video
-    assert found is not None
-    assert (found.index, found.duration, found.frame_rate) == (1, 62.5, Fraction(30000, 1001)), "and not the cover"
+    picture = parse_probe(answer).video
+    assert picture is not None
+    assert (picture.index, picture.duration, picture.frame_rate) == (1, 62.5, Fraction(30000, 1001)), "not the cover"
     stream = '{"index": %d, "codec_type": "audio", "disposition": {"default": %d}}'
     for second_is_default, expected in ((1, 2), (0, 1)):
         text = f'{{"streams": [{stream % (1, 0)}, {stream % (2, second_is_default)}]}}'
@@ -77,78 +65,60 @@ def test_packets_outside_the_edit_list_are_not_counted() -> None:
     assert counter.survey().video_end == 1.04, "by the time to be decoded"
 
 
-def blocks(*texts: str) -> list[bytes]:
-    return [line.encode() for text in texts for line in text.split()]
+def feed(reader: ProgressReader, *texts: str) -> list[FfmpegProgress]:
+    """The reports after these lines."""
+    reports = [reader.feed(line.encode()) for text in texts for line in text.split()]
+    return [report for report in reports if report is not None]
 
 
 def test_progress_is_read_from_microseconds() -> None:
-    reader = ProgressReader(10.0)
     block = "frame=50 out_time_us=5000000 out_time_ms=5000000 speed=2.0x progress=continue"
-    reports = [reader.feed(line) for line in blocks(block)]
-    assert reports[-1] == FfmpegProgress(0.5, 5.0, 50, 2.0, 2.5)
-    assert reports[:-1] == [None] * 4
-    reader = ProgressReader(10.0)
-    lines = blocks("out_time_us=N/A speed=N/A progress=continue", "out_time_us=-40000 progress=continue")
-    known = [report for line in lines if (report := reader.feed(line))]
-    assert [report.fraction for report in known] == [0.0, 0.0]
+    assert feed(ProgressReader(10.0), block) == [FfmpegProgress(0.5, 5.0, 50, 2.0, 2.5)]
 
 
-@given(st.lists(st.integers(-(10**7), 10**8), max_size=30), st.floats(0, 60))
-def test_progress_only_grows_and_ends_at_one(times: list[int], total: float) -> None:
-    reader = ProgressReader(total)
+@given(st.lists(st.integers(-(10**7), 10**8) | st.just("N/A"), max_size=30), st.floats(0, 60))
+def test_progress_only_grows_and_ends_at_one(times: list[int | str], total: float) -> None:
     texts = [f"out_time_us={time} progress=continue" for time in times] + ["progress=end"]
-    fractions = [report.fraction for line in blocks(*texts) if (report := reader.feed(line))]
+    fractions = [report.fraction for report in feed(ProgressReader(total), *texts)]
     assert fractions == sorted(fractions)
-    assert fractions[0] >= 0.0
-    assert fractions[-1] == 1.0
+    assert (fractions[0] >= 0.0, fractions[-1]) == (True, 1.0)
 
 
 def test_a_report_that_does_not_grow_is_a_stall() -> None:
     now = [0.0]
     reader = ProgressReader(10.0, clock=lambda: now[0])
-    for at in (0.0, 30.0, 60.0):
-        now[0] = at
-        for line in blocks("out_time_us=1000000 total_size=48 progress=continue"):
-            reader.feed(line)
+    for now[0] in (0.0, 30.0, 60.0):
+        feed(reader, "out_time_us=1000000 total_size=48 progress=continue")
     assert reader.stalled == 60.0
-    for line in blocks("out_time_us=1000000 total_size=49 progress=continue"):
-        reader.feed(line)
+    feed(reader, "out_time_us=1000000 total_size=49 progress=continue")
     assert reader.stalled == 0.0
 
 
-def test_each_failure_of_ffmpeg_has_its_error() -> None:
+def test_each_failure_of_ffmpeg_and_of_ffprobe_has_its_error() -> None:
     for status, line, kind in (
-        (1, "av_interleaved_write_frame(): No space left on device", DiskFull),
-        (-25, "", MediaTooLarge),
-        (-24, "", MediaTooLarge),
-        (1, "Error: Cannot allocate memory", MediaTooLarge),
-        (1, "source: Invalid data found when processing input", MediaDamaged),
-        (69, "Conversion failed!", MediaDamaged),
-        (1, "[hls] Format not on whitelist 'mov'", FormatRefused),
-        (-9, "", EncoderFailed),
-        (-9, "Error while decoding stream #0:0", EncoderFailed),
-        (1, "Cannot determine format of input stream 0:0 after EOF", MediaDamaged),
-        (1, "[qtrle] Codec (qtrle) not on whitelist 'h264,aac'", FormatRefused),
-        (187, "something new", EncoderFailed),
+        (1, "av_interleaved_write_frame(): No space left on device", errors.DiskFull),
+        (-25, "", errors.MediaTooLarge),
+        (-24, "", errors.MediaTooLarge),
+        (1, "Error: Cannot allocate memory", errors.MediaTooLarge),
+        (1, "source: Invalid data found when processing input", errors.MediaDamaged),
+        (69, "Conversion failed!", errors.MediaDamaged),
+        (1, "[hls] Format not on whitelist 'mov'", errors.FormatRefused),
+        (-9, "Error while decoding stream #0:0", errors.EncoderFailed),
+        (1, "Cannot determine format of input stream 0:0 after EOF", errors.MediaDamaged),
+        (187, "something new", errors.EncoderFailed),
     ):
-        told, limits = [line] if line else [], {"memory": 1, "output": 1}
-        error: VideoError = explain_failure("a.mp4", "encoding", status, told, directory="/m", **limits)
+        told = [line] if line else []
+        error: errors.VideoError = explain_failure("a", "encoding", status, told, directory="/m", memory=1, output=1)
         assert type(error) is kind, (status, line)
-        assert str(error)
-
-
-def test_each_failure_of_ffprobe_has_its_error() -> None:
     for status, line, kind in (
-        (1, "the file: Invalid data found when processing input", MediaUnreadable),
-        (1, "[mov] Cannot allocate memory", MediaTooLarge),
-        (1, "[hls] Format not on whitelist 'mov'", FormatRefused),
-        (-11, "", MediaUnreadable),
-        (-9, "[h264] no frame!", EncoderFailed),
+        (1, "the file: Invalid data found when processing input", errors.MediaUnreadable),
+        (1, "[mov] Cannot allocate memory", errors.MediaTooLarge),
+        (1, "[hls] Format not on whitelist 'mov'", errors.FormatRefused),
+        (-11, "", errors.MediaUnreadable),
+        (-9, "[h264] no frame!", errors.EncoderFailed),
     ):
-        error: VideoError = explain_unreadable("a.mp4", "probing", status, [line] if line else [], memory=2**30)
+        error = explain_unreadable("a.mp4", "probing", status, [line] if line else [], memory=2**30)
         assert type(error) is kind, (status, line)
-        assert str(error)
-    error = explain_unreadable("a.mp4", "probing", 1, ["moov atom not found"], memory=1)
     again = pickle.loads(pickle.dumps(error))  # it survives the way between processes
     assert (type(again), str(again), again.data) == (type(error), str(error), error.data)
 
@@ -179,54 +149,129 @@ def test_versions_are_read_and_other_and_old_programs_refused() -> None:
             read_version(banner)
 
 
-def test_options_with_units_are_read() -> None:
+def test_options_with_units_are_read_and_each_wrong_one_is_named_with_all_others() -> None:
     settings = read_settings({"directory": "/", "stall": "1.5m", "max_memory": "4GiB", "max_wall": 30})
     assert (settings.stall, settings.max_memory, settings.max_wall) == (90.0, 4 * 2**30, 30.0)
-
-
-def test_each_wrong_option_is_named_with_all_others() -> None:
     table: list[tuple[str, object, str]] = [
         ("thread", 1, "there is no such option, only directory, scratch, threads"),
         ("threads", 65, "<= 64"),
-        ("nice", True, "got `bool`"),
         ("stall", "soon", "'soon' is not a duration"),
         ("stall", 0, "> 0"),
         ("max_wall", float("inf"), "a finite number"),
         ("max_source", "1 elephant", "'1 elephant' is not a size"),
-        ("scratch", 3, "not int"),
     ]
     for name, value, reason in table:
-        with pytest.raises(Misconfigured) as caught:
+        with pytest.raises(errors.Misconfigured) as caught:
             read_settings({name: value, "max_errors": -1})
         for expected in (f"{name}: ", reason, "directory: it is missing", "max_errors: "):
             assert expected in str(caught.value)
 
 
-def test_a_source_shorter_than_its_claim_is_damaged_and_a_minute_of_a_film_not_lost_in_the_tolerance() -> None:
-    def survey(readable: float) -> Survey:
-        frames = round(readable * 25)
-        return Survey(readable=readable, video_end=readable, video_length=readable, audio_end=None, frames=frames)
+def seen(readable: float, frames: int, jumps: int = 0) -> Survey:
+    ends = {"readable": readable, "video_end": readable, "video_length": readable}
+    return Survey(**ends, audio_end=None, frames=frames, jumps=jumps)  # type: ignore[arg-type]
 
+
+def test_a_source_shorter_than_its_claim_is_damaged_and_a_minute_of_a_film_not_lost_in_the_tolerance() -> None:
     claim = Media(format="matroska", size=1, duration=55.15)
-    assert find_damage(claim, survey(24.75)) == "it claims 55.15 s, but only 24.75 s (45 %) can be read"
-    assert find_damage(claim, survey(55.0)) is None
-    assert find_damage(Media(format="matroska", size=1), survey(24.75)) is None
+    assert find_damage(claim, seen(24.75, 619)) == "it claims 55.15 s, but only 24.75 s (45 %) can be read"
+    assert find_damage(Media(format="matroska", size=1), seen(24.75, 619)) is None
     claim = Media(format="matroska", size=1, duration=7200.0)
     for readable, damaged in ((7138.0, True), (7194.9, True), (7195.1, False)):
-        assert (find_damage(claim, survey(readable)) is not None) == damaged
-        assert missing_seconds(claim, survey(readable)) == pytest.approx(7200.0 - readable)
+        survey = seen(readable, round(readable * 25))
+        assert (find_damage(claim, survey) is not None) == damaged
+        assert missing_seconds(claim, survey) == pytest.approx(7200.0 - readable)
 
 
 def test_a_wrong_output_is_the_sources_fault_only_when_it_gave_errors() -> None:
-    report = FfmpegProgress(1.0, 1.0, 1, None, None)
-    whole = Survey(readable=1.0, video_end=1.0, video_length=1.0, audio_end=None, frames=25)
-    twice = Survey(readable=1.0, video_end=1.0, video_length=1.0, audio_end=None, frames=50, jumps=1)
+    report, whole, twice = FfmpegProgress(1.0, 1.0, 1, None, None), seen(1.0, 25), seen(1.0, 50, jumps=1)
+    short = ["it is short"]
     require_match("a", FfmpegResult(report, 10, ["odd"]), [], twice, SETTINGS)
-    with pytest.raises(MediaDamaged):
-        require_match("a", FfmpegResult(report, 11, ["odd"]), [], whole, SETTINGS)
-    with pytest.raises(MediaDamaged):
-        require_match("a", FfmpegResult(report, 1, ["odd"]), ["it is short"], whole, SETTINGS)
-    with pytest.raises(MediaDamaged, match="backwards"):
-        require_match("a", FfmpegResult(report, 0, []), ["it is short"], twice, SETTINGS)
-    with pytest.raises(OutputWrong):
-        require_match("a", FfmpegResult(report, 0, []), ["it is short"], whole, SETTINGS)
+    for count, found, survey, kind, text in (
+        (11, [], whole, errors.MediaDamaged, None),
+        (1, short, whole, errors.MediaDamaged, None),
+        (0, short, twice, errors.MediaDamaged, "backwards"),
+        (0, short, whole, errors.OutputWrong, None),
+    ):
+        with pytest.raises(kind, match=text):
+            require_match("a", FfmpegResult(report, count, ["odd"]), found, survey, SETTINGS)
+
+
+def video(**changes: object) -> VideoStream:
+    usual = {"index": 0, "codec": "h264", "width": 1920, "height": 1080, "frame_rate": Fraction(25)}
+    return VideoStream(**{**usual, **changes})  # type: ignore[arg-type]
+
+
+SURVEY = Survey(readable=10.0, video_end=10.0, video_length=10.0, audio_end=10.0, frames=250)
+SOUND = AudioStream(index=1, codec="aac", channels=6, sample_rate=48000)
+
+
+def media(picture: VideoStream, sound: AudioStream | None = SOUND) -> Media:
+    return Media(format="mov,mp4", size=1000, duration=10.0, video=picture, audio=sound)
+
+
+sizes = st.integers(2, 9000)
+
+
+@given(width=sizes, height=sizes, highest=st.integers(16, 4320))
+def test_an_output_is_even_and_never_larger_than_its_source_or_its_bound(width: int, height: int, highest: int) -> None:
+    fitted_width, fitted_height = fit_size((width, height), highest)
+    assert (fitted_width % 2, fitted_height % 2) == (0, 0)
+    assert 2 <= fitted_width <= width
+    assert 2 <= fitted_height <= min(height, highest)
+
+
+@given(width=st.integers(320, 4000), height=st.integers(320, 4000), highest=st.integers(240, 1080))
+def test_an_output_keeps_the_shape_of_its_source(width: int, height: int, highest: int) -> None:
+    fitted_width, fitted_height = fit_size((width, height), highest)
+    # each side is off by less than two pixels
+    assert abs(fitted_width - width * fitted_height / height) <= 2 + 2 * width / height
+
+
+def test_sizes_of_known_sources() -> None:
+    for displayed, highest, expected in (
+        ((1920, 1080), 720, (1280, 720)),
+        ((1080, 1920), 720, (404, 720)),
+        ((641, 361), 720, (640, 360)),
+        ((1920, 800), 720, (1728, 720)),
+    ):
+        assert fit_size(displayed, highest) == expected
+
+
+def test_a_picture_is_measured_as_a_player_shows_it() -> None:
+    tv = {"width": 720, "height": 576, "sample_aspect": Fraction(64, 45)}
+    for stream, displayed in (
+        (video(rotation=-90), (1080, 1920)),
+        (video(rotation=270), (1080, 1920)),
+        (video(rotation=180), (1920, 1080)),
+        (video(rotation=45), (1920, 1080)),
+        (video(**tv), (1024, 576)),
+        (video(**tv, rotation=90), (576, 1024)),
+        (video(width=1, height=1, sample_aspect=Fraction(1, 4)), (1, 1)),
+    ):
+        assert stream.displayed == displayed, stream
+
+
+def test_sound_is_left_out_where_there_is_none_or_none_is_wanted_surround_becomes_stereo_and_metadata_nothing() -> None:
+    plan = plan_transcode(media(video(), None), SURVEY, TranscodeRequest())
+    assert (plan.audio, plan.expected.audio, "-an" in transcode_arguments(plan, 0)) == (None, None, True)
+    assert plan_transcode(media(video()), SURVEY, TranscodeRequest(audio=False)).audio is None
+    for sound, channels in ((SOUND, "2"), (AudioStream(index=1, codec="aac", channels=1), "1")):
+        arguments = transcode_arguments(plan_transcode(media(video(), sound), SURVEY, TranscodeRequest()), 0)
+        options = {name: arguments[arguments.index(name) + 1] for name in ("-ac", "-map_metadata", "-map_chapters")}
+        assert options == {"-ac": channels, "-map_metadata": "-1", "-map_chapters": "-1"}
+
+
+def test_only_a_faster_source_is_slowed_to_the_cap() -> None:
+    twice = Survey(readable=10.0, video_end=10.0, video_length=10.0, audio_end=10.0, frames=1200)
+    fast = plan_transcode(media(video(frame_rate=Fraction(120))), twice, TranscodeRequest(max_fps=60))
+    usual = plan_transcode(media(video()), SURVEY, TranscodeRequest(max_fps=60))
+    assert (fast.rate_cap, fast.expected.frames) == (60, 600)
+    assert (usual.rate_cap, usual.expected.frames) == (None, 250)
+    guessed = video(frame_rate=Fraction(90000))
+    assert plan_transcode(media(guessed), SURVEY, TranscodeRequest()).rate_cap is None
+
+
+def test_a_poster_is_taken_from_a_tenth_of_the_way_in() -> None:
+    plan = plan_poster(media(video()), 360, None)
+    assert (plan.at, plan.choose, plan.width, plan.height) == (1.0, True, 640, 360)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import stat
 import tempfile
 from collections.abc import Iterator
@@ -18,34 +17,21 @@ from tests.video.media_helpers import RecordingContext, files_in, held_below, ma
 
 
 @pytest.fixture
-def shared() -> Iterator[Path]:
-    """A folder that every user of the machine can enter; pytest's own are for one user."""
-    folder = Path(tempfile.mkdtemp(prefix="peerd-test-"))
-    folder.chmod(0o755)
-    yield folder
-    shutil.rmtree(folder)
+def open_directory() -> Iterator[Path]:
+    """A media directory in which everybody may write; pytest's own folders are for one user."""
+    with tempfile.TemporaryDirectory(prefix="peerd-test-") as folder:
+        Path(folder).chmod(0o755)
+        media = Path(folder) / "media"
+        media.mkdir()
+        media.chmod(0o777)
+        yield media
 
 
-@pytest.fixture
-def open_directory(shared: Path) -> Path:
-    """A media directory in which everybody may write."""
-    media = shared / "media"
-    media.mkdir()
-    media.chmod(0o777)
-    return media
-
-
-@pytest.fixture
-def victim(shared: Path) -> Path:
-    """A file of the worker's user that is nobody else's business."""
-    path = shared / "victim"
-    path.write_bytes(b"precious")
-    path.chmod(0o600)
-    return path
-
-
-async def test_a_work_folder_that_is_exchanged_during_the_work_does_no_harm(open_directory: Path, victim: Path) -> None:
+async def test_a_work_folder_that_is_exchanged_during_the_work_does_no_harm(open_directory: Path) -> None:
     make_clip(open_directory / "clip.mp4", seconds=1)
+    victim = open_directory.parent / "victim"
+    victim.write_bytes(b"precious")
+    victim.chmod(0o600)
 
     def exchange() -> None:
         (mine,) = (open_directory / ".peerd-video").iterdir()
@@ -61,7 +47,7 @@ async def test_a_work_folder_that_is_exchanged_during_the_work_does_no_harm(open
     made = (open_directory / "out.mp4").lstat()
     assert (stat.S_ISREG(made.st_mode), made.st_size) == (True, result["size"])
     assert files_in(open_directory / "stolen") == []
-    assert (open_directory.parent / "victim").read_bytes() == b"precious"
+    assert victim.read_bytes() == b"precious"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
@@ -75,13 +61,11 @@ async def test_a_work_folder_of_another_user_is_refused_with_the_remedy(open_dir
 
 
 @pytest.mark.usefixtures("clip")
-async def test_a_work_folder_in_which_others_may_write_and_a_link_in_its_place_are_refused(
-    directory: Path, tmp_path: Path
-) -> None:
+async def test_a_work_folder_of_others_or_a_link_in_its_place_is_refused(directory: Path, tmp_path: Path) -> None:
     scratch, usual = directory / "scratch", directory / ".peerd-video"
     scratch.mkdir()
     usual.mkdir()
-    for mode in (0o770, 0o707, 0o722):
+    for mode in (0o720, 0o702):
         scratch.chmod(mode)
         usual.chmod(mode)
         for context in (RecordingContext(directory), RecordingContext(directory, scratch=str(scratch))):
@@ -99,7 +83,7 @@ async def test_a_work_folder_in_which_others_may_write_and_a_link_in_its_place_a
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("clip")
-@pytest.mark.parametrize("moment", ["reading the source", "encoded", "publishing"])
+@pytest.mark.parametrize("moment", ["encoded", "publishing"])
 async def test_an_output_folder_that_is_exchanged_for_a_link_leads_nowhere(
     directory: Path, tmp_path: Path, moment: str
 ) -> None:
@@ -112,21 +96,7 @@ async def test_an_output_folder_that_is_exchanged_for_a_link_leads_nowhere(
 
     with pytest.raises(PublishFailed, match=r"out/a\.mp4 .* folder was moved or exchanged"):
         await transcode(Interrupted(directory, moment, exchange), "clip.mp4", "out/a.mp4", quality="draft")
-    assert files_in(outside) == []
-    assert files_in(directory / "away") == []
-    assert held_below(directory) == []
-    with pytest.raises(PathRefused, match="link"):  # what the next attempt meets
-        await transcode(RecordingContext(directory), "clip.mp4", "out/a.mp4", quality="draft")
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("clip")
-async def test_an_output_folder_that_is_removed_meanwhile_is_made_again_by_the_next_attempt(directory: Path) -> None:
-    context = Interrupted(directory, "publishing", (directory / "out").rmdir)
-    with pytest.raises(PublishFailed, match="folder was moved or exchanged"):
-        await transcode(context, "clip.mp4", "out/a.mp4", quality="draft")
-    result = await transcode(context, "clip.mp4", "out/a.mp4", quality="draft")
-    assert (directory / "out" / "a.mp4").stat().st_size == result["size"]
+    assert files_in(outside) == files_in(directory / "away") == held_below(directory) == []
 
 
 @pytest.mark.parametrize("exchanged", ["folder", "file"])
@@ -152,30 +122,33 @@ async def test_a_source_that_is_exchanged_after_its_check_is_not_read(
 @pytest.mark.usefixtures("clip")
 async def test_a_link_to_a_folder_within_the_directory_is_followed_for_outputs(directory: Path) -> None:
     (directory / "2030").mkdir()
-    (directory / "newest").symlink_to("2030")
+    (directory / "newest").symlink_to("whole")
     (directory / "whole").symlink_to(directory / "2030" / ".." / "2030")
-    for folder in ("newest", "whole"):
-        result = await poster(RecordingContext(directory), "clip.mp4", f"{folder}/new/a.jpg")
-        assert result["output"] == "2030/new/a.jpg"
+    result = await poster(RecordingContext(directory), "clip.mp4", "newest/new/a.jpg")
+    assert result["output"] == "2030/new/a.jpg"
     (directory / "round").symlink_to("round")
     with pytest.raises(PathRefused, match="links"):
         await poster(RecordingContext(directory), "clip.mp4", "round/a.jpg")
 
 
 @pytest.mark.usefixtures("clip")
-async def test_programs_do_not_get_the_workers_environment(
+async def test_programs_get_neither_the_workers_environment_nor_all_of_the_memory(
     directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told = tmp_path / "told"
     told.mkdir()
-    tools = wrapped_tools(tmp_path / "tools", f"cat /proc/$$/environ > {told}/$$")
+    tools = wrapped_tools(
+        tmp_path / "tools", f"cat /proc/$$/environ > {told}/$$; ulimit -v > {told}/${{0##*/}}.kilobytes"
+    )
     monkeypatch.setenv("PATH", f"{tools}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("PEERD_DATABASE_URL", "postgresql://peerd:hunter2@db/peerd")
     monkeypatch.setenv("CLUSTER_SECRET", "hunter2")
     monkeypatch.setenv("FFREPORT", f"file={tmp_path}/report:level=56")  # ffmpeg would write a report there
     await transcode(RecordingContext(directory), "clip.mp4", quality="draft")
     await poster(RecordingContext(directory), "clip.mp4")
-    seen = [path.read_bytes() for path in told.iterdir()]
+    limit = int((told / "ffprobe.kilobytes").read_text())
+    assert limit <= 2**20, "a small file with a huge index does not fill the memory"
+    seen = [path.read_bytes() for path in told.iterdir() if not path.suffix]
     assert len(seen) >= 7
     names = {variable.split(b"=")[0] for each in seen for variable in each.split(b"\0") if variable}
     assert names <= {b"PATH", b"LC_CTYPE", b"LD_LIBRARY_PATH"}

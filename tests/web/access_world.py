@@ -26,37 +26,6 @@ API = "/api/v1"
 BROWSERS: list[httpx.Client] = []
 
 
-def serve_app(app: Any, settings: WebSettings, state: dict[str, Any], events: EventBus) -> Iterator[str]:
-    """Serve an app on peerd's own web server in a thread; the address."""
-    loop = asyncio.new_event_loop()
-    stop = asyncio.Event()
-    ready = threading.Event()
-
-    async def serve(listening: socket.socket) -> None:
-        server = WebServer(app, settings, state, events)
-        await server.start([listening], lambda _: None)
-        ready.set()
-        await stop.wait()
-        state["peerd"].draining.set()
-        server.stop_accepting(close_listeners=True)
-        await server.drain(1.0)
-        await server.shut_down(1.0)
-
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        host, port = listening.getsockname()
-        thread = threading.Thread(target=lambda: loop.run_until_complete(serve(listening)))
-        thread.start()
-        assert ready.wait(10)
-        try:
-            yield f"http://{host}:{port}"
-        finally:
-            while BROWSERS:
-                BROWSERS.pop().close()
-            loop.call_soon_threadsafe(stop.set)
-            thread.join()
-            loop.close()
-
-
 @contextmanager
 def serving(
     client: Client,
@@ -64,23 +33,40 @@ def serving(
     *,
     proxies: tuple[str, ...] = (),
     listener: Callable[[Any], None] | None = None,
-    **app_options: Any,
 ) -> Iterator[str]:
-    """The API of a client, with settings of its node."""
-    events = EventBus(*([listener] if listener is not None else []))
-    web = WebSettings(app="peerd.web:app", bind=("127.0.0.1:0",), forwarded_allow_ips=proxies, access_log=True)
-    state: dict[str, Any] = {
-        "peerd": SimpleNamespace(client=client, draining=asyncio.Event(), messenger=NoAgent()),
-        NODE_ACCESS_STATE: NodeAccess(access or AccessSettings()),
-    }
-    yield from serve_app(create_app(**app_options), web, state, events)
+    """The address of the API of a client, with settings of its node, on peerd's own web server in a thread."""
 
-
-class NoAgent:
-    """The messenger of a web process whose node has no agent."""
-
-    async def request(self, *_: object, **__: object) -> None:
+    async def no_agent(*_: object, **__: object) -> None:
         raise RequestFailed("peerd.metrics", "the agent", "there is none")
+
+    web = WebSettings(app="peerd.web:app", bind=("127.0.0.1:0",), forwarded_allow_ips=proxies, access_log=True)
+    draining, stop, ready = asyncio.Event(), asyncio.Event(), threading.Event()
+    process = SimpleNamespace(client=client, draining=draining, messenger=SimpleNamespace(request=no_agent))
+    state: dict[str, Any] = {"peerd": process, NODE_ACCESS_STATE: NodeAccess(access or AccessSettings())}
+    server = WebServer(create_app(), web, state, EventBus(*([listener] if listener is not None else [])))
+    loop = asyncio.new_event_loop()
+
+    async def serve(listening: socket.socket) -> None:
+        await server.start([listening], lambda _: None)
+        ready.set()
+        await stop.wait()
+        draining.set()
+        server.stop_accepting(close_listeners=True)
+        await server.drain(1.0)
+        await server.shut_down(1.0)
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=lambda: loop.run_until_complete(serve(listening)))
+        thread.start()
+        assert ready.wait(10)
+        try:
+            yield "http://{}:{}".format(*listening.getsockname())
+        finally:
+            while BROWSERS:
+                BROWSERS.pop().close()
+            loop.call_soon_threadsafe(stop.set)
+            thread.join()
+            loop.close()
 
 
 def bearer(secret: str) -> dict[str, str]:

@@ -23,34 +23,28 @@ __all__ = ["quick_passwords"]  # the fixture
 
 
 @pytest.fixture(scope="session")
-def filled_files(migrated_databases: MigratedDatabases, tmp_path_factory: pytest.TempPathFactory) -> dict[bool, Path]:
-    """Databases with tasks of several statuses, to be copied: without users, and with a user of each role."""
-    folder = tmp_path_factory.mktemp("filled")
-    files = {has_users: folder / f"{has_users}.sqlite" for has_users in (False, True)}
-    shutil.copy(migrated_databases.file(), files[False])
-    with Client(f"sqlite:///{files[False]}") as client:
+def filled_file(migrated_databases: MigratedDatabases, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database with tasks of several statuses, to be copied."""
+    file = Path(shutil.copy(migrated_databases.file(), tmp_path_factory.mktemp("filled") / "web.sqlite"))
+    with Client(f"sqlite:///{file}") as client:
         for number in range(5):
             client.enqueue("video", name="transcode", body={"source": f"{number}.mp4"}, priority=number)
         client.enqueue("mail", start_in="1h", unique="once", text="no JSON")
         client.enqueue("mail", bytes=b"\xff\x00")
         client.tasks.cancel(client.enqueue("mail").id, "<script>alert(1)</script>")
-    shutil.copy(files[False], files[True])
-    with Client(f"sqlite:///{files[True]}") as client:
-        add_users(client)
-    return files
+    return file
 
 
 @pytest.fixture
-def client(request: pytest.FixtureRequest, tmp_path: Path, filled_files: dict[bool, Path]) -> Iterator[Client]:
-    """Of a database with tasks of several statuses, and with users where a test has the fixture ``users``."""
-    filled = filled_files["users" in request.fixturenames]
-    with Client(f"sqlite:///{shutil.copy(filled, tmp_path / 'web.sqlite')}") as client:
+def client(tmp_path: Path, filled_file: Path) -> Iterator[Client]:
+    with Client(f"sqlite:///{shutil.copy(filled_file, tmp_path / 'web.sqlite')}") as client:
         yield client
 
 
 @pytest.fixture
 def users(client: Client) -> Client:
-    """The client of a database with a user of each role."""
+    """The client, with a user of each role."""
+    add_users(client)
     return client
 
 

@@ -15,8 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
-from peerd import Actor, BulkRetry, Client, PeerdError, Right, Role, TaskFilter
-from peerd.domain.access import RIGHTS_OF
+from peerd import Actor, BulkRetry, Client, PeerdError, Right, TaskFilter
 from peerd.operate.wire.operations import wire_operations
 from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import api_tokens, nodes
@@ -153,11 +152,9 @@ OF_OPERATIONS, OF_ROUTES = wanted(OPERATIONS, None), wanted(ROUTES, ", ")
 def routes() -> set[tuple[str, str]]:
     """All routes of the app: they are in its document, since none is left out of it."""
     app = create_app()
-    for route in app.routes:
-        inner: Any = getattr(route, "original_router", None)
-        assert all(one.include_in_schema for one in (inner.routes if inner is not None else ()))
-    paths = app.openapi()["paths"]
-    return {(method.upper(), path) for path, methods in paths.items() for method in methods}
+    routers: list[Any] = [one for one in (getattr(route, "original_router", None) for route in app.routes) if one]
+    assert all(route.include_in_schema for router in routers for route in router.routes)
+    return {(method.upper(), path) for path, methods in app.openapi()["paths"].items() for method in methods}
 
 
 def arguments_of(name: str) -> dict[str, Any]:
@@ -214,18 +211,16 @@ def test_every_operation_and_every_route_is_of_a_table_and_the_tables_have_no_ot
         assert found.operation.in_queues or foreign == 403, name
 
 
-def without(right: Right) -> frozenset[Right]:
-    """All rights but one. What may operate may view, so that it is no narrower."""
-    return frozenset(Right) - {right, *([OPERATE] if right is VIEW else [])}
+WITHOUT = {right: frozenset(Right) - {right, *([OPERATE] if right is VIEW else [])} for right in Right}
+"""All rights but one. What may operate may view, so that it is no narrower."""
 
 
 def test_an_operation_needs_its_right_and_its_queue(client: Client) -> None:
     foreign = Actor(name="foreign", rights=frozenset({VIEW, ENQUEUE, OPERATE}), queues=frozenset({"other"}))
     wrong = []
     for name, (right, of_foreign) in OF_OPERATIONS.items():
-        narrow, of_others = (
-            outcome(client, name, actor) for actor in (Actor(name="narrow", rights=without(right)), foreign)
-        )
+        narrow = outcome(client, name, Actor(name="narrow", rights=WITHOUT[right]))
+        of_others = outcome(client, name, foreign)
         allowed = outcome(client, name, Actor(name="exact", rights=frozenset({right})))
         told = "video" in of_others[1] and of_foreign != 403
         if (narrow[0], of_others[0], told) != (403, of_foreign, False) or allowed[0] in {401, 403}:
@@ -236,7 +231,7 @@ def test_an_operation_needs_its_right_and_its_queue(client: Client) -> None:
 def test_a_route_needs_its_right_and_its_queue(http: httpx.Client, client: Client) -> None:
     foreign = bearer(client.tokens.create("foreign", [VIEW, ENQUEUE, OPERATE], queues=["other"]).secret)
     exact = {right: bearer(client.tokens.create("exact", [right]).secret) for right in Right}
-    narrow = {right: bearer(client.tokens.create("narrow", without(right)).secret) for right in Right}
+    narrow = {right: bearer(client.tokens.create("narrow", WITHOUT[right]).secret) for right in Right}
     of_operations = {f"POST /operations/{next(iter(names.split()))}": key for key, names in OPERATIONS.items()}
     for route, (right, of_foreign) in {**OF_ROUTES, **of_operations}.items():
         refused, of_others, allowed = (send(http, route, headers) for headers in (narrow[right], foreign, exact[right]))
@@ -244,14 +239,6 @@ def test_a_route_needs_its_right_and_its_queue(http: httpx.Client, client: Clien
         assert of_others.status_code == of_foreign, (route, of_others.text)
         assert "video" not in of_others.text or of_foreign == 403, route
         assert allowed.status_code not in {401, 403}, route
-
-
-def test_a_token_and_a_user_of_a_role_have_its_rights(http: httpx.Client, client: Client) -> None:
-    for role in Role:
-        token = bearer(client.tokens.create(role, RIGHTS_OF[role]).secret)
-        for route in ("GET /tasks", "POST /tasks/{task_id}/cancel", "HEAD /files/{bucket}/{key}", "GET /users"):
-            is_refused = send(http, route, token).status_code == 403
-            assert is_refused is (OF_ROUTES[route][0] not in RIGHTS_OF[role]), (role, route)
 
 
 def test_nothing_is_served_without_a_valid_credential(http: httpx.Client, client: Client) -> None:
@@ -266,11 +253,8 @@ def test_nothing_is_served_without_a_valid_credential(http: httpx.Client, client
         bearer(revoked.secret),
         bearer(expired.secret),
         bearer(secret[:-1] + ("A" if secret[-1] != "A" else "B")),
-        bearer("peerd_"),
-        {"authorization": "Bearer"},
         {"authorization": secret},
         {"authorization": f"Basic {secret}"},
-        {"cookie": "peerd_session="},
         {"cookie": f"peerd_session={secret}"},
     )
     # No route asks for a credential by itself: each is tried with one of these, in turn.
@@ -279,9 +263,9 @@ def test_nothing_is_served_without_a_valid_credential(http: httpx.Client, client
         answer = http.request(method, path.replace("{task_id}", "1"), headers=headers)
         assert problem(answer) == (401, "Unauthorized"), (method, path, headers)
         assert answer.headers["www-authenticate"] == "Bearer"
-    for path in (f"{API}/openapi.json", f"{API}/nope", "/health/livex", "/health/live/", "/metrics"):
+    for path in (f"{API}/openapi.json", f"{API}/nope", "/health/livex", "/metrics"):
         assert http.get(path).status_code == 401, path
-    for path in ("/", "/tasks/1", "/tasks/export.csv", "/nope", "/xhealth/live"):
+    for path in ("/", "/tasks/export.csv", "/nope"):
         assert http.get(path).headers["location"].startswith("/login?next="), path
         assert http.post(path).status_code == 401, path
     for path in OPEN:
@@ -289,35 +273,28 @@ def test_nothing_is_served_without_a_valid_credential(http: httpx.Client, client
         assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
 
 
-def test_the_live_state_of_a_node_is_not_shown_to_an_actor_of_some_queues(http: httpx.Client, client: Client) -> None:
+def test_an_actor_of_some_queues_sees_them_and_no_live_node(http: httpx.Client, client: Client) -> None:
+    for queue in ("mail", "video"):
+        client.limits.set(queue, running=1)
     client.database.run(lambda connection: connection.execute(nodes.insert().values(name="n")))
-    all_queues = bearer(client.tokens.create("all", [VIEW]).secret)
-    some = bearer(client.tokens.create("some", [VIEW, OPERATE], queues=["video"]).secret)
-    asked = http.get(f"{API}/nodes/n", headers=all_queues).json()
-    assert asked["live"] is None
-    assert asked["problem"] not in {None, OF_ALL_QUEUES}
-    shown = http.get(f"{API}/nodes/n", headers=some).json()
-    assert (shown["name"], shown["live"], shown["problem"]) == ("n", None, OF_ALL_QUEUES)
-    assert client.audit.page(actor="some").items == [], "nothing was asked of the node"
-    assert [node["name"] for node in http.get(f"{API}/nodes", headers=some).json()] == ["n"]
+    mine = bearer(client.tokens.create("mine", [VIEW, OPERATE], queues=["mail"]).secret)
 
+    def get(path: str, headers: Mapping[str, str] = mine) -> Any:
+        return http.get(f"{API}/{path}", headers=headers).json()
 
-def test_a_token_of_a_queue_sees_its_queue_alone(http: httpx.Client, client: Client) -> None:
-    client.limits.set("mail", running=1)
-    client.limits.set("video", running=1)
-    mine = bearer(client.tokens.create("mail", [VIEW, OPERATE], queues=["mail"]).secret)
-    listed = http.get(f"{API}/tasks", headers=mine).json()["items"]
+    listed = get("tasks")["items"]
     assert {task["queue"] for task in listed} == {"mail"}
-    assert http.get(f"{API}/tasks", params={"queue": "video"}, headers=mine).json()["items"] == []
-    assert [queue["name"] for queue in http.get(f"{API}/queues", headers=mine).json()] == ["mail"]
-    assert [limit["queue"] for limit in http.get(f"{API}/limits", headers=mine).json()] == ["mail"]
+    assert get("tasks?queue=video")["items"] == []
+    assert [queue["name"] for queue in get("queues")] == [limit["queue"] for limit in get("limits")] == ["mail"]
     [task_id, *_] = [task["id"] for task in listed if task["status"] == "scheduled"]
     assert http.post(f"{API}/tasks/{task_id}/kick", headers=mine).status_code == 200
     moved = http.post(f"{API}/tasks/{task_id}/move", json={"queue": "video"}, headers=mine)
     assert problem(moved) == (403, "NotPermitted")
     both = bearer(client.tokens.create("both", [VIEW], queues=["mail", "video"]).secret)
-    page = http.get(f"{API}/tasks", params={"limit": 3}, headers=both).json()
-    rest = http.get(f"{API}/tasks", params={"limit": 50, "after": page["next"]}, headers=both).json()
-    assert len(page["items"] + rest["items"]) == 8
-    other = bearer(client.tokens.create("other", [VIEW], queues=["mail"]).secret)
-    assert http.get(f"{API}/tasks", params={"after": page["next"]}, headers=other).status_code == 422
+    page = get("tasks?limit=3", both)
+    assert len(page["items"] + get(f"tasks?after={page['next']}", both)["items"]) == 8
+    assert http.get(f"{API}/tasks?after={page['next']}", headers=mine).status_code == 422
+    all_queues = bearer(client.tokens.create("all", [VIEW]).secret)
+    assert get("nodes/n", all_queues)["problem"] not in {None, OF_ALL_QUEUES}
+    assert [get("nodes/n")[name] for name in ("name", "live", "problem")] == ["n", None, OF_ALL_QUEUES]
+    assert "nodes" not in str(client.audit.page(actor="mine").items), "nothing was asked of the node"

@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -20,7 +21,6 @@ from peerd.testing import eventually_async
 from peerd.web import reading_pauses
 from peerd.web.events.hub import EventHub
 from peerd.web.events.messages import EventFilter, EventKind
-from peerd.web.events.topic import Topic
 from peerd.web.events.viewer import Viewer
 from peerd.web.reading_pauses import REST, ReadingPauses
 from peerd.web_server.ring_subscriptions import RingSubscriptions
@@ -36,9 +36,8 @@ class Harness:
     def __init__(self, client: Client, folder: Path) -> None:
         self.client = client
         self.process = ProcessContext(FakeLink(), EventBus())
-        self.rings = RingSubscriptions(self.process, folder)
         self.hub = EventHub(interval=AN_HOUR)
-        self.hub.attach(self.process, self.rings)
+        self.hub.attach(self.process, RingSubscriptions(self.process, folder))
         self.agent = WakeUpSender(folder)
         self.agent.open()
 
@@ -50,17 +49,11 @@ class Harness:
         await viewer.take(0)
         return viewer
 
-    def send_message(self, ring: Ring, sender: dict[str, Any] = AGENT) -> None:
-        data = msgspec.to_builtins(ring)
-        frame = {"type": "message", "action": RING_ACTION, "data": data, "from": sender, "request": False, "id": 1}
-        self.process.messenger.receive(frame)
-
 
 @pytest.fixture
 async def harness(client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Harness]:
-    monkeypatch.setattr(reading_pauses, "SHORTEST_PAUSE", 0.01)
-    monkeypatch.setattr(reading_pauses, "REST", 0.0)
-    monkeypatch.setattr(reading_pauses, "GROWTH", 1e9)
+    for name, value in (("SHORTEST_PAUSE", 0.01), ("REST", 0.0), ("GROWTH", 1e9)):
+        monkeypatch.setattr(reading_pauses, name, value)
     harness = Harness(client, tmp_path)
     yield harness
     harness.process.draining.set()
@@ -80,12 +73,16 @@ async def test_a_ring_of_its_queues_makes_a_reader_of_tasks_read(harness: Harnes
 
 
 async def test_a_claim_that_was_revoked_makes_it_read_too(harness: Harness) -> None:
+    def send(ring: Ring, sender: dict[str, Any]) -> None:
+        head = {"type": "message", "action": RING_ACTION, "from": sender, "request": False, "id": 1}
+        harness.process.messenger.receive({**head, "data": msgspec.to_builtins(ring)})
+
     viewer = await harness.watch(EventKind.TASK)
     harness.client.tasks.cancel(1)
-    harness.send_message(NodeRequested("here"))
-    harness.send_message(ClaimRevoked((1,)), WORKER)
+    send(NodeRequested("here"), AGENT)
+    send(ClaimRevoked((1,)), WORKER)
     assert await viewer.take(0.2) == [], "no news of tasks, or none of the agent"
-    harness.send_message(ClaimRevoked((1,)))
+    send(ClaimRevoked((1,)), AGENT)
     assert [message.status for message in await viewer.take(20)] == ["canceled"]
 
 
@@ -99,60 +96,26 @@ async def test_rings_come_only_while_somebody_watches_tasks(harness: Harness) ->
     assert not harness.agent.send(ME, TasksAvailable())
 
 
-async def test_rings_that_come_during_a_reading_cause_another_one(
-    harness: Harness, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await harness.watch(EventKind.TASK)
-    [topic] = harness.hub._topics.values()
-    readings = 0
+def test_pauses_are_short_after_a_change_or_a_ring_and_grow_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(asyncio, "get_running_loop", lambda: SimpleNamespace(time=lambda: now))
 
-    async def rung_while_it_reads(_: Topic) -> list[Any]:
-        nonlocal readings
-        readings += 1
-        if readings == 1:
-            topic._pauses.ring()
-        return []
+    def read(pauses: ReadingPauses, *, seconds: float = 0.0, has_changed: bool = False, rings: bool = False) -> float:
+        nonlocal now
+        pauses.begin()
+        now += seconds
+        if rings:
+            pauses.ring()
+        pauses.end(has_changed=has_changed)
+        return pauses._pause
 
-    monkeypatch.setattr(Topic, "_read_changes", rung_while_it_reads)
-    topic._pauses.ring()
-    await eventually_async(lambda: readings == 3, message="the one that began it, its own, and the one after a ring")
-
-
-class LoopClock:
-    """The clock of the event loop, which is set."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.now = 100.0
-        monkeypatch.setattr(asyncio, "get_running_loop", lambda: self)
-
-    def time(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> LoopClock:
-    return LoopClock(monkeypatch)
-
-
-def read(pauses: ReadingPauses, clock: LoopClock, *, seconds: float = 0.0, has_changed: bool = False) -> float:
-    """The pause after a reading."""
-    pauses.begin()
-    clock.now += seconds
-    pauses.end(has_changed=has_changed)
-    return pauses._pause
-
-
-def test_pauses_are_short_after_a_change_or_a_ring_and_grow_otherwise(clock: LoopClock) -> None:
     pauses = ReadingPauses(2.0)
-    assert read(pauses, clock, has_changed=True) == 0.25
-    assert [read(pauses, clock) for _ in range(4)] == [0.5, 1.0, 2.0, 2.0]
+    assert read(pauses, has_changed=True) == 0.25
+    assert [read(pauses) for _ in range(4)] == [0.5, 1.0, 2.0, 2.0]
     pauses.ring()
-    assert [read(pauses, clock) for _ in range(2)] == [0.25, 0.5], "the ring counts once"
-
-
-def test_reading_takes_a_tenth_of_the_time_and_pauses_are_never_longer_than_the_longest(clock: LoopClock) -> None:
-    pauses = ReadingPauses(2.0)
-    assert read(pauses, clock, seconds=0.1, has_changed=True) == pytest.approx(REST * 0.1)
-    assert read(pauses, clock, seconds=1.0, has_changed=True) == 2.0
+    assert [read(pauses) for _ in range(2)] == [0.25, 0.5], "the ring counts once"
+    assert [read(pauses, rings=True), read(pauses), read(pauses)] == [1.0, 0.25, 0.5], "it may have come too late"
+    assert read(pauses, seconds=0.1, has_changed=True) == pytest.approx(REST * 0.1)
+    assert read(pauses, seconds=1.0, has_changed=True) == 2.0
     crowded = ReadingPauses(1.0, lambda: 0.8)
-    assert [read(crowded, clock, has_changed=True), read(crowded, clock)] == [0.8, 1.0]
+    assert [read(crowded, has_changed=True), read(crowded)] == [0.8, 1.0]

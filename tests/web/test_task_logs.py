@@ -37,9 +37,7 @@ def write(client: Client, task_id: int, *messages: str, first: int = 0, level: s
 
 def end_long_ago(client: Client, task_id: int) -> None:
     values = {"status": "done", "finished_at": seconds_from_now(-60)}
-    client.database.run(
-        lambda connection: connection.execute(sa.update(tasks).where(tasks.c.id == task_id).values(values)).rowcount
-    )
+    client.database.run(sa.Connection.execute, sa.update(tasks).where(tasks.c.id == task_id).values(values))
 
 
 Event = tuple[str, Any]
@@ -57,33 +55,22 @@ def events_of(response: httpx.Response) -> Iterator[Event]:
 def read_stream(http: httpx.Client, task_id: int, **more: Any) -> list[Event]:
     with http.stream("GET", f"/tasks/{task_id}/logs/stream", timeout=60, **more) as response:
         assert response.status_code == 200, response.read()
-        assert response.headers["content-type"].startswith("text/event-stream")
         assert response.headers["x-accel-buffering"] == "no"
         return list(events_of(response))
 
 
-def test_pages_of_lines(http: httpx.Client, client: Client) -> None:
+def test_lines_are_shown_page_by_page_and_wrong_requests_refused(http: httpx.Client, client: Client) -> None:
     write(client, 1, "one", "two", HOSTILE)
     write(client, 1, "bad", first=3, level="error")
-    first = http.get("/tasks/1/logs", params={"limit": 2}).json()
-    assert [line["message"] for line in first["items"]] == ["one", "two"]
+    first = http.get("/tasks/1/logs?limit=2").json()
     assert (first["next"], first["has_more"], first["ended"]) == ("1-1", True, False)
-    of_line = {"lease": "1", "attempt": 1, "level": "info", "logger": "app", "fields": {"size": 3}}
+    of_line = {"lease": "1", "attempt": 1, "level": "info", "logger": "app", "fields": {"size": 3}, "message": "one"}
     assert first["items"][0] | of_line == first["items"][0]
-    rest = http.get("/tasks/1/logs", params={"after": first["next"]}).json()
-    assert [line["message"] for line in rest["items"]] == [HOSTILE, "bad"]
-    [of_level] = http.get("/tasks/1/logs", params={"level": "warning"}).json()["items"]
-    assert of_level["message"] == "bad"
-    assert http.get("/tasks/1/logs", params={"attempt": 2}).json()["items"] == []
-
-
-def test_wrong_requests_are_refused(http: httpx.Client) -> None:
-    of_lines = "1/logs?after=x", "1/logs?level=loud", "1/logs?limit=1001", "1/logs?other=1"
-    of_streams = "1/logs/stream?after=1", "1/logs/stream?level=x", "x/logs/stream"
-    wrong = dict.fromkeys((*of_lines, *of_streams), 422) | {"999/logs": 404, "999/logs/stream": 404}
-    answers = {path: http.get(f"/tasks/{path}") for path in wrong}
-    assert {path: answer.status_code for path, answer in answers.items()} == wrong
-    assert {answer.headers["content-type"] for answer in answers.values()} == {"application/problem+json"}
+    for query, messages in (("after=1-1", [HOSTILE, "bad"]), ("level=warning", ["bad"]), ("attempt=2", [])):
+        assert [line["message"] for line in http.get(f"/tasks/1/logs?{query}").json()["items"]] == messages
+    refused = "1/logs?after=x", "1/logs?level=loud", "1/logs?limit=1001", "1/logs/stream?after=1"
+    wrong = dict.fromkeys(refused, 422) | {"999/logs": 404, "999/logs/stream": 404}
+    assert {path: problem(http.get(f"/tasks/{path}"))[0] for path in wrong} == wrong
 
 
 def test_a_stream_follows_a_task_to_its_end(http: httpx.Client, client: Client) -> None:
@@ -98,30 +85,21 @@ def test_a_stream_follows_a_task_to_its_end(http: httpx.Client, client: Client) 
         end_long_ago(client, 1)
         assert next(events)[1]["cursor"] == "1-3"
         assert list(events) == [("end", {"task_id": "1"})]
-        assert [(name, data.get("message")) for name, data in second.result(30)] == [
-            ("line", "the last"),
-            ("end", None),
-        ]
-
-
-def test_a_stream_continues_after_the_last_event_of_the_browser(http: httpx.Client, client: Client) -> None:
-    write(client, 1, "one", "two", "three")
-    end_long_ago(client, 1)
-    events = read_stream(http, 1, headers={"last-event-id": "1-0"}, params={"after": "0-0"})
-    assert [data.get("message") for _, data in events] == ["two", "three", None]
-    assert read_stream(http, 1, params={"after": "1-2"}) == [("end", {"task_id": "1"})]
+        assert [data.get("message") for _, data in second.result(30)] == ["the last", None]
+    continued = read_stream(http, 1, headers={"last-event-id": "1-1"}, params={"after": "0-0"})
+    assert [data.get("message") for _, data in continued] == ["while it runs", "the last", None]
+    assert read_stream(http, 1, params={"after": "1-3"}) == [("end", {"task_id": "1"})]
 
 
 def test_many_watchers_cost_one_reading_and_a_slow_one_misses_nothing(
     http: httpx.Client, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(log_streams, "MAX_BEHIND", 3)
-    readings: list[str] = []
+    readings: list[int] = []
     logs = TaskOperations.logs.__wrapped__
 
     def counted(group: Any, task_id: int, **wanted: Any) -> Any:
-        if wanted["limit"] == 2 * log_streams.PAGE:
-            readings.append(str(wanted))
+        readings.extend([task_id] * (wanted["limit"] == 2 * log_streams.PAGE))
         return logs(group, task_id, **wanted)
 
     monkeypatch.setattr(TaskOperations, "logs", type(TaskOperations.logs)(counted))
@@ -155,9 +133,6 @@ def test_there_are_only_so_many_streams_which_get_comments_and_end_with_a_delete
     eventually(lambda: http.get("/tasks/2/logs/stream").status_code == 200, message="the first one is over")
 
 
-# ---------------------------------------------------------------- rights
-
-
 def test_a_stream_ends_with_the_rights_of_its_watcher(
     address: str, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -171,30 +146,30 @@ def test_a_stream_ends_with_the_rights_of_its_watcher(
     ):
         events = events_of(response)
         assert next(events)[1]["message"] == "one"
-        write(client, 1, "while the token is valid", first=1)
-        assert next(events)[1]["message"] == "while the token is valid"
         client.tokens.revoke(token.token.id)
         assert list(events) == [("bye", {"task_id": "1"})], "the client asks again, and is refused"
         assert problem(http.get("/tasks/1/logs/stream")) == (401, "Unauthorized")
 
 
+@pytest.mark.parametrize("is_first", [False, True])
 def test_a_stream_ends_when_its_task_leaves_the_queues_of_its_watcher(
-    address: str, client: Client, monkeypatch: pytest.MonkeyPatch
+    address: str, client: Client, monkeypatch: pytest.MonkeyPatch, *, is_first: bool
 ) -> None:
     monkeypatch.setattr(log_streams, "READ_EVERY", 0.05)
-    of_video = bearer(client.tokens.create("video", ["view"], queues=["video"]).secret)
-    of_all = bearer(client.tokens.create("all", ["view"]).secret)
-    for task_id, actors in ((1, (of_video, of_all)), (2, (of_all, of_video))):  # whoever came first
-        write(client, task_id, "one")
-        with httpx.Client(base_url=address + API, timeout=60) as http, ExitStack() as streams:
-            path = f"/tasks/{task_id}/logs/stream"
-            events = [events_of(streams.enter_context(http.stream("GET", path, headers=one))) for one in actors]
-            for one in events:
-                next(one)
-            client.tasks.move_to_queue(task_id, "mail")
-            assert list(events[actors.index(of_video)]) == [("end", {"task_id": str(task_id)})]
-            write(client, task_id, "of another queue", first=1)
-            assert next(events[actors.index(of_all)])[1]["message"] == "of another queue"
+    write(client, 1, "one")
+    scopes = sorted([["video"], None], key=lambda scope: (scope is None) is is_first)
+    tokens = [client.tokens.create("t", ["view"], queues=scope) for scope in scopes]
+    with httpx.Client(base_url=address + API, timeout=60) as http, ExitStack() as opened:
+        streams = [
+            events_of(opened.enter_context(http.stream("GET", "/tasks/1/logs/stream", headers=bearer(token.secret))))
+            for token in tokens
+        ]
+        for one in streams:
+            next(one)
+        client.tasks.move_to_queue(1, "mail")
+        assert list(streams[scopes.index(["video"])]) == [("end", {"task_id": "1"})]
+        write(client, 1, "of another queue", first=1)
+        assert next(streams[scopes.index(None)])[1]["message"] == "of another queue"
 
 
 def test_lines_are_those_of_the_queues_of_the_actor_and_are_masked(client: Client) -> None:
@@ -202,24 +177,21 @@ def test_lines_are_those_of_the_queues_of_the_actor_and_are_masked(client: Clien
         write(program, 1, "login with password=hunter2 please")
         rows = [LoggedLine(1, 1, 1, 1, datetime.now(UTC), "info", "app", "x", '{"Password": "hunter2", "size": 3}')]
         program.database.run(write_lines, rows)
-        all_queues = bearer(program.tokens.create("all", ["view"]).secret)
-        mail = bearer(program.tokens.create("mail", ["view"], queues=["mail"]).secret)
-        video = bearer(program.tokens.create("video", ["view"], queues=["video"]).secret)
         end_long_ago(program, 1)
+        video, mail = (bearer(program.tokens.create(one, ["view"], queues=[one]).secret) for one in ("video", "mail"))
         with httpx.Client(base_url=address + API) as http:
-            for actor in (all_queues, video):
-                page = http.get("/tasks/1/logs", headers=actor).json()["items"]
-                assert [line["message"] for line in page] == ["login with password=*** please", "x"]
-                assert page[1]["fields"] == {"Password": "***", "size": 3}
-                names = "tasks.last_logs", "tasks.logs"
-                answers = [http.post(f"/operations/{name}", json={"task_id": 1}, headers=actor) for name in names]
-                for answer in (*answers, http.get("/tasks/1/logs/stream", headers=actor)):
-                    found = answer.status_code, "***" in answer.text, "hunter2" in answer.text
-                    assert found == (200, True, False), answer.url
-            for path in ("/tasks/1/logs", "/tasks/1/logs/stream"):
-                assert problem(http.get(path, headers=mail)) == (404, "TaskNotFound")
-            refused = http.post("/operations/tasks.logs", json={"task_id": 1}, headers=mail)
-            assert problem(refused) == (404, "TaskNotFound")
-            nothing = http.post("/operations/tasks.last_logs", json={"task_id": 1}, headers=mail).json()
-            assert (nothing["items"], nothing["count"]) == ([], 0)
+
+            def ask(name: str, headers: dict[str, str]) -> httpx.Response:
+                return http.post(f"/operations/{name}", json={"task_id": 1}, headers=headers)
+
+            page = http.get("/tasks/1/logs", headers=video).json()["items"]
+            assert [line["message"] for line in page] == ["login with password=*** please", "x"]
+            assert page[1]["fields"] == {"Password": "***", "size": 3}
+            stream = http.get("/tasks/1/logs/stream", headers=video)
+            for answer in (stream, ask("tasks.logs", video), ask("tasks.last_logs", video)):
+                found = answer.status_code, "***" in answer.text, "hunter2" in answer.text
+                assert found == (200, True, False), answer.url
+            refused = [http.get(f"/tasks/1/logs{path}", headers=mail) for path in ("", "/stream")]
+            assert {problem(one) for one in (*refused, ask("tasks.logs", mail))} == {(404, "TaskNotFound")}
+            assert ask("tasks.last_logs", mail).json()["items"] == []
         assert "hunter2" in program.tasks.logs(1).items[0].message, "a program works with the values"

@@ -6,7 +6,6 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -31,8 +30,7 @@ DESKTOP, PHONE = 1440, 390
 @pytest.fixture(scope="package")
 def studio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Studio]:
     """Two nodes under load, with a dashboard."""
-    folder = tmp_path_factory.mktemp("studio")
-    studio = Studio(folder, f"sqlite:///{folder}/peerd.sqlite")
+    studio = Studio(tmp_path_factory.mktemp("studio"))
     try:
         yield studio.up()
     finally:
@@ -54,29 +52,8 @@ def browser() -> Iterator[Browser]:
         browser.close()
 
 
-class Watched:
-    """What must not happen on any page: errors on the console, and requests to other servers."""
-
-    def __init__(self, page: Page, address: str) -> None:
-        self.problems: list[str] = []
-        self.ignores_failures = False
-        self._address = address
-        page.on("console", self._on_console)
-        page.on("pageerror", lambda error: self.problems.append(f"error: {error}"))
-        page.on("request", self._on_request)
-
-    def _on_console(self, message: ConsoleMessage) -> None:
-        is_expected = self.ignores_failures and "Failed to load resource" in message.text
-        if message.type in {"error", "warning"} and not is_expected:
-            self.problems.append(f"console: {message.text}")
-
-    def _on_request(self, request: Any) -> None:
-        if not request.url.startswith((self._address, "about:", "data:")):
-            self.problems.append(f"request to {request.url}")
-
-
 class Open:
-    """Opens pages, each in a browser context of its own.
+    """Opens pages, each in a browser context of its own; none may have an error or ask another server.
 
     Args:
         browser: the browser.
@@ -86,7 +63,8 @@ class Open:
     def __init__(self, browser: Browser, address: str) -> None:
         self._browser = browser
         self._address = address
-        self._opened: list[tuple[Page, Watched]] = []
+        self._opened: list[Page] = []
+        self._problems: list[str] = []
 
     def __call__(
         self,
@@ -107,22 +85,31 @@ class Open:
         )
         page = context.new_page()
         page.set_default_timeout(20_000)
-        watched = Watched(page, self._address)
-        self._opened.append((page, watched))
+        self._opened.append(page)
+        failures: list[str] = []
+        page.on("console", lambda message: self._on_console(message, failures))
+        page.on("pageerror", lambda error: self._problems.append(f"error: {error}"))
+        page.on("request", self._on_request)
         page.goto(path)
         if may_fail:  # requests of this page are made to fail
-            watched.ignores_failures = True
+            failures.append("Failed to load resource")
         return page
 
     def close(self) -> None:
         """Close all pages; they must have had no problem."""
-        problems: list[str] = []
         while self._opened:
-            page, watched = self._opened.pop()
+            page = self._opened.pop()
             page.goto("about:blank")  # its streams of events end before the context does
             page.context.close()
-            problems += watched.problems
-        assert problems == []
+        assert self._problems == []
+
+    def _on_console(self, message: ConsoleMessage, expected: list[str]) -> None:
+        if message.type in {"error", "warning"} and not any(text in message.text for text in expected):
+            self._problems.append(f"console: {message.text}")
+
+    def _on_request(self, request: Any) -> None:
+        if not request.url.startswith((self._address, "about:", "data:")):
+            self._problems.append(f"request to {request.url}")
 
 
 @pytest.fixture
@@ -131,21 +118,6 @@ def open_page(browser: Browser, studio: Studio) -> Iterator[Open]:
     pages = Open(browser, studio.address)
     yield pages
     pages.close()
-
-
-class Faults:
-    """What is wrong in the rows of a table, so that a test shows all of it."""
-
-    def __init__(self) -> None:
-        self.found: list[str] = []
-
-    @contextmanager
-    def of(self, row: object) -> Iterator[None]:
-        """Note what fails for a row."""
-        try:
-            yield
-        except Exception as error:  # noqa: BLE001 - of all rows, not of the first
-            self.found.append(f"{row}: {error}")
 
 
 @pytest.fixture

@@ -35,25 +35,20 @@ RUNNING = 5
 
 
 class Studio:
-    """The cluster, its dashboard's address, and tasks of a known kind.
+    """The cluster in a folder, its dashboard's address, and tasks of a known kind."""
 
-    Args:
-        folder: of the project.
-        url: of the database.
-    """
-
-    def __init__(self, folder: Path, url: str) -> None:
-        self.cluster = Cluster(folder, url)
+    def __init__(self, folder: Path) -> None:
+        self.cluster = Cluster(folder, f"sqlite:///{folder}/peerd.sqlite")
         shutil.copy(JOBS, folder / JOBS.name)
         self.client: Client = self.cluster.client
-        self.first = self._node("studio-1", with_dashboard=True)
-        self.second = self._node("studio-2")
+        dashboard = {"web.dashboard": {"app": "peerd.web:app", "bind": "127.0.0.1:0"}}
+        self.first, self.second = self._node(1, dashboard), self._node(2, {})
 
     def up(self) -> Studio:
         """Start the nodes and fill the tables."""
-        for node in (self.first, self.second):
+        for node in self.cluster.nodes:
             node.start()
-        for node in (self.first, self.second):
+        for node in self.cluster.nodes:
             node.wait_until_running()
         self.fill()
         self.fill_disks()
@@ -73,19 +68,17 @@ class Studio:
             enqueue("video", name="probe", body={"source": f"clip-{number:03}.mov"})
         for number in range(FAILED):
             enqueue("video", name="upload", body={"source": f"reel-{number}.mov"})
-        for number in range(FAILED):
             enqueue("mail", name="notify", body={"to": f"editor-{number}@studio.example"})
-        for number in range(RUNNING):
-            body = {"source": f"film-{number}.mov", "seconds": 600}
-            enqueue("video", name="transcode", body=body, unique=f"film-{number}", priority=10 * number)
+        self._enqueue_films()
         enqueue("video", name="transcode", body={"source": "trailer.mov", "seconds": 4})
         for number in range(30):
             enqueue("archive", name="store", body={"source": f"clip-{number:03}.mp4"}, limit_key=f"disk-{number % 3}")
         for number in range(8):
             enqueue("video", name="probe", body={"source": f"later-{number}.mov"}, start_in="2h")
-        canceled = enqueue("mail", name="notify", body={"to": "old@studio.example"}, start_in="1h")
+        canceled, buried = (
+            enqueue("mail", name="notify", body={"to": "old@studio.example"}, start_in="1h") for _ in "ab"
+        )
         self.client.tasks.cancel(canceled.id, "the film was withdrawn")
-        buried = enqueue("mail", name="notify", body={"to": "aside@studio.example"}, start_in="1h")
         self.client.tasks.bury(buried.id)
         self.client.limits.set("video", running=8)
         self.client.limits.set("archive", running=2, each_key=True)
@@ -96,8 +89,8 @@ class Studio:
         client = self.client
         identity = client.database.run(cluster_identity)
         for number in (1, 2):
-            path = self.disk_path(number)
-            path.mkdir(exist_ok=True)
+            path = self._disk_path(number)
+            path.mkdir()
             client.disks.register(create_disk(path, identity).disk, path=str(path), node=f"studio-{number}")
         client.buckets.create("films", quota="2GB")
         client.buckets.create("rushes")
@@ -106,21 +99,16 @@ class Studio:
             content = random.Random(number).randbytes(40_000 * number**2)
             client.files.put(io.BytesIO(content), f"films/2026/scene-{number:02}.mov", content_type="video/quicktime")
         client.files.put(io.BytesIO(b"scenes"), "films/readme.txt", content_type="text/plain")
-        eventually(lambda: self._are_whole("2026/"), timeout=WITHIN, message=self.cluster.describe)
+        eventually(self._are_whole, timeout=WITHIN, message=self.cluster.describe)
 
-    def disk_path(self, number: int) -> Path:
-        """The folder of a node's disk."""
+    def _disk_path(self, number: int) -> Path:
         return self.cluster.folder / f"disk-{number}"
 
     def _are_disks_online(self) -> bool:
         return {disk.condition for disk in self.client.files.overview().disks} == {"online"}
 
-    def _are_whole(self, prefix: str) -> bool:
-        return {file.health for file in self.client.files.kept("films", prefix).files} == {"whole"}
-
-    def running(self) -> list[int]:
-        """The ids of tasks that run."""
-        return [task.id for task in self.client.tasks.list(status=Status.WORKING, limit=50)]
+    def _are_whole(self) -> bool:
+        return {file.health for file in self.client.files.kept("films", "2026/").files} == {"whole"}
 
     def restore(self) -> None:
         """Take back what other tests have changed of nodes, queues and schedules; and let as many tasks run again."""
@@ -133,9 +121,8 @@ class Studio:
         client.limits.remove("shelf")
         with contextlib.suppress(ScheduleNotFound):
             client.schedules.delete("nightly")
-        for number in range(RUNNING):
-            client.enqueue("video", name="transcode", body={"source": f"film-{number}.mov"}, unique=f"film-{number}")
-        eventually(lambda: len(self.running()) >= RUNNING, timeout=WITHIN)
+        self._enqueue_films()
+        eventually(lambda: self._count(Status.WORKING) >= RUNNING, timeout=WITHIN)
 
     def write_past(self) -> None:
         """Figures of the last hour, as a busy studio would have them, so that charts have lines."""
@@ -145,11 +132,7 @@ class Studio:
         for number in range(1, 60):
             at = present - timedelta(minutes=number)
             load = 1 + math.sin(number / 9) * 0.6 + (number % 7) / 20
-            for queue, name, scale, failed in (
-                ("video", "probe", 40, 0),
-                ("video", "transcode", 6, 1),
-                ("mail", "notify", 15, 2),
-            ):
+            for queue, name, scale, failed in (("video", "probe", 40, 1), ("mail", "notify", 15, 2)):
                 run = Histogram.of([0.02 * scale * load] * 5 + [0.1 * scale * load])
                 wait = Histogram.of([0.01 * load] * 8 + [0.3 * load])
                 outcomes = {"done": round(scale * load), "failed": failed if 18 < number < 26 else 0}
@@ -158,7 +141,7 @@ class Studio:
             for status, count in (("pending", 90 * load), ("working", 7), ("scheduled", 8)):
                 samples.append({"step": SAMPLE, "at": at, "queue": "", "status": status, "count": round(count)})
         self.client.database.run(write_buckets, buckets)
-        self.client.database.run(lambda connection: connection.execute(sa.insert(depths), samples).close())
+        self.client.database.run(sa.Connection.execute, sa.insert(depths), samples)
 
     def task_of(self, kind: str) -> int:
         """A task that is running, failed, dead or done."""
@@ -166,35 +149,33 @@ class Studio:
         return self.client.tasks.list(status=status, limit=1)[0].id
 
     def close(self) -> None:
-        """End the tasks and stop the nodes; the test fails if a process is left."""
-        try:
-            self.cluster.release_all()
-        finally:
-            left = self.cluster.clean_up()
+        """Stop the nodes at once; the test fails if a process is left."""
+        left = self.cluster.clean_up()
         assert not left, f"processes were left behind: {left}"
 
-    def _node(self, name: str, *, with_dashboard: bool = False) -> ClusterNode:
-        number = name.rpartition("-")[2]
-        storage: dict[str, object] = {
-            "disks": [str(self.disk_path(int(number)))],
-            "bind": f"127.0.0.1:{free_port()}",
-            "grace": "1m",
-        }
-        sections: dict[str, dict[str, object]] = {"storage": storage}
-        if with_dashboard:
-            sections["web.dashboard"] = {"app": "peerd.web:app", "bind": "127.0.0.1:0"}
+    def _node(self, number: int, sections: dict[str, dict[str, str]]) -> ClusterNode:
+        disks = [str(self._disk_path(number))]
+        storage = {"disks": disks, "bind": f"127.0.0.1:{free_port()}", "grace": "1m"}
         tasks = ["studio_jobs:video", "studio_jobs:mail"]
         worker = {"tasks": tasks, "processes": 2, "count": 4, "update": "500ms", "poll_every": "200ms"}
         schedule = {"queue": "mail", "task": "notify", "cron": "0 7 * * 1"}
-        manager = {"max_update": "10s"}  # the workers of storage touch their tasks every 3 s
-        workers, schedules = {"video": worker}, {"weekly": schedule}
-        return self.cluster.node(name, manager=manager, workers=workers, sections=sections, schedules=schedules)
+        return self.cluster.node(
+            f"studio-{number}",
+            manager={"max_update": "10s"},  # the workers of storage touch their tasks every 3 s
+            workers={"video": worker},
+            sections={"storage": storage, **sections},
+            schedules={"weekly": schedule},
+        )
+
+    def _enqueue_films(self) -> None:
+        """Tasks that run for long, where they do not run yet."""
+        for number in range(RUNNING):
+            body, name = {"source": f"film-{number}.mov", "seconds": 600}, f"film-{number}"
+            self.client.enqueue("video", name="transcode", body=body, unique=name, priority=10 * number)
+
+    def _count(self, status: Status) -> int:
+        return len(self.client.tasks.list(status=status, limit=500))
 
     def _is_filled(self) -> bool:
-        counts = {status: len(self.client.tasks.list(status=status, limit=500)) for status in Status}
-        return (
-            counts[Status.DONE] > FINISHED
-            and counts[Status.DEAD] >= FAILED
-            and counts[Status.FAILURE] >= FAILED
-            and counts[Status.WORKING] >= RUNNING
-        )
+        wanted = {Status.DONE: FINISHED + 1, Status.DEAD: FAILED, Status.FAILURE: FAILED, Status.WORKING: RUNNING}
+        return all(self._count(status) >= count for status, count in wanted.items())

@@ -1,10 +1,8 @@
-"""The handlers of a studio: some take long and report progress, some fail, some end with their process."""
+"""The handlers of a studio: some take long and report progress, some fail."""
 
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 
 from peerd import Context, Queue
 
@@ -14,27 +12,22 @@ mail = Queue("mail")
 
 @video.task(timeout="1h")
 async def transcode(ctx: Context, source: str, seconds: float = 600.0) -> dict[str, object]:
-    """Report progress until it is over."""
     steps = max(1, round(seconds * 2))
-    ctx.log.info("probing", source=source)
     for step in range(steps):
         await ctx.progress(step / steps, f"encoding {source}, segment {step + 1} of {steps}")
         if step % 4 == 0:
             ctx.log.info("segment is encoded", segment=step + 1)
         await asyncio.sleep(seconds / steps)
-    streams = [{"codec": "av1"}, {"codec": "opus"}]
-    return {"output": source.replace(".mov", ".mp4"), "duration": seconds, "streams": streams}
+    return {"output": source.replace(".mov", ".mp4"), "streams": [{"codec": "av1"}, {"codec": "opus"}]}
 
 
 @video.task
-async def probe(ctx: Context, source: str) -> dict[str, str]:
-    """End at once."""
+async def probe(source: str) -> dict[str, str]:
     return {"source": source, "container": "mov"}
 
 
 @video.task
 async def mutter(ctx: Context, text: str) -> None:
-    """Log what was given, again and again."""
     while True:
         ctx.log.info(text, value=text)
         await asyncio.sleep(0.5)
@@ -42,19 +35,11 @@ async def mutter(ctx: Context, text: str) -> None:
 
 @video.task(timeout=0.5, max_attempts=1)
 async def upload(ctx: Context, source: str) -> None:
-    """Exceed its time."""
-    ctx.log.warning("the archive does not answer")
+    ctx.log.warning("the archive does not answer", source=source)
     await asyncio.sleep(60)
 
 
 @mail.task(max_attempts=2, backoff=lambda attempts: 21_600.0 * attempts)  # later than the last test
 async def notify(ctx: Context, to: str) -> None:
-    """Fail with an exception."""
     ctx.log.error("550: mailbox is full", to=to)
     raise ConnectionRefusedError(f"mail server refused {to}")
-
-
-@video.task(max_attempts=1)
-async def crash(ctx: Context) -> None:
-    """End its process."""
-    os.kill(os.getpid(), signal.SIGKILL)

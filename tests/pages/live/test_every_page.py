@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+import re
 from typing import Any, Final, Literal
 
 import pytest
@@ -12,130 +12,64 @@ from tests.pages.live.conftest import DESKTOP, PHONE, Open
 from tests.pages.live.studio import Studio
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
-PAGES: Final = {
-    "overview": "/?span=1h&by=queue",
-    "tasks": "/tasks",
-    "columns": "/tasks?column=status&column=progress&column=progress_note&column=unique_key&status=working",
-    "none": "/tasks?queue=nowhere",
-    "running task": "/tasks/{running}",
-    "failed task": "/tasks/{failed}",
-    "dead task": "/tasks/{dead}",
-    "done task": "/tasks/{done}",
-    "stack": "/tasks/{running}/stack",
-    "enqueue": "/tasks/enqueue",
-    "again": "/tasks/{done}/again",
-    "change": "/tasks/{failed}/change",
-    "cancel": "/tasks/{failed}/cancel",
-    "bulk actions": "/bulk",
-    "bulk action": "/bulk/new?status=dead",
-    "queues": "/queues",
-    "queue": "/queues/show?name=archive",
-    "limits": "/limits",
-    "limit": "/limits/set?queue=video",
-    "nodes": "/nodes",
-    "node": "/nodes/show?name=studio-1",
-    "node's state": "/nodes/state?name=studio-2",
-    "scale": "/nodes/scale?name=studio-2",
-    "processes": "/processes?ended=1",
-    "schedules": "/schedules",
-    "schedule": "/schedules/show?name=weekly",
-    "storage": "/storage",
-    "buckets": "/files",
-    "files": "/files/list?bucket=films&prefix=2026/",
-    "file": "/files/show?name=films/2026/scene-01.mov",
-    "delete a file": "/files/delete?name=films/2026/scene-01.mov",
-    "disks": "/disks",
-    "disk": "/disks/1",
-    "alerts": "/alerts",
-    "users": "/users",
-    "tokens": "/tokens",
-    "token": "/tokens/new",
-    "audit": "/audit",
-    "account": "/account",
-}
-WHOLE: Final = frozenset({"overview", "running task", "node"})
-"""Pages that axe-core examines in all four looks; it takes seconds, and the others are made of the same parts."""
+PAGES: Final = """
+    /?span=1h&by=queue /tasks /tasks?queue=nowhere /tasks/{running} /tasks/{failed} /tasks/{dead} /tasks/{done}
+    /tasks?column=status&column=progress&column=progress_note&column=unique_key&status=working
+    /tasks/{running}/stack /tasks/enqueue /tasks/{done}/again /tasks/{failed}/change /tasks/{failed}/cancel
+    /bulk /bulk/new?status=dead /queues /queues/show?name=archive /limits /limits/set?queue=video
+    /nodes /nodes/show?name=studio-1 /nodes/state?name=studio-2 /nodes/scale?name=studio-2 /processes?ended=1
+    /schedules /schedules/show?name=weekly /storage /files /files/list?bucket=films&prefix=2026/
+    /files/show?name=films/2026/scene-01.mov /files/delete?name=films/2026/scene-01.mov /disks /disks/1
+    /alerts /users /tokens /tokens/new /audit /account
+"""
+"""In braces, the status of a task."""
+WHOLE: Final = frozenset({"/?span=1h&by=queue", "/tasks/{running}", "/nodes/show?name=studio-1"})
+"""Pages that axe-core examines in all four looks; it takes seconds, and the others, each of which it examines in one
+look, are made of the same parts."""
 LOOKS: Final[tuple[tuple[int, Literal["light", "dark"]], ...]] = (
     (DESKTOP, "light"), (DESKTOP, "dark"), (PHONE, "light"), (PHONE, "dark")
 )  # fmt: skip
 RULES: Final = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"]}
 
 
-def address_of(studio: Studio, name: str) -> str:
-    """The path of a page, with ids of tasks as they are now."""
-    path = PAGES[name]
-    for status in ("running", "failed", "dead", "done"):
-        if f"{{{status}}}" in path:
-            path = path.replace(f"{{{status}}}", str(studio.task_of(status)))
-    return path
-
-
-def findings(page: Page, axe_script: str) -> list[str]:
-    """What axe-core finds, in a line each."""
+def faults_of(page: Page, axe_script: str | None, width: int, theme: Literal["light", "dark"]) -> list[str]:
+    """How much a page is too wide in a look, and what axe-core finds, in a line each."""
+    page.set_viewport_size({"width": width, "height": 900})
+    page.emulate_media(color_scheme=theme)
+    excess = page.evaluate("() => document.documentElement.scrollWidth - innerWidth")
+    found = [f"{excess} pixels too wide at {width}"] if excess > 0 else []
+    if axe_script is None:
+        return found
     if not page.evaluate("() => 'axe' in window"):
         page.evaluate(axe_script)  # the policy of the page forbids a script element
     result: dict[str, Any] = page.evaluate("rules => axe.run(document, rules)", RULES)
-    return [
-        f"{found['id']}: {node['html'][:200]} ({node['failureSummary'][:200]})"
-        for found in result["violations"]
-        for node in found["nodes"]
-    ]
+    nodes = [(one["id"], node) for one in result["violations"] for node in one["nodes"]]
+    return found + [f"{name}: {node['html'][:200]} ({node['failureSummary'][:200]})" for name, node in nodes]
 
 
-def excess(page: Page) -> int:
-    """How many pixels a page is too wide."""
-    found: int = page.evaluate("() => document.documentElement.scrollWidth - innerWidth")
-    return max(found, 0)
-
-
-def look(page: Page, width: int, theme: Literal["light", "dark"]) -> None:
-    page.set_viewport_size({"width": width, "height": 900})
-    page.emulate_media(color_scheme=theme)
-
-
-def test_each_page_fits_and_can_be_used_in_both_themes_at_both_widths(
-    open_page: Open, studio: Studio, axe_script: str
-) -> None:
-    found: list[str] = []
+def test_each_page_fits_and_can_be_used_in_all_looks(open_page: Open, studio: Studio, axe_script: str) -> None:
+    found: list[tuple[object, ...]] = []
     page = open_page("/")
-    for name in PAGES:
-        page.goto(address_of(studio, name))
-        for width, theme in LOOKS:
-            look(page, width, theme)
-            found += [f"{name}: {pixels} pixels too wide at {width}" for pixels in [excess(page)] if pixels]
-            if name in WHOLE or (width, theme) in {LOOKS[0], LOOKS[-1]}:
-                found += [f"{name} {width} {theme}: {one}" for one in findings(page, axe_script)]
+    for number, name in enumerate(PAGES.split()):
+        page.goto(re.sub(r"{(\w+)}", lambda status: str(studio.task_of(status[1])), name))
+        for place, (width, theme) in enumerate(LOOKS):
+            is_examined = name in WHOLE or place == (0, 3)[number % 2]
+            faults = faults_of(page, axe_script if is_examined else None, width, theme)
+            found += [(name, width, theme, fault) for fault in faults]
     assert found == []
 
 
-def test_pages_are_whole_without_javascript(open_page: Open, studio: Studio) -> None:
-    page = open_page("/", javascript=False)
-    found = {}
-    for name in PAGES:
-        answer = page.goto(address_of(studio, name))
-        for width in (DESKTOP, PHONE):
-            look(page, width, "light")
-            shown = answer is not None and answer.status, page.locator("main h1").count(), excess(page)
-            if shown != (200, 1, 0):
-                found[name, width] = shown
-    assert found == {}
-
-
-def test_the_dialogs_of_files_and_disks_can_be_used_in_both_themes_at_both_widths(
-    open_page: Open, studio: Studio, axe_script: str
-) -> None:
-    found: list[str] = []
+def test_the_dialogs_of_files_and_disks_can_be_used(open_page: Open, axe_script: str) -> None:
+    found: list[tuple[object, ...]] = []
     page = open_page("/")
-    for name in ("file", "disk"):
-        page.goto(address_of(studio, name))
-        links = page.locator("main a[data-dialog]")
-        assert links.count() > 0
-        for number, (width, theme) in itertools.product(range(links.count()), (LOOKS[0], LOOKS[-1])):
-            look(page, width, theme)
-            links.nth(number).click()
+    for name, (width, theme) in (("/files/show?name=films/2026/scene-01.mov", LOOKS[0]), ("/disks/1", LOOKS[-1])):
+        page.goto(name)
+        links = page.locator("main a[data-dialog]").all()
+        assert links
+        for link in links:
+            link.click()
             expect(page.locator("dialog[open]")).to_be_visible()
-            found += [f"{name}: {pixels} pixels too wide at {width}" for pixels in [excess(page)] if pixels]
-            found += [f"{name} {width} {theme} {one}" for one in findings(page, axe_script)]
+            found += [(name, fault) for fault in faults_of(page, axe_script, width, theme)]
             page.keyboard.press("Escape")
             expect(page.locator("dialog[open]")).to_have_count(0)
     assert found == []
