@@ -32,8 +32,11 @@ def test_spiders_in_two_languages_read_each_page_once_although_one_and_the_gatew
     project: ExampleProject,
 ) -> None:
     with project.node(), Client(f"sqlite:///{project.folder}/peerd.sqlite") as client:
+
+        def read() -> int:
+            return len(list(client.tasks.list(queue="pages", status="done", limit=1000)))
+
         for slot, pages in (("python-spider-1", 5), ("jobs-1", 15)):
-            read = lambda: len(list(client.tasks.list(queue="pages", status="done", limit=1000)))  # noqa: E731
             eventually(lambda: read() >= pages, message=project.output)  # noqa: B023 - at once
             project.kill(slot)
 

@@ -87,9 +87,9 @@ def test_any_password_survives_and_a_relative_path_is_that_of_the_folder() -> No
     assert make_url(add_password("mysql://peerd@db/peerd", "p@ss:/w%rd?#")).password == "p@ss:/w%rd?#"
     url = make_url(add_password("mysql://peerd@db1,db2:3307/peerd", "p@ss,word"))
     assert (url.password, hosts_of(url)) == ("p@ss,word", [("db1", None), ("db2", 3307)])
-    for url, absolute in (
+    for given, absolute in (
         ("sqlite:///data/a.sqlite", "sqlite:////srv/studio/data/a.sqlite"),
         ("sqlite:////var/a.sqlite", "sqlite:////var/a.sqlite"),
         ("mysql://db/peerd", "mysql://db/peerd"),
     ):
-        assert make_sqlite_path_absolute(url, Path("/srv/studio")) == absolute
+        assert make_sqlite_path_absolute(given, Path("/srv/studio")) == absolute

@@ -79,10 +79,10 @@ def test_folders_of_processes_that_were_killed_are_removed_and_those_of_living_o
     with another_process_in(living):
         remove_abandoned(memory)
         assert {path.name for path in memory.iterdir()} == {living.name, "other", "peerd-beanstalkd-link"}
-        with closing(open_folder_in_memory()) as folder:
-            assert (living.exists(), folder.path.parent, folder.path.stat().st_mode & 0o777) == (True, memory, 0o700)
-            folder.database.touch()
-        assert not folder.path.exists()
+        with closing(open_folder_in_memory()) as opened:
+            assert (living.exists(), opened.path.parent, opened.path.stat().st_mode & 0o777) == (True, memory, 0o700)
+            opened.database.touch()
+        assert not opened.path.exists()
 
 
 def test_without_memory_the_folder_for_temporary_files_is_used(memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,8 +92,8 @@ def test_without_memory_the_folder_for_temporary_files_is_used(memory: Path, mon
     for name, needed in (("none", 0), ("", 2**80)):
         monkeypatch.setattr(job_folder, "MEMORY", memory / name)
         monkeypatch.setattr(job_folder, "MEMORY_NEEDED", needed)
-        with closing(open_folder_in_memory()) as folder:
-            assert folder.path.parent == temporary
+        with closing(open_folder_in_memory()) as opened:
+            assert opened.path.parent == temporary
 
 
 def test_a_folder_that_is_taken_for_abandoned_is_replaced(memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,8 +108,8 @@ def test_a_folder_that_is_taken_for_abandoned_is_replaced(memory: Path, monkeypa
         return made[-1]
 
     monkeypatch.setattr(tempfile, "mkdtemp", make_and_lose_the_first)
-    with closing(open_folder_in_memory()) as folder:
-        assert str(folder.path) == made[1]
+    with closing(open_folder_in_memory()) as opened:
+        assert str(opened.path) == made[1]
 
 
 class Disk:
@@ -301,7 +301,7 @@ def test_what_is_no_flag_is_refused_with_its_cause_and_the_usage() -> None:
         first, *usage = refused.value.text.splitlines()
         assert first.startswith(f"peerd-beanstalkd: {problem}")
         assert any(" -b DIR " in line for line in usage)
-    for arguments, text in ((["-V", "-v"], "beanstalkd 1.13\n"), (["-h"], f"{usage[0]}\n")):
+    for arguments, text in ((["-V", "-v"], "beanstalkd 1.13\n"), (["-h"], "usage: peerd-beanstalkd [FLAGS]\n")):
         with pytest.raises(ProgramExit) as printed:
             parse_flags(arguments, "1.13")
         assert printed.value.status == 0
