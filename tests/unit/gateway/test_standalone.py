@@ -194,9 +194,10 @@ def test_many_commits_are_written_together_and_nothing_without_a_commit_or_a_log
     synchronizer.close()
     assert disk.writes == 2
     synchronizer = started(file, 0.0)
-    eventually(lambda: disk.writes == 3 and not synchronizer._is_dirty.is_set())
-    synchronizer.close()
+    eventually(lambda: disk.writes == 3)
+    eventually(lambda: not synchronizer._is_dirty.is_set())
     assert disk.writes == 3
+    synchronizer.close()
 
 
 @pytest.mark.parametrize(
