@@ -3,6 +3,7 @@ from __future__ import annotations
 import hashlib
 import json
 from datetime import UTC, datetime
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +96,7 @@ async def test_a_stretched_picture_of_ten_bits_gets_square_pixels_of_eight(direc
     source = make_clip(directory / "dv.mkv", *DEEP, "-vf", "setsar=64/45", size="720x576")
     _, made = await transcoded(directory, source)
     found = picture_of(tools, made)
-    assert (found.width, found.height, found.sample_aspect, found.pixel_format) == (1024, 576, 1, "yuv420p")
+    assert (found.width, found.height, found.sample_aspect, found.pixel_format) == (1024, 576, Fraction(1), "yuv420p")
 
 
 @pytest.mark.slow
