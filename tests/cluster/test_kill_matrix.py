@@ -161,7 +161,10 @@ class MatrixNode:
             (self.cluster.folder / file).unlink(missing_ok=True)
         counts = self.cluster.client.tasks.counts()
         assert {status for status in Status if counts[status]} <= {Status.DONE}
-        strangers = lambda: set(self.cluster.processes()) - set(self.node.all_pids())  # noqa: E731
+
+        def strangers() -> set[int]:
+            return set(self.cluster.processes()) - set(self.node.all_pids())
+
         eventually(lambda: not strangers(), timeout=WITHIN, message=lambda: f"{strangers()} do not belong to it")
 
 

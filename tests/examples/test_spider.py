@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -33,8 +34,8 @@ def test_spiders_in_two_languages_read_each_page_once_although_one_and_the_gatew
 ) -> None:
     with project.node(), Client(f"sqlite:///{project.folder}/peerd.sqlite") as client:
         for slot, pages in (("python-spider-1", 5), ("jobs-1", 15)):
-            read = lambda: len(list(client.tasks.list(queue="pages", status="done", limit=1000)))  # noqa: E731
-            eventually(lambda: read() >= pages, message=project.output)  # noqa: B023 - at once
+            done = partial(client.tasks.list, queue="pages", status="done", limit=1000)
+            eventually(lambda: len(list(done())) >= pages, message=project.output)  # noqa: B023 - at once
             project.kill(slot)
 
         said = project.run()
