@@ -161,11 +161,11 @@ class MatrixNode:
             (self.cluster.folder / file).unlink(missing_ok=True)
         counts = self.cluster.client.tasks.counts()
         assert {status for status in Status if counts[status]} <= {Status.DONE}
-        eventually(lambda: not self._strangers(), timeout=WITHIN, message=lambda: f"{self._strangers()} are left")
 
-    def _strangers(self) -> set[int]:
-        """Processes of the cluster that do not belong to its node."""
-        return set(self.cluster.processes()) - set(self.node.all_pids())
+        def strangers() -> set[int]:
+            return set(self.cluster.processes()) - set(self.node.all_pids())
+
+        eventually(lambda: not strangers(), timeout=WITHIN, message=lambda: f"{strangers()} do not belong to it")
 
 
 @pytest.fixture(scope="module")

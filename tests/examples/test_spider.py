@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -37,7 +38,8 @@ def test_spiders_in_two_languages_read_each_page_once_although_one_and_the_gatew
             return len(list(client.tasks.list(queue="pages", status="done", limit=1000)))
 
         for slot, pages in (("python-spider-1", 5), ("jobs-1", 15)):
-            eventually(lambda: read() >= pages, message=project.output)  # noqa: B023 - at once
+            done = partial(client.tasks.list, queue="pages", status="done", limit=1000)
+            eventually(lambda: len(list(done())) >= pages, message=project.output)  # noqa: B023 - at once
             project.kill(slot)
 
         said = project.run()
