@@ -133,7 +133,8 @@ def test_copies_of_a_lost_disk_are_planned_step_by_step(
     manager.run()
     manager.run()
     dangers = sa.select(file_checks.c.file_id, file_checks.c.danger)
-    assert dict(store.read(lambda c: c.execute(dangers).tuples().all())) == dict.fromkeys(with_lost, 1)
+    found = store.read(lambda connection: connection.execute(dangers).all())
+    assert {row.file_id: row.danger for row in found} == dict.fromkeys(with_lost, 1)
     is_planned = file_copies.c.state == "planned"
     assert cluster.catalogue.count(file_copies, is_planned) == 8, "twice the limit, because one copy is left of each"
     cluster.keep()
