@@ -36,7 +36,8 @@ PAUSE: Final = 0.2
 TICK: Final = 0.05
 CONNECTION_LOST_ERRORS: Final = (DatabaseUnavailable, DBAPIError)
 MOVE_BY_SQL: Final = sa.text(
-    "UPDATE tasks SET node_id = NULL, status = 'pending', lease = lease + 1 WHERE id = :id AND status = 'working'"
+    "UPDATE tasks SET node_id = NULL, status = 'pending', lease = lease + 1, deadline_at = NULL"
+    " WHERE id = :id AND status = 'working'"
 )
 
 

@@ -35,7 +35,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 class Trial:
-    """Two nodes whose history is recorded, with a guarantee taken out of them, and what is done to them."""
+    """Nodes whose history is recorded, with a guarantee taken out of them, and what is done to them."""
 
     path: Sequence[Path] = (ROOT,)
     """Where the nodes look for modules."""
@@ -51,7 +51,8 @@ class Trial:
         self.cluster = Cluster(project, url, environment)
         audit.install(self.cluster.client.database.engine)
 
-    def start(self) -> None:
+    def start(self, provocations: Sequence[Callable[[Any], None]]) -> None:
+        """Start the nodes that these need."""
         raise NotImplementedError
 
     def judge(self, provocations: Sequence[Callable[[Any], None]]) -> checker.CheckReport:
@@ -59,7 +60,7 @@ class Trial:
         with pytest.MonkeyPatch.context() as patched:
             patched.setenv(history.VARIABLE, str(self.history))
             try:
-                self.start()
+                self.start(provocations)
                 for provoke in provocations:
                     provoke(self)
             finally:
@@ -72,14 +73,16 @@ class Trial:
 
 
 class TaskTrial(Trial):
-    """With the worker of the load, each node with its version of the code."""
+    """With two processes of the worker of the load: of one node, or of two that have different code."""
 
-    def start(self) -> None:
-        for node in [self._node(name).start() for name in NODES]:
+    def start(self, provocations: Sequence[Callable[[Any], None]]) -> None:
+        names = NODES if offer_to_the_wrong_code_first in provocations else NODES[:1]
+        for node in [self._node(name, len(NODES) // len(names)).start() for name in names]:
             node.wait_until_running()
 
-    def _node(self, name: str) -> ClusterNode:
-        worker = {**WORKER, "tasks": f"tests.faults.mutations:{versions.code_of(name)}"}
+    def _node(self, name: str, processes: int) -> ClusterNode:
+        code = f"tests.faults.mutations:{versions.code_of(name)}"
+        worker = {**WORKER, "tasks": code, "processes": processes}
         return self.cluster.node(name, workers={"work": worker})
 
     def enqueue(self, call: Call) -> Job:
@@ -229,7 +232,7 @@ class JobTrial(Trial):
 
     path = (BROKEN, ROOT / "src", ROOT)
 
-    def start(self) -> None:
+    def start(self, provocations: Sequence[Callable[[Any], None]]) -> None:
         self.nodes = [gateway_node(self.cluster, name) for name in NODES]
         start_all(*self.nodes)
 

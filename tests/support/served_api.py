@@ -6,7 +6,7 @@ import asyncio
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any, Final
 
 import uvicorn
@@ -21,24 +21,6 @@ from peerd.web.metrics import SnapshotReader
 
 QUIET: Final[dict[str, Any]] = {"log_config": None, "access_log": False}
 """Options of uvicorn: it prints nothing, and leaves its loggers, which later tests of this process use, as they are."""
-
-
-class ServedAgain:
-    """An app that can be stopped, and served again at the same address."""
-
-    def __init__(self, app: FastAPI) -> None:
-        self._app = app
-        self._stack = ExitStack()
-        self.address = ""
-        self.start()
-
-    def start(self) -> None:
-        self.address = self._stack.enter_context(served(self._app, port=int(self.address.rpartition(":")[2] or 0)))
-
-    def stop(self) -> None:
-        self._stack.close()
-
-    close = stop
 
 
 class ShownApp:

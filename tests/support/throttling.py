@@ -1,4 +1,4 @@
-"""A proxy before an object store, that refuses requests as one does which has too many, or holds them up.
+"""A proxy before an object store, that refuses requests as one does which has too many.
 
 It speaks HTTP/1.1, and passes the head and the body of requests on as they are, so that signatures stay right.
 """
@@ -16,9 +16,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from peerd.testing import eventually
-
-HELD_AT_MOST: Final = 120.0
+ANSWERED_WITHIN: Final = 120.0
 FOR_EVER: Final = 10**9
 _OF_CONNECTION: Final = frozenset({"connection", "keep-alive", "transfer-encoding", "content-length"})
 
@@ -58,12 +56,9 @@ class ThrottlingProxy:
 
     def __init__(self, target: str) -> None:
         self.refused: list[StoreRequest] = []
-        self.held: list[StoreRequest] = []
         self._refusal = Refusal()
         self._left = 0
         self._refuses: Choice = every_request
-        self._holds: Choice | None = None
-        self._goes_on = threading.Event()
         self._lock = threading.Lock()
         parts = urlsplit(target)
         assert parts.hostname is not None
@@ -80,28 +75,14 @@ class ThrottlingProxy:
 
     def pass_all(self) -> None:
         with self._lock:
-            self._left, self._holds = 0, None
-        self._goes_on.set()
-
-    def hold(self, which: Choice) -> None:
-        with self._lock:
-            self._holds = which
-            self._goes_on.clear()
-
-    def wait_until_held(self, timeout: float = 60.0) -> None:
-        eventually(lambda: self.held, timeout=timeout)
+            self._left = 0
 
     def refusal_of(self, request: StoreRequest) -> Refusal | None:
         with self._lock:
-            holds = self._holds is not None and self._holds(request)
             if self._left and self._refuses(request):
                 self._left -= 1
                 self.refused.append(request)
                 return self._refusal
-        if holds:
-            self.held.append(request)
-            self._goes_on.wait(HELD_AT_MOST)
-            self.held.remove(request)
         return None
 
     @contextmanager
@@ -124,7 +105,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def setup(self) -> None:
         super().setup()
-        self.store = http.client.HTTPConnection(*self.address, timeout=HELD_AT_MOST)
+        self.store = http.client.HTTPConnection(*self.address, timeout=ANSWERED_WITHIN)
 
     def finish(self) -> None:
         self.store.close()
