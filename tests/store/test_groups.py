@@ -168,15 +168,14 @@ def run_query(connection: AutocommitConnection, query: str) -> int:
 
 def test_a_plain_enqueue_begins_no_transaction_and_one_with_a_key_does(world: World) -> None:
     begun: list[int] = []  # by thread: the bell has its own
-    with Client(Database(world.store.url)) as client:
-        for engine in client.database.engines:
+    with closing(Database(world.store.url)) as database, Client(database) as client:
+        for engine in database.engines:
             sa.event.listen(engine, "begin", lambda _: begun.append(threading.get_ident()))
         client.enqueue("q", unique="a")
         assert threading.get_ident() in begun
         begun.clear()
         client.enqueue("q", body={"a": 1}, start_in="1h", priority=3)
         assert threading.get_ident() not in begun
-        client.database.close()
     assert world.count() == 2
 
 
