@@ -111,7 +111,7 @@ def test_of_the_rotated_files_so_many_are_kept(tmp_path: Path) -> None:
 
 def test_a_node_whose_output_is_not_read_any_more_continues(node: Nodes) -> None:
     """As after the end of the program that had started it, and read what it wrote."""
-    stub_node = node(AGENT, {**WORKER, "run": ["write 5"]})
+    stub_node = node(AGENT, WORKER)
     stub_node.before = """
 import os
 readable, writable = os.pipe()
