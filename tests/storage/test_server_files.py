@@ -169,6 +169,7 @@ def test_more_uploads_than_places_are_put_off(
     monkeypatch.setattr("peerd.web.file_uploads.MOST_UPLOADS", 1)
     host, _, port = address.removeprefix("http://").partition(":")
     head = f"PUT {API}/files/films/slow HTTP/1.1\r\nhost: {host}:{port}\r\nauthorization: Bearer {secret}\r\n"
+    head += "expect: 100-continue\r\ncontent-length: 1000\r\n\r\n"
     with httpx.Client(base_url=address + API, headers=bearer(secret)) as http:
 
         def refusal() -> httpx.Response | None:
@@ -176,8 +177,9 @@ def test_more_uploads_than_places_are_put_off(
             return answer if answer.status_code == 503 and answer.json()["code"] == "TooManyUploads" else None
 
         with socket.create_connection((host, int(port))) as slow:
-            slow.sendall(f"{head}content-length: 1000\r\n\r\nx".encode())
-            eventually(refusal)
+            slow.sendall(head.encode())
+            assert slow.recv(100).startswith(b"HTTP/1.1 100"), "it has the place: its body is read"
+            slow.sendall(b"x")
             refused = refusal()
             assert refused is not None
             assert refused.headers["retry-after"] == "2"
