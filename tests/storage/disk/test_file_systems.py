@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
 
+from peerd import Client
+from peerd.domain.file_errors import NoNodeTakes
 from peerd.storage.disk.content_id import ContentId
 from peerd.storage.disk.digest import Chunking
 from peerd.storage.disk.errors import DiskFailed, DiskOutOfSpace, DiskReadOnly
@@ -30,6 +33,8 @@ from tests.storage.disk.contents import (
     some_bytes,
     store,
 )
+from tests.storage.nodes import SECRET, ServedNode, StorageCluster
+from tests.store.file_steps import Catalogue
 
 SIZE = 2 * 1024 * 1024
 Mount = Callable[..., None]
@@ -192,3 +197,20 @@ def test_a_sync_that_fails_is_an_error_for_each_that_was_opened_before(mount: Mo
             assert list(disk.walk()) == []
     finally:
         unmount(path)
+
+
+def test_a_node_reports_a_disk_that_has_become_read_only_before_it_is_written(
+    one_catalogue: Catalogue, tmp_path: Path, mount: Mount
+) -> None:
+    mount(tmp_path)
+    node = ServedNode("small", tmp_path, one_catalogue)
+    cluster = StorageCluster(one_catalogue, [node])
+    one_catalogue.bucket()
+    with Client(one_catalogue.store, secret=SECRET) as client, node.served():
+        for option in ("rw", "ro", "rw"):
+            remount(tmp_path, option)
+            cluster.refresh()
+            [disk] = client.files.overview().disks
+            assert ("read-only" in (disk.problem or "")) is (option == "ro")
+            with pytest.raises(NoNodeTakes, match="no disk is online") if option == "ro" else nullcontext():
+                client.files.put(io.BytesIO(b"scene"), "films/f")

@@ -17,6 +17,7 @@ from peerd.runtime.observability.events import (
     ChoreRan,
     Event,
     EventBus,
+    ScheduleTickFired,
     TasksClaimed,
     TasksDone,
 )
@@ -78,6 +79,16 @@ def test_a_message_of_the_master_is_one_line_in_the_configured_format(form: str)
     else:
         assert short == r"peerd n: died: x\n12:00:00.000 [info] \x1b[2J"
     assert 1500 < len(long.encode()) < 4096
+
+
+def test_a_tick_is_logged_by_what_became_of_it() -> None:
+    for status, level, sentence in (
+        ("enqueued", "debug", "schedule ticked"),
+        ("skipped", "info", "schedule skipped"),
+        ("missed", "warning", "schedule missed"),
+    ):
+        event = ScheduleTickFired(schedule="nightly", run_id=7, tick="03:00", status=status)
+        assert log_message_of(event)[:2] == (level, sentence)
 
 
 def ended(task_id: int, outcome: str = "done", name: str = "send") -> AttemptEnded:
