@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,8 @@ def test_files_are_put_and_got_one_by_one_by_patterns_and_as_folders(peerd: Peer
     assert sorted(path.name for path in (project / "many").iterdir()) == ["a.mov", "ö.txt"]
     peerd("files", "put", "-", "films/piped", stdin="from a pipe")
     assert peerd("files", "get", "films/piped", "-").out == "from a pipe"
+    status = peerd("files", "stat", "films/piped", "films/a.mov").out
+    assert re.findall(r"^ *type +(\S+)", status, re.MULTILINE) == ["–", "video/quicktime"]
 
 
 def test_a_file_that_fails_does_not_keep_the_others_from_being_put(peerd: Peerd, project: Path) -> None:

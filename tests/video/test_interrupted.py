@@ -114,6 +114,26 @@ def test_an_attempt_that_was_overtaken_publishes_nothing(tmp_path: Path) -> None
     assert list(tmp_path.iterdir()) == []
 
 
+def test_what_is_published_survives_a_power_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps: list[tuple[str, str]] = []
+
+    def fsync(descriptor: int) -> None:
+        steps.append(("fsync", Path(f"/proc/self/fd/{descriptor}").readlink().name))
+
+    def replace(source: str, target: str, **folders: int) -> None:
+        steps.append(("replace", target))
+        rename(source, target, **folders)
+
+    rename = os.replace
+    place = MediaDirectory(tmp_path).resolve_output("out.mp4", ".mp4")
+    with place, PrivateFolder(tmp_path / "private", 5) as private, private.create("output.mp4") as made:
+        os.write(made.fd, b"film")
+        monkeypatch.setattr(os, "fsync", fsync)
+        monkeypatch.setattr(os, "replace", replace)
+        publish(made, place)
+    assert steps == [("fsync", made.name), ("replace", "out.mp4"), ("fsync", tmp_path.name)]
+
+
 @pytest.mark.usefixtures("clip")
 async def test_scratch_on_another_file_system_is_a_wrong_option(directory: Path) -> None:
     scratch = Path("/dev/shm") / f"peerd-test-{os.getpid()}"
