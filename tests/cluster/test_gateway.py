@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import statistics
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -12,6 +11,7 @@ from typing import Any, Final
 import pytest
 import sqlalchemy as sa
 
+from peerd.gateway.wake_ups import RUNG_POLL_EVERY
 from peerd.store.schema.tables import tasks
 from peerd.supervision.control import control_client
 from peerd.testing import eventually
@@ -28,9 +28,6 @@ HOUR: Final = 3600
 AT_ONCE: Final = 3.0
 """Seconds from the kill of a gateway process until others have reserved its jobs, on a busy machine; on an idle one it
 is less than one."""
-WAKES_WITHIN: Final = 0.2
-"""Seconds from a put on one node to the answer to a reserve on another, in the median, on a busy machine; on an idle
-one it is less than 0.05."""
 
 
 def gateway_node(cluster: Cluster, name: str, **settings: Any) -> ClusterNode:
@@ -206,7 +203,7 @@ def test_a_put_on_one_node_wakes_a_reserve_that_waits_on_another(cluster: Cluste
             assert worker.receive(WITHIN) == reserved(job)
             took.append(time.monotonic() - began)
             assert worker.ask(b"delete %d\r\n" % job) == b"DELETED\r\n"
-    assert statistics.median(took) < WAKES_WITHIN, took
+    assert sum(took) < RUNG_POLL_EVERY, "which seven polls would need several times"
 
 
 def test_a_job_of_a_client_is_handled_in_python_and_a_task_of_python_is_reserved_by_a_client(
