@@ -136,6 +136,8 @@ def test_what_is_wrong_or_cannot_be_answered_is_an_error_with_its_cause(http: ht
     ):
         assert problem(response) == (422, "InvalidRequest")
         assert field in response.json()["field"]
+    no_time = http.post("/operations/enqueue", json={"what": "q", "start_at": "2026-02-30T09:30:00Z"})
+    assert "is no time of the calendar" in no_time.json()["detail"]
     client.database.run(register_incarnation, "gone", "life", replaces=None)
     client.database.run(mark_node_silent, "gone", "life")
     assert "its heartbeats have ended" in http.get("/nodes/gone").json()["problem"]
