@@ -98,7 +98,7 @@ def test_starts_count_for_the_period_of_the_limit_and_fill_a_key_too(world: Worl
     limit(world, rate=Rate(100, 60.0))
     limit(world, key="a", rate=Rate(10, 10.0))
     limit(world, key="b", running=1)
-    starts(world, ("", 7, 1.0), ("", 20, 59.0), ("", 50, 61.0), ("a", 3, 1.0), ("a", 4, 30.0), ("b", 5, 1.0))
+    starts(world, ("", 7, 1.0), ("", 20, 40.0), ("", 50, 61.0), ("a", 3, 1.0), ("a", 4, 30.0), ("b", 5, 1.0))
     starts(world, ("", 900, 1.0), ("a", 900, 1.0), queue="other")
     assert {state.key: state.starts_now for state in listed(world)} == {"": 27, "a": 3, "b": None}
     limit(world, queue="r", key="*", running=2, rate=Rate(10, 60.0))
@@ -166,7 +166,7 @@ def test_starts_that_count_no_more_are_purged_in_batches_and_by_one_node_each(wo
     assert (claim_limited(world), world.run(purge_limit_starts)) == (3, 0)
     eventually(lambda: world.run(purge_limit_starts))
     assert world.count(limit_starts) == 0
-    starts(world, ("", 1, 61.0), ("", 2, 1.0), ("a", 3, 61.0), ("a", 4, 62.0), ("b", 5, 59.0))
+    starts(world, ("", 1, 61.0), ("", 2, 1.0), ("a", 3, 61.0), ("a", 4, 62.0), ("b", 5, 30.0))
     starts(world, ("a", 6, 61.0), queue="other")
     assert [world.run(purge_limit_starts, 3) for _ in range(3)] == [3, 1, 0]
     assert world.scalars(sa.select(limit_starts.c.starts).order_by(limit_starts.c.starts)) == [2, 5]

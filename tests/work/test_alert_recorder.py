@@ -92,7 +92,8 @@ async def test_an_outage_is_written_when_it_is_over_with_its_times(harness: Runn
         assert (away.kind, away.subject, late.times) == ("database-away", "one", 2)
         assert away.ended_at is not None
         assert away.raised_at < away.ended_at
-        assert abs((away.raised_at - began).total_seconds()) < 0.5 < (away.ended_at - began).total_seconds() + 0.5
+        assert abs((away.raised_at - began).total_seconds()) < 5
+        assert began < away.ended_at
 
 
 async def test_while_the_database_is_away_a_bounded_number_is_kept(
