@@ -6,8 +6,10 @@ import errno
 import io
 import os
 import threading
+import time
 from itertools import pairwise, repeat
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import quote
 
@@ -62,11 +64,16 @@ def test_a_file_is_put_in_parts_and_is_as_if_put_at_once(client: Client, cluster
     assert (entry.target, entry.actor, entry.actor_kind) == ("films/f", *actor)
 
 
-def test_a_put_goes_on_behind_the_last_durable_part(client: Client, cluster: StorageCluster, film: Path) -> None:
-    seen = [0]
+def test_a_put_goes_on_behind_the_last_durable_part_after_a_growing_pause(
+    client: Client, cluster: StorageCluster, film: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen, pauses = [0], list[float]()
+    monkeypatch.setattr(sending, "time", SimpleNamespace(monotonic=time.monotonic, sleep=pauses.append))
     with breaking_nodes(cluster, after=1_500_000, broken=2, method=b"PUT") as servers:
         assert put(client, film, progress=lambda done, size: seen.append(done)).size == 9_000_000
     assert sum(server.ended for server in servers) == 2
+    first, second = pauses
+    assert second == 2 * first > 0
     assert got(client) == film.read_bytes()
     sent = sum(max(0, after - before) for before, after in pairwise(seen))
     assert sent <= 9_000_000 + 2 * 2 * MIB, "what was durable is not sent again"

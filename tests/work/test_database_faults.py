@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
 
 import pytest
 
 from peerd import Context, Queue, Status, Task, TaskWorker
+from peerd.domain.errors import DatabaseUnavailable
 from peerd.runtime.observability.events import (
     AttemptEnded,
     ClaimLost,
@@ -15,8 +17,10 @@ from peerd.runtime.observability.events import (
     DatabaseOutageEnded,
     DatabaseOutageStarted,
     Event,
+    EventBus,
     UnknownClaimReleased,
 )
+from peerd.store.connection.outages import OutageTracker
 from peerd.store.outcomes.recording import ClaimId
 from peerd.testing import eventually_async
 from peerd.work.attempts import outcome_writer
@@ -35,6 +39,26 @@ def counting() -> tuple[Queue, list[int]]:
         return ctx.task.id
 
     return queue, ran
+
+
+async def test_an_outage_is_waited_out_with_growing_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers: Iterator[Exception | None] = iter([DatabaseUnavailable("gone")] * 5 + [None])
+    events, pauses = list[Event](), list[float]()
+
+    async def attempt() -> str:
+        if error := next(answers):
+            raise error
+        return "found"
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    tracker = OutageTracker(EventBus(events.append), time.monotonic)
+    assert await tracker.retry_while_down(attempt) == "found"
+    assert len(pauses) == 5
+    assert pauses[-1] > pauses[0] > 0
+    assert [type(event) for event in events] == [DatabaseOutageStarted, DatabaseOutageEnded]
 
 
 async def test_an_unknown_claim_of_this_process_is_released(each_harness: RunnerHarness, gates: Gates) -> None:
