@@ -194,7 +194,10 @@ def bring_the_node_back(archive: Archive) -> None:
     archive.nodes["c"].start()
     assert not any(archive.nodes["c"].disk.iterdir()), "something was written to a folder that is no disk"
     [number] = [disk.id for disk in archive.client.disks.list() if disk.node == "c"]
-    wait_for("node c says that it has no disk", lambda: archive.client.disks.list()[number - 1].problem is not None)
+    wait_for(
+        "node c says that it has no disk",
+        lambda: any(disk.problem for disk in archive.client.disks.list() if disk.node == "c"),
+    )
     archive.peerd(f"files disks lost {number} --yes")
     archive.peerd("files disks add disk-c", on="c")
     wait_for("the new disk of c is used", lambda: archive.online() == set(NODES))

@@ -115,8 +115,11 @@ def test_a_worker_that_is_above_its_limit_of_memory_is_replaced_at_the_agents_re
     first = node.pid("jobs-1")
     eventually(node.replaced("jobs-1", first), timeout=WITHIN, message=node.log_text)
     assert "(recycle_memory = 1 MB)" in node.log_text()
-    is_above = lambda: (node.slot("jobs-1")["last_cause"] or {}).get("kind") == "memory-limit"  # noqa: E731
-    eventually(is_above, timeout=WITHIN, message=node.log_text)
+
+    def was_above() -> bool:
+        return (node.slot("jobs-1")["last_cause"] or {}).get("kind") == "memory-limit"
+
+    eventually(was_above, timeout=WITHIN, message=node.log_text)
     node.config.write_text(text)
     node.reload(config_only=True)
 

@@ -193,6 +193,7 @@ def test_a_reload_drops_no_connection_and_no_reservation(cluster: Cluster) -> No
 
 def test_a_put_on_one_node_wakes_a_reserve_that_waits_on_another(cluster: Cluster) -> None:
     one, two = cluster.nodes
+    eventually(lambda: two.doorbell()["works"], timeout=WITHIN, message="else it polls every second")
     took = []
     with connect(one, b"woken") as producer, connect(two, b"woken") as worker:
         for _ in range(7):
