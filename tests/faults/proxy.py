@@ -121,8 +121,11 @@ class TcpProxy:
     async def close(self) -> None:
         """Listen no more, and close what is there."""
         if self._listening is not None:
-            self._listening.close()
-            self._listening = None
+            listening, self._listening = self._listening, None
+            for socket in listening.sockets:
+                asyncio.get_running_loop().remove_reader(socket)
+            await asyncio.sleep(0)  # a connection that was just accepted and has lost its listener would stay open
+            listening.close()
         await self._cut(lambda _: True)
 
     async def _set_mode(self, mode: ProxyMode, delay: float, bytes_per_second: float | None) -> None:
@@ -244,12 +247,16 @@ class ProxyThread:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     async def _close(self) -> None:
-        for proxy in self._proxies:
-            await proxy.close()
-        rest = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in rest:
-            task.cancel()
-        await asyncio.gather(*rest, return_exceptions=True)
+        """Until no connection is left; a task that is cancelled before its first step would leave a socket open."""
+        ended = False
+        while not ended:
+            for proxy in self._proxies:
+                await proxy.close()
+            await asyncio.sleep(0.01)
+            rest = asyncio.all_tasks() - {asyncio.current_task()}
+            for task in rest:
+                task.cancel()
+            ended = not rest
 
 
 async def _swallow(reader: asyncio.StreamReader) -> None:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import gc
 import multiprocessing
+import os
+import signal
 from collections.abc import Callable
 from multiprocessing.connection import Connection as Pipe
 from typing import Any
 
+import pytest
 from sqlalchemy.engine import Connection
 
 from peerd.operate.client import Client
@@ -37,11 +41,18 @@ def run_in_fork(function: Callable[[], Any]) -> Any:
     theirs, ours = FORK_CONTEXT.Pipe()
     child = FORK_CONTEXT.Process(target=_run_and_send, args=(theirs, function))
     child.start()
+    theirs.close()
     try:
-        assert ours.poll(FORK_TIMEOUT), "the forked process does not answer"
+        if not ours.poll(FORK_TIMEOUT):
+            os.kill(child.pid or 0, signal.SIGUSR1)
+            child.join(1.0)
+            pytest.fail("the forked process does not answer; its standard error says where it is")
         answer, problem = ours.recv()
         child.join(FORK_TIMEOUT)
         assert (child.exitcode, problem) == (0, None)
+    except EOFError:
+        child.join(FORK_TIMEOUT)
+        pytest.fail(f"the forked process ended with {child.exitcode} before it answered")
     finally:
         child.kill()
     return answer
@@ -49,6 +60,7 @@ def run_in_fork(function: Callable[[], Any]) -> Any:
 
 def _run_and_send(theirs: Pipe, function: Callable[[], Any]) -> None:
     answer: tuple[Any, str | None]
+    faulthandler.register(signal.SIGUSR1, file=2)
     try:
         answer = function(), None
     except Exception as error:  # noqa: BLE001 - the parent fails with it
