@@ -8,7 +8,6 @@ poll finds its tasks.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -16,11 +15,12 @@ from sqlalchemy.engine import Connection
 
 from peerd.domain.ring import Coalescer, Ring
 from peerd.doorbell.notifier import Notifier
+from peerd.runtime.concurrency.fork_hooks import ForkSafeLock
 
 PENDING_RINGS: Final = "peerd_rings"
 """Key in `Connection.info` of the rings to send after the commit."""
 _WRAPPED: Final = "peerd_watches_commits"
-_lock = threading.Lock()
+_lock = ForkSafeLock()
 
 
 def ring_after_commit(connection: Connection, notifier: Notifier, rings: Sequence[Ring]) -> None:

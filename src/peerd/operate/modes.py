@@ -10,7 +10,6 @@ import copy
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import closing, nullcontext
-from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from peerd.domain.access import ALL_RIGHTS, Actor, ActorKind
@@ -20,7 +19,7 @@ from peerd.doorbell.notifier import Notifier
 from peerd.operate.actors import python_actor
 from peerd.operate.queries import Ended, Query, QuerySequence
 from peerd.operate.refusals import RefusalLimit
-from peerd.runtime.concurrency.fork_hooks import register_fork_hooks
+from peerd.runtime.concurrency.fork_hooks import ForkSafeLock
 from peerd.storage.failed_nodes import FailedNodes
 from peerd.store.connection.database import Database, DatabaseThreads
 from peerd.store.schema.migrate import require_current_schema
@@ -40,9 +39,8 @@ class SchemaCheck:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._lock = ForkSafeLock()
         self.is_done = False
-        self.reset_after_fork()
-        register_fork_hooks(self)
 
     def require(self) -> None:
         """Check the tables, unless that was done."""
@@ -50,13 +48,6 @@ class SchemaCheck:
             if not self.is_done:
                 require_current_schema(self._database)
                 self.is_done = True
-
-    def before_fork(self) -> None:
-        """Nothing is open that a forked process must not have."""
-
-    def reset_after_fork(self) -> None:
-        """Create a lock, since another thread of the parent may have held the inherited one."""
-        self._lock = Lock()
 
 
 class BlockingMode:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from threading import Lock
 from typing import Final
 
 import msgspec
 
 from peerd.domain.access import Actor
-from peerd.runtime.concurrency.fork_hooks import register_fork_hooks
+from peerd.runtime.concurrency.fork_hooks import ForkSafeLock
 
 WINDOW: Final = 60.0
 """Seconds."""
@@ -38,8 +37,7 @@ class RefusalLimit:
 
     def __init__(self) -> None:
         self._counts: dict[tuple[str, str, str], _Count] = {}
-        self.reset_after_fork()
-        register_fork_hooks(self)
+        self._lock = ForkSafeLock()
 
     def admit(self, actor: Actor, operation: str, now: float) -> int | None:
         """Count a refusal.
@@ -67,10 +65,3 @@ class RefusalLimit:
             count.entries += 1
             left_out, count.left_out = count.left_out, 0
             return left_out
-
-    def before_fork(self) -> None:
-        """Nothing is open that a forked process must not have."""
-
-    def reset_after_fork(self) -> None:
-        """Create a lock, since another thread of the parent may have held the inherited one."""
-        self._lock = Lock()

@@ -4,8 +4,11 @@ import threading
 
 import pytest
 
+from peerd.doorbell import after_commit
 from peerd.operate.client import Client
 from peerd.store.connection.database import Database
+from peerd.store.connection.pymysql_tls import SharedTlsConnection
+from peerd.store.schema import migrate
 from tests.support.forks import FORK_TIMEOUT, open_sessions, run_in_fork, session_id, use_client
 
 
@@ -22,6 +25,16 @@ def test_a_forked_process_has_connections_and_threads_of_its_own(client: Client)
     assert sessions <= client.database.read(open_sessions), "the parent's connections were ended by its child"
     assert run_in_fork(lambda: run_in_fork(lambda: use_client(client))) == 6
     assert use_client(client) == 8
+
+
+@pytest.mark.parametrize("migrated_database", ["mariadb"], indirect=True)
+def test_a_module_lock_that_another_thread_holds_is_free_in_a_forked_process(client: Client) -> None:
+    def use_in_child() -> int:
+        with after_commit._lock, migrate._ALEMBIC:
+            return use_client(client)
+
+    with SharedTlsConnection._making, after_commit._lock, migrate._ALEMBIC:
+        assert run_in_fork(use_in_child) == 2
 
 
 @pytest.mark.parametrize("migrated_database", ["sqlite"], indirect=True)

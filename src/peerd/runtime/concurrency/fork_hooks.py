@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import weakref
+from threading import Lock
 from typing import Final, Protocol
 
 
@@ -29,6 +30,32 @@ def register_fork_hooks(instance: Forkable) -> None:
     """Call the instance's methods at each fork, as long as it lives."""
     number = id(instance)
     _registered[number] = weakref.ref(instance, lambda _: _registered.pop(number, None))
+
+
+class ForkSafeLock:
+    """A lock that a forked process finds free, also where another thread of its parent held it.
+
+    >>> lock = ForkSafeLock()
+    >>> with lock:
+    ...     pass
+    """
+
+    def __init__(self) -> None:
+        self.reset_after_fork()
+        register_fork_hooks(self)
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+    def before_fork(self) -> None:
+        """A fork does not wait for the lock."""
+
+    def reset_after_fork(self) -> None:
+        """Create the lock anew, since the thread that may have held it has stayed in the parent."""
+        self._lock = Lock()
 
 
 def _live_instances() -> list[Forkable]:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import ssl
 from collections.abc import Mapping
 from pathlib import Path
-from threading import Lock
 from typing import Any, Final
 
 from pymysql.connections import Connection
+
+from peerd.runtime.concurrency.fork_hooks import ForkSafeLock
 
 FILES: Final = ("ca", "capath", "cert", "key")
 
@@ -21,7 +22,7 @@ class SharedTlsConnection(Connection):
     """PyMySQL's connection with a shared context. A certificate file that was renewed is read again."""
 
     _contexts: Final[dict[object, ssl.SSLContext]] = {}
-    _making: Final = Lock()
+    _making: Final = ForkSafeLock()
 
     def _create_ssl_ctx(self, sslp: ssl.SSLContext | Mapping[str, Any]) -> ssl.SSLContext:
         """Called by PyMySQL with the TLS options."""

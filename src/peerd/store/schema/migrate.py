@@ -12,7 +12,6 @@ later statement on that table would queue behind it. It fails after `TABLE_LOCK_
 from __future__ import annotations
 
 import random
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
@@ -25,6 +24,7 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.exc import DBAPIError
 
 from peerd.domain.errors import DatabaseBusy, NodesTooOld, SchemaMissing, SchemaTooNew
+from peerd.runtime.concurrency.fork_hooks import ForkSafeLock
 from peerd.store.connection.database import Database, translated_errors
 from peerd.store.connection.database_errors import error_code
 from peerd.store.connection.engines import require_version
@@ -57,7 +57,7 @@ MAX_STATEMENT_SECONDS: Final = 86_400
 """Seconds that a statement of a migration may take."""
 ALREADY_APPLIED_ERRORS: Final = frozenset({1060, 1061, 1091})
 """MySQL: the column exists, the index exists, what is dropped does not exist."""
-_ALEMBIC: Final = threading.Lock()
+_ALEMBIC: Final = ForkSafeLock()
 """Alembic keeps the present migration in globals of its modules, so threads take turns."""
 GALERA_TRIES: Final = 5
 """A named lock is local to a server of a Galera cluster, so two servers may migrate at once. DDL is applied on all of
