@@ -19,8 +19,8 @@ from peerd.gateway.operations import Holder
 from peerd.gateway.server import GatewayServer
 from peerd.gateway.service import GatewayService
 from peerd.manager.service import ManagerService
-from peerd.operate import modes
 from peerd.operate.client import Client
+from peerd.runtime.concurrency import fork_hooks
 from peerd.runtime.observability.events import EventBus
 from peerd.runtime.process import service as service_module
 from peerd.runtime.process.service import Service
@@ -95,7 +95,7 @@ def patched_for_simulation() -> Iterator[None]:
         patch.object(toucher, "PROGRESS_EVERY", PROGRESS_EVERY),
         patch.object(service_module, "log_exception", lambda error: None),
         patch.object(service_module, "log_boot_failure", lambda error: None),
-        patch.object(modes, "Lock", SimulatedLock),
+        patch.object(fork_hooks, "Lock", SimulatedLock),
         patch.object(operation_queue, "GroupCommitter", SimulatedGroupCommitter),
         patch.object(gateway_service, "GatewayServer", SimulatedGatewayServer),
         patch.object(gateway_service, "Notifier", SimulatedNotifier),

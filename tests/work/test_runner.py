@@ -62,7 +62,7 @@ async def test_every_outcome_is_written_with_its_attempt(each_harness: RunnerHar
         [attempt] = each_harness.world.attempts(task_id)
         assert (attempt.outcome, attempt.number) == (label, attempts), outcome
         assert str(outcome) in str(attempt.error)
-    await eventually_async(lambda: [ended.task_id for ended in each_harness.of(AttemptEnded)] == ids)
+    await eventually_async(lambda: sorted(ended.task_id for ended in each_harness.of(AttemptEnded)) == ids)
 
 
 async def test_a_handler_can_enqueue_and_use_the_client(harness: RunnerHarness) -> None:

@@ -241,7 +241,7 @@ def test_what_is_there_is_verified_before_it_is_believed(source: SourceOf, disk:
     pull(giver)
     assert giver.requests == [0], "it was there"
     path = next(disk.folder.path.glob(f"contents/*/*/{ID}"))
-    path.write_bytes(b"x" + CONTENT[1:])
+    path.write_bytes(bytes([CONTENT[0] ^ 1]) + CONTENT[1:])
     pull(giver)
     assert stored(disk) == CONTENT
     assert len(list((disk.folder.path / "quarantine").iterdir())) == 1
