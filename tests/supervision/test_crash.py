@@ -128,10 +128,11 @@ def test_a_boot_that_reports_what_it_waits_for_has_its_timeout_again(node: Nodes
 def test_a_tainted_process_is_replaced_at_once_finishes_its_work_and_leaves_with_70(
     node: Nodes, tmp_path: Path
 ) -> None:
-    done = tmp_path / "done"
+    ready, done = tmp_path / "ready", tmp_path / "done"
     ways = ("taint", "taint_task", "taint_thread")
-    slots = [{"name": f"{way}-1", "run": ["sleep 0.3", f"once {way}"], "until": str(done)} for way in ways]
+    slots = [{"name": f"{way}-1", "run": [f"until {ready}", f"once {way}"], "until": str(done)} for way in ways]
     stub_node = node(AGENT, *slots).up()
+    ready.touch()
     tainted = {way: eventually(lambda: stub_node.slot(f"{way}-1")["leaving"])[0]["pid"] for way in ways}  # noqa: B023
     new = {way: running_again(stub_node, f"{way}-1", tainted[way]) for way in ways}
     assert all(is_alive(pid) for pid in tainted.values()), "each replacement is there before the tainted one has left"
