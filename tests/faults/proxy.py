@@ -65,7 +65,7 @@ class TcpProxy:
         self._target = target
         self._connections: set[ProxiedConnection] = set()
         self._listening: asyncio.Server | None = None
-        self._manner = ProxyMode.PASS
+        self._mode = ProxyMode.PASS
         self._delay = 0.0
         self._bytes_per_second: float | None = None
         self._trap: tuple[int, bytes, int] = (0, b"", 0)
@@ -82,7 +82,7 @@ class TcpProxy:
         """Change what is done with all connections, present and future.
 
         Args:
-            manner: what becomes of them.
+            mode: what becomes of them.
             delay: seconds by which each piece is late, in both directions.
             bytes_per_second: how much comes through, in each direction of each connection; None for all.
         """
@@ -129,7 +129,7 @@ class TcpProxy:
         await self._cut(lambda _: True)
 
     async def _set_mode(self, mode: ProxyMode, delay: float, bytes_per_second: float | None) -> None:
-        before, self._manner = self._manner, mode
+        before, self._mode = self._mode, mode
         self._delay, self._bytes_per_second = delay, bytes_per_second
         if mode is ProxyMode.REFUSE:
             await self.close()
@@ -151,7 +151,7 @@ class TcpProxy:
         connection = ProxiedConnection(writer)
         self._connections.add(connection)
         try:
-            if self._manner is ProxyMode.DROP:
+            if self._mode is ProxyMode.DROP:
                 await _swallow(reader)
             else:
                 await self._relay(connection, reader)
@@ -185,7 +185,7 @@ class TcpProxy:
         while goes_on and (data := await source.read(CHUNK)):
             if seconds := self._delay + (len(data) / self._bytes_per_second if self._bytes_per_second else 0.0):
                 await asyncio.sleep(seconds)
-            if self._manner is ProxyMode.DROP:
+            if self._mode is ProxyMode.DROP:
                 connection.missed_bytes = True
             else:
                 goes_on = await step(connection, sink, data)
@@ -216,7 +216,7 @@ class ProxyThread:
     Example:
         with ProxyThread() as proxies:
             proxy = proxies.proxy(server.port)
-            proxy.behave(Manner.DROP)
+            proxy.set_mode(ProxyMode.DROP)
     """
 
     def __init__(self) -> None:
@@ -248,15 +248,16 @@ class ProxyThread:
 
     async def _close(self) -> None:
         """Until no connection is left; a task that is cancelled before its first step would leave a socket open."""
+        begun: set[asyncio.Task[Any]] = set()
         ended = False
         while not ended:
             for proxy in self._proxies:
                 await proxy.close()
             await asyncio.sleep(0.01)
             rest = asyncio.all_tasks() - {asyncio.current_task()}
-            for task in rest:
+            for task in rest & begun:
                 task.cancel()
-            ended = not rest
+            begun, ended = rest, not rest
 
 
 async def _swallow(reader: asyncio.StreamReader) -> None:
