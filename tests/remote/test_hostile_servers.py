@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import io
 import json
 import time
 from typing import Any
@@ -14,6 +15,7 @@ from peerd.domain.errors import PeerdError, TaskNotFound
 from peerd.domain.lifecycle import Status, TaskEvent
 from peerd.operate.remote import http
 from peerd.operate.remote.errors import ServerRefused, ServerUnreachable, TokenRefused, UnexpectedAnswer
+from peerd.operate.remote.file_server import MAX_JSON
 from peerd.operate.wire import errors as wire_errors
 from peerd.web.problems import STATUS_OF
 from tests.support.hostile_server import answering
@@ -80,6 +82,14 @@ def test_an_endless_answer_is_left_at_its_limit(monkeypatch: pytest.MonkeyPatch)
     endless = fail(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\r\n", b"x" * 65_536, endless=True)
     assert isinstance(endless, UnexpectedAnswer)
     assert "more than 1000000 bytes" in str(endless)
+
+
+def test_an_answer_about_a_file_is_left_at_its_limit() -> None:
+    """One of the limit is decoded; one that is a byte longer is not."""
+    for more, text in ((0, "what it says of a file cannot be read"), (1, "more than 1048576 bytes")):
+        given = answer(b" " * (MAX_JSON + more), "201 Created")
+        with answering(given) as url, Client(url) as client, pytest.raises(UnexpectedAnswer, match=text):
+            client.files.put(io.BytesIO(b"x"), "b/k")
 
 
 def test_a_refusal_says_what_the_server_says() -> None:

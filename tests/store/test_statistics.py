@@ -14,11 +14,13 @@ from hypothesis import strategies as st
 
 from peerd import Client
 from peerd.domain.attempt_totals import OUTCOMES, AttemptTotals
+from peerd.domain.errors import InvalidFilter
 from peerd.domain.histogram import Histogram
 from peerd.domain.lifecycle import Status
 from peerd.store import queues
 from peerd.store.connection.database import Database
 from peerd.store.schema.tables import depths, statistics
+from peerd.store.statistics import reading
 from peerd.store.statistics.buckets import BucketRow, counters_of, write_buckets
 from peerd.store.statistics.depths import (
     ALL_QUEUES,
@@ -125,6 +127,16 @@ def test_a_series_is_of_the_groups_with_the_most_attempts(world: World) -> None:
         assert {point.queue for point in client.statistics.series("1h", by="queue", most=1)} == {"other"}
         assert client.statistics.series("1h", most=1) == client.statistics.series("1h")
         assert client.statistics.series("1h", by="handler", queue="none", most=1) == []
+
+
+def test_a_series_has_so_many_groups_at_the_most(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "MOST_GROUPS", 2)
+    write(world.store, *(row(minutes_ago(1), attempts(), name=name) for name in "ab"))
+    with Client(world.store) as client:
+        assert {point.name for point in client.statistics.series("1h", by="handler")} == {"a", "b"}
+        write(world.store, row(minutes_ago(1), attempts(), name="c"))
+        with pytest.raises(InvalidFilter, match="more than 2 rows: ask for less time"):
+            client.statistics.series("1h", by="handler")
 
 
 def roll_up_all(store: Database, step: int, kept: float = DAY) -> int:

@@ -10,13 +10,14 @@ from peerd.domain.schedule import Schedule
 from peerd.runtime.observability.events import ScheduleFailed, ScheduleRunEnded
 from peerd.schedules import custom_triggers
 from peerd.schedules.registry import ScheduleRegistry
+from peerd.schedules.scheduler import SchedulesComponent
 from peerd.store.nodes import nodes
 from peerd.store.schedule_runs import claim_run
 from peerd.store.schedules import list_schedule_rows
 from peerd.store.tasks import read
 from peerd.testing import eventually_async
 from tests.unit.schedules import functions
-from tests.unit.schedules.conftest import schedule
+from tests.unit.schedules.conftest import SILENCE, schedule
 from tests.unit.schedules.functions import CALLS, THREADS_MAY_END
 
 
@@ -89,6 +90,17 @@ async def test_a_queued_tick_runs_when_the_earlier_run_has_ended(node: Any, gate
     gate.set()
     await fake.until("done", "done")
     assert len(CALLS) == 2
+
+
+async def test_a_node_that_ends_before_its_schedules_have_begun_has_nothing_to_stop(node: Any) -> None:
+    fake = node(schedule())
+    begun = SchedulesComponent(
+        fake.registry, lambda: fake.agent, functions.find, fake.database,
+        incarnation=fake.identity.incarnation, silence=SILENCE, events=fake.events,
+    )  # fmt: skip
+    begun.receive({"type": "death", "pid": 1, "cause": {"text": "killed by SIGKILL"}})
+    await begun.stop(1.0)
+    assert fake.emitted == []
 
 
 async def test_a_disabled_schedule_does_not_tick_and_may_be_run_by_hand(node: Any) -> None:
