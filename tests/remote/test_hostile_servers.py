@@ -85,8 +85,8 @@ def test_an_endless_answer_is_left_at_its_limit(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_an_answer_about_a_file_is_left_at_its_limit() -> None:
-    """One of the limit is decoded; one that is a byte longer is not."""
-    for more, text in ((0, "what it says of a file cannot be read"), (1, "more than 1048576 bytes")):
+    """An answer of exactly the limit is decoded, and one that is a byte longer is not."""
+    for more, text in ((0, "what it says of a file cannot be read"), (1, f"more than {MAX_JSON} bytes")):
         given = answer(b" " * (MAX_JSON + more), "201 Created")
         with answering(given) as url, Client(url) as client, pytest.raises(UnexpectedAnswer, match=text):
             client.files.put(io.BytesIO(b"x"), "b/k")

@@ -129,7 +129,7 @@ def test_a_series_is_of_the_groups_with_the_most_attempts(world: World) -> None:
         assert client.statistics.series("1h", by="handler", queue="none", most=1) == []
 
 
-def test_a_series_has_so_many_groups_at_the_most(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_series_of_more_groups_than_the_limit_is_refused(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "MOST_GROUPS", 2)
     write(world.store, *(row(minutes_ago(1), attempts(), name=name) for name in "ab"))
     with Client(world.store) as client:
