@@ -12,8 +12,9 @@ import pytest
 
 from peerd import Client
 from peerd.domain.errors import PeerdError, TaskNotFound
+from peerd.domain.file_errors import UploadBroken
 from peerd.domain.lifecycle import Status, TaskEvent
-from peerd.operate.remote import http
+from peerd.operate.remote import files, http
 from peerd.operate.remote.errors import ServerRefused, ServerUnreachable, TokenRefused, UnexpectedAnswer
 from peerd.operate.remote.file_server import MAX_JSON
 from peerd.operate.wire import errors as wire_errors
@@ -89,6 +90,19 @@ def test_an_answer_about_a_file_is_left_at_its_limit() -> None:
     for more, text in ((0, "what it says of a file cannot be read"), (1, f"more than {MAX_JSON} bytes")):
         given = answer(b" " * (MAX_JSON + more), "201 Created")
         with answering(given) as url, Client(url) as client, pytest.raises(UnexpectedAnswer, match=text):
+            client.files.put(io.BytesIO(b"x"), "b/k")
+
+
+def test_a_put_whose_answer_is_broken_off_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An answer of success, and one of failure, each cut off by a reset after its head."""
+    monkeypatch.setattr(files, "PAUSES", (0.0,))
+    for status in ("201 Created", "500 Oops"):
+        head = answer(b" " * 9, status)[:-9]
+        with (
+            answering(head, is_reset=True) as url,
+            Client(url) as client,
+            pytest.raises(UploadBroken, match="sent 2 times"),
+        ):
             client.files.put(io.BytesIO(b"x"), "b/k")
 
 

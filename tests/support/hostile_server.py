@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import struct
 import threading
 import time
 from collections.abc import Iterator
@@ -10,8 +11,11 @@ from contextlib import contextmanager, suppress
 
 
 @contextmanager
-def answering(*parts: bytes, pause: float = 0.0, endless: bool = False) -> Iterator[str]:
-    """The URL of a server that sends these parts, with a pause after each; the last ones again and again if endless."""
+def answering(*parts: bytes, pause: float = 0.0, endless: bool = False, is_reset: bool = False) -> Iterator[str]:
+    """The URL of a server that sends these parts, with a pause after each; the last ones again and again if endless.
+
+    Then it reads what else comes until the client closes the connection, or resets the connection.
+    """
     over = threading.Event()
 
     def answer(connection: socket.socket) -> None:
@@ -26,6 +30,7 @@ def answering(*parts: bytes, pause: float = 0.0, endless: bool = False) -> Itera
             while endless and not over.is_set():
                 connection.sendall(parts[-1])
                 time.sleep(pause)
+            (_reset if is_reset else _drain)(connection)
 
     def serve(listening: socket.socket) -> None:
         while True:
@@ -48,3 +53,14 @@ def answering(*parts: bytes, pause: float = 0.0, endless: bool = False) -> Itera
             thread.join()
             for one in threads:
                 one.join()
+
+
+def _reset(connection: socket.socket) -> None:
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+
+def _drain(connection: socket.socket) -> None:
+    """Read to the end: a connection that is closed before all is read is reset, and what was sent may be lost."""
+    connection.shutdown(socket.SHUT_WR)
+    while connection.recv(65536):
+        pass

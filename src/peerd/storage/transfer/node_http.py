@@ -104,7 +104,7 @@ class NodeHttp:
             headers: beside the signature; without content-length the body is sent in chunks.
 
         Raises:
-            SourceFailed: the node cannot be reached, or the connection ended without a response.
+            SourceFailed: the node cannot be reached, or the connection ended without a whole response.
         """
         connection = self._open(url)
         sent = {**headers, "connection": "close", **self._signer.headers("PUT", target)}
@@ -118,8 +118,7 @@ class NodeHttp:
             _send_body(url, connection, blocks, is_chunked=is_chunked)
             with _network_of(url):
                 connection.sock.settimeout(PUT_TIMEOUT)
-                response = connection.getresponse()
-            yield response
+                yield connection.getresponse()
         finally:
             connection.close()
 
