@@ -10,7 +10,6 @@ from textual.app import App
 from textual.screen import Screen
 
 from peerd.cli.errors import CommandError, to_command_error
-from peerd.cli.top.messages import MessageLine
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -35,7 +34,7 @@ def run_in_background(
     """
 
     def deliver(function: Callable[[U], None], value: U) -> None:
-        if receiver.query(MessageLine):  # its widgets are removed before it stops to receive
+        if receiver.app.is_running:  # its widgets are removed, one by one, before it stops to receive
             function(value)
 
     def run() -> None:
