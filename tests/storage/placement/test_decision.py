@@ -112,6 +112,7 @@ def test_copies_of_lost_and_drained_disks_and_bad_copies_are_replaced_first_and_
         ("the last hope is gone", [lost, disk(3)], stored(2), {"health": FileHealth.LOST, "forget": (2,)}),
         ("a bad one is made anew elsewhere", THREE, bad, {"copy_to": (3,), "remove_from": ()}),
         ("or on its own disk", THREE[:2], bad, {"copy_to": (2,)}),
+        ("or beside a node that has one", [*THREE[:2], disk(4, node="node-1")], bad, {"copy_to": (2,)}),
         ("and removed last", THREE, [*bad, *stored(3)], {"remove_from": (2,)}),
         ("a drained one is a source", drained, stored(1, 2), {"good": 2, "copy_to": (3,), "remove_from": ()}),
         ("the other is not there", drained, [*stored(1, 2), Copy(3, PLANNED)], {"remove_from": ()}),
@@ -122,10 +123,12 @@ def test_copies_of_lost_and_drained_disks_and_bad_copies_are_replaced_first_and_
 def test_copies_are_on_as_many_zones_as_wanted_as_far_as_there_are_so_many() -> None:
     zones = [disk(1, zone="x"), disk(2, zone="x"), disk(3, zone="y")]
     with_store = [*zones[:2], object_disk(4)]
+    bad_one = [*stored(1, 2), Copy(3, BAD)]
     risk = {"health": AT_RISK, "copy_to": (3,), "remove_from": ()}
     assert_decided(
         ("another zone is chosen", zones, stored(1), {"copy_to": (3,)}),
         ("it has its copies, but in one zone", zones, stored(1, 2), risk),
+        ("the other zone has a bad one", [*zones, disk(5, zone="x")], bad_one, risk),
         ("trimming looks at zones", zones, stored(1, 2, 3), {"remove_from": (1,)}),
         ("there is one zone", zones[:2], stored(1, 2), SETTLED),
         ("an object store is one", with_store, stored(1, 2), {"health": AT_RISK, "copy_to": (4,)}),

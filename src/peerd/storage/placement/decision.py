@@ -7,7 +7,7 @@ well.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
 from enum import StrEnum
 from random import Random
@@ -232,28 +232,28 @@ class _Copies:
         kept = [*self._lasting, *self._underway]
         chosen: list[Disk] = []
         for part in self._parts:
-            candidates, short = self._candidates(part), part.short([*kept, *chosen])
-            chosen += self._choose_among(candidates, short, [*kept, *chosen], random) if short > 0 else []
+            for candidates in self._candidates([part]):
+                chosen += self._choose_among(candidates, part.short([*kept, *chosen]), [*kept, *chosen], random)
         if chosen or self._short(kept) > 0:
             return chosen
-        in_new_zones = [disk for disk in self._candidates_for_zones() if disk.zone not in _zones(kept)]
-        return self._choose_among(in_new_zones, self._wanted_zones - len(_zones(kept)), kept, random)
+        for candidates in self._candidates([part for part in self._parts if part.copies]):
+            zones = _zones([*kept, *chosen])
+            in_new_zones = [disk for disk in candidates if disk.zone not in zones]
+            chosen += self._choose_among(in_new_zones, self._wanted_zones - len(zones), [*kept, *chosen], random)
+        return chosen
 
     def _choose_among(self, candidates: list[Disk], count: int, kept: list[Disk], random: Random) -> list[Disk]:
         return choose_disks(
             candidates, count=count, size=self._file.size, zones=self._wanted_zones, kept=kept, random=random
         )
 
-    def _candidates_for_zones(self) -> list[Disk]:
-        """Disks on which a copy more can be for the sake of a zone: of the parts that have copies."""
-        return [disk for part in self._parts if part.copies for disk in self._candidates(part)]
-
-    def _candidates(self, part: _Part) -> list[Disk]:
-        """Disks that can take a copy: those without one; if there are none, also those whose copy was bad."""
-        usable = part.of(disk for disk in self._view.disks.values() if can_take(self._view, disk, self._file.size))
+    def _candidates(self, parts: Sequence[_Part]) -> Iterator[list[Disk]]:
+        """Disks that can take a copy of these parts: those without one, then those whose copy was bad."""
+        usable = [disk for disk in self._view.disks.values() if can_take(self._view, disk, self._file.size)]
+        usable = [disk for disk in usable if any(part.of([disk]) for part in parts)]
         with_copies = {copy.disk_id for copy in self._copies}
-        free = [disk for disk in usable if disk.id not in with_copies]
-        return free or [disk for disk in usable if disk.id in self._in(CopyState.BAD)]
+        yield [disk for disk in usable if disk.id not in with_copies]
+        yield [disk for disk in usable if disk.id in self._in(CopyState.BAD)]
 
     def _surplus(self) -> list[int]:
         """Good copies on disks that are drained, and more than are wanted: the fullest disks first."""
