@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 def answering(*parts: bytes, pause: float = 0.0, endless: bool = False, is_reset: bool = False) -> Iterator[str]:
     """The URL of a server that sends these parts, with a pause after each; the last ones again and again if endless.
 
-    Then it reads what else comes until the client closes the connection, or resets the connection.
+    Then it reads what else comes until the client closes the connection; if ``is_reset``, it resets it instead.
     """
     over = threading.Event()
 

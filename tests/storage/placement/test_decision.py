@@ -112,7 +112,7 @@ def test_copies_of_lost_and_drained_disks_and_bad_copies_are_replaced_first_and_
         ("the last hope is gone", [lost, disk(3)], stored(2), {"health": FileHealth.LOST, "forget": (2,)}),
         ("a bad one is made anew elsewhere", THREE, bad, {"copy_to": (3,), "remove_from": ()}),
         ("or on its own disk", THREE[:2], bad, {"copy_to": (2,)}),
-        ("or beside a node that has one", [*THREE[:2], disk(4, node="node-1")], bad, {"copy_to": (2,)}),
+        ("also if a node with one has room", [*THREE[:2], disk(4, node="node-1")], bad, {"copy_to": (2,)}),
         ("and removed last", THREE, [*bad, *stored(3)], {"remove_from": (2,)}),
         ("a drained one is a source", drained, stored(1, 2), {"good": 2, "copy_to": (3,), "remove_from": ()}),
         ("the other is not there", drained, [*stored(1, 2), Copy(3, PLANNED)], {"remove_from": ()}),
