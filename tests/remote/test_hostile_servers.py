@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import io
+import itertools
 import json
 import time
 from typing import Any
@@ -94,12 +95,12 @@ def test_an_answer_about_a_file_is_left_at_its_limit() -> None:
 
 
 def test_a_put_whose_answer_is_broken_off_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An answer of success, and one of failure, each cut off by a reset after its head."""
+    """An answer of success, and one of failure, each without its end: the connection is closed, or reset."""
     monkeypatch.setattr(files, "PAUSES", (0.0,))
-    for status in ("201 Created", "500 Oops"):
-        head = answer(b" " * 9, status)[:-9]
+    for status, is_reset in itertools.product(("201 Created", "500 Oops"), (False, True)):
+        part = answer(b" " * 9, status)[:-8]
         with (
-            answering(head, is_reset=True) as url,
+            answering(part, is_reset=is_reset) as url,
             Client(url) as client,
             pytest.raises(UploadBroken, match="sent 2 times"),
         ):

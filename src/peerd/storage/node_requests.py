@@ -14,6 +14,7 @@ from peerd.domain.file_errors import FileConditionFailed
 from peerd.domain.files import DiskState, check_key
 from peerd.storage.placement.brake import ONLINE_WITHIN
 from peerd.storage.put_options import PutOptions
+from peerd.storage.transfer.node_http import read_body
 from peerd.store.files.buckets import check_quota, get_bucket_and_class
 from peerd.store.files.copies import find_sources
 from peerd.store.files.disks import list_disks, read_disks
@@ -30,7 +31,7 @@ def target_of(bucket: str, key: str) -> str:
 def json_of(response: HTTPResponse) -> dict[str, Any]:
     """The object in a short response; empty for what is none."""
     try:
-        found = json.loads(response.read(MAX_ERROR_BODY))
+        found = json.loads(read_body(response, MAX_ERROR_BODY))
     except ValueError:
         return {}
     return found if isinstance(found, dict) else {}

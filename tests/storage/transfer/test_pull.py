@@ -21,12 +21,14 @@ from peerd.storage.disk.folder import DiskFolder
 from peerd.storage.disk.folder_disk import FolderDisk
 from peerd.storage.disk.identity import create_disk
 from peerd.storage.disk.part_file import PartFile
+from peerd.storage.node_requests import json_of
 from peerd.storage.transfer import node_http
 from peerd.storage.transfer.errors import NoSourceLeft, SourceFailed, TransferStopped
 from peerd.storage.transfer.frames import InvalidFrame, decode_head, encode_head
 from peerd.storage.transfer.node_http import NodeHttp
 from peerd.storage.transfer.node_signature import NodeSigner
 from peerd.storage.transfer.pull import BLOCK, Pulled, TransferControl, Wanted, pull_content, pull_many
+from tests.support.hostile_server import answering
 
 CONTENT = os.urandom(9_000_000)
 DIGEST = digest_of(CONTENT)
@@ -322,3 +324,15 @@ def test_a_head_of_a_frame_is_checked() -> None:
     for data in (b"", b"x" * 23, b"\xff" * 24, encode_head(1, 2**40), of_missing):
         with pytest.raises(InvalidFrame):
             decode_head(data)
+
+
+def test_a_short_answer_without_its_end_is_none() -> None:
+    """What a node says of a put or of an upload is not taken for its answer when the connection ends within it."""
+    for body in (b"", b"{}"):
+        sent = b"HTTP/1.1 201 Created\r\ncontent-length: 9\r\n\r\n" + body
+        http_client = NodeHttp(NodeSigner("the secret", time.time))
+        with answering(sent) as url:
+            with pytest.raises(SourceFailed, match="IncompleteRead"), http_client.request("GET", url, "/") as response:
+                json_of(response)
+            with pytest.raises(SourceFailed), http_client.upload(url, "/", [b"x"], {}) as response:
+                json_of(response)

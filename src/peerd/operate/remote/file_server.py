@@ -12,7 +12,7 @@ import msgspec
 from peerd.operate.remote.address import ServerAddress
 from peerd.operate.remote.errors import UnexpectedAnswer
 from peerd.operate.remote.http import MAX_PROBLEM, Answer
-from peerd.storage.transfer.node_http import NodeHttp
+from peerd.storage.transfer.node_http import NodeHttp, read_body
 
 if TYPE_CHECKING:
     from peerd.operate.remote.modes import ServerMode
@@ -48,12 +48,12 @@ class FileServer:
     def error_of(self, response: HTTPResponse) -> Exception:
         """The error of a response that is none of success."""
         content_type = (response.headers.get("content-type") or "").partition(";")[0].strip().lower()
-        answer = Answer(response.status, content_type, dict(response.headers.items()), response.read(MAX_PROBLEM))
+        answer = Answer(response.status, content_type, dict(response.headers.items()), read_body(response, MAX_PROBLEM))
         return self._mode.error_of(answer)
 
     def decode(self, response: HTTPResponse, kind: type[T]) -> T:
         """What a response of success says. Raises UnexpectedAnswer."""
-        data = response.read(MAX_JSON + 1)
+        data = read_body(response, MAX_JSON + 1)
         if len(data) > MAX_JSON:
             raise UnexpectedAnswer(self.shown, f"it has more than {MAX_JSON} bytes")
         try:

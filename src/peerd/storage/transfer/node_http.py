@@ -217,6 +217,22 @@ class _UnixConnection(http.client.HTTPConnection):
         self.sock.settimeout(READ_TIMEOUT)
 
 
+def read_body(response: http.client.HTTPResponse, limit: int) -> bytes:
+    """The body of a response, or its first bytes if it has more than the limit.
+
+    Args:
+        response: is read within its ``with``.
+        limit: bytes.
+
+    Raises:
+        IncompleteRead: the connection ended before it, which the standard library tells only who reads without a limit.
+    """
+    data = response.read(limit)
+    if len(data) < limit and response.length:
+        raise http.client.IncompleteRead(data, response.length)
+    return data
+
+
 def _tune(connected: socket.socket) -> None:
     connected.settimeout(READ_TIMEOUT)
     connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
