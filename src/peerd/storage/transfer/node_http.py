@@ -225,7 +225,7 @@ def read_body(response: http.client.HTTPResponse, limit: int) -> bytes:
         limit: bytes.
 
     Raises:
-        IncompleteRead: the connection ended before it, which the standard library tells only who reads without a limit.
+        IncompleteRead: the connection ended before the body did; `HTTPResponse.read` raises it only without a limit.
     """
     data = response.read(limit)
     if len(data) < limit and response.length:
@@ -269,5 +269,7 @@ def _network_of(url: str) -> Iterator[None]:
 def _describe(error: BaseException) -> str:
     if isinstance(error, TimeoutError):
         return "it does not answer"
+    if isinstance(error, http.client.IncompleteRead):
+        return "the connection ended within the response"
     text = str(error) or type(error).__name__
     return text if isinstance(error, OSError) else f"{type(error).__name__}: {text}"
