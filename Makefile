@@ -11,7 +11,7 @@ PIP     := $(BIN)/python -m pip --disable-pip-version-check
 USER_EXTRAS := mysql,postgresql,video,web,watch,dashboard,otel,remote,storage,s3,top
 DEV_EXTRAS  := $(USER_EXTRAS),dev
 MINUTES := 10
-KINDS   := sqlite mariadb postgresql
+KINDS   := sqlite mariadb mysql postgresql
 
 .DEFAULT_GOAL := help
 .PHONY: help venv demo archive demo-recording top-pictures test test-all bench bench-revisions bench-boot bench-flame bench-galera bench-gateway bench-peers bench-reload bench-storage differential faults mutants simulate screenshots check check-style check-types check-layers check-examples check-docs format constraints clean
@@ -40,10 +40,12 @@ screenshots: $(VENV)/.dev ## Take the pictures of the dashboard for the document
 
 test: $(VENV)/.dev ## Run the tests that show first what is broken, in six minutes (as root, apt installs the servers that are missing)
 	@scripts/debian-packages
+	@scripts/database-servers mysql
 	$(BIN)/python -m pytest -n $(JOBS) -m 'not slow' $(ARGUMENTS)
 
-test-all: $(VENV)/.dev ## Run all tests, on SQLite, MariaDB and PostgreSQL, in half an hour
+test-all: $(VENV)/.dev ## Run all tests, on SQLite, MariaDB, MySQL and PostgreSQL, in half an hour
 	@scripts/debian-packages
+	@scripts/database-servers mysql mariadb postgresql
 	$(BIN)/python -m pytest -n $(JOBS) $(ARGUMENTS)
 
 bench: $(VENV)/.bench $(PEERS)/.installed ## Measure speed beside the bare drivers and other queues (QUICK=1: two minutes)
@@ -62,6 +64,7 @@ bench-reload: $(VENV)/.dev ## Replace the workers of peerd, uvicorn, gunicorn an
 
 bench-boot: $(VENV)/.dev ## Measure the boot of a node of eight processes, on each database (OF="python …" compares checkouts)
 	@scripts/debian-packages
+	@scripts/database-servers mysql
 	$(BIN)/python -m bench.boot $(if $(OF),--of $(OF)) $(ARGUMENTS)
 
 bench-gateway: $(VENV)/.dev ## Measure the queue server beside Debian's beanstalkd, both waiting for the disk at each write
@@ -78,6 +81,7 @@ bench-galera: $(VENV)/.dev ## Measure six worker processes on a Galera cluster o
 
 faults: $(VENV)/.dev ## Kill, freeze and cut off real nodes and databases, and prove that nothing was lost (MINUTES=10 KINDS="mariadb …")
 	@scripts/debian-packages
+	@scripts/database-servers mysql
 	$(BIN)/python -m tests.faults $(KINDS) --minutes $(MINUTES) $(ARGUMENTS)
 
 differential: $(VENV)/.dev ## Send random scripts to the queue server and to Debian's beanstalkd, and compare (SEEDS=0:5000)
@@ -139,6 +143,7 @@ $(VENV)/.dev: $(VENV)/pyvenv.cfg pyproject.toml constraints.txt
 # The C driver for MySQL is wanted and not needed: without a compiler, the pure Python one is measured alone.
 $(VENV)/.bench: $(VENV)/.dev bench/peers/constraints.txt
 	@scripts/debian-packages bench
+	@scripts/database-servers mysql
 	@$(PIP) install --quiet --constraint bench/peers/constraints.txt mysqlclient || echo "NOT INSTALLED: mysqlclient"
 	@$(PIP) install --quiet --constraint bench/peers/constraints.txt py-spy
 	@touch $@

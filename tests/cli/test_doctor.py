@@ -19,14 +19,15 @@ from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import tasks
 from peerd.testing import eventually
 from tests.cli.conftest import Peerd
-from tests.support.servers import DatabaseFactory
+from tests.support.server_kinds import INNODB
+from tests.support.servers import DatabaseFactory, as_admin
 from tests.unit.operate.claiming_process import ClaimingProcess
 
 
 @pytest.fixture
 def client(migrated_database: str) -> Iterator[Client]:
     """On each database, unlike the other tests of the command line."""
-    with Client(migrated_database) as client:
+    with Client(as_admin(migrated_database)) as client:
         yield client
 
 
@@ -126,7 +127,7 @@ def test_a_long_open_transaction_is_reported_with_its_session(
     monkeypatch.setattr(mysql, "OLD_TRANSACTION", -1.0)
     monkeypatch.setattr(postgresql, "OLD_TRANSACTION", -1.0)
     forgotten = sa.create_engine(server_database, isolation_level="REPEATABLE READ")
-    with Client(server_database) as client, forgotten.connect() as connection:
+    with Client(as_admin(server_database)) as client, forgotten.connect() as connection:
         migrate(client.database)
         connection.execute(sa.text("SELECT count(*) FROM tasks"))
         own = {"mysql": "connection_id()", "postgresql": "pg_backend_pid()"}[client.database.name]
@@ -137,9 +138,10 @@ def test_a_long_open_transaction_is_reported_with_its_session(
     forgotten.dispose()
 
 
-def test_missing_privileges_are_reported(database_factory: DatabaseFactory) -> None:
+@pytest.mark.parametrize("kind", INNODB)
+def test_missing_privileges_are_reported(database_factory: DatabaseFactory, kind: str) -> None:
     """On PostgreSQL every user may look at what is examined."""
-    with Client(database_factory("mariadb")) as owner:
+    with Client(as_admin(database_factory(kind))) as owner:
         migrate(owner.database)
         name = owner.database.url.database
         user = f"u{name}"[:32]

@@ -13,6 +13,7 @@ from sqlalchemy.engine import make_url
 from peerd.operate.client import Client
 from peerd.store.schema.migrate import migrate
 from tests.cli.conftest import Peerd
+from tests.support.server_kinds import INNODB, ON_SERVERS
 from tests.support.servers import ServerFactory
 
 pytestmark = [pytest.mark.slow, pytest.mark.every_database]
@@ -42,14 +43,18 @@ def test_every_statement_works(database: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["mariadb", "postgresql"])
+@pytest.mark.parametrize("kind", ON_SERVERS)
 def test_a_server_that_was_set_up_by_the_page_is_right(
     peerd: Peerd, project: Path, private_server: ServerFactory, kind: str
 ) -> None:
     server = private_server(kind)
-    if kind == "mariadb":
+    if kind in INNODB:
         with pymysql.connect(host="127.0.0.1", port=server.port, user="root", autocommit=True) as own:
-            for one in ["DROP DATABASE peerd", *statements("mysql", install=True)]:
+            for one in [
+                "DROP DATABASE peerd",
+                "DROP USER IF EXISTS peerd@127.0.0.1",
+                *statements("mysql", install=True),
+            ]:
                 own.cursor().execute(one)
     else:
         address = f"postgresql://peerd@127.0.0.1:{server.port}/postgres"
@@ -57,7 +62,7 @@ def test_a_server_that_was_set_up_by_the_page_is_right(
             for one in ["DROP DATABASE peerd", *statements("postgresql", install=True)]:
                 words = re.sub(r"(ROLE|OWNER|TO) peerd", r"\1 worker", one)
                 admin.execute(words.encode())
-    user = "peerd" if kind == "mariadb" else "worker"
+    user = "peerd" if kind in INNODB else "worker"
     url = make_url(server.url("peerd")).set(username=user, password="secret")
     address = url.render_as_string(hide_password=False)
     assert peerd("migrate", "--database", address, "--json").json["changed"]

@@ -30,7 +30,7 @@ def add_node(cluster: Cluster, name: str, **node: str) -> ClusterNode:
 
 @pytest.fixture(scope="module")
 def shared(module_cluster: MakeCluster) -> Cluster:
-    cluster = module_cluster("sqlite")
+    cluster = module_cluster("mysql")
     for name in ("one", "two"):
         add_node(cluster, name).up()
     return cluster

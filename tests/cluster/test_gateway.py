@@ -129,7 +129,7 @@ def figure(node: ClusterNode, name: str) -> int:
 
 @pytest.fixture(scope="module")
 def shared(module_cluster: MakeCluster) -> Cluster:
-    cluster = module_cluster("mariadb")
+    cluster = module_cluster("mysql")
     node = {"grace": "4s"}
     one = gateway_node(cluster, "one", node=node, workers={"rows": ROWS})
     start_all(one, gateway_node(cluster, "two", node=node))

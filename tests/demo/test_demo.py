@@ -48,7 +48,7 @@ def address_of(demo: RunningDemo) -> str:
     return str(eventually(find, timeout=240, message=lambda: demo.out + demo.err))
 
 
-@pytest.mark.parametrize("server_database", ["mariadb"], indirect=True)
+@pytest.mark.parametrize("server_database", ["mysql"], indirect=True)
 def test_a_killed_workers_task_is_finished_the_dashboard_has_something_on_each_page_and_a_stop_leaves_nothing_behind(
     tmp_path: Path, server_database: str, clip: str
 ) -> None:

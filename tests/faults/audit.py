@@ -14,6 +14,7 @@ from sqlalchemy.engine import Engine
 
 from peerd.store.schema.types import MYSQL
 from tests.faults.jobs import LEDGER
+from tests.support.servers import as_admin
 
 metadata = sa.MetaData()
 BIG: Final = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
@@ -70,7 +71,7 @@ NOTED: Final = ("status", "lease", "process_id", "attempts", "crashes", "node_id
 
 def install(engine: Engine) -> None:
     """Make the table, the triggers, and the ledger of the handlers, in a database that has peerd's tables."""
-    with engine.begin() as connection:
+    with sa.create_engine(as_admin(engine.url), poolclass=sa.NullPool).begin() as connection:
         metadata.create_all(connection)
         LEDGER.metadata.create_all(connection)
         name = "mysql" if connection.dialect.name in MYSQL else connection.dialect.name

@@ -46,7 +46,7 @@ class CampaignPlan(msgspec.Struct, frozen=True, kw_only=True):
     """What a campaign is to be."""
 
     kind: str
-    """Of the database: sqlite, mariadb, postgresql."""
+    """Of the database: sqlite, or one of `SERVERS`."""
     seconds: float
     """How long there are faults."""
     tasks: int

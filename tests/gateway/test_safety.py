@@ -20,6 +20,7 @@ from peerd.testing import eventually
 from tests.gateway.conftest import Serve
 from tests.gateway.gateway_thread import GatewayThread, bytes_held_for
 from tests.support.certificates import make_certificate
+from tests.support.server_kinds import INNODB
 from tests.support.servers import DatabaseFactory
 
 PUT = b"put 0 0 60 %d\r\n"
@@ -231,7 +232,7 @@ def test_nothing_waits_for_another_writer_that_is_asked_not_to(
     assert database.run_group(lambda connection: "done") == "done"
 
 
-@pytest.mark.parametrize("kind", ["postgresql", pytest.param("mariadb", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", ["postgresql", *(pytest.param(kind, marks=pytest.mark.slow) for kind in INNODB)])
 def test_a_locked_job_fails_the_command_of_its_client_alone(migrated_factory: DatabaseFactory, kind: str) -> None:
     with (
         closing(Database(migrated_factory(kind))) as database,

@@ -12,10 +12,11 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from peerd.store.connection.database import Database
 from tests.model.machine.store_machine import machine_on
+from tests.support.servers import DATABASES
 
 EXAMPLES = 60
 STEPS = 40
-NEW_EXAMPLES = {"sqlite": 120, "mysql": 60, "postgresql": 60}
+NEW_EXAMPLES = {"sqlite": 120, "mysql": 30, "postgresql": 60}
 SEED = "MODEL_SEED"
 
 
@@ -28,7 +29,7 @@ def test_the_store_does_what_the_rules_say(database: Database) -> None:
 @pytest.mark.slow
 @pytest.mark.every_database
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("database", ["sqlite", "mariadb", "postgresql"], indirect=True)
+@pytest.mark.parametrize("database", DATABASES, indirect=True)
 def test_the_store_does_what_the_rules_say_from_a_new_seed(database: Database, request: pytest.FixtureRequest) -> None:
     number = int(os.environ.get(SEED, random.randrange(10**9)))
     print(f"to repeat it: {SEED}={number} pytest '{request.node.nodeid}'")  # noqa: T201 - pytest shows it with a failure

@@ -3,8 +3,8 @@
 `store`       an empty, migrated database; one is kept for each kind and each worker of the run, and emptied per test
 `world`       the same with helpers: nodes and processes of the test, tasks in every state
 
-The modules in `ON_GALERA` run on a Galera cluster too, in `make test-all`: what they hold, a server that does not see
-yet what another one has committed could break.
+The modules in `ON_MORE_SERVERS` run on a Galera cluster too, in `make test-all`: what they hold, a server that does not
+see yet what another one has committed could break. And they run on the newest MariaDB and PostgreSQL.
 """
 
 from __future__ import annotations
@@ -25,30 +25,31 @@ from tests.store.world import World, empty
 from tests.support import server_session
 from tests.support.migrated_databases import MigratedDatabases
 from tests.support.server import ServerUnavailableError
+from tests.support.server_kinds import MORE_SERVERS
 from tests.support.servers import DATABASES, create_database
 from tests.support.summary import note_database, note_missing_server
 
 FOLDER: Final = Path(__file__).parent
 StoreOf = Callable[[str], Database]
-ON_GALERA: Final = {
+ON_MORE_SERVERS: Final = {
     *("test_claim", "test_limited_claims", "test_job_reservations"),
     *("test_outcomes", "test_rescue", "test_unique_keys", "test_enqueue", "test_limits"),
 }
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out Galera where nothing but the fixture has chosen it, and no module of `ON_GALERA`."""
-    left_out = [item for item in items if _is_on_galera_for_nothing(item)]
+    """Leave out further servers where nothing but the fixture has chosen them, and no module of `ON_MORE_SERVERS`."""
+    left_out = [item for item in items if _is_on_more_for_nothing(item)]
     if left_out:
         items[:] = [item for item in items if item not in left_out]
         config.hook.pytest_deselected(items=left_out)
 
 
-def _is_on_galera_for_nothing(item: pytest.Item) -> bool:
-    if item.path.parent != FOLDER or item.path.stem in ON_GALERA or not isinstance(item, pytest.Function):
+def _is_on_more_for_nothing(item: pytest.Item) -> bool:
+    if item.path.parent != FOLDER or item.path.stem in ON_MORE_SERVERS or not isinstance(item, pytest.Function):
         return False
     chosen = any("store" in mark.args[0] for mark in item.iter_markers("parametrize"))
-    return not chosen and hasattr(item, "callspec") and item.callspec.params.get("store") == "galera"
+    return not chosen and hasattr(item, "callspec") and item.callspec.params.get("store") in MORE_SERVERS
 
 
 @pytest.fixture(scope="session")
@@ -78,7 +79,7 @@ def kept_stores(
         yield store_of
 
 
-@pytest.fixture(params=[*DATABASES, pytest.param("galera", marks=pytest.mark.slow)])
+@pytest.fixture(params=[*DATABASES, *(pytest.param(kind, marks=pytest.mark.slow) for kind in MORE_SERVERS)])
 def store(request: pytest.FixtureRequest, kept_stores: StoreOf) -> Database:
     try:
         database = kept_stores(request.param)

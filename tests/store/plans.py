@@ -55,9 +55,9 @@ def explain(
     database: Database, statement: str, parameters: Any, engine: sa.Engine | None = None
 ) -> Sequence[Mapping[Any, Any]]:
     """The plan of a statement, in the rows that the database gives."""
-    word = "EXPLAIN QUERY PLAN" if database.name == "sqlite" else "EXPLAIN"
+    words = {"sqlite": "EXPLAIN QUERY PLAN", "mysql": "EXPLAIN FORMAT=TRADITIONAL"}.get(database.name, "EXPLAIN")
     with (engine or database.engine).connect() as connection:
-        rows = connection.exec_driver_sql(f"{word} {statement}", parameters).mappings().all()
+        rows = connection.exec_driver_sql(f"{words} {statement}", parameters).mappings().all()
         connection.rollback()
     return rows
 

@@ -20,6 +20,7 @@ from peerd.store.connection.caller_session import reads_latest_commits, utc_sess
 from peerd.store.connection.database import Database
 from peerd.store.enqueue import enqueue
 from tests.store.world import World
+from tests.support.server_kinds import INNODB, ON_SERVERS
 
 pytestmark = pytest.mark.every_database
 
@@ -56,7 +57,7 @@ def test_a_task_commits_and_rolls_back_with_a_connections_transaction(world: Wor
         world.empty()
 
 
-@pytest.mark.parametrize("store", ["mariadb", "postgresql"], indirect=True)
+@pytest.mark.parametrize("store", ON_SERVERS, indirect=True)
 def test_a_business_transaction_on_an_engine_of_its_own_may_be_silent_for_longer_than_ones_of_peerd(
     world: World, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -109,7 +110,7 @@ def test_times_mean_the_same_in_a_session_of_another_zone_which_stays_as_it_was(
     assert (world.get(task_id).start_at, world.status(task_id)) == (moment, Status.SCHEDULED)
 
 
-@pytest.mark.parametrize("store", ["mariadb"], indirect=True)
+@pytest.mark.parametrize("store", INNODB, indirect=True)
 def test_an_old_view_of_the_table_does_not_steal_a_key(world: World, engine: Engine) -> None:
     """REPEATABLE READ sees the table as it was; the key's row it gets as it is, and the task behind it must be too."""
     with engine.connect() as connection:

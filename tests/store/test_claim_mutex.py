@@ -14,6 +14,7 @@ from peerd.store.claim.claimer import Claimer
 from peerd.store.claim.mutex import UNUSED_AFTER_TIMEOUT, ClaimMutex
 from peerd.store.connection.database import Database
 from peerd.store.enqueue import enqueue
+from peerd.store.schema.types import is_mariadb
 from peerd.store.statements.compiled import CompiledStatement
 from peerd.store.statements.token import new_token
 from peerd.testing import eventually
@@ -21,8 +22,9 @@ from tests.store.claim_mutex import MANY, contended_mutex, holding_mutex, waitin
 from tests.store.plans import SentStatements, recorded_statements
 from tests.store.world import World
 from tests.support.manual_clock import ManualClock
+from tests.support.server_kinds import ON_SERVERS
 
-pytestmark = [pytest.mark.every_database, pytest.mark.parametrize("store", ["mariadb", "postgresql"], indirect=True)]
+pytestmark = [pytest.mark.every_database, pytest.mark.parametrize("store", ON_SERVERS, indirect=True)]
 
 
 def acquires_mutex(sent: SentStatements) -> bool:
@@ -136,8 +138,9 @@ def _waits_for_rows(store: Database) -> bool:
 
     While a session keeps reading InnoDB's own table of waits, InnoDB does not renew it, for any session of the server.
     """
+    milliseconds = "time_ms" if is_mariadb(store.engine.dialect) else "time * 1000"
     waits = (
         "SELECT count(*) FROM information_schema.processlist"
-        " WHERE db = DATABASE() AND info LIKE 'UPDATE tasks%' AND time_ms > 300"
+        f" WHERE db = DATABASE() AND info LIKE 'UPDATE tasks%' AND {milliseconds} > 300"
     )
     return store.read(lambda connection: int(connection.execute(sa.text(waits)).scalar_one())) > 0

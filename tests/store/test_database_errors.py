@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from peerd.domain.errors import DatabaseConnectionRefused, UnsupportedDatabase
@@ -21,10 +22,12 @@ from peerd.store.connection.database import Database
 from peerd.store.enqueue import enqueue
 from peerd.store.schema.migrate import current_revision, migrate
 from tests.store.world import World, at_once
+from tests.support.server_kinds import ON_SERVERS
+from tests.support.servers import as_admin
 
 pytestmark = pytest.mark.every_database
 
-SERVERS = pytest.mark.parametrize("store", ["mariadb", "postgresql"], indirect=True)
+SERVERS = pytest.mark.parametrize("store", ON_SERVERS, indirect=True)
 
 
 def write_both(world: World, ids: list[int], meet: threading.Barrier) -> Callable[[], int]:
@@ -107,14 +110,16 @@ def test_a_wrong_database_user_or_password_is_refused_with_the_remedy(
 @SERVERS
 def test_a_user_without_rights_is_refused_with_the_remedy(world: World, opened: Callable[..., Database]) -> None:
     name = f"no_rights_{world.node('a')}"
-    with world.store.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as admin:
+    with sa.create_engine(
+        as_admin(world.store.url), isolation_level="AUTOCOMMIT", poolclass=sa.NullPool
+    ).connect() as admin:
         if world.store.name == "mysql":
             admin.exec_driver_sql(f"CREATE USER IF NOT EXISTS {name}@'%%'")
             admin.exec_driver_sql(f"GRANT SELECT ON {world.store.url.database}.* TO {name}@'%%'")
         else:
             admin.exec_driver_sql(f"DROP ROLE IF EXISTS {name}")
             admin.exec_driver_sql(f"CREATE ROLE {name} LOGIN")
-        without_rights = opened(world.store.url.set(username=name).render_as_string())
+        without_rights = opened(world.store.url.set(username=name, password="").render_as_string(hide_password=False))
         with pytest.raises(DatabaseConnectionRefused, match="GRANT"):
             without_rights.run(enqueue.enqueue, NewTask(queue="q"))
         without_rights.close()
@@ -153,7 +158,7 @@ def test_a_login_that_needs_another_package_shows_which(
     def log_in(_: Connection) -> None:
         auth.sha2_rsa_encrypt(b"secret", b"nonce", b"key")
 
-    with pytest.raises(UnsupportedDatabase, match="pip install cryptography"):
+    with pytest.raises(UnsupportedDatabase, match=r"pip install 'peerd\[mysql\]'"):
         opened(f"sqlite:///{tmp_path}/peerd.sqlite").run(log_in)
 
 

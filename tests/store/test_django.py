@@ -51,7 +51,12 @@ def using(world: World) -> Iterator[str]:
     url = world.store.url
     alias = f"on_{world.store.name}"
     database = {"ENGINE": f"django.db.backends.{ENGINES[world.store.name]}", "NAME": url.database}
-    database |= {"USER": url.username or "", "HOST": url.host or "", "PORT": str(url.port or "")}
+    database |= {
+        "USER": url.username or "",
+        "PASSWORD": url.password or "",
+        "HOST": url.host or "",
+        "PORT": str(url.port or ""),
+    }
     connections.settings[alias] = connections.configure_settings({"default": database})["default"]
     execute(alias, "CREATE TABLE IF NOT EXISTS orders (id INTEGER PRIMARY KEY)")
     execute(alias, "DELETE FROM orders")

@@ -19,11 +19,11 @@ from tests.support.galera import Galera
 from tests.support.server import DatabaseServer, free_port
 from tests.support.servers import ServerFactory
 
-PORT = {"mariadb": "SELECT @@port", "postgresql": "SELECT inet_server_port()"}
+PORT = {"mariadb": "SELECT @@port", "mysql": "SELECT @@port", "postgresql": "SELECT inet_server_port()"}
 
 
 def address(kind: str, *ports: int) -> str:
-    scheme = "mysql://root@" if kind == "mariadb" else "postgresql://peerd@"
+    scheme = "postgresql://peerd@" if kind == "postgresql" else "mysql://root@"
     return scheme + ",".join(f"127.0.0.1:{port}" for port in ports) + "/peerd"
 
 

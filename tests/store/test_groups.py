@@ -23,6 +23,7 @@ from peerd.store.schema.tables import tasks
 from peerd.store.statements.autocommit import AutocommitConnection
 from peerd.store.statements.driver_connection import DriverConnection
 from tests.store.world import World, at_once
+from tests.support.server_kinds import ON_SERVERS
 
 pytestmark = pytest.mark.every_database
 
@@ -60,7 +61,7 @@ def test_a_group_is_committed_when_it_returns_and_undone_when_it_raises(world: W
     assert world.count() == 12
 
 
-@pytest.mark.parametrize("store", ["mariadb", "postgresql"], indirect=True)
+@pytest.mark.parametrize("store", ON_SERVERS, indirect=True)
 def test_a_group_does_not_wait_long_for_a_row(world: World) -> None:
     job_id = world.add()
     update = sa.update(tasks).where(tasks.c.id == job_id).values(priority=1)
@@ -68,7 +69,7 @@ def test_a_group_does_not_wait_long_for_a_row(world: World) -> None:
         world.run_group(lambda connection: connection.execute(update).rowcount)
 
 
-@pytest.mark.parametrize("store", ["mariadb", "postgresql"], indirect=True)
+@pytest.mark.parametrize("store", ON_SERVERS, indirect=True)
 def test_a_connection_that_was_closed_while_it_was_idle_is_replaced(world: World) -> None:
     world.run_group(insert)
     own = "CONNECTION_ID()" if world.store.name == "mysql" else "pg_backend_pid()"
@@ -158,7 +159,7 @@ def test_on_sqlite_a_forked_process_opens_connections_of_its_own(on_sqlite: Data
     assert on_sqlite.read(count) == 3
 
 
-SERVERS = pytest.mark.parametrize("store", ["mariadb", "postgresql"], indirect=True)
+SERVERS = pytest.mark.parametrize("store", ON_SERVERS, indirect=True)
 
 
 def run_query(connection: AutocommitConnection, query: str) -> int:
@@ -182,15 +183,17 @@ def test_a_plain_enqueue_begins_no_transaction_and_one_with_a_key_does(world: Wo
 @SERVERS
 def test_a_lost_answer_is_reported_and_nothing_is_written_twice(world: World) -> None:
     tries = 0
-    cut = "KILL CONNECTION CONNECTION_ID()"
-    if world.store.name == "postgresql":
-        cut = "SELECT pg_terminate_backend(pg_backend_pid())"
 
     def write_and_lose_the_answer(connection: AutocommitConnection) -> None:
         nonlocal tries
         tries += 1
         connection.exec_driver_sql(INSERT, ())
-        connection.exec_driver_sql(cut, ())
+        if world.store.name == "postgresql":
+            connection.exec_driver_sql("SELECT pg_terminate_backend(pg_backend_pid())", ())
+        else:
+            session = connection.exec_driver_sql("SELECT connection_id()", ()).scalar_one()
+            world.sql(f"KILL {session}")
+            connection.exec_driver_sql("SELECT 1", ())
 
     with pytest.raises(DatabaseUnavailable):
         world.store.run_statement(write_and_lose_the_answer)

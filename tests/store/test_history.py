@@ -16,6 +16,7 @@ from peerd.store.maintenance.history import LATE_COMMIT
 from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import tasks
 from tests.store.world import World
+from tests.support.server_kinds import ON_SERVERS
 
 HOUR, DAY = 3600.0, 86_400.0
 HISTORIES = {"long": QueueSettings(history=DAY), "short": QueueSettings(history=10.0)}
@@ -106,7 +107,7 @@ def test_what_appears_far_behind_a_walk_is_found_when_it_begins_anew(world: Worl
     assert kept(world) == {"long": 1}
 
 
-@pytest.mark.parametrize("store", ["mariadb", "postgresql"], indirect=True)
+@pytest.mark.parametrize("store", ON_SERVERS, indirect=True)
 def test_a_locked_task_is_left_for_the_next_pass_and_holds_up_nothing(world: World) -> None:
     first = world.insert(queue="other", status="done", finished_at=seconds_from_now(-3 * HOUR))
     ended(world, "other", 2 * HOUR, 5)

@@ -23,6 +23,7 @@ from peerd.store.outcomes import complete
 from peerd.store.schema.tables import limits, tasks
 from peerd.store.statements.token import new_token
 from tests.store.world import World, at_once, held
+from tests.support.server_kinds import ON_SERVERS
 
 pytestmark = pytest.mark.every_database
 
@@ -217,7 +218,7 @@ def test_keys_that_differ_in_a_control_character_are_each_counted_once(world: Wo
     assert keys(take(world, claimer)) == {"a": 1, "a\t": 1}
 
 
-@pytest.mark.parametrize("store", ["mariadb", "postgresql"], indirect=True)
+@pytest.mark.parametrize("store", ON_SERVERS, indirect=True)
 def test_a_limited_claim_skips_rows_that_are_locked(world: World, claimer: Claimer) -> None:
     limit(world, "*", running=2)
     first, second, third = add(world, "a", 3)

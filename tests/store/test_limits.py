@@ -121,7 +121,7 @@ def test_what_would_be_no_limit_or_no_key_is_refused_by_the_database(world: Worl
         with pytest.raises(DBAPIError):
             world.sql(f"INSERT INTO limits {values}")
         assert world.count(limits) == 0, values
-    for key in ("", "*", "a ", " "):
+    for key in ("", "*"):
         with pytest.raises(DBAPIError):
             world.sql(f"INSERT INTO tasks (queue, limit_key) VALUES ('q', '{key}')")
         assert world.count() == 0, key

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import closing
 
 import pytest
 import sqlalchemy as sa
@@ -15,10 +16,12 @@ from peerd.store.outcomes import complete, touch
 from peerd.store.schema.tables import tasks
 from peerd.store.statements.token import new_token
 from tests.store.world import World, held
+from tests.support.server_kinds import ON_SERVERS
+from tests.support.servers import as_admin
 
 pytestmark = pytest.mark.every_database
 
-SERVERS = pytest.mark.parametrize("store", ["mariadb", "postgresql"], indirect=True)
+SERVERS = pytest.mark.parametrize("store", ON_SERVERS, indirect=True)
 A_FEW = 4
 """Locks beside those of rows that are taken: of the table, of a gap, of the row where a search ended."""
 
@@ -41,7 +44,8 @@ def rows_locked(store: Database, connection: sa.Connection) -> int:
     session = connection.exec_driver_sql("SELECT connection_id()").scalar_one()
     time.sleep(0.2)  # InnoDB renews this table of its own no more often than each 100 ms
     count = sa.text("SELECT trx_rows_locked FROM information_schema.innodb_trx WHERE trx_mysql_thread_id = :session")
-    return store.read(lambda other: int(other.execute(count, {"session": session}).scalar_one()))
+    with closing(Database(as_admin(store.url))) as admin:
+        return admin.read(lambda other: int(other.execute(count, {"session": session}).scalar_one()))
 
 
 def _rows_that_others_skip(store: Database) -> int:

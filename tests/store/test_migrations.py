@@ -37,12 +37,13 @@ from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import metadata, nodes
 from peerd.store.schema.types import is_on
 from tests.store.world import at_once
+from tests.support.server_kinds import INNODB
 from tests.support.servers import DatabaseFactory
 from tests.upgrade.versions import FutureRevision
 
 pytestmark = pytest.mark.every_database
 
-SCHEMAS = {"0001": {"mysql": "4b26a54ea0b6d474", "postgresql": "78023085c7640bf6", "sqlite": "5250c61f43871354"}}
+SCHEMAS = {"0001": {"mysql": "a88bbe9a25346df1", "postgresql": "09e7e1d0432e3b66", "sqlite": "cfd6d356f111b951"}}
 """What `tables.py` says at each revision, per database: a digest of its SQL."""
 
 AddRevision = Callable[[FutureRevision], None]
@@ -225,22 +226,26 @@ def test_a_table_that_is_locked_is_not_waited_for_by_blocking_others(
             assert after.execute(sa.text(f"SELECT {setting}")).scalar() not in (1, "1s")
 
 
+@pytest.mark.every_database
+@pytest.mark.parametrize("kind", INNODB)
 def test_a_migration_keeps_others_out_for_as_long_as_it_takes(
-    database_factory: DatabaseFactory, monkeypatch: pytest.MonkeyPatch
+    kind: str, database_factory: DatabaseFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On MySQL its lock is held by a connection that sends nothing meanwhile; elsewhere a transaction holds it."""
     assert migrations.MIGRATION_LOCK_TIMEOUT < engines.RESPONSE_TIMEOUT, "the driver would give up before"
     monkeypatch.setattr(engines, "IDLE_TRANSACTION_TIMEOUT", 1)
     monkeypatch.setattr(migrations, "MIGRATION_LOCK_TIMEOUT", 1)
-    url = database_factory("mariadb")
+    url = database_factory(kind)
     with closing(Database(url)) as database, closing(Database(url)) as other, migrations._migration_lock(database):
         time.sleep(2.5)
         with pytest.raises(DatabaseBusy), migrations._migration_lock(other):
             pass
 
 
+@pytest.mark.every_database
+@pytest.mark.parametrize("kind", INNODB)
 def test_a_migration_that_takes_longer_than_any_answer_may_is_carried_out(
-    database_factory: DatabaseFactory, monkeypatch: pytest.MonkeyPatch
+    kind: str, database_factory: DatabaseFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def create_slowly(connection: sa.Connection) -> None:
         connection.exec_driver_sql("SELECT SLEEP(2.5)")  # as an ALTER of a large table, which sends nothing either
@@ -248,5 +253,5 @@ def test_a_migration_that_takes_longer_than_any_answer_may_is_carried_out(
 
     monkeypatch.setattr(engines, "RESPONSE_TIMEOUT", 1)
     monkeypatch.setattr(migrations, "create_tables", create_slowly)
-    with closing(Database(database_factory("mariadb"))) as database:
+    with closing(Database(database_factory(kind))) as database:
         assert migrate(database) == newest()

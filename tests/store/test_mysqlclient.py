@@ -13,15 +13,16 @@ from peerd.store.outcomes.complete import complete
 from peerd.store.schema.migrate import migrate
 from peerd.store.statements.token import new_token
 from tests.store.world import World, held
+from tests.support.server_kinds import INNODB
 from tests.support.servers import DatabaseFactory
 
 if normalise_url("mysql://localhost/peerd").startswith("mysql+pymysql"):
     pytest.skip("mysqlclient is not installed", allow_module_level=True)
 
 
-@pytest.fixture
-def store(database_factory: DatabaseFactory) -> Iterator[Database]:
-    opened = Database(database_factory("mariadb").replace("pymysql", "mysqldb"))
+@pytest.fixture(params=INNODB)
+def store(request: pytest.FixtureRequest, database_factory: DatabaseFactory) -> Iterator[Database]:
+    opened = Database(database_factory(request.param).replace("pymysql", "mysqldb"))
     migrate(opened)
     yield opened
     opened.close()

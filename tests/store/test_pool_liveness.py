@@ -16,8 +16,9 @@ from peerd.store.connection.database import Database
 from peerd.store.nodes.nodes import heartbeat_only
 from peerd.store.statements.token import new_token
 from tests.store.world import World
+from tests.support.server_kinds import ON_SERVERS
 
-pytestmark = [pytest.mark.every_database, pytest.mark.parametrize("store", ["mariadb", "postgresql"], indirect=True)]
+pytestmark = [pytest.mark.every_database, pytest.mark.parametrize("store", ON_SERVERS, indirect=True)]
 NUMBER = {"mysql": "SELECT connection_id()", "postgresql": "SELECT pg_backend_pid()"}
 KILL = {"mysql": "KILL {}", "postgresql": "SELECT pg_terminate_backend({})"}
 GONE = {

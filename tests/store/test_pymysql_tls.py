@@ -1,4 +1,4 @@
-"""TLS to MariaDB by PyMySQL: one context for the connections of a process, and as strict as each of them was."""
+"""TLS to MariaDB and MySQL by PyMySQL: one context for a process, and as strict as each of its connections was."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ import pytest
 from sqlalchemy.engine import make_url
 
 from peerd.store.connection.database import Database
+from tests.support.server_kinds import INNODB
 from tests.support.servers import DatabaseFactory
 
 
-@pytest.fixture
-def url(database_factory: DatabaseFactory) -> str:
-    return make_url(database_factory("mariadb")).set(drivername="mysql+pymysql").render_as_string(hide_password=False)
+@pytest.fixture(params=INNODB)
+def url(request: pytest.FixtureRequest, database_factory: DatabaseFactory) -> str:
+    address = make_url(database_factory(request.param)).set(drivername="mysql+pymysql")
+    return address.render_as_string(hide_password=False)
 
 
 @pytest.fixture

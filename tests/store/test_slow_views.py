@@ -15,11 +15,12 @@ from peerd.runtime.observability.events import DatabaseSlowdownDetected, Event, 
 from peerd.store.connection.database import Database
 from peerd.testing import eventually
 from tests.store.world import World
-from tests.support.servers import ServerFactory
+from tests.support.server_kinds import ON_SERVERS
+from tests.support.servers import ServerFactory, as_admin
 
 pytestmark = pytest.mark.slow
 
-SERVERS = pytest.mark.parametrize("store", ["mariadb", "postgresql"], indirect=True)
+SERVERS = pytest.mark.parametrize("store", ON_SERVERS, indirect=True)
 
 
 @pytest.fixture(autouse=True)
@@ -51,15 +52,15 @@ def events_of_agent(store: Database, node: str) -> list[DatabaseSlowdownDetected
 def test_the_agent_of_one_node_reports_which_session_has_a_long_view_open(world: World) -> None:
     for node in ("a", "b"):
         world.node(node)
-    with forgotten_view(world.store) as session:
+    with closing(Database(as_admin(world.store.url))) as store, forgotten_view(store) as session:
         # The server is shared: for a moment the oldest transaction may be another test's. MariaDB reads them anew
         # only when no session has queried them for a tenth of a second.
         [event] = eventually(
-            lambda: [event for event in events_of_agent(world.store, "a") if session in event.remedy],
+            lambda: [event for event in events_of_agent(store, "a") if session in event.remedy],
             timeout=60,
             every=0.2,
         )
-        assert not events_of_agent(world.store, "b")
+        assert not events_of_agent(store, "b")
     assert session in event.message
     assert ("KILL" if world.store.name == "mysql" else "pg_terminate_backend") in event.remedy
 

@@ -106,6 +106,7 @@ class GaleraServer(MariaDB):
 
 class Galera:
     kind: ClassVar[str] = "galera"
+    dialect: ClassVar[str] = "mysql"
     suspect_after: ClassVar[int] = SUSPECT_AFTER
 
     def __init__(self, folder: Path, *, durable: bool = False) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import getpass
 import signal
 
-from tests.support.server import DatabaseServer, find_program
+from tests.support.server import DatabaseServer
 
 
 class MariaDB(DatabaseServer):
     kind = "mariadb"
+    dialect = "mysql"
     death_signal = signal.SIGKILL
 
     def url(self, database: str) -> str:
@@ -24,11 +25,11 @@ class MariaDB(DatabaseServer):
         ]
         user = f"--user={self.system_user() or getpass.getuser()}"
         quick = ["--innodb-log-file-size=8M", "--innodb-flush-method=nosync", "--innodb-doublewrite=0"]
-        self.run([find_program("mariadb-install-db"), *options, user, *quick])
+        self.run([self.program("mariadb-install-db"), *options, user, *quick])
 
     def command(self) -> list[str]:
         return [
-            find_program("mariadbd"),
+            self.program("mariadbd"),
             "--no-defaults",
             f"--user={self.system_user() or getpass.getuser()}",
             f"--datadir={self.data}",

@@ -31,7 +31,14 @@ from peerd.store.schema.tables import metadata
 from tests.support import server_session
 from tests.support.galera import Galera
 from tests.support.server import DatabaseServer
-from tests.support.servers import DATABASES, DROP_OPTIONS, DatabaseFactory, create_database, execute, installed
+from tests.support.servers import (
+    DATABASES,
+    DROP_OPTIONS,
+    DatabaseFactory,
+    create_database,
+    execute,
+    installed,
+)
 from tests.support.summary import note_database
 
 LEFT_WITHIN: Final = 0.5
@@ -48,7 +55,7 @@ class Statements:
 
 
 STATEMENTS: Final = {
-    "mariadb": Statements(
+    "mysql": Statements(
         others="SELECT count(*) FROM information_schema.processlist WHERE db = database() AND id <> connection_id()",
         definitions=(
             """SELECT table_name, column_name, column_type, is_nullable, column_default, extra
@@ -101,20 +108,20 @@ class MigratedDatabases:
         if self._is_emptied(server, name):
             self._free[server.kind].append(name)
         else:
-            execute(server, f"DROP DATABASE {name} {DROP_OPTIONS[server.kind]}")
+            execute(server, f"DROP DATABASE {name} {DROP_OPTIONS[server.dialect]}")
 
     def _made(self, server: DatabaseServer | Galera) -> str:
         name = f"migrated_{self.worker}_{next(_numbers)}"
         _migrate(create_database(server, name))
         if server.kind not in self._definitions:
             with closing(_connect(server, name)) as connection:
-                definitions = STATEMENTS[server.kind].definitions
+                definitions = STATEMENTS[server.dialect].definitions
                 self._definitions[server.kind] = [_answer(connection, statement) for statement in definitions]
         return name
 
     def _is_emptied(self, server: DatabaseServer | Galera, name: str) -> bool:
         """Make a database as it was when it was new; False if that is not certain."""
-        statements = STATEMENTS[server.kind]
+        statements = STATEMENTS[server.dialect]
         with closing(_connect(server, name)) as connection:
             deadline = time.monotonic() + LEFT_WITHIN
             while _answer(connection, statements.others)[0] != (0,):
@@ -139,7 +146,7 @@ def _migrate(url: str) -> None:
 
 def _connect(server: DatabaseServer | Galera, name: str) -> Any:
     [port] = server.ports
-    if server.kind == "mariadb":
+    if server.dialect == "mysql":
         return pymysql.connect(host="127.0.0.1", port=port, user="root", database=name, autocommit=True)
     return psycopg.connect(f"postgresql://peerd@127.0.0.1:{port}/{name}", autocommit=True)
 

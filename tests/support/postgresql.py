@@ -7,13 +7,14 @@ import pwd
 import signal
 from contextlib import suppress
 
-from tests.support.server import DatabaseServer, find_program
+from tests.support.server import DatabaseServer
 
 
 class PostgreSQL(DatabaseServer):
     """postgres with trust authentication; the user is `peerd`. It refuses root, so it runs as another user then."""
 
     kind = "postgresql"
+    dialect = "postgresql"
     death_signal = signal.SIGQUIT  # its 'immediate' shutdown: all backends leave, the shared memory is removed
 
     def url(self, database: str) -> str:
@@ -26,7 +27,7 @@ class PostgreSQL(DatabaseServer):
 
     def create_data(self) -> None:
         options = ["--username=peerd", "--auth=trust", "--encoding=UTF8", "--locale=C.UTF-8", "--no-instructions"]
-        self.run([find_program("initdb"), f"--pgdata={self.data}", "--no-sync", *options])
+        self.run([self.program("initdb"), f"--pgdata={self.data}", "--no-sync", *options])
 
     def command(self) -> list[str]:
         switch = "on" if self.durable else "off"
@@ -44,7 +45,7 @@ class PostgreSQL(DatabaseServer):
             "logging_collector": "off",
         }
         options = [f"--{name}={value}" for name, value in settings.items()]
-        return [find_program("postgres"), "-D", str(self.data), f"--port={self.port}", *options]
+        return [self.program("postgres"), "-D", str(self.data), f"--port={self.port}", *options]
 
     def accepts_connections(self) -> bool:
         import psycopg  # noqa: PLC0415 - only where a server is wanted

@@ -22,7 +22,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import IO, Any, ClassVar
 
 import psutil
 
@@ -45,6 +45,8 @@ class ServerFailedError(Exception):
 
 class DatabaseServer(ABC):
     kind: ClassVar[str]
+    dialect: ClassVar[str]
+    """What its SQL is: mysql or postgresql."""
     death_signal: ClassVar[signal.Signals]
 
     def __init__(self, folder: Path, *, durable: bool = False) -> None:
@@ -106,6 +108,9 @@ class DatabaseServer(ABC):
             with suppress(psutil.NoSuchProcess):  # a session's process that was just leaving
                 process.send_signal(number)
 
+    def program(self, name: str) -> str:
+        return find_program(name)
+
     @abstractmethod
     def create_data(self) -> None: ...
 
@@ -118,9 +123,9 @@ class DatabaseServer(ABC):
             dies = _set_pdeathsig(self.death_signal)
             return subprocess.Popen(command, **self._surroundings(), **how, preexec_fn=dies)  # noqa: PLW1509 - prctl alone
 
-    def run(self, command: list[str]) -> None:
-        output: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-        done = subprocess.run(command, **self._surroundings(), **output, check=False)
+    def run(self, command: list[str], stdin: int | IO[str] = subprocess.DEVNULL) -> None:
+        streams: dict[str, Any] = {"stdin": stdin, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        done = subprocess.run(command, **self._surroundings() | streams, check=False)
         if done.returncode != 0:
             raise RuntimeError(f"{command[0]} failed with status {done.returncode}:\n{done.stdout.decode()}")
 

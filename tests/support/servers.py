@@ -1,4 +1,4 @@
-"""Fixtures: fresh, empty databases on SQLite, MariaDB and PostgreSQL, in milliseconds.
+"""Fixtures: fresh, empty databases on SQLite, MariaDB, PostgreSQL and MySQL, in milliseconds.
 
 `database`          the test runs on SQLite and one server (see `databases_of`); `-k mariadb` selects
 `server_database`   the test runs on one server, or on each if it is marked `every_database`
@@ -26,18 +26,20 @@ from zlib import crc32
 import psycopg
 import pymysql
 import pytest
+from sqlalchemy.engine import URL, make_url
 
 from peerd.store.connection.galera import SYNC_WAIT
 from peerd.testing import eventually
 from tests.support import server_session
 from tests.support.galera import Galera
+from tests.support.mysql import CREATE_USER, PASSWORD
 from tests.support.server import DatabaseServer, ServerUnavailableError
 from tests.support.server_kinds import SERVERS
 from tests.support.summary import note_database, note_missing_server
 from tests.support.tiers import is_quick
 
 T = TypeVar("T")
-DATABASES = ("sqlite", "mariadb", "postgresql")
+DATABASES = ("sqlite", *SERVERS)
 _numbers = count(1)
 SYNC_TIMEOUT = 150.0
 """Seconds that a starved server of a Galera cluster has to apply what the others have written."""
@@ -111,7 +113,7 @@ def database_factory(request: pytest.FixtureRequest, tmp_path: Path, worker_id: 
                 return f"sqlite:///{tmp_path / f'peerd{next(_numbers)}.sqlite'}"
             server = installed(kind, request.node, lambda: server_session.shared_server(kind))
             name = f"test_{worker_id}_{next(_numbers)}"
-            afterwards.callback(execute, server, f"DROP DATABASE {name} {DROP_OPTIONS[kind]}")
+            afterwards.callback(execute, server, f"DROP DATABASE {name} {DROP_OPTIONS[server.dialect]}")
             return create_database(server, name)
 
         yield create
@@ -151,8 +153,16 @@ def private_galera(private_server: ServerFactory) -> Galera:
 
 
 def create_database(server: DatabaseServer | Galera, name: str) -> str:
-    execute(server, f"CREATE DATABASE {name} {_CREATE_OPTIONS[server.kind]}")
+    execute(server, f"CREATE DATABASE {name} {_CREATE_OPTIONS[server.dialect]}")
+    for statement in CREATE_USER if server.kind == "mysql" else ():
+        execute(server, statement.format(database=name))
     return server.url(name)
+
+
+def as_admin(url: URL | str) -> URL:
+    """The address with a user who has all rights; MySQL's usual one has those on its database."""
+    made = make_url(url)
+    return made.set(username="root", password="") if made.password == PASSWORD else made
 
 
 def installed(kind: str, item: pytest.Item | None, start: Callable[[], T]) -> T:
@@ -169,7 +179,7 @@ def installed(kind: str, item: pytest.Item | None, start: Callable[[], T]) -> T:
 
 
 def execute(server: DatabaseServer | Galera, statement: str) -> None:
-    if server.kind in ("mariadb", "galera"):
+    if server.dialect == "mysql":
         with closing(pymysql.connect(host="127.0.0.1", port=server.ports[0], user="root")) as connection:
             connection.cursor().execute(statement)
         for port in server.ports[1:]:  # which apply it later, each in its own time
@@ -192,5 +202,5 @@ def _has_applied_all(port: int) -> bool:
     return True
 
 
-_CREATE_OPTIONS = {**dict.fromkeys(("mariadb", "galera"), "CHARACTER SET utf8mb4"), "postgresql": "TEMPLATE template0"}
-DROP_OPTIONS = {"mariadb": "", "galera": "", "postgresql": "WITH (FORCE)"}
+_CREATE_OPTIONS = {"mysql": "CHARACTER SET utf8mb4", "postgresql": "TEMPLATE template0"}
+DROP_OPTIONS = {"mysql": "", "postgresql": "WITH (FORCE)"}

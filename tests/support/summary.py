@@ -68,7 +68,7 @@ class Summary:
         self.processor: defaultdict[str, float] = defaultdict(float)
         self.dearest: list[tuple[float, float, str]] = []
         self.lines: defaultdict[str, list[str]] = defaultdict(list)
-        self.ran: Counter[str] = Counter({"sqlite": 0, "mariadb": 0, "postgresql": 0})
+        self.ran: Counter[str] = Counter({"sqlite": 0, "mariadb": 0, "mysql": 0, "postgresql": 0})
         self.missing: Counter[str] = Counter()
         self._durations: defaultdict[str, float] = defaultdict(float)
 
@@ -102,10 +102,11 @@ class Summary:
 
     def _summarise_databases(self, terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("databases")
-        for kind, number in self.ran.items():
-            line = f"{kind:<12}{number:>6} tests ran"
+        for kind in {**self.ran, **self.missing}:
+            number = self.ran[kind]
+            line = f"{kind:<18}{number:>6} tests ran"
             if self.missing[kind]:
-                line += f", {self.missing[kind]} SKIPPED: the server is not installed"
+                line += f", {self.missing[kind]} SKIPPED: the server is not at hand"
             terminalreporter.write_line(line, yellow=bool(self.missing[kind]))
 
     def _summarise_time(self, terminalreporter: pytest.TerminalReporter) -> None:

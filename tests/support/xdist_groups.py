@@ -20,7 +20,7 @@ SHARED_FOLDERS = ("tests/pages/live/",)
 SINGLE_FOLDERS = ("tests/faults/", "tests/simulation/", "tests/upgrade/", "tests/demo/", "tests/bench/")
 """Folders whose tests share nothing, and take long."""
 SLOW_SERVERS = ("swift",)
-_KIND = re.compile(r"\[(sqlite|mariadb|postgresql)")
+_KIND = re.compile(r"\[(sqlite|mariadb|postgresql|mysql)")
 
 
 class GroupScheduling(LoadScopeScheduling):  # type: ignore[misc]

@@ -15,10 +15,11 @@ from peerd.store.outcomes.recording import database_now
 from peerd.store.schema.migrate import migrate
 from peerd.testing import Clock
 from tests.store.world import World, at_once, held
+from tests.support.server_kinds import INNODB
 from tests.support.servers import DatabaseFactory
 
 
-@pytest.fixture(params=["sqlite", "mariadb"])
+@pytest.fixture(params=["sqlite", *INNODB])
 def world(request: pytest.FixtureRequest, migrated_factory: DatabaseFactory, clock: Clock) -> Iterator[World]:
     with closing(Database(migrated_factory(request.param))) as database:
         clock.govern(database)

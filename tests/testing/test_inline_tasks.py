@@ -10,7 +10,7 @@ from peerd import Context, JobFailed, Message, Queue, Snooze, Status, Task, Task
 from peerd.runtime.observability.events import MessageNotDelivered
 from peerd.runtime.process.process_context import NotAvailableInProcess
 from peerd.testing import AttemptEnded, ClaimLost, InlineNode, run_inline
-from tests.support.servers import DatabaseFactory
+from tests.support.servers import DATABASES, DatabaseFactory
 from tests.testing.mail import invite, mail, ran, send, statuses
 from tests.unit.work import process_handlers
 
@@ -27,7 +27,7 @@ def test_a_task_is_run_when_the_test_decides_and_not_before() -> None:
 
 
 @pytest.mark.every_database
-@pytest.mark.parametrize("kind", ["sqlite", "mariadb", "postgresql"])
+@pytest.mark.parametrize("kind", DATABASES)
 def test_a_failure_is_retried_when_its_time_has_come(database_factory: DatabaseFactory, kind: str) -> None:
     with InlineNode(mail, database=database_factory(kind), delay_ratio="0s" if kind == "postgresql" else "5m") as node:
         job = node.client.enqueue(send.with_args("unknown"))

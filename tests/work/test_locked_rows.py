@@ -18,13 +18,14 @@ from peerd.store.connection.outages import OutageTracker
 from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import nodes, processes, tasks
 from peerd.testing import eventually_async
+from tests.support.server_kinds import ON_SERVERS
 from tests.work.harness import Gates, RunnerHarness
 from tests.work.test_manager import managing, rounds, settings, silent_node
 
 MAX_UPDATE = 1.0
 pytestmark = [
     pytest.mark.every_database,
-    pytest.mark.parametrize("migrated_database", ["mariadb", "postgresql"], indirect=True),
+    pytest.mark.parametrize("migrated_database", ON_SERVERS, indirect=True),
 ]
 
 

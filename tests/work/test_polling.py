@@ -11,6 +11,7 @@ from peerd.testing import eventually_async
 from peerd.work import task_runner
 from peerd.work.claims import toucher
 from tests.store.claim_mutex import MANY, holding_mutex, waiting
+from tests.support.server_kinds import ON_SERVERS
 from tests.work.harness import Gates, RunnerHarness
 
 
@@ -87,7 +88,7 @@ async def test_what_is_never_claimed_is_not_searched_for_ever(
     await eventually_async(lambda: calls["claims_of_process"] > queries)
 
 
-@pytest.mark.parametrize("migrated_database", ["mariadb", "postgresql"], indirect=True)
+@pytest.mark.parametrize("migrated_database", ON_SERVERS, indirect=True)
 async def test_a_process_that_has_met_contention_waits_for_the_claim_mutex(
     each_harness: RunnerHarness, gates: Gates
 ) -> None:

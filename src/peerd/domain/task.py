@@ -214,9 +214,6 @@ def check_limit_key(key: str) -> None:
         raise InvalidTask("limit_key", "an empty key is no key; leave it out")
     if key == EACH_KEY:
         raise InvalidTask("limit_key", "'*' stands for each key of a queue; a task needs one of its own")
-    if key.endswith(" "):
-        problem = f"{quoted(key)} ends with a space, which MySQL ignores in comparisons; strip it"
-        raise InvalidTask("limit_key", problem)
 
 
 def check_client_seconds(field: str, seconds: int, least: int = 0) -> None:

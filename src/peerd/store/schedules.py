@@ -28,7 +28,7 @@ from peerd.store import schedule_runs as runs
 from peerd.store.connection.galera import wait_for_sync
 from peerd.store.outcomes.recording import database_now
 from peerd.store.schedule_runs import RUN, NodeIdentity, ScheduleRun
-from peerd.store.schema.sql_clock import now, seconds_from_now
+from peerd.store.schema.sql_clock import moment, now, seconds_from_now
 from peerd.store.schema.tables import nodes, schedules
 from peerd.store.schema.types import Instant
 from peerd.store.tasks.rows import insert_if_absent
@@ -306,7 +306,7 @@ def _advance(
     connection: Connection, row: ScheduleRow, tick_at: datetime, following: datetime | None, schedule: Schedule
 ) -> bool:
     """Advance a clock if its row and definition are unchanged, and the tick is due by the database's clock."""
-    due = sa.cast(sa.literal(tick_at, Instant()), Instant()) <= now()
+    due = moment(sa.literal(tick_at, Instant())) <= now()
     unchanged = schedules.c.turn == row.turn, schedules.c.fingerprint == schedule.fingerprint
     return _update(connection, row, *unchanged, due, turn=row.turn + 1, next_at=following, last_at=tick_at)
 

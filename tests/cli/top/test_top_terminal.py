@@ -18,6 +18,7 @@ from tests.cli.conftest import Peerd
 from tests.cli.top.conftest import LARGE, SMALL, fill, opened_top
 from tests.cli.top.terminal import Terminal
 from tests.support.served_api import served
+from tests.support.server_kinds import ON_SERVERS
 from tests.support.servers import ServerFactory
 from tests.unit.operate.claiming_process import ClaimingProcess
 
@@ -117,7 +118,7 @@ def test_a_token_that_may_view_sees_everything_and_is_refused_an_action(filled: 
 
 @pytest.mark.slow
 @pytest.mark.one_database
-@pytest.mark.parametrize("kind", ["mariadb", "postgresql"])
+@pytest.mark.parametrize("kind", ON_SERVERS)
 async def test_a_database_that_goes_away_and_comes_back(kind: str, private_server: ServerFactory) -> None:
     server = private_server(kind)
     with closing(Client(server.url("peerd"))) as client:

@@ -73,7 +73,6 @@ def test_a_rate_is_written_so_that_it_is_read_again(starts: int, period: float) 
     ({"queue": "q", "running": MAX_COUNT + 1}, "running", "from 0 to 2147483647"),
     ({"queue": "q", "running": True}, "running", "True is not a number"),
     ({"queue": "q", "running": 1.5}, "running", "1.5 is not a number"),
-    ({"queue": "q", "running": 1, "key": "a "}, "key", "strip it"),
     ({"queue": "q", "running": 1, "key": "a\x00"}, "key", "NUL"),
     ({"queue": "q", "running": 1, "key": "ä" * 101}, "key", "202 bytes are more than 200"),
     ({"queue": "q", "running": 1, "key": 7}, "key", "7 is not text"),

@@ -10,6 +10,7 @@ from peerd.store.connection.database import Database
 from peerd.store.connection.pymysql_tls import SharedTlsConnection
 from peerd.store.schema import migrate
 from tests.support.forks import FORK_TIMEOUT, open_sessions, run_in_fork, session_id, use_client
+from tests.support.server_kinds import INNODB
 
 
 def test_a_forked_process_has_connections_and_threads_of_its_own(client: Client) -> None:
@@ -27,7 +28,7 @@ def test_a_forked_process_has_connections_and_threads_of_its_own(client: Client)
     assert use_client(client) == 8
 
 
-@pytest.mark.parametrize("migrated_database", ["mariadb"], indirect=True)
+@pytest.mark.parametrize("migrated_database", INNODB, indirect=True)
 def test_a_module_lock_that_another_thread_holds_is_free_in_a_forked_process(client: Client) -> None:
     def use_in_child() -> int:
         with after_commit._lock, migrate._ALEMBIC:

@@ -25,7 +25,7 @@ from sqlalchemy.engine import Connection
 
 from peerd.domain.task import Task
 from peerd.store.claim.candidates import select_candidates
-from peerd.store.claim.claim_result import RETURNED_COLUMNS, sort_in_claim_order, tasks_of_claim, with_served_queue
+from peerd.store.claim.claim_result import RETURNED_COLUMNS, sort_in_claim_order, tasks_of_claim
 from peerd.store.claim.claimer import (
     Claimer,
     ClaimResult,
@@ -86,7 +86,7 @@ def claimed_by_token(connection: Connection, claimer: Claimer, token: int) -> li
     mine = (tasks.c.process_id == claimer.process_id, tasks.c.claim_token == token)
     statement = sa.select(*TASK_COLUMNS).where(is_working(), *mine)
     rows = connection.execute(by_index(statement, "tasks_claim")).mappings()
-    return sort_in_claim_order([with_served_queue(claimer, to_task(row)) for row in rows])
+    return sort_in_claim_order([to_task(row) for row in rows])
 
 
 def _claim_on_postgresql(

@@ -52,14 +52,7 @@ CLAIMED_STATUS: Final = target(TaskEvent.CLAIM)
 
 def tasks_of_claim(claimer: Claimer, rows: Sequence[Sequence[Any]]) -> list[Task]:
     """The tasks that a claim has won, in its order, from `RETURNED_COLUMNS` as the driver gives them."""
-    return sort_in_claim_order([with_served_queue(claimer, _to_task(row, claimer)) for row in rows])
-
-
-def with_served_queue(claimer: Claimer, task: Task) -> Task:
-    """The task, with its queue spelled as its claimer spells it: MySQL ignores trailing spaces when it compares."""
-    if task.queue in claimer.queues:
-        return task
-    return msgspec.structs.replace(task, queue=task.queue.rstrip(" "))
+    return sort_in_claim_order([_to_task(row, claimer) for row in rows])
 
 
 def sort_in_claim_order(claimed: list[Task]) -> list[Task]:

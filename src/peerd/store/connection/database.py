@@ -91,7 +91,7 @@ class Database:
     def __init__(self, url: str | URL, *, pool_size: int = 5, response_timeout: int | None = None) -> None:
         self.url = with_driver(url)
         engines = open_engines(self.url, pool_size, response_timeout=response_timeout)
-        self.engine, self._statements, self._hot_path = engines.transactions, engines.statements, engines.hot_path
+        self.engine, self.statement_engine, self._hot_path = engines.transactions, engines.statements, engines.hot_path
         self._groups = {True: engines.groups, False: engines.undurable_groups}
         self._sqlite_groups = SqliteGroups(engines.groups)
         self.engines: tuple[Engine, ...] = engines.distinct_pools()
@@ -237,12 +237,12 @@ class Database:
             return operation(connection, *args, **kwargs)
 
     def _run_statement(self, operation: Callable[..., T], *args: object, **kwargs: object) -> T:
-        with self._writer_turn(), self._statements.connect() as connection, _repeatable_errors(connection):
+        with self._writer_turn(), self.statement_engine.connect() as connection, _repeatable_errors(connection):
             return operation(AutocommitConnection(connection), *args, **kwargs)
 
     def _run_idempotent(self, operation: Callable[..., T], *args: object, **kwargs: object) -> T:
         with (
-            _connect_without_ping(self._statements) as connection,
+            _connect_without_ping(self.statement_engine) as connection,
             _repeatable_errors(connection, unchecked=True),
         ):
             return operation(connection, *args, **kwargs)
@@ -325,8 +325,7 @@ def translated_errors() -> Iterator[None]:
     except Exception as error:
         database_errors.clear_traceback_frames(error)
         if isinstance(error, RuntimeError) and "'cryptography' package is required" in str(error):
-            advice = "pip install cryptography, or let the user log in with mysql_native_password"
-            raise UnsupportedDatabase(f"PyMySQL cannot log in as MySQL 8 wants it: {advice}") from error
+            raise UnsupportedDatabase("PyMySQL needs it to log in: pip install 'peerd[mysql]'") from error
         remedy = database_errors.refusal_remedy(error)
         if remedy is not None:
             raise DatabaseConnectionRefused(database_errors.driver_message(error), remedy) from error

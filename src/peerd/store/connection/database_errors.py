@@ -34,8 +34,10 @@ CANCELLED: Final = frozenset(
 LOCK_TIMED_OUT: Final = frozenset({1205, "55P03"})
 AWAY_ON_MYSQL: Final = frozenset(
     # too many connections, a Galera node that is not ready, shutdown, aborted connections, network errors; left
-    # read-only by a fail-over (1290, 1836); killed; cannot connect, lost connection, disconnected for inactivity
-    {1040, 1047, 1053, 1077, 1079, 1152, 1158, 1159, 1160, 1161, 1290, 1836, 1927, 2002, 2003, 2006, 2013, 2055, 4031}
+    # read-only by a fail-over (1290, 1836); killed; cannot connect, lost connection; offline mode, a session that was
+    # ended, disconnected for inactivity
+    {1040, 1047, 1053, 1077, 1079, 1152, 1158, 1159, 1160, 1161, 1290, 1836, 1927, 2002, 2003, 2006, 2013, 2055}
+    | {3032, 3168, 4031}
 )
 AWAY_ON_POSTGRESQL: Final = ("08", "57P0", "53300", "25006", "25P03")
 """Prefixes of SQLSTATEs: connection errors, shutdown and start-up, too many connections, read-only after a fail-over,
@@ -45,19 +47,25 @@ AWAY_ON_SQLITE: Final = ("disk i/o error", "unable to open database file")
 CHECK_CREDENTIALS: Final = (
     "see that the user in [database] url is right, and its password: there, in password_file or in PEERD_DATABASE_URL"
 )
-CREATE_DATABASE: Final = "create it, e.g. CREATE DATABASE peerd, and let the user use it"
+CREATE_DATABASE: Final = "if there is none, CREATE DATABASE peerd; and let the user use it (GRANT)"
 GRANT_PRIVILEGES: Final = "let the user read and write peerd's tables (GRANT)"
 ALLOW_HOST: Final = "let the user connect from this machine (the user's host on MySQL, pg_hba.conf on PostgreSQL)"
+UNLOCK_ACCOUNT: Final = "unlock the user (ALTER USER … ACCOUNT UNLOCK)"
+RENEW_LOGIN: Final = "the password has expired: give the user a new one (ALTER USER … IDENTIFIED BY …)"
+USE_TLS: Final = "the server demands TLS, which the [database] url switches off, or has no certificate for"
 CHECK_FILE_ACCESS: Final = "its folder must be there, and both must be writable for this user"
 FREE_DISK_SPACE: Final = "free space on the disk of the database; what waits is written then"
 NOT_A_DATABASE: Final = "the file is something else; give [database] url another one"
 
-REFUSED: Final = {
+REFUSED: Final[dict[int | str, str]] = {
     **dict.fromkeys((1045, 1698, "28000", "28P01"), CHECK_CREDENTIALS),
-    **dict.fromkeys((1049, "3D000"), CREATE_DATABASE),
-    **dict.fromkeys((1044, 1142, 1143, 1227, "42501"), GRANT_PRIVILEGES),
+    **dict.fromkeys((1044, 1049, "3D000"), CREATE_DATABASE),
+    **dict.fromkeys((1142, 1143, 1227, "42501"), GRANT_PRIVILEGES),
     **dict.fromkeys((1021, 1114, "53100"), FREE_DISK_SPACE),
     1130: ALLOW_HOST,
+    3118: UNLOCK_ACCOUNT,
+    3159: USE_TLS,
+    **dict.fromkeys((1820, 1862), RENEW_LOGIN),
 }
 REFUSED_BY_MESSAGE: Final = (
     # libpq reports no SQLSTATE for a connection that failed, and SQLite has none

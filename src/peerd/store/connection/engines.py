@@ -21,15 +21,15 @@ from peerd.store.connection.failover import FailoverHosts, Host
 from peerd.store.connection.pool_liveness import check_idle_connections
 from peerd.store.connection.sqlite_groups import IN_GROUP
 from peerd.store.connection.sqlite_lock import BUSY_TIMEOUT
-from peerd.store.schema.types import parse_timestamp
+from peerd.store.schema.types import is_mariadb, parse_timestamp
 from peerd.store.statements.autocommit import AutocommitConnection
 
 CONNECT_TIMEOUT: Final = 10
 RESPONSE_TIMEOUT: Final = 60
 """Seconds without an answer after which a server counts as away: a lost network sends no error."""
 IDLE_TRANSACTION_TIMEOUT: Final = 10
-"""Seconds after which PostgreSQL and MariaDB end an idle transaction: they notice the loss of a client's machine only
-hours later, and its transaction may hold locks. MySQL has no such setting."""
+"""Seconds after which servers end an idle transaction: they notice the loss of a client's machine only hours later, and
+its transaction may hold locks. MySQL ends any idle connection for transactions then: it knows no difference."""
 LOCK_TIMEOUT: Final = 30
 """Seconds that a statement waits for a lock on PostgreSQL; InnoDB's own limit is 50."""
 SHORT_LOCK_TIMEOUT: Final = 1
@@ -37,7 +37,7 @@ SHORT_LOCK_TIMEOUT: Final = 1
 wait for the one row that another session holds. Whole seconds, for MySQL."""
 IS_OPEN: Final = "peerd_is_open"
 """In a connection's ``info``: whether a transaction has begun and not ended."""
-MINIMUM_VERSIONS: Final = {"mysql": (8, 0, 1), "mariadb": (10, 6), "postgresql": (12,), "sqlite": (3, 35)}
+MINIMUM_VERSIONS: Final = {"mysql": (8, 0, 19), "mariadb": (10, 6), "postgresql": (12,), "sqlite": (3, 35)}
 """They have SKIP LOCKED, stored generated columns, and RETURNING where it is used."""
 HOST: Final = "peerd_host"
 """In a connection's ``info``: its server."""
@@ -141,7 +141,7 @@ def require_version(connection: Connection) -> None:
         UnsupportedDatabase: it is too old; the error says which version is needed.
     """
     dialect = connection.dialect
-    name = "mariadb" if getattr(dialect, "is_mariadb", False) else dialect.name
+    name = "mariadb" if is_mariadb(dialect) else dialect.name
     found = getattr(dialect, "server_version_info", None)
     if name == "sqlite":
         text = connection.exec_driver_sql("SELECT sqlite_version()").scalar_one()
@@ -177,6 +177,8 @@ def _mysql(
     waits_for_locks: bool | None = None,
 ) -> Engine:
     idle = f"/*M!100300 , idle_transaction_timeout = {IDLE_TRANSACTION_TIMEOUT} */"  # a comment to all but MariaDB
+    if not autocommit:  # a comment to MariaDB
+        idle += f"/*!80000 , wait_timeout = {IDLE_TRANSACTION_TIMEOUT} */"
     waits_for_locks = not autocommit if waits_for_locks is None else waits_for_locks
     lock = "" if waits_for_locks else f", innodb_lock_wait_timeout = {SHORT_LOCK_TIMEOUT}"
     arguments = {

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from sqlalchemy.engine import Connection
 
-from peerd.store.schema.types import MYSQL
+from peerd.store.schema.types import MYSQL, is_mariadb
 
 IS_MEMBER: Final = "peerd_galera"
 """In a connection's ``info``: whether its server belongs to a Galera cluster."""
@@ -28,9 +28,7 @@ def is_member(connection: Connection) -> bool:
 
 def may_lag(connection: Connection) -> bool:
     """Whether the server may lack recent commits of another one. MySQL may: its Group Replication is not detectable."""
-    return is_member(connection) or (
-        connection.dialect.name in MYSQL and not getattr(connection.dialect, "is_mariadb", False)
-    )
+    return is_member(connection) or (connection.dialect.name in MYSQL and not is_mariadb(connection.dialect))
 
 
 def wait_for_sync(connection: Connection) -> None:

@@ -26,7 +26,7 @@ from sqlalchemy.engine import Connection, Dialect
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import DEFAULT_PRIORITY, NewTask
 from peerd.store.connection.galera import IS_MEMBER
-from peerd.store.schema.sql_clock import now, seconds_from_now
+from peerd.store.schema.sql_clock import moment, now, seconds_from_now
 from peerd.store.schema.tables import tasks
 from peerd.store.schema.types import Instant
 from peerd.store.statements.compiled import CompiledStatement
@@ -184,7 +184,7 @@ def _columns(names: Names, place: Callable[[str], sa.ColumnElement[Any]]) -> dic
         values["status"] = _scheduled_if(place("starts_in") > sa.literal_column("0"))
     if "starts_at" in names:
         values["start_at"] = place("starts_at")
-        values["status"] = _scheduled_if(sa.cast(place("starts_at"), INSTANT) > now())
+        values["status"] = _scheduled_if(moment(place("starts_at")) > now())
     if "finishes_in" in names:
         values["finish_at"] = seconds_from_now(place("finishes_in"))
     if "finishes_at" in names:

@@ -17,7 +17,7 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql import expression
 
 from peerd.store.claim.claimer import NODE_PARAMETER
-from peerd.store.schema.types import MYSQL
+from peerd.store.schema.types import MYSQL, binary_collation
 
 MAX_TUBES: Final = 256
 """Tubes in one statement."""
@@ -62,7 +62,7 @@ def tube_table(kind: str, places: int, name: str = "tube") -> sa.Select[Any]:
             unnested = sa.func.unnest(array).table_valued("queue", name=f"{name}_list").render_derived()
             return sa.select(unnested.c.queue)
         case _:
-            rows = [sa.select(_ascii(f"tube_{place}").label("queue")) for place in range(places)]
+            rows = [sa.select(_name(f"tube_{place}").label("queue")) for place in range(places)]
             return sa.select(sa.union_all(*rows).subquery(f"{name}_list").c.queue)
 
 
@@ -90,7 +90,7 @@ def power_of_two(number: int) -> int:
     return 1 << (number - 1).bit_length()
 
 
-class _ascii(expression.ColumnElement[str]):  # noqa: N801 - it reads as an operand
+class _name(expression.ColumnElement[str]):  # noqa: N801 - it reads as an operand
     """A name as MySQL compares it with a queue; without it, a column of names would be no key for an index."""
 
     inherit_cache = False
@@ -100,6 +100,7 @@ class _ascii(expression.ColumnElement[str]):  # noqa: N801 - it reads as an oper
         self.parameter: sa.BindParameter[Any] = sa.bindparam(parameter, type_=sa.Text())
 
 
-@compiles(_ascii)
-def _compile_ascii(element: _ascii, compiler: Any, **options: Any) -> str:
-    return f"CONVERT({compiler.process(element.parameter, **options)} USING ascii) COLLATE ascii_bin"
+@compiles(_name)
+def _compile_name(element: _name, compiler: Any, **options: Any) -> str:
+    name = compiler.process(element.parameter, **options)
+    return f"CONVERT({name} USING utf8mb4) COLLATE {binary_collation(compiler.dialect)}"

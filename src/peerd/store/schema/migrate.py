@@ -48,15 +48,15 @@ if TYPE_CHECKING:
 __all__ = ["current_revision", "find_schema_version", "migrate", "newest", "require_current_schema", "run_statement"]
 
 FOLDER: Final = Path(str(files("peerd.store"))) / "migrations"
-LOCK_NAME: Final = "concat('peerd_migrate.', md5(database()))"
+LOCK_NAME: Final = "concat('peerd_migrate.', left(sha2(database(), 256), 32))"
 MIGRATION_LOCK_TIMEOUT: Final = 50
 """Seconds that a migration waits for another one on MySQL; less than the driver waits for an answer."""
 TABLE_LOCK_TIMEOUT: Final = 5
 """Seconds that a statement waits for a table in use."""
 MAX_STATEMENT_SECONDS: Final = 86_400
 """Seconds that a statement of a migration may take."""
-ALREADY_APPLIED_ERRORS: Final = frozenset({1060, 1061, 1091})
-"""MySQL: the column exists, the index exists, what is dropped does not exist."""
+ALREADY_APPLIED_ERRORS: Final = frozenset({1060, 1061, 1091, 3821, 3822, 3940})
+"""MySQL: the column exists, the index exists, what is dropped does not exist; the last three are of constraints."""
 _ALEMBIC: Final = ForkSafeLock()
 """Alembic keeps the present migration in globals of its modules, so threads take turns."""
 GALERA_TRIES: Final = 5
@@ -210,7 +210,7 @@ def _config() -> Config:
 
 @contextmanager
 def _migration_lock(database: Database) -> Iterator[None]:
-    """Hold MySQL's named lock, on a connection of its own: it must outlast the commit.
+    """Hold MySQL's named lock, on a connection of its own: it must outlast the commit, and be idle for long.
 
     The other databases lock in `_short_lock_timeouts`.
 
@@ -220,7 +220,7 @@ def _migration_lock(database: Database) -> Iterator[None]:
     if database.name not in MYSQL:
         yield
         return
-    with translated_errors(), database.engine.connect() as guard:
+    with translated_errors(), database.statement_engine.connect() as guard:
         if guard.execute(sa.text(f"SELECT GET_LOCK({LOCK_NAME}, {MIGRATION_LOCK_TIMEOUT})")).scalar() != 1:
             raise DatabaseBusy("another migration is running", MIGRATION_LOCK_TIMEOUT)
         try:

@@ -39,7 +39,7 @@ version_table: Final = sa.Table(
     "peerd_version",
     sa.MetaData(),
     sa.Column("version_num", sa.String(32), nullable=False),
-    sa.Column("oldest", name_type(32, ascii_only=True)),
+    sa.Column("oldest", name_type(32)),
     sa.PrimaryKeyConstraint("version_num", name="peerd_version_pkc"),
 )
 """One row; Alembic knows it as a table with ``version_num``. It is not one of the tables that have data."""

@@ -1,4 +1,4 @@
-"""SQL for 'now' and 'in some seconds'. Only the database's clock decides when something is due."""
+"""SQL for 'now', 'in some seconds' and a given moment. Only the database's clock decides when something is due."""
 
 from __future__ import annotations
 
@@ -19,6 +19,14 @@ class now(expression.FunctionElement[datetime]):  # noqa: N801 - it reads as a f
     type = Instant()
     inherit_cache = True
     name = "now"
+
+
+class moment(expression.FunctionElement[datetime]):  # noqa: N801 - as above
+    """A parameter as a timestamp, to be compared; MySQL's cast to DATETIME alone rounds to whole seconds."""
+
+    type = Instant()
+    inherit_cache = True
+    name = "moment"
 
 
 class seconds_from_now(expression.FunctionElement[datetime]):  # noqa: N801 - as above
@@ -47,6 +55,18 @@ def _now(element: now, compiler: Any, **options: Any) -> str:
             return f"strftime('{compiler.escape_literal_column(SQLITE_TIME_FORMAT)}', 'now')"
         case _:
             return "now(6)"
+
+
+@compiles(moment)
+def _moment(element: moment, compiler: Any, **options: Any) -> str:
+    given = compiler.process(element.clauses, **options)
+    match compiler.dialect.name:
+        case "postgresql":
+            return f"CAST({given} AS timestamptz)"
+        case "sqlite":
+            return str(given)
+        case _:
+            return f"CAST({given} AS DATETIME(6))"
 
 
 @compiles(seconds_from_now)

@@ -27,6 +27,7 @@ from peerd.store.schema.types import (
     dialect_only_options,
     enum_check,
     enum_type,
+    generated_from_times,
     mysql_generated_column,
     name_type,
     only_on,
@@ -59,7 +60,8 @@ def _table(name: str, *items: sa.schema.SchemaItem, autoincrement: bool = False,
 
 
 LANE = "CASE WHEN crashes > 0 THEN -1 - COALESCE(node_id, 0) ELSE COALESCE(node_id, 0) END"
-CLOSING_AT = (
+DUE_AT = generated_from_times("COALESCE(start_at, created_at)")
+CLOSING_AT = generated_from_times(
     "CASE WHEN status = 'pending' THEN finish_at "
     f"WHEN status IN ({sql_literals(FINISHED)}) THEN COALESCE(finished_at, updated_at) END"
 )
@@ -70,8 +72,8 @@ CLAIMABLE = f"{PENDING} AND limit_key IS NULL"
 """Claimed in `CLAIM_ORDER`; tasks with a limit key are claimed by limited claims."""
 KEYED = f"{PENDING} AND limit_key IS NOT NULL"
 
-LIMIT_KEY_FORMAT = "limit_key NOT IN ('', '*') AND limit_key NOT LIKE '% '"
-"""In `limits`, '' is the queue and '*' is each key. MySQL ignores spaces at the end in comparisons."""
+LIMIT_KEY_FORMAT = "limit_key NOT IN ('', '*')"
+"""In `limits`, '' is the queue and '*' is each key."""
 
 CLAIM_QUEUE = f"CASE WHEN {CLAIMABLE} THEN queue WHEN {WORKING} THEN '' END"
 TURN_QUEUE = f"CASE WHEN {KEYED} THEN queue END"
@@ -84,7 +86,7 @@ CLOSING_AS = f"CASE WHEN {PENDING} AND finish_at IS NOT NULL OR status IN ({sql_
 tasks = _table(
     "tasks",
     sa.Column("id", BIG_KEY, primary_key=True, autoincrement=True),
-    sa.Column("queue", name_type(200, ascii_only=True), nullable=False),
+    sa.Column("queue", name_type(200), nullable=False),
     sa.Column("name", name_type(200), nullable=False, server_default=""),
     sa.Column("body", LONG_TEXT),
     sa.Column("body_bytes", BINARY),
@@ -114,11 +116,11 @@ tasks = _table(
     time_column_with_default("updated_at", updated_now),
     sa.Column("lane", sa.Integer(), sa.Computed(LANE, persisted=True)),
     sa.Column("claim_rank", sa.BigInteger(), sa.Computed("-priority", persisted=True)),
-    sa.Column("due_at", Instant(generated=True), sa.Computed("COALESCE(start_at, created_at)", persisted=True)),
+    sa.Column("due_at", Instant(generated=True), sa.Computed(DUE_AT, persisted=True)),
     sa.Column("closing_at", Instant(generated=True), sa.Computed(CLOSING_AT, persisted=True)),
     sa.Column("limit_key", name_type(200)),
-    mysql_generated_column("claim_queue", name_type(200, ascii_only=True), CLAIM_QUEUE),
-    mysql_generated_column("turn_queue", name_type(200, ascii_only=True), TURN_QUEUE),
+    mysql_generated_column("claim_queue", name_type(200), CLAIM_QUEUE),
+    mysql_generated_column("turn_queue", name_type(200), TURN_QUEUE),
     mysql_generated_column("waiting_as", enum_type(Status), WAITING_AS),
     mysql_generated_column("closing_as", enum_type(Status), CLOSING_AS),
     sa.Column("ttr", sa.BigInteger()),
@@ -130,7 +132,7 @@ tasks = _table(
     sa.Column("buries", sa.Integer()),
     sa.Column("kicks", sa.Integer()),
     sa.Column("buried_order", sa.BigInteger()),
-    mysql_generated_column("aside_queue", name_type(220, ascii_only=True), ASIDE_QUEUE),
+    mysql_generated_column("aside_queue", name_type(220), ASIDE_QUEUE),
     enum_check("status", Status),
     sa.CheckConstraint("length(queue) BETWEEN 1 AND 200", name="queue_length"),
     sa.CheckConstraint(f"priority >= {PRIORITY_RANGE[0]}", name="priority_range"),
@@ -182,7 +184,7 @@ attempts = _table(
     sa.Column("process_id", sa.BigInteger()),
     time_column("started_at"),
     time_column_with_default("ended_at"),
-    sa.Column("outcome", name_type(20, ascii_only=True), nullable=False),
+    sa.Column("outcome", name_type(20), nullable=False),
     sa.Column("error", LONG_TEXT),
     sa.Column("traceback", LONG_TEXT),
     sa.Column("cause", short_text(255)),
@@ -194,7 +196,7 @@ nodes = _table(
     "nodes",
     sa.Column("id", sa.Integer(), primary_key=True, autoincrement=True),
     sa.Column("name", name_type(200), nullable=False),
-    sa.Column("incarnation", name_type(32, ascii_only=True)),
+    sa.Column("incarnation", name_type(32)),
     sa.Column("address", short_text(255)),
     sa.Column("zone", short_text(100)),
     sa.Column("version", short_text(50)),
@@ -203,7 +205,7 @@ nodes = _table(
     time_column("started_at"),
     time_column("checked_at"),
     time_column_with_default("created_at"),
-    sa.Column("revision", name_type(32, ascii_only=True)),
+    sa.Column("revision", name_type(32)),
     sa.UniqueConstraint("name", name="nodes_name"),
     autoincrement=True,
 )
@@ -212,10 +214,10 @@ processes = _table(
     "processes",
     sa.Column("id", BIG_KEY, primary_key=True, autoincrement=True),
     sa.Column("node_id", sa.Integer(), nullable=False),
-    sa.Column("incarnation", name_type(32, ascii_only=True), nullable=False),
+    sa.Column("incarnation", name_type(32), nullable=False),
     sa.Column("kind", name_type(100), nullable=False),
     sa.Column("slot", name_type(100), nullable=False),
-    sa.Column("role", name_type(20, ascii_only=True), nullable=False),
+    sa.Column("role", name_type(20), nullable=False),
     sa.Column("pid", sa.Integer(), nullable=False),
     time_column_with_default("started_at"),
     time_column_with_default("checked_at"),
@@ -229,7 +231,7 @@ processes = _table(
 
 queues = _table(
     "queues",
-    sa.Column("name", name_type(200, ascii_only=True), primary_key=True),
+    sa.Column("name", name_type(200), primary_key=True),
     sa.Column("paused", sa.Boolean(), nullable=False, server_default=sa.false()),
     time_column("paused_until"),
     time_column_with_default("created_at"),
@@ -239,7 +241,7 @@ queues = _table(
 
 limits = _table(
     "limits",
-    sa.Column("queue", name_type(200, ascii_only=True), primary_key=True),
+    sa.Column("queue", name_type(200), primary_key=True),
     sa.Column("limit_key", name_type(200), primary_key=True, server_default=""),
     sa.Column("running", sa.Integer()),
     sa.Column("starts", sa.Integer()),
@@ -253,14 +255,14 @@ limits = _table(
 
 turns = _table(
     "turns",
-    sa.Column("queue", name_type(200, ascii_only=True), primary_key=True),
+    sa.Column("queue", name_type(200), primary_key=True),
     sa.Column("turn", sa.BigInteger(), nullable=False, server_default="0"),
     sa.Column("last_key", name_type(200), nullable=False, server_default=""),
 )
 
 limit_starts = _table(
     "limit_starts",
-    sa.Column("queue", name_type(200, ascii_only=True), primary_key=True),
+    sa.Column("queue", name_type(200), primary_key=True),
     sa.Column("limit_key", name_type(200), primary_key=True),
     sa.Column("turn", sa.BigInteger(), primary_key=True, autoincrement=False),
     sa.Column("starts", sa.Integer(), nullable=False),
@@ -273,7 +275,7 @@ SCOPES = ("unfinished", "period", "forever")
 
 unique_keys = _table(
     "unique_keys",
-    sa.Column("queue", name_type(200, ascii_only=True), primary_key=True),
+    sa.Column("queue", name_type(200), primary_key=True),
     sa.Column("unique_key", name_type(200), primary_key=True),
     sa.Column("task_id", sa.BigInteger()),
     sa.Column("token", sa.BigInteger(), nullable=False),
@@ -286,8 +288,8 @@ unique_keys = _table(
 
 idempotency_keys = _table(
     "idempotency_keys",
-    sa.Column("id", name_type(32, ascii_only=True), primary_key=True),
-    sa.Column("request", name_type(32, ascii_only=True), nullable=False),
+    sa.Column("id", name_type(32), primary_key=True),
+    sa.Column("request", name_type(32), nullable=False),
     sa.Column("token", sa.BigInteger(), nullable=False),
     sa.Column("answer", LONG_TEXT),
     time_column_with_default("created_at"),
@@ -300,8 +302,8 @@ schedules = _table(
     sa.Column("node_id", sa.Integer(), primary_key=True, autoincrement=False),
     sa.Column("type", name_type(200), nullable=False),
     sa.Column("definition", LONG_TEXT, nullable=False),
-    sa.Column("fingerprint", name_type(32, ascii_only=True), nullable=False),
-    sa.Column("incarnation", name_type(32, ascii_only=True)),
+    sa.Column("fingerprint", name_type(32), nullable=False),
+    sa.Column("incarnation", name_type(32)),
     sa.Column("disabled", sa.Boolean(), nullable=False, server_default=sa.false()),
     sa.Column("turn", sa.BigInteger(), nullable=False, server_default="0"),
     time_column("anchor_at"),
@@ -317,12 +319,12 @@ schedule_runs = _table(
     sa.Column("id", BIG_KEY, primary_key=True, autoincrement=True),
     sa.Column("schedule", name_type(200), nullable=False),
     time_column_with_default("tick_at"),
-    sa.Column("origin", name_type(20, ascii_only=True), nullable=False, server_default="hand"),
+    sa.Column("origin", name_type(20), nullable=False, server_default="hand"),
     sa.Column("number", sa.Integer(), nullable=False, server_default="1"),
     sa.Column("args", LONG_TEXT),
-    sa.Column("status", name_type(20, ascii_only=True), nullable=False, server_default=RunStatus.WAITING),
+    sa.Column("status", name_type(20), nullable=False, server_default=RunStatus.WAITING),
     sa.Column("node_id", sa.Integer()),
-    sa.Column("incarnation", name_type(32, ascii_only=True)),
+    sa.Column("incarnation", name_type(32)),
     sa.Column("slot", name_type(100)),
     sa.Column("pid", sa.Integer()),
     sa.Column("task_id", sa.BigInteger()),
@@ -354,8 +356,8 @@ api_tokens = _table(
     "peerd_tokens",
     sa.Column("id", BIG_KEY, primary_key=True, autoincrement=True),
     sa.Column("name", name_type(200), nullable=False),
-    sa.Column("prefix", name_type(16, ascii_only=True), nullable=False),
-    sa.Column("hash", name_type(64, ascii_only=True), nullable=False),
+    sa.Column("prefix", name_type(16), nullable=False),
+    sa.Column("hash", name_type(64), nullable=False),
     sa.Column("rights", LONG_TEXT, nullable=False),
     sa.Column("queues", LONG_TEXT),
     time_column("expires_at"),
@@ -369,7 +371,7 @@ api_tokens = _table(
 
 sessions = _table(
     "peerd_sessions",
-    sa.Column("id", name_type(64, ascii_only=True), primary_key=True),
+    sa.Column("id", name_type(64), primary_key=True),
     sa.Column("user_name", name_type(200), nullable=False),
     sa.Column("address", short_text(255)),
     time_column_with_default("created_at"),
@@ -380,7 +382,7 @@ sessions = _table(
 
 login_failures = _table(
     "peerd_login_failures",
-    sa.Column("id", name_type(32, ascii_only=True), primary_key=True),
+    sa.Column("id", name_type(32), primary_key=True),
     sa.Column("failures", sa.Integer(), nullable=False, server_default="0"),
     time_column_with_default("began_at"),
     time_column("succeeded_at"),
@@ -391,17 +393,17 @@ audit = _table(
     "peerd_audit",
     sa.Column("id", BIG_KEY, primary_key=True, autoincrement=True),
     time_column_with_default("at"),
-    sa.Column("actor_kind", name_type(20, ascii_only=True), nullable=False),
+    sa.Column("actor_kind", name_type(20), nullable=False),
     sa.Column("actor", name_type(200), nullable=False),
     sa.Column("address", short_text(255)),
-    sa.Column("way", name_type(20, ascii_only=True), nullable=False),
-    sa.Column("operation", name_type(100, ascii_only=True), nullable=False),
-    sa.Column("target_kind", name_type(20, ascii_only=True)),
+    sa.Column("way", name_type(20), nullable=False),
+    sa.Column("operation", name_type(100), nullable=False),
+    sa.Column("target_kind", name_type(20)),
     sa.Column("target", name_type(200)),
     sa.Column("arguments", LONG_TEXT),
     sa.Column("state_before", LONG_TEXT),
     sa.Column("state_after", LONG_TEXT),
-    sa.Column("outcome", name_type(20, ascii_only=True), nullable=False),
+    sa.Column("outcome", name_type(20), nullable=False),
     sa.Column("problem", LONG_TEXT),
     sa.Index("peerd_audit_at", "at"),
     sa.Index("peerd_audit_actor", "actor", "id"),
@@ -414,11 +416,11 @@ node_requests = _table(
     "node_requests",
     sa.Column("id", BIG_KEY, primary_key=True, autoincrement=True),
     sa.Column("node_id", sa.Integer(), nullable=False),
-    sa.Column("incarnation", name_type(32, ascii_only=True), nullable=False),
-    sa.Column("command", name_type(20, ascii_only=True), nullable=False),
+    sa.Column("incarnation", name_type(32), nullable=False),
+    sa.Column("command", name_type(20), nullable=False),
     sa.Column("arguments", LONG_TEXT, nullable=False),
     sa.Column("requested_by", name_type(200)),
-    sa.Column("status", name_type(20, ascii_only=True), nullable=False, server_default=NodeRequestStatus.WAITING),
+    sa.Column("status", name_type(20), nullable=False, server_default=NodeRequestStatus.WAITING),
     sa.Column("result", LONG_TEXT),
     sa.Column("error", LONG_TEXT),
     time_column_with_default("created_at"),
@@ -441,7 +443,7 @@ stored_schedules = _table(
 bulk_actions = _table(
     "bulk_actions",
     sa.Column("id", BIG_KEY, primary_key=True, autoincrement=True),
-    sa.Column("action", name_type(20, ascii_only=True), nullable=False),
+    sa.Column("action", name_type(20), nullable=False),
     sa.Column("arguments", LONG_TEXT, nullable=False),
     sa.Column("filter", LONG_TEXT, nullable=False),
     sa.Column("highest_id", sa.BigInteger(), nullable=False),
@@ -484,7 +486,7 @@ statistics = _table(
     "statistics",
     sa.Column("step", sa.Integer(), primary_key=True, autoincrement=False),
     sa.Column("at", Instant(), primary_key=True, server_default=default_now()),
-    sa.Column("queue", name_type(200, ascii_only=True), primary_key=True),
+    sa.Column("queue", name_type(200), primary_key=True),
     sa.Column("name", name_type(200), primary_key=True),
     sa.Column("node_id", sa.Integer(), primary_key=True, autoincrement=False),
     sa.Column("process_id", sa.BigInteger(), primary_key=True, autoincrement=False),
@@ -498,8 +500,8 @@ depths = _table(
     "depths",
     sa.Column("step", sa.Integer(), primary_key=True, autoincrement=False),
     sa.Column("at", Instant(), primary_key=True, server_default=default_now()),
-    sa.Column("queue", name_type(200, ascii_only=True), primary_key=True),
-    sa.Column("status", name_type(20, ascii_only=True), primary_key=True),
+    sa.Column("queue", name_type(200), primary_key=True),
+    sa.Column("status", name_type(20), primary_key=True),
     sa.Column("count", sa.Integer(), nullable=False),
     sa.Column("at_least", sa.Boolean(), nullable=False, server_default=sa.false()),
     sa.Column("oldest", sa.Double()),
@@ -512,7 +514,7 @@ task_logs = _table(
     sa.Column("sequence", sa.BigInteger(), primary_key=True, autoincrement=False),
     sa.Column("attempt", sa.Integer(), nullable=False),
     time_column_with_default("at"),
-    sa.Column("level", name_type(10, ascii_only=True), nullable=False),
+    sa.Column("level", name_type(10), nullable=False),
     sa.Column("logger", short_text(200), nullable=False),
     sa.Column("message", LONG_TEXT, nullable=False),
     sa.Column("fields", LONG_TEXT),
@@ -523,7 +525,7 @@ task_logs = _table(
 alerts = _table(
     "alerts",
     sa.Column("id", BIG_KEY, primary_key=True, autoincrement=True),
-    sa.Column("kind", name_type(40, ascii_only=True), nullable=False),
+    sa.Column("kind", name_type(40), nullable=False),
     sa.Column("subject", name_type(200), nullable=False, server_default=""),
     sa.Column("node", name_type(200), nullable=False),
     sa.Column("slot", name_type(200)),
@@ -548,14 +550,14 @@ partial_index("alerts_on", alerts.c.on_until, where="on_until IS NOT NULL")
 file_cluster = _table(
     "file_cluster",
     sa.Column("id", sa.Integer(), primary_key=True, autoincrement=False),
-    sa.Column("identity", name_type(32, ascii_only=True), nullable=False),
+    sa.Column("identity", name_type(32), nullable=False),
     time_column_with_default("created_at"),
 )
 """One row: the identity that the disks of this cluster have."""
 
 file_classes = _table(
     "file_classes",
-    sa.Column("name", name_type(63, ascii_only=True), primary_key=True),
+    sa.Column("name", name_type(63), primary_key=True),
     sa.Column("copies", sa.Integer(), nullable=False, server_default="2"),
     sa.Column("durable", sa.Integer(), nullable=False, server_default="1"),
     sa.Column("zones", sa.Integer(), nullable=False, server_default="1"),
@@ -566,8 +568,8 @@ file_classes = _table(
 file_buckets = _table(
     "file_buckets",
     sa.Column("id", sa.Integer(), primary_key=True, autoincrement=True),
-    sa.Column("name", name_type(63, ascii_only=True), nullable=False),
-    sa.Column("class_name", name_type(63, ascii_only=True), nullable=False),
+    sa.Column("name", name_type(63), nullable=False),
+    sa.Column("class_name", name_type(63), nullable=False),
     sa.Column("quota", sa.BigInteger()),
     time_column_with_default("created_at"),
     sa.Index("file_buckets_name", "name", unique=True),
@@ -586,7 +588,7 @@ file_usage = _table(
 disks = _table(
     "disks",
     sa.Column("id", sa.Integer(), primary_key=True, autoincrement=True),
-    sa.Column("identity", name_type(32, ascii_only=True), nullable=False),
+    sa.Column("identity", name_type(32), nullable=False),
     sa.Column("kind", enum_type(DiskKind), nullable=False, server_default=DiskKind.FOLDER),
     sa.Column("state", enum_type(DiskState), nullable=False, server_default=DiskState.ACTIVE),
     sa.Column("node_id", sa.Integer()),
@@ -601,7 +603,7 @@ disks = _table(
     time_column("seen_at"),
     time_column("missing_at"),
     time_column("verified_since"),
-    sa.Column("walked_for", name_type(20, ascii_only=True)),
+    sa.Column("walked_for", name_type(20)),
     sa.Column("walked_to", sa.BigInteger()),
     sa.Column("scrubbed_to", sa.BigInteger()),
     time_column("scrub_started_at"),
@@ -632,10 +634,10 @@ files = _table(
     sa.Column("version", sa.BigInteger(), nullable=False, server_default="0"),
     sa.Column("state", enum_type(FileState), nullable=False),
     sa.Column("is_current", sa.SmallInteger()),
-    sa.Column("class_name", name_type(63, ascii_only=True), nullable=False),
+    sa.Column("class_name", name_type(63), nullable=False),
     sa.Column("size", sa.BigInteger(), nullable=False),
-    sa.Column("blake3", name_type(64, ascii_only=True), nullable=False),
-    sa.Column("etag", name_type(80, ascii_only=True)),
+    sa.Column("blake3", name_type(64), nullable=False),
+    sa.Column("etag", name_type(80)),
     sa.Column("content_type", short_text(255)),
     sa.Column("metadata", LONG_TEXT),
     sa.Column("headers", LONG_TEXT),
@@ -676,7 +678,7 @@ file_checks = _table(
     sa.Column("danger", sa.SmallInteger(), nullable=False),
     time_column_with_default("due_at"),
     sa.Column("tries", sa.Integer(), nullable=False, server_default="0"),
-    sa.Column("health", name_type(20, ascii_only=True)),
+    sa.Column("health", name_type(20)),
     sa.Column("blocked", short_text(500)),
     time_column_with_default("created_at"),
     time_column_with_default("requested_at"),
@@ -690,11 +692,11 @@ file_checks = _table(
 
 file_uploads = _table(
     "file_uploads",
-    sa.Column("id", name_type(32, ascii_only=True), primary_key=True),
+    sa.Column("id", name_type(32), primary_key=True),
     sa.Column("bucket_id", sa.Integer(), nullable=False),
     sa.Column("file_key", ByteText(MAX_KEY_BYTES), nullable=False),
     sa.Column("disk_id", sa.Integer(), nullable=False),
-    sa.Column("class_name", name_type(63, ascii_only=True), nullable=False),
+    sa.Column("class_name", name_type(63), nullable=False),
     sa.Column("content_type", short_text(255)),
     sa.Column("metadata", LONG_TEXT),
     sa.Column("headers", LONG_TEXT),
@@ -702,9 +704,9 @@ file_uploads = _table(
     sa.Column("content_id", sa.BigInteger()),
     sa.Column("size", sa.BigInteger()),
     sa.Column("received", sa.BigInteger(), nullable=False, server_default="0"),
-    sa.Column("source", name_type(100, ascii_only=True)),
+    sa.Column("source", name_type(100)),
     sa.Column("expires_in", sa.Double()),
-    sa.Column("put_condition", name_type(100, ascii_only=True)),
+    sa.Column("put_condition", name_type(100)),
     time_column_with_default("created_at"),
     time_column_with_default("touched_at"),
     time_column("aborted_at"),
@@ -720,22 +722,22 @@ partial_index("file_uploads_aborted", file_uploads.c.aborted_at, where="aborted_
 
 file_upload_parts = _table(
     "file_upload_parts",
-    sa.Column("upload_id", name_type(32, ascii_only=True), primary_key=True),
+    sa.Column("upload_id", name_type(32), primary_key=True),
     sa.Column("number", sa.Integer(), primary_key=True, autoincrement=False),
     sa.Column("content_id", sa.BigInteger(), nullable=False),
     sa.Column("size", sa.BigInteger(), nullable=False),
-    sa.Column("etag", name_type(80, ascii_only=True), nullable=False),
-    sa.Column("checksum", name_type(100, ascii_only=True)),
+    sa.Column("etag", name_type(80), nullable=False),
+    sa.Column("checksum", name_type(100)),
     time_column_with_default("created_at"),
     sa.Index("file_upload_parts_content", "content_id"),
 )
 
 file_completed_uploads = _table(
     "file_completed_uploads",
-    sa.Column("id", name_type(32, ascii_only=True), primary_key=True),
+    sa.Column("id", name_type(32), primary_key=True),
     sa.Column("bucket_id", sa.Integer(), nullable=False),
     sa.Column("file_key", ByteText(MAX_KEY_BYTES), nullable=False),
-    sa.Column("etag", name_type(80, ascii_only=True), nullable=False),
+    sa.Column("etag", name_type(80), nullable=False),
     time_column_with_default("completed_at"),
     sa.Index("file_completed_uploads_time", "completed_at"),
 )
@@ -743,7 +745,7 @@ file_completed_uploads = _table(
 
 file_access_keys = _table(
     "file_access_keys",
-    sa.Column("id", name_type(20, ascii_only=True), primary_key=True),
+    sa.Column("id", name_type(20), primary_key=True),
     sa.Column("name", name_type(200), nullable=False),
     sa.Column("rights", enum_type(FileRights), nullable=False),
     sa.Column("scopes", LONG_TEXT),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -103,11 +104,28 @@ def parse_timestamp(text: str) -> datetime:
         raise
 
 
-def name_type(length: int, *, ascii_only: bool = False) -> sa.types.TypeEngine[str]:
+def is_mariadb(dialect: Dialect) -> bool:
+    """Whether a server that speaks MySQL's protocol is MariaDB."""
+    return getattr(dialect, "is_mariadb", False)
+
+
+def binary_collation(dialect: Dialect) -> str:
+    """The collation of MariaDB or MySQL that compares utf8mb4 byte by byte, spaces at the end included."""
+    return "utf8mb4_nopad_bin" if is_mariadb(dialect) else "utf8mb4_0900_bin"
+
+
+class _Name(mysql.VARCHAR):
+    """A VARCHAR with `binary_collation`."""
+
+
+@compiles(_Name, *MYSQL)
+def _compile_name(element: _Name, compiler: Any, **options: Any) -> str:
+    return f"VARCHAR({element.length}) CHARACTER SET utf8mb4 COLLATE {binary_collation(compiler.dialect)}"
+
+
+def name_type(length: int) -> sa.types.TypeEngine[str]:
     """A short text, compared byte by byte."""
-    charset, collation = ("ascii", "ascii_bin") if ascii_only else ("utf8mb4", "utf8mb4_bin")
-    on_mysql = mysql.VARCHAR(length, charset=charset, collation=collation)
-    return sa.Text().with_variant(on_mysql, *MYSQL).with_variant(sa.Text(collation="C"), "postgresql")
+    return sa.Text().with_variant(_Name(length), *MYSQL).with_variant(sa.Text(collation="C"), "postgresql")
 
 
 class ByteText(TypeDecorator[str]):
@@ -179,6 +197,29 @@ def _default_now(element: default_now, compiler: Any, **options: Any) -> str:
         case _:
             on_update = " ON UPDATE current_timestamp(6)" if isinstance(element, updated_now) else ""
             return f"current_timestamp(6){on_update}"
+
+
+class generated_from_times(expression.ColumnElement[Any]):  # noqa: N801 - it reads as a function in DDL
+    """The value of a generated column that reads times, whose names end with ``_at``.
+
+    On MySQL a zero date there is none. MySQL computes the value before the defaults of these columns too, and refuses
+    to store a zero date: a task with one, which a session with another `sql_mode` may write, would fail each claim.
+
+    Args:
+        text: the SQL.
+    """
+
+    inherit_cache = False
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+
+@compiles(generated_from_times)
+def _generated_from_times(element: generated_from_times, compiler: Any, **options: Any) -> str:
+    if compiler.dialect.name not in MYSQL or is_mariadb(compiler.dialect):
+        return element.text
+    return re.sub(r"\w+_at", r"CASE WHEN \g<0> > TIMESTAMP'1970-01-02 00:00:00' THEN \g<0> END", element.text)
 
 
 def sql_literals(values: Iterable[str]) -> str:

@@ -16,6 +16,7 @@ from sqlalchemy.engine import Connection, CursorResult, Dialect
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql import expression
 
+from peerd.store.schema.types import is_mariadb
 from peerd.store.statements.driver_connection import DriverConnection, DriverResult
 
 
@@ -69,7 +70,7 @@ class CompiledStatement:
 
     def __init__(self, statement: sa.sql.ClauseElement) -> None:
         self._statement = statement
-        self._texts: dict[tuple[str, str], CompiledText] = {}
+        self._texts: dict[tuple[str, str, bool], CompiledText] = {}
 
     @overload
     def run(self, connection: Connection, **values: Any) -> CursorResult[Any]: ...
@@ -91,8 +92,8 @@ class CompiledStatement:
             result.close()
 
     def text(self, dialect: Dialect) -> CompiledText:
-        """Its text, which depends on the driver and on the style of its placeholders (Django's connections differ)."""
-        kind = dialect.driver, dialect.paramstyle
+        """Its text, which depends on driver, placeholders (Django's connections differ) and server."""
+        kind = dialect.driver, dialect.paramstyle, is_mariadb(dialect)
         found = self._texts.get(kind)
         if found is None:
             found = self._texts[kind] = CompiledText(self._statement, dialect)
