@@ -19,6 +19,7 @@ from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import tasks
 from tests.store.job_steps import TTR, UINT32, delete, put, put_all, release, reserve, reserve_one, reserved_ids, state
 from tests.store.world import World, at_once
+from tests.support.server_kinds import ON_SERVERS
 
 pytestmark = pytest.mark.every_database
 
@@ -85,6 +86,17 @@ def test_a_job_that_is_too_late_hides_no_job_of_another_tube(world: World) -> No
     assert reserved_ids(world, world.claimer("q", *tubes), 30) == ids[2:]
 
 
+def test_a_job_that_is_too_late_brings_no_worse_job_of_its_tube_before_those_of_others(world: World) -> None:
+    for number in range(2):
+        world.insert(queue=f"late-{number}", priority=2**40, finish_at=seconds_from_now(-60))
+    tubes = ("late-0", "late-1", "q")
+    worst, better, best, beside = (put(world, tube, pri) for tube, pri in zip((*tubes, "q"), (9, 8, 0, 1), strict=True))
+    assert reserved_ids(world, world.claimer(*tubes), 1) == [best]
+    assert reserved_ids(world, world.claimer(tubes[0], tubes[2]), 1) == [beside]
+    assert reserved_ids(world, world.claimer(*tubes), 1) == [better]
+    assert reserved_ids(world, world.claimer(*tubes), 2) == [worst]
+
+
 @pytest.mark.parametrize("store", ["sqlite"], indirect=True)
 def test_a_number_that_only_sqlite_can_hold_keeps_no_job_from_being_reserved(world: World) -> None:
     first, second = put(world), put(world)
@@ -129,7 +141,7 @@ def test_two_processes_never_reserve_the_same_job(world: World) -> None:
     assert len(found) + len(rest) == 60
 
 
-@pytest.mark.parametrize("store", ["mariadb", "postgresql"], indirect=True)
+@pytest.mark.parametrize("store", ON_SERVERS, indirect=True)
 def test_jobs_that_another_session_has_locked_are_left_out(world: World) -> None:
     ids = put_all(world, [NewTask(queue="q", ttr=1) for _ in range(50)])
     claimer = world.claimer("q")

@@ -31,6 +31,8 @@ FEW_TUBES: Final = 16
 """Tubes of which all lanes are read at once; of more, those without tasks are left out first."""
 MAX_HEADS: Final = 64
 """Lanes of tubes in one statement."""
+NO_RANK: Final = 2**63 - 1
+"""Behind all ranks."""
 NO_LANE: Final = -(2**31)
 """A lane in which there is no task."""
 
@@ -115,8 +117,8 @@ def best_heads(heads: Sequence[Head], limit: int) -> Sequence[Head]:
     return [head for head in heads if worst is None or head.rank <= worst]
 
 
-def candidates_of_heads(connection: DriverConnection, heads: Sequence[Head], limit: int) -> list[Candidate]:
-    """The first jobs of these lanes, best first."""
+def candidates_of_heads(connection: DriverConnection, heads: Sequence[Head], limit: int, end: int) -> list[Candidate]:
+    """The first jobs of these lanes before the rank ``end``, best first."""
     found: list[Candidate] = []
     for some in batches(heads, rows=MAX_HEADS):
         places = power_of_two(len(some))
@@ -124,7 +126,7 @@ def candidates_of_heads(connection: DriverConnection, heads: Sequence[Head], lim
         values: dict[str, Any] = {f"queue_{place}": head.queue for place, head in enumerate(padded)}
         values |= {f"lane_{place}": head.lane for place, head in enumerate(padded)}
         found += [tuple(row) for row in _heads_statement(places).run(connection, **values, limit=limit).all()]
-    return sorted(found)[:limit]
+    return [candidate for candidate in sorted(found)[:limit] if candidate[0] < end]
 
 
 KINDS: Final = ("duty", "paused", "limited", "keyed", "plain")

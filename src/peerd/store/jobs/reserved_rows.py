@@ -133,13 +133,13 @@ def order_of(row: Row) -> tuple[Any, ...]:
     return (*row[len(JOB_COLUMNS) : len(JOB_COLUMNS) + len(ORDER_COLUMNS)], row[0])
 
 
-def to_job(row: Row, claimer: Claimer, default_ttr: int) -> ReservedJob:
+def to_job(row: Row, default_ttr: int) -> ReservedJob:
     """A job from its row as it was before the reservation."""
     task_id, queue, body, body_bytes, priority, ttr, lease, unique_key, attempts, *counts = row[:KEY_POSITION]
     reserves, timeouts, releases = map(to_whole_number, counts)
     return ReservedJob(
         id=task_id,
-        queue=queue if queue in claimer.queues else queue.rstrip(" "),  # MySQL compares without them
+        queue=queue,
         body=to_bytes(body, body_bytes),
         priority=to_whole_number(priority),
         ttr=default_ttr if ttr is None else min(max(to_whole_number(ttr), 1), LARGEST_CLIENT_SECONDS),

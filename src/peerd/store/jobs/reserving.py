@@ -85,7 +85,7 @@ def take(connection: Connection, claimer: Claimer, job_id: int, default_ttr: int
         written = [row for row, _ in write([job_id])]
     else:
         written = take_in_turn(connection, queue, limit_key or "", job_id, write)
-    return next((to_job(row, claimer, default_ttr) for row in written), None)
+    return next((to_job(row, default_ttr) for row in written), None)
 
 
 @lru_cache(maxsize=1)
