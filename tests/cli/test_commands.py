@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -34,7 +36,22 @@ def test_a_server_that_is_down_is_reported_on_one_line_and_with_a_traceback_for_
             answer = peerd(*words, "--database", url, status=1)
             assert answer.err.startswith("error: the database does not answer: ")
         with pytest.raises((DatabaseUnavailable, DBAPIError)):
-            peerd("tasks", "list", "--database", url, "--debug")
+            peerd("tasks", "list", "--database", url, "--traceback")
+
+
+def test_an_error_of_the_database_that_is_unknown_is_one_line_and_kept_whole(peerd: Peerd, project: Path) -> None:
+    peerd("migrate")
+    with closing(sqlite3.connect(project / "peerd.sqlite")) as connection:
+        connection.execute("ALTER TABLE nodes RENAME COLUMN zone TO other")
+    answer = peerd("nodes", "list", status=1)
+    [first, second] = answer.err.splitlines()
+    assert first == "error: the database refuses SELECT: no such column: nodes.zone"
+    kept = Path(second.removeprefix("  try: ").partition(",")[0])
+    assert kept.read_text().startswith("Traceback")
+    assert kept.stat().st_mode & 0o077 == 0
+    kept.unlink()
+    with pytest.raises(DBAPIError):
+        peerd("nodes", "list", "--traceback")
 
 
 def test_a_database_file_is_not_created_by_a_command_that_reads(peerd: Peerd, project: Path) -> None:

@@ -19,7 +19,14 @@ from rich.text import Text
 from sqlalchemy.engine import make_url
 from typer import Option
 
-from peerd.cli.errors import CHECK_CONNECTION, EXIT_USAGE, CommandError, to_command_error
+from peerd.cli.errors import (
+    CHECK_CONNECTION,
+    EXIT_USAGE,
+    SEE_TRACEBACK,
+    CommandError,
+    keep_traceback,
+    to_command_error,
+)
 from peerd.cli.output.formatting import sanitize
 from peerd.cli.server_options import find_server, server_client
 from peerd.config import Settings, load
@@ -45,7 +52,7 @@ class CommandContext:
         server: the URL of a server to use instead of a database; then there need be no peerd.toml.
         token_file: with the token that the server takes.
         as_json: whether the output is JSON.
-        debug: whether errors are printed with their traceback.
+        traceback: whether errors are printed with their traceback.
     """
 
     def __init__(
@@ -66,13 +73,13 @@ class CommandContext:
             Path | None, Option(metavar="PATH", rich_help_panel=_PANEL, help="The file with the server's token.")
         ] = None,
         as_json: Annotated[bool, Option("--json", rich_help_panel=_PANEL, help="Print JSON.")] = False,
-        debug: Annotated[
-            bool, Option("--debug", rich_help_panel=_PANEL, help="Print the traceback of an error.")
+        traceback: Annotated[
+            bool, Option("--traceback", rich_help_panel=_PANEL, help="Print the traceback of an error.")
         ] = False,
     ) -> None:
         self.config = config
         self.as_json = as_json
-        self.debug = debug
+        self.traceback = traceback
         self.may_create_database = False
         """Whether an SQLite file that `database` names is created if it is missing."""
         self._database = database
@@ -188,7 +195,9 @@ class CommandContext:
         self._exit_stack.close()
         if isinstance(error, KeyboardInterrupt):
             raise typer.Exit(130) from None
-        if isinstance(error, Exception) and not self.debug and (failure := self.to_command_error(error)) is not None:
+        if isinstance(error, Exception) and not self.traceback and (failure := self.to_command_error(error)):
+            if failure.remedy == SEE_TRACEBACK:
+                failure.remedy = keep_traceback(error)
             self.print_error(failure)
             raise typer.Exit(failure.status) from error
 

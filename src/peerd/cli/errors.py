@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+import traceback
 from collections.abc import Sequence
+from tempfile import NamedTemporaryFile
 from typing import Any, Final
 
 from rich.console import Group, RenderableType
 from rich.text import Text
+from sqlalchemy.exc import DBAPIError
 
 from peerd.cli.output.formatting import sanitize
 from peerd.config import ConfigError
@@ -26,7 +29,7 @@ from peerd.domain.errors import (
 )
 from peerd.domain.file_errors import InvalidFile
 from peerd.operate.remote.errors import InvalidServer
-from peerd.store.connection.database_errors import FREE_DISK_SPACE
+from peerd.store.connection.database_errors import FREE_DISK_SPACE, driver_message
 from peerd.supervision.control.control_client import CommandRefused, MasterNotRunning
 
 EXIT_USAGE: Final = 2
@@ -35,6 +38,7 @@ USAGE_ERRORS: Final = (
     *(InvalidTask, InvalidAccess, InvalidArguments, InvalidFilter, InvalidLimit, InvalidSchedule, InvalidServer),
     InvalidFile,
 )
+SEE_TRACEBACK: Final = "again with --traceback, which prints the whole of it"
 CHECK_CONNECTION: Final = "see that it runs, and that this machine reaches it"
 DISK_FULL_PATTERN: Final = re.compile(r"no space left|disk is full|disk full|disk i/o error", re.IGNORECASE)
 """The ways in which the database servers report it, with and without an error code."""
@@ -95,7 +99,7 @@ def to_command_error(error: Exception) -> CommandError | None:
             keys = ("file", "line", "key", "message", "remedy")
             details = [{key: getattr(problem, key) for key in keys} for problem in problems]
             return CommandError(str(error), kind=kind, details=details)
-        case DatabaseUnavailable():
+        case DatabaseUnavailable() | DBAPIError():
             return _database_error(error, kind)
         case OSError(strerror=str(reason), filename=str(path)):
             return CommandError(f"{path}: {reason.lower()}", kind=kind)
@@ -105,8 +109,13 @@ def to_command_error(error: Exception) -> CommandError | None:
             return None
 
 
-def _database_error(error: DatabaseUnavailable, kind: str) -> CommandError:
+def _database_error(error: DatabaseUnavailable | DBAPIError, kind: str) -> CommandError:
     match error:
+        case DBAPIError(statement=statement):
+            [verb, *_] = (statement or "statement").split()
+            return CommandError(
+                f"the database refuses {verb.upper()}: {driver_message(error)}", SEE_TRACEBACK, kind=kind
+            )
         case DatabaseConnectionRefused():
             return CommandError(f"the database refuses the connection: {error.reason}", error.remedy, kind=kind)
         case DatabaseBusy():  # its message has the remedy
@@ -114,6 +123,20 @@ def _database_error(error: DatabaseUnavailable, kind: str) -> CommandError:
         case _:
             remedy = FREE_DISK_SPACE if DISK_FULL_PATTERN.search(error.reason) else CHECK_CONNECTION
             return CommandError(str(error), remedy, kind=kind)
+
+
+def keep_traceback(error: Exception) -> str:
+    """Write an error with its traceback to a file of its own, which its user alone can read.
+
+    Returns:
+        where it is, as a remedy; `SEE_TRACEBACK` if it cannot be written.
+    """
+    try:
+        with NamedTemporaryFile("w", prefix="peerd-error-", suffix=".txt", delete=False, errors="replace") as file:
+            file.writelines(traceback.format_exception(error))
+    except OSError:
+        return SEE_TRACEBACK
+    return f"{file.name}, which has the whole of it; --traceback prints it"
 
 
 def parse_duration_option(option: str, duration: str) -> float:
