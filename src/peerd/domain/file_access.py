@@ -43,8 +43,8 @@ class FileScope(msgspec.Struct, frozen=True):
     """Files that an access key is for: those of buckets, whose keys begin with a prefix.
 
     >>> scope = FileScope.parse("team-*/films/")
-    >>> scope.has_key("team-a", "films/one.mov"), scope.has_key("team-a", "notes"), scope.is_whole_bucket("team-a")
-    (True, False, False)
+    >>> scope.has_key("team-a", "films/one.mov"), scope.has_key("team-a", "notes")
+    (True, False)
     """
 
     bucket: str
@@ -71,10 +71,6 @@ class FileScope(msgspec.Struct, frozen=True):
     def has_key(self, bucket: str, key: str) -> bool:
         """Whether a file is of it, or all files whose keys begin with ``key``."""
         return self.has_bucket(bucket) and key.startswith(self.prefix)
-
-    def is_whole_bucket(self, bucket: str) -> bool:
-        """Whether all files of a bucket are of it."""
-        return self.has_key(bucket, "")
 
 
 def parse_scopes(field: str, scopes: object) -> tuple[str, ...]:

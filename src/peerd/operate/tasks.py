@@ -51,8 +51,8 @@ MAX_LINES = 1_000
 class TaskOperations(OperationGroup[Mode]):
     """``client.tasks``. An action on a running task takes effect at once: its process cannot write to it any more.
 
-    An action raises `TaskNotFound` if there is no such task, or if it does not meet the conditions of ``only`` when the
-    action is written. All but `delete` raise `IllegalTransition` if its status does not allow them.
+    An action raises `TaskNotFound` if there is no such task. All but `delete` raise `IllegalTransition` if its status
+    does not allow them.
     """
 
     subject = "tasks"
@@ -215,88 +215,79 @@ class TaskOperations(OperationGroup[Mode]):
         return QuerySequence(steps, waits=seconds + ANSWER_MARGIN)
 
     @operation(in_queues=True)
-    def retry(self, task_id: int, *, only: TaskFilter | None = None) -> Query[None]:
+    def retry(self, task_id: int) -> Query[None]:
         """Let a task run again at once, with all its attempts, whatever its outcome was.
 
         Raises:
             UniqueKeyTaken: a younger task has its unique key.
         """
-        query = self._action(actions.retry, only, task_id)
+        query = self._action(actions.retry, task_id)
         return query.then_ring(ClaimRevoked((task_id,)), TasksAvailable())
 
     @operation(in_queues=True)
-    def cancel(self, task_id: int, reason: str = "canceled by hand", *, only: TaskFilter | None = None) -> Query[None]:
+    def cancel(self, task_id: int, reason: str = "canceled by hand") -> Query[None]:
         """End a task that has not ended."""
-        query = self._action(actions.cancel, only, task_id, validation.reason(reason))
+        query = self._action(actions.cancel, task_id, validation.reason(reason))
         return query.then_ring(ClaimRevoked((task_id,)))
 
     @operation(in_queues=True)
-    def bury(self, task_id: int, *, only: TaskFilter | None = None) -> Query[None]:
+    def bury(self, task_id: int) -> Query[None]:
         """Set aside a task that has not ended: no worker and no queue client gets it until it is kicked or retried."""
-        query = self._action(actions.bury, only, task_id, time.time_ns() // 1000)
+        query = self._action(actions.bury, task_id, time.time_ns() // 1000)
         return query.then_ring(ClaimRevoked((task_id,)))
 
     @operation(in_queues=True)
-    def kick(self, task_id: int, *, only: TaskFilter | None = None) -> Query[None]:
+    def kick(self, task_id: int) -> Query[None]:
         """Make a task pending that is buried, scheduled, or waits for another attempt; its attempts stay counted."""
-        return self._action(actions.kick, only, task_id).then_ring(TasksAvailable())
+        return self._action(actions.kick, task_id).then_ring(TasksAvailable())
 
     @operation(in_queues=True)
-    def delete(self, task_id: int, *, only: TaskFilter | None = None) -> Query[None]:
+    def delete(self, task_id: int) -> Query[None]:
         """Delete a task and its attempts, whatever its status."""
-        return self._action(actions.delete, only, task_id).then_ring(ClaimRevoked((task_id,)))
+        return self._action(actions.delete, task_id).then_ring(ClaimRevoked((task_id,)))
 
     @operation(in_queues=True)
-    def move(self, task_id: int, node: str | None, *, only: TaskFilter | None = None) -> Query[None]:
+    def move(self, task_id: int, node: str | None) -> Query[None]:
         """Pin a task to the node of this name, or to none (None). A running one becomes pending.
 
         Raises:
             NodeNotFound: no node has this name.
         """
-        query = self._action(actions.move, only, task_id, validation.text_or_none("node", node))
+        query = self._action(actions.move, task_id, validation.text_or_none("node", node))
         return query.then_ring(ClaimRevoked((task_id,)), TasksAvailable())
 
     @operation(in_queues=True)
-    def move_to_queue(self, task_id: int, queue: str, *, only: TaskFilter | None = None) -> Query[None]:
+    def move_to_queue(self, task_id: int, queue: str) -> Query[None]:
         """Put a task into another queue. A running one becomes pending.
 
         Raises:
             UniqueKeyTaken: a task of that queue has its unique key.
         """
         self._require_queue("tasks.move_to_queue", validation.queue(queue))
-        query = self._action(actions.move_to_queue, only, task_id, queue)
+        query = self._action(actions.move_to_queue, task_id, queue)
         return query.then_ring(ClaimRevoked((task_id,)), TasksAvailable((queue,)))
 
     @operation(in_queues=True)
-    def snooze(self, task_id: int, duration: str | float, *, only: TaskFilter | None = None) -> Query[None]:
+    def snooze(self, task_id: int, duration: str | float) -> Query[None]:
         """Let a task start later. The attempt of a running one ends, and is not counted.
 
         Args:
             task_id: the task's.
             duration: seconds from now, or "1h".
-            only: as for all actions.
         """
         seconds = validation.seconds("duration", duration)
         check_moment("start", None, seconds)
-        query = self._action(actions.snooze, only, task_id, seconds)
+        query = self._action(actions.snooze, task_id, seconds)
         return query.then_ring(ClaimRevoked((task_id,)))
 
     @operation(in_queues=True)
-    def change(
-        self,
-        task_id: int,
-        *,
-        priority: int | None = None,
-        body: object = UNSET,
-        only: TaskFilter | None = None,
-    ) -> Query[None]:
+    def change(self, task_id: int, *, priority: int | None = None, body: object = UNSET) -> Query[None]:
         """Change the priority or the body of a task that neither runs nor has ended.
 
         Args:
             task_id: the task's.
             priority: the larger one is claimed first.
             body: any JSON value; of a handler's task, the object of its arguments.
-            only: as for all actions.
 
         Raises:
             InvalidTask: a body that cannot be written as JSON, or is too large; or nothing to change.
@@ -309,7 +300,7 @@ class TaskOperations(OperationGroup[Mode]):
             check_text("body", str(values["body"]), BODY_LIMIT)
         if not values:
             raise InvalidTask("priority", "nothing is to be changed; give a priority or a body")
-        query = self._action(actions.change, only, task_id, **values)
+        query = self._action(actions.change, task_id, **values)
         return query.then_ring(TasksAvailable())
 
     def _scope(self, operation_name: str, task_filter: TaskFilter | None = None) -> TaskScope:
@@ -321,10 +312,8 @@ class TaskOperations(OperationGroup[Mode]):
         require_readable(self._actor, self._masker, operation_name, wanted)
         return TaskScope(wanted, self._actor.queues, self._masker)
 
-    def _action(
-        self, action: Callable[..., None], only: TaskFilter | None, task_id: int, *args: object, **values: object
-    ) -> Query[None]:
-        scope = self._scope(f"tasks.{action.__name__}", (only or TaskFilter()).checked())
+    def _action(self, action: Callable[..., None], task_id: int, *args: object, **values: object) -> Query[None]:
+        scope = self._scope(f"tasks.{action.__name__}")
         number = validation.task_id(task_id)
 
         def act(connection: Connection) -> None:

@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 EXTENSION: Final = "http.response.zerocopysend"
-
-
-class FileRange(Protocol):
-    """An open file, as `asyncio.loop.sendfile` takes it."""
-
-    def fileno(self) -> int:
-        """Its descriptor."""
 
 
 async def send_file_range(cycle: RequestResponseCycle, message: Any) -> None:

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from peerd.domain.duration import format_duration
-from peerd.operate.diagnostics.finding import Finding, Level, check_version, version_numbers
+from peerd.operate.diagnostics.finding import Finding, Level
 from peerd.store.connection.galera import is_member
 
 OLD_TRANSACTION: Final = 60.0
@@ -24,12 +24,7 @@ MAX_PAUSED_SHARE: Final = 0.1
 def version(connection: Connection) -> list[Finding]:
     """The server's version."""
     version_text = str(_variable(connection, "version"))
-    if "mariadb" in version_text.lower():
-        return [check_version("MariaDB", version_numbers(version_text), (10, 6), version_text)]
-    return [
-        check_version("MySQL", version_numbers(version_text), (8, 0), version_text),
-        Finding(Level.NOTE, "MySQL", "peerd is written for it, and tested on MariaDB", "report what does not work"),
-    ]
+    return [Finding(Level.OK, "MariaDB" if "mariadb" in version_text.lower() else "MySQL", version_text)]
 
 
 def durability(connection: Connection) -> list[Finding]:

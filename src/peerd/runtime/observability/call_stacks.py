@@ -65,11 +65,6 @@ def is_idle_loop(ident: int | None) -> bool:
     return frame is None or frame.f_code.co_filename == selectors.__file__
 
 
-def thread_name(ident: int) -> str:
-    """The name of a thread of this process."""
-    return next((one.name for one in threading.enumerate() if one.ident == ident), f"thread {ident}")
-
-
 def make_frame(file: str, line: int, function: str) -> CallFrame:
     """A frame, with its source line, bounded and escaped."""
     linecache.checkcache(file)

@@ -1,13 +1,12 @@
 """The errors of S3: each class has the code and the HTTP status that clients know, and a sentence.
 
-`S3_ERRORS` is the table of them, by code. A client gets `<Code>`, `<Message>` and the details of an error as elements
-of an XML document (`responses.error_response`).
+A client gets `<Code>`, `<Message>` and the details of an error as elements of an XML document
+(`responses.error_response`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import ClassVar, Final
+from typing import ClassVar
 
 from peerd.domain.errors import PeerdError
 
@@ -75,15 +74,6 @@ class S3BadDigest(
     sentence="the content does not have the digest or checksum that the request names",
 ):
     """The body has another digest than the request names."""
-
-
-class S3BucketAlreadyExists(
-    S3Error,
-    code="BucketAlreadyExists",
-    status=409,
-    sentence="a bucket of this name exists, and belongs to another user",
-):
-    """A bucket is to be created whose name is taken."""
 
 
 class S3BucketAlreadyOwnedByYou(
@@ -310,15 +300,6 @@ class S3NotModified(S3Error, code="NotModified", status=304, sentence="the objec
     """A conditional read finds the object unchanged; the response has no body."""
 
 
-class S3OperationAborted(
-    S3Error,
-    code="OperationAborted",
-    status=409,
-    sentence="another request changes the same resource; repeat this one",
-):
-    """Two requests contradict each other."""
-
-
 class S3PreconditionFailed(
     S3Error,
     code="PreconditionFailed",
@@ -335,10 +316,6 @@ class S3RequestTimeTooSkewed(
     sentence="the clock of the client differs too much from that of the server",
 ):
     """A signed request has a date too far from the server's time."""
-
-
-class S3RequestTimeout(S3Error, code="RequestTimeout", status=400, sentence="the body did not arrive in time"):
-    """A client has stopped sending."""
 
 
 class S3ServiceUnavailable(
@@ -359,10 +336,6 @@ class S3SignatureDoesNotMatch(
     """A signature is wrong: the secret, or what was signed."""
 
 
-class S3SlowDown(S3Error, code="SlowDown", status=503, sentence="there are too many requests; repeat this one later"):
-    """The server limits the rate of requests."""
-
-
 class S3ContentSha256Mismatch(
     S3Error,
     code="XAmzContentSHA256Mismatch",
@@ -370,7 +343,3 @@ class S3ContentSha256Mismatch(
     sentence="the body does not have the SHA-256 that the header x-amz-content-sha256 names",
 ):
     """A body is not the one that was signed."""
-
-
-S3_ERRORS: Final[Mapping[str, type[S3Error]]] = {error.code: error for error in S3Error.__subclasses__()}
-"""The errors by their codes."""

@@ -24,7 +24,6 @@ READ_TIMEOUT: Final = 30.0
 """Seconds in which at least some bytes arrive."""
 PUT_TIMEOUT: Final = 600.0
 """Seconds for the response to a put after its last byte: the content is made durable, perhaps on several nodes."""
-RECEIVE_BUFFER: Final = 4 * 1024 * 1024
 MAX_IDLE: Final = 8
 """Connections to one node that are kept."""
 NETWORK_ERRORS: Final = (OSError, http.client.HTTPException)

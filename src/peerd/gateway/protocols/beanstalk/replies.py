@@ -41,15 +41,6 @@ def inserted(job_id: int) -> bytes:
     return b"INSERTED %d\r\n" % job_id
 
 
-def inserted_buried(job_id: int) -> bytes:
-    r"""The reply to a put whose job was buried at once.
-
-    >>> inserted_buried(7)
-    b'BURIED 7\r\n'
-    """
-    return b"BURIED %d\r\n" % job_id
-
-
 def reserved(job_id: int, body: bytes) -> bytes:
     r"""The reply to a reserve.
 
