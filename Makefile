@@ -69,6 +69,7 @@ bench-boot: $(VENV)/.dev ## Measure the boot of a node of eight processes, on ea
 
 bench-gateway: $(VENV)/.dev ## Measure the queue server beside Debian's beanstalkd, both waiting for the disk at each write
 	@scripts/debian-packages
+	@scripts/database-servers mysql
 	$(BIN)/python -m bench.gateway $(ARGUMENTS)
 
 bench-storage: $(VENV)/.dev ## Measure copies, puts and gets of files beside rsync and nginx (ARGUMENTS="--folder /dev/shm --memory")

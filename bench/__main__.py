@@ -143,10 +143,10 @@ def _peers(
 
 
 def _fastest(targets: Sequence[BenchDatabase]) -> list[BenchDatabase]:
-    """One of each kind: of MariaDB the last one, which is by mysqlclient; of SQLite the first, at FULL."""
-    kinds = {one.kind: one for one in targets}
+    """One of each kind: of MariaDB and MySQL the last one, which is by mysqlclient; of SQLite the first, at FULL."""
+    servers = {one.variant.server: one for one in targets}
     first_sqlite = next((one for one in targets if one.kind == "sqlite"), None)
-    return [one for one in targets if one is (first_sqlite if one.kind == "sqlite" else kinds[one.kind])]
+    return [one for one in targets if one is (first_sqlite if one.kind == "sqlite" else servers[one.variant.server])]
 
 
 def _chosen(targets: Sequence[BenchDatabase], name: str) -> Sequence[BenchDatabase]:

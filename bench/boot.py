@@ -93,7 +93,7 @@ def main() -> None:
 def arguments(words: Sequence[str]) -> argparse.Namespace:
     """What the command line says."""
     parser = argparse.ArgumentParser(prog="python -m bench.boot", description="What the boot of a node costs.")
-    parser.add_argument("--on", nargs="+", choices=VARIANTS, default=["sqlite", "mariadb", "postgresql"])
+    parser.add_argument("--on", nargs="+", choices=VARIANTS, default=["sqlite", "mariadb", "mysql", "postgresql"])
     parser.add_argument(
         "--of",
         nargs="+",

@@ -25,17 +25,18 @@ from peerd.store.nodes import nodes, processes
 from peerd.store.schema.migrate import migrate
 from tests.support.server import DatabaseServer, ServerUnavailableError
 from tests.support.server_kinds import SERVERS
-from tests.support.servers import create_database
+from tests.support.servers import as_admin, create_database
 
 SECRET: Final = "the bell of the bench"
 """Of all nodes, and of the programs that ring at them."""
 
 
 class Variant(msgspec.Struct, frozen=True, kw_only=True):
-    """A database, how it is spoken to, and how durable it is."""
+    """A database, how it is spoken to, and how durable it is; `kind` is that of its SQL."""
 
     kind: str
     title: str
+    server: str = ""
     driver: str | None = None
     synchronous: str = "FULL"
 
@@ -43,9 +44,13 @@ class Variant(msgspec.Struct, frozen=True, kw_only=True):
 VARIANTS: Final[Mapping[str, Variant]] = {
     "sqlite": Variant(kind="sqlite", title="SQLite, synchronous = FULL"),
     "sqlite-normal": Variant(kind="sqlite", title="SQLite, synchronous = NORMAL", synchronous="NORMAL"),
-    "mariadb": Variant(kind="mariadb", title="MariaDB by PyMySQL", driver="mysql+pymysql"),
-    "mariadb-mysqlclient": Variant(kind="mariadb", title="MariaDB by mysqlclient", driver="mysql+mysqldb"),
-    "postgresql": Variant(kind="postgresql", title="PostgreSQL by psycopg"),
+    "mariadb": Variant(kind="mariadb", server="mariadb", title="MariaDB by PyMySQL", driver="mysql+pymysql"),
+    "mariadb-mysqlclient": Variant(
+        kind="mariadb", server="mariadb", title="MariaDB by mysqlclient", driver="mysql+mysqldb"
+    ),
+    "mysql": Variant(kind="mariadb", server="mysql", title="MySQL by PyMySQL", driver="mysql+pymysql"),
+    "mysql-mysqlclient": Variant(kind="mariadb", server="mysql", title="MySQL by mysqlclient", driver="mysql+mysqldb"),
+    "postgresql": Variant(kind="postgresql", server="postgresql", title="PostgreSQL by psycopg"),
 }
 """peerd itself keeps SQLite at FULL; what NORMAL would give is measured, and not offered."""
 
@@ -91,11 +96,8 @@ class BenchDatabase:
             if self.server is None:
                 self._others[name] = f"sqlite:///{self.folder / name}.sqlite"
             else:
-                self._others[name] = self._by_driver(create_database(self.server, name))
+                self._others[name] = create_with_driver(self.server, name, self.variant.driver)
         return self._others[name]
-
-    def _by_driver(self, url: str) -> str:
-        return with_driver(url, self.variant.driver)
 
     def empty(self) -> None:
         """Take all tasks away, and what they left behind in the files."""
@@ -146,19 +148,19 @@ def open_bench_database(name: str) -> Iterator[BenchDatabase]:
         if variant.kind == "sqlite":
             url = f"sqlite:///{folder / 'peerd.sqlite'}"
         else:
-            server = SERVERS[variant.kind](folder / variant.kind, durable=True)
+            server = SERVERS[variant.server](folder / variant.server, durable=True)
             afterwards.callback(server.stop)
             server.start()
-            url = with_driver(create_database(server, "peerd"), variant.driver)
+            url = create_with_driver(server, "peerd", variant.driver)
         ready = BenchDatabase(name, url, folder, server)
         afterwards.callback(ready.close)
         yield ready
 
 
-def with_driver(url: str, driver: str | None) -> str:
-    """The address with another driver."""
-    scheme, _, rest = url.partition("://")
-    return f"{driver or scheme}://{rest}"
+def create_with_driver(server: DatabaseServer, name: str, driver: str | None) -> str:
+    """The address of a new database, for a user with all rights, by a driver."""
+    url = as_admin(create_database(server, name))
+    return url.set(drivername=driver or url.drivername).render_as_string(hide_password=False)
 
 
 def open_database(url: str | URL, synchronous: str = "FULL", *, pool_size: int = 5) -> Database:

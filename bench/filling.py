@@ -60,7 +60,8 @@ def unsafe_fast_fill(connection: Any, kind: str) -> Iterator[None]:
 def _many(kind: str, values: str, number: int) -> str:
     match kind:
         case "mariadb":
-            return f"SELECT {values} FROM seq_1_to_{number}"
+            numbers = f"JSON_TABLE(concat('[0', repeat(',0', {number - 1}), ']'), '$[*]' COLUMNS (n INT PATH '$'))"
+            return f"SELECT {values} FROM {numbers} AS numbers"
         case "postgresql":
             return f"SELECT {values} FROM generate_series(1, {number})"
         case _:
@@ -81,7 +82,7 @@ def _moment(kind: str, seconds: int) -> str:
 _FAST: Final[Mapping[str, tuple[str, ...]]] = {
     "mariadb": (
         f"SET GLOBAL innodb_buffer_pool_size = {LARGE}",
-        f"SET GLOBAL innodb_log_file_size = {LARGE}",
+        f"SET GLOBAL /*M! innodb_log_file_size */ /*!80030 innodb_redo_log_capacity */ = {LARGE}",  # MariaDB, MySQL
         "SET GLOBAL innodb_flush_log_at_trx_commit = 0",
     ),
     "postgresql": (

@@ -98,6 +98,7 @@ def connect(url: URL, synchronous: str = "FULL") -> Any:
                 host=url.host,
                 port=url.port or 0,
                 user=url.username,
+                password=url.password or "",
                 database=url.database,
                 charset="utf8mb4",
                 autocommit=True,

@@ -62,9 +62,11 @@ SHAPES: Final = (
     LoadShape("50 connections", 10_000, connections=50),
     LoadShape("pipelined", 10_000, batch=100),
 )
+ON_SERVERS: Final = {"1 connection": 0.5, "50 connections": 0.5, "pipelined": 0.5, P99: 3.0}
 GOALS: Final = {
     "SQLite": {"1 connection": 0.5, "50 connections": 1.0, "pipelined": 1.0, P99: 3.0},
-    "MariaDB": {"1 connection": 0.5, "50 connections": 0.5, "pipelined": 0.5, P99: 3.0},
+    "MariaDB": ON_SERVERS,
+    "MySQL": ON_SERVERS,
 }
 """By what a server's name ends with or is built on: the least ratio of a rate, the largest one of a time."""
 FLOOR: Final = "{name}: bare driver"
@@ -271,7 +273,7 @@ def verdict(what: str, name: str, one: float) -> str:
     >>> verdict("put, pipelined", "node, MariaDB", 0.6), verdict(P99, "node, SQLite", 3.5)
     (' ✓', ' ✗')
     """
-    goals = GOALS["MariaDB" if "MariaDB" in name else "SQLite"]
+    goals = GOALS[next((kind for kind in GOALS if kind in name), "SQLite")]
     goal = goals.get(what) or goals.get(what.rpartition(", ")[2])
     if goal is None:
         return ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -59,24 +60,18 @@ def drop_in(folder: Path) -> Iterator[MeasuredServer]:
 
 
 @contextmanager
-def node_on_sqlite(_: Path) -> Iterator[MeasuredServer]:
-    """A node of peerd with a gateway, on SQLite."""
-    with open_bench_database("sqlite") as target, _run_node("node, SQLite", target) as server:
-        yield server
-
-
-@contextmanager
-def node_on_mariadb(_: Path) -> Iterator[MeasuredServer]:
-    """A node of peerd with a gateway, on a MariaDB that syncs at every commit."""
-    with open_bench_database("mariadb") as target, _run_node("node, MariaDB", target) as server:
+def node(kind: str, title: str, _: Path) -> Iterator[MeasuredServer]:
+    """A node of peerd with a gateway, on a database that syncs at every commit."""
+    with open_bench_database(kind) as target, _run_node(f"node, {title}", target) as server:
         yield server
 
 
 SERVERS: Final[dict[str, Callable[[Path], AbstractContextManager[MeasuredServer]]]] = {
     "beanstalkd": beanstalkd,
     "drop-in": drop_in,
-    "sqlite": node_on_sqlite,
-    "mariadb": node_on_mariadb,
+    "sqlite": partial(node, "sqlite", "SQLite"),
+    "mariadb": partial(node, "mariadb", "MariaDB"),
+    "mysql": partial(node, "mysql", "MySQL"),
 }
 
 

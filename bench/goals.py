@@ -23,8 +23,8 @@ from bench.samples import (
 )
 
 NOT_YET: Final = "not measured"
-MARIADB: Final = ("mariadb-mysqlclient", "mariadb")
-"""By the C driver, and by the pure one."""
+MARIADB: Final = ("mariadb-mysqlclient", "mariadb", "mysql-mysqlclient", "mysql")
+"""By the C driver, and by the pure one; and MySQL."""
 HUNDRED: Final = 100
 
 
@@ -142,8 +142,8 @@ def _elsewhere(_: Sequence[Sample]) -> str:
 SERVERS: Final = (*MARIADB, "postgresql")
 EVERYWHERE: Final = ("sqlite", "sqlite-normal", *SERVERS)
 GOALS: Final = (
-    Goal("drain on MariaDB ÷ floor, batch 100", "≥ 0.9", _ratio(_drain, _floor, *MARIADB)),
-    Goal("drain on MariaDB ÷ Huey", "≥ 30", _ratio(_drain, _key("drain", 10, "Huey"), *MARIADB)),
+    Goal("drain on MariaDB and MySQL ÷ floor, batch 100", "≥ 0.9", _ratio(_drain, _floor, *MARIADB)),
+    Goal("drain on MariaDB and MySQL ÷ Huey", "≥ 30", _ratio(_drain, _key("drain", 10, "Huey"), *MARIADB)),
     Goal("drain on PostgreSQL ÷ floor, batch 100", "≥ 1", _ratio(_drain, _floor, "postgresql")),
     Goal("drain on PostgreSQL ÷ PgQueuer at its best", "≥ 2.5", _fastest(_drain, "postgresql", "PgQueuer")),
     Goal("drain on SQLite ÷ Huey", "≥ 12", _ratio(_drain, _key("drain", 10, "Huey"), "sqlite", "sqlite-normal")),

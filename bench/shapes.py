@@ -49,7 +49,7 @@ OTHERS: Final = {
 def measure(target: BenchDatabase, sizes: Sizes) -> Iterator[Shape]:
     """Fill, claim in turns, take away, and so on."""
     table = ShapedTable(target, target.extra_database("shape"))
-    empty = ShapedTable(target, target.extra_database("empty"))
+    empty = ShapedTable(target, target.extra_database("nothing"))
     try:
         for shape, rows in OTHERS.items():
             table.clear()

@@ -45,7 +45,7 @@ ALL = (
 
 FULL = Sizes(
     rounds=3,
-    on=("sqlite", "sqlite-normal", "mariadb", "mariadb-mysqlclient", "postgresql"),
+    on=("sqlite", "sqlite-normal", "mariadb", "mariadb-mysqlclient", "mysql", "mysql-mysqlclient", "postgresql"),
     only=ALL,
     enqueue={1: 2_000, 1000: 10_000},
     hold={1: 200, 10: 1_500, 100: 6_000, 1000: 20_000},
@@ -65,7 +65,7 @@ FULL = Sizes(
 )
 QUICK = Sizes(
     rounds=4,
-    on=("sqlite", "mariadb-mysqlclient", "postgresql"),
+    on=("sqlite", "mariadb-mysqlclient", "mysql-mysqlclient", "postgresql"),
     only=("enqueue", "hold", "drain", "peers"),
     enqueue={1: 300, 1000: 5_000},
     hold={10: 500, 100: 3_000},
@@ -86,7 +86,7 @@ QUICK = Sizes(
 )
 TINY = Sizes(
     rounds=1,
-    on=("sqlite", "sqlite-normal", "mariadb", "mariadb-mysqlclient", "postgresql"),
+    on=("sqlite", "sqlite-normal", "mariadb", "mariadb-mysqlclient", "mysql", "mysql-mysqlclient", "postgresql"),
     only=ALL,
     enqueue={1: 3, 1000: 20},
     hold={1: 3, 10: 20, 100: 20},
