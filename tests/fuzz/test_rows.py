@@ -33,7 +33,7 @@ OF_ONE = {
         "start_at = '-infinity'", "finish_at = 'infinity'", "start_at = '0044-03-15 BC'", "finish_at = '20000-01-01'",
         "timeout = 'infinity'", "timeout = 'NaN'", "timeout = 'NaN', name = 'waits'",
     ),
-    "mariadb": ("start_at = '0000-00-00 00:00:00'",),
+    "mariadb": tuple(f"{column} = '0000-00-00 00:00:00'" for column in ("start_at", "created_at")),
 }  # fmt: skip
 
 queue = Queue("q")

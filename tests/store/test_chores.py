@@ -16,6 +16,7 @@ from peerd.store.schema.tables import attempts, tasks
 from peerd.store.schema.tables import nodes as node_table
 from peerd.store.schema.tables import processes as process_table
 from tests.store.world import World, at_once
+from tests.support.server_kinds import INNODB
 
 pytestmark = pytest.mark.every_database
 
@@ -52,6 +53,16 @@ def test_chores_everywhere_at_once_lose_and_double_nothing(world: World) -> None
         }
     )
     assert counts == {"pending": 120, "scheduled": 60}
+
+
+@pytest.mark.parametrize("store", INNODB, indirect=True)
+def test_a_task_whose_end_is_a_zero_date_has_expired(world: World) -> None:
+    task_id = world.add()
+    with world.store.engine.begin() as connection:
+        connection.exec_driver_sql("SET SESSION sql_mode = ''")
+        connection.exec_driver_sql(f"UPDATE tasks SET finish_at = '0000-00-00 00:00:00' WHERE id = {task_id}")
+        connection.exec_driver_sql("SET SESSION sql_mode = DEFAULT")
+    assert world.run(chore_batches.expire, 25) == 1
 
 
 def silence_node(world: World, name: str) -> None:

@@ -16,7 +16,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from peerd.domain.errors import DatabaseConnectionRefused, UnsupportedDatabase
+from peerd.domain.errors import DatabaseConnectionRefused, DatabaseUnavailable, UnsupportedDatabase
 from peerd.domain.task import NewTask
 from peerd.store.connection.database import Database
 from peerd.store.enqueue import enqueue
@@ -108,20 +108,25 @@ def test_a_wrong_database_user_or_password_is_refused_with_the_remedy(
 
 
 @SERVERS
-def test_a_user_without_rights_is_refused_with_the_remedy(world: World, opened: Callable[..., Database]) -> None:
+def test_a_user_without_rights_is_refused_with_the_remedy_and_one_with_too_many_connections_waits(
+    world: World, opened: Callable[..., Database]
+) -> None:
     name = f"no_rights_{world.node('a')}"
     with sa.create_engine(
         as_admin(world.store.url), isolation_level="AUTOCOMMIT", poolclass=sa.NullPool
     ).connect() as admin:
         if world.store.name == "mysql":
-            admin.exec_driver_sql(f"CREATE USER IF NOT EXISTS {name}@'%%'")
+            admin.exec_driver_sql(f"CREATE USER IF NOT EXISTS {name}@'%%' WITH MAX_USER_CONNECTIONS 1")
             admin.exec_driver_sql(f"GRANT SELECT ON {world.store.url.database}.* TO {name}@'%%'")
         else:
             admin.exec_driver_sql(f"DROP ROLE IF EXISTS {name}")
-            admin.exec_driver_sql(f"CREATE ROLE {name} LOGIN")
+            admin.exec_driver_sql(f"CREATE ROLE {name} LOGIN CONNECTION LIMIT 1")
         without_rights = opened(world.store.url.set(username=name, password="").render_as_string(hide_password=False))
         with pytest.raises(DatabaseConnectionRefused, match="GRANT"):
             without_rights.run(enqueue.enqueue, NewTask(queue="q"))
+        with pytest.raises(DatabaseUnavailable) as caught:  # by its second connection
+            without_rights.read(lambda connection: connection.exec_driver_sql("SELECT 1"))
+        assert caught.type is DatabaseUnavailable
         without_rights.close()
         admin.exec_driver_sql(f"DROP {'USER' if world.store.name == 'mysql' else 'ROLE'} {name}")
 

@@ -95,6 +95,8 @@ def test_a_job_that_is_too_late_brings_no_worse_job_of_its_tube_before_those_of_
     assert reserved_ids(world, world.claimer(tubes[0], tubes[2]), 1) == [beside]
     assert reserved_ids(world, world.claimer(*tubes), 1) == [better]
     assert reserved_ids(world, world.claimer(*tubes), 2) == [worst]
+    least = world.insert(queue="q", priority=-(2**63) + 1)
+    assert reserved_ids(world, world.claimer("q"), 1) == [least]
 
 
 @pytest.mark.parametrize("store", ["sqlite"], indirect=True)

@@ -38,12 +38,12 @@ from peerd.store.schema.tables import metadata, nodes
 from peerd.store.schema.types import is_on
 from tests.store.world import at_once
 from tests.support.server_kinds import INNODB
-from tests.support.servers import DatabaseFactory
+from tests.support.servers import DatabaseFactory, as_admin
 from tests.upgrade.versions import FutureRevision
 
 pytestmark = pytest.mark.every_database
 
-SCHEMAS = {"0001": {"mysql": "a88bbe9a25346df1", "postgresql": "09e7e1d0432e3b66", "sqlite": "cfd6d356f111b951"}}
+SCHEMAS = {"0001": {"mysql": "525fa20953aa0d42", "postgresql": "09e7e1d0432e3b66", "sqlite": "cfd6d356f111b951"}}
 """What `tables.py` says at each revision, per database: a digest of its SQL."""
 
 AddRevision = Callable[[FutureRevision], None]
@@ -83,6 +83,18 @@ def schema(database: Database) -> dict[str, tuple[list[str], set[str]]]:
         named = {str(index["name"]) for index in inspector.get_indexes(table) if "duplicates_constraint" not in index}
         found[table] = [column["name"] for column in inspector.get_columns(table)], named - constraints
     return found
+
+
+def test_times_may_be_null_where_mysql_takes_them_for_not_null(database_factory: DatabaseFactory) -> None:
+    url = as_admin(database_factory("mysql"))
+    with closing(Database(url)) as database, database.engine.begin() as connection:
+        connection.exec_driver_sql("SET SESSION explicit_defaults_for_timestamp = OFF")
+        create_tables(connection)
+        columns = connection.exec_driver_sql(
+            "SELECT column_name FROM information_schema.columns WHERE table_schema = database()"
+            " AND extra LIKE '%%GENERATED' AND data_type = 'timestamp' AND is_nullable = 'YES' ORDER BY 1"
+        )
+        assert columns.scalars().all() == ["closing_at", "due_at"]
 
 
 def test_a_change_of_the_tables_is_a_new_revision() -> None:

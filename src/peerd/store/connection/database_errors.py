@@ -33,11 +33,11 @@ CANCELLED: Final = frozenset(
 )
 LOCK_TIMED_OUT: Final = frozenset({1205, "55P03"})
 AWAY_ON_MYSQL: Final = frozenset(
-    # too many connections, a Galera node that is not ready, shutdown, aborted connections, network errors; left
-    # read-only by a fail-over (1290, 1836); killed; cannot connect, lost connection; offline mode, a session that was
-    # ended, disconnected for inactivity
-    {1040, 1047, 1053, 1077, 1079, 1152, 1158, 1159, 1160, 1161, 1290, 1836, 1927, 2002, 2003, 2006, 2013, 2055}
-    | {3032, 3168, 4031}
+    # too many connections, for the server (1040, 1129, 1135) or the user; a Galera node that is not ready, shutdown,
+    # aborted connections, network errors; left read-only by a fail-over (1290, 1836); killed; cannot connect, lost
+    # connection; offline mode, a session that was ended, disconnected for inactivity
+    {1040, 1129, 1135, 1203, 1226, 1047, 1053, 1077, 1079, 1152, 1158, 1159, 1160, 1161}
+    | {1290, 1836, 1927, 2002, 2003, 2006, 2013, 2055, 3032, 3168, 4031}
 )
 AWAY_ON_POSTGRESQL: Final = ("08", "57P0", "53300", "25006", "25P03")
 """Prefixes of SQLSTATEs: connection errors, shutdown and start-up, too many connections, read-only after a fail-over,
@@ -52,7 +52,7 @@ GRANT_PRIVILEGES: Final = "let the user read and write peerd's tables (GRANT)"
 ALLOW_HOST: Final = "let the user connect from this machine (the user's host on MySQL, pg_hba.conf on PostgreSQL)"
 UNLOCK_ACCOUNT: Final = "unlock the user (ALTER USER … ACCOUNT UNLOCK)"
 RENEW_LOGIN: Final = "the password has expired: give the user a new one (ALTER USER … IDENTIFIED BY …)"
-USE_TLS: Final = "the server demands TLS, which the [database] url switches off, or has no certificate for"
+USE_TLS: Final = "the server demands TLS: name its certificate in [database] url, ?ssl_ca=FILE"
 CHECK_FILE_ACCESS: Final = "its folder must be there, and both must be writable for this user"
 FREE_DISK_SPACE: Final = "free space on the disk of the database; what waits is written then"
 NOT_A_DATABASE: Final = "the file is something else; give [database] url another one"

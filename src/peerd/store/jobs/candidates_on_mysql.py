@@ -31,8 +31,7 @@ FEW_TUBES: Final = 16
 """Tubes of which all lanes are read at once; of more, those without tasks are left out first."""
 MAX_HEADS: Final = 64
 """Lanes of tubes in one statement."""
-NO_RANK: Final = 2**63 - 1
-"""Behind all ranks."""
+LAST_RANK: Final = 2**63 - 1
 NO_LANE: Final = -(2**31)
 """A lane in which there is no task."""
 
@@ -117,8 +116,8 @@ def best_heads(heads: Sequence[Head], limit: int) -> Sequence[Head]:
     return [head for head in heads if worst is None or head.rank <= worst]
 
 
-def candidates_of_heads(connection: DriverConnection, heads: Sequence[Head], limit: int, end: int) -> list[Candidate]:
-    """The first jobs of these lanes before the rank ``end``, best first."""
+def candidates_of_heads(connection: DriverConnection, heads: Sequence[Head], limit: int, worst: int) -> list[Candidate]:
+    """The first jobs of these lanes up to the rank ``worst``, best first."""
     found: list[Candidate] = []
     for some in batches(heads, rows=MAX_HEADS):
         places = power_of_two(len(some))
@@ -126,7 +125,7 @@ def candidates_of_heads(connection: DriverConnection, heads: Sequence[Head], lim
         values: dict[str, Any] = {f"queue_{place}": head.queue for place, head in enumerate(padded)}
         values |= {f"lane_{place}": head.lane for place, head in enumerate(padded)}
         found += [tuple(row) for row in _heads_statement(places).run(connection, **values, limit=limit).all()]
-    return [candidate for candidate in sorted(found)[:limit] if candidate[0] < end]
+    return [candidate for candidate in sorted(found)[:limit] if candidate[0] <= worst]
 
 
 KINDS: Final = ("duty", "paused", "limited", "keyed", "plain")

@@ -22,7 +22,7 @@ from peerd.store.jobs.candidates import (
     head_of_lane,
     open_tubes,
 )
-from peerd.store.jobs.candidates_on_mysql import NO_RANK, Head, best_heads, candidates_of_heads, read_tubes
+from peerd.store.jobs.candidates_on_mysql import LAST_RANK, Head, best_heads, candidates_of_heads, read_tubes
 from peerd.store.jobs.reserved_rows import (
     JOB_COLUMNS,
     ORDER_COLUMNS,
@@ -175,32 +175,32 @@ def _reserve_on_mysql(
     heads = best_heads(reading.heads, limit)
     reserve_from = _reserve_from_head if len(heads) == 1 else _reserve_from_heads
     others = reading.heads[len(heads) :]
-    rows = reserve_from(connection, claimer, heads, limit, default_ttr, others[0].rank if others else NO_RANK)
+    rows = reserve_from(connection, claimer, heads, limit, default_ttr, others[0].rank - 1 if others else LAST_RANK)
     if len(rows) < limit and others:  # the first jobs of the best were late, or locked
-        rows += _reserve_from_heads(connection, claimer, reading.heads, limit - len(rows), default_ttr, NO_RANK)
+        rows += _reserve_from_heads(connection, claimer, reading.heads, limit - len(rows), default_ttr, LAST_RANK)
     return [to_job(row, default_ttr) for row in sorted(rows, key=order_of)]
 
 
 def _reserve_from_head(
-    connection: DriverConnection, claimer: Claimer, heads: Sequence[Head], limit: int, default_ttr: int, end: int
+    connection: DriverConnection, claimer: Claimer, heads: Sequence[Head], limit: int, default_ttr: int, worst_rank: int
 ) -> list[Row]:
-    """Of one lane, the first jobs that are not locked are locked and read at once; those of rank ``end`` are left."""
+    """Of one lane, the first jobs that are not locked are locked and read at once; worse ranks are left."""
     [head] = heads
-    rows = list(_lock_head().run(connection, queue=head.queue, lane=head.lane, limit=limit, end=end).all())
+    rows = list(_lock_head().run(connection, queue=head.queue, lane=head.lane, limit=limit, worst=worst_rank).all())
     if rows:
         write_reservations(connection, claimer, sorted(row[0] for row in rows), default_ttr)
     return rows
 
 
 def _reserve_from_heads(
-    connection: DriverConnection, claimer: Claimer, heads: Sequence[Head], limit: int, default_ttr: int, end: int
+    connection: DriverConnection, claimer: Claimer, heads: Sequence[Head], limit: int, default_ttr: int, worst_rank: int
 ) -> list[Row]:
     """If others have locked some of the first jobs, those that follow are tried, a few at a time."""
-    candidates = candidates_of_heads(connection, heads, limit, end)
+    candidates = candidates_of_heads(connection, heads, limit, worst_rank)
     rows = lock_and_write(connection, claimer, [order[-1] for order in candidates], default_ttr)
     if len(rows) == len(candidates):
         return rows
-    further = candidates_of_heads(connection, heads, limit + SEEN_AMONG_COMPETITORS, end)
+    further = candidates_of_heads(connection, heads, limit + SEEN_AMONG_COMPETITORS, worst_rank)
     for some in batches(further, rows=max(limit, FEW_CANDIDATES)):
         ids = [order[-1] for order in some]
         rows += lock_and_write(connection, claimer, ids, default_ttr, limit=limit - len(rows))
@@ -213,5 +213,5 @@ def _reserve_from_heads(
 def _lock_head() -> CompiledStatement:
     queue, lane = sa.bindparam("queue", type_=sa.String()), sa.bindparam("lane", type_=sa.Integer())
     columns = [tasks.c[name] for name in (*JOB_COLUMNS, *ORDER_COLUMNS)]
-    head = head_of_lane(queue, lane, *columns).where(tasks.c.claim_rank < sa.bindparam("end", type_=sa.BigInteger()))
+    head = head_of_lane(queue, lane, *columns).where(tasks.c.claim_rank <= sa.bindparam("worst", type_=sa.BigInteger()))
     return CompiledStatement(head.with_for_update(skip_locked=True, of=tasks))

@@ -16,7 +16,7 @@ from peerd.store.jobs.candidates import (
     limited_rank,
     open_tubes,
 )
-from peerd.store.jobs.candidates_on_mysql import NO_RANK, candidates_of_heads, read_tubes
+from peerd.store.jobs.candidates_on_mysql import LAST_RANK, candidates_of_heads, read_tubes
 from peerd.store.jobs.reserved_rows import (
     KEY_POSITION,
     Row,
@@ -74,7 +74,7 @@ def _plain_rank(connection: DriverConnection, claimer: Claimer) -> int | None:
     """The rank of the first job without limits."""
     if connection.dialect.name in MYSQL:
         heads = read_tubes(connection, claimer).heads
-        first = candidates_of_heads(connection, heads, 1, NO_RANK) if heads else []
+        first = candidates_of_heads(connection, heads, 1, LAST_RANK) if heads else []
         return int(first[0][0]) if first else None
     listed = TubeList(connection.dialect, claimer.queues)
     statement = _first_rank(connection.dialect.name)

@@ -27,7 +27,7 @@ Item = TypeVar("Item", bound=sa.Index | sa.Column[Any])
 
 
 class NotNullTimestamp(sa.types.UserDefinedType[datetime]):
-    """MySQL's TIMESTAMP(6) without the NULL that SQLAlchemy adds, which MariaDB refuses after a generated column."""
+    """A TIMESTAMP(6) without the NULL that SQLAlchemy adds, which MariaDB refuses after a generated column."""
 
     cache_ok = True
 
@@ -54,7 +54,8 @@ class Instant(TypeDecorator[datetime]):
     def load_dialect_impl(self, dialect: Dialect) -> Any:
         match dialect.name:
             case "mysql" | "mariadb":
-                return dialect.type_descriptor(NotNullTimestamp() if self.generated else mysql.TIMESTAMP(fsp=6))
+                is_bare = self.generated and is_mariadb(dialect)
+                return dialect.type_descriptor(NotNullTimestamp() if is_bare else mysql.TIMESTAMP(fsp=6))
             case "postgresql":
                 return dialect.type_descriptor(sa.TIMESTAMP(timezone=True))
             case _:
@@ -202,8 +203,8 @@ def _default_now(element: default_now, compiler: Any, **options: Any) -> str:
 class generated_from_times(expression.ColumnElement[Any]):  # noqa: N801 - it reads as a function in DDL
     """The value of a generated column that reads times, whose names end with ``_at``.
 
-    On MySQL a zero date there is none. MySQL computes the value before the defaults of these columns too, and refuses
-    to store a zero date: a task with one, which a session with another `sql_mode` may write, would fail each claim.
+    On MySQL a zero date counts as long ago. MySQL computes the value before the defaults of these columns too, and
+    refuses to store a zero date: a task with one, which another `sql_mode` lets in, would fail each claim.
 
     Args:
         text: the SQL.
@@ -219,7 +220,7 @@ class generated_from_times(expression.ColumnElement[Any]):  # noqa: N801 - it re
 def _generated_from_times(element: generated_from_times, compiler: Any, **options: Any) -> str:
     if compiler.dialect.name not in MYSQL or is_mariadb(compiler.dialect):
         return element.text
-    return re.sub(r"\w+_at", r"CASE WHEN \g<0> > TIMESTAMP'1970-01-02 00:00:00' THEN \g<0> END", element.text)
+    return re.sub(r"\w+_at", r"GREATEST(\g<0>, TIMESTAMP'1970-01-02 00:00:00')", element.text)
 
 
 def sql_literals(values: Iterable[str]) -> str:
