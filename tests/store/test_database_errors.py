@@ -107,6 +107,18 @@ def test_a_wrong_database_user_or_password_is_refused_with_the_remedy(
         assert "secret" not in str(caught.value)
 
 
+@pytest.mark.parametrize("store", ["mysql"], indirect=True)
+def test_a_server_that_logs_statements_is_refused_with_the_remedy(
+    world: World, opened: Callable[..., Database]
+) -> None:
+    def write(connection: Connection) -> None:
+        connection.exec_driver_sql("SET SESSION binlog_format = STATEMENT")
+        enqueue.enqueue(connection, NewTask(queue="q"))
+
+    with pytest.raises(DatabaseConnectionRefused, match="binlog_format = ROW"):
+        opened(as_admin(world.store.url).render_as_string(hide_password=False)).run(write)
+
+
 @SERVERS
 def test_a_user_without_rights_is_refused_with_the_remedy_and_one_with_too_many_connections_waits(
     world: World, opened: Callable[..., Database]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
@@ -80,6 +81,10 @@ def test_what_would_not_be_a_task_is_refused_by_the_database(world: World) -> No
         with pytest.raises(DBAPIError):
             world.sql(f"INSERT INTO tasks {values}")
         assert world.count() == 0, values
+    if world.store.name == "mysql":  # where an ENUM takes what it does not know as ''
+        with suppress(DBAPIError):  # of MariaDB; MySQL warns
+            world.sql("INSERT IGNORE INTO tasks (queue, status) VALUES ('q', 'nonsense')")
+        assert world.count() == 0
 
 
 def test_names_are_compared_byte_by_byte(world: World) -> None:

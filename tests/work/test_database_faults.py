@@ -171,20 +171,29 @@ async def test_one_result_that_the_database_refuses_does_not_harm_those_written_
     assert each_harness.uncaught == []
 
 
-async def test_a_task_about_which_nothing_can_be_written_stays_held_and_taints_the_process(
-    harness: RunnerHarness,
+async def test_outcomes_that_a_server_refuses_wait_until_it_takes_them_and_do_not_end_their_process(
+    each_harness: RunnerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(outcome_writer, "RETRY_REFUSED_AFTER", 0.05)
     queue, ran = counting()
-    task_id = harness.world.add(name="it")
-    for operation in ("complete", "record_outcomes"):
-        harness.database.fail(operation, times=None, error=ValueError("no"))
-    harness.run(queue, update=0.05)
-    await eventually_async(lambda: harness.uncaught)
-    assert "outcome of task" in harness.uncaught[0]["message"]
-    touched = harness.world.get(task_id).checked_at
-    await eventually_async(lambda: harness.world.get(task_id).checked_at != touched)
-    assert (harness.world.status(task_id), ran) == (Status.WORKING, [task_id])
-    assert harness.of(UnknownClaimReleased) == []
+    ids = [each_harness.world.add(name="it") for _ in range(3)]
+    refusal = ValueError("no write is possible")
+    of_results = each_harness.database.fail("complete", times=None, error=refusal)
+    each_harness.database.fail("record_outcomes", times=None, error=refusal)
+    each_harness.run(queue, count=3, update=0.05)
+    tried = each_harness.database.calls
+    await eventually_async(lambda: min(tried["complete"], tried["record_outcomes"]) > 9)
+    checked = each_harness.world.get(ids[0]).checked_at
+    await eventually_async(lambda: each_harness.world.get(ids[0]).checked_at != checked)
+    assert {each_harness.world.status(task_id) for task_id in ids} == {Status.WORKING}
+    [failed, *more] = each_harness.of(ComponentFailed)
+    assert (failed.component, failed.error) == ("outcomes", "ValueError: no write is possible")
+    assert len(more) < 3  # one a minute, however many are tried
+    of_results.heal()  # alone, so that no failure is written just before
+    for task_id in ids:
+        task = await each_harness.until(task_id, Status.DONE)
+        assert (task.attempts, task.crashes, task.result) == (0, 0, str(task_id))
+    assert (sorted(ran), each_harness.uncaught, each_harness.of(UnknownClaimReleased)) == (ids, [], [])
 
 
 async def test_a_touch_that_crosses_the_last_write_does_not_report_that_the_task_was_taken(

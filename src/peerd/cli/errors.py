@@ -113,11 +113,10 @@ def _database_error(error: DatabaseUnavailable | DBAPIError, kind: str) -> Comma
     match error:
         case DBAPIError(statement=statement):
             [verb, *_] = (statement or "statement").split()
-            return CommandError(
-                f"the database refuses {verb.upper()}: {driver_message(error)}", SEE_TRACEBACK, kind=kind
-            )
+            message = f"the database refuses {verb.upper()}: {driver_message(error)}"
+            return CommandError(message, SEE_TRACEBACK, kind=kind)
         case DatabaseConnectionRefused():
-            return CommandError(f"the database refuses the connection: {error.reason}", error.remedy, kind=kind)
+            return CommandError(f"the database refuses access: {error.reason}", error.remedy, kind=kind)
         case DatabaseBusy():  # its message has the remedy
             return CommandError(str(error), kind=kind)
         case _:

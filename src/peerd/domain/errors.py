@@ -305,10 +305,10 @@ class DatabaseUnavailable(PeerdError):
 
 
 class DatabaseConnectionRefused(DatabaseUnavailable):
-    """The database refuses the connection. It counts as unavailable, because it can be repaired meanwhile."""
+    """The database refuses access. It counts as unavailable, because it can be repaired meanwhile."""
 
     def __init__(self, reason: str, remedy: str) -> None:
-        super().__init__(reason, f"the database refuses the connection: {reason}; {remedy}")
+        super().__init__(reason, f"the database refuses access: {reason}; {remedy}")
         self.remedy = remedy
 
 

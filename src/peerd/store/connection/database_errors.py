@@ -48,7 +48,8 @@ CHECK_CREDENTIALS: Final = (
     "see that the user in [database] url is right, and its password: there, in password_file or in PEERD_DATABASE_URL"
 )
 CREATE_DATABASE: Final = "if there is none, CREATE DATABASE peerd; and let the user use it (GRANT)"
-GRANT_PRIVILEGES: Final = "let the user read and write peerd's tables (GRANT)"
+GRANT_PRIVILEGES: Final = "let the user read and write peerd's tables, and create them for peerd migrate (GRANT)"
+USE_ROW_FORMAT: Final = "set binlog_format = ROW on the server; with STATEMENT it takes no write of READ COMMITTED"
 ALLOW_HOST: Final = "let the user connect from this machine (the user's host on MySQL, pg_hba.conf on PostgreSQL)"
 UNLOCK_ACCOUNT: Final = "unlock the user (ALTER USER … ACCOUNT UNLOCK)"
 RENEW_LOGIN: Final = "the password has expired: give the user a new one (ALTER USER … IDENTIFIED BY …)"
@@ -63,6 +64,7 @@ REFUSED: Final[dict[int | str, str]] = {
     **dict.fromkeys((1142, 1143, 1227, "42501"), GRANT_PRIVILEGES),
     **dict.fromkeys((1021, 1114, "53100"), FREE_DISK_SPACE),
     1130: ALLOW_HOST,
+    1665: USE_ROW_FORMAT,
     3118: UNLOCK_ACCOUNT,
     3159: USE_TLS,
     **dict.fromkeys((1820, 1862), RENEW_LOGIN),

@@ -264,14 +264,13 @@ def time_format_checks(columns: Iterable[object]) -> list[sa.CheckConstraint]:
     return checks
 
 
-def enum_check(column: str, values: Iterable[str]) -> sa.CheckConstraint:
-    """The CHECK of a text column with these values; on MySQL the type ENUM has the same effect."""
-    check = sa.CheckConstraint(f"{column} IN ({sql_literals(values)})", name=f"{column}_known")
-    return check.ddl_if(dialect=WITH_PARTIAL_INDEXES)  # type: ignore[arg-type]  # the annotation lacks the tuple
+def enum_check(table: str, column: str, values: Iterable[str]) -> sa.CheckConstraint:
+    """The CHECK of a column with these values. MySQL needs it too: a lax sql_mode stores unknown ones as ''."""
+    return sa.CheckConstraint(f"{column} IN ({sql_literals(values)})", name=f"{table}_{column}_known")
 
 
 def enum_type(values: Iterable[str]) -> sa.types.TypeEngine[str]:
-    """ENUM on MySQL (a byte in each index entry), text with `enum_check` elsewhere."""
+    """ENUM on MySQL (a byte in each index entry), text elsewhere; see `enum_check`."""
     on_mysql = mysql.ENUM(*(str(value) for value in values), charset="ascii", collation="ascii_bin")
     return sa.Text().with_variant(on_mysql, *MYSQL)
 

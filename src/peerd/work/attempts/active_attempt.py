@@ -25,7 +25,7 @@ class ActiveAttempt:
     `since` is the event loop's time of the claim, and later that of the start.
     """
 
-    __slots__ = ("asyncio_task", "execution", "held", "is_unwritable", "outcome", "seconds", "since", "task")
+    __slots__ = ("asyncio_task", "execution", "held", "outcome", "refused_outcome", "seconds", "since", "task")
 
     def __init__(self, task: Task, since: float) -> None:
         self.task = task
@@ -33,8 +33,8 @@ class ActiveAttempt:
         self.execution: Execution | None = None
         self.asyncio_task: asyncio.Task[None] | None = None
         self.outcome: Outcome = NOT_STARTED
-        self.is_unwritable = False
-        """Whether the database has refused the first outcome, so that a failure is written instead."""
+        self.refused_outcome: Outcome | None = None
+        """What the database has refused, so that a failure is written instead."""
         self.since = since
         self.seconds = 0.0
         """How long it ran."""

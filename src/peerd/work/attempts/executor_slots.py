@@ -233,8 +233,8 @@ class ExecutorSlots:
             self._events.emit(AttemptStarted(task_id=task.id, queue=task.queue, name=task.name, number=number))
         try:
             attempt.outcome = await execution.outcome(attempt.asyncio_task)
-        except Exception as error:  # noqa: BLE001 - a defect of peerd; see `OutcomeWriter.taint`
-            self._outcomes.taint(attempt, error)
+        except Exception as error:  # noqa: BLE001 - a defect of peerd: the process keeps the claim, to count as a crash
+            self._loop.call_exception_handler({"message": f"task {task.id} has no outcome", "exception": error})
         else:
             attempt.seconds = self._loop.time() - attempt.since
             if execution.stop_reason is StopReason.LOST:

@@ -2,8 +2,9 @@
 
 Successes are one statement; all other outcomes are one transaction. Each kind has a queue of its own, in which one
 write follows the other. An outcome whose row another session has locked is retried later in a third queue, so that no
-other outcome waits for that lock. A slot is free again when its handler has ended; the task stays held, and touched,
-until its outcome is committed or refused.
+other outcome waits for that lock. An outcome that the database refuses becomes a failure; if it refuses that too, no
+write is possible, and the outcome waits until one is. A slot is free again when its handler has ended; the task stays
+held, and touched, until its outcome is committed or refused.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Final
 
 from peerd.domain.errors import RowLocked
 from peerd.domain.outcome import Done, Failed
-from peerd.runtime.observability.events import AttemptEnded, EventBus
+from peerd.runtime.observability.events import AttemptEnded, ComponentFailed, EventBus
 from peerd.runtime.process.uncaught_exceptions import describe_exception
 from peerd.store.connection.database import DatabaseThreads
 from peerd.store.connection.outages import OutageTracker
@@ -31,6 +32,10 @@ MAX_BATCH: Final = 500
 """Outcomes in one write at the most."""
 RETRY_LOCKED_AFTER: Final = 1.0
 """Seconds until an outcome is retried whose row another session has locked."""
+RETRY_REFUSED_AFTER: Final = 5.0
+"""Seconds until an outcome is retried that the database refuses in any form."""
+REPORT_REFUSED_EVERY: Final = 60.0
+"""Seconds between two reports that outcomes are refused."""
 FULL_BATCH: Final = 100
 """Successes that do not wait for others."""
 
@@ -67,6 +72,7 @@ class OutcomeWriter:
         self._other_outcomes = _WriteQueue(partial(self._write, self._record_outcomes))
         self._locked = _WriteQueue(self._write_locked)
         self._count = 0
+        self._next_report = 0.0
         self._all_written = asyncio.Event()
         self._loop = asyncio.get_running_loop()
 
@@ -82,14 +88,6 @@ class OutcomeWriter:
             self._all_written.clear()
             await self._all_written.wait()
 
-    def taint(self, attempt: ActiveAttempt, error: Exception) -> None:
-        """Taint the process, because no outcome of this attempt can be recorded.
-
-        Releasing the task would let it run, and end in the same way, again and again. The process keeps the claim
-        instead; when the tainted process has ended, the attempt counts as a crash, which is contained as any other.
-        """
-        self._report_error(f"the outcome of task {attempt.task.id} could not be written", error)
-
     def _enqueue(self, attempt: ActiveAttempt) -> None:
         queue = self._successes if isinstance(attempt.outcome, Done) else self._other_outcomes
         queue.add(attempt)
@@ -100,7 +98,7 @@ class OutcomeWriter:
             result = await self._outages.retry_while_down(partial(write, batch))
         except Exception as error:  # noqa: BLE001 - a refused value raises whatever the driver makes of it
             if len(batch) == 1:
-                self._on_unwritable(batch[0], error)
+                self._on_refused(batch[0], error)
             else:
                 for attempt in batch:
                     await self._write(write, [attempt])
@@ -150,16 +148,19 @@ class OutcomeWriter:
         except Exception as error:  # noqa: BLE001 - a listener that fails for one attempt must not harm the others
             self._report_error(f"what follows the outcome of task {attempt.task.id} failed", error)
 
-    def _on_unwritable(self, attempt: ActiveAttempt, error: Exception) -> None:
-        """The database refuses these values: write instead that the attempt failed because of them."""
-        if attempt.execution is None or attempt.is_unwritable:
-            self.taint(attempt, error)
-            self._remove([attempt])
+    def _on_refused(self, attempt: ActiveAttempt, error: Exception) -> None:
+        """Write instead that the attempt failed, in case the values are the cause; if that is refused too, wait."""
+        described = describe_exception(error)
+        if attempt.execution is not None and attempt.refused_outcome is None:
+            failed = Failed(error=f"its outcome could not be written: {described}", retry_in=attempt.execution.delay())
+            attempt.refused_outcome, attempt.outcome = attempt.outcome, failed
+            self._enqueue(attempt)
             return
-        attempt.is_unwritable = True
-        text = f"its outcome could not be written: {describe_exception(error)}"
-        attempt.outcome = Failed(error=text, retry_in=attempt.execution.delay())
-        self._enqueue(attempt)
+        attempt.outcome, attempt.refused_outcome = attempt.refused_outcome or attempt.outcome, None
+        self._loop.call_later(RETRY_REFUSED_AFTER, self._enqueue, attempt)
+        if self._loop.time() >= self._next_report:
+            self._next_report = self._loop.time() + REPORT_REFUSED_EVERY
+            self._events.emit(ComponentFailed(component="outcomes", error=described, again_in=RETRY_REFUSED_AFTER))
 
     def _remove(self, batch: Batch) -> None:
         self._count -= len(batch)
