@@ -16,7 +16,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from peerd.domain.errors import DatabaseConnectionRefused, DatabaseUnavailable, UnsupportedDatabase
+from peerd.domain.errors import DatabaseRefused, DatabaseUnavailable, UnsupportedDatabase
 from peerd.domain.task import NewTask
 from peerd.store.connection.database import Database
 from peerd.store.enqueue import enqueue
@@ -102,7 +102,7 @@ def test_a_wrong_database_user_or_password_is_refused_with_the_remedy(
     ]
     for wrong, remedy in refused:
         url = world.store.url.set(**wrong).render_as_string(hide_password=False)
-        with pytest.raises(DatabaseConnectionRefused, match=remedy) as caught:
+        with pytest.raises(DatabaseRefused, match=remedy) as caught:
             current_revision(opened(url))
         assert "secret" not in str(caught.value)
 
@@ -115,7 +115,7 @@ def test_a_server_that_logs_statements_is_refused_with_the_remedy(
         connection.exec_driver_sql("SET SESSION binlog_format = STATEMENT")
         enqueue.enqueue(connection, NewTask(queue="q"))
 
-    with pytest.raises(DatabaseConnectionRefused, match="binlog_format = ROW"):
+    with pytest.raises(DatabaseRefused, match="binlog_format = ROW"):
         opened(as_admin(world.store.url).render_as_string(hide_password=False)).run(write)
 
 
@@ -134,7 +134,7 @@ def test_a_user_without_rights_is_refused_with_the_remedy_and_one_with_too_many_
             admin.exec_driver_sql(f"DROP ROLE IF EXISTS {name}")
             admin.exec_driver_sql(f"CREATE ROLE {name} LOGIN CONNECTION LIMIT 1")
         without_rights = opened(world.store.url.set(username=name, password="").render_as_string(hide_password=False))
-        with pytest.raises(DatabaseConnectionRefused, match="GRANT"):
+        with pytest.raises(DatabaseRefused, match="GRANT"):
             without_rights.run(enqueue.enqueue, NewTask(queue="q"))
         with pytest.raises(DatabaseUnavailable) as caught:  # by its second connection
             without_rights.read(lambda connection: connection.exec_driver_sql("SELECT 1"))
@@ -146,10 +146,10 @@ def test_a_user_without_rights_is_refused_with_the_remedy_and_one_with_too_many_
 def test_a_sqlite_file_that_cannot_be_opened_is_refused_with_the_remedy(
     tmp_path: Path, opened: Callable[..., Database]
 ) -> None:
-    with pytest.raises(DatabaseConnectionRefused, match="folder must be there"):
+    with pytest.raises(DatabaseRefused, match="folder must be there"):
         current_revision(opened(f"sqlite:///{tmp_path}/nowhere/peerd.sqlite"))
     (tmp_path / "poem.txt").write_text("no database " * 1000)
-    with pytest.raises(DatabaseConnectionRefused, match="something else"):
+    with pytest.raises(DatabaseRefused, match="something else"):
         current_revision(opened(f"sqlite:///{tmp_path}/poem.txt"))
 
 
@@ -188,7 +188,7 @@ def test_a_full_disk_is_refused_with_the_remedy_and_heals(tmp_path: Path) -> Non
         connection.exec_driver_sql("PRAGMA max_page_count = 60")  # the disk, as far as SQLite knows
         enqueue.enqueue(connection, large)
 
-    with pytest.raises(DatabaseConnectionRefused, match="free space on the disk"):
+    with pytest.raises(DatabaseRefused, match="free space on the disk"):
         database.run(fill)
     database.close()  # and with it the limit
     assert database.run(enqueue.enqueue, large).created

@@ -186,9 +186,8 @@ async def test_outcomes_that_a_server_refuses_wait_until_it_takes_them_and_do_no
     checked = each_harness.world.get(ids[0]).checked_at
     await eventually_async(lambda: each_harness.world.get(ids[0]).checked_at != checked)
     assert {each_harness.world.status(task_id) for task_id in ids} == {Status.WORKING}
-    [failed, *more] = each_harness.of(ComponentFailed)
+    [failed] = each_harness.of(ComponentFailed)  # one a minute, however many are tried
     assert (failed.component, failed.error) == ("outcomes", "ValueError: no write is possible")
-    assert len(more) < 3  # one a minute, however many are tried
     of_results.heal()  # alone, so that no failure is written just before
     for task_id in ids:
         task = await each_harness.until(task_id, Status.DONE)

@@ -17,7 +17,7 @@ from peerd.config import ConfigError
 from peerd.domain.duration import parse_duration
 from peerd.domain.errors import (
     DatabaseBusy,
-    DatabaseConnectionRefused,
+    DatabaseRefused,
     DatabaseUnavailable,
     InvalidAccess,
     InvalidArguments,
@@ -115,8 +115,8 @@ def _database_error(error: DatabaseUnavailable | DBAPIError, kind: str) -> Comma
             [verb, *_] = (statement or "statement").split()
             message = f"the database refuses {verb.upper()}: {driver_message(error)}"
             return CommandError(message, SEE_TRACEBACK, kind=kind)
-        case DatabaseConnectionRefused():
-            return CommandError(f"the database refuses access: {error.reason}", error.remedy, kind=kind)
+        case DatabaseRefused():
+            return CommandError(f"the database refuses this: {error.reason}", error.remedy, kind=kind)
         case DatabaseBusy():  # its message has the remedy
             return CommandError(str(error), kind=kind)
         case _:

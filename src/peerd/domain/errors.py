@@ -304,11 +304,11 @@ class DatabaseUnavailable(PeerdError):
         super().__init__(text or f"the database does not answer: {reason}")
 
 
-class DatabaseConnectionRefused(DatabaseUnavailable):
-    """The database refuses access. It counts as unavailable, because it can be repaired meanwhile."""
+class DatabaseRefused(DatabaseUnavailable):
+    """The database answers, and refuses. It counts as unavailable, because the cause can be repaired meanwhile."""
 
     def __init__(self, reason: str, remedy: str) -> None:
-        super().__init__(reason, f"the database refuses access: {reason}; {remedy}")
+        super().__init__(reason, f"the database refuses this: {reason}; {remedy}")
         self.remedy = remedy
 
 

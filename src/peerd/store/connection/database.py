@@ -23,7 +23,7 @@ from peerd.config.address import hosts_of
 from peerd.domain.backoff import exponential_backoff
 from peerd.domain.errors import (
     DatabaseBusy,
-    DatabaseConnectionRefused,
+    DatabaseRefused,
     DatabaseUnavailable,
     PeerdError,
     RowLocked,
@@ -51,7 +51,7 @@ MAX_RETRY_SECONDS: Final = 60.0
 """Seconds after which nothing is repeated: one try that waits for a lock may take 30 to 50."""
 _OUTCOMES: Final[dict[type[PeerdError], str]] = {
     DatabaseUnavailable: "unavailable",
-    DatabaseConnectionRefused: "unavailable",
+    DatabaseRefused: "unavailable",
     DatabaseBusy: "busy",
     RowLocked: "locked",
 }
@@ -124,7 +124,7 @@ class Database:
 
         Raises:
             DatabaseUnavailable: the database could not be reached, or its reply was lost.
-            DatabaseConnectionRefused: it refused access.
+            DatabaseRefused: it refused access.
             DatabaseBusy: it rolled back each try, for about a minute at most.
         """
         return self._run_with_retries(partial(self._run_in_transaction, self.engine, operation, *args, **kwargs))
@@ -165,7 +165,7 @@ class Database:
 
         Raises:
             RowLocked: another session has held a row for more than a second; nothing was done.
-            DatabaseUnavailable, DatabaseConnectionRefused, DatabaseBusy: see `run`.
+            DatabaseUnavailable, DatabaseRefused, DatabaseBusy: see `run`.
         """
         if self.is_single_writer:
             return self._run_with_retries(partial(self._sqlite_groups.run, operation, *args, durable=durable))
@@ -319,7 +319,7 @@ def _repeatable_errors(connection: Connection, *, unchecked: bool = False) -> It
 
 @contextmanager
 def translated_errors() -> Iterator[None]:
-    """Raise peerd's own errors where the driver reports that a database is away or refuses access."""
+    """Raise peerd's own errors where the driver reports that a database is away, or refuses with a known remedy."""
     try:
         yield
     except Exception as error:
@@ -328,7 +328,7 @@ def translated_errors() -> Iterator[None]:
             raise UnsupportedDatabase("PyMySQL needs it to log in: pip install 'peerd[mysql]'") from error
         remedy = database_errors.refusal_remedy(error)
         if remedy is not None:
-            raise DatabaseConnectionRefused(database_errors.driver_message(error), remedy) from error
+            raise DatabaseRefused(database_errors.driver_message(error), remedy) from error
         if database_errors.is_away(error):
             raise DatabaseUnavailable(database_errors.driver_message(error)) from error
         raise

@@ -112,7 +112,7 @@ def is_lock_timeout(error: Exception) -> bool:
 
 
 def refusal_remedy(error: Exception) -> str | None:
-    """The remedy where the database answers and refuses access; None for other errors."""
+    """The remedy where the database answers and refuses; None for other errors."""
     if not isinstance(error, DBAPIError):
         return None
     code = error_code(error)

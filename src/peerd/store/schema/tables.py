@@ -40,7 +40,8 @@ from peerd.store.schema.types import (
     updated_now,
 )
 
-metadata = sa.MetaData()
+metadata = sa.MetaData(naming_convention={"ck": "%(table_name)s_%(constraint_name)s"})
+"""On MySQL the names of CHECKs are unique in a database."""
 
 
 def _table(name: str, *items: sa.schema.SchemaItem, autoincrement: bool = False, **info: Any) -> sa.Table:
@@ -133,7 +134,7 @@ tasks = _table(
     sa.Column("kicks", sa.Integer()),
     sa.Column("buried_order", sa.BigInteger()),
     mysql_generated_column("aside_queue", name_type(220), ASIDE_QUEUE),
-    enum_check("tasks", "status", Status),
+    enum_check("status", Status),
     sa.CheckConstraint("length(queue) BETWEEN 1 AND 200", name="queue_length"),
     sa.CheckConstraint(f"priority >= {PRIORITY_RANGE[0]}", name="priority_range"),
     sa.CheckConstraint(LIMIT_KEY_FORMAT, name="limit_key_form"),
@@ -283,7 +284,7 @@ unique_keys = _table(
     time_column("expires_at"),
     time_column_with_default("created_at"),
     sa.Index("unique_keys_expires", "expires_at"),
-    enum_check("unique_keys", "scope", SCOPES),
+    enum_check("scope", SCOPES),
 )
 
 idempotency_keys = _table(
@@ -349,7 +350,7 @@ users = _table(
     time_column("logged_in_at"),
     time_column_with_default("created_at"),
     time_column_with_default("updated_at", updated_now),
-    enum_check("peerd_users", "role", Role),
+    enum_check("role", Role),
 )
 
 api_tokens = _table(
@@ -467,7 +468,7 @@ bulk_actions = _table(
     time_column_with_default("updated_at", updated_now),
     time_column("finished_at"),
     sa.Index("bulk_actions_state", "state", "updated_at"),
-    enum_check("bulk_actions", "state", BulkState),
+    enum_check("state", BulkState),
     autoincrement=True,
 )
 
@@ -608,8 +609,8 @@ disks = _table(
     sa.Column("scrubbed_to", sa.BigInteger()),
     time_column("scrub_started_at"),
     sa.Column("grace", sa.Double()),
-    enum_check("disks", "kind", DiskKind),
-    enum_check("disks", "state", DiskState),
+    enum_check("kind", DiskKind),
+    enum_check("state", DiskState),
     sa.Index("disks_identity", "identity", unique=True),
     autoincrement=True,
 )
@@ -622,7 +623,7 @@ disk_counts = _table(
     sa.Column("bytes", sa.BigInteger(), nullable=False),
     sa.Column("examined", sa.BigInteger(), nullable=False),
     time_column_with_default("counted_at"),
-    enum_check("disk_counts", "state", CopyState),
+    enum_check("state", CopyState),
 )
 """The copies of each disk by state, as one manager counts them now and then for all that show them."""
 
@@ -644,7 +645,7 @@ files = _table(
     time_column_with_default("created_at"),
     time_column("expires_at"),
     time_column("deleted_at"),
-    enum_check("files", "state", FileState),
+    enum_check("state", FileState),
     sa.Index("files_current", "bucket_id", "is_current", "file_key", unique=True),
     only_on(MYSQL, sa.Index("files_expiring", "expires_at")),
 )
@@ -668,7 +669,7 @@ file_copies = _table(
     time_column_with_default("created_at"),
     time_column("verified_at"),
     sa.Column("task_id", sa.BigInteger()),
-    enum_check("file_copies", "state", CopyState),
+    enum_check("state", CopyState),
     sa.Index("file_copies_disk", "disk_id", "state", "file_id", "size"),
 )
 
@@ -754,6 +755,6 @@ file_access_keys = _table(
     time_column("expires_at"),
     time_column("revoked_at"),
     time_column("last_used_at"),
-    enum_check("file_access_keys", "rights", FileRights),
+    enum_check("rights", FileRights),
 )
 """Access keys of S3's clients. The secret of a key is derived from the cluster's secret, and stored nowhere."""

@@ -264,9 +264,9 @@ def time_format_checks(columns: Iterable[object]) -> list[sa.CheckConstraint]:
     return checks
 
 
-def enum_check(table: str, column: str, values: Iterable[str]) -> sa.CheckConstraint:
+def enum_check(column: str, values: Iterable[str]) -> sa.CheckConstraint:
     """The CHECK of a column with these values. MySQL needs it too: a lax sql_mode stores unknown ones as ''."""
-    return sa.CheckConstraint(f"{column} IN ({sql_literals(values)})", name=f"{table}_{column}_known")
+    return sa.CheckConstraint(f"{column} IN ({sql_literals(values)})", name=f"{column}_known")
 
 
 def enum_type(values: Iterable[str]) -> sa.types.TypeEngine[str]:

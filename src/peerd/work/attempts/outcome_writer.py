@@ -146,7 +146,8 @@ class OutcomeWriter:
                 attempt.take_raised(),
             )
         except Exception as error:  # noqa: BLE001 - a listener that fails for one attempt must not harm the others
-            self._report_error(f"what follows the outcome of task {attempt.task.id} failed", error)
+            message = f"what follows the outcome of task {attempt.task.id} failed"
+            self._loop.call_exception_handler({"message": message, "exception": error})  # which taints the process
 
     def _on_refused(self, attempt: ActiveAttempt, error: Exception) -> None:
         """Write instead that the attempt failed, in case the values are the cause; if that is refused too, wait."""
@@ -160,17 +161,14 @@ class OutcomeWriter:
         self._loop.call_later(RETRY_REFUSED_AFTER, self._enqueue, attempt)
         if self._loop.time() >= self._next_report:
             self._next_report = self._loop.time() + REPORT_REFUSED_EVERY
-            self._events.emit(ComponentFailed(component="outcomes", error=described, again_in=RETRY_REFUSED_AFTER))
+            failure = ComponentFailed(component="outcomes", error=described, again_in=RETRY_REFUSED_AFTER)
+            self._loop.call_soon(self._events.emit, failure)  # a listener that fails must not harm the other outcomes
 
     def _remove(self, batch: Batch) -> None:
         self._count -= len(batch)
         if not self._count:
             self._all_written.set()
         self._after_write(batch)
-
-    def _report_error(self, message: str, error: Exception) -> None:
-        """Report to the loop's exception handler, which taints the process."""
-        self._loop.call_exception_handler({"message": message, "exception": error})
 
 
 def _results_of(batch: Batch) -> dict[ClaimId, str | None]:
