@@ -177,6 +177,7 @@ def _write_swift_files(folder: Path, ports: dict[str, int]) -> None:
     (folder / "proxy.conf").write_text(
         f"{common}bind_port = {ports['proxy']}\n[pipeline:main]\npipeline = {pipeline}\n"
         "[app:proxy-server]\nuse = egg:swift#proxy\naccount_autocreate = true\nallow_account_management = true\n"
+        "error_suppression_interval = 0\n"  # else eleven requests before its servers answer make it refuse for 60 s
         "[filter:cache]\nuse = egg:swift#memcache\nmemcache_servers = 127.0.0.1:1\n"
         "[filter:listing_formats]\nuse = egg:swift#listing_formats\n"
         "[filter:s3api]\nuse = egg:swift#s3api\nlocation = us-east-1\ns3_acl = false\n"
