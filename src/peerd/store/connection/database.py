@@ -124,7 +124,7 @@ class Database:
 
         Raises:
             DatabaseUnavailable: the database could not be reached, or its reply was lost.
-            DatabaseRefused: it refused access.
+            DatabaseRefused: it answered, and refused; the error has the remedy.
             DatabaseBusy: it rolled back each try, for about a minute at most.
         """
         return self._run_with_retries(partial(self._run_in_transaction, self.engine, operation, *args, **kwargs))
