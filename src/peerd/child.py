@@ -14,11 +14,11 @@ import socket
 import sys
 from collections.abc import Mapping
 from dataclasses import fields
-from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, cast
 
 from peerd.runtime.messages.frames import receive
+from peerd.runtime.observability.log_stream import protect_output
 from peerd.runtime.process import exit_codes, gc_tuning
 from peerd.runtime.process.import_path import add_project_folder, blocked_import
 from peerd.runtime.process.link import Link, ProcessInfo
@@ -38,10 +38,10 @@ def main(fd: int, master: int) -> int:
     plan: Mapping[str, Any] | None = receive(master_socket)
     if plan is None:
         return exit_codes.MASTER_LOST
+    protect_output()
     _start_logging(plan)
     link = Link(master_socket, _read_process_info(plan), _adopt_sockets(plan))
     link.listen()
-    _use_line_buffering()
     _set_process_title(link)
     status = _run_service(plan, link)
     link.leave(status)
@@ -57,16 +57,6 @@ def _start_logging(plan: Mapping[str, Any]) -> None:
 def _read_process_info(plan: Mapping[str, Any]) -> ProcessInfo:
     values = {field.name: plan[field.name] for field in fields(ProcessInfo)}
     return ProcessInfo(**values | {"run_directory": Path(plan["run_directory"])})
-
-
-def _use_line_buffering() -> None:
-    """Write each line of `print` to the log immediately and in one piece, since other processes write there too.
-
-    With PYTHONUNBUFFERED a line and its newline are two writes, between which another process may write.
-    """
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(line_buffering=True, write_through=False)
 
 
 def _adopt_sockets(plan: Mapping[str, Any]) -> dict[str, socket.socket]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import multiprocessing
 import os
 import subprocess
 import sys
@@ -171,6 +172,28 @@ def forks(ctx: Context) -> str:
         note(ctx, "began", child=child)
         time.sleep(1000)
     return "done"
+
+
+@jobs.task
+def prints(ctx: Context) -> str:
+    print(f"task {ctx.task.id} prints", flush=True)  # noqa: T201
+    return "done"
+
+
+@jobs.task(process=True)
+def prints_in_a_process(ctx: Context) -> str:
+    print(f"task {ctx.task.id} prints", flush=True)  # noqa: T201
+    return "done"
+
+
+@jobs.task
+def terminates_a_child(ctx: Context) -> int | None:
+    """The status of a forked child that it terminates."""
+    child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(1000,))
+    child.start()
+    child.terminate()
+    child.join(30)
+    return child.exitcode
 
 
 class Leaver(Worker):

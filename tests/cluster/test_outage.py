@@ -52,6 +52,29 @@ def test_an_outage_longer_than_max_update_rescues_nothing_that_lives_and_what_di
     _kill_what_waits_for_the_database(cluster, server)
 
 
+@pytest.mark.slow
+def test_a_log_that_takes_nothing_harms_no_task_no_process_and_no_heartbeat(
+    private_server: ServerFactory, make_cluster: MakeCluster
+) -> None:
+    server = private_server("postgresql")
+    cluster = make_cluster(server.url("peerd"))
+    [node] = cluster.up("one", sections={"logging": {"file": "/dev/full"}, "alerts.none": {"log": True}})
+    pids = {slot["name"]: slot["pid"] for slot in node.slots()}
+    for _ in range(2):
+        for job in [cluster.enqueue(name) for name in ("prints", "prints_in_a_process", "quick") * 3]:
+            task = cluster.done(job)
+            assert (task.attempts, task.crashes) == (0, 0)
+        server.kill()  # of which each process writes to the log
+        time.sleep(2.0)
+        server.start()
+    [before] = cluster.client.nodes.list()
+    eventually(lambda: cluster.client.nodes.list()[0].checked_at != before.checked_at, timeout=WITHIN)
+    assert {slot["name"]: slot["pid"] for slot in node.slots()} == pids
+    eventually(
+        lambda: any("No space left" in alert.text for alert in cluster.client.alerts.list().items), timeout=WITHIN
+    )
+
+
 def _kill_what_waits_for_the_database(cluster: Cluster, server: DatabaseServer) -> None:
     """What is replaced during an outage is there as soon as the database is."""
     node = cluster.nodes[0]

@@ -8,9 +8,10 @@ from typing import Any
 
 from peerd.config.serialization import deserialize_section
 from peerd.config.settings import Settings
-from peerd.runtime.observability.events import EventBus
+from peerd.runtime.observability.events import ComponentFailed, EventBus, EventListener
 from peerd.runtime.observability.log_aggregation import SuccessAggregator
 from peerd.runtime.observability.log_messages import LogEventListener, configure_logging
+from peerd.runtime.observability.log_stream import REPORT_EVERY, report_lost_output
 from peerd.shared.connection import SharedConnection
 from peerd.shared.proxy import SharedClients
 
@@ -24,11 +25,15 @@ def create_events(payload: Mapping[str, Any], settings: Settings) -> EventBus:
     log = configure_logging(
         settings.logging.level, settings.logging.format, node=settings.node.name, slot=str(payload["slot"])
     )
-    if settings.logging.level == "debug":
-        return EventBus(LogEventListener(log))
-    aggregator = SuccessAggregator(LogEventListener(log))
-    atexit.register(aggregator.flush)
-    return EventBus(aggregator)
+    listener: EventListener = LogEventListener(log)
+    if settings.logging.level != "debug":
+        listener = aggregator = SuccessAggregator(listener)
+        atexit.register(aggregator.flush)
+    events = EventBus(listener)
+    report_lost_output(
+        lambda error: events.emit(ComponentFailed(component="log", error=str(error), again_in=REPORT_EVERY))
+    )
+    return events
 
 
 def shared_clients_factory(settings: Settings) -> Callable[[], SharedClients]:

@@ -17,7 +17,7 @@ from types import FrameType
 from typing import Any, Final, TypeVar
 from weakref import WeakKeyDictionary
 
-from peerd.runtime.process.uncaught_exceptions import exception_text
+from peerd.runtime.process.uncaught_exceptions import exception_text, log_exception
 
 T = TypeVar("T")
 
@@ -134,7 +134,9 @@ async def wait_despite_cancellation(future: asyncio.Future[T]) -> T:
 
 
 PeriodicStep = Callable[[float], float]
-"""Gets the monotonic clock, in seconds; returns the seconds until its next call. It must not raise."""
+"""Gets the monotonic clock, in seconds; returns the seconds until its next call. If it raises, it is called again."""
+PAUSE_AFTER_FAILURE: Final = 5.0
+"""Seconds until the next call of a step that has raised."""
 
 
 class PeriodicThread:
@@ -170,4 +172,8 @@ class PeriodicThread:
     def _run_loop(self) -> None:
         pause = 0.0
         while not self._stopping.wait(pause):
-            pause = self._step(time.monotonic())
+            try:
+                pause = self._step(time.monotonic())
+            except Exception as error:  # noqa: BLE001 - a thread that ends unseen is worse than any failure of a step
+                log_exception(error)
+                pause = PAUSE_AFTER_FAILURE

@@ -6,10 +6,16 @@ alerts, rings and tests are other listeners.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Final
 
 import msgspec
+
+from peerd.runtime.process.uncaught_exceptions import log_error
+
+REPORT_EVERY: Final = 60.0
+"""Seconds between two reports of listeners that fail."""
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
@@ -549,6 +555,7 @@ class EventBus:
         self._listeners = listeners
         self._by_kind: dict[type[Event], tuple[EventListener, ...]] = {}
         self._exception_listeners: tuple[ExceptionListener, ...] = ()
+        self._next_report = 0.0
 
     def listen_with_exceptions(self, listener: ExceptionListener) -> None:
         """Add a listener that is called with each event and, of a failure in this process, with its exception."""
@@ -569,11 +576,25 @@ class EventBus:
         return bool(self._exception_listeners or self._listeners_of(kind))
 
     def emit(self, event: Event, exception: BaseException | None = None) -> None:
-        """Pass an event to its listeners; of a failure, with the exception."""
+        """Pass an event to its listeners; of a failure, with the exception.
+
+        A listener that raises does not harm the others, nor the emitter: it is logged, once a minute.
+        """
         for listener in self._listeners_of(type(event)):
-            listener(event)
+            try:
+                listener(event)
+            except Exception as error:  # noqa: BLE001 - what happens does not depend on who hears of it
+                self._report(error)
         for exception_listener in self._exception_listeners:
-            exception_listener(event, exception)
+            try:
+                exception_listener(event, exception)
+            except Exception as error:  # noqa: BLE001 - as above
+                self._report(error)
+
+    def _report(self, error: Exception) -> None:
+        if time.monotonic() >= self._next_report:
+            self._next_report = time.monotonic() + REPORT_EVERY
+            log_error("a listener of events failed", error)
 
     def _listeners_of(self, kind: type[Event]) -> tuple[EventListener, ...]:
         by_kind = self._by_kind  # read before the listeners: `listen` changes them first

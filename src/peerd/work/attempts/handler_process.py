@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import threading
+from contextlib import ExitStack
 from importlib import import_module
 from typing import Any, Final
 
@@ -24,6 +25,7 @@ from peerd.domain.outcome import OutcomeSignal
 from peerd.domain.task import Task
 from peerd.runtime.concurrency.threads import wait_despite_cancellation
 from peerd.runtime.launch import launch_command
+from peerd.runtime.observability.log_stream import protect_output
 from peerd.runtime.process import process_tree
 from peerd.runtime.process.uncaught_exceptions import describe_exception, exception_text, format_traceback
 from peerd.store.outcomes.touch import TaskProgress
@@ -119,17 +121,15 @@ async def call_in_process(module: str, attribute: str, ctx: Context) -> HandlerR
     level = None if ctx.attempt_log is None else ctx.attempt_log.least_level
     wanted = HandlerRequest(module, attribute, ctx.task, ctx.node, dict(ctx.options), level, *ctx.traced_slot())
     request = msgspec.json.encode(wanted)
-    readable, writable = os.pipe()
-    stacks, stack_end = open_stack_pipe()
-    try:
+    with ExitStack() as ours, ExitStack() as of_child:
+        readable, writable = os.pipe()
+        ours.callback(os.close, readable)
+        of_child.callback(os.close, writable)
+        stacks, stack_end = open_stack_pipe()
+        ours.callback(os.close, stacks)
+        of_child.callback(os.close, stack_end)
         process = HandlerProcess(popen := _start(request, writable, stack_end), readable)
-    except BaseException:
-        os.close(readable)
-        os.close(stacks)
-        raise
-    finally:
-        os.close(writable)
-        os.close(stack_end)
+        ours.pop_all()
     remote = RemoteStacks(popen.pid, stacks)
     try:
         with remote.registered():
@@ -170,7 +170,12 @@ class HandlerProcess:
         self._readable = readable
         self._loop = asyncio.get_running_loop()
         self._ended: asyncio.Future[None] = self._loop.create_future()
-        self._pidfd = os.pidfd_open(process.pid)
+        try:
+            self._pidfd = os.pidfd_open(process.pid)
+        except OSError:  # of too many descriptors: nobody would notice its end
+            self._kill_group()
+            process.wait()
+            raise
         os.set_blocking(readable, False)
         self._loop.add_reader(readable, self._read)
         self._loop.add_reader(self._pidfd, self._on_exit)
@@ -254,6 +259,7 @@ def main() -> None:
     descriptor = int(sys.argv[1])
     os.set_inheritable(descriptor, False)
     write_stacks_on_signal(int(sys.argv[2]))
+    protect_output()
     request = msgspec.json.decode(sys.stdin.buffer.read(), type=HandlerRequest)
     own = os.getpid()
     sender = None

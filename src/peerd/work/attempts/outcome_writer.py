@@ -138,16 +138,12 @@ class OutcomeWriter:
         self._remove(batch)
 
     def _emit_ended(self, attempt: ActiveAttempt, *, is_refused: bool) -> None:
-        try:
-            self._events.emit(
-                claim_lost_event(attempt.task, "outcome")
-                if is_refused
-                else attempt_ended_event(attempt.task, attempt.outcome, attempt.seconds),
-                attempt.take_raised(),
-            )
-        except Exception as error:  # noqa: BLE001 - a listener that fails for one attempt must not harm the others
-            message = f"what follows the outcome of task {attempt.task.id} failed"
-            self._loop.call_exception_handler({"message": message, "exception": error})  # which taints the process
+        self._events.emit(
+            claim_lost_event(attempt.task, "outcome")
+            if is_refused
+            else attempt_ended_event(attempt.task, attempt.outcome, attempt.seconds),
+            attempt.take_raised(),
+        )
 
     def _on_refused(self, attempt: ActiveAttempt, error: Exception) -> None:
         """Write instead that the attempt failed, in case the values are the cause; if that is refused too, wait."""
@@ -161,8 +157,7 @@ class OutcomeWriter:
         self._loop.call_later(RETRY_REFUSED_AFTER, self._enqueue, attempt)
         if self._loop.time() >= self._next_report:
             self._next_report = self._loop.time() + REPORT_REFUSED_EVERY
-            failure = ComponentFailed(component="outcomes", error=described, again_in=RETRY_REFUSED_AFTER)
-            self._loop.call_soon(self._events.emit, failure)  # a listener that fails must not harm the other outcomes
+            self._events.emit(ComponentFailed(component="outcomes", error=described, again_in=RETRY_REFUSED_AFTER))
 
     def _remove(self, batch: Batch) -> None:
         self._count -= len(batch)
