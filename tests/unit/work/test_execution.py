@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
+import resource
 import sys
 import threading
 import time
@@ -13,6 +16,7 @@ from peerd import Context, Queue, Snooze, Status, Task, TaskWorker
 from peerd.domain.outcome import Canceled, Done, Failed, Outcome, Released, Snoozed
 from peerd.runtime.observability.events import AttemptHookFailed, AttemptUnresponsive, Event, EventBus
 from peerd.runtime.observability.log_messages import log_message_of
+from peerd.runtime.process import process_tree
 from peerd.testing import eventually_async, run_inline, run_row
 from peerd.work.attempts import attempt_execution
 from peerd.work.attempts.attempt_outcome import StopReason
@@ -201,6 +205,38 @@ async def test_a_timeout_kills_the_process_and_what_it_started(tmp_path: Path) -
     assert isinstance(outcome, Failed)
     assert outcome.label == "timeout"
     await eventually_async(lambda: not any(map(is_alive, pids.read_text().split())))
+
+
+async def test_a_process_that_cannot_start_for_want_of_descriptors_leaves_none_open_and_does_not_run_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = f'{{"pids": "{tmp_path / "pids"}"}}'
+
+    async def is_refused() -> None:
+        outcome = await execution(process_handlers.apart, "starts_a_child", arguments).outcome()
+        assert isinstance(outcome, Failed)
+        assert "Too many open files" in outcome.error
+
+    def full(pid: int) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    open_before = descriptors()
+    unused = [number for number in range(1000) if number not in open_before]
+    least, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    for free in range(6):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (unused[free], most))
+        try:
+            await is_refused()
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (least, most))
+    monkeypatch.setattr(os, "pidfd_open", full)  # the process has started, and another thread took the last descriptor
+    await is_refused()
+    assert descriptors() == open_before
+    assert not process_tree.descendants(os.getpid())
+
+
+def descriptors() -> set[int]:
+    return {int(entry.name) for entry in Path("/proc/self/fd").iterdir()}
 
 
 def is_alive(pid: str) -> bool:
