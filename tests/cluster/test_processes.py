@@ -53,6 +53,14 @@ def renew(node: ClusterNode, slot: str) -> int:
     return node.pid(slot)
 
 
+def test_a_child_that_a_handler_forks_gets_signals_of_its_own(cluster: Cluster, node: ClusterNode) -> None:
+    pids = {slot["name"]: slot["pid"] for slot in node.slots("jobs")}
+    for job in [cluster.enqueue("terminates_a_child") for _ in range(4)]:
+        cluster.done(job)
+        assert job.refresh().result() == -signal.SIGTERM
+    assert {slot["name"]: slot["pid"] for slot in node.slots("jobs")} == pids
+
+
 # ---------------------------------------------------------------- killed
 
 

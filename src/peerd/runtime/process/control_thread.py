@@ -85,6 +85,7 @@ class ControlThread:
         self._undelivered: list[StopRequested | dict[str, object]] = []
         self._deliver: ControlMessageHandler | None = None
         self._signals_received = 0
+        self._before_fork = threading.local()
         self._current_grace: float | None = None
         self._deadline: float | None = None
         self._forced_status: int = exit_codes.OUT_OF_TIME
@@ -97,6 +98,9 @@ class ControlThread:
         self._waker = waker
         for number in _STOP_SIGNALS:
             signal.signal(number, self._on_signal)
+        os.register_at_fork(
+            before=self._hold_signals, after_in_parent=self._take_signals, after_in_child=self._reset_after_fork
+        )
         # The interpreter writes the signal's number there at once, even while the main thread runs C code.
         signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
         atexit.register(self._kill_process_group)
@@ -162,6 +166,22 @@ class ControlThread:
         with contextlib.suppress(Exception):
             self.log_line(text)
             faulthandler.dump_traceback(all_threads=True)
+
+    def _hold_signals(self) -> None:
+        """Hold signals back during a fork: at its begin, a child has the wake-up descriptor of this process."""
+        self._before_fork.mask = signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
+
+    def _take_signals(self) -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._before_fork.mask)
+
+    def _reset_after_fork(self) -> None:
+        """A process that a handler forks gets signals of its own, and does not end what its parent has started."""
+        signal.set_wakeup_fd(-1)
+        for number in _STOP_SIGNALS:
+            if signal.getsignal(number) == self._on_signal:  # else the handler has set one
+                signal.signal(number, signal.SIG_DFL)
+        atexit.unregister(self._kill_process_group)
+        self._take_signals()
 
     def _run_loop(self, wake_up_end: socket.socket) -> None:
         try:
