@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import time
 
+import pytest
+
+from peerd.gateway import engine
 from peerd.testing import eventually
 from tests.gateway.beanstalk_connection import (
     DELETED,
@@ -43,6 +46,25 @@ def test_a_job_goes_to_one_who_waits_before_the_next_command_even_after_a_kick(c
     assert producer.receive().startswith(b"INSERTED ")
     assert b"current-jobs-reserved: 1\n" in producer.receive()
     assert worker.receive().startswith(b"RESERVED ")
+
+
+def test_a_large_kick_is_done_in_parts_between_which_others_are_served(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kicker, other = connect(), connect()
+    monkeypatch.setattr(engine, "KICK_PART", 5)
+    for _ in range(12):
+        put_in_state(kicker, "buried")
+    kicker.ask_all(b"put 0 1000 60 0\r\n\r\n" * 1000, 1000)
+    assert kicker.ask_all(b"kick 3\r\nkick 4294967295\r\n", 2) == [b"KICKED 3\r\n", b"KICKED 9\r\n"]
+    kicker.send(b"kick 4294967295\r\nstats-tube default\r\n")
+    served = 0
+    while (answer := kicker.answer_that_came()) is None:
+        other.put()
+        served += 1
+    assert answer == b"KICKED 1000\r\n"
+    assert b"current-jobs-delayed: 0\n" in kicker.receive()
+    assert served > 5
 
 
 def test_those_who_wait_longest_are_served_first_and_one_put_wakes_one(connect: Connect) -> None:

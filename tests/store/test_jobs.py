@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from peerd.domain.lifecycle import FINISHED, Status
 from peerd.domain.limit import Limit
@@ -13,6 +14,7 @@ from peerd.store import jobs
 from peerd.store.jobs import Bury, JobState
 from peerd.store.limits import definitions
 from peerd.store.schema.sql_clock import seconds_from_now
+from peerd.store.schema.tables import nodes
 from tests.store.job_steps import TTR, UINT32, bury, delete, put, put_all, reserve, reserved_ids
 from tests.store.world import World
 
@@ -94,6 +96,15 @@ def test_the_figures_of_a_job(world: World) -> None:
     assert 100 <= found.age < 110
     assert world.read(jobs.job_statistics, job_id + 1) is None
     assert world.read(jobs.job_statistics, 2**64 - 1) is None
+
+
+def test_the_next_job_is_seen_on_a_cluster_of_many_nodes(world: World) -> None:
+    rows = [{"name": f"n{number}", "incarnation": "x", "active": False} for number in range(300)]
+    world.execute(sa.insert(nodes), rows)
+    job_id = put(world, pri=5, node="n299")
+    found = world.read(jobs.peek_ready, "q")
+    assert found is not None
+    assert found.id == job_id
 
 
 def test_the_next_job_of_each_kind_is_seen_whether_the_tube_is_paused_or_not(world: World) -> None:

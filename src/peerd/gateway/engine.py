@@ -16,6 +16,7 @@ import msgspec
 
 from peerd.config.settings import QueueSettings
 from peerd.domain.errors import DatabaseUnavailable
+from peerd.domain.lifecycle import Status
 from peerd.domain.ring import Ring
 from peerd.domain.task import NewTask
 from peerd.gateway import reconciliation
@@ -42,6 +43,9 @@ from peerd.store.jobs.types import ReservedJob
 
 MAX_TUBES_CHECKED: Final = 100
 """Tubes without connections of which it is found out once a minute whether they have jobs."""
+
+KICK_PART: Final = 100
+"""Jobs that one transaction kicks at the most: all other clients wait for it."""
 
 
 class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -216,14 +220,35 @@ class Engine:
         self._operations.submit(client, TouchHeld(held.claim), answer)
 
     def kick(self, client: QueueClient, tube: str, bound: int, answer: Answer) -> None:
-        """Make buried jobs of a tube ready, or delayed ones if none is buried; the answer is how many."""
-        self._operations.submit(client, StoreCall(jobs.kick, (tube, bound)), partial(self._kicked, tube, answer))
-        self._operations.offer(client, tube, min(bound, self.waiting_on(tube)))
+        """Make buried jobs of a tube ready, or delayed ones if none is buried; the answer is how many.
 
-    def _kicked(self, tube: str, answer: Answer, result: int | OperationFailed) -> None:
-        if isinstance(result, int):
-            self._ready.add(tube, result)
-        answer(result)
+        A large kick is done in parts, between which other clients have their turn.
+        """
+        self._kick_part(client, tube, bound, 0, None, answer)
+
+    def _kick_part(
+        self,
+        client: QueueClient,
+        tube: str,
+        left: int,
+        kicked: int,
+        statuses: tuple[Status, ...] | None,
+        answer: Answer,
+    ) -> None:
+        wanted = min(left, KICK_PART)
+
+        def executed(part: jobs.KickedPart | OperationFailed) -> None:
+            if isinstance(part, OperationFailed):
+                answer(part)
+                return
+            self._ready.add(tube, part.kicked)
+            if part.kicked == wanted < left:
+                self._kick_part(client, tube, left - wanted, kicked + wanted, part.statuses, answer)
+            else:
+                answer(kicked + part.kicked)
+
+        self._operations.submit(client, StoreCall(jobs.kick_part, (tube, wanted, statuses)), executed)
+        self._operations.offer(client, tube, min(wanted, self.waiting_on(tube)))
 
     def kick_job(self, client: QueueClient, job_id: int, answer: Answer) -> None:
         """Make a buried or delayed job ready; the answer is its queue, or None."""

@@ -144,7 +144,7 @@ def peek_buried(session: BeanstalkSession, _: commands.PeekBuriedCommand) -> Non
 
 
 def kick(session: BeanstalkSession, command: commands.KickCommand) -> None:
-    session.engine.kick(session.client, session.used, command.bound, session.reply_later(replies.kicked))
+    session.engine.kick(session.client, session.used, command.bound, session.reply_before_others(replies.kicked))
 
 
 def kick_job(session: BeanstalkSession, command: commands.KickJobCommand) -> None:

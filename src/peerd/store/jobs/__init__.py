@@ -9,7 +9,7 @@ are no jobs.
 
 from peerd.store.jobs.fill import count_unfinished_up_to
 from peerd.store.jobs.held import bury, delete_held, release, release_all, touch_reservations
-from peerd.store.jobs.kicking import delete_free, kick, kick_job
+from peerd.store.jobs.kicking import KickedPart, delete_free, kick, kick_job, kick_part
 from peerd.store.jobs.pauses import pause_state, pause_tube
 from peerd.store.jobs.peeking import peek, peek_buried, peek_delayed, peek_ready
 from peerd.store.jobs.putting import put
@@ -31,6 +31,7 @@ __all__ = [
     "FoundJob",
     "JobState",
     "JobStatistics",
+    "KickedPart",
     "Release",
     "ReservedJob",
     "TubeCounts",
@@ -44,6 +45,7 @@ __all__ = [
     "job_statistics",
     "kick",
     "kick_job",
+    "kick_part",
     "pause_state",
     "pause_tube",
     "peek",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -29,6 +29,13 @@ FREE = (Status.PENDING, Status.SCHEDULED, Status.FAILURE, Status.WAITING, Status
 DELETED_BY_CLIENT = "deleted by a queue client"
 
 
+class KickedPart(NamedTuple):
+    """How many jobs were kicked, and in which statuses they were."""
+
+    kicked: int
+    statuses: tuple[Status, ...]
+
+
 def kick(connection: Connection, queue: str, bound: int) -> int:
     """Make buried jobs ready, the longest buried first; if there are none, delayed ones, the soonest first.
 
@@ -40,9 +47,14 @@ def kick(connection: Connection, queue: str, bound: int) -> int:
     Returns:
         how many. Jobs whose rows another session has locked are left out.
     """
-    if _first_ids(connection, queue, (Status.BURIED,), 1):
-        return _kick(connection, queue, (Status.BURIED,), bound)
-    return _kick(connection, queue, DELAYED, bound)
+    return kick_part(connection, queue, bound).kicked
+
+
+def kick_part(connection: Connection, queue: str, bound: int, statuses: tuple[Status, ...] | None = None) -> KickedPart:
+    """As `kick`; a further part of a kick has the statuses of the part before it."""
+    if statuses is None:
+        statuses = (Status.BURIED,) if _first_ids(connection, queue, (Status.BURIED,), 1) else DELAYED
+    return KickedPart(_kick(connection, queue, statuses, bound), statuses)
 
 
 def kick_job(connection: Connection, job_id: int) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
@@ -13,8 +14,9 @@ from peerd.store.claim.candidates import is_startable
 from peerd.store.jobs.kicking import select_aside
 from peerd.store.jobs.reserved_rows import to_bytes
 from peerd.store.jobs.types import FoundJob
-from peerd.store.schema.tables import CLAIM_ORDER, KEYED_CLAIM_ORDER, nodes, tasks
-from peerd.store.tasks.conditions import PENDING_WITH_KEY, PENDING_WITHOUT_KEY, by_index
+from peerd.store.schema.tables import CLAIM_ORDER, tasks
+from peerd.store.tasks.conditions import PENDING_WITH_KEY, PENDING_WITHOUT_KEY
+from peerd.store.tasks.index_walk import entries_behind, pending_section
 
 BODIES: Final = (tasks.c.id, tasks.c.body, tasks.c.body_bytes)
 DELAYED: Final = (Status.SCHEDULED, Status.FAILURE, Status.WAITING)
@@ -33,15 +35,15 @@ def peek_ready(connection: Connection, queue: str) -> FoundJob | None:
 
     Among jobs of the same priority, those with limit keys are in the order of their keys.
     """
-    node_ids = connection.execute(sa.select(nodes.c.id)).scalars().all()
-    heads = []
-    for lane in (0, -1, *node_ids, *(-1 - node_id for node_id in node_ids)):
-        for kind, order in ((PENDING_WITHOUT_KEY, CLAIM_ORDER), (PENDING_WITH_KEY, KEYED_CLAIM_ORDER[1:])):
-            in_lane = (kind.of(sa.literal(queue)), tasks.c.lane == lane, is_startable())
-            head = by_index(sa.select(*CLAIM_ORDER).where(*in_lane), kind.index).order_by(*order).limit(1)
-            heads.append(sa.select(head.subquery()))
-    first = min((tuple(row) for row in connection.execute(sa.union_all(*heads))), default=None)
-    return None if first is None else peek(connection, int(first[-1]))
+    heads: list[tuple[Any, ...]] = []
+    for kind in (PENDING_WITHOUT_KEY, PENDING_WITH_KEY):
+        section = pending_section(kind, queue)
+        section = msgspec.structs.replace(section, condition=sa.and_(kind.of(queue), is_startable()))
+        lane: tuple[Any, ...] = ()
+        while head := entries_behind(connection, section, lane, 1, tasks.c.lane, *CLAIM_ORDER):
+            lane = head[0][:1]
+            heads.append(head[0][1:])
+    return peek(connection, int(min(heads)[-1])) if heads else None
 
 
 def peek_delayed(connection: Connection, queue: str) -> FoundJob | None:
