@@ -66,7 +66,7 @@ def same_table(kind: str) -> FloorTable:
     return FloorTable(
         name="tasks",
         pending=f"{PENDING[kind]} AND lane = 0 AND due_at <= {now}",
-        order="claim_rank, attempts, due_at, id",
+        order="claim_rank, failures, due_at, id",
         on_claim=f"status = 'working', lease = lease + 1, max_attempts = 3, {held}",
         on_complete=f"status = 'done', finished_at = {now}, progress = 1.0, updated_at = {now}",
         definition={},

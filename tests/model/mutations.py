@@ -114,8 +114,8 @@ CLAIM, COLUMNS, INSERT_MANY, APPLY_VERDICTS = claim.claim, insert._columns, inse
 UNCOUNTED_CRASH: Final = transition_with(task_transition.transition_after_crash, counted=False)
 IMMEDIATE_RETRY: Final = transition_with(task_transition.transition_after, start_at=None)
 FAR: Final[sa.ColumnElement[Any]] = sa.literal_column("'9999-01-01 00:00:00.000'")
-ATTEMPTS_FIRST: Final = (tasks.c.attempts, tasks.c.claim_rank, tasks.c.due_at, tasks.c.id)
-LEAST_URGENT: Final = (tasks.c.priority, tasks.c.attempts, tasks.c.due_at, tasks.c.id)
+FAILURES_FIRST: Final = (tasks.c.failures, tasks.c.claim_rank, tasks.c.due_at, tasks.c.id)
+LEAST_URGENT: Final = (tasks.c.priority, tasks.c.failures, tasks.c.due_at, tasks.c.id)
 LEAST_URGENT_JOB: Final = (tasks.c.claim_rank.desc(), *LEAST_URGENT[1:])
 
 MUTATIONS: Final[Mapping[str, tuple[int, Mutation]]] = {
@@ -125,7 +125,7 @@ MUTATIONS: Final[Mapping[str, tuple[int, Mutation]]] = {
     "claim leaves the lease": (0, claim_writes(lambda values: {**values, "lease": tasks.c.lease})),
     "claim leaves checked_at": (0, claim_writes(lambda values: {k: v for k, v in values.items() if k != "checked_at"})),
     "claim takes the least urgent": (1, instead(candidates, "CLAIM_ORDER", LEAST_URGENT)),
-    "claim puts attempts before priority": (0, instead(candidates, "CLAIM_ORDER", ATTEMPTS_FIRST)),
+    "claim puts failures before priority": (0, instead(candidates, "CLAIM_ORDER", FAILURES_FIRST)),
     "claim ignores start_at": (1, claim_ignores_start_at),
     "claim serves nodes of any life, and draining ones": (0, claim_does_not_ask("nodes")),
     "claim serves paused queues": (0, claim_does_not_ask("queues")),

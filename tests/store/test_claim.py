@@ -27,11 +27,11 @@ def order(world: World, claimer: Claimer, limit: int = 50) -> list[int]:
     return [task.id for task in world.take(claimer, limit)]
 
 
-def test_a_claim_goes_by_priority_then_attempts_then_due_time_then_id_also_one_by_one(world: World) -> None:
+def test_a_claim_goes_by_priority_then_failures_then_due_time_then_id_also_one_by_one(world: World) -> None:
     later = world.insert(created_at=seconds_from_now(-10))
     earlier = world.insert(created_at=seconds_from_now(-20))
     started = world.insert(created_at=seconds_from_now(-5), start_at=seconds_from_now(-30))
-    tried = world.insert(created_at=seconds_from_now(-99), attempts=1)
+    tried = world.insert(created_at=seconds_from_now(-99), attempts=1, failures=1)
     urgent = world.insert(priority=11)
     lazy = world.insert(priority=-5)
     same = world.run(enqueue.enqueue_many, [NewTask(queue="q", priority=3) for _ in range(3)])

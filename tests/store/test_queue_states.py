@@ -63,7 +63,7 @@ def test_the_oldest_pending_task_is_found_whatever_its_place_in_the_queue(world:
     assert world.read(counts.oldest_pending, "q") == ago(2)
     for minutes, place in (
         (10, {"priority": -5}),
-        (20, {"attempts": 2}),
+        (20, {"failures": 2}),
         (30, {"node_id": 7}),
         (40, {"crashes": 1}),
         (50, {"limit_key": "k", "priority": -9}),

@@ -10,11 +10,14 @@ import pytest
 import sqlalchemy as sa
 
 from peerd.domain.lifecycle import Status, TaskEvent
+from peerd.domain.task import Task
 from peerd.runtime.observability.events import ReservationsReleased, TasksRescued
 from peerd.store.maintenance import due, rescue
 from peerd.store.maintenance.rescue import RESERVATION_LABEL, RescuedTask, events_of_rescue
 from peerd.store.nodes import processes
 from peerd.store.schema.sql_clock import seconds_from_now
+from peerd.store.schema.tables import tasks
+from peerd.store.tasks import actions
 from tests.store.job_steps import put, reserve_one
 from tests.store.world import World, at_once
 
@@ -42,6 +45,44 @@ def test_a_row_that_was_set_to_working_by_hand_does_not_stop_the_rescue(world: W
     assert {one.task_id for one in world.run(rescue.rescue_untouched, 30.0)} == {task_id, handmade}
     assert world.outcomes(task_id) == ["failure"]
     assert world.get(task_id).attempts == 2
+
+
+def test_a_task_keeps_its_place_in_the_order_when_its_holder_died_and_loses_it_by_failures_of_its_own(
+    world: World,
+) -> None:
+    def die(task: Task, *, crashed: bool) -> None:
+        assert task.process_id is not None
+        world.run(rescue.release_tasks_of_process, task.process_id, "SIGKILL", crashed=crashed)
+
+    def silence(task: Task) -> None:
+        world.silence(task.id, 60)
+        world.run(rescue.rescue_untouched, 30.0)
+
+    ends: dict[str, tuple[Callable[[Task], object], int]] = {
+        "its process was asked to end": (lambda task: die(task, crashed=False), 0),
+        "its node died": (silence, 0),
+        "its process died": (lambda task: die(task, crashed=True), 0),
+        "its process died again, which ran this task alone": (lambda task: die(task, crashed=True), 1),
+        "it failed": (lambda task: world.fail(task, retry_in=-60.0), 2),
+    }
+    victim = world.add(max_attempts=9)
+    world.set(victim, created_at=seconds_from_now(-1000))
+    backlog = [world.insert(created_at=seconds_from_now(-900), max_attempts=9) for _ in range(2)]
+    for end, (happens, failures) in ends.items():
+        world.set(victim, priority=11)  # so that it is the next, also after a failure
+        [task] = world.take(world.claimer(), 1, quarantined=world.get(victim).crashes > 0)
+        assert task.id == victim
+        happens(task)
+        world.stage_due()
+        world.set(victim, priority=10)
+        assert (world.get(victim).status, world.get(victim).failures) == (Status.PENDING, failures), end
+        world.execute(sa.update(tasks).where(tasks.c.id.in_(backlog)).values(crashes=world.get(victim).crashes))
+        [first, *_] = world.take(world.claimer(), 1, quarantined=world.get(victim).crashes > 0)
+        assert (first.id == victim) == (failures == 0), end
+        die(first, crashed=False)
+    world.run(actions.cancel, victim)
+    world.run(actions.retry, victim)
+    assert world.get(victim).failures == 0
 
 
 def test_a_release_is_repeated_until_the_last_write_of_the_dead_is_undone(world: World) -> None:

@@ -32,7 +32,7 @@ def fill(world: World, count: int = 300) -> None:
             "name": chance.choice(["draw", "encode"]),
             "status": status,
         }
-        row |= {"priority": chance.choice([10, 10, 20, -5]), "attempts": chance.randrange(3)}
+        row |= {"priority": chance.choice([10, 10, 20, -5]), "failures": chance.randrange(3)}
         row |= {"crashes": chance.choice([0, 0, 1]), "node_id": chance.choice([None, None, 7])}
         row |= {"limit_key": chance.choice([None, None, "k1", "k2"]), "created_at": moment, "updated_at": moment}
         row |= {"start_at": moment + timedelta(hours=1) if status in {Status.SCHEDULED, Status.FAILURE} else None}

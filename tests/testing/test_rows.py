@@ -31,7 +31,7 @@ def test_a_made_row_of_each_status_equals_one_that_reached_it_by_operations(worl
             real = world.get(world.task_in(status, max_attempts=most))
             made = insert_task(world.store, status, queue="q", max_attempts=most, result=real.result)
             assert filled(made) == filled(real), status
-            for column in ("status", "attempts", "max_attempts", "lease", "crashes", "progress"):
+            for column in ("status", "attempts", "max_attempts", "lease", "failures", "crashes", "progress"):
                 assert getattr(made, column) == getattr(real, column), (status, column)
             assert world.outcomes(made.id) == world.outcomes(real.id), status
 

@@ -195,7 +195,7 @@ async def test_a_handler_runs_with_the_context_of_peerd(bunny: Path, directory: 
     reports: list[float] = []
     now = datetime(2030, 1, 1, tzinfo=UTC)
     known: dict[str, Any] = {"id": 7, "queue": "video", "name": "transcode", "status": Status.WORKING, "lease": 1}
-    known |= {"attempts": 0, "crashes": 0, "priority": 10, "created_at": now, "updated_at": now}
+    known |= {"attempts": 0, "failures": 0, "crashes": 0, "priority": 10, "created_at": now, "updated_at": now}
     task = Task(**{**dict.fromkeys(Task.__struct_fields__), **known})
     options = {"directory": str(directory)}
     context = Context(task, node="n", options=options, report=lambda one: reports.append(one.fraction or 0.0))

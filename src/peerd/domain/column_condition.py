@@ -21,7 +21,18 @@ TEXT_COLUMNS: Final = (
     *("queue", "name", "body", "unique_key", "limit_key", "progress_note", "result", "error", "trace_context"),
 )
 INTEGER_COLUMNS: Final = (
-    *("id", "priority", "attempts", "max_attempts", "crashes", "node_id", "lease", "worker_node_id", "process_id"),
+    *(
+        "id",
+        "priority",
+        "attempts",
+        "max_attempts",
+        "failures",
+        "crashes",
+        "node_id",
+        "lease",
+        "worker_node_id",
+        "process_id",
+    ),
     *("ttr", "delay", "reserves", "timeouts", "releases", "buries", "kicks"),
 )
 NUMBER_COLUMNS: Final = ("timeout", "progress")

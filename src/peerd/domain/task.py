@@ -52,6 +52,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     priority: int
     attempts: int
     max_attempts: int | None
+    failures: int
     crashes: int
     node_id: int | None
     start_at: datetime | None

@@ -30,6 +30,7 @@ class TaskTransition(msgspec.Struct, frozen=True, kw_only=True):
 
     event: TaskEvent
     counted: bool
+    keeps_place: bool = False  # in the order of claims: it was no failure of the task
     start_at: datetime | None = None  # the task's new start_at; None leaves the column as it is
     label: str  # the outcome column of the attempt
     error: str | None = None
@@ -55,12 +56,16 @@ def transition_after(task: Task, outcome: Outcome, now: datetime) -> TaskTransit
 
 
 def transition_after_crash(task: Task, label: str, cause: str) -> TaskTransition:
-    """The transition of a task whose holder died: the attempt counts, and the next one is due at once."""
+    """The transition of a task whose holder died: the attempt counts, and the next one is due at once.
+
+    The task keeps its place in the order of claims, except after a crash of a process that ran this task alone.
+    """
     error = f"its process died: {cause}"
     event = TaskEvent.RESCUE
     if is_last_attempt(task):
         event, error = TaskEvent.DIE, f"{error}; that was the last attempt"
-    return TaskTransition(event=event, counted=True, label=label, error=error, cause=cause)
+    keeps_place = label != "crash" or not task.crashes
+    return TaskTransition(event=event, counted=True, keeps_place=keeps_place, label=label, error=error, cause=cause)
 
 
 def outcome_labels(outcome: Outcome) -> tuple[str, ...]:

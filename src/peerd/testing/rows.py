@@ -44,7 +44,7 @@ def make_task(status: Status | str = Status.WORKING, **columns: Any) -> Task:
     'RuntimeError: boom'
     """
     row: dict[str, Any] = dict.fromkeys(Task.__struct_fields__)
-    row |= {"id": 1, "queue": "test", "name": "", "priority": 10, "crashes": 0, "lease": 0}
+    row |= {"id": 1, "queue": "test", "name": "", "priority": 10, "failures": 0, "crashes": 0, "lease": 0}
     row |= {"created_at": MOMENT, "updated_at": MOMENT}
     holder = {"worker_node_id": 1, "process_id": 1}
     return Task(**(row | implied_columns(Status(status), columns, MOMENT, holder)))
@@ -81,7 +81,7 @@ def implied_columns(
     past = {Status.FAILURE: 1, Status.DEAD: most}.get(status, 0)
     failed = columns.get("attempts", past)
     claims = failed + (status in (Status.WORKING, Status.DONE, Status.BURIED))
-    row: dict[str, Any] = {"status": status, "attempts": failed}
+    row: dict[str, Any] = {"status": status, "attempts": failed, "failures": failed - columns.get("crashes", 0)}
     if claims:
         row |= {"lease": claims, "max_attempts": most, "worker_started_at": now, "checked_at": now, **holder}
     if failed:

@@ -112,7 +112,7 @@ class UserSteps(ModelMachine):
     def insert_with_sql(self, status: Status | None, start: float | None, node: str | None, attempts: int) -> None:
         values: dict[str, Any] = {"queue": QUEUES[0], "name": "n", "body": "{}"}
         if status is not None:
-            values |= {"status": status, "attempts": attempts, "priority": 10 + attempts}
+            values |= {"status": status, "attempts": attempts, "failures": attempts, "priority": 10 + attempts}
             values["start_at"] = None if start is None else self.state.later(start + 20.0)
             values["worker_node_id"] = None if node is None else self.state.nodes[node].id
         statement = sa.insert(task_table).values(values | ({} if status is None else {"status": str(status)}))

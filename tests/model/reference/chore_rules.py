@@ -30,9 +30,9 @@ def crash(state: ModelState, task: ModelTask, label: str, cause: str, *, crashes
         return release_with_label(state, task, cause)
     event = TaskEvent.DIE if is_last(task) else TaskEvent.RESCUE
     state.record(task, label, counted=True, error=cause, cause=cause)
-    due: dict[str, object] = {"start_at": state.now} if event is TaskEvent.RESCUE else {}
-    counted = {"attempts": task.attempts + 1, "crashes": task.crashes + crashes, "error": cause}
-    state.follow(task, event, **due, **counted)
+    failures = task.failures + (crashes > 0 and task.crashes > 0)  # it had crashed before: so it ran alone
+    counted = {"attempts": task.attempts + 1, "failures": failures, "crashes": task.crashes + crashes, "error": cause}
+    state.follow(task, event, **counted)
     return event, label
 
 

@@ -44,7 +44,7 @@ def eligible(state: ModelState, process: ModelProcess, queues: Sequence[str], *,
 
 
 def in_order(task: ModelTask) -> tuple[int, int, datetime, int]:
-    return (-task.priority, task.attempts, task.due_at, task.id)
+    return (-task.priority, task.failures, task.due_at, task.id)
 
 
 def is_paused(state: ModelState, queue: str) -> bool:
@@ -109,7 +109,7 @@ def record_outcome(state: ModelState, process_id: int, claim: Claim, outcome: Ou
             state.follow(task, TaskEvent.DEFER, start_at=state.later(seconds), error=reason)
         case Canceled(reason=reason):
             state.record(task, "canceled", counted=True, error=reason)
-            state.follow(task, TaskEvent.CANCEL, attempts=task.attempts + 1, error=reason)
+            state.follow(task, TaskEvent.CANCEL, **_failed(task), error=reason)
         case _:
             assert isinstance(outcome, Released)
             release(state, task, outcome.reason)
@@ -132,7 +132,11 @@ def _fail(state: ModelState, task: ModelTask, failed: Failed) -> None:
     label = "dead" if is_over and failed.label == "failure" else failed.label
     state.record(task, label, counted=True, error=failed.error, traceback=failed.traceback)
     event, due = (TaskEvent.DIE, {}) if is_over else (TaskEvent.FAIL, {"start_at": start_at})
-    state.follow(task, event, attempts=task.attempts + 1, error=failed.error, **due)
+    state.follow(task, event, **_failed(task), error=failed.error, **due)
+
+
+def _failed(task: ModelTask) -> dict[str, object]:
+    return {"attempts": task.attempts + 1, "failures": task.failures + 1}
 
 
 def _was_completed(state: ModelState, process_id: int, task_id: int, lease: int) -> bool:

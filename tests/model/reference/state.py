@@ -29,6 +29,7 @@ class ModelTask:
     priority: int = 10
     attempts: int = 0
     max_attempts: int | None = None
+    failures: int = 0
     crashes: int = 0
     node_id: int | None = None
     start_at: datetime | None = None

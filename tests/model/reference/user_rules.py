@@ -85,7 +85,13 @@ def retry(state: ModelState, task_id: int) -> None:
             set_key(state, task.queue, task.unique_key, task.id, "unfinished")
     _revoke_claim(state, task, "retried")
     afresh: dict[str, object] = dict.fromkeys(("start_at", "finished_at", "result", "progress", "progress_note"))
-    afresh |= {"lease": task.lease + 1, "attempts": 0, "crashes": 0, "finish_at": task.finish_at_ahead(state.now)}
+    afresh |= {
+        "lease": task.lease + 1,
+        "attempts": 0,
+        "failures": 0,
+        "crashes": 0,
+        "finish_at": task.finish_at_ahead(state.now),
+    }
     state.follow(task, TaskEvent.RETRY, **afresh)
 
 

@@ -85,7 +85,18 @@ NOW = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
 def task(**fields: Any) -> Task:
     nothing = dict.fromkeys(Task.__struct_fields__)
     row = {"id": 1, "queue": "q", "name": "", "status": Status.WORKING, "priority": 10, "attempts": 0, "lease": 1}
-    return Task(**{**nothing, **row, "crashes": 0, "max_attempts": 3, "created_at": NOW, "updated_at": NOW, **fields})
+    return Task(
+        **{
+            **nothing,
+            **row,
+            "failures": 0,
+            "crashes": 0,
+            "max_attempts": 3,
+            "created_at": NOW,
+            "updated_at": NOW,
+            **fields,
+        }
+    )
 
 
 def test_a_failure_is_retried_after_its_delay_unless_it_was_final() -> None:

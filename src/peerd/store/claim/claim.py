@@ -70,7 +70,7 @@ def claim(
         mutex: the claimer's knowledge of its competitors; it is acquired where there are some.
 
     Returns:
-        the tasks, in the order of the claim: priority, attempts, due time, id.
+        the tasks, in the order of the claim: priority, failures, due time, id.
     """
     lanes, mutex = lanes_for(claimer, quarantined=quarantined), mutex or ClaimMutex()
     if connection.dialect.name in MYSQL:

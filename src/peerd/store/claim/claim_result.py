@@ -27,6 +27,7 @@ RETURNED_COLUMNS: Final = (
     "priority",
     "attempts",
     "max_attempts",
+    "failures",
     "crashes",
     "node_id",
     "start_at",
@@ -57,7 +58,7 @@ def tasks_of_claim(claimer: Claimer, rows: Sequence[Sequence[Any]]) -> list[Task
 
 def sort_in_claim_order(claimed: list[Task]) -> list[Task]:
     """Tasks in the order in which they are claimed."""
-    return sorted(claimed, key=lambda task: (-task.priority, task.attempts, task.start_at or task.created_at, task.id))
+    return sorted(claimed, key=lambda task: (-task.priority, task.failures, task.start_at or task.created_at, task.id))
 
 
 def _to_task(row: Sequence[Any], claimer: Claimer) -> Task:
@@ -71,6 +72,7 @@ def _to_task(row: Sequence[Any], claimer: Claimer) -> Task:
         priority,
         attempts,
         max_attempts,
+        failures,
         crashes,
         node_id,
         start_at,
@@ -98,6 +100,7 @@ def _to_task(row: Sequence[Any], claimer: Claimer) -> Task:
         priority=priority if type(priority) is int else to_number(priority),
         attempts=attempts if type(attempts) is int else to_number(attempts),
         max_attempts=max_attempts if type(max_attempts) is int else to_number(max_attempts),
+        failures=failures if type(failures) is int else to_number(failures),
         crashes=crashes if type(crashes) is int else to_number(crashes),
         node_id=node_id,
         start_at=None if start_at is None else _to_datetime(start_at),

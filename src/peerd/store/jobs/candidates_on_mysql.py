@@ -36,7 +36,7 @@ NO_LANE: Final = -(2**31)
 """A lane in which there is no task."""
 
 Candidate = tuple[Any, ...]
-"""Rank, attempts, due time and id of a job."""
+"""Rank, failures, due time and id of a job."""
 
 
 class Head(NamedTuple):

@@ -1,6 +1,6 @@
 """Reserving: a claim for a queue client, with a deadline instead of touches.
 
-The order is that of a claim: priority, attempts, due time, id. A client's job has neither attempts nor a start time
+The order is that of a claim: priority, failures, due time, id. A client's job has neither failures nor a start time
 while it is ready, so jobs of one priority come in the order in which they were put, and a released one comes before
 younger ones.
 

@@ -146,7 +146,7 @@ def _text(name: str) -> sa.BindParameter[str]:
 
 _RANK: Final = sa.bindparam("rank", type_=sa.BigInteger())
 _MOST: Final = sa.bindparam("most", type_=sa.Integer())
-_WITHIN_KEY: Final = (tasks.c.attempts, tasks.c.due_at, tasks.c.id)
+_WITHIN_KEY: Final = (tasks.c.failures, tasks.c.due_at, tasks.c.id)
 _NEXT_RANK: Final = CompiledStatement(
     _select_pending(PENDING_WITH_KEY, sa.func.min(tasks.c.claim_rank)).where(tasks.c.claim_rank > _RANK)
 )

@@ -121,12 +121,12 @@ def _values_of(verdict: TaskTransition, *, crashed: bool) -> dict[str, Any]:
     values: dict[str, Any] = {"status": status_literal(status), "deadline_at": None}
     if verdict.counted:
         values["attempts"] = incremented(tasks.c.attempts)
+        if not verdict.keeps_place:
+            values["failures"] = incremented(tasks.c.failures)
     if crashed:
         values["crashes"] = incremented(tasks.c.crashes)
     if verdict.start_at is not None:
         values["start_at"] = verdict.start_at
-    if verdict.event is TaskEvent.RESCUE:
-        values["start_at"] = now()
     if status in FINISHED:
         values["finished_at"] = now()
     if verdict.event not in (TaskEvent.RELEASE, TaskEvent.SNOOZE):

@@ -95,6 +95,7 @@ tasks = _table(
     sa.Column("priority", sa.BigInteger(), nullable=False, server_default=str(DEFAULT_PRIORITY)),
     sa.Column("attempts", sa.Integer(), nullable=False, server_default="0"),
     sa.Column("max_attempts", sa.Integer()),
+    sa.Column("failures", sa.Integer(), nullable=False, server_default="0"),
     sa.Column("crashes", sa.Integer(), nullable=False, server_default="0"),
     sa.Column("node_id", sa.Integer()),
     time_column("start_at"),
@@ -142,10 +143,10 @@ tasks = _table(
     **dialect_only_options(["postgresql"], **{"with": {"fillfactor": "80"}}),
 )
 
-CLAIM_ORDER = (tasks.c.claim_rank, tasks.c.attempts, tasks.c.due_at, tasks.c.id)
+CLAIM_ORDER = (tasks.c.claim_rank, tasks.c.failures, tasks.c.due_at, tasks.c.id)
 """The order of a claim and of its index."""
 
-KEYED_CLAIM_ORDER = (tasks.c.lane, tasks.c.claim_rank, tasks.c.limit_key, tasks.c.attempts, tasks.c.due_at, tasks.c.id)
+KEYED_CLAIM_ORDER = (tasks.c.lane, tasks.c.claim_rank, tasks.c.limit_key, tasks.c.failures, tasks.c.due_at, tasks.c.id)
 """The order of the index of tasks with limit keys: by priority, then key by key."""
 
 ASIDE_ORDER = (tasks.c.buried_order, tasks.c.due_at, tasks.c.id)

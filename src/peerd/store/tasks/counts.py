@@ -31,7 +31,7 @@ from peerd.store.tasks.index_walk import Values, entries_behind, pending_section
 MOST_COUNTED: Final = 10_000
 """Tasks of one queue and status that are counted; and ended tasks of one status, in all queues."""
 MOST_JUMPS: Final = 50
-"""Combinations of priority, attempts, node and limit key among which the oldest pending task is searched for."""
+"""Combinations of priority, failures, node and limit key among which the oldest pending task is searched for."""
 KINDS: Final = (PENDING_WITHOUT_KEY, PENDING_WITH_KEY)
 ASIDE: Final = (Status.SCHEDULED, Status.FAILURE, Status.WAITING, Status.BURIED)
 
@@ -80,7 +80,7 @@ def count_ended(connection: Connection, status: Status, most: int = MOST_COUNTED
 def oldest_pending(connection: Connection, queue: str) -> datetime | None:
     """Since when the oldest pending task of a queue has been due; None if none is.
 
-    Claims go by priority and attempts, then by age: the oldest task is at the head of one of these combinations, and
+    Claims go by priority and failures, then by age: the oldest task is at the head of one of these combinations, and
     the search jumps from one to the next.
     """
     heads: list[datetime] = []

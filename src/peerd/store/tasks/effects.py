@@ -55,7 +55,7 @@ def retry_tasks(connection: Connection, locked: Sequence[Task]) -> Refusals:
         refused |= unique_keys.reacquire_keys(connection, [task for task in group if task.unique_key is not None])
         retried = [task for task in group if task.id not in refused]
         _take_from_holders(connection, retried, "retried", "to be run again")
-        values = {"attempts": 0, "crashes": 0, "finish_at": finish_at_ahead(), **NOTHING_LEFT}
+        values = {"attempts": 0, "failures": 0, "crashes": 0, "finish_at": finish_at_ahead(), **NOTHING_LEFT}
         for status, ids in _by_status(retried):
             update_tasks(
                 connection,

@@ -32,7 +32,7 @@ SMALL_COLUMNS: Final = tuple(
 """The same, without reading what may be large."""
 STATUS_OF_TEXT: Final = {str(status): status for status in Status}
 NUMBER_COLUMNS: Final = (
-    *("priority", "attempts", "max_attempts", "crashes", "timeout", "progress"),
+    *("priority", "attempts", "max_attempts", "failures", "crashes", "timeout", "progress"),
     *("ttr", "delay", "reserves", "timeouts", "releases", "buries", "kicks"),
 )
 LARGEST_INTEGER: Final = 2**31 - 1

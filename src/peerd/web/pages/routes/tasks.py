@@ -27,12 +27,22 @@ PAGE_SIZES: Final = (50, 100, 200)
 EXPORT_PAGE: Final = 1_000
 SHOWN_AT_FIRST: Final = ("status", "queue", "name", "priority", "attempts", "node", "created_at", "error")
 OPTIONAL: Final = (
-    *("worker_node", "max_attempts", "crashes", "start_at", "finish_at", "worker_started_at", "checked_at", "progress"),
+    *(
+        "worker_node",
+        "max_attempts",
+        "failures",
+        "crashes",
+        "start_at",
+        "finish_at",
+        "worker_started_at",
+        "checked_at",
+        "progress",
+    ),
     *("progress_note", "finished_at", "updated_at", "timeout", "unique_key", "limit_key", "process_id", "lease"),
     *("deadline_at", "ttr", "delay", "reserves", "timeouts", "releases", "buries", "kicks", "trace_context"),
 )
 NUMBERS: Final = frozenset(
-    {"priority", "attempts", "crashes", "max_attempts", "process_id", "lease", "ttr", "delay", "timeout"}
+    {"priority", "attempts", "failures", "crashes", "max_attempts", "process_id", "lease", "ttr", "delay", "timeout"}
     | {"reserves", "timeouts", "releases", "buries", "kicks"}
 )
 """Columns that are aligned at their right."""
