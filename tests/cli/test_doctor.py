@@ -8,19 +8,21 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
+from peerd.domain.alert_record import AlertReport
 from peerd.domain.outcome import Failed
 from peerd.domain.task import NewTask
 from peerd.operate.client import Client
 from peerd.operate.diagnostics import Finding, Level, cluster, mysql, postgresql
+from peerd.store.alerts.recording import ReportAge, record_alert
 from peerd.store.jobs import put
 from peerd.store.nodes.nodes import deregister_node
 from peerd.store.schema.migrate import migrate
 from peerd.store.schema.sql_clock import seconds_from_now
-from peerd.store.schema.tables import tasks
+from peerd.store.schema.tables import alerts, tasks
 from peerd.testing import eventually
 from tests.cli.conftest import Peerd
 from tests.support.server_kinds import INNODB
-from tests.support.servers import DatabaseFactory, as_admin
+from tests.support.servers import DatabaseFactory, ServerFactory, as_admin, execute
 from tests.unit.operate.claiming_process import ClaimingProcess
 
 
@@ -99,12 +101,41 @@ def test_tasks_that_wait_for_long_while_none_of_their_queue_runs_are_a_warning(
     client.database.run(lambda one: one.execute(sa.delete(tasks).where(tasks.c.queue == "tube")).rowcount)
     holder.claim()
     assert messages() == [], "a worker takes them, one after the other"
+    long_ago = sa.update(tasks).values(worker_started_at=seconds_from_now(-90))
+    client.database.run(lambda one: one.execute(long_ago).rowcount)
+    assert "those that run have taken all slots" in found(client, "queues").message
     client.tasks.cancel(next(task.id for task in client.tasks.list(status="working")))
     client.queues.pause("video")
     assert messages() == [], "a paused queue has a finding of its own"
     client.queues.resume("video")
     client.limits.set("video", running=0)
     assert messages() == [], "it may be the limit"
+
+
+def test_a_loop_that_fails_again_and_again_is_a_problem_as_long_as_it_does(client: Client) -> None:
+    report = AlertReport(kind="exception", subject="chore expire", node="one", text="chore expire failed: no")
+    for times in range(3):
+        assert [one.message for one in client.examine() if one.subject == "components"] == [
+            "on one: chore expire failed: no"
+        ] * (times > 1)
+        client.database.run(record_alert, report, ReportAge())
+    client.database.run(lambda one: one.execute(sa.update(alerts).values(last_seen_at=seconds_from_now(-200))).rowcount)
+    assert not [one for one in client.examine() if one.subject == "components"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "statement"),
+    [("mariadb", "SET GLOBAL read_only = 1"), ("postgresql", "ALTER SYSTEM SET default_transaction_read_only = on")],
+)
+def test_a_server_that_takes_no_writes_is_a_problem(private_server: ServerFactory, kind: str, statement: str) -> None:
+    server = private_server(kind)
+    with Client(as_admin(server.url("peerd"))) as client:
+        migrate(client.database)
+        assert "read-only" not in {finding.subject for finding in client.examine()}
+        execute(server, statement)
+        if kind == "postgresql":
+            execute(server, "SELECT pg_reload_conf()")
+        eventually(lambda: found(client, "read-only").level is Level.PROBLEM)
 
 
 def test_dead_tasks_and_paused_queues_are_reported_and_counting_ends_where_it_would_cost(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import stat
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ import sqlalchemy as sa
 from peerd.domain.task import NewTask
 from peerd.store.claim import claim
 from peerd.store.connection.database import Database
+from peerd.store.connection.engines import LARGEST_IDLE_WAL
 from peerd.store.enqueue import enqueue
 from peerd.store.outcomes import complete
 from peerd.store.outcomes.recording import ClaimId
@@ -46,6 +49,26 @@ def test_another_connection_leaves_the_locks_of_this_process_alone(tmp_path: Pat
         assert locks_on(file) >= before
         second.close()
     first.close()
+
+
+def test_the_log_shrinks_after_the_reader_has_gone_that_made_it_grow(tmp_path: Path) -> None:
+    database = Database(f"sqlite:///{tmp_path / 'new.sqlite'}")
+    migrate(database)
+
+    def enqueue_a_mebibyte() -> None:
+        database.run(enqueue.enqueue, NewTask(queue="q", body_bytes=bytes(2**20)))
+
+    wal = tmp_path / "new.sqlite-wal"
+    with closing(sqlite3.connect(tmp_path / "new.sqlite", isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM tasks").close()
+        for _ in range(20):
+            enqueue_a_mebibyte()
+    assert wal.stat().st_size > LARGEST_IDLE_WAL
+    for _ in range(2):
+        enqueue_a_mebibyte()  # the first one writes all of the log to the database, and the second begins it anew
+    assert wal.stat().st_size <= LARGEST_IDLE_WAL
+    database.close()
 
 
 def locks_on(file: Path) -> set[str]:

@@ -109,6 +109,21 @@ async def test_a_chore_that_has_more_to_do_continues_at_once_and_lets_the_others
     assert [count for _, count in ran(harness)] == [10] * 3 + [10] * 3 + [5] * 3
 
 
+async def test_a_chore_of_an_hour_that_fails_is_repeated_soon_and_keeps_no_other_from_running(
+    harness: RunnerHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(connection: sa.Connection, batch: int) -> int:
+        raise ValueError("one row of a million")
+
+    fine = Chore("fine", lambda connection, batch: 1)
+    monkeypatch.setattr(chores, "CHORES", [Chore("fails", fails, periods=100_000), fine])
+    monkeypatch.setattr(service, "LONGEST_FAILED_PAUSE", 0.1)
+    async with managing(harness, settings()):
+        await eventually_async(lambda: len(harness.events.of(ComponentFailed)) > 2 and len(ran(harness)) > 2)
+    assert {event.component for event in harness.events.of(ComponentFailed)} == {"chore fails"}
+    harness.events.clear()
+
+
 @pytest.mark.slow
 async def test_endless_chores_do_not_keep_a_manager_from_its_heartbeat_and_the_rescue(
     harness: RunnerHarness, monkeypatch: pytest.MonkeyPatch

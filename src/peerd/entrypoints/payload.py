@@ -9,7 +9,7 @@ from typing import Any
 from peerd.config.serialization import deserialize_section
 from peerd.config.settings import Settings
 from peerd.runtime.observability.events import ComponentFailed, EventBus, EventListener
-from peerd.runtime.observability.log_aggregation import SuccessAggregator
+from peerd.runtime.observability.log_aggregation import FailureAggregator, SuccessAggregator
 from peerd.runtime.observability.log_messages import LogEventListener, configure_logging
 from peerd.runtime.observability.log_stream import REPORT_EVERY, report_lost_output
 from peerd.shared.connection import SharedConnection
@@ -25,7 +25,7 @@ def create_events(payload: Mapping[str, Any], settings: Settings) -> EventBus:
     log = configure_logging(
         settings.logging.level, settings.logging.format, node=settings.node.name, slot=str(payload["slot"])
     )
-    listener: EventListener = LogEventListener(log)
+    listener: EventListener = FailureAggregator(LogEventListener(log))
     if settings.logging.level != "debug":
         listener = aggregator = SuccessAggregator(listener)
         atexit.register(aggregator.flush)

@@ -53,6 +53,8 @@ LOST_RUNS_PERIODS: Final = 10
 """Periods between two searches for scheduled runs of nodes that are gone."""
 PINNED_REPORT_INTERVAL: Final = 60.0
 """Seconds."""
+LONGEST_FAILED_PAUSE: Final = 30.0
+"""Seconds until a step that has failed may run again; its own period may be an hour."""
 LONGEST_PAUSE: Final = 5.0
 """Maximum of seconds between two rounds, unless ``every`` is longer."""
 ALREADY_DUE: Final = datetime.min.replace(tzinfo=UTC)
@@ -228,12 +230,11 @@ class ManagerService:
             await step()
         except DatabaseUnavailable:
             return False  # the agent and the workers report it; the guards find the gap
-        except Exception as error:  # noqa: BLE001 - a step that failed is repeated in the next round
-            self._events.emit(
-                ComponentFailed(
-                    component=f"chore {name}", error=describe_exception(error), again_in=self._settings.every
-                )
-            )
+        except Exception as error:  # noqa: BLE001 - a step that failed is repeated, and the others still run
+            now = self._now()
+            again_at = self._next_runs[name] = min(self._next_runs.get(name, now), now + LONGEST_FAILED_PAUSE)
+            described = describe_exception(error)
+            self._events.emit(ComponentFailed(component=f"chore {name}", error=described, again_in=again_at - now))
         return True
 
     async def _heartbeat(self) -> None:

@@ -8,6 +8,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from peerd.config.reading.suggestions import suggest_similar
+from peerd.domain.alert import AlertKind
 from peerd.domain.duration import format_duration
 from peerd.domain.lifecycle import Status
 from peerd.operate.diagnostics.finding import Finding, Level
@@ -21,13 +22,15 @@ from peerd.store.queues import (
 )
 from peerd.store.schema.revisions import read_schema_version
 from peerd.store.schema.sql_clock import now, seconds_from_now
-from peerd.store.schema.tables import limits, nodes, queues, tasks
-from peerd.store.tasks.conditions import PENDING_WITH_KEY, PENDING_WITHOUT_KEY, status_is
+from peerd.store.schema.tables import alerts, limits, nodes, queues, tasks
+from peerd.store.tasks.conditions import PENDING_WITH_KEY, PENDING_WITHOUT_KEY, by_index, is_working, status_is
 
 MAX_COUNTED = 1_000
 """Counting ends here, so that an examination does not read a million rows."""
 STALLED_AFTER = 60.0
 """Seconds: an idle worker takes a task within 12.5 s, even without the doorbell."""
+FAILING_WITHIN = 150.0
+"""Seconds since the last report of a loop that fails: it is reported once a minute."""
 
 
 def examinations(max_update: float) -> list[Callable[[Connection], list[Finding]]]:
@@ -38,7 +41,7 @@ def examinations(max_update: float) -> list[Callable[[Connection], list[Finding]
         return frozen_tasks(connection, max_update)
 
     queues = (unserved_queues, unknown_tasks, dead_tasks, paused_queues)
-    return [silent_nodes, older_nodes, frozen, pinned_tasks, *queues]
+    return [silent_nodes, older_nodes, failing_components, frozen, pinned_tasks, *queues]
 
 
 def silent_nodes(connection: Connection) -> list[Finding]:
@@ -53,6 +56,17 @@ def silent_nodes(connection: Connection) -> list[Finding]:
     message = f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} silent; their tasks go to others"
     remedy = "check the machine and its log; start it again with peerd up, or, if it is gone, peerd nodes forget"
     return [Finding(Level.PROBLEM, "nodes", message, remedy)]
+
+
+def failing_components(connection: Connection) -> list[Finding]:
+    """Loops of processes that fail again and again."""
+    is_failing = (alerts.c.kind == AlertKind.EXCEPTION, alerts.c.last_seen_at > seconds_from_now(-FAILING_WITHIN))
+    found = sa.select(alerts.c.node, alerts.c.text).where(*is_failing, alerts.c.times > 1, alerts.c.subject != "")
+    remedy = "the log of the node has each failure; what does not depend on it goes on"
+    return [
+        Finding(Level.PROBLEM, "components", f"on {failing.node}: {failing.text}", remedy)
+        for failing in connection.execute(found.order_by(alerts.c.node, alerts.c.subject))
+    ]
 
 
 def older_nodes(connection: Connection) -> list[Finding]:
@@ -131,13 +145,26 @@ def _unserved_finding(connection: Connection, name: str, known: Sequence[str]) -
 def _stalled_findings(connection: Connection, name: str) -> list[Finding]:
     """A queue whose first tasks have waited for long while none of it runs: its workers may be gone."""
     waiting = measure_backlog(connection, name, MAX_COUNTED, STALLED_AFTER)
-    if waiting.since is None or has_working_task(connection, name):
+    if waiting.since is None:
         return []
     waited = (connection.execute(sa.select(now())).scalar_one() - waiting.since).total_seconds()
     message = f"{_count_text(waiting.count)} waiting in {name}, the first for {format_duration(round(waited))}"
+    if has_working_task(connection, name):
+        return _busy_findings(connection, name, message)
     served_by = "a queue client of it" if has_jobs_of_clients(connection, name) else "a worker of it"
     remedy = f"see that a node with {served_by} is up, is not draining, and is not busy with other queues"
     return [Finding(Level.WARNING, "queues", f"{message}, and none of this queue runs", remedy)]
+
+
+def _busy_findings(connection: Connection, name: str, message: str) -> list[Finding]:
+    """A queue whose running tasks have all run for long: their handlers may wait for tasks that find no slot."""
+    begun = sa.select(sa.func.max(tasks.c.worker_started_at)).where(is_working(), tasks.c.queue == name)
+    latest = connection.execute(by_index(begun, "tasks_claim")).scalar_one()
+    if latest is None or latest > connection.execute(sa.select(seconds_from_now(-STALLED_AFTER))).scalar_one():
+        return []
+    message += ", and those that run have taken all slots since then"
+    remedy = "if their handlers wait for results of other tasks, give those tasks a queue with workers of its own"
+    return [Finding(Level.NOTE, "queues", message, remedy)]
 
 
 def unknown_tasks(connection: Connection) -> list[Finding]:

@@ -41,6 +41,15 @@ def durability(connection: Connection) -> list[Finding]:
     return findings or [Finding(Level.OK, "durability", "what is committed survives a crash")]
 
 
+def read_only(connection: Connection) -> list[Finding]:
+    """Whether the server takes writes."""
+    if str(_variable(connection, "read_only")) in ("0", "OFF"):
+        return []
+    message = "the server takes no writes (read_only is ON): nothing is enqueued or run"
+    remedy = "SET GLOBAL read_only = OFF; if it is a replica, [database] url must name the server that it follows"
+    return [Finding(Level.PROBLEM, "read-only", message, remedy)]
+
+
 def packet(connection: Connection) -> list[Finding]:
     """The maximum size of a task's body."""
     limit = int(_variable(connection, "max_allowed_packet"))
@@ -111,5 +120,6 @@ def _status(connection: Connection, name: str) -> str:
     return "0" if found is None else str(found[1])
 
 
-EXAMINATIONS: Final = (version, durability, packet, history, transactions, galera_members, galera_flow_control)
+OF_GALERA: Final = (galera_members, galera_flow_control)
+EXAMINATIONS: Final = (version, read_only, durability, packet, history, transactions, *OF_GALERA)
 SLOWDOWN_EXAMINATIONS: Final = (history, transactions, galera_flow_control)

@@ -33,6 +33,17 @@ def durability(connection: Connection) -> list[Finding]:
     return findings or [Finding(Level.OK, "durability", "what is committed survives a crash")]
 
 
+def read_only(connection: Connection) -> list[Finding]:
+    """Whether the server takes writes."""
+    is_replica = connection.execute(sa.text("SELECT pg_is_in_recovery()")).scalar_one()
+    if not is_replica and _setting(connection, "default_transaction_read_only") == "off":
+        return []
+    cause = "it is a replica" if is_replica else "default_transaction_read_only is on"
+    remedy = "name the primary in [database] url" if is_replica else "set default_transaction_read_only = off"
+    message = f"the server takes no writes ({cause}): nothing is enqueued or run"
+    return [Finding(Level.PROBLEM, "read-only", message, remedy)]
+
+
 def vacuum(connection: Connection) -> list[Finding]:
     """Dead rows in the table of tasks."""
     row = connection.execute(
@@ -90,5 +101,5 @@ def _setting(connection: Connection, name: str) -> str:
     return str(connection.execute(sa.text("SELECT current_setting(:name)"), {"name": name}).scalar_one())
 
 
-EXAMINATIONS: Final = (version, durability, vacuum, transactions, prepared)
+EXAMINATIONS: Final = (version, read_only, durability, vacuum, transactions, prepared)
 SLOWDOWN_EXAMINATIONS: Final = (vacuum, transactions, prepared)

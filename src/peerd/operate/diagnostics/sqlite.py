@@ -9,7 +9,8 @@ from sqlalchemy.engine import Connection
 
 from peerd.operate.diagnostics.finding import Finding, Level
 
-LARGE_WAL: Final = 256 * 1024 * 1024
+LARGE_WAL: Final = 32 * 1024 * 1024
+"""Bytes; without readers that stay, the log begins anew after a few MiB."""
 
 
 def version(connection: Connection) -> list[Finding]:

@@ -1,4 +1,4 @@
-"""Aggregation of successes in the log: a few in a second are events of their own, the others are one event.
+"""Aggregation in the log: successes beyond a few in a second are one event, and failures of a component one a minute.
 
 At ten thousand tasks a second their lines would be gigabytes in an hour, and a third of the processor time.
 """
@@ -6,14 +6,28 @@ At ten thousand tasks a second their lines would be gigabytes in an hour, and a 
 from __future__ import annotations
 
 import asyncio
+import math
+import time
 from collections import Counter
+from collections.abc import Callable
 from typing import Final
 
-from peerd.runtime.observability.events import AttemptEnded, Event, EventListener, TasksDone, accepts_event
+import msgspec
+
+from peerd.runtime.observability.events import (
+    AttemptEnded,
+    ComponentFailed,
+    Event,
+    EventListener,
+    TasksDone,
+    accepts_event,
+)
 
 MAX_EACH_SPAN: Final = 25
 """Successes in a second that are events of their own."""
 SPAN_SECONDS: Final = 1.0
+FAILURES_EVERY: Final = 60.0
+"""Seconds."""
 
 
 class SuccessAggregator:
@@ -77,3 +91,37 @@ class SuccessAggregator:
         except RuntimeError:
             return False
         return True
+
+
+class FailureAggregator:
+    """Passes events to a listener; of the failures of one component one a minute, with how many there were.
+
+    >>> seen, moments = [], iter(range(0, 100, 10))
+    >>> aggregator = FailureAggregator(seen.append, lambda: next(moments))
+    >>> for _ in range(8):
+    ...     aggregator(ComponentFailed(component="chore expire", error="ValueError: no", again_in=10))
+    >>> [event.failures for event in seen]
+    [1, 6]
+    """
+
+    def __init__(self, listener: EventListener, clock: Callable[[], float] = time.monotonic) -> None:
+        self._listener = listener
+        self._clock = clock
+        self._next_report: dict[str, float] = {}
+        self._failures: Counter[str] = Counter()
+        """Since the last report of each component."""
+
+    def accepts(self, kind: type[Event]) -> bool:
+        """Whether its listener accepts events of this kind."""
+        return accepts_event(self._listener, kind)
+
+    def __call__(self, event: Event) -> None:
+        """Pass an event on, or count it."""
+        if type(event) is ComponentFailed:
+            now = self._clock()
+            self._failures[event.component] += 1
+            if now < self._next_report.get(event.component, -math.inf):
+                return
+            self._next_report[event.component] = now + FAILURES_EVERY
+            event = msgspec.structs.replace(event, failures=max(event.failures, self._failures.pop(event.component)))
+        self._listener(event)

@@ -42,7 +42,7 @@ MESSAGES: Final[Mapping[type[Event], tuple[str, str, str]]] = {
     events.AcceptFailed: ("error", "a connection could not be accepted", "error"),
     events.DatabaseOutageStarted: ("error", "the database does not answer; waiting for it", "reason"),
     events.DatabaseOutageEnded: ("info", "the database answers again", "after=seconds"),
-    events.ComponentFailed: ("error", "a component failed", "component error again_in"),
+    events.ComponentFailed: ("error", "a component failed", "component error again_in failures"),
     events.ComponentEnded: ("info", "a component has ended by itself", "component"),
     events.FilesChanged: ("info", "files have changed; reloading", "files"),
     events.NodeRegistered: ("info", "node registered", "node id=node_id"),

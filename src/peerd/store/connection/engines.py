@@ -49,6 +49,8 @@ all of an index, and stay so until the table is analyzed; a plan by an index, ro
 UNUSABLE_SERVER_ERRORS: Final = frozenset({galera.NOT_READY, 1290, 1836})
 """MySQL's errors of servers that answer and cannot be used: not ready, or left read-only by a fail-over."""
 READ_ONLY: Final = "peerd_read_only"
+LARGEST_IDLE_WAL: Final = 16 * 1024 * 1024
+"""Bytes that SQLite's log keeps after a reader or a large transaction has made it larger."""
 """Execution option: this transaction only reads, so on SQLite it does not wait for the writer."""
 LENIENT_TEXT: Final = partial(str, encoding="utf-8", errors="replace")
 """Reads a text of SQLite, which may hold any bytes: one such row must not make the others unreadable."""
@@ -318,6 +320,7 @@ def _sqlite(url: URL, pool_size: int, *, check_constraints: bool = True) -> Engi
         connection.text_factory = LENIENT_TEXT
         with closing(connection.cursor()) as cursor:
             cursor.execute("PRAGMA journal_mode = WAL")
+            cursor.execute(f"PRAGMA journal_size_limit = {LARGEST_IDLE_WAL}")
             cursor.execute("PRAGMA synchronous = FULL")  # an enqueued task survives a power failure
             if not check_constraints:
                 cursor.execute("PRAGMA ignore_check_constraints = ON")
