@@ -54,7 +54,7 @@ count = 4                     # tasks at once in each process
 
 """
 NEXT_STEPS: Final = (
-    ("peerd check", "check the configuration"),
+    ("peerd check", "check the configuration; if it names a database server, first: peerd migrate"),
     ("peerd up", "start this node; then, in another terminal:"),
     ("""peerd enqueue hello greet '{"name": "you"}'""", "enqueue a task"),
     ("peerd tasks watch", "watch it run"),

@@ -129,14 +129,16 @@ class MessageRouter:
         self._awaiting_reply: dict[int, Envelope] = {}
         self._held = Quota(MAX_IN_FLIGHT, MAX_HELD_BYTES)
         self._flow_control = FlowControl()
+        self._listed: tuple[Peer, ...] = ()
         self._announced: dict[Hashable, tuple[Peer, ...]] = {}
+        """The list that each process got last: the same object as `_listed`, or an older one."""
         self.due_at = inf
         """When `advance` must be called if nothing else happens."""
 
     def open(self, now: float) -> None:
         """Deliver what waits: the node is ready."""
         self._open = True
-        self._directory = self._look_up()
+        self._read_directory()
         self._retry_waiting(now)
 
     def close(self) -> None:
@@ -149,10 +151,7 @@ class MessageRouter:
 
     def advance(self, now: float) -> None:
         """Read the directory, and act on its changes and on timeouts. Idempotent."""
-        directory = self._look_up()
-        changed = directory != self._directory
-        if changed:
-            self._directory = directory
+        if changed := self._read_directory():
             self._drop_dead_processes()
         self._broadcast_processes()
         if changed or now >= self.due_at:
@@ -298,6 +297,17 @@ class MessageRouter:
 
     # ---------------------------------------------------------------- changes of the directory
 
+    def _read_directory(self) -> bool:
+        """Read the directory; whether it has changed."""
+        directory = self._look_up()
+        if directory == self._directory:
+            return False
+        self._directory = directory
+        listed = tuple(one.peer for one in directory.present if one.is_listed)
+        if listed != self._listed:
+            self._listed = listed
+        return True
+
     def _drop_dead_processes(self) -> None:
         """Answer requests to dead processes, and drop what dead processes have sent and were sent."""
         living: set[Hashable] = {one.process for one in self._directory.present}
@@ -317,12 +327,13 @@ class MessageRouter:
 
     def _broadcast_processes(self) -> None:
         """Send every process the list of the others whenever it has changed."""
-        peers = tuple(one.peer for one in self._directory.present if one.is_listed)
+        frame = b""
         for one in self._directory.present:
-            if one.ready and one.peer.role != "command" and self._announced.get(one.process) != peers:
-                processes = [peer.to_json() for peer in peers]
-                if one.link.send({"type": "processes", "processes": processes}):
-                    self._announced[one.process] = peers
+            if one.ready and one.peer.role != "command" and self._announced.get(one.process) is not self._listed:
+                processes = [peer.to_json() for peer in self._listed]
+                frame = frame or encode({"type": "processes", "processes": processes}, escape_surrogates=True)
+                if one.link.send_frame(frame):
+                    self._announced[one.process] = self._listed
 
 
 def _no_room_error(missed: Sequence[Recipient]) -> str:
