@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.gateway.beanstalk_servers import BeanstalkServer
+from tests.support.npm import install_packages
 
 pytestmark = pytest.mark.slow
 HERE = Path(__file__).parent
@@ -29,10 +30,6 @@ def run(*command: str, folder: Path = HERE, **environment: str) -> str:
     if done.returncode != 0:
         pytest.fail(f"{command[0]} ended with status {done.returncode}:\n{done.stdout[-4000:]}", pytrace=False)
     return str(done.stdout)
-
-
-NO_NETWORK = re.compile(r"ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ECONNRESET|ETIMEDOUT|ENETUNREACH|E5\d\d")
-"""How npm says that the registry cannot be reached, or does not work."""
 
 
 def skip_unless(program: str, *works: str, package: str) -> None:
@@ -54,17 +51,7 @@ def test_php_pheanstalk_works(command_server: BeanstalkServer) -> None:
 @pytest.fixture(scope="module")
 def fivebeans(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder in which fivebeans is installed, with its tests and what they need."""
-    if shutil.which("npm") is None:
-        pytest.skip("npm is not installed")
-    folder = tmp_path_factory.mktemp("fivebeans")
-    for name in ("package.json", "package-lock.json"):
-        shutil.copy(FIVEBEANS / name, folder)
-    command = ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=WITHIN, check=False)
-    if done.returncode != 0:
-        problem = f"npm could not install fivebeans: {done.stderr[-500:]}"
-        pytest.skip(problem) if NO_NETWORK.search(done.stderr) else pytest.fail(problem)
-    return folder
+    return install_packages(FIVEBEANS, tmp_path_factory.mktemp("fivebeans"))
 
 
 def test_node_fivebeans_passes_its_own_tests(command_server: BeanstalkServer, fivebeans: Path) -> None:

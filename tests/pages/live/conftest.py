@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -17,12 +15,12 @@ from peerd import Role
 from peerd.store.access.users import add_user
 from peerd.store.schema.tables import api_tokens, sessions, users
 from tests.pages.live.studio import Studio
+from tests.support.npm import install_packages
 from tests.support.quick_passwords import quick_hash
 from tests.web.access_world import PASSWORD
 
 AXE = Path(__file__).parent / "axe"
 CHROMIUM = ("chromium-headless-shell", "chromium")
-NO_NETWORK = re.compile(r"ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ECONNRESET|ETIMEDOUT|ENETUNREACH|E5\d\d")
 DESKTOP, PHONE = 1440, 390
 """Widths in pixels."""
 
@@ -132,14 +130,5 @@ def admin(studio: Studio) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def axe_script(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The program of axe-core, which finds what readers and keyboards cannot use."""
-    if shutil.which("npm") is None:
-        pytest.skip("npm is not installed")
-    folder = tmp_path_factory.mktemp("axe")
-    for name in ("package.json", "package-lock.json"):
-        shutil.copy(AXE / name, folder)
-    command = ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=100, check=False)
-    if done.returncode != 0:
-        problem = f"npm could not install axe-core: {done.stderr[-500:]}"
-        pytest.skip(problem) if NO_NETWORK.search(done.stderr) else pytest.fail(problem)
+    folder = install_packages(AXE, tmp_path_factory.mktemp("axe"))
     return (folder / "node_modules/axe-core/axe.min.js").read_text()

@@ -187,14 +187,18 @@ def test_headers_of_a_body_that_cannot_be_read_are_refused() -> None:
     assert caught.value.code == "MissingContentLength"
 
 
-def test_a_checksum_in_a_presigned_url_is_verified() -> None:
-    parameters, headers = [("x-amz-checksum-crc32", CRC)], [("Content-Length", "4")]
-    request = signed_by_botocore("PUT", "/films/a", parameters=parameters, headers=headers, expires=60)
-    body = BodyReader(request, verifier().verify(request, NOW))
-    body.feed(b"film")
-    assert body.finish().checksums == {"crc32": CRC}
+def test_a_checksum_is_compared_with_the_body_if_it_is_a_header_beside_a_presigned_url() -> None:
+    """As a part of the URL it is that of no body: what makes a URL does not have the body."""
+    checksum, length = ("x-amz-checksum-crc32", CRC), ("Content-Length", "4")
+    in_url = signed_by_botocore("PUT", "/films/a", parameters=[checksum], headers=[length], expires=60)
+    beside = signed_by_botocore("PUT", "/films/a", headers=[length, checksum], expires=60)
+    for request, found in ((in_url, {}), (beside, {"crc32": CRC})):
+        body = BodyReader(request, verifier().verify(request, NOW))
+        body.feed(b"film")
+        assert body.finish().checksums == found
+    feed_all(BodyReader(in_url, verifier().verify(in_url, NOW)), b"Film")
     with pytest.raises(S3Error, match="CRC32"):
-        feed_all(BodyReader(request, verifier().verify(request, NOW)), b"Film")
+        feed_all(BodyReader(beside, verifier().verify(beside, NOW)), b"Film")
 
 
 def test_an_unsigned_body_with_a_checksum_behind_it_is_taken_as_boto3_sends_it_by_tls() -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from itertools import product
+from pathlib import Path
 from typing import Any
 
+import botocore
 import pytest
 
 from peerd.storage.s3 import operations
@@ -83,6 +87,39 @@ def test_a_fault_of_a_request_has_its_code() -> None:
     ]
     for method, path, query, headers, code in table:
         assert code_of(method, path, query, headers) == code, (method, path[:40], query[:40], headers)
+
+
+MODEL = Path(botocore.__file__).parent / "data/s3/2006-03-01/service-2.json.gz"
+HEEDED = """checksum-algorithm checksum-crc32 checksum-crc32c checksum-crc64nvme checksum-mode checksum-sha1
+    checksum-sha256 checksum-type copy-source copy-source-if-match copy-source-if-modified-since
+    copy-source-if-none-match copy-source-if-unmodified-since copy-source-range meta- metadata-directive mp-object-size
+    storage-class"""
+IGNORED = """bypass-governance-retention client-token confirm-remove-self-bucket-access create-session-mode max-parts
+    object-annotation-directive object-attributes optional-object-attributes part-number-marker request-payer
+    sdk-checksum-algorithm skip-destination-validation transition-default-minimum-object-size"""
+
+
+def test_each_header_that_s3_has_is_heeded_or_refused_unless_nothing_depends_on_it() -> None:
+    model = json.loads(gzip.decompress(MODEL.read_bytes()))
+    requests = {operation["input"]["shape"] for operation in model["operations"].values() if "input" in operation}
+    members = [member for shape in requests - {OF_LAMBDA} for member in model["shapes"][shape]["members"].values()]
+    names = {member["locationName"].lower() for member in members if member.get("location") in ("header", "headers")}
+    taken = {name.removeprefix("x-amz-") for name in names if name.startswith("x-amz-") and not is_refused(name)}
+    assert taken == {*HEEDED.split(), *IGNORED.split()}
+    assert not any(map(is_refused, ("x-amz-api-version", "x-amz-te", "x-amz-of-a-later-sdk")))
+
+
+OF_LAMBDA = "WriteGetObjectResponseRequest"
+"""A function of AWS Lambda answers with it; its headers are those of a response."""
+
+
+def is_refused(header: str) -> bool:
+    """Whether a put with this header is refused because of it."""
+    try:
+        parsed("PUT", b"/films/a", headers=[(header.encode(), b"x")])
+    except S3Error as error:
+        return error.details.get("Header") == header or error.code == "AccessControlListNotSupported"
+    return False
 
 
 def code_of(*request: Any) -> str:

@@ -26,7 +26,7 @@ from peerd.storage.s3.errors import (
     S3MissingContentLength,
     S3NotImplemented,
 )
-from peerd.storage.s3.http_request import S3HttpRequest, with_headers_of_query
+from peerd.storage.s3.http_request import S3HttpRequest
 from peerd.storage.s3.signature import PayloadForm, VerifiedSignature
 
 _CHECKSUM_PREFIX: Final = "x-amz-checksum-"
@@ -54,7 +54,6 @@ class BodyReader:
     def __init__(
         self, request: S3HttpRequest, verified: VerifiedSignature, *, has_checksum_headers: bool = True
     ) -> None:
-        request = with_headers_of_query(request)
         form = verified.payload
         self._length = _length(request, form)
         self._sha256_wanted = verified.sha256

@@ -1,8 +1,9 @@
 """Makes an operation of an HTTP request.
 
 `_ROUTES` is the table of operations: by method and by what the request is for, and by the query parameter that selects
-one. A parameter or a header of S3 that the operation does not know is refused with NotImplemented, never ignored: to
-ignore ``?acl`` would store an access control list as the object.
+one. A parameter that the operation does not know is refused with NotImplemented, never ignored: to ignore ``?acl``
+would store an access control list as the object. So is a header that changes what is stored, or who may read it; each
+SDK has others of its own, which are ignored.
 """
 
 from __future__ import annotations
@@ -81,15 +82,19 @@ _TOKEN: Final = re.compile(r"[A-Z0-9_]{1,64}")
 _UPLOAD_ID: Final = re.compile(r"[A-Za-z0-9._~-]{1,128}")
 _METADATA_NAME: Final = re.compile(r"[a-z0-9!#$%&'*+.^_`|~-]+")
 
-_KNOWN_HEADERS: Final = {
-    "x-amz-checksum-algorithm", "x-amz-checksum-mode", "x-amz-checksum-type", "x-amz-content-sha256",
-    "x-amz-copy-source", "x-amz-copy-source-if-match", "x-amz-copy-source-if-modified-since",
-    "x-amz-copy-source-if-none-match", "x-amz-copy-source-if-unmodified-since", "x-amz-copy-source-range",
-    "x-amz-date", "x-amz-decoded-content-length", "x-amz-metadata-directive", "x-amz-mp-object-size",
-    "x-amz-request-payer", "x-amz-sdk-checksum-algorithm", "x-amz-security-token", "x-amz-storage-class",
-    "x-amz-trailer", "x-amz-user-agent",
+_HEEDED_HEADERS: Final = {
+    "x-amz-checksum-algorithm", "x-amz-checksum-mode", "x-amz-checksum-type",
+    "x-amz-copy-source-if-match", "x-amz-copy-source-if-modified-since", "x-amz-copy-source-if-none-match",
+    "x-amz-copy-source-if-unmodified-since", "x-amz-copy-source-range",
     *(f"x-amz-checksum-{name}" for name in CHECKSUM_SIZES),
 }  # fmt: skip
+_NOT_TO_IGNORE: Final = re.compile(
+    r"x-amz-(acl|bucket-namespace|bucket-object-lock-.*|checksum-.*|copy-source-.*|expected-.*|grant-.*|if-.*|mfa|"
+    r"object-if-.*|object-lock-.*|object-ownership|rename-source.*|server-side-encryption.*|source-expected-.*|tagging.*|"
+    r"website-.*|write-offset-.*)"
+)
+"""Headers that change what is stored, under which condition, or who may read it. Others of S3 are for what this server
+does not have, such as the payer of a request, or tell it about the client."""
 _ONLY_VALUES: Final[Mapping[str, tuple[str, ...]]] = {
     "x-amz-acl": ("private", "bucket-owner-full-control", "bucket-owner-read"),
     "x-amz-bucket-object-lock-enabled": ("false",),
@@ -170,7 +175,7 @@ def _sub_resource(request: S3HttpRequest, present: set[bytes], known: frozenset[
 def _check_headers(request: S3HttpRequest) -> None:
     for name_bytes, value_bytes in request.headers:
         name, value = name_bytes.decode("latin-1"), value_bytes.decode("latin-1")
-        if not name.startswith("x-amz-") or name in _KNOWN_HEADERS or name.startswith("x-amz-meta-"):
+        if _NOT_TO_IGNORE.fullmatch(name) is None or name in _HEEDED_HEADERS:
             continue
         if value in _ONLY_VALUES.get(name, ()):
             continue
