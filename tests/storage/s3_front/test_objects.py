@@ -74,6 +74,20 @@ def test_ranges_and_conditions(s3: Any) -> None:
     assert got["ContentDisposition"] == 'attachment; filename="f.txt"'
 
 
+def test_a_download_that_goes_on_after_the_object_was_replaced_is_sent_all_of_the_new_one(s3: Any) -> None:
+    first = s3.put_object(Bucket="films", Key="f", Body=b"hello world")["ETag"]
+    url = s3.generate_presigned_url("get_object", {"Bucket": "films", "Key": "f"})
+    rest = {"range": "bytes=6-", "if-range": first}
+    assert (httpx.get(url, headers=rest).status_code, httpx.get(url, headers=rest).content) == (206, b"world")
+    s3.put_object(Bucket="films", Key="f", Body=b"HELLO AGAIN", CacheControl="max-age=60")
+    whole = httpx.get(url, headers=rest)
+    assert (whole.status_code, whole.content) == (200, b"HELLO AGAIN")
+    same = httpx.get(url, headers={"if-none-match": whole.headers["etag"]})
+    assert (same.status_code, same.content) == (304, b"")
+    for name in ("etag", "last-modified", "cache-control"):
+        assert same.headers[name] == whole.headers[name]
+
+
 def test_buckets_are_made_listed_addressed_and_deleted_when_they_are_empty(cluster: S3Cluster, s3: Any) -> None:
     s3.create_bucket(Bucket="music")
     assert [bucket["Name"] for bucket in s3.list_buckets()["Buckets"]] == ["films", "music"]

@@ -161,6 +161,42 @@ def test_parts_are_copied_from_objects(s3: Any) -> None:
     assert s3.get_object(Bucket="films", Key="f")["Body"].read() == content[1000 : 6 * MIB + 1] + content
 
 
+def test_a_range_that_ends_behind_the_source_makes_no_part(s3: Any) -> None:
+    s3.put_object(Bucket="films", Key="source", Body=b"hello world")
+    upload = begin(s3)
+    part = {**upload, "PartNumber": 1, "CopySource": "films/source"}
+    for wanted, error in (
+        ("bytes=0-11", ("InvalidRange", 416)),
+        ("bytes=11-12", ("InvalidRange", 416)),
+        ("0-2", ("InvalidArgument", 400)),
+        ("bytes=2-", ("InvalidArgument", 400)),
+    ):
+        assert error_of(s3.upload_part_copy, **part, CopySourceRange=wanted) == error, wanted
+    s3.upload_part_copy(**part, CopySourceRange="bytes=6-10")
+    [only] = s3.list_parts(**upload)["Parts"]
+    assert only["Size"] == 5
+
+
+def test_an_object_is_read_by_the_parts_in_which_it_was_uploaded(s3: Any) -> None:
+    upload, contents = begin(s3), [os.urandom(size) for size in (5 * MIB, 6 * MIB, 5 * MIB, 7)]
+    parts = [upload_part(s3, upload, 2 * n + 1, content) for n, content in enumerate(contents)]
+    s3.complete_multipart_upload(**upload, MultipartUpload={"Parts": parts})
+    s3.copy_object(Bucket="films", Key="copy", CopySource="films/f")
+    s3.put_object(Bucket="films", Key="empty", Body=b"")
+    for number, content in enumerate(contents, start=1):
+        got = s3.get_object(Bucket="films", Key="f", PartNumber=number)
+        assert (got["Body"].read(), got["PartsCount"]) == (content, 4)
+        start = sum(map(len, contents[: number - 1]))
+        assert got["ContentRange"] == f"bytes {start}-{start + len(content) - 1}/{sum(map(len, contents))}"
+        assert s3.head_object(Bucket="films", Key="f", PartNumber=number)["ContentLength"] == len(content)
+    for key, whole in (("copy", b"".join(contents)), ("empty", b"")):
+        only = s3.get_object(Bucket="films", Key=key, PartNumber=1)
+        assert only["Body"].read() == whole
+        assert "PartsCount" not in only
+    for key, number in (("f", 5), ("copy", 2)):
+        assert error_of(s3.get_object, Bucket="films", Key=key, PartNumber=number) == ("InvalidPartNumber", 416)
+
+
 def test_uploads_and_parts_are_listed_in_pages(s3: Any) -> None:
     uploads = [begin(s3, key) for key in ("a", "b/1", "b/2", "b/2", "é")]
     pages = s3.get_paginator("list_multipart_uploads").paginate(Bucket="films", PaginationConfig={"PageSize": 2})

@@ -179,6 +179,15 @@ class S3InvalidPart(
     """An upload is to be completed with a part that was not uploaded."""
 
 
+class S3InvalidPartNumber(
+    S3Error,
+    code="InvalidPartNumber",
+    status=416,
+    sentence="the object does not have so many parts",
+):
+    """A part of an object is to be read that it does not have."""
+
+
 class S3InvalidPartOrder(
     S3Error,
     code="InvalidPartOrder",

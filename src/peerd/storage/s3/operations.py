@@ -132,9 +132,13 @@ class CopyObject(ObjectOperation, frozen=True, kw_only=True):
 
 
 class GetObject(ObjectOperation, frozen=True, kw_only=True):
-    """Return an object or a range of it. ``overrides`` replace headers of the response."""
+    """Return an object, a range of it, or one of the parts in which it was uploaded. ``if_range``: as the header, see
+    RFC 9110, 13.1.5. ``overrides`` replace headers of the response.
+    """
 
     range: RequestedRange | None = None
+    if_range: str | None = None
+    part_number: int | None = None
     conditions: Conditions = Conditions()
     overrides: Mapping[str, str] = {}
     wants_checksum: bool = False

@@ -20,7 +20,6 @@ from peerd.storage.s3.conditions import ANY, Conditions, RequestedRange, conditi
 from peerd.storage.s3.errors import (
     S3AccessControlListNotSupported,
     S3InvalidArgument,
-    S3InvalidRange,
     S3InvalidRequest,
     S3InvalidStorageClass,
     S3InvalidURI,
@@ -288,7 +287,9 @@ def _source_range(request: S3HttpRequest) -> RequestedRange | None:
         return None
     found = parsed_range(text)
     if found is None or found.first is None or found.last is None:
-        raise S3InvalidRange("x-amz-copy-source-range is not bytes=FIRST-LAST")
+        raise S3InvalidArgument(
+            "x-amz-copy-source-range is not bytes=FIRST-LAST", ArgumentName="x-amz-copy-source-range"
+        )
     return found
 
 
@@ -445,10 +446,15 @@ def _get(request: S3HttpRequest, target: S3Target) -> S3Operation:
         if (value := request.parameter(name)) is not None
     }
     operation = HeadObject if request.method == "HEAD" else GetObject
+    number = None if request.parameter(b"partNumber") is None else _part_number(request)
+    if number is not None and request.header("range") is not None:
+        raise S3InvalidRequest("a request takes the header Range or partNumber, not both")
     return operation(
         bucket=target.bucket,
         key=target.key,
         range=range_of(request),
+        if_range=request.header("if-range"),
+        part_number=number,
         conditions=conditions_of(request),
         overrides=overrides,
         wants_checksum=request.header("x-amz-checksum-mode") == "ENABLED",
@@ -539,7 +545,7 @@ def _route(
     return _Route(selector.encode() if selector else None, frozenset(names), make)
 
 
-_READING: Final = f"versionId {' '.join(name.decode() for name in _OVERRIDES)}"
+_READING: Final = f"versionId partNumber {' '.join(name.decode() for name in _OVERRIDES)}"
 _LISTING: Final = "prefix delimiter encoding-type"
 
 _ROUTES: Final[Mapping[tuple[str, str], tuple[_Route, ...]]] = {

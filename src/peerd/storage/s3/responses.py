@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from peerd.storage.s3.errors import S3Error, S3NotModified
+from peerd.storage.s3.errors import S3Error, S3InvalidPartNumber, S3NotModified
 from peerd.storage.s3.http_request import percent_encoded
 from peerd.storage.s3.operations import (
     CompleteMultipartUpload,
@@ -30,10 +30,13 @@ from peerd.storage.s3.operations import (
 )
 from peerd.storage.s3.requests import token_after
 from peerd.storage.s3.xml import readable, xml_document, xml_element, xml_escaped, xml_text
+from peerd.storage.server.ranges import range_still_holds
 
 DEFAULT_REGION: Final = "us-east-1"
 """The region whose location constraint is empty."""
 DEFAULT_TYPE: Final = "binary/octet-stream"
+_OF_NOT_MODIFIED: Final = ("etag", "last-modified", "cache-control", "expires")
+"""Headers by which a cache renews what it has (RFC 9110, 15.4.5)."""
 
 
 class S3Response(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,11 +102,14 @@ class ListPage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoredObject(msgspec.Struct, frozen=True, kw_only=True):
-    """An object as its headers show it; the ETag is without quotes."""
+    """An object as its headers show it; the ETag is without quotes. ``part_sizes``: of the parts in which it was
+    uploaded; empty for one that was put at once.
+    """
 
     size: int
     etag: str
     modified: datetime
+    part_sizes: Sequence[int] = ()
     object_headers: ObjectHeaders = ObjectHeaders()
     checksums: Mapping[str, str] = {}
     storage_class: str = "STANDARD"
@@ -153,14 +159,14 @@ def http_time(time: datetime) -> str:
 
 
 def error_response(error: S3Error, *, resource: str = "", request_id: str = "", is_head: bool = False) -> S3Response:
-    """The response to a request that was refused; a response to HEAD, and 304, have no document.
+    """The response to a request that was refused; a response to HEAD has no document.
 
     Arguments: ``resource``: the path of the request; ``request_id``: by which its log lines are found.
     """
     headers = {"x-amz-request-id": request_id} if request_id else {}
     if (region := error.details.get("Region")) is not None:  # a client cannot read it from a document, after HEAD
         headers["x-amz-bucket-region"] = region
-    if is_head or isinstance(error, S3NotModified):
+    if is_head:
         return S3Response(status=error.status, headers=headers)
     elements = {"Code": error.code, "Message": str(error), **error.details}
     elements |= {"Resource": resource, "RequestId": request_id}
@@ -182,9 +188,8 @@ def put_response(etag: str, checksums: Mapping[str, str] | None = None) -> S3Res
 def object_response(operation: GetObject, stored: StoredObject) -> S3Response:
     """The response to GetObject or HeadObject; ``content`` says which bytes of the object follow.
 
-    Raises S3NotModified, S3PreconditionFailed and S3InvalidRange.
+    Raises S3PreconditionFailed, S3InvalidRange and S3InvalidPartNumber.
     """
-    operation.conditions.check(stored.etag, stored.modified)
     headers = {
         "accept-ranges": "bytes",
         "content-type": DEFAULT_TYPE,
@@ -196,18 +201,39 @@ def object_response(operation: GetObject, stored: StoredObject) -> S3Response:
     }
     if stored.storage_class != "STANDARD":
         headers["x-amz-storage-class"] = stored.storage_class
-    start, stop = 0, stored.size
-    if operation.range is not None:
-        start, stop = operation.range.within(stored.size)
+    try:
+        operation.conditions.check(stored.etag, stored.modified)
+    except S3NotModified:
+        return S3Response(status=304, headers={name: headers[name] for name in _OF_NOT_MODIFIED if name in headers})
+    wanted = _wanted_range(operation, stored)
+    start, stop = wanted or (0, stored.size)
+    is_partial = wanted is not None and start < stop
+    if is_partial:
         headers["content-range"] = f"bytes {start}-{stop - 1}/{stored.size}"
-    elif operation.wants_checksum:
+    if operation.part_number is not None and stored.part_sizes:
+        headers["x-amz-mp-parts-count"] = str(len(stored.part_sizes))
+    if wanted is None and operation.wants_checksum:
         headers |= _checksum_headers(stored.checksums)
     headers["content-length"] = str(stop - start)
     return S3Response(
-        status=200 if operation.range is None else 206,
+        status=206 if is_partial else 200,
         headers=headers,
         content=None if isinstance(operation, HeadObject) else (start, stop),
     )
+
+
+def _wanted_range(operation: GetObject, stored: StoredObject) -> tuple[int, int] | None:
+    """The first byte that is asked for, and the one behind the last; None: the whole object."""
+    if operation.part_number is not None:
+        sizes = stored.part_sizes or (stored.size,)
+        if operation.part_number > len(sizes):
+            raise S3InvalidPartNumber(ActualPartCount=str(len(sizes)))
+        stop = sum(sizes[: operation.part_number])
+        return stop - sizes[operation.part_number - 1], stop
+    condition = {} if operation.if_range is None else {"if-range": operation.if_range}
+    if operation.range is None or not range_still_holds(condition, {stored.etag}, stored.modified):
+        return None
+    return operation.range.within(stored.size)
 
 
 def _checksum_headers(checksums: Mapping[str, str]) -> dict[str, str]:

@@ -96,7 +96,9 @@ def _answer_to_get(node: StorageNode, operation: operations.GetObject) -> tuple[
 
     bucket, file, content = node.database.read(find)
     answer = responses.object_response(operation, stored_object(file, bucket))
-    return answer, None if content is None else FileReading.of_found(node, file, *content)
+    if content is None or answer.content is None:
+        return answer, None
+    return answer, FileReading.of_found(node, file, *content)
 
 
 async def copy_object(exchange: S3Exchange, operation: operations.CopyObject) -> None:
@@ -206,6 +208,6 @@ def _kept_with_copy(source: StoredFile, replaced: ObjectHeaders | None) -> dict[
     }
     if replaced is not None:
         return kept_with(replaced, checksums)
-    headers = {name: value for name, value in source.headers.items() if not name.startswith(CHECKSUM_PREFIX)}
+    headers = {name: value for name, value in source.headers.items() if not name.startswith("x-amz-")}
     headers |= {f"{CHECKSUM_PREFIX}{name}": value for name, value in checksums.items()}
     return {"content_type": source.content_type, "metadata": source.metadata, "headers": headers}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from itertools import groupby
 from typing import Any, Final
 
 from peerd.domain.files import StoredFile
@@ -16,6 +18,8 @@ from peerd.store.files.versions import UNCONDITIONAL, Condition
 STANDARD: Final = "STANDARD"
 """The storage class that stands for the class of the bucket."""
 CHECKSUM_PREFIX: Final = "x-amz-checksum-"
+PARTS: Final = "x-amz-mp-parts"
+"""Kept with the headers of a file, as the checksums are: the sizes of the parts in which it was uploaded."""
 MAX_CONTENT_TYPE: Final = 255
 _NO_MD5: Final = "-1"
 """A hyphen in an ETag says that it is no MD5: clients do not compare it."""
@@ -41,17 +45,33 @@ def class_name_of(storage_class: str | None, bucket: Bucket) -> str:
 def stored_object(file: StoredFile, bucket: Bucket) -> StoredObject:
     """A file as its headers show it."""
     sums = {name: value for name, value in file.headers.items() if name.startswith(CHECKSUM_PREFIX)}
-    headers = {name: value for name, value in file.headers.items() if name not in sums}
+    headers = {name: value for name, value in file.headers.items() if not name.startswith("x-amz-")}
     if file.content_type is not None:
         headers["content-type"] = file.content_type
     return StoredObject(
         size=file.size,
         etag=etag_of(file),
         modified=file.created_at,
+        part_sizes=part_sizes_of(file.headers.get(PARTS, "")),
         object_headers=ObjectHeaders(headers=headers, metadata=_as_headers(file.metadata)),
         checksums={name.removeprefix(CHECKSUM_PREFIX): value for name, value in sums.items()},
         storage_class=storage_class_of(file.class_name, bucket),
     )
+
+
+def part_sizes_as_text(sizes: Iterable[int]) -> str:
+    """The sizes of parts as a short text: nearly all parts of an upload have the same.
+
+    >>> part_sizes_as_text([8, 8, 8, 5]), part_sizes_of("3*8,1*5")
+    ('3*8,1*5', (8, 8, 8, 5))
+    """
+    return ",".join(f"{len(list(equal))}*{size}" for size, equal in groupby(sizes))
+
+
+def part_sizes_of(text: str) -> tuple[int, ...]:
+    """The sizes that `part_sizes_as_text` has written; none if the text is empty."""
+    runs = [run.split("*") for run in text.split(",") if run]
+    return tuple(int(size) for count, size in runs for _ in range(int(count)))
 
 
 def kept_with(object_headers: ObjectHeaders, checksums: dict[str, str] | None = None) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from peerd.storage.s3.errors import (
     S3EntityTooLarge,
     S3EntityTooSmall,
     S3InvalidPart,
+    S3InvalidRange,
     S3InvalidRequest,
     S3NoSuchUpload,
     S3PreconditionFailed,
@@ -36,9 +37,11 @@ from peerd.storage.s3_front.objects import check_size, copy_content, find_class,
 from peerd.storage.s3_front.relaying import DiskUnavailable, relay
 from peerd.storage.s3_front.stored_objects import (
     CHECKSUM_PREFIX,
+    PARTS,
     condition_of,
     etag_of,
     kept_with,
+    part_sizes_as_text,
     storage_class_of,
 )
 from peerd.storage.uploads import NewPart
@@ -117,6 +120,8 @@ async def copy_part(exchange: S3Exchange, operation: operations.UploadPartCopy) 
     node = exchange.node
     source = await to_thread(find_source, node, operation.source)
     start, stop = (0, source.size) if operation.range is None else operation.range.within(source.size)
+    if operation.range is not None and operation.range.last != stop - 1:
+        raise S3InvalidRange(ActualObjectSize=str(source.size))
     check_size(stop - start)
     bucket = await to_thread(node.database.read, get_bucket, upload.bucket)
 
@@ -334,7 +339,7 @@ def _complete(
             key=upload.key,
             class_name=upload.class_name,
             etag=etag_of_upload([bytes.fromhex(part.etag) for part in parts]),
-            headers={**upload.headers, **sums},
+            headers={**upload.headers, **sums, PARTS: part_sizes_as_text(part.size for part in parts)},
             condition=condition_of(operation.conditions),
             auditor=exchange.auditor,
             **kept,
