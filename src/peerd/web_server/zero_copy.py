@@ -13,7 +13,8 @@ EXTENSION: Final = "http.response.zerocopysend"
 async def send_file_range(cycle: RequestResponseCycle, message: Any) -> None:
     """Send ``count`` bytes of the ``file`` from ``offset``, and end the response unless there is ``more_body``.
 
-    The response has begun, and has a Content-Length. Of a client that has gone, nothing is sent, as with other bodies.
+    The response has begun, and has a Content-Length. To a client that has gone, nothing is sent, as with other bodies:
+    neither this range nor what follows it, although the protocol hears only later that the connection is lost.
 
     Raises:
         RuntimeError: the app sends more than it has announced, or the file is shorter.
@@ -24,6 +25,7 @@ async def send_file_range(cycle: RequestResponseCycle, message: Any) -> None:
     if count > cycle.expected_content_length:
         raise RuntimeError("the file's range is longer than the content-length")
     if cycle.disconnected or cycle.transport.is_closing():
+        cycle.disconnected = True
         return
     if cycle.scope["method"] != "HEAD" and count:
         loop = asyncio.get_running_loop()
@@ -31,6 +33,7 @@ async def send_file_range(cycle: RequestResponseCycle, message: Any) -> None:
             sent = await loop.sendfile(cycle.transport, message["file"], int(message["offset"]), count)
         except ConnectionError:
             cycle.transport.abort()
+            cycle.disconnected = True
             return
         cycle.expected_content_length -= sent
         if sent < count:

@@ -176,8 +176,10 @@ class FileApp:
         await _begin(send, total)
         with self.path.open("rb") as file:
             for number, (offset, count) in enumerate(parts, 1):
-                part = {"file": file, "offset": offset, "count": count, "more_body": number < len(parts)}
+                part = {"file": file, "offset": offset, "count": count, "more_body": number < len(parts) or number > 1}
                 await send({"type": "http.response.zerocopysend", **part})
+        if len(parts) > 1:
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _hash(self, receive: Any, send: Any) -> None:
         digest, more = hashlib.sha256(), True
@@ -231,12 +233,13 @@ async def test_a_wrong_range_is_reported_and_a_client_that_leaves_is_no_failure(
         [event] = [one for one in served.events if isinstance(one, events.WebRequestFailed)]
         assert error in event.error
         served.events.clear()
-    client = await served.connect()
-    client.request(f"/0-{SIZE}")
-    await client.reader.readexactly(1000)
-    client.writer.transport.abort()
-    await eventually_async(lambda: not served.server.connections.open)
-    assert [one for one in served.events if isinstance(one, events.WebRequestFailed)] == []
+    for path in (f"/0-{SIZE}", f"/0-{SIZE - 1},{SIZE - 1}-1"):
+        client = await served.connect()
+        client.request(path)
+        await client.reader.readexactly(1000)
+        client.writer.transport.abort()
+        await eventually_async(lambda: not served.server.connections.open)
+        assert [one for one in served.events if isinstance(one, events.WebRequestFailed)] == []
 
 
 async def test_a_large_body_arrives_whole_and_more_of_it_is_read_at_once(serve: Serve, app: FileApp) -> None:
