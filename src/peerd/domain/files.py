@@ -16,7 +16,7 @@ MAX_COPIES: Final = 16
 MAX_KEY_BYTES: Final = 1024
 """Bytes of UTF-8 of a key, as in S3."""
 
-BUCKET_NAME: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]|\.(?=[a-z0-9])){1,61}[a-z0-9]", re.ASCII)
+BUCKET_NAME: Final = re.compile(r"[a-z0-9](?:[a-z0-9]|-(?!\.)|\.(?=[a-z0-9])){1,61}[a-z0-9]", re.ASCII)
 IP_ADDRESS: Final = re.compile(r"\d+\.\d+\.\d+\.\d+", re.ASCII)
 CLASS_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}", re.ASCII)
 
@@ -52,7 +52,8 @@ def check_bucket_name(name: str) -> str:
     """
     if not BUCKET_NAME.fullmatch(name) or IP_ADDRESS.fullmatch(name):
         raise InvalidFile(
-            "bucket", "a name has 3 to 63 of a-z, 0-9, - and single dots, with a letter or digit at both ends"
+            "bucket",
+            "a name has 3 to 63 of a-z, 0-9, - and dots, with a letter or digit at both ends and beside each dot",
         )
     return name
 

@@ -40,7 +40,7 @@ def parsed(
 
 SUB_RESOURCES = """accelerate acl analytics cors encryption intelligent-tiering inventory legal-hold lifecycle logging
     metrics notification object-lock ownershipControls policy policyStatus publicAccessBlock replication requestPayment
-    restore retention select session tagging torrent versions website attributes anything"""
+    restore retention select session tagging torrent website attributes anything"""
 
 
 def test_a_sub_resource_of_s3_is_never_taken_for_the_object() -> None:
@@ -55,6 +55,8 @@ def test_a_sub_resource_of_s3_is_never_taken_for_the_object() -> None:
 def test_a_fault_of_a_request_has_its_code() -> None:
     table: list[tuple[str, bytes, bytes, list[tuple[bytes, bytes]], str]] = [
         ("PUT", b"/films", b"versioning", [], "NotImplemented"),
+        ("DELETE", b"/films", b"versions", [], "NotImplemented"),
+        ("GET", b"/films/a", b"versions", [], "NotImplemented"),
         ("POST", b"/films", b"", [], "NotImplemented"),
         ("PATCH", b"/films/a", b"", [], "MethodNotAllowed"),
         ("GET", b"/Films/a", b"", [], "InvalidBucketName"),

@@ -92,7 +92,9 @@ def test_buckets_are_made_listed_addressed_and_deleted_when_they_are_empty(clust
     s3.create_bucket(Bucket="music")
     assert [bucket["Name"] for bucket in s3.list_buckets()["Buckets"]] == ["films", "music"]
     s3.head_bucket(Bucket="music")
-    assert error_of(s3.create_bucket, Bucket="music") == ("BucketAlreadyOwnedByYou", 409)
+    s3.create_bucket(Bucket="music")
+    for name in ("foo-.bar", "foo.-bar", "foo..bar", "Foo", "1.2.3.4"):
+        assert error_of(s3.create_bucket, Bucket=name) == ("InvalidBucketName", 400), name
     assert s3.get_bucket_location(Bucket="music")["LocationConstraint"] is None
     assert "Status" not in s3.get_bucket_versioning(Bucket="music")
     s3.put_object(Bucket="music", Key="a", Body=b"")
@@ -115,6 +117,23 @@ def test_buckets_are_made_listed_addressed_and_deleted_when_they_are_empty(clust
     )
     assert url.startswith(f"http://{virtual}/a/b?")
     assert httpx.get(url.replace(virtual, host), headers={"host": virtual}).content == b"bytes"
+
+
+def test_versions_are_the_current_objects_by_which_a_bucket_is_emptied(s3: Any) -> None:
+    keys = ["a", "d/1", "d/2", "d/e/3", "ä b"]
+    for key in keys:
+        s3.put_object(Bucket="films", Key=key, Body=key.encode())
+    pages = s3.get_paginator("list_object_versions").paginate(Bucket="films", PaginationConfig={"PageSize": 2})
+    versions = [version for page in pages for version in page.get("Versions", [])]
+    assert [version["Key"] for version in versions] == sorted(keys, key=str.encode)
+    assert {(version["VersionId"], version["IsLatest"]) for version in versions} == {("null", True)}
+    page = s3.list_object_versions(Bucket="films", Prefix="d/", Delimiter="/")
+    assert [one["Key"] for one in page["Versions"]] == ["d/1", "d/2"]
+    assert [one["Prefix"] for one in page["CommonPrefixes"]] == ["d/e/"]
+    objects = [{"Key": one["Key"], "VersionId": one["VersionId"]} for one in versions[:-1]]
+    assert "Errors" not in s3.delete_objects(Bucket="films", Delete={"Objects": objects})
+    s3.delete_object(Bucket="films", Key=versions[-1]["Key"], VersionId="null")
+    assert "Versions" not in s3.list_object_versions(Bucket="films")
 
 
 NOT_IN_XML = "x\x01y\x7f\x85\ufffe"

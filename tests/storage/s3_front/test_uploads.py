@@ -210,7 +210,21 @@ def test_uploads_and_parts_are_listed_in_pages(s3: Any) -> None:
     assert [part["PartNumber"] for page in pages for part in page["Parts"]] == [1, 2, 3, 10_000]
     other = {**uploads[0], "Key": "another"}
     assert error_of(s3.upload_part, **other, PartNumber=1, Body=b"x") == ("NoSuchUpload", 404)
+
+
+def test_a_bucket_without_objects_is_deleted_with_its_unfinished_uploads(cluster: S3Cluster, s3: Any) -> None:
+    upload, other = begin(s3), begin(cluster.client("b"), "other")
+    for one in (upload, other):
+        upload_part(s3, one, 1, b"x")
+    s3.put_object(Bucket="films", Key="object", Body=b"")
     assert error_of(s3.delete_bucket, Bucket="films") == ("BucketNotEmpty", 409)
+    assert len(s3.list_multipart_uploads(Bucket="films")["Uploads"]) == 2, "nothing was aborted"
+    s3.delete_object(Bucket="films", Key="object")
+    s3.delete_bucket(Bucket="films")
+    assert error_of(s3.upload_part, **upload, PartNumber=2, Body=b"x") == ("NoSuchUpload", 404)
+    assert cluster.catalogue.count(file_uploads) == cluster.catalogue.count(file_upload_parts) == 0
+    cluster.run_tasks()
+    assert cluster.a.contents() == []
 
 
 def test_an_upload_whose_client_is_killed_leaves_nothing(cluster: S3Cluster, s3: Any) -> None:

@@ -76,15 +76,6 @@ class S3BadDigest(
     """The body has another digest than the request names."""
 
 
-class S3BucketAlreadyOwnedByYou(
-    S3Error,
-    code="BucketAlreadyOwnedByYou",
-    status=409,
-    sentence="a bucket of this name exists already",
-):
-    """A bucket is to be created that the same user has created before."""
-
-
 class S3BucketNotEmpty(
     S3Error,
     code="BucketNotEmpty",
@@ -156,7 +147,7 @@ class S3InvalidBucketName(
     S3Error,
     code="InvalidBucketName",
     status=400,
-    sentence="the name of the bucket is not 3 to 63 of a-z 0-9 . - that begin and end with a letter or a digit",
+    sentence="a bucket's name has 3 to 63 of a-z, 0-9, - and dots, a letter or digit at both ends and beside each dot",
 ):
     """A bucket's name is not permitted."""
 

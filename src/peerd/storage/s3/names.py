@@ -7,14 +7,12 @@ from typing import Final
 
 import msgspec
 
+from peerd.domain.files import BUCKET_NAME, IP_ADDRESS
 from peerd.storage.s3.errors import S3InvalidArgument, S3InvalidBucketName, S3InvalidURI, S3KeyTooLong
 from peerd.storage.s3.http_request import S3HttpRequest
 
 MAX_KEY: Final = 1024
 """The longest key, in bytes of UTF-8."""
-
-_BUCKET: Final = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
-_IPV4: Final = re.compile(r"\d+\.\d+\.\d+\.\d+", re.ASCII)
 
 
 class S3Target(msgspec.Struct, frozen=True):
@@ -54,7 +52,7 @@ def check_bucket_name(name: str) -> None:
 
     >>> check_bucket_name("films.2026")
     """
-    if _BUCKET.fullmatch(name) is None or ".." in name or _IPV4.fullmatch(name):
+    if BUCKET_NAME.fullmatch(name) is None or IP_ADDRESS.fullmatch(name):
         raise S3InvalidBucketName(BucketName=name[:128])
 
 

@@ -96,6 +96,12 @@ class ListObjectsV2(Listing, frozen=True, kw_only=True):
     fetch_owner: bool = False
 
 
+class ListObjectVersions(ListObjects, frozen=True, kw_only=True):
+    """List keys that follow ``marker``, each with its only version, which is called ``null``."""
+
+    version_id_marker: str | None = None
+
+
 class ListMultipartUploads(Listing, frozen=True, kw_only=True):
     """List uploads that follow ``key_marker`` and, of the same key, ``upload_id_marker``."""
 

@@ -55,6 +55,7 @@ from peerd.storage.s3.operations import (
     ListMultipartUploads,
     ListObjects,
     ListObjectsV2,
+    ListObjectVersions,
     ListParts,
     ObjectHeaders,
     PutObject,
@@ -394,6 +395,19 @@ def _list_objects_v2(request: S3HttpRequest, target: S3Target) -> S3Operation:
     )
 
 
+def _list_versions(request: S3HttpRequest, target: S3Target) -> S3Operation:
+    assert target.bucket is not None
+    return ListObjectVersions(
+        bucket=target.bucket,
+        prefix=_text(request, b"prefix"),
+        delimiter=_text(request, b"delimiter"),
+        is_url_encoded=_is_url_encoded(request),
+        marker=_text(request, b"key-marker"),
+        version_id_marker=_text(request, b"version-id-marker") or None,
+        max_keys=min(_number(request, b"max-keys", MAX_LISTED), MAX_LISTED),
+    )
+
+
 def _list_uploads(request: S3HttpRequest, target: S3Target) -> S3Operation:
     assert target.bucket is not None
     return ListMultipartUploads(
@@ -557,6 +571,7 @@ _ROUTES: Final[Mapping[tuple[str, str], tuple[_Route, ...]]] = {
         _route("location", _plain(GetBucketLocation)),
         _route("versioning", _plain(GetBucketVersioning)),
         _route("uploads", _list_uploads, f"{_LISTING} key-marker upload-id-marker max-uploads"),
+        _route("versions", _list_versions, f"{_LISTING} key-marker version-id-marker max-keys"),
         _route("list-type", _list_objects_v2, f"{_LISTING} continuation-token start-after max-keys fetch-owner"),
         _route(None, _list_objects, f"{_LISTING} marker max-keys"),
     ),

@@ -25,6 +25,7 @@ from peerd.storage.s3.operations import (
     ListMultipartUploads,
     ListObjects,
     ListObjectsV2,
+    ListObjectVersions,
     ListParts,
     ObjectHeaders,
 )
@@ -35,6 +36,8 @@ from peerd.storage.server.ranges import range_still_holds
 DEFAULT_REGION: Final = "us-east-1"
 """The region whose location constraint is empty."""
 DEFAULT_TYPE: Final = "binary/octet-stream"
+NULL_VERSION: Final = "null"
+"""The version of an object in a bucket without versions."""
 _OF_NOT_MODIFIED: Final = ("etag", "last-modified", "cache-control", "expires")
 """Headers by which a cache renews what it has (RFC 9110, 15.4.5)."""
 
@@ -306,6 +309,21 @@ def objects_v2_response(operation: ListObjectsV2, page: ListPage, owner: S3Owner
     )
 
 
+def versions_response(operation: ListObjectVersions, page: ListPage, owner: S3Owner) -> S3Response:
+    """The response to ListObjectVersions of a bucket that never had versions: each object is its only one."""
+    return document_response(
+        "ListVersionsResult",
+        [
+            *_listing(operation, page, operation.max_keys),
+            _encoded(operation, "KeyMarker", operation.marker),
+            xml_text("VersionIdMarker", operation.version_id_marker),
+            _encoded(operation, "NextKeyMarker", page.next_after),
+            xml_text("NextVersionIdMarker", None if page.next_after is None else NULL_VERSION),
+            *_rows(operation, page, owner, "Version", xml_text("VersionId", NULL_VERSION), xml_text("IsLatest", True)),
+        ],
+    )
+
+
 def deleted_response(keys: Iterable[str], errors: Iterable[tuple[str, S3Error]], *, is_quiet: bool) -> S3Response:
     """The response to DeleteObjects: the keys that are deleted now, and the errors of others."""
     deleted = [] if is_quiet else [xml_element("Deleted", xml_text("Key", key)) for key in keys]
@@ -430,12 +448,13 @@ def _listing(operation: Listing, page: ListPage, max_keys: int) -> list[str]:
     ]
 
 
-def _rows(operation: Listing, page: ListPage, owner: S3Owner | None) -> list[str]:
+def _rows(operation: Listing, page: ListPage, owner: S3Owner | None, name: str = "Contents", *more: str) -> list[str]:
     return [
         *(
             xml_element(
-                "Contents",
+                name,
                 _encoded(operation, "Key", entry.key),
+                *more,
                 xml_text("LastModified", iso_time(entry.modified)),
                 xml_text("ETag", quoted_etag(entry.etag)),
                 xml_text("Size", entry.size),

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from asyncio import to_thread
+from contextlib import suppress
 
 from sqlalchemy.engine import Connection
 
-from peerd.domain.file_errors import FileConditionFailed
+from peerd.domain.file_errors import BucketExists, FileConditionFailed
 from peerd.storage.auditing import REMOVE, state_of
 from peerd.storage.s3 import documents, operations, responses
 from peerd.storage.s3.errors import S3AccessDenied, S3Error, S3IllegalLocationConstraint, S3PreconditionFailed
@@ -14,9 +15,11 @@ from peerd.storage.s3.responses import DEFAULT_REGION, BucketEntry, ListPage, Ob
 from peerd.storage.s3_front.access import may_delete
 from peerd.storage.s3_front.exchange import OWNER, S3Exchange
 from peerd.storage.s3_front.stored_objects import condition_on_tag, etag_of, storage_class_of
+from peerd.storage.uploads import remove_contents
 from peerd.store.files import buckets
 from peerd.store.files.buckets import Bucket, get_bucket
 from peerd.store.files.listing import list_files
+from peerd.store.files.uploads import end_uploads
 from peerd.store.files.versions import delete_file
 
 DELETED_AT_ONCE = 50
@@ -37,17 +40,30 @@ async def list_buckets(exchange: S3Exchange, operation: operations.ListBuckets) 
 
 
 async def create_bucket(exchange: S3Exchange, operation: operations.CreateBucket) -> None:
-    """Create a bucket of the class `default`."""
+    """Create a bucket of the class `default`; one that is there remains as it is, as in the region us-east-1 of AWS."""
     region = documents.location_constraint(await exchange.document(documents.MAX_BUCKET_DOCUMENT))
     if region not in (None, DEFAULT_REGION):
         raise S3IllegalLocationConstraint(f"the region of this server is {DEFAULT_REGION}")
-    await to_thread(exchange.node.database.run, buckets.create_bucket, operation.bucket)
+    with suppress(BucketExists):
+        await to_thread(exchange.node.database.run, buckets.create_bucket, operation.bucket)
     await exchange.send(responses.empty_response(location=f"/{operation.bucket}"))
 
 
 async def delete_bucket(exchange: S3Exchange, operation: operations.DeleteBucket) -> None:
-    """Delete an empty bucket."""
-    await to_thread(exchange.node.database.run, buckets.delete_bucket, operation.bucket)
+    """Delete a bucket without objects, and abort its uploads, which no list of objects has.
+
+    Parts on disks of other nodes are swept there as unknown contents.
+    """
+    node = exchange.node
+
+    def delete(connection: Connection) -> list[tuple[int, list[int]]]:
+        ended = end_uploads(connection, get_bucket(connection, operation.bucket))
+        buckets.delete_bucket(connection, operation.bucket)
+        return ended
+
+    for disk_id, contents in await to_thread(node.database.run, delete):
+        if (disk := node.disks.find(disk_id)) is not None:
+            await to_thread(remove_contents, disk, contents)
     await exchange.send(responses.empty_response(204))
 
 
@@ -71,7 +87,7 @@ async def get_versioning(exchange: S3Exchange, operation: operations.GetBucketVe
 
 async def list_objects(exchange: S3Exchange, operation: operations.ListObjects | operations.ListObjectsV2) -> None:
     """Send a page of the files of a bucket."""
-    after = operation.marker if isinstance(operation, operations.ListObjects) else operation.after
+    after = operation.after if isinstance(operation, operations.ListObjectsV2) else operation.marker
 
     def read(connection: Connection) -> ListPage:
         bucket = get_bucket(connection, operation.bucket)
@@ -99,10 +115,12 @@ async def list_objects(exchange: S3Exchange, operation: operations.ListObjects |
 
     page = await to_thread(exchange.node.database.read, read)
     answer: S3Response
-    if isinstance(operation, operations.ListObjects):
-        answer = responses.objects_response(operation, page, OWNER)
-    else:
+    if isinstance(operation, operations.ListObjectsV2):
         answer = responses.objects_v2_response(operation, page, OWNER)
+    elif isinstance(operation, operations.ListObjectVersions):
+        answer = responses.versions_response(operation, page, OWNER)
+    else:
+        answer = responses.objects_response(operation, page, OWNER)
     await exchange.send(answer)
 
 

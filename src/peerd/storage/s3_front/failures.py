@@ -17,7 +17,6 @@ _S3_ERROR_OF: Final[Mapping[type[Exception], type[s3.S3Error]]] = {
     file_errors.InvalidFile: s3.S3InvalidArgument,
     file_errors.FileMissing: s3.S3NoSuchKey,
     file_errors.BucketNotFound: s3.S3NoSuchBucket,
-    file_errors.BucketExists: s3.S3BucketAlreadyOwnedByYou,
     file_errors.BucketNotEmpty: s3.S3BucketNotEmpty,
     file_errors.FileClassNotFound: s3.S3InvalidStorageClass,
     file_errors.QuotaExceeded: s3.S3EntityTooLarge,

@@ -31,6 +31,7 @@ _HANDLERS: Final[Mapping[type[operations.S3Operation], Any]] = {
     operations.GetBucketVersioning: buckets.get_versioning,
     operations.ListObjects: buckets.list_objects,
     operations.ListObjectsV2: buckets.list_objects,
+    operations.ListObjectVersions: buckets.list_objects,
     operations.DeleteObjects: buckets.delete_objects,
     operations.PutObject: objects.put_object,
     operations.CopyObject: objects.copy_object,

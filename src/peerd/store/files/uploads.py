@@ -180,6 +180,13 @@ def end_upload(connection: Connection, upload_id: str) -> list[int]:
     return contents
 
 
+def end_uploads(connection: Connection, bucket: Bucket) -> list[tuple[int, list[int]]]:
+    """Delete the rows of all uploads of S3 of a bucket; return the disk of each, and the contents of its parts."""
+    found = sa.select(file_uploads.c.id, file_uploads.c.disk_id).where(file_uploads.c.bucket_id == bucket.id, *_OF_S3)
+    rows = connection.execute(found.order_by(file_uploads.c.id)).all()
+    return [(disk_id, end_upload(connection, upload_id)) for upload_id, disk_id in rows]
+
+
 class CompletedUpload(msgspec.Struct, frozen=True, kw_only=True):
     """An upload that was completed lately; ``etag`` is that of the object that it became."""
 
