@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+from base64 import b64encode
 from datetime import UTC, datetime
 from typing import Any
 
@@ -164,6 +165,10 @@ def test_lists_in_pages_with_every_kind_of_key(s3: Any) -> None:
     assert s3.list_objects_v2(Bucket="films")["KeyCount"] == 0
 
 
+def sha256(content: bytes) -> str:
+    return b64encode(hashlib.sha256(content).digest()).decode()
+
+
 def test_a_copy_is_a_new_version_with_the_headers_of_the_source_or_new_ones(cluster: S3Cluster, s3: Any) -> None:
     content = os.urandom(5_000_000)
     s3.create_bucket(Bucket="music")
@@ -172,6 +177,10 @@ def test_a_copy_is_a_new_version_with_the_headers_of_the_source_or_new_ones(clus
     assert copied["CopyObjectResult"]["ETag"] == put["ETag"]
     got = s3.get_object(Bucket="music", Key="copy")
     assert (got["Body"].read(), got["Metadata"], got["ContentType"]) == (content, {"a": "1"}, "text/plain")
+    summed = {"Bucket": "music", "Key": "summed", "ChecksumAlgorithm": "SHA256"}
+    result = s3.copy_object(**summed, CopySource={"Bucket": "films", "Key": "ä 1"})["CopyObjectResult"]
+    assert (result["ChecksumSHA256"], result["ChecksumType"]) == (sha256(content), "FULL_OBJECT")
+    assert s3.head_object(Bucket="music", Key="summed", ChecksumMode="ENABLED")["ChecksumSHA256"] == sha256(content)
     replaced = {"MetadataDirective": "REPLACE", "Metadata": {"b": "2"}}
     s3.copy_object(Bucket="films", Key="ä 1", CopySource={"Bucket": "films", "Key": "ä 1"}, **replaced)
     assert s3.head_object(Bucket="films", Key="ä 1")["Metadata"] == {"b": "2"}

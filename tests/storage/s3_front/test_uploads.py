@@ -6,14 +6,18 @@ import hashlib
 import io
 import os
 import socket
+from base64 import b64encode
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import httpx
 import pytest
 import sqlalchemy as sa
 from boto3.s3.transfer import TransferConfig
+from botocore.exceptions import ClientError
 
 from peerd.storage.maintenance import StorageMaintenance
+from peerd.storage.s3.checksums import new_checksum
 from peerd.storage.s3_front import exchange
 from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import file_completed_uploads, file_upload_parts, file_uploads
@@ -111,6 +115,58 @@ def test_parts_that_are_not_as_the_client_names_them_are_refused(cluster: S3Clus
         done = {**upload, "MultipartUpload": {"Parts": parts}, "ChecksumType": kind}
         assert error_of(s3.complete_multipart_upload, **done, **damaged) == ("BadDigest", 400)
         s3.complete_multipart_upload(**done)
+
+
+def checksum(algorithm: str, data: bytes) -> bytes:
+    running = new_checksum(algorithm.lower())
+    running.update(data)
+    return running.digest()
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "kind"),
+    [("CRC32", "COMPOSITE"), ("SHA256", "COMPOSITE"), ("CRC32C", "FULL_OBJECT"), ("CRC64NVME", "FULL_OBJECT")],
+)
+def test_an_object_keeps_the_checksum_for_which_its_upload_was_begun(s3: Any, algorithm: str, kind: str) -> None:
+    name, contents = f"Checksum{algorithm}", [os.urandom(5 * MIB), os.urandom(5 * MIB), b"copied"]
+    created = s3.create_multipart_upload(Bucket="films", Key="f", ChecksumAlgorithm=algorithm, ChecksumType=kind)
+    assert (created["ChecksumAlgorithm"], created["ChecksumType"]) == (algorithm, kind)
+    upload = {key: created[key] for key in ("Bucket", "Key", "UploadId")}
+    [listed] = s3.list_multipart_uploads(Bucket="films")["Uploads"]
+    assert (listed["ChecksumAlgorithm"], listed["ChecksumType"]) == (algorithm, kind)
+    sums = [checksum(algorithm, content) for content in contents]
+    parts = [upload_part(s3, upload, 1, contents[0], ChecksumAlgorithm=algorithm)]
+    url = s3.generate_presigned_url("upload_part", {**upload, "PartNumber": 2})
+    second = httpx.put(url, content=contents[1])
+    s3.put_object(Bucket="films", Key="source", Body=contents[2])
+    third = s3.upload_part_copy(**upload, PartNumber=3, CopySource="films/source")["CopyPartResult"]
+    encoded = [b64encode(value).decode() for value in sums]
+    assert [parts[0][name], second.headers[f"x-amz-checksum-{algorithm.lower()}"], third[name]] == encoded
+    found = s3.list_parts(**upload)
+    assert (found["ChecksumAlgorithm"], found["ChecksumType"]) == (algorithm, kind)
+    assert [part[name] for part in found["Parts"]] == encoded
+    other = "SHA1" if algorithm != "SHA1" else "CRC32"
+    assert error_of(s3.upload_part, **upload, PartNumber=4, Body=b"x", ChecksumAlgorithm=other)[0] == "InvalidRequest"
+    parts += [{"PartNumber": 2, "ETag": second.headers["etag"]}, {"PartNumber": 3, "ETag": third["ETag"]}]
+    whole = {
+        "COMPOSITE": f"{b64encode(checksum(algorithm, b''.join(sums))).decode()}-3",
+        "FULL_OBJECT": b64encode(checksum(algorithm, b"".join(contents))).decode(),
+    }[kind]
+    for _ in range(2):  # also for a client that has lost the first answer
+        done = s3.complete_multipart_upload(**upload, MultipartUpload={"Parts": parts})
+        assert (done[name], done["ChecksumType"]) == (whole, kind)
+    for read in (s3.head_object, s3.get_object):
+        got = read(Bucket="films", Key="f", ChecksumMode="ENABLED")
+        assert (got[name], got["ChecksumType"]) == (whole, kind)
+
+
+def test_an_upload_cannot_be_begun_for_a_checksum_that_s3_does_not_have(s3: Any) -> None:
+    for wrong in (
+        {"ChecksumAlgorithm": "SHA256", "ChecksumType": "FULL_OBJECT"},
+        {"ChecksumAlgorithm": "CRC64NVME", "ChecksumType": "COMPOSITE"},
+    ):
+        with pytest.raises(ClientError, match="InvalidRequest"):
+            begin(s3, **wrong)
 
 
 def test_an_upload_that_is_completed_again_is_answered_as_before(cluster: S3Cluster, s3: Any) -> None:

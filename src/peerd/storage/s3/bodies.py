@@ -39,20 +39,26 @@ class BodyDigests(msgspec.Struct, frozen=True, kw_only=True):
     size: int
     md5: bytes
     checksums: Mapping[str, str]
-    """The checksums that the client sent, by algorithm, as Base64 text."""
+    """The checksum that the client sent, or that was asked for, by algorithm, as Base64 text."""
 
 
 class BodyReader:
     """Reads the body of one request.
 
     Arguments: ``request`` and its verified signature; ``has_checksum_headers``: whether ``x-amz-checksum-*`` describe
-    the body (of CompleteMultipartUpload they describe the object, not the document).
+    the body (of CompleteMultipartUpload they describe the object, not the document); ``algorithm``: of a checksum that
+    is computed also if the client sends none.
 
     What `feed` returns is valid only when `finish` has returned. Raises S3Error for headers that cannot be read.
     """
 
     def __init__(
-        self, request: S3HttpRequest, verified: VerifiedSignature, *, has_checksum_headers: bool = True
+        self,
+        request: S3HttpRequest,
+        verified: VerifiedSignature,
+        *,
+        has_checksum_headers: bool = True,
+        algorithm: str | None = None,
     ) -> None:
         form = verified.payload
         self._length = _length(request, form)
@@ -63,7 +69,10 @@ class BodyReader:
         self._md5 = hashlib.md5(usedforsecurity=False)
         self._wanted = _checksum_headers(request) if has_checksum_headers else {}
         trailer = _trailer(request, form)
-        self._sums: dict[str, RunningDigest] = {name: new_checksum(name) for name in (*self._wanted, *trailer)}
+        sums = {*self._wanted, *trailer} or ({algorithm} if algorithm else set())
+        if algorithm is not None and algorithm not in sums:
+            raise S3InvalidRequest(f"the upload was begun for the checksum {algorithm.upper()}, not this one")
+        self._sums: dict[str, RunningDigest] = {name: new_checksum(name) for name in sums}
         self._size = 0
         self._decoder: ChunkedDecoder | None = None
         if form.is_chunked:
@@ -112,9 +121,8 @@ class BodyReader:
         for name, digest in wanted.items():
             if self._sums[name].digest() != digest:
                 raise S3BadDigest(f"the body does not have the {name.upper()} that the request names")
-        return BodyDigests(
-            size=self._size, md5=md5, checksums={name: encoded_digest(digest) for name, digest in wanted.items()}
-        )
+        sums = {name: encoded_digest(checksum.digest()) for name, checksum in self._sums.items()}
+        return BodyDigests(size=self._size, md5=md5, checksums=sums)
 
 
 def _length(request: S3HttpRequest, form: PayloadForm) -> int:

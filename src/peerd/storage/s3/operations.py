@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 import msgspec
 
 from peerd.storage.s3.conditions import Conditions, RequestedRange
+
+CHECKSUM_ALGORITHM: Final = "x-amz-checksum-algorithm"
+CHECKSUM_TYPE: Final = "x-amz-checksum-type"
 
 
 class S3Operation(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,6 +31,19 @@ class Checksum(msgspec.Struct, frozen=True):
 
     algorithm: str
     value: str
+
+
+class ChecksumKind(msgspec.Struct, frozen=True):
+    """Which checksum an object has that is uploaded in parts: of its bytes, or of the checksums of its parts."""
+
+    algorithm: str
+    is_of_parts: bool
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """As clients name it, and as it is kept with an upload."""
+        kind = "COMPOSITE" if self.is_of_parts else "FULL_OBJECT"
+        return {CHECKSUM_ALGORITHM: self.algorithm.upper(), CHECKSUM_TYPE: kind}
 
 
 class CopySource(msgspec.Struct, frozen=True, kw_only=True):
@@ -135,6 +152,7 @@ class CopyObject(ObjectOperation, frozen=True, kw_only=True):
     object_headers: ObjectHeaders | None = None
     conditions: Conditions = Conditions()
     storage_class: str | None = None
+    checksum_algorithm: str | None = None
 
 
 class GetObject(ObjectOperation, frozen=True, kw_only=True):
@@ -165,8 +183,7 @@ class CreateMultipartUpload(ObjectOperation, frozen=True, kw_only=True):
 
     object_headers: ObjectHeaders = ObjectHeaders()
     storage_class: str | None = None
-    checksum_algorithm: str | None = None
-    checksum_type: str | None = None
+    checksum_kind: ChecksumKind | None = None
 
 
 class UploadOperation(ObjectOperation, frozen=True, kw_only=True):

@@ -36,8 +36,11 @@ from peerd.storage.s3.http_request import (
 )
 from peerd.storage.s3.names import S3Target, check_bucket_name, checked_key, checked_text, target_of
 from peerd.storage.s3.operations import (
+    CHECKSUM_ALGORITHM,
+    CHECKSUM_TYPE,
     AbortMultipartUpload,
     Checksum,
+    ChecksumKind,
     CompleteMultipartUpload,
     CopyObject,
     CopySource,
@@ -77,13 +80,16 @@ _OVERRIDES: Final = {f"response-{name}".encode(): name for name in _KEPT_HEADERS
 _WITHOUT_MEANING: Final = {b"x-id"}
 """SDKs add the operation's name."""
 
+_ONLY_TYPES: Final = {"crc64nvme": "FULL_OBJECT", "sha1": "COMPOSITE", "sha256": "COMPOSITE"}
+"""The type of the checksum of an upload, by its algorithm; others have either."""
+
 _PRINTABLE: Final = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 _TOKEN: Final = re.compile(r"[A-Z0-9_]{1,64}")
 _UPLOAD_ID: Final = re.compile(r"[A-Za-z0-9._~-]{1,128}")
 _METADATA_NAME: Final = re.compile(r"[a-z0-9!#$%&'*+.^_`|~-]+")
 
 _HEEDED_HEADERS: Final = {
-    "x-amz-checksum-algorithm", "x-amz-checksum-mode", "x-amz-checksum-type",
+    CHECKSUM_ALGORITHM, CHECKSUM_TYPE, "x-amz-checksum-mode",
     "x-amz-copy-source-if-match", "x-amz-copy-source-if-modified-since", "x-amz-copy-source-if-none-match",
     "x-amz-copy-source-if-unmodified-since", "x-amz-copy-source-range",
     *(f"x-amz-checksum-{name}" for name in CHECKSUM_SIZES),
@@ -318,17 +324,29 @@ def _object_checksum(request: S3HttpRequest) -> Checksum | None:
 
 
 def _checksum_algorithm(request: S3HttpRequest) -> str | None:
-    value = request.header("x-amz-checksum-algorithm")
+    value = request.header(CHECKSUM_ALGORITHM)
     if value is not None and value.lower() not in CHECKSUM_SIZES:
         raise S3InvalidRequest(f"the checksum {quoted(value)} is not one of {', '.join(CHECKSUM_SIZES).upper()}")
     return None if value is None else value.lower()
 
 
 def _checksum_type(request: S3HttpRequest) -> str | None:
-    value = request.header("x-amz-checksum-type")
+    value = request.header(CHECKSUM_TYPE)
     if value not in (None, "COMPOSITE", "FULL_OBJECT"):
         raise S3InvalidRequest("x-amz-checksum-type must be COMPOSITE or FULL_OBJECT")
     return value
+
+
+def _checksum_kind(request: S3HttpRequest) -> ChecksumKind | None:
+    algorithm, kind = _checksum_algorithm(request), _checksum_type(request)
+    if algorithm is None:
+        if kind is not None:
+            raise S3InvalidRequest("x-amz-checksum-type needs x-amz-checksum-algorithm")
+        return None
+    only = _ONLY_TYPES.get(algorithm)
+    if only is not None and kind not in (None, only):
+        raise S3InvalidRequest(f"the checksum {algorithm.upper()} of an upload is {only}")
+    return ChecksumKind(algorithm, is_of_parts=(only or kind or "COMPOSITE") == "COMPOSITE")
 
 
 def token_after(after: str) -> str:
@@ -447,6 +465,7 @@ def _put(request: S3HttpRequest, target: S3Target) -> S3Operation:
         object_headers=_object_headers(request) if directive == "REPLACE" else None,
         conditions=conditions,
         storage_class=storage_class,
+        checksum_algorithm=_checksum_algorithm(request),
     )
 
 
@@ -490,8 +509,7 @@ def _begin_upload(request: S3HttpRequest, target: S3Target) -> S3Operation:
         key=target.key,
         object_headers=_object_headers(request),
         storage_class=_storage_class(request),
-        checksum_algorithm=_checksum_algorithm(request),
-        checksum_type=_checksum_type(request),
+        checksum_kind=_checksum_kind(request),
     )
 
 

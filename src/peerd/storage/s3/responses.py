@@ -16,6 +16,9 @@ import msgspec
 from peerd.storage.s3.errors import S3Error, S3InvalidPartNumber, S3NotModified
 from peerd.storage.s3.http_request import percent_encoded
 from peerd.storage.s3.operations import (
+    CHECKSUM_ALGORITHM,
+    CHECKSUM_TYPE,
+    ChecksumKind,
     CompleteMultipartUpload,
     CreateMultipartUpload,
     GetObject,
@@ -83,6 +86,7 @@ class UploadEntry(msgspec.Struct, frozen=True, kw_only=True):
     upload_id: str
     begun: datetime
     storage_class: str = "STANDARD"
+    checksum_kind: ChecksumKind | None = None
 
 
 class PartEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,6 +96,7 @@ class PartEntry(msgspec.Struct, frozen=True, kw_only=True):
     size: int
     etag: str
     modified: datetime
+    checksums: Mapping[str, str] = {}
 
 
 class ListPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -240,7 +245,28 @@ def _wanted_range(operation: GetObject, stored: StoredObject) -> tuple[int, int]
 
 
 def _checksum_headers(checksums: Mapping[str, str]) -> dict[str, str]:
-    return {f"x-amz-checksum-{name}": value for name, value in checksums.items()}
+    headers = {f"x-amz-checksum-{name}": value for name, value in checksums.items()}
+    for name, value in checksums.items():
+        headers[CHECKSUM_TYPE] = ChecksumKind(name, is_of_parts="-" in value).headers[CHECKSUM_TYPE]
+    return headers
+
+
+def _checksum_elements(checksums: Mapping[str, str]) -> list[str]:
+    """The checksum of an object in a document, with its type."""
+    kind = _checksum_headers(checksums).get(CHECKSUM_TYPE)
+    return [*_checksums_of_part(checksums), xml_text("ChecksumType", kind)]
+
+
+def _checksums_of_part(checksums: Mapping[str, str]) -> list[str]:
+    return [xml_text(f"Checksum{name.upper()}", value) for name, value in checksums.items()]
+
+
+def _kind_elements(kind: ChecksumKind | None) -> list[str]:
+    headers = {} if kind is None else kind.headers
+    return [
+        xml_text("ChecksumAlgorithm", headers.get(CHECKSUM_ALGORITHM)),
+        xml_text("ChecksumType", headers.get(CHECKSUM_TYPE)),
+    ]
 
 
 # ---------------------------------------------------------------- documents
@@ -334,11 +360,17 @@ def deleted_response(keys: Iterable[str], errors: Iterable[tuple[str, S3Error]],
     return document_response("DeleteResult", [*deleted, *failed])
 
 
-def copied_response(etag: str, modified: datetime, *, is_part: bool = False) -> S3Response:
+def copied_response(
+    etag: str, modified: datetime, checksums: Mapping[str, str], *, is_part: bool = False
+) -> S3Response:
     """The response to CopyObject, or to UploadPartCopy."""
     return document_response(
         "CopyPartResult" if is_part else "CopyObjectResult",
-        [xml_text("LastModified", iso_time(modified)), xml_text("ETag", quoted_etag(etag))],
+        [
+            xml_text("LastModified", iso_time(modified)),
+            xml_text("ETag", quoted_etag(etag)),
+            *(_checksums_of_part(checksums) if is_part else _checksum_elements(checksums)),
+        ],
     )
 
 
@@ -347,10 +379,14 @@ def upload_response(operation: CreateMultipartUpload, upload_id: str) -> S3Respo
     content = [
         xml_text("Bucket", operation.bucket), xml_text("Key", operation.key), xml_text("UploadId", upload_id)
     ]  # fmt: skip
-    return document_response("InitiateMultipartUploadResult", content)
+    answer = document_response("InitiateMultipartUploadResult", content)
+    kind = operation.checksum_kind
+    return answer if kind is None else msgspec.structs.replace(answer, headers={**answer.headers, **kind.headers})
 
 
-def completed_response(operation: CompleteMultipartUpload, etag: str, location: str) -> S3Response:
+def completed_response(
+    operation: CompleteMultipartUpload, etag: str, location: str, checksums: Mapping[str, str]
+) -> S3Response:
     """The response to CompleteMultipartUpload; ``location``: the URL of the object."""
     return document_response(
         "CompleteMultipartUploadResult",
@@ -359,12 +395,13 @@ def completed_response(operation: CompleteMultipartUpload, etag: str, location: 
             xml_text("Bucket", operation.bucket),
             xml_text("Key", operation.key),
             xml_text("ETag", quoted_etag(etag)),
+            *_checksum_elements(checksums),
         ],
     )
 
 
 def parts_response(
-    operation: ListParts, parts: Sequence[PartEntry], owner: S3Owner, *, is_truncated: bool
+    operation: ListParts, parts: Sequence[PartEntry], owner: S3Owner, kind: ChecksumKind | None, *, is_truncated: bool
 ) -> S3Response:
     """The response to ListParts."""
     rows = [
@@ -374,6 +411,7 @@ def parts_response(
             xml_text("LastModified", iso_time(part.modified)),
             xml_text("ETag", quoted_etag(part.etag)),
             xml_text("Size", part.size),
+            *_checksums_of_part(part.checksums),
         )
         for part in parts
     ]
@@ -386,6 +424,7 @@ def parts_response(
             xml_text("UploadId", operation.upload_id),
             _owner("Initiator", owner),
             _owner("Owner", owner),
+            *_kind_elements(kind),
             xml_text("StorageClass", "STANDARD"),
             xml_text("PartNumberMarker", operation.marker),
             xml_text("NextPartNumberMarker", parts[-1].number if parts else operation.marker),
@@ -415,6 +454,7 @@ def uploads_response(
             _owner("Owner", owner),
             xml_text("StorageClass", upload.storage_class),
             xml_text("Initiated", iso_time(upload.begun)),
+            *_kind_elements(upload.checksum_kind),
         )
         for upload in uploads
     ]

@@ -60,9 +60,9 @@ class S3Exchange:
         self.auditor = FileAuditor.of_access_key(key, None if client is None else str(client[0]))
         self._verified = verified
 
-    def body_reader(self, *, has_checksum_headers: bool = True) -> BodyReader:
+    def body_reader(self, *, has_checksum_headers: bool = True, algorithm: str | None = None) -> BodyReader:
         """What verifies the body. Raises S3Error for headers that cannot be read."""
-        return BodyReader(self.http, self._verified, has_checksum_headers=has_checksum_headers)
+        return BodyReader(self.http, self._verified, has_checksum_headers=has_checksum_headers, algorithm=algorithm)
 
     async def receive(self, reader: BodyReader, write: Callable[[bytes], object]) -> BodyDigests:
         """Read the body, write what it stands for, and verify it.

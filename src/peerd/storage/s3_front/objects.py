@@ -17,12 +17,14 @@ from peerd.storage.disk.open_disk import LocalRange
 from peerd.storage.node import StorageNode
 from peerd.storage.receiving import Received, Receiving
 from peerd.storage.s3 import operations, responses
+from peerd.storage.s3.checksums import encoded_digest, new_checksum
 from peerd.storage.s3.errors import S3EntityTooLarge, S3NotModified, S3PreconditionFailed
 from peerd.storage.s3.operations import ObjectHeaders
 from peerd.storage.s3.responses import S3Response, etag_of_part
 from peerd.storage.s3_front.exchange import S3Exchange
 from peerd.storage.s3_front.stored_objects import (
     CHECKSUM_PREFIX,
+    checksums_of,
     class_name_of,
     condition_of,
     etag_of,
@@ -110,7 +112,7 @@ async def copy_object(exchange: S3Exchange, operation: operations.CopyObject) ->
 
     def copy() -> S3Response:
         file = _copy(exchange, source, operation, class_name, condition)
-        return responses.copied_response(etag_of(file), file.created_at)
+        return responses.copied_response(etag_of(file), file.created_at, checksums_of(file))
 
     await exchange.send_when_done(copy)
 
@@ -148,16 +150,35 @@ def find_source(node: StorageNode, source: operations.CopySource) -> StoredFile:
     return file
 
 
-def copy_content(node: StorageNode, file: StoredFile, start: int, stop: int, write: Callable[[bytes], object]) -> None:
-    """Write bytes of a file, each chunk verified. Raises NoSourceLeft, and what ``write`` raises."""
+def copy_content(
+    node: StorageNode,
+    file: StoredFile,
+    start: int,
+    stop: int,
+    write: Callable[[bytes], object],
+    algorithm: str | None = None,
+) -> tuple[str, dict[str, str]]:
+    """Write bytes of a file, each chunk verified; return their ETag, and their checksum if there is an ``algorithm``.
+
+    Raises NoSourceLeft, and what ``write`` raises.
+    """
+    digest, sums = md5(usedforsecurity=False), {name: new_checksum(name) for name in [algorithm] if name is not None}
+
+    def take(data: bytes) -> None:
+        digest.update(data)
+        for running in sums.values():
+            running.update(data)
+        write(data)
+
     with FileReading.begin(node, file) as reading:
         for piece in reading.pieces(start, stop):
             if not isinstance(piece, LocalRange):
-                write(piece)
+                take(piece)
                 continue
             end = piece.offset + piece.count
             for position in range(piece.offset, end, BLOCK):
-                write(os.pread(piece.fd, min(BLOCK, end - position), position))
+                take(os.pread(piece.fd, min(BLOCK, end - position), position))
+    return etag_of_part(digest.digest()), {name: encoded_digest(one.digest()) for name, one in sums.items()}
 
 
 async def _prepare(
@@ -177,35 +198,26 @@ def find_class(connection: Connection, bucket: str, storage_class: str | None) -
 def _copy(
     exchange: S3Exchange, source: StoredFile, operation: operations.CopyObject, class_name: str, condition: Condition
 ) -> StoredFile:
-    node, digest = exchange.node, md5(usedforsecurity=False)
+    node = exchange.node
     with Receiving.begin(node, source.size) as receiving:
-
-        def write(data: bytes) -> None:
-            digest.update(data)
-            receiving.write(data)
-
-        copy_content(node, source, 0, source.size, write)
+        etag, sums = copy_content(node, source, 0, source.size, receiving.write, operation.checksum_algorithm)
         received = Received(
             bucket=operation.bucket,
             key=operation.key,
             class_name=class_name,
-            etag=etag_of_part(digest.digest()),
+            etag=etag,
             blake3=source.blake3,
             condition=condition,
             auditor=exchange.auditor,
             arguments={"source": f"{source.bucket}/{source.key}"},
-            **_kept_with_copy(source, operation.object_headers),
+            **_kept_with_copy(source, operation.object_headers, sums),
         )
         return receiving.finish(received)
 
 
-def _kept_with_copy(source: StoredFile, replaced: ObjectHeaders | None) -> dict[str, Any]:
-    """What is kept with a copy: of the source, or as given; checksums are of the content, and remain true."""
-    checksums = {
-        name.removeprefix(CHECKSUM_PREFIX): value
-        for name, value in source.headers.items()
-        if name.startswith(CHECKSUM_PREFIX) and "-" not in value
-    }
+def _kept_with_copy(source: StoredFile, replaced: ObjectHeaders | None, computed: dict[str, str]) -> dict[str, Any]:
+    """What is kept with a copy: of the source, or as given; a checksum of the source's bytes remains true."""
+    checksums = computed or {name: value for name, value in checksums_of(source).items() if "-" not in value}
     if replaced is not None:
         return kept_with(replaced, checksums)
     headers = {name: value for name, value in source.headers.items() if not name.startswith("x-amz-")}

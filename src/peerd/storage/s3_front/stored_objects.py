@@ -44,7 +44,6 @@ def class_name_of(storage_class: str | None, bucket: Bucket) -> str:
 
 def stored_object(file: StoredFile, bucket: Bucket) -> StoredObject:
     """A file as its headers show it."""
-    sums = {name: value for name, value in file.headers.items() if name.startswith(CHECKSUM_PREFIX)}
     headers = {name: value for name, value in file.headers.items() if not name.startswith("x-amz-")}
     if file.content_type is not None:
         headers["content-type"] = file.content_type
@@ -54,9 +53,18 @@ def stored_object(file: StoredFile, bucket: Bucket) -> StoredObject:
         modified=file.created_at,
         part_sizes=part_sizes_of(file.headers.get(PARTS, "")),
         object_headers=ObjectHeaders(headers=headers, metadata=_as_headers(file.metadata)),
-        checksums={name.removeprefix(CHECKSUM_PREFIX): value for name, value in sums.items()},
+        checksums=checksums_of(file),
         storage_class=storage_class_of(file.class_name, bucket),
     )
+
+
+def checksums_of(file: StoredFile) -> dict[str, str]:
+    """The checksum of a file, by its algorithm, if it has one."""
+    return {
+        name.removeprefix(CHECKSUM_PREFIX): value
+        for name, value in file.headers.items()
+        if name.startswith(CHECKSUM_PREFIX)
+    }
 
 
 def part_sizes_as_text(sizes: Iterable[int]) -> str:

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 import uuid
 from asyncio import to_thread
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
 from sqlalchemy.engine import Connection
 
-from peerd.domain.file_errors import DiskNotFound, FileConditionFailed, UploadGone
+from peerd.domain.file_errors import DiskNotFound, FileConditionFailed, FileMissing, UploadGone
 from peerd.domain.files import StoredFile
 from peerd.storage import uploads
 from peerd.storage.local_disks import LocalDisk
 from peerd.storage.receiving import NoDiskHasRoom, Received
 from peerd.storage.s3 import documents, operations, responses
-from peerd.storage.s3.checksums import decoded_digest, encoded_digest, new_checksum
+from peerd.storage.s3.checksums import CHECKSUM_SIZES, decoded_digest, encoded_digest, new_checksum
 from peerd.storage.s3.documents import CompletedPart
 from peerd.storage.s3.errors import (
     S3BadDigest,
@@ -30,7 +29,7 @@ from peerd.storage.s3.errors import (
     S3NoSuchUpload,
     S3PreconditionFailed,
 )
-from peerd.storage.s3.operations import Checksum
+from peerd.storage.s3.operations import CHECKSUM_ALGORITHM, CHECKSUM_TYPE, Checksum, ChecksumKind
 from peerd.storage.s3.responses import PartEntry, S3Response, UploadEntry, etag_of_part, etag_of_upload
 from peerd.storage.s3_front.exchange import OWNER, S3Exchange
 from peerd.storage.s3_front.objects import check_size, copy_content, find_class, find_source
@@ -38,6 +37,7 @@ from peerd.storage.s3_front.relaying import DiskUnavailable, relay
 from peerd.storage.s3_front.stored_objects import (
     CHECKSUM_PREFIX,
     PARTS,
+    checksums_of,
     condition_of,
     etag_of,
     kept_with,
@@ -47,6 +47,7 @@ from peerd.storage.s3_front.stored_objects import (
 from peerd.storage.uploads import NewPart
 from peerd.store.files.buckets import get_bucket
 from peerd.store.files.disks import DiskRow, get_disk
+from peerd.store.files.lookup import find_with_sources
 from peerd.store.files.uploads import (
     CompletedUpload,
     NewUpload,
@@ -69,6 +70,8 @@ async def create_upload(exchange: S3Exchange, operation: operations.CreateMultip
     """Begin an upload on the disk of this node that has the most room."""
     await exchange.document(0)
     node, kept = exchange.node, kept_with(operation.object_headers)
+    if operation.checksum_kind is not None:
+        kept["headers"] |= operation.checksum_kind.headers
     for_new = await to_thread(node.disks.for_new, MIN_PART)
     if not for_new:
         raise NoDiskHasRoom(node.name, MIN_PART)
@@ -96,14 +99,14 @@ async def upload_part(exchange: S3Exchange, operation: operations.UploadPart) ->
     disk = await _own_disk(exchange, upload)
     if disk is None:
         return
-    node, reader = exchange.node, exchange.body_reader()
+    kind = _checksum_kind_of(upload)
+    node, reader = exchange.node, exchange.body_reader(algorithm=None if kind is None else kind.algorithm)
     check_size(reader.length)
     bucket = await to_thread(node.database.read, get_bucket, upload.bucket)
     receiving = await to_thread(uploads.begin_part, node, bucket, disk, reader.length)
     try:
         digests = await exchange.receive(reader, receiving.write)
-        checksum = next((f"{name}:{value}" for name, value in digests.checksums.items()), None)
-        new = NewPart(number=operation.part_number, etag=etag_of_part(digests.md5), checksum=checksum)
+        new = _new_part(operation, etag_of_part(digests.md5), digests.checksums)
         await to_thread(uploads.store_part, node, disk, upload.id, receiving, new)
     finally:
         await to_thread(receiving.close)
@@ -124,22 +127,18 @@ async def copy_part(exchange: S3Exchange, operation: operations.UploadPartCopy) 
         raise S3InvalidRange(ActualObjectSize=str(source.size))
     check_size(stop - start)
     bucket = await to_thread(node.database.read, get_bucket, upload.bucket)
+    kind = _checksum_kind_of(upload)
+    algorithm = None if kind is None else kind.algorithm
 
     def copy() -> S3Response:
-        digest = hashlib.md5(usedforsecurity=False)
         with uploads.begin_part(node, bucket, disk, stop - start) as receiving:
-
-            def write(data: bytes) -> None:
-                digest.update(data)
-                receiving.write(data)
-
-            copy_content(node, source, start, stop, write)
-            new = NewPart(number=operation.part_number, etag=etag_of_part(digest.digest()))
+            etag, sums = copy_content(node, source, start, stop, receiving.write, algorithm)
+            new = _new_part(operation, etag, sums)
             uploads.store_part(node, disk, upload.id, receiving, new)
         found = node.database.read(list_parts, upload.id, after=operation.part_number - 1, limit=1)
         if not found:
             raise UploadGone(upload.id)
-        return responses.copied_response(new.etag, found[0].created_at, is_part=True)
+        return responses.copied_response(etag, found[0].created_at, sums, is_part=True)
 
     await exchange.send_when_done(copy)
 
@@ -155,7 +154,8 @@ async def complete_upload(exchange: S3Exchange, operation: operations.CompleteMu
     if completed is not None:
         document = await exchange.document(documents.MAX_PARTS_DOCUMENT, has_checksum_headers=False)
         _check_same(completed, documents.completed_parts(document))
-        await exchange.send(responses.completed_response(operation, completed.etag, location))
+        sums = await to_thread(_checksums_now, exchange, operation, completed.etag)
+        await exchange.send(responses.completed_response(operation, completed.etag, location, sums))
         return
     upload = await _find(exchange, operation)
     disk = await _own_disk(exchange, upload)
@@ -168,14 +168,15 @@ async def complete_upload(exchange: S3Exchange, operation: operations.CompleteMu
     def complete() -> S3Response:
         try:
             parts = _checked_parts(exchange, operation, wanted)
-            etag = etag_of(_complete(exchange, operation, upload, disk, parts))
+            file = _complete(exchange, operation, upload, disk, parts)
+            etag, sums = etag_of(file), checksums_of(file)
         except (UploadGone, S3InvalidPart, S3PreconditionFailed, FileConditionFailed):
             found = _find_completed(exchange, operation)
             if found is None:
                 raise
             _check_same(found, wanted)  # another request has completed it meanwhile
-            etag = found.etag
-        return responses.completed_response(operation, etag, location)
+            etag, sums = found.etag, _checksums_now(exchange, operation, found.etag)
+        return responses.completed_response(operation, etag, location, sums)
 
     await exchange.send_when_done(complete)
 
@@ -199,10 +200,17 @@ async def send_parts(exchange: S3Exchange, operation: operations.ListParts) -> N
     read = exchange.node.database.read
     found = await to_thread(read, list_parts, upload.id, after=operation.marker, limit=limit + 1)
     entries = [
-        PartEntry(number=part.number, size=part.size, etag=part.etag, modified=part.created_at)
+        PartEntry(
+            number=part.number,
+            size=part.size,
+            etag=part.etag,
+            modified=part.created_at,
+            checksums=_checksums_of_part(part),
+        )
         for part in found[:limit]
     ]
-    await exchange.send(responses.parts_response(operation, entries, OWNER, is_truncated=len(found) > limit))
+    kind = _checksum_kind_of(upload)
+    await exchange.send(responses.parts_response(operation, entries, OWNER, kind, is_truncated=len(found) > limit))
 
 
 async def send_uploads(exchange: S3Exchange, operation: operations.ListMultipartUploads) -> None:
@@ -224,6 +232,7 @@ async def send_uploads(exchange: S3Exchange, operation: operations.ListMultipart
                 upload_id=upload.id,
                 begun=upload.created_at,
                 storage_class=storage_class_of(upload.class_name, bucket),
+                checksum_kind=_checksum_kind_of(upload),
             )
             for upload in page.uploads
         ]
@@ -240,6 +249,32 @@ async def _find(exchange: S3Exchange, operation: operations.UploadOperation) -> 
     if upload is None or (upload.bucket, upload.key) != (operation.bucket, operation.key):
         raise S3NoSuchUpload
     return upload
+
+
+def _checksum_kind_of(upload: Upload) -> ChecksumKind | None:
+    """For which checksum an upload was begun."""
+    algorithm = upload.headers.get(CHECKSUM_ALGORITHM)
+    if algorithm is None:
+        return None
+    return ChecksumKind(algorithm.lower(), is_of_parts=upload.headers[CHECKSUM_TYPE] == "COMPOSITE")
+
+
+def _new_part(operation: operations.UploadPart, etag: str, checksums: Mapping[str, str]) -> NewPart:
+    checksum = next((f"{name}:{value}" for name, value in checksums.items()), None)
+    return NewPart(number=operation.part_number, etag=etag, checksum=checksum)
+
+
+def _checksums_of_part(part: UploadedPart) -> dict[str, str]:
+    return dict([part.checksum.split(":", 1)]) if part.checksum is not None else {}
+
+
+def _checksums_now(exchange: S3Exchange, operation: operations.UploadOperation, etag: str) -> dict[str, str]:
+    """The checksum of the object that an upload has become, while it is the current one."""
+    try:
+        file, _ = exchange.node.database.read(find_with_sources, operation.bucket, operation.key)
+    except FileMissing:
+        return {}
+    return checksums_of(file) if file.etag == etag else {}
 
 
 def _find_completed(exchange: S3Exchange, operation: operations.UploadOperation) -> CompletedUpload | None:
@@ -323,23 +358,24 @@ def _complete(
     disk: LocalDisk,
     parts: Sequence[UploadedPart],
 ) -> StoredFile:
-    checksum = operation.checksum
-    is_of_whole = checksum is not None and "-" not in checksum.value
-    if checksum is not None and not is_of_whole:
-        _check_composite(checksum, parts)
-    running = new_checksum(checksum.algorithm) if checksum is not None and is_of_whole else None
+    kind = _wanted_kind(operation, upload)
+    composite = _composite(kind.algorithm, parts) if kind is not None and kind.is_of_parts else None
+    running = new_checksum(kind.algorithm) if kind is not None and composite is None else None
     receiving = uploads.assemble(exchange.node, disk, parts, None if running is None else running.update)
     with receiving:
-        if checksum is not None and running is not None and encoded_digest(running.digest()) != checksum.value:
-            raise S3BadDigest(f"the object does not have the {checksum.algorithm.upper()} that the request names")
+        found = composite if running is None else encoded_digest(running.digest())
+        if operation.checksum is not None and found is not None and operation.checksum.value != found:
+            name = operation.checksum.algorithm.upper()
+            raise S3BadDigest(f"the object does not have the {name} that the request names")
         kept: dict[str, Any] = {"content_type": upload.content_type, "metadata": upload.metadata}
-        sums = {} if checksum is None else {f"{CHECKSUM_PREFIX}{checksum.algorithm}": checksum.value}
+        sums = {} if kind is None or found is None else {f"{CHECKSUM_PREFIX}{kind.algorithm}": found}
+        headers = {name: value for name, value in upload.headers.items() if not name.startswith(CHECKSUM_PREFIX)}
         received = Received(
             bucket=upload.bucket,
             key=upload.key,
             class_name=upload.class_name,
             etag=etag_of_upload([bytes.fromhex(part.etag) for part in parts]),
-            headers={**upload.headers, **sums, PARTS: part_sizes_as_text(part.size for part in parts)},
+            headers={**headers, **sums, PARTS: part_sizes_as_text(part.size for part in parts)},
             condition=condition_of(operation.conditions),
             auditor=exchange.auditor,
             **kept,
@@ -347,14 +383,24 @@ def _complete(
         return uploads.complete(disk, upload.id, receiving, received)
 
 
-def _check_composite(checksum: Checksum, parts: Sequence[UploadedPart]) -> None:
-    """Check a checksum of the parts' checksums, with their number behind a hyphen."""
-    prefix = f"{checksum.algorithm}:"
-    running = new_checksum(checksum.algorithm)
+def _wanted_kind(operation: operations.CompleteMultipartUpload, upload: Upload) -> ChecksumKind | None:
+    """The checksum that the object gets: for which the upload was begun, else which the client names."""
+    kind, named = _checksum_kind_of(upload), operation.checksum
+    if kind is None:
+        return None if named is None else ChecksumKind(named.algorithm, is_of_parts="-" in named.value)
+    if named is not None and named.algorithm != kind.algorithm:
+        raise S3InvalidRequest(f"the upload was begun for the checksum {kind.algorithm.upper()}")
+    if operation.checksum_type not in (None, kind.headers[CHECKSUM_TYPE]):
+        raise S3InvalidRequest(f"the upload was begun for a checksum of the type {kind.headers[CHECKSUM_TYPE]}")
+    return kind
+
+
+def _composite(algorithm: str, parts: Sequence[UploadedPart]) -> str:
+    """The checksum of the parts' checksums, with their number behind a hyphen."""
+    running = new_checksum(algorithm)
     for part in parts:
-        if part.checksum is None or not part.checksum.startswith(prefix):
-            raise S3InvalidRequest(f"part {part.number} was uploaded without {checksum.algorithm.upper()}")
-        text = part.checksum.removeprefix(prefix)
-        running.update(decoded_digest(text, len(new_checksum(checksum.algorithm).digest())))
-    if f"{encoded_digest(running.digest())}-{len(parts)}" != checksum.value:
-        raise S3BadDigest(f"the parts do not have the {checksum.algorithm.upper()} that the request names")
+        text = _checksums_of_part(part).get(algorithm)
+        if text is None:
+            raise S3InvalidRequest(f"part {part.number} was uploaded without {algorithm.upper()}")
+        running.update(decoded_digest(text, CHECKSUM_SIZES[algorithm]))
+    return f"{encoded_digest(running.digest())}-{len(parts)}"
