@@ -85,10 +85,11 @@ class QuotaExceeded(PeerdError):
 class FileConditionFailed(PeerdError):
     """A put or a delete was to be done only if the current version is a certain one, or if there is none."""
 
-    def __init__(self, bucket: str, key: str, problem: str) -> None:
+    def __init__(self, bucket: str, key: str, problem: str, *, is_missing: bool = False) -> None:
         self.bucket = bucket
         self.key = key
         self.problem = problem
+        self.is_missing = is_missing
         super().__init__(f"{quoted(f'{bucket}/{key}')}: {problem}; nothing was changed")
 
 

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from peerd.storage.s3.documents import MAX_DELETE_DOCUMENT, completed_parts, location_constraint, objects_to_delete
-from peerd.storage.s3.errors import S3Error
+from peerd.storage.s3.errors import S3Error, S3MalformedXML
 from peerd.storage.s3.http_request import S3HttpRequest
 from peerd.storage.s3.operations import Checksum, ListObjects, ListObjectsV2
 from peerd.storage.s3.requests import S3RequestParser
@@ -114,6 +114,23 @@ def test_a_hostile_document_is_refused_in_little_time_and_memory(name: str) -> N
         assert caught.value.status < 500 or caught.value.code == "NotImplemented", read
         assert time.process_time() - began < 10, read
         assert peak < 128 * 1024 * 1024, read
+
+
+def test_a_key_may_have_characters_that_no_xml_can_hold() -> None:
+    table = {
+        b"a\x01b": "a\x01b",
+        b"a&#1;b&#x1F;&#x00001;": "a\x01b\x1f\x01",
+        "\uffff\ue000&#xE000;&#xFFFF;&#57344;".encode(): "\uffff\ue000\ue000\uffff\ue000",
+        "\ue0000001".encode(): "\ue0000001",
+        b"<![CDATA[&#1;]]>": "&#1;",
+        b"&amp;#1;": "&#1;",
+    }
+    for sent, key in table.items():
+        [found] = objects_to_delete(b"<Delete><Object><Key>" + sent + b"</Key></Object></Delete>").objects
+        assert (found.key, found.error) == (key, None), sent
+    for wrong in (b"<Del\x01ete/>", b"<Delete\x00/>", b"<Delete><Object>&#xD800;</Object></Delete>"):
+        with pytest.raises(S3MalformedXML):
+            objects_to_delete(wrong)
 
 
 @given(

@@ -160,22 +160,26 @@ def test_a_put_has_its_headers_its_metadata_and_no_transport_encoding() -> None:
         b"/films/a",
         headers=[
             (b"Content-Type", b"video/mp4"),
-            (b"Content-Encoding", b"gzip, aws-chunked"),
+            (b"Content-Encoding", b"deflate, gzip, aws-chunked"),
             (b"X-Amz-Meta-Title", b"caf\xc3\xa9"),
             (b"x-amz-meta-title", b"two"),
             (b"If-None-Match", b"*"),
-            (b"x-amz-storage-class", b"STANDARD_IA"),
+            (b"x-amz-storage-class", b"SINGLE"),
         ],
     )
     assert operation == operations.PutObject(
         bucket="films",
         key="a",
         object_headers=operations.ObjectHeaders(
-            headers={"content-type": "video/mp4", "content-encoding": "gzip"}, metadata={"title": "caf\xc3\xa9,two"}
+            headers={"content-type": "video/mp4", "content-encoding": "deflate, gzip"},
+            metadata={"title": "caf\xc3\xa9,two"},
         ),
         conditions=Conditions(if_none_match=("*",)),
-        storage_class="STANDARD_IA",
+        storage_class="SINGLE",
     )
+    for sent, kept in ((b"aws-chunked", None), (b"AWS-chunked, gzip", "gzip"), (b"br,  gzip", "br,  gzip")):
+        headers = parsed("PUT", b"/films/a", headers=[(b"content-encoding", sent)]).object_headers.headers
+        assert headers.get("content-encoding") == kept
 
 
 def test_a_presigned_url_may_have_headers_in_its_query() -> None:

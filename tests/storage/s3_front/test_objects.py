@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import socket
 from base64 import b64encode
 from datetime import UTC, datetime
 from typing import Any
@@ -70,6 +71,13 @@ def test_ranges_and_conditions(s3: Any) -> None:
     assert error_of(s3.put_object, Bucket="films", Key="f", Body=b"x", IfNoneMatch="*") == ("PreconditionFailed", 412)
     assert error_of(s3.put_object, Bucket="films", Key="f", Body=b"x", IfMatch='"x"') == ("PreconditionFailed", 412)
     s3.put_object(Bucket="films", Key="f", Body=b"x", IfMatch=tag)
+    assert error_of(s3.put_object, Bucket="films", Key="none", Body=b"x", IfMatch=tag) == ("NoSuchKey", 404)
+    s3.delete_object(Bucket="films", Key="none", IfMatch=tag)
+    assert error_of(s3.delete_object, Bucket="films", Key="f", IfMatch=tag) == ("PreconditionFailed", 412)
+    wrong = [{"Key": "f", "ETag": tag}, {"Key": "none", "ETag": tag}]
+    answer = s3.delete_objects(Bucket="films", Delete={"Objects": wrong})
+    assert [one["Key"] for one in answer["Errors"]] == ["f"]
+    assert [one["Key"] for one in answer["Deleted"]] == ["none"]
     assert s3.get_object(Bucket="films", Key="f")["Body"].read() == b"x"
     got = s3.get_object(Bucket="films", Key="f", ResponseContentDisposition='attachment; filename="f.txt"')
     assert got["ContentDisposition"] == 'attachment; filename="f.txt"'
@@ -158,10 +166,9 @@ def test_lists_in_pages_with_every_kind_of_key(s3: Any) -> None:
     assert (page["StartAfter"], page["KeyCount"], page["Contents"][0]["Key"]) == ("d/2", 1, "d/e/3")
     for key in KEYS:
         assert s3.get_object(Bucket="films", Key=key)["Body"].read() == key.encode()
-    s3.delete_object(Bucket="films", Key=NOT_IN_XML)
-    rest = [key for key in KEYS if key != NOT_IN_XML]
-    deleted = s3.delete_objects(Bucket="films", Delete={"Objects": [{"Key": key} for key in [*rest, "none"]]})
-    assert {entry["Key"] for entry in deleted["Deleted"]} == {*rest, "none"}
+    s3.delete_object(Bucket="films", Key="a")
+    deleted = s3.delete_objects(Bucket="films", Delete={"Objects": [{"Key": key} for key in [*KEYS, "none"]]})
+    assert {entry["Key"] for entry in deleted["Deleted"]} == {*KEYS, "none"} - {NOT_IN_XML} | {"x\ufffdy\x7f\x85\ufffd"}
     assert s3.list_objects_v2(Bucket="films")["KeyCount"] == 0
 
 
@@ -213,6 +220,32 @@ def test_what_is_refused_leaves_nothing(cluster: S3Cluster, s3: Any) -> None:
     assert (cluster.a.contents(), list((cluster.a.paths[0] / "parts").iterdir())) == ([], [])
     s3.put_object(Bucket="films", Key="f", Body=b"x" * 10)
     assert error_of(s3.get_object, Bucket="films", Key="f", VersionId="1") == ("NotImplemented", 501)
+
+
+def test_a_put_without_a_length_is_refused(cluster: S3Cluster, s3: Any) -> None:
+    upload = s3.create_multipart_upload(Bucket="films", Key="f")["UploadId"]
+    part = {"Bucket": "films", "Key": "f", "UploadId": upload, "PartNumber": 1}
+    host, port = cluster.a.url.removeprefix("http://").split(":")
+    for operation, arguments in (("put_object", {"Bucket": "films", "Key": "f"}), ("upload_part", part)):
+        path = s3.generate_presigned_url(operation, arguments).removeprefix(cluster.a.url)
+        with socket.create_connection((host, int(port))) as client:
+            client.sendall(f"PUT {path} HTTP/1.1\r\nhost: {host}:{port}\r\nconnection: close\r\n\r\n".encode())
+            answer = client.makefile("rb").read()
+        assert answer.startswith(b"HTTP/1.1 411 "), answer
+        assert b"<Code>MissingContentLength<" in answer
+    assert s3.list_objects_v2(Bucket="films")["KeyCount"] == 0
+
+
+def test_a_storage_class_of_aws_is_the_class_of_the_bucket_and_encryption_is_refused(s3: Any) -> None:
+    for name in ("STANDARD_IA", "INTELLIGENT_TIERING", "GLACIER"):
+        s3.put_object(Bucket="films", Key=name, Body=b"x", StorageClass=name)
+        assert "StorageClass" not in s3.head_object(Bucket="films", Key=name)
+    upload = s3.create_multipart_upload(Bucket="films", Key="f", StorageClass="STANDARD_IA")["UploadId"]
+    [listed] = s3.list_multipart_uploads(Bucket="films")["Uploads"]
+    assert (listed["UploadId"], listed["StorageClass"]) == (upload, "STANDARD")
+    with pytest.raises(ClientError, match="not encrypted by this server") as caught:
+        s3.put_object(Bucket="films", Key="f", Body=b"x", ServerSideEncryption="AES256")
+    assert caught.value.response["Error"]["Code"] == "NotImplemented"
 
 
 def test_a_file_of_another_client_is_an_object_too(cluster: S3Cluster, s3: Any) -> None:

@@ -8,6 +8,8 @@ import os
 import socket
 from base64 import b64encode
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -23,8 +25,11 @@ from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import file_completed_uploads, file_upload_parts, file_uploads
 from peerd.testing import eventually
 from tests.storage.breaking import nowhere, serve_at
+from tests.storage.nodes import ServedNode
 from tests.storage.s3_front.conftest import S3Cluster
 from tests.storage.s3_front.test_objects import error_of
+from tests.store.file_steps import Catalogue
+from tests.support.certificates import make_certificate
 
 MIB = 1024 * 1024
 TRANSFER = TransferConfig(multipart_threshold=5 * MIB, multipart_chunksize=5 * MIB, max_concurrency=4)
@@ -251,6 +256,18 @@ def test_an_object_is_read_by_the_parts_in_which_it_was_uploaded(s3: Any) -> Non
         assert "PartsCount" not in only
     for key, number in (("f", 5), ("copy", 2)):
         assert error_of(s3.get_object, Bucket="films", Key=key, PartNumber=number) == ("InvalidPartNumber", 416)
+
+
+def test_the_location_of_an_object_has_the_scheme_of_the_request(one_catalogue: Catalogue, tmp_path: Path) -> None:
+    node = ServedNode("a", tmp_path, one_catalogue, s3=True, tls=make_certificate(tmp_path))
+    with node.served(), ExitStack() as clients:
+        s3 = S3Cluster(one_catalogue, [node], clients).client(verify=str(tmp_path / "server.pem"))
+        s3.create_bucket(Bucket="films")
+        upload = begin(s3)
+        parts = {"Parts": [upload_part(s3, upload, 1, b"x")]}
+        done = s3.complete_multipart_upload(**upload, MultipartUpload=parts)
+        assert done["Location"] == f"{node.url}/films/f"
+        assert node.url.startswith("https:")
 
 
 def test_uploads_and_parts_are_listed_in_pages(s3: Any) -> None:

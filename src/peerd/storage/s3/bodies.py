@@ -22,6 +22,7 @@ from peerd.storage.s3.errors import (
     S3BadDigest,
     S3ContentSha256Mismatch,
     S3IncompleteBody,
+    S3InvalidDigest,
     S3InvalidRequest,
     S3MissingContentLength,
     S3NotImplemented,
@@ -117,7 +118,7 @@ class BodyReader:
         wanted = dict(self._wanted)
         for header, text in trailer.items():
             name = header.removeprefix(_CHECKSUM_PREFIX)
-            wanted[name] = decoded_digest(text, CHECKSUM_SIZES[name])
+            wanted[name] = _decoded_checksum(name, text)
         for name, digest in wanted.items():
             if self._sums[name].digest() != digest:
                 raise S3BadDigest(f"the body does not have the {name.upper()} that the request names")
@@ -141,7 +142,7 @@ def _checksum_headers(request: S3HttpRequest) -> dict[str, bytes]:
     for header in {name.decode("latin-1") for name, _ in request.headers} - _OTHER_HEADERS:
         if header.startswith(_CHECKSUM_PREFIX):
             name = header.removeprefix(_CHECKSUM_PREFIX)
-            wanted[name] = decoded_digest(request.header(header) or "", _size_of(name))
+            wanted[name] = _decoded_checksum(name, request.header(header) or "")
     if len(wanted) > 1:
         raise S3InvalidRequest("a request takes one checksum")
     return wanted
@@ -163,6 +164,14 @@ def _trailer(request: S3HttpRequest, form: PayloadForm) -> tuple[str, ...]:
     if len(names) > 1:
         raise S3InvalidRequest("a request takes one checksum")
     return tuple(names)
+
+
+def _decoded_checksum(name: str, text: str) -> bytes:
+    size = _size_of(name)
+    try:
+        return decoded_digest(text, size)
+    except S3InvalidDigest:
+        raise S3InvalidRequest(f"{_CHECKSUM_PREFIX}{name} is not the Base64 text of {size} bytes") from None
 
 
 def _size_of(name: str) -> int:

@@ -83,6 +83,7 @@ _WITHOUT_MEANING: Final = {b"x-id"}
 _ONLY_TYPES: Final = {"crc64nvme": "FULL_OBJECT", "sha1": "COMPOSITE", "sha256": "COMPOSITE"}
 """The type of the checksum of an upload, by its algorithm; others have either."""
 
+_AWS_CHUNKED: Final = re.compile(r"(^|,)\s*aws-chunked\s*(?=,|$)", re.IGNORECASE)
 _PRINTABLE: Final = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 _TOKEN: Final = re.compile(r"[A-Z0-9_]{1,64}")
 _UPLOAD_ID: Final = re.compile(r"[A-Za-z0-9._~-]{1,128}")
@@ -187,6 +188,10 @@ def _check_headers(request: S3HttpRequest) -> None:
             continue
         if name == "x-amz-acl" or name.startswith("x-amz-grant-"):
             raise S3AccessControlListNotSupported
+        if name == "x-amz-server-side-encryption":
+            raise S3NotImplemented(
+                f"contents are not encrypted by this server: leave {name} out, and encrypt its disks", Header=name
+            )
         raise S3NotImplemented(
             f"the header {quoted(name)} with this value is not available on this server", Header=name
         )
@@ -232,7 +237,7 @@ def _object_headers(request: S3HttpRequest) -> ObjectHeaders:
     for name in _KEPT_HEADERS:
         value = request.header(name)
         if value is not None and name == "content-encoding":
-            value = ",".join(part for part in map(str.strip, value.split(",")) if part.lower() != "aws-chunked")
+            value = _AWS_CHUNKED.sub("", value).strip(", ")
         if value:
             headers[name] = _writable(name, value)
     return ObjectHeaders(headers=headers, metadata=_metadata(request))

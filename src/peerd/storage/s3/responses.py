@@ -351,11 +351,15 @@ def versions_response(operation: ListObjectVersions, page: ListPage, owner: S3Ow
 
 
 def deleted_response(keys: Iterable[str], errors: Iterable[tuple[str, S3Error]], *, is_quiet: bool) -> S3Response:
-    """The response to DeleteObjects: the keys that are deleted now, and the errors of others."""
-    deleted = [] if is_quiet else [xml_element("Deleted", xml_text("Key", key)) for key in keys]
+    """The response to DeleteObjects: the keys that are deleted now, and the errors of others.
+
+    A client could read nothing of it if a key had a character that XML does not have, so another one is in its place.
+    """
+    deleted = [] if is_quiet else [xml_element("Deleted", xml_text("Key", readable(key))) for key in keys]
     failed = [
-        xml_element("Error", xml_text("Key", key), xml_text("Code", error.code), xml_text("Message", str(error)))
+        xml_element("Error", *(xml_text(name, readable(value)) for name, value in elements))
         for key, error in errors
+        for elements in [(("Key", key), ("Code", error.code), ("Message", str(error)))]
     ]
     return document_response("DeleteResult", [*deleted, *failed])
 

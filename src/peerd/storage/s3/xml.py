@@ -1,7 +1,8 @@
 """XML of strangers, read into small trees; and XML, written.
 
 A document type is refused before anything in it is read, so there are no entities but the five of XML itself. Size,
-depth and the number of elements are limited.
+depth and the number of elements are limited. Characters that no XML can hold are read all the same, because keys may
+have them, and S3 takes them in a document, as they are or as references.
 """
 
 from __future__ import annotations
@@ -20,6 +21,11 @@ NAMESPACE: Final = "http://s3.amazonaws.com/doc/2006-03-01/"
 
 _ESCAPED: Final = re.compile('[&<>"\r\t\n\x00-\x1f\x7f-\x9f\ufffe\uffff]')
 _NOT_XML: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+_REFERENCE: Final = re.compile(r"&#(?:x0*([0-9A-Fa-f]{1,4})|0*([0-9]{1,5}));")
+_MASK: Final = "\ue000"
+"""Before the code of a character, in four hex digits, for which it stands while a document is parsed."""
+_MASKED: Final = re.compile(f"{_MASK}([0-9a-f]{{4}})")
+_TO_MASK: Final = re.compile(f"[{_MASK}\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 _ENTITIES: Final = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;"}
 
 
@@ -57,12 +63,25 @@ def read_xml(document: bytes, root: str, limit: int) -> XmlElement:
         raise S3MaxMessageLengthExceeded
     builder = _TreeBuilder()
     try:
-        builder.parser.Parse(document, True)
+        builder.parser.Parse(_masked(document), True)
     except (expat.ExpatError, ValueError, LookupError) as error:
         raise S3MalformedXML from error
     if builder.tree is None or builder.tree.name != root:
         raise S3MalformedXML(f"the document is not a <{root}>")
     return builder.tree
+
+
+def _masked(document: bytes) -> bytes:
+    """A document in which each character that no XML can hold is masked."""
+
+    def resolve(found: re.Match[str]) -> str:
+        character = chr(int(found[1], 16) if found[1] else int(found[2]))
+        return character if _TO_MASK.fullmatch(character) else found[0]
+
+    text = document.decode()
+    if "<![CDATA[" not in text:  # in which a reference is text
+        text = _REFERENCE.sub(resolve, text)
+    return _TO_MASK.sub(lambda found: f"{_MASK}{ord(found[0]):04x}", text).encode()
 
 
 class _TreeBuilder:
@@ -99,7 +118,7 @@ class _TreeBuilder:
 
     def _end(self, _: str) -> None:
         element, texts = self._open.pop()
-        element.text = "".join(texts)
+        element.text = _MASKED.sub(lambda found: chr(int(found[1], 16)), "".join(texts))
 
 
 def xml_document(root: str, content: Iterable[str], namespace: str | None = NAMESPACE) -> bytes:

@@ -151,7 +151,8 @@ def _delete(exchange: S3Exchange, bucket: Bucket, objects: list[documents.Object
             try:
                 file = delete_file(connection, bucket, one.key, condition_on_tag(one.etag))
             except FileConditionFailed as error:  # it is raised before anything is written
-                failed[one.key] = S3PreconditionFailed(str(error))
+                if not error.is_missing:
+                    failed[one.key] = S3PreconditionFailed(str(error))
             else:
                 if file is not None:
                     deleted.append(file.id)

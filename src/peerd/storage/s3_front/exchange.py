@@ -12,7 +12,7 @@ from peerd.domain.file_access import FileAccessKey
 from peerd.storage.auditing import FileAuditor
 from peerd.storage.node import StorageNode
 from peerd.storage.s3.bodies import BodyDigests, BodyReader
-from peerd.storage.s3.errors import S3Error, S3MaxMessageLengthExceeded
+from peerd.storage.s3.errors import S3Error, S3MaxMessageLengthExceeded, S3MissingContentLength
 from peerd.storage.s3.http_request import S3HttpRequest
 from peerd.storage.s3.responses import S3Owner, S3Response, error_response
 from peerd.storage.s3.signature import VerifiedSignature
@@ -60,9 +60,14 @@ class S3Exchange:
         self.auditor = FileAuditor.of_access_key(key, None if client is None else str(client[0]))
         self._verified = verified
 
-    def body_reader(self, *, has_checksum_headers: bool = True, algorithm: str | None = None) -> BodyReader:
-        """What verifies the body. Raises S3Error for headers that cannot be read."""
-        return BodyReader(self.http, self._verified, has_checksum_headers=has_checksum_headers, algorithm=algorithm)
+    def content_reader(self, algorithm: str | None = None) -> BodyReader:
+        """What verifies a body that is stored, and computes a checksum of it.
+
+        Raises S3MissingContentLength, and other S3Error for headers that cannot be read.
+        """
+        if self.http.header("content-length") is None and self.http.header("transfer-encoding") is None:
+            raise S3MissingContentLength
+        return BodyReader(self.http, self._verified, algorithm=algorithm)
 
     async def receive(self, reader: BodyReader, write: Callable[[bytes], object]) -> BodyDigests:
         """Read the body, write what it stands for, and verify it.
@@ -79,7 +84,7 @@ class S3Exchange:
 
     async def document(self, limit: int, *, has_checksum_headers: bool = True) -> bytes:
         """The whole body, verified. Raises S3Error, and ClientGone."""
-        reader = self.body_reader(has_checksum_headers=has_checksum_headers)
+        reader = BodyReader(self.http, self._verified, has_checksum_headers=has_checksum_headers)
         if reader.length > limit:
             raise S3MaxMessageLengthExceeded
         whole = bytearray()

@@ -44,6 +44,8 @@ def as_s3_error(error: Exception) -> s3.S3Error | None:
     """
     if isinstance(error, s3.S3Error):
         return error
+    if isinstance(error, file_errors.FileConditionFailed) and error.is_missing:
+        return s3.S3NoSuchKey(str(error))
     kind = next((_S3_ERROR_OF[base] for base in type(error).__mro__ if base in _S3_ERROR_OF), None)
     if kind is None:
         return None

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from sqlalchemy.engine import Connection
 
+from peerd.domain.file_errors import FileClassNotFound, FileConditionFailed
 from peerd.domain.files import StoredFile
 from peerd.storage.auditing import REMOVE, state_of
 from peerd.storage.disk.digest import Digest
@@ -24,8 +25,9 @@ from peerd.storage.s3.responses import S3Response, etag_of_part
 from peerd.storage.s3_front.exchange import S3Exchange
 from peerd.storage.s3_front.stored_objects import (
     CHECKSUM_PREFIX,
+    OF_AWS,
+    STANDARD,
     checksums_of,
-    class_name_of,
     condition_of,
     etag_of,
     kept_with,
@@ -47,7 +49,7 @@ BLOCK: Final = 1024 * 1024
 async def put_object(exchange: S3Exchange, operation: operations.PutObject) -> None:
     """Store the body, when its signature, length and digests are verified."""
     node = exchange.node
-    reader = exchange.body_reader()
+    reader = exchange.content_reader()
     check_size(reader.length)
     class_name, condition = await _prepare(exchange, operation)
     kept_with(operation.object_headers)
@@ -118,7 +120,7 @@ async def copy_object(exchange: S3Exchange, operation: operations.CopyObject) ->
 
 
 async def delete_object(exchange: S3Exchange, operation: operations.DeleteObject) -> None:
-    """Delete an object; it is no error if there is none."""
+    """Delete an object; it is no error if there is none, also if it should have a certain ETag."""
     node, condition = exchange.node, condition_of(operation.conditions)
 
     def delete(connection: Connection) -> StoredFile | None:
@@ -129,8 +131,12 @@ async def delete_object(exchange: S3Exchange, operation: operations.DeleteObject
         return deleted
 
     view = await to_thread(node.view)
-    if await to_thread(node.database.run, delete) is not None:
-        node.ring()
+    try:
+        if await to_thread(node.database.run, delete) is not None:
+            node.ring()
+    except FileConditionFailed as error:
+        if not error.is_missing:
+            raise
     await exchange.send(responses.empty_response(204))
 
 
@@ -192,7 +198,15 @@ async def _prepare(
 
 def find_class(connection: Connection, bucket: str, storage_class: str | None) -> str:
     """The name of the class that a new file gets. Raises BucketNotFound and FileClassNotFound."""
-    return get_class(connection, class_name_of(storage_class, get_bucket(connection, bucket))).name
+    of_bucket = get_bucket(connection, bucket).class_name
+    if storage_class is None or storage_class == STANDARD:
+        return of_bucket
+    try:
+        return get_class(connection, storage_class.lower()).name
+    except FileClassNotFound:
+        if storage_class in OF_AWS:
+            return of_bucket
+        raise
 
 
 def _copy(

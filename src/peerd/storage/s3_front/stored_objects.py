@@ -17,6 +17,11 @@ from peerd.store.files.versions import UNCONDITIONAL, Condition
 
 STANDARD: Final = "STANDARD"
 """The storage class that stands for the class of the bucket."""
+OF_AWS: Final = frozenset({
+    STANDARD, "DEEP_ARCHIVE", "GLACIER", "GLACIER_IR", "INTELLIGENT_TIERING", "ONEZONE_IA", "REDUCED_REDUNDANCY",
+    "STANDARD_IA",
+})  # fmt: skip
+"""What AWS calls its storage classes, as configurations name them: the same, unless there is a class of this name."""
 CHECKSUM_PREFIX: Final = "x-amz-checksum-"
 PARTS: Final = "x-amz-mp-parts"
 """Kept with the headers of a file, as the checksums are: the sizes of the parts in which it was uploaded."""
@@ -35,11 +40,6 @@ def etag_of(file: StoredFile) -> str:
 def storage_class_of(class_name: str, bucket: Bucket) -> str:
     """The storage class of a file: the name of its class in capitals, if it is another one than the bucket's."""
     return STANDARD if class_name == bucket.class_name else class_name.upper()
-
-
-def class_name_of(storage_class: str | None, bucket: Bucket) -> str:
-    """The class that a storage class stands for."""
-    return bucket.class_name if storage_class in (None, STANDARD) else storage_class.lower()
 
 
 def stored_object(file: StoredFile, bucket: Bucket) -> StoredObject:

@@ -100,7 +100,7 @@ async def upload_part(exchange: S3Exchange, operation: operations.UploadPart) ->
     if disk is None:
         return
     kind = _checksum_kind_of(upload)
-    node, reader = exchange.node, exchange.body_reader(algorithm=None if kind is None else kind.algorithm)
+    node, reader = exchange.node, exchange.content_reader(None if kind is None else kind.algorithm)
     check_size(reader.length)
     bucket = await to_thread(node.database.read, get_bucket, upload.bucket)
     receiving = await to_thread(uploads.begin_part, node, bucket, disk, reader.length)
@@ -149,7 +149,8 @@ async def complete_upload(exchange: S3Exchange, operation: operations.CompleteMu
     A client that has lost the response completes the upload again, with the same parts: it gets the same response, also
     while the first completion still runs, and whatever has become of the object since.
     """
-    location = f"http://{exchange.http.header('host') or ''}{exchange.http.path.decode('utf-8', 'replace')}"
+    scheme, path = exchange.request.scope["scheme"], exchange.http.path.decode("utf-8", "replace")
+    location = f"{scheme}://{exchange.http.header('host') or ''}{path}"
     completed = await to_thread(_find_completed, exchange, operation)
     if completed is not None:
         document = await exchange.document(documents.MAX_PARTS_DOCUMENT, has_checksum_headers=False)

@@ -254,7 +254,11 @@ def check_condition(bucket: str, key: str, current: StoredFile | None, condition
     """Raise FileConditionFailed if a condition does not hold for the current version."""
     if condition.is_absent and current is not None:
         raise FileConditionFailed(bucket, key, "there is a file of this key")
-    if condition.tag is not None and (current is None or condition.tag not in {current.etag, current.blake3}):
+    if condition.tag is None:
+        return
+    if current is None:
+        raise FileConditionFailed(bucket, key, "there is no file of this key", is_missing=True)
+    if condition.tag not in {current.etag, current.blake3}:
         raise FileConditionFailed(bucket, key, "the current version is another one")
 
 
