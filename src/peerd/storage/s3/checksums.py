@@ -1,8 +1,4 @@
-"""The checksums that a client may send with a body: as a header, or as a trailer behind the last chunk.
-
-The sums crc32c and crc64nvme need awscrt (``pip install 'peerd[s3]'``) to be fast. Without it they are computed in
-Python, at some megabytes per second.
-"""
+"""The checksums that a client may send with a body: as a header, or as a trailer behind the last chunk."""
 
 from __future__ import annotations
 
@@ -11,7 +7,6 @@ import zlib
 from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
 from collections.abc import Callable
-from functools import cache
 from typing import Final, Protocol
 
 from peerd.storage.s3.errors import S3InvalidDigest
@@ -19,7 +14,6 @@ from peerd.storage.s3.errors import S3InvalidDigest
 CHECKSUM_SIZES: Final = {"crc32": 4, "crc32c": 4, "crc64nvme": 8, "sha1": 20, "sha256": 32}
 """The checksums by their names, as in ``x-amz-checksum-<name>``, and how many bytes each has."""
 
-_POLYNOMIALS: Final = {"crc32c": 0x82F63B78, "crc64nvme": 0x9A6C9329AC4BC9B5}
 _Update = Callable[[bytes, int], int]
 
 
@@ -88,37 +82,10 @@ def encoded_digest(digest: bytes) -> str:
     return b64encode(digest).decode()
 
 
-def crc_in_python(name: str) -> _Update:
-    """A function that adds bytes to the sum ``name``, crc32c or crc64nvme."""
-    table = _table(_POLYNOMIALS[name])
-    mask = (1 << 8 * CHECKSUM_SIZES[name]) - 1
-
-    def add(data: bytes, crc: int) -> int:
-        crc ^= mask
-        for byte in data:
-            crc = table[(crc ^ byte) & 0xFF] ^ (crc >> 8)
-        return crc ^ mask
-
-    return add
-
-
 def _crc_function(name: str) -> _Update:
     if name == "crc32":
         return zlib.crc32
-    try:
-        from awscrt import checksums  # noqa: PLC0415 - an extra
-    except ImportError:
-        return crc_in_python(name)
+    from awscrt import checksums  # noqa: PLC0415 - 14 MB, which a server whose clients send no such sum does not need
+
     function: _Update = checksums.crc32c if name == "crc32c" else checksums.crc64nvme
     return function
-
-
-@cache
-def _table(polynomial: int) -> tuple[int, ...]:
-    """What each value of a byte does to a sum with this reflected polynomial."""
-    table = []
-    for value in range(256):
-        for _ in range(8):
-            value = value >> 1 ^ (polynomial if value & 1 else 0)  # noqa: PLW2901
-        table.append(value)
-    return tuple(table)
