@@ -51,7 +51,7 @@ def test_conditions_of_a_put_hold_or_nothing_changes(catalogue: Catalogue) -> No
     for condition in (is_absent, Condition(tag="another")):
         with pytest.raises(FileConditionFailed, match=r"films/a.*nothing was changed"):
             catalogue.put(films, "a", disk, condition=condition)
-    with pytest.raises(FileConditionFailed, match="the current version is another one"):
+    with pytest.raises(FileConditionFailed, match="there is no file of this key"):
         catalogue.put(films, "b", disk, condition=Condition(tag="tag-1"))
     assert catalogue.find(films, "a") == first
     assert catalogue.count(files) == 1, "what was refused left no row"
