@@ -14,9 +14,12 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from peerd.gateway.reply_memory import FAIR_SHARE, PARTS
 from peerd.store.connection.database import Database
 from peerd.store.connection.sqlite_lock import WriterBusy
 from peerd.testing import eventually
+from tests.gateway.beanstalk_connection import found
+from tests.gateway.beanstalk_servers import BeanstalkServer
 from tests.gateway.conftest import Serve
 from tests.gateway.gateway_thread import GatewayThread, bytes_held_for
 from tests.support.certificates import make_certificate
@@ -52,12 +55,66 @@ def test_a_client_that_does_not_read_costs_bounded_memory(serve: Serve) -> None:
     gateway = serve(max_buffered=65_536, max_job_size=1_000_000)
     with gateway.connect() as producer:
         job_id = producer.put(b"x" * 60_000)
-        for command in (b"peek %d\r\n" % job_id, b'{"cmd":"get_job"}{"cmd":"release"}'):
+        watch = b"".join(b"watch %b%d\r\n" % (b"tube" * 40, number) for number in range(300))
+        for beginning, command in (
+            (b"", b"peek %d\r\n" % job_id),
+            (b"", b'{"cmd":"get_job"}{"cmd":"release"}'),
+            (watch, b"list-tubes-watched\r\n"),
+        ):
             with socket.create_connection(gateway.address) as greedy:
+                greedy.sendall(beginning)
                 unread = bytes_held_for(gateway, greedy, command * 1000)
-                assert 60_000 < unread < 2 * gateway.state.options.max_unanswered * 60_100
+                assert 0 < unread < 2 * gateway.state.reply_memory.bound // PARTS
                 assert gateway.state.buffered <= 1_000_000
                 producer.use(b"default")  # others are served
+    eventually(lambda: gateway.state.connections == 0 and gateway.state.reply_memory.taken == 0)
+
+
+def test_who_reads_is_served_while_others_leave_too_much_unread_and_the_slowest_are_disconnected(serve: Serve) -> None:
+    gateway = serve()
+    memory = gateway.state.reply_memory
+    memory.bound = 2_000_000
+    most_taken = memory.bound + 61 * FAIR_SHARE
+    with ExitStack() as afterwards, gateway.connect() as reader:
+        job_id = reader.put(b"x" * 60_000)
+        peek, answer = b"peek %d\r\n" % job_id, found(job_id, b"x" * 60_000)
+        for _ in range(60):
+            greedy = afterwards.enter_context(socket.socket())
+            greedy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            greedy.connect(gateway.address)
+            greedy.sendall(peek * 100)
+
+        def is_a_client_disconnected() -> bool:
+            assert reader.ask(peek) == answer
+            assert memory.taken <= most_taken
+            return gateway.state.connections < 61
+
+        eventually(lambda: memory.taken >= memory.bound)
+        eventually(is_a_client_disconnected)
+        eventually(lambda: not memory.waiting and memory.taken < memory.bound)
+        assert gateway.state.connections > 1  # no more than necessary
+        assert reader.ask_all(peek * 100, 100) == [answer] * 100
+    eventually(lambda: gateway.state.connections == 0 and memory.taken == memory.executing == 0)
+
+
+def test_a_process_gives_back_what_replies_took_that_nobody_has_read(command_server: BeanstalkServer) -> None:
+    assert command_server.process is not None
+    status = Path(f"/proc/{command_server.process.pid}/status")
+
+    def megabytes(name: str) -> int:
+        return next(int(line.split()[1]) // 1024 for line in status.read_text().splitlines() if line.startswith(name))
+
+    before = megabytes("VmRSS")
+    with ExitStack() as afterwards, command_server.connect() as reader:
+        job_id = reader.put(b"x" * 65_000)
+        for _ in range(20):
+            greedy = afterwards.enter_context(socket.create_connection(("127.0.0.1", command_server.port)))
+            greedy.sendall(b"peek %d\r\n" % job_id * 1_000)  # 1.3 GB of replies
+        eventually(lambda: int(reader.statistics()["cmd-peek"]) > 20 * 60)
+        peak = megabytes("VmHWM")
+        assert peak < before + 250
+        reader.ask(b"delete %d\r\n" % job_id)
+    eventually(lambda: megabytes("VmRSS") < (before + peak) // 2 + 10)
 
 
 def test_all_commands_of_a_client_that_reads_late_are_executed(serve: Serve) -> None:

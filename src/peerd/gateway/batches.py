@@ -182,11 +182,11 @@ class GroupCommitter:
 
     def _run(self) -> None:
         while (batch := self._batches.get()) is not None:
-            results = self._execute(batch)
             try:
-                self._loop.call_soon_threadsafe(self._on_done, batch, results)
+                self._loop.call_soon_threadsafe(self._on_done, batch, self._execute(batch))
             except RuntimeError:  # the loop is closed
                 return
+            del batch  # its jobs take no memory while the thread waits
 
     def _execute(self, batch: Batch) -> Sequence[Sequence[Any]]:
         try:

@@ -11,14 +11,13 @@ import socket
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from peerd.gateway.process_state import GatewayState
+from peerd.gateway.reply_memory import FAIR_SHARE, ReplyAccount
 
 if TYPE_CHECKING:
     from peerd.gateway.server import GatewayServer
 
 MIN_BODY_RATE: Final = 500
 """Bytes per second of a job, over each body_timeout (Apache's default MinRate)."""
-FAIR_SHARE: Final = 65_536
-"""Bytes that a connection may have buffered even when all connections together have too many."""
 JSON_BEGINNINGS: Final = b'{["'
 
 
@@ -27,6 +26,7 @@ class Session(Protocol):
 
     client: Any
     is_suspended: bool
+    is_behind: bool
     is_producer: bool
     is_worker: bool
 
@@ -64,6 +64,7 @@ class GatewayConnection(asyncio.Protocol):
         "_timer",
         "_token_timer",
         "_transport",
+        "account",
     )
 
     def __init__(self, server: GatewayServer) -> None:
@@ -86,6 +87,8 @@ class GatewayConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
+        transport.set_write_buffer_limits(high=1, low=0)  # what the system does not take is unread
+        self.account = ReplyAccount(self._state.reply_memory, transport, self._go_on, self._end_slow)
         if not self._server.connection_opened(self):
             transport.abort()
             return
@@ -118,6 +121,7 @@ class GatewayConnection(asyncio.Protocol):
             self._token_timer.cancel()
         self._state.held_up.pop(self, None)
         self._count_buffered(0)
+        self.account.close()
         if self._session is not None:
             self._session.closed()
             self._state.producers -= self._session.is_producer
@@ -131,6 +135,12 @@ class GatewayConnection(asyncio.Protocol):
     def resume_writing(self) -> None:
         if self._session is not None:
             self._session.is_suspended = False
+            self.account.count_unread()
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """Execute what had to wait until replies were sent, or for memory."""
+        if self._session is not None and not self._transport.is_closing():
             self._session.execute()
             self._check_buffer(self._session)
             if self._is_closing:
@@ -142,22 +152,28 @@ class GatewayConnection(asyncio.Protocol):
         """The session of the protocol that the first byte belongs to."""
         protocols = self._state.options.protocols
         is_json = "json" in protocols and ("beanstalk" not in protocols or data[:1] in JSON_BEGINNINGS)
-        return self._server.make_session("json" if is_json else "beanstalk", self.send, self.close)
+        return self._server.make_session("json" if is_json else "beanstalk", self.send, self.account, self.close)
 
     def send(self, data: bytes) -> None:
         """Send bytes, together with those that follow before the outbox is flushed."""
         if not self._output:
             self._state.engine.outbox.add(self._flush)
         self._output.append(data)
+        self.account.add(len(data))
 
     def _flush(self) -> None:
         output, self._output = self._output, []
+        data = output[0] if len(output) == 1 else b"".join(output)
         if self._transport.is_closing():
+            self.account.add(-len(data))
             return
-        self._transport.write(output[0] if len(output) == 1 else b"".join(output))
+        self._transport.write(data)
+        self.account.count_unread(len(data))
         session = self._session
         if session is None:
             return
+        if session.is_behind and not session.is_suspended:
+            self._loop.call_soon(self._go_on)
         if self._counted or not self._is_reading:
             self._check_buffer(session)
         if (self._is_closing and session.is_answered and not self._output) or (
@@ -181,6 +197,11 @@ class GatewayConnection(asyncio.Protocol):
     def abort(self) -> None:
         """Close at once."""
         self._transport.abort()
+
+    def _end_slow(self) -> None:
+        self._server.report_slow(self.account.unread_bytes)
+        self._transport.abort()
+        self.account.close()
 
     # ---------------------------------------------------------------- limits
 

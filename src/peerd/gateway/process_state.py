@@ -11,21 +11,17 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from peerd.gateway.engine import Engine
 from peerd.gateway.protocols.beanstalk import VERSION
+from peerd.gateway.reply_memory import ReplyMemory
 from peerd.gateway.table_counts import TableCounts
 
 if TYPE_CHECKING:
     from peerd.gateway.connection import GatewayConnection
-
-UNANSWERED: Final = (16, 1_000)
-"""The least and the most commands of a connection that may be executed at once."""
-UNREAD_REPLIES: Final = 67_108_864
-"""Bytes of replies that so many commands shall not exceed, if each has the largest job."""
 
 
 class GatewayOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,16 +36,6 @@ class GatewayOptions(msgspec.Struct, frozen=True, kw_only=True):
     body_timeout: float = 30.0
     token: str | None = None
 
-    @property
-    def max_unanswered(self) -> int:
-        """Commands of a connection that may be executed at once: their replies are in memory if its client reads none.
-
-        >>> [GatewayOptions(max_job_size=size).max_unanswered for size in (65_535, 1_000_000, 2**26)]
-        [1000, 67, 16]
-        """
-        least, most = UNANSWERED
-        return min(max(UNREAD_REPLIES // self.max_job_size, least), most)
-
 
 class GatewayState:
     """Shared by the connections of one process."""
@@ -59,6 +45,7 @@ class GatewayState:
         self.options = options
         self.is_draining = False
         """No job may be put (SIGUSR1)."""
+        self.reply_memory = ReplyMemory(options.max_job_size)
         self.buffered = 0
         """Bytes that connections hold."""
         self.held_up: dict[GatewayConnection, None] = {}

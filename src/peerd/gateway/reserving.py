@@ -11,6 +11,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
+from typing import Final
 
 from peerd.gateway.batches import Batch, OperationFailed, Run
 from peerd.gateway.clients import FOREVER, QueueClient, Reservation, ReserveAnswer, ReserveEnd, Want
@@ -18,6 +19,9 @@ from peerd.gateway.offers import Offers
 from peerd.gateway.operations import Demand, Reserve
 from peerd.gateway.waiters import Waiters
 from peerd.store.jobs.types import ReservedJob
+
+MOST_WANTED: Final = 1_000
+"""Jobs of one batch, which are in memory at once, for reserves that have just come."""
 
 
 class Reserving:
@@ -99,10 +103,19 @@ class Reserving:
         clients, woken = self.waiters.take_woken()
         for tube, ready in woken.items():
             self._woken[tube] = self._woken.get(tube, 0.0) + ready
-        fresh = [client for client in self._fresh if not client.is_attempting]
-        for client in sorted({*clients, *fresh}, key=lambda client: client.number):
+        for client in sorted({*clients, *self._next_fresh()}, key=lambda client: client.number):
             batch.add_last(*self._attempt(client, demands))
         batch.drop_empty_runs()
+
+    def _next_fresh(self) -> list[QueueClient]:
+        """Clients with a reserve that no attempt covers, as many as the next batch may give jobs to."""
+        chosen: list[QueueClient] = []
+        wanted = 0
+        for client in self._fresh:
+            if not client.is_attempting and wanted < MOST_WANTED:
+                chosen.append(client)
+                wanted += len(client.wants)
+        return chosen
 
     def _add_attempts_after_offers(self, demands: dict[QueueClient, Demand]) -> None:
         present: set[tuple[Run, QueueClient]] = set()

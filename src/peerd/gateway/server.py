@@ -10,6 +10,7 @@ from typing import Final
 
 from peerd.gateway.connection import GatewayConnection, Session
 from peerd.gateway.process_state import GatewayState
+from peerd.gateway.reply_memory import ReplyAccount
 from peerd.gateway.sessions.beanstalk import BeanstalkSession
 from peerd.gateway.sessions.json import JsonSession
 from peerd.runtime.observability import events
@@ -58,9 +59,9 @@ class GatewayServer:
             listener.start()
             self._listeners.append(listener)
 
-    def make_session(self, protocol: str, send: Send, close: Callable[[], None]) -> Session:
+    def make_session(self, protocol: str, send: Send, account: ReplyAccount, close: Callable[[], None]) -> Session:
         """The session of a connection that speaks a protocol."""
-        return SESSIONS[protocol](self.state, send, close)
+        return SESSIONS[protocol](self.state, send, account, close)
 
     # ---------------------------------------------------------------- connections
 
@@ -81,6 +82,10 @@ class GatewayServer:
         self.state.connections -= 1
         if not self._connections:
             self._none_open.set()
+
+    def report_slow(self, unread: int) -> None:
+        """Report that a client is disconnected that has left so many bytes unread."""
+        self._events.emit(events.SlowQueueClientDisconnected(unread=unread))
 
     def _on_accept_error(self, error: BaseException) -> None:
         self._events.emit(events.AcceptFailed(error=describe_exception(error)))

@@ -18,8 +18,13 @@ from peerd.gateway.protocols.beanstalk.commands import (
     Command,
     InvalidCommand,
     ListTubesCommand,
+    PeekBuriedCommand,
+    PeekCommand,
+    PeekDelayedCommand,
+    PeekReadyCommand,
     PutCommand,
     ReserveCommand,
+    ReserveJobCommand,
     ReserveWithTimeoutCommand,
     StatsCommand,
     StatsTubeCommand,
@@ -28,6 +33,7 @@ from peerd.gateway.protocols.beanstalk.commands import (
     counter_of,
 )
 from peerd.gateway.protocols.beanstalk.parser import CommandParser
+from peerd.gateway.reply_memory import COMMAND, ReplyAccount
 from peerd.gateway.sessions.beanstalk_commands import EXECUTE
 from peerd.gateway.sessions.replies_in_order import Place, RepliesInOrder
 from peerd.gateway.tubes import DEFAULT_TUBE
@@ -35,6 +41,13 @@ from peerd.gateway.tubes import DEFAULT_TUBE
 PUT_COUNTER: Final = COUNTERS[PutCommand]
 RESERVES: Final = frozenset({ReserveCommand, ReserveWithTimeoutCommand})
 """Commands that may follow a reserve before it is answered."""
+ANSWERED_WITH_JOB: Final = RESERVES | {
+    ReserveJobCommand,
+    PeekCommand,
+    PeekReadyCommand,
+    PeekDelayedCommand,
+    PeekBuriedCommand,
+}
 
 OF_THE_MOMENT: Final = frozenset({StatsCommand, StatsTubeCommand, ListTubesCommand})
 """Commands that show what this process knows; neither earlier nor later commands are executed beside them."""
@@ -46,6 +59,7 @@ class BeanstalkSession:
     Args:
         state: of the process.
         send: called with bytes for the client.
+        account: of the connection.
         close: called when the client has asked for the end of the connection.
     """
 
@@ -56,10 +70,13 @@ class BeanstalkSession:
         "_is_blocked",
         "_is_ended",
         "_is_executing",
-        "_max_unanswered",
+        "_most_reserving",
         "_reserving",
+        "account",
         "client",
+        "command_size",
         "engine",
+        "is_behind",
         "is_producer",
         "is_suspended",
         "is_worker",
@@ -70,17 +87,24 @@ class BeanstalkSession:
         "watched",
     )
 
-    def __init__(self, state: GatewayState, send: Callable[[bytes], None], close: Callable[[], None]) -> None:
+    def __init__(
+        self, state: GatewayState, send: Callable[[bytes], None], account: ReplyAccount, close: Callable[[], None]
+    ) -> None:
         self.state = state
         self.engine = state.engine
         self.parser = CommandParser(state.options.max_job_size, require_auth=state.options.token is not None)
-        self.replies = RepliesInOrder(send)
+        self.replies = RepliesInOrder(send, account)
+        self.account = account
         self.used = DEFAULT_TUBE
         self.watched = [DEFAULT_TUBE]
         self.is_suspended = False
         """The client reads too slowly, so no more of its commands are executed."""
+        self.is_behind = False
+        """Commands wait until replies have been sent, or for memory."""
         self.is_producer = self.is_worker = False
-        self._max_unanswered = state.options.max_unanswered
+        self.command_size = 0
+        """Bytes of the job that the command which is being executed has, or may be answered with."""
+        self._most_reserving = account.most_jobs(state.options.max_job_size)
         self._close = close
         self._held: Command | None = None
         """A command that waits for the reserves before it."""
@@ -100,7 +124,7 @@ class BeanstalkSession:
     @property
     def buffered(self) -> int:
         """Bytes of commands that were not executed yet."""
-        return self.parser.buffered
+        return self.parser.buffered + (len(self._held.body) if isinstance(self._held, PutCommand) else 0)
 
     @property
     def is_authorized(self) -> bool:
@@ -120,8 +144,7 @@ class BeanstalkSession:
     @property
     def is_answered(self) -> bool:
         """Whether every command that may still be executed has its reply."""
-        is_behind = self.is_suspended and self.parser.buffered and not self._is_ended
-        return not (self.replies or is_behind)
+        return not (self.replies or (self.is_behind and not self._is_ended))
 
     @property
     def is_busy(self) -> bool:
@@ -162,8 +185,9 @@ class BeanstalkSession:
                 self._is_executing = False
 
     def _execute_next(self) -> None:
-        while not (self._is_ended or self.is_suspended or self._is_blocked):
-            if len(self.replies) >= self._max_unanswered:
+        while not (self._is_ended or self._is_blocked):
+            self.is_behind = self.is_suspended or self.replies.are_too_many
+            if self.is_behind:
                 return
             command = self._held or self.parser.next_command()
             if command is None:
@@ -172,6 +196,10 @@ class BeanstalkSession:
             if self._must_wait(command):
                 self._held = command
                 return
+            self.command_size = self._size_of_job(command)
+            if self.command_size and not self.account.has_room(self.command_size):
+                self._held, self.is_behind = command, True
+                return
             self._held = None
             self._count(command)
             EXECUTE[type(command)](self, command)
@@ -179,13 +207,19 @@ class BeanstalkSession:
     def _must_wait(self, command: Command) -> bool:
         """Whether earlier commands must be answered before this one is executed."""
         kind = type(command)
-        if self._reserving and kind not in RESERVES:
+        if self._reserving and (kind not in RESERVES or self._reserving >= self._most_reserving):
             return True
         if not self.replies:
             return False
         if isinstance(command, UseCommand | WatchCommand):  # an earlier command may delete the last job of the tube
             return self.engine.tubes.depends_on_jobs(command.tube)
         return kind in OF_THE_MOMENT
+
+    def _size_of_job(self, command: Command) -> int:
+        """The size of the job that a command has, or the largest that it may be answered with."""
+        if isinstance(command, PutCommand):
+            return len(command.body)
+        return self.state.options.max_job_size if type(command) in ANSWERED_WITH_JOB else 0
 
     def _count(self, command: Command) -> None:
         counter = counter_of(command)
@@ -212,17 +246,18 @@ class BeanstalkSession:
 
     def reply_later(self, make_reply: Callable[[Any], bytes]) -> Callable[[Any], None]:
         """An answer that gives the next reply: what a function makes of the result."""
-        return partial(self._answered, self.replies.reserve_place(), make_reply)
+        return partial(self._answered, self.replies.reserve_place(COMMAND + self.command_size), make_reply)
 
     def reply_to_reserve_later(self, make_reply: Callable[[Any], bytes]) -> Callable[[Any], None]:
-        """The same for a reserve; what follows it waits until it is answered."""
+        """The same for a reserve, which takes no memory while it waits; what follows it waits until it is answered."""
         self._reserving += 1
-        return partial(self._reserve_answered, self.replies.reserve_place(), make_reply)
+        return partial(self._reserve_answered, self.replies.reserve_place(0), make_reply)
 
     def reply_before_others(self, make_reply: Callable[[Any], bytes]) -> Callable[[Any], None]:
         """The same for a command without whose answer the next one cannot be executed."""
         self._is_blocked = True
-        return partial(self._blocking_answered, self.replies.reserve_place(), make_reply)
+        place = self.replies.reserve_place(COMMAND + self.command_size)
+        return partial(self._blocking_answered, place, make_reply)
 
     def query(self, make_reply: Callable[[Any], bytes], function: Callable[..., Any], *arguments: Any) -> None:
         """Read from the store, and reply with what a function makes of the result."""

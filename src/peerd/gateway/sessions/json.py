@@ -26,8 +26,9 @@ from peerd.gateway.protocols.json.messages import (
     command_of,
 )
 from peerd.gateway.protocols.json.parser import MessageParser
+from peerd.gateway.reply_memory import COMMAND, ReplyAccount
 from peerd.gateway.sessions.json_messages import CARRY_OUT, reply_to_get_job
-from peerd.gateway.sessions.replies_in_order import RepliesInOrder
+from peerd.gateway.sessions.replies_in_order import Place, RepliesInOrder
 from peerd.gateway.tubes import DEFAULT_TUBE
 
 MAX_WAITING: Final = 100
@@ -50,10 +51,12 @@ class JsonSession:
     Args:
         state: of the process.
         send: called with bytes for the client.
+        account: of the connection.
         close: called when the connection is to end.
     """
 
     __slots__ = (
+        "_account",
         "_attempting",
         "_close",
         "_has_input_ended",
@@ -64,13 +67,14 @@ class JsonSession:
         "_is_ended",
         "_is_waiting",
         "_loop",
-        "_max_unanswered",
         "_may_put_aside",
+        "_message_size",
         "_parser",
         "_send",
         "_waiting",
         "client",
         "engine",
+        "is_behind",
         "is_producer",
         "is_suspended",
         "is_worker",
@@ -78,12 +82,18 @@ class JsonSession:
         "state",
     )
 
-    def __init__(self, state: GatewayState, send: Callable[[bytes], None], close: Callable[[], None]) -> None:
+    def __init__(
+        self, state: GatewayState, send: Callable[[bytes], None], account: ReplyAccount, close: Callable[[], None]
+    ) -> None:
         self.state = state
         self.engine = state.engine
-        self.replies = RepliesInOrder(send)  # an empty reply, too, lets the connection see what is buffered still
-        self.is_suspended = False
-        self._max_unanswered = state.options.max_unanswered
+        self.replies = RepliesInOrder(
+            send, account
+        )  # an empty reply, too, lets the connection see what is buffered still
+        self.is_suspended = self.is_behind = False
+        self._account = account
+        self._message_size = 0
+        """Bytes of the message that is being carried out, or of the largest job that it may be answered with."""
         self.is_producer = self.is_worker = False
         self._parser = MessageParser(state.options.max_job_size)
         self._send = send
@@ -108,7 +118,7 @@ class JsonSession:
     @property
     def buffered(self) -> int:
         """Bytes of messages that were not carried out yet."""
-        return self._parser.buffered
+        return self._parser.buffered + (0 if self._held is None else self._parser.last_size)
 
     @property
     def is_within_line(self) -> bool:
@@ -123,7 +133,7 @@ class JsonSession:
     @property
     def is_answered(self) -> bool:
         """Whether every message so far was carried out, and has its reply if it gets one."""
-        is_behind = self._is_continuing or self._held is not None or (self.is_suspended and self._parser.buffered)
+        is_behind = self._is_continuing or self._held is not None or self.is_behind
         return not (self.replies or self._waiting or (is_behind and not self._is_ended))
 
     @property
@@ -159,14 +169,20 @@ class JsonSession:
 
     def execute(self) -> None:
         """Carry out the messages that may be carried out now."""
-        while not (self._is_ended or self.is_suspended or self._is_blocked):
-            if len(self.replies) >= self._max_unanswered:
+        while not (self._is_ended or self._is_blocked):
+            self.is_behind = self.is_suspended or self.replies.are_too_many
+            if self.is_behind:
                 return
             message = self._held or self._parser.next_message()
             if message is None:
                 return
             if self._attempting and not self._may_follow(message):
                 self._held = message
+                return
+            takes_job = isinstance(message, GetJob)
+            self._message_size = self.state.options.max_job_size if takes_job else self._parser.last_size
+            if self._message_size > COMMAND and not self._account.has_room(self._message_size):
+                self._held, self.is_behind = message, True
                 return
             self._held = None
             self._carry_out(message)
@@ -198,12 +214,15 @@ class JsonSession:
 
     def reply_later(self, make_reply: Callable[[Any], bytes]) -> Callable[[Any], None]:
         """An answer of the engine that gives the next reply: what a function makes of the result."""
-        return partial(self._answered, self.replies.reserve_place(), make_reply)
+        return partial(self._answered, self._reserve_place(), make_reply)
 
     def reply_before_others(self, make_reply: Callable[[Any], bytes]) -> Callable[[Any], None]:
         """The same for a message without whose answer the next one cannot be carried out."""
         self._is_blocked = True
-        return partial(self._blocking_answered, self.replies.reserve_place(), make_reply)
+        return partial(self._blocking_answered, self._reserve_place(), make_reply)
+
+    def _reserve_place(self) -> Place:
+        return self.replies.reserve_place(COMMAND + self._message_size)
 
     def _blocking_answered(self, place: Any, make_reply: Callable[[Any], bytes], result: Any) -> None:
         self._is_blocked = False
@@ -263,7 +282,7 @@ class JsonSession:
         self._attempting += 1
         self._may_put_aside = bool(waiting.message.wait)
         self.client.watched = waiting.message.wanted
-        self.engine.reserve(self.client, 0.0, partial(self._attempted, self.replies.reserve_place(), waiting))
+        self.engine.reserve(self.client, 0.0, partial(self._attempted, self._reserve_place(), waiting))
 
     def _attempted(self, place: Any, waiting: WaitingGetJob, result: Reservation | ReserveEnd) -> None:
         self._attempting -= 1

@@ -158,6 +158,12 @@ class QueueClientRefused(Event, frozen=True, kw_only=True):
     most: int
 
 
+class SlowQueueClientDisconnected(Event, frozen=True, kw_only=True):
+    """A queue client was disconnected that reads too slowly, because all clients together have left too much unread."""
+
+    unread: int
+
+
 class QueueOperationFailed(Event, frozen=True, kw_only=True):
     """An operation of a queue client failed for a reason that is not the client's; it was answered with an error."""
 

@@ -57,6 +57,8 @@ class MessageParser:
         self._head = b""
         """Its first bytes, if some were dropped."""
         self._has_failed = False
+        self.last_size = 0
+        """Bytes of the message that was taken last."""
 
     @property
     def buffered(self) -> int:
@@ -98,6 +100,7 @@ class MessageParser:
         size, deepest = self._dropped + end, self._scanner.deepest
         with memoryview(self._buffer) as view:
             text = self._head if self._dropped else bytes(view[:end])
+        self.last_size = len(text)
         del self._buffer[:end]
         self._scanner, self._dropped, self._head = None, 0, b""
         if size > self._max_size:
