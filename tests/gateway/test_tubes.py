@@ -15,6 +15,7 @@ from tests.gateway.beanstalk_connection import (
     BeanstalkConnection,
     begin_to_wait,
     elements,
+    members,
     put_in_state,
     reserved,
 )
@@ -129,6 +130,19 @@ def test_the_time_that_is_left_is_rounded_down_and_0_for_what_is_ready_or_buried
     assert left[:2] == [0, 0]
     assert 99 - took <= left[2] <= 99
     assert 49 - took <= left[3] <= 49
+
+
+def test_the_time_that_is_left_is_less_than_all_of_it_in_the_moment_in_which_it_begins(
+    connection: BeanstalkConnection,
+) -> None:
+    held, left = put_in_state(connection, "reserved"), set()
+    for _ in range(100):
+        _, answer = connection.ask_all(b"touch %d\r\nstats-job %d\r\n" % (held, held), 2)
+        left.add(members(answer)["time-left"])
+        _, answer = connection.ask_all(b"pause-tube default 60\r\nstats-tube default\r\n", 2)
+        left.add(members(answer)["pause-time-left"])
+    assert connection.ask(b"pause-tube default 0\r\n") == b"PAUSED\r\n"
+    assert left == {"59"}
 
 
 def test_stats_tube_counts_the_jobs_of_each_state_and_stats_those_of_all_tubes(connection: BeanstalkConnection) -> None:

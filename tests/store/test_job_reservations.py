@@ -70,7 +70,7 @@ def test_a_tube_that_is_paused_is_left_alone_and_others_are_not(world: World) ->
     world.run_group(jobs.pause_tube, "paused", 0)
     assert reserved_ids(world, claimer, 5) == [paused]
     for tube in ("paused", "never-paused"):
-        assert world.read(jobs.pause_state, tube) == jobs.TubePause(0, 0.0)
+        assert world.read(jobs.pause_state, tube) == jobs.TubePause(0, 0)
     world.run_group(jobs.pause_tube, "paused", UINT32)
     assert world.read(jobs.pause_state, "paused").seconds == UINT32
     job_id = put(world, "paused")

@@ -23,7 +23,7 @@ def read_tube(connection: Connection, counted: TableCounts, name: str) -> tuple[
     counts = counted.of_tube(connection, name)
     pause = jobs.pause_state(connection, name)
     has_jobs = bool(counts.ready or counts.reserved or counts.delayed or counts.buried)
-    return has_jobs, {**_numbers(counts), "pause": pause.seconds, "pause-time-left": int(pause.left)}
+    return has_jobs, {**_numbers(counts), "pause": pause.seconds, "pause-time-left": pause.left}
 
 
 def read_server(connection: Connection, counted: TableCounts) -> tuple[Numbers, list[str]]:

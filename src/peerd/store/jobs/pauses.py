@@ -6,6 +6,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from peerd.domain.task import delay_until_start
+from peerd.store.jobs.statistics import whole_seconds_left
 from peerd.store.jobs.types import TubePause
 from peerd.store.queues import pause, resume
 from peerd.store.schema.sql_clock import now
@@ -29,6 +30,10 @@ def pause_state(connection: Connection, queue: str) -> TubePause:
     columns = (queues.c.pause, queues.c.paused, queues.c.paused_until, now().label("now"))
     row = connection.execute(sa.select(*columns).where(queues.c.name == queue)).first()
     if row is None or not row.paused:
-        return TubePause(0, 0.0)
-    left = 1.0 if row.paused_until is None else (row.paused_until - row.now).total_seconds()
-    return TubePause(int(row.pause or 0), left) if left > 0 else TubePause(0, 0.0)
+        return TubePause(0, 0)
+    if row.paused_until is None:
+        return TubePause(int(row.pause or 0), 1)
+    has_ended = row.paused_until <= row.now
+    return (
+        TubePause(0, 0) if has_ended else TubePause(int(row.pause or 0), whole_seconds_left(row.now, row.paused_until))
+    )

@@ -6,6 +6,7 @@ whoever asks often keeps the result for a while.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from datetime import datetime
 from functools import lru_cache
@@ -75,7 +76,7 @@ def job_statistics(connection: Connection, job_id: int) -> JobStatistics | None:
         age=_whole_seconds(row.created_at, row.now),
         delay=to_whole_number(row.delay),
         ttr=None if row.ttr is None else to_whole_number(row.ttr),
-        time_left=0 if ends_at is None else _whole_seconds(row.now, ends_at),
+        time_left=0 if ends_at is None else whole_seconds_left(row.now, ends_at),
         **{name: to_whole_number(getattr(row, name)) for name in COUNTERS},
     )
 
@@ -156,6 +157,17 @@ def _count_pending(kind: PendingKind, queue: sa.ColumnElement[str] | None) -> sa
 
 def _whole_seconds(earlier: datetime, later: datetime) -> int:
     return max(0, int((later - earlier).total_seconds()))
+
+
+def whole_seconds_left(moment: datetime, end: datetime) -> int:
+    """The seconds from a moment to an end, rounded down; the moment has always begun, however coarse the clock is.
+
+    >>> from datetime import timedelta
+    >>> end = datetime(2026, 1, 1)
+    >>> [whole_seconds_left(end - timedelta(seconds=left), end) for left in (10, 9.5, 1, 0.5, 0, -1)]
+    [9, 9, 0, 0, 0, 0]
+    """
+    return max(0, math.ceil((end - moment).total_seconds()) - 1)
 
 
 # ---------------------------------------------------------------- names of tubes

@@ -135,4 +135,4 @@ class TubePause(msgspec.Struct, frozen=True):
     """The pause of a tube: the seconds that were last given, and the seconds that are left; 0 where there is none."""
 
     seconds: int
-    left: float
+    left: int
