@@ -63,6 +63,17 @@ def test_a_client_can_connect_and_send_before_the_server_is_loaded(tmp_path: Pat
             process.kill()
 
 
+def test_nothing_that_takes_long_is_loaded_before_it_listens() -> None:
+    program = f"import sys; before = set(sys.modules); import {MODULE}; print(*(set(sys.modules) - before))"
+    loaded = set(
+        run(sys.executable, "-I", "-c", f"import sys; sys.path.insert(0, {str(SOURCES)!r}); {program}").stdout.split()
+    )
+    assert "peerd.gateway.standalone.listeners" in loaded
+    assert len(loaded) <= 40
+    slow = {"asyncio", "inspect", "logging", "msgspec", "pathlib", "re", "sqlalchemy", "ssl", "subprocess", "typing"}
+    assert not loaded & slow
+
+
 def test_what_it_does_and_ignores_is_said(
     start_command: StartCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
