@@ -30,6 +30,8 @@ REFUSED: dict[bytes, list[bytes]] = {
     b"delete 1x\r\n": [BAD_FORMAT],
     b"put 0 0 60 -3\r\nabc\r\n": [BAD_FORMAT, UNKNOWN],
     b"put 0 0 60 3\r\nabcdeword\r\n": [b"EXPECTED_CRLF\r\n", UNKNOWN],
+    b"\r\n": [UNKNOWN],
+    b"put 0 0 60 3\r\nabcde\r\n": [b"EXPECTED_CRLF\r\n", UNKNOWN],
     b"put 0 0 60 3\r\nabc\r!": [b"EXPECTED_CRLF\r\n"],
     **{b"put 0 0 60 %d\r\n%b\r\n" % (size, b"\n" * size): [TOO_BIG] for size in (65_536, 1_000_000)},
 }

@@ -199,7 +199,8 @@ def check_text(field: str, value: str | None, limit: int) -> None:
     if size > limit:
         raise InvalidTask(field, f"{size} bytes are more than {limit}")
     if "\x00" in value:
-        raise InvalidTask(field, "holds a NUL character, which not every database can store; use body_bytes")
+        remedy = "use body_bytes" if field == "body" else "leave it out"
+        raise InvalidTask(field, f"holds a NUL character, which not every database can store; {remedy}")
 
 
 def check_limit_key(key: str) -> None:

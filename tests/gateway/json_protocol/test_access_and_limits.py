@@ -45,7 +45,7 @@ def test_a_token_is_required_first(serve: Serve) -> None:
 
 def test_the_first_byte_decides_the_protocol(gateway: GatewayThread) -> None:
     with gateway.connect() as client:
-        assert client.ask(b"\r\n") == b"BAD_FORMAT\r\n"
+        assert client.ask(b"\r\n") == b"UNKNOWN_COMMAND\r\n"
         assert client.ask(b'{"cmd":"get_job"}\r\n') == b"UNKNOWN_COMMAND\r\n"
 
 

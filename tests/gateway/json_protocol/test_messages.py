@@ -45,6 +45,13 @@ def test_a_mistake_costs_its_message_only_and_what_is_no_message_the_connection(
         connection.send({"id": 5, **message})
         reply = connection.receive()
         assert (reply["id"], reply["code"]) == (5, code)
+    for member in ("unique", "name"):
+        assert connection.ask("add_job", job=1, **{member: "a\0"})["error"].endswith("; leave it out")
+    connection.socket.sendall(
+        b'{"cmd":"notify","id":[],"cmd":"add_job","job":2,"job":{ "a": 1 },"queue":7,"queue":"a","id":6}'
+    )
+    assert connection.receive()["id"] == 6
+    assert connection.ask("get_job", queue="a")["job"] == {"a": 1}
     assert connection.ask("add_job", job=1, id=1)["ok"]
     connection.socket.sendall(b'GET / HTTP/1.1\r\n\r\n{"cmd":"get_job"}')
     assert (connection.receive()["code"], connection.receive()) == ("malformed", None)

@@ -55,7 +55,7 @@ NO_TUBES = (
 )  # fmt: skip
 BADLY_FORMED = (
     *(put % bad for put in (b"put %b 0 1 1", b"put 0 %b 1 1", b"put 0 0 %b 1", b"put 0 0 1 %b") for bad in NO_NUMBERS),
-    *(form % bad for form in (b"use %b", b"watch %b", b"ignore %b", b"stats-tube %b") for bad in NO_TUBES), b"", b"\0",
+    *(form % bad for form in (b"use %b", b"watch %b", b"ignore %b", b"stats-tube %b") for bad in NO_TUBES), b"\0",
     b"stats\0", b"foo\0bar", b"quit\0", b"put ", b"put 1", b"put 1 2 3", b"put 0 0 1 1 ", b"put 0 0 1 1 7",
     b"put 0\t0 1 1", b"put 0 0 1 1\0", b"reserve ", b"reserve 0", b"reservex", b"reserve-with-timeout",
     b"reserve-with-timeout ", b"reserve-with-timeoutx", b"reserve-with-timeout -1", b"reserve-with-timeout x",
@@ -74,7 +74,7 @@ BADLY_FORMED = (
     b"pause-tube a 4294967296", b"pause-tube a 0x", b"pause-tube 5", b"auth ",
 )  # fmt: skip
 UNKNOWN = (
-    b" ", b"\n", b"put", b"put\t0 0 1 1", b" put 0 0 1 1", b"PUT 0 0 1 1", b"use", b"watch", b"ignore", b"delete",
+    b"", b" ", b"\n", b"put", b"put\t0 0 1 1", b" put 0 0 1 1", b"PUT 0 0 1 1", b"use", b"watch", b"ignore", b"delete",
     b"release", b"bury", b"touch", b"peek", b"peek-foo", b"kick", b"kick-job", b"kickx", b"list-tube", b"QUIT", b"qui",
     b"stat", b"auth", b"foo", b"exit", b"list", b" list-tubes", b"a" * 222, b"deletex 1", b"\xff",
 )  # fmt: skip

@@ -202,7 +202,7 @@ def command_of(line: bytes) -> Command:
 
 
 def _command_by_beginning(line: bytes) -> Command:
-    if not line or b"\0" in line:
+    if b"\0" in line:
         return BAD_FORMAT
     for beginning, read in COMMANDS:
         if line.startswith(beginning):

@@ -25,6 +25,8 @@ MESSAGE_OVERHEAD: Final = 8192
 HEAD: Final = 1024
 """Bytes of a message that is skipped, in which its id is searched."""
 
+_encode: Final = msgspec.json.Encoder().encode
+_MEMBERS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _DECODER: Final[msgspec.json.Decoder[Message]] = msgspec.json.Decoder(Message)
 _ID_OF_HEAD: Final = re.compile(
     rb'\{\s*(?:"cmd"\s*:\s*"\w{1,40}"\s*,\s*)?"id"\s*:\s*(-?[0-9]{1,16}|"[^"\\\x00-\x1f]{0,200}")\s*,'
@@ -150,6 +152,14 @@ def _decode(text: bytes) -> Message | RefusedMessage:
             raise NotJson(f"the message is not UTF-8: byte {text[error.start]:#04x}") from error
     try:
         return _DECODER.decode(text)
+    except msgspec.DecodeError:
+        return _decode_last_members(text)
+
+
+def _decode_last_members(text: bytes) -> Message | RefusedMessage:
+    """Decode a message of whose members with the same name the last counts, though an earlier one is wrong."""
+    try:
+        return _DECODER.decode(_encode(_MEMBERS.decode(text)))
     except msgspec.DecodeError as error:
         return _invalid(text, error)
 
