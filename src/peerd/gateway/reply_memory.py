@@ -13,6 +13,8 @@ import ctypes
 from collections.abc import Callable
 from typing import Final
 
+Call = Callable[[], None]
+
 LEAST_BOUND: Final = 67_108_864
 """Bytes of the bound, or sixteen of the largest jobs if these are more."""
 PARTS: Final = 16
@@ -103,13 +105,7 @@ class ReplyAccount:
 
     __slots__ = ("_began_at", "_memory", "_read", "_transport", "disconnect", "go_on", "taken", "unread_bytes")
 
-    def __init__(
-        self,
-        memory: ReplyMemory,
-        transport: asyncio.Transport,
-        go_on: Callable[[], None],
-        disconnect: Callable[[], None],
-    ) -> None:
+    def __init__(self, memory: ReplyMemory, transport: asyncio.Transport, go_on: Call, disconnect: Call) -> None:
         self.taken = 0
         self.unread_bytes = 0
         self.go_on = go_on
@@ -142,15 +138,10 @@ class ReplyAccount:
         self.taken += size
         self._memory.add(size)
 
-    def begin(self, size: int) -> None:
-        """Count a command that is executed, with its reply at its largest."""
+    def add_command(self, size: int) -> None:
+        """Count a command that is executed, with its reply at its largest; give it back when the reply is sent."""
         self._memory.executing += size
         self.add(size)
-
-    def end(self, size: int) -> None:
-        """Give back what was counted for a command: its reply is sent, and counted by itself."""
-        self._memory.executing -= size
-        self.add(-size)
 
     def count_unread(self, written: int = 0) -> None:
         """Count what the system has not taken, after so many bytes that had been counted were written."""

@@ -41,13 +41,8 @@ from peerd.gateway.tubes import DEFAULT_TUBE
 PUT_COUNTER: Final = COUNTERS[PutCommand]
 RESERVES: Final = frozenset({ReserveCommand, ReserveWithTimeoutCommand})
 """Commands that may follow a reserve before it is answered."""
-ANSWERED_WITH_JOB: Final = RESERVES | {
-    ReserveJobCommand,
-    PeekCommand,
-    PeekReadyCommand,
-    PeekDelayedCommand,
-    PeekBuriedCommand,
-}
+PEEKS: Final = frozenset({PeekCommand, PeekReadyCommand, PeekDelayedCommand, PeekBuriedCommand})
+ANSWERED_WITH_JOB: Final = RESERVES | PEEKS | {ReserveJobCommand}
 
 OF_THE_MOMENT: Final = frozenset({StatsCommand, StatsTubeCommand, ListTubesCommand})
 """Commands that show what this process knows; neither earlier nor later commands are executed beside them."""

@@ -58,7 +58,7 @@ class RepliesInOrder:
     def reserve_place(self, size: int) -> Place:
         """The place of the next reply, whose command and reply take so many bytes at the most."""
         place = Place(size)
-        self._account.begin(size)
+        self._account.add_command(size)
         self._places.append(place)
         return place
 
@@ -67,7 +67,7 @@ class RepliesInOrder:
         place.reply = reply
         places = self._places
         while places and (ready := places[0].reply) is not None:
-            self._account.end(places.popleft().size)
+            self._account.add_command(-places.popleft().size)
             self._send(ready)
 
     def add(self, reply: bytes) -> None:

@@ -38,11 +38,7 @@ MESSAGES: Final[Mapping[type[Event], tuple[str, str, str]]] = {
     events.WebRequestFailed: ("error", "a request failed", "what error exception=traceback"),
     events.WebRequestsAborted: ("warning", "unanswered requests were aborted after the grace", "requests connections"),
     events.QueueClientRefused: ("warning", "a queue client was refused: there are too many (max_connections)", "most"),
-    events.SlowQueueClientDisconnected: (
-        "warning",
-        "a queue client was disconnected: it is slow, and all clients together have left too much unread",
-        "unread",
-    ),
+    events.SlowQueueClientDisconnected: ("warning", "a queue client was disconnected: it reads too slowly", "unread"),
     events.QueueOperationFailed: ("error", "an operation of a queue client failed", "error"),
     events.AcceptFailed: ("error", "a connection could not be accepted", "error"),
     events.DatabaseOutageStarted: ("error", "the database does not answer; waiting for it", "reason"),

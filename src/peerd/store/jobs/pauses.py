@@ -29,11 +29,7 @@ def pause_state(connection: Connection, queue: str) -> TubePause:
     """The pause of a tube, zeros once it has ended; one without an end, which a user has given, has a second left."""
     columns = (queues.c.pause, queues.c.paused, queues.c.paused_until, now().label("now"))
     row = connection.execute(sa.select(*columns).where(queues.c.name == queue)).first()
-    if row is None or not row.paused:
+    if row is None or not row.paused or (row.paused_until is not None and row.paused_until <= row.now):
         return TubePause(0, 0)
-    if row.paused_until is None:
-        return TubePause(int(row.pause or 0), 1)
-    has_ended = row.paused_until <= row.now
-    return (
-        TubePause(0, 0) if has_ended else TubePause(int(row.pause or 0), whole_seconds_left(row.now, row.paused_until))
-    )
+    left = 1 if row.paused_until is None else whole_seconds_left(row.now, row.paused_until)
+    return TubePause(int(row.pause or 0), left)
