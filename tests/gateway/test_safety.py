@@ -21,7 +21,7 @@ from peerd.testing import eventually
 from tests.gateway.beanstalk_connection import found
 from tests.gateway.beanstalk_servers import BeanstalkServer
 from tests.gateway.conftest import Serve
-from tests.gateway.gateway_thread import GatewayThread, bytes_held_for
+from tests.gateway.gateway_thread import GatewayThread, bytes_held_for, connection_of
 from tests.support.certificates import make_certificate
 from tests.support.server_kinds import INNODB
 from tests.support.servers import DatabaseFactory
@@ -115,6 +115,13 @@ def test_a_process_gives_back_what_replies_took_that_nobody_has_read(command_ser
         assert peak < before + 250
         reader.ask(b"delete %d\r\n" % job_id)
     eventually(lambda: megabytes("VmRSS") < (before + peak) // 2 + 10)
+
+
+def test_a_second_part_of_the_replies_does_not_wait_until_the_first_is_acknowledged(serve: Serve) -> None:
+    gateway = serve()
+    with socket.create_connection(gateway.address) as client:
+        served = eventually(lambda: connection_of(gateway, client))._transport.get_extra_info("socket")
+        assert served.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 def test_all_commands_of_a_client_that_reads_late_are_executed(serve: Serve) -> None:

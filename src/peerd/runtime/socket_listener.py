@@ -101,6 +101,8 @@ class SocketListener:
                 self._resume_timer = self._loop.call_later(PAUSE_AFTER_ERROR, self.start)
             return False
         connection.setblocking(False)
+        if connection.family != socket.AF_UNIX:  # asyncio does it only where the listening socket names its protocol
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         attached = self._loop.connect_accepted_socket(self._make_protocol, connection, ssl=self._tls)
         task = self._loop.create_task(attached)
         self._attaching.add(task)
