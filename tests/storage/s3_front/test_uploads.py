@@ -20,7 +20,7 @@ from botocore.exceptions import ClientError
 
 from peerd.storage.maintenance import StorageMaintenance
 from peerd.storage.s3.checksums import new_checksum
-from peerd.storage.s3_front import exchange
+from peerd.storage.s3_front import exchange, uploads
 from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import file_completed_uploads, file_upload_parts, file_uploads
 from peerd.testing import eventually
@@ -207,6 +207,25 @@ def test_an_upload_that_is_completed_twice_at_once_becomes_one_object(cluster: S
     assert s3.get_object(Bucket="films", Key="f")["Body"].read() == content
     cluster.run_tasks()
     assert len(cluster.a.contents()) == 1
+
+
+def test_a_completion_that_finds_the_upload_gone_has_the_answer_of_the_one_that_ended_it(
+    s3: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upload = begin(s3)
+    done = {**upload, "MultipartUpload": {"Parts": [upload_part(s3, upload, 1, b"part")]}}
+    find = uploads._find_completed
+    etags: list[str | None] = []
+
+    def find_while_another_completes(*arguments: Any) -> Any:
+        found = find(*arguments)
+        if not etags:
+            etags.append(None)
+            etags.append(s3.complete_multipart_upload(**done)["ETag"])
+        return found
+
+    monkeypatch.setattr(uploads, "_find_completed", find_while_another_completes)
+    assert [None, s3.complete_multipart_upload(**done)["ETag"]] == etags
 
 
 def test_parts_are_copied_from_objects(s3: Any) -> None:

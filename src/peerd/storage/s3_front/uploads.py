@@ -151,14 +151,13 @@ async def complete_upload(exchange: S3Exchange, operation: operations.CompleteMu
     """
     scheme, path = exchange.request.scope["scheme"], exchange.http.path.decode("utf-8", "replace")
     location = f"{scheme}://{exchange.http.header('host') or ''}{path}"
-    completed = await to_thread(_find_completed, exchange, operation)
-    if completed is not None:
+    upload = await _find_also_completed(exchange, operation)
+    if isinstance(upload, CompletedUpload):
         document = await exchange.document(documents.MAX_PARTS_DOCUMENT, has_checksum_headers=False)
-        _check_same(completed, documents.completed_parts(document))
-        sums = await to_thread(_checksums_now, exchange, operation, completed.etag)
-        await exchange.send(responses.completed_response(operation, completed.etag, location, sums))
+        _check_same(upload, documents.completed_parts(document))
+        sums = await to_thread(_checksums_now, exchange, operation, upload.etag)
+        await exchange.send(responses.completed_response(operation, upload.etag, location, sums))
         return
-    upload = await _find(exchange, operation)
     disk = await _own_disk(exchange, upload)
     if disk is None:
         return
@@ -250,6 +249,22 @@ async def _find(exchange: S3Exchange, operation: operations.UploadOperation) -> 
     if upload is None or (upload.bucket, upload.key) != (operation.bucket, operation.key):
         raise S3NoSuchUpload
     return upload
+
+
+async def _find_also_completed(
+    exchange: S3Exchange, operation: operations.CompleteMultipartUpload
+) -> Upload | CompletedUpload:
+    """The upload of a request, also one that was completed. Raises S3NoSuchUpload."""
+    completed = await to_thread(_find_completed, exchange, operation)
+    if completed is not None:
+        return completed
+    try:
+        return await _find(exchange, operation)
+    except S3NoSuchUpload:
+        completed = await to_thread(_find_completed, exchange, operation)  # by another request, since it was looked for
+        if completed is None:
+            raise
+        return completed
 
 
 def _checksum_kind_of(upload: Upload) -> ChecksumKind | None:
