@@ -76,6 +76,18 @@ def test_pages_show_nothing_of_other_queues(stranger: httpx.Client) -> None:
     assert buttons == [], "what would be refused is not shown"
 
 
+def test_what_one_actor_has_read_is_shown_to_none_that_may_see_less(client: Client) -> None:
+    rights = [Right.VIEW, Right.READ_FILES]
+    of_all = client.tokens.create("all", rights).secret
+    of_some = {name: client.tokens.create(name, rights, file_scopes=["other/"]).secret for name in ("ann", "bob")}
+    with serving(client) as address, httpx.Client(base_url=address) as http:
+        for path in (*(ADDRESSES[one] for one in ("/files/show", "/files/list", "/storage")), "/metrics/cluster"):
+            for name, secret in of_some.items():
+                assert http.get(path, headers=bearer(of_all)).status_code == 200, path
+                refused = http.get(path, headers=bearer(secret))
+                assert (refused.status_code, name in refused.text) == (403, True), (path, refused.text)
+
+
 def test_an_actor_of_another_queue_can_do_no_action(stranger: httpx.Client, client: Client) -> None:
     def state() -> tuple[object, ...]:
         """What an action would change."""

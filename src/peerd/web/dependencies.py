@@ -43,8 +43,8 @@ def acting_client(request: Request) -> AioClient:
 def _viewer_of_all(request: Request) -> Actor:
     """An actor that may see everything; raises `NotPermitted`."""
     actor = _actor(request)
-    if not actor.may(Right.VIEW) or actor.queues is not None:
-        raise NotPermitted(actor.name, "metrics", "it needs the right view, of all queues")
+    if not actor.may(Right.VIEW) or actor.queues is not None or actor.file_scopes is not None:
+        raise NotPermitted(actor.name, "metrics", "it needs the right view, of all queues and files")
     return actor
 
 

@@ -11,7 +11,8 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from peerd.domain.access import Actor, ActorKind, Right
+from peerd.domain.access import Actor
+from peerd.domain.errors import NotPermitted
 
 T = TypeVar("T")
 FRESH_FOR: Final = 1.0
@@ -20,19 +21,9 @@ MOST_ENTRIES: Final = 1_000
 """Answers that are kept at once; a page reads about five."""
 
 
-class Visibility(msgspec.Struct, frozen=True):
-    """What of the same operation an actor sees: two actors with the same one get the same answer."""
-
-    rights: frozenset[Right]
-    queues: frozenset[str] | None
-    is_program: bool
-    """Programs see values that `[access] mask` hides from all others."""
-
-    @classmethod
-    def of(cls, actor: Actor) -> Visibility:
-        """That of an actor."""
-        is_program = actor.kind in {ActorKind.PYTHON, ActorKind.CLI}
-        return cls(actor.rights, actor.queues, is_program)
+def visibility_of(actor: Actor) -> Actor:
+    """The part of an actor that decides what it sees: all that its rights are made of."""
+    return msgspec.structs.replace(actor, name="", address=None)
 
 
 class _Entry:
@@ -46,7 +37,8 @@ class _Entry:
 class ReadCache:
     """Answers of the last second, by what was asked and by what the viewer may see.
 
-    Viewers that ask while an answer is being read wait for it. An error is raised for all that wait, and not kept.
+    Viewers that ask while an answer is being read wait for it. An error is raised for all that wait, and not kept; a
+    refusal is of one actor, which it names.
     """
 
     def __init__(self, fresh_for: float = FRESH_FOR, most: int = MOST_ENTRIES) -> None:
@@ -57,14 +49,20 @@ class ReadCache:
     async def read(self, key: Hashable, load: Callable[[], Awaitable[T]]) -> T:
         """The answer for a key, at most so old; `load` reads it where there is none."""
         entry = self._entries.get(key)
-        if entry is None or self._is_old(entry):
+        is_first = entry is None or self._is_old(entry)
+        if entry is None or is_first:
             entry = _Entry(asyncio.ensure_future(load()))
             entry.future.add_done_callback(partial(self._loaded, key, entry))
             self._entries[key] = entry
             self._entries.move_to_end(key)
             while len(self._entries) > self._most:
                 self._entries.popitem(last=False)
-        answer: T = await asyncio.shield(entry.future)  # one viewer that leaves does not take it from the others
+        try:
+            answer: T = await asyncio.shield(entry.future)  # one viewer that leaves does not take it from the others
+        except NotPermitted:
+            if is_first:
+                raise
+            return await load()
         return answer
 
     def forget(self) -> None:

@@ -25,7 +25,7 @@ from peerd.web.pages.charts.series_history import Load, SeriesHistory
 from peerd.web.pages.forms import form_token
 from peerd.web.pages.headers import PAGE_HEADERS
 from peerd.web.pages.notices import clear_notice, notice_of
-from peerd.web.pages.read_cache import ReadCache, Visibility
+from peerd.web.pages.read_cache import ReadCache, visibility_of
 from peerd.web.pages.static_files import StaticFiles
 from peerd.web.pages.subjects import Subject
 from peerd.web.pages.themes import theme_of
@@ -120,11 +120,11 @@ class PageRequest:
 
     async def read(self, key: Hashable, load: Callable[[], Awaitable[T]]) -> T:
         """What an operation reads, shared with the viewers that see the same."""
-        return await self.cache.read((Visibility.of(self.actor), key), load)
+        return await self.cache.read((visibility_of(self.actor), key), load)
 
     async def read_series(self, key: Hashable, seconds: float, now: datetime, load: Load) -> Sequence[SeriesPoint]:
         """The series of a chart, as `read`; what was read of it before is not read again."""
-        whose = (Visibility.of(self.actor), key)
+        whose = (visibility_of(self.actor), key)
         return await self.read(("series", key), lambda: self.history.read(whose, seconds, now, load))
 
     def render(self, template: str, title: str, status: HTTPStatus = HTTPStatus.OK, /, **values: Any) -> Response:
