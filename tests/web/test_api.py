@@ -12,6 +12,7 @@ from peerd.domain.errors import DatabaseUnavailable
 from peerd.domain.lifecycle import Status
 from peerd.store.nodes.nodes import mark_node_silent, register_incarnation
 from peerd.store.stored_schedules import read_stored_schedules
+from peerd.web.body_limits import OF_ACTOR
 from tests.web.access_world import problem
 
 
@@ -151,3 +152,23 @@ def test_what_is_wrong_or_cannot_be_answered_is_an_error_with_its_cause(http: ht
         (broken, (400, "BadRequest")),
     ):
         assert problem(response) == expected
+
+
+def test_a_body_beyond_its_bound_is_refused_and_of_many_mistakes_so_many_are_not_told(http: httpx.Client) -> None:
+    large = {"queue": "video", "body": "x" * OF_ACTOR}
+    for path, body in (("/tasks", large), ("/operations/enqueue", {"what": "video"} | large)):
+        refused = http.post(path, json=body)
+        assert problem(refused) == (413, "BodyTooLarge")
+        assert "keep large data in a file" in refused.json()["detail"]
+    allowed = http.post("/tasks", json=large | {"body": "x" * (OF_ACTOR - 100)})
+    assert allowed.status_code == 201, allowed.text
+    unknown = {f"key {number}": 1 for number in range(100_000)}
+    for path, wrong in (
+        ("/tasks", unknown),
+        ("/tasks/batch", {"tasks": [{"queue": 1, "x": 2}] * 1_000}),
+        ("/bulk", {"action": {"type": "retry"}, "filter": unknown}),
+        ("/tasks?" + "&".join(f"x{number}=1" for number in range(100)), None),
+    ):
+        refused = http.get(path) if wrong is None else http.post(path, json=wrong)
+        assert problem(refused) == (422, "InvalidRequest")
+        assert "more than 20 mistakes" in refused.json()["detail"], path

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Annotated, Any, Final, Self
 
 from fastapi import Header, Path
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ModelWrapValidatorHandler,
+    ValidationError,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
 
 from peerd.domain.task import NAME_LIMIT, QUEUE_NAME
 from peerd.operate.validation import MAX_IDEMPOTENCY_KEY
@@ -46,7 +55,26 @@ _BASE64: Final = "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
 Base64 = Annotated[str, Field(pattern=_BASE64, description="Bytes in base64.", examples=["/wA="])]
 
 
+MOST_MISTAKES: Final = 20
+"""Mistakes that are told of a request; each takes time, on the event loop, and no reader wants more."""
+
+
 class RequestBody(BaseModel):
     """The root of bodies of requests: what it does not know is refused."""
 
     model_config = ConfigDict(extra="forbid")
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _few_mistakes(cls, given: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
+        """Tell so many mistakes alone, before pydantic makes an object of each."""
+        context = {"most": MOST_MISTAKES, "known": ", ".join(cls.model_fields)}
+        problem = PydanticCustomError("too_many_mistakes", "more than {most} mistakes: it has {known}", context)
+        if isinstance(given, dict) and len(given) > len(cls.model_fields) + MOST_MISTAKES:
+            raise problem
+        try:
+            return validate(given)
+        except ValidationError as error:
+            if error.error_count() > MOST_MISTAKES:
+                raise problem from None
+            raise

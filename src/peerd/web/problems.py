@@ -21,6 +21,7 @@ from peerd.runtime.metrics.reading import MetricsNotAvailable, NotServedByNode
 from peerd.runtime.observability.escaping import UNSAFE_CHARACTERS
 from peerd.storage.transfer.errors import NoSourceLeft, SourceFailed
 from peerd.web.access.login import LoginRefused
+from peerd.web.body_limits import BodyTooLarge
 from peerd.web.file_uploads import TooManyUploads, UploadAborted
 
 MEDIA_TYPE: Final = "application/problem+json"
@@ -120,6 +121,7 @@ def documented(*statuses: HTTPStatus) -> dict[int | str, dict[str, Any]]:
         HTTPStatus.BAD_REQUEST,
         HTTPStatus.UNAUTHORIZED,
         HTTPStatus.FORBIDDEN,
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
         HTTPStatus.SERVICE_UNAVAILABLE,
     )
     return {
@@ -203,5 +205,11 @@ async def _of_defect(*_: object) -> JSONResponse:
 
 async def _of_http(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
+    return http_problem(error)
+
+
+def http_problem(error: HTTPException) -> JSONResponse:
+    """The response for a request that reaches no operation."""
     status = HTTPStatus(error.status_code)
-    return problem_response(status, status.phrase.replace(" ", ""), str(error.detail), headers=error.headers)
+    code = type(error).__name__ if isinstance(error, BodyTooLarge) else status.phrase.replace(" ", "")
+    return problem_response(status, code, str(error.detail), headers=error.headers)

@@ -17,8 +17,9 @@ from peerd.web.access.app_access import AppAccess
 from peerd.web.access.authentication import AccessRefused, Authentication
 from peerd.web.access.exposure import find_exposure
 from peerd.web.access.request_facts import route_path
+from peerd.web.body_limits import BodyTooLarge, bounded, most_bytes
 from peerd.web.pages.headers import login_redirect
-from peerd.web.problems import error_response, problem_response
+from peerd.web.problems import error_response, http_problem, problem_response
 from peerd.web.request_checks import refuse_cross_site, refuse_host, refuse_token_in_query
 
 ACTOR: Final = "peerd.actor"
@@ -80,6 +81,8 @@ class RequestGuard:
 
         try:
             await self._admit(scope)
+            most = most_bytes(scope, has_actor=ACTOR in scope)
+            within = receive if most is None else bounded(scope, receive, most)
         except AccessRefused as refusal:
             if self._leads_to_login(scope, refusal):
                 await login_redirect(scope)(scope, receive, send_with_headers)
@@ -87,8 +90,10 @@ class RequestGuard:
             answer = problem_response(refusal.status, refusal.code, refusal.detail, headers=refusal.headers)
         except PeerdError as error:
             answer = error_response(error)
+        except BodyTooLarge as error:
+            answer = http_problem(error)
         else:
-            await self._app(scope, receive, send_with_headers)
+            await self._app(scope, within, send_with_headers)
             return
         await answer(scope, receive, send_with_headers)
 

@@ -21,14 +21,11 @@ from peerd.web.dependencies import AioClientDependency
 from peerd.web.problems import documented, problem_response
 
 JSON: Final = "application/json"
-MAX_BODY: Final = 256 * 1024 * 1024
-"""Bytes of a request: some tasks with the largest bodies."""
 REFERENCE: Final = "#/components/schemas/operations.{name}"
 BASE64: Final = "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
 ERRORS: Final = documented(
     HTTPStatus.NOT_FOUND,
     HTTPStatus.CONFLICT,
-    HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     HTTPStatus.UNPROCESSABLE_ENTITY,
 )
 NO_TIME: Final = "RFC3339"
@@ -40,12 +37,9 @@ _FIELD: Final = re.compile(r"field `(.*)`$")
 class RequestProblem(Exception):
     """A body that is no request of the operation."""
 
-    def __init__(
-        self, detail: str, field: str | None = None, status: HTTPStatus = HTTPStatus.UNPROCESSABLE_ENTITY
-    ) -> None:
+    def __init__(self, detail: str, field: str | None = None) -> None:
         self.detail = detail
         self.field = field
-        self.status = status
         super().__init__(detail)
 
 
@@ -82,7 +76,7 @@ def _endpoint(operation: WireOperation) -> Callable[..., Awaitable[Response]]:
         try:
             args, kwargs = _decode(operation, await _read(request))
         except RequestProblem as problem:
-            return problem_response(problem.status, "InvalidRequest", problem.detail, problem.field)
+            return problem_response(HTTPStatus.UNPROCESSABLE_ENTITY, "InvalidRequest", problem.detail, problem.field)
         result = await find(client)(*args, **kwargs)
         return Response(operation.encode_result(result), media_type=JSON)
 
@@ -93,14 +87,7 @@ async def _read(request: Request) -> bytes:
     """The body, whose type a form of another site cannot have."""
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != JSON:
         raise RequestProblem(f"the content-type is {JSON}", "content-type")
-    parts, size = [], 0
-    async for part in request.stream():
-        parts.append(part)
-        size += len(part)
-        if size > MAX_BODY:
-            problem = f"the body has more than {MAX_BODY} bytes"
-            raise RequestProblem(problem, status=HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
-    return b"".join(parts)
+    return await request.body()
 
 
 def _decode(operation: WireOperation, body: bytes) -> tuple[list[Any], dict[str, Any]]:
