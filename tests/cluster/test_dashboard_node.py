@@ -22,6 +22,13 @@ def shared(module_cluster: MakeCluster) -> Cluster:
     return cluster
 
 
+def test_no_program_of_the_machine_chooses_the_address_that_it_comes_from(cluster: Cluster, node: ClusterNode) -> None:
+    login = {"name": "ann", "password": "a wrong password"}
+    forged = {"x-forwarded-for": "192.0.2.1"}
+    httpx.post(f"http://127.0.0.1:{node.port('127.0.0.1')}/api/v1/session", json=login, headers=forged)
+    assert cluster.client.audit.page(operation_name="session.open").items[0].address == "127.0.0.1"
+
+
 def test_a_large_body_without_a_login_is_refused_before_it_arrives(node: ClusterNode) -> None:
     port = node.port("127.0.0.1")
     for path, kind in (("/api/v1/session", JSON), ("/login", FORM)):

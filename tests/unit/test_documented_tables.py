@@ -18,13 +18,14 @@ from tests.faults.checker import RULE_NAMES
 
 ROOT = Path(__file__).parents[2]
 WORDS_FOR_DEFAULTS = {
-    "none": ("allowed_hosts", "preview_folders", "mask", "disks", "object_stores", "prefix", "root_path"),
+    "none": ("allowed_hosts", "preview_folders", "mask", "disks", "object_stores", "prefix", "root_path",
+             "forwarded_allow_ips"),
     "": ("bucket", "app", "web.NAME bind", "commands.NAME command", "tasks", "worker", "server", "sender", "to"),
     "the node's": ("workers.NAME grace", "commands.NAME grace", "web.NAME grace", "gateway.NAME grace"),
     "the host name": ("name",), "`.peerd/<name>`": ("run_directory",), "two heartbeats": ("inactive_after",),
     "those that the code names": ("queues",), "`127.0.0.1:11300`": ("gateway.NAME bind",),
     '`["beanstalk", "json"]`': ("protocols",), '`["127.0.0.1:7480"]`': ("storage bind",),
-    "every address": ("cluster bind",), '`["127.0.0.1", "::1"]`': ("forwarded_allow_ips",),
+    "every address": ("cluster bind",),
     "`{}`": ("options", "commands.NAME environment"), "all": ("on",),
 }  # fmt: skip
 SIZES = ("max_buffered_total", "max_head", "max_message", "max_size", "capacity")

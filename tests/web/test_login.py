@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from http.cookies import SimpleCookie
 from typing import Any
 
@@ -19,6 +22,7 @@ from peerd.store.access.sessions import digest
 from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import login_failures, sessions
 from peerd.store.schema.tables import users as user_table
+from peerd.testing import eventually
 from peerd.web.access.login import UNKNOWN_USER
 from tests.web.access_world import API, HOST, PASSWORD, bearer, browser, log_in, problem, serving
 
@@ -212,6 +216,33 @@ def test_guesses_are_limited_and_do_not_lock_the_user_out(users: Client, monkeyp
         assert attempt(other, "10.0.0.7", PASSWORD).status_code == 201, "strangers do not lock the user out"
         execute(users, login_failures.update().values(began_at=seconds_from_now(-login_limits.WINDOW - 1)))
         assert attempt(other, "192.0.2.1", PASSWORD).status_code == 201, "when the time is over"
+
+
+def test_right_passwords_at_once_lock_nobody_out_and_leave_room_for_other_addresses(
+    users: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compare, verify = threading.Event(), argon2.PasswordHasher.verify
+
+    def wait_and_verify(self: Any, *args: Any) -> bool:
+        compare.wait(60)
+        return verify(self, *args)
+
+    def attempt(peer: str) -> int:
+        return httpx.post(
+            f"{address}{API}/session", json=VIEWER, headers={"x-forwarded-for": peer}, timeout=60
+        ).status_code
+
+    monkeypatch.setattr(argon2.PasswordHasher, "verify", wait_and_verify)
+    with serving(users, proxies=("127.0.0.1",)) as address, ThreadPoolExecutor(31) as browsers:
+        logins = [browsers.submit(attempt, "10.0.0.7") for _ in range(30)]
+        eventually(lambda: sum(login.done() for login in logins) == 10, 30)
+        other = browsers.submit(attempt, "10.0.0.8")
+        assert attempt("10.0.0.7") == 503
+        compare.set()
+        assert other.result() == 201
+        assert Counter(login.result() for login in logins) == {201: 20, 503: 10}
+        assert attempt("10.0.0.7") == 201
+    assert {row.failures for row in rows(users, login_failures)} == {0}
 
 
 def test_passwords_are_hashed_anew_when_the_parameters_change(address: str, users: Client) -> None:

@@ -261,7 +261,7 @@ class WebSettings(Section, frozen=True, kw_only=True):
     min_body_rate: Size = 500  # bytes per second of a request's body, over each body_timeout (Apache's default MinRate)
     max_message: Size = 16_777_216  # of a WebSocket
     root_path: Text = ""
-    forwarded_allow_ips: Proxies = ("127.0.0.1", "::1")
+    forwarded_allow_ips: Proxies = ()
     access_log: Flag = False
     recycle_after: Count | None = None  # requests
     recycle_age: Period | None = None

@@ -1,7 +1,8 @@
 """Limits of failed logins, which hold over all processes and nodes.
 
-Each attempt is counted as a failure before its password is compared, so that guesses at the same time are counted too;
-a success takes it back. Three counts limit an attempt, each within `WINDOW`: of its name from its address, of its name
+A failure is counted when its password was compared and is wrong, so that nothing else, such as an overload, locks a
+user out. Guesses that are compared at the same time, two in a process, are not counted yet for one another.
+Three counts limit an attempt, each within `WINDOW`: of its name from its address, of its name
 from any address, and of its address for any name. The last two are larger, and do not hold for an address from which
 the user has logged in before: strangers cannot lock a user out of the usual place.
 """
@@ -29,37 +30,38 @@ KEPT: Final = 30 * 86_400.0
 """Seconds for which an address is remembered."""
 
 
-def count_attempt(connection: Connection, name: str, address: str | None) -> bool:
-    """Count an attempt; whether it is allowed. One that is not is not counted."""
+def may_attempt(connection: Connection, name: str, address: str | None) -> bool:
+    """Whether a password may be compared, after what has failed."""
     pair, of_name, of_address = _keys(name, address)
-    ids = sorted((pair, of_name, of_address))
+    columns = (login_failures.c.id, login_failures.c.succeeded_at, _counted().label("failures"))
+    found = connection.execute(sa.select(*columns).where(login_failures.c.id.in_((pair, of_name, of_address))))
+    rows = {row.id: row for row in found}
+    failures = {one: row.failures for one, row in rows.items()}
+    if failures.get(pair, 0) >= MOST_OF_PAIR:
+        return False
+    is_usual = pair in rows and rows[pair].succeeded_at is not None
+    is_within = failures.get(of_name, 0) < MOST_OF_NAME and failures.get(of_address, 0) < MOST_OF_ADDRESS
+    return is_usual or is_within
+
+
+def count_failure(connection: Connection, name: str, address: str | None) -> None:
+    """Count a password that was compared and is wrong."""
+    ids = sorted(_keys(name, address))
     insert_if_absent(connection, login_failures, [{"id": one} for one in ids], key=("id",))
-    is_over = login_failures.c.began_at <= seconds_from_now(-WINDOW)
-    columns = (login_failures.c.id, login_failures.c.failures, login_failures.c.succeeded_at, is_over.label("is_over"))
-    statement = sa.select(*columns).where(login_failures.c.id.in_(ids)).order_by(login_failures.c.id)
-    rows = {row.id: row for row in connection.execute(statement.with_for_update())}
-    failures = {one: 0 if rows[one].is_over else rows[one].failures for one in ids}
-    is_usual = rows[pair].succeeded_at is not None
-    if failures[pair] >= MOST_OF_PAIR:
-        return False
-    if not is_usual and (failures[of_name] >= MOST_OF_NAME or failures[of_address] >= MOST_OF_ADDRESS):
-        return False
-    begins = sa.case((is_over, now()), else_=login_failures.c.began_at)
-    for one in ids:
-        statement_of = sa.update(login_failures).where(login_failures.c.id == one)
-        connection.execute(statement_of.values(failures=failures[one] + 1, began_at=begins))
-    return True
+    begins = sa.case((_is_over(), now()), else_=login_failures.c.began_at)
+    for one in ids:  # in one order, so that two of them do not wait for each other
+        mine = sa.update(login_failures).where(login_failures.c.id == one)
+        connection.execute(
+            mine.ordered_values((login_failures.c.failures, _counted() + 1), (login_failures.c.began_at, begins))
+        )
 
 
 def record_success(connection: Connection, name: str, address: str | None) -> None:
-    """Take back the count of an attempt that succeeded, and remember its address."""
-    pair, *others = _keys(name, address)
-    for one in sorted((pair, *others)):
-        mine = sa.update(login_failures).where(login_failures.c.id == one)
-        if one == pair:
-            connection.execute(mine.values(failures=0, began_at=now(), succeeded_at=now()))
-        else:
-            connection.execute(mine.where(login_failures.c.failures > 0).values(failures=login_failures.c.failures - 1))
+    """Forget the failures of a user from an address, and remember the address."""
+    pair, _, _ = _keys(name, address)
+    insert_if_absent(connection, login_failures, [{"id": pair}], key=("id",))
+    mine = sa.update(login_failures).where(login_failures.c.id == pair)
+    connection.execute(mine.values(failures=0, began_at=now(), succeeded_at=now()))
 
 
 def purge_login_failures(connection: Connection, limit: int) -> int:
@@ -82,6 +84,15 @@ def network_of(address: str | None) -> str:
     if parsed.ipv4_mapped is not None:
         return str(parsed.ipv4_mapped)
     return f"{IPv6Address(int(parsed) >> 64 << 64)}/64"
+
+
+def _is_over() -> sa.ColumnElement[bool]:
+    return login_failures.c.began_at <= seconds_from_now(-WINDOW)
+
+
+def _counted() -> sa.ColumnElement[int]:
+    """The failures of the window that has not ended."""
+    return sa.case((_is_over(), 0), else_=login_failures.c.failures)
 
 
 def _keys(name: str, address: str | None) -> tuple[str, str, str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from collections import Counter
 from http import HTTPStatus
 from typing import Final
 
@@ -20,13 +21,15 @@ from peerd.operate.client import AioClient
 from peerd.operate.operations import Query
 from peerd.store.access import audit, sessions, users
 from peerd.store.access.audit import NewAuditEntry, write_entry
-from peerd.store.access.login_limits import WINDOW, count_attempt, record_success
+from peerd.store.access.login_limits import WINDOW, count_failure, may_attempt, network_of, record_success
 from peerd.store.access.users import Credentials
 
 AT_ONCE: Final = 2
 """Passwords that a process compares at once: each takes 64 MiB and about 50 ms of a processor."""
-MOST_WAITING: Final = 20
-"""Logins that wait for that."""
+MOST_WAITING: Final = 200
+"""Logins that wait for that: for 5 s at the most."""
+MOST_OF_NETWORK: Final = 20
+"""Of one address, or a /64 of IPv6."""
 UNKNOWN_USER: Final = "(unknown)"
 """Stands in the log for a name that no user has: it may be a password by mistake."""
 SET_PASSWORD: Final = "session.set_password"  # noqa: S105 - an operation of the audit log
@@ -68,21 +71,32 @@ class LoginRequest(msgspec.Struct, frozen=True):
 
 
 class LoginService:
-    """The logins of a process."""
+    """The logins of a process: a few are compared at once, and each network has a share of the places to wait."""
 
     def __init__(self) -> None:
         self._turn = asyncio.Semaphore(AT_ONCE)
-        self._waiting = 0
+        self._waiting: Counter[str] = Counter()
 
     async def log_in(self, client: AioClient, request: LoginRequest) -> tuple[str, Actor]:
         """The id of a new session, and its user; raises `LoginRefused`."""
+        network = network_of(request.address)
+        if self._waiting[network] >= MOST_OF_NETWORK or self._waiting.total() >= MOST_WAITING:
+            text = "too many logins at once: try again"
+            raise LoginRefused(HTTPStatus.SERVICE_UNAVAILABLE, "TooManyLogins", text, 2)
+        self._waiting[network] += 1
+        try:
+            async with self._turn:
+                return await self._attempt(client, request)
+        finally:
+            self._waiting -= Counter((network,))  # which drops a count of none
+
+    async def _attempt(self, client: AioClient, request: LoginRequest) -> tuple[str, Actor]:
         execute = client.mode.execute
-        name, address = request.name, request.address
-        if not await execute(Query("run", count_attempt, name, address)):
+        if not await execute(Query("read", may_attempt, request.name, request.address)):
             text = "too many logins have failed: wait for a quarter of an hour"
             raise LoginRefused(HTTPStatus.TOO_MANY_REQUESTS, "TooManyLogins", text, int(WINDOW))
-        credentials = await execute(Query("read", users.find_credentials, name))
-        new_hash = await self._compare(credentials, request)
+        credentials = await execute(Query("read", users.find_credentials, request.name))
+        new_hash = await asyncio.to_thread(_compare, credentials.password_hash, request)
         session_id = secrets.token_urlsafe(32)
         actor = None
         if new_hash is not None:
@@ -91,18 +105,6 @@ class LoginService:
             await execute(Query("run", _record_failure, request))
             raise request.failure
         return session_id, actor
-
-    async def _compare(self, credentials: Credentials, request: LoginRequest) -> str | None:
-        """The hash that the user is to have from now on; None if the password is wrong."""
-        if self._waiting >= MOST_WAITING:
-            text = "too many logins at once: try again"
-            raise LoginRefused(HTTPStatus.SERVICE_UNAVAILABLE, "TooManyLogins", text, 2)
-        self._waiting += 1
-        try:
-            async with self._turn:
-                return await asyncio.to_thread(_compare, credentials.password_hash, request)
-        finally:
-            self._waiting -= 1
 
 
 def require_session(actor: Actor) -> None:
@@ -142,6 +144,7 @@ def _open(
 
 
 def _record_failure(connection: Connection, request: LoginRequest) -> None:
+    count_failure(connection, request.name, request.address)
     is_known = users.find_user(connection, request.name) is not None
     name = request.name if is_known else UNKNOWN_USER
     write_entry(connection, _entry(name, request.address, request.operation, str(request.failure)))
